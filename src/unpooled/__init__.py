@@ -1,0 +1,63 @@
+"""Cluster data that cannot be pooled.
+
+Sites keep their rows; only guarded cluster summaries travel; the result equals what pooling would have given.
+
+>>> from unpooled import FederatedKMeans
+>>> model = FederatedKMeans(n_clusters=2, random_state=0)
+>>> model.fit([[0.0], [0.2], [9.0], [9.2]], sites=["north", "south", "north", "south"]).inertia_.round(2)
+np.float64(0.04)
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from unpooled.algorithms import BestOf, Dwf, Ewf, Fkm, KFed, Lloyd, MiniBatch
+    from unpooled.estimators import FederatedKMeans
+    from unpooled.running import Run, run
+    from unpooled.runtimes import InProcess
+    from unpooled.site import Site
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "BestOf": "algorithms",
+    "Dwf": "algorithms",
+    "Ewf": "algorithms",
+    "FederatedKMeans": "estimators",
+    "Fkm": "algorithms",
+    "InProcess": "runtimes",
+    "KFed": "algorithms",
+    "Lloyd": "algorithms",
+    "MiniBatch": "algorithms",
+    "Run": "running",
+    "Site": "site",
+    "run": "running",
+}
+
+__all__ = [
+    "BestOf",
+    "Dwf",
+    "Ewf",
+    "FederatedKMeans",
+    "Fkm",
+    "InProcess",
+    "KFed",
+    "Lloyd",
+    "MiniBatch",
+    "Run",
+    "Site",
+    "__version__",
+    "run",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name where it is first used, so that ``import unpooled`` is quick."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'unpooled' has no attribute {name!r}")
+    return getattr(import_module(f"unpooled.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,20 @@
+"""The methods, one file each. ``X.as_published()`` is the authors' behaviour, ``X()`` what to run."""
+
+from unpooled.algorithms.base import Method
+from unpooled.algorithms.best_of import BestOf
+from unpooled.algorithms.dwf import Dwf, Ewf
+from unpooled.algorithms.fkm import Fkm
+from unpooled.algorithms.kfed import KFed
+from unpooled.algorithms.lloyd import Lloyd
+from unpooled.algorithms.minibatch import MiniBatch
+
+METHODS: dict[str, type[Method]] = {
+    "lloyd": Lloyd,
+    "dwf": Dwf,
+    "ewf": Ewf,
+    "fkm": Fkm,
+    "k-fed": KFed,
+    "mini-batch": MiniBatch,
+}
+
+__all__ = ["METHODS", "BestOf", "Dwf", "Ewf", "Fkm", "KFed", "Lloyd", "Method", "MiniBatch"]

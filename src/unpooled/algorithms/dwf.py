@@ -1,0 +1,206 @@
+"""DWF and EWF: dynamically, and equally, weighted federated k-means.
+
+Holzer, Jacob, Kavane: Dynamically Weighted Federated k-Means. 2023 (algorithms 1-4, equations 3-8).
+
+Every site runs a few Lloyd steps from the received centres C and sends how its own centres C_i differ from
+them, weighted: by the rows it has in each cluster (DWF), equally (EWF), or by a weighting of your own. The
+server moves by a learning rate and a momentum: C + eta (D - C) + mu (C - C_old), a trace. Only sums over
+sites are needed: sum of w (C_i - C), sum of w, and for clusters without any weight the plain sum (eq. 4).
+
+As the authors' code has it, and departing from the printed text: weights count rows under the RECEIVED
+centres; a cluster empty at a site keeps its centre there (weight 0 in DWF, an equal share in EWF); the
+fallback for clusters without weight divides by the number of sites (printed algorithm 3 divides by zero);
+the score is pooled inertia / N. ``BestOf(Dwf(...), n)`` is algorithm 1's n_init.
+
+By default eta = 1, mu = 0 and one local step, which is exact Lloyd and needs a twentieth of the rounds.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal, Self
+
+import numpy as np
+
+from unpooled import kernels, updates
+from unpooled.algorithms.base import Method
+from unpooled.algorithms.kfed import KFed
+from unpooled.algorithms.seeding import starts
+from unpooled.codec import FloatArray
+from unpooled.errors import BadInput
+from unpooled.messages import Message, Question, SiteId, Stack, Stacked, Summable
+from unpooled.protocol import Steps, total
+from unpooled.sampling import choose
+
+Weighting = Callable[[FloatArray, FloatArray], FloatArray]
+"""(counts (S, k) under the received centres, rows (S, 1)) -> weights (S, k)."""
+
+WEIGHTINGS: dict[str, Weighting] = {
+    "counts": lambda counts, rows: counts,  # DWF, eq. 7
+    "equal": lambda counts, rows: np.ones_like(counts),  # EWF, eq. 8
+    "rows": lambda counts, rows: np.broadcast_to(rows, counts.shape).copy(),  # as federated averaging
+}
+"""Weightings by name. Add your own at every site: ``WEIGHTINGS["root"] = lambda c, n: np.sqrt(c)``."""
+
+
+@dataclass(frozen=True, eq=False)
+class LocalMoves(Summable):
+    """How a site's centres differ from the received ones after its own steps."""
+
+    weighted: FloatArray  # (k, d) w (C_i - C)
+    weight: FloatArray  # (k,)
+    plain: FloatArray  # (k, d) C_i - C
+    sites: FloatArray  # (1,)
+    inertia: FloatArray  # (k,) under the received centres
+
+
+@dataclass(frozen=True, eq=False)
+class AskLocalMoves(Question[LocalMoves]):
+    """Take up to ``steps`` Lloyd steps from these centres."""
+
+    centers: FloatArray  # (k, d)
+    steps: int
+    weighting: str
+
+    def answer_all(self, stack: Stack) -> Stacked[LocalMoves]:
+        if self.weighting not in WEIGHTINGS:
+            raise BadInput(f"this site knows no weighting {self.weighting!r}")
+        got = kernels.local_steps(
+            stack.X, stack.offsets, self.centers, stack.weights, steps=self.steps, threads=stack.threads
+        )
+        moves, counts, inertia = got.centers - self.centers, got.mass, got.inertia
+        if stack.minimum > 1:
+            # A centre is the mean of ``support`` rows: that number must be shown as well as the count.
+            shown = stack.shown(counts, got.squares) & ((got.support == 0) | (got.support >= stack.minimum))
+            shown |= (counts == 0) & (got.support >= stack.minimum)
+            moves, counts, inertia = moves * shown[..., None], counts * shown, inertia * shown
+        weight = WEIGHTINGS[self.weighting](counts, stack.row_counts[:, None].astype(np.float64))
+        ones = np.ones((len(stack), 1))
+        return Stacked(LocalMoves(moves * weight[..., None], weight, moves, ones, inertia), len(stack))
+
+    def reply_numbers(self, d: int) -> int:
+        return len(self.centers) * (2 * d + 2) + 1
+
+
+@dataclass(frozen=True, eq=False)
+class DwfState(Message):
+    """Centres, the ones before, and the movements that the stopping rules look at."""
+
+    centers: FloatArray  # (k, d)
+    previous: FloatArray  # (k, d)
+    movements: FloatArray  # (<= window,) the last ones, oldest first
+    inertia: float
+    threshold: float
+    rounds: int
+
+    @property
+    def movement(self) -> float:
+        return float(self.movements[-1]) if len(self.movements) else float("inf")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Dwf(Method):
+    """Weighted federated k-means; ``weights`` names the weighting, "counts" being DWF.
+
+    Stops when the centres move less than ``tol`` after at least ``min_rounds``, or when the oldest of the
+    last ``window`` movements is the smallest of them (the movement no longer shrinks), or at max_rounds.
+    """
+
+    learning_rate: float = 1.0
+    momentum: float = 0.0
+    local_steps: int = 1
+    weights: str = "counts"
+    min_rounds: int = 1
+    window: int = 300
+    tol_kind: Literal["relative", "absolute"] = "relative"  # absolute: tol bounds the movement itself
+    kfed_restarts: int = 0  # > 0: start by Holzer's k-FED with so many restarts at sites and server
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.learning_rate <= 1:
+            raise BadInput(f"Dwf: learning_rate must be in (0, 1], got {self.learning_rate}")
+        if not 0 <= self.momentum < 1:
+            raise BadInput(f"Dwf: momentum must be in [0, 1), got {self.momentum}")
+        if self.local_steps < 1:
+            raise BadInput(f"Dwf: local_steps must be >= 1, got {self.local_steps}")
+        if self.window < 2:
+            raise BadInput(f"Dwf: window must be >= 2, got {self.window}")
+        if self.weights not in WEIGHTINGS:
+            raise BadInput(f"Dwf: weights must be one of {', '.join(WEIGHTINGS)}, got {self.weights!r}")
+
+    @classmethod
+    def as_published(
+        cls, *, k: int | None = None, participation: float = 1.0, weights: str = "counts"
+    ) -> Self:
+        """The paper's experiments: eta .01, mu .8, 5 local steps, k-FED start, 1e-8, 10,000 rounds."""
+        return cls(
+            k=k,
+            participation=participation,
+            weights=weights,
+            learning_rate=0.01,
+            momentum=0.8,
+            local_steps=5,
+            min_rounds=16,
+            tol=1e-8,
+            tol_kind="absolute",
+            max_rounds=10_000,
+            kfed_restarts=5,
+        )
+
+    @property
+    def own_start(self) -> bool:
+        return self.kfed_restarts > 0
+
+    def start(self, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[DwfState]:
+        if self.kfed_restarts:
+            kfed = KFed.as_published_by_holzer(k=self.clusters, restarts=self.kfed_restarts)
+            centers = (yield from kfed.start(sites, rng)).centers
+            spread = 1.0
+        else:
+            got = yield from starts(
+                sites, self.clusters, self.init, 1, rng, min_cluster_size=self.min_cluster_size
+            )
+            centers, spread = got.centers[0], got.spread
+        threshold = self.tol if self.tol_kind == "absolute" else float(np.sqrt(self.tol * spread))
+        return DwfState(centers, centers, np.zeros(0), float("inf"), threshold, 0)
+
+    def round(self, state: DwfState, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[DwfState]:
+        asked = choose(sites, self.participation, rng)
+        # down: the centres; up: sums over sites of the weighted and the plain moves, and of the weights
+        got = yield from total(asked, AskLocalMoves(state.centers, self.local_steps, self.weights))
+
+        full = got.weight > 0
+        weighted = got.weighted / np.where(full, got.weight, 1.0)[:, None]
+        target = state.centers + np.where(full[:, None], weighted, got.plain / got.sites)
+        centers = updates.trace(state.centers, state.previous, target, self.learning_rate, self.momentum)
+        moved = updates.movement(state.centers, centers)
+        return replace(
+            state,
+            centers=centers,
+            previous=state.centers,
+            movements=np.append(state.movements[-(self.window - 1) :], moved),
+            inertia=float(got.inertia.sum()),
+            rounds=state.rounds + 1,
+        )
+
+    def finished(self, state: DwfState) -> bool:
+        if state.rounds >= self.max_rounds:
+            return True
+        if state.rounds < self.min_rounds:
+            return False
+        resting = state.movement < state.threshold or state.movement == 0
+        stalled = len(state.movements) == self.window and state.movements[0] == state.movements.min()
+        return resting or bool(stalled)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Ewf(Dwf):
+    """Equally weighted federated k-means: DWF with equal weights."""
+
+    weights: str = "equal"
+
+    @classmethod
+    def as_published(
+        cls, *, k: int | None = None, participation: float = 1.0, weights: str = "equal"
+    ) -> Self:
+        """As DWF's, with equal weights."""
+        return super().as_published(k=k, participation=participation, weights=weights)

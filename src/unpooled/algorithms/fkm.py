@@ -1,0 +1,162 @@
+"""FKM: federated k-means whose local k shrinks to the clusters that a site has.
+
+Garst & Reinders: Federated K-means clustering. 2023 (algorithm 1).
+
+Every round a site assigns its rows to the received centres, drops those that get none, does one Lloyd step
+and sends means and counts, leaving out clusters below p rows. The server runs weighted k-means on all means.
+
+Departures, each of which ``as_published`` undoes unless stated:
+
+- The authors' "means" of round 0 are raw records (k-means++ seeds). Here, always, they are the means and
+  counts of one assignment to those seeds.
+- Their library counts rows AFTER the step while the means belong to the assignment before it, which biases
+  the fixed point (+1 % inertia on overlapping data). The default counts ``before``.
+- Their server starts afresh every round, and there is no stopping rule: 100 rounds. The default also tries
+  the centres at hand, keeps the better of the two, and stops when they rest.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Literal, Self
+
+import numpy as np
+
+from unpooled import kernels, updates
+from unpooled.algorithms.base import Method
+from unpooled.codec import FloatArray
+from unpooled.errors import BadInput
+from unpooled.messages import Message, Question, SiteId, Stack, effective_size
+from unpooled.protocol import Steps, each
+from unpooled.sampling import choose
+from unpooled.summaries import AskLocalMeans, LocalMeans, shown_means
+
+
+@dataclass(frozen=True, eq=False)
+class AskOneStep(Question[LocalMeans]):
+    """One Lloyd step from these centres; means and counts of the clusters that have at least p rows."""
+
+    centers: FloatArray  # (k, d)
+    counts: str
+    p: float
+
+    def answer_all(self, stack: Stack) -> list[LocalMeans]:
+        after = self.counts == "after"
+        got = kernels.local_steps(
+            stack.X, stack.offsets, self.centers, stack.weights, recount=after, threads=stack.threads
+        )
+        if not after:
+            return shown_means(stack, got.centers, got.mass, got.squares, self.p)
+        # The mean is over the rows before the step, so both numbers must be large enough.
+        least = max(stack.minimum, self.p)
+        enough = effective_size(got.mass, got.squares) >= least * (1 - 1e-9)
+        return shown_means(stack, got.centers, got.recount * enough, got.recount_squares, self.p)
+
+    def reply_numbers(self, d: int) -> int:
+        return len(self.centers) * (d + 1)
+
+
+@dataclass(frozen=True, eq=False)
+class FkmState(Message):
+    """The global centres. A cluster's index has no identity from round to round where the server restarts."""
+
+    centers: FloatArray  # (k, d)
+    movement: float
+    inertia: float
+    threshold: float
+    rounds: int
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Fkm(Method):
+    """Federated k-means after Garst & Reinders. ``p`` is the smallest cluster a site sends."""
+
+    p: int = 2
+    counts: Literal["before", "after"] = "before"
+    server: Literal["better", "fresh"] = "better"  # the better of warm and fresh, or always fresh
+    server_restarts: int = 10
+    stop: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.p < 1:
+            raise BadInput(f"Fkm: p must be >= 1, got {self.p}")
+        if self.counts not in ("before", "after"):
+            raise BadInput(f"Fkm: counts must be before or after, got {self.counts!r}")
+
+    @classmethod
+    def as_published(cls, *, k: int | None = None, p: int = 2, rounds: int = 100) -> Self:
+        """The authors' experiments: counts after the step, a fresh server every round, no stopping rule."""
+        return cls(k=k, p=p, counts="after", server="fresh", stop=False, max_rounds=rounds)
+
+    @property
+    def own_start(self) -> bool:
+        return True
+
+    def start(self, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[FkmState]:
+        # down: k; up: means and counts after one assignment to each site's own k-means++ seeds
+        replies = yield from each(sites, AskLocalMeans(self.clusters, 1, 1, self.p))
+        means, counts = _joined(list(replies.values()))
+        if len(means) < self.clusters:
+            raise BadInput(
+                f"k={self.clusters} clusters from {len(means)} local means of at least {self.p} rows"
+            )
+        centers, _ = self._clustered(means, counts, rng)
+        variance = np.average(
+            (means - np.average(means, axis=0, weights=counts)) ** 2, axis=0, weights=counts
+        )
+        threshold = float(np.sqrt(self.tol * variance.mean()))
+        return FkmState(centers, float("inf"), float("nan"), threshold, 0)
+
+    def round(self, state: FkmState, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[FkmState]:
+        asked = choose(sites, self.participation, rng)
+        # down: the global centres; up: each site's means and counts after one step
+        replies = yield from each(asked, AskOneStep(state.centers, self.counts, self.p))
+        means, counts = _joined(list(replies.values()))
+        centers, moved = state.centers, 0.0
+        if len(means) >= self.clusters:
+            centers, moved = self._merged(state.centers, means, counts, rng)
+        elif self.participation != 1.0:
+            moved = float("inf")
+        return replace(state, centers=centers, movement=moved, rounds=state.rounds + 1)
+
+    def finished(self, state: FkmState) -> bool:
+        rests = self.stop and state.rounds > 0 and state.movement <= state.threshold
+        return state.rounds >= self.max_rounds or rests
+
+    def _merged(
+        self, before: FloatArray, means: FloatArray, counts: FloatArray, rng: np.random.Generator
+    ) -> tuple[FloatArray, float]:
+        """New centres and how far they moved; a fresh clustering is matched to the old centres for that."""
+        fresh, fresh_inertia = self._clustered(means, counts, rng)
+        if self.server == "better":
+            offsets = np.array([0, len(means)])
+            warm = kernels.local_steps(means, offsets, before, counts, steps=300).centers[0]
+            warm_inertia = kernels.totals(means, offsets, warm[None], counts).inertia.sum()
+            if warm_inertia <= fresh_inertia * (1 + 1e-9):
+                return warm, updates.movement(before, warm)
+        fresh = _matched(before, fresh)
+        return fresh, updates.movement(before, fresh)
+
+    def _clustered(
+        self, means: FloatArray, counts: FloatArray, rng: np.random.Generator
+    ) -> tuple[FloatArray, float]:
+        seed = rng.integers(0, 2**63, size=1, dtype=np.uint64)
+        got = kernels.kmeans(
+            means, np.array([0, len(means)]), self.clusters, seed, counts, n_init=self.server_restarts
+        )
+        if not (got.mass > 0).all():
+            found = int((got.mass > 0).sum())
+            raise BadInput(f"k={self.clusters} clusters from {found} distinct local means")
+        return got.centers[0], float(got.inertia[0])
+
+
+def _joined(replies: list[LocalMeans]) -> tuple[FloatArray, FloatArray]:
+    return np.concatenate([r.means for r in replies]), np.concatenate([r.counts for r in replies])
+
+
+def _matched(before: FloatArray, after: FloatArray) -> FloatArray:
+    """``after`` in the order that moves ``before`` least: an optimal matching."""
+    from scipy.optimize import linear_sum_assignment
+
+    cost = ((before[:, None] - after[None]) ** 2).sum(axis=2)
+    ordered: FloatArray = after[linear_sum_assignment(cost)[1]]
+    return ordered

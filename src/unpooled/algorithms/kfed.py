@@ -1,0 +1,174 @@
+"""k-FED: one exchange, every site clusters its own rows, the server clusters the sites' means.
+
+Dennis, Li, Smith: Heterogeneity for the Win: One-Shot Federated Clustering. ICML 2021 (algorithms 1 and 2).
+
+Two methods carry this name, and comparisons mix them up:
+
+- ``variant="dennis"``, the original. A site projects its rows on their top k' singular directions, seeds
+  there by k-means++, keeps per seed the rows that are at least three times nearer to it than to any other
+  (the 1:3 rule), and runs Lloyd in full space from the means of those. The server takes one site's k' means
+  and adds means farthest-first up to k, then does one unweighted Lloyd step. With k' >= k nothing is ever
+  added farthest-first, which is why it looks poor where it is run with k' = k.
+- ``variant="holzer"``, the simplification of Holzer et al.: plain k-means at the sites, plain unweighted
+  k-means of all means at the server.
+
+The default (``variant="weighted"``) is the second with the means weighted by their sizes and ten restarts.
+A site sends means and counts; a cluster below its minimum size is left out. Published code sends raw rows
+where a site has fewer rows than clusters; here such a row is a cluster of one and is hidden by any minimum
+above 1.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, Self
+
+import numpy as np
+
+from unpooled import kernels
+from unpooled.algorithms.base import Method
+from unpooled.codec import FloatArray
+from unpooled.errors import BadInput
+from unpooled.messages import Message, Question, SiteId, Stack
+from unpooled.protocol import Steps, each
+from unpooled.sampling import choose
+from unpooled.summaries import AskLocalMeans, LocalMeans, shown_means
+
+
+@dataclass(frozen=True, eq=False)
+class AskDennisMeans(Question[LocalMeans]):
+    """Dennis et al., algorithm 1: cluster your rows into k' by the projected, awkwardly started k-means."""
+
+    k: int
+    steps: int = 300
+
+    def answer_all(self, stack: Stack) -> list[LocalMeans]:
+        return [self._one(stack.site(s)) for s in range(len(stack))]
+
+    def _one(self, local: Stack) -> LocalMeans:
+        X = np.asarray(local.X, dtype=np.float64)
+        if not len(X):
+            return LocalMeans(np.zeros((0, X.shape[1])), np.zeros(0))
+        _, _, directions = np.linalg.svd(X, full_matrices=False)
+        basis = directions[: self.k].T
+        Y = np.ascontiguousarray(X @ basis)
+        seeds = kernels.kmeans(Y, local.offsets, self.k, local.seeds, local.weights, max_iter=0)
+        centers = seeds.centers[0][seeds.mass[0] > 0]
+        starts = _clear_means(X, Y, centers)
+        steps = kernels.local_steps(X, local.offsets, starts, local.weights, steps=self.steps, recount=True)
+        enough = steps.support >= max(local.minimum, 1)  # each mean is over so many rows
+        (reply,) = shown_means(local, steps.centers, steps.recount * enough, steps.recount_squares, 1.0)
+        return reply
+
+    def reply_numbers(self, d: int) -> int:
+        return self.k * (d + 1)
+
+
+def _clear_means(X: FloatArray, Y: FloatArray, centers: FloatArray) -> FloatArray:
+    """Means in full space of the rows that are three times nearer to their seed than to any other."""
+    labels, near = kernels.nearest(Y, centers)
+    second = np.full(len(Y), np.inf)
+    for j in range(len(centers)):
+        distance = ((Y - centers[j]) ** 2).sum(axis=1)
+        second = np.where(labels == j, second, np.minimum(second, distance))
+    clear = 9 * near <= second  # squared distances: one third of the distance
+    means = np.empty((len(centers), X.shape[1]))
+    for j in range(len(centers)):
+        mine = (labels == j) & clear
+        means[j] = X[mine if mine.any() else labels == j].mean(axis=0)
+    return means
+
+
+@dataclass(frozen=True, eq=False)
+class KFedState(Message):
+    """Centres after the one exchange."""
+
+    centers: FloatArray  # (k, d)
+    movement: float
+    inertia: float
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class KFed(Method):
+    """One-shot clustering. ``k_local`` is k', the number of clusters a site looks for (default: k)."""
+
+    variant: Literal["weighted", "dennis", "holzer"] = "weighted"
+    k_local: int | None = None
+    local_restarts: int = 5
+    server_restarts: int = 10
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.variant not in ("weighted", "dennis", "holzer"):
+            raise BadInput(f"KFed: variant must be weighted, dennis or holzer, got {self.variant!r}")
+
+    @classmethod
+    def as_published(cls, *, k: int | None = None, k_local: int | None = None) -> Self:
+        """Dennis et al., algorithms 1 and 2."""
+        return cls(k=k, k_local=k_local, variant="dennis")
+
+    @classmethod
+    def as_published_by_holzer(cls, *, k: int | None = None, restarts: int = 5) -> Self:
+        """Holzer et al.: with 5 restarts as the start of DWF; their tables' k-FED column uses 1."""
+        return cls(k=k, variant="holzer", local_restarts=restarts, server_restarts=restarts)
+
+    @property
+    def own_start(self) -> bool:
+        return True
+
+    def start(self, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[KFedState]:
+        asked = choose(sites, self.participation, rng)
+        k_local = self.k_local or self.clusters
+        # down: how many clusters to look for; up: each site's means and counts
+        if self.variant == "dennis":
+            replies = yield from each(asked, AskDennisMeans(k_local))
+            centers = _dennis_server([r.means for r in replies.values()], self.clusters)
+        else:
+            replies = yield from each(asked, AskLocalMeans(k_local, self.local_restarts))
+            weighted = self.variant == "weighted"
+            centers = merge_means(
+                list(replies.values()), self.clusters, rng, self.server_restarts, weighted=weighted
+            )
+        return KFedState(centers, float("inf"), float("nan"))
+
+    def round(
+        self, state: KFedState, sites: tuple[SiteId, ...], rng: np.random.Generator
+    ) -> Steps[KFedState]:
+        return state
+        yield ()
+
+    def finished(self, state: KFedState) -> bool:
+        return True
+
+
+def merge_means(
+    replies: list[LocalMeans], k: int, rng: np.random.Generator, restarts: int, *, weighted: bool
+) -> FloatArray:
+    """The server's k-means over all sites' means: (k, d)."""
+    means = np.concatenate([r.means for r in replies])
+    counts = np.concatenate([r.counts for r in replies])
+    if len(means) < k:
+        raise BadInput(f"k={k} clusters from {len(means)} local means: the sites showed too few")
+    seed = rng.integers(0, 2**63, size=1, dtype=np.uint64)
+    got = kernels.kmeans(
+        means, np.array([0, len(means)]), k, seed, counts if weighted else None, n_init=restarts
+    )
+    if not (got.mass > 0).all():
+        found = int((got.mass > 0).sum())
+        raise BadInput(f"k={k} clusters from {found} distinct local means: the sites showed too few")
+    centers: FloatArray = got.centers[0]
+    return centers
+
+
+def _dennis_server(means: list[FloatArray], k: int) -> FloatArray:
+    """Dennis et al., algorithm 2: one site's means, farthest-first up to k, one unweighted Lloyd step."""
+    pool = np.concatenate(means)
+    if len(pool) < k:
+        raise BadInput(f"k={k} clusters from {len(pool)} local means: the sites showed too few")
+    first = next(m for m in means if len(m))
+    centers = list(first[:k])
+    nearest = np.min([((pool - c) ** 2).sum(axis=1) for c in centers], axis=0)
+    while len(centers) < k:
+        centers.append(pool[nearest.argmax()])
+        nearest = np.minimum(nearest, ((pool - centers[-1]) ** 2).sum(axis=1))
+    step = kernels.local_steps(pool, np.array([0, len(pool)]), np.array(centers), steps=1)
+    merged: FloatArray = step.centers[0]
+    return merged

@@ -1,0 +1,194 @@
+"""Mini-batch federated k-means with server momentum and reassignment of unused clusters.
+
+Triebe & Rajagopal: Federated K-Means: clustering algorithm and proof of concept. 2019 (algorithm 1).
+
+Their letters: C share of clients a round (``participation``), T rounds, E local epochs, B batch size,
+alpha = (server learning rate, momentum), beta client learning rate. Weights are the counts of the last
+local epoch. Momentum is an exponential mean, as in the authors' code: v = m v + (1 - m) lr u; C += v (the
+printed algorithm has none). A cluster below 1 % of the ROUND's sampled rows for 20 rounds in a row gets a
+new uniform position and no velocity.
+
+The default starts like every other method; ``as_published`` starts uniformly on [0, K + 1], for their 1-D
+data, and runs all T rounds.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+
+from unpooled import kernels, updates
+from unpooled.algorithms.base import Method, share_or_zero
+from unpooled.algorithms.seeding import spread_of, starts
+from unpooled.codec import FloatArray, IntArray
+from unpooled.errors import BadInput
+from unpooled.messages import Message, Question, SiteId, Stack, Stacked, Summable
+from unpooled.protocol import Steps, total
+from unpooled.sampling import choose
+
+
+@dataclass(frozen=True, eq=False)
+class EpochMoves(Summable):
+    """How a site's centres differ from the received ones after its epochs, weighted by counts."""
+
+    weighted: FloatArray  # (k, d) count (C_i - C)
+    counts: FloatArray  # (k,) of the last epoch
+    rows: FloatArray  # (1,) rows of the site, for the share that reassignment looks at
+
+
+@dataclass(frozen=True, eq=False)
+class AskEpochs(Question[EpochMoves]):
+    """Run E epochs of mini-batch k-means from these centres."""
+
+    centers: FloatArray  # (k, d)
+    epochs: int
+    batch: int
+    rate: float
+
+    def answer_all(self, stack: Stack) -> Stacked[EpochMoves]:
+        got = kernels.minibatch(
+            stack.X,
+            stack.offsets,
+            self.centers,
+            stack.seeds,
+            stack.weights,
+            epochs=self.epochs,
+            batch=self.batch,
+            rate=self.rate,
+            threads=stack.threads,
+        )
+        counts = got.mass * stack.shown(got.mass, got.squares)
+        weighted = (got.centers - self.centers) * counts[..., None]
+        return Stacked(EpochMoves(weighted, counts, counts.sum(axis=1, keepdims=True)), len(stack))
+
+    def reply_numbers(self, d: int) -> int:
+        return len(self.centers) * (d + 1) + 1
+
+
+@dataclass(frozen=True, eq=False)
+class MiniBatchState(Message):
+    """Centres, their velocity, and for how many rounds each has been nearly unused."""
+
+    centers: FloatArray  # (k, d)
+    velocity: FloatArray  # (k, d)
+    unused: IntArray  # (k,)
+    low: FloatArray  # (d,) the box in which unused centres get a new place
+    high: FloatArray  # (d,)
+    movement: float
+    inertia: float
+    threshold: float
+    rounds: int
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MiniBatch(Method):
+    """Mini-batch federated k-means. ``batch=0`` takes all of a site's rows at once."""
+
+    epochs: int = 1
+    batch: int = 0
+    learning_rate: float = 1.0
+    momentum: float = 0.0
+    client_rate: float = 1.0
+    reassign_below: float = 0.01
+    reassign_after: int = 20  # rounds; 0: never
+    low: float | None = None  # a stated range to start and reassign in; default: from the moments
+    high: float | None = None
+    start_uniform: bool = False
+    stop: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.epochs < 1 or self.batch < 0:
+            raise BadInput(f"MiniBatch: epochs must be >= 1 and batch >= 0, got {self.epochs}, {self.batch}")
+        if not 0 <= self.momentum < 1:
+            raise BadInput(f"MiniBatch: momentum must be in [0, 1), got {self.momentum}")
+        if not (0 < self.client_rate <= 1 and self.learning_rate > 0):
+            raise BadInput("MiniBatch: client_rate must be in (0, 1] and learning_rate > 0")
+        if (self.low is None) != (self.high is None):
+            raise BadInput("MiniBatch: state both low and high, or neither")
+
+    @classmethod
+    def as_published(
+        cls,
+        *,
+        k: int,
+        participation: float = 0.1,
+        epochs: int = 1,
+        batch: int = 0,
+        client_rate: float = 1.0,
+        rounds: int = 200,
+    ) -> Self:
+        """alpha = (1, 0.5), T = 200, start uniform on [0, K + 1]; C, E, B and beta by figure."""
+        return cls(
+            k=k,
+            participation=participation,
+            epochs=epochs,
+            batch=batch,
+            client_rate=client_rate,
+            max_rounds=rounds,
+            momentum=0.5,
+            low=0.0,
+            high=k + 1.0,
+            start_uniform=True,
+            stop=False,
+        )
+
+    @property
+    def own_start(self) -> bool:
+        return self.start_uniform
+
+    def start(self, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[MiniBatchState]:
+        k = self.clusters
+        moments = yield from spread_of(sites)
+        if moments.n < k:
+            raise BadInput(f"k={k} clusters from {moments.n:g} rows")
+        reach = np.sqrt(3 * moments.variance)  # a uniform range with the data's mean and variance
+        low = moments.mean - reach if self.low is None else np.full(len(reach), float(self.low))
+        high = moments.mean + reach if self.high is None else np.full(len(reach), float(self.high))
+        if self.start_uniform:
+            centers = rng.uniform(low, high, (k, len(low)))
+        else:
+            got = yield from starts(sites, k, self.init, 1, rng, min_cluster_size=self.min_cluster_size)
+            centers = got.centers[0]
+        return MiniBatchState(
+            centers=centers,
+            velocity=np.zeros_like(centers),
+            unused=np.zeros(k, dtype=np.int64),
+            low=low,
+            high=high,
+            movement=float("inf"),
+            inertia=float("nan"),
+            threshold=float(np.sqrt(self.tol * moments.variance.mean())),
+            rounds=0,
+        )
+
+    def round(
+        self, state: MiniBatchState, sites: tuple[SiteId, ...], rng: np.random.Generator
+    ) -> Steps[MiniBatchState]:
+        asked = choose(sites, self.participation, rng)
+        # down: the centres; up: sums over sites of counts and of count-weighted moves
+        question = AskEpochs(state.centers, self.epochs, self.batch, self.client_rate)
+        got = yield from total(asked, question)
+
+        update = share_or_zero(got.weighted, got.counts)
+        velocity = updates.ema(state.velocity, update, self.learning_rate, self.momentum)
+        centers = state.centers + velocity
+        unused = np.where(got.counts < self.reassign_below * got.rows, state.unused + 1, 0)
+        lost = unused >= self.reassign_after if self.reassign_after else np.zeros_like(unused, dtype=bool)
+        if lost.any():
+            fresh = rng.uniform(state.low, state.high, centers.shape)
+            centers = np.where(lost[:, None], fresh, centers)
+            velocity = np.where(lost[:, None], 0.0, velocity)
+            unused = np.where(lost, 0, unused)
+        return replace(
+            state,
+            centers=centers,
+            velocity=velocity,
+            unused=unused,
+            movement=updates.movement(state.centers, centers),
+            rounds=state.rounds + 1,
+        )
+
+    def finished(self, state: MiniBatchState) -> bool:
+        rests = self.stop and state.rounds > 0 and state.movement <= state.threshold
+        return state.rounds >= self.max_rounds or rests

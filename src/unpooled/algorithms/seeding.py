@@ -1,0 +1,248 @@
+"""Where the centres start. The default, "adaptive", is over-seeding by totals only.
+
+No published method: k-means|| (Bahmani et al., 2012) with the proposals drawn by the server from each cell's
+Gaussian, so that no row is ever a proposal. It needs only sums over sites, so it does not depend on how the
+rows are split, works with many tiny sites, and can run under secure sums. Four exchanges:
+
+1. moments: mass, mean and spread of every column;
+2. first cells: a quarter of the cells, drawn from one Gaussian; totals per cell come back;
+3. and 4. refine: cells with much scatter are replaced by several draws from their own Gaussian.
+
+The server then reduces the cells (means with weights) to k centres, many times, and keeps the best distinct
+solutions as starts. Several such sketches travel in the same exchanges.
+"""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from unpooled import kernels
+from unpooled.algorithms.kfed import merge_means
+from unpooled.codec import FloatArray, IntArray
+from unpooled.errors import BadInput
+from unpooled.messages import SiteId
+from unpooled.protocol import Steps, each, total
+from unpooled.summaries import AskClusterSums, AskLocalMeans, AskMoments, ClusterSums, Moments
+
+_SEARCH_DIMENSIONS = 40  # beyond this the server searches in the sketch's principal axes
+_FRUGAL_FROM = 100  # columns from which one sketch must do
+_SWAPS = 30
+
+
+@dataclass(frozen=True, eq=False)
+class Starts:
+    """Starting centres, and what was learnt on the way."""
+
+    centers: FloatArray  # (R, k, d), R distinct starts, the most promising first
+    n: float  # rows (or weight) in all
+    spread: float  # mean variance of the columns
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """A sketch of the data: cells with their means, weights and scatter."""
+
+    means: FloatArray  # (m, d)
+    mass: FloatArray  # (m,)
+    scatter: FloatArray  # (m,) squared distances to the mean, summed
+
+
+def starts(
+    sites: tuple[SiteId, ...],
+    k: int,
+    init: str | FloatArray,
+    count: int,
+    rng: np.random.Generator,
+    *,
+    min_cluster_size: int = 1,
+) -> Steps[Starts]:
+    """Up to ``count`` starts of k centres each: "adaptive", "k-fed", "random", or the given centres."""
+    moments = yield from spread_of(sites)
+    if moments.n < k:
+        raise BadInput(f"k={k} clusters from {moments.n:g} rows")
+    mean, sd = moments.mean, np.sqrt(moments.variance)
+    if isinstance(init, np.ndarray):
+        if init.shape != (k, len(mean)):
+            raise BadInput(f"init has shape {init.shape}, but k={k} and the rows have {len(mean)} columns")
+        if not np.isfinite(init).all():
+            raise BadInput("init holds NaN or infinity")
+        found = init[None].astype(np.float64)
+    elif init == "k-fed":
+        # down: k; up: each site's means and counts
+        replies = yield from each(sites, AskLocalMeans(k, n_init=5))
+        shown = list(replies.values())
+        found = np.stack([merge_means(shown, k, rng, 10, weighted=True) for _ in range(count)])
+    elif init == "random":
+        found = mean + sd * rng.standard_normal((count, k, len(mean)))
+    else:
+        found = yield from _adaptive(sites, k, count, moments, rng, min_cluster_size)
+    return Starts(found, moments.n, float(moments.variance.mean()))
+
+
+def spread_of(sites: tuple[SiteId, ...]) -> Steps[Moments]:
+    """Moments about zero; asked again about the mean where the offset would drown the variance."""
+    # down: nothing; up: mass, sums and squares of the columns
+    about_zero = yield from total(sites, AskMoments())
+    mean = about_zero.mean
+    if not about_zero.n > 0 or (about_zero.variance > 1e-8 * mean**2).all():
+        return about_zero
+    centred = yield from total(sites, AskMoments(mean))
+    sums = centred.sums + centred.mass * mean
+    return Moments(centred.mass, sums, centred.mass * (centred.variance + (mean + centred.mean) ** 2))
+
+
+def _adaptive(
+    sites: tuple[SiteId, ...], k: int, count: int, moments: Moments, rng: np.random.Generator, p: int
+) -> Steps[FloatArray]:
+    frugal = len(moments.mean) >= _FRUGAL_FROM
+    sketches = 1 if frugal else 5
+    most = max(2, min(max(500 if frugal else 300, 8 * k), int(moments.n / p)))
+    first = max(2, most // 4)
+    mean, sd = moments.mean, np.sqrt(moments.variance)
+    centers = mean + sd * rng.standard_normal((sketches, first, len(mean)))
+    # down: cell centres; up: totals per cell
+    sums = yield from total(sites, AskClusterSums(centers))
+    cells = [_cells(sums, centers, s, p) for s in range(sketches)]
+    for target in (min(2 * first, most), most):
+        proposals = [_refined(c, target, sd, p, rng) for c in cells]
+        centers = _padded(proposals)
+        # down: refined cell centres; up: totals per cell
+        sums = yield from total(sites, AskClusterSums(centers))
+        finer = [_cells(sums, centers, s, p) for s in range(sketches)]
+        cells = [b if _still_visible(a, b, k) else a for a, b in zip(cells, finer, strict=True)]
+    return _reduced(cells, k, count, mean, sd, rng)
+
+
+def _cells(sums: ClusterSums, centers: FloatArray, s: int, p: int) -> Cells:
+    """The cells of sketch ``s`` that hold at least p rows."""
+    mass, residual = sums.mass[s], sums.sums[s]
+    keep = mass >= max(p, 1e-300)
+    step = residual[keep] / mass[keep, None]
+    scatter = sums.inertia[s][keep] - mass[keep] * (step**2).sum(axis=1)
+    return Cells(centers[s][keep] + step, mass[keep], np.maximum(scatter, 0.0))
+
+
+def _still_visible(before: Cells, after: Cells, k: int) -> bool:
+    """Refining must not push rows below the sites' minimum size and so out of sight."""
+    return len(before.mass) < 2 * k or float(after.mass.sum()) >= 0.9 * float(before.mass.sum())
+
+
+def _refined(cells: Cells, target: int, sd: FloatArray, p: int, rng: np.random.Generator) -> FloatArray:
+    """Centres for the next pass: cells with much scatter are replaced by draws from their own Gaussian."""
+    extra = _allotted(cells, target - len(cells.mass), p, rng)
+    centers = [cells.means[extra == 0]]
+    total_variance = max(float((sd**2).sum()), 1e-300)
+    for j in np.flatnonzero(extra):
+        scale = np.sqrt(cells.scatter[j] / (cells.mass[j] * total_variance))
+        centers.append(cells.means[j] + scale * sd * rng.standard_normal((extra[j] + 1, len(sd))))
+    return np.concatenate(centers)
+
+
+def _allotted(cells: Cells, add: int, p: int, rng: np.random.Generator) -> IntArray:
+    """How many further centres each cell gets: in proportion to its scatter, at most one per p rows."""
+    share = np.where(cells.mass >= 2 * p, cells.scatter, 0.0)
+    if add <= 0 or not share.sum() > 0:
+        return np.zeros(len(cells.mass), dtype=np.int64)
+    wanted = add * share / share.sum()
+    extra = np.floor(wanted).astype(np.int64)
+    rest = wanted - extra
+    if rest.sum() > 0:
+        extra += rng.multinomial(add - int(extra.sum()), rest / rest.sum())
+    capped: IntArray = np.minimum(extra, (cells.mass / p).astype(np.int64))
+    return capped
+
+
+def _padded(proposals: list[FloatArray]) -> FloatArray:
+    """Sketches of unequal size in one array; a repeated centre never gets a row, for ties go to the first."""
+    longest = max(map(len, proposals))
+    return np.stack([np.concatenate([c, np.repeat(c[-1:], longest - len(c), axis=0)]) for c in proposals])
+
+
+# ---------------------------------------------------------------- at the server: from cells to starts
+
+
+def _reduced(
+    cells: list[Cells], k: int, count: int, mean: FloatArray, sd: FloatArray, rng: np.random.Generator
+) -> FloatArray:
+    """(R, k, d): the best distinct clusterings of the sketches, scored on all sketches together."""
+    means = np.concatenate([c.means for c in cells])
+    mass = np.concatenate([c.mass for c in cells]) / len(cells)
+    if not len(means):
+        raise BadInput(f"no cell of rows is visible: the sites' minimum size hides all of them (k={k})")
+    axes = _axes(means, mass)
+    flat = np.ascontiguousarray((means - mean) @ axes) if axes is not None else means
+    runs = _candidates(cells, flat, mass, k, count, rng)
+    runs = [_filled(c, k, flat, rng) for c in runs]
+    scores = _score(flat, mass, np.stack(runs))
+    order = np.argsort(scores, kind="stable")
+    chosen: list[int] = []
+    scale = np.sqrt(scores.min() / mass.sum() + 1e-300) + 1e-9 * float(np.linalg.norm(sd))
+    for i in order:
+        if len(chosen) < count and not any(_alike(runs[i], runs[j], 0.02 * scale) for j in chosen):
+            chosen.append(int(i))
+    return np.stack([_lifted(runs[i], flat, means, mass) if axes is not None else runs[i] for i in chosen])
+
+
+def _axes(means: FloatArray, mass: FloatArray) -> FloatArray | None:
+    """(d, 40) principal axes of the sketch, where there are more columns than that."""
+    if means.shape[1] <= _SEARCH_DIMENSIONS:
+        return None
+    centred = means - np.average(means, axis=0, weights=mass)
+    _, _, directions = np.linalg.svd(centred * np.sqrt(mass)[:, None], full_matrices=False)
+    return np.ascontiguousarray(directions[:_SEARCH_DIMENSIONS].T)
+
+
+def _candidates(
+    cells: list[Cells], flat: FloatArray, mass: FloatArray, k: int, count: int, rng: np.random.Generator
+) -> list[FloatArray]:
+    """Clusterings of every sketch alone and of all together, each a k-means++ start with swaps."""
+    ends = np.cumsum([0] + [len(c.mass) for c in cells])
+    pieces = [slice(a, b) for a, b in pairwise(ends)]
+    per_sketch = -(-count // len(cells)) + (1 if len(cells) > 1 else 3)
+    jobs = [piece for piece in pieces for _ in range(per_sketch)]
+    if len(cells) > 1:
+        jobs += [slice(0, len(mass))] * 2
+    offsets = np.concatenate([[0], np.cumsum([j.stop - j.start for j in jobs])]).astype(np.int64)
+    got = kernels.kmeans(
+        np.concatenate([flat[j] for j in jobs]),
+        offsets,
+        k,
+        rng.integers(0, 2**63, size=len(jobs), dtype=np.uint64),
+        np.concatenate([mass[j] for j in jobs]),
+        max_iter=100,
+        swaps=_SWAPS,
+        threads=2,
+    )
+    return [c[m > 0] for c, m in zip(got.centers, got.mass, strict=True)]
+
+
+def _filled(centers: FloatArray, k: int, flat: FloatArray, rng: np.random.Generator) -> FloatArray:
+    """k centres where the sketch has fewer distinct cells: the rest are drawn about its cells."""
+    missing = k - len(centers)
+    if missing == 0:
+        return centers
+    spread = flat.std(axis=0) + 1e-12
+    about = flat[rng.integers(len(flat), size=missing)]
+    return np.concatenate([centers, about + 0.1 * spread * rng.standard_normal(about.shape)])
+
+
+def _score(flat: FloatArray, mass: FloatArray, candidates: FloatArray) -> FloatArray:
+    """Weighted inertia of every candidate on all sketches."""
+    got = kernels.totals(flat, np.array([0, len(flat)]), candidates, mass, threads=2)
+    scores: FloatArray = got.inertia[0].sum(axis=1)
+    return scores
+
+
+def _alike(a: FloatArray, b: FloatArray, near: float) -> bool:
+    """Are these the same centres but for their order?"""
+    _, there = kernels.nearest(a, b)
+    return bool(np.sqrt(there.max()) <= near)
+
+
+def _lifted(centers: FloatArray, flat: FloatArray, means: FloatArray, mass: FloatArray) -> FloatArray:
+    """From the principal axes back to all columns: the means of the cells that went to each centre."""
+    labels, _ = kernels.nearest(flat, centers)
+    weights = np.bincount(labels, mass, len(centers))
+    sums = np.stack([np.bincount(labels, mass * column, len(centers)) for column in means.T], axis=1)
+    return sums / np.where(weights > 0, weights, 1.0)[:, None]

@@ -1,0 +1,40 @@
+"""Everything that unpooled raises on purpose.
+
+::
+
+    UnpooledError
+    ├── BadInput          what was handed in cannot be used (also a ValueError)
+    ├── CodecError        bytes that are not one of our messages (also a ValueError)
+    ├── CheckpointError   a checkpoint that is damaged, or of another run or version (also a ValueError)
+    ├── TooFewAnswers     an exchange that fewer sites answered than the quorum asks
+    ├── SiteFailed        a site raised; names the site, the round and the question
+    └── Refused           raised at a site to decline a question, with a reason it lets others see
+"""
+
+
+class UnpooledError(Exception):
+    """The root: catch this to catch all that unpooled raises on purpose."""
+
+
+class BadInput(UnpooledError, ValueError):  # noqa: N818
+    """What was handed in cannot be used; the message names what, where, and both numbers."""
+
+
+class CodecError(UnpooledError, ValueError):
+    """Bytes that are not a message of ours, or a message that does not fit its type."""
+
+
+class CheckpointError(UnpooledError, ValueError):
+    """A checkpoint that is truncated, altered, or belongs to another run or version."""
+
+
+class TooFewAnswers(UnpooledError, RuntimeError):  # noqa: N818
+    """Fewer sites answered than the quorum asks."""
+
+
+class SiteFailed(UnpooledError, RuntimeError):  # noqa: N818
+    """A question raised an error at a site."""
+
+
+class Refused(UnpooledError):  # noqa: N818
+    """A site declines to answer; the text is the reason it allows to be shown."""

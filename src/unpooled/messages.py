@@ -1,0 +1,173 @@
+"""What travels: a Question goes down to a site, a Reply comes up.
+
+Both are frozen dataclasses. A Question says how a site answers it from its own rows; a Reply that is
+Summable may be added over sites, and only such a reply can be asked for as a total.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Generic, Self, TypeVar, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from unpooled import codec, kernels
+from unpooled.codec import BoolArray, FloatArray
+from unpooled.errors import BadInput
+
+SiteId = str
+Rows = npt.NDArray[Any]  # (n, d), float32 or float64
+
+
+class Message:
+    """Anything that the codec carries. Subclasses are frozen dataclasses and register by themselves."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        codec.register(cls)
+
+
+class Reply(Message):
+    """What a site sends up."""
+
+
+class Summable(Reply):
+    """A reply of sums and counts: adding two replies gives the reply of both sites' rows together.
+
+    Every field is a float64 array of at least one dimension.
+    """
+
+    def __add__(self, other: Self) -> Self:
+        pairs = ((getattr(self, f.name), getattr(other, f.name)) for f in dataclasses.fields(cast(Any, self)))
+        return type(self)(*(a + b for a, b in pairs))
+
+
+R = TypeVar("R", bound=Reply)
+A = TypeVar("A", bound=Summable)
+
+
+@dataclass(frozen=True, eq=False)
+class Refusal(Reply):
+    """A site declines, for a reason that it lets the coordinator see."""
+
+    reason: str
+
+
+@dataclass(frozen=True, eq=False)
+class Stack:
+    """The rows of one site or of many, one after the other: all that a question may see.
+
+    Site s holds rows ``offsets[s]:offsets[s + 1]``. ``minimum`` is the size below which a cluster is not
+    shown; it is the site's own rule, never part of a question. A site that answers for itself is a stack
+    of one, so there is one way to answer.
+    """
+
+    X: Rows  # (n, d)
+    offsets: npt.NDArray[np.int64]  # (S + 1,)
+    weights: FloatArray | None  # (n,)
+    seeds: npt.NDArray[np.uint64]  # (S,) for the questions that draw: fixed by (seed, site, round, ...)
+    minimum: float = 1.0
+    threads: int = 1
+    memory: tuple[dict[str, Any], ...] = field(default=())  # (S,) what a site remembers within a run
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def row_counts(self) -> npt.NDArray[np.int64]:
+        return np.diff(self.offsets)
+
+    def site(self, s: int) -> "Stack":
+        """Site ``s`` alone."""
+        a, b = self.offsets[s], self.offsets[s + 1]
+        weights = None if self.weights is None else self.weights[a:b]
+        memory = self.memory[s : s + 1]
+        return dataclasses.replace(
+            self,
+            X=self.X[a:b],
+            offsets=np.array([0, b - a]),
+            weights=weights,
+            seeds=self.seeds[s : s + 1],
+            memory=memory,
+        )
+
+    def shown(self, mass: FloatArray, squares: FloatArray, at_least: float = 1.0) -> BoolArray:
+        """Which cells may be shown: those of at least ``minimum`` rows (or ``at_least``, if larger).
+
+        Weighted rows count by Kish's effective size (sum w)^2 / sum w^2: one heavy row among many light
+        ones is one row, and a row of weight zero hides nothing.
+        """
+        least = max(self.minimum, at_least)
+        if least <= 1:
+            return np.ones(mass.shape, dtype=np.bool_)
+        return effective_size(mass, squares) >= least * (1 - 1e-9)
+
+
+def effective_size(mass: FloatArray, squares: FloatArray) -> FloatArray:
+    """Kish's effective number of rows, 0 where there is no weight.
+
+    >>> effective_size(np.array([4.0, 1001.0, 0.0]), np.array([4.0, 1000001.0, 0.0])).round(3)
+    array([4.   , 1.002, 0.   ])
+    """
+    return np.divide(mass * mass, squares, out=np.zeros_like(mass), where=squares > 0)
+
+
+@dataclass(frozen=True, eq=False)
+class Stacked(Generic[R]):
+    """The replies of several sites in one: every array of ``reply`` has a leading axis of sites."""
+
+    reply: R
+    sites: int
+
+    def __len__(self) -> int:
+        return self.sites
+
+    def __getitem__(self, s: int) -> R:
+        reply = cast(Any, self.reply)
+        return cast(R, type(reply)(*(getattr(reply, f.name)[s] for f in dataclasses.fields(reply))))
+
+    def __iter__(self) -> Iterator[R]:
+        return (self[s] for s in range(self.sites))
+
+
+@dataclass(frozen=True, eq=False)
+class Question(Message, Generic[R]):
+    """What the coordinator asks; its fields travel down. ``answer_all`` runs at the site.
+
+    The answer is a pure function of the stack but for ``memory``. A list holds one reply per site; a
+    Stacked reply says the same in one piece, which is what makes thousands of simulated sites cheap.
+    """
+
+    def answer_all(self, stack: Stack) -> list[R] | Stacked[R]:
+        raise BadInput(f"{type(self).__name__} does not say how it is answered")
+
+    def answer(self, local: Stack) -> R:
+        """The reply of one site."""
+        (reply,) = self.answer_all(local)
+        return reply
+
+    def reply_numbers(self, d: int) -> int:
+        """About how many numbers one site's reply holds: lets a simulation bound its memory."""
+        return 0
+
+
+def fold(blocks: Iterable[list[A] | Stacked[A]]) -> A:
+    """The sum over sites, added strictly in site order, so that every runtime gives the same bits."""
+    kind: Any = None
+    totals: list[npt.NDArray[Any]] = []
+    for replies in blocks:
+        kind = type(replies.reply) if isinstance(replies, Stacked) else type(replies[0])
+        columns = _columns(replies, kind)
+        if not totals:
+            totals = [np.zeros(column.shape[1:]) for column in columns]
+        for sums, column in zip(totals, columns, strict=True):
+            kernels.fold(sums.reshape(-1), np.ascontiguousarray(column).reshape(len(column), -1))
+    return cast(A, kind(*totals))
+
+
+def _columns(replies: list[A] | Stacked[A], kind: Any) -> list[FloatArray]:
+    names = [f.name for f in dataclasses.fields(kind)]
+    if isinstance(replies, Stacked):
+        return [getattr(replies.reply, name) for name in names]
+    return [np.stack([getattr(reply, name) for reply in replies]) for name in names]

@@ -1,0 +1,299 @@
+"""How a coordinator asks: two verbs, Steps made of them, and the Algorithm that a method is.
+
+``each`` shows the coordinator every site's reply; ``total`` shows only their sum. A protocol is a generator
+that yields asks and receives answers, so it reads top to bottom like a paper's pseudocode, and larger ones
+are made of smaller ones by ``yield from``.
+
+>>> def spread(sites):
+...     first = yield from total(sites, AskMoments())         # down: nothing; up: n, sums, squares
+...     return first.variance
+>>> from unpooled.summaries import AskMoments
+"""
+
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from typing import Any, Generic, Literal, Protocol, TypeVar
+
+import numpy as np
+
+from unpooled import codec
+from unpooled.codec import FloatArray
+from unpooled.errors import TooFewAnswers
+from unpooled.messages import A, Message, Question, R, Refusal, Reply, Rows, SiteId, Stacked, fold
+
+T = TypeVar("T")
+
+
+class View(Message):
+    """What a site makes of its rows before a question sees them, e.g. a scaling agreed by all sites."""
+
+    def apply(self, X: Rows) -> Rows:
+        """Rows (n, d) in, rows (n, d') out; never changes its input."""
+        return X
+
+
+Verb = Literal["each", "total"]
+
+
+@dataclass(frozen=True)
+class Ask(Generic[R]):
+    """One question to some sites, and whether their replies are seen one by one or only as a sum."""
+
+    verb: Verb
+    sites: tuple[SiteId, ...]
+    question: Question[R] | Callable[[SiteId], Question[R]]
+    view: View | None = None
+
+    def question_for(self, site: SiteId) -> Question[R]:
+        return self.question if isinstance(self.question, Question) else self.question(site)
+
+    @property
+    def title(self) -> str:
+        """The question's name, for messages to people."""
+        return codec.name_of(type(self.question_for(self.sites[0])))
+
+
+Asks = tuple[Ask[Any], ...]
+Steps = Generator[Asks, tuple[Any, ...], T]
+
+
+def each(
+    sites: Sequence[SiteId], question: Question[R] | Callable[[SiteId], Question[R]]
+) -> Steps[dict[SiteId, R]]:
+    """Ask every site and see every reply; a site that did not answer is not in the result."""
+    (replies,) = yield (Ask("each", tuple(sites), question),)
+    return dict(replies)
+
+
+def total(sites: Sequence[SiteId], question: Question[A]) -> Steps[A]:
+    """Ask every site and see only the sum of the replies."""
+    (summed,) = yield (Ask("total", tuple(sites), question),)
+    return summed  # type: ignore[no-any-return]
+
+
+def together(protocols: Sequence[Steps[T]]) -> Steps[list[T]]:
+    """Run several protocols in lockstep: their questions share exchanges, so ten cost what one costs."""
+    results: dict[int, T] = {}
+    waiting: dict[int, Asks] = {}
+
+    def advance(index: int, answers: tuple[Any, ...] | None) -> None:
+        waiting.pop(index, None)
+        try:
+            waiting[index] = protocols[index].send(answers)  # type: ignore[arg-type]
+        except StopIteration as stop:
+            results[index] = stop.value
+
+    for index in range(len(protocols)):
+        advance(index, None)
+    while waiting:
+        order = sorted(waiting)
+        answers = yield tuple(ask for index in order for ask in waiting[index])
+        start = 0
+        for index in order:
+            width = len(waiting[index])
+            advance(index, answers[start : start + width])
+            start += width
+    return [results[index] for index in range(len(protocols))]
+
+
+def viewed(view: View | None, steps: Steps[T]) -> Steps[T]:
+    """The same protocol, with every question asked of the rows as ``view`` shows them."""
+    answers: tuple[Any, ...] | None = None
+    try:
+        while True:
+            asks = steps.send(answers)  # type: ignore[arg-type]
+            answers = yield tuple(replace(ask, view=ask.view or view) for ask in asks)
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]
+
+
+# ---------------------------------------------------------------- what a method is
+
+
+class State(Protocol):
+    """What every algorithm's state shows, so that one loop, one history and one report serve them all."""
+
+    @property
+    def centers(self) -> FloatArray: ...  # (k, d)
+    @property
+    def movement(self) -> float: ...  # how far the centres moved in the last round
+    @property
+    def inertia(self) -> float: ...  # of the centres sent out last; nan where a method does not learn it
+
+
+S = TypeVar("S", bound=State)
+
+
+class Algorithm(Protocol[S]):
+    """A method: state in, state out. State is explicit between rounds; a generator runs within a round."""
+
+    def start(self, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[S]: ...
+    def round(self, state: S, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[S]: ...
+    def finished(self, state: S) -> bool: ...
+
+
+# ---------------------------------------------------------------- turns, and what carries them
+
+
+@dataclass(frozen=True)
+class Turn(Message):
+    """Which exchange of which run. A site answers a repeated turn with the same bytes."""
+
+    run: str
+    seed: int
+    round: int
+    exchange: int
+
+
+@dataclass(frozen=True, eq=False)
+class Part(Message):
+    """One question of an exchange, as a site receives it."""
+
+    verb: str
+    question: Question[Any]
+    view: View | None
+
+
+@dataclass(frozen=True, eq=False)
+class Envelope(Message):
+    """What goes down to one site in one exchange."""
+
+    turn: Turn
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Answer(Message):
+    """What comes up from one site: a reply per part of the envelope, or a refusal in its place."""
+
+    replies: tuple[Reply, ...]
+
+
+def site_seed(turn: Turn, part: int, site: SiteId) -> int:
+    """The seed for a site's own draws: keyed by all that it depends on, and by nothing else."""
+    key = f"{turn.seed}/{turn.round}/{turn.exchange}/{part}/{site}".encode()
+    return int.from_bytes(blake2b(key, digest_size=8).digest(), "little")
+
+
+def round_rng(seed: int, number: int) -> np.random.Generator:
+    """The coordinator's randomness for a round; number 0 is the start."""
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(number,)))
+
+
+@dataclass(frozen=True, eq=False)
+class Gathered(Generic[R]):
+    """The replies to one ask, in site order. ``sites`` names those that answered."""
+
+    sites: tuple[SiteId, ...]
+    replies: list[R] | Stacked[R]
+    refusals: Mapping[SiteId, str] = field(default_factory=dict)
+
+    def each(self) -> dict[SiteId, R]:
+        return dict(zip(self.sites, self.replies, strict=True))
+
+    def total(self) -> R:
+        return fold([self.replies])  # type: ignore[type-var]
+
+    def left(self) -> Iterator[tuple[SiteId, int, int]]:
+        """(site, numbers, bytes) of every reply."""
+        sizes = (codec.size(reply) for reply in self.replies)
+        return ((site, *size) for site, size in zip(self.sites, sizes, strict=True))
+
+
+@dataclass(frozen=True, eq=False)
+class Summed(Gathered[R]):
+    """The replies to one ask of which only the sum is left; each site sent ``size`` (numbers, bytes)."""
+
+    replies: list[R] | Stacked[R] = field(default_factory=list)
+    sum: R | None = None
+    size: tuple[int, int] = (0, 0)
+
+    def each(self) -> dict[SiteId, R]:
+        raise TypeError("only the sum of these replies is known")
+
+    def total(self) -> R:
+        assert self.sum is not None
+        return self.sum
+
+    def left(self) -> Iterator[tuple[SiteId, int, int]]:
+        return ((site, *self.size) for site in self.sites)
+
+
+class Federation(Protocol):
+    """A runtime: carries one exchange's asks to the sites and gathers what comes back."""
+
+    @property
+    def sites(self) -> tuple[SiteId, ...]: ...
+    def ask(self, turn: Turn, asks: Asks) -> Sequence[Gathered[Any]]: ...
+
+
+def gather(ask: Ask[R], replies: Mapping[SiteId, Reply]) -> Gathered[R]:
+    """Sort what sites sent into replies and refusals; a site that sent nothing is in neither."""
+    refusals = {s: r.reason for s, r in replies.items() if isinstance(r, Refusal)}
+    sites = tuple(s for s in ask.sites if s in replies and s not in refusals)
+    return Gathered(sites, [replies[s] for s in sites], refusals)  # type: ignore[misc]
+
+
+@dataclass(eq=False)
+class Trace:
+    """What a round's exchanges were: how many, who answered, who did not and why, what left each site."""
+
+    exchanges: int = 0
+    numbers: dict[SiteId, int] = field(default_factory=dict)
+    bytes: dict[SiteId, int] = field(default_factory=dict)
+    silent: dict[SiteId, str] = field(default_factory=dict)
+
+    def add(self, ask: Ask[Any], got: Gathered[Any]) -> None:
+        for site, numbers, size in got.left():
+            self.numbers[site] = self.numbers.get(site, 0) + numbers
+            self.bytes[site] = self.bytes.get(site, 0) + size
+        if len(got.sites) < len(ask.sites):
+            answered = set(got.sites)
+            for site in ask.sites:
+                if site not in answered:
+                    self.silent[site] = got.refusals.get(site, "no answer")
+
+
+def conduct(
+    steps: Steps[T],
+    federation: Federation,
+    *,
+    run: str = "",
+    seed: int = 0,
+    number: int = 0,
+    quorum: float = 0.5,
+    trace: Trace | None = None,
+) -> T:
+    """Drive a protocol over a federation to its result; ``number`` is the round that it is.
+
+    ``quorum`` is the share of the asked sites that must answer each ask (always at least one).
+    """
+    trace = trace if trace is not None else Trace()
+    answers: tuple[Any, ...] | None = None
+    while True:
+        try:
+            asks = steps.send(answers)  # type: ignore[arg-type]
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
+        gathered = federation.ask(Turn(run, seed, number, trace.exchanges), asks)
+        trace.exchanges += 1
+        for ask, got in zip(asks, gathered, strict=True):
+            trace.add(ask, got)
+            _require(ask, got, number, quorum)
+        answers = tuple(
+            got.each() if ask.verb == "each" else got.total() for ask, got in zip(asks, gathered, strict=True)
+        )
+
+
+def _require(ask: Ask[Any], got: Gathered[Any], number: int, quorum: float) -> None:
+    needed = max(1, int(np.ceil(quorum * len(ask.sites))))
+    if len(got.sites) >= needed:
+        return
+    silent = [s for s in ask.sites if s not in set(got.sites)]
+    reasons = ", ".join(f"{s} ({got.refusals.get(s, 'no answer')})" for s in silent[:5])
+    more = f" and {len(silent) - 5} more" if len(silent) > 5 else ""
+    raise TooFewAnswers(
+        f"round {number}, {ask.title}: {len(got.sites)} of {len(ask.sites)} sites answered, "
+        f"{needed} needed; missing: {reasons}{more}"
+    )

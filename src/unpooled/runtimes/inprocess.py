@@ -1,0 +1,207 @@
+"""All sites in this process: for simulation, for tests, and for one machine that holds every site's file.
+
+Site by site through the one door, or fused: where every site is plain, one kernel call over their stacked
+rows answers for all. Both give the same bits; tests/test_contract.py holds them to it.
+"""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from unpooled import codec
+from unpooled.codec import FloatArray
+from unpooled.errors import BadInput, SiteFailed, UnpooledError
+from unpooled.messages import Question, Reply, Rows, SiteId, Stack, fold
+from unpooled.protocol import Ask, Asks, Envelope, Gathered, Part, Summed, Turn, View, gather, site_seed
+from unpooled.site import Site
+from unpooled.site.site import digest
+
+_BLOCK_NUMBERS = 4_000_000  # replies held at once while summing over sites: 32 MB
+
+
+class InProcess:
+    """A federation of sites in this process.
+
+    >>> sites = InProcess.of({"north": np.zeros((4, 2)), "south": np.ones((3, 2))})
+    >>> sites.sites
+    ('north', 'south')
+    """
+
+    def __init__(self, sites: Sequence[Site], *, fused: bool = True, threads: int | None = None) -> None:
+        if not sites:
+            raise BadInput("a federation needs at least one site, got 0")
+        self._sites = {site.name: site for site in sorted(sites, key=lambda s: s.name)}
+        if len(self._sites) < len(sites):
+            raise BadInput(f"site names must differ: {len(sites)} sites, {len(self._sites)} names")
+        self._names = tuple(self._sites)
+        widths = {name: site.rows.shape[1] for name, site in self._sites.items()}
+        for name, width in widths.items():
+            if width != widths[self._names[0]]:
+                raise BadInput(
+                    f"sites with different columns: {self._names[0]} has {widths[self._names[0]]}, "
+                    f"{name} has {width}"
+                )
+        self._threads = threads if threads is not None else os.cpu_count() or 1
+        minima = {site.min_cluster_size for site in sites}
+        self._pool = (
+            _Pool(list(self._sites.values()), minima.pop(), self._threads)
+            if fused and len(minima) == 1 and all(site.plain for site in sites)
+            else None
+        )
+
+    @classmethod
+    def of(
+        cls,
+        rows: Mapping[SiteId, Rows],
+        weights: Mapping[SiteId, FloatArray] | None = None,
+        *,
+        min_cluster_size: int = 1,
+        fused: bool = True,
+        threads: int | None = None,
+    ) -> "InProcess":
+        """Sites from a mapping of name to rows."""
+        sites = [
+            Site(name, X, None if weights is None else weights[name], min_cluster_size=min_cluster_size)
+            for name, X in rows.items()
+        ]
+        return cls(sites, fused=fused, threads=threads)
+
+    @property
+    def sites(self) -> tuple[SiteId, ...]:
+        return self._names
+
+    def ask(self, turn: Turn, asks: Asks) -> list[Gathered[Any]]:
+        if self._pool is not None:
+            pool = self._pool
+            return [pool.gather(turn, i, ask) for i, ask in enumerate(asks)]
+        return self._one_by_one(turn, asks)
+
+    def _one_by_one(self, turn: Turn, asks: Asks) -> list[Gathered[Any]]:
+        """Each asked site gets one envelope with its parts, and answers through its door."""
+        replies: list[dict[SiteId, Reply]] = [{} for _ in asks]
+        for name in sorted({site for ask in asks for site in ask.sites}):
+            mine = [i for i, ask in enumerate(asks) if name in ask.sites]
+            parts = tuple(Part(asks[i].verb, asks[i].question_for(name), asks[i].view) for i in mine)
+            try:
+                answer = self._sites[name].answer(Envelope(turn, parts))
+            except UnpooledError:
+                raise
+            except Exception as error:
+                titles = ", ".join(asks[i].title for i in mine)
+                raise SiteFailed(f"site {name}, round {turn.round}, {titles}: {error}") from error
+            for i, reply in zip(mine, answer.replies, strict=True):
+                replies[i][name] = reply
+        return [gather(ask, got) for ask, got in zip(asks, replies, strict=True)]
+
+
+class _Pool:
+    """The stacked rows of plain sites, and how one call answers for all of them."""
+
+    def __init__(self, sites: Sequence[Site], minimum: int, threads: int) -> None:
+        self._names = tuple(site.name for site in sites)
+        self._index = {name: i for i, name in enumerate(self._names)}
+        self._minimum, self._threads = minimum, threads
+        counts = [len(site.rows) for site in sites]
+        self._offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        self._X = sites[0].rows if len(sites) == 1 else _stacked([site.rows for site in sites])
+        self._weights = None
+        if any(site.weights is not None for site in sites):
+            self._weights = np.concatenate(
+                [np.ones(len(s.rows)) if s.weights is None else s.weights for s in sites]
+            )
+        self._views: dict[str, Rows] = {}
+        self._memory: dict[str, tuple[dict[str, Any], ...]] = {}
+
+    def gather(self, turn: Turn, part: int, ask: Ask[Any]) -> Gathered[Any]:
+        question = ask.question
+        if not isinstance(question, Question):
+            return gather(ask, self._separately(turn, part, ask))
+        sites = tuple(sorted(ask.sites))
+        answers = map(question.answer_all, self._stacks(turn, part, ask.view, sites, question))
+        if ask.verb == "each":
+            return Gathered(sites, [reply for block in answers for reply in block])
+        sizes: set[tuple[int, int]] = set()
+
+        def measured() -> Iterator[Any]:
+            for block in answers:
+                sizes.add(codec.size(block[0]))
+                yield block
+
+        total = fold(measured())
+        return Summed(sites, sum=total, size=max(sizes))
+
+    def _separately(self, turn: Turn, part: int, ask: Ask[Any]) -> dict[SiteId, Reply]:
+        """A question of its own for every site."""
+        replies: dict[SiteId, Reply] = {}
+        for site in ask.sites:
+            question = ask.question_for(site)
+            (stack,) = self._stacks(turn, part, ask.view, (site,), question)
+            replies[site] = question.answer(stack)
+        return replies
+
+    def _stacks(
+        self, turn: Turn, part: int, view: View | None, sites: tuple[SiteId, ...], question: Question[Any]
+    ) -> Iterator[Stack]:
+        """The asked sites' rows, in blocks of sites whose replies fit in memory together."""
+        X, memory = self._viewed(view), self._remembered(turn.run)
+        every = len(sites) == len(self._names)
+        chosen = range(len(sites)) if every else [self._index[site] for site in sites]
+        block = max(1, _BLOCK_NUMBERS // max(1, question.reply_numbers(X.shape[1])))
+        for a in range(0, len(chosen), block):
+            some = chosen[a : a + block]
+            seeds = [site_seed(turn, part, self._names[i]) for i in some]
+            rows, offsets, weights = self._taken(X, some)
+            yield Stack(
+                X=rows,
+                offsets=offsets,
+                weights=weights,
+                seeds=np.array(seeds, dtype=np.uint64),
+                minimum=self._minimum,
+                threads=self._threads,
+                memory=tuple(memory[i] for i in some),
+            )
+
+    def _taken(self, X: Rows, some: Sequence[int]) -> tuple[Rows, npt.NDArray[np.int64], FloatArray | None]:
+        """Rows, offsets and weights of some sites: a view if they lie side by side, a copy if not."""
+        spans = [slice(self._offsets[i], self._offsets[i + 1]) for i in some]
+        if isinstance(some, range):
+            span = slice(spans[0].start, spans[-1].stop)
+            offsets = self._offsets[some[0] : some[-1] + 2] - spans[0].start
+            return X[span], offsets, None if self._weights is None else self._weights[span]
+        offsets = np.concatenate([[0], np.cumsum([s.stop - s.start for s in spans])]).astype(np.int64)
+        weights = None if self._weights is None else np.concatenate([self._weights[s] for s in spans])
+        return np.concatenate([X[s] for s in spans]), offsets, weights
+
+    def _viewed(self, view: View | None) -> Rows:
+        if view is None:
+            return self._X
+        key = digest(view)
+        if key not in self._views:
+            self._views = {key: view.apply(self._X)}
+        return self._views[key]
+
+    def _remembered(self, run: str) -> tuple[dict[str, Any], ...]:
+        if run not in self._memory:
+            self._memory = {run: tuple({} for _ in self._names)}
+        return self._memory[run]
+
+
+def _stacked(arrays: Sequence[Rows]) -> Rows:
+    """Rows of all sites one after the other; arrays that already lie so in memory are not copied."""
+    base = arrays[0].base
+    if base is not None and all(a.base is base for a in arrays) and base.flags.c_contiguous:
+        end = arrays[0].__array_interface__["data"][0]
+        for a in arrays:
+            if a.__array_interface__["data"][0] != end or not a.flags.c_contiguous:
+                break
+            end += a.nbytes
+        else:
+            start = arrays[0].__array_interface__["data"][0] - base.__array_interface__["data"][0]
+            if base.ndim == 2 and base.dtype == arrays[0].dtype and base.shape[1] == arrays[0].shape[1]:
+                first = start // max(1, base.strides[0])
+                joined: Rows = base[first : first + sum(map(len, arrays))]
+                return joined
+    return np.concatenate(arrays)

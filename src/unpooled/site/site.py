@@ -1,0 +1,124 @@
+"""The one door out, the same in every runtime.
+
+An envelope comes in; an answer goes out, always by the same way::
+
+    view -> guards before -> answer -> guards after -> mask -> audit -> out
+
+Guards may refuse (raise Refused) or change what leaves; the mask hides replies that are only to be summed;
+the audit writes down what leaves before it leaves.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from unpooled import codec
+from unpooled.codec import FloatArray
+from unpooled.errors import Refused
+from unpooled.messages import Message, Refusal, Reply, Rows, SiteId, Stack
+from unpooled.protocol import Answer, Envelope, Part, Turn, View, site_seed
+
+
+class Guard(Protocol):
+    """A rule of the site. Either method may raise Refused with a reason that may be shown."""
+
+    def before(self, post: Envelope, rows: int) -> None: ...
+    def after(self, part: Part, reply: Reply) -> Reply: ...
+
+
+Mask = Callable[[Envelope, tuple[Reply, ...]], tuple[Reply, ...]]
+Audit = Callable[[Envelope, Answer], None]
+
+
+class Site:
+    """A site: its rows, its rules, and the last answer it gave.
+
+    ``min_cluster_size`` is the smallest cluster it shows; 1 hides nothing and is for simulation only.
+    """
+
+    def __init__(
+        self,
+        name: SiteId,
+        X: Rows,
+        weights: FloatArray | None = None,
+        *,
+        min_cluster_size: int = 1,
+        guards: Sequence[Guard] = (),
+        mask: Mask | None = None,
+        audit: Audit | None = None,
+        threads: int = 1,
+    ) -> None:
+        self.name = name
+        self.min_cluster_size = min_cluster_size
+        self._X, self._weights = X, weights
+        self._guards, self._mask, self._audit = tuple(guards), mask, audit
+        self._threads = threads
+        self._views: dict[str, Rows] = {}
+        self._memory: dict[str, dict[str, Any]] = {}
+        self._last: tuple[Turn, bytes, Answer] | None = None
+
+    @property
+    def plain(self) -> bool:
+        """No guard, mask or audit of its own: a simulation may then answer for many such sites at once."""
+        return not self._guards and self._mask is None and self._audit is None
+
+    @property
+    def rows(self) -> Rows:
+        return self._X
+
+    @property
+    def weights(self) -> FloatArray | None:
+        return self._weights
+
+    def answer(self, post: Envelope) -> Answer:
+        """Answer an envelope. A repeated turn gets the very same answer, and nothing is computed again."""
+        asked = codec.encode(post)
+        if self._last is not None and self._last[:2] == (post.turn, asked):
+            return self._last[2]
+        try:
+            for guard in self._guards:
+                guard.before(post, len(self._X))
+            replies = tuple(self._reply(post.turn, i, part) for i, part in enumerate(post.parts))
+            if self._mask is not None:
+                replies = self._mask(post, replies)
+        except Refused as refusal:
+            replies = tuple(Refusal(str(refusal)) for _ in post.parts)
+        answer = Answer(replies)
+        if self._audit is not None:
+            self._audit(post, answer)
+        self._last = (post.turn, asked, answer)
+        return answer
+
+    def _reply(self, turn: Turn, index: int, part: Part) -> Reply:
+        X = self._viewed(part.view)
+        reply: Reply = part.question.answer(
+            Stack(
+                X=X,
+                offsets=np.array([0, len(X)]),
+                weights=self._weights,
+                seeds=np.array([site_seed(turn, index, self.name)], dtype=np.uint64),
+                minimum=self.min_cluster_size,
+                threads=self._threads,
+                memory=(self._memory.setdefault(turn.run, {}),),
+            )
+        )
+        for guard in self._guards:
+            reply = guard.after(part, reply)
+        return reply
+
+    def _viewed(self, view: View | None) -> Rows:
+        """The rows as the view shows them; the last view is kept, since a run keeps to one."""
+        if view is None:
+            return self._X
+        key = digest(view)
+        if key not in self._views:
+            self._views = {key: view.apply(self._X)}
+        return self._views[key]
+
+
+def digest(message: Message) -> str:
+    """A short name for a message's content."""
+    from hashlib import blake2b
+
+    return blake2b(codec.encode(message), digest_size=16).hexdigest()
