@@ -1,0 +1,147 @@
+// The extension module. Python has checked the shapes; here the arrays become pointers and the lock is released.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "dispatch.hpp"
+
+namespace nb = nanobind;
+
+namespace unpooled {
+
+namespace {
+
+using AnyRows = nb::ndarray<nb::ro, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+template <class T>
+using In = nb::ndarray<const T, nb::c_contig, nb::device::cpu>;
+template <class T>
+using Out = nb::ndarray<T, nb::c_contig, nb::device::cpu>;
+using Weights = nb::object;
+
+const Table* table_for(const char* name) {
+    const Table* found = choose(name);
+    if (!found) throw nb::value_error((std::string("this machine has no kernels for ") + name).c_str());
+    return found;
+}
+
+const Table* chosen = nullptr;
+
+const Table* kernels() {
+    if (!chosen) {
+        const char* name = std::getenv("UNPOOLED_KERNELS");
+        chosen = table_for(name ? name : "");
+    }
+    return chosen;
+}
+
+Rows rows_of(const AnyRows& x, const In<int64_t>* offsets, const nb::object& weights) {
+    const bool single = x.dtype() == nb::dtype<float>();
+    if (!single && x.dtype() != nb::dtype<double>()) throw nb::type_error("rows must be float32 or float64");
+    Rows rows{};
+    rows.x = x.data();
+    rows.single = single;
+    rows.n = static_cast<int64_t>(x.shape(0));
+    rows.d = static_cast<int64_t>(x.shape(1));
+    if (!weights.is_none()) {
+        const auto w = nb::cast<In<double>>(weights);
+        if (static_cast<int64_t>(w.size()) != rows.n) throw nb::value_error("one weight per row");
+        rows.weights = w.data();
+    }
+    if (offsets) {
+        rows.offsets = offsets->data();
+        rows.sites = static_cast<int64_t>(offsets->size()) - 1;
+        const int64_t* o = rows.offsets;
+        bool fits = rows.sites >= 0 && o[0] == 0 && o[rows.sites] == rows.n;
+        for (int64_t s = 0; fits && s < rows.sites; ++s) fits = o[s] <= o[s + 1];
+        if (!fits) throw nb::value_error("offsets must rise from 0 to the number of rows");
+    }
+    return rows;
+}
+
+}  // namespace
+
+NB_MODULE(_native, m) {
+    m.def("isa", [] { return kernels()->isa; });
+    m.def("use", [](const char* name) { chosen = table_for(name); });
+
+    m.def("totals", [](AnyRows x, In<int64_t> offsets, In<double> centers, nb::object weights, Out<double> sums,
+                       Out<double> mass, Out<double> squares, Out<double> inertia, int threads) {
+        const Rows rows = rows_of(x, &offsets, weights);
+        const int64_t sets = centers.shape(0), k = centers.shape(1);
+        const TotalsOut out{sums.data(), mass.data(), rows.weights ? squares.data() : nullptr, inertia.data()};
+        nb::gil_scoped_release release;
+        kernels()->totals(rows, centers.data(), sets, k, out, threads);
+    }, nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg());
+
+    m.def("nearest", [](AnyRows x, In<double> centers, Out<int32_t> labels, Out<double> sqdist, int threads) {
+        const Rows rows = rows_of(x, nullptr, nb::none());
+        nb::gil_scoped_release release;
+        kernels()->nearest(rows, centers.data(), centers.shape(0), labels.data(), sqdist.data(), threads);
+    });
+
+    m.def("local_steps", [](AnyRows x, In<int64_t> offsets, In<double> centers, nb::object weights, Out<double> moved,
+                            Out<double> counts, int64_t steps, bool recount, int threads) {
+        const Rows rows = rows_of(x, &offsets, weights);
+        const bool own = centers.ndim() == 3;
+        const int64_t k = centers.shape(own ? 1 : 0), size = rows.sites * k;
+        double* c = counts.data();
+        const LocalOut out{moved.data(), c, c + size, c + 2 * size, c + 3 * size, c + 4 * size, c + 5 * size};
+        nb::gil_scoped_release release;
+        kernels()->local_steps(rows, centers.data(), k, {steps, own, recount}, out, threads);
+    }, nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg());
+
+    m.def("kmeans", [](AnyRows x, In<int64_t> offsets, In<uint64_t> seeds, nb::object weights, Out<double> centers,
+                       Out<double> mass, Out<double> squares, Out<double> inertia, int64_t n_init, int64_t max_iter,
+                       int64_t swaps, int threads) {
+        const Rows rows = rows_of(x, &offsets, weights);
+        const KMeansOut out{centers.data(), mass.data(), squares.data(), inertia.data()};
+        nb::gil_scoped_release release;
+        kernels()->kmeans(rows, centers.shape(1), seeds.data(), {n_init, max_iter, swaps}, out, threads);
+    }, nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(),
+          nb::arg(), nb::arg(), nb::arg());
+
+    m.def("minibatch", [](AnyRows x, In<int64_t> offsets, In<double> start, In<uint64_t> seeds, nb::object weights,
+                          Out<double> centers, Out<double> mass, Out<double> squares, int64_t epochs, int64_t batch,
+                          double rate, int threads) {
+        const Rows rows = rows_of(x, &offsets, weights);
+        const MiniBatchOut out{centers.data(), mass.data(), squares.data()};
+        nb::gil_scoped_release release;
+        kernels()->minibatch(rows, start.data(), start.shape(0), seeds.data(), {epochs, batch, rate}, out, threads);
+    }, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg(), nb::arg(),
+          nb::arg(), nb::arg(), nb::arg());
+
+    m.def("scatter", [](AnyRows x, In<int64_t> offsets, In<double> centers, nb::object weights, Out<double> sums,
+                        int threads) {
+        const Rows rows = rows_of(x, &offsets, weights);
+        const int64_t k = centers.shape(0), size = rows.sites * k;
+        double* c = sums.data();
+        const ScatterOut out{c, c + size, c + 2 * size, c + 3 * size, c + 4 * size};
+        nb::gil_scoped_release release;
+        kernels()->scatter(rows, centers.data(), k, out, threads);
+    }, nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg(), nb::arg());
+
+    m.def("fuzzy", [](AnyRows x, In<int64_t> offsets, In<double> centers, nb::object weights, Out<double> sums,
+                      Out<double> counts, double m, double power, int threads) {
+        const Rows rows = rows_of(x, &offsets, weights);
+        const int64_t sets = centers.shape(0), k = centers.shape(1), size = rows.sites * sets * k;
+        double* c = counts.data();
+        const FuzzyOut out{sums.data(), c, c + size, c + 2 * size, c + 3 * size};
+        nb::gil_scoped_release release;
+        kernels()->fuzzy(rows, centers.data(), sets, k, m, power, out, threads);
+    }, nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg());
+
+    m.def("memberships", [](AnyRows x, In<double> centers, Out<double> out, double m, double power, int threads) {
+        const Rows rows = rows_of(x, nullptr, nb::none());
+        nb::gil_scoped_release release;
+        kernels()->memberships(rows, centers.data(), centers.shape(0), m, power, out.data(), threads);
+    });
+
+    m.def("fold", [](Out<double> total, In<double> block) {
+        nb::gil_scoped_release release;
+        kernels()->fold(total.data(), block.data(), block.shape(0), block.shape(1));
+    });
+}
+
+}  // namespace unpooled

@@ -1,0 +1,175 @@
+// Centres made ready (Packed) and a block of rows put against them (Block): the step all kernels share.
+#pragma once
+#include "few.hpp"
+#include "many.hpp"
+
+namespace unpooled {
+namespace UNPOOLED_ISA {
+
+constexpr int64_t MOST_ROWS = 128;  // of any block
+
+// Rows of a block: what fits the first cache in lanes, or the second when packed.
+inline int64_t block_rows(int64_t d) { return d <= 8 ? MOST_ROWS : d <= FEW_DIMENSIONS ? 64 : 32; }
+
+// R sets of k centres, in the layout their dimension asks for. Shared by all workers once filled.
+template <class T>
+struct Packed {
+    int64_t sets, k, d;
+    bool few;
+    const double* raw = nullptr;  // (sets, k, d), borrowed
+    int64_t padded;               // places per set
+    Buffer<double> quads;         // few, d > 4: by fours
+    Buffer<double> shift;         // many: the common shift
+    Buffer<T> panels, starts;     // many: negated moved centres, and |c|^2 / 2
+
+    Packed(int64_t sets, int64_t k, int64_t d) : sets(sets), k(k), d(d), few(d <= FEW_DIMENSIONS) {
+        narrow(k);
+        if (few && d > 4) quads.resize(sets * padded * d);
+        if (!few) {
+            shift.resize(d);
+            panels.resize(sets * padded * d);
+            starts.resize(sets * padded);
+        }
+    }
+
+    // From now on k centres per set, no more than there was room made for.
+    void narrow(int64_t count) {
+        k = count;
+        padded = round_up(k, few ? QUAD : LANES<T>);
+    }
+
+    void fill(const double* centers) {
+        raw = centers;
+        if (few) {
+            if (d > 4)
+                for (int64_t r = 0; r < sets; ++r) pack_quads(centers + r * k * d, k, d, quads.get() + r * padded * d);
+            return;
+        }
+        clear(shift.get(), d);
+        for (int64_t j = 0; j < sets * k; ++j)
+            for (int64_t t = 0; t < d; ++t) shift[t] += centers[j * d + t];
+        for (int64_t t = 0; t < d; ++t) shift[t] /= static_cast<double>(sets * k);
+        constexpr int L = LANES<T>;
+        for (int64_t r = 0; r < sets; ++r) {
+            for (int64_t j = 0; j < padded; ++j) {
+                const int64_t place = r * padded + j;
+                T* to = panels.get() + place / L * d * L + place % L;
+                const double* c = centers + (r * k + j) * d;
+                double half = 0;
+                for (int64_t t = 0; t < d; ++t) {
+                    const T moved = j < k ? static_cast<T>(c[t] - shift[t]) : T(0);
+                    half = fma(0.5 * static_cast<double>(moved), static_cast<double>(moved), half);
+                    to[t * L] = -moved;
+                }
+                starts[place] = j < k ? static_cast<T>(half) : static_cast<T>(__builtin_inf());
+            }
+        }
+    }
+
+    const double* set(int64_t r) const { return raw + r * k * d; }
+
+    // Few dimensions: a set as nearest_few() takes it.
+    const double* ready(int64_t r) const { return d <= 4 ? set(r) : quads.get() + r * padded * d; }
+};
+
+// A block of at most block_rows(d) rows and, after nearest() or second(), what was found for them.
+template <class T>
+class Block {
+public:
+    int64_t labels[MOST_ROWS];
+    double sqdist[MOST_ROWS];     // in few dimensions; in many only after second() or distances()
+    double runner_up[MOST_ROWS];  // squared distance to the second nearest, from second()
+
+    explicit Block(const Packed<T>& p) {
+        const int64_t rows = block_rows(p.d);
+        if (p.few) {
+            own_lanes_.resize(rows * p.d);
+        } else {
+            moved_.resize(rows * p.d);
+            scores_.resize(rows * p.sets * p.padded);
+        }
+    }
+
+    void load(const Packed<T>& p, const T* x, int64_t rows) {
+        x_ = x;
+        rows_ = rows;
+        if (p.few) {
+            ld_ = block_rows(p.d);
+            lanes_ = own_lanes_.get();
+            to_lanes(x, rows, p.d, own_lanes_.get(), ld_);
+            return;
+        }
+        const int64_t d = p.d;
+        for (int64_t i = 0; i < rows; ++i) move(x + i * d, p.shift.get(), d, moved_.get() + i * d);
+        const int64_t whole = round_up(rows, ROW_GROUP);
+        std::memset(moved_.get() + rows * d, 0, static_cast<size_t>((whole - rows) * d) * sizeof(T));
+        score(moved_.get(), whole, d, p.panels.get(), p.starts.get(), p.sets * p.padded / LANES<T>, scores_.get(),
+              Ahead(x + rows * d, rows * d * static_cast<int64_t>(sizeof(T))));
+    }
+
+    // Few dimensions only: rows that were put in lanes before.
+    void borrow(const T* x, const double* lanes, int64_t ld, int64_t rows) {
+        x_ = x;
+        rows_ = rows;
+        lanes_ = lanes;
+        ld_ = ld;
+    }
+
+    void nearest(const Packed<T>& p, int64_t set) {
+        if (p.few) {
+            nearest_few<false>(lanes_, ld_, rows_, p.d, p.ready(set), p.k, labels, sqdist, nullptr);
+            return;
+        }
+        for (int64_t i = 0; i < rows_; ++i) labels[i] = lowest(row_scores(p, set, i), p.padded);
+    }
+
+    // As nearest(), with the distances to the nearest and, infinite if k is 1, to the second nearest.
+    void second(const Packed<T>& p, int64_t set) {
+        if (p.few) {
+            nearest_few<true>(lanes_, ld_, rows_, p.d, p.ready(set), p.k, labels, sqdist, runner_up);
+            return;
+        }
+        for (int64_t i = 0; i < rows_; ++i) {
+            const T* s = row_scores(p, set, i);
+            labels[i] = lowest(s, p.padded);
+            sqdist[i] = UNPOOLED_ISA::sqdist(x_ + i * p.d, p.set(set) + labels[i] * p.d, p.d);
+            runner_up[i] = p.k == 1 ? __builtin_inf()
+                                    : UNPOOLED_ISA::sqdist(x_ + i * p.d,
+                                                           p.set(set) + lowest(s, p.padded, labels[i]) * p.d, p.d);
+        }
+    }
+
+    // After nearest(): the squared distances, also for many dimensions.
+    void distances(const Packed<T>& p, int64_t set) {
+        if (p.few) return;
+        for (int64_t i = 0; i < rows_; ++i)
+            sqdist[i] = UNPOOLED_ISA::sqdist(x_ + i * p.d, p.set(set) + labels[i] * p.d, p.d);
+    }
+
+    const T* x() const { return x_; }
+    int64_t rows() const { return rows_; }
+    const double* lanes() const { return lanes_; }
+    int64_t ld() const { return ld_; }
+
+private:
+    const T* row_scores(const Packed<T>& p, int64_t set, int64_t i) const {
+        return scores_.get() + (i * p.sets + set) * p.padded;
+    }
+
+    static void move(const double* x, const double* shift, int64_t d, double* to) {
+        for (int64_t t = 0; t < d; ++t) to[t] = x[t] - shift[t];
+    }
+    static void move(const float* x, const double* shift, int64_t d, float* to) {
+        for (int64_t t = 0; t < d; ++t) to[t] = static_cast<float>(static_cast<double>(x[t]) - shift[t]);
+    }
+
+    const T* x_ = nullptr;
+    int64_t rows_ = 0;
+    const double* lanes_ = nullptr;
+    int64_t ld_ = 0;
+    Buffer<double> own_lanes_;
+    Buffer<T> moved_, scores_;
+};
+
+}  // namespace UNPOOLED_ISA
+}  // namespace unpooled

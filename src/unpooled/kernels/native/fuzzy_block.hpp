@@ -1,0 +1,392 @@
+// A block of rows against one set of centres after the other, as fuzzy c-means needs them: all squared distances,
+// from them memberships, and the weighted sums.
+//
+// Few dimensions: the rows sit in the lanes and distances are summed from residuals. Many: distances come from a blocked
+// product, and those so small that they cancel are taken again from residuals. Data far from zero are first moved by
+// the centre of smallest norm, so that no row loses more than its own rounding.
+#pragma once
+#include "engine.hpp"
+
+namespace unpooled {
+namespace UNPOOLED_ISA {
+
+constexpr double FARTHEST = 1.7976931348623157e308;  // squared distances stop here, so that 0 times them is 0
+constexpr double CANCELLED = 1.0 / 64;               // of |x|^2 + |c|^2, below which a distance is taken again
+constexpr int64_t STATISTICS = 4;                    // mass, rows, squares, inertia
+constexpr int GROUP = 4;                             // rows whose products are taken together
+constexpr int MOST_TILED = 5;                        // centres that are summed together
+
+// u is proportional to the squared distance to the power -power, where power = 1 / (m - 1).
+struct Fuzzifier {
+    double m, power;
+    int64_t whole;  // the power, if it is a small whole number, else 0
+
+    Fuzzifier(double m, double power)
+        : m(m), power(power), whole(power <= 64 && power == static_cast<double>(static_cast<int64_t>(power))
+                                        ? static_cast<int64_t>(power)
+                                        : 0) {}
+
+    UNPOOLED_INLINE Vd raise(Vd ratio) const {
+        if (whole) {
+            Vd result = spread<Vd>(1.0), square = ratio;
+            for (int64_t n = whole;; square *= square) {
+                if (n & 1) result *= square;
+                if (!(n >>= 1)) return result;
+            }
+        }
+        for (int i = 0; i < W; ++i) ratio[i] = __builtin_pow(ratio[i], power);
+        return ratio;
+    }
+
+    UNPOOLED_INLINE Vd cool(Vd total) const {
+        if (whole == 1) return 1.0 / total;
+        for (int i = 0; i < W; ++i) total[i] = __builtin_pow(total[i], 1 - m);
+        return total;
+    }
+};
+
+// R sets of k centres, in the layout their dimension asks for. Shared by all workers.
+class FuzzyCentres {
+public:
+    int64_t sets, k, d;
+    bool few;
+    int64_t padded;  // few: places per set
+    int64_t width;   // of a moved row, whole vectors
+    const double* raw;
+    Buffer<double> quads;                            // few: by fours
+    Buffer<double> origin, moved;                    // many: (width,), and (sets, k, width) centres moved by it
+    bool at_zero = true;                             // many: is the origin zero, so that rows are used as they are?
+    Buffer<double> norms;                            // many: (sets, k) squared, of the moved centres
+
+    FuzzyCentres(const double* centers, int64_t sets, int64_t k, int64_t d)
+        : sets(sets), k(k), d(d), few(d <= FEW_DIMENSIONS), padded(round_up(k, QUAD)),
+          width(round_up(d, 2 * W)), raw(centers) {
+        if (few) {
+            quads.resize(sets * padded * d);
+            for (int64_t r = 0; r < sets; ++r) pack_quads(set(r), k, d, quads.get() + r * padded * d);
+            return;
+        }
+        choose_origin();
+        moved.resize(larger<int64_t>(sets * k * width, 1));
+        norms.resize(larger<int64_t>(sets * k, 1));
+        clear(moved.get(), sets * k * width);
+        clear(norms.get(), sets * k);
+        for (int64_t j = 0; j < sets * k; ++j)
+            for (int64_t t = 0; t < d; ++t) {
+                const double value = raw[j * d + t] - origin[t];
+                moved[j * width + t] = value;
+                norms[j] = fma(value, value, norms[j]);
+            }
+    }
+
+    const double* set(int64_t r) const { return raw + r * k * d; }
+
+private:
+    void choose_origin() {
+        origin.resize(width);
+        clear(origin.get(), width);
+        const double* nearest = nullptr;
+        double least = __builtin_inf();
+        for (int64_t j = 0; j < sets * k; ++j) {
+            double norm = 0;
+            for (int64_t t = 0; t < d; ++t) norm = fma(raw[j * d + t], raw[j * d + t], norm);
+            if (norm < least) {
+                least = norm;
+                nearest = raw + j * d;
+            }
+        }
+        double farthest = 0;  // of the other centres from that one
+        for (int64_t j = 0; nearest && j < sets * k; ++j) farthest = larger(farthest, sqdist(raw + j * d, nearest, d));
+        at_zero = !nearest || least <= 16 * farthest;
+        if (!at_zero) copy(origin.get(), nearest, d);
+    }
+};
+
+template <class T>
+class FuzzyBlock {
+public:
+    explicit FuzzyBlock(const FuzzyCentres& c)
+        : ld_(block_rows(c.d)), k_(c.k), sq_(c.k * ld_), share_(c.k * ld_), ratio_(c.k * ld_), weight_(ld_), scale_(ld_),
+          cool_(ld_), rows_(ld_ * (c.few ? c.d : c.width)) {
+        if (!c.few) norms_.resize(ld_);
+    }
+
+    // At most block_rows(d) rows; w may be null. The lanes past the last row repeat it, with weight 0.
+    void load(const FuzzyCentres& c, const T* x, int64_t rows, const double* w) {
+        x_ = x;
+        count_ = rows;
+        lanes_ = round_up(rows, W);
+        for (int64_t i = 0; i < lanes_; ++i) weight_[i] = i >= rows ? 0.0 : w ? w[i] : 1.0;
+        if (c.few) {
+            to_lanes(x, rows, c.d, rows_.get(), ld_);
+            return;
+        }
+        y_ = c.at_zero && rows == ld_ && c.width == c.d ? in_place(x) : nullptr;
+        if (y_) return;
+        y_ = rows_.get();
+        for (int64_t i = 0; i < round_up(lanes_, GROUP); ++i)
+            move(x + smaller(i, rows - 1) * c.d, c.origin.get(), c.d, c.width, rows_.get() + i * c.width);
+    }
+
+    // All squared distances to the centres of a set, and each row's shares of them.
+    void weigh(const FuzzyCentres& c, int64_t set, const Fuzzifier& f) {
+        if (c.few)
+            distances_few(c, set);
+        else
+            distances_many(c, set);
+        if (f.whole == 1)
+            share<true>(f);
+        else
+            share<false>(f);
+    }
+
+    // After weigh(): adds to the statistics (k, STATISTICS, W) and the sums of a set; in few dimensions those are
+    // (k, d, W) of w u^m (x - c), in many (k, width) of w u^m (x - origin).
+    void add(const FuzzyCentres& c, int64_t set, double* statistics, double* sums) {
+        for (int64_t j = 0; j < k_; ++j) add_statistics(j, statistics + j * STATISTICS * W);
+        if (c.few)
+            for (int64_t j = 0; j < k_; ++j) add_few(c.set(set) + j * c.d, j, c.d, sums + j * c.d * W);
+        else
+            add_many(c.width, sums);
+    }
+
+    // After weigh(): the memberships, (rows, k).
+    void write(double* out) const {
+        for (int64_t j = 0; j < k_; ++j)
+            for (int64_t i = 0; i < count_; ++i) out[i * k_ + j] = share_[j * ld_ + i] * scale_[i];
+    }
+
+private:
+    static void move(const T* x, const double* origin, int64_t d, int64_t width, double* to) {
+        for (int64_t t = 0; t < d; ++t) to[t] = static_cast<double>(x[t]) - origin[t];
+        for (int64_t t = d; t < width; ++t) to[t] = 0;
+    }
+
+    static const double* in_place(const double* x) { return x; }
+    static const double* in_place(const float*) { return nullptr; }
+
+    static UNPOOLED_INLINE Vd load_(const double* p) { return UNPOOLED_ISA::load<Vd>(p); }
+
+    template <int U>
+    UNPOOLED_INLINE void pass_few(const FuzzyCentres& c, const double* quads, int64_t i) {
+        for (int64_t j = 0; j < c.k; j += QUAD) {
+            Vd sum[QUAD][U] = {};
+            const double* xt = rows_.get() + i;
+            for (int64_t t = 0; t < c.d; ++t, quads += QUAD, xt += ld_) {
+                Vd x[U];
+                for (int u = 0; u < U; ++u) x[u] = load_(xt + u * W);
+                for (int q = 0; q < QUAD; ++q)
+                    for (int u = 0; u < U; ++u) {
+                        const Vd r = x[u] - quads[q];
+                        sum[q][u] = fma(r, r, sum[q][u]);
+                    }
+            }
+            const int64_t used = smaller<int64_t>(QUAD, c.k - j);
+            for (int64_t q = 0; q < used; ++q)
+                for (int u = 0; u < U; ++u)
+                    store(sq_.get() + (j + q) * ld_ + i + u * W, lower(sum[q][u], spread<Vd>(FARTHEST)));
+        }
+    }
+
+    UNPOOLED_APART void distances_few(const FuzzyCentres& c, int64_t set) {
+        const double* quads = c.quads.get() + set * c.padded * c.d;
+        int64_t i = 0;
+        for (; i + W < lanes_; i += 2 * W) pass_few<2>(c, quads, i);
+        for (; i < lanes_; i += W) pass_few<1>(c, quads, i);
+    }
+
+    // The products of GROUP rows with J centres, into the lanes of those rows; with NORM also the rows' own norms.
+    template <int J, bool NORM>
+    UNPOOLED_INLINE void tile_many(const double* y, const double* centers, int64_t width, double* to, double* norms) {
+        Vd sum[J + NORM][GROUP] = {};
+        for (int64_t t = 0; t < width; t += W) {
+            Vd c[J];
+            for (int j = 0; j < J; ++j) c[j] = load_(centers + j * width + t);
+            for (int i = 0; i < GROUP; ++i) {
+                const Vd x = load_(y + i * width + t);
+                // the same place of the next block, while this one is worked on
+                if (NORM && t % (64 / 8) == 0) __builtin_prefetch(y + (ld_ + i) * width + t, 0, 3);
+                for (int j = 0; j < J; ++j) sum[j][i] = fma(x, c[j], sum[j][i]);
+                if (NORM) sum[J][i] = fma(x, x, sum[J][i]);
+            }
+        }
+        for (int j = 0; j < J; ++j) store_sums(sum[j], to + j * ld_);
+        if (NORM) store_sums(sum[J], norms);
+    }
+
+    // The lanes of four vectors added up: four numbers, side by side.
+    static UNPOOLED_INLINE void store_sums(const Vd (&v)[GROUP], double* to) {
+        if (W < 4) {
+            for (int i = 0; i < GROUP; ++i) to[i] = across(v[i]);
+            return;
+        }
+        const V4 a = four(v[0]), b = four(v[1]), c = four(v[2]), e = four(v[3]);
+        const V4 ab = __builtin_shufflevector(a, b, 0, 4, 2, 6) + __builtin_shufflevector(a, b, 1, 5, 3, 7);
+        const V4 ce = __builtin_shufflevector(c, e, 0, 4, 2, 6) + __builtin_shufflevector(c, e, 1, 5, 3, 7);
+        store(to, __builtin_shufflevector(ab, ce, 0, 1, 4, 5) + __builtin_shufflevector(ab, ce, 2, 3, 6, 7));
+    }
+
+    // The lanes from the fourth on added to the first four.
+    static UNPOOLED_INLINE V4 four(Vd v) {
+        double part[larger(W, 8)] = {};
+        store(part, v);
+        const V4 low = UNPOOLED_ISA::load<V4>(part);
+        return W == 8 ? low + UNPOOLED_ISA::load<V4>(part + 4) : low;
+    }
+
+    UNPOOLED_APART void products(const FuzzyCentres& c, int64_t set) {
+        const int64_t width = c.width;
+        const double* centers = c.moved.get() + set * k_ * width;
+        for (int64_t i = 0; i < lanes_; i += GROUP) {
+            const double* y = y_ + i * width;
+            double *to = sq_.get() + i, *norms = norms_.get() + i;
+            int64_t j = smaller<int64_t>(k_, 2);
+            if (j == 2)
+                tile_many<2, true>(y, centers, width, to, norms);
+            else
+                tile_many<1, true>(y, centers, width, to, norms);
+            while (j < k_) {
+                const int64_t left = k_ - j, take = left == 4 ? 2 : smaller<int64_t>(left, 3);
+                const double* from = centers + j * width;
+                if (take == 3)
+                    tile_many<3, false>(y, from, width, to + j * ld_, norms);
+                else if (take == 2)
+                    tile_many<2, false>(y, from, width, to + j * ld_, norms);
+                else
+                    tile_many<1, false>(y, from, width, to + j * ld_, norms);
+                j += take;
+            }
+        }
+    }
+
+    UNPOOLED_APART void distances_many(const FuzzyCentres& c, int64_t set) {
+        products(c, set);
+        const double* norms = c.norms.get() + set * k_;
+        for (int64_t j = 0; j < k_; ++j) {
+            double* sq = sq_.get() + j * ld_;
+            const double* center = c.set(set) + j * c.d;
+            for (int64_t i = 0; i < lanes_; i += W) {
+                const Vd both = load_(norms_.get() + i) + norms[j], found = fma(spread<Vd>(-2.0), load_(sq + i), both);
+                store(sq + i, lower(found, spread<Vd>(FARTHEST)));
+                // written so that what is not a number is taken again as well
+                const Vi kept = found >= CANCELLED * both;
+                for (int bits = where(~kept); bits; bits &= bits - 1) {
+                    const int64_t row = i + __builtin_ctz(static_cast<unsigned>(bits));
+                    const double exact = sqdist(x_ + smaller(row, count_ - 1) * c.d, center, c.d);
+                    sq[row] = exact < FARTHEST ? exact : FARTHEST;
+                }
+            }
+        }
+    }
+
+    // Ratios to the smallest distance: between 0 and 1 whatever the distances, and 1 for a centre on the row.
+    template <bool TWO>
+    UNPOOLED_APART void share(const Fuzzifier& f) {
+        for (int64_t i = 0; i < lanes_; i += W) {
+            Vd lowest = spread<Vd>(FARTHEST), total{};
+            for (int64_t j = 0; j < k_; ++j) lowest = lower(lowest, load_(sq_.get() + j * ld_ + i));
+            for (int64_t j = 0; j < k_; ++j) {
+                const Vd sq = load_(sq_.get() + j * ld_ + i);
+                const Vd ratio = sq > lowest ? lowest / sq : spread<Vd>(1.0);
+                const Vd part = TWO ? ratio : f.raise(ratio);
+                if (!TWO) store(ratio_.get() + j * ld_ + i, ratio);
+                store(share_.get() + j * ld_ + i, part);
+                total += part;
+            }
+            store(scale_.get() + i, load_(weight_.get() + i) / total);
+            store(cool_.get() + i, TWO ? 1.0 / total : f.cool(total));
+        }
+        two_ = TWO;
+    }
+
+    // Leaves w u^m where the ratios were.
+    UNPOOLED_INLINE void add_statistics(int64_t j, double* to) {
+        const double *share = share_.get() + j * ld_, *from = two_ ? share : ratio_.get() + j * ld_;
+        double* heavy = ratio_.get() + j * ld_;
+        Vd mass = load_(to), rows = load_(to + W), squares = load_(to + 2 * W), inertia = load_(to + 3 * W);
+        for (int64_t i = 0; i < lanes_; i += W) {
+            const Vd wu = load_(share + i) * load_(scale_.get() + i);
+            const Vd a = wu * (load_(from + i) * load_(cool_.get() + i));
+            rows += wu;
+            mass += a;
+            squares = fma(a, a, squares);
+            inertia = fma(a, load_(sq_.get() + j * ld_ + i), inertia);
+            store(heavy + i, a);
+        }
+        store(to, mass);
+        store(to + W, rows);
+        store(to + 2 * W, squares);
+        store(to + 3 * W, inertia);
+    }
+
+    template <int D>
+    UNPOOLED_INLINE void strip_few(const double* center, const double* heavy, const double* xt, double* sums) const {
+        Vd sum[D], c[D];
+        for (int t = 0; t < D; ++t) {
+            sum[t] = load_(sums + t * W);
+            c[t] = spread<Vd>(center[t]);
+        }
+        for (int64_t i = 0; i < lanes_; i += W) {
+            const Vd a = load_(heavy + i);
+            for (int t = 0; t < D; ++t) sum[t] = fma(a, load_(xt + t * ld_ + i) - c[t], sum[t]);
+        }
+        for (int t = 0; t < D; ++t) store(sums + t * W, sum[t]);
+    }
+
+    UNPOOLED_INLINE void add_few(const double* center, int64_t j, int64_t d, double* sums) const {
+        const double* heavy = ratio_.get() + j * ld_;
+        int64_t t = 0;
+        for (; t + 4 <= d; t += 4) strip_few<4>(center + t, heavy, rows_.get() + t * ld_, sums + t * W);
+        if (d - t == 3) strip_few<3>(center + t, heavy, rows_.get() + t * ld_, sums + t * W);
+        if (d - t == 2) strip_few<2>(center + t, heavy, rows_.get() + t * ld_, sums + t * W);
+        if (d - t == 1) strip_few<1>(center + t, heavy, rows_.get() + t * ld_, sums + t * W);
+    }
+
+    template <int J>
+    UNPOOLED_INLINE void strip_many(const double* heavy, int64_t width, double* sums) const {
+        for (int64_t t = 0; t < width; t += 2 * W) {
+            Vd sum[J][2];
+            for (int j = 0; j < J; ++j)
+                for (int v = 0; v < 2; ++v) sum[j][v] = load_(sums + j * width + t + v * W);
+            const double* y = y_ + t;
+            for (int64_t i = 0; i < count_; ++i, y += width) {
+                const Vd p = load_(y), q = load_(y + W);
+                for (int j = 0; j < J; ++j) {
+                    const Vd a = spread<Vd>(heavy[j * ld_ + i]);
+                    sum[j][0] = fma(a, p, sum[j][0]);
+                    sum[j][1] = fma(a, q, sum[j][1]);
+                }
+            }
+            for (int j = 0; j < J; ++j)
+                for (int v = 0; v < 2; ++v) store(sums + j * width + t + v * W, sum[j][v]);
+        }
+    }
+
+    UNPOOLED_APART void add_many(int64_t width, double* sums) const {
+        const double* heavy = ratio_.get();
+        for (int64_t left = k_; left > 0;) {
+            const int64_t groups = (left + MOST_TILED - 1) / MOST_TILED, take = (left + groups - 1) / groups;
+            switch (take) {
+                case 1: strip_many<1>(heavy, width, sums); break;
+                case 2: strip_many<2>(heavy, width, sums); break;
+                case 3: strip_many<3>(heavy, width, sums); break;
+                case 4: strip_many<4>(heavy, width, sums); break;
+                default: strip_many<5>(heavy, width, sums); break;
+            }
+            heavy += take * ld_;
+            sums += take * width;
+            left -= take;
+        }
+    }
+
+    const T* x_ = nullptr;
+    const double* y_ = nullptr;  // many: the moved rows, (count, width)
+    int64_t ld_, k_, count_ = 0, lanes_ = 0;
+    bool two_ = false;
+    Buffer<double> sq_, share_, ratio_;      // (k, ld)
+    Buffer<double> weight_, scale_, cool_;   // (ld,) w; w / S; S^(1 - m)
+    Buffer<double> rows_, norms_;            // few: rows in lanes; many: moved rows, and their squared norms
+};
+
+}  // namespace UNPOOLED_ISA
+}  // namespace unpooled

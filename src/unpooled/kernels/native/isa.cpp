@@ -1,0 +1,55 @@
+// The kernels for one instruction set. Compiled once for each, with UNPOOLED_ISA set to its namespace.
+#include "fuzzy.hpp"
+#include "kmeans.hpp"
+#include "scatter.hpp"
+#include "steps.hpp"
+#include "totals.hpp"
+
+#define UNPOOLED_TEXT_(name) #name
+#define UNPOOLED_TEXT(name) UNPOOLED_TEXT_(name)
+
+namespace unpooled {
+namespace UNPOOLED_ISA {
+
+extern const Table table;
+const Table table = {
+    UNPOOLED_TEXT(UNPOOLED_ISA_NAME),
+    [](const Rows& rows, const double* centers, int64_t sets, int64_t k, const TotalsOut& out, int threads) {
+        if (rows.single)
+            TotalsWork<float>(rows, centers, sets, k, out, threads).run();
+        else
+            TotalsWork<double>(rows, centers, sets, k, out, threads).run();
+    },
+    [](const Rows& rows, const double* centers, int64_t k, int32_t* labels, double* sqdist, int threads) {
+        (rows.single ? nearest<float> : nearest<double>)(rows, centers, k, labels, sqdist, threads);
+    },
+    [](const Rows& rows, const double* centers, int64_t k, const LocalPlan& plan, const LocalOut& out, int threads) {
+        (rows.single ? local_steps<float> : local_steps<double>)(rows, centers, k, plan, out, threads);
+    },
+    [](const Rows& rows, int64_t k, const uint64_t* seeds, const KMeansPlan& plan, const KMeansOut& out,
+       int threads) { (rows.single ? kmeans<float> : kmeans<double>)(rows, k, seeds, plan, out, threads); },
+    [](const Rows& rows, const double* centers, int64_t k, const uint64_t* seeds, const MiniBatchPlan& plan,
+       const MiniBatchOut& out, int threads) {
+        (rows.single ? minibatch<float> : minibatch<double>)(rows, centers, k, seeds, plan, out, threads);
+    },
+    [](const Rows& rows, const double* centers, int64_t k, const ScatterOut& out, int threads) {
+        if (rows.single)
+            ScatterWork<float>(rows, centers, k, out, threads).run();
+        else
+            ScatterWork<double>(rows, centers, k, out, threads).run();
+    },
+    [](const Rows& rows, const double* centers, int64_t sets, int64_t k, double m, double power, const FuzzyOut& out,
+       int threads) {
+        if (rows.single)
+            FuzzyWork<float>(rows, centers, sets, k, {m, power}, out, threads).run();
+        else
+            FuzzyWork<double>(rows, centers, sets, k, {m, power}, out, threads).run();
+    },
+    [](const Rows& rows, const double* centers, int64_t k, double m, double power, double* out, int threads) {
+        (rows.single ? memberships<float> : memberships<double>)(rows, centers, k, {m, power}, out, threads);
+    },
+    fold,
+};
+
+}  // namespace UNPOOLED_ISA
+}  // namespace unpooled

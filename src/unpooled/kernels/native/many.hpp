@@ -1,0 +1,148 @@
+// Many dimensions: the centres sit in the lanes, and the rows are ranked by |c|^2 / 2 - x.c in a blocked product.
+// Rows and centres are first moved by a common shift, the mean of the centres: data far from the origin would
+// otherwise lose the ranking to rounding. Distances themselves are then taken from residuals, elsewhere.
+#pragma once
+#include "simd.hpp"
+
+namespace unpooled {
+namespace UNPOOLED_ISA {
+
+constexpr int64_t ROW_GROUP = 4;     // rows of one register tile
+constexpr int64_t COLUMN_STEP = 128;  // dimensions at a time: a panel of centres then stays in the first cache
+
+// Adds the products of ROW_GROUP rows with V vectors of centres to their scores.
+template <class T, int V>
+UNPOOLED_INLINE void tile(const T* rows, int64_t row_step, const T* panel, int64_t panel_step, int64_t columns,
+                          T* scores, int64_t score_step) {
+    constexpr int L = LANES<T>;
+    Vec<T> sum[ROW_GROUP][V];
+    for (int r = 0; r < ROW_GROUP; ++r)
+        for (int v = 0; v < V; ++v) sum[r][v] = load<Vec<T>>(scores + r * score_step + v * L);
+    for (int64_t t = 0; t < columns; ++t) {
+        Vec<T> c[V];
+        for (int v = 0; v < V; ++v) c[v] = load<Vec<T>>(panel + v * panel_step + t * L);
+        for (int r = 0; r < ROW_GROUP; ++r) {
+            const Vec<T> x = spread<Vec<T>>(rows[r * row_step + t]);
+            for (int v = 0; v < V; ++v) sum[r][v] = fma(x, c[v], sum[r][v]);
+        }
+    }
+    for (int r = 0; r < ROW_GROUP; ++r)
+        for (int v = 0; v < V; ++v) store(scores + r * score_step + v * L, sum[r][v]);
+}
+
+// Asks for the next stretch of memory while the products run.
+class Ahead {
+public:
+    Ahead(const void* from, int64_t bytes) : at_(static_cast<const char*>(from)), end_(at_ + bytes) {}
+
+    UNPOOLED_INLINE void fetch(int64_t lines) {
+        for (; lines > 0 && at_ < end_; --lines, at_ += 64) __builtin_prefetch(at_, 0, 2);
+    }
+
+private:
+    const char *at_, *end_;
+};
+
+// The scores of `rows` packed rows (a multiple of ROW_GROUP) against `vectors` vectors of centres. Panels hold
+// the negated centres, (vectors, d, lanes); the scores start from `starts`, (vectors * lanes,).
+template <class T>
+void score(const T* packed, int64_t rows, int64_t d, const T* panels, const T* starts, int64_t vectors, T* scores,
+           Ahead ahead) {
+    constexpr int L = LANES<T>;
+    const int64_t step = vectors * L;
+    for (int64_t i = 0; i < rows; ++i) std::memcpy(scores + i * step, starts, static_cast<size_t>(step) * sizeof(T));
+    for (int64_t t = 0; t < d; t += COLUMN_STEP) {
+        const int64_t columns = smaller(COLUMN_STEP, d - t);
+        for (int64_t v = 0; v < vectors;) {
+            const int64_t left = vectors - v;
+            // never a single vector at the end, if it can be helped: it would leave the units waiting
+            const int64_t take = left == 4 ? 2 : smaller<int64_t>(left, 3);
+            const T* panel = panels + (v * d + t) * L;
+            for (int64_t i = 0; i < rows; i += ROW_GROUP) {
+                ahead.fetch(columns * take / 8);
+                const T* x = packed + i * d + t;
+                T* to = scores + i * step + v * L;
+                if (take == 3)
+                    tile<T, 3>(x, d, panel, d * L, columns, to, step);
+                else if (take == 2)
+                    tile<T, 2>(x, d, panel, d * L, columns, to, step);
+                else
+                    tile<T, 1>(x, d, panel, d * L, columns, to, step);
+            }
+            v += take;
+        }
+    }
+}
+
+// The lowest of `count` scores (a whole number of vectors), passing over place `skip`; ties go to the lowest place.
+template <class T>
+int64_t lowest(const T* scores, int64_t count, int64_t skip = -1) {
+    constexpr int L = LANES<T>;
+    Vec<T> best = spread<Vec<T>>(static_cast<T>(__builtin_inf()));
+    IndexVec<T> place{}, here;
+    for (int i = 0; i < L; ++i) here[i] = static_cast<Index<T>>(i);
+    const IndexVec<T> skipped = static_cast<Index<T>>(skip) - IndexVec<T>{};
+    for (int64_t j = 0; j < count; j += L, here += L) {
+        const Vec<T> s = load<Vec<T>>(scores + j);
+        const IndexVec<T> lower = (s < best) & (here != skipped);
+        best = lower ? s : best;
+        place = lower ? here : place;
+    }
+    T value[L];
+    Index<T> at[L];
+    store(value, best);
+    store(at, place);
+    int win = 0;
+    for (int i = 1; i < L; ++i)
+        if (value[i] < value[win] || (value[i] == value[win] && at[i] < at[win])) win = i;
+    return at[win];
+}
+
+template <bool WEIGHTED>
+UNPOOLED_INLINE void add_weighted(Vd r, double w, double* to) {
+    store(to, WEIGHTED ? fma(spread<Vd>(w), r, load<Vd>(to)) : load<Vd>(to) + r);
+}
+
+// sums += w (x - c).
+template <bool WEIGHTED, class T>
+UNPOOLED_INLINE void add_residual(const T* x, const double* c, int64_t d, double w, double* sums) {
+    int64_t t = 0;
+    for (; t + W <= d; t += W) add_weighted<WEIGHTED>(widen(x + t) - load<Vd>(c + t), w, sums + t);
+    for (; t < d; ++t) sums[t] = fma(w, static_cast<double>(x[t]) - c[t], sums[t]);
+}
+
+// |x - c|^2 and, with ADD, sums += w (x - c) on the way.
+template <bool ADD, bool WEIGHTED, class T>
+UNPOOLED_INLINE double residual(const T* x, const double* c, int64_t d, double w, double* sums) {
+    constexpr int CHAINS = 4;  // sums of squares side by side, so that none waits for its own last one
+    Vd squares[CHAINS];
+    for (int i = 0; i < CHAINS; ++i) squares[i] = Vd{};
+    int64_t t = 0;
+    for (; t + CHAINS * W <= d; t += CHAINS * W) {
+        for (int i = 0; i < CHAINS; ++i) {
+            const Vd r = widen(x + t + i * W) - load<Vd>(c + t + i * W);
+            squares[i] = fma(r, r, squares[i]);
+            if (ADD) add_weighted<WEIGHTED>(r, w, sums + t + i * W);
+        }
+    }
+    for (; t + W <= d; t += W) {
+        const Vd r = widen(x + t) - load<Vd>(c + t);
+        squares[0] = fma(r, r, squares[0]);
+        if (ADD) add_weighted<WEIGHTED>(r, w, sums + t);
+    }
+    double sum = across((squares[0] + squares[1]) + (squares[2] + squares[3]));
+    for (; t < d; ++t) {
+        const double r = static_cast<double>(x[t]) - c[t];
+        sum = fma(r, r, sum);
+        if (ADD) sums[t] = fma(w, r, sums[t]);
+    }
+    return sum;
+}
+
+template <class T>
+UNPOOLED_INLINE double sqdist(const T* x, const double* c, int64_t d) {
+    return residual<false, false>(x, c, d, 1.0, nullptr);
+}
+
+}  // namespace UNPOOLED_ISA
+}  // namespace unpooled

@@ -1,0 +1,195 @@
+// K-means in the space of the rows: centres are points, distances are taken to them.
+#pragma once
+#include "search.hpp"
+
+namespace unpooled {
+namespace UNPOOLED_ISA {
+
+template <class T>
+class RowSpace {
+public:
+    RowSpace(int64_t k, int64_t d, bool weighted)
+        : d_(d),
+          stepper_(k, d, weighted),
+          tried_(k * d),
+          found_(k * d),
+          found_mass_(k),
+          found_squares_(k),
+          candidates_(few_of(k) * d),
+          potential_(few_of(k)),
+          loss_(k),
+          counts_(k) {}
+
+    void enter(const Site<T>& site, Costs& costs) {
+        site_ = &site;
+        costs_ = &costs;
+        closest_.resize(round_up(site.n, W));
+    }
+
+    void seed(int64_t k, Random& random) {
+        const int64_t n = site_->n, few = few_of(k);
+        narrow(k);
+        for (int64_t i = 0; i < round_up(n, W); ++i) closest_[i] = __builtin_inf();
+        take(pick(costs_->run(nullptr), n, random.uniform()), tried_.get());
+        shrink(tried_.get());
+        int64_t used = 1;
+        for (; used < k; ++used) {
+            const double* running = costs_->run(closest_.get());
+            if (!(running[n - 1] > 0)) break;  // every row lies on a centre
+            for (int64_t c = 0; c < few; ++c) take(pick(running, n, random.uniform()), candidates_.get() + c * d_);
+            const double* best = candidates_.get() + lowest_potential(few) * d_;
+            copy(tried_.get() + used * d_, best, d_);
+            shrink(best);
+        }
+        narrow(used);
+    }
+
+    // The centres are in the end the means of the labels that are counted.
+    double lloyd(int64_t max_iter) {
+        double* centers = tried_.get();
+        stepper_.step(*site_, centers, true);
+        for (int64_t iteration = 0; iteration < max_iter; ++iteration) {
+            if (has_empty()) fill_empty();
+            stepper_.update(centers);
+            if (iteration + 1 == max_iter) break;
+            if (!stepper_.step(*site_, centers, false)) break;
+        }
+        double inertia = 0;
+        for (int64_t i = 0; i < site_->n; ++i) inertia = fma(costs_->weight(i), row_sqdist(i), inertia);
+        return tried_inertia_ = inertia;
+    }
+
+    void keep() {
+        found_used_ = used_;
+        found_inertia_ = tried_inertia_;
+        copy(found_.get(), tried_.get(), used_ * d_);
+        copy(found_mass_.get(), stepper_.mass.get(), used_);
+        copy(found_squares_.get(), stepper_.squares.get(), used_);
+    }
+
+    void recall() {
+        narrow(found_used_);
+        copy(tried_.get(), found_.get(), used_ * d_);
+    }
+
+    void replace(int64_t j, int64_t row) { take(row, tried_.get() + j * d_); }
+
+    const double* weigh(int64_t* order) {
+        narrow(found_used_);
+        clear(loss_.get(), used_);
+        Packed<T>& packed = stepper_.packed;
+        Block<T>& block = stepper_.block;
+        packed.fill(found_.get());
+        site_->blocks(packed, block, [&](int64_t first) {
+            block.second(packed, 0);
+            for (int64_t i = 0; i < block.rows(); ++i)
+                loss_[block.labels[i]] += costs_->weight(first + i) * (block.runner_up[i] - block.sqdist[i]);
+            copy(closest_.get() + first, block.sqdist, block.rows());
+        });
+        order_by(loss_.get(), used_, order);
+        return costs_->run(closest_.get());
+    }
+
+    int64_t used() const { return found_used_; }
+
+    // Into zeros: the clusters that have mass.
+    void write(double* centers, double* mass, double* squares, double* inertia) const {
+        *inertia = found_inertia_;
+        for (int64_t j = 0; j < found_used_; ++j) {
+            if (!(found_mass_[j] > 0)) continue;
+            copy(centers + j * d_, found_.get() + j * d_, d_);
+            mass[j] = found_mass_[j];
+            squares[j] = found_squares_[j];
+        }
+    }
+
+private:
+    void narrow(int64_t k) {
+        used_ = k;
+        stepper_.narrow(k);
+    }
+
+    void take(int64_t row, double* to) const {
+        for (int64_t t = 0; t < d_; ++t) to[t] = static_cast<double>(site_->x[row * d_ + t]);
+    }
+
+    // Squared distances of the block's rows to one point, up to a whole vector.
+    void distances(const Block<T>& block, const double* point, double* to) const {
+        if (d_ > FEW_DIMENSIONS) {
+            for (int64_t i = 0; i < block.rows(); ++i) to[i] = sqdist(block.x() + i * d_, point, d_);
+            for (int64_t i = block.rows(); i < round_up(block.rows(), W); ++i) to[i] = 0;
+            return;
+        }
+        for (int64_t i = 0; i < block.rows(); i += W) {
+            Vd sum{};
+            for (int64_t t = 0; t < d_; ++t) {
+                const Vd r = load<Vd>(block.lanes() + t * block.ld() + i) - point[t];
+                sum = fma(r, r, sum);
+            }
+            store(to + i, sum);
+        }
+    }
+
+    // The candidate that would leave the least to the rows.
+    int64_t lowest_potential(int64_t few) {
+        double to[MOST_ROWS];
+        clear(potential_.get(), few);
+        site_->rows_only(stepper_.packed, stepper_.block, [&](int64_t first) {
+            for (int64_t c = 0; c < few; ++c) {
+                distances(stepper_.block, candidates_.get() + c * d_, to);
+                Vd sum{};
+                for (int64_t i = 0; i < stepper_.block.rows(); i += W) {
+                    const Vd least = lower(load<Vd>(to + i), load<Vd>(closest_.get() + first + i));
+                    sum = fma(load<Vd>(costs_->weights() + first + i), least, sum);
+                }
+                potential_[c] += across(sum);
+            }
+        });
+        int64_t best = 0;
+        for (int64_t c = 1; c < few; ++c)
+            if (potential_[c] < potential_[best] * LESS) best = c;
+        return best;
+    }
+
+    // What is closest with one more centre.
+    void shrink(const double* point) {
+        double to[MOST_ROWS];
+        site_->rows_only(stepper_.packed, stepper_.block, [&](int64_t first) {
+            distances(stepper_.block, point, to);
+            for (int64_t i = 0; i < stepper_.block.rows(); i += W) {
+                double* at = closest_.get() + first + i;
+                store(at, lower(load<Vd>(to + i), load<Vd>(at)));
+            }
+        });
+    }
+
+    double row_sqdist(int64_t i) const {
+        return sqdist(site_->x + i * d_, tried_.get() + stepper_.labels()[i] * d_, d_);
+    }
+
+    bool has_empty() const {
+        for (int64_t j = 0; j < used_; ++j)
+            if (!(stepper_.mass[j] > 0)) return true;
+        return false;
+    }
+
+    void fill_empty() {
+        cost_.resize(site_->n);
+        for (int64_t i = 0; i < site_->n; ++i) cost_[i] = costs_->weight(i) * row_sqdist(i);
+        relocate(*costs_, used_, stepper_.labels(), cost_.get(), counts_.get(),
+                 [&](int64_t j, int64_t row) { take(row, tried_.get() + j * d_); });
+        stepper_.sum(*site_, tried_.get());
+    }
+
+    int64_t d_, used_ = 0, found_used_ = 0;
+    double tried_inertia_ = 0, found_inertia_ = 0;
+    const Site<T>* site_ = nullptr;
+    Costs* costs_ = nullptr;
+    Stepper<T> stepper_;
+    Buffer<double> tried_, found_, found_mass_, found_squares_;
+    Buffer<double> candidates_, potential_, closest_, cost_, loss_;
+    Buffer<int64_t> counts_;
+};
+
+}  // namespace UNPOOLED_ISA
+}  // namespace unpooled

@@ -1,0 +1,195 @@
+// One site's rows, stepped over again and again.
+#pragma once
+#include "tally.hpp"
+#include "work.hpp"
+
+namespace unpooled {
+namespace UNPOOLED_ISA {
+
+// The rows of a site, in lanes once and for all when they are few enough to stay in the second cache.
+template <class T>
+class Site {
+public:
+    const T* x = nullptr;
+    const double* w = nullptr;
+    int64_t n = 0, d = 0;
+
+    void enter(const Rows& rows, int64_t site) {
+        const int64_t begin = rows.offsets[site];
+        n = rows.offsets[site + 1] - begin;
+        d = rows.d;
+        x = static_cast<const T*>(rows.x) + begin * d;
+        w = rows.weights ? rows.weights + begin : nullptr;
+        kept_ = d <= FEW_DIMENSIONS && n > 0 && n * d <= KEPT_VALUES;
+        if (!kept_) return;
+        ld_ = round_up(n, W);
+        lanes_.resize(ld_ * d);
+        to_lanes(x, n, d, lanes_.get(), ld_);
+    }
+
+    // Calls visit(first row) for the site's blocks in order, each loaded into the block.
+    template <class Visit>
+    void blocks(const Packed<T>& packed, Block<T>& block, Visit&& visit) const {
+        const int64_t step = block_rows(d);
+        for (int64_t i = 0; i < n; i += step) {
+            const int64_t rows = smaller(step, n - i);
+            if (kept_)
+                block.borrow(x + i * d, lanes_.get() + i, ld_, rows);
+            else
+                block.load(packed, x + i * d, rows);
+            visit(i);
+        }
+    }
+
+    // The same for a visit that looks at the rows alone, not at the centres.
+    template <class Visit>
+    void rows_only(const Packed<T>& packed, Block<T>& block, Visit&& visit) const {
+        if (packed.few) return blocks(packed, block, visit);
+        const int64_t step = block_rows(d);
+        for (int64_t i = 0; i < n; i += step) {
+            block.borrow(x + i * d, nullptr, 0, smaller(step, n - i));
+            visit(i);
+        }
+    }
+
+    bool kept() const { return kept_; }
+    const double* lanes() const { return lanes_.get(); }
+    int64_t ld() const { return ld_; }
+    const double* weights_from(int64_t i) const { return w ? w + i : nullptr; }
+
+private:
+    static constexpr int64_t KEPT_VALUES = 1 << 15;
+
+    bool kept_ = false;
+    int64_t ld_ = 0;
+    Buffer<double> lanes_;
+};
+
+// One bit per row, in words of 64, for where two lists of `count` labels differ; gives how many do. The lists are
+// whole vectors long.
+inline int64_t differences(const int64_t* a, const int64_t* b, int64_t count, uint64_t* words) {
+    int64_t found = 0;
+    for (int64_t begin = 0; begin < count; begin += 64) {
+        const int64_t rows = smaller<int64_t>(64, count - begin);
+        uint64_t bits = 0;
+        for (int64_t i = 0; i < rows; i += W)
+            bits |= static_cast<uint64_t>(where(load<Vi>(a + begin + i) ^ load<Vi>(b + begin + i))) << i;
+        bits &= ~uint64_t(0) >> (64 - rows);  // the lanes past the end
+        words[begin / 64] = bits;
+        found += __builtin_popcountll(bits);
+    }
+    return found;
+}
+
+inline bool differ(const int64_t* a, const int64_t* b, int64_t count) {
+    Vi bits{};
+    for (int64_t i = 0; i < count; i += W) bits |= load<Vi>(a + i) ^ load<Vi>(b + i);
+    return any(bits);
+}
+
+// What a worker needs to step one site: k centres at a time.
+template <class T>
+class Stepper {
+public:
+    Packed<T> packed;
+    Block<T> block;
+    Buffer<double> sums, mass, squares, inertia;
+
+    Stepper(int64_t k, int64_t d, bool weighted)
+        : packed(1, k, d),
+          block(packed),
+          sums(k * d),
+          mass(k),
+          squares(k),
+          inertia(k),
+          tally_(1, k, d, weighted),
+          weighted_(weighted) {}
+
+    void narrow(int64_t k) {
+        packed.narrow(k);
+        tally_.narrow(k);
+    }
+
+    int64_t* labels() { return labels_.get(); }
+    const int64_t* labels() const { return labels_.get(); }
+
+    // Assigns the site's rows to the centres and adds up their sums; the first step of a site also its inertia.
+    // Gives whether a label differs from those of the step before.
+    bool step(const Site<T>& site, const double* centers, bool first) {
+        const Sums to = out(first);
+        packed.fill(centers);
+        tally_.aim(0, centers);
+        tally_.start(1, site.n, to);
+        const bool changed = site.kept() ? step_kept(site, centers, first, to) : step_blocks(site, centers, first, to);
+        finish(to);
+        return changed;
+    }
+
+    void label(const int64_t* labels, int64_t n) {
+        labels_.resize(round_up(n, W));
+        std::memcpy(labels_.get(), labels, static_cast<size_t>(n) * sizeof(int64_t));
+    }
+
+    // The sums again, under the labels as they are now.
+    void sum(const Site<T>& site, const double* centers) {
+        const Sums to = out(false);
+        tally_.aim(0, centers);
+        tally_.start(1, site.n, to);
+        sqdist_.resize(weighted_ ? site.n : 0);
+        if (weighted_) clear(sqdist_.get(), site.n);
+        tally_.add({site.x, site.n, labels_.get(), sqdist_.get(), site.w}, centers, 0, to);
+        finish(to);
+    }
+
+    // The mean of each cluster that has mass; a cluster without keeps its centre.
+    void update(double* centers) const {
+        const int64_t d = packed.d;
+        for (int64_t j = 0; j < packed.k; ++j)
+            if (mass[j] > 0)
+                for (int64_t t = 0; t < d; ++t) centers[j * d + t] += sums[j * d + t] / mass[j];
+    }
+
+private:
+    bool step_kept(const Site<T>& site, const double* centers, bool first, const Sums& to) {
+        const int64_t padded = round_up(site.n, W);
+        if (!first) labels_.swap(before_);
+        labels_.resize(padded);
+        sqdist_.resize(padded);
+        nearest_few<false>(site.lanes(), site.ld(), site.n, site.d, packed.ready(0), packed.k, labels_.get(),
+                           sqdist_.get(), nullptr);
+        tally_.add({site.x, site.n, labels_.get(), sqdist_.get(), site.w}, centers, 0, to);
+        if (first) return true;
+        return differ(labels_.get(), before_.get(), padded);
+    }
+
+    bool step_blocks(const Site<T>& site, const double* centers, bool first, const Sums& to) {
+        labels_.resize(site.n);
+        int64_t bits = first;
+        site.blocks(packed, block, [&](int64_t i) {
+            block.nearest(packed, 0);
+            int64_t* before = labels_.get() + i;
+            if (!first)
+                for (int64_t j = 0; j < block.rows(); ++j) bits |= before[j] ^ block.labels[j];
+            std::memcpy(before, block.labels, static_cast<size_t>(block.rows()) * sizeof(int64_t));
+            tally_.add({block.x(), block.rows(), block.labels, block.sqdist, site.weights_from(i)}, centers, 0, to);
+        });
+        return bits != 0;
+    }
+
+    void finish(const Sums& to) {
+        tally_.flush(1, to);
+        if (!weighted_) copy(squares.get(), mass.get(), packed.k);
+    }
+
+    Sums out(bool with_inertia) {
+        return {sums.get(), mass.get(), weighted_ ? squares.get() : nullptr, with_inertia ? inertia.get() : nullptr};
+    }
+
+    Tally<T> tally_;
+    Buffer<int64_t> labels_, before_;
+    Buffer<double> sqdist_;
+    bool weighted_;
+};
+
+}  // namespace UNPOOLED_ISA
+}  // namespace unpooled

@@ -1,0 +1,215 @@
+// What a site does by itself between two rounds: Lloyd steps, or mini-batches.
+#pragma once
+#include "random.hpp"
+#include "site.hpp"
+
+namespace unpooled {
+namespace UNPOOLED_ISA {
+
+template <class T>
+struct LocalWorker {
+    Site<T> site;
+    Stepper<T> stepper;
+    Buffer<double> kept;
+    Buffer<int64_t> names;
+    Buffer<double> received, cells, sqdist;
+    Buffer<int64_t> labels, before;
+    Buffer<uint64_t> changed;
+    int64_t k, d;
+    bool weighted;
+
+    LocalWorker(int64_t k, int64_t d, bool weighted)
+        : stepper(k, d, weighted), kept(k * d), names(k), k(k), d(d), weighted(weighted) {
+        if (d > MOST_HELD) return;
+        received.resize(k * cell_stride(d, weighted));
+        cells.resize(k * cell_stride(d, weighted) * MOST_COPIES);
+    }
+
+    void steps(int64_t count, double* centers, double* mass, double* squares, double* inertia, double* support) {
+        if (d <= MOST_HELD && (site.kept() || site.n == 0)) {
+            with_held<T>(d, weighted,
+                         [&](auto held) { steps_held(held, count, centers, mass, squares, inertia, support); });
+            return;
+        }
+        clear(support, k);
+        for (int64_t step = 0; step < larger<int64_t>(count, 1); ++step) {
+            const bool changed = stepper.step(site, centers, step == 0);
+            if (step == 0) {
+                copy(mass, stepper.mass.get(), k);
+                copy(squares, stepper.squares.get(), k);
+                copy(inertia, stepper.inertia.get(), k);
+            }
+            if (!changed || count == 0) break;
+            stepper.update(centers);
+            for (int64_t j = 0; j < k; ++j)
+                if (stepper.mass[j] > 0) support[j] = stepper.mass[j] * stepper.mass[j] / stepper.squares[j];
+        }
+    }
+
+    // The same for small sites in very few dimensions, where the housekeeping between the steps would cost as much
+    // as the steps. Rows are summed about the received centres; later on only the rows that change clusters move
+    // their share, unless many do or they have weights.
+    template <int D, bool WEIGHTED>
+    void steps_held(Held<T, D, WEIGHTED> held, int64_t count, double* centers, double* mass, double* squares,
+                    double* inertia, double* support) {
+        using At = Cell<D>;
+        constexpr int64_t stride = held.STRIDE;
+        const int64_t n = site.n, padded = round_up(n, W);
+        held.lay_out(centers, k, received.get());
+        labels.resize(padded);
+        before.resize(padded);
+        sqdist.resize(padded);
+        changed.resize((n + 63) / 64);
+        for (int64_t step = 0; step < larger<int64_t>(count, 1); ++step) {
+            if (step > 0) labels.swap(before);
+            nearest_few<D, false>(site.lanes(), site.ld(), n, D, centers, k, labels.get(),
+                                  step == 0 ? sqdist.get() : nullptr, nullptr);
+            const Labelled<T> rows{site.x, n, labels.get(), sqdist.get(), site.w};
+            const int64_t moved = step > 0 ? differences(labels.get(), before.get(), n, changed.get()) : n;
+            if (step > 0 && moved == 0) break;
+            if constexpr (!WEIGHTED)
+                if (moved * 4 < n) held.move(rows, before.get(), changed.get(), received.get(), cells.get());
+            if (WEIGHTED || moved * 4 >= n) sum_held(held, rows, step == 0);
+            for (int64_t j = 0; j < k; ++j) {
+                double* cell = cells.get() + j * stride;
+                const double m = cell[At::MASS], q = WEIGHTED ? cell[At::SQUARES] : m;
+                if (step == 0) {
+                    mass[j] = m;
+                    squares[j] = q;
+                    inertia[j] = cell[At::INERTIA];
+                    support[j] = 0;
+                }
+                if (count == 0) continue;
+                if (m > 0) {
+                    mean<D>(received.get() + j * stride, cell, m, centers + j * D);
+                    support[j] = WEIGHTED ? m * m / q : m;
+                } else {
+                    for (int t = 0; t < D; ++t) cell[t] = 0;  // what rounding left
+                }
+            }
+        }
+    }
+
+    template <int D>
+    static UNPOOLED_INLINE void mean(const double* origin, const double* sums, double mass, double* to) {
+        if constexpr (D == 2)
+            store(to, load<V2>(origin) + load<V2>(sums) / mass);
+        else
+            for (int t = 0; t < D; ++t) to[t] = origin[t] + sums[t] / mass;
+    }
+
+    template <int D, bool WEIGHTED>
+    void sum_held(Held<T, D, WEIGHTED> held, const Labelled<T>& rows, bool with_inertia) {
+        const int64_t copies = copies_for(rows.rows);
+        for (int64_t i = 0; i < copies * k * held.STRIDE; i += 4) store(cells.get() + i, V4{});
+        if (with_inertia)
+            held.template add<true>(rows, received.get(), k, copies, cells.get());
+        else
+            held.template add<false>(rows, received.get(), k, copies, cells.get());
+        if (copies > 1)
+            for (int64_t j = 0; j < k; ++j) held.total(cells.get(), k, copies, j, cells.get() + j * held.STRIDE);
+    }
+
+    void recount(const double* centers, const double* support, double* mass, double* squares) {
+        clear(mass, k);
+        clear(squares, k);
+        int64_t used = 0;
+        for (int64_t j = 0; j < k; ++j) {
+            if (!(support[j] > 0)) continue;
+            copy(kept.get() + used * d, centers + j * d, d);
+            names[used++] = j;
+        }
+        if (used == 0) return;
+        stepper.narrow(used);
+        stepper.packed.fill(kept.get());
+        site.blocks(stepper.packed, stepper.block, [&](int64_t i) {
+            stepper.block.nearest(stepper.packed, 0);
+            for (int64_t j = 0; j < stepper.block.rows(); ++j) {
+                const int64_t at = names[stepper.block.labels[j]];
+                const double w = site.w ? site.w[i + j] : 1.0;
+                mass[at] += w;
+                squares[at] += w * w;
+            }
+        });
+        stepper.narrow(k);
+    }
+};
+
+template <class T>
+void local_steps(const Rows& rows, const double* centers, int64_t k, const LocalPlan& plan, const LocalOut& out,
+                 int threads) {
+    const int64_t d = rows.d;
+    threads = useful_threads(threads, static_cast<double>(rows.n) * k * d * plan.steps);
+    const Items items(rows, false);
+    Team<LocalWorker<T>> team(threads, [&] { return new LocalWorker<T>(k, d, rows.weights != nullptr); });
+    if (!plan.recount) {
+        clear(out.recount, rows.sites * k);
+        clear(out.recount_squares, rows.sites * k);
+    }
+    auto work = [&](int64_t at, int worker) {
+        LocalWorker<T>& local = team[worker];
+        for (int64_t s = items[at].first_site; s < items[at].last_site; ++s) {
+            double* own = out.centers + s * k * d;
+            copy(own, plan.own_centers ? centers + s * k * d : centers, k * d);
+            local.site.enter(rows, s);
+            local.steps(plan.steps, own, out.mass + s * k, out.squares + s * k, out.inertia + s * k,
+                        out.support + s * k);
+            if (plan.recount) local.recount(own, out.support + s * k, out.recount + s * k, out.recount_squares + s * k);
+        }
+    };
+    each(threads, items.count(), work);
+}
+
+// Triebe & Rajagopal's client: batches in shuffled order, each pulling the centres by its share of the count.
+template <class T>
+void minibatch(const Rows& rows, const double* centers, int64_t k, const uint64_t* seeds, const MiniBatchPlan& plan,
+               const MiniBatchOut& out, int threads) {
+    const int64_t d = rows.d;
+    threads = useful_threads(threads, static_cast<double>(rows.n) * k * d * plan.epochs);
+    const Items items(rows, false);
+    Team<Stepper<T>> team(threads, [&] { return new Stepper<T>(k, d, rows.weights != nullptr); });
+    auto one_site = [&](int64_t s, Stepper<T>& stepper) {
+        double *gamma = out.centers + s * k * d, *lambda = out.mass + s * k, *squares = out.squares + s * k;
+        copy(gamma, centers, k * d);
+        clear(lambda, k);
+        clear(squares, k);
+        const int64_t begin = rows.offsets[s], end = rows.offsets[s + 1];
+        if (begin == end) return;
+        const int64_t size = plan.batch ? plan.batch : end - begin, batches = (end - begin + size - 1) / size;
+        Buffer<int64_t> order(batches);
+        for (int64_t b = 0; b < batches; ++b) order[b] = b;
+        Random random(seeds[s]);
+        for (int64_t epoch = 0; epoch < plan.epochs; ++epoch) {
+            clear(lambda, k);
+            clear(squares, k);
+            for (int64_t i = batches - 1; i > 0; --i) {
+                const int64_t j = random.below(i + 1), held = order[i];
+                order[i] = order[j];
+                order[j] = held;
+            }
+            for (int64_t b = 0; b < batches; ++b) {
+                const int64_t edges[2] = {begin + order[b] * size, smaller(begin + (order[b] + 1) * size, end)};
+                Rows part = rows;
+                part.offsets = edges;
+                Site<T> site;
+                site.enter(part, 0);
+                stepper.step(site, gamma, true);
+                for (int64_t j = 0; j < k; ++j) {
+                    lambda[j] += stepper.mass[j];
+                    squares[j] += stepper.squares[j];
+                    if (!(stepper.mass[j] > 0)) continue;
+                    // Lambda_b / Lambda times (batch mean - centre) is the residual sum over Lambda
+                    for (int64_t t = j * d; t < (j + 1) * d; ++t)
+                        gamma[t] += plan.rate * (stepper.sums[t] / lambda[j]);
+                }
+            }
+        }
+    };
+    auto work = [&](int64_t at, int worker) {
+        for (int64_t s = items[at].first_site; s < items[at].last_site; ++s) one_site(s, team[worker]);
+    };
+    each(threads, items.count(), work);
+}
+
+}  // namespace UNPOOLED_ISA
+}  // namespace unpooled

@@ -1,0 +1,134 @@
+// What each site adds to a Lloyd step; the nearest centre of every row; sums over sites.
+#pragma once
+#include "tally.hpp"
+#include "work.hpp"
+
+namespace unpooled {
+namespace UNPOOLED_ISA {
+
+template <class T>
+class TotalsWork {
+public:
+    TotalsWork(const Rows& rows, const double* centers, int64_t sets, int64_t k, const TotalsOut& out, int threads)
+        : rows_(rows),
+          out_(out),
+          size_(sets * k),
+          packed_(sets, k, rows.d),
+          items_(rows, true),
+          threads_(useful_threads(threads, static_cast<double>(rows.n) * sets * k * rows.d)),
+          team_(threads_, [&] { return new Worker(packed_, rows.weights != nullptr); }) {
+        packed_.fill(centers);
+        for (int i = 0; i < team_.size(); ++i)
+            for (int64_t r = 0; r < sets; ++r) team_[i].tally.aim(r, packed_.set(r));
+    }
+
+    void run() { each_in_order(threads_, items_.count(), *this); }
+
+    void compute(int64_t at, int worker) {
+        const Item& item = items_[at];
+        Worker& w = team_[worker];
+        if (!item.chunk) {
+            for (int64_t s = item.first_site; s < item.last_site; ++s)
+                add_rows(w, rows_.offsets[s], rows_.offsets[s + 1], of_site(s));
+            return;
+        }
+        w.partial.resize(size_ * (rows_.d + 3));
+        add_rows(w, item.begin, item.end, of_partial(w));
+    }
+
+    void commit(int64_t at, int worker) {
+        const Item& item = items_[at];
+        if (!item.chunk) return;
+        const Sums from = of_partial(team_[worker]), to = of_site(item.first_site);
+        put(item.opens, from.sums, to.sums, size_ * rows_.d);
+        put(item.opens, from.mass, to.mass, size_);
+        if (to.squares) put(item.opens, from.squares, to.squares, size_);
+        put(item.opens, from.inertia, to.inertia, size_);
+    }
+
+private:
+    struct Worker {
+        Block<T> block;
+        Tally<T> tally;
+        Buffer<double> partial;
+        Worker(const Packed<T>& p, bool weighted) : block(p), tally(p.sets, p.k, p.d, weighted) {}
+    };
+
+    void add_rows(Worker& worker, int64_t begin, int64_t end, const Sums& to) {
+        const T* x = static_cast<const T*>(rows_.x);
+        const int64_t k = packed_.k, d = rows_.d, step = block_rows(d);
+        Block<T>& block = worker.block;
+        worker.tally.start(packed_.sets, end - begin, to);
+        for (int64_t i = begin; i < end; i += step) {
+            block.load(packed_, x + i * d, smaller(step, end - i));
+            const double* w = rows_.weights ? rows_.weights + i : nullptr;
+            for (int64_t r = 0; r < packed_.sets; ++r) {
+                block.nearest(packed_, r);
+                worker.tally.add({block.x(), block.rows(), block.labels, block.sqdist, w}, packed_.set(r), r,
+                                 to.set(r, k, d));
+            }
+        }
+        worker.tally.flush(packed_.sets, to);
+    }
+
+    static void put(bool first, const double* from, double* to, int64_t count) {
+        if (first)
+            copy(to, from, count);
+        else
+            for (int64_t i = 0; i < count; ++i) to[i] += from[i];
+    }
+
+    Sums of_site(int64_t s) const {
+        return {out_.sums + s * size_ * rows_.d, out_.mass + s * size_,
+                out_.squares ? out_.squares + s * size_ : nullptr, out_.inertia + s * size_};
+    }
+    Sums of_partial(Worker& w) const {
+        double* p = w.partial.get();
+        double* counts = p + size_ * rows_.d;
+        return {p, counts, out_.squares ? counts + size_ : nullptr, counts + 2 * size_};
+    }
+
+    const Rows& rows_;
+    const TotalsOut& out_;
+    int64_t size_;
+    Packed<T> packed_;
+    Items items_;
+    int threads_;
+    Team<Worker> team_;
+};
+
+template <class T>
+void nearest(const Rows& rows, const double* centers, int64_t k, int32_t* labels, double* sqdist, int threads) {
+    const T* x = static_cast<const T*>(rows.x);
+    const int64_t d = rows.d, step = block_rows(d), chunk = 8192;
+    threads = useful_threads(threads, static_cast<double>(rows.n) * k * d);
+    Packed<T> packed(1, k, d);
+    packed.fill(centers);
+    Team<Block<T>> team(threads, [&] { return new Block<T>(packed); });
+    auto work = [&](int64_t item, int worker) {
+        Block<T>& block = team[worker];
+        const int64_t end = smaller((item + 1) * chunk, rows.n);
+        for (int64_t i = item * chunk; i < end; i += step) {
+            const int64_t count = smaller(step, end - i);
+            block.load(packed, x + i * d, count);
+            block.nearest(packed, 0);
+            block.distances(packed, 0);
+            for (int64_t j = 0; j < count; ++j) labels[i + j] = static_cast<int32_t>(block.labels[j]);
+            copy(sqdist + i, block.sqdist, count);
+        }
+    };
+    each(threads, (rows.n + chunk - 1) / chunk, work);
+}
+
+// total += block[0], then block[1], ...: a stretch of the columns at a time, which changes no sum.
+inline void fold(double* total, const double* block, int64_t rows, int64_t width) {
+    constexpr int64_t stretch = 512;
+    for (int64_t begin = 0; begin < width; begin += stretch) {
+        const int64_t end = smaller(begin + stretch, width);
+        for (int64_t s = 0; s < rows; ++s)
+            for (int64_t i = begin; i < end; ++i) total[i] += block[s * width + i];
+    }
+}
+
+}  // namespace UNPOOLED_ISA
+}  // namespace unpooled

@@ -1,0 +1,117 @@
+"""The compiled kernels against the numpy ones, for every instruction set of the machine."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kernel_cases import assert_close, assert_same, each_kernel, make_case, native, needs_native
+
+from unpooled import kernels
+from unpooled.kernels import reference
+
+pytestmark = needs_native
+
+
+def _usable() -> list[str]:
+    if kernels.BACKEND != "native":
+        return []
+    extension, usable = native()._native, []
+    for name in ("generic", "x86-64", "x86-64-v3", "x86-64-v4"):
+        with suppress(ValueError):
+            extension.use(name)
+            usable.append(name)
+    extension.use(kernels.ISA)
+    return usable
+
+
+@pytest.fixture(params=_usable())
+def isa(request: pytest.FixtureRequest) -> Iterator[str]:
+    native()._native.use(request.param)
+    yield request.param
+    native()._native.use(kernels.ISA)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("d", [1, 2, 3, 4, 5, 8, 17, 24, 25, 40])
+def test_every_instruction_set(isa: str, d: int, weighted: bool) -> None:
+    for seed, k in enumerate([1, 4, 23]):
+        case = make_case(seed, d=d, k=k, R=2, weighted=weighted)
+        assert_close(each_kernel(case, native()), each_kernel(case, reference))
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    seed=st.integers(0, 2**32),
+    d=st.integers(1, 40),
+    k=st.integers(1, 70),
+    R=st.integers(1, 4),
+    sites=st.integers(1, 5),
+    rows=st.integers(1, 150),
+    weighted=st.booleans(),
+    dtype=st.sampled_from([np.float64, np.float32]),
+)
+def test_any_shape(
+    seed: int, d: int, k: int, R: int, sites: int, rows: int, weighted: bool, dtype: type
+) -> None:
+    case = make_case(seed, d=d, k=k, R=R, sites=sites, rows=rows, weighted=weighted, dtype=dtype)
+    found, expected = each_kernel(case, native()), each_kernel(case, reference)
+    if dtype == np.float32 and d > 24:
+        # k-means sets its own centres, and ranks rows in float32: rows midway between two may go either way
+        for name in ("kmeans", "swaps"):
+            inertia = expected.pop(name).inertia.sum()
+            assert found[name].inertia.sum() <= 1.1 * inertia + 1e-9
+    assert_close(found, expected)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize(("k", "weighted"), [(1, False), (20, True), (64, False)])
+def test_images(k: int, weighted: bool, dtype: type) -> None:
+    case = make_case(k, d=784, k=k, R=2, rows=90, weighted=weighted, dtype=dtype)
+    assert_close(each_kernel(case, native()), each_kernel(case, reference))
+
+
+def test_sites_of_many_chunks() -> None:
+    case = make_case(3, d=3, k=6, sites=2, rows=60_000, weighted=True)
+    args = case.X, case.offsets, case.centers, case.weights
+    assert_close({"totals": native().totals(*args, 1)}, {"totals": reference.totals(*args, 1)})
+    args = case.X, case.offsets, case.centers[0], case.weights
+    assert_close({"scatter": native().scatter(*args, 1)}, {"scatter": reference.scatter(*args, 1)})
+
+
+@pytest.mark.parametrize("d", [1, 2, 4, 7, 24, 25, 130])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_threads_and_neighbours_change_no_bit(d: int, weighted: bool) -> None:
+    case = make_case(d, d=d, k=9, R=2, sites=4, rows=20_000 // d, weighted=weighted)
+    together = each_kernel(case, native())
+    assert_same(each_kernel(case, native(), threads=4), together)
+    for s in range(case.sites):
+        part = slice(case.offsets[s], case.offsets[s + 1])
+        # one element in: the copy starts off any vector boundary
+        off_boundary = np.empty(case.X[part].size + 1)[1:].reshape(-1, d)
+        off_boundary[:] = case.X[part]
+        alone = type(case)(
+            off_boundary,
+            np.array([0, len(off_boundary)]),
+            case.centers,
+            None if case.weights is None else case.weights[part].copy(),
+            case.seeds[s : s + 1],
+        )
+        of_site = {
+            name: type(result)(*(a[part] if name == "nearest" else a[s : s + 1] for a in result))
+            for name, result in together.items()
+        }
+        assert_same(each_kernel(alone, native()), of_site)
+
+
+def test_a_row_is_treated_alike_wherever_it_stands() -> None:
+    rng = np.random.default_rng(0)
+    for d in (2, 13, 24, 30, 200):
+        rows, centers = rng.normal(size=(70, d)), rng.normal(size=(11, d))
+        whole = kernels.nearest(rows, centers)
+        for i in (0, 1, 17, 68, 69):
+            label, sqdist = kernels.nearest(rows[i : i + 1], centers)
+            assert label[0] == whole.labels[i]
+            assert sqdist[0] == whole.sqdist[i]
