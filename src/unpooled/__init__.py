@@ -12,8 +12,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from unpooled.algorithms import BestOf, Dwf, Ewf, Fkm, KFed, Lloyd, MiniBatch
-    from unpooled.estimators import FederatedKMeans
+    from unpooled.algorithms import BestOf, Dwf, Ewf, Fkm, Fuzzy, KFed, Lloyd, MiniBatch
+    from unpooled.estimators import FederatedFuzzyCMeans, FederatedKMeans
     from unpooled.running import Run, run
     from unpooled.runtimes import InProcess
     from unpooled.site import Site
@@ -24,8 +24,10 @@ _HOME = {
     "BestOf": "algorithms",
     "Dwf": "algorithms",
     "Ewf": "algorithms",
+    "FederatedFuzzyCMeans": "estimators",
     "FederatedKMeans": "estimators",
     "Fkm": "algorithms",
+    "Fuzzy": "algorithms",
     "InProcess": "runtimes",
     "KFed": "algorithms",
     "Lloyd": "algorithms",
@@ -39,8 +41,10 @@ __all__ = [
     "BestOf",
     "Dwf",
     "Ewf",
+    "FederatedFuzzyCMeans",
     "FederatedKMeans",
     "Fkm",
+    "Fuzzy",
     "InProcess",
     "KFed",
     "Lloyd",

@@ -171,7 +171,8 @@ def _read_arrays(table: Any, data: bytes, start: int) -> list[npt.NDArray[Any]]:
         if not (isinstance(row, list) and len(row) == 2 and row[0] in _DTYPES and isinstance(row[1], list)):
             raise CodecError("a row of the table of arrays is not (dtype, shape)")
         dtype, shape = np.dtype(row[0]), row[1]
-        if len(shape) > 8 or not all(type(n) is int and 0 <= n < 2**40 for n in shape):
+        possible = len(shape) <= 8 and all(type(n) is int and 0 <= n < 2**40 for n in shape)
+        if not possible or math.prod(max(n, 1) for n in shape) >= 2**40:
             raise CodecError("an array of the message has an impossible shape")
         count = math.prod(shape)
         if start + count * dtype.itemsize > len(data):
@@ -207,7 +208,7 @@ def _raise(node: Any, arrays: list[npt.NDArray[Any]], used: set[int], depth: int
 
 def _build(name: str, values: dict[str, Any]) -> Any:
     cls = _register.get(name)
-    if cls is None:
+    if cls is None or not dataclasses.is_dataclass(cls):
         raise CodecError(f"unknown message type {name!r}")
     hints = _hints(cls)
     if set(values) != set(hints):
@@ -237,7 +238,7 @@ def _fits(value: Any, hint: Any) -> bool:
     if origin in (typing.Union, types.UnionType):
         return any(_fits(value, a) for a in args)
     if origin is typing.Literal:
-        return value in args
+        return any(type(value) is type(a) and value == a for a in args)
     if origin is np.ndarray:
         kind = typing.get_args(args[1])[0] if len(args) == 2 else Any
         kind = Any if isinstance(kind, typing.TypeVar) else kind

@@ -20,6 +20,13 @@ class SiteRows:
     weights: dict[SiteId, FloatArray] | None
     order: npt.NDArray[np.int64] | None  # original index of every stacked row; None: already in order
 
+    @property
+    def mass(self) -> float:
+        """Rows in all, or their weight."""
+        if self.weights is not None:
+            return float(sum(w.sum() for w in self.weights.values()))
+        return float(sum(len(X) for X in self.rows.values()))
+
     def restored(self, stacked: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Values per stacked row (sites by name, one after the other) in the original order of the rows."""
         if self.order is None:
@@ -32,7 +39,7 @@ class SiteRows:
 def is_by_site(X: Any) -> bool:
     """Is X a mapping or sequence of 2-D tables, one per site, rather than one table?"""
     if isinstance(X, Mapping):
-        return True
+        return not hasattr(X, "shape")  # some sparse matrices are mappings
     return isinstance(X, list | tuple) and len(X) > 0 and all(getattr(x, "ndim", 0) == 2 for x in X)
 
 
@@ -89,7 +96,9 @@ def check_finite(X: Rows, where: str) -> None:
     """Refuse NaN and infinity by naming the first place."""
     for a in range(0, len(X), 65536):
         block = X[a : a + 65536]
-        if not np.isfinite(block.sum()) and not np.isfinite(block).all():
+        with np.errstate(over="ignore", invalid="ignore"):
+            suspect = not np.isfinite(block.sum())
+        if suspect and not np.isfinite(block).all():
             i, j = (int(v) for v in np.argwhere(~np.isfinite(block))[0])
             kind = "NaN" if np.isnan(block[i, j]) else "infinity"
             raise BadInput(f"{where} contains {kind} (inf or NaN are not allowed): row {a + i}, column {j}")
@@ -113,14 +122,16 @@ def group_rows(X: Rows, weights: FloatArray | None, sites: Any) -> SiteRows:
     """One table with a site label per row (or none: one site) as rows by site."""
     if sites is None:
         return SiteRows({"site-0": X}, None if weights is None else {"site-0": weights}, None)
-    labels = np.asarray(sites)
+    # as objects where numpy would turn 1 and "1", or nan and "nan", into one text
+    labels = np.asarray(sites, dtype=object if isinstance(sites, list | tuple) else None)
     if labels.shape != (len(X),):
         raise BadInput(f"sites has shape {labels.shape}, but X has {len(X)} rows: one label per row")
-    missing = [i for i, v in enumerate(labels.tolist()) if v is None or v != v]
+    values = labels.tolist()
+    missing = [i for i, v in enumerate(values) if v is None or v != v]
     if missing:
         raise BadInput(f"sites has no label at row {missing[0]}")
     text = labels.astype(str)
-    if len(np.unique(text)) < len(np.unique(labels)):
+    if len(np.unique(text)) < len(set(values)):
         raise BadInput("sites has different labels that read the same as text")
     names, codes, counts = np.unique(text, return_inverse=True, return_counts=True)
     order = np.argsort(codes, kind="stable")
@@ -137,7 +148,8 @@ def check_enough(rows: dict[SiteId, Rows], weights: dict[SiteId, FloatArray] | N
         rows = {name: X[weights[name] > 0] for name, X in rows.items()}
     n = sum(len(X) for X in rows.values())
     if n < k:
-        raise BadInput(f"n_clusters={k}, but there are only n_samples={n} rows")
+        counted = "rows" if weights is None else "rows with a weight above zero"
+        raise BadInput(f"n_clusters={k}, but there are only n_samples={n} {counted}")
     for most in (4 * k, n):
         taken, seen = 0, []
         for X in rows.values():

@@ -66,7 +66,7 @@ class Stack:
     X: Rows  # (n, d)
     offsets: npt.NDArray[np.int64]  # (S + 1,)
     weights: FloatArray | None  # (n,)
-    seeds: npt.NDArray[np.uint64]  # (S,) for the questions that draw: fixed by (seed, site, round, ...)
+    seeds: Any  # (S,) uint64, for the questions that draw: fixed by (seed, site, round, exchange, part)
     minimum: float = 1.0
     threads: int = 1
     memory: tuple[dict[str, Any], ...] = field(default=())  # (S,) what a site remembers within a run
@@ -92,16 +92,58 @@ class Stack:
             memory=memory,
         )
 
-    def shown(self, mass: FloatArray, squares: FloatArray, at_least: float = 1.0) -> BoolArray:
-        """Which cells may be shown: those of at least ``minimum`` rows (or ``at_least``, if larger).
+    def large(self, mass: FloatArray, squares: FloatArray, at_least: float = 1.0) -> BoolArray:
+        """Which cells hold at least ``minimum`` rows (or ``at_least``, if larger).
 
         Weighted rows count by Kish's effective size (sum w)^2 / sum w^2: one heavy row among many light
         ones is one row, and a row of weight zero hides nothing.
         """
-        least = max(self.minimum, at_least)
+        least = max(self.minimum, at_least) * (1 - 1e-9)
         if least <= 1:
             return np.ones(mass.shape, dtype=np.bool_)
-        return effective_size(mass, squares) >= least * (1 - 1e-9)
+        return effective_size(mass, squares) >= least
+
+    def shown(self, mass: FloatArray, squares: FloatArray, at_least: float = 1.0) -> BoolArray:
+        """Which cells may be shown, where the last axis runs over the cells that share out a site's rows.
+
+        Those that are large enough; and what is hidden must not follow by subtraction from what is shown
+        and the site's total: the rows that one set of cells hides are none or again at least ``minimum``,
+        if need be by hiding the smallest cell that could be shown.
+        """
+        least = max(self.minimum, at_least) * (1 - 1e-9)
+        return hide_enough(self.large(mass, squares, at_least), mass, squares, least)
+
+
+def hide_enough(shown: BoolArray, mass: FloatArray, squares: FloatArray, least: float) -> BoolArray:
+    """Hide the smallest shown cell, and again, until what is hidden is nothing or of at least ``least`` rows.
+
+    >>> sizes = np.array([1.0, 7.0, 9.0])
+    >>> hide_enough(sizes >= 5, sizes, sizes, 5.0)
+    array([False, False,  True])
+    """
+    if least <= 1:
+        return shown
+    shown = shown.copy()
+    size = effective_size(mass, squares)
+    while True:
+        hidden_mass = np.where(shown, 0.0, mass).sum(axis=-1)
+        hidden = effective_size(hidden_mass, np.where(shown, 0.0, squares).sum(axis=-1))
+        candidates = np.where(shown & (mass > 0), size, np.inf)
+        open_sets = (hidden_mass > 0) & (hidden < least) & np.isfinite(candidates).any(axis=-1)
+        if not open_sets.any():
+            return shown
+        smallest = np.arange(mass.shape[-1]) == candidates.argmin(axis=-1)[..., None]
+        shown &= ~(open_sets[..., None] & smallest)
+
+
+def only(shown: BoolArray, values: FloatArray) -> FloatArray:
+    """The values of the cells that are shown, else plain zeros; a product would keep the sign of the hidden.
+
+    >>> only(np.array([True, False]), np.array([[-1.0], [-2.0]]))
+    array([[-1.],
+           [ 0.]])
+    """
+    return np.where(shown.reshape(shown.shape + (1,) * (values.ndim - shown.ndim)), values, 0.0)
 
 
 def effective_size(mass: FloatArray, squares: FloatArray) -> FloatArray:

@@ -10,7 +10,7 @@ are made of smaller ones by ``yield from``.
 >>> from unpooled.summaries import AskMoments
 """
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any, Generic, Literal, Protocol, TypeVar
@@ -153,6 +153,7 @@ class Part(Message):
     verb: str
     question: Question[Any]
     view: View | None
+    index: int  # its place in the exchange, whoever else is asked: it keys the site's draws
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,6 +177,22 @@ def site_seed(turn: Turn, part: int, site: SiteId) -> int:
     return int.from_bytes(blake2b(key, digest_size=8).digest(), "little")
 
 
+@dataclass(frozen=True)
+class SiteSeeds:
+    """The seeds of several sites, worked out only where a question draws."""
+
+    turn: Turn
+    part: int
+    sites: tuple[SiteId, ...]
+
+    def __getitem__(self, some: slice) -> "SiteSeeds":
+        return replace(self, sites=self.sites[some])
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        seeds = [site_seed(self.turn, self.part, site) for site in self.sites]
+        return np.array(seeds, dtype=np.uint64)
+
+
 def round_rng(seed: int, number: int) -> np.random.Generator:
     """The coordinator's randomness for a round; number 0 is the start."""
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(number,)))
@@ -195,10 +212,9 @@ class Gathered(Generic[R]):
     def total(self) -> R:
         return fold([self.replies])  # type: ignore[type-var]
 
-    def left(self) -> Iterator[tuple[SiteId, int, int]]:
-        """(site, numbers, bytes) of every reply."""
-        sizes = (codec.size(reply) for reply in self.replies)
-        return ((site, *size) for site, size in zip(self.sites, sizes, strict=True))
+    def left(self) -> dict[SiteId, tuple[int, int]]:
+        """(numbers, bytes) of every site's reply."""
+        return {site: codec.size(reply) for site, reply in zip(self.sites, self.replies, strict=True)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,8 +232,8 @@ class Summed(Gathered[R]):
         assert self.sum is not None
         return self.sum
 
-    def left(self) -> Iterator[tuple[SiteId, int, int]]:
-        return ((site, *self.size) for site in self.sites)
+    def left(self) -> dict[SiteId, tuple[int, int]]:
+        return dict.fromkeys(self.sites, self.size)
 
 
 class Federation(Protocol):
@@ -240,14 +256,17 @@ class Trace:
     """What a round's exchanges were: how many, who answered, who did not and why, what left each site."""
 
     exchanges: int = 0
-    numbers: dict[SiteId, int] = field(default_factory=dict)
-    bytes: dict[SiteId, int] = field(default_factory=dict)
+    left: dict[SiteId, tuple[int, int]] = field(default_factory=dict)  # numbers and bytes
     silent: dict[SiteId, str] = field(default_factory=dict)
 
     def add(self, ask: Ask[Any], got: Gathered[Any]) -> None:
-        for site, numbers, size in got.left():
-            self.numbers[site] = self.numbers.get(site, 0) + numbers
-            self.bytes[site] = self.bytes.get(site, 0) + size
+        left = got.left()
+        if self.left:
+            for site, (numbers, size) in left.items():
+                before = self.left.get(site, (0, 0))
+                self.left[site] = (before[0] + numbers, before[1] + size)
+        else:
+            self.left = left
         if len(got.sites) < len(ask.sites):
             answered = set(got.sites)
             for site in ask.sites:

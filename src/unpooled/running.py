@@ -32,13 +32,22 @@ class Record:
     movement: float
     inertia: float
     exchanges: int
-    numbers: dict[SiteId, int]  # how many numbers left each site that answered
-    bytes: dict[SiteId, int]  # and how many bytes
+    left: dict[SiteId, tuple[int, int]]  # (numbers, bytes) that left each site that answered
     silent: dict[SiteId, str]  # sites that were asked and did not answer, with the reason
 
     @property
     def answered(self) -> tuple[SiteId, ...]:
-        return tuple(self.numbers)
+        return tuple(self.left)
+
+    @property
+    def numbers(self) -> dict[SiteId, int]:
+        """How many numbers left each site."""
+        return {site: numbers for site, (numbers, _) in self.left.items()}
+
+    @property
+    def bytes(self) -> dict[SiteId, int]:
+        """How many bytes left each site."""
+        return {site: size for site, (_, size) in self.left.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +58,7 @@ class Run(Generic[S]):
     history: tuple[Record, ...]
     finished: bool
     id: str = field(default="")
+    closing: Record | None = None  # what was asked after the last round, e.g. the final inertia
 
     @property
     def rounds(self) -> int:
@@ -57,15 +67,21 @@ class Run(Generic[S]):
 
     @property
     def exchanges(self) -> int:
-        return sum(record.exchanges for record in self.history)
+        """Of all rounds, and of the closing question."""
+        return sum(record.exchanges for record in self.records)
+
+    @property
+    def records(self) -> tuple[Record, ...]:
+        """The history and, if there was one, the closing question."""
+        return self.history if self.closing is None else (*self.history, self.closing)
 
     def left(self) -> dict[SiteId, tuple[int, int]]:
         """(numbers, bytes) that left each site over the whole run."""
         sums: dict[SiteId, tuple[int, int]] = {}
-        for record in self.history:
-            for site, numbers in record.numbers.items():
+        for record in self.records:
+            for site, (numbers, size) in record.left.items():
                 before = sums.get(site, (0, 0))
-                sums[site] = (before[0] + numbers, before[1] + record.bytes[site])
+                sums[site] = (before[0] + numbers, before[1] + size)
         return sums
 
 
@@ -118,6 +134,14 @@ def run(
             progress(record)
 
 
+def recall(path: str | Path, algorithm: Algorithm[S]) -> Run[S]:
+    """The run that a checkpoint holds, without a federation: to look at, not to go on with."""
+    saved = disk.load(Path(path))
+    log = _Log(saved.run, _digest(algorithm), saved.sites, saved.seed)
+    state: S = log.restore(Path(path))
+    return Run(state, tuple(log.records), algorithm.finished(state), log.run)
+
+
 def _digest(algorithm: Any) -> str:
     return hashlib.sha256(codec.encode(algorithm)).hexdigest()
 
@@ -130,16 +154,15 @@ class _Log:
         self.records: list[Record] = []
 
     def add(self, state: State, trace: Trace) -> Record:
-        numbers, sizes = trace.numbers, trace.bytes
-        if self.records and self.records[-1].numbers == numbers and self.records[-1].bytes == sizes:
-            numbers, sizes = self.records[-1].numbers, self.records[-1].bytes  # one copy of what repeats
+        left = trace.left
+        if self.records and self.records[-1].left == left:
+            left = self.records[-1].left  # one copy of what repeats
         record = Record(
             len(self.records),
             float(state.movement),
             float(state.inertia),
             trace.exchanges,
-            numbers,
-            sizes,
+            left,
             trace.silent,
         )
         self.records.append(record)
@@ -150,12 +173,10 @@ class _Log:
         index: list[int] = []
         seen: dict[int, int] = {}
         for record in self.records:
-            key = id(record.numbers)
+            key = id(record.left)
             if key not in seen:
                 seen[key] = len(distinct)
-                table = np.array(
-                    [[record.numbers[s], record.bytes[s]] for s in record.numbers], dtype=np.int64
-                )
+                table = np.array(list(record.left.values()), dtype=np.int64)
                 distinct.append((record.answered, table.reshape(-1, 2)))
             index.append(seen[key])
         disk.save(
@@ -189,18 +210,13 @@ class _Log:
                 f"not in both: {', '.join(odd[:5])}"
             )
         tables = [
-            (
-                {s: int(n) for s, n in zip(sites, table[:, 0], strict=True)},
-                {s: int(n) for s, n in zip(sites, table[:, 1], strict=True)},
-            )
+            {site: (int(numbers), int(size)) for site, (numbers, size) in zip(sites, table, strict=True)}
             for sites, table in saved.answered
         ]
         self.run = saved.run
         for number in range(saved.round + 1):
             movement, inertia = map(float, saved.figures[number])
-            numbers, sizes = tables[int(saved.answered_in[number])]
+            left = tables[int(saved.answered_in[number])]
             exchanges = int(saved.exchanges[number])
-            self.records.append(
-                Record(number, movement, inertia, exchanges, numbers, sizes, saved.silent[number])
-            )
+            self.records.append(Record(number, movement, inertia, exchanges, left, saved.silent[number]))
         return saved.state

@@ -1,7 +1,7 @@
 """The summaries that more than one method asks for: moments, cluster sums, local means, scatter.
 
-Each Question stands above its Reply. All replies hold sums and counts; a cell below the site's minimum size
-is absent, count and sum alike, as if its rows were not there.
+Each Reply stands above its Question. All replies hold sums and counts; a cell below the site's minimum is
+absent, count and sum alike, and what is absent must not follow from what is shown by subtraction.
 """
 
 from dataclasses import dataclass
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from unpooled import kernels
-from unpooled.codec import FloatArray
-from unpooled.messages import Question, Reply, Rows, Stack, Stacked, Summable
+from unpooled.codec import BoolArray, FloatArray, IntArray
+from unpooled.messages import Question, Reply, Rows, Stack, Stacked, Summable, hide_enough, only
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,30 +45,95 @@ class AskMoments(Question[Moments]):
     def answer_all(self, stack: Stack) -> Stacked[Moments]:
         d = stack.X.shape[1]
         origin = np.zeros(d) if self.origin is None else self.origin
+        weights = np.ones(len(stack.X)) if stack.weights is None else stack.weights
         mass, sums, squares = (np.zeros((len(stack), m)) for m in (1, d, d))
-        for s in range(len(stack)):
-            a, b = stack.offsets[s], stack.offsets[s + 1]
-            w = None if stack.weights is None else stack.weights[a:b]
-            size = float(b - a) if w is None else float(w.sum())
-            kept = stack.shown(np.array([size]), np.array([size if w is None else float((w * w).sum())]))
-            if kept[0]:
-                mass[s] = size
-                sums[s], squares[s] = _column_sums(stack.X[a:b], w, origin)
-        return Stacked(Moments(mass, sums, squares), len(stack))
+        effective = np.zeros((len(stack), 1))
+        for some in _runs_of_small_sites(stack.row_counts):
+            starts, end = stack.offsets[some], stack.offsets[some[-1] + 1]
+            first, w = starts[0], weights[stack.offsets[some[0]] : end]
+            Z = stack.X[first:end] - origin
+            for out, values in (
+                (mass, w[:, None]),
+                (effective, (w * w)[:, None]),
+                (sums, w[:, None] * Z),
+                (squares, w[:, None] * Z * Z),
+            ):
+                out[some] = np.add.reduceat(values, starts - first, axis=0)
+        for s in np.flatnonzero(stack.row_counts > _SMALL):
+            span = slice(stack.offsets[s], stack.offsets[s + 1])
+            mass[s], effective[s] = weights[span].sum(), (weights[span] ** 2).sum()
+            sums[s], squares[s] = _column_sums(stack.X[span], weights[span], origin)
+        shown = stack.shown(mass, effective)
+        return Stacked(Moments(*(np.where(shown, a, 0.0) for a in (mass, sums, squares))), len(stack))
 
     def reply_numbers(self, d: int) -> int:
         return 2 * d + 1
 
 
-def _column_sums(X: Rows, w: FloatArray | None, origin: FloatArray) -> tuple[FloatArray, FloatArray]:
+_SMALL = 256  # rows up to which sites are summed together, so that thousands of them are cheap
+
+
+def _runs_of_small_sites(counts: IntArray) -> list[IntArray]:
+    """Indices of neighbouring sites of 1.._SMALL rows, at most some thousand rows a run."""
+    small = np.flatnonzero((counts > 0) & (counts <= _SMALL))
+    if not len(small):
+        return []
+    apart = np.flatnonzero(np.diff(small) > 1) + 1
+    runs = np.split(small, apart)
+    return [run[a : a + 64] for run in runs for a in range(0, len(run), 64)]
+
+
+def _column_sums(X: Rows, w: FloatArray, origin: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Weighted column sums of x - origin and of its square, in chunks: no second copy of the rows."""
     sums, squares = np.zeros(X.shape[1]), np.zeros(X.shape[1])
     for a in range(0, len(X), 8192):
         Z = X[a : a + 8192] - origin
-        V = np.ones(len(Z)) if w is None else w[a : a + 8192]
-        sums += V @ Z
-        squares += V @ (Z * Z)
+        sums += w[a : a + 8192] @ Z
+        squares += w[a : a + 8192] @ (Z * Z)
     return sums, squares
+
+
+def too_few_hidden(stack: Stack, large: BoolArray, mass: FloatArray, squares: FloatArray) -> BoolArray:
+    """Which sets of cells hide some rows, but fewer than the minimum, and show others: (..., k) -> (...).
+
+    The site's total is known, so what is hidden follows from what is shown by subtraction. That is harmless
+    for many rows, and for none.
+    """
+    small = ~large & (mass > 0)
+    hidden = np.where(small, mass, 0.0).sum(axis=-1)
+    hidden_squares = np.where(small, squares, 0.0).sum(axis=-1)
+    shows = (large & (mass > 0)).any(axis=-1)
+    few: BoolArray = (hidden > 0) & shows & ~stack.large(hidden, hidden_squares)
+    return few
+
+
+@dataclass(frozen=True, eq=False)
+class Withheld:
+    """Rows that a site leaves out of one of its cells, so that what it hides is never just a few rows."""
+
+    cell: int
+    rows: FloatArray  # (m, d)
+    weights: FloatArray  # (m,)
+    sqdist: FloatArray  # (m,) to the cell's centre
+
+
+def withheld(local: Stack, centers: FloatArray, large: BoolArray) -> Withheld | None:
+    """At least the minimum number of rows of the largest cell: those nearest its centre, which move it least.
+
+    None if no cell is large enough to spare them.
+    """
+    labels, sqdist = kernels.nearest(local.X, centers)
+    w = np.ones(len(labels)) if local.weights is None else local.weights
+    mass = np.where(large, np.bincount(labels, w, len(centers)), 0.0)
+    cell = int(mass.argmax())
+    mine = np.flatnonzero((labels == cell) & (w > 0))
+    mine = mine[np.argsort(sqdist[mine], kind="stable")]
+    sums, squares = np.cumsum(w[mine]), np.cumsum(w[mine] ** 2)
+    enough = local.large(sums, squares) & local.large(sums[-1] - sums, np.maximum(squares[-1] - squares, 0.0))
+    if not enough.any():
+        return None
+    rows = mine[: int(enough.argmax()) + 1]
+    return Withheld(cell, np.asarray(local.X[rows], dtype=np.float64), w[rows], sqdist[rows])
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,8 +160,19 @@ class AskClusterSums(Question[ClusterSums]):
         t = kernels.totals(stack.X, stack.offsets, self.centers, stack.weights, threads=stack.threads)
         sums, mass, inertia = t.sums, t.mass, t.inertia
         if stack.minimum > 1:
-            shown = stack.shown(mass, t.squares)
-            sums, mass, inertia = sums * shown[..., None], mass * shown, inertia * shown
+            large = stack.large(mass, t.squares)
+            sums, mass, inertia = (only(large, a) for a in (sums, mass, inertia))
+            for s, r in np.argwhere(too_few_hidden(stack, large, t.mass, t.squares)):
+                less = withheld(stack.site(s), self.centers[r], large[s, r])
+                if less is None:
+                    shown = stack.shown(t.mass[s, r], t.squares[s, r])
+                    sums[s, r], mass[s, r], inertia[s, r] = (
+                        only(shown, a[s, r]) for a in (sums, mass, inertia)
+                    )
+                else:
+                    sums[s, r, less.cell] -= less.weights @ (less.rows - self.centers[r, less.cell])
+                    mass[s, r, less.cell] -= less.weights.sum()
+                    inertia[s, r, less.cell] -= less.weights @ less.sqdist
         return Stacked(ClusterSums(sums, mass, inertia), len(stack))
 
     def reply_numbers(self, d: int) -> int:
@@ -112,10 +188,22 @@ class LocalMeans(Reply):
 
 
 def shown_means(
-    stack: Stack, means: FloatArray, mass: FloatArray, squares: FloatArray, at_least: float
+    stack: Stack,
+    means: FloatArray,
+    mass: FloatArray,
+    squares: FloatArray,
+    at_least: float,
+    *,
+    only: BoolArray | None = None,
 ) -> list[LocalMeans]:
-    """A LocalMeans per site from means (S, k, d), masses and squares (S, k); small and empty ones left out."""
-    shown = stack.shown(mass, squares, at_least) & (mass > 0)
+    """A LocalMeans per site from means (S, k, d), masses and squares (S, k); small or empty ones left out.
+
+    ``only`` (S, k) says which may be shown at all.
+    """
+    allowed = stack.large(mass, squares, at_least)
+    if only is not None:
+        allowed = allowed & only
+    shown = hide_enough(allowed, mass, squares, stack.minimum * (1 - 1e-9)) & (mass > 0)
     return [LocalMeans(m[keep], w[keep]) for m, w, keep in zip(means, mass, shown, strict=True)]
 
 
@@ -168,7 +256,7 @@ class AskScatter(Question[Scatter]):
         got = kernels.scatter(stack.X, stack.offsets, self.centers, stack.weights, threads=stack.threads)
         shown = stack.shown(got.mass, got.squares)
         columns = (got.mass, got.distance, got.inertia, got.silhouette)
-        return Stacked(Scatter(*(c * shown for c in columns)), len(stack))
+        return Stacked(Scatter(*(only(shown, c) for c in columns)), len(stack))
 
     def reply_numbers(self, d: int) -> int:
         return 4 * len(self.centers)

@@ -4,6 +4,7 @@ from unpooled.algorithms.base import Method
 from unpooled.algorithms.best_of import BestOf
 from unpooled.algorithms.dwf import Dwf, Ewf
 from unpooled.algorithms.fkm import Fkm
+from unpooled.algorithms.fuzzy import Fuzzy
 from unpooled.algorithms.kfed import KFed
 from unpooled.algorithms.lloyd import Lloyd
 from unpooled.algorithms.minibatch import MiniBatch
@@ -15,6 +16,7 @@ METHODS: dict[str, type[Method]] = {
     "fkm": Fkm,
     "k-fed": KFed,
     "mini-batch": MiniBatch,
+    "fuzzy": Fuzzy,
 }
 
-__all__ = ["METHODS", "BestOf", "Dwf", "Ewf", "Fkm", "KFed", "Lloyd", "Method", "MiniBatch"]
+__all__ = ["METHODS", "BestOf", "Dwf", "Ewf", "Fkm", "Fuzzy", "KFed", "Lloyd", "Method", "MiniBatch"]

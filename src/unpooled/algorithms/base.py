@@ -8,8 +8,10 @@ import numpy as np
 
 from unpooled.codec import FloatArray
 from unpooled.errors import BadInput
-from unpooled.messages import Message
+from unpooled.messages import Message, SiteId
+from unpooled.protocol import Steps, together, total
 from unpooled.sampling import check_participation
+from unpooled.summaries import AskClusterSums, AskMoments
 
 INITS = ("adaptive", "k-fed", "random")
 
@@ -55,6 +57,15 @@ class Method(Message):
     def with_init(self, change: Callable[[Any], Any]) -> Self:
         """The same method with given starting centres changed, e.g. into scaled columns."""
         return replace(self, init=change(self.init)) if isinstance(self.init, np.ndarray) else self
+
+    def judged(self, sites: tuple[SiteId, ...], centers: FloatArray) -> Steps[tuple[FloatArray, FloatArray]]:
+        """The inertia of every restart (R, k, d), and the score, lower is better, by which they compare."""
+        # down: every restart's centres; up: their inertia, and the moments
+        asks: list[Steps[Any]] = [total(sites, AskClusterSums(centers)), total(sites, AskMoments())]
+        sums, moments = yield from together(asks)
+        inertias = sums.inertia.sum(axis=1)
+        hidden = np.maximum(moments.n - sums.mass.sum(axis=1), 0.0)  # as if they had no cluster
+        return inertias, inertias + hidden * float(moments.variance.sum())
 
     @property
     def clusters(self) -> int:

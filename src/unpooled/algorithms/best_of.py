@@ -15,8 +15,7 @@ from unpooled.algorithms.seeding import starts
 from unpooled.codec import FloatArray
 from unpooled.errors import BadInput
 from unpooled.messages import Message, SiteId
-from unpooled.protocol import Algorithm, Steps, together, total
-from unpooled.summaries import AskClusterSums
+from unpooled.protocol import Algorithm, Steps, together
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,11 +81,9 @@ class BestOf(Message):
         rngs = rng.spawn(len(state.states))
         going = [i for i, s in enumerate(state.states) if not inner.finished(s)]
         if not going:
-            # down: every restart's centres; up: their inertia
             centers = np.stack([s.centers for s in state.states])
-            sums = yield from total(sites, AskClusterSums(centers))
-            inertias = sums.inertia.sum(axis=1)
-            return replace(state, inertias=inertias, best=int(np.argmin(inertias)))
+            inertias, scores = yield from self.inner.judged(sites, centers)
+            return replace(state, inertias=inertias, best=int(np.argmax(scores <= (1 + 1e-6) * scores.min())))
         moved = yield from together([inner.round(state.states[i], sites, rngs[i]) for i in going])
         states = list(state.states)
         for i, new in zip(going, moved, strict=True):

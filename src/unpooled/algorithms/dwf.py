@@ -27,7 +27,7 @@ from unpooled.algorithms.kfed import KFed
 from unpooled.algorithms.seeding import starts
 from unpooled.codec import FloatArray
 from unpooled.errors import BadInput
-from unpooled.messages import Message, Question, SiteId, Stack, Stacked, Summable
+from unpooled.messages import Message, Question, SiteId, Stack, Stacked, Summable, hide_enough, only
 from unpooled.protocol import Steps, total
 from unpooled.sampling import choose
 
@@ -70,12 +70,14 @@ class AskLocalMoves(Question[LocalMoves]):
         moves, counts, inertia = got.centers - self.centers, got.mass, got.inertia
         if stack.minimum > 1:
             # A centre is the mean of ``support`` rows: that number must be shown as well as the count.
-            shown = stack.shown(counts, got.squares) & ((got.support == 0) | (got.support >= stack.minimum))
-            shown |= (counts == 0) & (got.support >= stack.minimum)
-            moves, counts, inertia = moves * shown[..., None], counts * shown, inertia * shown
+            supported = (got.support == 0) | (got.support >= stack.minimum)
+            large = stack.large(counts, got.squares) | (counts == 0)
+            shown = hide_enough(large & supported, counts, got.squares, stack.minimum)
+            moves, counts, inertia = (only(shown, a) for a in (moves, counts, inertia))
         weight = WEIGHTINGS[self.weighting](counts, stack.row_counts[:, None].astype(np.float64))
         ones = np.ones((len(stack), 1))
-        return Stacked(LocalMoves(moves * weight[..., None], weight, moves, ones, inertia), len(stack))
+        weighted = only(weight > 0, moves * weight[..., None])
+        return Stacked(LocalMoves(weighted, weight, moves, ones, inertia), len(stack))
 
     def reply_numbers(self, d: int) -> int:
         return len(self.centers) * (2 * d + 2) + 1

@@ -24,7 +24,7 @@ from unpooled import kernels, updates
 from unpooled.algorithms.base import Method
 from unpooled.codec import FloatArray
 from unpooled.errors import BadInput
-from unpooled.messages import Message, Question, SiteId, Stack, effective_size
+from unpooled.messages import Message, Question, SiteId, Stack
 from unpooled.protocol import Steps, each
 from unpooled.sampling import choose
 from unpooled.summaries import AskLocalMeans, LocalMeans, shown_means
@@ -46,9 +46,8 @@ class AskOneStep(Question[LocalMeans]):
         if not after:
             return shown_means(stack, got.centers, got.mass, got.squares, self.p)
         # The mean is over the rows before the step, so both numbers must be large enough.
-        least = max(stack.minimum, self.p)
-        enough = effective_size(got.mass, got.squares) >= least * (1 - 1e-9)
-        return shown_means(stack, got.centers, got.recount * enough, got.recount_squares, self.p)
+        before = stack.large(got.mass, got.squares, self.p)
+        return shown_means(stack, got.centers, got.recount, got.recount_squares, self.p, only=before)
 
     def reply_numbers(self, d: int) -> int:
         return len(self.centers) * (d + 1)

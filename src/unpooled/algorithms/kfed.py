@@ -54,8 +54,8 @@ class AskDennisMeans(Question[LocalMeans]):
         centers = seeds.centers[0][seeds.mass[0] > 0]
         starts = _clear_means(X, Y, centers)
         steps = kernels.local_steps(X, local.offsets, starts, local.weights, steps=self.steps, recount=True)
-        enough = steps.support >= max(local.minimum, 1)  # each mean is over so many rows
-        (reply,) = shown_means(local, steps.centers, steps.recount * enough, steps.recount_squares, 1.0)
+        enough = steps.support >= local.minimum * (1 - 1e-9)  # each mean is over so many rows
+        (reply,) = shown_means(local, steps.centers, steps.recount, steps.recount_squares, 1.0, only=enough)
         return reply
 
     def reply_numbers(self, d: int) -> int:

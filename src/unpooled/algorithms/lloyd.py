@@ -3,8 +3,9 @@
 Lloyd: Least squares quantization in PCM. IEEE Trans. Inf. Theory 28 (1982). That sums and counts over sites
 give the pooled step exactly is Holzer et al., eq. 2. The start is seeding.py's.
 
-R starts travel in the same exchanges; a start that has come to rest is not asked about again; the lowest
-federated inertia wins. A cluster whose total is empty, or below the sites' minimum size, stays where it is.
+R starts travel in the same exchanges; the lowest federated inertia wins. A start is not asked about again
+once it rests, or once it is so far behind that twenty more rounds at its present pace would not bring it to
+the front. A cluster whose total is empty, or below the sites' minimum size, stays where it is.
 
 Where only a part of the sites answers a round (``participation``), every centre keeps the weight it has seen
 so far and moves by its share of new weight, as mini-batch k-means does (Sculley, 2010); with all sites in
@@ -18,12 +19,16 @@ import numpy as np
 
 from unpooled.algorithms.base import Method
 from unpooled.algorithms.seeding import starts
-from unpooled.codec import BoolArray, FloatArray
+from unpooled.codec import BoolArray, FloatArray, IntArray
 from unpooled.errors import BadInput
 from unpooled.messages import Message, SiteId
 from unpooled.protocol import Steps, total
 from unpooled.sampling import choose, is_full
 from unpooled.summaries import AskClusterSums
+
+_POLISH = 0.1  # the leader rests later than the others: it is the result
+_STALE = 4  # rounds without a gain that a start is given where rows are hidden
+_PATIENCE = 20  # rounds at its present pace that a start is given to catch up
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,15 +37,21 @@ class LloydState(Message):
 
     starts: FloatArray  # (R, k, d) centres
     inertias: FloatArray  # (R,) of the centres before the last step; inf before the first
+    scores: FloatArray  # (R,) the same, with rows that no site showed counted as if they had no cluster
     movements: FloatArray  # (R,) how far the last step moved them
     active: BoolArray  # (R,) not yet at rest
+    lowest: FloatArray  # (R,) the lowest score so far
+    stale: IntArray  # (R,) rounds since it fell
     seen: FloatArray  # (R, k) weight seen so far, for partial participation
     threshold: float  # movement that counts as rest
+    n: float  # rows in all
+    variance: float  # per row: its mean squared distance to the grand mean
     rounds: int
 
     @property
     def best(self) -> int:
-        return int(np.argmin(self.inertias))
+        """The first of those that are lowest but for rounding."""
+        return int(np.argmax(self.scores <= (1 + 1e-9) * self.scores.min()))
 
     @property
     def centers(self) -> FloatArray:
@@ -75,10 +86,15 @@ class Lloyd(Method):
         return LloydState(
             starts=got.centers,
             inertias=np.full(R, np.inf),
+            scores=np.full(R, np.inf),
             movements=np.full(R, np.inf),
             active=np.ones(R, dtype=np.bool_),
+            lowest=np.full(R, np.inf),
+            stale=np.zeros(R, dtype=np.int64),
             seen=np.zeros((R, self.clusters)),
             threshold=float(np.sqrt(self.tol * got.spread)),
+            n=got.n,
+            variance=got.spread * got.centers.shape[2],
             rounds=0,
         )
 
@@ -97,18 +113,45 @@ class Lloyd(Method):
         after = before + np.where(full, 1 / np.where(full, seen, 1.0), 0.0)[..., None] * sums.sums
 
         moved = np.sqrt(((after - before) ** 2).sum(axis=(1, 2)))
+        inertias = _with(state.inertias, active, sums.inertia.sum(axis=1))
+        hidden = np.maximum(state.n - sums.mass.sum(axis=1), 0.0)
+        hidden[hidden < 1e-9 * state.n] = 0.0
+        scores = _with(state.scores, active, inertias[active] + hidden * state.variance)
+        fell = state.lowest[active] - scores[active] > 0.01 * self.tol * scores[active]
+        stale = np.where(fell, 0, state.stale[active] + 1)
+        leading = scores[active] == scores.min()
+        going = moved > np.where(leading, _POLISH, 1.0) * state.threshold
+        if is_full(self.participation, sites):
+            gain = state.scores[active] - scores[active]
+            going &= _promising(scores[active], gain, float(scores.min()), stale, some_hidden=hidden.any())
         return replace(
             state,
             starts=_with(state.starts, active, after),
-            inertias=_with(state.inertias, active, sums.inertia.sum(axis=1)),
+            inertias=inertias,
+            scores=scores,
             movements=_with(state.movements, active, moved),
-            active=_with(state.active, active, moved > state.threshold),
+            active=_with(state.active, active, going),
+            lowest=np.minimum(state.lowest, scores),
+            stale=_with(state.stale, active, stale),
             seen=_with(state.seen, active, seen),
             rounds=state.rounds + 1,
         )
 
     def finished(self, state: LloydState) -> bool:
         return state.rounds >= self.max_rounds or not state.active.any()
+
+
+def _promising(
+    scores: FloatArray, gain: FloatArray, best: float, stale: IntArray, *, some_hidden: bool
+) -> BoolArray:
+    """Which starts still improve, and may yet win. ``gain`` is infinite in the first round.
+
+    Every step gains where all rows are shown; where some are hidden, a step may lose a little.
+    """
+    slack, patience = (1.005, _STALE) if some_hidden else (1.0, 1)
+    may_win = scores - _PATIENCE * np.maximum(gain, 0.0) <= slack * best
+    promising: BoolArray = (stale < patience) & may_win
+    return promising
 
 
 def _with(whole: Any, where: Any, part: Any) -> Any:

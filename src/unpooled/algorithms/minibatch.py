@@ -22,7 +22,7 @@ from unpooled.algorithms.base import Method, share_or_zero
 from unpooled.algorithms.seeding import spread_of, starts
 from unpooled.codec import FloatArray, IntArray
 from unpooled.errors import BadInput
-from unpooled.messages import Message, Question, SiteId, Stack, Stacked, Summable
+from unpooled.messages import Message, Question, SiteId, Stack, Stacked, Summable, only
 from unpooled.protocol import Steps, total
 from unpooled.sampling import choose
 
@@ -57,8 +57,9 @@ class AskEpochs(Question[EpochMoves]):
             rate=self.rate,
             threads=stack.threads,
         )
-        counts = got.mass * stack.shown(got.mass, got.squares)
-        weighted = (got.centers - self.centers) * counts[..., None]
+        shown = stack.shown(got.mass, got.squares)
+        counts = only(shown, got.mass)
+        weighted = only(shown, (got.centers - self.centers) * counts[..., None])
         return Stacked(EpochMoves(weighted, counts, counts.sum(axis=1, keepdims=True)), len(stack))
 
     def reply_numbers(self, d: int) -> int:

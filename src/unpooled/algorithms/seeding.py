@@ -23,10 +23,10 @@ from unpooled.codec import FloatArray, IntArray
 from unpooled.errors import BadInput
 from unpooled.messages import SiteId
 from unpooled.protocol import Steps, each, total
-from unpooled.summaries import AskClusterSums, AskLocalMeans, AskMoments, ClusterSums, Moments
+from unpooled.summaries import AskClusterSums, AskLocalMeans, AskMoments, ClusterSums
 
 _SEARCH_DIMENSIONS = 40  # beyond this the server searches in the sketch's principal axes
-_FRUGAL_FROM = 100  # columns from which one sketch must do
+_WIDE = 100  # columns from which fewer, finer sketches do better
 _SWAPS = 30
 
 
@@ -37,6 +37,15 @@ class Starts:
     centers: FloatArray  # (R, k, d), R distinct starts, the most promising first
     n: float  # rows (or weight) in all
     spread: float  # mean variance of the columns
+
+
+@dataclass(frozen=True, eq=False)
+class Spread:
+    """How many rows there are, and where their columns lie."""
+
+    n: float  # rows (or weight) in all
+    mean: FloatArray  # (d,)
+    variance: FloatArray  # (d,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,32 +89,37 @@ def starts(
     return Starts(found, moments.n, float(moments.variance.mean()))
 
 
-def spread_of(sites: tuple[SiteId, ...]) -> Steps[Moments]:
+def spread_of(sites: tuple[SiteId, ...]) -> Steps[Spread]:
     """Moments about zero; asked again about the mean where the offset would drown the variance."""
     # down: nothing; up: mass, sums and squares of the columns
     about_zero = yield from total(sites, AskMoments())
     mean = about_zero.mean
     if not about_zero.n > 0 or (about_zero.variance > 1e-8 * mean**2).all():
-        return about_zero
+        return Spread(about_zero.n, mean, about_zero.variance)
     centred = yield from total(sites, AskMoments(mean))
-    sums = centred.sums + centred.mass * mean
-    return Moments(centred.mass, sums, centred.mass * (centred.variance + (mean + centred.mean) ** 2))
+    return Spread(centred.n, mean + centred.mean, centred.variance)
 
 
 def _adaptive(
-    sites: tuple[SiteId, ...], k: int, count: int, moments: Moments, rng: np.random.Generator, p: int
+    sites: tuple[SiteId, ...], k: int, count: int, moments: Spread, rng: np.random.Generator, p: int
 ) -> Steps[FloatArray]:
-    frugal = len(moments.mean) >= _FRUGAL_FROM
-    sketches = 1 if frugal else 5
-    most = max(2, min(max(500 if frugal else 300, 8 * k), int(moments.n / p)))
+    sketches, enough = (3, 500) if len(moments.mean) >= _WIDE else (5, 300)
+    most = max(2, min(max(enough, 8 * k), int(moments.n / p)))
     first = max(2, most // 4)
     mean, sd = moments.mean, np.sqrt(moments.variance)
     centers = mean + sd * rng.standard_normal((sketches, first, len(mean)))
     # down: cell centres; up: totals per cell
     sums = yield from total(sites, AskClusterSums(centers))
     cells = [_cells(sums, centers, s, p) for s in range(sketches)]
+    while first > 2 and min(c.mass.sum() for c in cells) < 0.5 * moments.n:
+        first = max(2, first // 4)  # small sites hide small cells: ask again for coarser ones
+        centers = centers[:, :first]
+        sums = yield from total(sites, AskClusterSums(centers))
+        cells = [_cells(sums, centers, s, p) for s in range(sketches)]
+    whole = Cells(mean[None], np.array([moments.n]), np.array([moments.n * moments.variance.sum()]))
+    cells = [c if len(c.mass) else whole for c in cells]
     for target in (min(2 * first, most), most):
-        proposals = [_refined(c, target, sd, p, rng) for c in cells]
+        proposals = [_refined(c, target, mean, sd, p, rng) for c in cells]
         centers = _padded(proposals)
         # down: refined cell centres; up: totals per cell
         sums = yield from total(sites, AskClusterSums(centers))
@@ -119,24 +133,38 @@ def _cells(sums: ClusterSums, centers: FloatArray, s: int, p: int) -> Cells:
     mass, residual = sums.mass[s], sums.sums[s]
     keep = mass >= max(p, 1e-300)
     step = residual[keep] / mass[keep, None]
-    scatter = sums.inertia[s][keep] - mass[keep] * (step**2).sum(axis=1)
-    return Cells(centers[s][keep] + step, mass[keep], np.maximum(scatter, 0.0))
+    inertia = sums.inertia[s][keep]
+    scatter = inertia - mass[keep] * (step**2).sum(axis=1)
+    scatter[scatter < 1e-12 * inertia] = 0.0  # rows that are all the same, but for rounding
+    return Cells(centers[s][keep] + step, mass[keep], scatter)
 
 
 def _still_visible(before: Cells, after: Cells, k: int) -> bool:
     """Refining must not push rows below the sites' minimum size and so out of sight."""
-    return len(before.mass) < 2 * k or float(after.mass.sum()) >= 0.9 * float(before.mass.sum())
+    too_few = len(before.mass) < min(2 * k, len(after.mass))
+    return too_few or float(after.mass.sum()) >= 0.9 * float(before.mass.sum())
 
 
-def _refined(cells: Cells, target: int, sd: FloatArray, p: int, rng: np.random.Generator) -> FloatArray:
-    """Centres for the next pass: cells with much scatter are replaced by draws from their own Gaussian."""
+def _refined(
+    cells: Cells, target: int, mean: FloatArray, sd: FloatArray, p: int, rng: np.random.Generator
+) -> FloatArray:
+    """Centres for the next pass: cells with much scatter are replaced by draws from their own Gaussian.
+
+    In many columns all centres move to the principal axes of the cells. Rows are then told apart by these
+    axes alone, where clusters show, and no longer by the noise of all columns.
+    """
     extra = _allotted(cells, target - len(cells.mass), p, rng)
-    centers = [cells.means[extra == 0]]
+    axes = _axes(cells.means, cells.mass)
+    means, spread = cells.means, sd
+    if axes is not None:
+        means, spread = (cells.means - mean) @ axes, np.sqrt((sd[:, None] ** 2 * axes**2).sum(axis=0))
+    centers = [means[extra == 0]]
     total_variance = max(float((sd**2).sum()), 1e-300)
     for j in np.flatnonzero(extra):
         scale = np.sqrt(cells.scatter[j] / (cells.mass[j] * total_variance))
-        centers.append(cells.means[j] + scale * sd * rng.standard_normal((extra[j] + 1, len(sd))))
-    return np.concatenate(centers)
+        centers.append(means[j] + scale * spread * rng.standard_normal((extra[j] + 1, len(spread))))
+    flat = np.concatenate(centers)
+    return flat if axes is None else mean + flat @ axes.T
 
 
 def _allotted(cells: Cells, add: int, p: int, rng: np.random.Generator) -> IntArray:
@@ -175,7 +203,8 @@ def _reduced(
     runs = _candidates(cells, flat, mass, k, count, rng)
     runs = [_filled(c, k, flat, rng) for c in runs]
     scores = _score(flat, mass, np.stack(runs))
-    order = np.argsort(scores, kind="stable")
+    # rounded, so that rounding does not decide which of two equals comes first
+    order = np.argsort(np.round(scores / (scores.max() + 1e-300), 9), kind="stable")
     chosen: list[int] = []
     scale = np.sqrt(scores.min() / mass.sum() + 1e-300) + 1e-9 * float(np.linalg.norm(sd))
     for i in order:

@@ -6,7 +6,7 @@ rows answers for all. Both give the same bits; tests/test_contract.py holds them
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ from unpooled import codec
 from unpooled.codec import FloatArray
 from unpooled.errors import BadInput, SiteFailed, UnpooledError
 from unpooled.messages import Question, Reply, Rows, SiteId, Stack, fold
-from unpooled.protocol import Ask, Asks, Envelope, Gathered, Part, Summed, Turn, View, gather, site_seed
+from unpooled.protocol import Ask, Asks, Envelope, Gathered, Part, SiteSeeds, Summed, Turn, View, gather
 from unpooled.site import Site
 from unpooled.site.site import digest
 
@@ -39,7 +39,7 @@ class InProcess:
         self._names = tuple(self._sites)
         widths = {name: site.rows.shape[1] for name, site in self._sites.items()}
         for name, width in widths.items():
-            if width != widths[self._names[0]]:
+            if width != widths[self._names[0]] and isinstance(self._sites[name].rows, np.ndarray):
                 raise BadInput(
                     f"sites with different columns: {self._names[0]} has {widths[self._names[0]]}, "
                     f"{name} has {width}"
@@ -76,7 +76,13 @@ class InProcess:
     def ask(self, turn: Turn, asks: Asks) -> list[Gathered[Any]]:
         if self._pool is not None:
             pool = self._pool
-            return [pool.gather(turn, i, ask) for i, ask in enumerate(asks)]
+            try:
+                return [pool.gather(turn, i, ask) for i, ask in enumerate(asks)]
+            except UnpooledError:
+                raise
+            except Exception as error:
+                titles = ", ".join(ask.title for ask in asks)
+                raise SiteFailed(f"a fused site, round {turn.round}, {titles}: {error}") from error
         return self._one_by_one(turn, asks)
 
     def _one_by_one(self, turn: Turn, asks: Asks) -> list[Gathered[Any]]:
@@ -84,7 +90,7 @@ class InProcess:
         replies: list[dict[SiteId, Reply]] = [{} for _ in asks]
         for name in sorted({site for ask in asks for site in ask.sites}):
             mine = [i for i, ask in enumerate(asks) if name in ask.sites]
-            parts = tuple(Part(asks[i].verb, asks[i].question_for(name), asks[i].view) for i in mine)
+            parts = tuple(Part(asks[i].verb, asks[i].question_for(name), asks[i].view, i) for i in mine)
             try:
                 answer = self._sites[name].answer(Envelope(turn, parts))
             except UnpooledError:
@@ -106,7 +112,8 @@ class _Pool:
         self._minimum, self._threads = minimum, threads
         counts = [len(site.rows) for site in sites]
         self._offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        self._X = sites[0].rows if len(sites) == 1 else _stacked([site.rows for site in sites])
+        self._tables = [site.rows for site in sites if not isinstance(site.rows, np.ndarray)]
+        self._X = sites[0].rows if self._tables or len(sites) == 1 else _stacked([s.rows for s in sites])
         self._weights = None
         if any(site.weights is not None for site in sites):
             self._weights = np.concatenate(
@@ -146,31 +153,33 @@ class _Pool:
         self, turn: Turn, part: int, view: View | None, sites: tuple[SiteId, ...], question: Question[Any]
     ) -> Iterator[Stack]:
         """The asked sites' rows, in blocks of sites whose replies fit in memory together."""
+        if self._tables and view is None:
+            yield from self._raw(turn, part, sites)
+            return
         X, memory = self._viewed(view), self._remembered(turn.run)
         every = len(sites) == len(self._names)
         chosen = range(len(sites)) if every else [self._index[site] for site in sites]
         block = max(1, _BLOCK_NUMBERS // max(1, question.reply_numbers(X.shape[1])))
         for a in range(0, len(chosen), block):
             some = chosen[a : a + block]
-            seeds = [site_seed(turn, part, self._names[i]) for i in some]
             rows, offsets, weights = self._taken(X, some)
             yield Stack(
                 X=rows,
                 offsets=offsets,
                 weights=weights,
-                seeds=np.array(seeds, dtype=np.uint64),
+                seeds=SiteSeeds(turn, part, sites[a : a + block]),
                 minimum=self._minimum,
                 threads=self._threads,
-                memory=tuple(memory[i] for i in some),
+                memory=memory if len(some) == len(memory) else tuple(memory[i] for i in some),
             )
 
     def _taken(self, X: Rows, some: Sequence[int]) -> tuple[Rows, npt.NDArray[np.int64], FloatArray | None]:
         """Rows, offsets and weights of some sites: a view if they lie side by side, a copy if not."""
-        spans = [slice(self._offsets[i], self._offsets[i + 1]) for i in some]
         if isinstance(some, range):
-            span = slice(spans[0].start, spans[-1].stop)
-            offsets = self._offsets[some[0] : some[-1] + 2] - spans[0].start
-            return X[span], offsets, None if self._weights is None else self._weights[span]
+            offsets = self._offsets[some[0] : some[-1] + 2]
+            span = slice(offsets[0], offsets[-1])
+            return X[span], offsets - offsets[0], None if self._weights is None else self._weights[span]
+        spans = [slice(self._offsets[i], self._offsets[i + 1]) for i in some]
         offsets = np.concatenate([[0], np.cumsum([s.stop - s.start for s in spans])]).astype(np.int64)
         weights = None if self._weights is None else np.concatenate([self._weights[s] for s in spans])
         return np.concatenate([X[s] for s in spans]), offsets, weights
@@ -180,8 +189,27 @@ class _Pool:
             return self._X
         key = digest(view)
         if key not in self._views:
-            self._views = {key: view.apply(self._X)}
+            self._views = {}  # the old one goes before the new one comes
+            if self._tables:
+                X, self._offsets = cast(Any, view).stack(self._tables)
+            else:
+                X = view.apply(self._X)
+            self._views = {key: X}
         return self._views[key]
+
+    def _raw(self, turn: Turn, part: int, sites: tuple[SiteId, ...]) -> Iterator[Stack]:
+        """Tables as they are, site by site: columns need not be the same yet."""
+        memory = self._remembered(turn.run)
+        for i in (self._index[site] for site in sites):
+            yield Stack(
+                X=self._tables[i],
+                offsets=np.array([0, len(self._tables[i])]),
+                weights=None,
+                seeds=SiteSeeds(turn, part, (self._names[i],)),
+                minimum=self._minimum,
+                threads=self._threads,
+                memory=(memory[i],),
+            )
 
     def _remembered(self, run: str) -> tuple[dict[str, Any], ...]:
         if run not in self._memory:

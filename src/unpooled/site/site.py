@@ -49,7 +49,7 @@ class Site:
         audit: Audit | None = None,
         threads: int = 1,
     ) -> None:
-        self.name = name
+        self.name = str(name)
         self.min_cluster_size = min_cluster_size
         self._X, self._weights = X, weights
         self._guards, self._mask, self._audit = tuple(guards), mask, audit
@@ -77,9 +77,12 @@ class Site:
         if self._last is not None and self._last[:2] == (post.turn, asked):
             return self._last[2]
         try:
+            views = [self._viewed(part.view) for part in post.parts]
             for guard in self._guards:
                 guard.before(post, len(self._X))
-            replies = tuple(self._reply(post.turn, i, part) for i, part in enumerate(post.parts))
+            replies = tuple(
+                self._reply(post.turn, part, X) for part, X in zip(post.parts, views, strict=True)
+            )
             if self._mask is not None:
                 replies = self._mask(post, replies)
         except Refused as refusal:
@@ -90,14 +93,13 @@ class Site:
         self._last = (post.turn, asked, answer)
         return answer
 
-    def _reply(self, turn: Turn, index: int, part: Part) -> Reply:
-        X = self._viewed(part.view)
+    def _reply(self, turn: Turn, part: Part, X: Rows) -> Reply:
         reply: Reply = part.question.answer(
             Stack(
                 X=X,
                 offsets=np.array([0, len(X)]),
                 weights=self._weights,
-                seeds=np.array([site_seed(turn, index, self.name)], dtype=np.uint64),
+                seeds=np.array([site_seed(turn, part.index, self.name)], dtype=np.uint64),
                 minimum=self.min_cluster_size,
                 threads=self._threads,
                 memory=(self._memory.setdefault(turn.run, {}),),

@@ -1,0 +1,277 @@
+"""Federated fuzzy c-means (FFCM): every row belongs to every cluster, more or less.
+
+Stallmann, Wilbik: Towards Federated Clustering: A Federated Fuzzy c-Means Algorithm (FFCM). FL-AAAI 2022
+(equations 4-9); after Bezdek, Ehrlich, Full: FCM: The Fuzzy c-Means Clustering Algorithm. 1984.
+
+Two ways to merge what sites find:
+
+- ``merge="avg1"`` (eq. 8): the weighted mean of the sites' centres, cluster by cluster. It needs totals only.
+- ``merge="avg2"`` (eq. 9): k-means of all sites' centres, unweighted; k-means++ in the first round, from the
+  last centres after that. The server sees every site's centres.
+
+With one local step and weights sum(u^m), avg1 IS fuzzy c-means of the pooled rows, to rounding. That is the
+default, from the start of seeding.py, R starts in the same exchanges, the lowest objective J_m wins.
+
+As the authors' code has it, and departing from the printed text: memberships are standard, (d_j / d_l) to the
+power -2 / (m - 1) with unsquared distances (printed eq. 5 squares them, which equals m' = (m + 1) / 2); sites
+run to convergence (the text says one update), and weigh by sum(u) (printed eq. 7: sum(u^m)). The start is
+rand[0, 1)^d, wherever the data lie. A centre on a row has membership 1 there.
+
+Rest: the sum over clusters of how far each centre moved, below a threshold.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Self
+
+import numpy as np
+
+from unpooled import kernels
+from unpooled.algorithms.base import Method
+from unpooled.algorithms.seeding import spread_of, starts
+from unpooled.codec import BoolArray, FloatArray
+from unpooled.errors import BadInput
+from unpooled.memberships import AskFuzzyMeans, AskFuzzyMoves, AskFuzzySums, FuzzySums, check_m
+from unpooled.messages import Message, Question, SiteId
+from unpooled.protocol import Steps, each, together, total
+from unpooled.sampling import choose, is_full
+from unpooled.summaries import AskMoments
+
+_PATIENCE = 20  # rounds at its present pace that a start is given to catch up
+_ALIKE = 0.02  # of the typical distance to a centre: starts nearer than that are one
+
+
+@dataclass(frozen=True, eq=False)
+class FuzzyState(Message):
+    """R fuzzy clusterings on their way."""
+
+    starts: FloatArray  # (R, k, d) centres
+    inertias: FloatArray  # (R,) J_m of the centres before the last step; inf before the first, nan in avg2
+    scores: FloatArray  # (R,) the same, with rows that no site showed counted as if they had no cluster
+    movements: FloatArray  # (R,) sum over clusters of how far the last step moved them
+    active: BoolArray  # (R,) not yet at rest
+    seen: FloatArray  # (R, k) weight seen so far, for partial participation
+    threshold: float  # movement that counts as rest
+    n: float  # rows in all
+    idle: float  # J_m per row if all centres were the grand mean
+    rounds: int
+
+    @property
+    def best(self) -> int:
+        # of starts that came to the same clustering the first: rounding shall not choose
+        return int(np.argmax(self.scores <= (1 + 1e-6) * self.scores.min()))
+
+    @property
+    def centers(self) -> FloatArray:
+        best: FloatArray = self.starts[self.best]
+        return best
+
+    @property
+    def movement(self) -> float:
+        return float(self.movements.max())
+
+    @property
+    def inertia(self) -> float:
+        return float(self.inertias[self.best])
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Fuzzy(Method):
+    """Fuzzy c-means over sites. By default exact: the clustering that pooling would have given.
+
+    ``n_starts`` runs go side by side in the same exchanges, in avg1. ``tol`` is relative to the root of the
+    columns' mean variance, or, with ``tol_kind="absolute"``, the movement itself.
+    """
+
+    m: float = 2.0
+    merge: Literal["avg1", "avg2"] = "avg1"
+    local_steps: int | str = 1  # or "converge"
+    weights: Literal["sum(u^m)", "sum(u)"] = "sum(u^m)"
+    n_starts: int = 10
+    unit_start: bool = False  # the paper's rand[0, 1)^d, whatever init says
+    server_restarts: int = 10  # avg2's k-means++ in the first round
+    tol: float = 1e-5
+    tol_kind: Literal["relative", "absolute"] = "relative"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_m(self.m, "Fuzzy")
+        if self.merge not in ("avg1", "avg2"):
+            raise BadInput(f"Fuzzy: merge must be avg1 or avg2, got {self.merge!r}")
+        steps = self.local_steps
+        if isinstance(steps, bool) or (steps != "converge" and not (isinstance(steps, int) and steps >= 1)):
+            raise BadInput(f'Fuzzy: local_steps must be a whole number >= 1 or "converge", got {steps!r}')
+        if self.weights not in ("sum(u^m)", "sum(u)"):
+            raise BadInput(f"Fuzzy: weights must be sum(u^m) or sum(u), got {self.weights!r}")
+        if self.tol_kind not in ("relative", "absolute"):
+            raise BadInput(f"Fuzzy: tol_kind must be relative or absolute, got {self.tol_kind!r}")
+        for name in ("n_starts", "server_restarts"):
+            if getattr(self, name) < 1:
+                raise BadInput(f"Fuzzy: {name} must be >= 1, got {getattr(self, name)}")
+
+    @classmethod
+    def as_published(
+        cls,
+        *,
+        k: int | None = None,
+        m: float = 2.0,
+        merge: Literal["avg1", "avg2"] = "avg1",
+        rounds: int = 100,
+    ) -> Self:
+        """The authors' experiments: sites run to convergence, weights sum(u), start rand[0, 1)^d."""
+        return cls(
+            k=k,
+            m=m,
+            merge=merge,
+            local_steps="converge",
+            weights="sum(u)",
+            n_starts=1,
+            unit_start=True,
+            tol=1e-3,
+            tol_kind="absolute",
+            max_rounds=rounds,
+        )
+
+    @property
+    def own_start(self) -> bool:
+        return self.unit_start
+
+    @property
+    def side_by_side(self) -> bool:
+        """Can several starts share one question?"""
+        return self.merge == "avg1"
+
+    def start(self, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[FuzzyState]:
+        k, count = self.clusters, self.n_starts if self.side_by_side else 1
+        if self.unit_start:
+            # down: nothing; up: mass, sums and squares of the columns
+            moments = yield from spread_of(sites)
+            if moments.n < k:
+                raise BadInput(f"k={k} clusters from {moments.n:g} rows")
+            centers = rng.random((count, k, len(moments.mean)))
+            n, spread = moments.n, float(moments.variance.mean())
+        else:
+            got = yield from starts(sites, k, self.init, count, rng, min_cluster_size=self.min_cluster_size)
+            centers, n, spread = got.centers, got.n, got.spread
+        R = len(centers)
+        return FuzzyState(
+            starts=centers,
+            inertias=np.full(R, np.inf if self.side_by_side else np.nan),
+            scores=np.full(R, np.inf),
+            movements=np.full(R, np.inf),
+            active=np.ones(R, dtype=np.bool_),
+            seen=np.zeros((R, k)),
+            threshold=self.tol * (1.0 if self.tol_kind == "absolute" else float(np.sqrt(spread))),
+            n=n,
+            idle=spread * centers.shape[2] * float(k) ** (1 - self.m),
+            rounds=0,
+        )
+
+    def round(
+        self, state: FuzzyState, sites: tuple[SiteId, ...], rng: np.random.Generator
+    ) -> Steps[FuzzyState]:
+        asked = choose(sites, self.participation, rng)
+        if not state.active.any():
+            return replace(state, rounds=state.rounds + 1)
+        if not self.side_by_side:
+            return (yield from self._clustered(state, asked, rng))
+        active = np.flatnonzero(state.active)
+        before = state.starts[active]
+        # down: the centres of every start still moving; up: weighted sums about them, weights, J_m
+        sums = yield from total(asked, self._question(before, state.threshold))
+
+        seen, everyone = sums.weight, is_full(self.participation, sites)
+        if not everyone:
+            seen = state.seen[active] + sums.weight
+        full = seen > 0
+        after = before + np.where(full, 1 / np.where(full, seen, 1.0), 0.0)[..., None] * sums.sums
+        moved = np.sqrt(((after - before) ** 2).sum(axis=2)).sum(axis=1)
+        inertias = _with(state.inertias, active, sums.inertia.sum(axis=1))
+        scores = _with(state.scores, active, _scored(sums, state.n, state.idle))
+        going = moved > state.threshold
+        if everyone and self.local_steps == 1:
+            gain = state.scores[active] - scores[active]  # infinite in the first round
+            going &= scores[active] - _PATIENCE * np.maximum(gain, 0.0) <= 1.005 * scores.min()
+            near = _ALIKE * np.sqrt(scores.min() / max(state.n, 1e-300))
+            going &= ~_repeated(after, near)
+        return replace(
+            state,
+            starts=_with(state.starts, active, after),
+            inertias=inertias,
+            scores=scores,
+            movements=_with(state.movements, active, moved),
+            active=_with(state.active, active, going),
+            seen=_with(state.seen, active, seen),
+            rounds=state.rounds + 1,
+        )
+
+    def _question(self, centers: FloatArray, rest: float) -> Question[FuzzySums]:
+        if self.local_steps == 1 and self.weights == "sum(u^m)":
+            return AskFuzzySums(centers, self.m)
+        return AskFuzzyMoves(centers, self.m, self._steps, rest, self.weights)
+
+    @property
+    def _steps(self) -> int:
+        return self.local_steps if isinstance(self.local_steps, int) else 0
+
+    def _clustered(
+        self, state: FuzzyState, asked: tuple[SiteId, ...], rng: np.random.Generator
+    ) -> Steps[FuzzyState]:
+        """Eq. 9: k-means of all sites' centres."""
+        before = state.starts[0]
+        # down: the centres; up: each site's own centres
+        replies = yield from each(asked, AskFuzzyMeans(before, self.m, self._steps, state.threshold))
+        means = np.concatenate([reply.means for reply in replies.values()])
+        after, offsets = before, np.array([0, len(means)])
+        if len(means) >= self.clusters:
+            if np.isinf(state.movement):  # the first merge
+                seed = rng.integers(0, 2**63, size=1, dtype=np.uint64)
+                got = kernels.kmeans(means, offsets, self.clusters, seed, n_init=self.server_restarts)
+                after = np.where(got.mass[0][:, None] > 0, got.centers[0], before)
+            else:
+                after = kernels.local_steps(means, offsets, before, steps=300).centers[0]
+        moved = float(np.sqrt(((after - before) ** 2).sum(axis=1)).sum())
+        # too few shown for k-means: another part of the sites may show more, the same will not
+        waiting = len(means) < self.clusters and self.participation != 1.0
+        return replace(
+            state,
+            starts=after[None],
+            movements=np.array([np.inf if waiting else moved]),
+            active=np.array([waiting or moved > state.threshold]),
+            rounds=state.rounds + 1,
+        )
+
+    def finished(self, state: FuzzyState) -> bool:
+        return state.rounds >= self.max_rounds or not state.active.any()
+
+    def judged(self, sites: tuple[SiteId, ...], centers: FloatArray) -> Steps[tuple[FloatArray, FloatArray]]:
+        """J_m of every restart (R, k, d), and the same with hidden rows counted as if they had no cluster."""
+        asks: list[Steps[Any]] = [total(sites, AskFuzzySums(centers, self.m)), total(sites, AskMoments())]
+        # down: every restart's centres; up: their sums, and the moments
+        sums, moments = yield from together(asks)
+        idle = float(moments.variance.sum()) * float(centers.shape[1]) ** (1 - self.m)
+        return sums.inertia.sum(axis=1), _scored(sums, moments.n, idle)
+
+
+def _scored(sums: FuzzySums, n: float, idle: float) -> FloatArray:
+    """(R,) J_m, plus what rows that no site showed would add if all centres were the grand mean."""
+    hidden = np.maximum(n - sums.rows.sum(axis=1), 0.0)
+    scores: FloatArray = sums.inertia.sum(axis=1) + np.where(hidden > 1e-9 * n, hidden, 0.0) * idle
+    return scores
+
+
+def _repeated(centers: FloatArray, near: float) -> BoolArray:
+    """(R,) Has an earlier start these centres, in any order?"""
+    out = np.zeros(len(centers), dtype=np.bool_)
+    for i in range(len(centers)):
+        out[i] = any(not out[j] and _alike(centers[i], centers[j], near) for j in range(i))
+    return out
+
+
+def _alike(a: FloatArray, b: FloatArray, near: float) -> bool:
+    return all(kernels.nearest(x, y).sqdist.max() <= near**2 for x, y in ((a, b), (b, a)))
+
+
+def _with(whole: Any, where: Any, part: Any) -> Any:
+    whole = whole.copy()
+    whole[where] = part
+    return whole
