@@ -1,18 +1,18 @@
 # Two commands a newcomer needs: `make demo` and `make test`. Each sets itself up in .venv.
-PYTHON ?= python3.11
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(wildcard src/unpooled/kernels/*.cpp src/unpooled/kernels/*.hpp)
+SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(wildcard src/unpooled/kernels/native/*)
 
-.PHONY: demo test lint types imports tests bench clean help
+.PHONY: demo test lint types imports tests browser docs bench clean help
 
 help:            ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ -/'
 
 $(STAMP): $(SOURCES)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	PIP_CONSTRAINT=constraints.txt $(BIN)/pip install --quiet --disable-pip-version-check --editable ".[dev]"
+	PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt $(BIN)/pip install --quiet --disable-pip-version-check --editable ".[dev]"
 	touch $@
 
 demo: $(STAMP)   ## cluster the penguins of three islands without pooling them
@@ -30,8 +30,17 @@ types: $(STAMP)  ## mypy --strict
 imports: $(STAMP)  ## imports run one way
 	$(BIN)/lint-imports --no-cache
 
-tests: $(STAMP)  ## all tests, docstrings and README included
+tests: $(STAMP) browser  ## all tests, docstrings and README included
 	$(BIN)/pytest
+
+browser:         ## a Chromium for the report's tests, where there is none and root may install it
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || \
+		test "$$(id -u)" != 0 || \
+		(apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends chromium >/dev/null)
+
+docs: $(STAMP)   ## run the pages and write their outputs into them
+	$(BIN)/python -W error tests/pages.py
+	$(BIN)/python -W error tests/tutorials.py
 
 bench: $(STAMP)  ## what was asked of the speed, and what was reached
 	$(BIN)/python -m benchmarks

@@ -1,0 +1,79 @@
+"""The Markdown pages as programs: their Python blocks, and the output that each page shows for them.
+
+A ``python`` block is run; a ``text`` block right after it is what it prints. ``python tests/pages.py`` runs
+all pages and writes the outputs into them, so that no number in a page is typed by hand.
+"""
+
+import contextlib
+import io
+import os
+import re
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+_BLOCK = re.compile(r"^```python\n(?P<code>.*?)^```$(?:\n+^```text\n(?P<output>.*?)^```$)?", re.M | re.S)
+
+
+@dataclass(frozen=True)
+class Block:
+    """One Python block of a page."""
+
+    code: str
+    output: str | None  # what the page says it prints; None if it says nothing
+    line: int
+
+
+def blocks(page: Path) -> list[Block]:
+    """The Python blocks of a page, in order."""
+    text = page.read_text(encoding="utf-8")
+    return [
+        Block(m["code"], m["output"], text.count("\n", 0, m.start("code"))) for m in _BLOCK.finditer(text)
+    ]
+
+
+def printed(page: Path) -> list[str]:
+    """Run a page's blocks in one namespace, in the current folder, and give what each of them prints."""
+    namespace: dict[str, Any] = {"__name__": page.stem}
+    outputs = []
+    for block in blocks(page):
+        out = io.StringIO()
+        code = compile("\n" * block.line + block.code, str(page), "exec")
+        with contextlib.redirect_stdout(out):
+            exec(code, namespace)
+        outputs.append(out.getvalue())
+    return outputs
+
+
+def refreshed(page: Path) -> str:
+    """The page with every shown output replaced by what its block prints now."""
+    outputs = iter(printed(page))
+
+    def replaced(match: re.Match[str]) -> str:
+        output, whole = next(outputs), match[0]
+        if match["output"] is None:
+            return whole
+        start = match.start("output") - match.start()
+        return whole[:start] + output + whole[start + len(match["output"]) :]
+
+    return _BLOCK.sub(replaced, page.read_text(encoding="utf-8"))
+
+
+def main() -> None:
+    for page in PAGES:
+        with tempfile.TemporaryDirectory() as folder:
+            os.chdir(folder)
+            text = refreshed(page)
+            os.chdir(ROOT)
+        if text != page.read_text(encoding="utf-8"):
+            page.write_text(text, encoding="utf-8")
+            print(f"{page.relative_to(ROOT)}: outputs refreshed", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

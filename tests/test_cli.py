@@ -1,0 +1,77 @@
+"""The command line: what it prints, and how it fails."""
+
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from unpooled import __version__
+from unpooled.cli import app
+from unpooled.errors import BadInput
+from unpooled.guide import GUIDE, citation
+
+runner = CliRunner()
+
+
+def test_help_names_the_commands():
+    result = runner.invoke(app, ["--help"])
+    assert result.exit_code == 0
+    for command in ("demo", "methods"):
+        assert command in result.stdout
+
+
+def test_version():
+    result = runner.invoke(app, ["--version"])
+    assert (result.exit_code, result.stdout) == (0, f"unpooled {__version__}\n")
+
+
+def test_methods_lists_every_method_and_its_paper():
+    result = runner.invoke(app, ["methods"], env={"COLUMNS": "200"})
+    assert result.exit_code == 0
+    for entry in GUIDE:
+        assert entry.name in result.stdout
+        assert entry.citation in result.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments", [["no-such-command"], ["demo", "--no-such-option"], ["demo", "too", "many"]]
+)
+def test_wrong_usage_is_exit_code_2(arguments):
+    assert runner.invoke(app, arguments).exit_code == 2
+
+
+def test_an_error_of_ours_is_one_line_on_stderr_and_exit_code_1(monkeypatch, tmp_path):
+    def fails(out, console):
+        raise BadInput("k=16 clusters from 10 rows")
+
+    monkeypatch.setattr("unpooled.demo.main", fails)
+    result = runner.invoke(app, ["demo", "--out", str(tmp_path)])
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == "unpooled: k=16 clusters from 10 rows\n"
+
+
+def test_a_folder_that_cannot_be_made_is_one_line_and_exit_code_1(tmp_path):
+    taken = tmp_path / "taken"
+    taken.write_text("a file")
+    result = runner.invoke(app, ["demo", "--out", str(taken)])
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == f"unpooled: {taken}: File exists\n"
+
+
+def test_other_errors_keep_their_traceback(monkeypatch, tmp_path):
+    monkeypatch.setattr("unpooled.demo.main", lambda out, console: 1 // 0)
+    result = runner.invoke(app, ["demo", "--out", str(tmp_path)])
+    assert isinstance(result.exception, ZeroDivisionError)
+
+
+def test_help_loads_nothing_heavy():
+    heavy = {"numpy", "sklearn", "scipy", "matplotlib"}
+    code = f"import sys, unpooled.cli; print(sorted({heavy} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_citation_of_what_is_not_known_says_what_is():
+    with pytest.raises(BadInput, match="lloyd, dwf, ewf"):
+        citation("average linkage")

@@ -1,0 +1,57 @@
+"""The pages are programs: their Python runs, prints what they show, and what they point to exists."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from pages import PAGES, ROOT, Block, blocks, printed
+from unpooled.algorithms import METHODS
+from unpooled.guide import GUIDE
+
+DOCS = [page for page in PAGES if page.name != "README.md"]
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", DOCS, ids=name_of)
+def test_python_of_a_page_prints_what_the_page_shows(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for block, output in zip(blocks(page), printed(page), strict=True):
+        assert output == (block.output or ""), f"{name_of(page)}, line {block.line}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_of_a_page_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8")):
+        assert target.startswith("https://") or (page.parent / target).exists(), target
+
+
+def test_every_page_is_in_the_index():
+    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    for page in DOCS:
+        if page.name != "index.md":
+            assert f"]({page.relative_to(ROOT / 'docs')})" in index
+
+
+def test_every_method_has_an_entry_and_a_row():
+    assert {entry.name for entry in GUIDE} == set(METHODS)
+    text = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
+    for entry in GUIDE:
+        assert re.search(rf"\[`{entry.name}`\]\(.*\).*\| {entry.sees} \|", text), entry.name
+
+
+def test_method_pages_carry_the_citation():
+    pages = " ".join(page.read_text(encoding="utf-8") for page in DOCS)
+    for entry in GUIDE:
+        title = entry.citation.split(": ", 1)[1].split(". ")[0]
+        assert title in pages, entry.name
+
+
+def test_a_wrong_output_is_noticed(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("```python\nprint(1 + 1)\n```\n\n```text\n3\n```\n", encoding="utf-8")
+    assert blocks(page) == [Block("print(1 + 1)\n", "3\n", 1)]
+    assert printed(page) == ["2\n"]
