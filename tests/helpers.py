@@ -1,0 +1,198 @@
+"""What the tests share: small data, splits, an independent Lloyd, guards that watch, and every algorithm."""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from unpooled import BestOf, Dwf, Ewf, Fkm, Fuzzy, InProcess, KFed, Lloyd, MiniBatch, Site, codec
+from unpooled.errors import Refused
+from unpooled.messages import Reply
+from unpooled.preparing import Scaled
+from unpooled.protocol import Envelope, Part, conduct, round_rng
+
+# ---------------------------------------------------------------- data
+
+
+def blobs(seed: int, n: int = 120, d: int = 2, k: int = 3, spread: float = 0.5, box: float = 10.0):
+    """n rows about k centres; a small spread separates them, a large one makes them overlap."""
+    rng = np.random.default_rng(seed)
+    middle = rng.uniform(-box, box, (k, d))
+    labels = rng.integers(k, size=n)
+    return middle[labels] + spread * rng.standard_normal((n, d)), labels
+
+
+def split(X, parts: int, seed: int = 0, skewed: bool = False) -> dict[str, Any]:
+    """Rows dealt to sites: at random, or sorted by the first column, so that sites differ."""
+    rng = np.random.default_rng(seed)
+    order = np.argsort(X[:, 0], kind="stable") if skewed else rng.permutation(len(X))
+    cuts = np.sort(rng.choice(np.arange(1, len(X)), parts - 1, replace=False))
+    return {f"site-{i}": X[rows] for i, rows in enumerate(np.split(order, cuts))}
+
+
+def pooled(rows: dict[str, Any]):
+    """All rows in one array, sites by name."""
+    return np.concatenate([rows[name] for name in sorted(rows)])
+
+
+# ---------------------------------------------------------------- the oracle: pooled k-means in a few lines
+
+
+def nearest(X, centers):
+    """(n,) index of the nearest centre."""
+    return ((X[:, None] - centers[None]) ** 2).sum(axis=2).argmin(axis=1)
+
+
+def lloyd_step(X, centers, weights=None):
+    """One step of pooled Lloyd; a cluster without rows keeps its centre."""
+    labels, after = nearest(X, centers), centers.astype(np.float64)
+    for j in range(len(centers)):
+        if (labels == j).any():
+            after[j] = np.average(
+                X[labels == j], axis=0, weights=None if weights is None else weights[labels == j]
+            )
+    return after
+
+
+def lloyd(X, centers, steps: int = 300, weights=None):
+    """Pooled Lloyd for so many steps, or until nothing changes."""
+    for _ in range(steps):
+        after = lloyd_step(X, centers, weights)
+        if np.array_equal(after, centers):
+            break
+        centers = after
+    return centers
+
+
+def inertia_of(X, centers) -> float:
+    """Squared distances to the nearest centre, summed."""
+    return float(((X[:, None] - centers[None]) ** 2).sum(axis=2).min(axis=1).sum())
+
+
+def in_order(centers):
+    """Centres sorted by their columns: to compare two clusterings whose clusters come in any order."""
+    return centers[np.lexsort(centers.T[::-1])]
+
+
+# ---------------------------------------------------------------- running
+
+
+def bits(message: Any) -> bytes:
+    """What two things that are the same to the last bit share."""
+    return codec.encode(message)
+
+
+def rounds(algorithm: Any, federation: Any, count: int, seed: int = 0) -> Iterator[Any]:
+    """The states after the start and after each of ``count`` rounds, finished or not."""
+    sites = federation.sites
+    state = conduct(algorithm.start(sites, round_rng(seed, 0)), federation, seed=seed)
+    yield state
+    for number in range(1, count + 1):
+        steps = algorithm.round(state, sites, round_rng(seed, number))
+        state = conduct(steps, federation, seed=seed, number=number)
+        yield state
+
+
+class Recorder:
+    """A guard that changes nothing; keeps every question, the reply that leaves, and the number of rows."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[Part, Reply]] = []
+        self.rows: list[int] = []
+        self._rows = 0
+
+    def before(self, post: Envelope, rows: int) -> None:
+        self._rows = rows
+
+    def after(self, part: Part, reply: Reply) -> Reply:
+        self.seen.append((part, reply))
+        self.rows.append(self._rows)
+        return reply
+
+
+class Declines:
+    """A guard that refuses every question, from round ``since`` on."""
+
+    def __init__(self, reason: str = "closed today", since: int = 0) -> None:
+        self.reason, self.since = reason, since
+
+    def before(self, post: Envelope, rows: int) -> None:
+        if post.turn.round >= self.since:
+            raise Refused(self.reason)
+
+    def after(self, part: Part, reply: Reply) -> Reply:
+        return reply
+
+
+def watched(rows: dict[str, Any], min_cluster_size: int = 1) -> tuple[InProcess, Recorder]:
+    """A federation all of whose sites share one Recorder."""
+    recorder = Recorder()
+    sites = [Site(name, X, min_cluster_size=min_cluster_size, guards=[recorder]) for name, X in rows.items()]
+    return InProcess(sites), recorder
+
+
+def arrays_in(value: Any) -> Iterator[Any]:
+    """Every array anywhere in a message."""
+    if isinstance(value, np.ndarray):
+        yield value
+    elif dataclasses.is_dataclass(value):
+        for f in dataclasses.fields(value):
+            yield from arrays_in(getattr(value, f.name))
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from arrays_in(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from arrays_in(item)
+
+
+# ---------------------------------------------------------------- every algorithm, small enough for tests
+
+K = 3
+_INIT = np.array([[-5.0, -5.0], [0.0, 0.0], [5.0, 5.0]])
+_SLOW = Dwf(k=K, learning_rate=0.5, momentum=0.4, local_steps=3, max_rounds=12)
+_BATCHES = MiniBatch(k=K, batch=4, epochs=2, client_rate=0.7, momentum=0.5, learning_rate=0.8, max_rounds=10)
+_TRIEBE = MiniBatch.as_published(k=K, participation=1.0, epochs=2, batch=5, rounds=25)
+
+ALGORITHMS: dict[str, Callable[..., Any]] = {
+    "lloyd": lambda **s: Lloyd(k=K, **s),
+    "lloyd-one-start": lambda **s: Lloyd(k=K, n_starts=1, **s),
+    "lloyd-k-fed": lambda **s: Lloyd(k=K, init="k-fed", **s),
+    "lloyd-random": lambda **s: Lloyd(k=K, init="random", **s),
+    "lloyd-given": lambda **s: Lloyd(k=K, init=_INIT, tol=0.0, **s),
+    "dwf": lambda **s: Dwf(k=K, **s),
+    "dwf-slow": lambda **s: replace(_SLOW, **s),
+    "dwf-rows": lambda **s: replace(Dwf(k=K, init="random", weights="rows", max_rounds=12), **s),
+    "dwf-published": lambda **s: replace(Dwf.as_published(k=K), **{"max_rounds": 25, **s}),
+    "ewf": lambda **s: replace(Ewf(k=K, local_steps=2, max_rounds=12), **s),
+    "ewf-published": lambda **s: replace(Ewf.as_published(k=K), **{"max_rounds": 25, **s}),
+    "fkm": lambda **s: Fkm(k=K, **s),
+    "fkm-published": lambda **s: replace(Fkm.as_published(k=K, rounds=6), **s),
+    "k-fed": lambda **s: KFed(k=K, **s),
+    "k-fed-published": lambda **s: replace(KFed.as_published(k=K, k_local=2), **s),
+    "k-fed-holzer": lambda **s: replace(KFed.as_published_by_holzer(k=K), **s),
+    "mini-batch": lambda **s: MiniBatch(k=K, **s),
+    "mini-batch-small": lambda **s: replace(_BATCHES, **s),
+    "mini-batch-published": lambda **s: replace(_TRIEBE, **s),
+    "fuzzy": lambda **s: Fuzzy(k=K, **s),
+    "fuzzy-sharp": lambda **s: Fuzzy(k=K, m=1.2, n_starts=2, **s),
+    "fuzzy-local": lambda **s: replace(
+        Fuzzy(k=K, local_steps=3, weights="sum(u)", n_starts=2, max_rounds=12), **s
+    ),
+    "fuzzy-published": lambda **s: replace(Fuzzy.as_published(k=K), **{"max_rounds": 12, **s}),
+    "fuzzy-avg2": lambda **s: replace(Fuzzy(k=K, merge="avg2", max_rounds=12), **s),
+    "fuzzy-avg2-published": lambda **s: replace(
+        Fuzzy.as_published(k=K, merge="avg2"), **{"max_rounds": 12, **s}
+    ),
+    "best-of-fuzzy-avg2": lambda **s: BestOf(replace(Fuzzy(k=K, merge="avg2", max_rounds=8), **s), 2),
+    "best-of-dwf": lambda **s: BestOf(Dwf(k=K, **s), 3),
+    "best-of-fkm": lambda **s: BestOf(Fkm(k=K, **s), 3),
+    "best-of-holzer": lambda **s: BestOf(replace(KFed.as_published_by_holzer(k=K, restarts=1), **s), 3),
+    "best-of-mini-batch": lambda **s: BestOf(replace(_BATCHES, **s), 2),
+    "scaled-lloyd": lambda **s: Scaled(Lloyd(k=K, n_starts=3, **s)),
+    "scaled-k-fed": lambda **s: Scaled(KFed(k=K, **s)),
+    "scaled-best-of-ewf": lambda **s: Scaled(BestOf(replace(Ewf(k=K, max_rounds=8), **s), 2)),
+}
+"""Every method and preset by name; settings such as participation are passed on to it."""

@@ -1,0 +1,494 @@
+"""The scikit-learn face."""
+
+import pickle
+
+import numpy as np
+import pytest
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.cluster import KMeans
+from sklearn.exceptions import NotFittedError
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from helpers import Declines, bits, blobs, in_order, inertia_of, nearest
+from unpooled import BestOf, Dwf, Ewf, FederatedKMeans, Fkm, InProcess, KFed, Lloyd, MiniBatch, Site
+from unpooled.algorithms import METHODS
+from unpooled.errors import BadInput, CheckpointError, TooFewAnswers
+from unpooled.preparing import Scaled
+
+
+@parametrize_with_checks([FederatedKMeans(n_clusters=3, random_state=0)])
+def test_scikit_learn_contract(estimator, check):
+    check(estimator)
+
+
+@parametrize_with_checks(
+    [FederatedKMeans(n_clusters=2, scale="standard", method="dwf", n_init=2, random_state=0)]
+)
+def test_scikit_learn_contract_with_other_settings(estimator, check):
+    check(estimator)
+
+
+@pytest.fixture
+def data():
+    return blobs(1, n=150, k=3, spread=1.0)[0]
+
+
+@pytest.fixture
+def labels(data):
+    """One of five sites for every row."""
+    return np.array(["north", "south", "east", "west", "sea"])[
+        np.random.default_rng(0).integers(5, size=len(data))
+    ]
+
+
+def model(**settings):
+    return FederatedKMeans(**{"n_clusters": 3, "random_state": 0, **settings})
+
+
+# ---------------------------------------------------------------- what it gives
+
+
+def test_by_hand():
+    X = np.array([[1.0, 2.0], [1.0, 4.0], [1.0, 0.0], [10.0, 2.0], [10.0, 4.0], [10.0, 0.0]])
+    got = FederatedKMeans(2, random_state=0).fit(X, sites=["a", "a", "b", "b", "c", "c"])
+    assert in_order(got.cluster_centers_).tolist() == [[1.0, 2.0], [10.0, 2.0]]
+    assert got.inertia_ == 16.0
+    assert len(set(got.labels_[:3])) == len(set(got.labels_[3:])) == 1
+    assert got.labels_[0] != got.labels_[3]
+
+
+def test_fitted_attributes(data, labels):
+    got = model().fit(data, sites=labels)
+    assert got.cluster_centers_.shape == (3, 2)
+    assert got.labels_.tolist() == nearest(data, got.cluster_centers_).tolist()  # in the order of the rows
+    assert got.inertia_ == pytest.approx(inertia_of(data, got.cluster_centers_))
+    assert got.n_rounds_ == len(got.history_) - 1 == got.run_.rounds
+    assert got.n_features_in_ == 2
+    assert set(got.history_[0].answered) == set(labels)
+    assert isinstance(got.algorithm_, Lloyd)
+    assert list(got.get_feature_names_out()) == ["federatedkmeans0", "federatedkmeans1", "federatedkmeans2"]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_it_is_as_good_as_pooling(seed):
+    X = blobs(seed, n=500, k=6, spread=1.5)[0]
+    got = FederatedKMeans(6, random_state=seed).fit(
+        X, sites=np.random.default_rng(seed).integers(9, size=500)
+    )
+    assert got.inertia_ <= 1.002 * KMeans(6, n_init=10, random_state=seed).fit(X).inertia_
+    assert got.run_.exchanges <= 30
+
+
+def test_labels_lists_and_dicts_of_sites_give_equal_results(data, labels):
+    names = sorted(set(labels))
+    by_label = model().fit(data, sites=labels)
+    by_name = model().fit({name: data[labels == name] for name in reversed(names)})
+    in_a_list = model().fit([data[labels == name] for name in names])
+    assert by_name.cluster_centers_.tolist() == by_label.cluster_centers_.tolist()
+    assert by_name.inertia_ == by_label.inertia_
+    np.testing.assert_allclose(
+        in_order(in_a_list.cluster_centers_), in_order(by_label.cluster_centers_), rtol=1e-9
+    )
+    # labels come back in the order in which the rows were given
+    backwards = np.concatenate([data[labels == name] for name in reversed(names)])
+    assert by_name.labels_.tolist() == by_name.predict(backwards).tolist()
+    forwards = np.concatenate([data[labels == name] for name in names])
+    assert in_a_list.labels_.tolist() == in_a_list.predict(forwards).tolist()
+
+
+def test_a_list_of_more_than_ten_sites_keeps_its_order(data):
+    parts = np.array_split(data, 12)
+    got = model().fit(parts)
+    assert got.labels_.tolist() == got.predict(data).tolist()
+    assert got.history_[0].answered[:3] == ("site-00", "site-01", "site-02")
+
+
+def test_without_sites_all_rows_are_one_site(data):
+    got = model().fit(data)
+    assert got.history_[0].answered == ("site-0",)
+    np.testing.assert_allclose(
+        got.inertia_, KMeans(3, n_init=10, random_state=0).fit(data).inertia_, rtol=1e-6
+    )
+
+
+def test_sites_of_different_precision():
+    X = blobs(1, n=60)[0]
+    got = model().fit({"a": X[:30].astype(np.float32), "b": X[30:]})
+    assert got.inertia_ == pytest.approx(model().fit({"a": X[:30], "b": X[30:]}).inertia_, rel=1e-4)
+
+
+def test_rows_are_left_alone(data, labels):
+    before = data.copy()
+    for scale in (None, "standard"):
+        model(scale=scale).fit(data, sites=labels)
+    assert np.array_equal(data, before)
+    data.setflags(write=False)
+    model(scale="standard").fit(data, sites=labels).predict(data)
+
+
+def test_an_empty_site_contributes_nothing(data):
+    with_it = model().fit({"a": data[:80], "b": data[80:], "c": data[:0]})
+    without = model().fit({"a": data[:80], "b": data[80:]})
+    assert with_it.cluster_centers_.tolist() == without.cluster_centers_.tolist()
+    assert len(with_it.labels_) == len(data)
+
+
+# ---------------------------------------------------------------- weights
+
+
+@pytest.mark.parametrize("method", ["lloyd", "dwf", "fkm", "k-fed"])
+def test_weights_are_repeated_rows(method):
+    X = blobs(2, n=90, spread=0.4)[0]
+    times = np.random.default_rng(1).integers(0, 4, len(X))
+    sites = np.arange(len(X)) % 3
+    weighted = model(method=method).fit(X, sites=sites, sample_weight=times)
+    repeated = model(method=method).fit(np.repeat(X, times, axis=0), sites=np.repeat(sites, times))
+    np.testing.assert_allclose(
+        in_order(weighted.cluster_centers_), in_order(repeated.cluster_centers_), rtol=1e-8
+    )
+    assert weighted.inertia_ == pytest.approx(repeated.inertia_)
+    np.testing.assert_array_equal(weighted.labels_, weighted.predict(X))
+
+
+def test_weights_in_any_form_of_the_sites(data):
+    w = np.random.default_rng(0).uniform(0.5, 2, len(data))
+    a = model().fit(data, sites=["a"] * 80 + ["b"] * 70, sample_weight=w)
+    b = model().fit({"a": data[:80], "b": data[80:]}, sample_weight={"a": w[:80], "b": w[80:]})
+    c = model().fit([data[:80], data[80:]], sample_weight=[w[:80], w[80:]])
+    assert a.cluster_centers_.tolist() == b.cluster_centers_.tolist()
+    np.testing.assert_allclose(in_order(c.cluster_centers_), in_order(a.cluster_centers_), rtol=1e-9)
+    half = model().fit({"a": data[:80], "b": data[80:]}, sample_weight={"a": w[:80]})
+    assert half.inertia_ != b.inertia_
+
+
+# ---------------------------------------------------------------- using the model
+
+
+@pytest.mark.parametrize("scale", [None, "standard"])
+def test_predict_transform_score(data, labels, scale):
+    got = model(scale=scale).fit(data, sites=labels)
+    seen = StandardScaler().fit_transform(data) if scale else data
+    centers = StandardScaler().fit(data).transform(got.cluster_centers_) if scale else got.cluster_centers_
+    distances = np.sqrt(((seen[:, None] - centers) ** 2).sum(axis=2))
+    np.testing.assert_allclose(got.transform(data), distances, rtol=1e-9, atol=1e-9)
+    assert got.predict(data).tolist() == distances.argmin(axis=1).tolist() == got.labels_.tolist()
+    assert got.score(data) == pytest.approx(-((distances.min(axis=1) ** 2).sum()))
+    assert got.score(data) == pytest.approx(-got.inertia_)
+    w = np.arange(len(data)) % 3
+    assert got.score(data, sample_weight=w) == pytest.approx(-(w * distances.min(axis=1) ** 2).sum())
+
+
+def test_fit_predict_and_a_pipeline(data, labels):
+    assert (
+        model().fit_predict(data, sites=labels).tolist() == model().fit(data, sites=labels).labels_.tolist()
+    )
+    pipe = make_pipeline(StandardScaler(), model()).fit(data, federatedkmeans__sites=labels)
+    assert pipe.predict(data).shape == (len(data),)
+
+
+def test_a_fitted_model_survives_pickling_and_cloning(data, labels):
+    got = model().fit(data, sites=labels)
+    again = pickle.loads(pickle.dumps(got))
+    assert again.predict(data).tolist() == got.labels_.tolist()
+    assert not hasattr(clone(got), "cluster_centers_")
+
+
+def test_not_yet_fitted(data):
+    for use in ("predict", "transform", "score"):
+        with pytest.raises(NotFittedError):
+            getattr(model(), use)(data)
+
+
+def test_other_columns_than_fitted(data):
+    got = model().fit(data)
+    with pytest.raises(ValueError, match="X has 1 features, but FederatedKMeans is expecting 2"):
+        got.predict(data[:, :1])
+    bad = data.copy()
+    bad[3, 1] = np.nan
+    with pytest.raises(BadInput, match=r"X contains NaN .* row 3, column 1"):
+        got.predict(bad)
+
+
+# ---------------------------------------------------------------- what is run
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if name != "fuzzy"])
+def test_every_method_by_name(data, labels, name):
+    got = model(method=name, n_init=3, participation=0.8, max_rounds=20).fit(data, sites=labels)
+    assert got.inertia_ < 1.2 * KMeans(3, n_init=10, random_state=0).fit(data).inertia_
+    assert got.labels_.tolist() == got.predict(data).tolist()
+    algorithm = got.algorithm_ if name == "lloyd" else got.algorithm_.inner
+    assert type(algorithm) is METHODS[name]
+    assert (algorithm.k, algorithm.participation, algorithm.max_rounds) == (3, 0.8, 20)
+
+
+def test_restarts_of_lloyd_are_its_own_and_of_others_a_best_of(data):
+    assert model(n_init=4).fit(data).algorithm_.n_starts == 4
+    assert isinstance(model(method="dwf", n_init=4).fit(data).algorithm_, BestOf)
+    assert model(method="dwf", n_init=4).fit(data).algorithm_.n == 4
+    assert isinstance(model(method="dwf", n_init=1).fit(data).algorithm_, Dwf)
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        Dwf(momentum=0.3),
+        Ewf(k=3),
+        Fkm(p=3),
+        KFed(variant="dennis"),
+        MiniBatch(batch=5),
+        Lloyd(n_starts=2),
+        BestOf(Dwf(init="random"), 2),
+        Dwf.as_published(participation=0.5),
+        MiniBatch.as_published(k=3, rounds=5),
+    ],
+    ids=lambda m: type(m).__name__,
+)
+def test_an_algorithm_keeps_its_own_settings(data, labels, method):
+    got = model(method=method).fit(data, sites=labels)
+    used = got.algorithm_.inner if isinstance(got.algorithm_, BestOf) else got.algorithm_
+    meant = method.inner if isinstance(method, BestOf) else method
+    for name, value in vars(meant).items():
+        assert getattr(used, name) == (3 if name == "k" else value)
+    assert isinstance(method, BestOf) is False or got.algorithm_.n == 2
+
+
+def test_the_estimators_settings_hold_where_they_are_given(data, labels):
+    got = model(method=Dwf(tol=0.5), n_init=1, max_rounds=7, participation=1, min_cluster_size=2)
+    used = got.fit(data, sites=labels).algorithm_
+    assert (used.max_rounds, used.min_cluster_size, used.tol) == (7, 2, 0.5)
+    assert used.participation == 1
+    assert isinstance(used.participation, int)  # one site, not all of them
+    assert {len(r.answered) for r in got.history_[1:]} == {1}
+
+
+def test_k_is_said_once():
+    X = blobs(1, n=30)[0]
+    with pytest.raises(BadInput, match="n_clusters=3, but the method has k=4"):
+        model(method=Dwf(k=4)).fit(X)
+
+
+@pytest.mark.parametrize("init", ["adaptive", "k-fed", "random"])
+def test_every_start_by_name(data, labels, init):
+    got = model(init=init).fit(data, sites=labels)
+    assert got.inertia_ <= 1.01 * KMeans(3, n_init=10, random_state=0).fit(data).inertia_
+
+
+@pytest.mark.parametrize("scale", [None, "standard"])
+def test_given_centres_are_in_the_columns_own_units(scale):
+    X = np.vstack([blobs(1, n=60, k=2)[0] * [1.0, 1000.0]])
+    start = X[[3, 40]]
+    got = FederatedKMeans(2, init=start, scale=scale, tol=0.0).fit(X, sites=np.arange(60) % 4)
+    seen = StandardScaler().fit(X) if scale else StandardScaler(with_mean=False, with_std=False).fit(X)
+    central = KMeans(2, init=seen.transform(start), n_init=1, tol=0.0).fit(seen.transform(X))
+    np.testing.assert_allclose(
+        got.cluster_centers_, seen.inverse_transform(central.cluster_centers_), rtol=1e-9
+    )
+    assert got.inertia_ == pytest.approx(central.inertia_)
+    lists = FederatedKMeans(2, init=start.tolist(), scale=scale, tol=0.0).fit(X, sites=np.arange(60) % 4)
+    assert lists.cluster_centers_.tolist() == got.cluster_centers_.tolist()
+
+
+def test_scaling_is_over_all_sites_never_each_by_its_own():
+    """Two sites that each hold one cluster: scaled by their own they would fall on one another."""
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(50, 2)), rng.normal(size=(50, 2)) + np.array([0.0, 100.0])
+    got = FederatedKMeans(2, scale="standard", random_state=0).fit({"a": a, "b": b})
+    assert len(set(got.labels_[:50])) == len(set(got.labels_[50:])) == 1
+    assert got.labels_[0] != got.labels_[50]
+    assert isinstance(got.algorithm_, Scaled)
+    central = KMeans(2, n_init=10, random_state=0).fit(StandardScaler().fit_transform(np.vstack([a, b])))
+    assert got.inertia_ == pytest.approx(central.inertia_)
+
+
+def test_random_state_of_every_kind(data, labels):
+    def centers(state):
+        return FederatedKMeans(3, random_state=state).fit(data, sites=labels).run_.state.starts.tobytes()
+
+    assert centers(5) == centers(5) == centers(np.int64(5))
+    assert centers(5) != centers(6)
+    assert centers(np.random.RandomState(1)) == centers(np.random.RandomState(1))
+    assert centers(np.random.default_rng(1)) == centers(np.random.default_rng(1))
+    assert centers(None) != centers(None)
+    moving = np.random.RandomState(1)
+    assert centers(moving) != centers(moving)
+    with pytest.raises(BadInput, match="random_state must be >= 0, got -1"):
+        centers(-1)
+
+
+def test_number_of_threads_is_irrelevant(data, labels):
+    one, two = (model(n_threads=t).fit(data, sites=labels) for t in (1, 2))
+    assert bits(one.run_.state) == bits(two.run_.state)
+    assert one.labels_.tolist() == two.labels_.tolist()
+
+
+def test_progress_and_checkpoint(data, labels, tmp_path):
+    told = []
+    settings = {
+        "init": "random",
+        "n_init": 1,
+        "tol": 0.0,
+        "checkpoint": tmp_path / "run",
+        "progress": told.append,
+    }
+    first = model(**settings).fit(data, sites=labels)
+    assert told == list(first.history_)
+    again = model(**settings).fit(data, sites=labels)
+    assert len(told) == len(first.history_)  # nothing was run again
+    assert bits(again.run_.state) == bits(first.run_.state)
+    assert again.inertia_ == first.inertia_
+    with pytest.raises(CheckpointError, match="checkpoint of seed 0, this run has seed 1"):
+        model(**{**settings, "random_state": 1}).fit(data, sites=labels)
+    (tmp_path / "run").write_bytes((tmp_path / "run").read_bytes()[:-9])
+    with pytest.raises(CheckpointError, match="truncated or was altered"):
+        model(**settings).fit(data, sites=labels)
+
+
+def test_min_cluster_size_hides_and_still_clusters(data):
+    got = model(min_cluster_size=5).fit(data, sites=np.arange(len(data)) % 3)
+    assert got.algorithm_.min_cluster_size == 5
+    assert got.inertia_ == pytest.approx(KMeans(3, n_init=10, random_state=0).fit(data).inertia_)
+
+
+def test_a_minimum_that_hides_much_is_said(data):
+    sites = np.where(np.arange(150) < 120, np.arange(150) % 3, np.arange(150) // 3)  # ten sites of three rows
+    with pytest.warns(
+        UserWarning, match=r"min_cluster_size=5 hid 20\.0% of the rows, with \d+\.\d% of the inertia"
+    ):
+        model(min_cluster_size=5).fit(data, sites=sites)
+
+
+def test_five_hundred_sites_of_ten_rows():
+    X = blobs(3, n=5000, k=5, spread=1.0)[0]
+    sites = np.arange(5000) // 10
+    best = KMeans(5, n_init=10, random_state=0).fit(X).inertia_
+    assert FederatedKMeans(5, random_state=0).fit(X, sites=sites).inertia_ <= 1.002 * best
+
+
+# ---------------------------------------------------------------- real federations
+
+
+def test_fit_federation_never_sees_a_row(data, labels):
+    rows = {name: data[labels == name] for name in set(labels)}
+    got = model().fit_federation(InProcess.of(rows))
+    simulated = model().fit(data, sites=labels)
+    assert got.cluster_centers_.tolist() == simulated.cluster_centers_.tolist()
+    assert got.inertia_ == simulated.inertia_
+    assert not hasattr(got, "labels_")
+    assert got.predict(data).tolist() == simulated.labels_.tolist()
+    assert got.n_features_in_ == 2
+
+
+def test_fit_federation_with_a_silent_site(data, labels):
+    sites = [
+        Site(name, data[labels == name], guards=[Declines("closed")] if name == "sea" else [])
+        for name in sorted(set(labels))
+    ]
+    got = model(scale="standard").fit_federation(InProcess(sites))
+    assert all(r.silent == {"sea": "closed"} for r in got.history_)
+    with pytest.raises(TooFewAnswers, match=r"4 of 5 sites answered, 5 needed; missing: sea \(closed\)"):
+        model(quorum=1.0).fit_federation(InProcess(sites))
+
+
+def test_fit_federation_of_fewer_rows_than_clusters():
+    with pytest.raises(BadInput, match="k=3 clusters from 2 rows"):
+        model().fit_federation(InProcess.of({"a": np.ones((2, 2))}))
+
+
+# ---------------------------------------------------------------- what is refused
+
+
+def spoiled(value, place=(4, 1)):
+    X = blobs(1, n=20)[0]
+    X[place] = value
+    return X
+
+
+GOOD = blobs(1, n=20)[0]
+
+
+@pytest.mark.parametrize(
+    ("X", "settings", "fit", "error", "message"),
+    [
+        (spoiled(np.nan), {}, {}, BadInput, r"X contains NaN .* row 4, column 1"),
+        (spoiled(np.inf), {}, {}, BadInput, r"X contains infinity .* row 4, column 1"),
+        (
+            {"a": GOOD, "b": spoiled(-np.inf)},
+            {},
+            {},
+            BadInput,
+            r"site b contains infinity .* row 4, column 1",
+        ),
+        ({"a": GOOD, "b": GOOD[:, :1]}, {}, {}, BadInput, "sites with different columns: a has 2, b has 1"),
+        ([GOOD, np.ones((3, 4))], {}, {}, BadInput, "different columns: site-0 has 2, site-1 has 4"),
+        (GOOD, {"n_clusters": 21}, {}, BadInput, "n_clusters=21, but there are only n_samples=20 rows"),
+        ({"a": GOOD, "b": GOOD[:0]}, {"n_clusters": 21}, {}, BadInput, "n_clusters=21, .* n_samples=20 rows"),
+        (
+            np.ones((9, 2)),
+            {"n_clusters": 2},
+            {},
+            BadInput,
+            "n_clusters=2, but only 1 of the 9 rows are distinct",
+        ),
+        (
+            np.vstack([GOOD[:4]] * 3),
+            {"n_clusters": 5},
+            {},
+            BadInput,
+            "n_clusters=5, but only 4 of the 12 rows",
+        ),
+        ({"a": GOOD[:0]}, {}, {}, BadInput, "n_clusters=3, but there are only n_samples=0 rows"),
+        (np.zeros((0, 2)), {}, {}, ValueError, r"0 sample\(s\) .* minimum of 1 is required"),
+        (np.array([["1", "x"], ["2", "y"]]), {}, {}, BadInput, "X has text in column 1, row 0: 'x'"),
+        (
+            {"a": np.array([[1, "ill"]], dtype=object)},
+            {},
+            {},
+            BadInput,
+            "site a has text in column 1, row 0: 'ill'",
+        ),
+        (GOOD[:, 0], {}, {}, ValueError, "Expected 2D array, got 1D array"),
+        ({"a": GOOD[:, 0]}, {}, {}, ValueError, "Expected 2D array, got 1D array"),
+        (sparse.csr_matrix(GOOD), {}, {}, TypeError, "Sparse data was passed"),
+        (sparse.dok_matrix(GOOD), {}, {}, TypeError, "Sparse data was passed for X"),
+        ([sparse.csr_matrix(GOOD)], {}, {}, TypeError, "Sparse data was passed for site site-0"),
+        (GOOD, {}, {"sample_weight": [-1.0] * 20}, BadInput, "must be finite and >= 0, got -1.0 at row 0"),
+        (GOOD, {}, {"sample_weight": [1.0] * 19}, BadInput, r"shape \(19,\) for 20 rows"),
+        (GOOD, {}, {"sample_weight": [0.0] * 20}, BadInput, "only n_samples=0 rows with a weight above zero"),
+        ([GOOD], {}, {"sample_weight": [[1.0, np.nan] * 10]}, BadInput, "site site-0: .* got nan at row 1"),
+        (GOOD, {}, {"sites": ["a"] * 19}, BadInput, r"sites has shape \(19,\), but X has 20 rows"),
+        ([GOOD], {}, {"sites": ["a"] * 20}, BadInput, "X is already given by site"),
+        (GOOD, {"n_clusters": 0}, {}, BadInput, "n_clusters must be a whole number >= 1, got 0"),
+        (GOOD, {"n_clusters": 2.5}, {}, BadInput, "n_clusters must be a whole number >= 1, got 2.5"),
+        (GOOD, {"n_clusters": True}, {}, BadInput, "n_clusters must be a whole number >= 1, got True"),
+        (GOOD, {"n_init": 0}, {}, BadInput, "n_init must be a whole number >= 1, got 0"),
+        (GOOD, {"max_rounds": 0}, {}, BadInput, "max_rounds must be a whole number >= 1, got 0"),
+        (GOOD, {"min_cluster_size": 0}, {}, BadInput, "min_cluster_size must be a whole number >= 1, got 0"),
+        (GOOD, {"tol": -1.0}, {}, BadInput, "tol must be >= 0, got -1.0"),
+        (GOOD, {"participation": 0.0}, {}, BadInput, "participation must be a share .* got 0.0"),
+        (GOOD, {"quorum": 2.0}, {}, BadInput, "quorum must be a share between 0 and 1, got 2.0"),
+        (GOOD, {"scale": "minmax"}, {}, BadInput, "scale must be None or \"standard\", got 'minmax'"),
+        (GOOD, {"method": "kmeans"}, {}, BadInput, "method must be one of lloyd, dwf, .* got 'kmeans'"),
+        (GOOD, {"method": 3}, {}, BadInput, "method must be a name or an algorithm, got 3"),
+        (GOOD, {"init": "best"}, {}, BadInput, "init must be one of adaptive, .* got 'best'"),
+        (
+            GOOD,
+            {"init": np.ones((3, 5))},
+            {},
+            BadInput,
+            r"init has shape \(3, 5\), but k=3 and the rows have 2",
+        ),
+        (GOOD, {"init": np.ones((2, 2))}, {}, BadInput, r"init has shape \(2, 2\), but k=3"),
+        (GOOD, {"init": np.full((3, 2), np.nan)}, {}, BadInput, "init holds NaN or infinity"),
+        (GOOD, {"checkpoint": "no/such/folder/run"}, {}, BadInput, "there is no folder no/such/folder"),
+    ],
+)
+def test_bad_input_gets_a_clear_error_and_nothing_half_done(X, settings, fit, error, message):
+    bad = model(**settings)
+    with pytest.raises(error, match=message):
+        bad.fit(X, **fit)
+    assert not hasattr(bad, "cluster_centers_")
+    assert not hasattr(bad, "labels_")

@@ -1,0 +1,55 @@
+"""Who takes part in a round."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from unpooled import Dwf
+from unpooled.errors import BadInput
+from unpooled.sampling import check_participation, choose, is_full
+
+SITES = tuple("abcdefghij")
+
+
+@pytest.mark.parametrize(
+    ("participation", "number"),
+    [(1.0, 10), (0.5, 5), (0.29, 2), (0.3, 3), (0.01, 1), (1, 1), (4, 4), (99, 10)],
+)
+def test_so_many_take_part_in_site_order(participation, number):
+    got = choose(SITES, participation, np.random.default_rng(0))
+    assert len(got) == number
+    assert list(got) == sorted(set(got))
+    assert set(got) <= set(SITES)
+
+
+def test_every_site_has_the_same_chance():
+    rng = np.random.default_rng(1)
+    times = Counter(site for _ in range(4000) for site in choose(SITES, 0.3, rng))
+    assert set(times) == set(SITES)
+    assert all(abs(n - 1200) < 150 for n in times.values())  # five standard deviations
+
+
+def test_the_same_generator_gives_the_same_choice_and_all_draw_nothing():
+    one, two = np.random.default_rng(3), np.random.default_rng(3)
+    assert choose(SITES, 3, one) == choose(SITES, 3, two)
+    assert choose(SITES, 1.0, one) == SITES
+    assert one.integers(2**60) == two.integers(2**60)
+
+
+def test_is_full():
+    assert is_full(1.0, SITES)
+    assert not is_full(0.99, SITES)
+    assert is_full(10, SITES)
+    assert not is_full(9, SITES)
+    assert not is_full(1, SITES)
+
+
+@pytest.mark.parametrize("bad", [0, 0.0, -1, 1.5, -0.5, float("nan"), True, "half", None])
+def test_what_is_no_participation(bad):
+    with pytest.raises(
+        BadInput, match=r"participation must be a share in \(0, 1\] or a number of sites >= 1, got"
+    ):
+        check_participation(bad)
+    with pytest.raises(BadInput, match="participation"):
+        Dwf(k=2, participation=bad)

@@ -1,0 +1,207 @@
+"""The one door out: its order, its refusals, and its memory of the last answer."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from helpers import bits
+from unpooled import Site, codec
+from unpooled.errors import Refused
+from unpooled.messages import Question, Refusal, Stack
+from unpooled.preparing import Affine
+from unpooled.protocol import Answer, Envelope, Part, Turn, View
+from unpooled.summaries import AskClusterSums, AskLocalMeans, AskMoments, Moments
+
+ROWS = np.array([[1.0], [2.0], [6.0]])
+TURN = Turn("run", 0, 1, 0)
+events: list[str] = []
+
+
+@pytest.fixture(autouse=True)
+def _fresh():
+    events.clear()
+
+
+@dataclass(frozen=True, eq=False)
+class SeenView(View):
+    """A view that says when it is applied."""
+
+    def apply(self, X):
+        events.append("view")
+        return X + 1
+
+
+@dataclass(frozen=True, eq=False)
+class SeenQuestion(Question[Moments]):
+    """A question that says when it is answered."""
+
+    def answer_all(self, stack: Stack):
+        events.append("answer")
+        stack.memory[0]["times"] = stack.memory[0].get("times", 0) + 1
+        return [Moments(np.array([float(stack.memory[0]["times"])]), stack.X.sum(axis=0), np.zeros(1))]
+
+
+class Guard:
+    def __init__(self, name: str, refuses: str = "") -> None:
+        self.name, self.refuses = name, refuses
+
+    def before(self, post, rows):
+        events.append(f"{self.name} before {rows}")
+        if self.refuses == "before":
+            raise Refused("not this question")
+
+    def after(self, part, reply):
+        events.append(f"{self.name} after")
+        if self.refuses == "after":
+            raise Refused("not this reply")
+        return replace(reply, sums=reply.sums + 100)
+
+
+def mask(post, replies):
+    events.append("mask")
+    return tuple(replace(r, sums=r.sums * 2) for r in replies)
+
+
+def audit(post, answer):
+    events.append("audit " + ", ".join(type(r).__name__ for r in answer.replies))
+
+
+def envelope(*questions, view=None, turn=TURN) -> Envelope:
+    return Envelope(turn, tuple(Part("total", q, view, i) for i, q in enumerate(questions)))
+
+
+def test_everything_leaves_by_the_same_way():
+    site = Site("a", ROWS, guards=[Guard("one"), Guard("two")], mask=mask, audit=audit)
+    (reply,) = site.answer(envelope(SeenQuestion(), view=SeenView())).replies
+    assert events == [
+        "view",
+        "one before 3",
+        "two before 3",
+        "answer",
+        "one after",
+        "two after",
+        "mask",
+        "audit Moments",
+    ]
+    assert reply.sums.tolist() == [(9 + 3 + 200) * 2]  # each of them changed what the one before gave
+
+
+def test_several_parts_pass_one_door():
+    site = Site("a", ROWS, guards=[Guard("g")], mask=mask, audit=audit)
+    site.answer(envelope(SeenQuestion(), SeenQuestion()))
+    assert events == [
+        "g before 3",
+        "answer",
+        "g after",
+        "answer",
+        "g after",
+        "mask",
+        "audit Moments, Moments",
+    ]
+
+
+@pytest.mark.parametrize(("when", "reason"), [("before", "not this question"), ("after", "not this reply")])
+def test_a_refusal_becomes_data_and_is_audited(when, reason):
+    site = Site("a", ROWS, guards=[Guard("g", refuses=when)], mask=mask, audit=audit)
+    answer = site.answer(envelope(SeenQuestion(), SeenQuestion()))
+    assert [r.reason for r in answer.replies] == [reason, reason]
+    assert all(isinstance(r, Refusal) for r in answer.replies)
+    assert ("answer" in events) == (when == "after")
+    assert "mask" not in events
+    assert events[-1] == "audit Refusal, Refusal"
+
+
+def test_a_mask_may_refuse():
+    def no_mask(post, replies):
+        raise Refused("no partner to mask with")
+
+    answer = Site("a", ROWS, mask=no_mask).answer(envelope(SeenQuestion()))
+    assert answer.replies[0].reason == "no partner to mask with"
+
+
+def test_another_error_is_not_taken_for_a_refusal():
+    class Broken(Guard):
+        def before(self, post, rows):
+            raise ZeroDivisionError("broken rule")
+
+    with pytest.raises(ZeroDivisionError, match="broken rule"):
+        Site("a", ROWS, guards=[Broken("g")], audit=audit).answer(envelope(SeenQuestion()))
+    assert events == []
+
+
+def test_a_repeated_turn_gets_the_same_bytes_and_costs_nothing():
+    site = Site("a", ROWS, guards=[Guard("g")], audit=audit)
+    first = site.answer(envelope(SeenQuestion()))
+    count = len(events)
+    again = site.answer(envelope(SeenQuestion()))
+    assert bits(again) == bits(first)
+    assert len(events) == count
+    later = site.answer(envelope(SeenQuestion(), turn=replace(TURN, exchange=1)))
+    assert later.replies[0].n == 2.0
+    assert len(events) == 2 * count
+
+
+def test_a_repeated_refusal_is_remembered_too():
+    site = Site("a", ROWS, guards=[Guard("g", refuses="before")], audit=audit)
+    assert bits(site.answer(envelope(SeenQuestion()))) == bits(site.answer(envelope(SeenQuestion())))
+    assert events == ["g before 3", "audit Refusal"]
+
+
+def test_another_question_in_the_same_turn_is_not_mistaken_for_it():
+    site = Site("a", ROWS)
+    assert site.answer(envelope(AskMoments())).replies[0].sums[0] == 9.0
+    assert site.answer(envelope(AskMoments(np.ones(1)))).replies[0].sums[0] == 6.0
+
+
+def test_memory_belongs_to_one_run():
+    site = Site("a", ROWS)
+    times = [
+        site.answer(envelope(SeenQuestion(), turn=Turn(run, 0, 0, exchange))).replies[0].n
+        for exchange, run in enumerate(["x", "x", "y", "x"])
+    ]
+    assert times == [1, 2, 1, 3]
+
+
+def test_the_minimum_is_the_sites_own():
+    X = np.array([[1.0], [2.0], [20.0], [30.0], [31.0], [32.0]])
+    question = AskClusterSums(np.array([[[1.5], [20.0], [31.0]]]))
+    shown = Site("a", X, min_cluster_size=1).answer(envelope(question)).replies[0]
+    hidden = Site("a", X, min_cluster_size=2).answer(envelope(question)).replies[0]
+    assert shown.mass.tolist() == [[2.0, 1.0, 3.0]]
+    assert (hidden.mass[0, 1], hidden.inertia[0, 1], hidden.sums[0, 1, 0]) == (0.0, 0.0, 0.0)
+    # the row that is alone does not follow from the site's total: it is not the only one that is hidden
+    assert 0 < hidden.mass.sum() <= 6 - 2
+
+
+def test_draws_depend_on_the_turn_and_the_place_in_the_exchange_only():
+    X = np.random.default_rng(0).normal(size=(30, 2))
+    part = Part("each", AskLocalMeans(4, steps=0), None, 3)
+    alone = Site("a", X).answer(Envelope(TURN, (part,))).replies[0]
+    first = Part("each", AskLocalMeans(4, steps=0), None, 1)
+    among = Site("a", X).answer(Envelope(TURN, (first, part))).replies
+    assert bits(among[1]) == bits(alone)
+    assert bits(among[0]) != bits(alone)
+
+
+def test_a_view_is_applied_once_a_run():
+    site = Site("a", ROWS)
+    for exchange in range(3):
+        site.answer(envelope(SeenQuestion(), SeenQuestion(), view=SeenView(), turn=Turn("r", 0, 0, exchange)))
+    assert events.count("view") == 1
+    site.answer(envelope(SeenQuestion(), view=Affine(np.zeros(1), np.ones(1)), turn=Turn("r", 0, 1, 0)))
+    assert np.array_equal(site.rows, [[1.0], [2.0], [6.0]])
+
+
+def test_a_site_with_a_rule_is_not_plain():
+    assert Site("a", ROWS).plain
+    assert not Site("a", ROWS, guards=[Guard("g")]).plain
+    assert not Site("a", ROWS, mask=mask).plain
+    assert not Site("a", ROWS, audit=audit).plain
+
+
+def test_an_answer_travels():
+    answer = Site("a", ROWS).answer(envelope(AskMoments(), AskClusterSums(np.zeros((1, 1, 1)))))
+    again = codec.decode(bits(answer), expect=Answer)
+    assert [type(r) for r in again.replies] == [type(r) for r in answer.replies]
+    assert bits(again) == bits(answer)

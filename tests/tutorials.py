@@ -1,0 +1,80 @@
+"""The tutorials as programs: their commands, and the output that each page shows for them.
+
+The lines of an ``sh`` block are run one after the other; a ``text`` block right after it is what they print.
+``python tests/tutorials.py`` runs them and writes the outputs in, so that none is typed by hand.
+"""
+
+import os
+import re
+import shlex
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+ROOT = Path(__file__).parent.parent
+TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
+_BLOCK = re.compile(r"^```sh\n(?P<code>.*?)^```$(?:\n+^```text\n(?P<output>.*?)^```$)?", re.M | re.S)
+_ABOUT = re.compile(r"^# .*?^written: ", re.M | re.S)  # what an example says of itself
+
+
+@dataclass(frozen=True)
+class Commands:
+    """One block of commands."""
+
+    lines: tuple[str, ...]
+    output: str | None  # what the page says they print; None if it says nothing
+
+
+def commands(page: Path) -> list[Commands]:
+    """The blocks of a page, in order."""
+    text = page.read_text(encoding="utf-8")
+    return [Commands(tuple(m["code"].splitlines()), m["output"]) for m in _BLOCK.finditer(text)]
+
+
+def printed(page: Path) -> list[str]:
+    """Run a page's commands in the current folder, and give what each block prints."""
+    from unpooled.cli import app
+
+    outputs = []
+    for block in commands(page):
+        said = ""
+        for line in block.lines:
+            program, *words = shlex.split(line)
+            assert program == "unpooled", line
+            got = CliRunner(env={"COLUMNS": "110"}).invoke(app, words)
+            assert got.exit_code == 0, (line, got.stderr, got.exception)
+            said += _ABOUT.sub("written: ", got.stdout)
+        outputs.append("\n".join(row.rstrip() for row in said.splitlines()) + "\n")
+    return outputs
+
+
+def refreshed(page: Path) -> str:
+    """The page with every shown output replaced by what its commands print now."""
+    outputs = iter(printed(page))
+
+    def replaced(match: re.Match[str]) -> str:
+        output, whole = next(outputs), match[0]
+        if match["output"] is None:
+            return whole
+        start = match.start("output") - match.start()
+        return whole[:start] + output + whole[start + len(match["output"]) :]
+
+    return _BLOCK.sub(replaced, page.read_text(encoding="utf-8"))
+
+
+def main() -> None:
+    for page in TUTORIALS:
+        with tempfile.TemporaryDirectory() as folder:
+            os.chdir(folder)
+            text = refreshed(page)
+            os.chdir(ROOT)
+        if text != page.read_text(encoding="utf-8"):
+            page.write_text(text, encoding="utf-8")
+            print(f"{page.relative_to(ROOT)}: outputs refreshed", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
