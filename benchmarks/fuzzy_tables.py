@@ -1,17 +1,19 @@
 """Tables 2-5 of Stallmann & Wilbik (federated fuzzy c-means): published, ours, difference.
 
-``python -m benchmarks.fuzzy_tables [--runs 10] [--g2 file.npz]``. Cases 1-3 are drawn anew in every run. Case 4
-is the G2 sets of Fraenti and others, 2 to 1024 columns: drawn alike, but for those in the file (as arrays
+``python -m benchmarks.fuzzy_tables [--runs 10] [--g2 file.npz]``. Cases 1-3 are drawn anew in every run. Case
+4 is the G2 sets of Fraenti and others, 2 to 1024 columns: drawn alike, but for those in the file (as arrays
 ``g2_<columns>_<sd>``).
 
 What the paper leaves open, and what is done here: case 1 has a standard deviation of .5; case 2 has m = 1.1;
-"SSE" is the sum of unsquared distances over rows x columns; the gap is that of each found centre to the nearest
-true one, divided by k in case 3. The gap by optimal matching stands beside it. Sites run to convergence in
-every round, weigh by sum(u), and start in the unit cube; central starts from random memberships.
+"SSE" is the sum of unsquared distances over rows x columns; the gap is that of each found centre to the
+nearest true one, divided by k in case 3. The gap by optimal matching stands beside it. Sites run to
+convergence in every round, weigh by sum(u), and start in the unit cube; central starts from random
+memberships.
 
-avg1 in case 3 is the one column that does not agree: within and outside SSE. The published within SSE is large
-where the published gap is small and small where it is large; ours goes with the gap, as it must where centres
-lie off the clusters. It is also the one that often does not settle, but goes to and fro between two states.
+avg1 in case 3 is the one column that does not agree: within and outside SSE. The published within SSE is
+large where the published gap is small and small where it is large; ours goes with the gap, as it must where
+centres lie off the clusters. It is also the one that often does not settle, but goes to and fro between two
+states.
 """
 
 import argparse
@@ -143,13 +145,13 @@ def cases(rng: np.random.Generator) -> Iterator[Case]:
         yield case_3(rng, points)
 
 
-def table(runs: int, seed: int = 0) -> dict[str, dict[str, np.ndarray]]:
+def table(runs: int, seed: int = 0, rounds: int = 100) -> dict[str, dict[str, np.ndarray]]:
     """Per case and method (runs, 4): gap, matched gap, within, outside."""
     got: dict[str, dict[str, list[Outcome]]] = {}
     for i in range(runs):
         for case in cases(np.random.default_rng([seed, i])):
             for method in METHODS:
-                centers = found(case, method, seed=1000 * seed + i)
+                centers = found(case, method, 1000 * seed + i, rounds)
                 got.setdefault(case.name, {}).setdefault(method, []).append(outcome(case, centers))
     return {name: {m: np.array(v) for m, v in by.items()} for name, by in got.items()}
 

@@ -153,6 +153,17 @@ def test_weights_are_repeated_rows(method):
     np.testing.assert_array_equal(weighted.labels_, weighted.predict(X))
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_weights_are_repeated_rows_where_cells_hold_one_row_several_times(seed):
+    rng = np.random.default_rng(seed)
+    X, times = rng.normal(size=(15, 4)), rng.integers(0, 5, 15)
+    weighted = model(n_init=3, random_state=seed).fit(X, sample_weight=times)
+    repeated = model(n_init=3, random_state=seed).fit(np.repeat(X, times, axis=0))
+    np.testing.assert_allclose(
+        in_order(weighted.cluster_centers_), in_order(repeated.cluster_centers_), rtol=1e-9
+    )
+
+
 def test_weights_in_any_form_of_the_sites(data):
     w = np.random.default_rng(0).uniform(0.5, 2, len(data))
     a = model().fit(data, sites=["a"] * 80 + ["b"] * 70, sample_weight=w)
@@ -492,3 +503,11 @@ def test_bad_input_gets_a_clear_error_and_nothing_half_done(X, settings, fit, er
         bad.fit(X, **fit)
     assert not hasattr(bad, "cluster_centers_")
     assert not hasattr(bad, "labels_")
+
+
+def test_without_a_seed_a_fit_goes_on_with_the_seed_of_its_checkpoint(tmp_path):
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    path = tmp_path / "checkpoint"
+    first = FederatedKMeans(3, max_rounds=2, checkpoint=path).fit(X)
+    again = FederatedKMeans(3, max_rounds=2, checkpoint=path).fit(X)
+    np.testing.assert_array_equal(first.cluster_centers_, again.cluster_centers_)

@@ -37,6 +37,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     help="Cluster data that cannot be pooled.",
+    epilog="Begin with: unpooled example heart, then "
+    "unpooled fit heart_disease.csv --site-column site --exclude num -k 2..6 --report report.html",
 )
 
 

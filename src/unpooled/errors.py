@@ -4,8 +4,10 @@
 
     UnpooledError
     ├── BadInput          what was handed in cannot be used (also a ValueError)
+    │   └── SchemaMismatch  sites do not have the same columns; carries the differences as a table
     ├── CodecError        bytes that are not one of our messages (also a ValueError)
     ├── CheckpointError   a checkpoint that is damaged, or of another run or version (also a ValueError)
+    ├── ModelError        a saved model that is damaged or of another version (also a ValueError)
     ├── TooFewAnswers     an exchange that fewer sites answered than the quorum asks
     ├── SiteFailed        a site raised; names the site, the round and the question
     └── Refused           raised at a site to decline a question, with a reason it lets others see
@@ -20,12 +22,24 @@ class BadInput(UnpooledError, ValueError):  # noqa: N818
     """What was handed in cannot be used; the message names what, where, and both numbers."""
 
 
+class SchemaMismatch(BadInput):
+    """Sites do not have the columns alike. ``table``: a heading, then each column that differs, by site."""
+
+    def __init__(self, message: str, table: tuple[tuple[str, ...], ...] = ()) -> None:
+        super().__init__(message)
+        self.table = table
+
+
 class CodecError(UnpooledError, ValueError):
     """Bytes that are not a message of ours, or a message that does not fit its type."""
 
 
 class CheckpointError(UnpooledError, ValueError):
     """A checkpoint that is truncated, altered, or belongs to another run or version."""
+
+
+class ModelError(UnpooledError, ValueError):
+    """A saved model, or the folder of a run, that is damaged, not one of ours, or of another version."""
 
 
 class TooFewAnswers(UnpooledError, RuntimeError):  # noqa: N818

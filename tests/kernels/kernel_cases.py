@@ -41,10 +41,7 @@ def make_case(
     dtype: type = np.float64,
     shift: float = 0.0,
 ) -> Case:
-    """Blobs around the first set of centres, the other sets near it: no row is almost as near to two centres.
-
-    (In many dimensions, that is; in few, rounding does not decide at these sizes.)
-    """
+    """Blobs around the first set of centres, the other sets near it."""
     rng = np.random.default_rng(seed)
     first = rng.normal(scale=4, size=(k, d))
     counts = rng.integers(0, rows + 1, sites)

@@ -57,13 +57,7 @@ def test_any_shape(
     seed: int, d: int, k: int, R: int, sites: int, rows: int, weighted: bool, dtype: type
 ) -> None:
     case = make_case(seed, d=d, k=k, R=R, sites=sites, rows=rows, weighted=weighted, dtype=dtype)
-    found, expected = each_kernel(case, native()), each_kernel(case, reference)
-    if dtype == np.float32 and d > 24:
-        # k-means sets its own centres, and ranks rows in float32: rows midway between two may go either way
-        for name in ("kmeans", "swaps"):
-            inertia = expected.pop(name).inertia.sum()
-            assert found[name].inertia.sum() <= 1.1 * inertia + 1e-9
-    assert_close(found, expected)
+    assert_close(each_kernel(case, native()), each_kernel(case, reference))
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
@@ -71,6 +65,16 @@ def test_any_shape(
 def test_images(k: int, weighted: bool, dtype: type) -> None:
     case = make_case(k, d=784, k=k, R=2, rows=90, weighted=weighted, dtype=dtype)
     assert_close(each_kernel(case, native()), each_kernel(case, reference))
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 4, 6, 30])
+def test_many_steps_on_overlapping_clusters(d: int) -> None:
+    rng = np.random.default_rng(d)
+    X, offsets = rng.normal(size=(700, d)), np.array([0, 20, 220, 700])
+    for k in (2, 7):
+        for steps in (2, 5, 40):
+            args = X, offsets, X[:k].copy(), None, steps, True
+            assert_close({"": native().local_steps(*args, 1)}, {"": reference.local_steps(*args, 1)})
 
 
 def test_sites_of_many_chunks() -> None:

@@ -38,6 +38,16 @@ def test_without_weights_the_squares_are_the_mass() -> None:
     assert t.mass.tolist() == [[[3, 2]]]
 
 
+@pytest.mark.parametrize("d", [25, 60, 784])
+def test_float32_rows_go_where_float64_rows_go(d: int) -> None:
+    rng = np.random.default_rng(d)
+    X, centers = rng.normal(size=(3000, d)).astype(np.float32), rng.normal(size=(40, d))
+    centers[20:] = centers[:20] + 1e-6 * rng.normal(size=(20, d))  # pairs closer than float32 can tell
+    np.testing.assert_array_equal(
+        kernels.nearest(X, centers).labels, kernels.nearest(X.astype(np.float64), centers).labels
+    )
+
+
 @pytest.mark.parametrize("d", [1, 2, 3, 4, 6, 24, 25, 60])
 def test_ties_go_to_the_lowest_index(d: int) -> None:
     rng = np.random.default_rng(d)
@@ -182,6 +192,18 @@ def test_a_large_common_offset_loses_no_row(d: int) -> None:
     near, moved = (kernels.totals(case.X, case.offsets, case.centers) for case in (plain, far))
     np.testing.assert_allclose(moved.sums, near.sums, atol=1e-6)
     np.testing.assert_allclose(moved.inertia, near.inertia, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("d", [2, 30])
+def test_a_row_far_out_blurs_no_other_cluster(d: int, dtype: type) -> None:
+    X = np.random.default_rng(0).normal(size=(60, d)).astype(dtype)
+    X[7] = 1e12
+    centers = X[[7, 1, 2]].astype(np.float64)
+    alone = kernels.local_steps(np.delete(X, 7, axis=0), [0, 59], centers[1:], steps=3)
+    step = kernels.local_steps(X, [0, 60], centers, steps=3)
+    np.testing.assert_allclose(step.centers[0, 1:], alone.centers[0], rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(step.inertia[0, 1:], alone.inertia[0], rtol=1e-12)
 
 
 def test_float32_sums_are_float64() -> None:

@@ -32,8 +32,8 @@ def _ranking(rows: Floats, centers: Floats) -> Floats:
     """(n, k) numbers that rank the centres of each row as their distances do."""
     n, d = rows.shape
     if d > FEW_DIMENSIONS:
-        # a common shift: without it data far from the origin would lose the ranking to rounding
-        shift = centers.mean(axis=0)
+        # moved by the centre of smallest norm: data far from the origin would lose the ranking to rounding
+        shift = centers[np.einsum("ij,ij->i", centers, centers).argmin()]
         moved = centers - shift
         scores: Floats = 0.5 * np.einsum("ij,ij->i", moved, moved) - (rows - shift) @ moved.T
         return scores

@@ -19,7 +19,8 @@ struct Packed {
     const double* raw = nullptr;  // (sets, k, d), borrowed
     int64_t padded;               // places per set
     Buffer<double> quads;         // few, d > 4: by fours
-    Buffer<double> shift;         // many: the common shift
+    Buffer<T> shift;              // many: what rows and centres are moved by, the centre of smallest norm
+    Buffer<double> reach;         // many: the largest norm of a moved centre, of each set
     Buffer<T> panels, starts;     // many: negated moved centres, and |c|^2 / 2
 
     Packed(int64_t sets, int64_t k, int64_t d) : sets(sets), k(k), d(d), few(d <= FEW_DIMENSIONS) {
@@ -27,6 +28,7 @@ struct Packed {
         if (few && d > 4) quads.resize(sets * padded * d);
         if (!few) {
             shift.resize(d);
+            reach.resize(sets);
             panels.resize(sets * padded * d);
             starts.resize(sets * padded);
         }
@@ -45,24 +47,33 @@ struct Packed {
                 for (int64_t r = 0; r < sets; ++r) pack_quads(centers + r * k * d, k, d, quads.get() + r * padded * d);
             return;
         }
-        clear(shift.get(), d);
-        for (int64_t j = 0; j < sets * k; ++j)
-            for (int64_t t = 0; t < d; ++t) shift[t] += centers[j * d + t];
-        for (int64_t t = 0; t < d; ++t) shift[t] /= static_cast<double>(sets * k);
+        double smallest = __builtin_inf();
+        const double* nearest_origin = centers;
+        for (int64_t j = 0; j < sets * k; ++j) {
+            double norm = 0;
+            for (int64_t t = 0; t < d; ++t) norm = fma(centers[j * d + t], centers[j * d + t], norm);
+            if (!(norm < smallest)) continue;
+            smallest = norm;
+            nearest_origin = centers + j * d;
+        }
+        for (int64_t t = 0; t < d; ++t) shift[t] = static_cast<T>(nearest_origin[t]);
         constexpr int L = LANES<T>;
         for (int64_t r = 0; r < sets; ++r) {
+            double largest = 0;
             for (int64_t j = 0; j < padded; ++j) {
                 const int64_t place = r * padded + j;
                 T* to = panels.get() + place / L * d * L + place % L;
                 const double* c = centers + (r * k + j) * d;
                 double half = 0;
                 for (int64_t t = 0; t < d; ++t) {
-                    const T moved = j < k ? static_cast<T>(c[t] - shift[t]) : T(0);
+                    const T moved = j < k ? static_cast<T>(c[t] - static_cast<double>(shift[t])) : T(0);
                     half = fma(0.5 * static_cast<double>(moved), static_cast<double>(moved), half);
                     to[t * L] = -moved;
                 }
                 starts[place] = j < k ? static_cast<T>(half) : static_cast<T>(__builtin_inf());
+                largest = larger(largest, half);
             }
+            reach[r] = __builtin_sqrt(2 * largest);
         }
     }
 
@@ -100,7 +111,7 @@ public:
             return;
         }
         const int64_t d = p.d;
-        for (int64_t i = 0; i < rows; ++i) move(x + i * d, p.shift.get(), d, moved_.get() + i * d);
+        for (int64_t i = 0; i < rows; ++i) norms_[i] = move(x + i * d, p.shift.get(), d, moved_.get() + i * d);
         const int64_t whole = round_up(rows, ROW_GROUP);
         std::memset(moved_.get() + rows * d, 0, static_cast<size_t>((whole - rows) * d) * sizeof(T));
         score(moved_.get(), whole, d, p.panels.get(), p.starts.get(), p.sets * p.padded / LANES<T>, scores_.get(),
@@ -120,7 +131,7 @@ public:
             nearest_few<false>(lanes_, ld_, rows_, p.d, p.ready(set), p.k, labels, sqdist, nullptr);
             return;
         }
-        for (int64_t i = 0; i < rows_; ++i) labels[i] = lowest(row_scores(p, set, i), p.padded);
+        for (int64_t i = 0; i < rows_; ++i) labels[i] = nearest_many(p, set, i);
     }
 
     // As nearest(), with the distances to the nearest and, infinite if k is 1, to the second nearest.
@@ -131,11 +142,11 @@ public:
         }
         for (int64_t i = 0; i < rows_; ++i) {
             const T* s = row_scores(p, set, i);
-            labels[i] = lowest(s, p.padded);
+            labels[i] = nearest_many(p, set, i);
             sqdist[i] = UNPOOLED_ISA::sqdist(x_ + i * p.d, p.set(set) + labels[i] * p.d, p.d);
             runner_up[i] = p.k == 1 ? __builtin_inf()
                                     : UNPOOLED_ISA::sqdist(x_ + i * p.d,
-                                                           p.set(set) + lowest(s, p.padded, labels[i]) * p.d, p.d);
+                                                           p.set(set) + lowest(s, p.padded, labels[i]).place * p.d, p.d);
         }
     }
 
@@ -156,17 +167,28 @@ private:
         return scores_.get() + (i * p.sets + set) * p.padded;
     }
 
-    static void move(const double* x, const double* shift, int64_t d, double* to) {
-        for (int64_t t = 0; t < d; ++t) to[t] = x[t] - shift[t];
-    }
-    static void move(const float* x, const double* shift, int64_t d, float* to) {
-        for (int64_t t = 0; t < d; ++t) to[t] = static_cast<float>(static_cast<double>(x[t]) - shift[t]);
+    int64_t nearest_many(const Packed<T>& p, int64_t set, int64_t i) const {
+        const T* scores = row_scores(p, set, i);
+        const Lowest<T> found = lowest(scores, p.padded);
+        const double reach = p.reach[set], doubt = doubtful<T>(p.d) * reach * (__builtin_sqrt(norms_[i]) + reach);
+        if (static_cast<double>(found.second) - static_cast<double>(found.first) > doubt) return found.place;
+        int64_t nearest = 0;
+        double least = __builtin_inf();
+        for (int64_t j = 0; j < p.k; ++j) {
+            if (static_cast<double>(scores[j]) - static_cast<double>(found.first) > doubt) continue;
+            const double sq = UNPOOLED_ISA::sqdist(x_ + i * p.d, p.set(set) + j * p.d, p.d);
+            if (!(sq < least)) continue;
+            least = sq;
+            nearest = j;
+        }
+        return nearest;
     }
 
     const T* x_ = nullptr;
     int64_t rows_ = 0;
     const double* lanes_ = nullptr;
     int64_t ld_ = 0;
+    double norms_[MOST_ROWS];  // many: squared norms of the moved rows
     Buffer<double> own_lanes_;
     Buffer<T> moved_, scores_;
 };

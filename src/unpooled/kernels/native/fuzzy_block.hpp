@@ -13,7 +13,6 @@ namespace UNPOOLED_ISA {
 constexpr double FARTHEST = 1.7976931348623157e308;  // squared distances stop here, so that 0 times them is 0
 constexpr double CANCELLED = 1.0 / 64;               // of |x|^2 + |c|^2, below which a distance is taken again
 constexpr int64_t STATISTICS = 4;                    // mass, rows, squares, inertia
-constexpr int GROUP = 4;                             // rows whose products are taken together
 constexpr int MOST_TILED = 5;                        // centres that are summed together
 
 // u is proportional to the squared distance to the power -power, where power = 1 / (m - 1).
@@ -50,16 +49,16 @@ class FuzzyCentres {
 public:
     int64_t sets, k, d;
     bool few;
-    int64_t padded;  // few: places per set
+    int64_t padded;  // places per set
     int64_t width;   // of a moved row, whole vectors
     const double* raw;
     Buffer<double> quads;                            // few: by fours
     Buffer<double> origin, moved;                    // many: (width,), and (sets, k, width) centres moved by it
     bool at_zero = true;                             // many: is the origin zero, so that rows are used as they are?
-    Buffer<double> norms;                            // many: (sets, k) squared, of the moved centres
+    Buffer<double> panels, starts;                   // many: as score() takes them
 
     FuzzyCentres(const double* centers, int64_t sets, int64_t k, int64_t d)
-        : sets(sets), k(k), d(d), few(d <= FEW_DIMENSIONS), padded(round_up(k, QUAD)),
+        : sets(sets), k(k), d(d), few(d <= FEW_DIMENSIONS), padded(round_up(k, few ? QUAD : W)),
           width(round_up(d, 2 * W)), raw(centers) {
         if (few) {
             quads.resize(sets * padded * d);
@@ -68,14 +67,22 @@ public:
         }
         choose_origin();
         moved.resize(larger<int64_t>(sets * k * width, 1));
-        norms.resize(larger<int64_t>(sets * k, 1));
+        panels.resize(larger<int64_t>(sets * padded * width, 1));
+        starts.resize(larger<int64_t>(sets * padded, 1));
         clear(moved.get(), sets * k * width);
-        clear(norms.get(), sets * k);
-        for (int64_t j = 0; j < sets * k; ++j)
-            for (int64_t t = 0; t < d; ++t) {
-                const double value = raw[j * d + t] - origin[t];
-                moved[j * width + t] = value;
-                norms[j] = fma(value, value, norms[j]);
+        clear(panels.get(), sets * padded * width);
+        clear(starts.get(), sets * padded);
+        for (int64_t r = 0; r < sets; ++r)
+            for (int64_t j = 0; j < k; ++j) {
+                const int64_t place = r * padded + j;
+                double *to = moved.get() + (r * k + j) * width, *panel = panels.get() + place / W * width * W + place % W;
+                double half = 0;
+                for (int64_t t = 0; t < d; ++t) {
+                    to[t] = set(r)[j * d + t] - origin[t];
+                    panel[t * W] = -to[t];
+                    half = fma(0.5 * to[t], to[t], half);
+                }
+                starts[place] = half;
             }
     }
 
@@ -106,9 +113,11 @@ template <class T>
 class FuzzyBlock {
 public:
     explicit FuzzyBlock(const FuzzyCentres& c)
-        : ld_(block_rows(c.d)), k_(c.k), sq_(c.k * ld_), share_(c.k * ld_), ratio_(c.k * ld_), weight_(ld_), scale_(ld_),
+        : ld_(block_rows(c.d)), k_(c.k), sq_(c.padded * ld_), share_(c.k * ld_), ratio_(c.k * ld_), weight_(ld_), scale_(ld_),
           cool_(ld_), rows_(ld_ * (c.few ? c.d : c.width)) {
-        if (!c.few) norms_.resize(ld_);
+        if (c.few) return;
+        norms_.resize(ld_);
+        scores_.resize(ld_ * c.padded);
     }
 
     // At most block_rows(d) rows; w may be null. The lanes past the last row repeat it, with weight 0.
@@ -122,10 +131,13 @@ public:
             return;
         }
         y_ = c.at_zero && rows == ld_ && c.width == c.d ? in_place(x) : nullptr;
-        if (y_) return;
+        if (y_) {
+            for (int64_t i = 0; i < rows; ++i) norms_[i] = norm(y_ + i * c.d, c.d, rows * c.d);
+            return;
+        }
         y_ = rows_.get();
-        for (int64_t i = 0; i < round_up(lanes_, GROUP); ++i)
-            move(x + smaller(i, rows - 1) * c.d, c.origin.get(), c.d, c.width, rows_.get() + i * c.width);
+        for (int64_t i = 0; i < lanes_; ++i)
+            norms_[i] = move(x + smaller(i, rows - 1) * c.d, c.origin.get(), c.d, c.width, rows_.get() + i * c.width);
     }
 
     // All squared distances to the centres of a set, and each row's shares of them.
@@ -157,9 +169,35 @@ public:
     }
 
 private:
-    static void move(const T* x, const double* origin, int64_t d, int64_t width, double* to) {
-        for (int64_t t = 0; t < d; ++t) to[t] = static_cast<double>(x[t]) - origin[t];
-        for (int64_t t = d; t < width; ++t) to[t] = 0;
+    static double move(const T* x, const double* origin, int64_t d, int64_t width, double* to) {
+        Vd a{}, b{};
+        int64_t t = 0;
+        for (; t + 2 * W <= d; t += 2 * W) {
+            const Vd p = widen(x + t) - load_(origin + t), q = widen(x + t + W) - load_(origin + t + W);
+            a = fma(p, p, a);
+            b = fma(q, q, b);
+            store(to + t, p);
+            store(to + t + W, q);
+        }
+        double sum = across(a + b);
+        for (; t < d; ++t) {
+            to[t] = static_cast<double>(x[t]) - origin[t];
+            sum = fma(to[t], to[t], sum);
+        }
+        for (; t < width; ++t) to[t] = 0;
+        return sum;
+    }
+
+    // The same squared norm, to the last bit, of rows that need not be moved; asks for what lies `ahead` on the way.
+    static double norm(const double* y, int64_t width, int64_t ahead) {
+        Vd a{}, b{};
+        for (int64_t t = 0; t < width; t += 2 * W) {
+            __builtin_prefetch(y + ahead + t, 0, 2);
+            const Vd p = load_(y + t), q = load_(y + t + W);
+            a = fma(p, p, a);
+            b = fma(q, q, b);
+        }
+        return across(a + b);
     }
 
     static const double* in_place(const double* x) { return x; }
@@ -195,81 +233,22 @@ private:
         for (; i < lanes_; i += W) pass_few<1>(c, quads, i);
     }
 
-    // The products of GROUP rows with J centres, into the lanes of those rows; with NORM also the rows' own norms.
-    template <int J, bool NORM>
-    UNPOOLED_INLINE void tile_many(const double* y, const double* centers, int64_t width, double* to, double* norms) {
-        Vd sum[J + NORM][GROUP] = {};
-        for (int64_t t = 0; t < width; t += W) {
-            Vd c[J];
-            for (int j = 0; j < J; ++j) c[j] = load_(centers + j * width + t);
-            for (int i = 0; i < GROUP; ++i) {
-                const Vd x = load_(y + i * width + t);
-                // the same place of the next block, while this one is worked on
-                if (NORM && t % (64 / 8) == 0) __builtin_prefetch(y + (ld_ + i) * width + t, 0, 3);
-                for (int j = 0; j < J; ++j) sum[j][i] = fma(x, c[j], sum[j][i]);
-                if (NORM) sum[J][i] = fma(x, x, sum[J][i]);
-            }
-        }
-        for (int j = 0; j < J; ++j) store_sums(sum[j], to + j * ld_);
-        if (NORM) store_sums(sum[J], norms);
-    }
-
-    // The lanes of four vectors added up: four numbers, side by side.
-    static UNPOOLED_INLINE void store_sums(const Vd (&v)[GROUP], double* to) {
-        if (W < 4) {
-            for (int i = 0; i < GROUP; ++i) to[i] = across(v[i]);
-            return;
-        }
-        const V4 a = four(v[0]), b = four(v[1]), c = four(v[2]), e = four(v[3]);
-        const V4 ab = __builtin_shufflevector(a, b, 0, 4, 2, 6) + __builtin_shufflevector(a, b, 1, 5, 3, 7);
-        const V4 ce = __builtin_shufflevector(c, e, 0, 4, 2, 6) + __builtin_shufflevector(c, e, 1, 5, 3, 7);
-        store(to, __builtin_shufflevector(ab, ce, 0, 1, 4, 5) + __builtin_shufflevector(ab, ce, 2, 3, 6, 7));
-    }
-
-    // The lanes from the fourth on added to the first four.
-    static UNPOOLED_INLINE V4 four(Vd v) {
-        double part[larger(W, 8)] = {};
-        store(part, v);
-        const V4 low = UNPOOLED_ISA::load<V4>(part);
-        return W == 8 ? low + UNPOOLED_ISA::load<V4>(part + 4) : low;
-    }
-
-    UNPOOLED_APART void products(const FuzzyCentres& c, int64_t set) {
-        const int64_t width = c.width;
-        const double* centers = c.moved.get() + set * k_ * width;
-        for (int64_t i = 0; i < lanes_; i += GROUP) {
-            const double* y = y_ + i * width;
-            double *to = sq_.get() + i, *norms = norms_.get() + i;
-            int64_t j = smaller<int64_t>(k_, 2);
-            if (j == 2)
-                tile_many<2, true>(y, centers, width, to, norms);
-            else
-                tile_many<1, true>(y, centers, width, to, norms);
-            while (j < k_) {
-                const int64_t left = k_ - j, take = left == 4 ? 2 : smaller<int64_t>(left, 3);
-                const double* from = centers + j * width;
-                if (take == 3)
-                    tile_many<3, false>(y, from, width, to + j * ld_, norms);
-                else if (take == 2)
-                    tile_many<2, false>(y, from, width, to + j * ld_, norms);
-                else
-                    tile_many<1, false>(y, from, width, to + j * ld_, norms);
-                j += take;
-            }
-        }
-    }
-
     UNPOOLED_APART void distances_many(const FuzzyCentres& c, int64_t set) {
-        products(c, set);
-        const double* norms = c.norms.get() + set * k_;
+        const int64_t rows = round_up(lanes_, ROW_GROUP);  // lanes_ is one already where W >= ROW_GROUP
+        for (int64_t i = lanes_; i < rows; ++i)  // never in place: a whole block needs none of these
+            copy(rows_.get() + i * c.width, rows_.get() + (lanes_ - 1) * c.width, c.width);
+        const double *panels = c.panels.get() + set * c.padded * c.width, *half = c.starts.get() + set * c.padded;
+        score<double>(y_, rows, c.width, panels, half, c.padded / W, scores_.get(),
+                      Ahead(x_ + count_ * c.d, count_ * c.d * static_cast<int64_t>(sizeof(T))));
+        to_lanes(scores_.get(), lanes_, c.padded, sq_.get(), ld_);
         for (int64_t j = 0; j < k_; ++j) {
             double* sq = sq_.get() + j * ld_;
             const double* center = c.set(set) + j * c.d;
             for (int64_t i = 0; i < lanes_; i += W) {
-                const Vd both = load_(norms_.get() + i) + norms[j], found = fma(spread<Vd>(-2.0), load_(sq + i), both);
+                const Vd norm = load_(norms_.get() + i), found = fma(spread<Vd>(2.0), load_(sq + i), norm);
                 store(sq + i, lower(found, spread<Vd>(FARTHEST)));
                 // written so that what is not a number is taken again as well
-                const Vi kept = found >= CANCELLED * both;
+                const Vi kept = found >= CANCELLED * (norm + 2 * half[j]);
                 for (int bits = where(~kept); bits; bits &= bits - 1) {
                     const int64_t row = i + __builtin_ctz(static_cast<unsigned>(bits));
                     const double exact = sqdist(x_ + smaller(row, count_ - 1) * c.d, center, c.d);
@@ -385,7 +364,7 @@ private:
     bool two_ = false;
     Buffer<double> sq_, share_, ratio_;      // (k, ld)
     Buffer<double> weight_, scale_, cool_;   // (ld,) w; w / S; S^(1 - m)
-    Buffer<double> rows_, norms_;            // few: rows in lanes; many: moved rows, and their squared norms
+    Buffer<double> rows_, norms_, scores_;   // lanes, or moved rows with their squared norms and scores
 };
 
 }  // namespace UNPOOLED_ISA

@@ -1,6 +1,7 @@
 // Many dimensions: the centres sit in the lanes, and the rows are ranked by |c|^2 / 2 - x.c in a blocked product.
-// Rows and centres are first moved by a common shift, the mean of the centres: data far from the origin would
-// otherwise lose the ranking to rounding. Distances themselves are then taken from residuals, elsewhere.
+// Rows and centres are first moved by the centre of smallest norm: data far from the origin would otherwise lose the
+// ranking to rounding, and with that centre no row loses more than it would without. Where the first two are closer
+// than rounding can tell, the distances themselves decide; these are always taken from residuals.
 #pragma once
 #include "simd.hpp"
 
@@ -74,28 +75,47 @@ void score(const T* packed, int64_t rows, int64_t d, const T* panels, const T* s
     }
 }
 
-// The lowest of `count` scores (a whole number of vectors), passing over place `skip`; ties go to the lowest place.
+// The place of the lowest of some scores, ties going to the lowest place; its value, and that of the second lowest.
 template <class T>
-int64_t lowest(const T* scores, int64_t count, int64_t skip = -1) {
+struct Lowest {
+    int64_t place;
+    T first, second;
+};
+
+// Of `count` scores, a whole number of vectors, passing over the place `skip`.
+template <class T>
+Lowest<T> lowest(const T* scores, int64_t count, int64_t skip = -1) {
     constexpr int L = LANES<T>;
-    Vec<T> best = spread<Vec<T>>(static_cast<T>(__builtin_inf()));
+    Vec<T> first = spread<Vec<T>>(static_cast<T>(__builtin_inf())), second = first;
     IndexVec<T> place{}, here;
     for (int i = 0; i < L; ++i) here[i] = static_cast<Index<T>>(i);
     const IndexVec<T> skipped = static_cast<Index<T>>(skip) - IndexVec<T>{};
     for (int64_t j = 0; j < count; j += L, here += L) {
         const Vec<T> s = load<Vec<T>>(scores + j);
-        const IndexVec<T> lower = (s < best) & (here != skipped);
-        best = lower ? s : best;
+        const IndexVec<T> lower = (s < first) & (here != skipped);
+        const Vec<T> loser = lower ? first : s;
+        second = loser < second ? loser : second;
+        first = lower ? s : first;
         place = lower ? here : place;
     }
-    T value[L];
+    T value[L], other[L];
     Index<T> at[L];
-    store(value, best);
+    store(value, first);
+    store(other, second);
     store(at, place);
     int win = 0;
     for (int i = 1; i < L; ++i)
         if (value[i] < value[win] || (value[i] == value[win] && at[i] < at[win])) win = i;
-    return at[win];
+    Lowest<T> result{at[win], value[win], other[win]};
+    for (int i = 0; i < L; ++i)
+        if (i != win && value[i] < result.second) result.second = value[i];
+    return result;
+}
+
+// Scores closer than this, times |c| (|x| + |c|), may be out of order: rounding adds up like a random walk.
+template <class T>
+inline double doubtful(int64_t d) {
+    return 8 * __builtin_sqrt(static_cast<double>(d)) * (sizeof(T) == 4 ? 0x1p-24 : 0x1p-53);
 }
 
 template <bool WEIGHTED>
@@ -109,6 +129,36 @@ UNPOOLED_INLINE void add_residual(const T* x, const double* c, int64_t d, double
     int64_t t = 0;
     for (; t + W <= d; t += W) add_weighted<WEIGHTED>(widen(x + t) - load<Vd>(c + t), w, sums + t);
     for (; t < d; ++t) sums[t] = fma(w, static_cast<double>(x[t]) - c[t], sums[t]);
+}
+
+// to = x - shift; gives its squared norm, if only roughly for float.
+template <class T>
+UNPOOLED_INLINE double move(const T* x, const T* shift, int64_t d, T* to) {
+    constexpr int CHAINS = 4, L = LANES<T>;
+    Vec<T> squares[CHAINS];
+    for (int i = 0; i < CHAINS; ++i) squares[i] = Vec<T>{};
+    int64_t t = 0;
+    for (; t + CHAINS * L <= d; t += CHAINS * L) {
+        for (int i = 0; i < CHAINS; ++i) {
+            const Vec<T> r = load<Vec<T>>(x + t + i * L) - load<Vec<T>>(shift + t + i * L);
+            squares[i] = fma(r, r, squares[i]);
+            store(to + t + i * L, r);
+        }
+    }
+    for (; t + L <= d; t += L) {
+        const Vec<T> r = load<Vec<T>>(x + t) - load<Vec<T>>(shift + t);
+        squares[0] = fma(r, r, squares[0]);
+        store(to + t, r);
+    }
+    T part[L];
+    store(part, (squares[0] + squares[1]) + (squares[2] + squares[3]));
+    double sum = 0;
+    for (int i = 0; i < L; ++i) sum += static_cast<double>(part[i]);
+    for (; t < d; ++t) {
+        to[t] = x[t] - shift[t];
+        sum += static_cast<double>(to[t]) * static_cast<double>(to[t]);
+    }
+    return sum;
 }
 
 // |x - c|^2 and, with ADD, sums += w (x - c) on the way.

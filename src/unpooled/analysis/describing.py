@@ -1,0 +1,101 @@
+"""What a report shows of a clustering: sizes and fit by site, profiles, and a map. No rows."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from unpooled.analysis.figures import AskOutline, AskProfile, Outline, Profile
+from unpooled.codec import FloatArray
+from unpooled.messages import Message, SiteId
+from unpooled.protocol import Steps, each, together, total
+from unpooled.summaries import AskScatter, Scatter
+
+
+@dataclass(frozen=True, eq=False)
+class Description(Message):
+    """A clustering in numbers, clusters from the largest to the smallest. All in prepared columns."""
+
+    centers: FloatArray  # (k, d)
+    sites: tuple[SiteId, ...]
+    sizes: FloatArray  # (S, k) rows; 0 where there are none, or too few to be shown
+    inertias: FloatArray  # (S, k)
+    silhouettes: FloatArray  # (S, k) sums
+    means: FloatArray  # (k, d)
+    deviations: FloatArray  # (k, d)
+    mean: FloatArray  # (d,) of all rows
+    deviation: FloatArray  # (d,)
+    axes: FloatArray  # (d, 2) of the map
+    explained: FloatArray  # (2,) share of the variance on each
+    places: FloatArray  # (k, 2) centres on the map
+    clusters: FloatArray  # (k, 6) ellipses: rows, mean x, y, variance x, covariance, variance y
+    outlines: FloatArray  # (S, 6) the same for sites
+
+
+def describe(
+    sites: tuple[SiteId, ...], centers: FloatArray, mean: FloatArray, covariance: FloatArray | None
+) -> Steps[Description]:
+    """Ask for all that a report shows, in one exchange."""
+    axes, explained, deviation = _axes(centers, mean, covariance)
+
+    def seen(question: Any) -> Steps[Any]:
+        got = yield from each(sites, question)
+        return got
+
+    def summed(question: Any) -> Steps[Any]:
+        got = yield from total(sites, question)
+        return got
+
+    # down: centres and axes; up: per site scatter and outline, and totals of profiles and outlines by cluster
+    got: list[Any] = yield from together(
+        [
+            seen(AskScatter(centers)),
+            seen(AskOutline(axes, mean)),
+            summed(AskProfile(centers)),
+            summed(AskOutline(axes, mean, centers)),
+        ]
+    )
+    scatters: dict[SiteId, Scatter] = got[0]
+    outlines: dict[SiteId, Outline] = got[1]
+    profile: Profile = got[2]
+    order = np.argsort(-profile.mass, kind="stable")
+    n = np.maximum(profile.mass, 1.0)[:, None]
+    about = profile.sums / n
+    variance = np.maximum(profile.squares / n - about**2, 0.0)
+    answered = tuple(scatters)
+    empty = np.full(6, np.nan)
+    return Description(
+        centers=centers[order],
+        sites=answered,
+        sizes=np.array([scatters[s].mass[order] for s in answered]),
+        inertias=np.array([scatters[s].inertia[order] for s in answered]),
+        silhouettes=np.array([scatters[s].silhouette[order] for s in answered]),
+        means=(centers + about)[order],
+        deviations=np.sqrt(variance)[order],
+        mean=mean,
+        deviation=deviation,
+        axes=axes,
+        explained=explained,
+        places=((centers - mean) @ axes)[order],
+        clusters=got[3].ellipses()[order],
+        outlines=np.array([outlines[s].ellipses()[0] if s in outlines else empty for s in answered]),
+    )
+
+
+def _axes(
+    centers: FloatArray, mean: FloatArray, covariance: FloatArray | None
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Principal axes of all rows; where there are too many columns for a covariance, of the centres."""
+    matrix = (
+        covariance if covariance is not None else np.cov((centers - mean).T, bias=True).reshape(len(mean), -1)
+    )
+    values, vectors = np.linalg.eigh(matrix)
+    top = np.argsort(-values, kind="stable")[:2]
+    axes = vectors[:, top]
+    axes = axes * np.where(axes[np.abs(axes).argmax(axis=0), range(axes.shape[1])] < 0, -1.0, 1.0)
+    share = np.maximum(values[top], 0.0) / max(float(values.sum()), 1e-300)
+    if axes.shape[1] < 2:  # one column: the map is a line
+        axes = np.concatenate([axes, np.zeros_like(axes)], axis=1)
+        share = np.append(share, 0.0)
+    deviation = np.sqrt(np.maximum(np.diag(matrix), 0.0)) if covariance is not None else np.ones(len(mean))
+    return np.ascontiguousarray(axes), share, deviation

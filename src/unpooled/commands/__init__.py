@@ -1,0 +1,1 @@
+"""The commands that work on files: fit, resume, predict, export, report; cli.py hooks them in."""

@@ -1,0 +1,112 @@
+"""What is done with a finished run: predict, export, report; and ``example``, to begin with one."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def predict(
+    folder: Annotated[Path, typer.Argument(help="The folder of a run.")],
+    file: Annotated[Path, typer.Argument(help="New rows, with the columns that the model was made of.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="CSV with the cluster of every row.")],
+    na: Annotated[list[str] | None, typer.Option(help="As for fit; default: as it was there.")] = None,
+    delimiter: Annotated[str | None, typer.Option(help="Of CSV; default: seen from the header.")] = None,
+) -> None:
+    """Say which cluster each row of a new file belongs to."""
+    from dataclasses import replace
+
+    import numpy as np
+
+    from unpooled.checkpoint import write_atomically
+    from unpooled.files import read_table
+    from unpooled.runfolder import RunFolder, check_writable
+
+    check_writable(out)
+    kept = RunFolder(folder)
+    model, job = kept.load_model(), kept.load_job()
+    kinds = model.preparation.kinds
+    reading = replace(
+        job.reading,
+        columns=tuple(kinds),
+        exclude=(),
+        categories=tuple(name for name, kind in kinds.items() if kind == "category"),
+        numbers=tuple(name for name, kind in kinds.items() if kind == "number"),
+        na=tuple(na) if na else job.reading.na,
+        delimiter=delimiter or job.reading.delimiter,
+    )
+    table = read_table(file, reading)
+    clusters, distances = model.predict(table)
+    lines = ["row,cluster,distance"]
+    lines += [
+        f"{i},{c},{x:.9g}" if c else f"{i},,"
+        for i, (c, x) in enumerate(zip(clusters.tolist(), distances.tolist(), strict=True), start=1)
+    ]
+    write_atomically(out, ("\n".join(lines) + "\n").encode())
+    counts = np.bincount(clusters, minlength=len(model.centers) + 1)
+    said = ", ".join(f"{n} in cluster {j}" for j, n in enumerate(counts.tolist()) if j and n)
+    lost = f"; {counts[0]} lack a value and have none" if counts[0] else ""
+    typer.echo(f"{len(table)} rows: {said}{lost}; written: {out}")
+
+
+def export(
+    folder: Annotated[Path, typer.Argument(help="The folder of a run.")],
+    to: Annotated[str, typer.Option(help="sklearn (a Python module), onnx or json")],
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="Default: in the folder of the run.")
+    ] = None,
+) -> None:
+    """Write the model for other programs, and check that it gives the same clusters there."""
+    from unpooled.errors import BadInput
+    from unpooled.export import FORMATS
+    from unpooled.export import export as write
+    from unpooled.runfolder import RunFolder, check_writable
+
+    if to not in FORMATS:
+        raise BadInput(f"--to must be one of {', '.join(FORMATS)}, got {to!r}")
+    model = RunFolder(folder).load_model()
+    path = out or folder / FORMATS[to]
+    check_writable(path)
+    checked = write(model, to, path)
+    typer.echo(f"written: {path} (read back: the same clusters for {checked} rows)")
+
+
+def report(
+    folder: Annotated[Path, typer.Argument(help="The folder of a run.")],
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="Default: report.html in the folder.")
+    ] = None,
+) -> None:
+    """Write the report of a finished run again."""
+    from unpooled.checkpoint import write_atomically
+    from unpooled.report import page
+    from unpooled.runfolder import RunFolder, check_writable
+
+    kept = RunFolder(folder)
+    path = out or kept.report
+    outcome = kept.load_outcome()
+    check_writable(path)
+    write_atomically(path, page(outcome).encode())
+    typer.echo(f"written: {path}")
+
+
+def example(
+    name: Annotated[str, typer.Argument(help="heart or penguins")],
+    out: Annotated[Path | None, typer.Option("-o", "--out", help="Default: its own name, here.")] = None,
+) -> None:
+    """Write an example table to try things on, with what to cite for it."""
+    from importlib.resources import files
+
+    from unpooled.checkpoint import write_atomically
+    from unpooled.errors import BadInput
+    from unpooled.runfolder import check_writable
+
+    examples = {"heart": "heart_disease.csv", "penguins": "penguins.csv"}
+    if name not in examples:
+        raise BadInput(f"examples are {', '.join(examples)}, got {name!r}")
+    path = out or Path(examples[name])
+    check_writable(path)
+    shipped = files("unpooled.datasets")
+    write_atomically(path, (shipped / examples[name]).read_bytes())
+    about = (shipped / f"{examples[name].removesuffix('.csv').upper()}.md").read_text(encoding="utf-8")
+    typer.echo(f"{about}\nwritten: {path}")

@@ -1,0 +1,203 @@
+"""What the estimators share: rows by site, a run over them, labels and distances."""
+
+import secrets
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+
+from unpooled import checkpoint, inputs, kernels
+from unpooled.codec import FloatArray
+from unpooled.errors import BadInput
+from unpooled.messages import SiteId
+from unpooled.preparing import Affine, ScaledState
+from unpooled.protocol import Algorithm, Federation, Steps, Trace, conduct, viewed
+from unpooled.running import Record, Run, run
+from unpooled.runtimes import InProcess
+
+
+class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[misc]
+    """Base of the estimators: a subclass says what to run, and how the result is scored."""
+
+    n_clusters: int
+    min_cluster_size: int
+    scale: str | None
+    random_state: Any
+    quorum: float
+    checkpoint: str | Path | None
+    progress: Callable[[Record], None] | None
+    n_threads: int | None
+
+    # ------------------------------------------------------------ what a subclass says
+
+    def _algorithm(self) -> Algorithm[Any]:
+        raise NotImplementedError
+
+    def _scored(self, sites: tuple[SiteId, ...], centers: FloatArray) -> Steps[tuple[float, float]]:
+        """The score of the final centres, and of how many rows (or how much weight) it is."""
+        raise NotImplementedError
+
+    def _keep_score(self, score: float, mass: float) -> None:
+        raise NotImplementedError
+
+    def _warn_of_hidden_rows(self, given: inputs.SiteRows, sqdist: dict[str, FloatArray]) -> None:
+        """A simulation can tell what real sites would hide."""
+
+    # ------------------------------------------------------------ fitting
+
+    def fit(self, X: Any, y: Any = None, *, sites: Any = None, sample_weight: Any = None) -> Self:
+        """Simulate sites in this process: X (n, d) with a site label per row, or one table per site."""
+        algorithm = self._algorithm()
+        given = self._rows_by_site(X, sites, sample_weight)
+        inputs.check_enough(given.rows, given.weights, int(self.n_clusters))
+        federation = InProcess.of(
+            given.rows, given.weights, min_cluster_size=int(self.min_cluster_size), threads=self.n_threads
+        )
+        self._run(algorithm, federation)
+        found = [
+            kernels.nearest(self._viewed(given.rows[name]), self._scaled_centers, threads=self.n_threads or 1)
+            for name in federation.sites
+        ]
+        self.labels_ = given.restored(np.concatenate([near.labels for near in found]))
+        if self.min_cluster_size > 1:
+            self._warn_of_hidden_rows(
+                given, {n: f.sqdist for n, f in zip(federation.sites, found, strict=True)}
+            )
+        return self
+
+    def fit_federation(self, federation: Federation) -> Self:
+        """Cluster the rows of a federation's sites, wherever they are; no row is seen here."""
+        self._run(self._algorithm(), federation)
+        self.n_features_in_ = self.cluster_centers_.shape[1]
+        return self
+
+    def _run(self, algorithm: Any, federation: Federation) -> None:
+        seed = self._seed()
+        done: Run[Any] = run(
+            algorithm,
+            federation,
+            seed=seed,
+            checkpoint=self.checkpoint,
+            quorum=self.quorum,
+            progress=self.progress,
+        )
+        state = done.state
+        self.view_: Affine | None = state.view if isinstance(state, ScaledState) else None
+        scaled: FloatArray = state.inner.centers if isinstance(state, ScaledState) else state.centers
+        steps = viewed(self.view_, self._scored(tuple(sorted(federation.sites)), scaled))
+        number, trace = done.rounds + 1, Trace()
+        score, mass = conduct(
+            steps, federation, run=done.id, seed=seed, number=number, quorum=self.quorum, trace=trace
+        )
+        closing = Record(number, 0.0, score, trace.exchanges, trace.left, trace.silent)
+        self.run_ = replace(done, closing=closing)
+        self.cluster_centers_: FloatArray = np.array(state.centers)
+        self._scaled_centers = np.array(scaled)
+        self.n_rounds_ = done.rounds
+        self.history_ = done.history
+        self.algorithm_ = algorithm
+        self._n_features_out = len(scaled)
+        self._keep_score(score, mass)
+
+    def _rows_by_site(self, X: Any, sites: Any, sample_weight: Any) -> inputs.SiteRows:
+        if inputs.is_by_site(X):
+            return self._many_tables(X, sites, sample_weight)
+        inputs.check_text(X)
+        rows = validate_data(
+            self, X, dtype=[np.float64, np.float32], order="C", ensure_all_finite=False, ensure_min_samples=1
+        )
+        inputs.check_finite(rows, "X")
+        weights = None if sample_weight is None else inputs.check_weights(sample_weight, len(rows), "X")
+        return inputs.group_rows(rows, weights, sites)
+
+    def _many_tables(self, X: Any, sites: Any, sample_weight: Any) -> inputs.SiteRows:
+        tables, given, names = inputs.split_by_site(X, sample_weight, sites)
+        rows: dict[str, Any] = {}
+        for name, table in zip(names, tables, strict=True):
+            inputs.check_text(table, f"site {name}")
+            array = check_array(
+                table,
+                dtype=[np.float64, np.float32],
+                order="C",
+                ensure_all_finite=False,
+                ensure_min_samples=0,
+                input_name=f"site {name}",
+            )
+            inputs.check_finite(array, f"site {name}")
+            rows[name] = array
+        first = names[0]
+        for name, array in rows.items():
+            if array.shape[1] != rows[first].shape[1]:
+                raise BadInput(
+                    f"sites with different columns: {first} has {rows[first].shape[1]}, "
+                    f"{name} has {array.shape[1]}"
+                )
+        if len({array.dtype for array in rows.values()}) > 1:
+            rows = {name: array.astype(np.float64) for name, array in rows.items()}
+        weights = None
+        if sample_weight is not None:
+            weights = {
+                name: inputs.check_weights(1.0 if w is None else w, len(rows[name]), f"site {name}")
+                for name, w in zip(names, given, strict=True)
+            }
+        self.n_features_in_ = rows[first].shape[1]
+        starts = dict(zip(names, np.cumsum([0] + [len(rows[n]) for n in names[:-1]]), strict=True))
+        order = np.concatenate([starts[n] + np.arange(len(rows[n])) for n in sorted(names)])
+        return inputs.SiteRows(rows, weights, order)
+
+    # ------------------------------------------------------------ settings
+
+    def _check_settings(self) -> None:
+        for name, least in (("n_clusters", 1), ("n_init", 1), ("max_rounds", 1), ("min_cluster_size", 1)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+                raise BadInput(f"{name} must be a whole number >= {least}, got {value!r}")
+        if self.scale not in (None, "standard"):
+            raise BadInput(f'scale must be None or "standard", got {self.scale!r}')
+
+    def _seed(self) -> int:
+        if self.random_state is None:
+            if self.checkpoint is not None and Path(self.checkpoint).exists():
+                return checkpoint.load(Path(self.checkpoint)).seed  # go on with the seed that was drawn
+            return secrets.randbits(63)
+        if isinstance(self.random_state, int | np.integer):
+            if self.random_state < 0:
+                raise BadInput(f"random_state must be >= 0, got {self.random_state}")
+            return int(self.random_state)
+        if isinstance(self.random_state, np.random.Generator):
+            return int(self.random_state.integers(2**63))
+        return int(self.random_state.randint(2**31))
+
+    # ------------------------------------------------------------ using the model
+
+    def predict(self, X: Any) -> npt.NDArray[np.int32]:
+        """The nearest centre of every row: (n, d) -> (n,)."""
+        return self._nearest(self._checked(X))
+
+    def transform(self, X: Any) -> FloatArray:
+        """Distances to the centres: (n, d) -> (n, k), in scaled columns if ``scale`` is given."""
+        rows = self._viewed(self._checked(X))
+        out = np.empty((len(rows), len(self._scaled_centers)))
+        for j, center in enumerate(self._scaled_centers):
+            out[:, j] = kernels.nearest(rows, center[None]).sqdist
+        return np.sqrt(out, out=out)
+
+    def _nearest(self, rows: Any) -> npt.NDArray[np.int32]:
+        threads = self.n_threads or 1
+        return kernels.nearest(self._viewed(rows), self._scaled_centers, threads=threads).labels
+
+    def _viewed(self, rows: Any) -> Any:
+        return rows if self.view_ is None else self.view_.apply(rows)
+
+    def _checked(self, X: Any) -> Any:
+        check_is_fitted(self)
+        rows = validate_data(
+            self, X, dtype=[np.float64, np.float32], order="C", reset=False, ensure_all_finite=False
+        )
+        inputs.check_finite(rows, "X")
+        return rows

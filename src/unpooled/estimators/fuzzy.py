@@ -1,0 +1,173 @@
+"""``FederatedFuzzyCMeans(...).fit(X, sites=...)``."""
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unpooled import inputs, kernels
+from unpooled.algorithms import BestOf, Fuzzy
+from unpooled.codec import FloatArray
+from unpooled.errors import BadInput
+from unpooled.estimators.base import FederatedClusterer
+from unpooled.fuzziness import Coincidence, coinciding
+from unpooled.memberships import AskFuzzySums, check_m
+from unpooled.messages import SiteId
+from unpooled.preparing import Scaled
+from unpooled.protocol import Algorithm, Steps, total
+from unpooled.running import Record
+
+
+class FederatedFuzzyCMeans(FederatedClusterer):
+    """Fuzzy c-means over sites that keep their rows: every row belongs to every cluster, more or less.
+
+    Parameters
+    ----------
+    n_clusters : int
+        k, the number of clusters.
+    m : float
+        The fuzzifier, above 1. Near 1 memberships are almost 0 or 1, as in k-means; the larger, the softer.
+        In many columns m = 2 is often too large: all centres then meet in one place, and a warning says which
+        m would do.
+    merge : {"avg1", "avg2"}
+        "avg1" needs only totals and, with the other defaults, equals pooling; "avg2" clusters all sites'
+        own centres, which the coordinator then sees.
+    local_steps : int or "converge"
+        Steps that a site takes in a round.
+    weights : {"sum(u^m)", "sum(u)"}
+        What weighs a site's centre in "avg1".
+    init : {"adaptive", "k-fed", "random", "unit"} or array (k, d)
+        Where the centres start; "unit" is the paper's rand[0, 1)^d.
+    n_init : int
+        Restarts, all in the same exchanges; the lowest objective wins. 1 for a given ``init`` array.
+    max_rounds, tol :
+        Stop after so many rounds, or when the sum over clusters of how far the centres moved is below ``tol``
+        times the root of the columns' mean variance.
+    participation, min_cluster_size, scale, random_state, quorum, checkpoint, progress, n_threads :
+        As in FederatedKMeans. A cluster is as large as its effective number of rows,
+        (sum u^m)^2 / sum u^(2 m).
+
+    Attributes
+    ----------
+    cluster_centers_ : array (k, d), in the columns' own units
+    labels_ : array (n,), the cluster of largest membership; only after ``fit``
+    objective_ : float, J_m: squared distances weighted by u^m, in scaled columns if ``scale`` is given
+    coincidence_ : None, or which centres coincide and what would part them
+    n_rounds_, history_, run_, algorithm_ : as in FederatedKMeans
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.array([[1.0], [1.2], [0.8], [5.0], [9.0], [9.2], [8.8]])
+    >>> model = FederatedFuzzyCMeans(n_clusters=2, random_state=0)
+    >>> model = model.fit(X, sites=["a", "a", "b", "b", "c", "c", "c"])
+    >>> np.sort(model.predict_proba([[5.0], [1.0]]).max(axis=1)).round(1)
+    array([0.5, 1. ])
+    """
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        m: float = 2.0,
+        merge: str = "avg1",
+        local_steps: int | str = 1,
+        weights: str = "sum(u^m)",
+        init: Any = "adaptive",
+        n_init: int = 10,
+        max_rounds: int = 300,
+        tol: float = 1e-5,
+        participation: float = 1.0,
+        min_cluster_size: int = 1,
+        scale: str | None = None,
+        random_state: Any = None,
+        quorum: float = 0.5,
+        checkpoint: str | Path | None = None,
+        progress: Callable[[Record], None] | None = None,
+        n_threads: int | None = None,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.m = m
+        self.merge = merge
+        self.local_steps = local_steps
+        self.weights = weights
+        self.init = init
+        self.n_init = n_init
+        self.max_rounds = max_rounds
+        self.tol = tol
+        self.participation = participation
+        self.min_cluster_size = min_cluster_size
+        self.scale = scale
+        self.random_state = random_state
+        self.quorum = quorum
+        self.checkpoint = checkpoint
+        self.progress = progress
+        self.n_threads = n_threads
+
+    # ------------------------------------------------------------ what to run
+
+    def _algorithm(self) -> Algorithm[Any]:
+        self._check_settings()
+        check_m(self.m, "FederatedFuzzyCMeans")
+        given = not isinstance(self.init, str)
+        if isinstance(self.init, str) and self.init not in ("adaptive", "k-fed", "random", "unit"):
+            raise BadInput(f"init must be adaptive, k-fed, random, unit or centres, got {self.init!r}")
+        unit = not given and self.init == "unit"
+        restarts = 1 if given else int(self.n_init)
+        side_by_side = self.merge == "avg1"
+        algorithm: Any = Fuzzy(
+            k=int(self.n_clusters),
+            m=float(self.m),
+            merge=self.merge,  # type: ignore[arg-type]
+            local_steps=self.local_steps,
+            weights=self.weights,  # type: ignore[arg-type]
+            init=np.asarray(self.init, dtype=np.float64) if given else "random" if unit else self.init,
+            unit_start=unit,
+            n_starts=restarts if side_by_side else 1,
+            max_rounds=self.max_rounds,
+            tol=self.tol,
+            participation=self.participation,
+            min_cluster_size=self.min_cluster_size,
+        )
+        if restarts > 1 and not side_by_side:
+            algorithm = BestOf(algorithm, restarts)
+        return Scaled(algorithm) if self.scale == "standard" else algorithm
+
+    # ------------------------------------------------------------ how good it is
+
+    def _scored(self, sites: tuple[SiteId, ...], centers: FloatArray) -> Steps[tuple[float, float]]:
+        # down: the centres; up: J_m and weights
+        sums = yield from total(sites, AskFuzzySums(centers[None], float(self.m)))
+        self.coincidence_: Coincidence | None = yield from coinciding(sites, centers, float(self.m), sums)
+        return float(sums.inertia.sum()), float(sums.rows.sum())
+
+    def _keep_score(self, score: float, mass: float) -> None:
+        self.objective_, self._shown_mass = score, mass
+        if self.coincidence_ is not None:
+            warnings.warn(str(self.coincidence_), stacklevel=4)
+
+    def _warn_of_hidden_rows(self, given: inputs.SiteRows, sqdist: dict[str, FloatArray]) -> None:
+        hidden = 1 - self._shown_mass / given.mass
+        if hidden > 0.05:
+            warnings.warn(
+                f"min_cluster_size={self.min_cluster_size} hid {hidden:.1%} of the memberships: at their "
+                "site they belong to clusters smaller than this",
+                stacklevel=3,
+            )
+
+    # ------------------------------------------------------------ using the model
+
+    def predict_proba(self, X: Any) -> FloatArray:
+        """Memberships: (n, d) -> (n, k), every row of them sums to 1."""
+        rows = self._viewed(self._checked(X))
+        return kernels.memberships(rows, self._scaled_centers, float(self.m), threads=self.n_threads or 1)
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Minus the objective J_m of X."""
+        rows = self._checked(X)
+        weights = None if sample_weight is None else inputs.check_weights(sample_weight, len(rows), "X")
+        centers, m = self._scaled_centers[None], float(self.m)
+        got = kernels.fuzzy(self._viewed(rows), [0, len(rows)], centers, m, weights)
+        return -float(got.inertia.sum())

@@ -1,0 +1,201 @@
+"""``FederatedKMeans(...).fit(X, sites=...)``."""
+
+import warnings
+from collections.abc import Callable
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unpooled import inputs, kernels
+from unpooled.algorithms import METHODS, BestOf, Fuzzy, Lloyd
+from unpooled.codec import FloatArray
+from unpooled.errors import BadInput
+from unpooled.estimators.base import FederatedClusterer
+from unpooled.messages import SiteId
+from unpooled.metrics import inertia_and_mass
+from unpooled.preparing import Scaled
+from unpooled.protocol import Algorithm, Steps
+from unpooled.running import Record
+
+_DEFAULTS: dict[str, Any] = {
+    "init": "adaptive",
+    "max_rounds": 300,
+    "tol": 1e-4,
+    "participation": 1.0,
+    "min_cluster_size": 1,
+}
+
+
+class FederatedKMeans(FederatedClusterer):
+    """K-means over sites that keep their rows.
+
+    Parameters
+    ----------
+    n_clusters : int
+        k, the number of clusters.
+    method : str or Algorithm
+        "lloyd" (exact, the default), "dwf", "ewf", "fkm", "k-fed", "mini-batch", or an algorithm object such
+        as ``Dwf(momentum=0.8)``. An object keeps its own settings but for those that are given here with
+        another value than their default.
+    init : {"adaptive", "k-fed", "random"} or array (k, d)
+        Where the centres start; "adaptive" needs only totals and does not depend on the split.
+    n_init : int
+        Restarts, all in the same exchanges; the lowest federated inertia wins. 1 for a given ``init`` array.
+    max_rounds, tol :
+        Stop after so many rounds, or when the squared movement is below ``tol`` times the mean variance.
+    participation : float or int
+        Share of the sites, or number of sites, that takes part in a round.
+    min_cluster_size : int
+        The smallest cluster a site shows. 1 hides nothing and equals pooling; real sites start from 5.
+    scale : None or "standard"
+        Standardise the columns over all sites, by two totals.
+    random_state : int, RandomState or None
+    quorum : float
+        Share of the asked sites that must answer.
+    checkpoint : path or None
+        Write the state there after every round, and go on from it if it exists.
+    progress : callable or None
+        Called with every round's Record.
+    n_threads : int or None
+        Threads for simulated sites; None takes all cores.
+
+    Attributes
+    ----------
+    cluster_centers_ : array (k, d), in the columns' own units
+    labels_ : array (n,), after ``fit``; ``fit_federation`` never sees rows and has none
+    inertia_ : float, in scaled columns if ``scale`` is given
+    n_rounds_ : int
+    history_ : tuple of Record, one per round: movement, inertia, who answered, what left each site
+    run_ : the whole Run
+    algorithm_ : what was run
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.array([[1.0, 2.0], [1.0, 4.0], [1.0, 0.0], [10.0, 2.0], [10.0, 4.0], [10.0, 0.0]])
+    >>> model = FederatedKMeans(n_clusters=2, random_state=0)
+    >>> model = model.fit(X, sites=["a", "a", "b", "b", "c", "c"])
+    >>> sorted(model.cluster_centers_.tolist())
+    [[1.0, 2.0], [10.0, 2.0]]
+    >>> model.inertia_
+    16.0
+    """
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        method: Any = "lloyd",
+        init: Any = "adaptive",
+        n_init: int = 10,
+        max_rounds: int = 300,
+        tol: float = 1e-4,
+        participation: float = 1.0,
+        min_cluster_size: int = 1,
+        scale: str | None = None,
+        random_state: Any = None,
+        quorum: float = 0.5,
+        checkpoint: str | Path | None = None,
+        progress: Callable[[Record], None] | None = None,
+        n_threads: int | None = None,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.method = method
+        self.init = init
+        self.n_init = n_init
+        self.max_rounds = max_rounds
+        self.tol = tol
+        self.participation = participation
+        self.min_cluster_size = min_cluster_size
+        self.scale = scale
+        self.random_state = random_state
+        self.quorum = quorum
+        self.checkpoint = checkpoint
+        self.progress = progress
+        self.n_threads = n_threads
+
+    # ------------------------------------------------------------ what to run
+
+    def _algorithm(self) -> Algorithm[Any]:
+        self._check_settings()
+        settings = {name: getattr(self, name) for name in _DEFAULTS}
+        if not isinstance(self.init, str):
+            settings["init"] = np.asarray(self.init, dtype=np.float64)
+        k = int(self.n_clusters)
+        if isinstance(self.method, str):
+            _refuse_fuzzy(self.method == "fuzzy")
+            if self.method not in METHODS:
+                names = ", ".join(name for name in METHODS if name != "fuzzy")
+                raise BadInput(f"method must be one of {names}, got {self.method!r}")
+            algorithm: Any = METHODS[self.method](k=k, **settings)
+        else:
+            _refuse_fuzzy(isinstance(getattr(self.method, "inner", self.method), Fuzzy))
+            algorithm = _adjusted(self.method, k, settings)
+        n_init = 1 if isinstance(settings["init"], np.ndarray) else int(self.n_init)
+        if isinstance(algorithm, Lloyd):
+            if isinstance(self.method, str) or n_init != 10:
+                algorithm = replace(algorithm, n_starts=n_init)
+        elif n_init > 1 and not isinstance(algorithm, BestOf):
+            algorithm = BestOf(algorithm, n_init)
+        return Scaled(algorithm) if self.scale == "standard" else algorithm
+
+    # ------------------------------------------------------------ how good it is
+
+    def _scored(self, sites: tuple[SiteId, ...], centers: FloatArray) -> Steps[tuple[float, float]]:
+        return (yield from inertia_and_mass(sites, centers))
+
+    def _keep_score(self, score: float, mass: float) -> None:
+        self.inertia_, self._shown_mass = score, mass
+
+    def _warn_of_hidden_rows(self, given: inputs.SiteRows, sqdist: dict[str, FloatArray]) -> None:
+        """A simulation can tell what real sites would hide, and how much of the inertia it is."""
+        weights = given.weights
+        inertia = sum(float(d.sum() if weights is None else weights[s] @ d) for s, d in sqdist.items())
+        rows_hidden, inertia_hidden = (
+            1 - self._shown_mass / given.mass,
+            1 - self.inertia_ / max(inertia, 1e-300),
+        )
+        if max(rows_hidden, inertia_hidden) > 0.05:
+            warnings.warn(
+                f"min_cluster_size={self.min_cluster_size} hid {rows_hidden:.1%} of the rows, with "
+                f"{max(inertia_hidden, 0):.1%} of the inertia: at their site they lie in clusters smaller "
+                "than this",
+                stacklevel=3,
+            )
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Minus the inertia of X."""
+        rows = self._checked(X)
+        distances = kernels.nearest(self._viewed(rows), self._scaled_centers).sqdist
+        if sample_weight is not None:
+            distances = distances * inputs.check_weights(sample_weight, len(rows), "X")
+        return -float(distances.sum())
+
+
+def _refuse_fuzzy(fuzzy: bool) -> None:
+    if fuzzy:
+        raise BadInput("fuzzy clusterings have memberships: use FederatedFuzzyCMeans(n_clusters, m=...)")
+
+
+def _adjusted(method: Any, k: int, settings: dict[str, Any]) -> Any:
+    """The user's algorithm with k filled in, and with what the estimator was told beyond its defaults."""
+    if isinstance(method, BestOf):
+        return replace(method, inner=_adjusted(method.inner, k, settings))
+    if not all(hasattr(method, name) for name in ("start", "round", "finished")):
+        raise BadInput(f"method must be a name or an algorithm, got {method!r}")
+    known = {f.name for f in fields(method)}
+    if getattr(method, "k", None) not in (None, k):
+        raise BadInput(f"n_clusters={k}, but the method has k={method.k}")
+    told = {
+        name: value for name, value in settings.items() if name in known and _is_told(value, _DEFAULTS[name])
+    }
+    return replace(method, **({"k": k} if "k" in known else {}), **told)
+
+
+def _is_told(value: Any, default: Any) -> bool:
+    """Another value than the default? As participation 1 is one site, and 1.0 all of them."""
+    if isinstance(value, np.ndarray) or value != default:
+        return True
+    return isinstance(value, int) is not isinstance(default, int)

@@ -1,0 +1,145 @@
+"""A job: which files, read, prepared and clustered how. All that is needed to run it, again or further."""
+
+import dataclasses
+import glob
+import shlex
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from unpooled.algorithms import METHODS, BestOf, Fuzzy, Lloyd
+from unpooled.analysis import Analysis
+from unpooled.errors import BadInput, ModelError
+from unpooled.files import Reading, read_sites
+from unpooled.runtimes import InProcess
+from unpooled.tables import Wishes
+
+
+@dataclass(frozen=True)
+class Job:
+    """What ``unpooled fit`` was told."""
+
+    files: tuple[str, ...]
+    ks: tuple[int, ...]
+    reading: Reading = field(default_factory=Reading)
+    wishes: Wishes = field(default_factory=Wishes)
+    method: str = "lloyd"
+    n_init: int = 10
+    max_rounds: int = 300
+    tol: float = 1e-4
+    min_cluster_size: int = 5
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.method not in METHODS:
+            raise BadInput(f"method must be one of {', '.join(METHODS)}, got {self.method!r}")
+        if not self.files:
+            raise BadInput("no file was given")
+        if self.n_init < 1:
+            raise BadInput(f"restarts must be at least 1, got {self.n_init}")
+        if self.seed < 0:
+            raise BadInput(f"seed must be 0 or more, got {self.seed}")
+
+    def algorithm(self) -> Analysis:
+        """What is run: a method per k, all in the same exchanges."""
+        return Analysis(self.wishes, tuple(self._method(k) for k in self.ks))
+
+    def _method(self, k: int) -> Any:
+        method: Any = METHODS[self.method](
+            k=k, max_rounds=self.max_rounds, tol=self.tol, min_cluster_size=self.min_cluster_size
+        )
+        if isinstance(method, Lloyd | Fuzzy):
+            return dataclasses.replace(method, n_starts=self.n_init)
+        return method if self.n_init == 1 else BestOf(method, self.n_init)
+
+    def federation(self, threads: int | None = None) -> InProcess:
+        """The files as sites in this process."""
+        tables: Any = read_sites([Path(file) for file in self.files], self.reading)
+        return InProcess.of(tables, min_cluster_size=self.min_cluster_size, threads=threads)
+
+    def fingerprint(self) -> list[list[Any]]:
+        """Size and time of change of every file, by which a resumed run knows them again."""
+        return [[f, Path(f).stat().st_size, Path(f).stat().st_mtime_ns] for f in self.files]
+
+    def command(self) -> str:
+        """The command line that does this job."""
+        r, w, default = self.reading, self.wishes, Job(("",), (1,))
+        ks = [str(k) for k in self.ks]
+        steady = len(ks) > 2 and self.ks == tuple(range(self.ks[0], self.ks[-1] + 1))
+        words = ["unpooled", "fit", *self.files, "-k", f"{ks[0]}..{ks[-1]}" if steady else ",".join(ks)]
+        columns = w.columns if isinstance(w.columns, str) else ",".join(w.columns)
+        told = (
+            ("--site-column", r.site_column, None),
+            ("--columns", columns, "same"),
+            ("--exclude", ",".join(r.exclude), ""),
+            ("--categories", ",".join(r.categories), ""),
+            ("--delimiter", r.delimiter, None),
+            ("--decimal", r.decimal, "."),
+            ("--scale", w.scale, default.wishes.scale),
+            ("--missing", w.missing, default.wishes.missing),
+            ("--rare", w.rare, default.wishes.rare),
+            ("--method", self.method, default.method),
+            ("--restarts", self.n_init, default.n_init),
+            ("--max-rounds", self.max_rounds, default.max_rounds),
+            ("--min-cluster-size", self.min_cluster_size, default.min_cluster_size),
+            ("--seed", self.seed, None),
+        )
+        for option, value, usual in told:
+            words += [option, str(value)] if value != usual else []
+        for text in r.na:
+            words += ["--na", text]
+        for name, low, high in w.bounds:
+            words += ["--bounds", f"{name}={low:g}:{high:g}"]
+        return shlex.join(words)
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, said: dict[str, Any]) -> "Job":
+        try:
+            return cls(
+                **{
+                    **{name: _tuples(value) for name, value in said.items()},
+                    "reading": Reading(**{k: _tuples(v) for k, v in said["reading"].items()}),
+                    "wishes": Wishes(**{k: _tuples(v) for k, v in said["wishes"].items()}),
+                }
+            )
+        except (TypeError, KeyError, AttributeError) as error:
+            raise ModelError(f"the job of the run cannot be read: {error}") from error
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+def parse_ks(text: str) -> tuple[int, ...]:
+    """
+    >>> parse_ks("3"), parse_ks("2..5"), parse_ks("2,4,8")
+    ((3,), (2, 3, 4, 5), (2, 4, 8))
+    """
+    try:
+        if ".." in text:
+            low, high = (int(part) for part in text.split(".."))
+            ks = tuple(range(low, high + 1))
+        else:
+            ks = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise BadInput(f"k must be a number (3), a range (2..10) or a list (2,4,8), got {text!r}") from None
+    if not ks or min(ks) < 1 or len(set(ks)) < len(ks):
+        raise BadInput(f"k must be at least 1, and a range must rise: got {text!r}")
+    return tuple(sorted(ks))
+
+
+def expand(patterns: list[str]) -> tuple[str, ...]:
+    """Files by name; a pattern that the shell did not expand is expanded here."""
+    files: list[str] = []
+    for pattern in patterns:
+        found = sorted(glob.glob(pattern)) if any(c in pattern for c in "*?[") else [pattern]
+        if not found:
+            raise BadInput(f"no file is named like {pattern}")
+        files += found
+    twice = sorted({f for f in files if files.count(f) > 1})
+    if twice:
+        raise BadInput(f"{twice[0]} is given twice")
+    return tuple(files)

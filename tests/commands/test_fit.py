@@ -1,0 +1,380 @@
+"""``unpooled fit`` and ``resume``: from files to a folder, equal to pooling; one line for every mistake."""
+
+import contextlib
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+from sklearn.cluster import KMeans
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from typer.testing import CliRunner
+
+from unpooled import InProcess, Lloyd, run
+from unpooled.algorithms import METHODS
+from unpooled.analysis import Analysis
+from unpooled.cli import app
+from unpooled.files import Reading, read_sites
+from unpooled.runfolder import RunFolder
+from unpooled.tables import Wishes
+
+FILES = {
+    "checkpoint",
+    "history.csv",
+    "job.json",
+    "model.unpooled",
+    "preparation.json",
+    "report.html",
+    "result.json",
+}
+
+
+def unpooled(*words):
+    """Exit code, stdout and stderr of a command."""
+    got = CliRunner().invoke(app, [str(word) for word in words])
+    if got.exception is not None and not isinstance(got.exception, SystemExit):
+        raise got.exception
+    return got.exit_code, got.stdout, got.stderr
+
+
+@pytest.fixture
+def clinics(tmp_path):
+    """Three files with four clusters, and missing values."""
+    rng = np.random.default_rng(1)
+    centers = np.array([[0, 0, 0], [9, 0, 0], [0, 9, 3], [4, 4, 12]]) * [1, 10, 100]
+    paths = []
+    for name, n in (("a", 120), ("b", 200), ("c", 90)):
+        X = centers[rng.integers(4, size=n)] + rng.standard_normal((n, 3)) * [1, 10, 100]
+        X[rng.random(X.shape) < 0.03] = np.nan
+        path = tmp_path / f"{name}.csv"
+        cells = [["" if np.isnan(v) else repr(float(v)) for v in row] for row in X]
+        path.write_text("x,y,z\n" + "\n".join(map(",".join, cells)) + "\n", encoding="utf-8")
+        paths.append(path)
+    return paths
+
+
+def pooled_rows(paths):
+    return np.concatenate([np.genfromtxt(path, delimiter=",", skip_header=1) for path in paths])
+
+
+# ---------------------------------------------------------------- what it makes
+
+
+def test_one_command_makes_the_folder_and_the_report(clinics, tmp_path):
+    code, out, err = unpooled(
+        "fit", *clinics, "-k", 4, "--out", tmp_path / "run", "--report", tmp_path / "r.html"
+    )
+    assert (code, err) == (0, "")
+    assert {path.name for path in (tmp_path / "run").iterdir()} == FILES
+    assert "410 rows at 3 sites fall into 4 clusters" in " ".join(out.split())
+    assert (tmp_path / "r.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert json.loads((tmp_path / "run" / "result.json").read_text(encoding="utf-8"))["k"] == 4
+
+
+def test_json_is_all_that_is_printed(clinics):
+    code, out, err = unpooled("fit", *clinics, "-k", "2..6", "--json")
+    said = json.loads(out)
+    assert (code, err, said["k"], said["clear"]) == (0, "", 4, True)
+    assert [site["site"] for site in said["sites"]] == ["a", "b", "c"]
+    assert sum(cluster["rows"] for cluster in said["clusters"]) + said["rows_hidden"] == 410
+
+
+def test_the_same_seed_gives_the_same_result_and_threads_do_not_matter(clinics):
+    once, again = (unpooled("fit", *clinics, "-k", 3, "--json", "--threads", t)[1] for t in (1, 2))
+    assert once == again
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_runs_on_files(clinics, method):
+    code, out, _ = unpooled("fit", *clinics, "-k", "3,4", "--method", method, "--restarts", 2, "--json")
+    assert (code, json.loads(out)["method"]) == (0, method)
+
+
+def test_the_command_in_the_report_does_the_same_job(clinics, tmp_path):
+    words = ["--exclude", "z", "--missing", "drop", "--seed", 3, "--restarts", 2, "--na", "x=0"]
+    words += ["--scale", "min-max", "--bounds", "x=-50:50", "--bounds", "y=-500:500"]
+    code, out, _ = unpooled("fit", *clinics, "-k", "2..4", *words, "--json", "--out", tmp_path / "run")
+    assert code == 0
+    again = shlex.split(RunFolder(tmp_path / "run").load_job().command())
+    assert unpooled(*again[1:], "--json")[1] == out
+
+
+def test_a_pattern_that_the_shell_left_alone(clinics, tmp_path):
+    assert unpooled("fit", tmp_path / "*.csv", "-k", 2)[0] == 0
+
+
+# ---------------------------------------------------------------- equal to pooling
+
+
+def pipeline(X, k, **settings):
+    return make_pipeline(SimpleImputer(), StandardScaler(), KMeans(k, **settings)).fit(X)
+
+
+@pytest.mark.parametrize("k", [2, 4, 7])
+def test_own_starts_reach_the_inertia_of_scikit_learns_pipeline(clinics, k):
+    theirs = pipeline(pooled_rows(clinics), k, n_init=10, random_state=0)[-1].inertia_
+    _, out, _ = unpooled("fit", *clinics, "-k", k, "--min-cluster-size", 1, "--json")
+    ours = json.loads(out)["scores"][0]["inertia"]
+    assert ours <= 1.005 * theirs
+
+
+def test_from_the_same_start_the_centres_are_those_of_the_pooled_pipeline(clinics):
+    X = pooled_rows(clinics)
+    prepared = make_pipeline(SimpleImputer(), StandardScaler()).fit_transform(X)
+    init = prepared[:4]
+    theirs = KMeans(4, init=init, n_init=1, tol=0.0, max_iter=500).fit(prepared)
+    job = Analysis(Wishes(), (Lloyd(k=4, init=init, n_starts=1, tol=0.0, max_rounds=500),))
+    ours = run(job, InProcess.of(read_sites(clinics, Reading()))).state
+    np.testing.assert_allclose(ours.chosen.centers, theirs.cluster_centers_, rtol=1e-9, atol=1e-9)
+    assert ours.choice.scores[0].inertia == pytest.approx(theirs.inertia_, rel=1e-9)
+
+
+def test_with_categories_too(tmp_path):
+    rng = np.random.default_rng(3)
+    label = rng.integers(3, size=300)
+    x = np.array([0.0, 5.0, 10.0])[label] + rng.standard_normal(300)
+    c = np.where(rng.random(300) < 0.8, np.array(["u", "v", "w"])[label], "u")
+    for i, name in enumerate("pq"):
+        rows = "".join(f"{a!r},{b}\n" for a, b in zip(x[i::2].tolist(), c[i::2], strict=True))
+        (tmp_path / f"{name}.csv").write_text("x,c\n" + rows, encoding="utf-8")
+    order = np.concatenate([np.arange(300)[i::2] for i in range(2)])
+    hot = (c[order, None] == np.array(["u", "v", "w"])).astype(float)
+    prepared = np.column_stack(
+        [StandardScaler().fit_transform(x[order, None]), hot / np.sqrt(hot.var(axis=0).sum())]
+    )
+    theirs = KMeans(3, n_init=10, random_state=0).fit(prepared).inertia_
+    _, out, _ = unpooled(
+        "fit", tmp_path / "p.csv", tmp_path / "q.csv", "-k", 3, "--min-cluster-size", 1, "--json"
+    )
+    assert json.loads(out)["scores"][0]["inertia"] <= 1.005 * theirs
+
+
+def test_parquet_and_csv_give_the_same_result(clinics):
+    parquets = []
+    for path in clinics:
+        X = np.genfromtxt(path, delimiter=",", skip_header=1)
+        columns = {n: pyarrow.array(X[:, j], from_pandas=True) for j, n in enumerate("xyz")}
+        parquets.append(path.with_suffix(".parquet"))
+        pyarrow.parquet.write_table(pyarrow.table(columns), parquets[-1])
+    one, two = (json.loads(unpooled("fit", *some, "-k", "2..4", "--json")[1]) for some in (clinics, parquets))
+    assert one == two
+
+
+# ---------------------------------------------------------------- larger than memory
+
+
+def test_data_larger_than_memory_gives_the_same_result(tmp_path):
+    """A run that may hold a fraction of the rows in memory, and one that may hold all."""
+    rng = np.random.default_rng(0)
+    for name in "ab":
+        np.save(
+            tmp_path / f"{name}.npy", rng.normal(size=(300_000, 16)) + 3 * rng.integers(2, size=(300_000, 1))
+        )
+    words = ["fit", str(tmp_path / "a.npy"), str(tmp_path / "b.npy"), "-k", "2", "--restarts", "2", "--json"]
+    code = (
+        "import resource, sys\n"
+        "from unpooled.cli import app\n"
+        "import numpy, unpooled.commands.doing\n"
+        "numpy.ones((64, 64)) @ numpy.ones((64, 64))\n"  # the room that the linear algebra takes for itself
+        "status = open('/proc/self/status').read()\n"
+        "held = int(status.split('VmData:')[1].split()[0]) << 10\n"
+        "more = int(sys.argv.pop(1))\n"
+        "more and resource.setrlimit(resource.RLIMIT_DATA, (held + more, held + more))\n"
+        "app()\n"
+    )
+    found = []
+    for limit, told in ((0, ""), (45 << 20, "1")):  # the rows are 77 MB, and at most 47 MB more may be had
+        env = {**os.environ, "UNPOOLED_MEMORY": told, "OPENBLAS_NUM_THREADS": "1"}
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(limit), *words, "--threads", "1"],
+            env=env,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        found.append(json.loads(done.stdout))
+    assert found[0] == found[1]
+
+
+# ---------------------------------------------------------------- killed and resumed
+
+
+@pytest.fixture
+def slow(tmp_path):
+    """Rows without clusters, on which k-means takes many rounds."""
+    rng = np.random.default_rng(0)
+    for name in "ab":
+        np.save(tmp_path / f"{name}.npy", rng.uniform(size=(20_000, 4)))
+    return [tmp_path / "a.npy", tmp_path / "b.npy"]
+
+
+def test_killed_at_any_time_and_resumed_it_ends_as_if_it_never_had_been(slow, tmp_path):
+    words = ["fit", *map(str, slow), "-k", "9,10", "--out"]
+    assert unpooled(*words, tmp_path / "whole")[0] == 0
+    command = [sys.executable, "-m", "unpooled", *words, str(tmp_path / "run")]
+    rounds = set()
+    for attempt in range(3):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        folder = RunFolder(tmp_path / "run")
+        before = folder.checkpoint.stat().st_mtime_ns if folder.checkpoint.exists() else 0
+        while not folder.checkpoint.exists() or folder.checkpoint.stat().st_mtime_ns == before:
+            assert process.poll() is None
+            time.sleep(0.002)
+        time.sleep(0.02 * attempt)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        assert not folder.result.exists(), "the run ended before it could be killed"
+        from unpooled.running import recall
+
+        rounds.add(recall(folder.checkpoint, folder.load_job().algorithm()).rounds)
+        command = [sys.executable, "-m", "unpooled", "resume", str(tmp_path / "run")]
+    assert len(rounds) > 1, "no round was made between two kills"
+    code, _, err = unpooled("predict", tmp_path / "run", slow[0], "-o", tmp_path / "labels.csv")
+    assert (code, "unpooled resume" in err) == (1, True)
+    assert unpooled("resume", tmp_path / "run")[0] == 0
+    for name in ("result.json", "model.unpooled", "preparation.json", "history.csv"):
+        assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    assert {path.name for path in (tmp_path / "run").iterdir()} == FILES
+
+
+def test_a_file_changed_in_between_is_noticed(clinics, tmp_path):
+    assert unpooled("fit", *clinics, "-k", 2, "--out", tmp_path / "run")[0] == 0
+    clinics[0].write_text(clinics[0].read_text(encoding="utf-8") + "1,2,3\n", encoding="utf-8")
+    code, _, err = unpooled("resume", tmp_path / "run")
+    assert (code, "was changed since the run began" in err) == (1, True)
+
+
+def test_stopped_by_hand_it_says_how_to_go_on(slow, tmp_path):
+    words = ["fit", *map(str, slow), "-k", "9,10", "--out", str(tmp_path / "run")]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "unpooled", *words],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while not (tmp_path / "run" / "checkpoint").exists():
+        time.sleep(0.002)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert f"unpooled resume {tmp_path / 'run'} goes on" in err
+
+
+def test_one_live_line_on_a_terminal(slow):
+    """Round, movement, inertia and sites answering, to whoever watches; the summary goes to stdout."""
+    ours, theirs = os.openpty()
+    command = [sys.executable, "-m", "unpooled", "fit", *map(str, slow), "-k", "8"]
+    env = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, env=env)
+    os.close(theirs)
+    out, shown = process.communicate(timeout=60)[0], b""
+    with contextlib.suppress(OSError):  # the end of a terminal is an error
+        while data := os.read(ours, 65536):
+            shown += data
+    os.close(ours)
+    assert process.returncode == 0
+    assert re.search(r"round \d+ · movement \S+ · inertia \S+ · 2 of 2 sites answered", shown.decode())
+    assert "fall into 8 clusters" in out.decode()
+
+
+# ---------------------------------------------------------------- mistakes
+
+
+def mistakes(folder):
+    def put(name, text):
+        (folder / name).write_text(text, encoding="utf-8")
+        return folder / name
+
+    good = put("good.csv", "x,y\n" + "".join(f"{i},{i % 7}\n" for i in range(40)))
+    other = put("other.csv", "u,v\n" + "".join(f"{i},{i % 7}\n" for i in range(40)))
+    text = put("text.csv", "x,y\n" + "1,2\n" * 30 + "3,oops\n")
+    lone = put("lone.csv", "x,y\n" + "1,\n2,\n3,\n" * 10)
+    return [
+        ([folder / "gone.csv", "-k", 2], "gone.csv: no such file"),
+        ([folder / "no*.csv", "-k", 2], "no file is named like"),
+        ([put("empty.csv", ""), "-k", 2], "empty.csv: the file is empty"),
+        ([put("ragged.csv", "x,y\n1,2\n3\n"), "-k", 2], "ragged.csv, line 3: 1 fields"),
+        ([good, "-k", 2, "--delimiter", ";"], "one column when split at ';'"),
+        ([text, "-k", 2], "text.csv, line 32, column y: text in a column of numbers: 'oops'"),
+        ([good, other, "-k", 2], "columns differ between sites"),
+        ([good, other, "-k", 2, "--columns", "common"], "no column is common to all 2 sites"),
+        ([lone, "-k", 2, "--columns", "x,y"], "column y has no value at any site"),
+        ([good, "-k", 2, "--columns", "x,zz"], "no file has a column zz"),
+        ([good, "-k", 41], "k=41 clusters from 40 rows"),
+        ([good, "-k", 0], "k must be at least 1"),
+        ([good, "-k", "five"], "k must be a number"),
+        ([good, "-k", "5..2"], "k must be at least 1, and a range must rise"),
+        ([good, "-k", 2, "--report", folder / "nowhere" / "r.html"], "there is no folder"),
+        ([good, "-k", 2, "--report", folder], "there is a folder of that name"),
+        ([good, "-k", 2, "--method", "kmeans"], "method must be one of"),
+        ([good, "-k", 2, "--scale", "log"], "scale must be one of"),
+        ([good, "-k", 2, "--scale", "min-max"], "min-max needs declared bounds"),
+        ([good, "-k", 2, "--bounds", "x=1"], "bounds are said as"),
+        ([good, "-k", 2, "--site-column", "zz"], "no column zz"),
+        ([good, good, "-k", 2], "is given twice"),
+        ([good, "-k", 2, "--out", good], "there is a file of that name"),
+        ([good, "-k", 2, "--out", folder], "is not empty, and not the folder of a run"),
+        ([lone, "-k", 2, "--missing", "drop"], "no column is left"),
+    ]
+
+
+@pytest.mark.parametrize("number", range(25))
+def test_a_mistake_is_one_line_and_leaves_nothing_behind(tmp_path, number):
+    words, says = mistakes(tmp_path)[number]
+    before = sorted(tmp_path.rglob("*"))
+    words = [*words] if "--out" in words else [*words, "--out", tmp_path / "run"]
+    code, out, err = unpooled("fit", *words)
+    if number == 24:
+        assert code == 0  # y is empty everywhere: left out by name, and x is complete
+        return
+    assert (code, out) == (1, "")
+    assert says in err.splitlines()[-1]
+    assert err.splitlines()[-1].startswith("unpooled: ")
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_differences_are_shown_as_a_table(tmp_path):
+    (tmp_path / "a.csv").write_text("x,y\n1,2\n3,4\n", encoding="utf-8")
+    (tmp_path / "b.csv").write_text("x,z\n1,2\n3,4\n", encoding="utf-8")
+    _, _, err = unpooled("fit", tmp_path / "a.csv", tmp_path / "b.csv", "-k", 2)
+    assert "Columns that are not alike" in err
+    assert "--columns common takes the 1 that all have" in err
+
+
+def test_a_folder_that_cannot_be_written(clinics, tmp_path):
+    locked = tmp_path / "locked"
+    locked.mkdir(mode=0o500)
+    if os.geteuid() == 0:  # root may write anywhere, but not into this one
+        locked = Path("/proc/self")
+    for option, name in (("--report", "r.html"), ("--out", "run")):
+        code, out, err = unpooled("fit", *clinics, "-k", 2, option, locked / name)
+        assert (code, out, "cannot be written" in err) == (1, "", True)
+
+
+def test_a_run_is_not_overwritten_by_accident(clinics, tmp_path):
+    words = ["fit", *clinics, "-k", 2, "--out", tmp_path / "run"]
+    assert unpooled(*words)[0] == 0
+    code, _, err = unpooled(*words)
+    assert (code, "holds a finished run" in err) == (1, True)
+    assert unpooled(*words, "--overwrite")[0] == 0
+
+
+def test_a_warning_names_site_and_column(tmp_path):
+    rng = np.random.default_rng(0)
+    for name, unit in (("a", 1.0), ("b", 1.0), ("c", 0.01)):
+        X = np.column_stack([unit * rng.normal(170, 8, 50), rng.normal(size=50)])
+        rows = "".join(f"{v!r},{w!r}\n" for v, w in X.tolist())
+        (tmp_path / f"{name}.csv").write_text("height,w\n" + rows, encoding="utf-8")
+    _, out, _ = unpooled("fit", tmp_path / "*.csv", "-k", 2)
+    assert "warning: height at c: values about 100 times smaller than elsewhere" in " ".join(out.split())

@@ -1,0 +1,238 @@
+"""What is done with a finished run: predict, export, report, and the examples."""
+
+import csv
+import json
+
+import numpy as np
+import onnxruntime
+import pytest
+from typer.testing import CliRunner
+
+from unpooled import model as models
+from unpooled.cli import app
+from unpooled.errors import ModelError
+from unpooled.export import _as_arrays, export, probe
+from unpooled.export.plain import from_json
+from unpooled.export.sklearn_module import built
+from unpooled.model import Model
+from unpooled.runfolder import RunFolder
+from unpooled.tables import Category, Number, Preparation, Table
+
+
+def unpooled(*words):
+    got = CliRunner().invoke(app, [str(word) for word in words])
+    if got.exception is not None and not isinstance(got.exception, SystemExit):
+        raise got.exception
+    return got.exit_code, got.stdout, got.stderr
+
+
+@pytest.fixture
+def heart(tmp_path):
+    """A run on the heart disease table."""
+    assert unpooled("example", "heart", "-o", tmp_path / "heart.csv")[0] == 0
+    words = [
+        "--site-column",
+        "site",
+        "--exclude",
+        "num",
+        "--categories",
+        "cp,restecg,slope,thal",
+        "--na",
+        "chol=0",
+    ]
+    code, _, err = unpooled("fit", tmp_path / "heart.csv", "-k", 3, *words, "--out", tmp_path / "run")
+    assert (code, err) == (0, "")
+    return tmp_path
+
+
+def labels(path):
+    with path.open(encoding="utf-8") as file:
+        return [row["cluster"] for row in csv.DictReader(file)]
+
+
+# ---------------------------------------------------------------- predict
+
+
+def test_predict_gives_the_clusters_that_the_run_counted(heart):
+    code, out, _ = unpooled("predict", heart / "run", heart / "heart.csv", "-o", heart / "labels.csv")
+    assert (code, out.startswith("920 rows: ")) == (0, True)
+    result = json.loads((heart / "run" / "result.json").read_text(encoding="utf-8"))
+    found = labels(heart / "labels.csv")
+    sizes = [found.count(str(c["cluster"])) for c in result["clusters"]]
+    shown = [c["rows"] for c in result["clusters"]]
+    assert sum(sizes) == 920
+    assert all(0 <= size - rows <= result["rows_hidden"] for size, rows in zip(sizes, shown, strict=True))
+
+
+def test_predict_does_not_depend_on_the_order_of_columns_or_on_further_ones(heart):
+    with (heart / "heart.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    names = [*reversed(rows[0]), "more"]
+    with (heart / "turned.csv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, names, restval="text")
+        writer.writeheader()
+        writer.writerows(rows)
+    for name in ("heart", "turned"):
+        assert unpooled("predict", heart / "run", heart / f"{name}.csv", "-o", heart / f"{name}.out")[0] == 0
+    assert (heart / "heart.out").read_text() == (heart / "turned.out").read_text()
+
+
+def test_predict_refuses_what_the_model_cannot_take(heart):
+    for name, text, says in (
+        ("lacks.csv", "age,sex\n61,1\n", "there is no column"),
+        (
+            "text.csv",
+            (heart / "heart.csv").read_text().replace("cleveland,63,", "cleveland,old,", 1),
+            "line 2, column age",
+        ),
+        ("empty.csv", "", "the file is empty"),
+    ):
+        (heart / name).write_text(text, encoding="utf-8")
+        code, _, err = unpooled("predict", heart / "run", heart / name, "-o", heart / "no.csv")
+        assert (code, says in err) == (1, True), err
+        assert not (heart / "no.csv").exists()
+    assert unpooled("predict", heart / "run", heart / "heart.csv", "-o", heart / "gone" / "x.csv")[0] == 1
+
+
+def test_rows_that_lack_a_value_have_no_cluster_where_rows_are_dropped(tmp_path):
+    rng = np.random.default_rng(0)
+    rows = "".join(f"{a:.3f},{b:.3f}\n" for a, b in rng.normal(size=(60, 2)))
+    (tmp_path / "a.csv").write_text("x,y\n" + rows + "1,\n", encoding="utf-8")
+    assert (
+        unpooled("fit", tmp_path / "a.csv", "-k", 2, "--missing", "drop", "--out", tmp_path / "run")[0] == 0
+    )
+    _, out, _ = unpooled("predict", tmp_path / "run", tmp_path / "a.csv", "-o", tmp_path / "l.csv")
+    assert "1 lack a value" in out
+    assert labels(tmp_path / "l.csv")[-1] == ""
+
+
+# ---------------------------------------------------------------- export
+
+
+@pytest.mark.parametrize("to", ["json", "sklearn", "onnx"])
+def test_exports_are_read_back(heart, to):
+    code, out, err = unpooled("export", heart / "run", "--to", to)
+    assert (code, err) == (0, "")
+    assert "the same clusters for 2000 rows" in out
+
+
+def test_the_exported_pipeline_labels_a_data_frame_like_predict(heart):
+    unpooled("export", heart / "run", "--to", "sklearn", "-o", heart / "m.py")
+    unpooled("predict", heart / "run", heart / "heart.csv", "-o", heart / "labels.csv")
+    pipeline = built((heart / "m.py").read_bytes())
+    model = RunFolder(heart / "run").load_model()
+    with (heart / "heart.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    X = np.empty((len(rows), len(model.preparation.columns)), dtype=object)
+    for j, column in enumerate(model.preparation.columns):
+        cells = [row[column.name] for row in rows]
+        if isinstance(column, Number):
+            X[:, j] = [
+                np.nan if c == "" or (column.name == "chol" and float(c) == 0) else float(c) for c in cells
+            ]
+        else:
+            X[:, j] = [None if c == "" else str(int(float(c))) for c in cells]
+    assert [str(label + 1) for label in pipeline.predict(X)] == labels(heart / "labels.csv")
+
+
+def test_the_json_is_a_whole_model(heart):
+    unpooled("export", heart / "run", "--to", "json", "-o", heart / "m.json")
+    ours, back = RunFolder(heart / "run").load_model(), from_json((heart / "m.json").read_bytes())
+    np.testing.assert_array_equal(ours.centers, back.centers)
+    assert [c.name for c in ours.preparation.columns] == [c.name for c in back.preparation.columns]
+
+
+def test_an_export_that_gives_other_labels_is_not_written(tmp_path, monkeypatch):
+    model = Model(
+        Preparation((Number("x", 0.0, 0.0, 1.0),), False), np.array([[-1.0], [1.0]]), np.ones(2), "test"
+    )
+    other = Model(model.preparation, model.centers[::-1], model.sizes, "test")
+    from unpooled import export as exporting
+
+    monkeypatch.setattr(exporting, "to_json", lambda _: exporting.plain.to_json(other))
+    with pytest.raises(ModelError, match="another cluster"):
+        export(model, "json", tmp_path / "m.json")
+    assert not (tmp_path / "m.json").exists()
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("to", ["json", "sklearn", "onnx"])
+def test_exports_agree_on_models_of_every_make(tmp_path, to, seed):
+    rng = np.random.default_rng(seed)
+    columns = []
+    for j in range(rng.integers(1, 5)):
+        if rng.random() < 0.5:
+            columns.append(Number(f"n{j}", *rng.normal(size=2), float(rng.uniform(0.5, 3))))
+        else:
+            levels = tuple(f"level {i}" for i in range(rng.integers(2, 5)))
+            other = bool(rng.random() < 0.5)
+            fill = int(rng.integers(len(levels) + other))
+            columns.append(Category(f"c{j}", levels, other, fill, float(rng.uniform(0.5, 1))))
+    view = Preparation(tuple(columns), bool(seed % 2))
+    model = Model(view, rng.normal(size=(int(rng.integers(1, 6)), view.width)), np.ones(1), "made for a test")
+    assert export(model, to, tmp_path / "out") > 100
+
+
+def test_onnx_takes_one_input_per_column(heart):
+    unpooled("export", heart / "run", "--to", "onnx", "-o", heart / "m.onnx")
+    session = onnxruntime.InferenceSession(heart / "m.onnx", providers=["CPUExecutionProvider"])
+    model = RunFolder(heart / "run").load_model()
+    assert [i.name for i in session.get_inputs()] == [c.name for c in model.preparation.columns]
+
+
+# ---------------------------------------------------------------- the model and the folder
+
+
+def test_a_model_of_another_version_or_altered_is_refused(heart):
+    path = heart / "run" / "model.unpooled"
+    good = path.read_bytes()
+    for data, says in (
+        (good.replace(b"model 1\n", b"model 7\n", 1), "model of version 7, this program reads version 1"),
+        (good[:-3], "truncated or was altered"),
+        (good[:200] + bytes([good[200] ^ 1]) + good[201:], "truncated or was altered"),
+        (b"pickle", "not a model of unpooled"),
+    ):
+        path.write_bytes(data)
+        code, _, err = unpooled("predict", heart / "run", heart / "heart.csv", "-o", heart / "l.csv")
+        assert (code, says in err) == (1, True), err
+        with pytest.raises(ModelError):
+            models.load(path)
+
+
+def test_a_run_of_another_version_is_refused(heart):
+    job = heart / "run" / "job.json"
+    job.write_text(job.read_text(encoding="utf-8").replace('"version": 1', '"version": 9'), encoding="utf-8")
+    for command in ("resume", "report"):
+        code, _, err = unpooled(command, heart / "run")
+        assert (code, "a run of version 9" in err) == (1, True)
+
+
+def test_folders_that_are_no_runs(tmp_path):
+    for folder, says in ((tmp_path / "gone", "no such folder"), (tmp_path, "not the folder of a run")):
+        for words in (["resume", folder], ["report", folder], ["export", folder, "--to", "json"]):
+            code, _, err = unpooled(*words)
+            assert (code, says in err) == (1, True)
+
+
+def test_the_report_is_made_again_from_the_folder(heart):
+    first = (heart / "run" / "report.html").read_text(encoding="utf-8")
+    (heart / "run" / "report.html").unlink()
+    assert unpooled("report", heart / "run")[0] == 0
+    assert (heart / "run" / "report.html").read_text(encoding="utf-8") == first
+
+
+def test_a_saved_model_predicts_the_same(heart):
+    model = RunFolder(heart / "run").load_model()
+    models.save(heart / "again", model)
+    columns = probe(model, 50)
+    table = Table.of(_as_arrays(model, columns))
+    np.testing.assert_array_equal(
+        model.predict(table).clusters, models.load(heart / "again").predict(table).clusters
+    )
+
+
+def test_examples(tmp_path):
+    code, out, _ = unpooled("example", "penguins", "-o", tmp_path / "p.csv")
+    assert (code, "Gorman" in out) == (0, True)
+    assert "Janosi" in unpooled("example", "heart", "-o", tmp_path / "h.csv")[1]
+    assert unpooled("example", "iris", "-o", tmp_path / "i.csv")[0] == 1

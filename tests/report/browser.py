@@ -1,0 +1,127 @@
+"""A headless Chromium, spoken to over its debugging pipe: what a page asks for, says, and looks like."""
+
+import base64
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+_FLAGS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--hide-scrollbars",
+    "--remote-debugging-pipe",
+)
+# the browser reads what it is told from 3, and answers on 4
+_BEGIN = """
+import fcntl, os, sys
+down, up = (fcntl.fcntl(int(fd), fcntl.F_DUPFD, 10) for fd in sys.argv[1:3])
+os.dup2(down, 3)
+os.dup2(up, 4)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
+
+
+class Browser:
+    """One page. ``requests`` are the addresses it asked for, ``complaints`` its errors and warnings."""
+
+    def __init__(self, out: int, back: int) -> None:
+        self._out, self._back, self._rest = out, back, b""
+        self._number = 0
+        self._session: str | None = None
+        self.requests: list[str] = []
+        self.complaints: list[str] = []
+        target = self._say("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self._say("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Network", "Runtime", "Log", "Page"):
+            self._say(f"{domain}.enable")
+
+    def _say(self, method: str, **parameters: Any) -> Any:
+        self._number += 1
+        message: dict[str, Any] = {"id": self._number, "method": method, "params": parameters}
+        if self._session is not None:
+            message["sessionId"] = self._session
+        os.write(self._out, json.dumps(message).encode() + b"\0")
+        while True:
+            heard = self._hear()
+            if heard.get("id") == self._number:
+                assert "error" not in heard, heard
+                return heard["result"]
+
+    def _hear(self) -> dict[str, Any]:
+        while b"\0" not in self._rest:
+            data = os.read(self._back, 1 << 20)
+            assert data, "the browser ended"
+            self._rest += data
+        text, _, self._rest = self._rest.partition(b"\0")
+        heard: dict[str, Any] = json.loads(text)
+        told = heard.get("params", {})
+        match heard.get("method"):
+            case "Network.requestWillBeSent":
+                self.requests.append(told["request"]["url"])
+            case "Runtime.exceptionThrown":
+                self.complaints.append(str(told["exceptionDetails"]))
+            case "Runtime.consoleAPICalled":
+                self.complaints.append(str(told["args"]))
+            case "Log.entryAdded":
+                self.complaints.append(told["entry"]["text"])
+        return heard
+
+    def open(self, path: Path, width: int = 1200, *, dark: bool = False, paper: bool = False) -> None:
+        """Show a file, on a screen of a width, light or dark, or as on paper."""
+        self._say(
+            "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False
+        )
+        scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
+        self._say("Emulation.setEmulatedMedia", media="print" if paper else "screen", features=scheme)
+        self._say("Page.navigate", url=path.resolve().as_uri())
+        while self._hear().get("method") != "Page.loadEventFired":
+            pass
+
+    def value(self, script: str) -> Any:
+        """What an expression gives on the page."""
+        return self._say("Runtime.evaluate", expression=script, returnByValue=True)["result"].get("value")
+
+    def screenshot(self, path: Path) -> None:
+        got = self._say("Page.captureScreenshot", captureBeyondViewport=True)
+        path.write_bytes(base64.b64decode(got["data"]))
+
+    def pdf(self) -> bytes:
+        return base64.b64decode(self._say("Page.printToPDF", printBackground=True)["data"])
+
+
+@contextlib.contextmanager
+def browser(profile: Path) -> Iterator[Browser]:
+    """A fresh browser with an empty profile; there must be one on this machine."""
+    program = next(filter(None, map(shutil.which, _NAMES)), None)
+    assert program is not None, "no Chromium on this machine: make browser installs it"
+    down, out = os.pipe()
+    back, up = os.pipe()
+
+    process = subprocess.Popen(
+        [sys.executable, "-c", _BEGIN, str(down), str(up), program, *_FLAGS, f"--user-data-dir={profile}"],
+        pass_fds=(down, up),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    os.close(down)
+    os.close(up)
+    try:
+        yield Browser(out, back)
+    finally:
+        process.kill()
+        process.wait()
+        os.close(out)
+        os.close(back)
