@@ -1,9 +1,10 @@
 """Rounds over many sites, against a loop of scikit-learn's KMeans per site; one thread each."""
 
 import time
-import tracemalloc
 import warnings
 from collections.abc import Callable
+from pathlib import Path
+from typing import cast
 
 import numpy as np
 from sklearn.cluster import KMeans
@@ -12,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
 from unpooled import Dwf, InProcess, kernels, run
-from unpooled.protocol import conduct, round_rng
+from unpooled.protocol import LazyRng, conduct
 
 Row = tuple[str, float, float]
 
@@ -42,8 +43,13 @@ def one_round(X: np.ndarray, k: int, count: int, steps: int) -> Callable[[], obj
     """A whole DWF round of ``count`` sites, coordinator and all."""
     federation = InProcess.of(sites_of(X, count), threads=1)
     method = Dwf(k=k, local_steps=steps, init=X[:k].astype(float))
-    state = conduct(method.start(federation.sites, round_rng(0, 0)), federation)
-    return lambda: conduct(method.round(state, federation.sites, round_rng(0, 1)), federation)
+    state = conduct(method.start(federation.sites, _rng(0)), federation)
+    return lambda: conduct(method.round(state, federation.sites, _rng(1)), federation)
+
+
+def _rng(number: int) -> np.random.Generator:
+    """What a run gives each round."""
+    return cast(np.random.Generator, LazyRng(0, number))
 
 
 def sklearn_round(X: np.ndarray, k: int, count: int, steps: int) -> Callable[[], object]:
@@ -94,21 +100,19 @@ def cost_per_site() -> float:
 
 
 def peak_memory() -> float:
-    """Extra megabytes of a Lloyd step at 1M x 16, k 32."""
+    """Extra megabytes of a Lloyd step at 1M x 16, k 32: its highest resident size less that before it."""
     X = np.random.default_rng(0).normal(size=(1_000_000, 16))
     job = one_round(X, 32, 1, 1)
-    before = _peak_rss()
-    tracemalloc.start()
+    Path("/proc/self/clear_refs").write_text("5")  # forget the highest so far
+    before = _resident("VmRSS")
     job()
-    traced = tracemalloc.get_traced_memory()[1] / 1e6
-    tracemalloc.stop()
-    return max(traced, _peak_rss() - before)
+    return _resident("VmHWM") - before
 
 
-def _peak_rss() -> float:
-    import resource
-
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+def _resident(line: str) -> float:
+    """Megabytes that Linux reports for this process."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.split(f"{line}:")[1].split()[0]) / 1024
 
 
 def rows() -> list[Row]:

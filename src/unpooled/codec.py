@@ -98,7 +98,7 @@ def decode(data: bytes, *, expect: type[Any] | None = None) -> Any:
 def size(message: Any) -> tuple[int, int]:
     """(numbers, bytes) of a message: how many array entries it holds, how many bytes it takes encoded."""
     if dataclasses.is_dataclass(message):
-        values = [getattr(message, f) for f in _fields(type(message))]
+        values = [getattr(message, f) for f in field_names(type(message))]
         if all(isinstance(v, np.ndarray) for v in values):
             cls: Any = type(message)
             return _array_size(cls, tuple((v.dtype.str, v.shape) for v in values))
@@ -111,12 +111,13 @@ def size(message: Any) -> tuple[int, int]:
 def _array_size(cls: Any, shapes: tuple[tuple[str, tuple[int, ...]], ...]) -> tuple[int, int]:
     arrays = (np.zeros(shape, dtype) for dtype, shape in shapes)
     message = object.__new__(cls)
-    for name, array in zip(_fields(cls), arrays, strict=True):
+    for name, array in zip(field_names(cls), arrays, strict=True):
         object.__setattr__(message, name, array)
     return sum(math.prod(shape) for _, shape in shapes), len(encode(message))
 
 
-def _fields(cls: Any) -> tuple[str, ...]:
+def field_names(cls: Any) -> tuple[str, ...]:
+    """The names of a message's fields, in order; asked for often, so kept."""
     if cls not in _field_names:
         _field_names[cls] = tuple(f.name for f in dataclasses.fields(cls))
     return _field_names[cls]
@@ -144,7 +145,7 @@ def _lower(value: Any, arrays: list[npt.NDArray[Any]]) -> Any:
             raise CodecError("a dict in a message must have text keys")
         return {"dict": {k: _lower(value[k], arrays) for k in sorted(value)}}
     if dataclasses.is_dataclass(value) and _register.get(name_of(type(value))) is type(value):
-        fields = {f: _lower(getattr(value, f), arrays) for f in _fields(type(value))}
+        fields = {f: _lower(getattr(value, f), arrays) for f in field_names(type(value))}
         return {"type": name_of(type(value)), "fields": fields}
     raise CodecError(f"a {_kind(value)} cannot travel in a message")
 
@@ -226,7 +227,7 @@ def _build(name: str, values: dict[str, Any]) -> Any:
 def _hints(cls: Any) -> dict[str, Any]:
     if cls not in _field_types:
         hints = typing.get_type_hints(cls)
-        _field_types[cls] = {field: hints[field] for field in _fields(cls)}
+        _field_types[cls] = {field: hints[field] for field in field_names(cls)}
     return _field_types[cls]
 
 

@@ -76,7 +76,7 @@ class Stack:
 
     @property
     def row_counts(self) -> npt.NDArray[np.int64]:
-        return np.diff(self.offsets)
+        return self.offsets[1:] - self.offsets[:-1]
 
     def site(self, s: int) -> "Stack":
         """Site ``s`` alone."""
@@ -167,7 +167,7 @@ class Stacked(Generic[R]):
 
     def __getitem__(self, s: int) -> R:
         reply = cast(Any, self.reply)
-        return cast(R, type(reply)(*(getattr(reply, f.name)[s] for f in dataclasses.fields(reply))))
+        return cast(R, type(reply)(*(getattr(reply, f)[s] for f in codec.field_names(type(reply)))))
 
     def __iter__(self) -> Iterator[R]:
         return (self[s] for s in range(self.sites))
@@ -209,7 +209,7 @@ def fold(blocks: Iterable[list[A] | Stacked[A]]) -> A:
 
 
 def _columns(replies: list[A] | Stacked[A], kind: Any) -> list[FloatArray]:
-    names = [f.name for f in dataclasses.fields(kind)]
+    names = codec.field_names(kind)
     if isinstance(replies, Stacked):
         return [getattr(replies.reply, name) for name in names]
     return [np.stack([getattr(reply, name) for reply in replies]) for name in names]

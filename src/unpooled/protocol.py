@@ -198,6 +198,19 @@ def round_rng(seed: int, number: int) -> np.random.Generator:
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(number,)))
 
 
+class LazyRng:
+    """A round's randomness, made when a method first draws: most rounds of most methods never do."""
+
+    def __init__(self, seed: int, number: int) -> None:
+        self._key = (seed, number)
+        self._rng: np.random.Generator | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        if self._rng is None:
+            self._rng = round_rng(*self._key)
+        return getattr(self._rng, name)
+
+
 @dataclass(frozen=True, eq=False)
 class Gathered(Generic[R]):
     """The replies to one ask, in site order. ``sites`` names those that answered."""

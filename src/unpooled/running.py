@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic
+from typing import Any, Generic, cast
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from unpooled import checkpoint as disk
 from unpooled import codec
 from unpooled.errors import BadInput, CheckpointError
 from unpooled.messages import SiteId
-from unpooled.protocol import Algorithm, Federation, S, State, Trace, conduct, round_rng
+from unpooled.protocol import Algorithm, Federation, LazyRng, S, State, Trace, conduct
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +122,7 @@ def run(
                 return Run(state, tuple(log.records), False, log.run)
             left = None if left is None else left - 1
         trace = Trace()
-        rng = round_rng(log.seed, number)
+        rng = cast(np.random.Generator, LazyRng(log.seed, number))
         steps = algorithm.start(sites, rng) if state is None else algorithm.round(state, sites, rng)
         state = conduct(
             steps, federation, run=log.run, seed=log.seed, number=number, quorum=quorum, trace=trace

@@ -76,7 +76,9 @@ class AskLocalMoves(Question[LocalMoves]):
             moves, counts, inertia = (only(shown, a) for a in (moves, counts, inertia))
         weight = WEIGHTINGS[self.weighting](counts, stack.row_counts[:, None].astype(np.float64))
         ones = np.ones((len(stack), 1))
-        weighted = only(weight > 0, moves * weight[..., None])
+        weighted = moves * weight[..., None]
+        if stack.minimum > 1:
+            weighted = only(weight > 0, weighted)
         return Stacked(LocalMoves(weighted, weight, moves, ones, inertia), len(stack))
 
     def reply_numbers(self, d: int) -> int:
@@ -179,7 +181,7 @@ class Dwf(Method):
             state,
             centers=centers,
             previous=state.centers,
-            movements=np.append(state.movements[-(self.window - 1) :], moved),
+            movements=np.concatenate([state.movements[-(self.window - 1) :], [moved]]),
             inertia=float(got.inertia.sum()),
             rounds=state.rounds + 1,
         )
