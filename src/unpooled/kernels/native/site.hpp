@@ -141,6 +141,43 @@ public:
         finish(to);
     }
 
+    // New labels without sums; gives how many differ from those before, and marks them, one bit a row.
+    int64_t relabel(const Site<T>& site, const double* centers, uint64_t* changed) {
+        packed.fill(centers);
+        std::memset(changed, 0, static_cast<size_t>((site.n + 63) / 64) * sizeof(uint64_t));
+        before_.resize(site.n);
+        std::memcpy(before_.get(), labels_.get(), static_cast<size_t>(site.n) * sizeof(int64_t));
+        int64_t found = 0;
+        site.blocks(packed, block, [&](int64_t i) {
+            block.nearest(packed, 0);
+            for (int64_t j = 0; j < block.rows(); ++j) {
+                if (labels_[i + j] == block.labels[j]) continue;
+                labels_[i + j] = block.labels[j];
+                changed[(i + j) / 64] |= uint64_t(1) << ((i + j) % 64);
+                ++found;
+            }
+        });
+        return found;
+    }
+
+    // Moves the marked rows from the sums of the cluster they were in to those of the one they are in now; both
+    // are about `origin`.
+    void move(const Site<T>& site, const double* origin, const uint64_t* changed) {
+        const int64_t d = packed.d;
+        for (int64_t word = 0; word < (site.n + 63) / 64; ++word)
+            for (uint64_t bits = changed[word]; bits; bits &= bits - 1) {
+                const int64_t i = word * 64 + __builtin_ctzll(bits), from = before_[i], to = labels_[i];
+                const double w = site.w ? site.w[i] : 1.0;
+                const T* x = site.x + i * d;
+                add_residual<true>(x, origin + from * d, d, -w, sums.get() + from * d);
+                add_residual<true>(x, origin + to * d, d, w, sums.get() + to * d);
+                mass[from] -= w;
+                mass[to] += w;
+                squares[from] -= w * w;
+                squares[to] += w * w;
+            }
+    }
+
     // The mean of each cluster that has mass; a cluster without keeps its centre.
     void update(double* centers) const {
         const int64_t d = packed.d;

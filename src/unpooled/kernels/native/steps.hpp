@@ -32,6 +32,10 @@ struct LocalWorker {
             return;
         }
         clear(support, k);
+        if (d > FEW_DIMENSIONS && !weighted) {
+            steps_moving(count, centers, mass, squares, inertia, support);
+            return;
+        }
         for (int64_t step = 0; step < larger<int64_t>(count, 1); ++step) {
             const bool changed = stepper.step(site, centers, step == 0);
             if (step == 0) {
@@ -43,6 +47,39 @@ struct LocalWorker {
             stepper.update(centers);
             for (int64_t j = 0; j < k; ++j)
                 if (stepper.mass[j] > 0) support[j] = stepper.mass[j] * stepper.mass[j] / stepper.squares[j];
+        }
+    }
+
+    // The same in many dimensions, where summing costs about as much as finding the nearest centre: all sums are
+    // about the received centres, and after the first step only the rows that change clusters move their share.
+    void steps_moving(int64_t count, double* centers, double* mass, double* squares, double* inertia,
+                      double* support) {
+        received.resize(k * d);
+        copy(received.get(), centers, k * d);
+        stepper.step(site, centers, true);
+        copy(mass, stepper.mass.get(), k);
+        copy(squares, stepper.squares.get(), k);
+        copy(inertia, stepper.inertia.get(), k);
+        changed.resize((site.n + 63) / 64);
+        for (int64_t step = 0; step < count; ++step) {
+            if (step > 0) {
+                const int64_t moved = stepper.relabel(site, centers, changed.get());
+                if (moved == 0) break;
+                if (moved * 2 < site.n)
+                    stepper.move(site, received.get(), changed.get());
+                else
+                    stepper.sum(site, received.get());
+            }
+            for (int64_t j = 0; j < k; ++j) {
+                double* sums = stepper.sums.get() + j * d;
+                const double m = stepper.mass[j];
+                if (m > 0) {
+                    for (int64_t t = 0; t < d; ++t) centers[j * d + t] = received[j * d + t] + sums[t] / m;
+                    support[j] = m;
+                } else {
+                    clear(sums, d);  // what rounding left
+                }
+            }
         }
     }
 

@@ -97,7 +97,7 @@ private:
             const int64_t j = in.labels[i];
             const double w = WEIGHTED ? in.w[i] : 1.0;
             double sq = 0;
-            if (known) {
+            if (known || !out.inertia) {
                 add_residual<WEIGHTED>(x, centers + j * d_, d_, w, out.sums + j * d_);
                 sq = out.inertia ? in.sqdist[i] : 0.0;
             } else {
