@@ -43,11 +43,11 @@ def one_round(X: np.ndarray, k: int, count: int, steps: int) -> Callable[[], obj
     """A whole DWF round of ``count`` sites, coordinator and all."""
     federation = InProcess.of(sites_of(X, count), threads=1)
     method = Dwf(k=k, local_steps=steps, init=X[:k].astype(float))
-    state = conduct(method.start(federation.sites, _rng(0)), federation)
-    return lambda: conduct(method.round(state, federation.sites, _rng(1)), federation)
+    state = conduct(method.start(federation.sites, lazy_rng(0)), federation)
+    return lambda: conduct(method.round(state, federation.sites, lazy_rng(1)), federation)
 
 
-def _rng(number: int) -> np.random.Generator:
+def lazy_rng(number: int) -> np.random.Generator:
     """What a run gives each round."""
     return cast(np.random.Generator, LazyRng(0, number))
 
