@@ -1,5 +1,6 @@
 """Asking: two verbs, protocols made of protocols, and who is missing when too few answer."""
 
+from copy import deepcopy
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +14,7 @@ from unpooled.messages import Question, Stack, Summable
 from unpooled.preparing import Affine
 from unpooled.protocol import (
     Gathered,
+    LazyRng,
     Summed,
     Trace,
     Turn,
@@ -247,3 +249,11 @@ def test_what_was_only_summed_cannot_be_seen_one_by_one():
         got.each()
     assert got.left() == dict.fromkeys(SITES, (3, 100))
     assert isinstance(got, Gathered)
+
+
+def test_a_lazy_rng_draws_what_the_round_would_and_can_be_copied():
+    lazy = LazyRng(7, 3)
+    copied = deepcopy(lazy)
+    first = lazy.random()
+    assert first == copied.random() == round_rng(7, 3).random()
+    assert deepcopy(lazy).random() == lazy.random() != first

@@ -11,6 +11,7 @@ are made of smaller ones by ``yield from``.
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any, Generic, Literal, Protocol, TypeVar
@@ -206,9 +207,16 @@ class LazyRng:
         self._rng: np.random.Generator | None = None
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
         if self._rng is None:
             self._rng = round_rng(*self._key)
         return getattr(self._rng, name)
+
+    def __deepcopy__(self, memo: Any) -> "LazyRng":
+        other = LazyRng(*self._key)
+        other._rng = deepcopy(self._rng, memo)
+        return other
 
 
 @dataclass(frozen=True, eq=False)
