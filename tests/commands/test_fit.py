@@ -255,6 +255,11 @@ def test_a_file_changed_in_between_is_noticed(clinics, tmp_path):
     assert (code, "was changed since the run began" in err) == (1, True)
 
 
+def _heed_interrupts() -> None:
+    """A shell that runs the tests in the background has told them to ignore Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_stopped_by_hand_it_says_how_to_go_on(slow, tmp_path):
     words = ["fit", *map(str, slow), "-k", "9,10", "--out", str(tmp_path / "run")]
     process = subprocess.Popen(
@@ -262,8 +267,10 @@ def test_stopped_by_hand_it_says_how_to_go_on(slow, tmp_path):
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=_heed_interrupts,
     )
     while not (tmp_path / "run" / "checkpoint").exists():
+        assert process.poll() is None
         time.sleep(0.002)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
