@@ -86,9 +86,9 @@ def dwf_as_published(X: np.ndarray, count: int) -> tuple[float, float]:
             centers, before = centers + 0.01 * (target - centers) + 0.8 * (centers - before), centers
 
     measured = 0
-    start = best(theirs, 1)
+    start = best(theirs, 2)
     measured = min(done.rounds, 15)
-    rounds = best(theirs, 1) - start
+    rounds = best(theirs, 2) - start
     return ours, start + rounds * done.rounds / measured
 
 
