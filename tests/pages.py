@@ -10,6 +10,7 @@ import os
 import re
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,20 +53,26 @@ def printed(page: Path) -> list[str]:
 
 def refreshed(page: Path) -> str:
     """The page with every shown output replaced by what its block prints now."""
-    outputs = iter(printed(page))
+    return with_outputs(page, _BLOCK, printed(page))
+
+
+def with_outputs(page: Path, block: re.Pattern[str], outputs: list[str]) -> str:
+    """The page with the ``output`` of every match of ``block`` replaced, where it shows one."""
+    left = iter(outputs)
 
     def replaced(match: re.Match[str]) -> str:
-        output, whole = next(outputs), match[0]
+        output, whole = next(left), match[0]
         if match["output"] is None:
             return whole
         start = match.start("output") - match.start()
         return whole[:start] + output + whole[start + len(match["output"]) :]
 
-    return _BLOCK.sub(replaced, page.read_text(encoding="utf-8"))
+    return block.sub(replaced, page.read_text(encoding="utf-8"))
 
 
-def main() -> None:
-    for page in PAGES:
+def refresh(pages: list[Path], refreshed: Callable[[Path], str]) -> None:
+    """Write the pages anew, each made in an empty folder; says which of them changed."""
+    for page in pages:
         with tempfile.TemporaryDirectory() as folder:
             os.chdir(folder)
             text = refreshed(page)
@@ -76,4 +83,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    refresh(PAGES, refreshed)

@@ -4,17 +4,15 @@ The lines of an ``sh`` block are run one after the other; a ``text`` block right
 ``python tests/tutorials.py`` runs them and writes the outputs in, so that none is typed by hand.
 """
 
-import os
 import re
 import shlex
-import sys
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from typer.testing import CliRunner
 
-ROOT = Path(__file__).parent.parent
+from pages import ROOT, refresh, with_outputs
+
 TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
 _BLOCK = re.compile(r"^```sh\n(?P<code>.*?)^```$(?:\n+^```text\n(?P<output>.*?)^```$)?", re.M | re.S)
 _ABOUT = re.compile(r"^# .*?^written: ", re.M | re.S)  # what an example says of itself
@@ -53,28 +51,8 @@ def printed(page: Path) -> list[str]:
 
 def refreshed(page: Path) -> str:
     """The page with every shown output replaced by what its commands print now."""
-    outputs = iter(printed(page))
-
-    def replaced(match: re.Match[str]) -> str:
-        output, whole = next(outputs), match[0]
-        if match["output"] is None:
-            return whole
-        start = match.start("output") - match.start()
-        return whole[:start] + output + whole[start + len(match["output"]) :]
-
-    return _BLOCK.sub(replaced, page.read_text(encoding="utf-8"))
-
-
-def main() -> None:
-    for page in TUTORIALS:
-        with tempfile.TemporaryDirectory() as folder:
-            os.chdir(folder)
-            text = refreshed(page)
-            os.chdir(ROOT)
-        if text != page.read_text(encoding="utf-8"):
-            page.write_text(text, encoding="utf-8")
-            print(f"{page.relative_to(ROOT)}: outputs refreshed", file=sys.stderr)
+    return with_outputs(page, _BLOCK, printed(page))
 
 
 if __name__ == "__main__":
-    main()
+    refresh(TUTORIALS, refreshed)
