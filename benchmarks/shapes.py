@@ -1,4 +1,8 @@
-"""Data sets of several shapes, and ways to split them, that the default was not tuned on."""
+"""Data sets of several shapes, and ways to split them.
+
+Lloyd's patience and polish were chosen on overlapping, high_dimension, skewed and uniform, and the seeding of
+many columns on sets like high_dimension; the other six were only measured.
+"""
 
 import numpy as np
 
