@@ -1,6 +1,6 @@
 """The default against pooling: at least as good as scikit-learn's KMeans(n_init=10) on the pooled rows.
 
-`make bench` runs the same over more seeds. benchmarks/shapes.py says on which of the shapes constants were chosen.
+`make bench` runs the same over more seeds; benchmarks/shapes.py says on which shapes constants were chosen.
 """
 
 import numpy as np
