@@ -82,7 +82,7 @@ def test_the_observer_deduces_a_single_hidden_row_by_subtraction():
     )
     post = Envelope(Turn("", 0, 0, 0), (Part(verb="total", question=asked, view=None, index=0),))
     door = Door(rows)
-    door(post, Answer((shown,)))
+    door(post, Answer(post.turn, (shown,)))
     assert door.sent == set()
     assert door.deduced == {4}
 

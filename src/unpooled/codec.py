@@ -64,11 +64,13 @@ def encode(message: Any) -> bytes:
     return _HEAD.pack(_MAGIC, VERSION, len(head), len(body)) + b"\0" * (-_HEAD.size % 8) + head + body
 
 
-def decode(data: bytes, *, expect: type[Any] | None = None) -> Any:
+def decode(data: bytes, *, expect: type[Any] | None = None, limit: int | None = None) -> Any:
     """The message in ``data``, checked throughout; arrays come back read-only, without a copy.
 
-    Raises CodecError for anything else, whatever the bytes are.
+    Raises CodecError for anything else, whatever the bytes are. More than ``limit`` bytes are not looked at.
     """
+    if limit is not None and len(data) > limit:
+        raise CodecError(f"message of {len(data):,} bytes, {limit:,} are allowed")
     start = _HEAD.size + (-_HEAD.size % 8)
     if len(data) < start:
         raise CodecError(f"a message needs at least {start} bytes, got {len(data)}")

@@ -8,6 +8,7 @@
     ├── CodecError        bytes that are not one of our messages (also a ValueError)
     ├── CheckpointError   a checkpoint that is damaged, or of another run or version (also a ValueError)
     ├── ModelError        a saved model that is damaged or of another version (also a ValueError)
+    ├── BadReply          a reply that no honest site could send; the round goes on without it
     ├── TooFewAnswers     an exchange that fewer sites answered than the quorum asks
     ├── SiteFailed        a site raised; names the site, the round and the question
     └── Refused           raised at a site to decline a question, with a reason it lets others see
@@ -40,6 +41,10 @@ class CheckpointError(UnpooledError, ValueError):
 
 class ModelError(UnpooledError, ValueError):
     """A saved model, or the folder of a run, that is damaged, not one of ours, or of another version."""
+
+
+class BadReply(UnpooledError, ValueError):  # noqa: N818
+    """A reply of the wrong kind or shape, or with impossible numbers."""
 
 
 class TooFewAnswers(UnpooledError, RuntimeError):  # noqa: N818

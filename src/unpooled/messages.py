@@ -5,6 +5,7 @@ Summable may be added over sites, and only such a reply can be asked for as a to
 """
 
 import dataclasses
+import typing
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Generic, Self, TypeVar, cast
@@ -14,7 +15,7 @@ import numpy.typing as npt
 
 from unpooled import codec, kernels
 from unpooled.codec import BoolArray, FloatArray
-from unpooled.errors import BadInput
+from unpooled.errors import BadInput, BadReply
 
 SiteId = str
 Rows = npt.NDArray[Any]  # (n, d), float32 or float64
@@ -188,6 +189,41 @@ class Question(Message, Generic[R]):
         """The reply of one site."""
         (reply,) = self.answer_all(local)
         return reply
+
+    @classmethod
+    def reply_type(cls) -> type[Reply]:
+        """The kind of reply that this question gets: what stands in the brackets of ``Question[...]``."""
+        for base in cls.__mro__:
+            for parent in getattr(base, "__orig_bases__", ()):
+                if typing.get_origin(parent) is Question:
+                    (kind,) = typing.get_args(parent)
+                    return kind if isinstance(kind, type) else Reply
+        return Reply
+
+    def check(self, reply: Reply) -> None:
+        """Raise BadReply unless this can be an honest answer, as far as the coordinator can tell.
+
+        Here: the right kind, every number finite. A question that knows the shapes and signs of its reply
+        says so in ``expects``.
+        """
+        if not isinstance(reply, self.reply_type()):
+            raise BadReply(f"{type(reply).__name__} where {self.reply_type().__name__} was asked for")
+        expected = self.expects()
+        for name in codec.field_names(type(reply)):
+            value = getattr(reply, name)
+            if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
+                continue
+            if not np.isfinite(value).all():
+                raise BadReply(f"{name} holds a number that is not finite")
+            shape, least = expected.get(name, (None, -np.inf))
+            if shape is not None and value.shape != shape:
+                raise BadReply(f"{name} of shape {value.shape} where {shape} was asked for")
+            if value.size and value.min() < least:
+                raise BadReply(f"{name} holds {value.min():g}, the least possible is {least:g}")
+
+    def expects(self) -> dict[str, tuple[tuple[int, ...] | None, float]]:
+        """By field of the reply: its shape (None: any) and the least value that is possible."""
+        return {}
 
     def reply_numbers(self, d: int) -> int:
         """About how many numbers one site's reply holds: lets a simulation bound its memory."""

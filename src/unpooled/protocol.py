@@ -163,13 +163,16 @@ class Envelope(Message):
 
     turn: Turn
     parts: tuple[Part, ...]
+    seal: str = ""  # the coordinator's signature on the head of the site's log that it last received
 
 
 @dataclass(frozen=True, eq=False)
 class Answer(Message):
     """What comes up from one site: a reply per part of the envelope, or a refusal in its place."""
 
+    turn: Turn
     replies: tuple[Reply, ...]
+    head: str = ""  # of the site's log, with this answer in it
 
 
 def site_seed(turn: Turn, part: int, site: SiteId) -> int:
@@ -263,6 +266,19 @@ class Federation(Protocol):
     @property
     def sites(self) -> tuple[SiteId, ...]: ...
     def ask(self, turn: Turn, asks: Asks) -> Sequence[Gathered[Any]]: ...
+
+
+class Carrier(Protocol):
+    """An engine between machines: all it knows is bytes and the names of sites.
+
+    ``carry`` takes one encoded Envelope to each named site and brings back its encoded Answer, or a few words
+    that say why there is none ("late", "gone"); a site may also be missing. It is bounded in time and does
+    not raise for a site's sake.
+    """
+
+    @property
+    def sites(self) -> tuple[SiteId, ...]: ...
+    def carry(self, posts: Mapping[SiteId, bytes]) -> Mapping[SiteId, bytes | str]: ...
 
 
 def gather(ask: Ask[R], replies: Mapping[SiteId, Reply]) -> Gathered[R]:

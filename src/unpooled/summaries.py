@@ -66,6 +66,10 @@ class AskMoments(Question[Moments]):
         shown = stack.shown(mass, effective)
         return Stacked(Moments(*(np.where(shown, a, 0.0) for a in (mass, sums, squares))), len(stack))
 
+    def expects(self) -> dict[str, tuple[tuple[int, ...] | None, float]]:
+        shape = None if self.origin is None else self.origin.shape
+        return {"mass": ((1,), 0.0), "sums": (shape, -np.inf), "squares": (shape, 0.0)}
+
     def reply_numbers(self, d: int) -> int:
         return 2 * d + 1
 
@@ -175,6 +179,10 @@ class AskClusterSums(Question[ClusterSums]):
                     inertia[s, r, less.cell] -= less.weights @ less.sqdist
         return Stacked(ClusterSums(sums, mass, inertia), len(stack))
 
+    def expects(self) -> dict[str, tuple[tuple[int, ...] | None, float]]:
+        cells = self.centers.shape[:2]
+        return {"sums": (self.centers.shape, -np.inf), "mass": (cells, 0.0), "inertia": (cells, -1e-6)}
+
     def reply_numbers(self, d: int) -> int:
         return int(np.prod(self.centers.shape[:2])) * (d + 2)
 
@@ -257,6 +265,10 @@ class AskScatter(Question[Scatter]):
         shown = stack.shown(got.mass, got.squares)
         columns = (got.mass, got.distance, got.inertia, got.silhouette)
         return Stacked(Scatter(*(only(shown, c) for c in columns)), len(stack))
+
+    def expects(self) -> dict[str, tuple[tuple[int, ...] | None, float]]:
+        cells = self.centers.shape[:1]
+        return {"mass": (cells, 0.0), "distance": (cells, 0.0), "inertia": (cells, 0.0)}
 
     def reply_numbers(self, d: int) -> int:
         return 4 * len(self.centers)

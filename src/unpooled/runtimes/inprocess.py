@@ -15,7 +15,8 @@ from unpooled import codec
 from unpooled.codec import FloatArray
 from unpooled.errors import BadInput, SiteFailed, UnpooledError
 from unpooled.messages import Question, Reply, Rows, SiteId, Stack, fold
-from unpooled.protocol import Ask, Asks, Envelope, Gathered, Part, SiteSeeds, Summed, Turn, View, gather
+from unpooled.protocol import Ask, Asks, Gathered, SiteSeeds, Summed, Turn, View, gather
+from unpooled.runtimes.posting import Posting
 from unpooled.site import Site
 from unpooled.site.site import digest
 
@@ -45,6 +46,7 @@ class InProcess:
                     f"{name} has {width}"
                 )
         self._threads = threads if threads is not None else os.cpu_count() or 1
+        self._posting = Posting(_Doors(self._sites))
         minima = {site.min_cluster_size for site in sites}
         self._pool = (
             _Pool(list(self._sites.values()), minima.pop(), self._threads)
@@ -83,24 +85,21 @@ class InProcess:
             except Exception as error:
                 titles = ", ".join(ask.title for ask in asks)
                 raise SiteFailed(f"a fused site, round {turn.round}, {titles}: {error}") from error
-        return self._one_by_one(turn, asks)
+        return self._posting.ask(turn, asks)
 
-    def _one_by_one(self, turn: Turn, asks: Asks) -> list[Gathered[Any]]:
-        """Each asked site gets one envelope with its parts, and answers through its door."""
-        replies: list[dict[SiteId, Reply]] = [{} for _ in asks]
-        for name in sorted({site for ask in asks for site in ask.sites}):
-            mine = [i for i, ask in enumerate(asks) if name in ask.sites]
-            parts = tuple(Part(asks[i].verb, asks[i].question_for(name), asks[i].view, i) for i in mine)
-            try:
-                answer = self._sites[name].answer(Envelope(turn, parts))
-            except UnpooledError:
-                raise
-            except Exception as error:
-                titles = ", ".join(asks[i].title for i in mine)
-                raise SiteFailed(f"site {name}, round {turn.round}, {titles}: {error}") from error
-            for i, reply in zip(mine, answer.replies, strict=True):
-                replies[i][name] = reply
-        return [gather(ask, got) for ask, got in zip(asks, replies, strict=True)]
+
+class _Doors:
+    """The carrier within one process: bytes in at each site's door, bytes out."""
+
+    def __init__(self, sites: Mapping[SiteId, Site]) -> None:
+        self._sites = sites
+
+    @property
+    def sites(self) -> tuple[SiteId, ...]:
+        return tuple(self._sites)
+
+    def carry(self, posts: Mapping[SiteId, bytes]) -> dict[SiteId, bytes | str]:
+        return {name: self._sites[name].receive(data) for name, data in posts.items()}
 
 
 class _Pool:

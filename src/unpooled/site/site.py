@@ -9,13 +9,14 @@ the audit writes down what leaves before it leaves.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
 
 from unpooled import codec
 from unpooled.codec import FloatArray
-from unpooled.errors import Refused
+from unpooled.errors import CodecError, Refused, SiteFailed, UnpooledError
 from unpooled.messages import Message, Refusal, Reply, Rows, SiteId, Stack
 from unpooled.protocol import Answer, Envelope, Part, Turn, View, site_seed
 
@@ -26,6 +27,9 @@ class Guard(Protocol):
     def before(self, post: Envelope, rows: int) -> None: ...
     def after(self, part: Part, reply: Reply) -> Reply: ...
 
+
+NO_TURN = Turn("", 0, 0, 0)  # of an answer to what could not be read
+MAX_MESSAGE_BYTES = 16 * 2**20
 
 Mask = Callable[[Envelope, tuple[Reply, ...]], tuple[Reply, ...]]
 Audit = Callable[[Envelope, Answer], None]
@@ -48,8 +52,10 @@ class Site:
         mask: Mask | None = None,
         audit: Audit | None = None,
         threads: int = 1,
+        max_message_bytes: int = MAX_MESSAGE_BYTES,
     ) -> None:
         self.name = str(name)
+        self.max_message_bytes = max_message_bytes
         self.min_cluster_size = min_cluster_size
         self._X, self._weights = X, weights
         self._guards, self._mask, self._audit = tuple(guards), mask, audit
@@ -71,9 +77,32 @@ class Site:
     def weights(self) -> FloatArray | None:
         return self._weights
 
+    def receive(self, data: bytes) -> bytes:
+        """Bytes in, bytes out: how an engine reaches the site."""
+        post: Envelope = codec.decode(data, expect=Envelope, limit=self.max_message_bytes)
+        try:
+            return codec.encode(self.answer(post))
+        except UnpooledError:
+            raise
+        except Exception as error:
+            titles = ", ".join(codec.name_of(type(part.question)) for part in post.parts)
+            raise SiteFailed(f"site {self.name}, round {post.turn.round}, {titles}: {error}") from error
+
+    def respond(self, data: bytes) -> bytes:
+        """``receive`` for engines between machines: never raises, and no reason it gives holds data."""
+        try:
+            return self.receive(data)
+        except CodecError as error:
+            return codec.encode(Answer(NO_TURN, (Refusal(f"not a message for this site: {error}"),)))
+        except Exception as error:
+            post: Envelope = codec.decode(data, expect=Envelope)
+            cause = error.__cause__ if isinstance(error, SiteFailed) else error
+            reason = f"failed with {type(cause).__name__}; the site's own log says more"
+            return codec.encode(Answer(post.turn, tuple(Refusal(reason) for _ in post.parts)))
+
     def answer(self, post: Envelope) -> Answer:
         """Answer an envelope. A repeated turn gets the very same answer, and nothing is computed again."""
-        asked = codec.encode(post)
+        asked = codec.encode(replace(post, seal=""))
         if self._last is not None and self._last[:2] == (post.turn, asked):
             return self._last[2]
         try:
@@ -87,7 +116,7 @@ class Site:
                 replies = self._mask(post, replies)
         except Refused as refusal:
             replies = tuple(Refusal(str(refusal)) for _ in post.parts)
-        answer = Answer(replies)
+        answer = Answer(post.turn, replies)
         if self._audit is not None:
             self._audit(post, answer)
         self._last = (post.turn, asked, answer)

@@ -1,0 +1,171 @@
+"""The federation over any carrier: what it packs, and what it makes of all that may come back."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from unpooled import Site, codec
+from unpooled.algorithms import Lloyd
+from unpooled.errors import BadReply, CodecError, SiteFailed, TooFewAnswers
+from unpooled.messages import Question, Refusal
+from unpooled.protocol import Answer, Ask, Envelope, Part, Turn
+from unpooled.running import run
+from unpooled.runtimes import InProcess
+from unpooled.runtimes.posting import Posting, opened, pack
+from unpooled.summaries import AskClusterSums, AskMoments, ClusterSums, Moments
+
+TURN = Turn("run", 0, 1, 0)
+ROWS = {name: np.random.default_rng(i).normal(size=(40, 2)) for i, name in enumerate("abcd")}
+
+
+class Wire:
+    """A carrier that may change what comes back, by site."""
+
+    def __init__(self, tampers=None, rows=ROWS):
+        self._sites = {name: Site(name, X) for name, X in rows.items()}
+        self._tampers = tampers or {}
+
+    @property
+    def sites(self):
+        return tuple(self._sites)
+
+    def carry(self, posts):
+        came = {name: self._sites[name].respond(data) for name, data in posts.items()}
+        for name, tamper in self._tampers.items():
+            if name in came:
+                came[name] = tamper(came[name])
+        return {name: data for name, data in came.items() if data is not None}
+
+
+def changed(**fields):
+    """Tamper with the fields of every reply."""
+
+    def tamper(data):
+        answer = codec.decode(data, expect=Answer)
+        replies = tuple(
+            replace(r, **{n: f(getattr(r, n)) for n, f in fields.items()}) for r in answer.replies
+        )
+        return codec.encode(replace(answer, replies=replies))
+
+    return tamper
+
+
+def asks(question=None):
+    return (Ask("each", tuple(ROWS), question or AskMoments(np.zeros(2))),)
+
+
+def test_one_envelope_a_site_with_its_own_parts():
+    two = (Ask("each", ("a", "b"), AskMoments()), Ask("total", ("b",), AskMoments(np.ones(2))))
+    posts = pack(TURN, two)
+    assert {site: post.asks for site, post in posts.items()} == {"a": (0,), "b": (0, 1)}
+    assert [part.verb for part in posts["b"].envelope.parts] == ["each", "total"]
+    assert [part.index for part in posts["b"].envelope.parts] == [0, 1]
+
+
+def test_over_bytes_the_result_has_the_bits_of_the_fused_run():
+    over_bytes = run(Lloyd(k=3), Posting(Wire()), seed=4)
+    fused = run(Lloyd(k=3), InProcess.of(ROWS), seed=4)
+    assert codec.encode(over_bytes.state) == codec.encode(fused.state)
+
+
+BROKEN = {
+    "nothing": (lambda data: None, "no answer"),
+    "an engine's reason": (lambda data: "late", "late"),
+    "garbage": (lambda data: b"\x00" * 50, "not an unpooled message"),
+    "no bytes": (lambda data: b"", "at least"),
+    "cut short": (lambda data: data[:-8], "bytes"),
+    "too long": (lambda data: data + bytes(4096), "4,096 are allowed|are allowed"),
+    "not finite": (changed(sums=lambda a: a * np.nan), "sums holds a number that is not finite"),
+    "negative mass": (changed(mass=lambda a: -a), "mass holds -40"),
+    "another shape": (changed(sums=lambda a: a[:1]), r"sums of shape \(1,\) where \(2,\)"),
+    "an old answer": (
+        lambda data: codec.encode(replace(codec.decode(data), turn=replace(TURN, round=0))),
+        "round 0, exchange 0",
+    ),
+    "too many replies": (
+        lambda data: codec.encode(replace(codec.decode(data), replies=codec.decode(data).replies * 2)),
+        "2 replies to 1 questions",
+    ),
+    "another kind": (
+        lambda data: codec.encode(
+            Answer(TURN, (ClusterSums(np.zeros((1, 1, 2)), np.zeros((1, 1)), np.zeros((1, 1))),))
+        ),
+        "ClusterSums where Moments",
+    ),
+    "an envelope": (lambda data: codec.encode(Envelope(TURN, ())), "expected protocol.Answer"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_bad_answer_costs_only_its_own_site(case):
+    tamper, words = BROKEN[case]
+    (got,) = Posting(Wire({"b": tamper}), max_answer_bytes=4096).ask(TURN, asks())
+    assert got.sites == ("a", "c", "d")
+    with pytest.raises(AssertionError, match=words):
+        raise AssertionError(got.refusals["b"])
+
+
+@pytest.mark.parametrize("case", ["not finite", "negative mass", "garbage", "nothing"])
+def test_a_run_goes_on_without_the_offender_and_names_it(case):
+    done = run(Lloyd(k=3), Posting(Wire({"b": BROKEN[case][0]})), seed=4)
+    without = run(Lloyd(k=3), InProcess.of({s: X for s, X in ROWS.items() if s != "b"}), seed=4)
+    assert "b" in done.history[0].silent
+    assert done.finished
+    assert without.finished
+    assert np.isfinite(done.state.inertia)
+
+
+def test_too_many_bad_answers_are_one_error_with_the_names():
+    wire = Wire(dict.fromkeys("abc", BROKEN["garbage"][0]))
+    with pytest.raises(TooFewAnswers, match=r"1 of 4 sites answered.*a \(its answer was not usable"):
+        run(Lloyd(k=3), Posting(wire), seed=4)
+
+
+def test_an_answer_is_opened_only_below_the_limit():
+    envelope = Envelope(TURN, (Part("total", AskMoments(), None, 0),))
+    data = Site("a", ROWS["a"]).receive(codec.encode(envelope))
+    assert isinstance(opened(envelope, data).replies[0], Moments)
+    with pytest.raises(CodecError, match="are allowed"):
+        opened(envelope, data, limit=len(data) - 1)
+
+
+def test_a_site_does_not_read_more_than_it_allows():
+    envelope = codec.encode(Envelope(TURN, (Part("total", AskClusterSums(np.zeros((1, 2, 2))), None, 0),)))
+    site = Site("a", ROWS["a"], max_message_bytes=100)
+    with pytest.raises(CodecError, match="100 are allowed"):
+        site.receive(envelope)
+    (reply,) = codec.decode(site.respond(envelope)).replies
+    assert isinstance(reply, Refusal)
+
+
+class Secretive(Question[Moments]):
+    def answer_all(self, stack):
+        raise ValueError(f"row {stack.X[0]}")
+
+
+def test_no_reason_that_leaves_a_site_holds_data():
+    envelope = codec.encode(Envelope(TURN, (Part("total", Secretive(), None, 0),)))
+    site = Site("a", np.array([[123.456]]))
+    with pytest.raises(SiteFailed, match=r"123\.456"):  # the site's own log may say it
+        site.receive(envelope)
+    (reply,) = codec.decode(site.respond(envelope)).replies
+    assert reply.reason == "failed with ValueError; the site's own log says more"
+
+
+def test_a_question_knows_its_reply():
+    assert AskMoments.reply_type() is Moments
+    with pytest.raises(BadReply, match="mass holds -1"):
+        AskMoments().check(Moments(np.array([-1.0]), np.zeros(2), np.zeros(2)))
+
+
+def test_guarded_sites_in_process_give_the_same_model():
+    def seen(post, answer):
+        left.append(answer)
+
+    left: list[Answer] = []
+    sites = [Site(name, X, audit=seen) for name, X in ROWS.items()]
+    guarded = run(Lloyd(k=3), InProcess(sites), seed=0)
+    plain = run(Lloyd(k=3), InProcess.of(ROWS), seed=0)
+    assert len(left) > 0
+    assert codec.encode(guarded.state) == codec.encode(plain.state)
