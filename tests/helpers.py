@@ -9,7 +9,7 @@ import numpy as np
 
 from unpooled import BestOf, Dwf, Ewf, Fkm, Fuzzy, InProcess, KFed, Lloyd, MiniBatch, Site, codec
 from unpooled.errors import Refused
-from unpooled.messages import Reply
+from unpooled.messages import Reply, Rows
 from unpooled.preparing import Scaled
 from unpooled.protocol import Envelope, Part, conduct, round_rng
 
@@ -103,8 +103,8 @@ class Recorder:
         self.rows: list[int] = []
         self._rows = 0
 
-    def before(self, post: Envelope, rows: int) -> None:
-        self._rows = rows
+    def before(self, post: Envelope, views: tuple[Rows, ...]) -> None:
+        self._rows = len(views[0])
 
     def after(self, part: Part, reply: Reply) -> Reply:
         self.seen.append((part, reply))
@@ -118,7 +118,7 @@ class Declines:
     def __init__(self, reason: str = "closed today", since: int = 0) -> None:
         self.reason, self.since = reason, since
 
-    def before(self, post: Envelope, rows: int) -> None:
+    def before(self, post: Envelope, views: tuple[Rows, ...]) -> None:
         if post.turn.round >= self.since:
             raise Refused(self.reason)
 

@@ -156,7 +156,7 @@ def test_no_reason_that_leaves_a_site_holds_data():
 def test_a_question_knows_its_reply():
     assert AskMoments.reply_type() is Moments
     with pytest.raises(BadReply, match="mass holds -1"):
-        AskMoments().check(Moments(np.array([-1.0]), np.zeros(2), np.zeros(2)))
+        AskMoments().check_reply(Moments(np.array([-1.0]), np.zeros(2), np.zeros(2)))
 
 
 def test_guarded_sites_in_process_give_the_same_model():

@@ -46,8 +46,8 @@ class Guard:
     def __init__(self, name: str, refuses: str = "") -> None:
         self.name, self.refuses = name, refuses
 
-    def before(self, post, rows):
-        events.append(f"{self.name} before {rows}")
+    def before(self, post, views):
+        events.append(f"{self.name} before {len(views[0])}")
         if self.refuses == "before":
             raise Refused("not this question")
 
@@ -122,7 +122,7 @@ def test_a_mask_may_refuse():
 
 def test_another_error_is_not_taken_for_a_refusal():
     class Broken(Guard):
-        def before(self, post, rows):
+        def before(self, post, views):
             raise ZeroDivisionError("broken rule")
 
     with pytest.raises(ZeroDivisionError, match="broken rule"):

@@ -8,6 +8,8 @@
     ├── CodecError        bytes that are not one of our messages (also a ValueError)
     ├── CheckpointError   a checkpoint that is damaged, or of another run or version (also a ValueError)
     ├── ModelError        a saved model that is damaged or of another version (also a ValueError)
+    ├── PolicyError       a site's policy that cannot be read; names the file, section and key (a ValueError)
+    ├── LedgerError       a site's ledger or log that is damaged, or in use by another process
     ├── BadReply          a reply that no honest site could send; the round goes on without it
     ├── TooFewAnswers     an exchange that fewer sites answered than the quorum asks
     ├── SiteFailed        a site raised; names the site, the round and the question
@@ -41,6 +43,14 @@ class CheckpointError(UnpooledError, ValueError):
 
 class ModelError(UnpooledError, ValueError):
     """A saved model, or the folder of a run, that is damaged, not one of ours, or of another version."""
+
+
+class PolicyError(UnpooledError, ValueError):
+    """A site's policy that cannot be read or makes no sense."""
+
+
+class LedgerError(UnpooledError, RuntimeError):
+    """A site's ledger or log that is damaged, in use by another process, or belongs to another site."""
 
 
 class BadReply(UnpooledError, ValueError):  # noqa: N818

@@ -8,7 +8,7 @@ import dataclasses
 import typing
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Generic, Self, TypeVar, cast
+from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -182,6 +182,8 @@ class Question(Message, Generic[R]):
     Stacked reply says the same in one piece, which is what makes thousands of simulated sites cheap.
     """
 
+    may_be_missing: ClassVar[tuple[str, ...]] = ()  # fields of the reply that may hold nan or inf
+
     def answer_all(self, stack: Stack) -> list[R] | Stacked[R]:
         raise BadInput(f"{type(self).__name__} does not say how it is answered")
 
@@ -200,7 +202,7 @@ class Question(Message, Generic[R]):
                     return kind if isinstance(kind, type) else Reply
         return Reply
 
-    def check(self, reply: Reply) -> None:
+    def check_reply(self, reply: Reply) -> None:
         """Raise BadReply unless this can be an honest answer, as far as the coordinator can tell.
 
         Here: the right kind, every number finite. A question that knows the shapes and signs of its reply
@@ -213,7 +215,7 @@ class Question(Message, Generic[R]):
             value = getattr(reply, name)
             if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
                 continue
-            if not np.isfinite(value).all():
+            if name not in self.may_be_missing and not np.isfinite(value).all():
                 raise BadReply(f"{name} holds a number that is not finite")
             shape, least = expected.get(name, (None, -np.inf))
             if shape is not None and value.shape != shape:

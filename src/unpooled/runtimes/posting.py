@@ -43,7 +43,7 @@ def opened(envelope: Envelope, data: bytes, limit: int = MAX_ANSWER_BYTES) -> An
         raise BadReply(f"{len(answer.replies)} replies to {len(envelope.parts)} questions")
     for part, reply in zip(envelope.parts, answer.replies, strict=True):
         if not isinstance(reply, Refusal):
-            part.question.check(reply)
+            part.question.check_reply(reply)
     return answer
 
 

@@ -8,8 +8,9 @@ Guards may refuse (raise Refused) or change what leaves; the mask hides replies 
 the audit writes down what leaves before it leaves.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from hashlib import blake2b
 from typing import Any, Protocol
 
 import numpy as np
@@ -24,7 +25,7 @@ from unpooled.protocol import Answer, Envelope, Part, Turn, View, site_seed
 class Guard(Protocol):
     """A rule of the site. Either method may raise Refused with a reason that may be shown."""
 
-    def before(self, post: Envelope, rows: int) -> None: ...
+    def before(self, post: Envelope, views: tuple[Rows, ...]) -> None: ...  # the rows each part will see
     def after(self, part: Part, reply: Reply) -> Reply: ...
 
 
@@ -32,11 +33,11 @@ NO_TURN = Turn("", 0, 0, 0)  # of an answer to what could not be read
 MAX_MESSAGE_BYTES = 16 * 2**20
 
 Mask = Callable[[Envelope, tuple[Reply, ...]], tuple[Reply, ...]]
-Audit = Callable[[Envelope, Answer], None]
+Audit = Callable[[Envelope, Answer], str | None]  # the head of the log, if there is one
 
 
 class Site:
-    """A site: its rows, its rules, and the last answer it gave.
+    """A site: its rows, its rules, and the answers of the latest round.
 
     ``min_cluster_size`` is the smallest cluster it shows; 1 hides nothing and is for simulation only.
     """
@@ -53,6 +54,7 @@ class Site:
         audit: Audit | None = None,
         threads: int = 1,
         max_message_bytes: int = MAX_MESSAGE_BYTES,
+        answered: Mapping[tuple[Turn, str], Answer] | None = None,
     ) -> None:
         self.name = str(name)
         self.max_message_bytes = max_message_bytes
@@ -62,7 +64,7 @@ class Site:
         self._threads = threads
         self._views: dict[str, Rows] = {}
         self._memory: dict[str, dict[str, Any]] = {}
-        self._last: tuple[Turn, bytes, Answer] | None = None
+        self._answered = dict(answered or {})  # of the latest round, by turn and request
 
     @property
     def plain(self) -> bool:
@@ -102,13 +104,13 @@ class Site:
 
     def answer(self, post: Envelope) -> Answer:
         """Answer an envelope. A repeated turn gets the very same answer, and nothing is computed again."""
-        asked = codec.encode(replace(post, seal=""))
-        if self._last is not None and self._last[:2] == (post.turn, asked):
-            return self._last[2]
+        key = (post.turn, request_digest(post))
+        if key in self._answered:
+            return self._answered[key]
         try:
-            views = [self._viewed(part.view) for part in post.parts]
+            views = tuple(self._viewed(part.view) for part in post.parts)
             for guard in self._guards:
-                guard.before(post, len(self._X))
+                guard.before(post, views)
             replies = tuple(
                 self._reply(post.turn, part, X) for part, X in zip(post.parts, views, strict=True)
             )
@@ -118,8 +120,10 @@ class Site:
             replies = tuple(Refusal(str(refusal)) for _ in post.parts)
         answer = Answer(post.turn, replies)
         if self._audit is not None:
-            self._audit(post, answer)
-        self._last = (post.turn, asked, answer)
+            answer = replace(answer, head=self._audit(post, answer) or "")
+        now = (post.turn.run, post.turn.round)
+        self._answered = {k: v for k, v in self._answered.items() if (k[0].run, k[0].round) == now}
+        self._answered[key] = answer
         return answer
 
     def _reply(self, turn: Turn, part: Part, X: Rows) -> Reply:
@@ -148,8 +152,11 @@ class Site:
         return self._views[key]
 
 
+def request_digest(message: Message) -> str:
+    """A name for what is asked: the envelope's content, but for the seal that came with it."""
+    return digest(replace(message, seal="") if isinstance(message, Envelope) else message)
+
+
 def digest(message: Message) -> str:
     """A short name for a message's content."""
-    from hashlib import blake2b
-
     return blake2b(codec.encode(message), digest_size=16).hexdigest()

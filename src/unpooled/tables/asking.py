@@ -5,6 +5,7 @@ shown, and a level that fewer rows have is not named.
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -33,6 +34,8 @@ class Schema(Reply):
 @dataclass(frozen=True, eq=False)
 class AskSchema(Question[Schema]):
     """Which columns do you have, of which kind, with which levels?"""
+
+    may_be_missing: ClassVar[tuple[str, ...]] = ("missing", "size", "spread")
 
     max_levels: int = 1000
 

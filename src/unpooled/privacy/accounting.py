@@ -1,0 +1,71 @@
+"""What noise is worth: mu-GDP, and its exact exchange with (epsilon, delta).
+
+Dong, Roth, Su: Gaussian differential privacy. J. R. Stat. Soc. B 84 (2022): a release whose Gaussian noise
+has standard deviation s, and which one row shifts by at most D, is mu-GDP with mu = D / s; several
+releases, each chosen after seeing the earlier ones, are mu-GDP with mu^2 the sum of theirs (corollary 3.3).
+The exchange with (epsilon, delta) is their eq. 6, the analytic Gaussian of Balle, Wang (ICML 2018), theorem
+8. Neither loses anything, so a budget is one number, mu^2, and shares of it add.
+
+Neighbours differ by one row that is there or not.
+"""
+
+import math
+
+from unpooled.errors import BadInput
+
+
+def delta_of(mu: float, epsilon: float) -> float:
+    """The smallest delta at which mu-GDP is (epsilon, delta)-differentially private.
+
+    >>> f"{delta_of(1.0, 1.0):.4f}"
+    '0.1269'
+    """
+    from scipy.special import log_ndtr
+
+    if mu <= 0:
+        return 0.0
+    high = float(log_ndtr(mu / 2 - epsilon / mu))
+    low = epsilon + float(log_ndtr(-mu / 2 - epsilon / mu))
+    return math.exp(high) * max(-math.expm1(min(low - high, 0.0)), 0.0)
+
+
+def mu_of(epsilon: float, delta: float) -> float:
+    """The largest mu whose mu-GDP is (epsilon, delta)-differentially private.
+
+    >>> [round(mu_of(epsilon, 1e-6), 3) for epsilon in (0.5, 1, 2, 4)]
+    [0.124, 0.237, 0.448, 0.838]
+    """
+    check_budget(epsilon, delta)
+    low, high = 0.0, 1.0
+    while delta_of(high, epsilon) <= delta:
+        low, high = high, 2 * high
+    while high - low > 1e-13 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if delta_of(middle, epsilon) <= delta else (low, middle)
+    return low
+
+
+def epsilon_of(mu: float, delta: float) -> float:
+    """The smallest epsilon at which mu-GDP is (epsilon, delta)-differentially private.
+
+    >>> round(epsilon_of(mu_of(1.0, 1e-6), 1e-6), 9)
+    1.0
+    """
+    check_budget(1.0, delta)
+    if delta_of(mu, 0.0) <= delta:
+        return 0.0
+    low, high = 0.0, 1.0
+    while delta_of(mu, high) > delta:
+        low, high = high, 2 * high
+    while high - low > 1e-13 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if delta_of(mu, middle) > delta else (low, middle)
+    return high
+
+
+def check_budget(epsilon: float, delta: float) -> None:
+    """Both numbers make sense, or BadInput."""
+    if not (isinstance(epsilon, int | float) and 0 < epsilon <= 100):
+        raise BadInput(f"epsilon must be a number above 0 and at most 100, got {epsilon!r}")
+    if not (isinstance(delta, int | float) and 0 < delta < 0.5):
+        raise BadInput(f"delta must be a number above 0 and below 0.5, got {delta!r}")

@@ -1,0 +1,175 @@
+"""The rules of a policy as guards at the door: each small, each refusal with a reason that may be shown."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from unpooled import codec
+from unpooled.codec import FloatArray
+from unpooled.errors import Refused
+from unpooled.messages import Question, Reply, Rows
+from unpooled.preparing import Affine
+from unpooled.protocol import Envelope, Part, View
+from unpooled.site.policy import Domain, Policy
+from unpooled.site.questions import ONLY_TOTALS, SCHEMA, allowed
+from unpooled.tables.preparation import Preparation
+
+MARGIN = 1.0  # of a column's stated width: how far outside of it a centre may lie
+_COUNTS = ("mass", "counts")
+
+
+class Open:
+    """A guard that lets everything pass: the others override what they are about."""
+
+    def before(self, post: Envelope, views: tuple[Rows, ...]) -> None: ...
+
+    def after(self, part: Part, reply: Reply) -> Reply:
+        return reply
+
+
+class Allowed(Open):
+    """Only the questions of the methods that the policy names."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._names = allowed(policy.jobs.algorithms, describe=policy.jobs.describe)
+        self._methods = policy.jobs.algorithms
+
+    def before(self, post: Envelope, views: tuple[Rows, ...]) -> None:
+        for part in post.parts:
+            name = codec.name_of(type(part.question))
+            if name not in self._names:
+                raise Refused(f"the policy does not allow {name}; it allows {', '.join(self._methods)}")
+            if not isinstance(part.view, Affine | Preparation | None):
+                raise Refused(f"the policy does not know the view {codec.name_of(type(part.view))}")
+
+
+class Sizes(Open):
+    """A site that is too small to hide anyone answers nothing; nor one that is asked for too much."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._rows = policy.disclosure.min_site_rows
+        self._share = policy.jobs.max_parameters_per_row
+
+    def before(self, post: Envelope, views: tuple[Rows, ...]) -> None:
+        for part, X in zip(post.parts, views, strict=True):
+            if len(X) < self._rows:
+                raise Refused(f"the site has fewer than the {self._rows} rows that its policy asks for")
+            centers = sent_centers(part.question)
+            if self._share and centers is not None:
+                k, d = centers.shape[1:]
+                if k * (d + 1) > self._share * len(X):
+                    raise Refused(
+                        f"{k} clusters of {d} columns are {k * (d + 1)} numbers, more than "
+                        f"{self._share:g} for every row of the site"
+                    )
+
+
+class Centroids(Open):
+    """Centres must be numbers, of the rows' width, distinct, and where data can lie."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._domain = policy.domain
+
+    def before(self, post: Envelope, views: tuple[Rows, ...]) -> None:
+        for part, X in zip(post.parts, views, strict=True):
+            _check_view(part.view)
+            centers = sent_centers(part.question)
+            if centers is None:
+                continue
+            if centers.shape[2] != X.shape[1]:
+                raise Refused(f"centres of {centers.shape[2]} columns, the rows have {X.shape[1]}")
+            if not np.isfinite(centers).all():
+                raise Refused("a centre holds a number that is not finite")
+            for some in centers:
+                last = (some == some[-1]).all(axis=1)[::-1]
+                padding = len(last) if last.all() else int(last.argmin())  # sets of unequal size in one array
+                rest = some[: len(some) - padding + 1]
+                if len(np.unique(rest, axis=0)) < len(rest):
+                    raise Refused("two centres of one set are the same")
+            _check_domain(self._domain, part.view, centers)
+
+
+def _check_view(view: View | None) -> None:
+    """A scaling must be a scaling: finite, and no column blown up beyond all measure."""
+    if isinstance(view, Affine):
+        shift, scale = view.shift, view.scale
+    elif isinstance(view, Preparation):
+        numbers = [c for c in view.columns if hasattr(c, "shift")]
+        shift = np.array([getattr(c, "shift", 0.0) for c in numbers])
+        scale = np.array([c.scale for c in view.columns])
+    else:
+        return
+    if not (np.isfinite(shift).all() and np.isfinite(scale).all() and (scale > 0).all()):
+        raise Refused("the scaling of a column is not a positive number")
+
+
+def _check_domain(domain: Domain, view: View | None, centers: FloatArray) -> None:
+    if not domain.columns:
+        return
+    flat = centers.reshape(-1, centers.shape[2])
+    names: tuple[str, ...]
+    if isinstance(view, Preparation):
+        own, names = view.undone(flat), tuple(name for name, _ in view.outputs)
+    else:
+        own = view.undo(flat) if isinstance(view, Affine) else flat
+        if own.shape[1] != len(domain.columns):
+            raise Refused(f"centres of {own.shape[1]} columns, the policy's domain has {len(domain.columns)}")
+        names = domain.columns
+    for column, low, high in zip(domain.columns, domain.lower, domain.upper, strict=True):
+        slack = MARGIN * (high - low)
+        for j in (j for j, name in enumerate(names) if name == column):
+            if own[:, j].min() < low - slack or own[:, j].max() > high + slack:
+                raise Refused(f"a centre lies outside of the policy's domain in {column}")
+
+
+class SumsOnly(Open):
+    """Under ``secure = "required"`` no single reply is shown: neither asked for one by one, nor unmasked."""
+
+    def __init__(self, *, masked: bool) -> None:
+        self._masked = masked
+
+    def before(self, post: Envelope, views: tuple[Rows, ...]) -> None:
+        for part in post.parts:
+            if isinstance(part.question, SCHEMA):
+                continue  # names of columns, no rows
+            if part.verb != "total":
+                raise Refused(
+                    "the policy allows only secure sums, and this asks to see a single site's reply; methods "
+                    f"that need only sums: {', '.join(ONLY_TOTALS)}"
+                )
+            if not self._masked:
+                raise Refused("the policy allows only secure sums, and this run does not use them")
+
+
+class Rounded(Open):
+    """Counts to the nearest multiple; sums go along, so that means stay what they are."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._to = policy.disclosure.round_counts_to
+
+    def after(self, part: Part, reply: Reply) -> Reply:
+        name = next((n for n in _COUNTS if isinstance(getattr(reply, n, None), np.ndarray)), None)
+        if name is None or self._to <= 1:
+            return reply
+        mass = getattr(reply, name)
+        rounded = np.round(mass / self._to) * self._to
+        ratio = np.divide(rounded, mass, out=np.zeros_like(rounded), where=mass > 0)
+        changed: dict[str, Any] = {name: rounded}
+        for other in codec.field_names(type(reply)):
+            value = getattr(reply, other)
+            if other in (name, "means") or not isinstance(value, np.ndarray):
+                continue
+            if mass.shape == (1,) and value.ndim == 1:
+                changed[other] = value * ratio
+            elif value.shape[: mass.ndim] == mass.shape:
+                changed[other] = value * ratio.reshape(mass.shape + (1,) * (value.ndim - mass.ndim))
+        return replace(reply, **changed)  # type: ignore[type-var]
+
+
+def sent_centers(question: Question[Any]) -> FloatArray | None:
+    """(R, k, d) centres that a question sends out, None if it sends none."""
+    centers = getattr(question, "centers", None)
+    if not isinstance(centers, np.ndarray) or centers.ndim not in (2, 3):
+        return None
+    return centers.reshape(-1, *centers.shape[-2:])

@@ -1,0 +1,118 @@
+"""What a site has given away so far, in one SQLite file: runs, turns, releases, privacy spent.
+
+Written before anything is released, in full sync, so a kill at any moment can only make the ledger say too
+much, never too little; and at most once for a turn and request, whatever process asks, so a retry is free.
+"""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from unpooled.errors import LedgerError, Refused
+from unpooled.protocol import Turn
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS about (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS releases (
+    run TEXT NOT NULL, round INTEGER NOT NULL, exchange INTEGER NOT NULL, request TEXT NOT NULL,
+    spent REAL NOT NULL, PRIMARY KEY (run, round, exchange, request)
+);
+CREATE TABLE IF NOT EXISTS cells (
+    view TEXT NOT NULL, size INTEGER NOT NULL, members BLOB NOT NULL, PRIMARY KEY (view, members)
+);
+"""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What may be given away in all."""
+
+    runs: int
+    rounds: int  # a run
+    spent: float  # mu^2 of all releases together (Gaussian differential privacy); 0 where none is counted
+
+
+class Ledger:
+    """The ledger of one site. ``path`` None keeps it in memory, for simulation."""
+
+    def __init__(self, path: Path | None, site: str) -> None:
+        where = ":memory:" if path is None else str(path)
+        try:
+            self._db = sqlite3.connect(where, timeout=30, isolation_level=None, check_same_thread=False)
+            self._db.execute("PRAGMA journal_mode = WAL")
+            self._db.execute("PRAGMA synchronous = FULL")
+            self._db.executescript(_SCHEMA)
+            self._db.execute("INSERT OR IGNORE INTO about VALUES ('site', ?)", (site,))
+            (owner,) = self._db.execute("SELECT value FROM about WHERE key = 'site'").fetchone()
+        except sqlite3.DatabaseError as error:
+            raise LedgerError(f"{where}: not a ledger of unpooled, or damaged: {error}") from error
+        if owner != site:
+            raise LedgerError(f"{where}: the ledger of site {owner}, opened as {site}")
+        if path is not None:
+            path.chmod(0o600)
+
+    def close(self) -> None:
+        self._db.close()
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        """One transaction that no other process can write into."""
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield self._db
+        except BaseException:
+            self._db.execute("ROLLBACK")
+            raise
+        self._db.execute("COMMIT")
+
+    def charge(self, turn: Turn, request: str, spends: float, limits: Limits) -> None:
+        """Write down that this request is going to be answered; Refused if a limit would be passed.
+
+        The same turn and request again costs nothing.
+        """
+        key = (turn.run, turn.round, turn.exchange, request)
+        with self._writing() as db:
+            if db.execute(
+                "SELECT 1 FROM releases WHERE run = ? AND round = ? AND exchange = ? AND request = ?", key
+            ).fetchone():
+                return
+            (runs,) = db.execute(
+                "SELECT COUNT(DISTINCT run) FROM releases WHERE run != ?", (turn.run,)
+            ).fetchone()
+            if runs >= limits.runs:
+                raise Refused(f"the policy allows {limits.runs} runs, and {runs} were made")
+            if turn.round > limits.rounds:
+                raise Refused(f"the policy allows {limits.rounds} rounds a run, this is round {turn.round}")
+            if spends and limits.spent:
+                before = self.spent()
+                if before + spends > limits.spent * (1 + 1e-9):
+                    raise Refused(
+                        f"the privacy budget does not allow it: {before / limits.spent:.1%} is spent, "
+                        f"this would cost another {spends / limits.spent:.1%}"
+                    )
+            db.execute("INSERT INTO releases VALUES (?, ?, ?, ?, ?)", (*key, spends))
+
+    def latest(self, run: str) -> int:
+        """The latest round of a run that was answered; -1 if none was."""
+        (latest,) = self._db.execute("SELECT MAX(round) FROM releases WHERE run = ?", (run,)).fetchone()
+        return -1 if latest is None else int(latest)
+
+    def runs(self) -> int:
+        (runs,) = self._db.execute("SELECT COUNT(DISTINCT run) FROM releases").fetchone()
+        return int(runs)
+
+    def spent(self) -> float:
+        """mu^2 of all releases so far."""
+        (spent,) = self._db.execute("SELECT COALESCE(SUM(spent), 0) FROM releases").fetchone()
+        return float(spent)
+
+    def cells(self, view: str) -> list[tuple[int, bytes]]:
+        """The cells shown under one view so far: sizes, and which rows as packed bits."""
+        found = self._db.execute("SELECT size, members FROM cells WHERE view = ?", (view,))
+        return [(int(size), bytes(members)) for size, members in found]
+
+    def add_cells(self, view: str, cells: list[tuple[int, bytes]]) -> None:
+        with self._writing() as db:
+            db.executemany("INSERT OR IGNORE INTO cells VALUES (?, ?, ?)", [(view, *cell) for cell in cells])

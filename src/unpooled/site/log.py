@@ -1,0 +1,184 @@
+"""The log of what left: JSON lines, each bound to the one before by its hash, on disk before it is sent.
+
+A line says what was asked, holds the answer byte for byte, and how it was protected. Whoever changes, cuts,
+inserts or reorders a line breaks the chain from there on. A chain cannot show that its own end was cut off;
+so its head goes with every answer, and the coordinator keeps it and signs it (``seal`` lines).
+"""
+
+import base64
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from unpooled.errors import LedgerError
+
+START = "0" * 64
+KINDS = ("opening", "release", "refusal", "seal")
+_SYNC_LAST = 1 << 16  # bytes read from the end to find the last line
+
+
+def line_hash(entry: dict[str, Any]) -> str:
+    """The hash of a line: of everything in it but the hash itself."""
+    rest = {key: value for key, value in entry.items() if key != "hash"}
+    return sha256(_canonical(rest)).hexdigest()
+
+
+def _canonical(entry: dict[str, Any]) -> bytes:
+    return json.dumps(entry, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
+
+
+class Log:
+    """The log of one site, open for writing by one process at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._file)
+            raise LedgerError(f"{path}: in use by another process of this site") from None
+        self._mend()
+        self.seq, self.head = self._end()
+
+    def close(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def append(self, kind: str, **said: Any) -> str:
+        """Write a line and wait until it is on disk; returns the new head."""
+        entry = {
+            "seq": self.seq + 1,
+            "prev": self.head,
+            "utc": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "kind": kind,
+            **said,
+        }
+        entry["hash"] = line_hash(entry)
+        data = _canonical(entry) + b"\n"
+        if os.write(self._file, data) != len(data):
+            raise LedgerError(f"{self.path}: the disk did not take the line; nothing was sent")
+        os.fsync(self._file)
+        self.seq, self.head = entry["seq"], entry["hash"]
+        return str(entry["hash"])
+
+    def _mend(self) -> None:
+        """Drop an unfinished last line: a process died while writing it, so what it says was never sent."""
+        size = os.fstat(self._file).st_size
+        if not size or os.pread(self._file, 1, size - 1) == b"\n":
+            return
+        data = self.path.read_bytes()
+        os.ftruncate(self._file, data.rfind(b"\n") + 1)
+        os.fsync(self._file)
+
+    def _end(self) -> tuple[int, str]:
+        last = next(tail(self.path), None)
+        if last is None:
+            return -1, START
+        try:
+            entry = json.loads(last)
+            return int(entry["seq"]), str(entry["hash"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise LedgerError(f"{self.path}: the last line is not one of a log of unpooled") from error
+
+
+def tail(path: Path) -> Iterator[bytes]:
+    """The lines of a file from the last to the first, read from its end."""
+    with path.open("rb") as file:
+        position = file.seek(0, os.SEEK_END)
+        rest = b""
+        while position > 0:
+            step = min(_SYNC_LAST, position)
+            position -= step
+            file.seek(position)
+            rest = file.read(step) + rest
+            first, *whole = rest.split(b"\n")
+            yield from (line for line in reversed(whole) if line)
+            rest = first
+        if rest:
+            yield rest
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something wrong with a log, at a line (from 1; 0: with the log as a whole)."""
+
+    line: int
+    what: str
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.what}" if self.line else self.what
+
+
+def entries(path: Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
+    """(line number, what it says), None for a line that is not JSON."""
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                entry = json.loads(line)
+            except ValueError:
+                entry = None
+            yield number, entry if isinstance(entry, dict) and line == _canonical(entry) + b"\n" else None
+
+
+def verify(path: Path, heads: dict[int, str] | None = None) -> list[Fault]:
+    """All faults of a log; none means that it is whole.
+
+    ``heads`` are line hashes by seq that someone else kept, e.g. the coordinator: they show a cut end.
+    """
+    faults: list[Fault] = []
+    heads = dict(heads or {})
+    before, seq, number = START, -1, 0
+    for number, entry in entries(path):
+        if entry is None:
+            faults.append(Fault(number, "not a line of this log: altered or damaged"))
+            before, seq = "", seq + 1
+            continue
+        if entry.get("hash") != line_hash(entry):
+            faults.append(Fault(number, "its content does not fit its hash: altered"))
+        if entry.get("seq") != seq + 1:
+            faults.append(
+                Fault(number, f"number {entry.get('seq')} where {seq + 1} belongs: {_moved(entry, seq)}")
+            )
+        elif before and entry.get("prev") != before:
+            faults.append(Fault(number, "does not follow the line before it: altered, inserted or cut"))
+        if entry.get("kind") not in KINDS:
+            faults.append(Fault(number, f"unknown kind {entry.get('kind')!r}"))
+        kept = heads.pop(seq + 1, None)
+        if kept is not None and kept != entry.get("hash"):
+            faults.append(
+                Fault(number, "not the line whose hash the coordinator kept: the chain was rewritten")
+            )
+        before = str(entry.get("hash"))
+        seq = entry["seq"] if isinstance(entry.get("seq"), int) else seq + 1
+    if heads:
+        lost = max(heads) - seq
+        faults.append(
+            Fault(
+                number + 1, f"the end is cut off: at least {lost} lines are lost, up to number {max(heads)}"
+            )
+        )
+    return faults
+
+
+def _moved(entry: dict[str, Any], seq: int) -> str:
+    number = entry.get("seq")
+    if not isinstance(number, int):
+        return "altered"
+    return "lines before it are missing" if number > seq + 1 else "inserted, repeated or out of order"
+
+
+def packed(data: bytes) -> str:
+    """Bytes as text, for a line."""
+    return base64.b64encode(data).decode("ascii")
+
+
+def unpacked(text: str) -> bytes:
+    return base64.b64decode(text, validate=True)

@@ -1,0 +1,190 @@
+"""Open a site under its policy: rows, rules, ledger, log, and the memory of what it answered last.
+
+All of it lies in one folder of the site's own. A site that was killed and opened again gives the same bytes
+for the same turn, and is not charged for it again.
+"""
+
+import json
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unpooled import codec
+from unpooled.codec import FloatArray
+from unpooled.errors import LedgerError, Refused
+from unpooled.messages import Refusal, Reply, Rows, SiteId
+from unpooled.privacy.accounting import epsilon_of, mu_of
+from unpooled.protocol import Answer, Envelope, Turn
+from unpooled.site.differencing import Differencing
+from unpooled.site.guards import Allowed, Centroids, Open, Rounded, Sizes, SumsOnly
+from unpooled.site.ledger import Ledger, Limits
+from unpooled.site.log import Log, packed, tail, unpacked
+from unpooled.site.policy import Policy
+from unpooled.site.site import Mask, Site, request_digest
+
+_COUNTS = ("mass", "counts", "rows", "weight")
+
+
+def open_site(
+    name: SiteId,
+    X: Rows,
+    policy: Policy,
+    *,
+    folder: str | Path | None = None,
+    weights: FloatArray | None = None,
+    mask: Mask | None = None,
+    threads: int = 1,
+) -> Site:
+    """A site that enforces ``policy`` and keeps its ledger and log in ``folder``.
+
+    Without a folder nothing is written, and limits count within this process only: for simulation.
+    """
+    if policy.site.id and policy.site.id != name:
+        raise LedgerError(f"the policy is that of site {policy.site.id}, opened as {name}")
+    home = Path(folder) if folder is not None else None
+    if home is not None:
+        home.mkdir(parents=True, exist_ok=True)
+    ledger = Ledger(None if home is None else home / "ledger.sqlite", name)
+    books = Books(name, policy, ledger, None if home is None else Log(home / "log.jsonl"))
+    differencing = policy.disclosure.differencing
+    guards: list[Open] = [Allowed(policy), Sizes(policy), Centroids(policy)]
+    if policy.aggregation.secure == "required":
+        guards.append(SumsOnly(masked=mask is not None))
+    if differencing != "off":
+        books.watch = Differencing(
+            ledger, policy.disclosure.min_cluster_size, refuse=differencing == "refuse"
+        )
+        guards.append(books.watch)
+    guards += [Rounded(policy), Charging(policy, ledger)]  # charged last: what is refused costs nothing
+    return Site(
+        name,
+        X,
+        weights,
+        min_cluster_size=policy.disclosure.min_cluster_size,
+        guards=guards,
+        mask=mask,
+        audit=books,
+        threads=threads,
+        max_message_bytes=policy.wire.max_message_bytes,
+        answered=books.answered(),
+    )
+
+
+class Charging(Open):
+    """No turn of the past, no more than the policy allows, every release in the ledger before it leaves."""
+
+    def __init__(self, policy: Policy, ledger: Ledger) -> None:
+        self._policy, self._ledger = policy, ledger
+        budget = mu_of(policy.dp.epsilon_total, policy.dp.delta) ** 2 if policy.private else 0.0
+        self._limits = Limits(policy.jobs.max_runs, policy.jobs.max_rounds, budget)
+
+    def before(self, post: Envelope, views: tuple[Rows, ...]) -> None:
+        latest = self._ledger.latest(post.turn.run)
+        if post.turn.round < latest:
+            raise Refused(f"round {post.turn.round} is over: round {latest} was answered")
+        spends = 0.0
+        for part in post.parts:
+            price = getattr(part.question, "spends", None)
+            if price is not None:
+                spends += price
+            elif self._policy.private:
+                raise Refused(
+                    f"the policy asks for differential privacy, and {codec.name_of(type(part.question))} "
+                    "is answered without noise"
+                )
+        self._ledger.charge(post.turn, request_digest(post), spends, self._limits)
+
+
+class Books:
+    """The door's audit: writes every answer into the log before it leaves, and remembers the last ones."""
+
+    def __init__(self, name: SiteId, policy: Policy, ledger: Ledger, log: Log | None) -> None:
+        self._name, self._policy, self._ledger, self._log = name, policy, ledger, log
+        self.watch: Differencing | None = None
+        self._sealed = ""
+        if log is not None:
+            log.append("opening", site=name, policy=policy.digest, version=version("unpooled"))
+
+    def __call__(self, post: Envelope, answer: Answer) -> str:
+        """The head of the log with this answer in it."""
+        if self._log is None:
+            return ""
+        if post.seal and post.seal != self._sealed:
+            self._log.append("seal", of=self._log.head, signature=post.seal)
+            self._sealed = post.seal
+        refused = [r.reason for r in answer.replies if isinstance(r, Refusal)]
+        payload = codec.encode(replace(answer, head=""))
+        return self._log.append(
+            "refusal" if len(refused) == len(answer.replies) else "release",
+            run=post.turn.run,
+            seed=post.turn.seed,
+            round=post.turn.round,
+            exchange=post.turn.exchange,
+            request=request_digest(post),
+            asked=[
+                {
+                    "question": codec.name_of(type(part.question)),
+                    "verb": part.verb,
+                    "payload": packed(codec.encode(part.question)),
+                    "view": None if part.view is None else packed(codec.encode(part.view)),
+                }
+                for part in post.parts
+            ],
+            refused=refused,
+            shapes=[_shapes(reply) for reply in answer.replies],
+            smallest=_smallest(answer.replies),
+            close_cells=0 if self.watch is None else self.watch.pairs,
+            spent=self._spent(),
+            policy=self._policy.digest,
+            digest=request_digest(answer),
+            payload=packed(payload),
+        )
+
+    def _spent(self) -> dict[str, float] | None:
+        if not self._policy.private:
+            return None
+        delta = self._policy.dp.delta
+        spent = epsilon_of(self._ledger.spent() ** 0.5, delta)
+        return {"epsilon": spent, "left": max(self._policy.dp.epsilon_total - spent, 0.0), "delta": delta}
+
+    def answered(self) -> dict[tuple[Turn, str], Answer]:
+        """The answers of the latest round in the log, which a restarted coordinator may ask for again."""
+        found: dict[tuple[Turn, str], Answer] = {}
+        if self._log is None:
+            return found
+        latest: tuple[str, int] | None = None
+        for line in tail(self._log.path):
+            entry = json.loads(line)
+            if entry["kind"] not in ("release", "refusal"):
+                continue
+            if latest is None:
+                latest = (entry["run"], entry["round"])
+            if (entry["run"], entry["round"]) != latest:
+                break
+            turn = Turn(entry["run"], entry["seed"], entry["round"], entry["exchange"])
+            answer: Answer = codec.decode(unpacked(entry["payload"]), expect=Answer)
+            found[turn, entry["request"]] = replace(answer, head=entry["hash"])
+        return found
+
+
+def _shapes(reply: Reply) -> dict[str, list[int]]:
+    return {
+        name: list(value.shape)
+        for name in codec.field_names(type(reply))
+        if isinstance(value := getattr(reply, name), np.ndarray)
+    }
+
+
+def _smallest(replies: tuple[Reply, ...]) -> float | None:
+    """The smallest count that any reply shows, None where none does."""
+    counts: list[Any] = [
+        value[value > 0]
+        for reply in replies
+        for name in _COUNTS
+        if isinstance(value := getattr(reply, name, None), np.ndarray)
+    ]
+    shown = np.concatenate([c.ravel() for c in counts]) if counts else np.zeros(0)
+    return float(shown.min()) if len(shown) else None
