@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from unpooled import __version__
+from unpooled.commands.door import audit, policy
 from unpooled.commands.fit import fit, resume
 from unpooled.commands.use import example, export, predict, report
 from unpooled.errors import UnpooledError
@@ -88,5 +89,7 @@ def methods() -> None:
         console.print(f"[bold]{', '.join(names)}[/bold]: {cited}")
 
 
+app.add_typer(policy, name="policy")
+app.add_typer(audit, name="audit")
 for _command in (fit, resume, predict, export, report, example):
     app.command()(_command)

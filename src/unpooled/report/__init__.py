@@ -18,7 +18,7 @@ _SECTIONS = (
     how.left,
     how.method,
 )
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
 def page(outcome: Outcome) -> str:
@@ -32,7 +32,7 @@ def page(outcome: Outcome) -> str:
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="{_POLICY}">
+<meta http-equiv="Content-Security-Policy" content="{POLICY}">
 <link rel="icon" href="data:,">
 <title>{escape(title)}</title>
 <style>

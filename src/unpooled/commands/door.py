@@ -1,0 +1,116 @@
+"""``unpooled policy`` and ``unpooled audit``: what a site will answer, and what has left it."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from unpooled.errors import BadInput, LedgerError
+
+policy = typer.Typer(no_args_is_help=True, help="What a site answers: write, check and explain its rules.")
+audit = typer.Typer(no_args_is_help=True, help="What has left a site: show, verify, attack.")
+
+_FILE = Annotated[Path, typer.Argument(help="The policy, a TOML file.")]
+_LOG = Annotated[Path, typer.Argument(help="The site's log, or the folder it is in.")]
+_HEADS = Annotated[
+    Path | None, typer.Option(help="Heads that the coordinator kept (heads.json): they show a cut end.")
+]
+
+
+def _print(parts: list[tuple[str, list[str]]]) -> None:
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    for heading, sentences in parts:
+        console.print(f"[bold]{heading}[/bold]")
+        for said in sentences:
+            console.print(f"  - {said}", markup=False)
+
+
+@policy.command("init")
+def policy_init(
+    path: Annotated[Path, typer.Argument(help="Where to write it.")] = Path("policy.toml"),
+    site: Annotated[str, typer.Option(help="The site's name.")] = "",
+) -> None:
+    """Write a policy with safe defaults and a comment to each rule."""
+    from unpooled.checkpoint import write_atomically
+    from unpooled.site.explaining import template
+
+    if path.exists():
+        raise BadInput(f"{path}: is there already; it is not overwritten")
+    write_atomically(path, template(site).encode())
+    typer.echo(f"written: {path}")
+
+
+@policy.command("check")
+def policy_check(path: _FILE) -> None:
+    """Read a policy and name what is wrong with it."""
+    from unpooled.site.policy import load
+
+    typer.echo(f"{path}: in order, digest {load(path).digest[:16]}")
+
+
+@policy.command("explain")
+def policy_explain(path: _FILE) -> None:
+    """Say in plain words what the site will and will not answer."""
+    from unpooled.site.explaining import explain
+    from unpooled.site.policy import load
+
+    _print(explain(load(path)))
+
+
+def _heads(path: Path | None) -> dict[int, str] | None:
+    if path is None:
+        return None
+    try:
+        said = json.loads(path.read_text(encoding="utf-8"))
+        return {int(seq): str(head) for seq, head in said.items()}
+    except (ValueError, AttributeError) as error:
+        raise LedgerError(f"{path}: not a file of heads") from error
+
+
+@audit.command("show")
+def audit_show(
+    log: _LOG,
+    html: Annotated[Path | None, typer.Option(help="Write the page here instead.")] = None,
+    heads: _HEADS = None,
+) -> None:
+    """One page: what left, in which run, how protected, what was refused, and is the log whole."""
+    from unpooled.audit.page import lines, page
+    from unpooled.audit.record import read
+    from unpooled.checkpoint import write_atomically
+
+    record = read(log, _heads(heads))
+    if html is None:
+        _print(lines(record))
+        return
+    write_atomically(html, page(record).encode())
+    typer.echo(f"written: {html}")
+
+
+@audit.command("verify")
+def audit_verify(log: _LOG, heads: _HEADS = None) -> None:
+    """Prove that the log is whole, or name every line where it is not (exit code 1)."""
+    from unpooled.audit.page import verdict
+    from unpooled.audit.record import read
+
+    record = read(log, _heads(heads))
+    typer.echo(verdict(record))
+    for fault in record.faults:
+        typer.echo(str(fault), err=True)
+    if record.faults:
+        raise typer.Exit(1)
+
+
+@audit.command("attack")
+def audit_attack(log: _LOG) -> None:
+    """Attack this site's own messages: how many rows could be recovered from all that left?"""
+    from unpooled.audit.attack import on_log
+    from unpooled.audit.record import read
+
+    found = on_log(read(log).path)
+    typer.echo(
+        f"{len(found.rows)} rows could be recovered from {found.cells} groups: "
+        f"{len(found.single)} shown alone, {len(found.differences)} as the difference of two groups."
+    )

@@ -1,0 +1,125 @@
+"""The log: any change, cut, insertion, reordering or lost end is found, and named with its line."""
+
+import json
+import os
+import random
+
+import pytest
+
+from unpooled.errors import LedgerError
+from unpooled.site.log import START, Log, entries, line_hash, tail, verify
+
+
+@pytest.fixture
+def path(tmp_path):
+    log = Log(tmp_path / "log.jsonl")
+    for i in range(12):
+        log.append("release", run="r", round=i, payload="x" * (i * 7))
+    log.close()
+    return log.path
+
+
+def heads(path):
+    return {entry["seq"]: entry["hash"] for _, entry in entries(path)}
+
+
+def test_a_chain_by_hand(tmp_path):
+    log = Log(tmp_path / "log.jsonl")
+    first = log.append("opening", site="a")
+    second = log.append("release", run="r")
+    one, two = (json.loads(line) for line in log.path.read_text().splitlines())
+    assert (one["seq"], one["prev"], one["hash"]) == (0, START, first)
+    assert (two["seq"], two["prev"], two["hash"]) == (1, first, second)
+    assert line_hash(two) == second
+    assert verify(log.path) == []
+
+
+def test_it_goes_on_where_it_was(path):
+    log = Log(path)
+    assert log.seq == 11
+    log.append("refusal", run="r")
+    assert verify(path) == []
+
+
+def test_one_writer_at_a_time(path):
+    log = Log(path)
+    with pytest.raises(LedgerError, match="in use by another process"):
+        Log(path)
+    log.close()
+    Log(path).close()
+
+
+def test_the_file_is_the_sites_alone(path):
+    assert os.stat(path).st_mode & 0o777 == 0o600
+
+
+def test_an_unfinished_line_was_never_sent(path):
+    whole = path.read_bytes()
+    path.write_bytes(whole + b'{"seq": 12, "half')
+    log = Log(path)
+    assert path.read_bytes() == whole
+    assert log.seq == 11
+
+
+def test_lines_from_the_end(path):
+    lines = path.read_bytes().splitlines()
+    assert list(tail(path)) == lines[::-1]
+
+
+def test_every_flipped_bit_is_found(path):
+    """A thousand single flips anywhere in the file."""
+    whole = path.read_bytes()
+    rng = random.Random(0)
+    for _ in range(1000):
+        at, bit = rng.randrange(len(whole)), 1 << rng.randrange(8)
+        line = whole[:at].count(b"\n") + 1
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ bit]) + whole[at + 1 :])
+        faults = verify(path)
+        assert faults, at
+        assert min(fault.line for fault in faults) in (line, line + 1), (at, faults)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_every_cut_insertion_and_reordering_is_found(path, seed):
+    rng = random.Random(seed)
+    lines = path.read_bytes().splitlines(keepends=True)
+    kept = heads(path)
+    i = rng.randrange(len(lines) - 1)
+    match seed % 5:
+        case 0:  # a line is cut
+            changed, at = lines[:i] + lines[i + 1 :], i + 1
+        case 1:  # a line is repeated
+            changed, at = lines[: i + 1] + [lines[i]] + lines[i + 1 :], i + 2
+        case 2:  # two lines change places
+            changed, at = [*lines[:i], lines[i + 1], lines[i], *lines[i + 2 :]], i + 1
+        case 3:  # the end is lost
+            changed, at = lines[: i + 1], i + 2
+        case _:  # the chain is rewritten from here on, every hash anew
+            changed, at = lines[:i], i + 1
+            previous = json.loads(lines[i - 1])["hash"] if i else START
+            for line in lines[i:]:
+                entry = json.loads(line)
+                entry["prev"], entry["round"] = previous, entry["round"] + 100
+                entry["hash"] = previous = line_hash(entry)
+                changed.append(json.dumps(entry, sort_keys=True, separators=(",", ":")).encode() + b"\n")
+    path.write_bytes(b"".join(changed))
+    faults = verify(path, kept)
+    assert faults
+    assert min(fault.line for fault in faults) == at, faults
+    assert str(faults[0]).startswith(f"line {at}:")
+
+
+def test_a_lost_end_needs_a_witness(path):
+    """What the coordinator's heads are for: a lone chain cannot know its own end."""
+    kept = heads(path)
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-2]))
+    assert verify(path) == []
+    (fault,) = verify(path, kept)
+    assert "at least 2 lines are lost" in fault.what
+
+
+def test_not_a_log(tmp_path):
+    (tmp_path / "log.jsonl").write_text("hello\n")
+    with pytest.raises(LedgerError, match="the last line"):
+        Log(tmp_path / "log.jsonl")
+    assert verify(tmp_path / "log.jsonl")[0].line == 1
