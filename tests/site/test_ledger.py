@@ -99,7 +99,7 @@ def test_what_was_charged_before_a_kill_stays_charged(path):
     child = subprocess.Popen([sys.executable, "-c", KILLED, str(path)], stdout=subprocess.PIPE, text=True)
     said = [child.stdout.readline().strip() for _ in range(30)]
     child.kill()
-    child.wait()
+    child.communicate()
     last = int(said[-1])
     assert Ledger(path, "a").latest("r") >= last
     with sqlite3.connect(path) as db:

@@ -89,7 +89,7 @@ def test_every_cut_insertion_and_reordering_is_found(path, seed):
         case 0:  # a line is cut
             changed, at = lines[:i] + lines[i + 1 :], i + 1
         case 1:  # a line is repeated
-            changed, at = lines[: i + 1] + [lines[i]] + lines[i + 1 :], i + 2
+            changed, at = [*lines[: i + 1], lines[i], *lines[i + 1 :]], i + 2
         case 2:  # two lines change places
             changed, at = [*lines[:i], lines[i + 1], lines[i], *lines[i + 2 :]], i + 1
         case 3:  # the end is lost

@@ -66,9 +66,9 @@ def test_all_keys_are_read():
 
 WRONG = {
     "min_cluster_sise = 5": r"unknown section or key 'min_cluster_sise'",
-    "[disclosure]\nmin_cluster_sise = 5": r"unknown key in \[disclosure\] 'min_cluster_sise'; known are min_cluster_",
+    "[disclosure]\nmin_cluster_sise = 5": r"unknown key in \[disclosure\] 'min_cluster_sise'; known are min",
     "[disclosure]\nmin_cluster_size = 1": r"min_cluster_size must be at least 2, got 1",
-    '[disclosure]\nmin_cluster_size = "5"': r"\[disclosure\] min_cluster_size must be a whole number, got '5'",
+    '[disclosure]\nmin_cluster_size = "5"': r"min_cluster_size must be a whole number, got '5'",
     "[disclosure]\nmin_cluster_size = true": r"must be a whole number, got True",
     "[disclosure]\nmin_cluster_size = 5.5": r"must be a whole number, got 5.5",
     '[disclosure]\ndifferencing = "maybe"': r"differencing must be one of off, warn, refuse, got 'maybe'",

@@ -7,7 +7,6 @@ from unpooled.audit.record import Record, RunRecord
 from unpooled.report import POLICY
 from unpooled.report.html import section, size, small, table
 
-
 _HEAD = (
     "run",
     "first answer",

@@ -94,7 +94,7 @@ def explain(policy: Policy) -> list[tuple[str, list[str]]]:
         f"methods that ask to see single replies are refused (those that do not: {', '.join(ONLY_TOTALS)}).",
     }[policy.aggregation.secure]
     noise = (
-        f"All answers carry noise: ({policy.dp.epsilon_total:g}, {policy.dp.delta:g})-differential privacy for "
+        f"Answers carry noise: ({policy.dp.epsilon_total:g}, {policy.dp.delta:g})-differential privacy for "
         "a row, over all runs together. When it is spent, nothing more is answered."
         if policy.private
         else "Answers carry no noise."
