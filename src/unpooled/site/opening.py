@@ -143,6 +143,11 @@ class Books:
             payload=packed(payload),
         )
 
+    def close(self) -> None:
+        self._ledger.close()
+        if self._log is not None:
+            self._log.close()
+
     def _spent(self) -> dict[str, float] | None:
         if not self._policy.private:
             return None

@@ -66,6 +66,13 @@ class Site:
         self._memory: dict[str, dict[str, Any]] = {}
         self._answered = dict(answered or {})  # of the latest round, by turn and request
 
+    def close(self) -> None:
+        """Let go of the log and the ledger, if there are any."""
+        for part in (self._audit, *self._guards):
+            closing = getattr(part, "close", None)
+            if closing is not None:
+                closing()
+
     @property
     def plain(self) -> bool:
         """No guard, mask or audit of its own: a simulation may then answer for many such sites at once."""

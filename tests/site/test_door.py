@@ -1,0 +1,293 @@
+"""A site under its policy: what it refuses, what it changes, and that a restart changes nothing."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from helpers import ALGORITHMS, bits, blobs, pooled, split
+from unpooled import InProcess, Lloyd, Site, codec, run
+from unpooled.audit.attack import in_process, on_log, probe
+from unpooled.errors import LedgerError, TooFewAnswers
+from unpooled.memberships import AskFuzzySums
+from unpooled.messages import Refusal
+from unpooled.preparing import Affine, Scaled
+from unpooled.protocol import Envelope, Part, Turn
+from unpooled.site.log import entries, verify
+from unpooled.site.opening import open_site
+from unpooled.site.policy import Policy, parse
+from unpooled.site.questions import FAMILIES, allowed
+from unpooled.summaries import AskClusterSums, AskLocalMeans, AskMoments
+
+X = np.random.default_rng(0).normal(size=(60, 2))
+CENTERS = np.array([[[-1.0, 0.0], [1.0, 0.0]]])
+
+
+def policy(text: str = "") -> Policy:
+    return parse(f"version = 1\n{text}")
+
+
+def post(question, number=0, exchange=0, view=None, verb="total"):
+    return Envelope(Turn("r", 0, number, exchange), (Part(verb, question, view, 0),))
+
+
+def asked(site, question, number=0, **more):
+    (reply,) = site.answer(post(question, number, **more)).replies
+    return reply
+
+
+def test_an_open_question_is_answered_as_without_a_policy():
+    got = asked(open_site("a", X, policy()), AskClusterSums(CENTERS))
+    plain = asked(Site("a", X, min_cluster_size=5), AskClusterSums(CENTERS))
+    assert bits(got) == bits(plain)
+
+
+DOMAIN = '[domain]\ncolumns = ["x", "y"]\nlower = [-4, -4]\nupper = [4, 4]'
+REFUSED = {
+    "another method": (
+        '[jobs]\nalgorithms = ["lloyd"]',
+        AskFuzzySums(CENTERS, 2.0),
+        None,
+        "does not allow memb",
+    ),
+    "means of its own": ('[jobs]\nalgorithms = ["lloyd"]', AskLocalMeans(3), None, "it allows lloyd"),
+    "too few rows": ("[disclosure]\nmin_site_rows = 61", AskMoments(), None, "fewer than the 61 rows"),
+    "too many numbers": (
+        "[jobs]\nmax_parameters_per_row = 0.05",
+        AskClusterSums(CENTERS),
+        None,
+        "2 clusters of 2 columns are 6 numbers, more than 0.05",
+    ),
+    "other columns": ("", AskClusterSums(np.zeros((1, 1, 3))), None, "centres of 3 columns, the rows have 2"),
+    "not finite": ("", AskClusterSums(CENTERS * np.nan), None, "not finite"),
+    "the same twice": ("", AskClusterSums(CENTERS[:, [0, 0, 1]]), None, "are the same"),
+    "outside": (DOMAIN, AskClusterSums(CENTERS * 20), None, "outside of the policy's domain in x"),
+    "outside, scaled": (
+        DOMAIN,
+        AskClusterSums(CENTERS),
+        Affine(np.zeros(2), np.full(2, 20.0)),
+        "outside of the policy's domain in x",
+    ),
+    "no scaling": ("", AskMoments(), Affine(np.zeros(2), np.array([1.0, np.inf])), "not a positive number"),
+    "sums only": ('[aggregation]\nsecure = "required"', AskMoments(), None, "this run does not use them"),
+    "no noise": ("[dp]\nepsilon_total = 1", AskMoments(), None, "AskMoments is answered without noise"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_a_policy_refuses(case, tmp_path):
+    text, question, view, words = REFUSED[case]
+    site = open_site("a", X, policy(text), folder=tmp_path / "a")
+    reply = asked(site, question, view=view)
+    assert isinstance(reply, Refusal)
+    assert words in reply.reason
+    *_, last = (entry for _, entry in entries(tmp_path / "a" / "log.jsonl"))
+    assert last["kind"] == "refusal"
+    assert last["refused"] == [reply.reason]
+
+
+def test_single_replies_under_required_sums_name_the_methods_that_would_do():
+    site = open_site("a", X, policy('[aggregation]\nsecure = "required"'))
+    assert "methods that need only sums: lloyd, fuzzy" in asked(site, AskLocalMeans(2), verb="each").reason
+
+
+def test_inside_the_domain_and_padded_sets_are_answered():
+    site = open_site("a", X, policy(DOMAIN))
+    assert not isinstance(asked(site, AskClusterSums(CENTERS * 2)), Refusal)
+    assert not isinstance(asked(site, AskClusterSums(CENTERS[:, [0, 1, 1, 1]]), 1), Refusal)
+
+
+def test_a_round_that_is_over():
+    site = open_site("a", X, policy())
+    asked(site, AskMoments(), 3)
+    assert asked(site, AskMoments(), 2).reason == "round 2 is over: round 3 was answered"
+    assert not isinstance(asked(site, AskMoments(np.zeros(2)), 3), Refusal)
+
+
+def test_rounds_and_runs():
+    site = open_site("a", X, policy("[jobs]\nmax_rounds = 2\nmax_runs = 1"))
+    assert "allows 2 rounds" in asked(site, AskMoments(), 3).reason
+    asked(site, AskMoments(), 1)
+    other = Envelope(Turn("other", 0, 0, 0), (Part("total", AskMoments(), None, 0),))
+    assert "allows 1 runs" in site.answer(other).replies[0].reason
+
+
+def test_rounded_counts_keep_their_means():
+    plain = asked(Site("a", X, min_cluster_size=5), AskClusterSums(CENTERS))
+    rounded = asked(open_site("a", X, policy("[disclosure]\nround_counts_to = 10")), AskClusterSums(CENTERS))
+    assert (rounded.mass % 10 == 0).all()
+    np.testing.assert_allclose(rounded.sums / rounded.mass[..., None], plain.sums / plain.mass[..., None])
+    whole = asked(open_site("a", X, policy("[disclosure]\nround_counts_to = 25")), AskMoments())
+    assert whole.n == 50
+    np.testing.assert_allclose(whole.mean, X.mean(axis=0))
+
+
+def test_the_policy_of_another_site(tmp_path):
+    with pytest.raises(LedgerError, match="the policy is that of site b, opened as a"):
+        open_site("a", X, policy('[site]\nid = "b"'), folder=tmp_path)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_method_asks_what_its_policy_allows_and_ends_with_the_same_bits(name):
+    """The table in questions.py, held to what methods ask; and a policy changes no result."""
+    rows = split(blobs(3, n=240)[0], 3, seed=3)
+    algorithm = ALGORITHMS[name](min_cluster_size=2)
+    method = algorithm
+    while not any(type(method).__name__.lower() == family.replace("-", "") for family in FAMILIES):
+        method = getattr(method, "inner", None) or getattr(method, "method", None)
+        assert method is not None, name
+    family = next(f for f in FAMILIES if f.replace("-", "") == type(method).__name__.lower())
+    names = [family, *(["k-fed"] if name == "lloyd-k-fed" else [])]  # a start by single sites' means
+    text = f"[jobs]\nalgorithms = {json.dumps(names)}\ndescribe = false\n[disclosure]\nmin_cluster_size = 2"
+    sites = [open_site(s, rows_, policy(text + "\nmin_site_rows = 1")) for s, rows_ in rows.items()]
+    guarded = run(algorithm, InProcess(sites), seed=2, max_rounds=4, quorum=1.0)
+    plain = run(algorithm, InProcess.of(rows, min_cluster_size=2), seed=2, max_rounds=4, quorum=1.0)
+    assert bits(guarded.state) == bits(plain.state)
+
+
+def test_prepare_is_always_allowed():
+    names = allowed((), describe=False)
+    assert names == {codec.name_of(q) for q in FAMILIES["prepare"]}
+
+
+# ---------------------------------------------------------------- restarts
+
+
+def test_a_restarted_site_gives_the_same_bytes_and_is_not_charged_again(tmp_path):
+    site = open_site("a", X, policy(), folder=tmp_path)
+    first = site.receive(codec.encode(post(AskMoments(), 4)))
+    second = site.receive(codec.encode(post(AskClusterSums(CENTERS), 4, exchange=1)))
+    lines = len((tmp_path / "log.jsonl").read_bytes().splitlines())
+    site.close()
+    site = open_site("a", X, policy(), folder=tmp_path)
+    assert site.receive(codec.encode(post(AskClusterSums(CENTERS), 4, exchange=1))) == second
+    assert site.receive(codec.encode(replace(post(AskMoments(), 4), seal="signed"))) == first
+    assert len((tmp_path / "log.jsonl").read_bytes().splitlines()) == lines + 1  # the opening
+    assert "round 3 is over" in asked(site, AskMoments(), 3).reason
+    site.close()
+
+
+CHILD = """
+import sys
+import numpy as np
+from unpooled import codec
+from unpooled.site.opening import open_site
+from unpooled.site.policy import parse
+X = np.random.default_rng(0).normal(size=(60, 2))
+site = open_site("a", X, parse("version = 1"), folder=sys.argv[1])
+for line in sys.stdin:
+    print(site.respond(bytes.fromhex(line)).hex(), flush=True)
+"""
+
+
+def child(folder):
+    return subprocess.Popen(
+        [sys.executable, "-c", CHILD, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+
+
+def test_kill_9_at_any_point_never_gives_a_second_different_answer(tmp_path):
+    """A site killed at random moments while it is asked turn after turn; each turn again after that."""
+    rng = np.random.default_rng(5)
+    seen: dict[int, str] = {}
+    number, process = 0, child(tmp_path)
+    for _ in range(8):
+        for _ in range(3):
+            message = codec.encode(post(AskClusterSums(CENTERS + 0.01 * number), number)).hex()
+            process.stdin.write(message + "\n")
+            process.stdin.flush()
+            seen.setdefault(number, process.stdout.readline().strip())
+            number += 1
+        message = codec.encode(post(AskClusterSums(CENTERS + 0.01 * number), number)).hex()
+        process.stdin.write(message + "\n")
+        process.stdin.flush()
+        try:
+            process.wait(rng.uniform(0.0, 0.004))
+        except subprocess.TimeoutExpired:
+            process.kill()
+        said, _ = process.communicate()
+        process = child(tmp_path)
+        process.stdin.write(message + "\n")
+        process.stdin.flush()
+        again = process.stdout.readline().strip()
+        if said.endswith("\n"):  # the first answer got out
+            assert said.strip() == again
+        seen[number] = again
+        process.stdin.write(message + "\n")
+        process.stdin.flush()
+        assert process.stdout.readline().strip() == again
+        number += 1
+    process.kill()
+    process.communicate()
+    assert verify(tmp_path / "log.jsonl") == []
+    turns = [(e["round"], e["request"]) for _, e in entries(tmp_path / "log.jsonl") if e["kind"] == "release"]
+    assert len(turns) == len(set(turns)) == number  # every turn is in the log once
+    assert all(not isinstance(codec.decode(bytes.fromhex(a)).replies[0], Refusal) for a in seen.values())
+
+
+# ---------------------------------------------------------------- attacks
+
+
+def attacked(site, seed, rows):
+    rng = np.random.default_rng(seed)
+    found = probe(in_process(site.answer), rows.mean(axis=0), rows.std(axis=0), 200, rng)
+    assert found.hits(rows) == len(found.rows)  # what the attack takes for rows are rows
+    return len(found.rows)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_probe_breaks_an_unguarded_site_and_not_one_that_refuses_differences(seed):
+    rows = np.random.default_rng(seed).normal(size=(1000, 5))
+    assert attacked(Site("a", rows), seed, rows) > 50
+    assert attacked(Site("a", rows, min_cluster_size=10), seed, rows) > 50  # a minimum size is not enough
+    strict = policy('[disclosure]\nmin_cluster_size = 10\ndifferencing = "refuse"')
+    assert attacked(open_site("a", rows, strict), seed, rows) == 0
+
+
+def test_the_detector_remembers_across_restarts(tmp_path):
+    strict = policy('[disclosure]\ndifferencing = "refuse"')
+    order = np.sort(X[:, 0])
+    border = [(order[i] + order[i + 1]) / 2 for i in (29, 30)]  # two cuts with one row between them
+    first, second = (AskClusterSums(np.array([[[b - 5, 0.0], [b + 5, 0.0]]])) for b in border)
+    site = open_site("a", X, strict, folder=tmp_path)
+    assert not isinstance(asked(site, first), Refusal)
+    site.close()
+    site = open_site("a", X, strict, folder=tmp_path)
+    assert "differ from one shown before by fewer than 5 rows" in asked(site, second, 1).reason
+    site.close()
+
+
+def test_an_attack_on_the_log_finds_what_is_there(tmp_path):
+    order = np.sort(X[:, 0])
+    sites = {name: open_site("a", X, policy(), folder=tmp_path / name) for name in ("safe", "unsafe")}
+    for name, cuts in (("safe", (20, 40)), ("unsafe", (29, 30))):
+        for number, i in enumerate(cuts):
+            b = (order[i] + order[i + 1]) / 2
+            asked(sites[name], AskClusterSums(np.array([[[b - 5, 0.0], [b + 5, 0.0]]])), number)
+    assert len(on_log(tmp_path / "safe" / "log.jsonl").rows) == 0
+    found = on_log(tmp_path / "unsafe" / "log.jsonl")
+    assert len(found.rows) == found.hits(X) == 1
+    *_, last = (entry for _, entry in entries(tmp_path / "unsafe" / "log.jsonl"))
+    assert last["close_cells"] == 2
+
+
+def test_no_answer_under_the_default_policy_is_a_row(tmp_path):
+    rows = split(blobs(8, n=300, d=3)[0], 3, seed=8)
+    sites = [open_site(s, r, policy(), folder=tmp_path / s) for s, r in rows.items()]
+    run(Scaled(Lloyd(k=3, min_cluster_size=5)), InProcess(sites), seed=1)
+    for name, mine in rows.items():
+        found = on_log(tmp_path / name / "log.jsonl")
+        assert len(found.single) == 0
+        text = (tmp_path / name / "log.jsonl").read_text()
+        assert all(json.loads(line)["kind"] for line in text.splitlines())
+        assert mine.tobytes()[:24] not in (tmp_path / name / "log.jsonl").read_bytes()
+
+
+def test_too_many_refusals_are_one_error_with_every_reason():
+    rows = split(pooled(split(X, 3)), 3)
+    sites = [open_site(s, r, policy("[disclosure]\nmin_site_rows = 1000")) for s, r in rows.items()]
+    with pytest.raises(TooFewAnswers, match="fewer than the 1000 rows"):
+        run(Lloyd(k=2), InProcess(sites), seed=1)
