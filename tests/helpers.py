@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from unpooled import BestOf, Dwf, Ewf, Fkm, Fuzzy, InProcess, KFed, Lloyd, MiniBatch, Site, codec
+from unpooled import BestOf, Dwf, Ewf, Fkm, Fuzzy, InProcess, KFed, Lloyd, MiniBatch, Robust, Site, codec
 from unpooled.errors import Refused
 from unpooled.messages import Reply, Rows
 from unpooled.preparing import Scaled
@@ -187,6 +187,8 @@ ALGORITHMS: dict[str, Callable[..., Any]] = {
         Fuzzy.as_published(k=K, merge="avg2"), **{"max_rounds": 12, **s}
     ),
     "best-of-fuzzy-avg2": lambda **s: BestOf(replace(Fuzzy(k=K, merge="avg2", max_rounds=8), **s), 2),
+    "robust": lambda **s: Robust(k=K, **s),
+    "robust-given": lambda **s: Robust(k=K, init=_INIT, **s),
     "best-of-dwf": lambda **s: BestOf(Dwf(k=K, **s), 3),
     "best-of-fkm": lambda **s: BestOf(Fkm(k=K, **s), 3),
     "best-of-holzer": lambda **s: BestOf(replace(KFed.as_published_by_holzer(k=K, restarts=1), **s), 3),

@@ -36,6 +36,7 @@ def test_public_names():
         "KFed",
         "Lloyd",
         "MiniBatch",
+        "Robust",
         "Run",
         "Site",
         "__version__",

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from unpooled.algorithms import BestOf, Dwf, Ewf, Fkm, Fuzzy, KFed, Lloyd, MiniBatch
+    from unpooled.algorithms import BestOf, Dwf, Ewf, Fkm, Fuzzy, KFed, Lloyd, MiniBatch, Robust
     from unpooled.estimators import FederatedFuzzyCMeans, FederatedKMeans
     from unpooled.running import Run, run
     from unpooled.runtimes import InProcess
@@ -33,6 +33,7 @@ _HOME = {
     "KFed": "algorithms",
     "Lloyd": "algorithms",
     "MiniBatch": "algorithms",
+    "Robust": "algorithms",
     "Run": "running",
     "Site": "site",
     "run": "running",
@@ -50,6 +51,7 @@ __all__ = [
     "KFed",
     "Lloyd",
     "MiniBatch",
+    "Robust",
     "Run",
     "Site",
     "__version__",

@@ -57,6 +57,13 @@ GUIDE = (
         "Stallmann, Wilbik: Towards Federated Clustering: A Federated Fuzzy c-Means Algorithm (FFCM). "
         "FL-AAAI 2022.",
     ),
+    Entry(
+        "robust",
+        "Some sites may be broken or hostile: a geometric median over sites, and suspects by name",
+        "each site's means and sums",
+        "Pillutla, Kakade, Harchaoui: Robust Aggregation for Federated Learning. "
+        "IEEE Trans. Signal Process. 70, 2022.",
+    ),
 )
 
 

@@ -8,6 +8,7 @@ from unpooled.algorithms.fuzzy import Fuzzy
 from unpooled.algorithms.kfed import KFed
 from unpooled.algorithms.lloyd import Lloyd
 from unpooled.algorithms.minibatch import MiniBatch
+from unpooled.algorithms.robust import Robust
 
 METHODS: dict[str, type[Method]] = {
     "lloyd": Lloyd,
@@ -17,6 +18,19 @@ METHODS: dict[str, type[Method]] = {
     "k-fed": KFed,
     "mini-batch": MiniBatch,
     "fuzzy": Fuzzy,
+    "robust": Robust,
 }
 
-__all__ = ["METHODS", "BestOf", "Dwf", "Ewf", "Fkm", "Fuzzy", "KFed", "Lloyd", "Method", "MiniBatch"]
+__all__ = [
+    "METHODS",
+    "BestOf",
+    "Dwf",
+    "Ewf",
+    "Fkm",
+    "Fuzzy",
+    "KFed",
+    "Lloyd",
+    "Method",
+    "MiniBatch",
+    "Robust",
+]

@@ -46,6 +46,7 @@ FAMILIES: dict[str, tuple[type, ...]] = {
         AskBorderline,
         AskDirections,
     ),
+    "robust": (*_START, AskLocalMeans),
 }
 SCHEMA = (AskSchema,)  # the names and kinds of columns: asked of each site, whatever the method
 ONLY_TOTALS = ("lloyd", "fuzzy")  # methods whose defaults never ask to see a single site's reply

@@ -1,0 +1,225 @@
+"""k-means among sites some of which may be broken or hostile.
+
+Pillutla, Kakade, Harchaoui: Robust aggregation for federated learning. IEEE Trans. Signal Process. 70 (2022):
+the geometric median in place of the mean, by smoothed Weiszfeld steps. Here per cluster, since sites hold
+different shares of the clusters, and with three things that clustering needs besides:
+
+- weights are capped at what is usual for the cluster, or one site with a huge count would be the median;
+- sites whose means lie much farther from the median than their counts explain are left out, and the mean of
+  the others is taken: without hostile sites this is nearly the exact step;
+- starts are compared by a trimmed mean over sites of what each says of its own rows.
+
+Every site's reply is seen, so this excludes secure sums: with those a wrong reply cannot be told apart. A
+site that is left out in most of its clusters is a suspect, and is named. Safe against fewer than half of the
+weight in every cluster; tests hold it to a fifth of the sites.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from unpooled import kernels
+from unpooled.algorithms.base import Method
+from unpooled.codec import BoolArray, FloatArray
+from unpooled.errors import BadInput
+from unpooled.messages import Message, SiteId
+from unpooled.protocol import Steps, each
+from unpooled.sampling import choose
+from unpooled.summaries import AskClusterSums, AskLocalMeans, ClusterSums, LocalMeans
+
+_TRIM = 0.25  # of the sites, at either end, where one number per site is averaged
+_FAR = 3.0  # times the usual distance: beyond this a site's mean is left out
+_FEW = (1, 2, 3, 5)  # sites that a start is made from, in turn
+_STEPS = 50  # of Weiszfeld
+
+
+@dataclass(frozen=True, eq=False)
+class RobustState(Message):
+    """R clusterings on their way."""
+
+    starts: FloatArray  # (R, k, d)
+    scores: FloatArray  # (R,) trimmed mean over sites of inertia per row; inf before the first round
+    inertias: FloatArray  # (R,) of the sites that were not left out
+    moved: FloatArray  # (R,)
+    threshold: float
+    suspects: tuple[SiteId, ...]  # left out in most of their clusters in the last round
+    rounds: int
+
+    @property
+    def best(self) -> int:
+        return int(np.argmin(self.scores))
+
+    @property
+    def centers(self) -> FloatArray:
+        best: FloatArray = self.starts[self.best]
+        return best
+
+    @property
+    def movement(self) -> float:
+        return float(self.moved[self.best])
+
+    @property
+    def inertia(self) -> float:
+        return float(self.inertias[self.best])
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Robust(Method):
+    """k-means that a fifth of the sites cannot spoil. ``weight_cap``: times the usual weight in a cluster."""
+
+    merge: Literal["geometric-median"] = "geometric-median"
+    weight_cap: float = 1.5
+    n_starts: int = 16
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.merge != "geometric-median":
+            raise BadInput(f"Robust: merge must be geometric-median, got {self.merge!r}")
+        if not self.weight_cap > 0:
+            raise BadInput(f"Robust: weight_cap must be above 0, got {self.weight_cap}")
+        if self.n_starts < 1:
+            raise BadInput(f"Robust: n_starts must be >= 1, got {self.n_starts}")
+
+    @property
+    def own_start(self) -> bool:
+        return not isinstance(self.init, np.ndarray)
+
+    def start(self, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[RobustState]:
+        if len(sites) < 3:
+            raise BadInput(f"Robust: among {len(sites)} sites no one can tell who is wrong; it takes 3")
+        # down: k; up: each site's means and counts
+        replies = yield from each(sites, AskLocalMeans(self.clusters, n_init=5))
+        told = [reply for reply in replies.values() if len(reply.counts)]
+        if not told:
+            raise BadInput(f"k={self.clusters} clusters from 0 local means: the sites showed too few")
+        if isinstance(self.init, np.ndarray):
+            starts = self.init[None].astype(np.float64)
+        else:
+            starts = _starts(told, self.clusters, self.n_starts, rng)
+        spread = np.median([_spread(reply) for reply in told])
+        R = len(starts)
+        return RobustState(
+            starts=starts,
+            scores=np.full(R, np.inf),
+            inertias=np.full(R, np.inf),
+            moved=np.full(R, np.inf),
+            threshold=float(np.sqrt(self.tol * spread)),
+            suspects=(),
+            rounds=0,
+        )
+
+    def round(
+        self, state: RobustState, sites: tuple[SiteId, ...], rng: np.random.Generator
+    ) -> Steps[RobustState]:
+        # down: the centres of every start; up: each site's sums, counts, inertia
+        replies = yield from each(choose(sites, self.participation, rng), AskClusterSums(state.starts))
+        names, told = tuple(replies), list(replies.values())
+        merged = [_merged(told, r, state.starts[r], self) for r in range(len(state.starts))]
+        after = np.stack([centers for centers, _ in merged])
+        scores = np.array([_score(told, r) for r in range(len(state.starts))])
+        best = int(np.argmin(scores))
+        out = merged[best][1]  # (sites, k)
+        mass = np.stack([reply.mass[best] for reply in told])
+        suspects = tuple(name for name, o, m in zip(names, out, mass, strict=True) if _suspect(o, m))
+        honest = np.array([float(name not in suspects) for name in names])
+        inertias = honest @ np.stack([t.inertia.sum(axis=1) for t in told])
+        return replace(
+            state,
+            starts=after,
+            scores=scores,
+            inertias=inertias,
+            moved=np.sqrt(((after - state.starts) ** 2).sum(axis=(1, 2))),
+            suspects=suspects,
+            rounds=state.rounds + 1,
+        )
+
+    def finished(self, state: RobustState) -> bool:
+        return state.rounds >= self.max_rounds or state.movement <= state.threshold
+
+
+def _suspect(out: BoolArray, mass: FloatArray) -> bool:
+    """Left out in more than half of the clusters in which the site has rows."""
+    return bool(out[mass > 0].sum() > (mass > 0).sum() / 2)
+
+
+def _spread(reply: LocalMeans) -> float:
+    """The variance of a site's means, per column."""
+    mean = np.average(reply.means, axis=0, weights=reply.counts)
+    return float(np.average((reply.means - mean) ** 2, axis=0, weights=reply.counts).mean())
+
+
+def _starts(told: list[LocalMeans], k: int, count: int, rng: np.random.Generator) -> FloatArray:
+    """(R, k, d): k-means of the means of a few sites each; with a fifth hostile, many of these hold none."""
+    found: list[FloatArray] = []
+    for r in range(4 * count):
+        some = rng.permutation(len(told))[: _FEW[r % len(_FEW)]]
+        means = np.concatenate([told[i].means for i in some])
+        usual = np.median(np.concatenate([told[i].counts for i in some]))
+        counts = np.minimum(np.concatenate([told[i].counts for i in some]), 2 * usual)
+        if len(means) < k:
+            continue
+        seed = rng.integers(0, 2**63, size=1, dtype=np.uint64)
+        got = kernels.kmeans(means, np.array([0, len(means)]), k, seed, counts, n_init=5)
+        if (got.mass > 0).all():
+            found.append(got.centers[0])
+        if len(found) == count:
+            break
+    if not found:
+        raise BadInput(
+            f"k={k} clusters from too few local means of a few sites each: the sites showed too few"
+        )
+    return np.stack(found)
+
+
+def _score(told: list[ClusterSums], r: int) -> float:
+    """Inertia per row, site by site, averaged without the lowest and highest."""
+    rows = np.array([t.mass[r].sum() for t in told])
+    per_row = np.array([t.inertia[r].sum() for t in told])[rows > 0] / rows[rows > 0]
+    cut = int(_TRIM * len(per_row))
+    return float(np.sort(per_row)[cut : len(per_row) - cut].mean()) if len(per_row) else float("inf")
+
+
+def _merged(
+    told: list[ClusterSums], r: int, centers: FloatArray, settings: Robust
+) -> tuple[FloatArray, BoolArray]:
+    """The next centres (k, d) of start r, and which site was left out of which cluster (sites, k)."""
+    mass = np.stack([t.mass[r] for t in told])  # (sites, k)
+    sums = np.stack([t.sums[r] for t in told])
+    inertia = np.stack([t.inertia[r] for t in told])
+    out = np.zeros(mass.shape, dtype=np.bool_)
+    after = centers.copy()
+    for j in range(len(centers)):
+        here = np.flatnonzero((mass[:, j] > 0) & (mass[:, j] >= settings.min_cluster_size))
+        if not len(here):
+            continue
+        n = mass[here, j]
+        weight = np.minimum(n, settings.weight_cap * np.median(n))
+        moves = sums[here, j] / n[:, None]
+        middle = geometric_median(moves, weight)
+        # how far a mean of n rows usually lies from the cluster's: its rows' spread over the root of n
+        spread = max(
+            float(np.sqrt(np.median(inertia[here, j] / n))), 1e-9 * float(np.abs(moves).max()), 1e-100
+        )
+        far = np.linalg.norm(moves - middle, axis=1) * np.sqrt(weight) / spread
+        near = far <= _FAR * max(float(np.median(far)), 1e-12)
+        out[here[~near], j] = True
+        after[j] += np.average(moves[near], axis=0, weights=weight[near] if (~near).any() else n)
+    return after, out
+
+
+def geometric_median(points: FloatArray, weights: FloatArray) -> FloatArray:
+    """The point (d,) whose weighted sum of distances to the points (m, d) is smallest.
+
+    >>> geometric_median(np.array([[0.0], [1.0], [1000.0]]), np.ones(3)).round(3)
+    array([1.])
+    """
+    middle = np.median(points, axis=0)
+    floor = 1e-9 * max(float(np.abs(points).max()), 1e-300)
+    for _ in range(_STEPS):
+        pull = weights / np.maximum(np.linalg.norm(points - middle, axis=1), floor)
+        new = pull @ points / pull.sum()
+        if np.linalg.norm(new - middle) <= 1e-10 * max(float(np.abs(new).max()), 1e-300):
+            break
+        middle = new
+    return middle
