@@ -215,7 +215,7 @@ def geometric_median(points: FloatArray, weights: FloatArray) -> FloatArray:
     array([1.])
     """
     middle = np.median(points, axis=0)
-    floor = 1e-9 * max(float(np.abs(points).max()), 1e-300)
+    floor = max(1e-9 * float(np.abs(points).max()), 1e-100)
     for _ in range(_STEPS):
         pull = weights / np.maximum(np.linalg.norm(points - middle, axis=1), floor)
         new = pull @ points / pull.sum()
