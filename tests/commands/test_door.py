@@ -1,0 +1,102 @@
+"""``unpooled policy`` and ``unpooled audit`` as an officer uses them."""
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from unpooled import InProcess, Lloyd, run
+from unpooled.cli import app
+from unpooled.site.log import entries
+from unpooled.site.opening import open_site
+from unpooled.site.policy import parse
+
+
+def call(*words):
+    done = CliRunner().invoke(app, [str(word) for word in words])
+    return done.exit_code, done.stdout + (done.stderr or "")
+
+
+@pytest.fixture
+def log(tmp_path):
+    """The log of one of three sites after a run."""
+    rng = np.random.default_rng(3)
+    rows = {s: rng.normal(size=(80, 2)) + 8 * rng.integers(2, size=(80, 1)) for s in "abc"}
+    sites = [open_site(s, X, parse("version = 1"), folder=tmp_path / s) for s, X in rows.items()]
+    run(Lloyd(k=2, min_cluster_size=5, n_starts=2), InProcess(sites), seed=1)
+    for site in sites:
+        site.close()
+    return tmp_path / "a" / "log.jsonl"
+
+
+def test_a_policy_from_init_to_explain(tmp_path):
+    path = tmp_path / "policy.toml"
+    assert call("policy", "init", path, "--site", "north") == (0, f"written: {path}\n")
+    code, said = call("policy", "check", path)
+    assert code == 0
+    assert "in order" in said
+    code, said = call("policy", "explain", path)
+    assert code == 0
+    for word in ("Answers", "Refuses", "Protects", "fewer than 5 rows", "never a row"):
+        assert word in said
+    code, said = call("policy", "init", path)
+    assert code == 1
+    assert "is not overwritten" in said
+
+
+def test_a_wrong_policy_is_one_line(tmp_path):
+    path = tmp_path / "policy.toml"
+    path.write_text("version = 1\n[disclosure]\nmin_cluster = 5\n")
+    code, said = call("policy", "check", path)
+    assert code == 1
+    assert said.count("\n") == 1
+    assert "unknown key in [disclosure] 'min_cluster'" in said
+
+
+def test_what_left(log):
+    code, said = call("audit", "show", log)
+    assert code == 0
+    assert "What left site a" in said
+    assert "The log is whole" in said
+    assert "summaries.AskClusterSums" in said
+    code, said = call("audit", "show", log.parent)
+    assert code == 0
+
+
+def test_the_page(log, tmp_path):
+    page = tmp_path / "audit.html"
+    assert call("audit", "show", log, "--html", page)[0] == 0
+    text = page.read_text()
+    assert "What left site a" in text
+    assert "http://" not in text
+    assert "<script" not in text
+
+
+def test_verify_and_what_it_says_of_tampering(log):
+    kept = {entry["seq"]: entry["hash"] for _, entry in entries(log)}
+    heads = log.parent / "heads.json"
+    heads.write_text(json.dumps(kept))
+    assert call("audit", "verify", log, "--heads", heads)[0] == 0
+    lines = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(b"".join(lines[:-1]))
+    assert call("audit", "verify", log)[0] == 0
+    code, said = call("audit", "verify", log, "--heads", heads)
+    assert code == 1
+    assert "the end is cut off" in said
+    log.write_bytes(b"".join([lines[0], lines[1].replace(b'"round":0', b'"round":1'), *lines[2:]]))
+    code, said = call("audit", "verify", log)
+    assert code == 1
+    assert "line 2: its content does not fit its hash" in said
+
+
+def test_the_attack(log):
+    code, said = call("audit", "attack", log)
+    assert code == 0
+    assert "rows could be recovered from" in said
+
+
+def test_no_log(tmp_path):
+    code, said = call("audit", "show", tmp_path)
+    assert code == 1
+    assert "there is no log" in said

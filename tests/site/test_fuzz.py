@@ -1,0 +1,112 @@
+"""Garbage at both ends: no crash, nothing accepted that was altered into nonsense, memory flat.
+
+UNPOOLED_FUZZ says how many messages (a million in ``make assurance``).
+"""
+
+import os
+import random
+import resource
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from unpooled import Site, codec
+from unpooled.errors import BadReply, CodecError
+from unpooled.messages import Refusal
+from unpooled.protocol import Answer, Envelope, Part, Turn
+from unpooled.runtimes.posting import opened
+from unpooled.site.opening import open_site
+from unpooled.site.policy import Policy
+from unpooled.summaries import AskClusterSums, AskMoments
+
+MESSAGES = int(os.environ.get("UNPOOLED_FUZZ", "6000"))
+X = np.random.default_rng(0).normal(size=(60, 2))
+TURN = Turn("run", 7, 1, 0)
+CENTERS = np.array([[[-1.0, 0.0], [1.0, 0.0]]])
+ENVELOPE = Envelope(
+    TURN, (Part("total", AskClusterSums(CENTERS), None, 0), Part("total", AskMoments(np.zeros(2)), None, 1))
+)
+
+
+def mutant(whole: bytes, other: bytes, rng: random.Random) -> bytes:
+    """A message with bytes flipped, cut, inserted, repeated, or spliced with another."""
+    data = bytearray(whole)
+    for _ in range(rng.choice((1, 1, 2, 8))):
+        at = rng.randrange(len(data)) if data else 0
+        match rng.randrange(7):
+            case 0 if data:
+                data[at] ^= 1 << rng.randrange(8)
+            case 1:
+                data = data[:at]
+            case 2:
+                data[at:at] = rng.randbytes(rng.randrange(1, 16))
+            case 3:
+                data[at : at + rng.randrange(1, 32)] = b""
+            case 4:
+                data = data[:at] + bytearray(other[rng.randrange(len(other)) :])
+            case 5 if len(data) > 24:  # within the skeleton, where the names are
+                at = rng.randrange(20, min(len(data), 400))
+                data[at] = rng.choice(b'0123456789{}[]",:-eE.truefalsn')
+            case _:
+                data = bytearray(rng.randbytes(rng.randrange(0, 200)))
+    return bytes(data)
+
+
+def memory() -> int:
+    """Peak memory so far, in kB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def test_the_coordinator_accepts_no_altered_answer_that_is_nonsense():
+    """What is accepted has the right kinds, shapes and signs; bits of a number may differ, and no more."""
+    rng = random.Random(1)
+    answer = Site("a", X).answer(ENVELOPE)
+    whole = codec.encode(answer)
+    accepted = refused = 0
+    before = memory()
+    for _ in range(MESSAGES):
+        data = mutant(whole, codec.encode(ENVELOPE), rng)
+        try:
+            got = opened(ENVELOPE, data, limit=1 << 20)
+        except (CodecError, BadReply):
+            refused += 1
+            continue
+        accepted += 1
+        for part, reply, original in zip(ENVELOPE.parts, got.replies, answer.replies, strict=True):
+            if isinstance(reply, Refusal):
+                continue
+            part.question.check_reply(reply)
+            for name in codec.field_names(type(original)):
+                assert getattr(reply, name).shape == getattr(original, name).shape
+    assert refused > 0.7 * MESSAGES
+    assert memory() - before < 64_000
+
+
+def test_a_site_never_crashes_and_answers_only_what_it_can_read():
+    rng = random.Random(2)
+    site = open_site("a", X, Policy())
+    whole = codec.encode(ENVELOPE)
+    other = codec.encode(replace(ENVELOPE, turn=replace(TURN, exchange=1)))
+    before = memory()
+    answered = 0
+    for _ in range(MESSAGES):
+        data = mutant(whole, other, rng)
+        reply = codec.decode(site.respond(data), expect=Answer)
+        if not isinstance(reply.replies[0] if reply.replies else Refusal(""), Refusal):
+            answered += 1
+            post = codec.decode(data, expect=Envelope)  # what was answered can be read
+            assert len(reply.replies) == len(post.parts)
+    assert answered < 0.3 * MESSAGES
+    assert memory() - before < 64_000
+
+
+@pytest.mark.parametrize("size", [2**20, 2**24 + 1, 2**26])
+def test_a_message_too_large_is_not_parsed(size, monkeypatch):
+    def never(*args, **kwargs):
+        raise AssertionError("parsed")
+
+    monkeypatch.setattr(codec.json, "loads", never)
+    site = Site("a", X, max_message_bytes=2**20 - 1)
+    with pytest.raises(CodecError, match="are allowed"):
+        site.receive(b"UNPL" + bytes(size))
