@@ -1,0 +1,226 @@
+"""The coordinator's side of a secure sum: a generator of stages that ends in the sum.
+
+It yields one question per site and receives what the sites replied; a site that sent nothing, refused, or
+sent what cannot be used is left out from there on, by name. Runtimes carry the questions; nothing here
+knows how. Bonawitz et al.: Practical secure aggregation for privacy-preserving machine learning. CCS 2017,
+figure 4, with one departure: what sites share out is not their key but the seed of a sealed table of this
+sum's pair seeds. Opening the masks of a site that dropped thus opens one sum and no other, so that keys last
+for a whole run; with shares of the key, they would have to be made anew for every sum.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+
+from unpooled import codec
+from unpooled.errors import TooFewAnswers
+from unpooled.messages import Question, Refusal, Reply, SiteId, Summable
+from unpooled.secure_sum import crypto, shamir
+from unpooled.secure_sum.crypto import SEED_BYTES, SIGNATURE_BYTES
+from unpooled.secure_sum.fixed import Words, add, negated
+from unpooled.secure_sum.shamir import SHARE_BYTES
+from unpooled.secure_sum.stages import (
+    KEYS_BYTES,
+    SEALED_BYTES,
+    Agreed,
+    AskAgreed,
+    AskMasked,
+    AskOpened,
+    AskShares,
+    Keys,
+    Masked,
+    Opened,
+    Shares,
+    Terms,
+    is_sound,
+    length,
+    parted,
+    shares_bytes,
+    table_bytes,
+)
+
+Q = TypeVar("Q", bound=Reply)
+Replies = Mapping[SiteId, Reply]
+Stages = Generator[dict[SiteId, Question[Any]], Replies, "Total"]
+
+
+@dataclass(frozen=True, eq=False)
+class Total:
+    """The sum over the sites that are in it, as the replies it is made of, and who is not in it and why."""
+
+    sites: tuple[SiteId, ...]
+    sums: tuple[Summable, ...]
+    silent: dict[SiteId, str]
+    sent: dict[SiteId, tuple[int, int]]  # numbers and bytes that left each site, over all stages
+
+
+@dataclass(eq=False)
+class _Log:
+    """Who is left out and why, and what each site sent."""
+
+    terms: Terms
+    silent: dict[SiteId, str] = field(default_factory=dict)
+    sent: dict[SiteId, tuple[int, int]] = field(default_factory=dict)
+
+    def usable(
+        self, stage: str, asked: Mapping[SiteId, Any], came: Replies, kind: type[Q], fits: Callable[[Q], bool]
+    ) -> dict[SiteId, Q]:
+        """The replies that can be used; TooFewAnswers if they are fewer than the threshold."""
+        good: dict[SiteId, Q] = {}
+        for site in asked:
+            reply = came.get(site)
+            if reply is not None:
+                numbers, size = codec.size(reply)
+                before = self.sent.get(site, (0, 0))
+                self.sent[site] = (before[0] + numbers, before[1] + size)
+            if isinstance(reply, kind) and fits(reply):
+                good[site] = reply
+            elif isinstance(reply, Refusal):
+                self.silent[site] = reply.reason
+            else:
+                self.silent[site] = "no answer" if reply is None else f"its {stage} were not usable"
+        self.require(len(good), stage)
+        return good
+
+    def require(self, count: int, stage: str) -> None:
+        if count < self.terms.threshold:
+            turn = self.terms.turn
+            reasons = ", ".join(f"{site} ({why})" for site, why in list(self.silent.items())[:5])
+            more = f" and {len(self.silent) - 5} more" if len(self.silent) > 5 else ""
+            raise TooFewAnswers(
+                f"round {turn.round}, secure sum, {stage}: {count} of {len(self.terms.sites)} sites, "
+                f"{self.terms.threshold} needed; missing: {reasons}{more}"
+            )
+
+
+def is_keys(reply: Reply | None) -> bool:
+    """Can this be a site's signed key?"""
+    return isinstance(reply, Keys) and reply.data.shape == (KEYS_BYTES,) and reply.data.dtype == np.uint8
+
+
+def tally(terms: Terms, keys: Mapping[SiteId, Keys], parts: tuple[int, ...]) -> Stages:
+    """The stages of one sum among ``terms.sites``, of the questions at ``parts`` of the exchange."""
+    log, n = _Log(terms), len(terms.sites)
+
+    # down: the terms and everybody's keys; up: shares of two seeds, sealed for every peer
+    everyone = np.stack([keys[site].data for site in terms.sites])
+    asks: dict[SiteId, Question[Any]] = dict.fromkeys(terms.sites, AskShares(terms, everyone))
+    size = shares_bytes(n)
+    shares = log.usable("shares", asks, (yield asks), Shares, lambda r: r.data.shape == (size,))
+    sharers = tuple(shares)
+
+    # down: the question, and what the others sealed for this site; up: the reply, masked
+    rows = {site: _sealed(terms, site, shares[site]) for site in sharers}
+    asks = {
+        site: AskMasked(
+            terms.group,
+            sharers,
+            np.stack([rows[peer][site] for peer in sharers if peer != site]),
+            parts,
+        )
+        for site in sharers
+    }
+    masked = log.usable(
+        "masked replies", asks, (yield asks), Masked, lambda r: _is_whole(terms, r, len(parts))
+    )
+    masked = _alike(masked, log)
+    survivors = tuple(masked)
+    dropped = tuple(site for site in sharers if site not in masked)
+
+    # down: who is in the sum; up: a signature on it
+    asks = dict.fromkeys(survivors, AskAgreed(terms.group, survivors))
+    agreed = log.usable(
+        "signatures", asks, (yield asks), Agreed, lambda r: r.data.shape == (SIGNATURE_BYTES,)
+    )
+    signers = tuple(agreed)[: terms.threshold]
+
+    # down: the signatures; up: of every sharer one share
+    signatures = np.stack([agreed[site].data for site in signers])
+    asks = dict.fromkeys(survivors, AskOpened(terms.group, survivors, dropped, signers, signatures))
+    size = len(sharers) * SHARE_BYTES
+    opened = log.usable("opened shares", asks, (yield asks), Opened, lambda r: r.data.shape == (size,))
+
+    seeds = _restored(terms, sharers, opened)
+    words = _unmasked(terms, shares, masked, seeds, log)
+    sums = parted(masked[survivors[0]].layout, terms.fixed.decode(words))
+    return Total(survivors, sums, {s: why for s, why in log.silent.items() if s not in masked}, log.sent)
+
+
+def _sealed(terms: Terms, site: SiteId, shares: Shares) -> dict[SiteId, Any]:
+    """By peer: what a site sealed for it."""
+    n = len(terms.sites)
+    rows = shares.data[SEED_BYTES + table_bytes(n) :].reshape(n - 1, SEALED_BYTES)
+    return dict(zip([peer for peer in terms.sites if peer != site], rows, strict=True))
+
+
+def _is_whole(terms: Terms, reply: Masked, parts: int) -> bool:
+    shape = (terms.fixed.limbs, length(reply.layout)) if is_sound(reply.layout, parts) else None
+    return reply.data.shape == shape
+
+
+def _alike(masked: dict[SiteId, Masked], log: _Log) -> dict[SiteId, Masked]:
+    """Without those whose replies are of another kind or shape than most sites'."""
+    usual, _ = Counter(reply.layout for reply in masked.values()).most_common(1)[0]
+    for site, reply in masked.items():
+        if reply.layout != usual:
+            log.silent[site] = "its reply is of another shape than the others'"
+    alike = {site: reply for site, reply in masked.items() if reply.layout == usual}
+    log.require(len(alike), "masked replies")
+    return alike
+
+
+def _restored(
+    terms: Terms, sharers: tuple[SiteId, ...], opened: dict[SiteId, Opened]
+) -> dict[SiteId, bytes | None]:
+    """Every sharer's seed: of its own mask if it is in the sum, of its table if it is not."""
+    openers = list(opened)[: terms.threshold]
+    weights = shamir.weights([terms.sites.index(site) for site in openers])
+    given = [opened[site].data.tobytes() for site in openers]
+    seeds = {}
+    for i, site in enumerate(sharers):
+        at = slice(i * SHARE_BYTES, (i + 1) * SHARE_BYTES)
+        seeds[site] = shamir.restore([int.from_bytes(data[at], "little") for data in given], weights)
+    return seeds
+
+
+def _unmasked(
+    terms: Terms,
+    shares: dict[SiteId, Shares],
+    masked: dict[SiteId, Masked],
+    seeds: dict[SiteId, bytes | None],
+    log: _Log,
+) -> Words:
+    """The sum of the masked replies, less the survivors' own masks and their pair masks with the dropped."""
+    context, n = terms.context, len(terms.sites)
+    limbs, length = next(iter(masked.values())).data.shape
+    shape = (limbs, length)
+    plus, minus = np.zeros(shape, dtype=np.uint64), np.zeros(shape, dtype=np.uint64)
+    for site, seed in seeds.items():
+        data = shares[site].data.tobytes()
+        if site in masked:
+            if seed is None or crypto.labelled(b"check", context, seed)[:SEED_BYTES] != data[:SEED_BYTES]:
+                raise TooFewAnswers(_spoiled(terms, site))
+            add(plus, np.ascontiguousarray(masked[site].data).view(np.uint64))
+            add(minus, crypto.mask(seed, context, shape))
+            continue
+        key = crypto.labelled(b"table", context, seed or b"")
+        table = crypto.unseal(key, data[SEED_BYTES : SEED_BYTES + table_bytes(n)], context)
+        if seed is None or table is None:
+            raise TooFewAnswers(_spoiled(terms, site))
+        peers = [peer for peer in terms.sites if peer != site]
+        for i, peer in enumerate(peers):
+            if peer in masked:  # it added the stream if it stands before the dropped site, else took it off
+                stream = crypto.mask(table[SEED_BYTES * i : SEED_BYTES * (i + 1)], context, shape)
+                add(minus if peer < site else plus, stream)
+    add(plus, negated(minus))
+    return plus
+
+
+def _spoiled(terms: Terms, site: SiteId) -> str:
+    return (
+        f"round {terms.turn.round}, secure sum: the shares that sites opened do not give the seed of {site}; "
+        "a site sent a wrong one"
+    )
