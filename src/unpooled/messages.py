@@ -56,6 +56,11 @@ class Refusal(Reply):
 
 
 @dataclass(frozen=True, eq=False)
+class Hidden(Reply):
+    """In place of a reply that left masked, elsewhere in the same answer."""
+
+
+@dataclass(frozen=True, eq=False)
 class Stack:
     """The rows of one site or of many, one after the other: all that a question may see.
 

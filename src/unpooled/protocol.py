@@ -147,11 +147,14 @@ class Turn(Message):
     exchange: int
 
 
+STAGE = "stage"  # the verb of a part that is about other parts' secrecy, never about rows
+
+
 @dataclass(frozen=True, eq=False)
 class Part(Message):
     """One question of an exchange, as a site receives it."""
 
-    verb: str
+    verb: str  # each, total or STAGE
     question: Question[Any]
     view: View | None
     index: int  # its place in the exchange, whoever else is asked: it keys the site's draws

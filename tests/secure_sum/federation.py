@@ -10,8 +10,11 @@ from unpooled import codec
 from unpooled.errors import Refused
 from unpooled.messages import Question, Refusal, Reply, Summable
 from unpooled.protocol import Part, Turn
-from unpooled.secure_sum import Fixed, Identity, Member, Terms, Total, asked, tally, threshold_for
-from unpooled.secure_sum.stages import AskAgreed, AskKeys, AskMasked, AskOpened, AskShares
+from unpooled.secure_sum import Fixed, threshold_for
+from unpooled.secure_sum.crypto import Identity
+from unpooled.secure_sum.member import Member
+from unpooled.secure_sum.stages import AskAgreed, AskKeys, AskMasked, AskOpened, AskShares, Terms, asked
+from unpooled.secure_sum.tally import Total, tally
 from unpooled.summaries import AskMoments
 
 STAGE = {AskShares: 0, AskMasked: 1, AskAgreed: 2, AskOpened: 3}

@@ -15,8 +15,9 @@ from tests.secure_sum.federation import Ring, Vector, through
 
 from unpooled.errors import BadInput, Refused
 from unpooled.protocol import Part
-from unpooled.secure_sum import Fixed, Identity, Member
-from unpooled.secure_sum.crypto import Exchange
+from unpooled.secure_sum import Fixed
+from unpooled.secure_sum.crypto import Exchange, Identity
+from unpooled.secure_sum.member import Member
 from unpooled.secure_sum.stages import AskAgreed, AskKeys, KeyStatement, Statement, as_array
 from unpooled.summaries import AskMoments
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from unpooled.errors import BadInput
+from unpooled.secure_sum import sizes
 from unpooled.secure_sum.fixed import Words
 
 try:
@@ -25,11 +26,6 @@ try:
 except ImportError as missing:  # pragma: no cover
     raise BadInput("secure sums need the package cryptography: pip install 'unpooled[secure]'") from missing
 
-KEY_BYTES = 32
-SIGNATURE_BYTES = 64
-TAG_BYTES = 16
-SEED_BYTES = 16
-
 _NONCE = b"\0" * 12  # every sealing key is used once
 
 
@@ -40,8 +36,8 @@ class Identity:
     secret: bytes = field(repr=False)
 
     def __post_init__(self) -> None:
-        if len(self.secret) != KEY_BYTES:
-            raise BadInput(f"an identity is a secret of {KEY_BYTES} bytes, got {len(self.secret)}")
+        if len(self.secret) != sizes.KEY:
+            raise BadInput(f"an identity is a secret of {sizes.KEY} bytes, got {len(self.secret)}")
 
     @classmethod
     def new(cls) -> "Identity":
@@ -80,13 +76,13 @@ class Exchange:
             return None
         low, high = sorted((self.public, peer))
         info = b"unpooled pair" + about + low + high
-        return HKDF(SHA256(), KEY_BYTES, salt=None, info=info).derive(agreed)
+        return HKDF(SHA256(), sizes.KEY, salt=None, info=info).derive(agreed)
 
 
 def pair_keys(root: bytes, context: bytes) -> tuple[bytes, bytes, bytes]:
     """For one sum: the seed of a pair's mask, and the keys that seal what goes up and down the list."""
-    out = HKDFExpand(SHA256(), SEED_BYTES + 2 * KEY_BYTES, info=b"unpooled sum" + context).derive(root)
-    return out[:SEED_BYTES], out[SEED_BYTES : SEED_BYTES + KEY_BYTES], out[SEED_BYTES + KEY_BYTES :]
+    out = HKDFExpand(SHA256(), sizes.SEED + 2 * sizes.KEY, info=b"unpooled sum" + context).derive(root)
+    return out[: sizes.SEED], out[sizes.SEED : sizes.SEED + sizes.KEY], out[sizes.SEED + sizes.KEY :]
 
 
 def labelled(label: bytes, context: bytes, seed: bytes) -> bytes:

@@ -17,13 +17,11 @@ from unpooled import codec
 from unpooled.errors import BadInput, Refused
 from unpooled.messages import SiteId, Summable
 from unpooled.protocol import Part, Turn
-from unpooled.secure_sum import crypto, rules, shamir
-from unpooled.secure_sum.crypto import KEY_BYTES, SEED_BYTES, Exchange, Identity
+from unpooled.secure_sum import crypto, rules, shamir, sizes
+from unpooled.secure_sum.crypto import Exchange, Identity
 from unpooled.secure_sum.fixed import Words, add, negated
-from unpooled.secure_sum.shamir import SHARE_BYTES
 from unpooled.secure_sum.stages import (
     MIN_SITES,
-    SEALED_BYTES,
     Agreed,
     AskAgreed,
     AskKeys,
@@ -150,7 +148,7 @@ class Member:
         about = sha256(codec.encode(KeyStatement(ask.terms.turn.run, run.epoch, "", ""))).digest()
         for site, data in peers.items():
             if site.encode() + data not in run.roots:
-                root = run.exchange.root(data[:KEY_BYTES], about)
+                root = run.exchange.root(data[: sizes.KEY], about)
                 if root is None:
                     raise Refused(f"the key of {site} is not a key")
                 run.roots[site.encode() + data] = root
@@ -158,7 +156,7 @@ class Member:
 
     def _make_shares(self, terms: Terms, roots: dict[SiteId, bytes]) -> _Sum:
         sites, context, me = terms.sites, terms.context, terms.sites.index(self.name)
-        self_seed, table_seed = secrets.token_bytes(SEED_BYTES), secrets.token_bytes(SEED_BYTES)
+        self_seed, table_seed = secrets.token_bytes(sizes.SEED), secrets.token_bytes(sizes.SEED)
         of_self = shamir.share(self_seed, terms.threshold, len(sites))
         of_table = shamir.share(table_seed, terms.threshold, len(sites))
         pair_seeds, unsealing, sealed = {}, {}, []
@@ -167,11 +165,11 @@ class Member:
                 continue
             seed, up, down = crypto.pair_keys(roots[site], context)
             pair_seeds[site], unsealing[site] = seed, down if me < i else up
-            two = of_self[i].to_bytes(SHARE_BYTES, "little") + of_table[i].to_bytes(SHARE_BYTES, "little")
+            two = of_self[i].to_bytes(sizes.SHARE, "little") + of_table[i].to_bytes(sizes.SHARE, "little")
             sealed.append(crypto.seal(up if me < i else down, two, context))
         table_key = crypto.labelled(b"table", context, table_seed)
         table = crypto.seal(table_key, b"".join(pair_seeds.values()), context)
-        check = crypto.labelled(b"check", context, self_seed)[:SEED_BYTES]
+        check = crypto.labelled(b"check", context, self_seed)[: sizes.SEED]
         return _Sum(
             terms=terms,
             context=context,
@@ -197,7 +195,7 @@ class Member:
         if asked(parts) != this.terms.asked:
             raise Refused("the questions are not those that the terms of the sum name")
         rules.check_list(ask.sharers, this.terms.sites, "sharers", this.terms.threshold, self.name)
-        if ask.sealed.shape != (len(ask.sharers) - 1, SEALED_BYTES):
+        if ask.sealed.shape != (len(ask.sharers) - 1, sizes.SEALED):
             raise Refused(f"sealed shares of shape {ask.sealed.shape} from {len(ask.sharers)} sites")
         held = self._unsealed(this, ask)
         layout, vector = flattened(replies)
@@ -214,7 +212,7 @@ class Member:
             two = crypto.unseal(this.unsealing[site], row.tobytes(), this.context)
             if two is None:
                 raise Refused(f"the shares of {site} are not what it sealed for this site and this sum")
-            first, second = two[:SHARE_BYTES], two[SHARE_BYTES:]
+            first, second = two[: sizes.SHARE], two[sizes.SHARE :]
             held[site] = (int.from_bytes(first, "little"), int.from_bytes(second, "little"))
         return held
 
@@ -256,7 +254,7 @@ class Member:
         rules.check_opening(ask, this.statement(ask.survivors), this.terms.threshold, self._roster)
         if this.opened is None:
             shares = (this.held[site][0 if site in ask.survivors else 1] for site in this.sharers)
-            data = b"".join(share.to_bytes(SHARE_BYTES, "little") for share in shares)
+            data = b"".join(share.to_bytes(sizes.SHARE, "little") for share in shares)
             place = (turn.round, turn.exchange, ask.group)
             self._runs[turn.run].given[place] = _what(this.terms, ask.survivors)
             this.opened = Opened(as_array(data))

@@ -5,10 +5,8 @@ from collections.abc import Mapping
 from unpooled.errors import Refused
 from unpooled.messages import SiteId
 from unpooled.protocol import Turn
-from unpooled.secure_sum import crypto
-from unpooled.secure_sum.crypto import KEY_BYTES, SIGNATURE_BYTES
+from unpooled.secure_sum import crypto, sizes
 from unpooled.secure_sum.stages import (
-    KEYS_BYTES,
     AskOpened,
     AskShares,
     KeyStatement,
@@ -42,11 +40,11 @@ def peer_keys(
 ) -> dict[SiteId, bytes]:
     """Every peer's key as it came, 96 bytes; all that are not ``known`` are signed by who is pinned."""
     terms, found = ask.terms, {}
-    if ask.keys.shape != (len(terms.sites), KEYS_BYTES):
+    if ask.keys.shape != (len(terms.sites), sizes.SIGNED_KEY):
         raise Refused(f"keys of shape {ask.keys.shape} for {len(terms.sites)} sites")
     for site, row in zip(terms.sites, ask.keys, strict=True):
         data = row.tobytes()
-        key, signature = data[:KEY_BYTES], data[KEY_BYTES:]
+        key, signature = data[: sizes.KEY], data[sizes.KEY :]
         if site == me:
             if key != own:
                 raise Refused("the key that is said to be this site's is not")
@@ -79,7 +77,7 @@ def check_opening(ask: AskOpened, statement: Statement, least: int, roster: Rost
     if ask.dropped != tuple(site for site in statement.sharers if site not in ask.survivors):
         raise Refused("the dropped sites are not the sharers that did not survive")
     check_list(ask.signers, ask.survivors, "signers", least)
-    if ask.signatures.shape != (len(ask.signers), SIGNATURE_BYTES):
+    if ask.signatures.shape != (len(ask.signers), sizes.SIGNATURE):
         raise Refused(f"signatures of shape {ask.signatures.shape} from {len(ask.signers)} sites")
     for site, row in zip(ask.signers, ask.signatures, strict=True):
         if not crypto.is_signed(roster[site], statement.bytes, row.tobytes()):

@@ -7,9 +7,9 @@ A secret of 16 bytes is the value at 0 of a random polynomial of degree t - 1 ov
 import secrets
 from collections.abc import Sequence
 
+from unpooled.secure_sum import sizes
+
 PRIME = 2**130 - 5
-SECRET_BYTES = 16
-SHARE_BYTES = 17
 
 
 def share(secret: bytes, threshold: int, count: int) -> list[int]:
@@ -47,4 +47,4 @@ def weights(indices: Sequence[int]) -> list[int]:
 def restore(shares: Sequence[int], weights: Sequence[int]) -> bytes | None:
     """The secret behind some shares; None if no secret of ours has such shares."""
     value = sum(s * w for s, w in zip(shares, weights, strict=True)) % PRIME
-    return value.to_bytes(SECRET_BYTES, "little") if value < 2 ** (8 * SECRET_BYTES) else None
+    return value.to_bytes(sizes.SEED, "little") if value < 2 ** (8 * sizes.SEED) else None

@@ -23,14 +23,10 @@ from unpooled import codec
 from unpooled.codec import IntArray
 from unpooled.messages import Message, Question, Reply, SiteId, Summable
 from unpooled.protocol import Part, Turn
-from unpooled.secure_sum.crypto import KEY_BYTES, SEED_BYTES, SIGNATURE_BYTES, TAG_BYTES
 from unpooled.secure_sum.fixed import Fixed
-from unpooled.secure_sum.shamir import SHARE_BYTES
 
 ByteArray = npt.NDArray[np.uint8]
 
-KEYS_BYTES = KEY_BYTES + SIGNATURE_BYTES
-SEALED_BYTES = 2 * SHARE_BYTES + TAG_BYTES  # of a peer's two shares
 MIN_SITES = 3
 
 
@@ -114,15 +110,6 @@ class AskShares(Question[Shares]):
     keys: ByteArray  # (n, 96) in the order of terms.sites
 
 
-def table_bytes(n: int) -> int:
-    """Of the sealed table of a site's pair seeds."""
-    return SEED_BYTES * (n - 1) + TAG_BYTES
-
-
-def shares_bytes(n: int) -> int:
-    return SEED_BYTES + table_bytes(n) + SEALED_BYTES * (n - 1)
-
-
 # ---------------------------------------------------------------- masked
 
 Layout = tuple[tuple[str, tuple[tuple[int, ...], ...]], ...]
@@ -140,13 +127,8 @@ class Masked(Reply):
 class AskMasked(Question[Masked]):
     group: int
     sharers: tuple[SiteId, ...]
-    sealed: ByteArray  # (sharers - 1, SEALED_BYTES) what the others sealed for this site
+    sealed: ByteArray  # (sharers - 1, 50) what the others sealed for this site
     parts: tuple[int, ...]  # places in the exchange of the questions whose replies are summed
-
-
-@dataclass(frozen=True, eq=False)
-class Hidden(Reply):
-    """In place of a reply that left masked, in the part that asked for masking."""
 
 
 def flattened(replies: Sequence[Summable]) -> tuple[Layout, npt.NDArray[np.float64]]:

@@ -18,13 +18,9 @@ import numpy as np
 from unpooled import codec
 from unpooled.errors import TooFewAnswers
 from unpooled.messages import Question, Refusal, Reply, SiteId, Summable
-from unpooled.secure_sum import crypto, shamir
-from unpooled.secure_sum.crypto import SEED_BYTES, SIGNATURE_BYTES
+from unpooled.secure_sum import crypto, shamir, sizes
 from unpooled.secure_sum.fixed import Words, add, negated
-from unpooled.secure_sum.shamir import SHARE_BYTES
 from unpooled.secure_sum.stages import (
-    KEYS_BYTES,
-    SEALED_BYTES,
     Agreed,
     AskAgreed,
     AskMasked,
@@ -38,8 +34,6 @@ from unpooled.secure_sum.stages import (
     is_sound,
     length,
     parted,
-    shares_bytes,
-    table_bytes,
 )
 
 Q = TypeVar("Q", bound=Reply)
@@ -98,7 +92,9 @@ class _Log:
 
 def is_keys(reply: Reply | None) -> bool:
     """Can this be a site's signed key?"""
-    return isinstance(reply, Keys) and reply.data.shape == (KEYS_BYTES,) and reply.data.dtype == np.uint8
+    return (
+        isinstance(reply, Keys) and reply.data.shape == (sizes.SIGNED_KEY,) and reply.data.dtype == np.uint8
+    )
 
 
 def tally(terms: Terms, keys: Mapping[SiteId, Keys], parts: tuple[int, ...]) -> Stages:
@@ -108,7 +104,7 @@ def tally(terms: Terms, keys: Mapping[SiteId, Keys], parts: tuple[int, ...]) -> 
     # down: the terms and everybody's keys; up: shares of two seeds, sealed for every peer
     everyone = np.stack([keys[site].data for site in terms.sites])
     asks: dict[SiteId, Question[Any]] = dict.fromkeys(terms.sites, AskShares(terms, everyone))
-    size = shares_bytes(n)
+    size = sizes.shares(n)
     shares = log.usable("shares", asks, (yield asks), Shares, lambda r: r.data.shape == (size,))
     sharers = tuple(shares)
 
@@ -133,14 +129,14 @@ def tally(terms: Terms, keys: Mapping[SiteId, Keys], parts: tuple[int, ...]) -> 
     # down: who is in the sum; up: a signature on it
     asks = dict.fromkeys(survivors, AskAgreed(terms.group, survivors))
     agreed = log.usable(
-        "signatures", asks, (yield asks), Agreed, lambda r: r.data.shape == (SIGNATURE_BYTES,)
+        "signatures", asks, (yield asks), Agreed, lambda r: r.data.shape == (sizes.SIGNATURE,)
     )
     signers = tuple(agreed)[: terms.threshold]
 
     # down: the signatures; up: of every sharer one share
     signatures = np.stack([agreed[site].data for site in signers])
     asks = dict.fromkeys(survivors, AskOpened(terms.group, survivors, dropped, signers, signatures))
-    size = len(sharers) * SHARE_BYTES
+    size = len(sharers) * sizes.SHARE
     opened = log.usable("opened shares", asks, (yield asks), Opened, lambda r: r.data.shape == (size,))
 
     seeds = _restored(terms, sharers, opened)
@@ -152,7 +148,7 @@ def tally(terms: Terms, keys: Mapping[SiteId, Keys], parts: tuple[int, ...]) -> 
 def _sealed(terms: Terms, site: SiteId, shares: Shares) -> dict[SiteId, Any]:
     """By peer: what a site sealed for it."""
     n = len(terms.sites)
-    rows = shares.data[SEED_BYTES + table_bytes(n) :].reshape(n - 1, SEALED_BYTES)
+    rows = shares.data[sizes.SEED + sizes.table(n) :].reshape(n - 1, sizes.SEALED)
     return dict(zip([peer for peer in terms.sites if peer != site], rows, strict=True))
 
 
@@ -181,7 +177,7 @@ def _restored(
     given = [opened[site].data.tobytes() for site in openers]
     seeds = {}
     for i, site in enumerate(sharers):
-        at = slice(i * SHARE_BYTES, (i + 1) * SHARE_BYTES)
+        at = slice(i * sizes.SHARE, (i + 1) * sizes.SHARE)
         seeds[site] = shamir.restore([int.from_bytes(data[at], "little") for data in given], weights)
     return seeds
 
@@ -201,19 +197,19 @@ def _unmasked(
     for site, seed in seeds.items():
         data = shares[site].data.tobytes()
         if site in masked:
-            if seed is None or crypto.labelled(b"check", context, seed)[:SEED_BYTES] != data[:SEED_BYTES]:
+            if seed is None or crypto.labelled(b"check", context, seed)[: sizes.SEED] != data[: sizes.SEED]:
                 raise TooFewAnswers(_spoiled(terms, site))
             add(plus, np.ascontiguousarray(masked[site].data).view(np.uint64))
             add(minus, crypto.mask(seed, context, shape))
             continue
         key = crypto.labelled(b"table", context, seed or b"")
-        table = crypto.unseal(key, data[SEED_BYTES : SEED_BYTES + table_bytes(n)], context)
+        table = crypto.unseal(key, data[sizes.SEED : sizes.SEED + sizes.table(n)], context)
         if seed is None or table is None:
             raise TooFewAnswers(_spoiled(terms, site))
         peers = [peer for peer in terms.sites if peer != site]
         for i, peer in enumerate(peers):
             if peer in masked:  # it added the stream if it stands before the dropped site, else took it off
-                stream = crypto.mask(table[SEED_BYTES * i : SEED_BYTES * (i + 1)], context, shape)
+                stream = crypto.mask(table[sizes.SEED * i : sizes.SEED * (i + 1)], context, shape)
                 add(minus if peer < site else plus, stream)
     add(plus, negated(minus))
     return plus
