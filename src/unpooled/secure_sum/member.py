@@ -96,7 +96,7 @@ class Member:
             raise BadInput(f"a secure sum needs at least {MIN_SITES} sites, got min_sites={min_sites}")
         if roster.get(name) != identity.public:
             raise BadInput(f"site {name}: its own identity is not the one that the roster pins")
-        self.name, self._identity, self._roster, self._min_sites = name, identity, dict(roster), min_sites
+        self.name, self.min_sites, self._identity, self._roster = name, min_sites, identity, dict(roster)
         self._runs: dict[str, _Run] = {}
 
     # ------------------------------------------------------------ keys: once an epoch
@@ -127,7 +127,7 @@ class Member:
             if known.terms != terms:
                 raise Refused("other terms for a sum that has begun")
             return known.shares
-        rules.check_terms(terms, turn, self.name, self._roster, self._min_sites)
+        rules.check_terms(terms, turn, self.name, self._roster, self.min_sites)
         self._check_not_over(turn, run)
         roots = self._roots(run, ask)
         run.sums = {key: s for key, s in run.sums.items() if key[0] == turn}  # the last exchange is over

@@ -67,9 +67,8 @@ class _Log:
         for site in asked:
             reply = came.get(site)
             if reply is not None:
-                numbers, size = codec.size(reply)
                 before = self.sent.get(site, (0, 0))
-                self.sent[site] = (before[0] + numbers, before[1] + size)
+                self.sent[site] = (before[0] + _numbers(reply), before[1] + codec.size(reply)[1])
             if isinstance(reply, kind) and fits(reply):
                 good[site] = reply
             elif isinstance(reply, Refusal):
@@ -90,6 +89,11 @@ class _Log:
             )
 
 
+def _numbers(reply: Reply) -> int:
+    """Numbers about rows; keys, shares and signatures are none."""
+    return reply.data.shape[-1] if isinstance(reply, Masked) and reply.data.ndim else 0
+
+
 def is_keys(reply: Reply | None) -> bool:
     """Can this be a site's signed key?"""
     return (
@@ -97,9 +101,18 @@ def is_keys(reply: Reply | None) -> bool:
     )
 
 
-def tally(terms: Terms, keys: Mapping[SiteId, Keys], parts: tuple[int, ...]) -> Stages:
-    """The stages of one sum among ``terms.sites``, of the questions at ``parts`` of the exchange."""
-    log, n = _Log(terms), len(terms.sites)
+def tally(
+    terms: Terms,
+    keys: Mapping[SiteId, Keys],
+    parts: tuple[int, ...],
+    silent: Mapping[SiteId, str] | None = None,
+) -> Stages:
+    """The stages of one sum among ``terms.sites``, of the questions at ``parts`` of the exchange.
+
+    ``silent`` says who is missing already, and why.
+    """
+    log, n = _Log(terms, dict(silent or {})), len(terms.sites)
+    log.require(n, "keys")
 
     # down: the terms and everybody's keys; up: shares of two seeds, sealed for every peer
     everyone = np.stack([keys[site].data for site in terms.sites])

@@ -15,7 +15,8 @@ class SecureSums:
     ``bound`` declares the largest number, by size, in any site's reply: one word of 64 bits a number is then
     enough, as fine as the bound allows. Without it a number takes two words, and numbers up to 4e18 over the
     number of sites are summed in steps of 5e-20. It is public, and must not be read off the data.
-    ``min_sites`` is the fewest sites in a sum; never below 3.
+    ``min_sites`` is the fewest sites in a sum; never below 3. ``min_cluster_size`` is the fewest rows, of all
+    sites together, in a cell of a sum: smaller ones are dropped as soon as the sum is opened.
 
     >>> SecureSums(bound=1e6).fixed(10).step < 1e-11
     True
@@ -23,6 +24,7 @@ class SecureSums:
 
     bound: float | None = None
     min_sites: int = MIN_SITES
+    min_cluster_size: int = 1
 
     def __post_init__(self) -> None:
         if self.min_sites < MIN_SITES:
