@@ -38,7 +38,8 @@ class Trait:
         ('age 61.2 (all 53.5)', 'sex m 90 % (all 50 %)')
         """
         if self.level:
-            return f"{self.column} {self.level} {self.value:.0%} (all {self.overall:.0%})".replace("%", " %")
+            value, overall = (round(share, 2) + 0.0 for share in (self.value, self.overall))  # never -0 %
+            return f"{self.column} {self.level} {value:.0%} (all {overall:.0%})".replace("%", " %")
         return f"{self.column} {figure(self.value)} (all {figure(self.overall)})"
 
 

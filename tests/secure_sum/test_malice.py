@@ -233,7 +233,7 @@ def two_maskings_with_different_sharers(ring, member, ask):
 
 @move(MASKED, "sent nothing to this sum")
 def survivors_before_the_masked_reply(ring, member, ask):
-    member.agreed(ring.turn(), AskAgreed(0, ask.sharers))
+    member.agreed(ring.turn(), AskAgreed("e", 0, ask.sharers))
 
 
 @move(MASKED, "round 0, exchange 0 is over")
@@ -247,6 +247,11 @@ def back_to_an_old_round(ring, member, ask):
 def a_masked_reply_of_an_old_round(ring, member, ask):
     go_on(ring, MASKED, 1)
     mask(ring, member, ask)
+
+
+@move(MASKED, "knows of no such sum")
+def a_stage_of_another_epoch(ring, member, ask):
+    mask(ring, member, replace(ask, epoch="f"))
 
 
 # ---------------------------------------------------------------- at the list of survivors

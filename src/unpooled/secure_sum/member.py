@@ -186,7 +186,7 @@ class Member:
         self, turn: Turn, ask: AskMasked, parts: Sequence[Part], replies: Sequence[Summable]
     ) -> Masked:
         """The replies to ``parts``, behind this site's own mask and one with every sharer."""
-        this = self._sum(turn, ask.group)
+        this = self._sum(turn, ask)
         request = sha256(codec.encode(ask)).digest()
         if this.masked is not None:
             if this.masked[0] != request:
@@ -231,7 +231,7 @@ class Member:
 
     def agreed(self, turn: Turn, ask: AskAgreed) -> Agreed:
         """A signature on who is in the sum: on one list a sum."""
-        this = self._sum(turn, ask.group)
+        this = self._sum(turn, ask)
         if this.agreed is not None:
             if this.agreed[0] != ask.survivors:
                 raise Refused("a second list of survivors of the same sum")
@@ -248,7 +248,7 @@ class Member:
 
     def opened(self, turn: Turn, ask: AskOpened) -> Opened:
         """One share of every sharer: of its own mask if it is in the sum, of its pair masks if it is not."""
-        this = self._sum(turn, ask.group)
+        this = self._sum(turn, ask)
         if this.agreed is None or this.agreed[0] != ask.survivors:
             raise Refused("the survivors are not those that this site has signed")
         rules.check_opening(ask, this.statement(ask.survivors), this.terms.threshold, self._roster)
@@ -261,10 +261,10 @@ class Member:
             this.held, this.pair_seeds, this.unsealing, this.self_seed = {}, {}, {}, b""
         return this.opened
 
-    def _sum(self, turn: Turn, group: int) -> _Sum:
+    def _sum(self, turn: Turn, ask: AskMasked | AskAgreed | AskOpened) -> _Sum:
         run = self._runs.get(turn.run)
-        this = run.sums.get((turn, group)) if run is not None else None
-        if this is None:
+        this = run.sums.get((turn, ask.group)) if run is not None else None
+        if this is None or this.terms.epoch != ask.epoch:
             raise Refused("this site knows of no such sum, or it is over")
         return this
 

@@ -125,6 +125,7 @@ class Masked(Reply):
 
 @dataclass(frozen=True, eq=False)
 class AskMasked(Question[Masked]):
+    epoch: str
     group: int
     sharers: tuple[SiteId, ...]
     sealed: ByteArray  # (sharers - 1, 50) what the others sealed for this site
@@ -194,6 +195,7 @@ class Agreed(Reply):
 
 @dataclass(frozen=True, eq=False)
 class AskAgreed(Question[Agreed]):
+    epoch: str
     group: int
     survivors: tuple[SiteId, ...]
 
@@ -205,6 +207,7 @@ class Opened(Reply):
 
 @dataclass(frozen=True, eq=False)
 class AskOpened(Question[Opened]):
+    epoch: str
     group: int
     survivors: tuple[SiteId, ...]  # whose own masks are to be opened
     dropped: tuple[SiteId, ...]  # whose pair masks are to be opened

@@ -125,6 +125,7 @@ def tally(
     rows = {site: _sealed(terms, site, shares[site]) for site in sharers}
     asks = {
         site: AskMasked(
+            terms.epoch,
             terms.group,
             sharers,
             np.stack([rows[peer][site] for peer in sharers if peer != site]),
@@ -140,7 +141,7 @@ def tally(
     dropped = tuple(site for site in sharers if site not in masked)
 
     # down: who is in the sum; up: a signature on it
-    asks = dict.fromkeys(survivors, AskAgreed(terms.group, survivors))
+    asks = dict.fromkeys(survivors, AskAgreed(terms.epoch, terms.group, survivors))
     agreed = log.usable(
         "signatures", asks, (yield asks), Agreed, lambda r: r.data.shape == (sizes.SIGNATURE,)
     )
@@ -148,7 +149,9 @@ def tally(
 
     # down: the signatures; up: of every sharer one share
     signatures = np.stack([agreed[site].data for site in signers])
-    asks = dict.fromkeys(survivors, AskOpened(terms.group, survivors, dropped, signers, signatures))
+    asks = dict.fromkeys(
+        survivors, AskOpened(terms.epoch, terms.group, survivors, dropped, signers, signatures)
+    )
     size = len(sharers) * sizes.SHARE
     opened = log.usable("opened shares", asks, (yield asks), Opened, lambda r: r.data.shape == (size,))
 

@@ -51,6 +51,8 @@ FAMILIES: dict[str, tuple[type, ...]] = {
 SCHEMA = (AskSchema,)  # the names and kinds of columns: asked of each site, whatever the method
 ONLY_TOTALS = (
     "lloyd",
+    "dwf",
+    "ewf",
     "mini-batch",
     "fuzzy",
 )  # methods whose defaults never ask to see a single site's reply
