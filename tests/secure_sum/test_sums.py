@@ -77,6 +77,9 @@ def test_random_schedules_of_silence_are_integer_exact() -> None:
         assert [int(v) for v in total.sums[0].values] == expected
         assert set(total.silent) == set(sites) - set(total.sites)
         counts["sum"] += 1
+    print(
+        f"{SCHEDULES} schedules, 3 to 100 sites: {counts['sum']} exact sums, {counts['error']} clear errors"
+    )
     assert counts["sum"] > 0.5 * SCHEDULES
     assert counts["error"] > 0
 

@@ -135,7 +135,7 @@ class SumsOnly(Open):
                     "the policy allows only secure sums, and this asks to see a single site's reply; methods "
                     f"that need only sums: {', '.join(ONLY_TOTALS)}"
                 )
-            raise Refused("the policy allows only secure sums, and this site has no part in any")
+            raise Refused("the policy allows only secure sums, and this run does not use them")
 
 
 class Rounded(Open):

@@ -42,7 +42,8 @@ def open_site(
     """A site that enforces ``policy`` and keeps its ledger and log in ``folder``.
 
     Without a folder nothing is written, and limits count within this process only: for simulation.
-    ``member`` is the site's part in secure sums (``secure_sum.member.Member``): who it is, and whom it pins.
+    ``member`` is the site's part in secure sums (``secure_sum.member.Member``): who it is, and whom it pins;
+    by default what ``roster.toml`` in the folder says, if there is one.
     """
     if policy.site.id and policy.site.id != name:
         raise LedgerError(f"the policy is that of site {policy.site.id}, opened as {name}")
@@ -53,7 +54,7 @@ def open_site(
     books = Books(name, policy, ledger, None if home is None else Log(home / "log.jsonl"))
     differencing = policy.disclosure.differencing
     guards: list[Open] = [Allowed(policy), Sizes(policy), Centroids(policy)]
-    mask = _mask(policy, member)
+    mask = _mask(name, policy, home, member)
     if policy.aggregation.secure == "required" and mask is None:
         guards.append(SumsOnly())
     if differencing != "off":
@@ -76,10 +77,16 @@ def open_site(
     )
 
 
-def _mask(policy: Policy, member: Any) -> Mask | None:
+def _mask(name: SiteId, policy: Policy, home: Path | None, member: Any) -> Mask | None:
     """The site's part in secure sums, as its policy says."""
     rule = policy.aggregation
-    if member is None or rule.secure == "off":
+    if rule.secure == "off":
+        return None
+    if member is None and home is not None and (home / "roster.toml").exists():
+        from unpooled.secure_sum.pinning import member_in
+
+        member = member_in(name, home, min_sites=rule.min_sites)
+    if member is None:
         return None
     from unpooled.site.masking import Masking
 
