@@ -1,4 +1,4 @@
-"""A secure sum of 1020 numbers at 3, 10 and 100 sites: processor time of a site and the coordinator, bytes up.
+"""A secure sum of 1020 numbers at 3, 10 and 100 sites: processor time at both ends, and bytes up.
 
 A quarter of the sites drops after sharing, where the threshold lets them. Bytes are those of encoded replies,
 all stages and the run's keys (spread over ten sums) included, over those of the plain reply.

@@ -349,10 +349,21 @@ def _require(ask: Ask[Any], got: Gathered[Any], number: int, quorum: float) -> N
     needed = max(1, int(np.ceil(quorum * len(ask.sites))))
     if len(got.sites) >= needed:
         return
-    silent = [s for s in ask.sites if s not in set(got.sites)]
-    reasons = ", ".join(f"{s} ({got.refusals.get(s, 'no answer')})" for s in silent[:5])
-    more = f" and {len(silent) - 5} more" if len(silent) > 5 else ""
+    silent = {s: got.refusals.get(s, "no answer") for s in ask.sites if s not in set(got.sites)}
     raise TooFewAnswers(
         f"round {number}, {ask.title}: {len(got.sites)} of {len(ask.sites)} sites answered, "
-        f"{needed} needed; missing: {reasons}{more}"
+        f"{needed} needed; missing: {whys(silent)}"
     )
+
+
+def whys(silent: Mapping[SiteId, str]) -> str:
+    """Who did not answer and why, those with the same reason together.
+
+    >>> whys({"a": "late", "b": "late", "c": "closed"})
+    'a, b (late), c (closed)'
+    """
+    alike: dict[str, list[SiteId]] = {}
+    for site, why in list(silent.items())[:5]:
+        alike.setdefault(why, []).append(site)
+    more = f" and {len(silent) - 5} more" if len(silent) > 5 else ""
+    return ", ".join(f"{', '.join(sites)} ({why})" for why, sites in alike.items()) + more

@@ -331,11 +331,17 @@ def test_settings_are_checked() -> None:
     assert model.cluster_centers_.shape == (2, 2)
 
 
-def test_a_number_beyond_the_declared_bound_is_refused_by_its_site() -> None:
-    rows = {**ROWS, "s3": ROWS["s3"] + 1e6}
+@pytest.mark.parametrize("wrong", [1e6, np.nan])
+def test_a_number_that_does_not_fit_is_an_error_that_does_not_say_whose(wrong: float) -> None:
+    """Else a coordinator could find a site's numbers by trying bounds."""
+    rows = {**ROWS, "s3": ROWS["s3"] + wrong}
     wire = Wire(rows)
-    got = conduct(total(tuple(rows), AskMoments()), secure(wire, bound=1e4))
-    assert got.n == 12.0
+    with pytest.raises(
+        BadInput, match=r"1 of 7 sites have a number that is not finite or beyond 1\.87e[+]04"
+    ) as e:
+        conduct(total(tuple(rows), AskMoments()), secure(wire, bound=1e4))
+    assert "s3" not in str(e.value)
+    assert len({len(data) for stage, _, data in wire.seen if stage == "AskMasked"}) == 1
 
 
 def test_a_reply_that_was_to_be_masked_and_is_not_is_refused() -> None:

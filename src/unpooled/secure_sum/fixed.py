@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unpooled.codec import FloatArray
-from unpooled.errors import BadInput, Refused
+from unpooled.errors import BadInput
 from unpooled.messages import Message
 
 Words = npt.NDArray[np.uint64]  # (limbs, N), least word first
@@ -54,19 +54,16 @@ class Fixed(Message):
         """The distance between neighbouring numbers."""
         return math.ldexp(1.0, -self.fraction)
 
-    def encode(self, values: FloatArray, sites: int) -> Words:
-        """Numbers (N,) to words (limbs, N); Refused if the sum over ``sites`` might overflow.
+    def fits(self, values: FloatArray, sites: int) -> bool:
+        """Are these finite, and small enough that their sum over so many sites cannot overflow?"""
+        return bool(np.isfinite(values).all() and (np.abs(values) <= self.largest(sites)).all())
 
-        >>> Fixed(1, 2).encode(np.array([1.5, -0.25]), 3).astype(np.int64)
+    def encode(self, values: FloatArray) -> Words:
+        """Numbers (N,) that fit to words (limbs, N).
+
+        >>> Fixed(1, 2).encode(np.array([1.5, -0.25])).astype(np.int64)
         array([[ 6, -1]])
         """
-        if not np.isfinite(values).all():
-            raise Refused("a number to be summed is not finite")
-        if values.size and float(np.abs(values).max()) > self.largest(sites):
-            raise Refused(
-                f"a number to be summed exceeds {self.largest(sites):.3g}, the most that "
-                f"{self.limbs} limb(s) with {self.fraction} bits behind the point hold for {sites} sites"
-            )
         words = np.empty((self.limbs, len(values)), dtype=np.uint64)
         # whole words of the magnitude from the top down: a float64 minus its whole part is exact
         rest = np.ldexp(np.abs(values), self.fraction - 64 * (self.limbs - 1))

@@ -14,6 +14,7 @@ from hashlib import sha256
 import numpy as np
 
 from unpooled import codec
+from unpooled.codec import FloatArray
 from unpooled.errors import BadInput, Refused
 from unpooled.messages import SiteId, Summable
 from unpooled.protocol import Part, Turn
@@ -199,7 +200,7 @@ class Member:
             raise Refused(f"sealed shares of shape {ask.sealed.shape} from {len(ask.sharers)} sites")
         held = self._unsealed(this, ask)
         layout, vector = flattened(replies)
-        words = this.terms.fixed.encode(vector, len(this.terms.sites))
+        words = _encoded(this.terms, vector)
         self._hide(this, ask.sharers, words)
         reply = Masked(layout, words.view(np.int64))
         this.sharers, this.held, this.masked = ask.sharers, held, (request, reply)
@@ -267,6 +268,17 @@ class Member:
         if this is None or this.terms.epoch != ask.epoch:
             raise Refused("this site knows of no such sum, or it is over")
         return this
+
+
+def _encoded(terms: Terms, vector: FloatArray) -> Words:
+    """The vector as words, and one more: 1 if it does not fit, and is therefore left out.
+
+    Whose numbers do not fit must not be seen, else a coordinator could search for their size by bounds.
+    """
+    fits = terms.fixed.fits(vector, len(terms.sites))
+    words = terms.fixed.encode(np.append(vector if fits else np.zeros_like(vector), 0.0))
+    words[0, -1] = not fits
+    return words
 
 
 def _what(terms: Terms, survivors: tuple[SiteId, ...]) -> bytes:

@@ -117,10 +117,10 @@ Layout = tuple[tuple[str, tuple[tuple[int, ...], ...]], ...]
 
 @dataclass(frozen=True, eq=False)
 class Masked(Reply):
-    """The replies to all questions of a sum, masked: their kinds, their shapes, and words (limbs, N)."""
+    """The replies to all questions of a sum, masked: their kinds, their shapes, and words of 64 bits."""
 
     layout: Layout
-    data: IntArray  # (limbs, N) words of 64 bits
+    data: IntArray  # (limbs, N + 1) the last one is 1 if the numbers did not fit and are left out
 
 
 @dataclass(frozen=True, eq=False)

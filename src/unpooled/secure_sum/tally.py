@@ -16,8 +16,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from unpooled import codec
-from unpooled.errors import TooFewAnswers
+from unpooled.errors import BadInput, TooFewAnswers
 from unpooled.messages import Question, Refusal, Reply, SiteId, Summable
+from unpooled.protocol import whys
 from unpooled.secure_sum import crypto, shamir, sizes
 from unpooled.secure_sum.fixed import Words, add, negated
 from unpooled.secure_sum.stages import (
@@ -81,17 +82,15 @@ class _Log:
     def require(self, count: int, stage: str) -> None:
         if count < self.terms.threshold:
             turn = self.terms.turn
-            reasons = ", ".join(f"{site} ({why})" for site, why in list(self.silent.items())[:5])
-            more = f" and {len(self.silent) - 5} more" if len(self.silent) > 5 else ""
             raise TooFewAnswers(
                 f"round {turn.round}, secure sum, {stage}: {count} of {len(self.terms.sites)} sites, "
-                f"{self.terms.threshold} needed; missing: {reasons}{more}"
+                f"{self.terms.threshold} needed; missing: {whys(self.silent)}"
             )
 
 
 def _numbers(reply: Reply) -> int:
     """Numbers about rows; keys, shares and signatures are none."""
-    return reply.data.shape[-1] if isinstance(reply, Masked) and reply.data.ndim else 0
+    return reply.data.shape[-1] - 1 if isinstance(reply, Masked) and reply.data.ndim else 0
 
 
 def is_keys(reply: Reply | None) -> bool:
@@ -157,7 +156,9 @@ def tally(
 
     seeds = _restored(terms, sharers, opened)
     words = _unmasked(terms, shares, masked, seeds, log)
-    sums = parted(masked[survivors[0]].layout, terms.fixed.decode(words))
+    if words[0, -1]:
+        raise BadInput(_beyond(terms, int(words[0, -1])))
+    sums = parted(masked[survivors[0]].layout, terms.fixed.decode(words[:, :-1]))
     return Total(survivors, sums, {s: why for s, why in log.silent.items() if s not in masked}, log.sent)
 
 
@@ -169,7 +170,7 @@ def _sealed(terms: Terms, site: SiteId, shares: Shares) -> dict[SiteId, Any]:
 
 
 def _is_whole(terms: Terms, reply: Masked, parts: int) -> bool:
-    shape = (terms.fixed.limbs, length(reply.layout)) if is_sound(reply.layout, parts) else None
+    shape = (terms.fixed.limbs, length(reply.layout) + 1) if is_sound(reply.layout, parts) else None
     return reply.data.shape == shape
 
 
@@ -229,6 +230,15 @@ def _unmasked(
                 add(minus if peer < site else plus, stream)
     add(plus, negated(minus))
     return plus
+
+
+def _beyond(terms: Terms, sites: int) -> str:
+    n, fixed = len(terms.sites), terms.fixed
+    return (
+        f"round {terms.turn.round}, secure sum: {sites} of {n} sites have a number that is not finite or "
+        f"beyond {fixed.largest(n):.3g}, the most that {fixed.limbs} words of 64 bits with {fixed.fraction} "
+        "bits behind the point hold; declare a larger bound, or scale the columns"
+    )
 
 
 def _spoiled(terms: Terms, site: SiteId) -> str:
