@@ -2,7 +2,7 @@
 
 A number x travels as round(x 2^fraction) in ``limbs`` words of 64 bits, two's complement, least word first.
 One limb is as long as the number itself and needs a declared bound; two limbs, the default, need none for
-numbers up to 2^62 / sites and are finer than a float64 for everything above 2^-12.
+numbers up to 2^63 / sites and are finer than a float64 for everything above 2^-12.
 """
 
 import math

@@ -13,7 +13,7 @@ class SecureSums:
     """Every ``total`` by secure sums.
 
     ``bound`` declares the largest number, by size, in any site's reply: one word of 64 bits a number is then
-    enough, as fine as the bound allows. Without it a number takes two words, and numbers up to 4e18 over the
+    enough, as fine as the bound allows. Without it a number takes two words, and numbers up to 9e18 over the
     number of sites are summed in steps of 5e-20. It is public, and must not be read off the data.
     ``min_sites`` is the fewest sites in a sum; never below 3. ``min_cluster_size`` is the fewest rows, of all
     sites together, in a cell of a sum: smaller ones are dropped as soon as the sum is opened.
