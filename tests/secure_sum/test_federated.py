@@ -1,5 +1,8 @@
 """Secure sums under real methods: the same clusters as pooling, whatever happens on the way."""
 
+import contextlib
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -371,3 +374,41 @@ def test_what_is_no_stage_is_refused_at_the_door() -> None:
     site = Wire(ROWS).doors["s0"]
     answer = site.answer(Envelope(Turn("r", 0, 0, 0), (Part(STAGE, AskMoments(), None, 0),)))
     assert "is no stage of a secure sum" in answer.replies[0].reason
+
+
+def test_altered_stages_crash_no_site_and_get_no_second_answer() -> None:
+    """Bits flipped in what a coordinator sends: a refusal, or the answer to what it still says."""
+    wire, rng = Wire(ROWS), np.random.default_rng(0)
+    sent: dict[str, bytes] = {}
+    carry = wire.carry
+
+    def noting(posts: Mapping[str, bytes]) -> dict[str, bytes | str]:
+        stage = type(codec.decode(posts["s0"], expect=Envelope).parts[-1].question).__name__
+        for _ in range(150):
+            data = bytearray(posts["s0"])
+            for place in rng.integers(len(data), size=int(rng.integers(1, 4))):
+                data[place] ^= 1 << int(rng.integers(8))
+            answer: Answer = codec.decode(wire.doors["s0"].respond(bytes(data)), expect=Answer)
+            assert not any(isinstance(reply, Summable) for reply in answer.replies)
+        sent[stage] = posts["s0"]
+        return carry(posts)
+
+    wire.carry = noting  # type: ignore[method-assign]
+    with contextlib.suppress(TooFewAnswers):  # a flip may have begun a sum on other terms
+        conduct(total(tuple(ROWS), AskMoments()), secure(wire))
+    assert {"AskKeys", "AskShares"} <= set(sent)
+
+
+def test_without_the_extra_it_says_what_to_install() -> None:
+    code = """
+import sys
+sys.modules["cryptography"] = None
+import numpy as np
+from unpooled import FederatedKMeans
+FederatedKMeans(2).fit(np.arange(12.0).reshape(6, 2), sites=list("aabbcc"))
+FederatedKMeans(2, secure=True).fit(np.arange(12.0).reshape(6, 2), sites=list("aabbcc"))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (
+        "BadInput: secure sums need the package cryptography: pip install 'unpooled[secure]'" in done.stderr
+    )

@@ -65,7 +65,15 @@ def test_a_declared_bound_fits_and_leaves_no_bit_unused(bound: float, sites: int
     assert bound <= fixed.largest(sites) <= 2 * bound * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("wrong", [{"limbs": 0}, {"limbs": 5}, {"fraction": 2000}])
+@pytest.mark.parametrize("limbs", [1, 2, 3, 4])
+def test_the_widest_settings_do_not_overflow_a_float(limbs: int) -> None:
+    for fraction in (64 * limbs - 960, 960):
+        fixed = Fixed(limbs, fraction)
+        values = np.array([0.9, -0.9, 0.0]) * fixed.largest(1)
+        np.testing.assert_allclose(fixed.decode(fixed.encode(values)), values, rtol=1e-15)
+
+
+@pytest.mark.parametrize("wrong", [{"limbs": 0}, {"limbs": 5}, {"fraction": 2000}, {"fraction": -900}])
 def test_impossible_settings_are_refused(wrong: dict) -> None:
     with pytest.raises(BadInput, match="fixed point"):
         Fixed(**wrong)

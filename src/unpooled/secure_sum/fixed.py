@@ -31,8 +31,10 @@ class Fixed(Message):
     def __post_init__(self) -> None:
         if not 1 <= self.limbs <= MAX_LIMBS:
             raise BadInput(f"fixed point: limbs must be 1..{MAX_LIMBS}, got {self.limbs}")
-        if not -960 <= self.fraction <= 960:
-            raise BadInput(f"fixed point: fraction must be -960..960 bits, got {self.fraction}")
+        if not 64 * self.limbs - 960 <= self.fraction <= 960:  # nothing overflows a float64
+            raise BadInput(
+                f"fixed point: fraction must be {64 * self.limbs - 960}..960 bits, got {self.fraction}"
+            )
 
     @classmethod
     def within(cls, bound: float, sites: int) -> "Fixed":
