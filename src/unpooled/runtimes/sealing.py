@@ -80,7 +80,7 @@ class Sealing:
         """The turn under its run's name; a new epoch where a run begins, or goes back to repeat a round."""
         run, at, place = turn.run, self._at, (turn.round, turn.exchange)
         if not run:
-            if not self._nameless or place <= at[1:]:
+            if at[0] != self._nameless or place <= at[1:]:
                 self._nameless = secrets.token_hex(8)
             run = self._nameless
         if run != at[0] or place <= at[1:]:
