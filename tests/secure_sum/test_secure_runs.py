@@ -1,6 +1,5 @@
 """Secure sums under real methods: the same clusters as pooling, whatever happens on the way."""
 
-import contextlib
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -383,6 +382,8 @@ def test_altered_stages_crash_no_site_and_get_no_second_answer() -> None:
     carry = wire.carry
 
     def noting(posts: Mapping[str, bytes]) -> dict[str, bytes | str]:
+        if "s0" not in posts:  # a flip has begun its sum on other terms, and it is left out
+            return carry(posts)
         stage = type(codec.decode(posts["s0"], expect=Envelope).parts[-1].question).__name__
         for _ in range(150):
             data = bytearray(posts["s0"])
@@ -394,8 +395,7 @@ def test_altered_stages_crash_no_site_and_get_no_second_answer() -> None:
         return carry(posts)
 
     wire.carry = noting  # type: ignore[method-assign]
-    with contextlib.suppress(TooFewAnswers):  # a flip may have begun a sum on other terms
-        conduct(total(tuple(ROWS), AskMoments()), secure(wire))
+    conduct(total(tuple(ROWS), AskMoments()), secure(wire))
     assert {"AskKeys", "AskShares"} <= set(sent)
 
 

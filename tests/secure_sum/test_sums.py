@@ -143,6 +143,18 @@ def test_a_wrong_site_is_left_out_by_name(name: str) -> None:
     assert reason in total.silent["s002"]
 
 
+def test_words_that_no_honest_site_sends_are_found_where_they_can_be() -> None:
+    """The last word is a count of sites: what is masked wrongly almost never gives one."""
+    ring = started(4)
+    inputs = {s: Vector(np.array([1.0])) for s in ring.names}
+
+    def spoil(stage, site, reply):
+        return Masked(reply.layout, reply.data + 12345) if (stage, site) == (1, "s001") else reply
+
+    with pytest.raises(TooFewAnswers, match="cannot be the sum of what honest sites send"):
+        ring.sum(inputs, ring.terms(ring.turn()), twist=spoil)
+
+
 @pytest.mark.parametrize(("place", "dropped", "named"), [(3, None, "s000"), (-2, "s003", "s003")])
 def test_a_wrong_share_is_found_and_no_wrong_sum_comes_out(place, dropped, named) -> None:
     ring = started(4)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from unpooled import codec
 from unpooled.errors import BadInput, TooFewAnswers
@@ -155,9 +156,8 @@ def tally(
     opened = log.usable("opened shares", asks, (yield asks), Opened, lambda r: r.data.shape == (size,))
 
     seeds = _restored(terms, sharers, opened)
-    words = _unmasked(terms, shares, masked, seeds, log)
-    if words[0, -1]:
-        raise BadInput(_beyond(terms, int(words[0, -1])))
+    words = _unmasked(terms, shares, masked, seeds)
+    _check_fit(terms, words[:, -1])
     sums = parted(masked[survivors[0]].layout, terms.fixed.decode(words[:, :-1]))
     return Total(survivors, sums, {s: why for s, why in log.silent.items() if s not in masked}, log.sent)
 
@@ -204,7 +204,6 @@ def _unmasked(
     shares: dict[SiteId, Shares],
     masked: dict[SiteId, Masked],
     seeds: dict[SiteId, bytes | None],
-    log: _Log,
 ) -> Words:
     """The sum of the masked replies, less the survivors' own masks and their pair masks with the dropped."""
     context, n = terms.context, len(terms.sites)
@@ -232,13 +231,18 @@ def _unmasked(
     return plus
 
 
-def _beyond(terms: Terms, sites: int) -> str:
-    n, fixed = len(terms.sites), terms.fixed
-    return (
-        f"round {terms.turn.round}, secure sum: {sites} of {n} sites have a number that is not finite or "
-        f"beyond {fixed.largest(n):.3g}, the most that {fixed.limbs} words of 64 bits with {fixed.fraction} "
-        "bits behind the point hold; declare a larger bound, or scale the columns"
-    )
+def _check_fit(terms: Terms, word: npt.NDArray[np.uint64]) -> None:
+    """The last word of the sum counts the sites whose numbers did not fit."""
+    n, fixed, count = len(terms.sites), terms.fixed, int(word[0])
+    where = f"round {terms.turn.round}, secure sum"
+    if count > n or word[1:].any():
+        raise TooFewAnswers(f"{where}: it cannot be the sum of what honest sites send")
+    if count:
+        raise BadInput(
+            f"{where}: {count} of {n} sites have a number that is not finite or beyond "
+            f"{fixed.largest(n):.3g}, the most that {fixed.limbs} words with {fixed.fraction} bits behind the "
+            "point hold; declare a larger bound, or scale the columns"
+        )
 
 
 def _spoiled(terms: Terms, site: SiteId) -> str:
