@@ -240,8 +240,8 @@ def _check_fit(terms: Terms, word: npt.NDArray[np.uint64]) -> None:
     if count:
         raise BadInput(
             f"{where}: {count} of {n} sites have a number that is not finite or beyond "
-            f"{fixed.largest(n):.3g}, the most that {fixed.limbs} words with {fixed.fraction} bits behind the "
-            "point hold; declare a larger bound, or scale the columns"
+            f"{fixed.largest(n):.3g}, the most that {fixed.limbs} words with {fixed.fraction} bits behind "
+            "the point hold; declare a larger bound, or scale the columns"
         )
 
 
