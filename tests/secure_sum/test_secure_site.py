@@ -2,6 +2,8 @@
 
 import json
 import stat
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -56,6 +58,24 @@ def test_a_run_between_sites_that_require_secure_sums(tmp_path) -> None:
     assert kinds == {"Keys", "Shares", "Masked", "Hidden", "Agreed", "Opened"}
     verified = CliRunner().invoke(app, ["audit", "verify", str(tmp_path / "site-0")])
     assert verified.exit_code == 0, verified.output
+
+
+def test_the_log_of_secure_sums_can_be_shown_and_attacked_in_vain(tmp_path) -> None:
+    hidden, _ = federation(tmp_path)
+    FederatedKMeans(3, random_state=0, secure=True).fit_federation(hidden)
+    for site in hidden._sites.values():
+        site.close()
+    done = [
+        subprocess.run(
+            [sys.executable, "-m", "unpooled", "audit", word, str(tmp_path / "site-0")],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for word in ("show", "attack")
+    ]
+    assert "AskMasked" in done[0]
+    assert done[1].startswith("0 rows could be recovered from 0 groups")
 
 
 def test_single_replies_and_plain_sums_are_refused_with_the_reason(tmp_path) -> None:
