@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(wildcard src/unpooled/kernels/native/*)
 
-.PHONY: demo test lint types imports tests browser docs bench clean help
+.PHONY: demo test lint types imports tests browser docs bench assurance clean help
 
 help:            ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ -/'
@@ -44,6 +44,10 @@ docs: $(STAMP)   ## run the pages and write their outputs into them
 
 bench: $(STAMP)  ## what was asked of the speed, and what was reached
 	$(BIN)/python -m benchmarks
+
+assurance: $(STAMP)  ## the long versions of what the tests hold, and their figures
+	UNPOOLED_SCHEDULES=10000 $(BIN)/pytest -s tests/secure_sum/test_sums.py tests/secure_sum/test_malice.py
+	$(BIN)/python -m benchmarks.bench_secure_sum
 
 clean:           ## remove what make made
 	rm -rf $(VENV) build demo .mypy_cache .pytest_cache .ruff_cache

@@ -38,6 +38,7 @@ def test_public_names():
         "MiniBatch",
         "Robust",
         "Run",
+        "SecureSums",
         "Site",
         "__version__",
         "run",

@@ -58,9 +58,19 @@ class Guard:
         return replace(reply, sums=reply.sums + 100)
 
 
-def mask(post, replies):
-    events.append("mask")
-    return tuple(replace(r, sums=r.sums * 2) for r in replies)
+class Mask:
+    def before(self, post):
+        pass
+
+    def minimum(self, post, part, usual):
+        return usual
+
+    def hide(self, post, replies):
+        events.append("mask")
+        return tuple(replace(r, sums=r.sums * 2) for r in replies)
+
+
+mask = Mask()
 
 
 def audit(post, answer):
@@ -113,10 +123,11 @@ def test_a_refusal_becomes_data_and_is_audited(when, reason):
 
 
 def test_a_mask_may_refuse():
-    def no_mask(post, replies):
-        raise Refused("no partner to mask with")
+    class NoMask(Mask):
+        def hide(self, post, replies):
+            raise Refused("no partner to mask with")
 
-    answer = Site("a", ROWS, mask=no_mask).answer(envelope(SeenQuestion()))
+    answer = Site("a", ROWS, mask=NoMask()).answer(envelope(SeenQuestion()))
     assert answer.replies[0].reason == "no partner to mask with"
 
 

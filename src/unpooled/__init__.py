@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from unpooled.estimators import FederatedFuzzyCMeans, FederatedKMeans
     from unpooled.running import Run, run
     from unpooled.runtimes import InProcess
+    from unpooled.secure_sum import SecureSums
     from unpooled.site import Site
 
 __version__ = "0.1.0"
@@ -35,6 +36,7 @@ _HOME = {
     "MiniBatch": "algorithms",
     "Robust": "algorithms",
     "Run": "running",
+    "SecureSums": "secure_sum",
     "Site": "site",
     "run": "running",
 }
@@ -53,6 +55,7 @@ __all__ = [
     "MiniBatch",
     "Robust",
     "Run",
+    "SecureSums",
     "Site",
     "__version__",
     "run",

@@ -53,6 +53,11 @@ def name_of(cls: type[Any]) -> str:
     return f"{cls.__module__.rpartition('.')[2]}.{cls.__qualname__}"
 
 
+def class_named(name: str) -> type[Any] | None:
+    """The class that travels under a name, if there is one."""
+    return _register.get(name)
+
+
 def encode(message: Any) -> bytes:
     """The bytes of a message; equal messages give equal bytes."""
     arrays: list[npt.NDArray[Any]] = []

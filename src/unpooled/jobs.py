@@ -12,6 +12,7 @@ from unpooled.analysis import Analysis
 from unpooled.errors import BadInput, ModelError
 from unpooled.files import Reading, read_sites
 from unpooled.runtimes import InProcess
+from unpooled.secure_sum import SecureSums
 from unpooled.tables import Wishes
 
 
@@ -29,6 +30,7 @@ class Job:
     tol: float = 1e-4
     min_cluster_size: int = 5
     seed: int = 0
+    secure: bool = False
 
     def __post_init__(self) -> None:
         if self.method not in METHODS:
@@ -42,7 +44,7 @@ class Job:
 
     def algorithm(self) -> Analysis:
         """What is run: a method per k, all in the same exchanges."""
-        return Analysis(self.wishes, tuple(self._method(k) for k in self.ks))
+        return Analysis(self.wishes, tuple(self._method(k) for k in self.ks), totals_only=self.secure)
 
     def _method(self, k: int) -> Any:
         method: Any = METHODS[self.method](
@@ -55,7 +57,13 @@ class Job:
     def federation(self, threads: int | None = None) -> InProcess:
         """The files as sites in this process."""
         tables: Any = read_sites([Path(file) for file in self.files], self.reading)
-        return InProcess.of(tables, min_cluster_size=self.min_cluster_size, threads=threads)
+        return InProcess.of(
+            tables,
+            min_cluster_size=self.min_cluster_size,
+            threads=threads,
+            secure=SecureSums() if self.secure else None,
+            shown=("asking.AskSchema",),  # columns must be agreed on before anything can be summed
+        )
 
     def fingerprint(self) -> list[list[Any]]:
         """Size and time of change of every file, by which a resumed run knows them again."""
@@ -86,6 +94,7 @@ class Job:
         )
         for option, value, usual in told:
             words += [option, str(value)] if value != usual else []
+        words += ["--secure"] if self.secure else []
         for text in r.na:
             words += ["--na", text]
         for name, low, high in w.bounds:

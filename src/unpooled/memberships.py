@@ -65,6 +65,8 @@ def shown_cells(stack: Stack, mass: FloatArray, squares: FloatArray) -> BoolArra
 class FuzzySums(Summable):
     """Per start and cluster: what a step of fuzzy c-means needs."""
 
+    cells = "rows"
+
     sums: FloatArray  # (R, k, d) of weight (c' - c), c' the site's centre; with weight u^m: of u^m (x - c)
     weight: FloatArray  # (R, k)
     rows: FloatArray  # (R, k) of u under the centres that were sent
@@ -199,6 +201,8 @@ def _chunks(local: Stack, centers: FloatArray, m: float) -> Iterator[tuple[Rows,
 @dataclass(frozen=True, eq=False)
 class FuzzyScatter(Summable):
     """Per cluster: the sums behind the fuzzy indices."""
+
+    cells = "rows"
 
     rows: FloatArray  # (k,) sum of u
     sharp: FloatArray  # (k,) sum of u^2

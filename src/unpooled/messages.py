@@ -36,8 +36,20 @@ class Reply(Message):
 class Summable(Reply):
     """A reply of sums and counts: adding two replies gives the reply of both sites' rows together.
 
-    Every field is a float64 array of at least one dimension.
+    Every field is a float64 array of at least one dimension. ``cells`` names the field that counts rows by
+    cell, if there are cells.
     """
+
+    cells: ClassVar[str] = ""
+
+    def of_at_least(self, minimum: float) -> Self:
+        """Without the cells of fewer rows: their counts and sums alike are zero."""
+        if not self.cells or minimum <= 1:
+            return self
+        size = getattr(self, self.cells)
+        shown = size >= minimum * (1 - 1e-9)
+        values = (getattr(self, name) for name in codec.field_names(type(self)))
+        return type(self)(*(only(shown, v) if v.shape[: size.ndim] == size.shape else v for v in values))
 
     def __add__(self, other: Self) -> Self:
         pairs = ((getattr(self, f.name), getattr(other, f.name)) for f in dataclasses.fields(cast(Any, self)))
@@ -53,6 +65,11 @@ class Refusal(Reply):
     """A site declines, for a reason that it lets the coordinator see."""
 
     reason: str
+
+
+@dataclass(frozen=True, eq=False)
+class Hidden(Reply):
+    """In place of a reply that left masked, elsewhere in the same answer."""
 
 
 @dataclass(frozen=True, eq=False)

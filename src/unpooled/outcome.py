@@ -8,6 +8,7 @@ import numpy as np
 
 from unpooled import __version__
 from unpooled.analysis import AnalysisState, Choice, Description
+from unpooled.analysis.describing import ALL_SITES
 from unpooled.codec import FloatArray
 from unpooled.guide import citation
 from unpooled.jobs import Job
@@ -37,7 +38,8 @@ class Trait:
         ('age 61.2 (all 53.5)', 'sex m 90 % (all 50 %)')
         """
         if self.level:
-            return f"{self.column} {self.level} {self.value:.0%} (all {self.overall:.0%})".replace("%", " %")
+            value, overall = (round(share, 2) + 0.0 for share in (self.value, self.overall))  # never -0 %
+            return f"{self.column} {self.level} {value:.0%} (all {overall:.0%})".replace("%", " %")
         return f"{self.column} {figure(self.value)} (all {figure(self.overall)})"
 
 
@@ -63,6 +65,11 @@ class Outcome:
         return self.run.state.description
 
     @property
+    def sites(self) -> tuple[str, ...]:
+        """Those whose rows are in the result."""
+        return self.agreement.sites if self.job.secure else self.description.sites
+
+    @property
     def k(self) -> int:
         return len(self.description.centers)
 
@@ -74,7 +81,7 @@ class Outcome:
 
     @property
     def hidden(self) -> int:
-        """Rows in groups that are too small at their site to be shown."""
+        """Rows in groups that are too small to be shown: at their site, or under secure sums at all sites."""
         return round(self.agreement.used - float(self.sizes.sum()))
 
     @property
@@ -105,7 +112,7 @@ class Outcome:
         everywhere = [j + 1 for j in range(self.k) if (d.sizes[:, j] > 0).all()]
         places = _places(d, self.k, everywhere)
         first = (
-            f"{n:,.0f} rows at {len(d.sites)} {'site' if len(d.sites) == 1 else 'sites'} fall into "
+            f"{n:,.0f} rows at {len(self.sites)} {'site' if len(self.sites) == 1 else 'sites'} fall into "
             f"{self.k} {'cluster' if self.k == 1 else 'clusters'} ({shares} of the rows); {places}."
         )
         if self.k == 1:
@@ -149,7 +156,9 @@ class Outcome:
                 {
                     "cluster": j + 1,
                     "rows": float(self.sizes[j]),
-                    "rows_by_site": {s: float(d.sizes[i, j]) for i, s in enumerate(d.sites)},
+                    "rows_by_site": None
+                    if self.job.secure
+                    else {s: float(d.sizes[i, j]) for i, s in enumerate(d.sites)},
                     "profile": [
                         {
                             "column": t.column,
@@ -167,14 +176,14 @@ class Outcome:
                 {
                     "site": s,
                     "rows": float(a.rows[a.sites.index(s)]),
-                    "inertia_per_row": self.fit()[i],
+                    "inertia_per_row": None if self.job.secure else self.fit()[i],
                     "numbers_left": left[s][0],
                     "bytes_left": left[s][1],
                     "missing_cells": {
                         name: float(a.missing[a.sites.index(s), j]) for j, name in enumerate(a.columns)
                     },
                 }
-                for i, s in enumerate(d.sites)
+                for i, s in enumerate(self.sites)
             ],
             "columns": [c.name for c in a.preparation.columns],
             "left_out": dict(a.left_out),
@@ -185,6 +194,7 @@ class Outcome:
             "seed": self.job.seed,
             "method": self.job.method,
             "min_cluster_size": self.job.min_cluster_size,
+            "secure": self.job.secure,
             "cite": self.citation,
         }
         return _plain(value)  # type: ignore[no-any-return]
@@ -220,6 +230,8 @@ def once_a_column(traits: list[Trait]) -> list[Trait]:
 
 
 def _places(d: Description, k: int, everywhere: list[int]) -> str:
+    if d.sites == (ALL_SITES,):
+        return "secure sums do not show which site has which"
     if len(d.sites) == 1:
         return "there is one site"
     if len(everywhere) == k:

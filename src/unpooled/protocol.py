@@ -147,11 +147,14 @@ class Turn(Message):
     exchange: int
 
 
+STAGE = "stage"  # the verb of a part that is about other parts' secrecy, never about rows
+
+
 @dataclass(frozen=True, eq=False)
 class Part(Message):
     """One question of an exchange, as a site receives it."""
 
-    verb: str
+    verb: str  # each, total or STAGE
     question: Question[Any]
     view: View | None
     index: int  # its place in the exchange, whoever else is asked: it keys the site's draws
@@ -346,10 +349,21 @@ def _require(ask: Ask[Any], got: Gathered[Any], number: int, quorum: float) -> N
     needed = max(1, int(np.ceil(quorum * len(ask.sites))))
     if len(got.sites) >= needed:
         return
-    silent = [s for s in ask.sites if s not in set(got.sites)]
-    reasons = ", ".join(f"{s} ({got.refusals.get(s, 'no answer')})" for s in silent[:5])
-    more = f" and {len(silent) - 5} more" if len(silent) > 5 else ""
+    silent = {s: got.refusals.get(s, "no answer") for s in ask.sites if s not in set(got.sites)}
     raise TooFewAnswers(
         f"round {number}, {ask.title}: {len(got.sites)} of {len(ask.sites)} sites answered, "
-        f"{needed} needed; missing: {reasons}{more}"
+        f"{needed} needed; missing: {whys(silent)}"
     )
+
+
+def whys(silent: Mapping[SiteId, str]) -> str:
+    """Who did not answer and why, those with the same reason together.
+
+    >>> whys({"a": "late", "b": "late", "c": "closed"})
+    'a, b (late), c (closed)'
+    """
+    alike: dict[str, list[SiteId]] = {}
+    for site, why in list(silent.items())[:5]:
+        alike.setdefault(why, []).append(site)
+    more = f" and {len(silent) - 5} more" if len(silent) > 5 else ""
+    return ", ".join(f"{', '.join(sites)} ({why})" for why, sites in alike.items()) + more

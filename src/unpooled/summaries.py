@@ -144,6 +144,8 @@ def withheld(local: Stack, centers: FloatArray, large: BoolArray) -> Withheld | 
 class ClusterSums(Summable):
     """Per start and cluster: mass, sums about the centre that was sent, and squared distances to it."""
 
+    cells = "mass"
+
     sums: FloatArray  # (R, k, d) of x - c
     mass: FloatArray  # (R, k)
     inertia: FloatArray  # (R, k)
@@ -247,6 +249,8 @@ class AskLocalMeans(Question[LocalMeans]):
 @dataclass(frozen=True, eq=False)
 class Scatter(Summable):
     """Per cluster: mass, distances and squared distances to the centre, simplified silhouettes."""
+
+    cells = "mass"
 
     mass: FloatArray  # (k,)
     distance: FloatArray  # (k,) sums of |x - c|

@@ -91,7 +91,10 @@ def test_what_a_policy_refuses(case, tmp_path):
 
 def test_single_replies_under_required_sums_name_the_methods_that_would_do():
     site = open_site("a", X, policy('[aggregation]\nsecure = "required"'))
-    assert "methods that need only sums: lloyd, fuzzy" in asked(site, AskLocalMeans(2), verb="each").reason
+    assert (
+        "methods that need only sums: lloyd, dwf, ewf, mini-batch, fuzzy"
+        in asked(site, AskLocalMeans(2), verb="each").reason
+    )
 
 
 def test_inside_the_domain_and_padded_sets_are_answered():

@@ -46,6 +46,8 @@ WEIGHTINGS: dict[str, Weighting] = {
 class LocalMoves(Summable):
     """How a site's centres differ from the received ones after its own steps."""
 
+    cells = "weight"
+
     weighted: FloatArray  # (k, d) w (C_i - C)
     weight: FloatArray  # (k,)
     plain: FloatArray  # (k, d) C_i - C

@@ -31,6 +31,8 @@ from unpooled.sampling import choose
 class EpochMoves(Summable):
     """How a site's centres differ from the received ones after its epochs, weighted by counts."""
 
+    cells = "counts"
+
     weighted: FloatArray  # (k, d) count (C_i - C)
     counts: FloatArray  # (k,) of the last epoch
     rows: FloatArray  # (1,) rows of the site, for the share that reassignment looks at

@@ -64,10 +64,14 @@ def _moved(state: Any) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Analysis(Message):
-    """Prepare, cluster by each of ``methods`` (one per k) in the same exchanges, choose k, describe."""
+    """Prepare, cluster by each of ``methods`` (one per k) in the same exchanges, choose k, describe.
+
+    With ``totals_only`` nothing but the sites' schemas is asked of each site.
+    """
 
     wishes: Wishes
     methods: tuple[Any, ...]
+    totals_only: bool = False
 
     def start(self, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[AnalysisState]:
         agreement = yield from agree(sites, self.wishes)
@@ -95,7 +99,7 @@ class Analysis(Message):
             return (yield from viewed(view, self._judged(state, sites, rng)))
         assert state.mean is not None
         description = yield from viewed(
-            view, describe(sites, state.chosen.centers, state.mean, state.covariance)
+            view, describe(sites, state.chosen.centers, state.mean, state.covariance, self.totals_only)
         )
         return replace(state, description=description)
 

@@ -11,6 +11,8 @@ from unpooled.messages import Message, SiteId
 from unpooled.protocol import Steps, each, together, total
 from unpooled.summaries import AskScatter, Scatter
 
+ALL_SITES = "all sites"  # in place of the sites' names where none is seen by itself
+
 
 @dataclass(frozen=True, eq=False)
 class Description(Message):
@@ -33,14 +35,26 @@ class Description(Message):
 
 
 def describe(
-    sites: tuple[SiteId, ...], centers: FloatArray, mean: FloatArray, covariance: FloatArray | None
+    sites: tuple[SiteId, ...],
+    centers: FloatArray,
+    mean: FloatArray,
+    covariance: FloatArray | None,
+    totals_only: bool = False,
 ) -> Steps[Description]:
-    """Ask for all that a report shows, in one exchange."""
+    """Ask for all that a report shows, in one exchange; with ``totals_only`` of no site by itself."""
     axes, explained, deviation = _axes(centers, mean, covariance)
 
     def seen(question: Any) -> Steps[Any]:
         got = yield from each(sites, question)
         return got
+
+    def of_all(question: Any) -> Steps[Any]:
+        got = yield from total(sites, question)
+        return {ALL_SITES: got}
+
+    def nothing() -> Steps[Any]:
+        return {}
+        yield
 
     def summed(question: Any) -> Steps[Any]:
         got = yield from total(sites, question)
@@ -49,8 +63,8 @@ def describe(
     # down: centres and axes; up: per site scatter and outline, and totals of profiles and outlines by cluster
     got: list[Any] = yield from together(
         [
-            seen(AskScatter(centers)),
-            seen(AskOutline(axes, mean)),
+            of_all(AskScatter(centers)) if totals_only else seen(AskScatter(centers)),
+            nothing() if totals_only else seen(AskOutline(axes, mean)),
             summed(AskProfile(centers)),
             summed(AskOutline(axes, mean, centers)),
         ]

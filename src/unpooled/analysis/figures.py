@@ -64,6 +64,8 @@ class AskCrossing(Question[Crossing]):
 class Profile(Summable):
     """Per cluster: rows, and the first two moments of every column about the centre."""
 
+    cells = "mass"
+
     mass: FloatArray  # (k,)
     sums: FloatArray  # (k, d)
     squares: FloatArray  # (k, d)
@@ -136,6 +138,8 @@ class AskCovariance(Question[Covariance]):
 @dataclass(frozen=True, eq=False)
 class Outline(Summable):
     """Where groups of rows lie on a map: rows, sums and products of the two coordinates."""
+
+    cells = "mass"
 
     mass: FloatArray  # (m,)
     sums: FloatArray  # (m, 2)

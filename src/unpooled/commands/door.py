@@ -60,6 +60,19 @@ def policy_explain(path: _FILE) -> None:
     _print(explain(load(path)))
 
 
+@policy.command("key")
+def policy_key(
+    folder: Annotated[Path, typer.Argument(help="The site's own folder, with its log and ledger.")],
+    site: Annotated[str, typer.Option(help="The site's name.")],
+) -> None:
+    """Make the site's identity for secure sums if there is none, and print its line for every roster.toml."""
+    from unpooled.secure_sum.pinning import identity_in
+
+    if not folder.is_dir():
+        raise BadInput(f"{folder}: there is no such folder")
+    typer.echo(f'{json.dumps(site)} = "{identity_in(folder).public.hex()}"')
+
+
 def _heads(path: Path | None) -> dict[int, str] | None:
     if path is None:
         return None

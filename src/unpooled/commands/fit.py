@@ -52,6 +52,14 @@ def fit(
         ),
     ] = 5,
     seed: Annotated[int, typer.Option(help="The same seed gives the same result.", rich_help_panel=_HOW)] = 0,
+    secure: Annotated[
+        bool,
+        typer.Option(
+            "--secure",
+            help="Secure sums: no site's own numbers are seen, and its groups are not hidden. From 3 sites.",
+            rich_help_panel=_HOW,
+        ),
+    ] = False,
     threads: Annotated[int | None, typer.Option(help="Default: all cores.", rich_help_panel=_HOW)] = None,
     site_column: Annotated[
         str | None,
@@ -134,6 +142,7 @@ def fit(
         max_rounds=max_rounds,
         min_cluster_size=min_cluster_size,
         seed=seed,
+        secure=secure,
     )
     job.algorithm()
     folder = RunFolder(out) if out is not None else None

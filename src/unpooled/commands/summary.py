@@ -26,7 +26,7 @@ def _clusters(outcome: Outcome) -> Table:
     table = Table(title="Clusters")
     table.add_column("cluster")
     d = outcome.description
-    shown = d.sites if len(d.sites) <= 6 else ()
+    shown = d.sites if len(d.sites) <= 6 and not outcome.job.secure else ()
     for name in (*shown, "rows"):
         table.add_column(escape(name), justify="right")
     table.add_column("what sets it apart", overflow="fold")
@@ -72,7 +72,10 @@ def notes(outcome: Outcome) -> list[str]:
         )
     if outcome.hidden > 0:
         lines.append(
-            f"{outcome.hidden} rows are in groups that their site does not show: of fewer than "
+            f"{outcome.hidden} rows are in groups that are not shown: of fewer than "
+            f"{outcome.job.min_cluster_size} rows over all sites"
+            if outcome.job.secure
+            else f"{outcome.hidden} rows are in groups that their site does not show: of fewer than "
             f"{outcome.job.min_cluster_size}, or hiding such a one"
         )
     left = outcome.run.left()

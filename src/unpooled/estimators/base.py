@@ -19,6 +19,7 @@ from unpooled.preparing import Affine, ScaledState
 from unpooled.protocol import Algorithm, Federation, Steps, Trace, conduct, viewed
 from unpooled.running import Record, Run, run
 from unpooled.runtimes import InProcess
+from unpooled.secure_sum import secure_sums
 
 
 class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[misc]
@@ -32,6 +33,7 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     checkpoint: str | Path | None
     progress: Callable[[Record], None] | None
     n_threads: int | None
+    secure: Any
 
     # ------------------------------------------------------------ what a subclass says
 
@@ -56,7 +58,11 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         given = self._rows_by_site(X, sites, sample_weight)
         inputs.check_enough(given.rows, given.weights, int(self.n_clusters))
         federation = InProcess.of(
-            given.rows, given.weights, min_cluster_size=int(self.min_cluster_size), threads=self.n_threads
+            given.rows,
+            given.weights,
+            min_cluster_size=int(self.min_cluster_size),
+            threads=self.n_threads,
+            secure=secure_sums(self.secure),
         )
         self._run(algorithm, federation)
         found = [
@@ -72,6 +78,8 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
 
     def fit_federation(self, federation: Federation) -> Self:
         """Cluster the rows of a federation's sites, wherever they are; no row is seen here."""
+        if secure_sums(self.secure) is not None and not getattr(federation, "secure", False):
+            raise BadInput("secure is asked for, but this federation was not made with secure=SecureSums()")
         self._run(self._algorithm(), federation)
         self.n_features_in_ = self.cluster_centers_.shape[1]
         return self

@@ -18,6 +18,7 @@ from unpooled.messages import SiteId
 from unpooled.preparing import Scaled
 from unpooled.protocol import Algorithm, Steps, total
 from unpooled.running import Record
+from unpooled.secure_sum import SecureSums
 
 
 class FederatedFuzzyCMeans(FederatedClusterer):
@@ -45,7 +46,7 @@ class FederatedFuzzyCMeans(FederatedClusterer):
     max_rounds, tol :
         Stop after so many rounds, or when the sum over clusters of how far the centres moved is below ``tol``
         times the root of the columns' mean variance.
-    participation, min_cluster_size, scale, random_state, quorum, checkpoint, progress, n_threads :
+    participation, min_cluster_size, scale, random_state, quorum, checkpoint, progress, n_threads, secure :
         As in FederatedKMeans. A cluster is as large as its effective number of rows,
         (sum u^m)^2 / sum u^(2 m).
 
@@ -87,6 +88,7 @@ class FederatedFuzzyCMeans(FederatedClusterer):
         checkpoint: str | Path | None = None,
         progress: Callable[[Record], None] | None = None,
         n_threads: int | None = None,
+        secure: bool | SecureSums = False,
     ) -> None:
         self.n_clusters = n_clusters
         self.m = m
@@ -105,6 +107,7 @@ class FederatedFuzzyCMeans(FederatedClusterer):
         self.checkpoint = checkpoint
         self.progress = progress
         self.n_threads = n_threads
+        self.secure = secure
 
     # ------------------------------------------------------------ what to run
 

@@ -18,6 +18,7 @@ from unpooled.metrics import inertia_and_mass
 from unpooled.preparing import Scaled
 from unpooled.protocol import Algorithm, Steps
 from unpooled.running import Record
+from unpooled.secure_sum import SecureSums
 
 _DEFAULTS: dict[str, Any] = {
     "init": "adaptive",
@@ -60,6 +61,10 @@ class FederatedKMeans(FederatedClusterer):
         Called with every round's Record.
     n_threads : int or None
         Threads for simulated sites; None takes all cores.
+    secure : bool or SecureSums
+        Sites answer in secure sums only: nobody sees a site's own numbers, so none are suppressed, and
+        ``min_cluster_size`` counts the rows of all sites together. From three sites on, and for methods that
+        need only totals; ``SecureSums(bound=1e6)`` halves what travels.
 
     Attributes
     ----------
@@ -100,6 +105,7 @@ class FederatedKMeans(FederatedClusterer):
         checkpoint: str | Path | None = None,
         progress: Callable[[Record], None] | None = None,
         n_threads: int | None = None,
+        secure: bool | SecureSums = False,
     ) -> None:
         self.n_clusters = n_clusters
         self.method = method
@@ -115,6 +121,7 @@ class FederatedKMeans(FederatedClusterer):
         self.checkpoint = checkpoint
         self.progress = progress
         self.n_threads = n_threads
+        self.secure = secure
 
     # ------------------------------------------------------------ what to run
 

@@ -23,7 +23,7 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 def page(outcome: Outcome) -> str:
     """The report. It only reads: nothing is computed from rows here, for there are none."""
-    sites = len(outcome.description.sites)
+    sites = len(outcome.sites)
     title = f"{outcome.k} clusters over {sites} {'site' if sites == 1 else 'sites'}"
     style = (files(__name__) / "style.css").read_text(encoding="utf-8")
     body = "\n".join(make(outcome) for make in _SECTIONS)

@@ -16,7 +16,7 @@ def answer(outcome: Outcome) -> str:
     left = max((amount for _, amount in run.left().values()), default=0)
     figures = [
         (f"{a.used:,.0f}", "rows"),
-        (str(len(outcome.description.sites)), "sites"),
+        (str(len(outcome.sites)), "sites"),
         (str(outcome.k), "clusters"),
         (str(len(a.preparation.columns)), "columns used"),
         (str(run.exchanges), "exchanges"),

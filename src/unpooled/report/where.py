@@ -32,6 +32,8 @@ def places(outcome: Outcome) -> str:
     body = f'<div class="legend">{legend}</div>{bars}{more}'
     body += table(["site", *map(chip, k), "rows shown"], rows) + small(f"&ndash;: {none}.{hidden}")
     lead = "Each bar is a site, cut in proportion to its rows."
+    if outcome.job.secure:
+        lead = "All sites together: secure sums do not show which site has which."
     return section("Where the clusters are", body + _absent(outcome), lead, "sites")
 
 

@@ -6,6 +6,7 @@ rows answers for all. Both give the same bits; tests/test_contract.py holds them
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -17,6 +18,7 @@ from unpooled.errors import BadInput, SiteFailed, UnpooledError
 from unpooled.messages import Question, Reply, Rows, SiteId, Stack, fold
 from unpooled.protocol import Ask, Asks, Gathered, SiteSeeds, Summed, Turn, View, gather
 from unpooled.runtimes.posting import Posting
+from unpooled.secure_sum import SecureSums
 from unpooled.site import Site
 from unpooled.site.site import digest
 
@@ -31,7 +33,14 @@ class InProcess:
     ('north', 'south')
     """
 
-    def __init__(self, sites: Sequence[Site], *, fused: bool = True, threads: int | None = None) -> None:
+    def __init__(
+        self,
+        sites: Sequence[Site],
+        *,
+        fused: bool = True,
+        threads: int | None = None,
+        secure: SecureSums | None = None,
+    ) -> None:
         if not sites:
             raise BadInput("a federation needs at least one site, got 0")
         self._sites = {site.name: site for site in sorted(sites, key=lambda s: s.name)}
@@ -46,11 +55,11 @@ class InProcess:
                     f"{name} has {width}"
                 )
         self._threads = threads if threads is not None else os.cpu_count() or 1
-        self._posting = Posting(_Doors(self._sites))
+        self._posting = Posting(_Doors(self._sites), secure=secure)
         minima = {site.min_cluster_size for site in sites}
         self._pool = (
             _Pool(list(self._sites.values()), minima.pop(), self._threads)
-            if fused and len(minima) == 1 and all(site.plain for site in sites)
+            if fused and secure is None and len(minima) == 1 and all(site.plain for site in sites)
             else None
         )
 
@@ -63,17 +72,40 @@ class InProcess:
         min_cluster_size: int = 1,
         fused: bool = True,
         threads: int | None = None,
+        secure: SecureSums | None = None,
+        shown: tuple[str, ...] = (),
     ) -> "InProcess":
-        """Sites from a mapping of name to rows."""
+        """Sites from a mapping of name to rows.
+
+        With ``secure`` they answer in secure sums only, but for the questions that ``shown`` names.
+        """
+        masks: Mapping[SiteId, Any] = {}
+        if secure is not None:
+            from unpooled.site.masking import maskings
+
+            least = max(secure.min_cluster_size, min_cluster_size)
+            secure = replace(secure, min_cluster_size=least)
+            masks = maskings(tuple(rows), min_sites=secure.min_sites, required=True, shown=shown)
         sites = [
-            Site(name, X, None if weights is None else weights[name], min_cluster_size=min_cluster_size)
+            Site(
+                name,
+                X,
+                None if weights is None else weights[name],
+                min_cluster_size=min_cluster_size,
+                mask=masks.get(name),
+            )
             for name, X in rows.items()
         ]
-        return cls(sites, fused=fused, threads=threads)
+        return cls(sites, fused=fused, threads=threads, secure=secure)
 
     @property
     def sites(self) -> tuple[SiteId, ...]:
         return self._names
+
+    @property
+    def secure(self) -> bool:
+        """Is every total a secure sum?"""
+        return self._posting.secure
 
     def ask(self, turn: Turn, asks: Asks) -> list[Gathered[Any]]:
         if self._pool is not None:

@@ -10,8 +10,9 @@ from typing import Any
 
 from unpooled import codec
 from unpooled.errors import BadReply, CodecError
-from unpooled.messages import Refusal, Reply, SiteId
-from unpooled.protocol import Answer, Asks, Carrier, Envelope, Gathered, Part, Turn, gather
+from unpooled.messages import Hidden, Refusal, Reply, SiteId
+from unpooled.protocol import STAGE, Answer, Asks, Carrier, Envelope, Gathered, Part, Turn, gather
+from unpooled.secure_sum import SecureSums
 
 MAX_ANSWER_BYTES = 64 * 2**20
 
@@ -41,8 +42,15 @@ def opened(envelope: Envelope, data: bytes, limit: int = MAX_ANSWER_BYTES) -> An
         raise BadReply(f"an answer to round {answer.turn.round}, exchange {answer.turn.exchange}")
     if len(answer.replies) != len(envelope.parts):
         raise BadReply(f"{len(answer.replies)} replies to {len(envelope.parts)} questions")
+    stages = (part.question for part in envelope.parts if part.verb == STAGE)
+    masked = {index for question in stages for index in getattr(question, "parts", ())}
     for part, reply in zip(envelope.parts, answer.replies, strict=True):
-        if not isinstance(reply, Refusal):
+        if isinstance(reply, Refusal):
+            continue
+        if part.verb == "total" and part.index in masked:
+            if not isinstance(reply, Hidden):
+                raise BadReply("a reply that was to leave masked did not")
+        else:
             part.question.check_reply(reply)
     return answer
 
@@ -50,25 +58,47 @@ def opened(envelope: Envelope, data: bytes, limit: int = MAX_ANSWER_BYTES) -> An
 class Posting:
     """The Federation over a Carrier.
 
-    ``max_answer_bytes`` bounds an answer before it is parsed.
+    ``max_answer_bytes`` bounds an answer before it is parsed. With ``secure`` every total is a secure sum.
     """
 
-    def __init__(self, carrier: Carrier, *, max_answer_bytes: int = MAX_ANSWER_BYTES) -> None:
+    def __init__(
+        self,
+        carrier: Carrier,
+        *,
+        max_answer_bytes: int = MAX_ANSWER_BYTES,
+        secure: SecureSums | None = None,
+    ) -> None:
         self._carrier = carrier
         self._limit = max_answer_bytes
+        self._sealing: Any = None
+        if secure is not None:
+            from unpooled.runtimes.sealing import Sealing
+
+            self._sealing = Sealing(self._exchange, secure)
 
     @property
     def sites(self) -> tuple[SiteId, ...]:
         return tuple(sorted(self._carrier.sites))
 
+    @property
+    def secure(self) -> bool:
+        """Is every total a secure sum?"""
+        return self._sealing is not None
+
     def ask(self, turn: Turn, asks: Asks) -> list[Gathered[Any]]:
+        if self._sealing is not None and any(ask.verb == "total" for ask in asks):
+            return self._sealing.ask(turn, asks)  # type: ignore[no-any-return]
         posts = pack(turn, asks)
-        came = self._carrier.carry({site: codec.encode(post.envelope) for site, post in posts.items()})
+        came = self._exchange({site: post.envelope for site, post in posts.items()})
         replies: list[dict[SiteId, Reply]] = [{} for _ in asks]
         for site, post in posts.items():
-            for i, reply in zip(post.asks, self._replies(post.envelope, came.get(site)), strict=True):
+            for i, reply in zip(post.asks, came[site], strict=True):
                 replies[i][site] = reply
         return [gather(ask, got) for ask, got in zip(asks, replies, strict=True)]
+
+    def _exchange(self, envelopes: Mapping[SiteId, Envelope]) -> dict[SiteId, tuple[Reply, ...]]:
+        came = self._carrier.carry({site: codec.encode(post) for site, post in envelopes.items()})
+        return {site: self._replies(post, came.get(site)) for site, post in envelopes.items()}
 
     def _replies(self, envelope: Envelope, data: bytes | str | None) -> tuple[Reply, ...]:
         """What a site sent; a refusal with the reason in place of what cannot be used."""

@@ -124,10 +124,7 @@ def _check_domain(domain: Domain, view: View | None, centers: FloatArray) -> Non
 
 
 class SumsOnly(Open):
-    """Under ``secure = "required"`` no single reply is shown: neither asked for one by one, nor unmasked."""
-
-    def __init__(self, *, masked: bool) -> None:
-        self._masked = masked
+    """Under ``secure = "required"`` a site without a part in secure sums shows the names of its columns."""
 
     def before(self, post: Envelope, views: tuple[Rows, ...]) -> None:
         for part in post.parts:
@@ -138,8 +135,7 @@ class SumsOnly(Open):
                     "the policy allows only secure sums, and this asks to see a single site's reply; methods "
                     f"that need only sums: {', '.join(ONLY_TOTALS)}"
                 )
-            if not self._masked:
-                raise Refused("the policy allows only secure sums, and this run does not use them")
+            raise Refused("the policy allows only secure sums, and this run does not use them")
 
 
 class Rounded(Open):

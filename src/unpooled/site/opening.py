@@ -14,7 +14,7 @@ import numpy as np
 
 from unpooled import codec
 from unpooled.codec import FloatArray
-from unpooled.errors import LedgerError, Refused
+from unpooled.errors import LedgerError, PolicyError, Refused
 from unpooled.messages import Refusal, Reply, Rows, SiteId
 from unpooled.privacy.accounting import epsilon_of, mu_of
 from unpooled.protocol import Answer, Envelope, Turn
@@ -23,6 +23,7 @@ from unpooled.site.guards import Allowed, Centroids, Open, Rounded, Sizes, SumsO
 from unpooled.site.ledger import Ledger, Limits
 from unpooled.site.log import Log, packed, tail, unpacked
 from unpooled.site.policy import Policy
+from unpooled.site.questions import SCHEMA
 from unpooled.site.site import Mask, Site, request_digest
 
 _COUNTS = ("mass", "counts", "rows", "weight")
@@ -35,12 +36,14 @@ def open_site(
     *,
     folder: str | Path | None = None,
     weights: FloatArray | None = None,
-    mask: Mask | None = None,
+    member: Any = None,
     threads: int = 1,
 ) -> Site:
     """A site that enforces ``policy`` and keeps its ledger and log in ``folder``.
 
     Without a folder nothing is written, and limits count within this process only: for simulation.
+    ``member`` is the site's part in secure sums (``secure_sum.member.Member``): who it is, and whom it pins;
+    by default what ``roster.toml`` in the folder says, if there is one.
     """
     if policy.site.id and policy.site.id != name:
         raise LedgerError(f"the policy is that of site {policy.site.id}, opened as {name}")
@@ -51,8 +54,9 @@ def open_site(
     books = Books(name, policy, ledger, None if home is None else Log(home / "log.jsonl"))
     differencing = policy.disclosure.differencing
     guards: list[Open] = [Allowed(policy), Sizes(policy), Centroids(policy)]
-    if policy.aggregation.secure == "required":
-        guards.append(SumsOnly(masked=mask is not None))
+    mask = _mask(name, policy, home, member)
+    if policy.aggregation.secure == "required" and mask is None:
+        guards.append(SumsOnly())
     if differencing != "off":
         books.watch = Differencing(
             ledger, policy.disclosure.min_cluster_size, refuse=differencing == "refuse"
@@ -71,6 +75,24 @@ def open_site(
         max_message_bytes=policy.wire.max_message_bytes,
         answered=books.answered(),
     )
+
+
+def _mask(name: SiteId, policy: Policy, home: Path | None, member: Any) -> Mask | None:
+    """The site's part in secure sums, as its policy says."""
+    rule = policy.aggregation
+    if rule.secure == "off":
+        return None
+    if member is None and home is not None and (home / "roster.toml").exists():
+        from unpooled.secure_sum.pinning import member_in
+
+        member = member_in(name, home, min_sites=rule.min_sites)
+    if member is None:
+        return None
+    from unpooled.site.masking import Masking
+
+    if member.min_sites < rule.min_sites:
+        raise PolicyError(f"the policy asks for sums over {rule.min_sites} sites, got {member.min_sites}")
+    return Masking(member, required=rule.secure == "required", shown=tuple(map(codec.name_of, SCHEMA)))
 
 
 class Charging(Open):

@@ -49,7 +49,13 @@ FAMILIES: dict[str, tuple[type, ...]] = {
     "robust": (*_START, AskLocalMeans),
 }
 SCHEMA = (AskSchema,)  # the names and kinds of columns: asked of each site, whatever the method
-ONLY_TOTALS = ("lloyd", "fuzzy")  # methods whose defaults never ask to see a single site's reply
+ONLY_TOTALS = (
+    "lloyd",
+    "dwf",
+    "ewf",
+    "mini-batch",
+    "fuzzy",
+)  # methods whose defaults never ask to see a single site's reply
 
 
 def allowed(algorithms: tuple[str, ...], *, describe: bool) -> frozenset[str]:

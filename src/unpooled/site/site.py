@@ -4,8 +4,9 @@ An envelope comes in; an answer goes out, always by the same way::
 
     view -> guards before -> answer -> guards after -> mask -> audit -> out
 
-Guards may refuse (raise Refused) or change what leaves; the mask hides replies that are only to be summed;
-the audit writes down what leaves before it leaves.
+Guards may refuse (raise Refused) or change what leaves; the mask hides replies that are only to be summed,
+and answers the parts that are about hiding alone, which neither rows nor guards see; the audit writes down
+what leaves before it leaves.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,8 +19,8 @@ import numpy as np
 from unpooled import codec
 from unpooled.codec import FloatArray
 from unpooled.errors import CodecError, Refused, SiteFailed, UnpooledError
-from unpooled.messages import Message, Refusal, Reply, Rows, SiteId, Stack
-from unpooled.protocol import Answer, Envelope, Part, Turn, View, site_seed
+from unpooled.messages import Hidden, Message, Refusal, Reply, Rows, SiteId, Stack
+from unpooled.protocol import STAGE, Answer, Envelope, Part, Turn, View, site_seed
 
 
 class Guard(Protocol):
@@ -32,7 +33,15 @@ class Guard(Protocol):
 NO_TURN = Turn("", 0, 0, 0)  # of an answer to what could not be read
 MAX_MESSAGE_BYTES = 16 * 2**20
 
-Mask = Callable[[Envelope, tuple[Reply, ...]], tuple[Reply, ...]]
+
+class Mask(Protocol):
+    """What hides replies that are only to be summed. It may refuse, too."""
+
+    def before(self, post: Envelope) -> None: ...
+    def minimum(self, post: Envelope, part: Part, usual: float) -> float: ...
+    def hide(self, post: Envelope, replies: tuple[Reply, ...]) -> tuple[Reply, ...]: ...
+
+
 Audit = Callable[[Envelope, Answer], str | None]  # the head of the log, if there is one
 
 
@@ -115,14 +124,20 @@ class Site:
         if key in self._answered:
             return self._answered[key]
         try:
-            views = tuple(self._viewed(part.view) for part in post.parts)
-            for guard in self._guards:
-                guard.before(post, views)
+            about_rows = tuple(part for part in post.parts if part.verb != STAGE)
+            if self._mask is not None:
+                self._mask.before(post)
+            elif len(about_rows) < len(post.parts):
+                raise Refused("this site takes no part in secure sums")
+            views = tuple(self._viewed(part.view) for part in about_rows)
+            for guard in self._guards if about_rows else ():
+                guard.before(replace(post, parts=about_rows), views)
+            rows = iter(views)
             replies = tuple(
-                self._reply(post.turn, part, X) for part, X in zip(post.parts, views, strict=True)
+                Hidden() if part.verb == STAGE else self._reply(post, part, next(rows)) for part in post.parts
             )
             if self._mask is not None:
-                replies = self._mask(post, replies)
+                replies = self._mask.hide(post, replies)
         except Refused as refusal:
             replies = tuple(Refusal(str(refusal)) for _ in post.parts)
         answer = Answer(post.turn, replies)
@@ -133,14 +148,17 @@ class Site:
         self._answered[key] = answer
         return answer
 
-    def _reply(self, turn: Turn, part: Part, X: Rows) -> Reply:
+    def _reply(self, post: Envelope, part: Part, X: Rows) -> Reply:
+        turn, minimum = post.turn, float(self.min_cluster_size)
+        if self._mask is not None:
+            minimum = self._mask.minimum(post, part, minimum)
         reply: Reply = part.question.answer(
             Stack(
                 X=X,
                 offsets=np.array([0, len(X)]),
                 weights=self._weights,
                 seeds=np.array([site_seed(turn, part.index, self.name)], dtype=np.uint64),
-                minimum=self.min_cluster_size,
+                minimum=minimum,
                 threads=self._threads,
                 memory=(self._memory.setdefault(turn.run, {}),),
             )

@@ -1,0 +1,112 @@
+"""A secure sum of 1020 numbers at 3, 10 and 100 sites: processor time at both ends, and bytes up.
+
+A quarter of the sites drops after sharing, where the threshold lets them. Bytes are those of encoded replies,
+all stages and the run's keys (spread over ten sums) included, over those of the plain reply.
+"""
+
+import sys
+import time
+from collections.abc import Iterator
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from unpooled import codec
+from unpooled.protocol import Part, Turn
+from unpooled.secure_sum import Fixed, SecureSums, threshold_for
+from unpooled.secure_sum.crypto import Identity
+from unpooled.secure_sum.member import Member
+from unpooled.secure_sum.stages import AskAgreed, AskKeys, AskMasked, AskOpened, AskShares, Terms, asked
+from unpooled.secure_sum.tally import tally
+from unpooled.summaries import AskClusterSums, ClusterSums
+
+NUMBERS, SUMS = 1020, 10
+ASKED = {3: 1.1, 10: 1.3, 100: 4.0}
+
+
+class Bench:
+    """Members in this process, and what each and the coordinator took."""
+
+    def __init__(self, n: int, fixed: Fixed) -> None:
+        self.names = tuple(f"s{i:03d}" for i in range(n))
+        identities = {name: Identity.new() for name in self.names}
+        roster = {name: identity.public for name, identity in identities.items()}
+        self.members = {name: Member(name, identity, roster) for name, identity in identities.items()}
+        self.fixed, self.parts = fixed, (Part("total", AskClusterSums(np.zeros((1, 20, 50))), None, 0),)
+        rng = np.random.default_rng(0)
+        self.reply = ClusterSums(rng.random((1, 20, 49)), rng.random((1, 20)), rng.random((1, 20)))
+        self.plain = codec.size(self.reply)[1]
+        self.site: dict[str, float] = dict.fromkeys(self.names, 0.0)
+        self.server = self.up = 0.0
+
+    def run(self) -> Iterator[tuple[float, float, float]]:
+        """Per sum: milliseconds at the median site and at the coordinator, bytes up over plain ones."""
+        begin = time.process_time()
+        keys = {s: m.keys(Turn("bench", 0, 0, 0), AskKeys("e")) for s, m in self.members.items()}
+        per_site = (time.process_time() - begin) / len(keys)
+        spread = codec.size(keys[self.names[0]])[1] / SUMS
+        for number in range(SUMS):
+            self.site = dict.fromkeys(self.names, per_site if number == 0 else 0.0)
+            self.server = 0.0
+            sent = self._sum(Turn("bench", 0, number, 0), keys)
+            yield 1e3 * median(self.site.values()), 1e3 * self.server, (sent + spread) / self.plain
+
+    def _sum(self, turn: Turn, keys: dict[str, Any]) -> float:
+        n = len(self.names)
+        dropped = set(self.names[:: max(1, n // max(1, n // 4))][: min(n // 4, n - threshold_for(n))])
+        terms = Terms(turn, 0, "e", self.names, threshold_for(n), self.fixed, asked(self.parts))
+        stages, came = tally(terms, keys, (0,)), None
+        while True:
+            begin = time.process_time()
+            try:
+                asks = stages.send(came)  # type: ignore[arg-type]
+            except StopIteration as stop:
+                self.server += time.process_time() - begin
+                there = [site for site in self.names if site not in dropped]
+                return float(median(stop.value.sent[site][1] for site in there))
+            self.server += time.process_time() - begin
+            came = {}
+            for site, ask in asks.items():
+                if isinstance(ask, AskMasked) and site in dropped:
+                    continue
+                begin = time.process_time()
+                came[site] = self._reply(self.members[site], turn, ask)
+                self.site[site] += time.process_time() - begin
+
+    def _reply(self, member: Member, turn: Turn, ask: Any) -> Any:
+        match ask:
+            case AskShares():
+                return member.shares(turn, ask)
+            case AskMasked():
+                return member.masked(turn, ask, self.parts, [self.reply])
+            case AskAgreed():
+                return member.agreed(turn, ask)
+            case AskOpened():
+                return member.opened(turn, ask)
+        raise AssertionError(ask)
+
+
+def rows() -> Iterator[tuple[str, float, float]]:
+    """(what, asked at most, reached) with a declared bound, one word a number."""
+    for n, most in ASKED.items():
+        got = list(Bench(n, SecureSums(bound=1e6).fixed(n)).run())
+        yield f"{n} sites: ms a site, first sum of a run (keys agreed on)", 50.0, got[0][0]
+        yield f"{n} sites: ms a site, later sums", 50.0, median(g[0] for g in got[1:])
+        yield f"{n} sites: ms at the coordinator", 500.0, median(g[1] for g in got)
+        yield f"{n} sites: bytes up over plain, bound declared", most, median(g[2] for g in got)
+        wide = list(Bench(n, Fixed()).run())
+        yield f"{n} sites: bytes up over plain, no bound (not asked for)", float("nan"), wide[-1][2]
+
+
+def main() -> int:
+    print(str(__doc__).splitlines()[0])
+    over = 0
+    for what, most, reached in rows():
+        over += reached > most
+        print(f"  {what:60} asked at most {most:6.1f}   reached {reached:7.2f}", flush=True)
+    return over
+
+
+if __name__ == "__main__":
+    sys.exit(main())

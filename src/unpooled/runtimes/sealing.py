@@ -1,0 +1,204 @@
+"""Secure sums over any carrier: their stages are further exchanges of the same turn.
+
+Four exchanges where a plain sum takes one: shares, the question itself, signatures, opened shares; before the
+first sum of a run, one more for keys. What is asked of each site travels with the question itself.
+"""
+
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from unpooled import codec
+from unpooled.errors import BadInput, BadReply
+from unpooled.messages import Question, Refusal, Reply, SiteId
+from unpooled.protocol import STAGE, Ask, Asks, Envelope, Gathered, Part, Summed, Turn, gather
+from unpooled.secure_sum import SecureSums, threshold_for
+from unpooled.secure_sum.stages import AskKeys, AskMasked, Keys, Terms, asked
+from unpooled.secure_sum.tally import Stages, Total, is_keys, tally
+
+Exchange = Callable[[Mapping[SiteId, Envelope]], dict[SiteId, tuple[Reply, ...]]]
+
+
+@dataclass(frozen=True, eq=False)
+class Sealed(Summed[Any]):
+    """A secure sum; what left each site for it, over all stages."""
+
+    sent: Mapping[SiteId, tuple[int, int]] = field(default_factory=dict)
+
+    def left(self) -> dict[SiteId, tuple[int, int]]:
+        return {site: self.sent.get(site, (0, 0)) for site in self.sites}
+
+
+@dataclass(eq=False)
+class _Sum:
+    """One sum on its way: the asks it answers, the stages to come, what they ask now, what came of it."""
+
+    terms: Terms
+    indices: tuple[int, ...]
+    stages: Stages
+    asks: dict[SiteId, Question[Any]] = field(default_factory=dict)
+    total: Total | None = None
+
+    def advance(self, came: Mapping[SiteId, Reply] | None) -> None:
+        try:
+            self.asks = self.stages.send(came)  # type: ignore[arg-type]
+        except StopIteration as stop:
+            self.asks, self.total = {}, stop.value
+
+
+class Sealing:
+    """The coordinator's side of secure sums; ``exchange`` carries envelopes down and replies up."""
+
+    def __init__(self, exchange: Exchange, wishes: SecureSums) -> None:
+        self._exchange, self._wishes = exchange, wishes
+        self._nameless = ""  # the run of exchanges that belong to none
+        self._at: tuple[str, int, int] = ("", -1, -1)
+        self._epoch = ""
+        self._keys: dict[SiteId, Keys] = {}
+
+    def ask(self, turn: Turn, asks: Asks) -> list[Gathered[Any]]:
+        turn = self._begin(turn)
+        groups: dict[tuple[SiteId, ...], list[int]] = {}
+        for i, ask in enumerate(asks):
+            if ask.verb == "total":
+                self._check(turn, ask)
+                groups.setdefault(tuple(sorted(ask.sites)), []).append(i)
+        silent, cost = self._fetch_keys(turn, sorted({site for sites in groups for site in sites}))
+        sums = [
+            self._sum(turn, number, asks, sites, tuple(indices), silent)
+            for number, (sites, indices) in enumerate(groups.items())
+        ]
+        replies: list[dict[SiteId, Reply]] = [{} for _ in asks]
+        while any(s.total is None for s in sums):
+            self._stage(turn, asks, sums, replies)
+        return self._gathered(asks, sums, replies, silent, cost)
+
+    # ------------------------------------------------------------ before the first stage
+
+    def _begin(self, turn: Turn) -> Turn:
+        """The turn under its run's name; a new epoch where a run begins, or goes back to repeat a round."""
+        run, at, place = turn.run, self._at, (turn.round, turn.exchange)
+        if not run:
+            if at[0] != self._nameless or place <= at[1:]:
+                self._nameless = secrets.token_hex(8)
+            run = self._nameless
+        if run != at[0] or place <= at[1:]:
+            self._epoch, self._keys = secrets.token_hex(8), {}
+        self._at = (run, *place)
+        return replace(turn, run=run)
+
+    def _check(self, turn: Turn, ask: Ask[Any]) -> None:
+        least = self._wishes.min_sites
+        if len(ask.sites) < least:
+            raise BadInput(
+                f"round {turn.round}, {ask.title}: a secure sum needs at least {least} sites, "
+                f"got {len(ask.sites)}"
+            )
+        if not isinstance(ask.question, Question):
+            raise BadInput(f"{ask.title}: a secure sum asks every site the same question")
+
+    def _fetch_keys(
+        self, turn: Turn, sites: list[SiteId]
+    ) -> tuple[dict[SiteId, str], dict[SiteId, tuple[int, int]]]:
+        """Ask those whose key is not known; who has none, and why; what the keys cost in bytes."""
+        missing = [site for site in sites if site not in self._keys]
+        if not missing:
+            return {}, {}
+        part = Part(STAGE, AskKeys(self._epoch), None, 0)
+        came = self._exchange({site: Envelope(turn, (part,)) for site in missing})
+        silent: dict[SiteId, str] = {}
+        for site in missing:
+            (reply,) = came.get(site, (Refusal("no answer"),))
+            if isinstance(reply, Keys) and is_keys(reply):
+                self._keys[site] = reply
+            else:
+                silent[site] = reply.reason if isinstance(reply, Refusal) else "its key was not usable"
+        return silent, {site: (0, codec.size(self._keys[site])[1]) for site in missing if site in self._keys}
+
+    def _sum(
+        self,
+        turn: Turn,
+        group: int,
+        asks: Asks,
+        sites: tuple[SiteId, ...],
+        indices: tuple[int, ...],
+        silent: Mapping[SiteId, str],
+    ) -> _Sum:
+        there = tuple(site for site in sites if site in self._keys)
+        parts = [Part("total", asks[i].question_for(sites[0]), asks[i].view, i) for i in indices]
+        terms = Terms(
+            turn=turn,
+            group=group,
+            epoch=self._epoch,
+            sites=there,
+            threshold=threshold_for(len(there), self._wishes.min_sites),
+            fixed=self._wishes.fixed(max(len(there), 1)),
+            asked=asked(parts),
+        )
+        made = _Sum(terms, indices, tally(terms, self._keys, indices, silent))
+        made.advance(None)
+        return made
+
+    # ------------------------------------------------------------ one stage of all sums together
+
+    def _stage(self, turn: Turn, asks: Asks, sums: list[_Sum], replies: list[dict[SiteId, Reply]]) -> None:
+        """Carry what the sums ask now, in one exchange; the masked stage takes the questions along."""
+        going = [s for s in sums if s.total is None]
+        parts: dict[SiteId, list[tuple[Part, _Sum | None]]] = {}
+        for one in going:
+            for site, question in one.asks.items():
+                mine = parts.setdefault(site, [])
+                if isinstance(question, AskMasked):
+                    mine += [(self._part(asks, i, site), None) for i in one.indices]
+                mine.append((Part(STAGE, question, None, one.terms.group), one))
+        if any(isinstance(q, AskMasked) for one in going for q in one.asks.values()):
+            for i, ask in enumerate(asks):
+                for site in ask.sites if ask.verb == "each" else ():
+                    parts.setdefault(site, []).append((self._part(asks, i, site), None))
+        came = self._exchange(
+            {site: Envelope(turn, tuple(part for part, _ in mine)) for site, mine in parts.items()}
+        )
+        staged: dict[int, dict[SiteId, Reply]] = {one.terms.group: {} for one in going}
+        for site, mine in parts.items():
+            for (part, one_sum), reply in zip(mine, came.get(site, ()), strict=False):
+                if one_sum is not None:
+                    staged[one_sum.terms.group][site] = reply
+                elif part.verb == "each":
+                    replies[part.index][site] = reply
+        for one in going:
+            one.advance(staged[one.terms.group])
+
+    def _part(self, asks: Asks, i: int, site: SiteId) -> Part:
+        return Part(asks[i].verb, asks[i].question_for(site), asks[i].view, i)
+
+    # ------------------------------------------------------------ what came of it
+
+    def _gathered(
+        self,
+        asks: Asks,
+        sums: list[_Sum],
+        replies: list[dict[SiteId, Reply]],
+        silent: Mapping[SiteId, str],
+        cost: Mapping[SiteId, tuple[int, int]],
+    ) -> list[Gathered[Any]]:
+        out: list[Gathered[Any]] = [gather(ask, got) for ask, got in zip(asks, replies, strict=True)]
+        for one in sums:
+            assert one.total is not None
+            total = one.total
+            for site in total.silent:
+                self._keys.pop(site, None)  # it may have restarted: it is asked again
+            sent = dict(total.sent)
+            for site, (numbers, size) in cost.items():
+                before = sent.get(site, (0, 0))
+                sent[site] = (before[0] + numbers, before[1] + size)
+            cost = {}
+            for i, summed in zip(one.indices, total.sums, strict=True):
+                try:
+                    asks[i].question_for(total.sites[0]).check_reply(summed)
+                except BadReply as error:
+                    raise BadReply(f"{asks[i].title}: the secure sum cannot be: {error}") from error
+                summed = summed.of_at_least(self._wishes.min_cluster_size)
+                out[i] = Sealed(total.sites, [], {**silent, **total.silent}, sum=summed, sent=sent)
+                sent = {}  # said once
+        return out

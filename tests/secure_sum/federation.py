@@ -1,0 +1,101 @@
+"""Secure sums between members in this process, with sites that fall silent where a schedule says so."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from unpooled import codec
+from unpooled.errors import Refused
+from unpooled.messages import Question, Refusal, Reply, Summable
+from unpooled.protocol import Part, Turn
+from unpooled.secure_sum import Fixed, threshold_for
+from unpooled.secure_sum.crypto import Identity
+from unpooled.secure_sum.member import Member
+from unpooled.secure_sum.stages import AskAgreed, AskKeys, AskMasked, AskOpened, AskShares, Terms, asked
+from unpooled.secure_sum.tally import Total, tally
+from unpooled.summaries import AskMoments
+
+STAGE = {AskShares: 0, AskMasked: 1, AskAgreed: 2, AskOpened: 3}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Vector(Summable):
+    values: np.ndarray
+
+
+class Ring:
+    """Some members, their pinned roster, and the coordinator's place in a run."""
+
+    def __init__(self, n: int, *, run: str = "run", min_sites: int = 3) -> None:
+        self.names = tuple(f"s{i:03d}" for i in range(n))
+        self.identities = {name: Identity.new() for name in self.names}
+        self.roster = {name: identity.public for name, identity in self.identities.items()}
+        self.members = {
+            name: Member(name, identity, self.roster, min_sites=min_sites)
+            for name, identity in self.identities.items()
+        }
+        self.run = run
+        self.keys: dict[str, Any] = {}
+        self.parts = (Part("total", AskMoments(), None, 0),)
+
+    def turn(self, number: int = 0, exchange: int = 0) -> Turn:
+        return Turn(self.run, 0, number, exchange)
+
+    def agree_on_keys(self, turn: Turn, epoch: str = "e") -> None:
+        self.keys = {name: through(m.keys(turn, AskKeys(epoch))) for name, m in self.members.items()}
+
+    def terms(
+        self, turn: Turn, *, sites=None, fixed: Fixed | None = None, epoch: str = "e", **other
+    ) -> Terms:
+        sites = self.names if sites is None else tuple(sites)
+        settings = {"threshold": threshold_for(len(sites)), "asked": asked(self.parts), **other}
+        return Terms(turn, 0, epoch, sites, fixed=fixed or Fixed(), **settings)
+
+    def reply(self, site: str, turn: Turn, question: Question[Any], inputs: Mapping[str, Summable]) -> Reply:
+        """What a site's door does with a stage."""
+        member, question = self.members[site], through(question)
+        try:
+            match question:
+                case AskShares():
+                    return through(member.shares(turn, question))
+                case AskMasked():
+                    return through(member.masked(turn, question, self.parts, [inputs[site]]))
+                case AskAgreed():
+                    return through(member.agreed(turn, question))
+                case AskOpened():
+                    return through(member.opened(turn, question))
+        except Refused as refusal:
+            return Refusal(str(refusal))
+        raise AssertionError(question)
+
+    def sum(
+        self,
+        inputs: Mapping[str, Summable],
+        terms: Terms,
+        *,
+        silent: Callable[[int, str], bool] = lambda stage, site: False,
+        twist: Callable[[int, str, Reply], Reply] = lambda stage, site, reply: reply,
+    ) -> Total:
+        """Drive one sum; ``silent(stage, site)`` says who sends nothing, ``twist`` changes what is sent."""
+        stages, came = tally(terms, self.keys, (0,)), None
+        gone: set[str] = set()
+        self.asks = {}  # of the last sum, by stage: what an honest coordinator asked of whom
+        while True:
+            try:
+                asks = stages.send(came)
+            except StopIteration as stop:
+                return stop.value
+            came = {}
+            self.asks[STAGE[type(next(iter(asks.values())))]] = asks
+            for site, question in asks.items():
+                stage = STAGE[type(question)]
+                gone |= {site} if silent(stage, site) else set()
+                if site not in gone:
+                    came[site] = twist(stage, site, self.reply(site, terms.turn, question, inputs))
+
+
+def through(message: Any) -> Any:
+    """To bytes and back, as everything travels."""
+    return codec.decode(codec.encode(message))

@@ -1,0 +1,406 @@
+"""Every move of a lying coordinator that we could think of, and why a site refuses it.
+
+Each move begins from an honest sum of seven sites of which one drops after sharing. It gets the ring (what
+the honest coordinator asked is in ``ring.asks``) and makes its request of one site.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.secure_sum.federation import Ring, Vector, through
+
+from unpooled.errors import BadInput, Refused
+from unpooled.protocol import Part
+from unpooled.secure_sum import Fixed
+from unpooled.secure_sum.crypto import Exchange, Identity
+from unpooled.secure_sum.member import Member
+from unpooled.secure_sum.stages import AskAgreed, AskKeys, KeyStatement, Statement, as_array
+from unpooled.summaries import AskMoments
+
+SHARES, MASKED, AGREED, OPENED = range(4)
+MOVES: dict[str, tuple[int, Callable[[Ring, Member, Any], Any], str]] = {}
+
+
+def move(stage: int, reason: str) -> Callable[..., Any]:
+    """Register a move, made when the honest sum has come to ``stage``, which is not yet answered by s000."""
+
+    def add(function: Callable[[Ring, Member, Any], Any]) -> Callable[[Ring, Member, Any], Any]:
+        MOVES[function.__name__.replace("_", " ")] = (stage, function, reason)
+        return function
+
+    return add
+
+
+class Reached(Exception):  # noqa: N818
+    pass
+
+
+def honest_until(stage: int, number: int = 0) -> tuple[Ring, Any]:
+    """A ring, and what s000 would be asked next; s006 drops after it has shared."""
+    ring = Ring(7)
+    ring.agree_on_keys(ring.turn(number))
+    return ring, go_on(ring, stage, number)
+
+
+def go_on(ring: Ring, stage: int, number: int) -> Any:
+    inputs = {s: Vector(np.array([1.0, 2.0])) for s in ring.names}
+
+    def stop(at: int, site: str) -> bool:
+        if at == stage:
+            raise Reached
+        return at == 1 and site == "s006"
+
+    with pytest.raises(Reached):
+        ring.sum(inputs, ring.terms(ring.turn(number)), silent=stop)
+    return ring.asks[stage]["s000"]
+
+
+def mask(ring: Ring, member: Member, ask: Any, number: int = 0) -> Any:
+    return member.masked(ring.turn(number), ask, ring.parts, [Vector(np.array([1.0, 2.0]))])
+
+
+# ---------------------------------------------------------------- at the shares
+
+
+@move(SHARES, "not signed by the identity that this site has pinned")
+def a_key_swapped_for_the_coordinators(ring, member, ask):
+    keys = ask.keys.copy()
+    keys[2, :32] = as_array(Exchange().public)
+    member.shares(ring.turn(), replace(ask, keys=keys))
+
+
+@move(SHARES, "not signed by the identity that this site has pinned")
+def a_key_signed_by_another_identity(ring, member, ask):
+    public = Exchange().public
+    statement = KeyStatement("run", "e", "s002", public.hex())
+    keys = ask.keys.copy()
+    keys[2] = as_array(public + Identity.new().sign(statement.bytes))
+    member.shares(ring.turn(), replace(ask, keys=keys))
+
+
+@move(SHARES, "not signed by the identity that this site has pinned")
+def a_key_of_another_site_under_this_name(ring, member, ask):
+    keys = ask.keys.copy()
+    keys[2] = keys[3]
+    member.shares(ring.turn(), replace(ask, keys=keys))
+
+
+@move(SHARES, "not signed by the identity that this site has pinned")
+def a_key_of_another_run(ring, member, ask):
+    keys = ask.keys.copy()
+    keys[2] = ring.members["s002"].keys(replace(ring.turn(), run="other"), AskKeys("e")).data
+    member.shares(ring.turn(), replace(ask, keys=keys))
+
+
+@move(SHARES, "not signed by the identity that this site has pinned")
+def a_key_of_an_old_epoch(ring, member, ask):
+    keys = ask.keys.copy()
+    keys[2] = ring.members["s002"].keys(ring.turn(), AskKeys("older")).data
+    member.shares(ring.turn(), replace(ask, keys=keys))
+
+
+@move(SHARES, "the key of s002 is not a key")
+def a_key_of_small_order(ring, member, ask):
+    statement = KeyStatement("run", "e", "s002", bytes(32).hex())
+    keys = ask.keys.copy()
+    keys[2] = as_array(bytes(32) + ring.identities["s002"].sign(statement.bytes))
+    member.shares(ring.turn(), replace(ask, keys=keys))
+
+
+@move(SHARES, "said to be this site's is not")
+def another_key_as_this_sites_own(ring, member, ask):
+    keys = ask.keys.copy()
+    keys[0] = ring.keys["s001"].data
+    member.shares(ring.turn(), replace(ask, keys=keys))
+
+
+@move(SHARES, "keys of shape")
+def too_few_keys(ring, member, ask):
+    member.shares(ring.turn(), replace(ask, keys=ask.keys[:-1]))
+
+
+@move(SHARES, "threshold 4 of 7 sites, this site's minimum is 5")
+def a_lowered_threshold(ring, member, ask):
+    member.shares(ring.turn(), replace(ask, terms=replace(ask.terms, threshold=4)))
+
+
+@move(SHARES, "threshold 8 of 7 sites")
+def a_threshold_that_nobody_reaches(ring, member, ask):
+    member.shares(ring.turn(), replace(ask, terms=replace(ask.terms, threshold=8)))
+
+
+@move(SHARES, "a sum over 2 sites, this site's minimum is 3")
+def a_sum_over_two(ring, member, ask):
+    terms = replace(ask.terms, sites=("s000", "s001"), threshold=2)
+    member.shares(ring.turn(), replace(ask, terms=terms, keys=ask.keys[:2]))
+
+
+@move(SHARES, "not on this site's roster")
+def an_invented_site(ring, member, ask):
+    terms = replace(ask.terms, sites=(*ask.terms.sites, "t000"), threshold=6)
+    member.shares(ring.turn(), replace(ask, terms=terms))
+
+
+@move(SHARES, "not in order")
+def one_site_twice(ring, member, ask):
+    terms = replace(ask.terms, sites=("s000", "s001", "s001", *ask.terms.sites[3:]))
+    member.shares(ring.turn(), replace(ask, terms=terms))
+
+
+@move(SHARES, "this site is not among them")
+def a_sum_without_the_site_that_is_asked(ring, member, ask):
+    member.shares(ring.turn(), replace(ask, terms=replace(ask.terms, sites=ask.terms.sites[1:])))
+
+
+@move(SHARES, "of another exchange")
+def terms_of_another_round(ring, member, ask):
+    member.shares(ring.turn(5), ask)
+
+
+@move(SHARES, "no key of this run and epoch")
+def an_epoch_that_never_was(ring, member, ask):
+    member.shares(ring.turn(), replace(ask, terms=replace(ask.terms, epoch="f")))
+
+
+@move(SHARES, "no key of this run and epoch")
+def a_run_without_keys(ring, member, ask):
+    turn = replace(ring.turn(), run="other")
+    member.shares(turn, replace(ask, terms=replace(ask.terms, turn=turn)))
+
+
+# ---------------------------------------------------------------- at the masked reply
+
+
+@move(MASKED, "other terms for a sum that has begun")
+def other_terms_once_begun(ring, member, ask):
+    shares = ring.asks[SHARES]["s000"]
+    member.shares(ring.turn(), replace(shares, terms=replace(shares.terms, fixed=Fixed(1, 3))))
+
+
+@move(MASKED, "not those that the terms of the sum name")
+def another_question_than_the_others_get(ring, member, ask):
+    parts = (Part("total", AskMoments(np.array([9.0])), None, 0),)
+    member.masked(ring.turn(), ask, parts, [Vector(np.array([1.0, 2.0]))])
+
+
+@move(MASKED, "4 sharers, the threshold is 5")
+def sharers_below_the_threshold(ring, member, ask):
+    mask(ring, member, replace(ask, sharers=ask.sharers[:4], sealed=ask.sealed[:3]))
+
+
+@move(MASKED, "not among the sharers")
+def sharers_without_this_site(ring, member, ask):
+    mask(ring, member, replace(ask, sharers=ask.sharers[1:], sealed=ask.sealed[1:]))
+
+
+@move(MASKED, "not among those who may be")
+def sharers_that_were_not_asked(ring, member, ask):
+    mask(ring, member, replace(ask, sharers=(*ask.sharers[:-1], "s999")))
+
+
+@move(MASKED, "not what it sealed for this site")
+def forged_shares(ring, member, ask):
+    sealed = ask.sealed.copy()
+    sealed[1, 5] ^= 1
+    mask(ring, member, replace(ask, sealed=sealed))
+
+
+@move(MASKED, "not what it sealed for this site")
+def shares_meant_for_another(ring, member, ask):
+    mask(ring, member, replace(ask, sealed=ring.asks[MASKED]["s001"].sealed))
+
+
+@move(MASKED, "not what it sealed for this site")
+def shares_of_an_earlier_round(ring, member, ask):
+    later = go_on(ring, MASKED, 1)
+    mask(ring, member, replace(later, sealed=ask.sealed), 1)
+
+
+@move(MASKED, "sealed shares of shape")
+def shares_of_wrong_length(ring, member, ask):
+    mask(ring, member, replace(ask, sealed=ask.sealed[:, :-1]))
+
+
+@move(MASKED, "second masking")
+def two_maskings_with_different_sharers(ring, member, ask):
+    mask(ring, member, ask)
+    mask(ring, member, replace(ask, sharers=ask.sharers[:-1], sealed=ask.sealed[:-1]))
+
+
+@move(MASKED, "sent nothing to this sum")
+def survivors_before_the_masked_reply(ring, member, ask):
+    member.agreed(ring.turn(), AskAgreed("e", 0, ask.sharers))
+
+
+@move(MASKED, "round 0, exchange 0 is over")
+def back_to_an_old_round(ring, member, ask):
+    old = ring.asks[SHARES]["s000"]
+    go_on(ring, MASKED, 1)
+    member.shares(ring.turn(), old)
+
+
+@move(MASKED, "knows of no such sum, or it is over")
+def a_masked_reply_of_an_old_round(ring, member, ask):
+    go_on(ring, MASKED, 1)
+    mask(ring, member, ask)
+
+
+@move(MASKED, "knows of no such sum")
+def a_stage_of_another_epoch(ring, member, ask):
+    mask(ring, member, replace(ask, epoch="f"))
+
+
+# ---------------------------------------------------------------- at the list of survivors
+
+
+@move(AGREED, "4 survivors, the threshold is 5")
+def survivors_below_the_threshold(ring, member, ask):
+    member.agreed(ring.turn(), replace(ask, survivors=ask.survivors[:4]))
+
+
+@move(AGREED, "this site is not among the survivors")
+def survivors_without_this_site(ring, member, ask):
+    member.agreed(ring.turn(), replace(ask, survivors=ask.survivors[1:]))
+
+
+@move(AGREED, "not among those who may be")
+def survivors_that_never_shared(ring, member, ask):
+    member.agreed(ring.turn(), replace(ask, survivors=(*ask.survivors, "s999")))
+
+
+@move(AGREED, "second list of survivors")
+def two_lists_of_survivors(ring, member, ask):
+    member.agreed(ring.turn(), ask)
+    member.agreed(ring.turn(), replace(ask, survivors=ask.survivors[:-1]))
+
+
+@move(AGREED, "not those that this site has signed")
+def opening_before_signing(ring, member, ask):
+    ring.sum(
+        {s: Vector(np.array([1.0, 2.0])) for s in ring.names},
+        ring.terms(ring.turn()),
+        silent=lambda stage, site: (stage == 1 and site == "s006") or (stage >= 2 and site == "s000"),
+    )
+    member.opened(ring.turn(), ring.asks[OPENED]["s001"])
+
+
+# ---------------------------------------------------------------- at the opening
+
+
+@move(OPENED, "both shares of s001")
+def both_shares_of_one_peer(ring, member, ask):
+    member.opened(ring.turn(), replace(ask, dropped=("s001", *ask.dropped)))
+
+
+@move(OPENED, "not the sharers that did not survive")
+def the_pair_masks_of_nobody_that_dropped(ring, member, ask):
+    member.opened(ring.turn(), replace(ask, dropped=()))
+
+
+@move(OPENED, "not those that this site has signed")
+def other_survivors_than_were_signed(ring, member, ask):
+    survivors = ask.survivors[:-1]
+    member.opened(ring.turn(), replace(ask, survivors=survivors, dropped=("s005", "s006")))
+
+
+@move(OPENED, "4 signers, the threshold is 5")
+def too_few_signatures(ring, member, ask):
+    member.opened(ring.turn(), replace(ask, signers=ask.signers[:4], signatures=ask.signatures[:4]))
+
+
+@move(OPENED, "has not signed this list")
+def a_forged_signature(ring, member, ask):
+    signatures = ask.signatures.copy()
+    signatures[3, 7] ^= 1
+    member.opened(ring.turn(), replace(ask, signatures=signatures))
+
+
+@move(OPENED, "has not signed this list")
+def a_signature_under_another_list(ring, member, ask):
+    context = ring.terms(ring.turn()).context.hex()
+    other = Statement(context, (*ask.survivors, *ask.dropped), ask.survivors[:-1])
+    signatures = ask.signatures.copy()
+    signatures[1] = as_array(ring.identities["s001"].sign(other.bytes))
+    member.opened(ring.turn(), replace(ask, signatures=signatures))
+
+
+@move(OPENED, "has not signed this list")
+def signatures_of_an_earlier_round(ring, member, ask):
+    later = go_on(ring, OPENED, 1)
+    member.opened(ring.turn(1), replace(later, signatures=ask.signatures))
+
+
+@move(OPENED, "not in order")
+def one_signer_counted_twice(ring, member, ask):
+    signers = (ask.signers[0], *ask.signers[:4])
+    member.opened(ring.turn(), replace(ask, signers=signers))
+
+
+@move(OPENED, "signatures of shape")
+def signatures_of_wrong_length(ring, member, ask):
+    member.opened(ring.turn(), replace(ask, signatures=ask.signatures[:, :-1]))
+
+
+@move(OPENED, "not those that this site has signed")
+def a_second_opening_with_another_list(ring, member, ask):
+    member.opened(ring.turn(), ask)
+    member.opened(ring.turn(), replace(ask, survivors=ask.survivors[:-1], dropped=("s005", "s006")))
+
+
+@move(OPENED, "another sum of this exchange was opened before")
+def the_same_exchange_again_without_one_site_under_new_keys(ring, member, ask):
+    for m in ring.members.values():
+        if m.name != "s006":
+            m.opened(ring.turn(), ask)
+    ring.agree_on_keys(ring.turn(), "f")
+    terms = ring.terms(ring.turn(), epoch="f")
+    inputs = {s: Vector(np.array([1.0, 2.0])) for s in ring.names}
+
+    def silent(stage: int, site: str) -> bool:
+        if stage == 2:
+            raise Reached
+        return stage == 1 and site == "s005"
+
+    with pytest.raises(Reached):
+        ring.sum(inputs, terms, silent=silent)
+    member.agreed(ring.turn(), ring.asks[AGREED]["s000"])
+
+
+@pytest.mark.parametrize("name", MOVES)
+def test_a_site_refuses(name: str) -> None:
+    stage, make, reason = MOVES[name]
+    ring, ask = honest_until(stage)
+    with pytest.raises(Refused, match=reason):
+        make(ring, ring.members["s000"], through(ask))
+
+
+@pytest.mark.parametrize("stage", [SHARES, MASKED, AGREED, OPENED])
+def test_and_answers_the_honest_request_again_with_the_same_bytes(stage: int) -> None:
+    ring, ask = honest_until(stage)
+    inputs = {"s000": Vector(np.array([1.0, 2.0]))}
+    first, again = (ring.reply("s000", ring.turn(), ask, inputs) for _ in range(2))
+    assert dataclasses.is_dataclass(first)
+    np.testing.assert_array_equal(first.data, again.data)
+
+
+def test_the_same_sum_may_be_opened_again_under_new_keys() -> None:
+    """A coordinator that crashed and goes on repeats its round; that shows nothing new."""
+    ring = Ring(4)
+    inputs = {s: Vector(np.array([1.0, 2.0])) for s in ring.names}
+    for epoch in ("e", "f"):
+        ring.agree_on_keys(ring.turn(), epoch)
+        total = ring.sum(inputs, ring.terms(ring.turn(), epoch=epoch))
+        assert total.sums[0].values.tolist() == [4.0, 8.0]
+
+
+def test_a_member_knows_itself_and_its_minimum() -> None:
+    one, other = Identity.new(), Identity.new()
+    with pytest.raises(BadInput, match="a: its own identity is not the one"):
+        Member("a", one, {"a": other.public})
+    with pytest.raises(BadInput, match="at least 3 sites, got min_sites=2"):
+        Member("a", one, {"a": one.public}, min_sites=2)
+    assert one.secret.hex() not in repr(one)

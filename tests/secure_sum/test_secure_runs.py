@@ -1,0 +1,414 @@
+"""Secure sums under real methods: the same clusters as pooling, whatever happens on the way."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.helpers import bits, blobs, pooled, split
+
+from unpooled import FederatedFuzzyCMeans, FederatedKMeans, InProcess, Lloyd, SecureSums, Site, codec, run
+from unpooled.algorithms import METHODS
+from unpooled.errors import BadInput, TooFewAnswers
+from unpooled.messages import Hidden, Summable
+from unpooled.protocol import STAGE, Answer, Envelope, Part, Turn, conduct, each, together, total
+from unpooled.runtimes.posting import Posting
+from unpooled.secure_sum.stages import Masked
+from unpooled.site.masking import maskings
+from unpooled.site.questions import ONLY_TOTALS
+from unpooled.summaries import AskClusterSums, AskMoments, AskScatter
+
+ROWS = {f"s{i}": np.arange(4.0).reshape(2, 2) + 10 * i for i in range(7)}
+
+
+class Wire:
+    """A carrier between sites in this process; ``lost(stage, site)`` loses an answer, ``seen`` keeps it."""
+
+    def __init__(
+        self,
+        rows: Mapping[str, Any],
+        lost: Callable[[str, str], bool] = lambda stage, site: False,
+        *,
+        required: bool = True,
+        **settings: Any,
+    ) -> None:
+        masks = maskings(tuple(rows), min_sites=3, required=required)
+        self.doors = {name: Site(name, X, mask=masks[name], **settings) for name, X in rows.items()}
+        self.lost, self.seen = lost, []
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        return tuple(self.doors)
+
+    def carry(self, posts: Mapping[str, bytes]) -> dict[str, bytes | str]:
+        came: dict[str, bytes | str] = {}
+        for site, data in posts.items():
+            post: Envelope = codec.decode(data, expect=Envelope)
+            stage = type(post.parts[-1].question).__name__
+            if self.lost(stage, site):
+                came[site] = "late"
+            else:
+                came[site] = self.doors[site].respond(data)
+                self.seen.append((stage, site, came[site]))
+        return came
+
+
+def secure(wire: Wire, **wishes: Any) -> Posting:
+    return Posting(wire, secure=SecureSums(**wishes))
+
+
+# ---------------------------------------------------------------- equality with pooling
+
+
+@pytest.mark.parametrize("skewed", [False, True])
+@pytest.mark.parametrize("scale", [None, "standard"])
+@pytest.mark.parametrize("wishes", [True, SecureSums(bound=1e7)])
+@pytest.mark.parametrize("estimator", [FederatedKMeans, FederatedFuzzyCMeans])
+def test_secure_sums_equal_pooling(estimator, wishes, scale, skewed) -> None:
+    X, _ = blobs(3, n=240, d=3, k=4, spread=1.5)
+    rows = split(X, 5, skewed=skewed)
+    settings = {"n_init": 3, "random_state": 1, "scale": scale}
+    one = estimator(4, **settings).fit({"all": pooled(rows)})
+    many = estimator(4, **settings, secure=wishes).fit(rows)
+    np.testing.assert_allclose(many.cluster_centers_, one.cluster_centers_, rtol=0, atol=1e-9)
+    assert many.score(X) == pytest.approx(one.score(X), rel=1e-11)
+    assert many.n_rounds_ == one.n_rounds_
+
+
+@pytest.mark.parametrize("magnitude", [1e-6, 1.0, 1e6])
+def test_columns_of_any_size_need_no_declared_bound(magnitude: float) -> None:
+    X, _ = blobs(0, n=150, d=2, k=3)
+    rows = split(X * magnitude, 4)
+    plain = FederatedKMeans(3, random_state=0).fit(rows)
+    hidden = FederatedKMeans(3, random_state=0, secure=True).fit(rows)
+    np.testing.assert_allclose(hidden.cluster_centers_, plain.cluster_centers_, rtol=1e-10)
+    assert hidden.inertia_ == pytest.approx(plain.inertia_, rel=1e-10)
+
+
+def test_sites_too_small_to_show_anything_still_count_in_full() -> None:
+    """Twenty sites of three rows: by themselves they hide all rows, in secure sums none."""
+    X, _ = blobs(1, n=60, d=2, k=3)
+    rows = {f"s{i:02d}": X[3 * i : 3 * i + 3] for i in range(20)}
+    want = FederatedKMeans(3, random_state=0).fit(rows)
+    got = FederatedKMeans(3, random_state=0, min_cluster_size=5, secure=True).fit(rows)
+    np.testing.assert_allclose(
+        np.sort(got.cluster_centers_, axis=0), np.sort(want.cluster_centers_, axis=0), atol=1e-9
+    )
+    with pytest.raises(BadInput, match="k=3 clusters from 0 rows"):
+        FederatedKMeans(3, random_state=0, min_cluster_size=5).fit(rows)
+
+
+def test_a_cell_of_few_rows_in_all_is_dropped_from_the_sum() -> None:
+    rows = {"a": np.array([[0.0], [9.0]]), "b": np.array([[0.1]]), "c": np.array([[0.2], [9.2]])}
+    question = AskClusterSums(np.array([[[0.0], [9.0]]]))
+    for least, masses in ((1, [3.0, 2.0]), (3, [3.0, 0.0])):
+        federation = InProcess.of(rows, min_cluster_size=least, secure=SecureSums())
+        got = conduct(total(federation.sites, question), federation)
+        assert got.mass[0].tolist() == masses
+        assert (got.sums[0, 1] == 0).all() == (least == 3)
+
+
+def test_a_run_again_gives_the_same_bits() -> None:
+    X, _ = blobs(4, n=90)
+    rows = split(X, 4)
+    a, b = (run(Lloyd(k=3), InProcess.of(rows, secure=SecureSums()), seed=5) for _ in range(2))
+    assert bits(a.state) == bits(b.state)
+
+
+# ---------------------------------------------------------------- resumed runs
+
+
+def test_a_resumed_run_ends_with_the_same_bits(tmp_path) -> None:
+    X, _ = blobs(5, n=150, k=4, spread=3.0)
+    rows = split(X, 4)
+    whole = run(Lloyd(k=4), InProcess.of(rows, secure=SecureSums()), seed=2)
+    path = tmp_path / "run"
+    run(Lloyd(k=4), InProcess.of(rows, secure=SecureSums()), seed=2, checkpoint=path, max_rounds=2)
+    again = run(Lloyd(k=4), InProcess.of(rows, secure=SecureSums()), seed=2, checkpoint=path)
+    assert bits(again.state) == bits(whole.state)
+
+
+@pytest.mark.parametrize("stage", ["AskShares", "AskMasked", "AskAgreed", "AskOpened"])
+def test_a_coordinator_killed_in_any_stage_goes_on_with_sites_that_lived(stage: str, tmp_path) -> None:
+    X, _ = blobs(5, n=150, k=4, spread=3.0)
+    rows = split(X, 4)
+    wire = Wire(rows)
+    whole = run(Lloyd(k=4), secure(Wire(rows)), seed=2)
+    path, count = tmp_path / "run", [0]
+
+    def killed(now: str, site: str) -> bool:
+        count[0] += now == stage
+        if now == stage and count[0] == 4 * 6 + 3:  # in the seventh sum, on the way to the third site
+            raise KeyboardInterrupt
+        return False
+
+    wire.lost = killed
+    with pytest.raises(KeyboardInterrupt):
+        run(Lloyd(k=4), secure(wire), seed=2, checkpoint=path)
+    wire.lost = lambda stage, site: False
+    again = run(Lloyd(k=4), secure(wire), seed=2, checkpoint=path)  # the same sites, another coordinator
+    assert bits(again.state) == bits(whole.state)
+
+
+def test_a_site_that_restarts_is_missing_once_and_then_back() -> None:
+    wire = Wire(ROWS)
+    federation, sites = secure(wire), tuple(ROWS)
+    counts = []
+    for number in range(4):
+        if number == 2:  # its keys are gone with the process
+            fresh = Wire(ROWS)
+            old = wire.doors["s3"]
+            wire.doors["s3"] = Site("s3", ROWS["s3"], mask=_reborn(old, fresh))
+        moments = conduct(total(sites, AskMoments()), federation, run="r", number=number)
+        counts.append(moments.n)
+    assert counts == [14.0, 14.0, 12.0, 14.0]
+
+
+def _reborn(old: Site, fresh: Wire) -> Any:
+    """The site's mask after a restart: the same identity and roster, no memory."""
+    mask = old._mask
+    member = mask._member
+    again = type(member)(member.name, member._identity, member._roster)
+    return type(mask)(again, required=True)
+
+
+# ---------------------------------------------------------------- silence on the way
+
+
+@pytest.mark.parametrize("stage", ["AskKeys", "AskShares", "AskMasked", "AskAgreed", "AskOpened"])
+def test_sites_lost_in_a_stage_are_left_out_or_not_needed(stage: str) -> None:
+    gone = {"s2", "s5"}
+    wire = Wire(ROWS, lambda now, site: now == stage and site in gone)
+    got = conduct(total(tuple(ROWS), AskMoments()), secure(wire))
+    there = set(ROWS) - gone if stage in ("AskKeys", "AskShares", "AskMasked") else set(ROWS)
+    expected = np.concatenate([ROWS[s] for s in sorted(there)])
+    assert got.n == len(expected)
+    np.testing.assert_array_equal(got.sums, expected.sum(axis=0))
+    np.testing.assert_array_equal(got.squares, (expected**2).sum(axis=0))
+
+
+@pytest.mark.parametrize("stage", ["AskKeys", "AskShares", "AskMasked", "AskAgreed", "AskOpened"])
+def test_too_few_is_one_clear_error(stage: str) -> None:
+    left = 2 if stage == "AskKeys" else 4
+    wire = Wire(ROWS, lambda now, site: now == stage and int(site[1]) >= left)
+    with pytest.raises(
+        TooFewAnswers, match=r"round 3, secure sum, .*: [24] of [27] sites, [35] needed; .*late"
+    ):
+        conduct(total(tuple(ROWS), AskMoments()), secure(wire), number=3)
+
+
+def test_a_run_with_a_third_of_the_sites_lost_now_and_then_never_fails() -> None:
+    X, _ = blobs(6, n=200, k=3)
+    rng = np.random.default_rng(0)
+    rows, plan = split(X, 10), {}
+
+    def lost(stage: str, site: str) -> bool:
+        if stage == "AskShares" and site == "site-0":
+            plan.clear()
+            plan.update(
+                {f"site-{i}": rng.choice(["AskMasked", "AskOpened"]) for i in rng.choice(10, 3, False)}
+            )
+        return plan.get(site) == stage
+
+    done = run(Lloyd(k=3, max_rounds=15), secure(Wire(rows, lost)), seed=0)
+    assert np.isfinite(done.state.centers).all()
+    assert any(record.silent for record in done.history)
+
+
+# ---------------------------------------------------------------- what a coordinator sees
+
+
+def test_no_reply_is_ever_seen_by_itself() -> None:
+    rows = split(blobs(7, n=80)[0], 4)
+    wire = Wire(rows)
+    done = run(Lloyd(k=3), secure(wire), seed=0)
+    kinds, words = set(), []
+    for _, _, data in wire.seen:
+        answer: Answer = codec.decode(data, expect=Answer)
+        kinds |= {type(reply) for reply in answer.replies}
+        assert not any(isinstance(reply, Summable) for reply in answer.replies)
+        words += [reply.data.ravel() for reply in answer.replies if isinstance(reply, Masked)]
+    assert {Hidden, Masked} <= kinds
+    top = np.concatenate(words)
+    assert abs(np.mean(top < 0) - 0.5) < 5 / np.sqrt(len(top))  # every bit is a coin, the sign as well
+    assert len(np.unique(top)) == len(top)
+    sent = sum(len(data) for _, site, data in wire.seen if site == "site-0")
+    assert 0.4 * sent < done.left()["site-0"][1] < sent  # said in the history, but for the envelopes
+
+
+def test_sums_over_different_sites_and_single_replies_share_exchanges() -> None:
+    wire = Wire(ROWS, required=False)
+    federation, names = secure(wire), tuple(ROWS)
+    centers = np.zeros((1, 2))
+    all_moments, all_sums, some, seen = conduct(
+        together(
+            [
+                total(names, AskMoments()),
+                total(names, AskClusterSums(centers[None])),
+                total(names[:4], AskMoments()),
+                each(names, AskScatter(centers)),
+            ]
+        ),
+        federation,
+    )
+    assert (all_moments.n, all_sums.mass[0, 0], some.n) == (14.0, 14.0, 8.0)
+    assert {site: float(reply.mass[0]) for site, reply in seen.items()} == dict.fromkeys(names, 2.0)
+    assert [stage for stage, site, _ in wire.seen if site == "s0"] == [
+        "AskKeys",
+        "AskShares",
+        "AskScatter",
+        "AskAgreed",
+        "AskOpened",
+    ]
+
+
+def test_protocols_outside_of_a_run_follow_each_other() -> None:
+    federation = InProcess.of(ROWS, secure=SecureSums())
+    for origin in (0.0, 1.0, 2.0):
+        got = conduct(total(federation.sites, AskMoments(np.full(2, origin))), federation)
+        assert got.sums[0] == np.concatenate(list(ROWS.values()))[:, 0].sum() - 14 * origin
+
+
+# ---------------------------------------------------------------- what is refused
+
+
+@pytest.mark.parametrize("method", [m for m in METHODS if m not in ("fuzzy",)])
+def test_methods_that_need_only_sums_run_and_the_others_are_refused_with_their_names(method: str) -> None:
+    rows = split(blobs(8, n=120)[0], 4)
+    federation = InProcess.of(rows, secure=SecureSums())
+    algorithm = METHODS[method](k=3, max_rounds=3)
+    if method in ONLY_TOTALS:
+        assert np.isfinite(run(algorithm, federation, seed=0).state.centers).all()
+    else:
+        with pytest.raises(
+            TooFewAnswers, match=r"would show a single site's reply; methods .*: lloyd, dwf, ewf, mini-batch"
+        ):
+            run(algorithm, federation, seed=0)
+
+
+@pytest.mark.parametrize("method", ["dwf", "ewf"])
+def test_weighted_averages_run_from_an_adaptive_start(method: str) -> None:
+    rows = split(blobs(8, n=120)[0], 4)
+    plain, hidden = (
+        FederatedKMeans(3, method=method, n_init=1, max_rounds=5, random_state=0, secure=s).fit(rows)
+        for s in (False, True)
+    )
+    np.testing.assert_allclose(hidden.cluster_centers_, plain.cluster_centers_, atol=1e-9)
+
+
+def test_a_site_that_requires_secure_sums_answers_no_plain_total() -> None:
+    wire = Wire(ROWS)
+    with pytest.raises(TooFewAnswers, match="AskMoments would show a single site's reply"):
+        conduct(total(tuple(ROWS), AskMoments()), Posting(wire))
+
+
+def test_a_site_without_a_part_in_secure_sums_says_so() -> None:
+    plain = InProcess([Site(name, X) for name, X in ROWS.items()], secure=SecureSums())
+    with pytest.raises(TooFewAnswers, match=r"secure sum, keys: 0 of 0 .*takes no part in secure sums"):
+        conduct(total(plain.sites, AskMoments()), plain)
+
+
+def test_two_sites_are_too_few() -> None:
+    X, _ = blobs(0, n=40)
+    with pytest.raises(BadInput, match="secure sums need at least 3 sites, got 2"):
+        FederatedKMeans(2, secure=True).fit(split(X, 2))
+    federation = InProcess.of(ROWS, secure=SecureSums())
+    with pytest.raises(BadInput, match="AskMoments: a secure sum needs at least 3 sites, got 2"):
+        conduct(total(federation.sites[:2], AskMoments()), federation)
+
+
+def test_settings_are_checked() -> None:
+    X, _ = blobs(0, n=40)
+    with pytest.raises(BadInput, match="secure must be True, False or SecureSums"):
+        FederatedKMeans(2, secure="yes").fit(split(X, 3))
+    with pytest.raises(BadInput, match="at least 3 sites, got min_sites=2"):
+        SecureSums(min_sites=2)
+    with pytest.raises(BadInput, match="bound must be a positive number"):
+        SecureSums(bound=-1.0)
+    with pytest.raises(BadInput, match="this federation was not made with secure"):
+        FederatedKMeans(2, secure=True).fit_federation(InProcess.of(split(X, 3)))
+    model = FederatedKMeans(2, secure=True).fit_federation(InProcess.of(split(X, 3), secure=SecureSums()))
+    assert model.cluster_centers_.shape == (2, 2)
+
+
+@pytest.mark.parametrize("wrong", [1e6, np.nan])
+def test_a_number_that_does_not_fit_is_an_error_that_does_not_say_whose(wrong: float) -> None:
+    """Else a coordinator could find a site's numbers by trying bounds."""
+    rows = {**ROWS, "s3": ROWS["s3"] + wrong}
+    wire = Wire(rows)
+    with pytest.raises(
+        BadInput, match=r"1 of 7 sites have a number that is not finite or beyond 1\.87e[+]04"
+    ) as e:
+        conduct(total(tuple(rows), AskMoments()), secure(wire, bound=1e4))
+    assert "s3" not in str(e.value)
+    assert len({len(data) for stage, _, data in wire.seen if stage == "AskMasked"}) == 1
+
+
+def test_a_reply_that_was_to_be_masked_and_is_not_is_refused() -> None:
+    class Shows:
+        """A broken mask: it takes part, and lets the reply out as well."""
+
+        def __init__(self, inner: Any) -> None:
+            self.inner = inner
+
+        def before(self, post):
+            self.inner.before(post)
+
+        def minimum(self, post, part, usual):
+            return usual
+
+        def hide(self, post, replies):
+            hidden = self.inner.hide(post, replies)
+            return tuple(r if isinstance(h, Hidden) else h for h, r in zip(hidden, replies, strict=True))
+
+    wire = Wire(ROWS)
+    wire.doors["s6"] = Site("s6", ROWS["s6"], mask=Shows(wire.doors["s6"]._mask))
+    got = conduct(total(tuple(ROWS), AskMoments()), secure(wire))
+    assert got.n == 12.0
+
+
+def test_what_is_no_stage_is_refused_at_the_door() -> None:
+    site = Wire(ROWS).doors["s0"]
+    answer = site.answer(Envelope(Turn("r", 0, 0, 0), (Part(STAGE, AskMoments(), None, 0),)))
+    assert "is no stage of a secure sum" in answer.replies[0].reason
+
+
+def test_altered_stages_crash_no_site_and_get_no_second_answer() -> None:
+    """Bits flipped in what a coordinator sends: a refusal, or the answer to what it still says."""
+    wire, rng = Wire(ROWS), np.random.default_rng(0)
+    sent: dict[str, bytes] = {}
+    carry = wire.carry
+
+    def noting(posts: Mapping[str, bytes]) -> dict[str, bytes | str]:
+        if "s0" not in posts:  # a flip has begun its sum on other terms, and it is left out
+            return carry(posts)
+        stage = type(codec.decode(posts["s0"], expect=Envelope).parts[-1].question).__name__
+        for _ in range(150):
+            data = bytearray(posts["s0"])
+            for place in rng.integers(len(data), size=int(rng.integers(1, 4))):
+                data[place] ^= 1 << int(rng.integers(8))
+            answer: Answer = codec.decode(wire.doors["s0"].respond(bytes(data)), expect=Answer)
+            assert not any(isinstance(reply, Summable) for reply in answer.replies)
+        sent[stage] = posts["s0"]
+        return carry(posts)
+
+    wire.carry = noting  # type: ignore[method-assign]
+    conduct(total(tuple(ROWS), AskMoments()), secure(wire))
+    assert {"AskKeys", "AskShares"} <= set(sent)
+
+
+def test_without_the_extra_it_says_what_to_install() -> None:
+    code = """
+import sys
+sys.modules["cryptography"] = None
+import numpy as np
+from unpooled import FederatedKMeans
+FederatedKMeans(2).fit(np.arange(12.0).reshape(6, 2), sites=list("aabbcc"))
+FederatedKMeans(2, secure=True).fit(np.arange(12.0).reshape(6, 2), sites=list("aabbcc"))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (
+        "BadInput: secure sums need the package cryptography: pip install 'unpooled[secure]'" in done.stderr
+    )
