@@ -1,1 +1,6 @@
-"""Differential privacy: what noise is worth."""
+"""Differential privacy: budgets, noise, the questions that spend, and what may be expected of them."""
+
+from unpooled.privacy.gaussian import Gaussian
+from unpooled.privacy.spending import Limits, Spending
+
+__all__ = ["Gaussian", "Limits", "Spending"]
