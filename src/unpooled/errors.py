@@ -8,7 +8,7 @@
     ├── CodecError        bytes that are not one of our messages (also a ValueError)
     ├── CheckpointError   a checkpoint that is damaged, or of another run or version (also a ValueError)
     ├── ForecastRefused   so much noise, for so few rows, that differential privacy would find no clusters
-    ├── MissingExtra      a package that this needs is not installed; says which extra has it (also an ImportError)
+    ├── MissingExtra      a package is not installed; says which extra has it (also an ImportError)
     ├── ModelError        a saved model that is damaged or of another version (also a ValueError)
     ├── PolicyError       a site's policy that cannot be read; names the file, section and key (a ValueError)
     ├── LedgerError       a site's ledger or log that is damaged, or in use by another process

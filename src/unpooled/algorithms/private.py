@@ -1,30 +1,34 @@
-"""Differentially private clustering from noisy totals: over-seeding, and residuals cut to the clusters' radius.
+"""Differentially private clustering from noisy totals: over-seeding, and residuals cut to the clusters'
+radius.
 
-No paper of its own. That noisy counts and sums give a private Lloyd step is Blum et al. (SuLQ, PODS 2005) and Su
-et al. (CODASPY 2016); the accounting is Dong, Roth, Su (2022). Their starts lose a factor of 2 to 10. Here about
-6 k cells are tried three times over, each time more of them where there is more to see (up to three columns: a
-grid first, then once), and a weighted k-means of what was released, which is free, gives k centres. A row is cut
-to the radius of its cell and not to that of the box (privacy/cells.py), so noise is as small as clusters are.
+No paper of its own. That noisy counts and sums give a private Lloyd step is Blum et al. (SuLQ, PODS 2005)
+and Su et al. (CODASPY 2016); the accounting is Dong, Roth, Su (2022). Their starts lose a factor of 2 to
+10. Here about 6 k cells are tried three times over, each time more of them where there is more to see (up
+to three columns: a grid first, then once), and a weighted k-means of what was released, which is free,
+gives k centres. A row is cut to the radius of its cell and not to that of the box (privacy/cells.py), so
+noise is as small as clusters are.
 
-Shares of the budget mu^2: 5 % for the number of rows, their mean and how far they spread, 58 % for the start (three
-releases, or a grid and one), 37 % for Lloyd steps. The centres are the mean over all steps but the first: once
-steps rest, each is a new measurement of the same centres.
+Shares of the budget mu^2: 5 % for the number of rows, their mean and how far they spread, 58 % for the
+start (three releases, or a grid and one), 37 % for Lloyd steps. The centres are the mean over all steps but
+the first: once steps rest, each is a new measurement of the same centres.
 
-Every exchange is one release, and the state keeps all of them: it is all that was ever learnt from the rows. The
-noise is the operating system's: a run that is interrupted goes on from what was released and pays nothing twice,
-but no seed brings the same run again. The seed is public; it places cells and restarts the free k-means.
+Every exchange is one release, and the state keeps all of them: it is all that was ever learnt from the
+rows. The noise is the operating system's: a run that is interrupted goes on from what was released and pays
+nothing twice, but no seed brings the same run again. The seed is public; it places cells and restarts the
+free k-means.
 """
 
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
+from unpooled import kernels
 from unpooled.algorithms.base import Method
+from unpooled.algorithms.private_state import PrivateState, Release
 from unpooled.codec import FloatArray
 from unpooled.errors import BadInput, ForecastRefused
 from unpooled.memberships import check_m
-from unpooled.messages import Message, SiteId
+from unpooled.messages import SiteId
 from unpooled.preparing import Affine
 from unpooled.privacy.accounting import epsilon_of
 from unpooled.privacy.cells import AskNoisyCells, Cells
@@ -34,13 +38,15 @@ from unpooled.privacy.moments import AskNoisyGrid, AskNoisyMoments, AskNoisySpre
 from unpooled.privacy.reading import (
     Reading,
     busy_cells,
-    fuzzy_merged,
+    doubt_of,
+    fuzzy_from,
     merged,
     overall,
     read,
     scattered,
     shrunk,
     standard_units,
+    standing_in,
     thinned,
 )
 from unpooled.protocol import Steps, total, viewed
@@ -50,56 +56,22 @@ _SPREAD = 0.05  # of mu^2 for the columns' standard deviations, where they are a
 _FIRST = 0.05
 _SEEDS, _GRID, _GRID_SEED = (0.18, 0.18, 0.22), 0.36, 0.22  # many columns; few columns
 _STEPS = 0.37
-_SEED_PARTS, _GRID_PARTS, _STEP_PARTS = (0.3, 0.6, 0.1), (0.4, 0.5, 0.1), (0.15, 0.8, 0.05)  # counts, sums, squares
+_SEED_PARTS, _GRID_PARTS, _STEP_PARTS = (
+    (0.3, 0.6, 0.1),
+    (0.4, 0.5, 0.1),
+    (0.15, 0.8, 0.05),
+)  # counts, sums, squares
 _FEW_COLUMNS = 3
 _GOAL = 0.004  # an excess below which noise is spent on more steps
-_ROOM = 1.1  # by which the radius may grow from step to step
-
-
-@dataclass(frozen=True, eq=False)
-class Release(Message):
-    """One question that was paid for, and the sum of the sites' noisy replies."""
-
-    question: Any
-    reply: Any
-
-
-@dataclass(frozen=True, eq=False)
-class PrivateState(Message):
-    """All that was released, what was made of it, and what is asked next."""
-
-    releases: tuple[Release, ...]
-    asking: Any  # the next question; None at the end
-    view: Affine  # rows as the questions see them: x - middle, in units that make the box at most 1
-    box: FloatArray  # (d,) or (1,) half widths of the bounds in these units
-    unit: float  # of the inertia's lengths, in the units of the view
-    n: float  # rows, with noise
-    noises: float  # how many whole noises are in a total
-    seeds: int = 0  # cells were tried so often
-    steps: int = 0  # steps taken
-    planned: int = 0  # steps in all
-    found: FloatArray = field(default_factory=lambda: np.zeros((0, 1)))  # (k, d) centres in these units
-    sizes: FloatArray = field(default_factory=lambda: np.zeros(0))  # (k,) with noise
-    movement: float = np.inf
-    inertia: float = np.nan  # with noise
-
-    @property
-    def centers(self) -> FloatArray:
-        """(k, d) in the columns' own units."""
-        return self.view.undo(self.found)
-
-    @property
-    def spent(self) -> float:
-        """mu^2."""
-        return float(sum(release.question.spends for release in self.releases))
+_LESS, _MORE = 0.2, 1.5  # times the radius before
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Private(Method):
     """Private k-means, or with ``m`` private fuzzy c-means.
 
-    scale: None keeps the columns' units, "bounds" makes all bounds equally wide at no cost, "standard" divides by
-    standard deviations that are released with noise for 5 % of the budget.
+    scale: None keeps the columns' units, "bounds" makes all bounds equally wide at no cost, "standard"
+    divides by standard deviations that are released with noise for 5 % of the budget.
     """
 
     dp: Gaussian = field(default_factory=Gaussian)
@@ -117,7 +89,7 @@ class Private(Method):
             raise BadInput("init cannot be given under dp: a private run finds its own start")
         if self.participation != 1.0:
             raise BadInput(
-                f"participation must be 1.0 under dp, got {self.participation}: every site pays for every release"
+                f"participation must be 1.0 under dp, got {self.participation}: every site takes part in all"
             )
 
     # ------------------------------------------------------------ what is said before and after
@@ -125,6 +97,11 @@ class Private(Method):
     def forecast(self, n: float, noises: float, d: int | None = None) -> Forecast:
         """What to expect of ``n`` rows; ``noises`` is the number of sites if each adds its own noise."""
         return forecast(self.dp, n, d or self.dp.columns or 1, self.clusters, noises)
+
+    def forecast_of(self, state: PrivateState) -> Forecast:
+        """What was to be expected, knowing what was released."""
+        made = self.forecast(state.n, state.noises, len(state.box))
+        return replace(made, apart=state.apart)
 
     def epsilon(self, state: PrivateState) -> float:
         """What has been spent, as epsilon at the budget's delta."""
@@ -152,8 +129,8 @@ class Private(Method):
         )
         if self.scale == "standard":
             # down: bounds; up: noisy moments of the columns
-            question = AskNoisySpread(self.dp.mu * _SPREAD**0.5, state.box)
-            state = self._standardised((yield from self._released(replace(state, asking=question), sites)))
+            spread = AskNoisySpread(self.dp.mu * _SPREAD**0.5, state.box)
+            state = self._standardised((yield from self._released(replace(state, asking=spread), sites)))
         # down: bounds; up: a noisy histogram of distances from the middle, noisy sums
         question = AskNoisyMoments(self._mu(_FIRST), state.box)
         state = yield from self._released(replace(state, asking=question), sites)
@@ -186,7 +163,9 @@ class Private(Method):
     # ------------------------------------------------------------ what is made of them
 
     def _standardised(self, state: PrivateState) -> PrivateState:
-        deviation = standard_units(state.releases[-1].question, state.releases[-1].reply)  # relative to the bounds
+        deviation = standard_units(
+            state.releases[-1].question, state.releases[-1].reply
+        )  # relative to the bounds
         widest = float((1 / deviation).max())
         d = len(deviation)
         own = np.broadcast_to(self.dp.half, (d,)) * deviation
@@ -240,33 +219,43 @@ class Private(Method):
         if seeds < len(_SEEDS):
             mu = self._mu(_SEEDS[seeds])
             centers = scattered(reading, state.box, self._cells(state, mu * _SEED_PARTS[0] ** 0.5), rng)
-            rho = min(asked.rho, 1.4 * reading.within**0.5)
+            rho = min(asked.rho, 1.4 * max(reading.within, reading.doubt) ** 0.5)
             question = AskNoisyCells(mu, centers, state.box, rho, _SEED_PARTS)
             return replace(state, asking=question, seeds=seeds)
         expected = self.forecast(state.n, state.noises, len(state.box))
-        steps = int(np.clip(_GOAL / expected.excess, 3, 8))
-        centers, rms = self._reduced(reading, state.box, rng)
+        steps = int(np.clip(_GOAL / expected.excess_apart, 3, 8))
+        centers, square, apart = self._reduced(reading, state.box, rng)
         question = AskNoisyCells(
-            self._mu(_STEPS / steps), centers, state.box, self._radius(rms, asked.box), _STEP_PARTS, self.m
+            self._mu(_STEPS / steps),
+            centers,
+            state.box,
+            self._radius(state, max(square, reading.doubt), asked.rho),
+            _STEP_PARTS,
+            self.m,
         )
-        return replace(state, asking=question, seeds=seeds, planned=steps, found=centers)
+        return replace(state, asking=question, seeds=seeds, planned=steps, found=centers, apart=apart)
 
     def _reduced(
         self, reading: Reading, box: FloatArray, rng: np.random.Generator
-    ) -> tuple[FloatArray, float]:
-        """k centres from the released cells, and the root mean square of what rows will add to a step."""
-        centers = np.clip(merged(reading.means, reading.count, self.clusters, rng), -box, box)
-        if self.m is not None:
-            centers, rms = fuzzy_merged(reading, centers, self.m, rng)
-            return np.clip(centers, -box, box), rms
-        gap = ((reading.means[:, None] - centers) ** 2).sum(axis=2).min(axis=1)
-        return centers, float(np.sqrt(reading.count @ (gap + reading.spread) / reading.count.sum()))
+    ) -> tuple[FloatArray, float, float]:
+        """k centres from the released cells, the mean square of what rows add, and how far apart they are."""
+        points, weights = standing_in(reading, box, rng)
+        centers = np.clip(merged(points, weights, self.clusters, rng), -box, box)
+        got = kernels.scatter(points, [0, len(points)], centers, weights)
+        apart = float(got.silhouette.sum() / weights.sum())
+        if self.m is None:
+            return centers, float(got.inertia.sum() / weights.sum()), apart
+        centers, square = fuzzy_from(points, weights, centers, self.m)
+        return np.clip(centers, -box, box), square, apart
 
-    def _radius(self, rms: float, box: FloatArray) -> float:
-        return min(reach(len(box)) * rms, 2 * float(np.linalg.norm(box)))
+    def _radius(self, state: PrivateState, square: float, before: float) -> float:
+        """To what length rows are cut that add vectors of this mean square; not too far from what it was."""
+        rho = reach(len(state.box)) * float(np.sqrt(square))
+        most = min(_MORE * before, 2 * float(np.linalg.norm(state.box)))
+        return min(max(rho, _LESS * before), most)
 
     def _stepped(self, state: PrivateState, asked: AskNoisyCells, got: Cells) -> PrivateState:
-        sc, ss, _ = (sd * got.noises for sd in asked.sds)
+        sc, ss, sq = (sd * got.noises for sd in asked.sds)
         full = got.count > 3 * sc
         count = np.where(full, got.count, 1.0)
         step = np.where(full[:, None], shrunk(got.sums / count[:, None], (ss / count) ** 2), 0.0)
@@ -278,9 +267,10 @@ class Private(Method):
         steps = state.steps + 1
         question = None
         if steps < state.planned:
-            rms = float(np.sqrt(max(inertia, 1e-6 * state.n * asked.rho**2) / max(got.count.sum(), 1.0)))
-            rho = float(np.clip(reach(len(state.box)) * rms, 0.3 * asked.rho, _ROOM * asked.rho))
-            question = replace(asked, centers=after, rho=min(rho, 2 * float(np.linalg.norm(state.box))))
+            doubt = doubt_of(np.maximum(got.count, sc), ss, sq, len(state.box))
+            square = max(inertia / max(got.count.sum(), 1.0), doubt)
+            rho = self._radius(state, square, asked.rho)
+            question = replace(asked, centers=after, rho=rho)
         return replace(
             state,
             asking=question,
@@ -290,4 +280,3 @@ class Private(Method):
             movement=float(np.linalg.norm(after - asked.centers)) * state.unit,
             inertia=inertia * state.unit**2,
         )
-

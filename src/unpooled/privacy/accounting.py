@@ -1,10 +1,10 @@
 """What noise is worth: mu-GDP, and its exact exchange with (epsilon, delta).
 
-Dong, Roth, Su: Gaussian differential privacy. J. R. Stat. Soc. B 84 (2022): a release whose Gaussian noise has
-standard deviation s, and which one row shifts by at most D, is mu-GDP with mu = D / s; several releases, each
-chosen after seeing the earlier ones, are mu-GDP with mu^2 the sum of theirs (corollary 3.3). The exchange with
-(epsilon, delta) is their eq. 6, the analytic Gaussian of Balle, Wang (ICML 2018), theorem 8. Neither loses
-anything, so a budget is one number, mu^2, and shares of it add.
+Dong, Roth, Su: Gaussian differential privacy. J. R. Stat. Soc. B 84 (2022): a release whose Gaussian noise
+has standard deviation s, and which one row shifts by at most D, is mu-GDP with mu = D / s; several
+releases, each chosen after seeing the earlier ones, are mu-GDP with mu^2 the sum of theirs (corollary 3.3).
+The exchange with (epsilon, delta) is their eq. 6, the analytic Gaussian of Balle, Wang (ICML 2018), theorem
+8. Neither loses anything, so a budget is one number, mu^2, and shares of it add.
 
 Neighbours differ by one row that is there or not.
 """

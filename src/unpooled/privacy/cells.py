@@ -1,17 +1,17 @@
 """The one mechanism: counts, sums and squares of what lies about public centres, with noise.
 
-Each row goes to its nearest centre p, and its residual x - p is cut to length rho at the site. One row touches
-one cell: it adds 1 to a count, a vector of length at most rho to a sum, at most rho^2 to a sum of squares. With
-noise of 1 / (mu sqrt a_c), rho / (mu sqrt a_s) and rho^2 / (mu sqrt a_q), where a_c + a_s + a_q = 1, it shifts
-the reply by at most mu standard deviations. All cells are released, empty ones too. Sensitivity is the clusters'
-radius rather than that of the box, which is what makes small budgets work.
+Each row goes to its nearest centre p, and its residual x - p is cut to length rho at the site. One row
+touches one cell: it adds 1 to a count, a vector of length at most rho to a sum, at most rho^2 to a sum of
+squares. With noise of 1 / (mu sqrt a_c), rho / (mu sqrt a_s) and rho^2 / (mu sqrt a_q), where a_c + a_s +
+a_q = 1, it shifts the reply by at most mu standard deviations. All cells are released, empty ones too.
+Sensitivity is the clusters' radius rather than that of the box, which is what makes small budgets work.
 
-With memberships (fuzzy c-means) a row touches all cells, and shifts the reply no more than that. It adds u_j^m to
-the counts, a vector no longer than 1 since the u_j sum to 1. u_j is proportional to |x - c_j|^(-2 / (m - 1)), so
-u_j^(m - 1) |x - c_j|^2 = H is the same for every cluster, at most the squared distance to the nearest centre; so
-sums of u_j^m (x - c_j) have together the length sqrt(H sum u_j^(m + 1)) <= sqrt H, and the objective's parts add
-up to H. The row's sums are cut, all by one factor, to length rho, its objective to rho^2: rows as near to a
-centre as rho keep all they add.
+With memberships (fuzzy c-means) a row touches all cells, and shifts the reply no more than that. It adds
+u_j^m to the counts, a vector no longer than 1 since the u_j sum to 1. u_j is proportional to |x - c_j|^(-2
+/ (m - 1)), so u_j^(m - 1) |x - c_j|^2 = H is the same for every cluster, at most the squared distance to
+the nearest centre; so sums of u_j^m (x - c_j) have together the length sqrt(H sum u_j^(m + 1)) <= sqrt H,
+and the objective's parts add up to H. The row's sums are cut, all by one factor, to length rho, its
+objective to rho^2: rows as near to a centre as rho keep all they add.
 """
 
 from dataclasses import dataclass
@@ -40,8 +40,8 @@ class Cells(Summable):
 
     @property
     def noises(self) -> float:
-        """By how much noise has a larger standard deviation than that of one release: sqrt(sites) if each adds
-        its own."""
+        """By how much noise has a larger standard deviation than that of one release: sqrt(sites) if each
+        adds its own."""
         return float(np.sqrt(self.noise[0]))
 
 
@@ -72,13 +72,13 @@ class AskNoisyCells(Spending[Cells]):
 
     @property
     def numbers(self) -> int:
-        return len(self.centers) * (self.centers.shape[1] + 2)
+        return len(self.centers) * (int(self.centers.shape[1]) + 2)
 
     @property
     def sds(self) -> tuple[float, float, float]:
         """Of one noise: counts, sums (each column), squares."""
-        a, rho = self.shares, self.rho
-        return tuple(length / (self.mu * share**0.5) for length, share in zip((1, rho, rho**2), a, strict=True))  # type: ignore[return-value]
+        counts, sums, squares = (self.mu * share**0.5 for share in self.shares)
+        return 1 / counts, self.rho / sums, self.rho**2 / squares
 
     def answer_all(self, stack: Stack) -> list[Cells]:
         return [self._one(stack.site(s)) for s in range(len(stack))]
@@ -96,8 +96,8 @@ class AskNoisyCells(Spending[Cells]):
         for rows in bounded_rows(local, self.box, at_once):
             if len(rows):
                 add(rows, count, sums, squares, local.threads)
-        out = [part.out(local.noise) for part in (count, sums, squares)]
-        return Cells(*out, np.array([local.noise**2]))
+        share = local.noise
+        return Cells(count.out(share), sums.out(share), squares.out(share), np.array([share**2]))
 
     def _nearest(self, rows: FloatArray, count: Part, sums: Part, squares: Part, threads: int) -> None:
         from scipy.sparse import csr_array

@@ -9,7 +9,15 @@ from unpooled.errors import BadInput
 from unpooled.messages import Stack, Summable
 from unpooled.privacy.cells import _ROWS, _SAFE, shortened
 from unpooled.privacy.noise import whole_steps
-from unpooled.privacy.spending import MOST_CELLS, Part, Spending, bounded_rows, check_box, check_price, widened
+from unpooled.privacy.spending import (
+    MOST_CELLS,
+    Part,
+    Spending,
+    bounded_rows,
+    check_box,
+    check_price,
+    widened,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +72,8 @@ class NoisyGrid(Summable):
 
 @dataclass(frozen=True, eq=False)
 class AskNoisyGrid(Spending[NoisyGrid]):
-    """Counts in a regular grid of ``side`` cells a column: one row is in one cell. side 1 asks how many rows."""
+    """Counts in a regular grid of ``side`` cells a column: one row is in one cell. side 1 asks how many
+    rows."""
 
     box: FloatArray  # (d,)
     side: int
@@ -74,7 +83,7 @@ class AskNoisyGrid(Spending[NoisyGrid]):
         check_box(self.box, "AskNoisyGrid")
         if self.side < 1 or self.side ** len(self.box) > MOST_CELLS:
             raise BadInput(
-                f"AskNoisyGrid: {self.side} cells a column in {len(self.box)} columns, at most {MOST_CELLS} in all"
+                f"AskNoisyGrid: {self.side} cells a column in {len(self.box)} columns: more than {MOST_CELLS}"
             )
 
     @property
@@ -137,4 +146,5 @@ class AskNoisySpread(Spending[NoisySpread]):
             unit = rows / box * _SAFE
             for part, values in zip(parts, (np.ones((len(unit), 1)), unit, unit**2), strict=True):
                 part.add(whole_steps(values, part.step).sum(axis=0))
-        return NoisySpread(*(part.out(local.noise) for part in parts), np.array([local.noise**2]))
+        count, sums, squares = (part.out(local.noise) for part in parts)
+        return NoisySpread(count, sums, squares, np.array([local.noise**2]))

@@ -1,10 +1,11 @@
-"""Noise: whole numbers in, whole numbers with discrete Gaussian noise out, by OpenDP from the system's entropy.
+"""Noise: whole numbers in, whole numbers with discrete Gaussian noise out, by OpenDP from the system's
+entropy.
 
-Sums of floating-point numbers depend on their order, and with it what one row changes; and their noise has gaps
-that can give a value away (Mironov, CCS 2012). So what a row adds is cut to whole steps before it is summed,
-sums are exact, and the noise is a whole number of steps too (Canonne, Kamath, Steinke: The discrete Gaussian for
-differential privacy, NeurIPS 2020). A step is 2^-30 of the noise or less: far too fine to matter for accuracy,
-and so fine that discrete and continuous noise differ in delta by less than 1e-100.
+Sums of floating-point numbers depend on their order, and with it what one row changes; and their noise has
+gaps that can give a value away (Mironov, CCS 2012). So what a row adds is cut to whole steps before it is
+summed, sums are exact, and the noise is a whole number of steps too (Canonne, Kamath, Steinke: The discrete
+Gaussian for differential privacy, NeurIPS 2020). A step is 2^-30 of the noise or less: far too fine to
+matter for accuracy, and so fine that discrete and continuous noise differ in delta by less than 1e-100.
 
 No seed reaches this module: noise that can be drawn again is no noise.
 """
@@ -48,7 +49,7 @@ def noisy(sums: IntArray, step: float, sd: float) -> FloatArray:
     if not (math.isfinite(sd) and sd > 0 and sd / step >= 2.0**10):
         raise BadInput(f"noise of standard deviation {sd:g} does not fit steps of {step:g}")
     drawn = _mechanism(sd / step)(whole.ravel().tolist())
-    return np.array(drawn, dtype=np.int64).reshape(whole.shape) * step
+    return np.array(drawn, dtype=np.int64).reshape(whole.shape).astype(np.float64) * step
 
 
 @functools.lru_cache(maxsize=64)
@@ -66,7 +67,7 @@ def library() -> Any:
         import opendp.prelude as dp
     except ImportError:
         raise MissingExtra(
-            "differential privacy draws its noise with opendp, which is not installed: pip install 'unpooled[dp]'"
+            "differential privacy needs opendp, which is not installed: pip install 'unpooled[dp]'"
         ) from None
     dp.enable_features("contrib")
     return dp

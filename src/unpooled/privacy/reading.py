@@ -7,7 +7,14 @@ import numpy as np
 from unpooled import kernels
 from unpooled.codec import BoolArray, FloatArray
 from unpooled.privacy.cells import AskNoisyCells, Cells
-from unpooled.privacy.moments import AskNoisyGrid, AskNoisyMoments, AskNoisySpread, NoisyGrid, NoisyMoments, NoisySpread
+from unpooled.privacy.moments import (
+    AskNoisyGrid,
+    AskNoisyMoments,
+    AskNoisySpread,
+    NoisyGrid,
+    NoisyMoments,
+    NoisySpread,
+)
 
 
 def shrunk(step: FloatArray, variance: FloatArray) -> FloatArray:
@@ -21,7 +28,8 @@ def shrunk(step: FloatArray, variance: FloatArray) -> FloatArray:
     if d < 3:
         return step
     length = np.maximum((step**2).sum(axis=1), 1e-300)
-    return step * np.maximum(0.0, 1 - (d - 2) * variance / length)[:, None]
+    kept: FloatArray = np.maximum(0.0, 1 - (d - 2) * variance / length)
+    return step * kept[:, None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +41,7 @@ class Reading:
     count: FloatArray  # (kept,)
     spread: FloatArray  # (kept,) mean squared distance of a cell's rows to its mean, over all columns
     within: float  # the same over all rows
+    doubt: float  # by how much ``within`` about these means may really be larger: their noise, and its own
     sc: float  # standard deviation of a count's noise
 
 
@@ -53,13 +62,23 @@ def read(asked: AskNoisyCells, got: Cells, least: int) -> Reading:
     # towards the common value, as far as the noise of a cell's own is larger than spreads usually differ
     trust = 1 / (1 + (sq / count / (0.5 * within)) ** 2)
     spread = np.clip(within + trust * (raw - within), 0.05 * within, asked.rho**2)
-    return Reading(kept, means, count, spread, within, sc)
+    doubt = doubt_of(count, ss, sq, means.shape[1])
+    return Reading(kept, means, count, spread, within, doubt, sc)
+
+
+def doubt_of(count: FloatArray, ss: float, sq: float, d: int) -> float:
+    """One standard deviation of a mean square over cells, and the squared noise of their means.
+
+    A radius that is too small loses rows' residuals for good, so it is chosen from the upper end.
+    """
+    return float((sq * np.sqrt(len(count)) + d * ss**2 * (1 / count).sum()) / count.sum())
 
 
 def scattered(reading: Reading, box: FloatArray, wanted: int, rng: np.random.Generator) -> FloatArray:
     """(about wanted, d) centres for the next release: every kept cell has children, more where it is large.
 
-    In proportion to sqrt(count x spread), at least one each, and never so many that a child's count would drown.
+    In proportion to sqrt(count x spread), at least one each, and never so many that a child's count would
+    drown.
     """
     size = np.sqrt(reading.count * reading.spread)
     most = np.maximum(1, np.floor(reading.count / (4 * reading.sc)))
@@ -74,7 +93,8 @@ def scattered(reading: Reading, box: FloatArray, wanted: int, rng: np.random.Gen
             away[1] = -away[0]
         away /= np.linalg.norm(away, axis=1, keepdims=True)
         out.append(mean + 0.7 * np.sqrt(spread) * away)
-    return np.clip(np.concatenate(out), -box, box)
+    made: FloatArray = np.clip(np.concatenate(out), -box, box)
+    return made
 
 
 def thinned(candidates: FloatArray, wanted: int, rng: np.random.Generator) -> FloatArray:
@@ -86,32 +106,43 @@ def thinned(candidates: FloatArray, wanted: int, rng: np.random.Generator) -> Fl
             break
         chosen.append(int(rng.choice(len(candidates), p=distance / distance.sum())))
         distance = np.minimum(distance, ((candidates - candidates[chosen[-1]]) ** 2).sum(axis=1))
-    return candidates[chosen]
+    picked: FloatArray = candidates[chosen]
+    return picked
 
 
 def merged(means: FloatArray, weights: FloatArray, k: int, rng: np.random.Generator) -> FloatArray:
-    """Weighted k-means of the means down to (k, d), 20 restarts; where there are fewer, some are split a little."""
+    """Weighted k-means of the means down to (k, d), 10 restarts; where there are fewer, some are split a
+    little."""
     if len(means) < k:
         extra = means[rng.choice(len(means), k - len(means), p=weights / weights.sum())]
         near = 1e-3 * rng.standard_normal(extra.shape)
         return np.concatenate([means, extra + near])
-    found = kernels.kmeans(means, [0, len(means)], k, [int(rng.integers(2**63))], weights, n_init=20)
+    found = kernels.kmeans(means, [0, len(means)], k, [int(rng.integers(2**63))], weights, n_init=10)
     centers = found.centers[0].copy()
     centers[found.mass[0] <= 0] = means[int(np.argmax(weights))]
     return centers
 
 
-def fuzzy_merged(
-    reading: Reading, start: FloatArray, m: float, rng: np.random.Generator, draws: int = 40
-) -> tuple[FloatArray, float]:
-    """Fuzzy c-means of what was released, from the centres ``start``; and the length of what rows add to a step.
+def standing_in(
+    reading: Reading, box: FloatArray, rng: np.random.Generator, most: int = 6000
+) -> tuple[FloatArray, FloatArray]:
+    """Points (m, d) and weights (m,) that lie as the released cells say: normal draws about every cell's
+    mean.
 
-    Memberships depend on how rows lie about a cell's mean, so each cell is stood in for by normal draws.
+    Where clusters overlap, k-means of the cells' means alone would end too far from that of the rows.
     """
-    m_cells, d = reading.means.shape
-    away = rng.standard_normal((m_cells, draws, d)) * np.sqrt(reading.spread / d)[:, None, None]
-    points = (reading.means[:, None] + away).reshape(-1, d)
-    weights = np.repeat(reading.count / draws, draws)
+    m, d = reading.means.shape
+    draws = max(1, min(60, most // m))
+    away = rng.standard_normal((m, draws, d)) * np.sqrt(reading.spread / d)[:, None, None]
+    points = np.clip((reading.means[:, None] + away).reshape(-1, d), -box, box)
+    return points, np.repeat(reading.count / draws, draws)
+
+
+def fuzzy_from(
+    points: FloatArray, weights: FloatArray, start: FloatArray, m: float
+) -> tuple[FloatArray, float]:
+    """Fuzzy c-means of weighted points from the centres ``start``; and the mean square of what rows add to
+    a step."""
     centers = start
     for _ in range(100):
         got = kernels.fuzzy(points, [0, len(points)], centers[None], m, weights)
@@ -119,7 +150,7 @@ def fuzzy_merged(
         moved, centers = float(np.abs(after - centers).max()), after
         if moved < 1e-6:
             break
-    return centers, float(np.sqrt(got.inertia.sum() / weights.sum()))
+    return centers, float(got.inertia.sum() / weights.sum())
 
 
 def overall(asked: AskNoisyMoments, got: NoisyMoments, box: FloatArray) -> tuple[float, FloatArray, float]:
@@ -140,7 +171,8 @@ def standard_units(asked: AskNoisySpread, got: NoisySpread) -> FloatArray:
 
 
 def busy_cells(asked: AskNoisyGrid, got: NoisyGrid) -> tuple[FloatArray, FloatArray]:
-    """Middles (m, d) and weights (m,) of the grid's cells that stand out from noise, alone or with neighbours.
+    """Middles (m, d) and weights (m,) of the grid's cells that stand out from noise, alone or with
+    neighbours.
 
     The threshold is what the largest of so many noises would reach.
     """

@@ -1,8 +1,9 @@
 """Questions that spend: their replies carry noise, and the noise has a price that a site can charge.
 
-Noise is drawn within ``answer_all``, so there is no way to such a reply without it. A row changes the reply by
-at most a known amount whatever the question's centres or view are, since the site itself cuts rows and residuals
-down to size. What is left to a site's rules is the price (``spends``) and the size of the question (``check``).
+Noise is drawn within ``answer_all``, so there is no way to such a reply without it. A row changes the reply
+by at most a known amount whatever the question's centres or view are, since the site itself cuts rows and
+residuals down to size. What is left to a site's rules is the price (``spends``) and the size of the
+question (``check``).
 """
 
 from abc import abstractmethod
@@ -99,7 +100,9 @@ class Part:
 def bounded_rows(stack: Stack, box: FloatArray, at_once: int) -> Iterator[FloatArray]:
     """The rows of one site within the box, some at a time; a row with a missing value counts for nothing."""
     if stack.weights is not None:
-        raise Refused("rows with weights have no differential privacy here: a weight would scale what a row adds")
+        raise Refused(
+            "rows with weights have no differential privacy here: a weight would scale what a row adds"
+        )
     if stack.X.shape[1] != len(box):
         raise Refused(f"bounds of {len(box)} columns for rows of {stack.X.shape[1]}")
     for a in range(0, len(stack.X), max(1, at_once)):
