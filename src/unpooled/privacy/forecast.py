@@ -53,12 +53,13 @@ class Forecast:
     def excess_apart(self) -> float:
         """Expected inertia over that without noise, less 1, for clusters that lie apart."""
         factor = 4.0 if self.d > 3 else 5.6
-        return float(factor * reach(self.d) ** 2 * self.d / max(self.strength, 1e-9) ** 2)
+        return factor * reach(self.d) ** 2 * self.d / max(self.strength, 1e-9) ** 2
 
     @property
     def excess_overlapping(self) -> float:
         """The same for clusters that overlap, down to none at all."""
-        return self.excess_apart + _OVERLAP * float(np.sqrt(self.k)) / max(self.strength, 1e-9) ** 0.8
+        more: float = _OVERLAP * self.k**0.5 / max(self.strength, 1e-9) ** 0.8
+        return self.excess_apart + more
 
     @property
     def excess(self) -> float:

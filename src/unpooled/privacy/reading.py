@@ -111,14 +111,13 @@ def thinned(candidates: FloatArray, wanted: int, rng: np.random.Generator) -> Fl
 
 
 def merged(means: FloatArray, weights: FloatArray, k: int, rng: np.random.Generator) -> FloatArray:
-    """Weighted k-means of the means down to (k, d), 10 restarts; where there are fewer, some are split a
-    little."""
+    """Weighted k-means of the means down to (k, d), 10 restarts; fewer means than that are split a little."""
     if len(means) < k:
         extra = means[rng.choice(len(means), k - len(means), p=weights / weights.sum())]
         near = 1e-3 * rng.standard_normal(extra.shape)
         return np.concatenate([means, extra + near])
     found = kernels.kmeans(means, [0, len(means)], k, [int(rng.integers(2**63))], weights, n_init=10)
-    centers = found.centers[0].copy()
+    centers: FloatArray = found.centers[0].copy()
     centers[found.mass[0] <= 0] = means[int(np.argmax(weights))]
     return centers
 
@@ -165,9 +164,10 @@ def overall(asked: AskNoisyMoments, got: NoisyMoments, box: FloatArray) -> tuple
 
 
 def standard_units(asked: AskNoisySpread, got: NoisySpread) -> FloatArray:
-    """(d,) standard deviations relative to the bounds; at least 0.02, as noise knows no smaller ones."""
-    n = max(float(got.count[0]), 1.0)
-    return np.sqrt(np.clip(got.squares / n - (got.sums / n) ** 2, 4e-4, 1.0))
+    """(d,) standard deviations relative to the bounds; none is smaller than its noise."""
+    n, d = max(float(got.count[0]), 1.0), len(got.sums)
+    noise = float(np.sqrt(got.noise[0] * d / 0.4)) / (asked.mu * n)
+    return np.sqrt(np.clip(got.squares / n - (got.sums / n) ** 2, min(max(noise, 1e-4), 1.0), 1.0))
 
 
 def busy_cells(asked: AskNoisyGrid, got: NoisyGrid) -> tuple[FloatArray, FloatArray]:
