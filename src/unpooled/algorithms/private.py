@@ -49,7 +49,8 @@ from unpooled.privacy.reading import (
     standing_in,
     thinned,
 )
-from unpooled.protocol import Steps, total, viewed
+from unpooled.protocol import Steps, View, total, viewed
+from unpooled.tables import Number, Preparation
 
 SCALES = (None, "bounds", "standard")
 _SPREAD = 0.05  # of mu^2 for the columns' standard deviations, where they are asked for
@@ -78,6 +79,8 @@ class Private(Method):
     scale: str | None = None
     m: float | None = None
     noises: float | None = None  # whole noises in a total, as variances; None: each site adds its own
+    columns: tuple[str, ...] = ()  # of tables: their numbers by name; a missing one counts as half way
+    drop: bool = False  # leave out rows with a missing value instead
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -152,7 +155,10 @@ class Private(Method):
         return state.asking is None
 
     def _released(self, state: PrivateState, sites: tuple[SiteId, ...]) -> Steps[PrivateState]:
-        got = yield from viewed(state.view, total(sites, state.asking))
+        view: View = state.view
+        if self.columns:
+            view = prepared(self.columns, state.view, self.drop)
+        got = yield from viewed(view, total(sites, state.asking))
         return replace(state, releases=(*state.releases, Release(state.asking, got)), asking=None)
 
     def _mu(self, share: float) -> float:
@@ -280,3 +286,11 @@ class Private(Method):
             movement=float(np.linalg.norm(after - asked.centers)) * state.unit,
             inertia=inertia * state.unit**2,
         )
+
+
+def prepared(columns: tuple[str, ...], view: Affine, drop: bool) -> Preparation:
+    """A table's numbers by name, as ``view`` shows them; a missing one lies half way between its bounds."""
+    shift, scale = (np.broadcast_to(a, (len(columns),)).tolist() for a in (view.shift, view.scale))
+    return Preparation(
+        tuple(Number(name, a, a, b) for name, a, b in zip(columns, shift, scale, strict=True)), drop
+    )
