@@ -93,7 +93,7 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     def _run(self, algorithm: Any, federation: Federation) -> None:
         if isinstance(algorithm, Private) and algorithm.dp.rows is not None:
             noises = algorithm.noises or float(len(federation.sites))
-            self._warn_of_noise(algorithm.forecast(algorithm.dp.rows, noises))
+            _warn_of_noise(algorithm.forecast(algorithm.dp.rows, noises), 4)
         seed = self._seed()
         done: Run[Any] = run(
             algorithm,
@@ -152,15 +152,11 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         self.cluster_sizes_ = state.sizes
         self.forecast_ = algorithm.forecast_of(state)
         if algorithm.dp.rows is None:
-            self._warn_of_noise(self.forecast_)
+            _warn_of_noise(self.forecast_, 5)
         self._keep_private_score(state.inertia)
 
     def _keep_private_score(self, score: float) -> None:
         raise NotImplementedError
-
-    def _warn_of_noise(self, expected: Forecast) -> None:
-        if expected.warning is not None:
-            warnings.warn(expected.warning, stacklevel=5)
 
     # ------------------------------------------------------------ rows
 
@@ -261,3 +257,8 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         )
         inputs.check_finite(rows, "X")
         return rows
+
+
+def _warn_of_noise(expected: Forecast, stacklevel: int) -> None:
+    if expected.warning is not None:
+        warnings.warn(expected.warning, stacklevel=stacklevel)
