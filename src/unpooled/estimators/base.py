@@ -213,8 +213,8 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
                 raise BadInput(f"{name} must be a whole number >= {least}, got {value!r}")
-        if self.scale not in (None, "standard") and (self.dp is None or self.scale != "bounds"):
-            raise BadInput(f'scale must be None or "standard" (with dp also "bounds"), got {self.scale!r}')
+        if self.dp is None and self.scale not in (None, "standard"):
+            raise BadInput(f'scale must be None or "standard", got {self.scale!r}')
 
     def _seed(self) -> int:
         if self.random_state is None:
