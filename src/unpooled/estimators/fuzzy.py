@@ -47,7 +47,8 @@ class FederatedFuzzyCMeans(FederatedClusterer):
     max_rounds, tol :
         Stop after so many rounds, or when the sum over clusters of how far the centres moved is below ``tol``
         times the root of the columns' mean variance.
-    participation, min_cluster_size, scale, random_state, quorum, checkpoint, progress, n_threads, secure, dp :
+    participation, min_cluster_size, scale, random_state, quorum, checkpoint, progress, n_threads, secure,
+    dp :
         As in FederatedKMeans. A cluster is as large as its effective number of rows,
         (sum u^m)^2 / sum u^(2 m).
 
