@@ -9,8 +9,8 @@ these tests with a probability below 1e-6.
 import numpy as np
 import pytest
 from scipy.stats import beta, norm
-from tests.privacy.noisy import SHARES, stack, whitened
 
+from noisy import SHARES, stack, whitened
 from unpooled.privacy import spending
 from unpooled.privacy.accounting import epsilon_of
 from unpooled.privacy.cells import AskNoisyCells

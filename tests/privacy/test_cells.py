@@ -5,8 +5,8 @@ import sys
 
 import numpy as np
 import pytest
-from tests.privacy.noisy import SHARES, questions, stack, whitened
 
+from noisy import SHARES, questions, stack, whitened
 from unpooled import codec
 from unpooled.errors import BadInput, CodecError, MissingExtra, Refused
 from unpooled.messages import Stack
