@@ -13,8 +13,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from unpooled.algorithms import BestOf, Dwf, Ewf, Fkm, Fuzzy, KFed, Lloyd, MiniBatch, Robust
+    from unpooled.algorithms import BestOf, Dwf, Ewf, Fkm, Fuzzy, KFed, Lloyd, MiniBatch, Private, Robust
     from unpooled.estimators import FederatedFuzzyCMeans, FederatedKMeans
+    from unpooled.privacy import Gaussian
     from unpooled.running import Run, run
     from unpooled.runtimes import InProcess
     from unpooled.secure_sum import SecureSums
@@ -30,10 +31,12 @@ _HOME = {
     "FederatedKMeans": "estimators",
     "Fkm": "algorithms",
     "Fuzzy": "algorithms",
+    "Gaussian": "privacy",
     "InProcess": "runtimes",
     "KFed": "algorithms",
     "Lloyd": "algorithms",
     "MiniBatch": "algorithms",
+    "Private": "algorithms",
     "Robust": "algorithms",
     "Run": "running",
     "SecureSums": "secure_sum",
@@ -49,10 +52,12 @@ __all__ = [
     "FederatedKMeans",
     "Fkm",
     "Fuzzy",
+    "Gaussian",
     "InProcess",
     "KFed",
     "Lloyd",
     "MiniBatch",
+    "Private",
     "Robust",
     "Run",
     "SecureSums",

@@ -151,9 +151,9 @@ def test_every_method_asks_what_its_policy_allows_and_ends_with_the_same_bits(na
     assert bits(guarded.state) == bits(plain.state)
 
 
-def test_prepare_is_always_allowed():
+def test_preparation_and_noisy_answers_are_always_allowed():
     names = allowed((), describe=False)
-    assert names == {codec.name_of(q) for q in FAMILIES["prepare"]}
+    assert names == {codec.name_of(q) for q in (*FAMILIES["prepare"], *FAMILIES["noisy"])}
 
 
 # ---------------------------------------------------------------- restarts
