@@ -22,7 +22,7 @@ from unpooled.privacy import Forecast, Gaussian
 from unpooled.protocol import Algorithm, Federation, Steps, Trace, conduct, viewed
 from unpooled.running import Record, Run, run
 from unpooled.runtimes import InProcess
-from unpooled.secure_sum import secure_sums
+from unpooled.secure_sum import secure_sums, threshold_for
 
 
 class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[misc]
@@ -93,6 +93,8 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     def _run(self, algorithm: Any, federation: Federation) -> None:
         if isinstance(algorithm, Private) and algorithm.dp.rows is not None:
             noises = algorithm.noises or float(len(federation.sites))
+            if getattr(federation, "secure", False):
+                noises /= threshold_for(len(federation.sites))
             _warn_of_noise(algorithm.forecast(algorithm.dp.rows, noises), 4)
         seed = self._seed()
         done: Run[Any] = run(
