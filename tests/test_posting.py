@@ -12,7 +12,11 @@ from unpooled.messages import Question, Refusal
 from unpooled.protocol import Answer, Ask, Envelope, Part, Turn
 from unpooled.running import run
 from unpooled.runtimes import InProcess
-from unpooled.runtimes.posting import Posting, opened, pack
+from unpooled.runtimes.posting import Posting, opened, pack, sealed
+from unpooled.secure_sum.crypto import Identity, is_signed
+from unpooled.site.log import entries, verify
+from unpooled.site.opening import open_site
+from unpooled.site.policy import parse
 from unpooled.summaries import AskClusterSums, AskMoments, ClusterSums, Moments
 
 TURN = Turn("run", 0, 1, 0)
@@ -169,3 +173,24 @@ def test_guarded_sites_in_process_give_the_same_model():
     plain = run(Lloyd(k=3), InProcess.of(ROWS), seed=0)
     assert len(left) > 0
     assert codec.encode(guarded.state) == codec.encode(plain.state)
+
+
+def test_the_coordinator_keeps_and_signs_the_heads_of_logs(tmp_path):
+    identity = Identity.new()
+    sites = {
+        name: open_site(name, X, parse("version = 1"), folder=tmp_path / name) for name, X in ROWS.items()
+    }
+    wire = Wire()
+    wire._sites = sites
+    posting = Posting(wire, sign=identity.sign)
+    run(Lloyd(k=2, min_cluster_size=5, n_starts=1), posting, seed=1)
+    for name in ROWS:
+        lines = [entry for _, entry in entries(tmp_path / name / "log.jsonl")]
+        assert posting.heads[name] == f"{lines[-1]['seq']}:{lines[-1]['hash']}"
+        seals = [line for line in lines if line["kind"] == "seal"]
+        assert len(seals) == sum(line["kind"] == "release" for line in lines) - 1
+        for seal in seals:
+            head = f"{seal['number']}:{seal['head']}"
+            assert lines[int(seal["number"])]["hash"] == seal["head"]
+            assert is_signed(identity.public, sealed(name, head), bytes.fromhex(seal["signature"]))
+        assert verify(tmp_path / name / "log.jsonl") == []

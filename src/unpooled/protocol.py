@@ -166,7 +166,7 @@ class Envelope(Message):
 
     turn: Turn
     parts: tuple[Part, ...]
-    seal: str = ""  # the coordinator's signature on the head of the site's log that it last received
+    seal: str = ""  # "number:hash:signature": the head that the coordinator last received, signed by it
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,7 +175,7 @@ class Answer(Message):
 
     turn: Turn
     replies: tuple[Reply, ...]
-    head: str = ""  # of the site's log, with this answer in it
+    head: str = ""  # "number:hash" of the line of the site's log that holds this answer
 
 
 def site_seed(turn: Turn, part: int, site: SiteId) -> int:

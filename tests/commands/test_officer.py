@@ -74,9 +74,9 @@ def test_the_page(log, tmp_path):
 
 
 def test_verify_and_what_it_says_of_tampering(log):
-    kept = {entry["seq"]: entry["hash"] for _, entry in entries(log)}
+    *_, last = (entry for _, entry in entries(log))
     heads = log.parent / "heads.json"
-    heads.write_text(json.dumps(kept))
+    heads.write_text(json.dumps({"a": f"{last['seq']}:{last['hash']}"}))
     assert call("audit", "verify", log, "--heads", heads)[0] == 0
     lines = log.read_bytes().splitlines(keepends=True)
     log.write_bytes(b"".join(lines[:-1]))

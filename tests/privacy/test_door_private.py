@@ -2,15 +2,19 @@
 
 from contextlib import contextmanager
 
+import numpy as np
 import pytest
 from sklearn.cluster import KMeans
 from sklearn.datasets import make_blobs
 
 from unpooled import FederatedFuzzyCMeans, FederatedKMeans, Gaussian, InProcess
+from unpooled.audit.attack import in_process, probe
 from unpooled.errors import TooFewAnswers
 from unpooled.privacy.accounting import epsilon_of
+from unpooled.privacy.cells import AskNoisyCells
 from unpooled.site.opening import open_site
 from unpooled.site.policy import parse
+from unpooled.summaries import ClusterSums
 
 X, _ = make_blobs(9000, 5, centers=4, random_state=2)
 POLICY = """
@@ -70,3 +74,32 @@ def test_two_half_budgets_are_added_as_they_compose(tmp_path):
 
 def test_nothing_without_noise_passes(tmp_path):
     refused(FederatedKMeans(4, random_state=0), tmp_path, "the policy asks for differential privacy")
+
+
+def test_the_probe_finds_no_row_under_a_budget():
+    """The attack that recovers rows by the dozen from a site without rules, put in noisy questions.
+
+    200 questions share a budget of epsilon 1. Counts are rounded, so that the attacker does take cells for
+    neighbours; what it then holds are noise, not rows.
+    """
+    rng = np.random.default_rng(4)
+    rows = rng.normal(size=(1000, 5))
+    site = open_site("a", rows, parse("version = 1\n[dp]\nepsilon_total = 1"))
+    put = in_process(site.answer)
+    mu = Gaussian(1.0).mu / 200**0.5
+    answered = 0
+
+    def ask(question):
+        nonlocal answered
+        (centers,) = question.centers
+        noisy = put(AskNoisyCells(mu, centers, np.full(5, 5.0), 5.0, (0.4, 0.4, 0.2)))
+        if noisy is None:
+            return None
+        answered += 1
+        return ClusterSums(noisy.sums[None], np.maximum(noisy.count, 0).round()[None], noisy.squares[None])
+
+    found = probe(ask, rows.mean(axis=0), rows.std(axis=0), 200, rng)
+    assert answered > 190
+    assert found.hits(rows) == 0
+    spent = AskNoisyCells(mu, np.zeros((1, 5)), np.full(5, 5.0), 5.0, (0.4, 0.4, 0.2))
+    assert put(spent) is None

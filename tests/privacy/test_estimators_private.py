@@ -133,3 +133,12 @@ def test_a_site_that_charges_lets_one_budget_through():
         FederatedKMeans(4, dp=DP, random_state=0).fit_federation(federation)
     with pytest.raises(TooFewAnswers, match="answered without noise"):
         FederatedKMeans(4).fit_federation(guarded(1.0))
+
+
+def test_under_secure_sums_the_sites_make_up_one_noise():
+    """Three sites, all of them needed: each adds a third of the variance."""
+    own = FederatedKMeans(4, dp=DP).fit(X, sites=SITES)
+    shared = FederatedKMeans(4, dp=DP, secure=True).fit(X, sites=SITES)
+    assert own.run_.state.noises == 3
+    assert shared.run_.state.noises == pytest.approx(1.0)
+    assert shared.epsilon_ == pytest.approx(own.epsilon_)

@@ -73,13 +73,20 @@ def policy_key(
     typer.echo(f'{json.dumps(site)} = "{identity_in(folder).public.hex()}"')
 
 
-def _heads(path: Path | None) -> dict[int, str] | None:
+def _heads(path: Path | None, log: Path) -> dict[int, str] | None:
+    """The head that the coordinator kept of this site's log: {"north": "12:5f3c..."}, one line a site."""
     if path is None:
         return None
+    from unpooled.audit.record import read
+
+    site = read(log).site
     try:
         said = json.loads(path.read_text(encoding="utf-8"))
-        return {int(seq): str(head) for seq, head in said.items()}
-    except (ValueError, AttributeError) as error:
+        number, _, head = said[site].partition(":")
+        return {int(number): head}
+    except KeyError:
+        raise LedgerError(f"{path}: holds no head of site {site}") from None
+    except (ValueError, AttributeError, TypeError) as error:
         raise LedgerError(f"{path}: not a file of heads") from error
 
 
@@ -94,7 +101,7 @@ def audit_show(
     from unpooled.audit.record import read
     from unpooled.checkpoint import write_atomically
 
-    record = read(log, _heads(heads))
+    record = read(log, _heads(heads, log))
     if html is None:
         _print(lines(record))
         return
@@ -108,7 +115,7 @@ def audit_verify(log: _LOG, heads: _HEADS = None) -> None:
     from unpooled.audit.page import verdict
     from unpooled.audit.record import read
 
-    record = read(log, _heads(heads))
+    record = read(log, _heads(heads, log))
     typer.echo(verdict(record))
     for fault in record.faults:
         typer.echo(str(fault), err=True)

@@ -4,8 +4,8 @@ Whatever carries the bytes, they pass the same door at the site and the same che
 honest site could send is as none: the round goes on without it, and says whose it was and why.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from unpooled import codec
@@ -25,13 +25,13 @@ class Post:
     envelope: Envelope
 
 
-def pack(turn: Turn, asks: Asks, seals: Mapping[SiteId, str] | None = None) -> dict[SiteId, Post]:
+def pack(turn: Turn, asks: Asks) -> dict[SiteId, Post]:
     """One envelope for every asked site, in site order."""
     posts = {}
     for site in sorted({site for ask in asks for site in ask.sites}):
         mine = tuple(i for i, ask in enumerate(asks) if site in ask.sites)
         parts = tuple(Part(asks[i].verb, asks[i].question_for(site), asks[i].view, i) for i in mine)
-        posts[site] = Post(mine, Envelope(turn, parts, (seals or {}).get(site, "")))
+        posts[site] = Post(mine, Envelope(turn, parts))
     return posts
 
 
@@ -55,10 +55,17 @@ def opened(envelope: Envelope, data: bytes, limit: int = MAX_ANSWER_BYTES) -> An
     return answer
 
 
+def sealed(site: SiteId, head: str) -> bytes:
+    """What a coordinator signs: that it received this head from this site."""
+    return f"unpooled log head\n{site}\n{head}".encode()
+
+
 class Posting:
     """The Federation over a Carrier.
 
     ``max_answer_bytes`` bounds an answer before it is parsed. With ``secure`` every total is a secure sum.
+    ``heads`` are the ends of the sites' logs as they came with their answers, to be kept as evidence; with
+    ``sign`` (e.g. an Identity's) every head goes back to its site signed, with the next envelope.
     """
 
     def __init__(
@@ -67,8 +74,11 @@ class Posting:
         *,
         max_answer_bytes: int = MAX_ANSWER_BYTES,
         secure: SecureSums | None = None,
+        sign: Callable[[bytes], bytes] | None = None,
     ) -> None:
         self._carrier = carrier
+        self._sign = sign
+        self.heads: dict[SiteId, str] = {}
         self._limit = max_answer_bytes
         self._sealing: Any = None
         if secure is not None:
@@ -97,14 +107,22 @@ class Posting:
         return [gather(ask, got) for ask, got in zip(asks, replies, strict=True)]
 
     def _exchange(self, envelopes: Mapping[SiteId, Envelope]) -> dict[SiteId, tuple[Reply, ...]]:
-        came = self._carrier.carry({site: codec.wrap(post) for site, post in envelopes.items()})
-        return {site: self._replies(post, came.get(site)) for site, post in envelopes.items()}
+        posts = {site: replace(post, seal=self._seal(site)) for site, post in envelopes.items()}
+        came = self._carrier.carry({site: codec.wrap(post) for site, post in posts.items()})
+        return {site: self._replies(site, post, came.get(site)) for site, post in posts.items()}
 
-    def _replies(self, envelope: Envelope, data: bytes | str | None) -> tuple[Reply, ...]:
+    def _seal(self, site: SiteId) -> str:
+        head = self.heads.get(site, "")
+        return f"{head}:{self._sign(sealed(site, head)).hex()}" if head and self._sign is not None else ""
+
+    def _replies(self, site: SiteId, envelope: Envelope, data: bytes | str | None) -> tuple[Reply, ...]:
         """What a site sent; a refusal with the reason in place of what cannot be used."""
         if isinstance(data, bytes):
             try:
-                return opened(envelope, data, self._limit).replies
+                answer = opened(envelope, data, self._limit)
+                if answer.head:
+                    self.heads[site] = answer.head[:200]
+                return answer.replies
             except (CodecError, BadReply) as error:
                 data = f"its answer was not usable: {error}"
         return tuple(Refusal(data or "no answer") for _ in envelope.parts)

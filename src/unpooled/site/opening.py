@@ -135,11 +135,12 @@ class Books:
         if self._log is None:
             return ""
         if post.seal and post.seal != self._sealed:
-            self._log.append("seal", of=self._log.head, signature=post.seal)
+            number, head, signature = (*post.seal.split(":"), "", "")[:3]
+            self._log.append("seal", number=number, head=head, signature=signature)
             self._sealed = post.seal
         refused = [r.reason for r in answer.replies if isinstance(r, Refusal)]
         payload = codec.encode(replace(answer, head=""))
-        return self._log.append(
+        head = self._log.append(
             "refusal" if len(refused) == len(answer.replies) else "release",
             run=post.turn.run,
             seed=post.turn.seed,
@@ -164,6 +165,7 @@ class Books:
             digest=request_digest(answer),
             payload=packed(payload),
         )
+        return f"{self._log.seq}:{head}"
 
     def close(self) -> None:
         self._ledger.close()
@@ -193,7 +195,7 @@ class Books:
                 break
             turn = Turn(entry["run"], entry["seed"], entry["round"], entry["exchange"])
             answer: Answer = codec.decode(unpacked(entry["payload"]), expect=Answer)
-            found[turn, entry["request"]] = replace(answer, head=entry["hash"])
+            found[turn, entry["request"]] = replace(answer, head=f"{entry['seq']}:{entry['hash']}")
         return found
 
 
