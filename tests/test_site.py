@@ -65,6 +65,9 @@ class Mask:
     def minimum(self, post, part, usual):
         return usual
 
+    def noise(self, post, part):
+        return 1.0
+
     def hide(self, post, replies):
         events.append("mask")
         return tuple(replace(r, sums=r.sums * 2) for r in replies)

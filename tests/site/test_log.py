@@ -7,7 +7,7 @@ import random
 import pytest
 
 from unpooled.errors import LedgerError
-from unpooled.site.log import START, Log, entries, line_hash, tail, verify
+from unpooled.site.log import START, Log, entries, line_hash, tail, verify, written
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_every_cut_insertion_and_reordering_is_found(path, seed):
                 entry = json.loads(line)
                 entry["prev"], entry["round"] = previous, entry["round"] + 100
                 entry["hash"] = previous = line_hash(entry)
-                changed.append(json.dumps(entry, sort_keys=True, separators=(",", ":")).encode() + b"\n")
+                changed.append(written(entry))
     path.write_bytes(b"".join(changed))
     faults = verify(path, kept)
     assert faults

@@ -61,7 +61,7 @@ class Differencing(Open):
                 cells.append(np.packbits(labels == j))
         if not cells:
             return np.zeros(0, np.int64), np.zeros((0, (len(X) + 7) // 8), np.uint8)
-        members = np.unique(np.stack(cells), axis=0)
+        members = np.stack(list({cell.tobytes(): cell for cell in cells}.values()))
         return np.bitwise_count(members).sum(axis=1, dtype=np.int64), members
 
     def _close(self, view: str, sizes: npt.NDArray[np.int64], members: Bits) -> int:

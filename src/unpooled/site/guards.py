@@ -86,7 +86,7 @@ class Centroids(Open):
                 last = (some == some[-1]).all(axis=1)[::-1]
                 padding = len(last) if last.all() else int(last.argmin())  # sets of unequal size in one array
                 rest = some[: len(some) - padding + 1]
-                if len(np.unique(rest, axis=0)) < len(rest):
+                if len({center.tobytes() for center in rest + 0.0}) < len(rest):  # + 0.0: -0 is 0
                     raise Refused("two centres of one set are the same")
             _check_domain(self._domain, part.view, centers)
 

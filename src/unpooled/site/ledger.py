@@ -50,6 +50,7 @@ class Ledger:
             raise LedgerError(f"{where}: not a ledger of unpooled, or damaged: {error}") from error
         if owner != site:
             raise LedgerError(f"{where}: the ledger of site {owner}, opened as {site}")
+        self._pending: list[tuple[str, int, bytes]] = []
         if path is not None:
             path.chmod(0o600)
 
@@ -93,6 +94,8 @@ class Ledger:
                         f"this would cost another {spends / limits.spent:.1%}"
                     )
             db.execute("INSERT INTO releases VALUES (?, ?, ?, ?, ?)", (*key, spends))
+            db.executemany("INSERT OR IGNORE INTO cells VALUES (?, ?, ?)", self._pending)
+        self._pending.clear()
 
     def latest(self, run: str) -> int:
         """The latest round of a run that was answered; -1 if none was."""
@@ -114,5 +117,5 @@ class Ledger:
         return [(int(size), bytes(members)) for size, members in found]
 
     def add_cells(self, view: str, cells: list[tuple[int, bytes]]) -> None:
-        with self._writing() as db:
-            db.executemany("INSERT OR IGNORE INTO cells VALUES (?, ?, ?)", [(view, *cell) for cell in cells])
+        """Cells that are about to be shown; on disk with the charge for them."""
+        self._pending += [(view, *cell) for cell in cells]

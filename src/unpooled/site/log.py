@@ -25,12 +25,19 @@ _SYNC_LAST = 1 << 16  # bytes read from the end to find the last line
 
 def line_hash(entry: dict[str, Any]) -> str:
     """The hash of a line: of everything in it but the hash itself."""
-    rest = {key: value for key, value in entry.items() if key != "hash"}
-    return sha256(_canonical(rest)).hexdigest()
+    return sha256(_canonical(entry)).hexdigest()
 
 
 def _canonical(entry: dict[str, Any]) -> bytes:
-    return json.dumps(entry, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
+    """A line without its hash, in the one way to write it."""
+    rest = {key: value for key, value in entry.items() if key != "hash"}
+    return json.dumps(rest, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
+
+
+def written(entry: dict[str, Any], canonical: bytes | None = None) -> bytes:
+    """A line as it stands in the file: its hash comes last."""
+    canonical = _canonical(entry) if canonical is None else canonical
+    return canonical[:-1] + f',"hash":{json.dumps(entry["hash"])}}}\n'.encode()
 
 
 class Log:
@@ -61,8 +68,9 @@ class Log:
             "kind": kind,
             **said,
         }
-        entry["hash"] = line_hash(entry)
-        data = _canonical(entry) + b"\n"
+        canonical = _canonical(entry)
+        entry["hash"] = sha256(canonical).hexdigest()
+        data = written(entry, canonical)
         if os.write(self._file, data) != len(data):
             raise LedgerError(f"{self.path}: the disk did not take the line; nothing was sent")
         os.fsync(self._file)
@@ -125,7 +133,8 @@ def entries(path: Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
                 entry = json.loads(line)
             except ValueError:
                 entry = None
-            yield number, entry if isinstance(entry, dict) and line == _canonical(entry) + b"\n" else None
+            whole = isinstance(entry, dict) and "hash" in entry and line == written(entry)
+            yield number, entry if whole else None
 
 
 def verify(path: Path, heads: dict[int, str] | None = None) -> list[Fault]:

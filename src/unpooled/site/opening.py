@@ -6,6 +6,7 @@ for the same turn, and is not charged for it again.
 
 import json
 from dataclasses import replace
+from hashlib import blake2b
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -162,7 +163,7 @@ class Books:
             close_cells=0 if self.watch is None else self.watch.pairs,
             spent=self._spent(),
             policy=self._policy.digest,
-            digest=request_digest(answer),
+            digest=blake2b(payload, digest_size=16).hexdigest(),
             payload=packed(payload),
         )
         return f"{self._log.seq}:{head}"
