@@ -265,12 +265,12 @@ inline void fill_suffixes(Points& points, int K, const Clock& clock, int64_t lim
         left -= search.nodes();
         suffix[t] = std::max(search.lower(), suffix[t + 1]);
         last = best;
+        if (t == 0 && whole) *whole = best;
         if (!search.complete()) {  // the larger ones are at least this
             for (int u = t - 1; u >= 0; --u) suffix[u] = suffix[t];
             break;
         }
     }
-    if (whole && last.value < whole->value) *whole = last;
 }
 
 // ---------------------------------------------------------------- descent
