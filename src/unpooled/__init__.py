@@ -13,8 +13,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from unpooled.algorithms import BestOf, Dwf, Ewf, Fkm, Fuzzy, KFed, Lloyd, MiniBatch, Robust
+    from unpooled.algorithms import BestOf, Dual, Dwf, Ewf, Fkm, Fuzzy, KFed, Lloyd, MiniBatch, Robust
     from unpooled.estimators import FederatedFuzzyCMeans, FederatedKMeans
+    from unpooled.exact import exact_kmeans
     from unpooled.running import Run, run
     from unpooled.runtimes import InProcess
     from unpooled.secure_sum import SecureSums
@@ -24,6 +25,7 @@ __version__ = "0.1.0"
 
 _HOME = {
     "BestOf": "algorithms",
+    "Dual": "algorithms",
     "Dwf": "algorithms",
     "Ewf": "algorithms",
     "FederatedFuzzyCMeans": "estimators",
@@ -38,11 +40,13 @@ _HOME = {
     "Run": "running",
     "SecureSums": "secure_sum",
     "Site": "site",
+    "exact_kmeans": "exact",
     "run": "running",
 }
 
 __all__ = [
     "BestOf",
+    "Dual",
     "Dwf",
     "Ewf",
     "FederatedFuzzyCMeans",
@@ -58,6 +62,7 @@ __all__ = [
     "SecureSums",
     "Site",
     "__version__",
+    "exact_kmeans",
     "run",
 ]
 

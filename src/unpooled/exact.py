@@ -99,7 +99,11 @@ def check_reach(n: int, d: int, k: int) -> None:
     """Refuse what the solver has no room for, with both numbers."""
     if not available():
         raise BadInput("exact solving needs the compiled kernels: install unpooled where a C++ compiler is")
-    for what, number, most in (("rows", n, MOST_ROWS), ("clusters", k, MOST_CLUSTERS), ("columns", d, MOST_COLUMNS)):
+    for what, number, most in (
+        ("rows", n, MOST_ROWS),
+        ("clusters", k, MOST_CLUSTERS),
+        ("columns", d, MOST_COLUMNS),
+    ):
         if number > most:
             raise BadInput(f"{number} {what}: exact solving is out of reach beyond {most}")
 

@@ -38,7 +38,7 @@ from unpooled.algorithms.dual.questions import (
 )
 from unpooled.algorithms.dual.steps import Cuts, bundle_trust, damped_bfgs, links, quasi_newton, subgradient
 from unpooled.algorithms.lloyd import Lloyd
-from unpooled.codec import FloatArray
+from unpooled.codec import FloatArray, IntArray
 from unpooled.errors import BadInput
 from unpooled.exact import check_reach, relative_gap
 from unpooled.messages import Message, SiteId
@@ -221,30 +221,36 @@ class Dual(Method):
 
     def _node(self, prices: FloatArray, box: FloatArray, symmetry: str, references: FloatArray) -> AskNode:
         k = len(prices)
-        return AskNode(prices, np.tile(box[0], (k, 1)), np.tile(box[1], (k, 1)), symmetry, references, self.nodes)
+        return AskNode(
+            prices, np.tile(box[0], (k, 1)), np.tile(box[1], (k, 1)), symmetry, references, self.nodes
+        )
 
     # ------------------------------------------------------------ rounds
 
     def round(
         self, state: DualState, sites: tuple[SiteId, ...], rng: np.random.Generator
     ) -> Steps[DualState]:
-        asked = tuple(s for s in choose(sites, self.participation, rng) if s in state.sites)
-        asked = asked or choose(sites, self.participation, rng)
-        index = {site: i for i, site in enumerate(state.sites)}
+        asked = choose(sites, self.participation, rng)
+        prices = dict(zip(state.sites, state.prices, strict=True))
+        nothing = np.zeros_like(state.references)  # for a site that was silent at the start: it has no price
         # down: each site's prices; up: its centroids, counts and value at them
         got = yield from each(
             asked,
-            lambda site: self._node(state.prices[index[site]], state.box, self.symmetry, state.references),
+            lambda s: self._node(prices.get(s, nothing), state.box, self.symmetry, state.references),
         )
         now = _Evaluated.of(state, got)
         average = now.mean(weighted=self.primal == "lloyd", fallback=state.centers)
         tried = np.stack([average, state.polished]) if self.primal == "lloyd" else average[None]
         # down: the mean centroids (and a Lloyd step from the last ones); up: what they cost, and their sums
-        costs, sums = yield from together([total(asked, AskObjective(tried)), total(asked, AskClusterSums(tried))])  # type: ignore[list-item]
+        costs, sums = yield from together(
+            [total(asked, AskObjective(tried)), total(asked, AskClusterSums(tried))]
+        )  # type: ignore[list-item]
         state = self._bounded(state, now, tried, costs, sums)
         return self._moved(state, now)
 
-    def _bounded(self, state: DualState, now: "_Evaluated", tried: FloatArray, costs: Any, sums: Any) -> DualState:
+    def _bounded(
+        self, state: DualState, now: "_Evaluated", tried: FloatArray, costs: Any, sums: Any
+    ) -> DualState:
         """The bounds after a round, and a Lloyd step from the better of what was tried."""
         upper, centers = state.upper_bound, state.centers
         best = int(costs.inertia.argmin())
@@ -263,10 +269,18 @@ class Dual(Method):
             lower_bound=lower,
             bound_condition=condition,
             polished=sums.means(tried, self.min_cluster_size)[best],
-            past_prices=np.concatenate([state.past_prices[-keep:] if keep else state.past_prices[:0], state.prices[None]]),
-            past_centroids=np.concatenate([state.past_centroids[-keep:] if keep else state.past_centroids[:0], now.centroids[None]]),
-            past_values=np.concatenate([state.past_values[-keep:] if keep else state.past_values[:0], now.values[None]]),
-            past_counts=np.concatenate([state.past_counts[-keep:] if keep else state.past_counts[:0], now.curved(state.box)[None]]),
+            past_prices=np.concatenate(
+                [state.past_prices[-keep:] if keep else state.past_prices[:0], state.prices[None]]
+            ),
+            past_centroids=np.concatenate(
+                [state.past_centroids[-keep:] if keep else state.past_centroids[:0], now.centroids[None]]
+            ),
+            past_values=np.concatenate(
+                [state.past_values[-keep:] if keep else state.past_values[:0], now.values[None]]
+            ),
+            past_counts=np.concatenate(
+                [state.past_counts[-keep:] if keep else state.past_counts[:0], now.curved(state.box)[None]]
+            ),
             lowers=np.append(state.lowers, now.dual),
             uppers=np.append(state.uppers, primal),
             movement=float(np.linalg.norm(centers - state.centers)),
@@ -284,7 +298,9 @@ class Dual(Method):
         if self.update == "bundle":
             return self._bundled(state)
         alpha = self.step / np.sqrt(state.rounds)
-        slopes = np.einsum("ip,likd->lpkd", M, state.past_centroids[:, here]).reshape(len(state.past_prices), -1)
+        slopes = np.einsum("ip,likd->lpkd", M, state.past_centroids[:, here]).reshape(
+            len(state.past_prices), -1
+        )
         if not slopes.shape[1]:  # one site has nobody to agree with
             return state
         heights = np.array(
@@ -296,20 +312,18 @@ class Dual(Method):
         elif self.update == "btm":
             s = bundle_trust(Cuts(slopes, heights), alpha)
         else:
-            state = self._curved(state, slopes)
+            state = self._curved(state, slopes, here, M)
             s = quasi_newton(state.curve, Cuts(slopes, heights), alpha)
         prices = state.prices.copy()
         prices[here] += np.einsum("ip,pkd->ikd", M, s.reshape(slope.shape))
         return replace(state, prices=prices)
 
-    def _curved(self, state: DualState, slopes: FloatArray) -> DualState:
+    def _curved(self, state: DualState, slopes: FloatArray, here: IntArray, M: FloatArray) -> DualState:
         """The Hessian after the last step; afresh where the sites that answer have changed."""
-        if len(slopes) < 2 or len(state.curve) != slopes.shape[1]:
+        if len(slopes) < 2 or len(here) < len(state.sites) or len(state.curve) != slopes.shape[1]:
             return replace(state, curve=np.eye(slopes.shape[1]))
-        N, _, k, d = len(state.sites), 0, *state.prices.shape[1:]
-        change = state.past_prices[-1] - state.past_prices[-2]
-        M = links(N, self.topology)
-        s = np.linalg.lstsq(M, change.reshape(N, k * d), rcond=None)[0].ravel()
+        change = (state.past_prices[-1] - state.past_prices[-2])[here].reshape(len(here), -1)
+        s = np.linalg.lstsq(M, change, rcond=None)[0].ravel()
         return replace(state, curve=damped_bfgs(state.curve, s, slopes[-1] - slopes[-2]))
 
     def _bundled(self, state: DualState) -> DualState:
@@ -385,7 +399,9 @@ def bundled(state: DualState, gap: float) -> DualState:
     target = gap * state.upper_bound
     for quadratic in (True, False):
         got = bundle.step(past, origin, cap, quadratic=quadratic)
-        if got is not None and got[1] - past.values[best].sum() > max(0.05 * target, 1e-3 * abs(state.lower_bound)):
+        if got is not None and got[1] - past.values[best].sum() > max(
+            0.05 * target, 1e-3 * abs(state.lower_bound)
+        ):
             return replace(state, prices=got[0], cap=cap)
     return replace(state, done=True)
 
@@ -393,7 +409,9 @@ def bundled(state: DualState, gap: float) -> DualState:
 def check_box(box: Any) -> None:
     """(2, d), finite, lowest below highest."""
     if not isinstance(box, np.ndarray) or box.ndim != 2 or len(box) != 2 or not np.isfinite(box).all():
-        raise BadInput("Dual: box must be a finite array (2, d): the lowest and the highest value of every column")
+        raise BadInput(
+            "Dual: box must be a finite array (2, d): the lowest and the highest value of every column"
+        )
     bad = np.flatnonzero(box[0] > box[1])
     if len(bad):
         j = int(bad[0])

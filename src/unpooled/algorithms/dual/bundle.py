@@ -22,7 +22,9 @@ class Evaluations:
     counts: FloatArray  # (L, N, k) 0 where the cost is linear in the price: no count, or at the edge
 
 
-def step(past: Evaluations, origin: FloatArray, cap: float, *, quadratic: bool) -> tuple[FloatArray, float] | None:
+def step(
+    past: Evaluations, origin: FloatArray, cap: float, *, quadratic: bool
+) -> tuple[FloatArray, float] | None:
     """The prices (N, k, d) at which the model is highest within ``cap`` of ``origin``, and its height there."""
     L, N, k, d = past.prices.shape
     p = k * d

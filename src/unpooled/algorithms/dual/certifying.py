@@ -21,12 +21,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from unpooled.algorithms.dual.questions import AskObjective, enough, masses
-from unpooled.codec import BoolArray, FloatArray, IntArray
+from unpooled.algorithms.dual.questions import AskObjective, enough, masses, sizes
+from unpooled.codec import FloatArray, IntArray
 from unpooled.errors import BadInput
 from unpooled.exact import MOST_ROWS, relative_gap
 from unpooled.kernels.exact import exact
-from unpooled.messages import Message, Question, SiteId, Stack, Summable, hide_enough
+from unpooled.messages import Message, Question, SiteId, Stack, Summable
 from unpooled.protocol import Steps, together, total
 from unpooled.summaries import AskClusterSums
 
@@ -72,7 +72,9 @@ class AskBounds(Question[Bounds]):
 
     def _one(self, local: Stack) -> Bounds:
         B, k, d = self.low.shape
-        out = Bounds(np.zeros(B), *(np.zeros(s) for s in ((B, k, d), (B, k), (B, k, d), (B, k, d), (B, k, d), (B, k))))
+        out = Bounds(
+            np.zeros(B), *(np.zeros(s) for s in ((B, k, d), (B, k), (B, k, d), (B, k, d), (B, k, d), (B, k)))
+        )
         X, w = np.asarray(local.X, dtype=np.float64), masses(local)
         if len(X) > MOST_ROWS:
             raise BadInput(f"{len(X)} rows at a site: exact solving is out of reach beyond {MOST_ROWS}")
@@ -98,7 +100,7 @@ class AskBounds(Question[Bounds]):
                 nodes=self.nodes,
                 memory=memory,
             )
-            mass, shown = np.bincount(got.labels, w, k), _shown(local, got.labels, w, k)
+            mass, shown = sizes(local, got.labels, w, k)
             weight = np.where(shown | (mass == 0), mass + 1, 0.0)
             kept[int(self.names[b])] = _Kept(q, got.labels, got.centers, weight)
             out.lower[b], out.prices[b], out.weight[b] = got.lower, q, weight
@@ -109,7 +111,9 @@ class AskBounds(Question[Bounds]):
             out.counts[b] = np.where(shown, mass, 0.0)
         return out
 
-    def _prices(self, local: Stack, X: FloatArray, w: FloatArray, b: int, before: "_Kept | None") -> FloatArray:
+    def _prices(
+        self, local: Stack, X: FloatArray, w: FloatArray, b: int, before: "_Kept | None"
+    ) -> FloatArray:
         step, about = float(self.steps[b]), self.centers[b]
         if before is not None:
             moved: FloatArray = before.prices + step * 2 * before.weight[:, None] * (before.centroids - about)
@@ -117,7 +121,7 @@ class AskBounds(Question[Bounds]):
         q = np.zeros_like(about)
         if step > 0:
             labels = ((X[:, None] - about) ** 2).sum(axis=2).argmin(axis=1)
-            for j in np.flatnonzero(_shown(local, labels, w, len(about))):
+            for j in np.flatnonzero(sizes(local, labels, w, len(about))[1]):
                 q[j] = 2 * (w[labels == j] @ (X[labels == j] - about[j]))
         return q
 
@@ -129,12 +133,6 @@ class _Kept(NamedTuple):
     labels: NDArray[np.int32]  # (n,)
     centroids: FloatArray  # (k, d)
     weight: FloatArray  # (k,) 0 where it does not show its cluster
-
-
-def _shown(local: Stack, labels: NDArray[Any], w: FloatArray, k: int) -> BoolArray:
-    mass, squares = np.bincount(labels, w, k), np.bincount(labels, w * w, k)
-    large = local.large(mass, squares)
-    return hide_enough(large, mass, squares, local.minimum * (1 - 1e-9)) & (mass > 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -275,7 +273,9 @@ class _Search:
                 step = part.pace * (self.inertia - part.last.value) / rise if rise > 0 else 0.0
                 tries.append(_Try(part, part.last.name, min(step, 1.0), part.last.mean))
             else:
-                tries += [_Try(half, part.best, 0.0, part.seen.mean) for half in self._halves(part, part.seen)]
+                tries += [
+                    _Try(half, part.best, 0.0, part.seen.mean) for half in self._halves(part, part.seen)
+                ]
         return tries
 
     def _halves(self, part: _Part, seen: _Seen) -> list[_Part]:

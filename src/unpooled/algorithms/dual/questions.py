@@ -7,11 +7,13 @@ on. A site that hides a part only makes the bound weaker, never false.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from unpooled import kernels
-from unpooled.codec import FloatArray
+from unpooled.codec import BoolArray, FloatArray
 from unpooled.errors import BadInput
 from unpooled.exact import MOST_ROWS
 from unpooled.kernels.exact import exact
@@ -27,6 +29,14 @@ def enough(local: Stack) -> bool:
     """May sums over all rows of the site be shown?"""
     w = masses(local)
     return bool(local.large(np.array([w.sum()]), np.array([w @ w]))[0])
+
+
+def sizes(local: Stack, labels: NDArray[Any], w: FloatArray, k: int) -> tuple[FloatArray, BoolArray]:
+    """(k,) the weight of every cluster, and whether it may be shown."""
+    mass = np.bincount(labels, w, k).astype(np.float64)
+    squares = np.bincount(labels, w * w, k).astype(np.float64)
+    large = local.large(mass, squares)
+    return mass, hide_enough(large, mass, squares, local.minimum * (1 - 1e-9)) & (mass > 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,13 +151,12 @@ class AskNode(Question[NodeSolution]):
             nodes=self.nodes,
             memory=local.memory[0] if local.memory else None,
         )
-        counts = np.bincount(got.labels, w, k)
-        squares = np.bincount(got.labels, w * w, k)
-        large = local.large(counts, squares)
-        shown = hide_enough(large, counts, squares, local.minimum * (1 - 1e-9)) & (counts > 0)
+        counts, shown = sizes(local, got.labels, w, k)
         seen = shown | (counts == 0)
         if not enough(local) and len(X):
-            return NodeSolution(np.zeros(1), np.zeros_like(got.centers), np.zeros(k), np.zeros(k), np.zeros(2))
+            return NodeSolution(
+                np.zeros(1), np.zeros_like(got.centers), np.zeros(k), np.zeros(k), np.zeros(2)
+            )
         return NodeSolution(
             np.array([got.lower]),
             only(seen, got.centers) + 0.0,

@@ -84,7 +84,14 @@ def damped_bfgs(curve: FloatArray, s: FloatArray, y: FloatArray) -> FloatArray:
 
 
 def conic(
-    P: FloatArray, c: FloatArray, A: FloatArray, b: FloatArray, *, linear: int, cones: list[int], equal: int = 0
+    P: FloatArray,
+    c: FloatArray,
+    A: FloatArray,
+    b: FloatArray,
+    *,
+    linear: int,
+    cones: list[int],
+    equal: int = 0,
 ) -> FloatArray | None:
     """min x.P x / 2 + c.x where b - A x is zero in ``equal`` rows, >= 0 in ``linear``, then in ``cones``."""
     import clarabel
@@ -95,7 +102,9 @@ def conic(
     kinds = [clarabel.ZeroConeT(equal)] if equal else []
     kinds += [clarabel.NonnegativeConeT(linear)] if linear else []
     kinds += [clarabel.SecondOrderConeT(size) for size in cones]
-    solver = clarabel.DefaultSolver(sparse.csc_matrix(np.triu(P)), c, sparse.csc_matrix(A), b, kinds, settings)
+    solver = clarabel.DefaultSolver(
+        sparse.csc_matrix(np.triu(P)), c, sparse.csc_matrix(A), b, kinds, settings
+    )
     solution = solver.solve()
     x = np.array(solution.x)
     solved = str(solution.status) in ("Solved", "AlmostSolved") and bool(np.isfinite(x).all())
