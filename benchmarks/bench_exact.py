@@ -1,9 +1,10 @@
-"""A node's priced clustering problem, n = 20 and k = 4: our branch and bound against Gurobi and SCIP, one thread.
+"""A node's priced clustering problem, n = 20 and k = 4: our branch and bound against Gurobi and SCIP, one
+thread.
 
-The peers get the paper's model (14) with the box and tight big-M; ours includes what it prepares once per node
-(suffix bounds). Times are the process's own CPU seconds. A peer that has not finished at its limit counts with the
-limit, so ratios are at least what is shown; ours must then lie between its bound and its best solution.
-``python -m benchmarks.bench_exact [problems] [seconds]``.
+The peers get the paper's model (14) with the box and tight big-M; ours includes what it prepares once per
+node (suffix bounds). Times are the process's own CPU seconds. A peer that has not finished at its limit
+counts with the limit, so ratios are at least what is shown; ours must then lie between its bound and its
+best solution. ``python -m benchmarks.bench_exact [problems] [seconds]``.
 """
 
 import sys
@@ -98,7 +99,9 @@ def scip(X: np.ndarray, q: np.ndarray, low: np.ndarray, high: np.ndarray, limit:
 PEERS: dict[str, Callable[..., Solved]] = {"Gurobi": gurobi, "SCIP": scip}
 
 
-def compare(names: tuple[str, ...], limit: float, say: Callable[[str], None] = print) -> dict[str, list[float]]:
+def compare(
+    names: tuple[str, ...], limit: float, say: Callable[[str], None] = print
+) -> dict[str, list[float]]:
     """The ratios to every peer. Values must agree, or the comparison would mean nothing."""
     ratios: dict[str, list[float]] = {peer: [] for peer in PEERS}
     for name in names:
@@ -124,7 +127,9 @@ def rows(names: tuple[str, ...] = PROBLEMS, limit: float = LIMIT) -> list[Row]:
         print("  Gurobi or SCIP is not installed: pip install gurobipy pyscipopt")
         return []
     found = compare(names, limit)
-    return [(f"node solve, n 20, k 4, against {p}, median", 1000, float(np.median(r))) for p, r in found.items()]
+    return [
+        (f"node solve, n 20, k 4, against {p}, median", 1000, float(np.median(r))) for p, r in found.items()
+    ]
 
 
 def main() -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from unpooled.algorithms import BestOf, Dual, Dwf, Ewf, Fkm, Fuzzy, KFed, Lloyd, MiniBatch, Robust
+    from unpooled.certification import certify
     from unpooled.estimators import FederatedFuzzyCMeans, FederatedKMeans
     from unpooled.exact import exact_kmeans
     from unpooled.running import Run, run
@@ -40,6 +41,7 @@ _HOME = {
     "Run": "running",
     "SecureSums": "secure_sum",
     "Site": "site",
+    "certify": "certification",
     "exact_kmeans": "exact",
     "run": "running",
 }
@@ -62,6 +64,7 @@ __all__ = [
     "SecureSums",
     "Site",
     "__version__",
+    "certify",
     "exact_kmeans",
     "run",
 ]

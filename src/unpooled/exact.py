@@ -68,7 +68,7 @@ def exact_kmeans(X: Any, k: int, *, time_limit: float | None = None) -> ExactKMe
     if time_limit is not None:
         limit = float(time_limit)
         solved = exact(rows, k, warm=warm, seconds=0.6 * limit)
-        lower = solved.lower if solved.proved else max(solved.lower, _by_blocks(rows, k, 0.4 * limit))
+        lower = solved.lower if solved.proved else max(solved.lower, by_blocks(rows, k, 0.4 * limit))
         return _result(rows, solved, lower)
     solved = exact(rows, k, warm=warm, seconds=_PROBE)
     if solved.proved:
@@ -126,7 +126,7 @@ def _result(X: FloatArray, solved: Exact, lower: float) -> ExactKMeans:
     return ExactKMeans(centers, labels, inertia, float(max(0.0, min(lower, inertia))), solved.proved)
 
 
-def _by_blocks(X: FloatArray, k: int, seconds: float) -> float:
+def by_blocks(X: FloatArray, k: int, seconds: float) -> float:
     """The sum of the optima of disjoint blocks: a lower bound on the optimum of all rows together."""
     end = time.monotonic() + seconds
     best, size = 0.0, max(2 * k, 12)
@@ -146,14 +146,14 @@ def _expected_seconds(X: FloatArray, k: int, warm: NDArray[np.int32]) -> float:
     """Extrapolate how many rows the search solves in twice the time."""
     rows = []
     for seconds in (_PROBE, 2 * _PROBE):
-        memory: dict[Any, Any] = {}
+        memory: dict[str, Any] = {}
         if exact(X, k, warm=warm, seconds=seconds, memory=memory).proved:
             return seconds
-        suffix = memory[("suffix", len(X), k)]
+        (suffix,) = memory.values()
         rows.append(len(X) - int(np.flatnonzero(suffix == suffix[0]).max()))
     gained = max(rows[1] - rows[0], 0.5)
     doublings = (len(X) - rows[1]) / gained
-    return 2 * _PROBE * 2.0 ** min(doublings, 200.0)
+    return float(2 * _PROBE * 2.0 ** min(doublings, 200.0))
 
 
 def _duration(seconds: float) -> str:

@@ -1,4 +1,5 @@
-"""Brute force for the node problem: every subset of rows as every cluster, then every way to share out the rows.
+"""Brute force for the node problem: every subset of rows as every cluster, then every way to share out the
+rows.
 
 Deliberately another way than the solver's: regions are solved by trying every set of active constraints.
 """
@@ -33,7 +34,9 @@ def cheapest(a, b, A, c):
         for active in combinations(range(len(c)), size):
             B, e = A[list(active)], c[list(active)]
             m = free - (free @ B.T - e) @ np.linalg.pinv(B).T if size else free
-            inside = (m @ A.T >= c - 1e-9).all(axis=1) & (~flat | (np.linalg.matrix_rank(B) == d if size else False))
+            inside = (m @ A.T >= c - 1e-9).all(axis=1) & (
+                ~flat | (np.linalg.matrix_rank(B) == d if size else False)
+            )
             value = a * (m * m).sum(axis=1) + (b * m).sum(axis=1)
             best = np.where(inside, np.minimum(best, value), best)
     return best
@@ -63,13 +66,16 @@ def brute_force(X, w, k, prices, lo, hi, references=None, cells=None):
 
 
 def brute_force_coupled(X, k, prices, lo, hi, references, symmetry):
-    """The same with centroids that constrain each other, each partition by a general solver from several starts."""
+    """The same with centroids that constrain each other, each partition by a general solver from several
+    starts."""
     d = X.shape[1]
 
     def slack(m):
         m = m.reshape(k, d)
         if symmetry == "pair":
-            return np.array([(references[a] - references[b]) @ (m[a] - m[b]) for a, b in combinations(range(k), 2)])
+            return np.array(
+                [(references[a] - references[b]) @ (m[a] - m[b]) for a, b in combinations(range(k), 2)]
+            )
         away = ((m[None] - references[:, None]) ** 2).sum(axis=2)  # of centroid b from reference a
         return np.array([away[a, b] - away[a, a] for a in range(k) for b in range(k) if a != b])
 

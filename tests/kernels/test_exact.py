@@ -78,7 +78,7 @@ def test_weights_count_like_repeated_rows():
 
 @pytest.mark.parametrize("symmetry", ["pair", "published"])
 def test_coupled_centroids(symmetry):
-    """"pair" is convex: equal values. "published" is not: never above the best feasible point that is found."""
+    """A pair is convex: equal values. (36) is not: never above the best feasible point that is found."""
     for seed in range(6):
         X, _, q, low, high, r = node(seed, n=4, k=2 + seed % 2, price=1.0)
         k = len(q)
@@ -130,7 +130,7 @@ def test_far_from_the_origin_nothing_is_lost():
 
 
 def test_an_empty_region_costs_infinity():
-    X, _, q, low, high, r = node(0)
+    X, _, q, _, _, r = node(0)
     box = np.tile(r[0] - 1e-3, (3, 1)), np.tile(r[0] + 1e-3, (3, 1))
     got = exact(X, 3, prices=q, lower=box[0], upper=box[1], symmetry="cell", references=r)
     assert got.lower == np.inf

@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from unpooled import checkpoint, inputs, kernels
 from unpooled.codec import FloatArray
 from unpooled.errors import BadInput
+from unpooled.exact import relative_gap
 from unpooled.messages import SiteId
 from unpooled.preparing import Affine, ScaledState
 from unpooled.protocol import Algorithm, Federation, Steps, Trace, conduct, viewed
@@ -111,6 +112,11 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         self.algorithm_ = algorithm
         self._n_features_out = len(scaled)
         self._keep_score(score, mass)
+        inner = state.inner if isinstance(state, ScaledState) else state
+        if hasattr(inner, "lower_bound"):
+            self.lower_bound_ = float(inner.lower_bound)
+            self.gap_ = relative_gap(self.lower_bound_, score)
+            self.bound_condition_ = str(inner.bound_condition)
 
     def _rows_by_site(self, X: Any, sites: Any, sample_weight: Any) -> inputs.SiteRows:
         if inputs.is_by_site(X):

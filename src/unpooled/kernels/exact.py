@@ -1,11 +1,14 @@
 """The exact node solver: k-means with a price on every centroid, by branch and bound in C++.
 
-    minimise  sum_j w_j min_k |y_j - m_k|^2 + sum_k q_k . m_k   over centroids m_k in boxes and, if asked, cells
+    minimise  sum_j w_j min_k |y_j - m_k|^2 + sum_k q_k . m_k
+
+over centroids m_k in boxes and, if asked, cells.
 
 ``lower`` is a valid lower bound whatever stopped the search; ``proved`` says that it is the optimum.
 """
 
 import importlib
+from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -86,8 +89,9 @@ def exact(
     r = np.zeros((0, d)) if references is None else np.ascontiguousarray(references, np.float64)
     at = np.arange(k) if cells is None else cells
     cache = {} if memory is None else memory
-    known = ("suffix", n, k) in cache
-    suffix = cache[("suffix", n, k)] if known else np.zeros(n + 1)
+    rows = f"suffix {k} {blake2b(X.tobytes() + w.tobytes(), digest_size=16).hexdigest()}"
+    known = rows in cache
+    suffix = cache[rows] if known else np.zeros(n + 1)
     out = Exact(np.empty((k, d)), np.zeros(n, np.int32), 0.0, 0.0, 0, False)
     value, bound, visited, proved = native.exact(
         X,
@@ -107,7 +111,7 @@ def exact(
         out.centers,
         out.labels,
     )
-    cache[("suffix", n, k)] = suffix
+    cache[rows] = suffix
     return out._replace(value=value, lower=bound, nodes=visited, proved=proved)
 
 

@@ -1,31 +1,24 @@
 """The better step: one quadratic cut per site and evaluation, which knows how far a partition reaches.
 
-At fixed partition a site's cost is quadratic in its prices, with curvature -1 / (2 n_k) for a centroid that does
-not touch its region's edge. A model of such pieces is far closer than tangents, so a few evaluations suffice.
+At fixed partition a site's cost is quadratic in its prices, with curvature -1 / (2 n_k) for a centroid that
+does not touch its region's edge. A model of such pieces is far closer than tangents, so a few evaluations
+suffice.
 """
 
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
 
+from unpooled.algorithms.dual.state import DualState, Evaluations
 from unpooled.algorithms.dual.steps import conic
 from unpooled.codec import FloatArray
-
-
-@dataclass(frozen=True, eq=False)
-class Evaluations:
-    """What the sites answered at L sets of prices."""
-
-    prices: FloatArray  # (L, N, k, d)
-    centroids: FloatArray  # (L, N, k, d)
-    values: FloatArray  # (L, N)
-    counts: FloatArray  # (L, N, k) 0 where the cost is linear in the price: no count, or at the edge
 
 
 def step(
     past: Evaluations, origin: FloatArray, cap: float, *, quadratic: bool
 ) -> tuple[FloatArray, float] | None:
-    """The prices (N, k, d) at which the model is highest within ``cap`` of ``origin``, and its height there."""
+    """The prices (N, k, d) at which the model is highest within ``cap`` of ``origin``, and its height
+    there."""
     L, N, k, d = past.prices.shape
     p = k * d
     size = N * p + N  # prices, then a value per site
@@ -78,3 +71,24 @@ def step(
         return None
     q = x[: N * p].reshape(N, k, d)
     return q - q.mean(axis=0), float(x[N * p :].sum())
+
+
+def bundled(state: DualState, gap: float) -> DualState:
+    """The next prices: the model's best within a cap that shrinks when a step disappoints.
+
+    The quadratic model is no upper bound where a centroid would leave the box, so before the search ends the
+    tangents alone, which are one, must agree that nothing is left to gain.
+    """
+    past = state.past
+    best = int(state.lowers[-len(past) :].argmax())
+    origin, height = past.prices[best], float(past.values[best].sum())
+    scale = float(np.linalg.norm(origin)) or float(np.sqrt(state.n))
+    cap = min(state.cap, scale)
+    if best < len(past) - 1:
+        cap *= 0.5
+    worth = max(0.05 * gap * state.upper_bound, 1e-3 * abs(state.lower_bound))
+    for quadratic in (True, False):
+        got = step(past, origin, cap, quadratic=quadratic)
+        if got is not None and got[1] - height > worth:
+            return replace(state, prices=got[0], cap=cap)
+    return replace(state, done=True)

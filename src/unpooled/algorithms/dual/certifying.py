@@ -1,13 +1,15 @@
 """``certify``: how far given centres are from the best possible, from totals only and with no condition.
 
-Branch and bound over boxes of centroids. Any k centroids lie somewhere in the cells of the references, several
-perhaps in one: every multiset of cells is a part of the search (35 for k = 4), and a part is halved where its sites
-disagree until none can hold anything cheaper. Sites return a lower bound per part, summed over sites.
+Branch and bound over boxes of centroids. Any k centroids lie somewhere in the cells of the references,
+several perhaps in one: every multiset of cells is a part of the search (35 for k = 4), and a part is halved
+where its sites disagree until none can hold anything cheaper. Sites return a lower bound per part, summed
+over sites.
 
-A site keeps its own prices. They come from its rows: q_k = 2 sum (y - m_k) over its cluster k, about centres m that
-the coordinator sends, a Newton step of the dual function. Only their sum over the sites is reported, and whatever
-that sum is, the bound is corrected for it: sum_i L_i(q_i) - max (sum_i q_i).m holds for any prices. So nothing is
-false if a site forgets its prices, and a cluster below a site's minimum simply has no price there.
+A site keeps its own prices. They come from its rows: q_k = 2 sum (y - m_k) over its cluster k, about
+centres m that the coordinator sends, a Newton step of the dual function. Only their sum over the sites is
+reported, and whatever that sum is, the bound is corrected for it: sum_i L_i(q_i) - max (sum_i q_i).m holds
+for any prices. So nothing is false if a site forgets its prices, and a cluster below a site's minimum
+simply has no price there.
 """
 
 import heapq
@@ -19,120 +21,18 @@ from math import comb
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from unpooled.algorithms.dual.questions import AskObjective, enough, masses, sizes
+from unpooled.algorithms.dual.bounding import AskBounds, AskOwnBound, Bounds
+from unpooled.algorithms.dual.questions import AskObjective
 from unpooled.codec import FloatArray, IntArray
-from unpooled.errors import BadInput
-from unpooled.exact import MOST_ROWS, relative_gap
-from unpooled.kernels.exact import exact
-from unpooled.messages import Message, Question, SiteId, Stack, Summable
+from unpooled.exact import relative_gap
+from unpooled.messages import Message, SiteId
 from unpooled.protocol import Steps, together, total
 from unpooled.summaries import AskClusterSums
 
 UNCONDITIONAL, ONE_PER_CELL = "unconditional", "one centroid per cell of the references"
 MOST_CLASSES = 500  # multisets of cells that are still searched
 _BATCH = 8  # parts of the search in one exchange
-
-
-@dataclass(frozen=True, eq=False)
-class Bounds(Summable):
-    """Per part of the search: lower bounds, and how the sites' centroids lie, added over sites."""
-
-    lower: FloatArray  # (B,)
-    prices: FloatArray  # (B, k, d)
-    weight: FloatArray  # (B, k) of a site's centroid: its rows and one more
-    first: FloatArray  # (B, k, d) weight times centroid
-    second: FloatArray  # (B, k, d) weight times its square
-    sums: FloatArray  # (B, k, d) of the rows, by the sites' own partitions
-    counts: FloatArray  # (B, k) rows in those sums
-
-
-@dataclass(frozen=True, eq=False)
-class AskBounds(Question[Bounds]):
-    """Solve your rows in every part, at the prices you keep for it.
-
-    Evaluation b takes the prices of evaluation ``parents[b]`` and moves them by ``steps[b]`` along 2 w_k (m_k - M_k),
-    with its centroids m, their weights w and ``centers[b]`` = M. One without a parent starts from the prices at which
-    the rows nearest to each of M would be content with M, or from none if its step is 0.
-    """
-
-    low: FloatArray  # (B, k, d)
-    high: FloatArray  # (B, k, d)
-    cells: IntArray  # (B, k)
-    references: FloatArray  # (k, d)
-    centers: FloatArray  # (B, k, d)
-    steps: FloatArray  # (B,)
-    names: IntArray  # (B,) of the evaluations
-    parents: IntArray  # (B,) -1 for none
-    nodes: int
-
-    def answer_all(self, stack: Stack) -> list[Bounds]:
-        return [self._one(stack.site(s)) for s in range(len(stack))]
-
-    def _one(self, local: Stack) -> Bounds:
-        B, k, d = self.low.shape
-        out = Bounds(
-            np.zeros(B), *(np.zeros(s) for s in ((B, k, d), (B, k), (B, k, d), (B, k, d), (B, k, d), (B, k)))
-        )
-        X, w = np.asarray(local.X, dtype=np.float64), masses(local)
-        if len(X) > MOST_ROWS:
-            raise BadInput(f"{len(X)} rows at a site: exact solving is out of reach beyond {MOST_ROWS}")
-        if not enough(local) or not w.any():
-            return out  # nothing: the sums stay valid, as squared distances are not negative
-        memory: dict[Any, Any] = local.memory[0] if local.memory else {}
-        kept: dict[int, _Kept] = memory.setdefault("evaluations", {})
-        for b in range(B):
-            before = kept.get(int(self.parents[b]))
-            q = self._prices(local, X, w, b, before)
-            got = exact(
-                X,
-                k,
-                weights=w,
-                prices=q if q.any() else None,
-                lower=self.low[b],
-                upper=self.high[b],
-                symmetry="cell",
-                references=self.references,
-                cells=self.cells[b],
-                warm=None if before is None else before.labels,
-                starts=6 if before is None else 1,
-                nodes=self.nodes,
-                memory=memory,
-            )
-            mass, shown = sizes(local, got.labels, w, k)
-            weight = np.where(shown | (mass == 0), mass + 1, 0.0)
-            kept[int(self.names[b])] = _Kept(q, got.labels, got.centers, weight)
-            out.lower[b], out.prices[b], out.weight[b] = got.lower, q, weight
-            out.first[b] = weight[:, None] * got.centers
-            out.second[b] = weight[:, None] * got.centers**2
-            for j in np.flatnonzero(shown):
-                out.sums[b, j] = w[got.labels == j] @ X[got.labels == j]
-            out.counts[b] = np.where(shown, mass, 0.0)
-        return out
-
-    def _prices(
-        self, local: Stack, X: FloatArray, w: FloatArray, b: int, before: "_Kept | None"
-    ) -> FloatArray:
-        step, about = float(self.steps[b]), self.centers[b]
-        if before is not None:
-            moved: FloatArray = before.prices + step * 2 * before.weight[:, None] * (before.centroids - about)
-            return moved
-        q = np.zeros_like(about)
-        if step > 0:
-            labels = ((X[:, None] - about) ** 2).sum(axis=2).argmin(axis=1)
-            for j in np.flatnonzero(sizes(local, labels, w, len(about))[1]):
-                q[j] = 2 * (w[labels == j] @ (X[labels == j] - about[j]))
-        return q
-
-
-class _Kept(NamedTuple):
-    """What a site remembers of an evaluation."""
-
-    prices: FloatArray  # (k, d)
-    labels: NDArray[np.int32]  # (n,)
-    centroids: FloatArray  # (k, d)
-    weight: FloatArray  # (k,) 0 where it does not show its cluster
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,25 +95,26 @@ def certify(
     nodes: int = 50_000,
     clock: Callable[[], float] = time.monotonic,
 ) -> Steps[Certificate]:
-    """Bound the inertia of every k centres from below, until it is within ``tolerance`` of that of ``centers``.
+    """Bound the inertia of every k centres from below, until it is within ``tolerance`` of that of
+    ``centers``.
 
     ``box`` (2, d) encloses all rows. When time is up the bound so far is returned.
     """
     started = clock()
-    k, d = centers.shape
+    k = len(centers)
     search = _Search(sites, centers, box, tolerance, nodes)
     # down: the centres; up: what they cost
     costs = yield from total(sites, AskObjective(centers[None]))
     search.inertia, search.mass = float(costs.inertia[0]), float(costs.mass[0])
     unconditional = comb(2 * k - 1, k) <= MOST_CLASSES
-    classes = combinations_with_replacement(range(k), k) if unconditional else [tuple(range(k))]
-    first = [search.root(np.array(c)) for c in classes]
-    own = np.arange(k)
-    yield from search.evaluate(
-        [_Try(p, -1, float(np.array_equal(p.cells, own)), centers[p.cells]) for p in first]
-    )
-    while search.open and search.gap > tolerance and clock() - started < time_limit:
-        yield from search.evaluate(search.next())
+    search.classes = list(combinations_with_replacement(range(k), k)) if unconditional else [tuple(range(k))]
+    # down: k; up: a bound that needs no search, in a share of the time
+    alone = yield from total(sites, AskOwnBound(k, 0.1 * time_limit / len(sites)))
+    search.base = float(alone.lower[0])
+    search.begin()
+    while search.unfinished and search.gap > tolerance and clock() - started < time_limit:
+        left = max(0.0, time_limit - (clock() - started))
+        yield from search.evaluate(search.next(), left)
     return Certificate(
         centers=search.centers,
         inertia=search.inertia,
@@ -236,18 +137,34 @@ class _Search:
     ) -> None:
         self.sites, self.centers, self.box, self.tolerance, self.nodes = sites, centers, box, tolerance, nodes
         self.references = centers
+        self.classes: list[tuple[int, ...]] = []  # multisets of cells
         self.inertia, self.mass = np.inf, 0.0
         self.open: list[_Part] = []
         self.closed = np.inf  # the lowest bound of a part that was given up as good enough
+        self.base = 0.0  # a bound on everything
+        self.fresh: list[_Try] = []  # parts that were not looked at yet
+        self.misled = False  # better centres were met: their cells are the better ones too
         self.numbers = self.evaluations = 0
 
     @property
     def lower(self) -> float:
-        return max(0.0, min(self.open[0].bound if self.open else np.inf, self.closed, self.inertia))
+        searched = min(self.open[0].bound if self.open else np.inf, self.closed, self.inertia)
+        return max(self.base, searched if not self.fresh else 0.0)
+
+    @property
+    def unfinished(self) -> bool:
+        return bool(self.open or self.fresh)
 
     @property
     def gap(self) -> float:
         return relative_gap(self.lower, self.inertia)
+
+    def begin(self) -> None:
+        """Every multiset of the cells of the best centres so far; that with one centroid each is priced."""
+        self.references, self.open, self.closed, self.fresh = self.centers, [], np.inf, []
+        for cells in map(np.array, self.classes):
+            own = np.array_equal(cells, np.arange(len(cells)))
+            self.fresh.append(_Try(self.root(cells), -1, float(own), self.centers[cells]))
 
     def root(self, cells: IntArray) -> _Part:
         k = len(cells)
@@ -259,7 +176,10 @@ class _Search:
 
     def next(self) -> list[_Try]:
         """The parts with the lowest bounds: a further step of their prices while those help, else halves."""
-        tries: list[_Try] = []
+        if self.fresh:
+            tries, self.fresh = self.fresh[:_BATCH], self.fresh[_BATCH:]
+            return tries
+        tries = []
         goal = self.inertia * (1 - self.tolerance)
         while self.open and len(tries) < _BATCH:
             part = heapq.heappop(self.open)
@@ -292,7 +212,7 @@ class _Search:
             self._part(part.bound, lower, part.high, part.cells, **known),
         ]
 
-    def evaluate(self, tries: list[_Try]) -> Steps[None]:
+    def evaluate(self, tries: list[_Try], seconds: float) -> Steps[None]:
         """One exchange for some parts; they go back to the open ones with what was learnt."""
         if not tries:
             return
@@ -309,12 +229,17 @@ class _Search:
             names=names,
             parents=np.array([t.parent for t in tries]),
             nodes=self.nodes,
+            seconds=max(0.02, 0.5 * seconds / (len(tries) * len(self.sites))),
         )
         candidates = np.stack([t.part.seen.means if t.part.seen else self.centers for t in tries])
         # down: boxes, and centres to move prices about; up: bounds and how the sites' centroids lie, summed
         asks: list[Steps[Any]] = [total(self.sites, ask), total(self.sites, AskObjective(candidates))]
         got, costs = yield from together(asks)
         yield from self._better(candidates, costs)
+        if self.misled:
+            self.misled = False
+            self.begin()
+            return
         for b, t in enumerate(tries):
             self._learn(t.part, int(names[b]), Bounds(*(getattr(got, f)[b] for f in _FIELDS)))
 
@@ -354,4 +279,6 @@ class _Search:
             best = after
         costs = yield from total(self.sites, AskObjective(best))
         if costs.inertia[0] < self.inertia:
+            gained = relative_gap(float(costs.inertia[0]), self.inertia)
             self.inertia, self.centers = float(costs.inertia[0]), best[0]
+            self.misled = gained > self.tolerance

@@ -1,9 +1,9 @@
 """What the dual methods ask of a site: its range, its priced clustering, what some centres cost it.
 
-A site's own centroids are means of its rows, shifted by the prices it was sent: a cluster of one row would give
-that row away. A cluster below the site's minimum is therefore left out, centroid and count alike, and so is any
-cluster that would follow by subtraction; the value is a sum over all its rows and is shown from ``minimum`` rows
-on. A site that hides a part only makes the bound weaker, never false.
+A site's own centroids are means of its rows, shifted by the prices it was sent: a cluster of one row would
+give that row away. A cluster below the site's minimum is therefore left out, centroid and count alike, and
+so is any cluster that would follow by subtraction; the value is a sum over all its rows and is shown from
+``minimum`` rows on. A site that hides a part only makes the bound weaker, never false.
 """
 
 from dataclasses import dataclass
@@ -50,7 +50,8 @@ class Range(Reply):
 
 @dataclass(frozen=True, eq=False)
 class AskRange(Question[Range]):
-    """The lowest and highest value of every column: each belongs to a row, so a minimum above 1 hides them."""
+    """The lowest and highest value of every column: each belongs to a row, so a minimum above 1 hides
+    them."""
 
     def answer_all(self, stack: Stack) -> list[Range]:
         return [self._one(stack.site(s)) for s in range(len(stack))]
@@ -93,7 +94,8 @@ class Objective(Summable):
 
 @dataclass(frozen=True, eq=False)
 class AskObjective(Question[Objective]):
-    """The paper's eq. 34: the sum of squared distances to the nearest of the centres, for R sets of centres."""
+    """The paper's eq. 34: the sum of squared distances to the nearest of the centres, for R sets of
+    centres."""
 
     centers: FloatArray  # (R, k, d)
 

@@ -1,7 +1,7 @@
 """How the multipliers move: the paper's subgradient, bundle trust and quasi-Newton steps. Pure functions.
 
-A step is a vector s (p,) in the space of the links between sites; ``cuts`` are earlier evaluations of the dual
-function, which lies below each of their tangents.
+A step is a vector s (p,) in the space of the links between sites; ``cuts`` are earlier evaluations of the
+dual function, which lies below each of their tangents.
 """
 
 from dataclasses import dataclass
@@ -51,8 +51,8 @@ def bundle_trust(cuts: Cuts, alpha: float) -> FloatArray:
 def quasi_newton(curve: FloatArray, cuts: Cuts, alpha: float) -> FloatArray:
     """Eq. 32: the highest point of the quadratic model within the ball and under the cuts.
 
-    ``curve`` (p, p) is -B, positive definite; the last cut is at the present point. A cut above a concave model
-    is a reverse-convex constraint; the model's tangent, which lies above the model, stands in for it.
+    ``curve`` (p, p) is -B, positive definite; the last cut is at the present point. A cut above a concave
+    model is a reverse-convex constraint; the model's tangent, which lies above the model, stands in for it.
     """
     L, p = cuts.slopes.shape
     here, s = cuts.slopes[-1], np.zeros(p)
@@ -80,7 +80,8 @@ def damped_bfgs(curve: FloatArray, s: FloatArray, y: FloatArray) -> FloatArray:
         y = share * y + (1 - share) * Hs
         sy = float(s @ y)
     after: FloatArray = curve + np.outer(y, y) / sy - np.outer(Hs, Hs) / sHs
-    return 0.5 * (after + after.T)
+    after = 0.5 * (after + after.T)
+    return after + 1e-12 * float(np.trace(after)) * np.eye(len(s))  # against rounding
 
 
 def conic(
