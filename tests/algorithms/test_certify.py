@@ -53,8 +53,17 @@ def test_the_bound_holds_whatever_prices_the_sites_keep():
     for seed in range(20):
         about = centers + np.random.default_rng(seed).normal(scale=0.3, size=centers.shape)
         ask = AskBounds(
-            low, high, np.arange(3)[None], centers, about[None], np.ones(1), np.zeros(1, int), np.array([-1]), 10**6, 10.0
-        )  # fmt: skip
+            low=low,
+            high=high,
+            cells=np.arange(3)[None],
+            references=centers,
+            centers=about[None],
+            steps=np.ones(1),
+            names=np.zeros(1, dtype=np.int64),
+            parents=np.array([-1]),
+            nodes=10**6,
+            seconds=10.0,
+        )
         federation = InProcess.of(rows)
         got = conduct(total(federation.sites, ask), federation)
         q = got.prices[0]
