@@ -25,6 +25,7 @@ class Bounds(Summable):
     second: FloatArray  # (B, k, d) weight times its square
     sums: FloatArray  # (B, k, d) of the rows, by the sites' own partitions
     counts: FloatArray  # (B, k) rows in those sums
+    empty: FloatArray  # (B,) sites that found no point in the part
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,9 +54,8 @@ class AskBounds(Question[Bounds]):
 
     def _one(self, local: Stack) -> Bounds:
         B, k, d = self.low.shape
-        out = Bounds(
-            np.zeros(B), *(np.zeros(s) for s in ((B, k, d), (B, k), (B, k, d), (B, k, d), (B, k, d), (B, k)))
-        )
+        shapes = ((B,), (B, k, d), (B, k), (B, k, d), (B, k, d), (B, k, d), (B, k), (B,))
+        out = Bounds(*(np.zeros(shape) for shape in shapes))
         X, w = np.asarray(local.X, dtype=np.float64), masses(local)
         if len(X) > MOST_ROWS:
             raise BadInput(f"{len(X)} rows at a site: exact solving is out of reach beyond {MOST_ROWS}")
@@ -82,6 +82,9 @@ class AskBounds(Question[Bounds]):
                 seconds=self.seconds,
                 memory=memory,
             )
+            if not np.isfinite(got.lower):
+                out.empty[b] = 1.0
+                continue
             mass, shown = sizes(local, got.labels, w, k)
             weight = np.where(shown | (mass == 0), mass + 1, 0.0)
             kept[int(self.names[b])] = _Kept(q, got.labels, got.centers, weight)

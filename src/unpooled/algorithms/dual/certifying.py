@@ -126,7 +126,7 @@ def certify(
     )
 
 
-_FIELDS = ("lower", "prices", "weight", "first", "second", "sums", "counts")
+_FIELDS = ("lower", "prices", "weight", "first", "second", "sums", "counts", "empty")
 
 
 class _Search:
@@ -247,7 +247,7 @@ class _Search:
         """Enter what an evaluation showed of a part, and put it back among the open ones."""
         q = got.prices
         value = float(got.lower - np.where(q > 0, q * part.high, q * part.low).sum())
-        if not np.isfinite(value):
+        if got.empty > 0:
             return  # the box and the cells have no point in common
         weight = np.maximum(got.weight, 1e-300)[:, None]
         mean = got.first / weight
