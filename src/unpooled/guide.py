@@ -68,8 +68,8 @@ GUIDE = (
         "dual",
         "A few dozen rows a site, and you must know how far the clustering is from the best possible",
         "each site's means",
-        "Federated K-Means Clustering via Dual Decomposition-based Distributed Optimization. "
-        "Submitted to TMLR, 2023.",
+        "Anonymous authors: Federated K-Means Clustering via Dual Decomposition-based Distributed "
+        "Optimization. Submitted to TMLR, 2023.",
     ),
 )
 
