@@ -42,11 +42,11 @@ def changed(**fields):
     """Tamper with the fields of every reply."""
 
     def tamper(data):
-        answer = codec.decode(data, expect=Answer)
+        answer = codec.unwrap(data, expect=Answer)
         replies = tuple(
             replace(r, **{n: f(getattr(r, n)) for n, f in fields.items()}) for r in answer.replies
         )
-        return codec.encode(replace(answer, replies=replies))
+        return codec.wrap(replace(answer, replies=replies))
 
     return tamper
 
@@ -72,28 +72,28 @@ def test_over_bytes_the_result_has_the_bits_of_the_fused_run():
 BROKEN = {
     "nothing": (lambda data: None, "no answer"),
     "an engine's reason": (lambda data: "late", "late"),
-    "garbage": (lambda data: b"\x00" * 50, "not an unpooled message"),
-    "no bytes": (lambda data: b"", "at least"),
-    "cut short": (lambda data: data[:-8], "bytes"),
+    "garbage": (lambda data: b"\x00" * 50, "damaged, or not an unpooled message"),
+    "no bytes": (lambda data: b"", "damaged"),
+    "cut short": (lambda data: data[:-8], "checksum"),
     "too long": (lambda data: data + bytes(4096), "4,096 are allowed|are allowed"),
     "not finite": (changed(sums=lambda a: a * np.nan), "sums holds a number that is not finite"),
     "negative mass": (changed(mass=lambda a: -a), "mass holds -40"),
     "another shape": (changed(sums=lambda a: a[:1]), r"sums of shape \(1,\) where \(2,\)"),
     "an old answer": (
-        lambda data: codec.encode(replace(codec.decode(data), turn=replace(TURN, round=0))),
+        lambda data: codec.wrap(replace(codec.unwrap(data), turn=replace(TURN, round=0))),
         "round 0, exchange 0",
     ),
     "too many replies": (
-        lambda data: codec.encode(replace(codec.decode(data), replies=codec.decode(data).replies * 2)),
+        lambda data: codec.wrap(replace(codec.unwrap(data), replies=codec.unwrap(data).replies * 2)),
         "2 replies to 1 questions",
     ),
     "another kind": (
-        lambda data: codec.encode(
+        lambda data: codec.wrap(
             Answer(TURN, (ClusterSums(np.zeros((1, 1, 2)), np.zeros((1, 1)), np.zeros((1, 1))),))
         ),
         "ClusterSums where Moments",
     ),
-    "an envelope": (lambda data: codec.encode(Envelope(TURN, ())), "expected protocol.Answer"),
+    "an envelope": (lambda data: codec.wrap(Envelope(TURN, ())), "expected protocol.Answer"),
 }
 
 
@@ -118,24 +118,24 @@ def test_a_run_goes_on_without_the_offender_and_names_it(case):
 
 def test_too_many_bad_answers_are_one_error_with_the_names():
     wire = Wire(dict.fromkeys("abc", BROKEN["garbage"][0]))
-    with pytest.raises(TooFewAnswers, match=r"1 of 4 sites answered.*a \(its answer was not usable"):
+    with pytest.raises(TooFewAnswers, match=r"1 of 4 sites answered.*a, b, c \(its answer was not usable"):
         run(Lloyd(k=3), Posting(wire), seed=4)
 
 
 def test_an_answer_is_opened_only_below_the_limit():
     envelope = Envelope(TURN, (Part("total", AskMoments(), None, 0),))
-    data = Site("a", ROWS["a"]).receive(codec.encode(envelope))
+    data = Site("a", ROWS["a"]).receive(codec.wrap(envelope))
     assert isinstance(opened(envelope, data).replies[0], Moments)
     with pytest.raises(CodecError, match="are allowed"):
         opened(envelope, data, limit=len(data) - 1)
 
 
 def test_a_site_does_not_read_more_than_it_allows():
-    envelope = codec.encode(Envelope(TURN, (Part("total", AskClusterSums(np.zeros((1, 2, 2))), None, 0),)))
+    envelope = codec.wrap(Envelope(TURN, (Part("total", AskClusterSums(np.zeros((1, 2, 2))), None, 0),)))
     site = Site("a", ROWS["a"], max_message_bytes=100)
     with pytest.raises(CodecError, match="100 are allowed"):
         site.receive(envelope)
-    (reply,) = codec.decode(site.respond(envelope)).replies
+    (reply,) = codec.unwrap(site.respond(envelope)).replies
     assert isinstance(reply, Refusal)
 
 
@@ -145,11 +145,11 @@ class Secretive(Question[Moments]):
 
 
 def test_no_reason_that_leaves_a_site_holds_data():
-    envelope = codec.encode(Envelope(TURN, (Part("total", Secretive(), None, 0),)))
+    envelope = codec.wrap(Envelope(TURN, (Part("total", Secretive(), None, 0),)))
     site = Site("a", np.array([[123.456]]))
     with pytest.raises(SiteFailed, match=r"123\.456"):  # the site's own log may say it
         site.receive(envelope)
-    (reply,) = codec.decode(site.respond(envelope)).replies
+    (reply,) = codec.unwrap(site.respond(envelope)).replies
     assert reply.reason == "failed with ValueError; the site's own log says more"
 
 

@@ -13,10 +13,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from unpooled.algorithms import BestOf, Dual, Dwf, Ewf, Fkm, Fuzzy, KFed, Lloyd, MiniBatch, Robust
+    from unpooled.algorithms import (
+        BestOf,
+        Dual,
+        Dwf,
+        Ewf,
+        Fkm,
+        Fuzzy,
+        KFed,
+        Lloyd,
+        MiniBatch,
+        Private,
+        Robust,
+    )
     from unpooled.certification import certify
     from unpooled.estimators import FederatedFuzzyCMeans, FederatedKMeans
     from unpooled.exact import exact_kmeans
+    from unpooled.privacy import Gaussian
     from unpooled.running import Run, run
     from unpooled.runtimes import InProcess
     from unpooled.secure_sum import SecureSums
@@ -33,10 +46,12 @@ _HOME = {
     "FederatedKMeans": "estimators",
     "Fkm": "algorithms",
     "Fuzzy": "algorithms",
+    "Gaussian": "privacy",
     "InProcess": "runtimes",
     "KFed": "algorithms",
     "Lloyd": "algorithms",
     "MiniBatch": "algorithms",
+    "Private": "algorithms",
     "Robust": "algorithms",
     "Run": "running",
     "SecureSums": "secure_sum",
@@ -55,10 +70,12 @@ __all__ = [
     "FederatedKMeans",
     "Fkm",
     "Fuzzy",
+    "Gaussian",
     "InProcess",
     "KFed",
     "Lloyd",
     "MiniBatch",
+    "Private",
     "Robust",
     "Run",
     "SecureSums",

@@ -16,6 +16,7 @@ import math
 import struct
 import types
 import typing
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ _MAGIC = b"UNPL"
 _HEAD = struct.Struct("<4sB3xIQ")
 _DTYPES = ("<f8", "<f4", "<i8", "<i4", "|b1", "|u1")
 _MAX_DEPTH = 32
+_CHECKSUM = 16  # bytes, before a message on a wire; a multiple of 8, so that arrays stay aligned
 
 _register: dict[str, type[Any]] = {}
 _field_names: dict[Any, tuple[str, ...]] = {}
@@ -100,6 +102,29 @@ def decode(data: bytes, *, expect: type[Any] | None = None, limit: int | None = 
     if expect is not None and not isinstance(message, expect):
         raise CodecError(f"expected {name_of(expect)}, got {_kind(message)}")
     return message
+
+
+def wrap(message: Any) -> bytes:
+    """A message for a wire: its checksum, then its bytes."""
+    data = encode(message)
+    return _checksum(data) + data
+
+
+def unwrap(data: bytes, *, expect: type[Any] | None = None, limit: int | None = None) -> Any:
+    """The message that ``wrap`` made; CodecError if a single bit is another one, before anything is parsed.
+
+    >>> unwrap(wrap(("a", 1)))
+    ('a', 1)
+    """
+    if limit is not None and len(data) > limit:
+        raise CodecError(f"message of {len(data):,} bytes, {limit:,} are allowed")
+    if len(data) < _CHECKSUM or _checksum(data[_CHECKSUM:]) != data[:_CHECKSUM]:
+        raise CodecError("the checksum of the message does not fit: damaged, or not an unpooled message")
+    return decode(data[_CHECKSUM:], expect=expect)
+
+
+def _checksum(data: bytes) -> bytes:
+    return blake2b(data, digest_size=_CHECKSUM).digest()
 
 
 def size(message: Any) -> tuple[int, int]:

@@ -7,6 +7,8 @@
     │   └── SchemaMismatch  sites do not have the same columns; carries the differences as a table
     ├── CodecError        bytes that are not one of our messages (also a ValueError)
     ├── CheckpointError   a checkpoint that is damaged, or of another run or version (also a ValueError)
+    ├── ForecastRefused   so much noise, for so few rows, that differential privacy would find no clusters
+    ├── MissingExtra      a package is not installed; says which extra has it (also an ImportError)
     ├── ModelError        a saved model that is damaged or of another version (also a ValueError)
     ├── PolicyError       a site's policy that cannot be read; names the file, section and key (a ValueError)
     ├── LedgerError       a site's ledger or log that is damaged, or in use by another process
@@ -39,6 +41,14 @@ class CodecError(UnpooledError, ValueError):
 
 class CheckpointError(UnpooledError, ValueError):
     """A checkpoint that is truncated, altered, or belongs to another run or version."""
+
+
+class ForecastRefused(UnpooledError, ValueError):  # noqa: N818
+    """A private clustering that would drown in noise; says which epsilon, or how many rows, would do."""
+
+
+class MissingExtra(UnpooledError, ImportError):  # noqa: N818
+    """A package that this needs is not installed; the message names the extra that has it."""
 
 
 class ModelError(UnpooledError, ValueError):

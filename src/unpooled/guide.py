@@ -22,6 +22,10 @@ class Entry(NamedTuple):
 
 
 _HOLZER = "Holzer, Jacob, Kavane: Dynamically Weighted Federated k-Means. arXiv:2310.14858, 2023."
+_PRIVATE = (
+    "Su, Cao, Li, Bertino, Jin: Differentially Private K-Means Clustering. CODASPY 2016. "
+    "Dong, Roth, Su: Gaussian Differential Privacy. J. R. Stat. Soc. B 84(1), 2022."
+)
 
 GUIDE = (
     Entry(
@@ -76,10 +80,12 @@ GUIDE = (
 
 def citation(method: Any) -> str:
     """The paper to cite for a method, by its name or as the algorithm that was run (``model.algorithm_``)."""
-    from unpooled.algorithms import METHODS
+    from unpooled.algorithms import METHODS, Private
 
     while hasattr(method, "inner"):
         method = method.inner
+    if isinstance(method, Private):
+        return _PRIVATE
     for entry in GUIDE:
         if method == entry.name or type(method) is METHODS[entry.name]:
             return entry.citation

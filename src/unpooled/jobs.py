@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from unpooled.algorithms import METHODS, BestOf, Dual, Fuzzy, Lloyd
+from unpooled.algorithms import METHODS, BestOf, Dual, Fuzzy, Lloyd, Private
 from unpooled.analysis import Analysis
 from unpooled.errors import BadInput, ModelError
 from unpooled.files import Reading, read_sites
+from unpooled.privacy import Gaussian
 from unpooled.runtimes import InProcess
 from unpooled.secure_sum import SecureSums
 from unpooled.tables import Wishes
@@ -31,6 +32,10 @@ class Job:
     min_cluster_size: int = 5
     seed: int = 0
     secure: bool = False
+    epsilon: float | None = None  # differential privacy, with the bounds of wishes
+    delta: float = 1e-6
+    rows: int | None = None  # in all, where that is no secret
+    force: bool = False
 
     def __post_init__(self) -> None:
         if self.method not in METHODS:
@@ -41,9 +46,13 @@ class Job:
             raise BadInput(f"restarts must be at least 1, got {self.n_init}")
         if self.seed < 0:
             raise BadInput(f"seed must be 0 or more, got {self.seed}")
+        if self.epsilon is not None:
+            check_private(self)
 
-    def algorithm(self) -> Analysis:
+    def algorithm(self) -> Any:
         """What is run: a method per k, all in the same exchanges."""
+        if self.epsilon is not None:
+            return private_method(self)
         return Analysis(self.wishes, tuple(self._method(k) for k in self.ks), totals_only=self.secure)
 
     def _method(self, k: int) -> Any:
@@ -56,7 +65,11 @@ class Job:
 
     def federation(self, threads: int | None = None) -> InProcess:
         """The files as sites in this process."""
-        tables: Any = read_sites([Path(file) for file in self.files], self.reading)
+        reading = self.reading
+        if self.epsilon is not None:
+            names = tuple(name for name, _, _ in self.wishes.bounds)
+            reading = dataclasses.replace(reading, columns=names, numbers=names)
+        tables: Any = read_sites([Path(file) for file in self.files], reading)
         return InProcess.of(
             tables,
             min_cluster_size=self.min_cluster_size,
@@ -91,10 +104,14 @@ class Job:
             ("--max-rounds", self.max_rounds, default.max_rounds),
             ("--min-cluster-size", self.min_cluster_size, default.min_cluster_size),
             ("--seed", self.seed, None),
+            ("--epsilon", self.epsilon, None),
+            ("--delta", self.delta, default.delta),
+            ("--rows", self.rows, None),
         )
         for option, value, usual in told:
             words += [option, str(value)] if value != usual else []
         words += ["--secure"] if self.secure else []
+        words += ["--force"] if self.force else []
         for text in r.na:
             words += ["--na", text]
         for name, low, high in w.bounds:
@@ -116,6 +133,55 @@ class Job:
             )
         except (TypeError, KeyError, AttributeError) as error:
             raise ModelError(f"the job of the run cannot be read: {error}") from error
+
+
+_SCALES = {"standard": "standard", "min-max": "bounds", "none": None}
+
+
+def check_private(job: Job) -> None:
+    """Refuse what would leave without noise, each with its reason."""
+    if not job.wishes.bounds:
+        raise BadInput(
+            "--epsilon needs the bounds of every column that is used, said by those who know it: "
+            "--bounds age=0:110 (bounds taken from the data would tell of its extreme rows)"
+        )
+    names = [name for name, _, _ in job.wishes.bounds]
+    told = job.wishes.columns
+    if not isinstance(told, str) and set(told) != set(names):
+        odd = sorted(set(told) ^ set(names))
+        raise BadInput(
+            f"--epsilon: columns and bounds must be of the same names; not in both: {', '.join(odd)}"
+        )
+    if job.reading.categories:
+        raise BadInput(
+            "--epsilon works on numbers: which levels a category has is learnt from rows, without noise"
+        )
+    if job.wishes.missing == "refuse":
+        raise BadInput(
+            "--missing refuse would tell whether a value is missing; with --epsilon use fill or drop"
+        )
+    if len(job.ks) > 1:
+        raise BadInput(
+            f"--epsilon with {len(job.ks)} values of k: the criteria that choose k look at rows again, which "
+            "nothing pays for; give one k"
+        )
+    if job.method not in ("lloyd", "fuzzy"):
+        raise BadInput(f"--epsilon is for --method lloyd or fuzzy, got {job.method!r}")
+    private_method(job)
+
+
+def private_method(job: Job) -> Private:
+    """The private algorithm of a job with an epsilon."""
+    assert job.epsilon is not None
+    names, lower, upper = (tuple(part) for part in zip(*job.wishes.bounds, strict=True))
+    return Private(
+        k=job.ks[0],
+        dp=Gaussian(job.epsilon, job.delta, list(lower), list(upper), job.rows, job.force),  # type: ignore[arg-type]
+        scale=_SCALES[job.wishes.scale],
+        m=2.0 if job.method == "fuzzy" else None,
+        columns=names,
+        drop=job.wishes.missing == "drop",
+    )
 
 
 def _tuples(value: Any) -> Any:

@@ -88,6 +88,7 @@ class Stack:
     minimum: float = 1.0
     threads: int = 1
     memory: tuple[dict[str, Any], ...] = field(default=())  # (S,) what a site remembers within a run
+    noise: float = 1.0  # how much of a release's noise each site adds: all of it, or its share of one noise
 
     def __len__(self) -> int:
         return len(self.offsets) - 1

@@ -197,7 +197,8 @@ class Outcome:
             "secure": self.job.secure,
             "cite": self.citation,
         }
-        return _plain(value)  # type: ignore[no-any-return]
+        said: dict[str, Any] = plain(value)
+        return said
 
     def fit(self) -> FloatArray:
         """(S,) inertia per row at every site; nan where nothing is shown."""
@@ -265,11 +266,12 @@ def figure(value: float) -> str:
     return f"{value:.{min(max(digits, 0), 6)}f}"
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """As JSON has it: nan is null, whole numbers are whole."""
     if isinstance(value, dict):
-        return {str(k): _plain(v) for k, v in value.items()}
+        return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
+        return [plain(v) for v in value]
     if isinstance(value, float | np.floating):
         number = float(value)
         return (

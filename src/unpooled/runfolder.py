@@ -16,6 +16,7 @@ from unpooled.errors import BadInput, ModelError
 from unpooled.jobs import Job
 from unpooled.model import Model, load
 from unpooled.outcome import Outcome
+from unpooled.private_outcome import PrivateOutcome
 from unpooled.running import recall
 
 VERSION = 1
@@ -80,12 +81,13 @@ class RunFolder:
         if made:
             self.path.rmdir()
 
-    def finish(self, outcome: Outcome) -> None:
+    def finish(self, outcome: Outcome | PrivateOutcome) -> None:
         """Write what came of the run; the result last, since it says that all is there."""
         from unpooled import model
 
         model.save(self.model, outcome.model())
-        self._write_json(self.preparation, preparation_json(outcome))
+        if isinstance(outcome, Outcome):
+            self._write_json(self.preparation, preparation_json(outcome))
         write_atomically(self.history, history_csv(outcome).encode())
         self._write_json(self.result, outcome.to_json())
 
@@ -125,6 +127,10 @@ class RunFolder:
     def load_outcome(self) -> Outcome:
         """What came of the run."""
         job = self.load_job()
+        if job.epsilon is not None:
+            raise BadInput(
+                f"{self.path}: a private run has no report; the report asks for sums without noise"
+            )
         if not self.checkpoint.exists():
             raise ModelError(f"{self.path}: the run has not begun; unpooled resume {self.path} begins it")
         run = recall(self.checkpoint, job.algorithm())
@@ -171,7 +177,7 @@ def preparation_json(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def history_csv(outcome: Outcome) -> str:
+def history_csv(outcome: Outcome | PrivateOutcome) -> str:
     """One line per round."""
     lines = ["round,movement,inertia,exchanges,sites,numbers,bytes"]
     for r in outcome.run.history:

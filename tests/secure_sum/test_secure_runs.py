@@ -45,7 +45,7 @@ class Wire:
     def carry(self, posts: Mapping[str, bytes]) -> dict[str, bytes | str]:
         came: dict[str, bytes | str] = {}
         for site, data in posts.items():
-            post: Envelope = codec.decode(data, expect=Envelope)
+            post: Envelope = codec.unwrap(data, expect=Envelope)
             stage = type(post.parts[-1].question).__name__
             if self.lost(stage, site):
                 came[site] = "late"
@@ -226,7 +226,7 @@ def test_no_reply_is_ever_seen_by_itself() -> None:
     done = run(Lloyd(k=3), secure(wire), seed=0)
     kinds, words = set(), []
     for _, _, data in wire.seen:
-        answer: Answer = codec.decode(data, expect=Answer)
+        answer: Answer = codec.unwrap(data, expect=Answer)
         kinds |= {type(reply) for reply in answer.replies}
         assert not any(isinstance(reply, Summable) for reply in answer.replies)
         words += [reply.data.ravel() for reply in answer.replies if isinstance(reply, Masked)]
@@ -384,12 +384,12 @@ def test_altered_stages_crash_no_site_and_get_no_second_answer() -> None:
     def noting(posts: Mapping[str, bytes]) -> dict[str, bytes | str]:
         if "s0" not in posts:  # a flip has begun its sum on other terms, and it is left out
             return carry(posts)
-        stage = type(codec.decode(posts["s0"], expect=Envelope).parts[-1].question).__name__
+        stage = type(codec.unwrap(posts["s0"], expect=Envelope).parts[-1].question).__name__
         for _ in range(150):
             data = bytearray(posts["s0"])
             for place in rng.integers(len(data), size=int(rng.integers(1, 4))):
                 data[place] ^= 1 << int(rng.integers(8))
-            answer: Answer = codec.decode(wire.doors["s0"].respond(bytes(data)), expect=Answer)
+            answer: Answer = codec.unwrap(wire.doors["s0"].respond(bytes(data)), expect=Answer)
             assert not any(isinstance(reply, Summable) for reply in answer.replies)
         sent[stage] = posts["s0"]
         return carry(posts)

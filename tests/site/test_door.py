@@ -151,9 +151,9 @@ def test_every_method_asks_what_its_policy_allows_and_ends_with_the_same_bits(na
     assert bits(guarded.state) == bits(plain.state)
 
 
-def test_prepare_is_always_allowed():
+def test_preparation_and_noisy_answers_are_always_allowed():
     names = allowed((), describe=False)
-    assert names == {codec.name_of(q) for q in FAMILIES["prepare"]}
+    assert names == {codec.name_of(q) for q in (*FAMILIES["prepare"], *FAMILIES["noisy"])}
 
 
 # ---------------------------------------------------------------- restarts
@@ -161,13 +161,13 @@ def test_prepare_is_always_allowed():
 
 def test_a_restarted_site_gives_the_same_bytes_and_is_not_charged_again(tmp_path):
     site = open_site("a", X, policy(), folder=tmp_path)
-    first = site.receive(codec.encode(post(AskMoments(), 4)))
-    second = site.receive(codec.encode(post(AskClusterSums(CENTERS), 4, exchange=1)))
+    first = site.receive(codec.wrap(post(AskMoments(), 4)))
+    second = site.receive(codec.wrap(post(AskClusterSums(CENTERS), 4, exchange=1)))
     lines = len((tmp_path / "log.jsonl").read_bytes().splitlines())
     site.close()
     site = open_site("a", X, policy(), folder=tmp_path)
-    assert site.receive(codec.encode(post(AskClusterSums(CENTERS), 4, exchange=1))) == second
-    assert site.receive(codec.encode(replace(post(AskMoments(), 4), seal="signed"))) == first
+    assert site.receive(codec.wrap(post(AskClusterSums(CENTERS), 4, exchange=1))) == second
+    assert site.receive(codec.wrap(replace(post(AskMoments(), 4), seal="signed"))) == first
     assert len((tmp_path / "log.jsonl").read_bytes().splitlines()) == lines + 1  # the opening
     assert "round 3 is over" in asked(site, AskMoments(), 3).reason
     site.close()
@@ -199,12 +199,12 @@ def test_kill_9_at_any_point_never_gives_a_second_different_answer(tmp_path):
     number, process = 0, child(tmp_path)
     for _ in range(8):
         for _ in range(3):
-            message = codec.encode(post(AskClusterSums(CENTERS + 0.01 * number), number)).hex()
+            message = codec.wrap(post(AskClusterSums(CENTERS + 0.01 * number), number)).hex()
             process.stdin.write(message + "\n")
             process.stdin.flush()
             seen.setdefault(number, process.stdout.readline().strip())
             number += 1
-        message = codec.encode(post(AskClusterSums(CENTERS + 0.01 * number), number)).hex()
+        message = codec.wrap(post(AskClusterSums(CENTERS + 0.01 * number), number)).hex()
         process.stdin.write(message + "\n")
         process.stdin.flush()
         try:
@@ -228,7 +228,7 @@ def test_kill_9_at_any_point_never_gives_a_second_different_answer(tmp_path):
     assert verify(tmp_path / "log.jsonl") == []
     turns = [(e["round"], e["request"]) for _, e in entries(tmp_path / "log.jsonl") if e["kind"] == "release"]
     assert len(turns) == len(set(turns)) == number  # every turn is in the log once
-    assert all(not isinstance(codec.decode(bytes.fromhex(a)).replies[0], Refusal) for a in seen.values())
+    assert all(not isinstance(codec.unwrap(bytes.fromhex(a)).replies[0], Refusal) for a in seen.values())
 
 
 # ---------------------------------------------------------------- attacks

@@ -9,6 +9,8 @@ from unpooled.algorithms.fuzzy import Fuzzy
 from unpooled.algorithms.kfed import KFed
 from unpooled.algorithms.lloyd import Lloyd
 from unpooled.algorithms.minibatch import MiniBatch
+from unpooled.algorithms.private import Private
+from unpooled.algorithms.private_state import PrivateState
 from unpooled.algorithms.robust import Robust
 
 METHODS: dict[str, type[Method]] = {
@@ -35,5 +37,7 @@ __all__ = [
     "Lloyd",
     "Method",
     "MiniBatch",
+    "Private",
+    "PrivateState",
     "Robust",
 ]

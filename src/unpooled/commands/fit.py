@@ -8,22 +8,39 @@ import typer
 from unpooled.errors import BadInput
 
 _HOW, _READ, _PREPARE = "Clustering", "Reading files", "Preparation"
+_PRIVATE = "Differential privacy"
 
 
 def _names(text: str | None) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip()) if text else ()
 
 
-def _bounds(given: list[str]) -> tuple[tuple[str, float, float], ...]:
-    found = []
+def _bounds(given: list[str], columns: tuple[str, ...]) -> tuple[tuple[str, float, float], ...]:
+    """column=low:high, low:high for all columns that are named, or a site's policy with its domain."""
+    found: list[tuple[str, float, float]] = []
     for text in given:
+        if text.endswith(".toml"):
+            found += _domain(text)
+            continue
         name, _, span = text.rpartition("=")
         low, _, high = span.partition(":")
         try:
-            found.append((name.strip(), float(low), float(high)))
+            pair = float(low), float(high)
         except ValueError:
             raise BadInput(f"bounds are said as column=low:high, got {text!r}") from None
+        if not name and not columns:
+            raise BadInput(f"bounds {text} are for all columns: name these by --columns age,bmi")
+        found += [(each, *pair) for each in ((name.strip(),) if name else columns)]
     return tuple(found)
+
+
+def _domain(path: str) -> list[tuple[str, float, float]]:
+    from unpooled.site.policy import load
+
+    domain = load(path).domain
+    if not domain.columns:
+        raise BadInput(f"{path}: the policy has no [domain] with columns, lower and upper")
+    return list(zip(domain.columns, domain.lower, domain.upper, strict=True))
 
 
 def fit(
@@ -92,7 +109,7 @@ def fit(
         str, typer.Option(help="standard, min-max (needs --bounds) or none", rich_help_panel=_PREPARE)
     ] = "standard",
     bounds: Annotated[
-        list[str] | None, typer.Option(help="For min-max, declared: age=0:110", rich_help_panel=_PREPARE)
+        list[str] | None, typer.Option(help="Declared: age=0:110; or policy.toml", rich_help_panel=_PREPARE)
     ] = None,
     missing: Annotated[
         str,
@@ -106,6 +123,20 @@ def fit(
             help="Levels that a smaller share of the rows has are merged.", rich_help_panel=_PREPARE
         ),
     ] = 0.01,
+    epsilon: Annotated[
+        float | None,
+        typer.Option(
+            help="Add noise for this budget; needs --bounds of all columns.", rich_help_panel=_PRIVATE
+        ),
+    ] = None,
+    delta: Annotated[float, typer.Option(help="Well below 1 / rows.", rich_help_panel=_PRIVATE)] = 1e-6,
+    rows: Annotated[
+        int | None,
+        typer.Option(help="Rows in all, if no secret: forecast before spending.", rich_help_panel=_PRIVATE),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Go on where noise would win.", rich_help_panel=_PRIVATE)
+    ] = False,
 ) -> None:
     """Cluster files as if they were pooled, each a site that keeps its rows.
 
@@ -136,14 +167,26 @@ def fit(
             decimal=decimal,
             site_column=site_column,
         ),
-        wishes=Wishes(columns=chosen, scale=scale, bounds=_bounds(bounds or []), missing=missing, rare=rare),
+        wishes=Wishes(
+            columns=chosen,
+            scale=scale,
+            bounds=_bounds(bounds or [], _names(columns) if not isinstance(chosen, str) else ()),
+            missing=missing,
+            rare=rare,
+        ),
         method=method,
         n_init=restarts,
         max_rounds=max_rounds,
         min_cluster_size=min_cluster_size,
         seed=seed,
         secure=secure,
+        epsilon=epsilon,
+        delta=delta,
+        rows=rows,
+        force=force,
     )
+    if epsilon is not None and report is not None:
+        raise BadInput("--report asks for sums without noise: with --epsilon there is none")
     job.algorithm()
     folder = RunFolder(out) if out is not None else None
     if folder is not None:

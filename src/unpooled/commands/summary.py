@@ -5,6 +5,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from unpooled.outcome import Outcome, figure, once_a_column
+from unpooled.private_outcome import PrivateOutcome
 
 _TRAITS = 3
 
@@ -19,6 +20,19 @@ def show(outcome: Outcome, console: Console) -> None:
         console.print(_scores(outcome))
     console.print()
     for line in notes(outcome):
+        console.print(escape(line))
+
+
+def show_private(outcome: PrivateOutcome, console: Console) -> None:
+    """Print the summary of a private outcome."""
+    console.print(f"[bold]{escape(outcome.answer())}[/bold]\n")
+    table = Table(title="Clusters: rows and centres")
+    for name in ("cluster", "rows", *outcome.method.columns):
+        table.add_column(escape(name), justify="right")
+    for row in outcome.rows():
+        table.add_row(*row)
+    console.print(table)
+    for line in outcome.notes():
         console.print(escape(line))
 
 

@@ -1,6 +1,7 @@
 """What the estimators share: rows by site, a run over them, labels and distances."""
 
 import secrets
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,15 +13,17 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Cluster
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from unpooled import checkpoint, inputs, kernels
+from unpooled.algorithms import Private, PrivateState
 from unpooled.codec import FloatArray
 from unpooled.errors import BadInput
 from unpooled.exact import relative_gap
 from unpooled.messages import SiteId
 from unpooled.preparing import Affine, ScaledState
+from unpooled.privacy import Forecast, Gaussian
 from unpooled.protocol import Algorithm, Federation, Steps, Trace, conduct, viewed
 from unpooled.running import Record, Run, run
 from unpooled.runtimes import InProcess
-from unpooled.secure_sum import secure_sums
+from unpooled.secure_sum import secure_sums, threshold_for
 
 
 class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[misc]
@@ -35,6 +38,7 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     progress: Callable[[Record], None] | None
     n_threads: int | None
     secure: Any
+    dp: Gaussian | None
 
     # ------------------------------------------------------------ what a subclass says
 
@@ -57,6 +61,8 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         """Simulate sites in this process: X (n, d) with a site label per row, or one table per site."""
         algorithm = self._algorithm()
         given = self._rows_by_site(X, sites, sample_weight)
+        if self.dp is not None:
+            self._check_bounds(self.dp, given.weights is not None)
         inputs.check_enough(given.rows, given.weights, int(self.n_clusters))
         federation = InProcess.of(
             given.rows,
@@ -71,7 +77,7 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             for name in federation.sites
         ]
         self.labels_ = given.restored(np.concatenate([near.labels for near in found]))
-        if self.min_cluster_size > 1:
+        if self.min_cluster_size > 1 and self.dp is None:
             self._warn_of_hidden_rows(
                 given, {n: f.sqdist for n, f in zip(federation.sites, found, strict=True)}
             )
@@ -86,6 +92,11 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         return self
 
     def _run(self, algorithm: Any, federation: Federation) -> None:
+        if isinstance(algorithm, Private) and algorithm.dp.rows is not None:
+            noises = algorithm.noises or float(len(federation.sites))
+            if getattr(federation, "secure", False):
+                noises /= threshold_for(len(federation.sites))
+            _warn_of_noise(algorithm.forecast(algorithm.dp.rows, noises), 4)
         seed = self._seed()
         done: Run[Any] = run(
             algorithm,
@@ -96,6 +107,9 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             progress=self.progress,
         )
         state = done.state
+        if isinstance(algorithm, Private):
+            self._keep_private(algorithm, done)
+            return
         self.view_: Affine | None = state.view if isinstance(state, ScaledState) else None
         scaled: FloatArray = state.inner.centers if isinstance(state, ScaledState) else state.centers
         steps = viewed(self.view_, self._scored(tuple(sorted(federation.sites)), scaled))
@@ -117,6 +131,42 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             self.lower_bound_ = float(inner.lower_bound)
             self.gap_ = relative_gap(self.lower_bound_, score)
             self.bound_condition_ = str(inner.bound_condition)
+
+    # ------------------------------------------------------------ with differential privacy
+
+    def _private(self, **settings: Any) -> Private:
+        """The private algorithm; what the estimator was told must not ask for more than noise covers."""
+        if not isinstance(self.dp, Gaussian):
+            raise BadInput(
+                f"dp must be None or unpooled.Gaussian(epsilon, delta, lower, upper), got {self.dp!r}"
+            )
+        return Private(k=int(self.n_clusters), dp=self.dp, scale=self.scale, **settings)
+
+    def _check_bounds(self, dp: Gaussian, weighted: bool) -> None:
+        if weighted:
+            raise BadInput("sample_weight cannot be used with dp: a weight would scale what one row adds")
+        if dp.columns not in (None, self.n_features_in_):
+            raise BadInput(f"dp has bounds for {dp.columns} columns, X has {self.n_features_in_}")
+
+    def _keep_private(self, algorithm: Private, done: Run[PrivateState]) -> None:
+        """All from what was released: not even the inertia is asked for once more."""
+        state = done.state
+        self.run_, self.n_rounds_, self.history_, self.algorithm_ = done, done.rounds, done.history, algorithm
+        self.cluster_centers_ = np.array(state.centers)
+        self.view_ = None if self.scale is None else state.shown
+        self._scaled_centers = self.cluster_centers_ if self.scale is None else state.found * state.unit
+        self._n_features_out = len(state.found)
+        self.epsilon_, self.delta_ = algorithm.epsilon(state), algorithm.dp.delta
+        self.cluster_sizes_ = state.sizes
+        self.forecast_ = algorithm.forecast_of(state)
+        if algorithm.dp.rows is None:
+            _warn_of_noise(self.forecast_, 5)
+        self._keep_private_score(state.inertia)
+
+    def _keep_private_score(self, score: float) -> None:
+        raise NotImplementedError
+
+    # ------------------------------------------------------------ rows
 
     def _rows_by_site(self, X: Any, sites: Any, sample_weight: Any) -> inputs.SiteRows:
         if inputs.is_by_site(X):
@@ -171,7 +221,7 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
                 raise BadInput(f"{name} must be a whole number >= {least}, got {value!r}")
-        if self.scale not in (None, "standard"):
+        if self.dp is None and self.scale not in (None, "standard"):
             raise BadInput(f'scale must be None or "standard", got {self.scale!r}')
 
     def _seed(self) -> int:
@@ -215,3 +265,8 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         )
         inputs.check_finite(rows, "X")
         return rows
+
+
+def _warn_of_noise(expected: Forecast, stacklevel: int) -> None:
+    if expected.warning is not None:
+        warnings.warn(expected.warning, stacklevel=stacklevel)

@@ -16,6 +16,7 @@ from unpooled.fuzziness import Coincidence, coinciding
 from unpooled.memberships import AskFuzzySums, check_m
 from unpooled.messages import SiteId
 from unpooled.preparing import Scaled
+from unpooled.privacy import Gaussian
 from unpooled.protocol import Algorithm, Steps, total
 from unpooled.running import Record
 from unpooled.secure_sum import SecureSums
@@ -46,7 +47,8 @@ class FederatedFuzzyCMeans(FederatedClusterer):
     max_rounds, tol :
         Stop after so many rounds, or when the sum over clusters of how far the centres moved is below ``tol``
         times the root of the columns' mean variance.
-    participation, min_cluster_size, scale, random_state, quorum, checkpoint, progress, n_threads, secure :
+    participation, min_cluster_size, scale, random_state, quorum, checkpoint, progress, n_threads, secure,
+    dp :
         As in FederatedKMeans. A cluster is as large as its effective number of rows,
         (sum u^m)^2 / sum u^(2 m).
 
@@ -89,6 +91,7 @@ class FederatedFuzzyCMeans(FederatedClusterer):
         progress: Callable[[Record], None] | None = None,
         n_threads: int | None = None,
         secure: bool | SecureSums = False,
+        dp: Gaussian | None = None,
     ) -> None:
         self.n_clusters = n_clusters
         self.m = m
@@ -108,12 +111,17 @@ class FederatedFuzzyCMeans(FederatedClusterer):
         self.progress = progress
         self.n_threads = n_threads
         self.secure = secure
+        self.dp = dp
 
     # ------------------------------------------------------------ what to run
 
     def _algorithm(self) -> Algorithm[Any]:
         self._check_settings()
         check_m(self.m, "FederatedFuzzyCMeans")
+        if self.dp is not None:
+            if self.merge != "avg1" or self.local_steps != 1:
+                raise BadInput("with dp there is one way to merge: leave merge and local_steps as they are")
+            return self._private(m=float(self.m), init=self.init, participation=self.participation)
         given = not isinstance(self.init, str)
         if isinstance(self.init, str) and self.init not in ("adaptive", "k-fed", "random", "unit"):
             raise BadInput(f"init must be adaptive, k-fed, random, unit or centres, got {self.init!r}")
@@ -150,6 +158,9 @@ class FederatedFuzzyCMeans(FederatedClusterer):
         self.objective_, self._shown_mass = score, mass
         if self.coincidence_ is not None:
             warnings.warn(str(self.coincidence_), stacklevel=4)
+
+    def _keep_private_score(self, score: float) -> None:
+        self.objective_, self.coincidence_ = score, None
 
     def _warn_of_hidden_rows(self, given: inputs.SiteRows, sqdist: dict[str, FloatArray]) -> None:
         hidden = 1 - self._shown_mass / given.mass

@@ -16,6 +16,7 @@ from unpooled.estimators.base import FederatedClusterer
 from unpooled.messages import SiteId
 from unpooled.metrics import inertia_and_mass
 from unpooled.preparing import Scaled
+from unpooled.privacy import Gaussian
 from unpooled.protocol import Algorithm, Steps
 from unpooled.running import Record
 from unpooled.secure_sum import SecureSums
@@ -65,12 +66,17 @@ class FederatedKMeans(FederatedClusterer):
         Sites answer in secure sums only: nobody sees a site's own numbers, so none are suppressed, and
         ``min_cluster_size`` counts the rows of all sites together. From three sites on, and for methods that
         need only totals; ``SecureSums(bound=1e6)`` halves what travels.
+    dp : Gaussian or None
+        Differential privacy, e.g. ``Gaussian(epsilon=1, lower=0, upper=100)``: every total carries noise. The
+        method is then Private, which finds its own start and number of rounds: n_init, max_rounds, tol and
+        min_cluster_size have no say. scale may also be "bounds": all bounds equally wide.
 
     Attributes
     ----------
     cluster_centers_ : array (k, d), in the columns' own units
     labels_ : array (n,), after ``fit``; ``fit_federation`` never sees rows and has none
-    inertia_ : float, in scaled columns if ``scale`` is given
+    inertia_ : float, in scaled columns if ``scale`` is given; with dp an estimate from what was released
+    epsilon_, delta_, forecast_, cluster_sizes_ : with dp: what was spent, what to expect, noisy sizes
     n_rounds_ : int
     history_ : tuple of Record, one per round: movement, inertia, who answered, what left each site
     run_ : the whole Run
@@ -108,6 +114,7 @@ class FederatedKMeans(FederatedClusterer):
         progress: Callable[[Record], None] | None = None,
         n_threads: int | None = None,
         secure: bool | SecureSums = False,
+        dp: Gaussian | None = None,
     ) -> None:
         self.n_clusters = n_clusters
         self.method = method
@@ -124,11 +131,16 @@ class FederatedKMeans(FederatedClusterer):
         self.progress = progress
         self.n_threads = n_threads
         self.secure = secure
+        self.dp = dp
 
     # ------------------------------------------------------------ what to run
 
     def _algorithm(self) -> Algorithm[Any]:
         self._check_settings()
+        if self.dp is not None:
+            if self.method != "lloyd":
+                raise BadInput(f"with dp there is one method; leave method as it is, got {self.method!r}")
+            return self._private(init=self.init, participation=self.participation)
         settings = {name: getattr(self, name) for name in _DEFAULTS}
         if not isinstance(self.init, str):
             settings["init"] = np.asarray(self.init, dtype=np.float64)
@@ -157,6 +169,9 @@ class FederatedKMeans(FederatedClusterer):
 
     def _keep_score(self, score: float, mass: float) -> None:
         self.inertia_, self._shown_mass = score, mass
+
+    def _keep_private_score(self, score: float) -> None:
+        self.inertia_ = score
 
     def _warn_of_hidden_rows(self, given: inputs.SiteRows, sqdist: dict[str, FloatArray]) -> None:
         """A simulation can tell what real sites would hide, and how much of the inertia it is."""

@@ -6,12 +6,15 @@ releases, each chosen after seeing the earlier ones, are mu-GDP with mu^2 the su
 The exchange with (epsilon, delta) is their eq. 6, the analytic Gaussian of Balle, Wang (ICML 2018), theorem
 8. Neither loses anything, so a budget is one number, mu^2, and shares of it add.
 
-Neighbours differ by one row that is there or not.
+Neighbours differ by one row that is there or not. An epsilon that is named is a ten-thousandth above the
+exact one, which leaves room for the rounding of floating-point numbers on the way.
 """
 
 import math
 
 from unpooled.errors import BadInput
+
+_MARGIN = 1 + 1e-4
 
 
 def delta_of(mu: float, epsilon: float) -> float:
@@ -36,6 +39,7 @@ def mu_of(epsilon: float, delta: float) -> float:
     [0.124, 0.237, 0.448, 0.838]
     """
     check_budget(epsilon, delta)
+    epsilon /= _MARGIN
     low, high = 0.0, 1.0
     while delta_of(high, epsilon) <= delta:
         low, high = high, 2 * high
@@ -60,7 +64,7 @@ def epsilon_of(mu: float, delta: float) -> float:
     while high - low > 1e-13 * high:
         middle = (low + high) / 2
         low, high = (middle, high) if delta_of(mu, middle) > delta else (low, middle)
-    return high
+    return high * _MARGIN
 
 
 def check_budget(epsilon: float, delta: float) -> None:

@@ -37,7 +37,7 @@ def pack(turn: Turn, asks: Asks, seals: Mapping[SiteId, str] | None = None) -> d
 
 def opened(envelope: Envelope, data: bytes, limit: int = MAX_ANSWER_BYTES) -> Answer:
     """The answer to an envelope; CodecError or BadReply for anything that cannot be one."""
-    answer: Answer = codec.decode(data, expect=Answer, limit=limit)
+    answer: Answer = codec.unwrap(data, expect=Answer, limit=limit)
     if answer.turn != envelope.turn:
         raise BadReply(f"an answer to round {answer.turn.round}, exchange {answer.turn.exchange}")
     if len(answer.replies) != len(envelope.parts):
@@ -97,7 +97,7 @@ class Posting:
         return [gather(ask, got) for ask, got in zip(asks, replies, strict=True)]
 
     def _exchange(self, envelopes: Mapping[SiteId, Envelope]) -> dict[SiteId, tuple[Reply, ...]]:
-        came = self._carrier.carry({site: codec.encode(post) for site, post in envelopes.items()})
+        came = self._carrier.carry({site: codec.wrap(post) for site, post in envelopes.items()})
         return {site: self._replies(post, came.get(site)) for site, post in envelopes.items()}
 
     def _replies(self, envelope: Envelope, data: bytes | str | None) -> tuple[Reply, ...]:

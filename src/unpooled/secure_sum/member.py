@@ -262,6 +262,10 @@ class Member:
             this.held, this.pair_seeds, this.unsealing, this.self_seed = {}, {}, {}, b""
         return this.opened
 
+    def noise_share(self, turn: Turn, ask: AskMasked) -> float:
+        """The share of the noise's standard deviation that this site adds: a threshold of them is a whole."""
+        return float(self._sum(turn, ask).terms.threshold ** -0.5)
+
     def _sum(self, turn: Turn, ask: AskMasked | AskAgreed | AskOpened) -> _Sum:
         run = self._runs.get(turn.run)
         this = run.sums.get((turn, ask.group)) if run is not None else None

@@ -10,6 +10,7 @@ from unpooled.codec import FloatArray
 from unpooled.errors import Refused
 from unpooled.messages import Question, Reply, Rows
 from unpooled.preparing import Affine
+from unpooled.privacy import Spending
 from unpooled.protocol import Envelope, Part, View
 from unpooled.site.policy import Domain, Policy
 from unpooled.site.questions import ONLY_TOTALS, SCHEMA, allowed
@@ -56,7 +57,7 @@ class Sizes(Open):
             if len(X) < self._rows:
                 raise Refused(f"the site has fewer than the {self._rows} rows that its policy asks for")
             centers = sent_centers(part.question)
-            if self._share and centers is not None:
+            if self._share and centers is not None and not isinstance(part.question, Spending):
                 k, d = centers.shape[1:]
                 if k * (d + 1) > self._share * len(X):
                     raise Refused(

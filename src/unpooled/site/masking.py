@@ -45,6 +45,13 @@ class Masking:
         """The smallest cell shown: the site's own rule, unless the reply is only seen in a sum."""
         return self._floor if part.verb == "total" and part.index in _masked(post) else usual
 
+    def noise(self, post: Envelope, part: Part) -> float:
+        """The share of a noisy reply's noise: all of it, unless sites make up one noise together."""
+        for stage in (p.question for p in post.parts if p.verb == STAGE):
+            if isinstance(stage, AskMasked) and part.verb == "total" and part.index in stage.parts:
+                return self._member.noise_share(post.turn, stage)
+        return 1.0
+
     def hide(self, post: Envelope, replies: tuple[Reply, ...]) -> tuple[Reply, ...]:
         """Answer the stages; a reply that went into a masked one is replaced by nothing."""
         out = list(replies)

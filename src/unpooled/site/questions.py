@@ -22,6 +22,8 @@ from unpooled.memberships import (
     AskFuzzyScatter,
     AskFuzzySums,
 )
+from unpooled.privacy.cells import AskNoisyCells
+from unpooled.privacy.moments import AskNoisyGrid, AskNoisyMoments, AskNoisySpread
 from unpooled.summaries import AskClusterSums, AskLocalMeans, AskMoments, AskScatter
 from unpooled.tables.asking import AskColumns, AskSchema
 
@@ -59,6 +61,7 @@ FAMILIES: dict[str, tuple[type, ...]] = {
         AskOwnBound,  # these two are certify's
         AskBounds,
     ),
+    "noisy": (AskNoisyCells, AskNoisyGrid, AskNoisyMoments, AskNoisySpread),  # a budget is all they need
 }
 SCHEMA = (AskSchema,)  # the names and kinds of columns: asked of each site, whatever the method
 ONLY_TOTALS = (
@@ -72,5 +75,5 @@ ONLY_TOTALS = (
 
 def allowed(algorithms: tuple[str, ...], *, describe: bool) -> frozenset[str]:
     """The names of the questions that a site with these methods answers."""
-    families = ("prepare", *algorithms, *(("describe",) if describe else ()))
+    families = ("prepare", "noisy", *algorithms, *(("describe",) if describe else ()))
     return frozenset(codec.name_of(question) for family in families for question in FAMILIES[family])

@@ -39,6 +39,7 @@ class Mask(Protocol):
 
     def before(self, post: Envelope) -> None: ...
     def minimum(self, post: Envelope, part: Part, usual: float) -> float: ...
+    def noise(self, post: Envelope, part: Part) -> float: ...
     def hide(self, post: Envelope, replies: tuple[Reply, ...]) -> tuple[Reply, ...]: ...
 
 
@@ -97,9 +98,9 @@ class Site:
 
     def receive(self, data: bytes) -> bytes:
         """Bytes in, bytes out: how an engine reaches the site."""
-        post: Envelope = codec.decode(data, expect=Envelope, limit=self.max_message_bytes)
+        post: Envelope = codec.unwrap(data, expect=Envelope, limit=self.max_message_bytes)
         try:
-            return codec.encode(self.answer(post))
+            return codec.wrap(self.answer(post))
         except UnpooledError:
             raise
         except Exception as error:
@@ -111,12 +112,12 @@ class Site:
         try:
             return self.receive(data)
         except CodecError as error:
-            return codec.encode(Answer(NO_TURN, (Refusal(f"not a message for this site: {error}"),)))
+            return codec.wrap(Answer(NO_TURN, (Refusal(f"not a message for this site: {error}"),)))
         except Exception as error:
-            post: Envelope = codec.decode(data, expect=Envelope)
+            post: Envelope = codec.unwrap(data, expect=Envelope)
             cause = error.__cause__ if isinstance(error, SiteFailed) else error
             reason = f"failed with {type(cause).__name__}; the site's own log says more"
-            return codec.encode(Answer(post.turn, tuple(Refusal(reason) for _ in post.parts)))
+            return codec.wrap(Answer(post.turn, tuple(Refusal(reason) for _ in post.parts)))
 
     def answer(self, post: Envelope) -> Answer:
         """Answer an envelope. A repeated turn gets the very same answer, and nothing is computed again."""
@@ -149,9 +150,10 @@ class Site:
         return answer
 
     def _reply(self, post: Envelope, part: Part, X: Rows) -> Reply:
-        turn, minimum = post.turn, float(self.min_cluster_size)
+        turn, minimum, noise = post.turn, float(self.min_cluster_size), 1.0
         if self._mask is not None:
             minimum = self._mask.minimum(post, part, minimum)
+            noise = self._mask.noise(post, part)
         reply: Reply = part.question.answer(
             Stack(
                 X=X,
@@ -159,6 +161,7 @@ class Site:
                 weights=self._weights,
                 seeds=np.array([site_seed(turn, part.index, self.name)], dtype=np.uint64),
                 minimum=minimum,
+                noise=noise,
                 threads=self._threads,
                 memory=(self._memory.setdefault(turn.run, {}),),
             )

@@ -1,0 +1,201 @@
+"""Private clustering: figures at small budgets, what is spent, resuming, refusing, scaling, fuzzy."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sklearn.cluster import KMeans
+from sklearn.datasets import make_blobs
+
+from unpooled import Gaussian, InProcess, Private, codec, kernels, run
+from unpooled.errors import BadInput, ForecastRefused
+from unpooled.privacy.forecast import forecast
+
+
+def blobs(n, d, k, seed=0, spread=1.0):
+    """Rows within -1..1, as bounds that everyone knows would make them."""
+    X, _ = make_blobs(n, d, centers=k, cluster_std=spread, random_state=seed)
+    low, high = X.min(axis=0), X.max(axis=0)
+    return (X - (low + high) / 2) / ((high - low) / 2).max()
+
+
+def dealt(X, sites):
+    return InProcess.of({f"site-{s:02d}": X[s::sites] for s in range(sites)}, threads=1)
+
+
+def ratios(X, k, epsilon, sites=1, runs=5, **settings):
+    """Inertia over that of k-means without noise, n_init = 10."""
+    best = KMeans(k, n_init=10, random_state=0).fit(X).inertia_
+    federation = dealt(X, sites)
+    states = [
+        run(Private(k=k, dp=Gaussian(epsilon), **settings), federation, seed=s).state for s in range(runs)
+    ]
+    return np.array([kernels.nearest(X, s.centers).sqdist.sum() / best for s in states])
+
+
+@pytest.mark.parametrize(("epsilon", "at_most"), [(0.5, 1.01), (1.0, 1.003), (2.0, 1.001)])
+def test_ten_blobs(epsilon, at_most):
+    assert np.median(ratios(blobs(10_000, 10, 10), 10, epsilon)) <= at_most
+
+
+def test_eight_blobs():
+    assert np.median(ratios(blobs(20_000, 8, 8), 8, 1.0)) <= 1.002
+
+
+def test_ten_sites_each_with_its_own_noise():
+    assert np.median(ratios(blobs(10_000, 10, 10), 10, 1.0, sites=10)) <= 1.03
+
+
+def test_few_columns_begin_with_a_grid():
+    for d, k in ((1, 3), (2, 4), (3, 5)):
+        assert np.median(ratios(blobs(10_000, d, k, seed=1), k, 1.0, runs=3)) <= 1.003
+
+
+@pytest.mark.parametrize(("size", "shift"), [(0.1, 0.6), (0.02, 0.0)])
+def test_bounds_far_wider_than_the_rows_cost_little(size, shift):
+    X = blobs(10_000, 6, 5) * size + shift
+    assert np.median(ratios(X, 5, 1.0, runs=3)) <= 1.01
+
+
+def test_clusters_far_tighter_than_the_rows_spread():
+    assert np.median(ratios(blobs(10_000, 10, 10, spread=0.05), 10, 1.0, runs=3)) <= 1.02
+
+
+# ---------------------------------------------------------------- the budget
+
+
+@pytest.mark.parametrize("settings", [{}, {"scale": "standard"}, {"scale": "bounds"}, {"m": 2.0}])
+@pytest.mark.parametrize("d", [2, 5])
+def test_a_run_spends_its_budget_and_no_more(d, settings):
+    algorithm = Private(k=3, dp=Gaussian(0.7), **settings)
+    done = run(algorithm, dealt(blobs(6000, d, 3), 2))
+    assert done.finished
+    assert done.state.spent == pytest.approx(algorithm.dp.mu**2, rel=1e-9)
+    assert done.state.spent <= algorithm.dp.mu**2 * (1 + 1e-12)
+    assert algorithm.epsilon(done.state) == pytest.approx(0.7, rel=1e-6)
+    assert done.exchanges == len(done.state.releases)  # nothing was asked that is not paid for
+
+
+def test_no_row_and_no_count_leaves_without_noise():
+    """Two runs of one seed release different numbers, and no count is whole."""
+    X = blobs(5000, 5, 3)
+    one, other = (run(Private(k=3, dp=Gaussian(1.0)), dealt(X, 2), seed=4).state for _ in range(2))
+    for a, b in zip(one.releases[1:], other.releases[1:], strict=False):
+        assert not np.intersect1d(a.reply.count, b.reply.count).size
+        assert not (a.reply.count == np.round(a.reply.count)).any()
+
+
+def test_a_stopped_run_goes_on_from_what_was_released(tmp_path):
+    X, algorithm = blobs(6000, 5, 3), Private(k=3, dp=Gaussian(1.0))
+    path = tmp_path / "run"
+    half = run(algorithm, dealt(X, 2), seed=1, checkpoint=path, max_rounds=2)
+    assert not half.finished
+    whole = run(algorithm, dealt(X, 2), seed=1, checkpoint=path)
+    kept = [codec.encode(release) for release in half.state.releases]
+    assert [codec.encode(release) for release in whole.state.releases][: len(kept)] == kept
+    assert whole.state.spent == pytest.approx(algorithm.dp.mu**2)
+    again = run(algorithm, dealt(X, 2), seed=1, checkpoint=path)
+    assert codec.encode(again.state) == codec.encode(whole.state)
+
+
+def test_all_that_was_made_follows_from_what_was_released(monkeypatch):
+    """The same releases and the same public seed give the same centres: rows were not looked at otherwise."""
+    X, algorithm = blobs(6000, 5, 3), Private(k=3, dp=Gaussian(1.0))
+    first = run(algorithm, dealt(X, 2), seed=1).state
+    replies = iter([release.reply for release in first.releases])
+    from unpooled.algorithms import private
+
+    def recorded(sites, question):
+        return next(replies)
+        yield
+
+    monkeypatch.setattr(private, "total", recorded)
+    again = run(algorithm, dealt(np.zeros((4, 5)), 2), seed=1).state
+    assert codec.encode(again) == codec.encode(first)
+
+
+# ---------------------------------------------------------------- the forecast
+
+
+def test_too_little_is_refused_before_anything_is_asked():
+    X = blobs(1000, 4, 10)
+    federation = dealt(X, 1)
+    asked = []
+    watched = type("Watched", (), {"sites": federation.sites, "ask": lambda s, *a: asked.append(a)})()
+    with pytest.raises(ForecastRefused, match=r"n mu / k = 23\.7.*epsilon = 1\.1 or 1,057 rows"):
+        run(Private(k=10, dp=Gaussian(1.0, rows=1000)), watched)
+    assert not asked
+
+
+def test_too_little_that_nobody_knew_costs_a_twentieth():
+    algorithm = Private(k=10, dp=Gaussian(0.5))
+    asked = []
+    federation = dealt(blobs(500, 4, 10), 1)
+    ask = federation.ask
+    federation.ask = lambda turn, asks: asked.append(asks[0].question) or ask(turn, asks)
+    with pytest.raises(ForecastRefused):
+        run(algorithm, federation)
+    assert sum(q.spends for q in asked) == pytest.approx(0.05 * algorithm.dp.mu**2)
+    done = run(replace(algorithm, dp=Gaussian(0.5, force=True)), federation)
+    assert np.isfinite(done.state.centers).all()
+
+
+def test_noises_of_many_sites_weaken_the_forecast():
+    dp = Gaussian(1.0)
+    alone, ten = forecast(dp, 10_000, 10, 10), forecast(dp, 10_000, 10, 10, noises=10)
+    assert alone.strength / ten.strength == pytest.approx(10**0.5)
+    assert alone.warning is None
+    assert "epsilon = 1.1 or 10,689 rows would do" in ten.warning
+    with pytest.raises(ForecastRefused, match=r"n mu / k = 23\.7"):
+        run(Private(k=10, dp=Gaussian(1.0, rows=10_000)), dealt(blobs(10_000, 4, 10), 100))
+
+
+def balls(rng, n, d, k, apart):
+    """Not what the forecast was fitted to: flat-topped round clusters of unequal size and radius."""
+    away = rng.standard_normal((n, d))
+    away *= (rng.uniform(0, 1, n) ** (1 / d) / np.linalg.norm(away, axis=1))[:, None]
+    label = rng.choice(k, n, p=rng.dirichlet(np.full(k, 10.0)))
+    X = apart * rng.standard_normal((k, d))[label] + away * rng.uniform(0.7, 1.3, k)[label][:, None]
+    return X / np.abs(X).max()
+
+
+def test_the_forecast_is_within_a_factor_of_three():
+    """Apart and overlapping, of a shape that it was not fitted to; the median over four tables each."""
+    for d, k, apart, epsilon in ((8, 6, 2.0, 1.0), (12, 10, 1.5, 0.7), (5, 8, 0.2, 1.0), (10, 8, 0.0, 1.0)):
+        off = []
+        for seed in range(4):
+            X = balls(np.random.default_rng(seed), 12_000, d, k, apart)
+            algorithm = Private(k=k, dp=Gaussian(epsilon))
+            state = run(algorithm, dealt(X, 1), seed=seed).state
+            best = KMeans(k, n_init=10, random_state=0).fit(X).inertia_
+            excess = kernels.nearest(X, state.centers).sqdist.sum() / best - 1
+            off.append(algorithm.forecast_of(state).excess / max(excess, 1e-9))
+        assert 1 / 3 < np.median(off) < 3, (d, k, apart, off)
+
+
+# ---------------------------------------------------------------- settings
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"scale": "robust"}, "scale must be"),
+        ({"init": np.zeros((3, 2))}, "init cannot be given"),
+        ({"init": "random"}, "init cannot be given"),
+        ({"participation": 0.5}, "participation must be 1.0"),
+        ({"m": 1.0}, "m"),
+    ],
+)
+def test_what_noise_does_not_cover_is_refused(settings, says):
+    with pytest.raises(BadInput, match=says):
+        Private(k=3, **settings)
+
+
+def test_standard_scaling_finds_clusters_in_a_narrow_column():
+    rng = np.random.default_rng(0)
+    label = rng.integers(3, size=9000)
+    X = np.column_stack([label * 0.01, 10.0 * (label == 1)]) + rng.normal(0, [0.001, 2.0], (9000, 2))
+    dp = Gaussian(1.0, lower=[-0.02, -20], upper=[0.04, 30])
+    state = run(Private(k=3, dp=dp, scale="standard"), dealt(X, 1)).state
+    assert np.sort(state.centers[:, 0]) == pytest.approx([0, 0.01, 0.02], abs=0.001)
+    assert state.shown.scale == pytest.approx(X.std(axis=0), rel=0.5)

@@ -1,0 +1,105 @@
+"""``unpooled fit --epsilon``: files to a folder with noise on everything; what is not covered is refused."""
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from unpooled.cli import app
+from unpooled.runfolder import RunFolder
+
+BOUNDS = ("--bounds", "age=0:110", "--bounds", "bmi=10:80")
+
+
+def unpooled(*words):
+    got = CliRunner().invoke(app, [str(word) for word in words])
+    if got.exception is not None and not isinstance(got.exception, SystemExit):
+        raise got.exception
+    return got.exit_code, got.stdout, got.stderr
+
+
+@pytest.fixture
+def clinics(tmp_path):
+    """Two files with three clusters, a column of text, and missing ages."""
+    rng = np.random.default_rng(0)
+    paths = []
+    for name in "ab":
+        label = rng.integers(3, size=5000)
+        age = np.array([30, 50, 70])[label] + rng.normal(0, 4, 5000)
+        bmi = np.array([22, 35, 26])[label] + rng.normal(0, 2, 5000)
+        lines = [
+            f"{'' if i % 500 == 0 else f'{a:.1f}'},{b:.2f},p{i}"
+            for i, (a, b) in enumerate(zip(age, bmi, strict=True))
+        ]
+        paths.append(tmp_path / f"{name}.csv")
+        paths[-1].write_text("age,bmi,id\n" + "\n".join(lines) + "\n")
+    return paths
+
+
+@pytest.mark.parametrize(
+    "more", [(), ("--scale", "min-max"), ("--scale", "none", "--missing", "drop"), ("--method", "fuzzy")]
+)
+def test_clusters_of_files(clinics, tmp_path, more):
+    folder = tmp_path / "run"
+    code, out, err = unpooled("fit", *clinics, "-k", 3, "--epsilon", 1, *BOUNDS, "--out", folder, *more)
+    assert (code, err) == (0, "")
+    assert "(1, 1e-06)-differential privacy" in " ".join(out.split())
+    said = json.loads((folder / "result.json").read_text())
+    found = np.sort([c["center"]["age"] for c in said["clusters"]])
+    assert found == pytest.approx([30, 50, 70], abs=2)
+    assert said["epsilon"] == pytest.approx(1, rel=1e-6)
+    assert not (folder / "report.html").exists()
+    code, out, _ = unpooled("predict", folder, clinics[0], "-o", tmp_path / "labels.csv")
+    assert code == 0
+    labels = np.genfromtxt(tmp_path / "labels.csv", delimiter=",", skip_header=1, usecols=1)
+    ages = np.genfromtxt(clinics[0], delimiter=",", skip_header=1, usecols=0)
+    near = [np.nanmean(ages[labels == j]) for j in (1, 2, 3)]
+    assert np.sort(near) == pytest.approx([30, 50, 70], abs=3)
+
+
+def test_resume_shows_the_same_and_pays_nothing(clinics, tmp_path):
+    folder = tmp_path / "run"
+    unpooled("fit", *clinics, "-k", 3, "--epsilon", 1, *BOUNDS, "--out", folder)
+    before = (folder / "result.json").read_bytes()
+    assert unpooled("resume", folder)[0] == 0
+    assert (folder / "result.json").read_bytes() == before
+    code, _, err = unpooled("report", folder)
+    assert code != 0
+    assert "a private run has no report" in err
+    assert "--epsilon 1.0" in RunFolder(folder).load_job().command()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ((), "--epsilon needs the bounds of every column"),
+        (("--bounds", "0:1"), "name these by --columns"),
+        (("--bounds", "age=9:1"), "bounds of age must be two numbers that rise"),
+        (("--bounds", "age=0:110", "--columns", "age,bmi"), "not in both: bmi"),
+        ((*BOUNDS, "--categories", "bmi"), "which levels a category has"),
+        ((*BOUNDS, "--missing", "refuse"), "would tell whether a value is missing"),
+        ((*BOUNDS, "-k", "2..4"), "give one k"),
+        ((*BOUNDS, "--method", "dwf"), "--method lloyd or fuzzy"),
+        ((*BOUNDS, "--report", "r.html"), "--report asks for sums without noise"),
+        ((*BOUNDS, "--delta", "0"), "delta must be"),
+        ((*BOUNDS, "--rows", "100"), "would drown in the noise"),
+        ((*BOUNDS, "--bounds", "id=0:1"), "id"),
+        ((*BOUNDS, "--bounds", "height=0:3"), "height"),
+    ],
+)
+def test_one_line_for_every_mistake(clinics, tmp_path, monkeypatch, words, says):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = unpooled("fit", *clinics, "-k", 3, "--epsilon", 1, "--out", "run", *words)
+    assert code != 0
+    assert says in " ".join(err.split())
+    assert out == ""
+    assert not (tmp_path / "run").exists()
+
+
+def test_bounds_from_a_policy(clinics, tmp_path):
+    policy = tmp_path / "policy.toml"
+    policy.write_text('version = 1\n[domain]\ncolumns = ["age", "bmi"]\nlower = [0, 10]\nupper = [110, 80]\n')
+    code, out, _ = unpooled("fit", *clinics, "-k", 3, "--epsilon", 1, "--bounds", policy, "--json")
+    assert code == 0
+    assert json.loads(out)["columns"] == ["age", "bmi"]

@@ -1,0 +1,135 @@
+"""The estimators with dp: what they hold afterwards, what they refuse, what never leaves."""
+
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.cluster import KMeans
+from sklearn.datasets import make_blobs
+from sklearn.preprocessing import StandardScaler
+
+from unpooled import FederatedFuzzyCMeans, FederatedKMeans, Gaussian, InProcess, Site
+from unpooled.errors import BadInput, ForecastRefused, Refused, TooFewAnswers
+from unpooled.privacy import Limits, Spending
+
+X, _ = make_blobs(9000, 5, centers=4, random_state=2)
+SITES = np.arange(len(X)) % 3
+DP = Gaussian(1.0, lower=-15, upper=15)
+
+
+def test_kmeans_holds_what_was_spent_and_expected():
+    model = FederatedKMeans(4, dp=DP, random_state=0).fit(X, sites=SITES)
+    best = KMeans(4, n_init=10, random_state=0).fit(X).inertia_
+    assert -model.score(X) / best < 1.01
+    assert model.inertia_ / best == pytest.approx(1, rel=0.3)  # from releases, with noise
+    assert model.epsilon_ == pytest.approx(1.0, rel=1e-6)
+    assert model.epsilon_ <= 1.0 + 1e-9
+    assert model.delta_ == 1e-6
+    assert model.forecast_.excess < 0.01
+    assert model.cluster_sizes_.sum() == pytest.approx(9000, rel=0.1)
+    assert model.labels_.shape == (9000,)
+    assert np.array_equal(model.predict(X), model.labels_)
+
+
+@pytest.mark.parametrize("scale", ["standard", "bounds"])
+def test_scaling_keeps_units_apart(scale):
+    wide = X * [1, 10, 100, 1, 1]
+    dp = Gaussian(1.0, lower=[-15, -150, -1500, -15, -15], upper=[15, 150, 1500, 15, 15])
+    model = FederatedKMeans(4, dp=dp, scale=scale, random_state=0).fit(wide, sites=SITES)
+    one = StandardScaler().fit(wide)
+    best = KMeans(4, n_init=10, random_state=0).fit(one.transform(wide)).inertia_
+    found = ((one.transform(wide) - one.transform(model.cluster_centers_)[model.labels_]) ** 2).sum()
+    assert found / best < 1.02
+    assert model.transform(wide[:5]).argmin(axis=1).tolist() == model.labels_[:5].tolist()
+
+
+@pytest.mark.parametrize("m", [1.5, 2.0])
+def test_fuzzy(m):
+    model = FederatedFuzzyCMeans(4, m=m, dp=DP, random_state=0).fit(X, sites=SITES)
+    exact = FederatedFuzzyCMeans(4, m=m, random_state=0).fit(X, sites=SITES)
+    assert model.score(X) / exact.score(X) < 1.01
+    assert model.objective_ / exact.objective_ == pytest.approx(1, rel=0.3)
+    assert model.epsilon_ == pytest.approx(1.0, rel=1e-6)
+    assert model.predict_proba(X[:3]).sum(axis=1) == pytest.approx(np.ones(3))
+
+
+def test_a_checkpoint_pays_once(tmp_path):
+    settings = {"dp": DP, "random_state": 3, "checkpoint": tmp_path / "run"}
+    first = FederatedKMeans(4, **settings).fit(X, sites=SITES)
+    again = FederatedKMeans(4, **settings).fit(X, sites=SITES)
+    assert np.array_equal(first.cluster_centers_, again.cluster_centers_)
+
+
+def test_clones():
+    model = clone(FederatedKMeans(4, dp=DP))
+    assert model.dp.epsilon == 1.0
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"dp": 1.0}, "dp must be None or unpooled.Gaussian"),
+        ({"dp": Gaussian(lower=[0, 0], upper=1)}, "bounds for 2 columns, X has 5"),
+        ({"dp": DP, "method": "dwf"}, "one method"),
+        ({"dp": DP, "init": X[:4]}, "init cannot be given"),
+        ({"dp": DP, "participation": 0.5}, "participation must be 1.0"),
+        ({"dp": DP, "scale": "robust"}, "scale"),
+        ({"scale": "bounds"}, "scale"),
+    ],
+)
+def test_what_is_refused(settings, says):
+    with pytest.raises(BadInput, match=says):
+        FederatedKMeans(4, **settings).fit(X)
+
+
+def test_weights_are_refused():
+    with pytest.raises(BadInput, match="sample_weight cannot be used with dp"):
+        FederatedKMeans(4, dp=DP).fit(X, sample_weight=np.ones(len(X)))
+
+
+def test_a_forecast_warns_before_and_refuses():
+    with pytest.raises(ForecastRefused, match="clusters of 9,000 rows would drown"):
+        FederatedKMeans(40, dp=Gaussian(0.1, lower=-15, upper=15, rows=9000)).fit(X)
+    seen = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        FederatedKMeans(
+            4,
+            dp=Gaussian(0.1, lower=-15, upper=15, rows=9000),
+            progress=lambda record: seen.append(len(caught)),
+        ).fit(X)
+    assert seen[0] == 1  # before the first release
+    assert "noise may hide or shift some clusters" in str(caught[0].message)
+    assert caught[0].filename == __file__
+
+
+class Charges:
+    """A guard as a site has it: nothing without noise, nothing beyond the budget."""
+
+    def __init__(self, left):
+        self.left = left
+
+    def before(self, post, views):
+        for part in post.parts:
+            if not isinstance(part.question, Spending):
+                raise Refused("answered without noise")
+            part.question.check(Limits(self.left))
+            self.left -= part.question.spends
+
+    def after(self, part, reply):
+        return reply
+
+
+def guarded(left):
+    return InProcess([Site(f"s{i}", X[i == SITES], guards=[Charges(left)]) for i in range(3)])
+
+
+def test_a_site_that_charges_lets_one_budget_through():
+    federation = guarded(DP.mu**2)
+    model = FederatedKMeans(4, dp=DP, random_state=0).fit_federation(federation)
+    assert -model.score(X) / KMeans(4, n_init=10, random_state=0).fit(X).inertia_ < 1.01
+    with pytest.raises(TooFewAnswers, match="privacy budget: the question costs"):
+        FederatedKMeans(4, dp=DP, random_state=0).fit_federation(federation)
+    with pytest.raises(TooFewAnswers, match="answered without noise"):
+        FederatedKMeans(4).fit_federation(guarded(1.0))
