@@ -48,6 +48,7 @@ bench: $(STAMP)  ## what was asked of the speed, and what was reached
 assurance: $(STAMP)  ## the long versions of what the tests hold, and their figures
 	UNPOOLED_SCHEDULES=10000 $(BIN)/pytest -s tests/secure_sum/test_sums.py tests/secure_sum/test_malice.py
 	$(BIN)/python -m benchmarks.bench_secure_sum
+	$(BIN)/python -m benchmarks.dual_problems
 
 clean:           ## remove what make made
 	rm -rf $(VENV) build demo .mypy_cache .pytest_cache .ruff_cache

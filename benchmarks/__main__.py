@@ -2,13 +2,13 @@
 
 import sys
 
-from benchmarks import bench_fuzzy, bench_lloyd_step, bench_rounds, quality
+from benchmarks import bench_exact, bench_fuzzy, bench_lloyd_step, bench_rounds, quality
 from unpooled import kernels
 
 
 def main() -> None:
     print(f"kernels: {kernels.BACKEND} ({kernels.ISA}); ratios to the peer in this run, one thread each\n")
-    for module in (bench_lloyd_step, bench_rounds, bench_fuzzy):
+    for module in (bench_lloyd_step, bench_rounds, bench_fuzzy, bench_exact):
         print(str(module.__doc__).splitlines()[0])
         for what, asked, reached in module.rows():
             print(f"  {what:60} asked {asked:8.1f}   reached {reached:8.1f}", flush=True)

@@ -7,7 +7,21 @@ from typing import Any
 
 import numpy as np
 
-from unpooled import BestOf, Dwf, Ewf, Fkm, Fuzzy, InProcess, KFed, Lloyd, MiniBatch, Robust, Site, codec
+from unpooled import (
+    BestOf,
+    Dual,
+    Dwf,
+    Ewf,
+    Fkm,
+    Fuzzy,
+    InProcess,
+    KFed,
+    Lloyd,
+    MiniBatch,
+    Robust,
+    Site,
+    codec,
+)
 from unpooled.errors import Refused
 from unpooled.messages import Reply, Rows
 from unpooled.preparing import Scaled
@@ -154,6 +168,8 @@ K = 3
 _INIT = np.array([[-5.0, -5.0], [0.0, 0.0], [5.0, 5.0]])
 _SLOW = Dwf(k=K, learning_rate=0.5, momentum=0.4, local_steps=3, max_rounds=12)
 _BATCHES = MiniBatch(k=K, batch=4, epochs=2, client_rate=0.7, momentum=0.5, learning_rate=0.8, max_rounds=10)
+_RANGE = np.array([[-60.0, -60.0], [60.0, 60.0]])
+_PROOF = Dual(k=K, box=_RANGE, n_starts=2, nodes=300, max_rounds=5)
 _TRIEBE = MiniBatch.as_published(k=K, participation=1.0, epochs=2, batch=5, rounds=25)
 
 ALGORITHMS: dict[str, Callable[..., Any]] = {
@@ -185,6 +201,12 @@ ALGORITHMS: dict[str, Callable[..., Any]] = {
     "fuzzy-avg2": lambda **s: replace(Fuzzy(k=K, merge="avg2", max_rounds=12), **s),
     "fuzzy-avg2-published": lambda **s: replace(
         Fuzzy.as_published(k=K, merge="avg2"), **{"max_rounds": 12, **s}
+    ),
+    "dual": lambda **s: replace(_PROOF, **s),
+    "dual-sg": lambda **s: replace(_PROOF, update="sg", topology="star", symmetry="pair", **s),
+    "dual-btm": lambda **s: replace(_PROOF, update="btm", cuts=3, **s),
+    "dual-published": lambda **s: replace(
+        Dual.as_published(k=K), **{"box": _RANGE, "nodes": 300, "max_rounds": 4, **s}
     ),
     "best-of-fuzzy-avg2": lambda **s: BestOf(replace(Fuzzy(k=K, merge="avg2", max_rounds=8), **s), 2),
     "robust": lambda **s: Robust(k=K, **s),

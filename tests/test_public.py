@@ -26,6 +26,7 @@ def modules() -> list[str]:
 def test_public_names():
     assert set(unpooled.__all__) == {
         "BestOf",
+        "Dual",
         "Dwf",
         "Ewf",
         "FederatedFuzzyCMeans",
@@ -43,6 +44,8 @@ def test_public_names():
         "SecureSums",
         "Site",
         "__version__",
+        "certify",
+        "exact_kmeans",
         "run",
     }
     assert unpooled.__all__ == sorted(unpooled.__all__)

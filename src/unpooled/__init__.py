@@ -13,8 +13,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from unpooled.algorithms import BestOf, Dwf, Ewf, Fkm, Fuzzy, KFed, Lloyd, MiniBatch, Private, Robust
+    from unpooled.algorithms import (
+        BestOf,
+        Dual,
+        Dwf,
+        Ewf,
+        Fkm,
+        Fuzzy,
+        KFed,
+        Lloyd,
+        MiniBatch,
+        Private,
+        Robust,
+    )
+    from unpooled.certification import certify
     from unpooled.estimators import FederatedFuzzyCMeans, FederatedKMeans
+    from unpooled.exact import exact_kmeans
     from unpooled.privacy import Gaussian
     from unpooled.running import Run, run
     from unpooled.runtimes import InProcess
@@ -25,6 +39,7 @@ __version__ = "0.1.0"
 
 _HOME = {
     "BestOf": "algorithms",
+    "Dual": "algorithms",
     "Dwf": "algorithms",
     "Ewf": "algorithms",
     "FederatedFuzzyCMeans": "estimators",
@@ -41,11 +56,14 @@ _HOME = {
     "Run": "running",
     "SecureSums": "secure_sum",
     "Site": "site",
+    "certify": "certification",
+    "exact_kmeans": "exact",
     "run": "running",
 }
 
 __all__ = [
     "BestOf",
+    "Dual",
     "Dwf",
     "Ewf",
     "FederatedFuzzyCMeans",
@@ -63,6 +81,8 @@ __all__ = [
     "SecureSums",
     "Site",
     "__version__",
+    "certify",
+    "exact_kmeans",
     "run",
 ]
 

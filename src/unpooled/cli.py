@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from unpooled import __version__
+from unpooled.commands.certify import certify
 from unpooled.commands.door import audit, policy
 from unpooled.commands.fit import fit, resume
 from unpooled.commands.use import example, export, predict, report
@@ -91,5 +92,5 @@ def methods() -> None:
 
 app.add_typer(policy, name="policy")
 app.add_typer(audit, name="audit")
-for _command in (fit, resume, predict, export, report, example):
+for _command in (fit, resume, predict, export, report, certify, example):
     app.command()(_command)

@@ -68,6 +68,13 @@ GUIDE = (
         "Pillutla, Kakade, Harchaoui: Robust Aggregation for Federated Learning. "
         "IEEE Trans. Signal Process. 70, 2022.",
     ),
+    Entry(
+        "dual",
+        "A few dozen rows a site, and you must know how far the clustering is from the best possible",
+        "each site's means",
+        "Anonymous authors: Federated K-Means Clustering via Dual Decomposition-based Distributed "
+        "Optimization. Submitted to TMLR, 2023.",
+    ),
 )
 
 

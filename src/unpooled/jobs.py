@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from unpooled.algorithms import METHODS, BestOf, Fuzzy, Lloyd, Private
+from unpooled.algorithms import METHODS, BestOf, Dual, Fuzzy, Lloyd, Private
 from unpooled.analysis import Analysis
 from unpooled.errors import BadInput, ModelError
 from unpooled.files import Reading, read_sites
@@ -59,7 +59,7 @@ class Job:
         method: Any = METHODS[self.method](
             k=k, max_rounds=self.max_rounds, tol=self.tol, min_cluster_size=self.min_cluster_size
         )
-        if isinstance(method, Lloyd | Fuzzy):
+        if isinstance(method, Dual | Fuzzy | Lloyd):
             return dataclasses.replace(method, n_starts=self.n_init)
         return method if self.n_init == 1 else BestOf(method, self.n_init)
 

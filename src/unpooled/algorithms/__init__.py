@@ -2,6 +2,7 @@
 
 from unpooled.algorithms.base import Method
 from unpooled.algorithms.best_of import BestOf
+from unpooled.algorithms.dual import Dual
 from unpooled.algorithms.dwf import Dwf, Ewf
 from unpooled.algorithms.fkm import Fkm
 from unpooled.algorithms.fuzzy import Fuzzy
@@ -21,11 +22,13 @@ METHODS: dict[str, type[Method]] = {
     "mini-batch": MiniBatch,
     "fuzzy": Fuzzy,
     "robust": Robust,
+    "dual": Dual,
 }
 
 __all__ = [
     "METHODS",
     "BestOf",
+    "Dual",
     "Dwf",
     "Ewf",
     "Fkm",

@@ -16,6 +16,7 @@ from unpooled import checkpoint, inputs, kernels
 from unpooled.algorithms import Private, PrivateState
 from unpooled.codec import FloatArray
 from unpooled.errors import BadInput
+from unpooled.exact import relative_gap
 from unpooled.messages import SiteId
 from unpooled.preparing import Affine, ScaledState
 from unpooled.privacy import Forecast, Gaussian
@@ -125,6 +126,11 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         self.algorithm_ = algorithm
         self._n_features_out = len(scaled)
         self._keep_score(score, mass)
+        inner = state.inner if isinstance(state, ScaledState) else state
+        if hasattr(inner, "lower_bound"):
+            self.lower_bound_ = float(inner.lower_bound)
+            self.gap_ = relative_gap(self.lower_bound_, score)
+            self.bound_condition_ = str(inner.bound_condition)
 
     # ------------------------------------------------------------ with differential privacy
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from unpooled import inputs, kernels
-from unpooled.algorithms import METHODS, BestOf, Fuzzy, Lloyd
+from unpooled.algorithms import METHODS, BestOf, Dual, Fuzzy, Lloyd
 from unpooled.codec import FloatArray
 from unpooled.errors import BadInput
 from unpooled.estimators.base import FederatedClusterer
@@ -38,9 +38,9 @@ class FederatedKMeans(FederatedClusterer):
     n_clusters : int
         k, the number of clusters.
     method : str or Algorithm
-        "lloyd" (exact, the default), "dwf", "ewf", "fkm", "k-fed", "mini-batch", or an algorithm object such
-        as ``Dwf(momentum=0.8)``. An object keeps its own settings but for those that are given here with
-        another value than their default.
+        "lloyd" (exact, the default), "dwf", "ewf", "fkm", "k-fed", "mini-batch", "dual", or an algorithm
+        object such as ``Dwf(momentum=0.8)``. An object keeps its own settings but for those that are given
+        here with another value than their default.
     init : {"adaptive", "k-fed", "random"} or array (k, d)
         Where the centres start; "adaptive" needs only totals and does not depend on the split.
     n_init : int
@@ -81,6 +81,8 @@ class FederatedKMeans(FederatedClusterer):
     history_ : tuple of Record, one per round: movement, inertia, who answered, what left each site
     run_ : the whole Run
     algorithm_ : what was run
+    lower_bound_, gap_, bound_condition_ : of ``Dual`` alone: what no k centres go below, how far the inertia
+        is from it (1 - lower_bound_ / inertia_), and when that holds
 
     Examples
     --------
@@ -153,7 +155,7 @@ class FederatedKMeans(FederatedClusterer):
             _refuse_fuzzy(isinstance(getattr(self.method, "inner", self.method), Fuzzy))
             algorithm = _adjusted(self.method, k, settings)
         n_init = 1 if isinstance(settings["init"], np.ndarray) else int(self.n_init)
-        if isinstance(algorithm, Lloyd):
+        if isinstance(algorithm, Lloyd | Dual):
             if isinstance(self.method, str) or n_init != 10:
                 algorithm = replace(algorithm, n_starts=n_init)
         elif n_init > 1 and not isinstance(algorithm, BestOf):

@@ -7,6 +7,8 @@ table to what it asked.
 
 from unpooled import codec
 from unpooled.algorithms import METHODS
+from unpooled.algorithms.dual.bounding import AskBounds, AskOwnBound
+from unpooled.algorithms.dual.questions import AskNode, AskObjective, AskOutside, AskRange
 from unpooled.algorithms.dwf import AskLocalMoves
 from unpooled.algorithms.fkm import AskOneStep
 from unpooled.algorithms.kfed import AskDennisMeans
@@ -49,6 +51,16 @@ FAMILIES: dict[str, tuple[type, ...]] = {
         AskDirections,
     ),
     "robust": (*_START, AskLocalMeans),
+    "dual": (
+        *_START,
+        AskLocalMeans,
+        AskRange,
+        AskOutside,
+        AskNode,
+        AskObjective,
+        AskOwnBound,  # these two are certify's
+        AskBounds,
+    ),
     "noisy": (AskNoisyCells, AskNoisyGrid, AskNoisyMoments, AskNoisySpread),  # a budget is all they need
 }
 SCHEMA = (AskSchema,)  # the names and kinds of columns: asked of each site, whatever the method

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "dispatch.hpp"
+#include "exact.hpp"
 
 namespace nb = nanobind;
 
@@ -137,6 +138,29 @@ NB_MODULE(_native, m) {
         nb::gil_scoped_release release;
         kernels()->memberships(rows, centers.data(), centers.shape(0), m, power, out.data(), threads);
     });
+
+    m.def("exact", [](In<double> x, In<double> w, nb::object q, In<double> lo, In<double> hi, int symmetry,
+                      In<double> r, In<int32_t> cell, nb::object warm, int starts, int64_t nodes, double seconds,
+                      Out<double> suffix, bool suffix_known, Out<double> centers, Out<int32_t> labels) {
+        exact::Task task{};
+        task.n = static_cast<int>(x.shape(0)), task.d = static_cast<int>(x.shape(1));
+        task.k = static_cast<int>(lo.shape(0));
+        task.x = x.data(), task.w = w.data(), task.lo = lo.data(), task.hi = hi.data();
+        if (!q.is_none()) task.q = nb::cast<In<double>>(q).data();
+        if (!warm.is_none()) task.warm = nb::cast<In<int32_t>>(warm).data();
+        task.symmetry = symmetry, task.references = static_cast<int>(r.shape(0));
+        task.r = r.data(), task.cell = cell.data();
+        task.starts = starts, task.nodes = nodes, task.seconds = seconds;
+        task.suffix = suffix.data(), task.suffix_known = suffix_known;
+        exact::Result result{};
+        result.centers = centers.data(), result.labels = labels.data();
+        {
+            nb::gil_scoped_release release;
+            exact::solve(task, result);
+        }
+        return nb::make_tuple(result.value, result.lower, result.nodes, result.proved);
+    }, nb::arg(), nb::arg(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(),
+          nb::arg().none(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg());
 
     m.def("fold", [](Out<double> total, In<double> block) {
         nb::gil_scoped_release release;

@@ -1,0 +1,255 @@
+"""Federated k-means with a proof: dual decomposition. How far is this clustering from the best possible?
+
+"Federated K-Means Clustering via Dual Decomposition-based Distributed Optimization", submitted to TMLR,
+2023; equation numbers are its. Sites share centroids by constraint (5d). Pricing that constraint by
+multipliers leaves every site a clustering problem of its own (14), whose values add up to a lower bound on
+the inertia of every clustering of all rows. ``update`` moves the multipliers: "sg" (17), "btm" (24), "qnda"
+(32), or "bundle", ours, which starts at the multipliers of a Lloyd fixed point and models sites one by one
+(bundle.py).
+
+Where this leaves the paper:
+
+- Centroids lie in a box that encloses ALL rows, here and in ``as_published``. The paper's big-M looks at one
+  site's rows alone and can exclude the optimum.
+- ``symmetry="published"`` is constraint (36). It is said to leave the optimum untouched; it does not always,
+  so its bound names that condition. "pair" keeps (r_k - r_l).(m_k - m_l) >= 0, which some numbering of any
+  centroids fulfils: its bound is unconditional, and weaker. "cell" (default) keeps centroid k in the Voronoi
+  cell of r_k: stronger, and valid if the optimum has one centroid per cell. ``certify`` has no condition.
+- The lower bound and the centres are the best so far, and sites are solved by our own branch and bound. A
+  search that runs out of nodes reports its open bound: the sum stays valid.
+- ``primal="lloyd"`` (default) weights the sites' centroids by their counts and goes on by Lloyd steps;
+  "mean" is (33).
+
+What is disclosed: every site's centroids and counts at the prices sent, its value, and, unless a public range
+is given as ``box``, the range of its columns.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+
+from unpooled.algorithms.base import Method
+from unpooled.algorithms.dual.boxes import check_box, enclosing
+from unpooled.algorithms.dual.bundle import bundled
+from unpooled.algorithms.dual.questions import AskNode, AskObjective
+from unpooled.algorithms.dual.state import DualState, Evaluated, Evaluations
+from unpooled.algorithms.dual.steps import Cuts, bundle_trust, damped_bfgs, links, quasi_newton, subgradient
+from unpooled.algorithms.lloyd import Lloyd
+from unpooled.codec import FloatArray, IntArray
+from unpooled.errors import BadInput
+from unpooled.exact import check_reach
+from unpooled.messages import SiteId
+from unpooled.protocol import Steps, each, together, total
+from unpooled.sampling import choose
+from unpooled.summaries import AskClusterSums, AskMoments
+
+UPDATES = ("sg", "btm", "qnda", "bundle")
+CONDITIONS = {
+    "cell": "one centroid per cell of the references",
+    "pair": "unconditional",
+    "published": "centroids that the references number by (36)",
+}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Dual(Method):
+    """Clustering with a lower bound on what any clustering costs. For sites of some dozen rows."""
+
+    update: str = "bundle"
+    symmetry: str = "cell"
+    topology: str = "line"
+    references: str = "lloyd"  # a federated Lloyd fixed point, or "first": the first site's own centroids
+    primal: str = "lloyd"
+    max_rounds: int = 150
+    gap: float = 1e-4  # relative duality gap that is small enough (epsilon_DG)
+    residual: float = 0.0  # primal residual that is small enough (epsilon_p)
+    step: float = 0.5  # alpha_0 of the step sizes and trust regions
+    cuts: int = 50  # evaluations kept (tau)
+    box: FloatArray | None = None  # (2, d) a public range of the columns; None asks the sites for theirs
+    n_starts: int = 10  # Lloyd starts for the references
+    nodes: int = 200_000  # a site's search visits at most so many
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, known in (
+            ("update", UPDATES),
+            ("symmetry", tuple(CONDITIONS)),
+            ("topology", ("line", "star")),
+            ("references", ("lloyd", "first")),
+            ("primal", ("lloyd", "mean")),
+        ):
+            if getattr(self, name) not in known:
+                raise BadInput(f"Dual: {name} must be one of {', '.join(known)}, got {getattr(self, name)!r}")
+        for name in ("step", "cuts", "n_starts", "nodes"):
+            if not getattr(self, name) > 0:
+                raise BadInput(f"Dual: {name} must be above 0, got {getattr(self, name)}")
+        if self.box is not None:
+            check_box(self.box)
+
+    @classmethod
+    def as_published(cls, *, k: int | None = None, update: str = "qnda") -> Self:
+        """Table 1's parameters, constraint (36) and the mean (33)."""
+        return cls(
+            k=k,
+            update=update,
+            symmetry="published",
+            references="first",
+            primal="mean",
+            gap=0.0025,
+            residual=1e-2,
+        )
+
+    # ------------------------------------------------------------ start
+
+    def start(self, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[DualState]:
+        k = self.clusters
+        asks: list[Steps[Any]] = [total(sites, AskMoments()), enclosing(sites, self.box)]
+        moments, box = yield from together(asks)
+        d = box.shape[1]
+        check_reach(1, d, k)
+        references = (yield from self._lloyd(sites, rng)) if self.references == "lloyd" else None
+        zero = np.zeros((k, d))
+        # down: no prices; up: every site's own best clustering. Their sum bounds, whatever the symmetry
+        free = yield from each(sites, self._node(zero, box, "none", zero))
+        names = tuple(free)
+        first = free[names[0]]
+        if references is None:
+            references = np.where(first.seen[:, None] > 0, first.centroids, box.mean(axis=0))
+        # down: the references; up: what they cost, and each site's residuals about them
+        here = references[None]
+        asks = [total(names, AskObjective(here)), each(names, AskClusterSums(here))]
+        costs, sums = yield from together(asks)
+        prices = np.zeros((len(names), k, d))
+        if self.update == "bundle":
+            prices = 2 * np.stack([sums[s].sums[0] for s in names])  # KKT: they sum to zero at a fixed point
+            prices -= prices.mean(axis=0)
+        whole = costs.mass[0] >= moments.n * (1 - 1e-9)
+        p = links(len(names), self.topology).shape[1] * k * d
+        return DualState(
+            sites=names,
+            prices=prices,
+            references=references,
+            box=box,
+            n=moments.n,
+            centers=references,
+            upper_bound=float(costs.inertia[0]) if whole else np.inf,
+            lower_bound=max(0.0, sum(float(r.value[0]) for r in free.values())),
+            bound_condition="unconditional",
+            polished=references,
+            past=Evaluations.none(len(names), k, d),
+            curve=np.eye(p) if self.update == "qnda" else np.zeros((0, 0)),
+            lowers=np.zeros(0),
+            uppers=np.zeros(0),
+            residual=np.inf,
+            cap=np.inf,
+            movement=np.inf,
+            done=False,
+        )
+
+    def _lloyd(self, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[FloatArray]:
+        """A Lloyd fixed point: the references, and the first upper bound."""
+        lloyd = Lloyd(
+            k=self.clusters,
+            init=self.init,
+            n_starts=1 if isinstance(self.init, np.ndarray) else self.n_starts,
+            tol=1e-12,
+            min_cluster_size=self.min_cluster_size,
+        )
+        state = yield from lloyd.start(sites, rng)
+        while not lloyd.finished(state):
+            state = yield from lloyd.round(state, sites, rng)
+        return state.centers
+
+    def _node(self, prices: FloatArray, box: FloatArray, symmetry: str, references: FloatArray) -> AskNode:
+        k = len(prices)
+        low, high = np.tile(box[0], (k, 1)), np.tile(box[1], (k, 1))
+        return AskNode(prices, low, high, symmetry, references, self.nodes)
+
+    # ------------------------------------------------------------ rounds
+
+    def round(
+        self, state: DualState, sites: tuple[SiteId, ...], rng: np.random.Generator
+    ) -> Steps[DualState]:
+        asked = choose(sites, self.participation, rng)
+        prices = dict(zip(state.sites, state.prices, strict=True))
+        nothing = np.zeros_like(state.references)  # for a site that was silent at the start: it has no price
+        # down: each site's prices; up: its centroids, counts and value at them
+        got = yield from each(
+            asked,
+            lambda s: self._node(prices.get(s, nothing), state.box, self.symmetry, state.references),
+        )
+        now = Evaluated.of(state, got)
+        average = now.mean(weighted=self.primal == "lloyd", fallback=state.centers)
+        tried = np.stack([average, state.polished]) if self.primal == "lloyd" else average[None]
+        # down: the mean centroids (and a Lloyd step from the last ones); up: what they cost, and their sums
+        asks: list[Steps[Any]] = [total(asked, AskObjective(tried)), total(asked, AskClusterSums(tried))]
+        costs, sums = yield from together(asks)
+        state = self._bounded(state, now, tried, costs, sums)
+        return self._moved(state, now)
+
+    def _bounded(
+        self, state: DualState, now: Evaluated, tried: FloatArray, costs: Any, sums: Any
+    ) -> DualState:
+        """The bounds after a round, and a Lloyd step from the better of what was tried."""
+        upper, centers = state.upper_bound, state.centers
+        best = int(costs.inertia.argmin())
+        whole = costs.mass[0] >= state.n * (1 - 1e-9)
+        primal = float(costs.inertia[best]) if whole else np.inf
+        if primal < upper:
+            upper, centers = primal, tried[best]
+        lower, condition = state.lower_bound, state.bound_condition
+        if now.dual > lower:
+            lower, condition = now.dual, CONDITIONS[self.symmetry]
+        return replace(
+            state,
+            centers=centers,
+            upper_bound=upper,
+            lower_bound=lower,
+            bound_condition=condition,
+            polished=sums.means(tried, self.min_cluster_size)[best],
+            past=state.past.and_then(
+                state.prices, now.centroids, now.values, now.curved(state.box), self.cuts
+            ),
+            lowers=np.append(state.lowers, now.dual),
+            uppers=np.append(state.uppers, primal),
+            movement=float(np.linalg.norm(centers - state.centers)),
+        )
+
+    def _moved(self, state: DualState, now: Evaluated) -> DualState:
+        """The multipliers to try next."""
+        here = np.flatnonzero(now.answered)
+        M = links(len(here), self.topology)
+        slope = np.einsum("ip,ikd->pkd", M, now.centroids[here])
+        residual = float(np.linalg.norm(slope))
+        state = replace(state, residual=residual)
+        if state.gap <= self.gap or residual <= self.residual or state.rounds >= self.max_rounds:
+            return replace(state, done=True)
+        if self.update == "bundle":
+            return bundled(state, self.gap)
+        alpha = self.step / np.sqrt(state.rounds)
+        slopes = np.einsum("ip,likd->lpkd", M, state.past.centroids[:, here]).reshape(len(state.past), -1)
+        if not slopes.shape[1]:  # one site has nobody to agree with
+            return state
+        cuts = Cuts(slopes, state.past.heights(state.prices))
+        if self.update == "sg":
+            s = subgradient(slopes[-1], alpha)
+        elif self.update == "btm":
+            s = bundle_trust(cuts, alpha)
+        else:
+            state = self._curved(state, slopes, here, M)
+            s = quasi_newton(state.curve, cuts, alpha)
+        prices = state.prices.copy()
+        prices[here] += np.einsum("ip,pkd->ikd", M, s.reshape(slope.shape))
+        return replace(state, prices=prices)
+
+    def _curved(self, state: DualState, slopes: FloatArray, here: IntArray, M: FloatArray) -> DualState:
+        """The Hessian after the last step; afresh where the sites that answer have changed."""
+        if len(slopes) < 2 or len(here) < len(state.sites) or len(state.curve) != slopes.shape[1]:
+            return replace(state, curve=np.eye(slopes.shape[1]))
+        change = (state.past.prices[-1] - state.past.prices[-2])[here].reshape(len(here), -1)
+        s = np.linalg.lstsq(M, change, rcond=None)[0].ravel()
+        return replace(state, curve=damped_bfgs(state.curve, s, slopes[-1] - slopes[-2]))
+
+    def finished(self, state: DualState) -> bool:
+        return state.done

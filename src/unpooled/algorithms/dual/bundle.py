@@ -1,0 +1,94 @@
+"""The better step: one quadratic cut per site and evaluation, which knows how far a partition reaches.
+
+At fixed partition a site's cost is quadratic in its prices, with curvature -1 / (2 n_k) for a centroid that
+does not touch its region's edge. A model of such pieces is far closer than tangents, so a few evaluations
+suffice.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from unpooled.algorithms.dual.state import DualState, Evaluations
+from unpooled.algorithms.dual.steps import conic
+from unpooled.codec import FloatArray
+
+
+def step(
+    past: Evaluations, origin: FloatArray, cap: float, *, quadratic: bool
+) -> tuple[FloatArray, float] | None:
+    """The prices (N, k, d) at which the model is highest within ``cap`` of ``origin``, and its height
+    there."""
+    L, N, k, d = past.prices.shape
+    p = k * d
+    size = N * p + N  # prices, then a value per site
+    rows: list[FloatArray] = []
+    right: list[float] = []
+    cones: list[int] = []
+
+    same = np.zeros((p, size))  # prices sum to zero over the sites
+    for i in range(N):
+        same[:, i * p : (i + 1) * p] = np.eye(p)
+
+    tangents, levels = [], []
+    for i in range(N):
+        mine = slice(i * p, (i + 1) * p)
+        for at in range(L):
+            m, q0 = past.centroids[at, i].ravel(), past.prices[at, i].ravel()
+            n = np.repeat(past.counts[at, i], d)
+            curved = np.flatnonzero(n > 0) if quadratic else np.zeros(0, dtype=int)
+            below = np.zeros(size)  # value + m . q0 - m . q <= L
+            below[mine], below[N * p + i] = -m, 1.0
+            level = past.values[at, i] - float(m @ q0)
+            if not len(curved):
+                tangents.append(below)
+                levels.append(level)
+                continue
+            # |u|^2 <= t with u = (q - q0) / (2 sqrt n) and t = level - below . x, as |(2 u, t - 1)| <= t + 1
+            rows += [below, below]
+            right += [level + 1, level - 1]
+            for j in curved:
+                row = np.zeros(size)
+                row[i * p + j] = -1 / np.sqrt(n[j])
+                rows.append(row)
+                right.append(-q0[j] / np.sqrt(n[j]))
+            cones.append(2 + len(curved))
+    ball = np.zeros((1 + N * p, size))
+    ball[1:, : N * p] = -np.eye(N * p)
+    parts = [same, *([np.array(tangents)] if tangents else []), *([np.array(rows)] if rows else []), ball]
+    b = np.concatenate([np.zeros(p), levels, right, [cap], -origin.ravel()])
+    goal = np.concatenate([np.zeros(N * p), -np.ones(N)])
+    x = conic(
+        np.zeros((size, size)),
+        goal,
+        np.concatenate(parts),
+        b,
+        equal=p,
+        linear=len(tangents),
+        cones=[*cones, 1 + N * p],
+    )
+    if x is None:
+        return None
+    q = x[: N * p].reshape(N, k, d)
+    return q - q.mean(axis=0), float(x[N * p :].sum())
+
+
+def bundled(state: DualState, gap: float) -> DualState:
+    """The next prices: the model's best within a cap that shrinks when a step disappoints.
+
+    The quadratic model is no upper bound where a centroid would leave the box, so before the search ends the
+    tangents alone, which are one, must agree that nothing is left to gain.
+    """
+    past = state.past
+    best = int(state.lowers[-len(past) :].argmax())
+    origin, height = past.prices[best], float(past.values[best].sum())
+    scale = float(np.linalg.norm(origin)) or float(np.sqrt(state.n))
+    cap = min(state.cap, scale)
+    if best < len(past) - 1:
+        cap *= 0.5
+    worth = max(0.05 * gap * state.upper_bound, 1e-3 * abs(state.lower_bound))
+    for quadratic in (True, False):
+        got = step(past, origin, cap, quadratic=quadratic)
+        if got is not None and got[1] - height > worth:
+            return replace(state, prices=got[0], cap=cap)
+    return replace(state, done=True)

@@ -1,0 +1,125 @@
+"""The exact node solver: k-means with a price on every centroid, by branch and bound in C++.
+
+    minimise  sum_j w_j min_k |y_j - m_k|^2 + sum_k q_k . m_k
+
+over centroids m_k in boxes and, if asked, cells.
+
+``lower`` is a valid lower bound whatever stopped the search; ``proved`` says that it is the optimum.
+"""
+
+import importlib
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .results import Floats
+
+SYMMETRIES = {"none": 0, "cell": 1, "pair": 2, "published": 3}
+MOST_CLUSTERS, MOST_COLUMNS = 32, 64  # what the solver has room for
+
+
+class Exact(NamedTuple):
+    """A solved node."""
+
+    centers: Floats  # (k, d) of the best partition found
+    labels: NDArray[np.int32]  # (n,)
+    value: float  # its cost
+    lower: float  # no partition costs less
+    nodes: int  # visited by the search
+    proved: bool  # the search is complete: value is the optimum, and lower is it but for the tolerance
+
+
+def available() -> bool:
+    """Was the extension built?"""
+    try:
+        importlib.import_module("._native", __package__)
+    except ImportError:
+        return False
+    return True
+
+
+def exact(
+    X: Floats,
+    k: int,
+    *,
+    weights: Floats | None = None,
+    prices: Floats | None = None,
+    lower: Floats | None = None,
+    upper: Floats | None = None,
+    symmetry: str = "none",
+    references: Floats | None = None,
+    cells: NDArray[Any] | None = None,
+    warm: NDArray[np.int32] | None = None,
+    starts: int = 10,
+    nodes: int = 2**62,
+    seconds: float = np.inf,
+    memory: dict[str, Any] | None = None,
+) -> Exact:
+    """Solve a node: rows (n, d), prices (k, d), a box from ``lower`` to ``upper`` (k, d) per centroid.
+
+    Without a box the rows' own is taken, which is right where there are no prices. ``symmetry`` "cell" keeps
+    centroid j in the Voronoi cell of ``references[cells[j]]``; "pair" and "published" couple centroid j to
+    ``references[j]``. ``memory`` keeps what depends on the rows alone for the next call.
+
+    >>> got = exact(np.array([[0.0], [0.2], [5.0], [5.4]]), 2)
+    >>> sorted(got.centers.ravel().tolist()), round(got.value, 3), got.proved
+    ([0.1, 5.2], 0.1, True)
+    """
+    native = importlib.import_module("._native", __package__)
+    X = np.ascontiguousarray(X, np.float64)
+    n, d = X.shape
+    w = np.ones(n) if weights is None else np.ascontiguousarray(weights, np.float64)
+    kept = w > 0
+    if not kept.all():
+        warm = None if warm is None else warm[kept]
+        inner = exact(
+            X[kept], k, weights=w[kept], prices=prices, lower=lower, upper=upper, symmetry=symmetry,
+            references=references, cells=cells, warm=warm, starts=starts, nodes=nodes, seconds=seconds,
+            memory=memory,
+        )  # fmt: skip
+        labels = np.zeros(n, np.int32)
+        labels[kept] = inner.labels
+        return inner._replace(labels=labels)
+    if not n:
+        return _without_rows(k, d, prices, lower, upper)
+    low = np.broadcast_to(X.min(axis=0) if lower is None else lower, (k, d))
+    high = np.broadcast_to(X.max(axis=0) if upper is None else upper, (k, d))
+    r = np.zeros((0, d)) if references is None else np.ascontiguousarray(references, np.float64)
+    at = np.arange(k) if cells is None else cells
+    cache = {} if memory is None else memory
+    rows = f"suffix {k} {blake2b(X.tobytes() + w.tobytes(), digest_size=16).hexdigest()}"
+    known = rows in cache
+    suffix = cache[rows] if known else np.zeros(n + 1)
+    out = Exact(np.empty((k, d)), np.zeros(n, np.int32), 0.0, 0.0, 0, False)
+    value, bound, visited, proved = native.exact(
+        X,
+        w,
+        None if prices is None else np.ascontiguousarray(prices, np.float64),
+        np.ascontiguousarray(low, np.float64),
+        np.ascontiguousarray(high, np.float64),
+        SYMMETRIES[symmetry],
+        r,
+        np.ascontiguousarray(at, np.int32),
+        None if warm is None else np.ascontiguousarray(warm, np.int32),
+        starts,
+        nodes,
+        seconds,
+        suffix,
+        known,
+        out.centers,
+        out.labels,
+    )
+    cache[rows] = suffix
+    return out._replace(value=value, lower=bound, nodes=visited, proved=proved)
+
+
+def _without_rows(k: int, d: int, prices: Floats | None, lower: Floats | None, upper: Floats | None) -> Exact:
+    """A node without rows pays for prices alone, over the boxes; its cells would only raise the bound."""
+    q = np.zeros((k, d)) if prices is None else prices
+    low = np.broadcast_to(0.0 if lower is None else lower, (k, d))
+    high = np.broadcast_to(0.0 if upper is None else upper, (k, d))
+    at = np.where(q > 0, low, high)
+    value = float((q * at).sum())
+    return Exact(np.array(at), np.zeros(0, np.int32), value, value, 0, True)

@@ -1,0 +1,48 @@
+// Exact k-means at a node, with a price on every centroid: branch and bound over partitions.
+//
+//   minimise  sum_j w_j min_k |y_j - m_k|^2 + sum_k q_k . m_k   over centroids m_k in a box and, if asked, a cell,
+//
+// or with centroids coupled by symmetry-breaking constraints. Rows are assigned one at a time, farthest first, depth
+// first. `lower` is always a valid lower bound: a search that ran out of nodes or time returns its open bound, and the
+// tolerance of the pruning is subtracted.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+namespace unpooled {
+namespace exact {
+
+enum Symmetry : int { kNone = 0, kCell = 1, kPair = 2, kPublished = 3 };
+
+struct Task {
+    int n, d, k;
+    const double* x;        // (n, d)
+    const double* w;        // (n,) all above zero
+    const double* q;        // (k, d), or null: no prices
+    const double* lo;       // (k, d)
+    const double* hi;       // (k, d)
+    int symmetry;           // what the references mean
+    int references;         // number of them
+    const double* r;        // (references, d)
+    const int32_t* cell;    // (k,) the reference in whose cell a centroid lies (kCell)
+    const int32_t* warm;    // (n,) labels to start from, or null
+    int starts;             // random Lloyd starts
+    int64_t nodes;          // how many nodes may be visited, for the suffixes and for the search alike
+    double seconds;         // and how long; infinity for no limit
+    double* suffix;         // (n + 1,) optimum of the last rows alone, without prices
+    bool suffix_known;      // was it filled by an earlier call on the same rows?
+};
+
+struct Result {
+    double* centers;  // (k, d)
+    int32_t* labels;  // (n,)
+    double value;     // of the best partition found
+    double lower;     // on the value of every partition
+    int64_t nodes;
+    bool proved;      // lower is value but for the tolerance
+};
+
+void solve(const Task& task, Result& result);
+
+}  // namespace exact
+}  // namespace unpooled

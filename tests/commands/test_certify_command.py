@@ -1,0 +1,62 @@
+"""``unpooled certify``: how far a run's clustering is from the best possible."""
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from unpooled.cli import app
+from unpooled.datasets.dual import dual_problem
+
+
+def unpooled(*words):
+    got = CliRunner().invoke(app, [str(word) for word in words])
+    if got.exception is not None and not isinstance(got.exception, SystemExit):
+        raise got.exception
+    return got.exit_code, got.stdout, got.stderr
+
+
+def run_on(folder, nodes, k):
+    files = []
+    for name, rows in nodes.items():
+        files.append(folder / f"{name}.csv")
+        np.savetxt(files[-1], rows, delimiter=",", header="a,b", comments="")
+    code, _, said = unpooled("fit", *files, "-k", k, "--min-cluster-size", 1, "--out", folder / "run")
+    assert code == 0, said
+    return folder / "run"
+
+
+@pytest.fixture
+def small(tmp_path):
+    return run_on(tmp_path, dual_problem("2N2D3K1"), 3)
+
+
+def test_a_small_run_is_proved(small):
+    code, said, _ = unpooled("certify", small)
+    assert code == 0
+    assert "k = 3, 30 rows at 2 sites" in said
+    assert "Proved: no 3 centres go below" in said
+    assert "within 0.01 % of the best possible (unconditional)" in said
+    proof = json.loads(unpooled("certify", small, "--json")[1])
+    assert proof["proved"]
+    assert proof["gap"] <= 1e-4
+    assert proof["lower_bound"] <= proof["inertia"] * (1 + 1e-9)
+
+
+def test_a_larger_run_says_plainly_that_it_is_not(tmp_path):
+    rng = np.random.default_rng(0)
+    run = run_on(tmp_path, {s: rng.uniform(size=(150, 2)) for s in "ab"}, 4)
+    code, said, _ = unpooled("certify", run, "--time-limit", 1)
+    assert code == 0
+    assert "Not closed in 1 seconds" in said
+    assert "out of reach at this size" in said
+
+
+def test_a_changed_file_and_a_missing_run_are_refused(small, tmp_path):
+    assert "no such folder" in unpooled("certify", tmp_path / "nowhere")[2]
+    with (tmp_path / "node-1.csv").open("a") as file:
+        file.write("0,0\n")
+    code, _, said = unpooled("certify", small)
+    assert code == 1
+    assert "was changed since the run began" in said
