@@ -120,7 +120,7 @@ def shards(y: npt.ArrayLike, sites: int, shards_per_site: int, *, seed: Seed) ->
 
 
 def pathological(y: npt.ArrayLike, sites: int, labels_per_site: int, *, seed: Seed) -> IntArray:
-    """Every site has rows of so many labels, and a label's rows go in equal parts to the sites that have it."""
+    """Every site has rows of so many labels; a label's rows go in equal parts to the sites that have it."""
     labels = natural_id(y)
     known = int(labels.max()) + 1
     if not 1 <= labels_per_site <= known:

@@ -48,6 +48,8 @@ class Row:
     spread: float = 0.0  # of the published one beyond its own error, see one_draw
     note: int = 0  # which of the notes says why it differs; 0: none does
     digits: int = 4
+    sd: float = 0.0  # of ours over runs
+    judged: bool = True  # is a verdict given?
 
     @property
     def difference(self) -> float:
@@ -62,6 +64,8 @@ class Row:
     def verdict(self) -> str:
         if self.published is None:
             return "ours alone"
+        if not self.judged:
+            return "not judged"
         rounding = 0.5 * 10.0**-self.published.digits
         if abs(self.difference) <= CLOSE or abs(self.ours - self.published.value) <= rounding:
             return "matches"
@@ -96,6 +100,7 @@ def row(
         sd if one_draw else 0.0,
         note,
         said,
+        sd,
     )
 
 
@@ -108,21 +113,20 @@ def statistic(
     note: int = 0,
     digits: int | None = None,
 ) -> Row:
-    """The row of another statistic than the mean: "min", "max", "std" or a quantile "25 %".
+    """The row of another statistic than the mean: "min", "max" or a quantile as "25 %".
 
-    Its error is the spread over resampled runs (200 of them, seeded), which cannot see beyond the runs at
-    hand: for a least or largest value it is too small.
+    A quantile's error is the spread over resampled runs (200 of them, seeded). A least or largest value is
+    not judged: it has no standard error to speak of.
     """
     rng = np.random.default_rng(0)
     drawn = values[rng.integers(0, len(values), (200, len(values)))]
-    error = float(np.std([_value(of, sample) for sample in drawn]))
+    end = of in ("min", "max")
+    error = 0.0 if end else float(np.std([_value(of, sample) for sample in drawn]))
     said = digits if digits is not None else published.digits if published is not None else 4
-    return Row(tuple(what), _value(of, values), error, published, 0.0, note, said)
+    return Row(tuple(what), _value(of, values), error, published, 0.0, note, said, judged=not end)
 
 
 def _value(of: str, values: FloatArray) -> float:
-    if of == "std":
-        return float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
     share = {"min": 0.0, "max": 1.0}.get(of)
     return float(np.quantile(values, float(of.rstrip(" %")) / 100 if share is None else share))
 
@@ -145,9 +149,9 @@ class Table:
                 [
                     *r.what,
                     r.published.said if r.published is not None else "-",
-                    f"{r.ours:.{r.digits}f}",
+                    f"{r.ours:.{r.digits}f}" + (f" ± {r.sd:.{r.digits}f}" if r.sd else ""),
                     f"{r.error:.2g}" if r.error else "-",
-                    f"{r.difference:+.1f}" if known else "-",
+                    f"{r.difference:+.1f}" if known and r.judged else "-",
                     r.verdict,
                 ]
             )
@@ -155,5 +159,5 @@ class Table:
 
     def counted(self) -> tuple[int, int]:
         """(rows that match, rows that could)."""
-        compared = [r for r in self.rows if r.published is not None]
+        compared = [r for r in self.rows if r.published is not None and r.judged]
         return sum(r.matches for r in compared), len(compared)

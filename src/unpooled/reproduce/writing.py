@@ -51,12 +51,13 @@ def csv_table(table: Table) -> str:
     """A table with all its digits, for programs."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    heads = ["published", "published_sd", "ours", "standard_error", "difference", "verdict"]
+    heads = ["published", "published_sd", "ours", "ours_sd", "standard_error", "difference", "verdict"]
     writer.writerow([*table.heads, *heads])
     for r in table.rows:
         value, sd = (r.published.value, r.published.sd) if r.published is not None else ("", "")
-        apart = f"{r.difference:.6g}" if r.published is not None else ""
-        writer.writerow([*r.what, value, sd, f"{r.ours:.9g}", f"{r.error:.6g}", apart, r.verdict])
+        apart = f"{r.difference:.6g}" if r.published is not None and r.judged else ""
+        ours = [f"{r.ours:.9g}", f"{r.sd:.6g}", f"{r.error:.6g}"]
+        writer.writerow([*r.what, value, sd, *ours, apart, r.verdict])
     return out.getvalue()
 
 
