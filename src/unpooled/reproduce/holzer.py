@@ -229,7 +229,7 @@ def _present(set_: str) -> Any:
             figures.append(
                 Figure(f"score-{split}", f"{set_}, {split}: score", bars(split, names, values, errors, marks))
             )
-        notes = NOTES if set_ == "MNIST" else NOTES[:1]
+        notes: tuple[str, ...] = NOTES if set_ == "MNIST" else NOTES[:1]
         if set_ == "FEMNIST":
             notes += (
                 "The non-IID rows are not recomputed: LEAF's non-IID sample is not among the files that the "

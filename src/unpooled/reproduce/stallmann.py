@@ -165,7 +165,7 @@ def _note(name: str, method: str) -> int:
 
 
 def compared(values: FloatArray, what: tuple[str, ...], published: float | None, name: str, note: int) -> Row:
-    """The mean of runs beside the mean of ten published runs, whose spread is taken to be as large as ours."""
+    """The mean of runs beside the mean of ten published ones, whose spread is taken to be that of ours."""
     digits = 4 if name == "case 1" else 2
     if published is None:
         return row(what, values, digits=digits)
@@ -283,7 +283,7 @@ def _present_g2(results: Results, sources: Sources, quick: bool) -> Presented:
             lines("outside SSE by columns", by_d, "columns", "outside SSE", places=[str(d) for d in columns]),
         ),
     )
-    notes = (
+    notes: tuple[str, ...] = (
         "A published quantile is over the authors' ten runs of each of the 100 sets; ours are compared with "
         "the spread of resampled runs, which does not see that the sets with many columns are drawn alike "
         "and not Fraenti's own.",
