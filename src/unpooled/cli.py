@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from unpooled import __version__
+from unpooled.commands.compare import compare
 from unpooled.commands.door import audit, policy
 from unpooled.commands.fit import fit, resume
 from unpooled.commands.reproduce import reproduce
@@ -92,5 +93,5 @@ def methods() -> None:
 
 app.add_typer(policy, name="policy")
 app.add_typer(audit, name="audit")
-for _command in (fit, resume, predict, export, report, example, reproduce):
+for _command in (fit, resume, predict, export, report, example, reproduce, compare):
     app.command()(_command)

@@ -1,6 +1,6 @@
 """The figures' shapes: lines with a band, and bars beside published marks."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -121,3 +121,26 @@ def _legend(given: Sequence[Line], top: float) -> str:
         parts.append(_stroke([(x, y - 4), (x + 22, y - 4)], i, ln.dashed))
         parts.append(text(x + 28, y, ln.name, "tick"))
     return "".join(parts)
+
+
+def ranks(title: str, found: Mapping[str, FloatArray]) -> str:
+    """Methods on one axis by their mean rank, with one standard error; the best on top."""
+    ordered = sorted(found, key=lambda name: float(found[name].mean()))
+    height = 30.0 + 26 * len(ordered) + 44
+    plane = Plane((1.0, float(len(found))), (0.0, 1.0), (_WIDTH, height), (20, 40, 44, 150))
+    parts = []
+    for t in range(1, len(found) + 1):
+        x = plane.at(t, 0)[0]
+        parts.append(line((x, plane.top), (x, plane.bottom), "grid"))
+        parts.append(text(x, plane.bottom + 16, str(t), "tick", "middle"))
+    for i, name in enumerate(ordered):
+        values, y = found[name], plane.top + 14 + 26 * i
+        mean, error = float(values.mean()), float(values.std()) / np.sqrt(len(values))
+        low, x, high = (plane.at(mean + s * error, 0)[0] for s in (-1, 0, 1))
+        parts.append(text(plane.left - 8, y + 4, name, "label", "end"))
+        parts.append(line((low, y), (high, y), "axis"))
+        parts.append(tag("circle", tag("title", f"{name}: {mean:.2f}"), cx=x, cy=y, r=4.0, class_="dot"))
+        parts.append(text(plane.right + 8, y + 4, f"{mean:.1f}", "value"))
+    middle = (plane.left + plane.right) / 2
+    parts.append(text(middle, plane.bottom + 34, "mean rank, with one standard error", "name", "middle"))
+    return drawing(_WIDTH, height, "".join(parts), title)
