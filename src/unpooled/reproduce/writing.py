@@ -2,7 +2,7 @@
 
 import csv
 import io
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -30,11 +30,30 @@ class Finished:
         return sum(a for a, _ in pairs), sum(b for _, b in pairs)
 
 
+def brief(table: Table) -> Table:
+    """The rows that were published, and the fair baseline beside them."""
+    kept = [r for r in table.rows if (r.published is not None and r.judged) or _fair(r.what)]
+    return replace(table, rows=tuple(kept))
+
+
+def _fair(what: tuple[str, ...]) -> bool:
+    return any(cell == "unpooled" or "n_init 10" in cell for cell in what)
+
+
 def markdown_table(table: Table) -> str:
     """A table as Markdown, its columns in line so that it reads as text too."""
-    cells = table.cells()
-    width = [max(len(row[j]) for row in cells) for j in range(len(cells[0]))]
-    left = len(table.heads)
+    return aligned(table.cells(), len(table.heads))
+
+
+def aligned(cells: list[list[str]], left: int) -> str:
+    """Cells as a Markdown table, the first ``left`` columns to the left.
+
+    >>> print(aligned([["a", "n"], ["longer", "10"]], 1), end="")
+    | a      |  n |
+    | ------ | -: |
+    | longer | 10 |
+    """
+    width = [max(2, *(len(row[j]) for row in cells)) for j in range(len(cells[0]))]
     lines = []
     for i, row in enumerate(cells):
         said = [
@@ -72,7 +91,7 @@ def said(done: Finished) -> str:
     return f"{done.runs}, {done.data}, {done.seconds:.0f} CPU seconds. {share[0].upper()}{share[1:]}."
 
 
-def markdown(done: Finished, level: int = 1, figures: str = "") -> str:
+def markdown(done: Finished, level: int = 1, figures: str = "", short: bool = False) -> str:
     """An experiment as a part of a Markdown page; ``figures`` is the folder its drawings are linked from."""
     experiment, presented = done.experiment, done.presented
     parts = [
@@ -80,8 +99,9 @@ def markdown(done: Finished, level: int = 1, figures: str = "") -> str:
         f"{experiment.paper}\n",
         f"{said(done)}\n",
     ]
-    for table in presented.tables:
-        parts += [f"{table.title}\n", markdown_table(table)]
+    for table in (brief(t) if short else t for t in presented.tables):
+        if table.rows:
+            parts += [f"{table.title}\n", markdown_table(table)]
     if figures:
         parts += [f"![{f.title}]({figures}/{f.name}.svg)\n" for f in presented.figures]
     parts += [f"Note {i}. {note}\n" for i, note in enumerate(presented.notes, start=1)]
