@@ -40,7 +40,9 @@ def page(all_done: list[Finished], left_out: list[str]) -> str:
     for done in all_done:
         match, all_ = done.counted()
         runs = done.runs.split()[0]
-        lines.append([done.experiment.name, runs, f"{match} of {all_}" if all_ else "-", f"{done.seconds:.0f}"])
+        lines.append(
+            [done.experiment.name, runs, f"{match} of {all_}" if all_ else "-", f"{done.seconds:.0f}"]
+        )
     both = [done.counted() for done in all_done]
     match, all_ = sum(a for a, _ in both), sum(b for _, b in both)
     missing = f" Not run: {', '.join(left_out)}." if left_out else ""

@@ -187,7 +187,9 @@ def cases(folder):
 def test_stallmann_cases(cases):
     """All but what the page says does not come out: notes 1-4."""
     explained = {
-        what for what in cases if stallmann._note(what[1], what[2]) in (1, 2, 3) or what[2:] == ("avg2", "gap")
+        what
+        for what in cases
+        if stallmann._note(what[1], what[2]) in (1, 2, 3) or what[2:] == ("avg2", "gap")
     }
     asked = {what: r for what, r in judged(cases).items() if what not in explained}
     assert len(asked) == 30
