@@ -111,5 +111,5 @@ def test_files_that_are_no_images(tmp_path):
     with pytest.raises(BadInput, match="pixels must be from 0 to 255"):
         images.read_images(tmp_path / "scaled.npz")
     (tmp_path / "text.npz").write_text("no arrays")
-    with pytest.raises(BadInput, match="not an .npz file of arrays"):
+    with pytest.raises(BadInput, match=r"not an \.npz file of arrays"):
         images.read_images(tmp_path / "text.npz")

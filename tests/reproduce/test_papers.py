@@ -1,8 +1,8 @@
 """A small, seeded version of every experiment, against what was published.
 
-Data are drawn, never the authors' own. Where a verdict is asked, it is the table's: within two standard errors,
-which come from the spread of these very runs; nothing is added to them. What the page says does not come out is
-not asked here.
+Data are drawn, never the authors' own. Where a verdict is asked, it is the table's: within two standard
+errors, which come from the spread of these very runs; nothing is added to them. What the page says does not
+come out is not asked here.
 """
 
 import numpy as np
