@@ -58,7 +58,7 @@ def power_law(n: int, sites: int, exponent: float, *, least: int = 1, seed: Seed
     Flower's LinearPartitioner and SquarePartitioner are exponents -1 and -2.
 
     >>> np.bincount(power_law(100, 3, 2.0, seed=0)).tolist()
-    [73, 19, 8]
+    [72, 19, 9]
     """
     _check(n, sites)
     if least < 0 or least * sites > n:

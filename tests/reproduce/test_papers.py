@@ -11,7 +11,7 @@ from sklearn.datasets import load_digits
 
 from unpooled import Fuzzy, InProcess, run
 from unpooled.metrics import within_sse
-from unpooled.reproduce import garst, garst_femnist, holzer, participation, stallmann, triebe
+from unpooled.reproduce import garst, garst_femnist, holzer, participation, stallmann, stallmann_g2, triebe
 from unpooled.reproduce.doing import finish
 from unpooled.reproduce.experiment import Results
 from unpooled.reproduce.registry import find
@@ -55,7 +55,7 @@ def test_garst_fig3_at_its_noisiest(folder):
         more = {"k_local": garst.K} if method == "k-FED" else {}
         settings = garst._settings(Sources(), method, 0.1, 1.5, **more)
         found.append((settings, garst.perform(settings, range(8), Sources())))
-    rows = garst._rows(Results(found), Sources(), 0.1, 1.5, 1)
+    rows = garst._rows(Results(found), Sources(), 0.1, 1.5)
     assert [r.verdict for r in rows if r.published is not None] == ["matches"] * 3
     over = [np.mean(found[1][1][f"round {at}"]) for at in garst.SHOWN]
     assert over[-1] > over[0] + 0.02  # figure 3 d: rounds help where there is noise
@@ -234,8 +234,8 @@ def test_stallmann_g2_in_few_columns():
     for method in stallmann.METHODS:
         for d in (2, 8):
             for sd in (20, 60, 100):
-                settings = stallmann._g2(d, sd, method, "generated")
-                gaps[method, d, sd] = stallmann.perform_g2(settings, range(1), Sources())["gap"][0]
+                settings = stallmann_g2._g2(d, sd, method, "generated")
+                gaps[method, d, sd] = stallmann_g2.perform_g2(settings, range(1), Sources())["gap"][0]
     for d in (2, 8):
         assert gaps["central", d, 20] < gaps["central", d, 60] < gaps["central", d, 100]
         assert 0.1 < gaps["central", d, 20] < 5

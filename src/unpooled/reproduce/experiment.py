@@ -127,8 +127,8 @@ class Experiment:
 def seed_of(settings: Settings, run: int, *more: int) -> list[int]:
     """Entropy for a run's own generator: of its settings and number alone.
 
-    >>> np.random.default_rng(seed_of({"k": 3}, 0)).integers(10) >= 0
-    True
+    >>> seed_of({"k": 3}, 0) == seed_of({"k": 3}, 0), seed_of({"k": 3}, 0) == seed_of({"k": 3}, 1)
+    (True, False)
     """
     digest = hashlib.sha256(_key(settings).encode()).digest()
     return [int.from_bytes(digest[:8], "little"), run, *more]

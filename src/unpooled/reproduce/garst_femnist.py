@@ -16,7 +16,7 @@ from unpooled.metrics import simplified_silhouette
 from unpooled.protocol import conduct
 from unpooled.reproduce.common import found, labels_of, pooled_kmeans, seed_from
 from unpooled.reproduce.experiment import Experiment, Figure, Numbers, Presented, Results, Settings, seed_of
-from unpooled.reproduce.garst import PAPER, from_records
+from unpooled.reproduce.garst_runs import PAPER, from_records
 from unpooled.reproduce.plots import bars
 from unpooled.reproduce.sources import Sources
 from unpooled.reproduce.table import Published, Row, Table, row

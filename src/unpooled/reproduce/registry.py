@@ -18,7 +18,7 @@ _MODULES = {
     "triebe-epochs": "triebe",
     "triebe-rate": "triebe",
     "stallmann-cases": "stallmann",
-    "stallmann-g2": "stallmann",
+    "stallmann-g2": "stallmann_g2",
     # "dual-tables": "dual",
 }
 """Name -> module of this package, which has it in its tuple EXPERIMENTS."""
