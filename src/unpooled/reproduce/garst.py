@@ -71,14 +71,14 @@ def _rows(results: Results, sources: Sources, beta: float, noise: float) -> list
 
 HEADS = ("beta", "noise", "method", "ARI")
 NOTES = (
-    "k-FED: algorithm 2 of its paper has one Lloyd step at the server, and so run it is far from what was "
-    "published where sites differ (the rows called algorithm 2). The code of its authors, which is what was "
-    "compared, lets the server go on to convergence, and that is what is run here. It accounts for most of "
-    "the published numbers. Where it does not, at noise 1, the difference is smaller than that between two draws "
-    "of the set, and the stored runs may be of another draw than the stored set.",
-    "FKM at beta 0.1 comes out a little better than published, with less than half of the published spread: "
-    "some of the authors' runs ended lower. Why is not known; the same settings give the published mean and "
-    "spread elsewhere.",
+    "k-FED: algorithm 2 of its paper has one Lloyd step at the server, and so run it is far from what was"
+    " published where sites differ (the rows called algorithm 2). The code of its authors, which is what "
+    "was compared, lets the server go on to convergence, and that is what is run here. It accounts for "
+    "most of the published numbers. Where it does not, at noise 1, the difference is smaller than that "
+    "between two draws of the set, and the stored runs may be of another draw than the stored set.",
+    "FKM at beta 0.1 comes out a little better than published, with less than half of the published "
+    "spread: some of the authors' runs ended lower. Why is not known; the same settings give the "
+    "published mean and spread elsewhere.",
 )
 
 
