@@ -7,6 +7,7 @@ cluster. The k-means and k-FED columns have one restart, EWF and DWF start from 
 baseline, pooled k-means with n_init = 10, stands beside every table.
 """
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,19 @@ def rows_of(settings: Settings, sources: Sources) -> tuple[npt.NDArray[Any], Int
     return images.rows(), images.y, images.owner if settings["set"] == "FEMNIST" else None
 
 
+@lru_cache(maxsize=1)
+def _held_rows(set_: str, split: str, sources: Sources) -> tuple[npt.NDArray[Any], IntArray, IntArray | None]:
+    return rows_of({"set": set_, "split": split}, sources)
+
+
+@lru_cache(maxsize=400)
+def _held_split(set_: str, split: str, sites: int, number: int, sources: Sources) -> IntArray:
+    """The split of a run, which is the same for every method: k-means of 60,000 images takes its time."""
+    X, _, owner = _held_rows(set_, split if set_ == "FEMNIST" else "", sources)
+    same: Settings = {"set": set_, "split": split, "sites": sites}
+    return site_of_rows(X, split, sites, owner, np.random.default_rng(seed_of(same, number)))
+
+
 def site_of_rows(
     X: npt.NDArray[Any], split: str, sites: int, owner: IntArray | None, rng: np.random.Generator
 ) -> IntArray:
@@ -81,8 +95,9 @@ def perform(settings: Settings, runs: range, sources: Sources) -> Numbers:
     """Score, accuracy, v-measure and rounds."""
     from sklearn.metrics import v_measure_score
 
-    X, y, owner = rows_of(settings, sources)
-    k, method = K[settings["set"]], settings["method"]
+    set_ = settings["set"]
+    X, y, _ = _held_rows(set_, settings["split"] if set_ == "FEMNIST" else "", sources)
+    k, method = K[set_], settings["method"]
     out: Numbers = {name: [] for name in ("score", "accuracy", "v-measure", "rounds")}
     for number in runs:
         rng = np.random.default_rng(seed_of(settings, number))
@@ -94,10 +109,7 @@ def perform(settings: Settings, runs: range, sources: Sources) -> Numbers:
             judged = fitted
             truth = y[: len(fitted)]
         else:
-            # all methods see the same split in the same run
-            same = {key: settings[key] for key in ("set", "split", "sites")}
-            split = np.random.default_rng(seed_of(same, number))
-            site = site_of_rows(X, settings["split"], settings["sites"], owner, split)
+            site = _held_split(set_, settings["split"], settings["sites"], number, sources)
             federation = InProcess.of(partition.divided(X, site), threads=1)
             done = run(algorithm_of(method, k, settings["take_part"]), federation, seed=seed_from(rng))
             centers, rounds, judged, truth = done.state.centers, done.rounds, X, y
