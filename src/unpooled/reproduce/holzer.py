@@ -31,12 +31,13 @@ from unpooled.running import run
 from unpooled.runtimes import InProcess
 
 PAPER = "Holzer, Jacob, Kavane: Dynamically Weighted Federated k-Means. 2023."
-K = {"synthetic": 5, "MNIST": 20, "FEMNIST": 64}
+K = {"synthetic": 5, "MNIST": 20, "MNIST, all rows": 20, "FEMNIST": 64}
 SITES = 100
 SPLITS = ("IID", "half-IID", "non-IID")
 METHODS = ("k-means", "EWF", "DWF", "k-FED")
 OURS = ("k-means, n_init 10", "unpooled")
-FIRST = 10_000  # training images that the authors' k-means column fits
+FIRST = 10_000  # training images that the published numbers are of
+WHOLE, ALL = "MNIST, all rows", ", all 60,000"
 FEMNIST = {"IID": "femnist-iid", "half-IID": "femnist-half-iid"}
 
 
@@ -45,9 +46,12 @@ def rows_of(settings: Settings, sources: Sources) -> tuple[npt.NDArray[Any], Int
     if settings["set"] == "synthetic":
         X, y = synthetic.holzer()
         return X, y, None
-    name = "mnist" if settings["set"] == "MNIST" else FEMNIST[settings["split"]]
-    images = read_images(sources.path(name))
-    return images.rows(), images.y, images.owner if settings["set"] == "FEMNIST" else None
+    if settings["set"] == "FEMNIST":
+        images = read_images(sources.path(FEMNIST[settings["split"]]))
+        return images.rows(), images.y, images.owner
+    images = read_images(sources.path("mnist"))
+    count = FIRST if settings["set"] == "MNIST" else len(images.y)
+    return images.rows()[:count], images.y[:count], None
 
 
 @lru_cache(maxsize=1)
@@ -103,20 +107,17 @@ def perform(settings: Settings, runs: range, sources: Sources) -> Numbers:
         rng = np.random.default_rng(seed_of(settings, number))
         rounds = 0
         if method.startswith("k-means"):
-            fitted = X[: settings["first"]] if "first" in settings else X
             n_init = 10 if method.endswith("10") else 1
-            centers = pooled_kmeans(fitted, k, rng, n_init=n_init, max_iter=10_000)
-            judged = fitted
-            truth = y[: len(fitted)]
+            centers = pooled_kmeans(X, k, rng, n_init=n_init, max_iter=10_000)
         else:
             site = _held_split(set_, settings["split"], settings["sites"], number, sources)
             federation = InProcess.of(partition.divided(X, site), threads=1)
             done = run(algorithm_of(method, k, settings["take_part"]), federation, seed=seed_from(rng))
-            centers, rounds, judged, truth = done.state.centers, done.rounds, X, y
-        labels = labels_of(judged, centers)
-        out["score"].append(inertia_per_row(judged, centers))
-        out["accuracy"].append(majority_accuracy(truth, labels))
-        out["v-measure"].append(float(v_measure_score(truth, labels)))
+            centers, rounds = done.state.centers, done.rounds
+        labels = labels_of(X, centers)
+        out["score"].append(inertia_per_row(X, centers))
+        out["accuracy"].append(majority_accuracy(y, labels))
+        out["v-measure"].append(float(v_measure_score(y, labels)))
         out["rounds"].append(float(rounds))
     return out
 
@@ -124,14 +125,12 @@ def perform(settings: Settings, runs: range, sources: Sources) -> Numbers:
 # ---------------------------------------------------------------- configurations
 
 
-def pooled_settings(
-    set_: str, split: str, method: str, sources: Sources, first: int | None = None
-) -> Settings:
+def pooled_settings(set_: str, split: str, method: str, sources: Sources) -> Settings:
     """k-means of all rows; of FEMNIST the rows depend on the split."""
     found: Settings = {"set": set_, "method": method, "data": _origin(set_, split, sources)}
     if set_ == "FEMNIST":
         found["split"] = split
-    return found if first is None else {**found, "first": first}
+    return found
 
 
 def settings_of(
@@ -150,7 +149,7 @@ def settings_of(
 def _origin(set_: str, split: str, sources: Sources) -> str:
     if set_ == "synthetic":
         return "generated"
-    return sources.origin("mnist" if set_ == "MNIST" else FEMNIST[split])
+    return sources.origin(FEMNIST[split] if set_ == "FEMNIST" else "mnist")
 
 
 def splits_of(set_: str) -> tuple[str, ...]:
@@ -165,7 +164,7 @@ def _configurations(set_: str) -> Any:
             for method in ("k-means", "k-means, n_init 10"):
                 wanted = [pooled_settings(set_, split, method, sources)]
                 if set_ == "MNIST":
-                    wanted.append(pooled_settings(set_, split, method, sources, FIRST))
+                    wanted.append(pooled_settings(WHOLE, split, method, sources))
                 out += [w for w in wanted if w not in out]
             out += [settings_of(set_, split, m, sources) for m in ("EWF", "DWF", "k-FED", "unpooled")]
         return out
@@ -187,28 +186,27 @@ def _rows_of_table(
     """Mean, best and spread of every column; tables 2 and 3 are over the best half of the runs."""
     rows: list[Row] = []
     of_best = name != "score"
+    whole_too = ("k-means", "k-means, n_init 10") if set_ == "MNIST" else ()
     for split in splits_of(set_):
-        for i, method in enumerate((*METHODS, *OURS)):
-            pooled = method.startswith("k-means")
-            first = FIRST if set_ == "MNIST" and method == "k-means" else None
+        for i, method in enumerate((*METHODS, *OURS, *(f"{m}{ALL}" for m in whole_too))):
+            whole = method.endswith(ALL)
             s = (
-                pooled_settings(set_, split, method, sources, first)
-                if pooled
+                pooled_settings(WHOLE if whole else set_, split, method.removesuffix(ALL), sources)
+                if method.startswith("k-means")
                 else settings_of(set_, split, method, sources)
             )
             values = results.of(s, name)
             if of_best:
                 values = values[best_half(results.of(s, "score"))]
             numbers = published[split] if i < len(METHODS) else None
-            said = f"{method}, first {FIRST:,} rows" if first else method
             note = notes.get(method, 0)
             if numbers is None:
-                rows.append(row((split, said, "mean"), values))
+                rows.append(row((split, method, "mean"), values))
                 continue
             mean, end, sd = numbers[i]
             count, which = (50, "max") if of_best else (100, "min")
-            rows.append(row((split, said, "mean"), values, Published(mean, sd, count), note=note))
-            rows.append(statistic((split, said, which), values, Published(end), which))
+            rows.append(row((split, method, "mean"), values, Published(mean, sd, count), note=note))
+            rows.append(statistic((split, method, which), values, Published(end), which))
     return rows
 
 
@@ -216,8 +214,8 @@ NOTES = (
     "The k-means column fits k-means with one restart, and where its mean is above that of n_init = 10 "
     "beside it the difference is restarts, not the method: EWF and DWF start from the best of five at every "
     "site and at the server.",
-    "The published numbers are of clustering the first 10,000 training images, not the 60,000 that the other "
-    "columns cluster; both are run here.",
+    "The published numbers are of the first 10,000 training images, though the paper says 60,000: on all of "
+    "them not even pooled k-means comes as low as the published EWF and DWF (see its rows).",
 )
 
 

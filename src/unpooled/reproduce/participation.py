@@ -10,7 +10,6 @@ import numpy as np
 from unpooled.codec import FloatArray
 from unpooled.reproduce.experiment import Experiment, Figure, Presented, Results, Settings
 from unpooled.reproduce.holzer import (
-    FIRST,
     PAPER,
     best_half,
     perform,
@@ -53,8 +52,7 @@ def _configurations(sources: Sources, quick: bool) -> list[Settings]:
             for method in METHODS:
                 for n in _counts(sites, quick):
                     out.append(settings_of(set_, split, method, sources, sites, n))
-            first = FIRST if set_ == "MNIST" else None
-            wanted = pooled_settings(set_, split, "k-means", sources, first)
+            wanted = pooled_settings(set_, split, "k-means", sources)
             out += [wanted] if wanted not in out else []
     return out
 
@@ -84,8 +82,7 @@ def _present(results: Results, sources: Sources, quick: bool) -> Presented:
                             mean, _, sd = PUBLISHED[name][set_][split][COLUMN[method]]
                             known = Published(mean, sd, 50)
                         rows.append(row((set_, f"{n} of {sites}", split, method, name), values, known))
-                first = FIRST if set_ == "MNIST" else None
-                pooled = _kept(results, pooled_settings(set_, split, "k-means", sources, first), name)
+                pooled = _kept(results, pooled_settings(set_, split, "k-means", sources), name)
                 drawn.append(
                     Line("k-means", [counts[0], counts[-1]], np.full(2, float(pooled.mean())), dashed=True)
                 )
