@@ -172,7 +172,7 @@ class Dwf(Method):
     def round(self, state: DwfState, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[DwfState]:
         asked = choose(sites, self.participation, rng)
         # down: the centres; up: sums over sites of the weighted and the plain moves, and of the weights
-        got = yield from total(asked, self.question(state))
+        got = yield from total(asked, AskLocalMoves(state.centers, self.local_steps, self.weights))
 
         full = got.weight > 0
         weighted = got.weighted / np.where(full, got.weight, 1.0)[:, None]
@@ -187,10 +187,6 @@ class Dwf(Method):
             inertia=float(got.inertia.sum()),
             rounds=state.rounds + 1,
         )
-
-    def question(self, state: DwfState) -> AskLocalMoves:
-        """What the sites are asked in a round."""
-        return AskLocalMoves(state.centers, self.local_steps, self.weights)
 
     def finished(self, state: DwfState) -> bool:
         if state.rounds >= self.max_rounds:
