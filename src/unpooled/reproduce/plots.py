@@ -62,9 +62,9 @@ def lines(
         if ln.spread is not None and len(where) > 1:
             up = [plane.at(ln.x[j], float(ln.y[j] + ln.spread[j])) for j in where]
             down = [plane.at(ln.x[j], float(ln.y[j] - ln.spread[j])) for j in where[::-1]]
-            parts.append(tag("path", d=_area(up + down), class_=f"cloud c{i % 8}", stroke="none"))
+            parts.append(tag("path", d=_area(up + down), class_=f"cloud c{i % 8}", style="stroke:none"))
         points = [plane.at(ln.x[j], float(ln.y[j])) for j in where]
-        if len(points) > 1:
+        if len(points) > 1 and bool(ok.all()):  # what lies between single known points is not known
             parts.append(_stroke(points, i, ln.dashed))
         for (x, y), j in zip(points, where, strict=True):
             shown = tag("title", f"{ln.name}, {ln.x[j]:g}: {ln.y[j]:.4g}")
@@ -78,7 +78,7 @@ def bars(
     """A bar for each name, with its error, and a mark where the published number lies (nan: none)."""
     height = 40 + 26 * len(names) + 40
     ends = np.concatenate([values + errors, published[np.isfinite(published)], [0.0]])
-    plane = Plane((0.0, float(ends.max()) * 1.08), (0.0, 1.0), (_WIDTH, height), (20, 60, 40, 150))
+    plane = Plane((0.0, float(ends.max()) * 1.08), (0.0, 1.0), (_WIDTH, height), (20, 60, 40, 185))
     parts = []
     for t in ticks(*plane.x, 5):
         x = plane.at(t, 0)[0]

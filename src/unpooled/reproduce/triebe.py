@@ -130,12 +130,12 @@ def _figure(results: Results, name: str, said: str, which: str) -> Figure:
     for label in dict.fromkeys(label for label, _, _ in grid):
         mine = [(value, results.of(s, which)) for at, value, (s,) in grid if at == label]
         xs = [float(values.index(value)) for value, _ in mine]
-        drawn.append(Line(label, xs, _of(mine, np.mean), _of(mine, np.std)))
+        drawn.append(Line(label, xs, _of(mine, np.mean)))
     for method in ("central", "central, n_init 10"):
         level = float(results.of({"method": method}, which).mean())
         drawn.append(Line(method, [0.0, len(values) - 1.0], np.full(2, level), dashed=True))
     svg = lines(f"{which} by {said}", drawn, said, which, places=[f"{v:g}" for v in values])
-    return Figure(f"{name}-{which.lower()}", f"{which} by {said}; band: one standard deviation", svg)
+    return Figure(f"{name}-{which.lower()}", f"{which} by {said}", svg)
 
 
 def _of(mine: Sequence[tuple[float, FloatArray]], f: Any) -> FloatArray:

@@ -113,8 +113,11 @@ def html(done: Finished) -> str:
     experiment, presented = done.experiment, done.presented
     parts = []
     for table in presented.tables:
-        head, *rows = [[escape(cell) for cell in line] for line in table.cells()]
         left = tuple(range(len(table.heads)))
+        head, *rows = [
+            [escape(cell if j in left else cell.replace(" ", "\u00a0")) for j, cell in enumerate(line)]
+            for line in table.cells()
+        ]
         parts.append(f"<h3>{escape(table.title)}</h3>" + html_table(head, rows, left=left))
     drawn = "".join(f"<div><h3>{escape(f.title)}</h3>{f.svg}</div>" for f in presented.figures)
     parts.append(f'<div class="grid">{drawn}</div>' if drawn else "")
