@@ -32,6 +32,12 @@ def test_a_number_of_one_draw_may_be_off_by_the_spread_over_draws():
     assert row(("a",), values, Published(2.0), one_draw=True).verdict == "differs"
 
 
+def test_one_run_is_one_draw_of_what_was_published():
+    one = np.array([34.6])
+    assert row(("a",), one, Published(34.69, 0.1, 100)).verdict == "matches"
+    assert row(("a",), one, Published(34.9, 0.1, 100)).verdict == "differs"
+
+
 def test_quantiles_are_judged_and_ends_are_not():
     values = np.random.default_rng(0).standard_normal(400)
     assert statistic(("q",), values, Published(0.0, digits=2), "50 %").verdict == "matches"

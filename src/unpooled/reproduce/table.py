@@ -92,10 +92,13 @@ def row(
     """
     n, sd = len(values), float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
     said = digits if digits is not None else published.digits if published is not None else 4
+    error = sd / math.sqrt(n)
+    if n == 1 and published is not None:
+        error = published.sd  # one run is one draw of what was published
     return Row(
         tuple(what),
         float(np.mean(values)),
-        sd / math.sqrt(n),
+        error,
         published,
         sd if one_draw else 0.0,
         note,

@@ -32,7 +32,11 @@ class Finished:
 
 def brief(table: Table) -> Table:
     """The rows that were published, and the fair baseline beside them."""
-    kept = [r for r in table.rows if (r.published is not None and r.judged) or _fair(r.what)]
+    kept = [
+        r
+        for r in table.rows
+        if (r.published is not None and r.what[-1] not in ("min", "max")) or _fair(r.what)
+    ]
     return replace(table, rows=tuple(kept))
 
 
