@@ -107,8 +107,8 @@ def _present_g2(results: Results, sources: Sources, quick: bool) -> Presented:
     )
     notes: tuple[str, ...] = (
         "The smallest gaps, and so the lower quantile, come out smaller than published, alike for all three. "
-        "They are of the easy sets, where a gap is little more than the chance deviation of a mean of 1024 rows; "
-        "why is not known.",
+        "They are of the easy sets, where a gap is little more than the chance deviation of a mean of 1024 "
+        "rows; why is not known.",
         "A quantile is over the 100 sets, and its mean and spread over runs, which draw the sets anew but "
         "for those of two columns where Fraenti's own are at hand; the published one is of one draw. A "
         "least or largest gap is not judged.",
