@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(wildcard src/unpooled/kernels/native/*)
 
-.PHONY: demo test lint types imports tests browser docs bench assurance clean help
+.PHONY: demo test lint types imports tests browser docs bench assurance results clean help
 
 help:            ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ -/'
@@ -49,6 +49,9 @@ assurance: $(STAMP)  ## the long versions of what the tests hold, and their figu
 	UNPOOLED_SCHEDULES=10000 $(BIN)/pytest -s tests/secure_sum/test_sums.py tests/secure_sum/test_malice.py
 	$(BIN)/python -m benchmarks.bench_secure_sum
 	$(BIN)/python -m benchmarks.dual_problems
+
+results: $(STAMP)  ## docs/results.md: the papers recomputed (hours; DATA=folder with the authors' data)
+	$(BIN)/python -m benchmarks.results $(if $(DATA),--data $(DATA))
 
 clean:           ## remove what make made
 	rm -rf $(VENV) build demo .mypy_cache .pytest_cache .ruff_cache

@@ -11,8 +11,10 @@ from typer.core import TyperGroup
 
 from unpooled import __version__
 from unpooled.commands.certify import certify
+from unpooled.commands.compare import compare
 from unpooled.commands.door import audit, policy
 from unpooled.commands.fit import fit, resume
+from unpooled.commands.reproduce import reproduce
 from unpooled.commands.use import example, export, predict, report
 from unpooled.errors import UnpooledError
 
@@ -92,5 +94,5 @@ def methods() -> None:
 
 app.add_typer(policy, name="policy")
 app.add_typer(audit, name="audit")
-for _command in (fit, resume, predict, export, report, certify, example):
+for _command in (fit, resume, predict, export, report, certify, example, reproduce, compare):
     app.command()(_command)

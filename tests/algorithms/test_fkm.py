@@ -207,3 +207,19 @@ def test_partial_participation_asks_a_part():
 def test_bad_settings(settings, message):
     with pytest.raises(BadInput, match=message):
         Fkm(k=3, **settings)
+
+
+def test_seeds_that_know_no_weights_give_weighted_means():
+    """The server's Lloyd is weighted either way; only where it starts differs."""
+    means = np.array([[0.0], [1.0], [10.0], [12.0]])
+    counts = np.array([3.0, 1.0, 1.0, 1.0])
+    for seeds in ("weighted", "unweighted"):
+        centers, inertia = Fkm(k=2, server_seeds=seeds).clustered(means, counts, np.random.default_rng(0))
+        assert sorted(centers[:, 0].tolist()) == [0.25, 11.0]
+        assert inertia == pytest.approx(0.75 + 2.0)
+    with pytest.raises(BadInput, match="server_seeds must be weighted or unweighted, got 'no'"):
+        Fkm(k=2, server_seeds="no")
+    with pytest.raises(BadInput, match="k=3 clusters from 2 distinct local means"):
+        Fkm(k=3, server_seeds="unweighted").clustered(
+            np.array([[0.0], [0.0], [1.0]]), np.ones(3), np.random.default_rng(0)
+        )

@@ -140,3 +140,23 @@ def test_presets_by_name():
     assert (holzer.variant, holzer.local_restarts, holzer.server_restarts) == ("holzer", 1, 1)
     with pytest.raises(BadInput, match="variant must be weighted, dennis or holzer, got 'best'"):
         KFed(k=2, variant="best")
+
+
+def test_the_servers_steps_by_hand():
+    # one step from 0 and 10: 5.1 is nearer to 10; then the border is at 5.6, and it goes over
+    first, second = np.array([[0.0], [10.0]]), np.array([[4.9], [4.9], [4.9], [5.1]])
+    np.testing.assert_allclose(_dennis_server([first, second], 2), [[14.7 / 4], [7.55]])
+    np.testing.assert_allclose(_dennis_server([first, second], 2, steps=300), [[19.8 / 5], [10.0]])
+    with pytest.raises(BadInput, match="server_steps must be >= 1, got 0"):
+        KFed(k=2, server_steps=0)
+
+
+def test_seeds_of_the_original_are_distinct_rows():
+    from unpooled.algorithms.kfed import _plain_seeds
+
+    rows = np.array([[0.0], [0.0], [1.0], [5.0]])
+    for seed in range(20):
+        got = _plain_seeds(rows, 4, None, np.random.default_rng(seed))
+        assert sorted(got[:, 0].tolist()) == [0.0, 1.0, 5.0]
+    heavy = _plain_seeds(rows, 1, np.array([0.0, 0.0, 0.0, 2.0]), np.random.default_rng(0))
+    assert heavy.tolist() == [[5.0]]

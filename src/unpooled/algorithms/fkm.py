@@ -13,6 +13,8 @@ Departures, each of which ``as_published`` undoes unless stated:
   the fixed point (+1 % inertia on overlapping data). The default counts ``before``.
 - Their server starts afresh every round, and there is no stopping rule: 100 rounds. The default also tries
   the centres at hand, keeps the better of the two, and stops when they rest.
+- Their library (scikit-learn before 1.3) weighs the means in Lloyd's steps but not in k-means++, so that the
+  server may miss a heavy cluster. The default weighs in both (``server_seeds``).
 """
 
 from dataclasses import dataclass, replace
@@ -71,6 +73,7 @@ class Fkm(Method):
     p: int = 2
     counts: Literal["before", "after"] = "before"
     server: Literal["better", "fresh"] = "better"  # the better of warm and fresh, or always fresh
+    server_seeds: Literal["weighted", "unweighted"] = "weighted"  # is k-means++ at the server weighted?
     server_restarts: int = 10
     stop: bool = True
 
@@ -80,11 +83,21 @@ class Fkm(Method):
             raise BadInput(f"Fkm: p must be >= 1, got {self.p}")
         if self.counts not in ("before", "after"):
             raise BadInput(f"Fkm: counts must be before or after, got {self.counts!r}")
+        if self.server_seeds not in ("weighted", "unweighted"):
+            raise BadInput(f"Fkm: server_seeds must be weighted or unweighted, got {self.server_seeds!r}")
 
     @classmethod
     def as_published(cls, *, k: int | None = None, p: int = 2, rounds: int = 100) -> Self:
         """The authors' experiments: counts after the step, a fresh server every round, no stopping rule."""
-        return cls(k=k, p=p, counts="after", server="fresh", stop=False, max_rounds=rounds)
+        return cls(
+            k=k,
+            p=p,
+            counts="after",
+            server="fresh",
+            server_seeds="unweighted",
+            stop=False,
+            max_rounds=rounds,
+        )
 
     @property
     def own_start(self) -> bool:
@@ -98,7 +111,7 @@ class Fkm(Method):
             raise BadInput(
                 f"k={self.clusters} clusters from {len(means)} local means of at least {self.p} rows"
             )
-        centers, _ = self._clustered(means, counts, rng)
+        centers, _ = self.clustered(means, counts, rng)
         variance = np.average(
             (means - np.average(means, axis=0, weights=counts)) ** 2, axis=0, weights=counts
         )
@@ -125,7 +138,7 @@ class Fkm(Method):
         self, before: FloatArray, means: FloatArray, counts: FloatArray, rng: np.random.Generator
     ) -> tuple[FloatArray, float]:
         """New centres and how far they moved; a fresh clustering is matched to the old centres for that."""
-        fresh, fresh_inertia = self._clustered(means, counts, rng)
+        fresh, fresh_inertia = self.clustered(means, counts, rng)
         if self.server == "better":
             offsets = np.array([0, len(means)])
             warm = kernels.local_steps(means, offsets, before, counts, steps=300).centers[0]
@@ -135,9 +148,12 @@ class Fkm(Method):
         fresh = _matched(before, fresh)
         return fresh, updates.movement(before, fresh)
 
-    def _clustered(
+    def clustered(
         self, means: FloatArray, counts: FloatArray, rng: np.random.Generator
     ) -> tuple[FloatArray, float]:
+        """The server's k-means of all means: centres (k, d) and their inertia."""
+        if self.server_seeds == "unweighted" and len(means) >= self.clusters:
+            return self._unweighted(means, counts, rng)
         seed = rng.integers(0, 2**63, size=1, dtype=np.uint64)
         got = kernels.kmeans(
             means, np.array([0, len(means)]), self.clusters, seed, counts, n_init=self.server_restarts
@@ -146,6 +162,23 @@ class Fkm(Method):
             found = int((got.mass > 0).sum())
             raise BadInput(f"k={self.clusters} clusters from {found} distinct local means")
         return got.centers[0], float(got.inertia[0])
+
+    def _unweighted(
+        self, means: FloatArray, counts: FloatArray, rng: np.random.Generator
+    ) -> tuple[FloatArray, float]:
+        """Weighted Lloyd from k-means++ seeds that know no weights; all restarts in one call, as sites."""
+        n, restarts = len(means), self.server_restarts
+        seeds = rng.integers(0, 2**63, size=restarts, dtype=np.uint64)
+        rows, offsets = np.tile(means, (restarts, 1)), n * np.arange(restarts + 1)
+        starts = kernels.kmeans(rows, offsets, self.clusters, seeds, max_iter=0)
+        if not (starts.mass > 0).all():
+            found = int((starts.mass[0] > 0).sum())
+            raise BadInput(f"k={self.clusters} clusters from {found} distinct local means")
+        weights = np.tile(counts, restarts)
+        ends = kernels.local_steps(rows, offsets, starts.centers, weights, steps=300).centers
+        inertias = kernels.totals(means, np.array([0, n]), ends, counts).inertia[0].sum(axis=1)
+        best = int(inertias.argmin())
+        return ends[best], float(inertias[best])
 
 
 def _joined(replies: list[LocalMeans]) -> tuple[FloatArray, FloatArray]:

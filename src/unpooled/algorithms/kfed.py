@@ -7,8 +7,10 @@ Two methods carry this name, and comparisons mix them up:
 - ``variant="dennis"``, the original. A site projects its rows on their top k' singular directions, seeds
   there by k-means++, keeps per seed the rows that are at least three times nearer to it than to any other
   (the 1:3 rule), and runs Lloyd in full space from the means of those. The server takes one site's k' means
-  and adds means farthest-first up to k, then does one unweighted Lloyd step. With k' >= k nothing is ever
-  added farthest-first, which is why it looks poor where it is run with k' = k.
+  and adds means farthest-first up to k, then does one unweighted Lloyd step (``server_steps``). With k' >= k
+  nothing is ever added farthest-first, which is why it looks poor where it is run with k' = k. The authors'
+  code does otherwise than their algorithm 2: its server goes on to convergence. ``as_published_code`` does so
+  too, and gives the numbers that others published of this method.
 - ``variant="holzer"``, the simplification of Holzer et al.: plain k-means at the sites, plain unweighted
   k-means of all means at the server.
 
@@ -50,9 +52,8 @@ class AskDennisMeans(Question[LocalMeans]):
         _, _, directions = np.linalg.svd(X, full_matrices=False)
         basis = directions[: self.k].T
         Y = np.ascontiguousarray(X @ basis)
-        seeds = kernels.kmeans(Y, local.offsets, self.k, local.seeds, local.weights, max_iter=0)
-        centers = seeds.centers[0][seeds.mass[0] > 0]
-        starts = _clear_means(X, Y, centers)
+        rng = np.random.default_rng(np.asarray(local.seeds))
+        starts = _clear_means(X, Y, _plain_seeds(Y, self.k, local.weights, rng))
         steps = kernels.local_steps(X, local.offsets, starts, local.weights, steps=self.steps, recount=True)
         enough = steps.support >= local.minimum * (1 - 1e-9)  # each mean is over so many rows
         (reply,) = shown_means(local, steps.centers, steps.recount, steps.recount_squares, 1.0, only=enough)
@@ -60,6 +61,18 @@ class AskDennisMeans(Question[LocalMeans]):
 
     def reply_numbers(self, d: int) -> int:
         return self.k * (d + 1)
+
+
+def _plain_seeds(Y: FloatArray, k: int, weights: FloatArray | None, rng: np.random.Generator) -> FloatArray:
+    """Up to k distinct rows by plain k-means++, one candidate a draw: the kernels' is the greedy one."""
+    mass = np.ones(len(Y)) if weights is None else weights
+    chosen: list[int] = []
+    near = np.ones(len(Y))
+    while len(chosen) < k and (chance := mass * near).sum() > 0:
+        chosen.append(int(rng.choice(len(Y), p=chance / chance.sum())))
+        distance = ((Y - Y[chosen[-1]]) ** 2).sum(axis=1)
+        near = distance if len(chosen) == 1 else np.minimum(near, distance)
+    return Y[chosen]
 
 
 def _clear_means(X: FloatArray, Y: FloatArray, centers: FloatArray) -> FloatArray:
@@ -94,16 +107,24 @@ class KFed(Method):
     k_local: int | None = None
     local_restarts: int = 5
     server_restarts: int = 10
+    server_steps: int = 1  # of the original's server
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.variant not in ("weighted", "dennis", "holzer"):
             raise BadInput(f"KFed: variant must be weighted, dennis or holzer, got {self.variant!r}")
+        if self.server_steps < 1:
+            raise BadInput(f"KFed: server_steps must be >= 1, got {self.server_steps}")
 
     @classmethod
     def as_published(cls, *, k: int | None = None, k_local: int | None = None) -> Self:
         """Dennis et al., algorithms 1 and 2."""
         return cls(k=k, k_local=k_local, variant="dennis")
+
+    @classmethod
+    def as_published_code(cls, *, k: int | None = None, k_local: int | None = None) -> Self:
+        """Dennis et al.'s code, whose server goes on to convergence: what Garst & Reinders compare with."""
+        return cls(k=k, k_local=k_local, variant="dennis", server_steps=300)
 
     @classmethod
     def as_published_by_holzer(cls, *, k: int | None = None, restarts: int = 5) -> Self:
@@ -120,7 +141,7 @@ class KFed(Method):
         # down: how many clusters to look for; up: each site's means and counts
         if self.variant == "dennis":
             replies = yield from each(asked, AskDennisMeans(k_local))
-            centers = _dennis_server([r.means for r in replies.values()], self.clusters)
+            centers = _dennis_server([r.means for r in replies.values()], self.clusters, self.server_steps)
         else:
             replies = yield from each(asked, AskLocalMeans(k_local, self.local_restarts))
             weighted = self.variant == "weighted"
@@ -158,8 +179,8 @@ def merge_means(
     return centers
 
 
-def _dennis_server(means: list[FloatArray], k: int) -> FloatArray:
-    """Dennis et al., algorithm 2: one site's means, farthest-first up to k, one unweighted Lloyd step."""
+def _dennis_server(means: list[FloatArray], k: int, steps: int = 1) -> FloatArray:
+    """Dennis et al., algorithm 2: one site's means, farthest-first up to k, unweighted Lloyd."""
     pool = np.concatenate(means)
     if len(pool) < k:
         raise BadInput(f"k={k} clusters from {len(pool)} local means: the sites showed too few")
@@ -169,6 +190,6 @@ def _dennis_server(means: list[FloatArray], k: int) -> FloatArray:
     while len(centers) < k:
         centers.append(pool[nearest.argmax()])
         nearest = np.minimum(nearest, ((pool - centers[-1]) ** 2).sum(axis=1))
-    step = kernels.local_steps(pool, np.array([0, len(pool)]), np.array(centers), steps=1)
+    step = kernels.local_steps(pool, np.array([0, len(pool)]), np.array(centers), steps=steps)
     merged: FloatArray = step.centers[0]
     return merged

@@ -1,0 +1,104 @@
+"""docs/results.md and the comparison in docs/methods.md, written from runs: no number in them is typed.
+
+``python -m benchmarks.results --out FOLDER [--data FOLDER]`` runs what FOLDER has not yet; PLAN says how many
+runs of each experiment. What needs data that are not at hand is left out, and the page says so.
+"""
+
+import argparse
+import os
+import re
+from pathlib import Path
+
+from unpooled.reproduce.compare import EXPERIMENT, short
+from unpooled.reproduce.doing import finish
+from unpooled.reproduce.registry import find
+from unpooled.reproduce.sources import Sources
+from unpooled.reproduce.store import Store
+from unpooled.reproduce.table import CLOSE
+from unpooled.reproduce.writing import Finished, aligned, markdown, write
+
+ROOT = Path(__file__).parent.parent
+PLAN: dict[str, int | str | None] = {  # runs; None: as many as the paper
+    "garst-fig1": None,
+    "garst-fig3": 40,
+    "garst-fig4": None,
+    "garst-fig5": 2,
+    "holzer-synthetic": None,
+    "holzer-mnist": 1,
+    "holzer-femnist": 1,
+    "holzer-participation": "quick",
+    "triebe-fraction": 30,
+    "triebe-epochs": 30,
+    "triebe-rate": 30,
+    "stallmann-cases": None,
+    "stallmann-g2": 4,
+}
+COMPARED = 3
+
+
+def page(all_done: list[Finished], left_out: list[str]) -> str:
+    lines = [["experiment", "runs", "within 2 standard errors", "CPU seconds"]]
+    for done in all_done:
+        match, all_ = done.counted()
+        runs = done.runs.split()[0]
+        lines.append(
+            [done.experiment.name, runs, f"{match} of {all_}" if all_ else "-", f"{done.seconds:.0f}"]
+        )
+    both = [done.counted() for done in all_done]
+    match, all_ = sum(a for a, _ in both), sum(b for _, b in both)
+    missing = f" Not run: {', '.join(left_out)}." if left_out else ""
+    head = f"""# Results: the papers, recomputed
+
+Written by `make results`, from runs; no number on this page is typed. Every table has the published number,
+ours with its standard deviation over runs and the standard error of its mean, and the difference in
+standard errors of both. A number matches within {CLOSE:g}; of numbers that are equal in truth one in twenty
+does not. Where a number does not come out, a note says why, or that we do not know. "central, n_init 10" or
+"k-means, n_init 10" is the fair baseline, pooled k-means with ten restarts; "unpooled" is this package's
+default. Only rows that were published and these two are shown: `unpooled reproduce` writes all of them, and
+the figures. [How to run it](reproduce.md).
+
+{match} of {all_} published numbers match.{missing}
+
+{aligned(lines, 1)}"""
+    return head + "\n" + "\n".join(markdown(done, 2, short=True) for done in all_done)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Write docs/results.md from runs")
+    parser.add_argument("--out", type=Path, default=ROOT / "build" / "results")
+    parser.add_argument("--data", type=Path, default=None)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--only", default="", help="names with commas between them: run these, write no page")
+    args = parser.parse_args()
+    sources = Sources(args.data)
+    all_done, left_out = [], []
+    for name, runs in PLAN.items():
+        experiment = find(name)
+        if args.only and name not in args.only.split(","):
+            continue
+        if any(not sources.has(needed) for needed in experiment.needs):
+            left_out.append(name)
+            continue
+        quick, count = runs == "quick", runs if isinstance(runs, int) else None
+        (done,) = finish([experiment], sources, args.out, quick=quick, runs=count, jobs=args.jobs)
+        write(done, args.out)
+        all_done.append(done)
+    if args.only:
+        return
+    (ROOT / "docs" / "results.md").write_text(page(all_done, left_out), encoding="utf-8")
+    (done,) = finish([EXPERIMENT], Sources(), args.out, runs=COMPARED, jobs=args.jobs)
+    tasks = EXPERIMENT.tasks(Sources(), False, COMPARED)
+    lines = short(Store(args.out).results(tasks))
+    methods = ROOT / "docs" / "methods.md"
+    text = methods.read_text(encoding="utf-8")
+    block = f"<!-- compared: make results -->\n{aligned(lines, 1)}<!-- end -->"
+    text = re.sub(r"<!-- compared: make results -->.*?<!-- end -->", lambda _: block, text, flags=re.S)
+    methods.write_text(text, encoding="utf-8")
+    ranks = next(f for f in done.presented.figures if f.name == "ranks-inertia")
+    write(done, args.out)
+    drawn = (args.out / "compare" / f"{ranks.name}.svg").read_text(encoding="utf-8")
+    (ROOT / "docs" / "ranks.svg").write_text(drawn, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

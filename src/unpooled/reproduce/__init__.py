@@ -1,0 +1,24 @@
+"""The papers recomputed: every table and figure, beside what was published.
+
+``unpooled reproduce`` is the command; here is how it works. experiment.py says what an experiment is,
+registry.py lists them, working.py does their tasks side by side, store.py keeps the results, table.py
+compares them with what was published, and writing.py writes tables, figures and pages. A paper is a module.
+"""
+
+from unpooled.reproduce.experiment import Experiment, Figure, Presented, Results, Settings, Task, seed_of
+from unpooled.reproduce.table import Published, Row, Table, row, statistic
+
+__all__ = [
+    "Experiment",
+    "Figure",
+    "Presented",
+    "Published",
+    "Results",
+    "Row",
+    "Settings",
+    "Table",
+    "Task",
+    "row",
+    "seed_of",
+    "statistic",
+]
