@@ -19,7 +19,7 @@ _MODULES = {
     "triebe-rate": "triebe",
     "stallmann-cases": "stallmann",
     "stallmann-g2": "stallmann_g2",
-    # "dual-tables": "dual",
+    "dual-tables": "dual",
 }
 """Name -> module of this package, which has it in its tuple EXPERIMENTS."""
 
