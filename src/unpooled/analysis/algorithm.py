@@ -98,9 +98,9 @@ class Analysis(Message):
         if state.choice is None:
             return (yield from viewed(view, self._judged(state, sites, rng)))
         assert state.mean is not None
-        description = yield from viewed(
-            view, describe(sites, state.chosen.centers, state.mean, state.covariance, self.totals_only)
-        )
+        m = getattr(self.methods[state.choice.best], "m", None)
+        asked = describe(sites, state.chosen.centers, state.mean, state.covariance, self.totals_only, m)
+        description = yield from viewed(view, asked)
         return replace(state, description=description)
 
     def _judged(

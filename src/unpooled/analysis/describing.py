@@ -7,6 +7,7 @@ import numpy as np
 
 from unpooled.analysis.figures import AskOutline, AskProfile, Outline, Profile
 from unpooled.codec import FloatArray
+from unpooled.memberships import AskBorderline
 from unpooled.messages import Message, SiteId
 from unpooled.protocol import Steps, each, together, total
 from unpooled.summaries import AskScatter, Scatter
@@ -32,6 +33,9 @@ class Description(Message):
     places: FloatArray  # (k, 2) centres on the map
     clusters: FloatArray  # (k, 6) ellipses: rows, mean x, y, variance x, covariance, variance y
     outlines: FloatArray  # (S, 6) the same for sites
+    borderline: FloatArray | None = (
+        None  # (S, k) of fuzzy clusters: share of rows that hardly belong; nan: hidden
+    )
 
 
 def describe(
@@ -40,8 +44,12 @@ def describe(
     mean: FloatArray,
     covariance: FloatArray | None,
     totals_only: bool = False,
+    m: float | None = None,
 ) -> Steps[Description]:
-    """Ask for all that a report shows, in one exchange; with ``totals_only`` of no site by itself."""
+    """Ask for all that a report shows, in one exchange; with ``totals_only`` of no site by itself.
+
+    ``m`` is the fuzzifier of fuzzy clusters: then also which rows belong to none of them clearly.
+    """
     axes, explained, deviation = _axes(centers, mean, covariance)
 
     def seen(question: Any) -> Steps[Any]:
@@ -60,13 +68,15 @@ def describe(
         got = yield from total(sites, question)
         return got
 
+    asked = of_all if totals_only else seen
     # down: centres and axes; up: per site scatter and outline, and totals of profiles and outlines by cluster
     got: list[Any] = yield from together(
         [
-            of_all(AskScatter(centers)) if totals_only else seen(AskScatter(centers)),
+            asked(AskScatter(centers)),
             nothing() if totals_only else seen(AskOutline(axes, mean)),
             summed(AskProfile(centers)),
             summed(AskOutline(axes, mean, centers)),
+            nothing() if m is None else asked(AskBorderline(centers, m)),
         ]
     )
     scatters: dict[SiteId, Scatter] = got[0]
@@ -93,6 +103,11 @@ def describe(
         places=((centers - mean) @ axes)[order],
         clusters=got[3].ellipses()[order],
         outlines=np.array([outlines[s].ellipses()[0] if s in outlines else empty for s in answered]),
+        borderline=np.array(
+            [got[4][s].share[order] if s in got[4] else np.full(len(order), np.nan) for s in answered]
+        )
+        if m is not None
+        else None,
     )
 
 

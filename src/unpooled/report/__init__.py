@@ -10,6 +10,7 @@ _SECTIONS = (
     what.answer,
     what.profiles,
     where.places,
+    where.memberships,
     where.fit,
     where.spread_map,
     how.choice,

@@ -63,6 +63,28 @@ def _absent(outcome: Outcome) -> str:
     return f'<h3 class="next">Absent</h3><ul class="plain">{"".join(said)}</ul>'
 
 
+def memberships(outcome: Outcome) -> str:
+    """Of fuzzy clusters: how many rows belong to none of them clearly."""
+    d = outcome.description
+    if d.borderline is None:
+        return ""
+    k = range(outcome.k)
+    rows = [
+        [
+            escape(site),
+            *("&ndash;" if np.isnan(share) else percent(float(share)) for share in d.borderline[i]),
+        ]
+        for i, site in enumerate(d.sites[:_ROWS])
+    ]
+    body = table(["site", *map(chip, k)], rows)
+    body += small("&ndash;: no such rows, or too few to be shown.")
+    lead = (
+        "Of the rows that belong to a cluster most, the share that is borderline: no membership of 0.6 or more. "
+        "Many of them mean that the cluster blends into another one, or that there are fewer clusters."
+    )
+    return section("Rows between clusters", body, lead, "memberships")
+
+
 def fit(outcome: Outcome) -> str:
     sites = len(outcome.description.sites)
     drawn = charts.fit(outcome) if 1 < sites <= _BARS else ""
