@@ -88,6 +88,24 @@ class Outcome:
     def citation(self) -> str:
         return citation(self.job.method)
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What to look at first: odd columns, suspect sites, clusters that are none."""
+        said = list(self.agreement.warnings)
+        suspects = getattr(self.run.state.chosen, "suspects", ())
+        if suspects:
+            said.append(
+                f"{', '.join(suspects)}: sums far from those of all other sites, left out of the centres; "
+                "broken, hostile, or other data. Sizes and profiles below still include what they sent"
+            )
+        blurred = self.description.borderline
+        if blurred is not None and np.nanmin(blurred, initial=1.0) > 0.99:
+            said.append(
+                "every row is borderline: the fuzzy centres fell together, for distances in many columns are "
+                "all alike; k-means (--method lloyd) does not have this"
+            )
+        return tuple(said)
+
     def model(self) -> Model:
         made = f"unpooled {__version__}, {self.job.method}, k={self.k}, seed {self.job.seed}"
         return Model(self.agreement.preparation, self.description.centers, self.sizes, made)
@@ -188,7 +206,7 @@ class Outcome:
             "columns": [c.name for c in a.preparation.columns],
             "left_out": dict(a.left_out),
             "merged_levels": {name: list(levels) for name, levels in a.merged},
-            "warnings": list(a.warnings),
+            "warnings": list(self.warnings),
             "rounds": self.run.rounds,
             "exchanges": self.run.exchanges,
             "seed": self.job.seed,

@@ -386,3 +386,46 @@ def test_a_warning_names_site_and_column(tmp_path):
         (tmp_path / f"{name}.csv").write_text("height,w\n" + rows, encoding="utf-8")
     _, out, _ = unpooled("fit", tmp_path / "*.csv", "-k", 2)
     assert "warning: height at c: values about 100 times smaller than elsewhere" in " ".join(out.split())
+
+
+def test_fuzzy_clusters_and_the_rows_between_them(tmp_path):
+    """Two clusters far apart and a bridge between them: the bridge is borderline, and the report says so."""
+    rng = np.random.default_rng(0)
+    for site in "ab":
+        ends = rng.normal(size=(60, 2)) * 0.3 + np.repeat([[0.0, 0.0], [10.0, 0.0]], 30, axis=0)
+        bridge = np.column_stack([rng.uniform(4.4, 5.6, 20), rng.normal(size=20)])
+        table = "\n".join(f"{x},{y}" for x, y in np.concatenate([ends, bridge]))
+        (tmp_path / f"{site}.csv").write_text("x,y\n" + table + "\n")
+    page = tmp_path / "r.html"
+    files = [str(tmp_path / f"{site}.csv") for site in "ab"]
+    done = CliRunner().invoke(app, ["fit", *files, "-k", "2", "--method", "fuzzy", "--report", str(page)])
+    assert done.exit_code == 0, done.output
+    text = page.read_text()
+    assert "Rows between clusters" in text
+    shares = re.findall(
+        r"(\d+)&thinsp;%</td>", text.partition("Rows between clusters")[2].partition("</table>")[0]
+    )
+    assert len(shares) == 4
+    assert all(10 <= int(share) <= 40 for share in shares)
+
+
+def test_fuzzy_centres_that_fell_together_are_a_warning(tmp_path):
+    rng = np.random.default_rng(1)
+    rows = rng.normal(size=(200, 30))
+    names = ",".join(f"c{i}" for i in range(30))
+    (tmp_path / "a.csv").write_text(names + "\n" + "\n".join(",".join(map(str, r)) for r in rows) + "\n")
+    done = CliRunner().invoke(app, ["fit", str(tmp_path / "a.csv"), "-k", "3", "--method", "fuzzy"])
+    assert done.exit_code == 0
+    assert "every row is borderline" in done.output.replace("\n", " ")
+
+
+def test_a_hostile_site_is_named_by_the_robust_method(tmp_path):
+    rng = np.random.default_rng(2)
+    for i in range(6):
+        rows = rng.normal(size=(80, 2)) + 8 * rng.integers(2, size=(80, 1)) + (4.0 if i == 3 else 0.0)
+        table = "\n".join(f"{x},{y}" for x, y in rows)
+        (tmp_path / f"s{i}.csv").write_text("x,y\n" + table + "\n")
+    files = [str(tmp_path / f"s{i}.csv") for i in range(6)]
+    done = CliRunner().invoke(app, ["fit", *files, "-k", "2", "--method", "robust", "--restarts", "1"])
+    assert done.exit_code == 0, done.output
+    assert "warning: s3: sums far from those of all other sites" in done.output

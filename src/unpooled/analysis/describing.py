@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from unpooled.analysis.figures import AskOutline, AskProfile, Outline, Profile
-from unpooled.codec import FloatArray
-from unpooled.memberships import AskBorderline
+from unpooled.codec import FloatArray, IntArray
+from unpooled.memberships import AskBorderline, Borderline
 from unpooled.messages import Message, SiteId
 from unpooled.protocol import Steps, each, together, total
 from unpooled.summaries import AskScatter, Scatter
@@ -33,9 +33,7 @@ class Description(Message):
     places: FloatArray  # (k, 2) centres on the map
     clusters: FloatArray  # (k, 6) ellipses: rows, mean x, y, variance x, covariance, variance y
     outlines: FloatArray  # (S, 6) the same for sites
-    borderline: FloatArray | None = (
-        None  # (S, k) of fuzzy clusters: share of rows that hardly belong; nan: hidden
-    )
+    borderline: FloatArray | None = None  # (S, k) of fuzzy clusters: share of borderline rows; nan: hidden
 
 
 def describe(
@@ -103,12 +101,14 @@ def describe(
         places=((centers - mean) @ axes)[order],
         clusters=got[3].ellipses()[order],
         outlines=np.array([outlines[s].ellipses()[0] if s in outlines else empty for s in answered]),
-        borderline=np.array(
-            [got[4][s].share[order] if s in got[4] else np.full(len(order), np.nan) for s in answered]
-        )
-        if m is not None
-        else None,
+        borderline=_shares(got[4], answered, order) if m is not None else None,
     )
+
+
+def _shares(told: dict[SiteId, Borderline], sites: tuple[SiteId, ...], order: IntArray) -> FloatArray:
+    """(S, k) borderline rows among those shown."""
+    unknown = np.full(len(order), np.nan)
+    return np.array([told[s].share[order] if s in told else unknown for s in sites])
 
 
 def _axes(

@@ -72,7 +72,7 @@ def _scores(outcome: Outcome) -> Table:
 def notes(outcome: Outcome) -> list[str]:
     """What should be looked at, one line each."""
     a = outcome.agreement
-    lines = [f"warning: {text}" for text in a.warnings]
+    lines = [f"warning: {text}" for text in outcome.warnings]
     lines += [f"column {name} is left out: {why}" for name, why in a.left_out]
     lines += [f"rare levels of {name} are merged: {', '.join(levels)}" for name, levels in a.merged]
     if a.preparation.drop:

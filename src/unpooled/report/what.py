@@ -23,8 +23,8 @@ def answer(outcome: Outcome) -> str:
         (size(left), "left a site at most"),
     ]
     body = f'<div class="answer"><p>{escape(first)}</p><p class="second">{escape(second)}</p></div>'
-    if a.warnings:
-        items = "".join(f"<li>{escape(text)}</li>" for text in a.warnings)
+    if outcome.warnings:
+        items = "".join(f"<li>{escape(text)}</li>" for text in outcome.warnings)
         body += f'<div class="warn" role="note"><b>Look at this first</b><ul>{items}</ul></div>'
     strip = "".join(f"<div><b>{value}</b>{name}</div>" for value, name in figures)
     return f'<section id="answer">{body}<div class="figures">{strip}</div></section>'

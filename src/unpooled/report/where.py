@@ -70,16 +70,13 @@ def memberships(outcome: Outcome) -> str:
         return ""
     k = range(outcome.k)
     rows = [
-        [
-            escape(site),
-            *("&ndash;" if np.isnan(share) else percent(float(share)) for share in d.borderline[i]),
-        ]
+        [escape(site), *("&ndash;" if np.isnan(u) else percent(float(u)) for u in d.borderline[i])]
         for i, site in enumerate(d.sites[:_ROWS])
     ]
     body = table(["site", *map(chip, k)], rows)
     body += small("&ndash;: no such rows, or too few to be shown.")
     lead = (
-        "Of the rows that belong to a cluster most, the share that is borderline: no membership of 0.6 or more. "
+        "Of the rows that belong to a cluster most, the share without any membership of 0.6 or more. "
         "Many of them mean that the cluster blends into another one, or that there are fewer clusters."
     )
     return section("Rows between clusters", body, lead, "memberships")
