@@ -60,6 +60,17 @@ def class_named(name: str) -> type[Any] | None:
     return _register.get(name)
 
 
+def meaning_of(name: str) -> str:
+    """What a message is for, in the first line of its class's docstring; "" if the name is unknown.
+
+    >>> from unpooled.summaries import AskMoments
+    >>> meaning_of("summaries.AskMoments")
+    'Mass, sums and squares of the columns about ``origin`` (about zero if None).'
+    """
+    said = _register[name].__doc__ if name in _register else None
+    return (said or "").strip().partition("\n")[0]
+
+
 def encode(message: Any) -> bytes:
     """The bytes of a message; equal messages give equal bytes."""
     arrays: list[npt.NDArray[Any]] = []

@@ -3,6 +3,7 @@
 from html import escape
 from importlib.resources import files
 
+from unpooled import codec
 from unpooled.audit.record import Record, RunRecord
 from unpooled.report import POLICY
 from unpooled.report.html import section, size, small, table
@@ -45,7 +46,7 @@ def protection(run: RunRecord) -> list[str]:
     if run.close_cells:
         said.append(
             f"{run.close_cells} groups differed by only a few rows from a group shown before: a patient "
-            "reader of all messages could tell such rows apart. `unpooled audit attack` says how many."
+            "reader of all messages could tell such rows apart. unpooled audit attack says how many."
         )
     return said
 
@@ -108,8 +109,11 @@ def page(record: Record) -> str:
     else:
         parts.append(section("What left, run by run", "<p>Nothing has left.</p>"))
     for run in record.runs:
-        asked = [(escape(name), str(times)) for name, times in sorted(run.questions.items())]
-        body = table(("question", "times"), asked) if asked else ""
+        asked = [
+            (escape(codec.meaning_of(name).replace("``", "")), escape(name), str(times))
+            for name, times in sorted(run.questions.items())
+        ]
+        body = table(("asked for", "question", "times"), asked, left=(0, 1)) if asked else ""
         body += _list([*protection(run), *(f"Refused {n} times: {why}." for why, n in run.reasons.items())])
         parts.append(section(f"Run {run.id}", body))
     policies = ", ".join(policy[:16] for policy in record.policies)
