@@ -10,7 +10,6 @@ is the defence; this is the alarm.
 import numpy as np
 import numpy.typing as npt
 
-from unpooled import kernels
 from unpooled.codec import FloatArray
 from unpooled.errors import Refused
 from unpooled.messages import Rows
@@ -19,7 +18,22 @@ from unpooled.site.guards import Open, sent_centers
 from unpooled.site.ledger import Ledger
 from unpooled.site.site import digest
 
+_NUMBERS = 1 << 20  # distances held at once
+
 Bits = npt.NDArray[np.uint8]
+
+
+def _labels(X: Rows, centers: FloatArray) -> npt.NDArray[np.int64]:
+    """(R, n) the nearest of each set of centres (R, k, d): one product for all sets, some rows at a time."""
+    R, k, d = centers.shape
+    flat = centers.reshape(R * k, d)
+    squares = np.einsum("ij,ij->i", flat, flat)
+    labels = np.empty((R, len(X)), dtype=np.int64)
+    rows = max(1, _NUMBERS // (R * k))
+    for a in range(0, len(X), rows):
+        gaps = squares - 2 * (X[a : a + rows] @ flat.T)
+        labels[:, a : a + rows] = gaps.reshape(-1, R, k).argmin(axis=2).T
+    return labels
 
 
 class Differencing(Open):
@@ -55,9 +69,8 @@ class Differencing(Open):
     def _shown(self, X: Rows, centers: FloatArray) -> tuple[npt.NDArray[np.int64], Bits]:
         """Sizes and packed members of the cells that are large enough to be shown, each only once."""
         cells = []
-        for some in centers:
-            labels = kernels.nearest(X, some).labels
-            for j in np.flatnonzero(np.bincount(labels, minlength=len(some)) >= self._minimum):
+        for labels in _labels(X, centers):
+            for j in np.flatnonzero(np.bincount(labels, minlength=centers.shape[1]) >= self._minimum):
                 cells.append(np.packbits(labels == j))
         if not cells:
             return np.zeros(0, np.int64), np.zeros((0, (len(X) + 7) // 8), np.uint8)
