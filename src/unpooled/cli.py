@@ -10,9 +10,11 @@ import typer
 from typer.core import TyperGroup
 
 from unpooled import __version__
+from unpooled.commands.between import export_job, run
 from unpooled.commands.certify import certify
 from unpooled.commands.door import audit, policy
 from unpooled.commands.fit import fit, resume
+from unpooled.commands.machines import federation, join, leave, serve, status
 from unpooled.commands.use import example, export, predict, report
 from unpooled.errors import UnpooledError
 
@@ -94,3 +96,6 @@ app.add_typer(policy, name="policy")
 app.add_typer(audit, name="audit")
 for _command in (fit, resume, predict, export, report, certify, example):
     app.command()(_command)
+for _command in (serve, run, join, status, leave, export_job):
+    app.command()(_command)
+app.add_typer(federation, name="federation")
