@@ -94,8 +94,8 @@ def methods() -> None:
 
 app.add_typer(policy, name="policy")
 app.add_typer(audit, name="audit")
-for _command in (fit, resume, predict, export, report, certify, example):
-    app.command()(_command)
-for _command in (serve, run, join, status, leave, export_job):
+_FILES = (fit, resume, predict, export, report, certify, example)
+_MACHINES = (serve, run, join, status, leave, export_job)
+for _command in (*_FILES, *_MACHINES):
     app.command()(_command)
 app.add_typer(federation, name="federation")
