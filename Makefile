@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(wildcard src/unpooled/kernels/native/*)
 
-.PHONY: demo test lint types imports tests browser docs bench assurance results clean help
+.PHONY: demo test lint types imports tests machines browser docs bench assurance results clean help
 
 help:            ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ -/'
@@ -32,6 +32,9 @@ imports: $(STAMP)  ## imports run one way
 
 tests: $(STAMP) browser  ## all tests, docstrings and README included
 	$(BIN)/pytest
+
+machines: $(STAMP)  ## only the tests between processes, with the real engine
+	$(BIN)/pytest tests/machines
 
 browser:         ## a Chromium for the report's tests, where there is none and root may install it
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || \

@@ -10,10 +10,12 @@ import typer
 from typer.core import TyperGroup
 
 from unpooled import __version__
+from unpooled.commands.between import export_job, run
 from unpooled.commands.certify import certify
 from unpooled.commands.compare import compare
 from unpooled.commands.door import audit, policy
 from unpooled.commands.fit import fit, resume
+from unpooled.commands.machines import federation, join, leave, serve, status
 from unpooled.commands.reproduce import reproduce
 from unpooled.commands.use import example, export, predict, report
 from unpooled.errors import UnpooledError
@@ -94,5 +96,9 @@ def methods() -> None:
 
 app.add_typer(policy, name="policy")
 app.add_typer(audit, name="audit")
-for _command in (fit, resume, predict, export, report, certify, example, reproduce, compare):
+_FILES = (fit, resume, predict, export, report, certify, example)
+_MACHINES = (serve, run, join, status, leave, export_job)
+_RESEARCH = (reproduce, compare)
+for _command in (*_FILES, *_MACHINES, *_RESEARCH):
     app.command()(_command)
+app.add_typer(federation, name="federation")

@@ -14,6 +14,8 @@
     ├── LedgerError       a site's ledger or log that is damaged, or in use by another process
     ├── BadReply          a reply that no honest site could send; the round goes on without it
     ├── TooFewAnswers     an exchange that fewer sites answered than the quorum asks
+    ├── EngineFailed      the engine between machines does not do what it was told
+    │   └── EngineGone    its server cannot be reached, or lost the run: another try may do
     ├── SiteFailed        a site raised; names the site, the round and the question
     └── Refused           raised at a site to decline a question, with a reason it lets others see
 """
@@ -77,3 +79,11 @@ class SiteFailed(UnpooledError, RuntimeError):  # noqa: N818
 
 class Refused(UnpooledError):  # noqa: N818
     """A site declines to answer; the text is the reason it allows to be shown."""
+
+
+class EngineFailed(UnpooledError, RuntimeError):  # noqa: N818
+    """The engine that carries a run between machines does not do what it was told."""
+
+
+class EngineGone(EngineFailed):
+    """The engine's server cannot be reached, or lost the run; another try may do."""

@@ -18,8 +18,28 @@ from unpooled.tables import Wishes
 
 
 @dataclass(frozen=True)
+class Between:
+    """Which federation does a job between machines, and how long it waits for whom."""
+
+    federation: str  # its folder; "" if another program's console submits the job
+    run: str  # the name under which it knows the job
+    sites: tuple[str, ...]
+    quorum: float = 0.5
+    deadline: float = 60.0  # seconds an exchange
+    wait: float = 60.0  # seconds for a server or sites that are away
+
+    def __post_init__(self) -> None:
+        if not self.sites or len(set(self.sites)) < len(self.sites):
+            raise BadInput(f"sites must be at least one and differ, got {', '.join(self.sites) or 'none'}")
+        if not 0 < self.quorum <= 1:
+            raise BadInput(f"quorum must be a share above 0 and up to 1, got {self.quorum}")
+        if not 0 < self.deadline <= 86400:
+            raise BadInput(f"deadline must be between 0 and 86400 seconds, got {self.deadline}")
+
+
+@dataclass(frozen=True)
 class Job:
-    """What ``unpooled fit`` was told."""
+    """What ``unpooled fit`` or ``unpooled run`` was told."""
 
     files: tuple[str, ...]
     ks: tuple[int, ...]
@@ -36,11 +56,12 @@ class Job:
     delta: float = 1e-6
     rows: int | None = None  # in all, where that is no secret
     force: bool = False
+    between: Between | None = None  # None: the files are sites in this process
 
     def __post_init__(self) -> None:
         if self.method not in METHODS:
             raise BadInput(f"method must be one of {', '.join(METHODS)}, got {self.method!r}")
-        if not self.files:
+        if not self.files and self.between is None:
             raise BadInput("no file was given")
         if self.n_init < 1:
             raise BadInput(f"restarts must be at least 1, got {self.n_init}")
@@ -87,7 +108,7 @@ class Job:
         r, w, default = self.reading, self.wishes, Job(("",), (1,))
         ks = [str(k) for k in self.ks]
         steady = len(ks) > 2 and self.ks == tuple(range(self.ks[0], self.ks[-1] + 1))
-        words = ["unpooled", "fit", *self.files, "-k", f"{ks[0]}..{ks[-1]}" if steady else ",".join(ks)]
+        words = ["unpooled", *self._what(), "-k", f"{ks[0]}..{ks[-1]}" if steady else ",".join(ks)]
         columns = w.columns if isinstance(w.columns, str) else ",".join(w.columns)
         told = (
             ("--site-column", r.site_column, None),
@@ -116,7 +137,16 @@ class Job:
             words += ["--na", text]
         for name, low, high in w.bounds:
             words += ["--bounds", f"{name}={low:g}:{high:g}"]
+        if self.between is not None:
+            for name in ("quorum", "deadline", "wait"):
+                value = getattr(self.between, name)
+                words += [f"--{name}", f"{value:g}"] if value != getattr(Between, name) else []
         return shlex.join(words)
+
+    def _what(self) -> list[str]:
+        if self.between is None:
+            return ["fit", *self.files]
+        return ["run", self.between.federation] if self.between.federation else ["export-job", "JOB"]
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -129,6 +159,7 @@ class Job:
                     **{name: _tuples(value) for name, value in said.items()},
                     "reading": Reading(**{k: _tuples(v) for k, v in said["reading"].items()}),
                     "wishes": Wishes(**{k: _tuples(v) for k, v in said["wishes"].items()}),
+                    "between": _between(said.get("between")),
                 }
             )
         except (TypeError, KeyError, AttributeError) as error:
@@ -182,6 +213,10 @@ def private_method(job: Job) -> Private:
         columns=names,
         drop=job.wishes.missing == "drop",
     )
+
+
+def _between(said: dict[str, Any] | None) -> Between | None:
+    return None if said is None else Between(**{k: _tuples(v) for k, v in said.items()})
 
 
 def _tuples(value: Any) -> Any:

@@ -94,19 +94,21 @@ def run(
     max_rounds: int | None = None,
     quorum: float = 0.5,
     progress: Callable[[Record], None] | None = None,
+    name: str | None = None,
 ) -> Run[S]:
     """Run an algorithm to its end, or for at most ``max_rounds`` further rounds.
 
     With ``checkpoint`` the state is written there after every round; if the file exists, the run goes on
     from it and ends with the same bits as a run that was never interrupted. A checkpoint of another
-    algorithm, seed or federation is refused. ``progress`` is called with every round's Record.
+    algorithm, seed or federation is refused. ``progress`` is called with every round's Record. ``name`` is
+    what sites know the run by; under the same one a run that is begun again repeats its turns.
     """
     sites = tuple(sorted(federation.sites))
     if not isinstance(seed, int | np.integer) or seed < 0:
         raise BadInput(f"seed must be a non-negative integer, got {seed!r}")
     if not 0 <= quorum <= 1:
         raise BadInput(f"quorum must be a share between 0 and 1, got {quorum}")
-    log = _Log(secrets.token_hex(8), _digest(algorithm), sites, int(seed))
+    log = _Log(name or secrets.token_hex(8), _digest(algorithm), sites, int(seed))
     path = Path(checkpoint) if checkpoint is not None else None
     if path is not None and not path.parent.is_dir():
         raise BadInput(f"checkpoint {path}: there is no folder {path.parent}")

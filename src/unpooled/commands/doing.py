@@ -1,6 +1,7 @@
-"""A job from its files to its folder and report: what ``fit`` and ``resume`` share."""
+"""A job from its files to its folder and report: what ``fit``, ``run`` and ``resume`` share."""
 
 import json
+import shutil
 from pathlib import Path
 
 import typer
@@ -9,7 +10,7 @@ from rich.console import Console
 from unpooled.checkpoint import write_atomically
 from unpooled.commands.progress import Progress, progress
 from unpooled.commands.summary import show, show_private
-from unpooled.errors import SchemaMismatch
+from unpooled.errors import EngineFailed, SchemaMismatch, TooFewAnswers, UnpooledError
 from unpooled.jobs import Job
 from unpooled.outcome import Outcome
 from unpooled.private_outcome import PrivateOutcome
@@ -24,7 +25,7 @@ def perform(
     """Run the job, write all that it makes, and print the summary or the JSON."""
     with progress(quiet=as_json) as shown:
         try:
-            outcome = _run(job, folder, shown, new, threads)
+            outcome = (_run if job.between is None else _run_between)(job, folder, shown, new, threads)
         except SchemaMismatch as mismatch:
             _show_table(mismatch)
             raise
@@ -70,6 +71,33 @@ def _run(
             typer.echo(f"unpooled: stopped; unpooled resume {folder.path} goes on", err=True)
         raise
     return Outcome(job, done) if job.epsilon is None else PrivateOutcome(job, done)
+
+
+def _run_between(
+    job: Job, folder: RunFolder | None, shown: Progress, new: bool, threads: int | None
+) -> Outcome:
+    """Have the sites of a federation do the job, and take over what its server kept of it."""
+    from unpooled.commands.between import see_through
+
+    assert job.between is not None
+    assert folder is not None
+    made = folder.begin(job) if new else False
+    try:
+        if not folder.checkpoint.exists():
+            checkpoint = see_through(job, job.between, shown)
+            write_atomically(folder.checkpoint, checkpoint.read_bytes())
+            shutil.rmtree(checkpoint.parent, ignore_errors=True)
+        return folder.load_outcome()
+    except KeyboardInterrupt:
+        typer.echo(f"unpooled: the run goes on; unpooled resume {folder.path} follows it", err=True)
+        raise
+    except (EngineFailed, TooFewAnswers) as error:
+        raise type(error)(f"{error}; unpooled resume {folder.path} goes on") from error
+    except UnpooledError:
+        if new:
+            folder.give_up(made)
+            shutil.rmtree(Path(job.between.federation) / "runs" / job.between.run, ignore_errors=True)
+        raise
 
 
 def _show_table(mismatch: SchemaMismatch) -> None:

@@ -23,7 +23,10 @@ class Progress:
         asked = len(record.answered) + len(record.silent)
         moved = "" if record.movement == float("inf") else f" · movement {record.movement:.3g}"
         inertia = "" if not record.inertia < float("inf") else f" · inertia {record.inertia:.6g}"
-        self.say(f"round {record.round}{moved}{inertia} · {len(record.answered)} of {asked} sites answered")
+        silent = "".join(f" · {site}: {why}" for site, why in list(record.silent.items())[:3])
+        self.say(
+            f"round {record.round}{moved}{inertia} · {len(record.answered)} of {asked} sites answered{silent}"
+        )
 
 
 @contextmanager

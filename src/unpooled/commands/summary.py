@@ -92,10 +92,19 @@ def notes(outcome: Outcome) -> list[str]:
             else f"{outcome.hidden} rows are in groups that their site does not show: of fewer than "
             f"{outcome.job.min_cluster_size}, or hiding such a one"
         )
+    silent: dict[str, list[str]] = {}
+    for record in outcome.run.records:
+        for site, why in record.silent.items():
+            silent.setdefault(site, []).append(why)
+    lines += [
+        f"warning: {site} is missing from {len(reasons)} of {len(outcome.run.records)} rounds: {reasons[-1]}"
+        for site, reasons in silent.items()
+    ]
+    leaves = "would leave" if outcome.job.between is None else "left"
     left = outcome.run.left()
     most = max(left.values(), key=lambda pair: pair[1])
     lines.append(
-        f"{outcome.run.rounds} rounds, {outcome.run.exchanges} exchanges; what would leave a site: at most "
+        f"{outcome.run.rounds} rounds, {outcome.run.exchanges} exchanges; what {leaves} a site: at most "
         f"{most[0]:,} numbers, {_bytes(most[1])}"
     )
     return [line for line in lines if line]

@@ -122,8 +122,13 @@ def left(outcome: Outcome) -> str:
     )
     lead = (
         f"Counts, sums and squared distances over groups of rows, {hidden}. No row and no label is among "
-        "them. Here all sites were files on one machine, and nothing left it; between machines, this is what "
-        "would travel."
+        "them. "
+        + (
+            "Here all sites were files on one machine, and nothing left it; between machines, this is what "
+            "would travel."
+            if outcome.job.between is None
+            else "Every site has all of it, word for word, in its own log."
+        )
     )
     note = small(
         "Many of these numbers are zeros of empty or hidden cells. Overlapping sums can still tell something "

@@ -108,7 +108,7 @@ class Posting:
 
     def _exchange(self, envelopes: Mapping[SiteId, Envelope]) -> dict[SiteId, tuple[Reply, ...]]:
         posts = {site: replace(post, seal=self._seal(site)) for site, post in envelopes.items()}
-        came = self._carrier.carry({site: codec.wrap(post) for site, post in posts.items()})
+        came = self._carrier.carry(_encoded(posts))
         return {site: self._replies(site, post, came.get(site)) for site, post in posts.items()}
 
     def _seal(self, site: SiteId) -> str:
@@ -126,3 +126,16 @@ class Posting:
             except (CodecError, BadReply) as error:
                 data = f"its answer was not usable: {error}"
         return tuple(Refusal(data or "no answer") for _ in envelope.parts)
+
+
+def _encoded(envelopes: Mapping[SiteId, Envelope]) -> dict[SiteId, bytes]:
+    """The bytes for every site; what is the same for many is worked out once."""
+    known: dict[Any, bytes] = {}
+    posts = {}
+    for site, post in envelopes.items():
+        parts = tuple((part.verb, id(part.question), id(part.view), part.index) for part in post.parts)
+        key = (post.turn, parts, post.seal)
+        if key not in known:
+            known[key] = codec.wrap(post)
+        posts[site] = known[key]
+    return posts

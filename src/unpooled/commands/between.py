@@ -1,0 +1,187 @@
+"""Jobs between machines: ``unpooled run`` and ``unpooled export-job``."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from unpooled.commands import options as o
+from unpooled.errors import BadInput, ModelError
+
+if TYPE_CHECKING:
+    from unpooled.commands.progress import Progress
+    from unpooled.jobs import Between, Job
+    from unpooled.runtimes.ends import Task, Terms
+
+_WAITING = "Waiting"
+
+Quorum = Annotated[
+    float, typer.Option(help="Share of the sites that must answer an exchange.", rich_help_panel=_WAITING)
+]
+Deadline = Annotated[
+    float, typer.Option(help="Seconds that a site has for an answer.", rich_help_panel=_WAITING)
+]
+Patience = Annotated[
+    float,
+    typer.Option(
+        "--wait", help="Seconds to wait for a server or sites that are away.", rich_help_panel=_WAITING
+    ),
+]
+WAIT = 60.0
+
+
+def run(
+    federation: Annotated[Path, typer.Argument(help="The folder that `unpooled federation init` made.")],
+    k: o.K,
+    out: o.Out = None,
+    report: o.Report = None,
+    as_json: o.AsJson = False,
+    overwrite: o.Overwrite = False,
+    method: o.Method = "lloyd",
+    restarts: o.Restarts = 10,
+    max_rounds: o.MaxRounds = 300,
+    min_cluster_size: o.MinClusterSize = 5,
+    seed: o.Seed = 0,
+    secure: o.Secure = False,
+    quorum: Quorum = 0.5,
+    deadline: Deadline = 60.0,
+    wait: Patience = WAIT,
+    na: o.Na = None,
+    columns: o.Columns = "same",
+    exclude: o.Exclude = None,
+    categories: o.Categories = None,
+    scale: o.Scale = "standard",
+    bounds: o.Bounds = None,
+    missing: o.Missing = "fill",
+    rare: o.Rare = 0.01,
+) -> None:
+    """Cluster the rows of a federation's sites, which stay where they are.
+
+    unpooled run heart/ -k 2..6 --report report.html --out run/
+    """
+    from unpooled.commands.doing import perform
+    from unpooled.federation.folder import Federation, new_name
+    from unpooled.jobs import Between
+    from unpooled.runfolder import RunFolder, check_writable
+
+    joined = Federation.read(federation)
+    between = Between(str(joined.path), new_name(), joined.sites, quorum, deadline, wait)
+    job = o.make_job(
+        between=between,
+        k=k,
+        method=method,
+        restarts=restarts,
+        max_rounds=max_rounds,
+        min_cluster_size=min_cluster_size,
+        seed=seed,
+        secure=secure,
+        na=na,
+        columns=columns,
+        exclude=exclude,
+        categories=categories,
+        scale=scale,
+        bounds=bounds,
+        missing=missing,
+        rare=rare,
+    )
+    folder = RunFolder(out if out is not None else joined.results / between.run)
+    folder.check_free(overwrite)
+    if report is not None and report.parent != folder.path:
+        check_writable(report)
+    perform(job, folder, report, new=True, as_json=as_json, threads=None)
+
+
+def export_job(
+    job_folder: Annotated[Path, typer.Argument(help="The job folder to write, for NVFLARE's console.")],
+    site: Annotated[list[str], typer.Option(help="A site, by its name in your project.")],
+    out: Annotated[Path, typer.Option(help="Folder of the run, for what comes of it.")],
+    k: o.K,
+    engine: Annotated[str, typer.Option(help="Whose job folder.")] = "nvflare",
+    method: o.Method = "lloyd",
+    restarts: o.Restarts = 10,
+    max_rounds: o.MaxRounds = 300,
+    min_cluster_size: o.MinClusterSize = 5,
+    seed: o.Seed = 0,
+    secure: o.Secure = False,
+    quorum: Quorum = 0.5,
+    deadline: Deadline = 60.0,
+    na: o.Na = None,
+    columns: o.Columns = "same",
+    exclude: o.Exclude = None,
+    categories: o.Categories = None,
+    scale: o.Scale = "standard",
+    bounds: o.Bounds = None,
+    missing: o.Missing = "fill",
+    rare: o.Rare = 0.01,
+) -> None:
+    """Write a job folder for a federation that you provision and run by yourself.
+
+    unpooled export-job jobs/heart --site hospital-a --site hospital-b -k 3 --out run/
+    """
+    from unpooled.federation.folder import new_name
+    from unpooled.jobs import Between
+    from unpooled.runfolder import RunFolder, check_writable
+    from unpooled.runtimes.engines import engine as find
+
+    job = o.make_job(
+        between=Between("", new_name(), tuple(sorted(site)), quorum, deadline),
+        k=k,
+        method=method,
+        restarts=restarts,
+        max_rounds=max_rounds,
+        min_cluster_size=min_cluster_size,
+        seed=seed,
+        secure=secure,
+        na=na,
+        columns=columns,
+        exclude=exclude,
+        categories=categories,
+        scale=scale,
+        bounds=bounds,
+        missing=missing,
+        rare=rare,
+    )
+    assert job.between is not None
+    if job_folder.exists():
+        raise BadInput(f"{job_folder} exists")
+    check_writable(job_folder, make_folders=True)
+    folder = RunFolder(out)
+    folder.check_free(overwrite=False)
+    find(engine).write_job(job_folder, *tasks(job, job.between))
+    folder.begin(job)
+    typer.echo(
+        f"written: {job_folder}\nOnce the job is done, copy runs/{job.between.run}/checkpoint from the "
+        f"server's workspace into {out}, and unpooled resume {out} writes the model and the report."
+    )
+
+
+def tasks(job: "Job", between: "Between") -> "tuple[Task, Terms]":
+    """What the two ends are told of a job."""
+    from unpooled.runtimes.ends import Task, Terms
+
+    task = Task(
+        run=between.run,
+        algorithm=job.algorithm(),
+        sites=between.sites,
+        seed=job.seed,
+        quorum=between.quorum,
+        deadline=between.deadline,
+        secure=job.secure,
+        min_cluster_size=job.min_cluster_size,
+    )
+    return task, Terms.of(job.reading)
+
+
+def see_through(job: "Job", between: "Between", shown: "Progress") -> Path:
+    """Have the federation's server do a job; the checkpoint of the finished run."""
+    from unpooled.federation.folder import Federation
+    from unpooled.federation.following import follow
+
+    if not between.federation:
+        raise ModelError(
+            "the run is another console's: copy the checkpoint from the server's workspace here, "
+            f"runs/{between.run}/checkpoint"
+        )
+    federation = Federation.read(Path(between.federation))
+    task, terms = tasks(job, between)
+    return follow(federation, task, terms, patience=between.wait, say=shown.say, progress=shown)

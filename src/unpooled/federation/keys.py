@@ -1,0 +1,187 @@
+"""Keys and certificates: one authority per federation, one certificate per party.
+
+A private key is made where it is used and stays there. A site sends a request, which holds its public key,
+and gets back a certificate. RSA, since the engines check signatures with it.
+"""
+
+import datetime
+import ipaddress
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.x509.oid import NameOID
+
+from unpooled.errors import BadInput
+
+_BITS = 3072
+_AUTHORITY_DAYS, _PARTY_DAYS = 3650, 825
+
+
+def new_key() -> rsa.RSAPrivateKey:
+    """A private key, from the operating system's entropy."""
+    return rsa.generate_private_key(public_exponent=65537, key_size=_BITS)
+
+
+def private_pem(key: rsa.RSAPrivateKey) -> str:
+    pem = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.TraditionalOpenSSL,
+        serialization.NoEncryption(),
+    )
+    return pem.decode()
+
+
+def write_key(path: Path, key: rsa.RSAPrivateKey) -> None:
+    """Write a private key so that only its owner reads it; never over another one."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "w") as file:
+        file.write(private_pem(key))
+
+
+def read_key(path: Path) -> rsa.RSAPrivateKey:
+    try:
+        key = serialization.load_pem_private_key(path.read_bytes(), password=None)
+    except ValueError as error:
+        raise BadInput(f"{path}: not a private key") from error
+    if not isinstance(key, rsa.RSAPrivateKey):
+        raise BadInput(f"{path}: a key of another kind than RSA")
+    return key
+
+
+def request(name: str, key: rsa.RSAPrivateKey) -> str:
+    """A request for a certificate: the name, the public key, and proof of having the private one. PEM."""
+    builder = x509.CertificateSigningRequestBuilder().subject_name(_subject(name))
+    return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM).decode()
+
+
+def fingerprint(key: rsa.RSAPublicKey) -> str:
+    """What two people read to each other on the telephone to know that a key is the right one."""
+    der = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    digest = hashes.Hash(hashes.SHA256())
+    digest.update(der)
+    words = digest.finalize().hex()[:40]
+    return " ".join(words[i : i + 4] for i in range(0, len(words), 4))
+
+
+@dataclass(frozen=True, eq=False)
+class Authority:
+    """Who signs the certificates of a federation."""
+
+    key: rsa.RSAPrivateKey
+    certificate: x509.Certificate
+
+    @classmethod
+    def new(cls, name: str) -> "Authority":
+        key = new_key()
+        usage = x509.KeyUsage(
+            digital_signature=True,
+            content_commitment=False,
+            key_encipherment=False,
+            data_encipherment=False,
+            key_agreement=False,
+            key_cert_sign=True,
+            crl_sign=True,
+            encipher_only=False,
+            decipher_only=False,
+        )
+        subject = _subject(name)
+        builder = (
+            _builder(subject, subject, key.public_key(), key.public_key(), _AUTHORITY_DAYS)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+            .add_extension(usage, critical=True)
+        )
+        return cls(key, builder.sign(key, hashes.SHA256()))
+
+    @classmethod
+    def read(cls, folder: Path) -> "Authority":
+        certificate = x509.load_pem_x509_certificate((folder / "root.crt").read_bytes())
+        return cls(read_key(folder / "root.key"), certificate)
+
+    def write(self, folder: Path) -> None:
+        write_key(folder / "root.key", self.key)
+        (folder / "root.crt").write_text(self.pem)
+
+    @property
+    def pem(self) -> str:
+        return self.certificate.public_bytes(serialization.Encoding.PEM).decode()
+
+    def certify(
+        self,
+        name: str,
+        key: rsa.RSAPublicKey,
+        *,
+        group: str,
+        role: str | None = None,
+        hosts: Sequence[str] = (),
+    ) -> str:
+        """A certificate for ``name``, PEM. ``hosts``: the addresses under which a server is reached."""
+        issuer = self.certificate.subject
+        names = [_address(host) for host in hosts or (name,)]
+        builder = _builder(_subject(name, group, role), issuer, key, self.key.public_key(), _PARTY_DAYS)
+        builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+        return builder.sign(self.key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM).decode()
+
+
+def requested(pem: str, name: str) -> rsa.RSAPublicKey:
+    """The public key in a request for ``name``, if whoever made it has the private key."""
+    try:
+        asked = x509.load_pem_x509_csr(pem.encode())
+        valid = asked.is_signature_valid
+    except (ValueError, InvalidSignature) as error:
+        raise BadInput(f"the request of {name} is damaged") from error
+    if not valid:
+        raise BadInput(f"the request of {name} is not signed with its own key")
+    names = [str(a.value) for a in asked.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+    if names != [name]:
+        raise BadInput(f"the request is for {', '.join(names) or 'nobody'}, not for {name}")
+    key = asked.public_key()
+    if not isinstance(key, rsa.RSAPublicKey) or key.key_size < 2048:
+        raise BadInput(f"the request of {name} has a key that is not RSA of at least 2048 bits")
+    return key
+
+
+def certified(pem: str) -> rsa.RSAPublicKey:
+    """The public key that a certificate is about."""
+    key = x509.load_pem_x509_certificate(pem.encode()).public_key()
+    assert isinstance(key, rsa.RSAPublicKey)
+    return key
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: rsa.RSAPublicKey, issuer_key: rsa.RSAPublicKey, days: int
+) -> x509.CertificateBuilder:
+    now = datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=1)  # clocks of sites may be behind
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now)
+        .not_valid_after(now + datetime.timedelta(days=days))
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key), critical=False)
+    )
+
+
+def _subject(name: str, group: str | None = None, role: str | None = None) -> x509.Name:
+    """The role goes into the field where the engine looks for it."""
+    parts = [x509.NameAttribute(NameOID.COMMON_NAME, name)]
+    if group is not None:
+        parts.append(x509.NameAttribute(NameOID.ORGANIZATION_NAME, group))
+    if role is not None:
+        parts.append(x509.NameAttribute(NameOID.UNSTRUCTURED_NAME, role))
+    return x509.Name(parts)
+
+
+def _address(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)

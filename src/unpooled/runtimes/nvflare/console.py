@@ -1,0 +1,81 @@
+"""What the coordinator tells the engine: the job folder, and its submission."""
+
+import base64
+import contextlib
+import io
+import json
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from unpooled import codec
+from unpooled.errors import EngineFailed, EngineGone
+from unpooled.runtimes.ends import Task, Terms
+from unpooled.runtimes.nvflare.kit import CONSOLE_NAME, COORDINATOR, RESPONDER
+
+
+def write_job(folder: Path, task: Task, terms: Terms) -> None:
+    """A job folder as NVFLARE's console takes it: names of installed classes, settings, and no code."""
+    (folder / "app" / "config").mkdir(parents=True)
+    needed = max(1, math.ceil(task.quorum * len(task.sites)))
+    meta = {
+        "name": folder.name,
+        "resource_spec": {},
+        "deploy_map": {"app": ["server", *task.sites]},
+        "min_clients": needed,
+    }
+    server = {
+        "format_version": 2,
+        "workflows": [{"id": "run", "path": COORDINATOR, "args": {"task": _text(task)}}],
+        "components": [],
+        "task_data_filters": [],
+        "task_result_filters": [],
+    }
+    site = {
+        "format_version": 2,
+        "executors": [{"tasks": ["*"], "executor": {"path": RESPONDER, "args": {"terms": _text(terms)}}}],
+        "components": [],
+        "task_data_filters": [],
+        "task_result_filters": [],
+    }
+    _write(folder / "meta.json", meta)
+    _write(folder / "app" / "config" / "config_fed_server.json", server)
+    _write(folder / "app" / "config" / "config_fed_client.json", site)
+
+
+@contextlib.contextmanager
+def submitted(console: Path, job: Path, timeout: float) -> Iterator[Callable[[], str | None]]:
+    """Hand a job folder to the server. Yields how the job ended, as far as the engine says; None: it runs."""
+    from nvflare.fuel.flare_api.flare_api import new_secure_session
+
+    with contextlib.redirect_stdout(io.StringIO()):  # it talks
+        try:
+            session = new_secure_session(CONSOLE_NAME, str(console), timeout=timeout)
+        except Exception as error:
+            raise EngineGone(f"the server cannot be reached: {error}") from error
+    try:
+        try:
+            job_id = session.submit_job(str(job))
+        except Exception as error:
+            raise EngineFailed(f"the server does not take the job: {error}") from error
+
+        def ended() -> str | None:
+            try:
+                status = str(session.get_job_meta(job_id).get("status"))
+            except Exception as error:
+                return f"the server cannot be asked: {error}"
+            return None if status in ("SUBMITTED", "APPROVED", "DISPATCHED", "RUNNING") else status
+
+        yield ended
+    finally:
+        with contextlib.suppress(Exception):
+            session.close()
+
+
+def _text(message: Any) -> str:
+    return base64.b64encode(codec.encode(message)).decode()
+
+
+def _write(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value, indent=1) + "\n")

@@ -1,0 +1,240 @@
+"""The folders that NVFLARE starts from, written by us instead of by its provisioning.
+
+They are as strict as the engine allows: mutual TLS, one role that may submit jobs and see them, no code sent
+with a job, no shell commands, no log streaming, and of all classes only the bridge's may be named in a job.
+"""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from unpooled.messages import SiteId
+from unpooled.runtimes.engines import Address, Identity
+
+_HERE = "unpooled.runtimes.nvflare"
+COORDINATOR, RESPONDER = f"{_HERE}.coordinator.Coordinator", f"{_HERE}.responder.Responder"
+LAUNCHER = f"{_HERE}.responder.TolerantLauncher"
+PRESENCE, SITE_PRESENCE = f"{_HERE}.presence.Presence", f"{_HERE}.presence.SitePresence"
+CONSOLE_ROLE = "lead"
+CONSOLE_NAME = "coordinator@unpooled"
+FILE = "connected.json"
+_MOST_SITES = 1000
+SITE_FILE = "unpooled.json"  # in local/: a site's data and policy, or a server's runs; never sent anywhere
+
+_LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"plain": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
+    "handlers": {
+        "file": {
+            "class": "logging.handlers.RotatingFileHandler",
+            "formatter": "plain",
+            "filename": "log.txt",
+            "maxBytes": 20_000_000,
+            "backupCount": 5,
+        }
+    },
+    "root": {"level": "INFO", "handlers": ["file"]},
+}
+
+_PERMISSIONS = {
+    "format_version": "1.0",
+    "permissions": {
+        CONSOLE_ROLE: {
+            "submit_job": "any",
+            "manage_job": "n:submitter",
+            "download_job": "n:submitter",
+            "view": "any",
+            "clone_job": "none",
+            "operate": "none",
+            "shell_commands": "none",
+            "byoc": "none",
+        }
+    },
+}
+
+
+def presence_folder(server: Path) -> Path:
+    """Where a server writes down who is connected."""
+    return server / "presence"
+
+
+def write_server(folder: Path, address: Address, identity: Identity, runs: Path) -> None:
+    """The server's folder. ``runs`` is where its runs are kept."""
+    home = runs.parent / folder.name  # the folder may be written elsewhere and moved there
+    service = {"target": f"{address.host}:{address.port}", "scheme": "grpc"}
+    _write(
+        folder / "startup" / "fed_server.json",
+        {
+            "format_version": 2,
+            "servers": [
+                {
+                    "name": address.federation,
+                    "service": service,
+                    "admin_server": address.host,
+                    "admin_port": address.port,
+                    "ssl_private_key": "server.key",
+                    "ssl_cert": "server.crt",
+                    "ssl_root_cert": "rootCA.pem",
+                    "connection_security": "mtls",
+                }
+            ],
+        },
+    )
+    storage = "nvflare.app_common.storages.filesystem_storage.FilesystemStorage"
+    _write(
+        folder / "local" / "resources.json",
+        {
+            "format_version": 2,
+            "class_list_enforcement_mode": "enforce",
+            "class_allow_list": [COORDINATOR],
+            "servers": [
+                {
+                    "admin_storage": "transfer",
+                    "max_num_clients": _MOST_SITES,
+                    "heart_beat_timeout": 60,
+                    "admin_timeout": 10.0,
+                }
+            ],
+            "snapshot_persistor": {
+                "path": "nvflare.app_common.state_persistors.storage_state_persistor.StorageStatePersistor",
+                "args": {
+                    "uri_root": "/",
+                    "storage": {
+                        "path": storage,
+                        "args": {"root_dir": str(home / "snapshots"), "uri_root": "/"},
+                    },
+                },
+            },
+            "components": [
+                _component(
+                    "job_scheduler",
+                    "nvflare.app_common.job_schedulers.job_scheduler.DefaultJobScheduler",
+                    max_jobs=4,
+                    min_schedule_interval=0.5,
+                    max_schedule_interval=2.0,
+                ),
+                _component(
+                    "job_manager",
+                    "nvflare.apis.impl.job_def_manager.SimpleJobDefManager",
+                    uri_root=str(home / "jobs"),
+                    job_store_id="job_store",
+                ),
+                _component("job_store", storage),
+                _component(
+                    "process_launcher",
+                    "nvflare.app_common.job_launcher.server_process_launcher.ServerProcessJobLauncher",
+                ),
+                _component("presence", PRESENCE),
+            ],
+        },
+    )
+    own = {"runs": str(runs), "federation": str(runs.parent / "federation.json")}
+    _write(folder / "local" / SITE_FILE, own)
+    _write_common(folder)
+    _write_identity(folder, "server", identity)
+
+
+def write_site(folder: Path, address: Address, identity: Identity, site: SiteId) -> None:
+    """A site's folder."""
+    _write(
+        folder / "startup" / "fed_client.json",
+        {
+            "format_version": 2,
+            "servers": [
+                {
+                    "name": address.federation,
+                    "service": {"target": f"{address.host}:{address.port}", "scheme": "grpc"},
+                    "identity": address.host,
+                }
+            ],
+            "client": {
+                "ssl_private_key": "client.key",
+                "ssl_cert": "client.crt",
+                "ssl_root_cert": "rootCA.pem",
+                "fqsn": site,
+                "is_leaf": True,
+                "connection_security": "mtls",
+            },
+        },
+    )
+    _write(
+        folder / "local" / "resources.json",
+        {
+            "format_version": 2,
+            "class_list_enforcement_mode": "enforce",
+            "class_allow_list": [RESPONDER],
+            "allow_log_streaming": False,
+            "client": {"retry_timeout": 30, "compression": "Gzip"},
+            "components": [
+                _component(
+                    "resource_manager",
+                    "nvflare.app_common.resource_managers.gpu_resource_manager.GPUResourceManager",
+                    num_of_gpus=0,
+                    mem_per_gpu_in_GiB=0,
+                ),
+                _component(
+                    "resource_consumer",
+                    "nvflare.app_common.resource_consumers.gpu_resource_consumer.GPUResourceConsumer",
+                ),
+                _component("process_launcher", LAUNCHER),
+                _component("presence", SITE_PRESENCE),
+            ],
+        },
+    )
+    _write_common(folder)
+    _write_identity(folder, "client", identity)
+
+
+def write_console(folder: Path, address: Address, identity: Identity) -> None:
+    """The folder from which the coordinator submits jobs."""
+    _write(
+        folder / "startup" / "fed_admin.json",
+        {
+            "format_version": 1,
+            "admin": {
+                "project_name": address.federation,
+                "username": CONSOLE_NAME,
+                "server_identity": address.host,
+                "scheme": "grpc",
+                "host": address.host,
+                "port": address.port,
+                "connection_security": "mtls",
+                "uid_source": "user_input",
+                "with_file_transfer": True,
+                "upload_dir": "transfer",
+                "download_dir": "transfer",
+                "client_key": "client.key",
+                "client_cert": "client.crt",
+                "ca_cert": "rootCA.pem",
+            },
+        },
+    )
+    _write(folder / "local" / "resources.json", {"format_version": 1, "admin": {}})
+    _write_identity(folder, "client", identity)
+
+
+def _component(name: str, path: str, **args: Any) -> dict[str, Any]:
+    return {"id": name, "path": path, "args": args}
+
+
+def _write_common(folder: Path) -> None:
+    _write(folder / "local" / "authorization.json", _PERMISSIONS)
+    _write(folder / "local" / "log_config.json", _LOGGING)
+    _write(folder / "local" / "comm_config.json", {"allow_adhoc_conns": False})
+    (folder / "transfer").mkdir(exist_ok=True)
+
+
+def _write_identity(folder: Path, party: str, identity: Identity) -> None:
+    startup = folder / "startup"
+    (startup / f"{party}.crt").write_text(identity.certificate)
+    (startup / "rootCA.pem").write_text(identity.root)
+    handle = os.open(startup / f"{party}.key", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(handle, "w") as file:
+        file.write(identity.key)
+
+
+def _write(path: Path, value: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(value, indent=1) + "\n")

@@ -1,0 +1,58 @@
+"""One federation of three hospitals for most tests, since it takes a while to set up."""
+
+import csv
+from importlib.resources import files
+
+import pytest
+
+from machines.network import Network
+
+HOSPITALS = ("cleveland", "hungarian", "va")
+
+
+@pytest.fixture(scope="session")
+def hospital_files(tmp_path_factory):
+    """Every hospital's own CSV file: numbers, codes, missing values, and its own order of columns."""
+    folder = tmp_path_factory.mktemp("hospitals")
+    with (files("unpooled.datasets") / "heart_disease.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    columns = [name for name in rows[0] if name not in ("site", "num")]
+    found = {}
+    for number, hospital in enumerate(HOSPITALS):
+        found[hospital] = folder / f"{hospital}.csv"
+        with found[hospital].open("w", newline="") as file:
+            turned = columns[number:] + columns[:number]
+            writer = csv.DictWriter(file, turned, extrasaction="ignore")
+            writer.writeheader()
+            writer.writerows(row for row in rows if row["site"] == hospital)
+    return found
+
+
+@pytest.fixture(scope="session")
+def network(hospital_files, tmp_path_factory):
+    made = Network(tmp_path_factory.mktemp("network"), hospital_files)
+    try:
+        yield made.up()
+    finally:
+        made.close()
+
+
+@pytest.fixture(scope="session")
+def fitted(hospital_files, tmp_path_factory):
+    """The folder of ``unpooled fit`` on the same files, for given options."""
+    from typer.testing import CliRunner
+
+    from unpooled.cli import app
+
+    folder, known = tmp_path_factory.mktemp("fitted"), {}
+
+    def fit(*options):
+        if options not in known:
+            out = folder / str(len(known))
+            words = ["fit", *map(str, hospital_files.values()), "--out", str(out), *map(str, options)]
+            result = CliRunner().invoke(app, words)
+            assert result.exit_code == 0, result.output
+            known[options] = out
+        return known[options]
+
+    return fit

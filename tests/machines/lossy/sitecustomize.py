@@ -1,0 +1,19 @@
+"""For processes of a test: three of ten answers of a site's end come too late to be heard."""
+
+import random
+import time
+
+from unpooled.runtimes.ends import SiteEnd
+
+_respond = SiteEnd.respond
+_chance = random.Random(1)
+
+
+def _lossy(self, data):
+    answer = _respond(self, data)
+    if _chance.random() < 0.3:
+        time.sleep(3.0)  # far beyond the wait for an answer that usually takes milliseconds
+    return answer
+
+
+SiteEnd.respond = _lossy

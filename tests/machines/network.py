@@ -1,0 +1,218 @@
+"""A real federation on this machine: the server, every site and every command in a process of its own."""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from unpooled.federation.folder import Federation
+from unpooled.federation.following import present
+from unpooled.runtimes.ends import Progress
+
+UNPOOLED = [sys.executable, "-m", "unpooled"]
+PATIENCE = 90.0
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def until(true: Callable[[], Any], what: str, patience: float = PATIENCE, pause: float = 0.05) -> Any:
+    """Wait for something to become true, and not for ever."""
+    end = time.monotonic() + patience
+    while not (value := true()):
+        assert time.monotonic() < end, f"waited {patience:g} seconds for {what}"
+        time.sleep(pause)
+    return value
+
+
+def tree(process: int) -> list[psutil.Process]:
+    """A process and all that it started, whatever group they are in."""
+    try:
+        top = psutil.Process(process)
+        return [top, *top.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+class Network:
+    """Processes by name: "server", each site, and commands as they are called."""
+
+    def __init__(
+        self,
+        folder: Path,
+        files: dict[str, Path],
+        *,
+        host: str = "localhost",
+        port: int | None = None,
+        prefix: dict[str, Sequence[str]] | None = None,
+        env: dict[str, str] | None = None,
+    ) -> None:
+        self.folder, self.files = folder, files
+        self.home = folder / "federation"
+        self.port = port or free_port()
+        self._prefix = prefix or {}  # e.g. to enter a network namespace
+        self._env = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200", **(env or {})}
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._started: list[int] = []
+        self._joined: dict[str, int] = {}  # how often a site had said that it is connected when it joined
+        sites = [word for site in files for word in ("--site", site)]
+        self.command(
+            "federation", "init", self.home, "--name", "heart", "--address", f"{host}:{self.port}",
+            *sites, "--with-keys",
+        )  # fmt: skip
+
+    # ------------------------------------------------------------ starting
+
+    def command(self, *words: Any, code: int = 0, patience: float = PATIENCE) -> subprocess.CompletedProcess:
+        """Run a command to its end."""
+        done = subprocess.run(
+            [*UNPOOLED, *map(str, words)], env=self._env, capture_output=True, text=True, timeout=patience
+        )
+        assert done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done
+
+    def start(self, name: str, *words: Any, where: str = "") -> subprocess.Popen[bytes]:
+        """Start a command; what it says goes to a file of its name."""
+        with (self.folder / f"{name}.out").open("ab") as out:
+            process = subprocess.Popen(
+                [*self._prefix.get(where or name, ()), *UNPOOLED, *map(str, words)],
+                env=self._env,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+            )
+        self.processes[name] = process
+        self._started.append(process.pid)
+        return process
+
+    def serve(self) -> None:
+        self.start("server", "serve", self.home)
+
+    def join(self, site: str, *options: Any, data: Path | None = None, folder: Path | None = None) -> None:
+        place = folder or self.site_folder(site)
+        self._joined[site] = self._connections(site)
+        if not place.exists():
+            options = ("--folder", place, *options)
+            self.start(site, "join", self.invitation(site), "--data", data or self.files[site], *options)
+        elif data or options:
+            self.start(site, "join", place, "--data", data or self.files[site], *options)
+        else:
+            self.start(site, "join", place)
+
+    def up(self) -> "Network":
+        """Server and all sites."""
+        self.serve()
+        for site in self.files:
+            self.join(site)
+        self.wait_connected()
+        return self
+
+    def run(self, name: str, *options: Any) -> subprocess.Popen[bytes]:
+        """``unpooled run`` into the folder of that name; does not wait."""
+        return self.start(name, "run", self.home, "--out", self.out(name), *options, where="server")
+
+    def finish(self, name: str, patience: float = 150.0, code: int = 0) -> str:
+        """Wait for a command to end; what it said."""
+        process = self.processes[name]
+        try:
+            process.wait(patience)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"{name} takes more than {patience:g} seconds\n{self.said(name)}") from None
+        assert process.returncode == code, self.said(name)
+        return self.said(name)
+
+    # ------------------------------------------------------------ looking
+
+    def invitation(self, site: str) -> Path:
+        return self.home / "invitations" / f"{site}.json"
+
+    def site_folder(self, site: str) -> Path:
+        return self.folder / "at" / site
+
+    def out(self, name: str) -> Path:
+        return self.folder / "out" / name
+
+    def said(self, name: str) -> str:
+        return (self.folder / f"{name}.out").read_text()
+
+    def connected(self) -> set[str]:
+        return set(present(Federation.read(self.home)) or ())
+
+    def _connections(self, site: str) -> int:
+        """How often a site said that it is connected."""
+        said = self.said(site) if site in self.processes else ""
+        return len(re.findall(r"\d connected to heart", said))
+
+    def wait_connected(self, sites: set[str] | None = None) -> None:
+        wanted = sites if sites is not None else set(self.files)
+
+        def there() -> bool:
+            for name in wanted:
+                assert self.processes[name].poll() is None, self.said(name)
+            news = all(self._connections(name) > self._joined[name] for name in wanted)
+            return news and wanted <= self.connected()
+
+        until(there, f"{wanted} to connect")
+
+    def at_round(self, name: str, number: int) -> dict[str, Any]:
+        """Wait until the run of that name has done so many rounds; what it says of itself then."""
+
+        def there() -> Any:
+            assert self.processes[name].poll() is None, f"over before round {number}\n{self.said(name)}"
+            with contextlib.suppress(FileNotFoundError):
+                job = json.loads((self.out(name) / "job.json").read_text())["job"]
+                said = Progress(self.home / "runs" / job["between"]["run"]).read()
+                if said.get("record", {}).get("round", -1) >= number:
+                    return said
+            return None
+
+        return until(there, f"round {number} of {name}", pause=0.002)
+
+    def job_process(self, name: str) -> psutil.Process:
+        """The process of the job that runs at a site or at the server."""
+        wanted = "runner_process" if name == "server" else "worker_process"
+
+        def found() -> psutil.Process | None:
+            for process in tree(self.processes[name].pid):
+                with contextlib.suppress(psutil.Error):
+                    if any(word.endswith(wanted) for word in process.cmdline()):
+                        return process
+            return None
+
+        return until(found, f"the job of {name}", pause=0.01)
+
+    # ------------------------------------------------------------ ending
+
+    def kill(self, name: str) -> None:
+        """kill -9 of a process and of all that it started."""
+        for process in tree(self.processes[name].pid):
+            with contextlib.suppress(psutil.Error):
+                os.kill(process.pid, signal.SIGKILL)
+        self.processes[name].wait(10)
+
+    def leave(self, site: str) -> None:
+        self.command("leave", self.site_folder(site))
+        self.processes[site].wait(20)
+
+    def close(self) -> None:
+        every = [process for pid in self._started for process in tree(pid)]
+        for process in every:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        psutil.wait_procs(every, timeout=10)
+        for process in self.processes.values():
+            process.wait(10)

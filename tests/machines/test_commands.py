@@ -1,0 +1,95 @@
+"""The other commands: status, leave, the background, and a job for another console."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import unpooled
+from machines.network import free_port, until
+from unpooled.cli import app
+from unpooled.runtimes.ends import Progress
+from unpooled.runtimes.nvflare.console import submitted
+
+OPTIONS = ("-k", "3", "--restarts", "2", "--seed", "4")
+
+
+def unpooled_command(*words, code=0):
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def test_status_says_who_is_there(network):
+    said = unpooled_command("status", network.home)
+    assert said.splitlines() == ["cleveland: connected", "hungarian: connected", "va: connected"]
+    said = unpooled_command("status", network.site_folder("va"))
+    assert said.splitlines()[0] == "va in heart: connected"
+    assert "200 rows" in said
+    said = unpooled_command("join", network.site_folder("va"), code=1)
+    assert "in use already" in said
+
+
+def test_a_job_for_another_console(network, fitted, tmp_path):
+    job, out = tmp_path / "job", tmp_path / "run"
+    sites = [word for site in network.files for word in ("--site", site)]
+    said = unpooled_command("export-job", job, *sites, *OPTIONS, "--out", out)
+    assert not list(job.rglob("*.py"))
+    name = re.search(r"runs/(\S+)/checkpoint", said).group(1)
+    assert "another console's" in unpooled_command("resume", out, code=1)
+    work = network.home / "runs" / name
+    with submitted(network.home / "console", job, timeout=30.0):
+        until(lambda: Progress(work).read()["state"] == "finished", "the job to finish")
+    shutil.copy(work / "checkpoint", out / "checkpoint")
+    shutil.rmtree(work)
+    unpooled_command("resume", out)
+    fit = fitted(*OPTIONS)
+    assert (out / "model.unpooled").read_bytes() == (fit / "model.unpooled").read_bytes()
+    assert (out / "report.html").exists()
+
+
+def test_a_site_in_the_background_says_why_it_is_alone(network, hospital_files, tmp_path):
+    home = tmp_path / "alone"
+    where = f"localhost:{free_port()}"
+    unpooled_command(
+        "federation", "init", home, "--name", "alone", "--address", where, "--site", "va", "--with-keys"
+    )
+    invitation = home / "invitations" / "va.json"
+    place = tmp_path / "va"
+    network.command("join", invitation, "--folder", place, "--data", hospital_files["va"], "--background")
+    try:
+        assert "va in alone: trying to connect" in unpooled_command("status", place)
+        until(lambda: "nothing listens there" in (place / "join.log").read_text(), "the reason")
+    finally:
+        assert unpooled_command("leave", place) == "stopped\n"
+    assert unpooled_command("leave", place) == "was not running\n"
+    assert "va in alone: stopped" in unpooled_command("status", place)
+    assert "the server is not up" in unpooled_command("status", home)
+    said = unpooled_command("run", home, "-k", "2", "--wait", "0", "--out", tmp_path / "out", code=1)
+    assert "unpooled serve" in said
+
+
+@pytest.mark.parametrize(
+    ("options", "wrong"),
+    [
+        (("--quorum", "0"), "quorum must be a share above 0 and up to 1, got 0"),
+        (("--deadline", "-1"), "deadline must be between 0 and 86400 seconds, got -1"),
+        (("--method", "none"), "method must be one of"),
+    ],
+)
+def test_what_cannot_be_asked_for(network, tmp_path, options, wrong):
+    said = unpooled_command("run", network.home, "-k", "2", "--out", tmp_path / "out", *options, code=1)
+    assert wrong in said
+    assert not (tmp_path / "out").exists()
+
+
+def test_one_room_knows_the_engine():
+    root = Path(unpooled.__file__).parent
+    knows = {
+        path.relative_to(root).parts[:2]
+        for path in root.rglob("*.py")
+        if re.search(r"^\s*(import|from) nvflare\b", path.read_text(encoding="utf-8"), re.M)
+    }
+    assert knows == {("runtimes", "nvflare")}

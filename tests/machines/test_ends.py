@@ -1,0 +1,158 @@
+"""The two ends and the courier between them, without an engine: what no engine may be trusted with."""
+
+import random
+import threading
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from helpers import blobs, split
+from unpooled import InProcess, Lloyd, Site, run
+from unpooled.errors import BadInput, TooFewAnswers
+from unpooled.federation.following import _raised, _record
+from unpooled.files import Reading
+from unpooled.running import recall
+from unpooled.runtimes.courier import Courier, NoAnswer
+from unpooled.runtimes.ends import Progress, SiteEnd, SiteSettings, Task, Terms, coordinate, held, is_held
+
+
+@pytest.fixture
+def tables():
+    return split(blobs(4, n=240)[0], 3, seed=4)
+
+
+def task(tables, **how):
+    told = Task(run="r", algorithm=Lloyd(k=3), sites=tuple(tables), seed=3, quorum=0.5, deadline=2.0)
+    return replace(told, **how)
+
+
+def courier(tables, fault=lambda site, number: None, deadline=2.0):
+    """Sites in this process behind a line with faults; how often each was asked is counted."""
+    doors = {name: Site(name, X) for name, X in tables.items()}
+    asked = dict.fromkeys(tables, 0)
+
+    def send(site, data, timeout):
+        asked[site] += 1
+        wrong = fault(site, asked[site])
+        answer = doors[site].respond(data)
+        return answer if wrong is None else wrong
+
+    return Courier(tuple(tables), send, deadline=deadline), asked
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_answers_that_get_lost_change_nothing(tables, tmp_path, seed):
+    chance = random.Random(seed)
+    line, asked = courier(tables, lambda site, number: NoAnswer("lost") if chance.random() < 0.3 else None)
+    assert coordinate(task(tables), line, tmp_path)
+    done, whole = recall(tmp_path / "checkpoint", Lloyd(k=3)), run(Lloyd(k=3), InProcess.of(tables), seed=3)
+    assert np.array_equal(done.state.centers, whole.state.centers)
+    assert done.left() == whole.left()
+    assert not any(record.silent for record in done.history)
+    assert sum(asked.values()) > 3 * whole.exchanges
+    assert Progress(tmp_path).read()["state"] == "finished"
+    assert done.id == "r"
+
+
+def test_a_site_that_vanishes_is_named_and_returns(overlapping, tmp_path):
+    tables, gone = overlapping, sorted(overlapping)[0]
+    line, _ = courier(tables, lambda s, n: NoAnswer("not reached") if s == gone and 3 < n < 9 else None, 0.2)
+    assert coordinate(task(tables), line, tmp_path)
+    history = recall(tmp_path / "checkpoint", Lloyd(k=3)).history
+    assert any(record.silent == {gone: "not reached"} for record in history)
+    assert not history[-1].silent
+
+
+def test_too_few_sites_stop_the_run_by_name_and_it_goes_on_later(tables, tmp_path):
+    others = sorted(tables)[1:]
+    line, _ = courier(
+        tables, lambda s, n: NoAnswer("declines", again=False) if s in others and n > 4 else None
+    )
+    assert not coordinate(task(tables), line, tmp_path)
+    failure = _raised(Progress(tmp_path).read())
+    assert isinstance(failure, TooFewAnswers)
+    assert f"missing: {others[0]}, {others[1]} (declines)" in str(failure)
+    assert coordinate(task(tables), courier(tables)[0], tmp_path)
+    done, whole = recall(tmp_path / "checkpoint", Lloyd(k=3)), run(Lloyd(k=3), InProcess.of(tables), seed=3)
+    assert np.array_equal(done.state.centers, whole.state.centers)
+
+
+def test_no_engine_holds_up_a_round():
+    """One that raises, one that hangs beyond its timeout, one that answers at once."""
+    over = threading.Event()
+
+    def send(site, data, timeout):
+        if site == "raises":
+            raise RuntimeError("row 17: 63.2")
+        if site == "hangs":
+            over.wait(30)
+        return data
+
+    line = Courier(("hangs", "raises", "well"), send, deadline=0.3)
+    began = time.monotonic()
+    came = line.carry(dict.fromkeys(line.sites, b"x"))
+    assert came == {"hangs": "late", "raises": "the engine failed with RuntimeError", "well": b"x"}
+    assert time.monotonic() - began < 25
+    over.set()
+    line.close()
+
+
+def test_one_process_at_a_time_works_on_a_run(tmp_path):
+    assert not is_held(tmp_path)
+    with held(tmp_path):
+        assert is_held(tmp_path)
+        with pytest.raises(BadInput, match="another process"), held(tmp_path, patience=0.2):
+            pass
+    assert not is_held(tmp_path)
+
+
+def test_a_record_survives_the_way_through_the_file(tables, tmp_path):
+    seen = []
+    run(Lloyd(k=3), InProcess.of(tables), seed=1, progress=seen.append)
+    for record in seen:
+        Progress(tmp_path).record(record)
+        back = _record(Progress(tmp_path).read()["record"])
+        assert (back.left, back.silent, back.round) == (record.left, record.silent, record.round)
+
+
+# ---------------------------------------------------------------- a site's end
+
+
+@pytest.fixture
+def settings(tmp_path):
+    data = tmp_path / "patients.csv"
+    data.write_text("id,age,bmi\n" + "".join(f"{i},{40 + i % 31},{20 + i % 9}\n" for i in range(60)))
+    return SiteSettings("a", str(data), str(tmp_path / "kept"), exclude=("id",))
+
+
+def terms(**how):
+    return replace(Terms.of(Reading()), **how)
+
+
+def test_settings_survive_the_way_through_their_file(settings, tmp_path):
+    settings.write(tmp_path / "s.json")
+    assert SiteSettings.read(tmp_path / "s.json") == settings
+
+
+def test_a_run_may_ask_for_less_and_never_for_more(settings):
+    assert settings.table(terms()).names == ("age", "bmi")
+    assert settings.table(terms(columns=("age", "id"))).names == ("age",)
+    assert settings.table(terms(exclude=("bmi",))).names == ("age",)
+    only = SiteSettings("a", settings.data, settings.folder, columns=("bmi",))
+    assert only.table(terms()).names == ("bmi",)
+    assert only.reading(terms(columns=("age", "bmi"))).columns == ("bmi",)
+
+
+def test_what_a_site_cannot_open_it_declines_without_a_word_of_its_data(settings, tmp_path):
+    (tmp_path / "patients.csv").write_text("age,bmi\n" + "41,20\n" * 40 + "secret text,20\n")
+    said = SiteEnd(settings, terms()).respond(b"anything")
+    assert said == "the site cannot open its data for this run; its own log says why"
+    assert "99.0" in SiteEnd(settings, terms(version="99.0")).respond(b"anything")
+
+
+def test_garbage_is_no_message(settings):
+    end = SiteEnd(settings, terms())
+    for data in (b"", b"x" * 100, bytes(range(256)) * 100):
+        assert str(end.respond(data)).startswith("not a message for this site")

@@ -1,0 +1,229 @@
+"""What must not get in, and what must not get out."""
+
+import json
+import secrets
+import shutil
+import socket
+import ssl
+import struct
+
+import numpy as np
+import pytest
+
+from machines.network import until
+from unpooled.commands.between import tasks
+from unpooled.federation.folder import Federation, create
+from unpooled.federation.invitations import Invitation
+from unpooled.federation.keys import new_key, private_pem
+from unpooled.files import Reading, read_table
+from unpooled.jobs import Between, Job
+from unpooled.runfolder import RunFolder
+from unpooled.runtimes.ends import Progress
+from unpooled.runtimes.nvflare import kit
+from unpooled.runtimes.nvflare.console import submitted
+from unpooled.site.log import unpacked
+
+QUICK = ("-k", "3", "--restarts", "2", "--seed", "2")
+
+
+@pytest.fixture
+def job(network, tmp_path):
+    """A job folder as the coordinator would submit it, to be tampered with."""
+    federation = Federation.read(network.home)
+    told = Job(files=(), ks=(3,), n_init=1, between=Between(str(network.home), "tampered", federation.sites))
+    folder = tmp_path / "job"
+    federation.engine.write_job(folder, *tasks(told, told.between))
+    return folder
+
+
+def submit(network, job):
+    """Hand a job to the server as the coordinator's console would; how it ended, and what its run says."""
+    shutil.rmtree(network.home / "runs" / "tampered", ignore_errors=True)
+    with submitted(network.home / "console", job, timeout=30.0) as ended:
+        how = until(ended, "the job to end")
+    progress = Progress(network.home / "runs" / "tampered").read()
+    shutil.rmtree(network.home / "runs" / "tampered", ignore_errors=True)
+    return how, progress
+
+
+def change(path, edit):
+    said = json.loads(path.read_text())
+    edit(said)
+    path.write_text(json.dumps(said))
+
+
+def test_a_job_with_code_of_its_own_is_refused(network, job, tmp_path):
+    marker = tmp_path / "it-ran"
+    custom = job / "app" / "custom"
+    custom.mkdir()
+    (custom / "evil.py").write_text(
+        "from pathlib import Path\n"
+        "from unpooled.runtimes.nvflare.responder import Responder\n"
+        f"Path({str(marker)!r}).touch()\n"
+        "class Evil(Responder):\n    pass\n"
+    )
+    site = job / "app" / "config" / "config_fed_client.json"
+    change(site, lambda said: said["executors"][0]["executor"].update(path="evil.Evil"))
+    how, progress = submit(network, job)
+    assert "FAILED" in how
+    assert progress["state"] != "finished"
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize("end", ["config_fed_client.json", "config_fed_server.json"])
+def test_a_job_that_names_another_class_is_refused(network, job, end):
+    """An installed class that would run a command of the job's choosing."""
+    extra = {
+        "id": "extra",
+        "path": "nvflare.app_common.launchers.subprocess_launcher.SubprocessLauncher",
+        "args": {"script": "touch /tmp/never"},
+    }
+    change(job / "app" / "config" / end, lambda said: said["components"].append(extra))
+    how, progress = submit(network, job)
+    assert "COMPLETED" not in how
+    assert progress["state"] != "finished"
+
+
+def test_the_console_gives_no_shell(network):
+    from nvflare.fuel.flare_api.flare_api import new_secure_session
+
+    session = new_secure_session(kit.CONSOLE_NAME, str(network.home / "console"), timeout=30.0)
+    try:
+        for target in ("va", "server"):
+            with pytest.raises(Exception, match=r"(?i)authoriz"):
+                session.ls_target(target)
+            with pytest.raises(Exception, match=r"(?i)authoriz"):
+                session.cat_target(target, file="local/unpooled.json")
+    finally:
+        session.close()
+
+
+def test_a_coordinator_of_another_version_is_declined_by_name(network, job):
+    federation = Federation.read(network.home)
+    told = Job(files=(), ks=(3,), n_init=1, between=Between(str(network.home), "tampered", federation.sites))
+    task, terms = tasks(told, told.between)
+    shutil.rmtree(job)
+    object.__setattr__(terms, "version", "99.0")
+    federation.engine.write_job(job, task, terms)
+    work = Progress(network.home / "runs" / "tampered")
+    with submitted(network.home / "console", job, timeout=30.0):
+        progress = until(lambda: (said := work.read())["state"] == "failed" and said, "the run to fail")
+    shutil.rmtree(work.path.parent)
+    assert progress["kind"] == "TooFewAnswers"
+    assert "va (the coordinator has unpooled 99.0, this site " in progress["text"]
+
+
+@pytest.fixture
+def other_va(network):
+    """A site that joins otherwise than usual, until the test is over."""
+
+    def rejoin(*options, **how):
+        network.leave("va")
+        network.join("va", *options, **{"data": network.files["va"], **how})
+        network.wait_connected()
+
+    yield rejoin
+    rejoin()
+
+
+def test_a_site_with_other_columns_is_named_with_them(network, other_va, tmp_path):
+    odd = tmp_path / "odd.csv"
+    odd.write_text("age,weight\n" + "".join(f"{40 + i % 30},{60 + i % 25}\n" for i in range(60)))
+    other_va(data=odd)
+    network.run("odd", *QUICK)
+    said = network.finish("odd", code=1)
+    assert "weight" in said
+    assert "Columns that are not alike" in said
+    assert "40" not in said.splitlines()[-1]
+    assert not network.out("odd").exists()
+
+
+def test_a_message_that_is_larger_than_a_site_takes(network, other_va, tmp_path):
+    """The site refuses by name, and the others go on."""
+    policy = tmp_path / "policy.toml"
+    policy.write_text("version = 1\n[wire]\nmax_message_bytes = 4096\n")
+    other_va("--policy", policy)
+    network.run("large", "-k", "8", "--restarts", "8", "--seed", "2")
+    said = network.finish("large")
+    outcome = RunFolder(network.out("large")).load_outcome()
+    assert all(set(record.silent) <= {"va"} for record in outcome.run.history)
+    assert any("4,096" in record.silent.get("va", "") for record in outcome.run.history)
+    assert "warning: va is missing from" in said
+
+
+def test_whoever_lacks_the_right_certificate_gets_nothing(network, fitted, tmp_path):
+    """Garbage, no certificate, another federation's, one signed for nobody: all while a run goes on."""
+    network.run("besieged", *QUICK)
+    address = ("localhost", network.port)
+    for _ in range(20):
+        with socket.create_connection(address, timeout=5) as line:
+            line.sendall(secrets.token_bytes(4096))
+            line.shutdown(socket.SHUT_WR)
+            assert len(line.recv(65536)) < 100  # at most a TLS alert
+    assert talk_without_certificate(address) == b""
+
+    # another federation of the same name: its sites' certificates are worth nothing here
+    where = f"localhost:{network.port}"
+    other = create(tmp_path / "other", "heart", where, ("va",), engine_name="nvflare", with_keys=True)
+    rows = ("--data", network.files["va"])
+    network.start("impostor", "join", other.invitation("va"), "--folder", tmp_path / "impostor", *rows)
+    # a site that was never invited, with a certificate of the right authority
+    stranger = _stranger(network, tmp_path)
+    network.start("stranger", "join", stranger, "--folder", tmp_path / "stranger", *rows)
+    until(lambda: "certificate is not of this federation" in network.said("impostor"), "a reason")
+    until(lambda: "does not let this site in" in network.said("stranger"), "a reason")
+    until(lambda: "refused: stranger" in network.said("server"), "the server's word")
+    assert network.connected() == set(network.files)
+    network.kill("impostor")
+    network.kill("stranger")
+    network.finish("besieged")
+    fit = fitted(*QUICK)
+    assert (network.out("besieged") / "model.unpooled").read_bytes() == (fit / "model.unpooled").read_bytes()
+
+
+def talk_without_certificate(address):
+    """What a server says to a client that has no certificate, after the handshake."""
+    blind = ssl.create_default_context()
+    blind.check_hostname, blind.verify_mode = False, ssl.CERT_NONE
+    blind.set_alpn_protocols(["h2"])
+    heard = b""
+    try:
+        with socket.create_connection(address, timeout=5) as line, blind.wrap_socket(line) as secure:
+            secure.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
+            while more := secure.recv(65536):
+                heard += more
+    except (ssl.SSLError, ConnectionError):
+        pass
+    return heard
+
+
+def _stranger(network, tmp_path):
+    """An invitation with a certificate of the federation's own authority, for a name that is not in it."""
+    federation, key = Federation.read(network.home), new_key()
+    certificate = federation.authority().certify("stranger", key.public_key(), group="heart")
+    invitation = Invitation.read(federation.invitation("va")).approved(certificate, private_pem(key))
+    path = tmp_path / "stranger.json"
+    object.__setattr__(invitation, "site", "stranger")
+    invitation.write(path)
+    return path
+
+
+def test_no_row_is_in_what_left_and_paths_stay_at_the_site(network, hospital_files, fitted):
+    """Everything that left a site is in its log; a row of its table in any of it would be found."""
+    network.run("watched", *QUICK)
+    network.finish("watched")
+    logged = (network.site_folder("va") / "kept" / "log.jsonl").read_text()
+    left = b"".join(
+        unpacked(json.loads(line)["payload"]) for line in logged.splitlines() if "payload" in line
+    )
+    assert len(left) > 10_000
+    values = read_table(hospital_files["va"], Reading()).values
+    for row in values:
+        assert row.tobytes() not in left
+        assert struct.pack(f"<{len(row)}f", *row) not in left
+    assert (
+        np.float64(values.shape[0]).tobytes() in left
+    )  # what is looked for would be found: a count is there
+    kept = (network.home / "server").rglob("*")
+    texts = b"".join(path.read_bytes() for path in kept if path.is_file())
+    assert str(hospital_files["va"]).encode() not in texts

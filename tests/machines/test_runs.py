@@ -1,0 +1,110 @@
+"""A run between processes is the run in one process, bit for bit, whatever is killed on the way."""
+
+import csv
+import json
+
+from machines.network import until
+
+FILES = {
+    "checkpoint",
+    "history.csv",
+    "job.json",
+    "model.unpooled",
+    "preparation.json",
+    "report.html",
+    "result.json",
+}
+WHOLE = ("-k", "2..4", "--categories", "cp,restecg", "--na", "chol=0", "--seed", "5")
+LONG = ("-k", "5..8", "--seed", "1")  # enough rounds to die in
+
+
+def assert_same(run, fit):
+    assert {path.name for path in run.iterdir()} == FILES
+    for name in ("model.unpooled", "preparation.json", "history.csv"):
+        assert (run / name).read_bytes() == (fit / name).read_bytes(), name
+    assert json.loads((run / "result.json").read_text()) == json.loads((fit / "result.json").read_text())
+
+
+def points(fit):
+    """Three rounds of a run: its beginning, its middle, and close to its end."""
+    with (fit / "history.csv").open() as file:
+        rounds = len(list(csv.DictReader(file))) - 1
+    assert rounds >= 15, "too short to die in"
+    return (1, rounds // 2, rounds - 5)
+
+
+def test_files_at_sites_give_the_model_of_files_in_one_place(network, fitted):
+    network.run("whole", *WHOLE, "--report", network.folder / "report.html")
+    said = network.finish("whole")
+    assert_same(network.out("whole"), fitted(*WHOLE))
+    assert (network.folder / "report.html").stat().st_size > 10_000
+    assert "3 sites fall into" in said
+    assert not list((network.home / "runs").iterdir())
+
+
+def test_secure_sums_between_processes(network, fitted):
+    """Every site pins the others' keys; what comes of it is what comes of it in one process."""
+    options = ("-k", "3", "--restarts", "2", "--seed", "6", "--secure")
+    kept = {site: network.site_folder(site) / "kept" for site in network.files}
+    lines = [network.command("policy", "key", kept[site], "--site", site).stdout for site in kept]
+    for folder in kept.values():
+        (folder / "roster.toml").write_text("[sites]\n" + "".join(lines))
+    try:
+        network.run("secure", *options)
+        network.finish("secure")
+    finally:
+        for folder in kept.values():
+            (folder / "roster.toml").unlink()
+    assert_same(network.out("secure"), fitted(*options))
+
+
+def test_a_site_whose_job_process_is_killed_is_back_in_the_same_job(network, fitted):
+    fit = fitted(*LONG)
+    network.run("job-killed", *LONG)
+    for number in points(fit):
+        network.at_round("job-killed", number)
+        network.job_process("hungarian").kill()
+    server = network.job_process("server")
+    network.finish("job-killed")
+    assert_same(network.out("job-killed"), fit)
+    until(lambda: not server.is_running(), "the only job to end")
+    assert "again" not in network.said("job-killed")
+
+
+def test_a_site_that_is_killed_as_a_whole_comes_back(network, fitted):
+    fit = fitted(*LONG)
+    network.run("site-killed", *LONG)
+    for number in points(fit):
+        network.at_round("site-killed", number)
+        network.kill("va")
+        network.join("va")
+    network.finish("site-killed")
+    assert_same(network.out("site-killed"), fit)
+
+
+def test_the_coordinators_job_is_killed(network, fitted):
+    fit = fitted(*LONG)
+    network.run("coordinator-killed", *LONG)
+    for number in points(fit):
+        network.at_round("coordinator-killed", number)
+        network.job_process("server").kill()
+    network.finish("coordinator-killed")
+    assert_same(network.out("coordinator-killed"), fit)
+
+
+def test_the_whole_server_is_killed(network, fitted):
+    """Twice it is finished by itself; the third time whoever waits for it dies too, and resume goes on."""
+    fit = fitted(*LONG)
+    network.run("server-killed", *LONG)
+    first, second, third = points(fit)
+    for number in (first, second):
+        network.at_round("server-killed", number)
+        network.kill("server")
+        network.serve()
+    network.at_round("server-killed", third)
+    network.kill("server")
+    network.kill("server-killed")
+    network.serve()
+    network.start("server-killed", "resume", network.out("server-killed"), where="server")
+    network.finish("server-killed")
+    assert_same(network.out("server-killed"), fit)
