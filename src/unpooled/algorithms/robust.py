@@ -31,6 +31,7 @@ from unpooled.summaries import AskClusterSums, AskLocalMeans, ClusterSums, Local
 _TRIM = 0.25  # of the sites, at either end, where one number per site is averaged
 _FAR = 3.0  # times the usual distance: beyond this a site's mean is left out
 _FEW = (1, 2, 3, 5)  # sites that a start is made from, in turn
+_STALE = 5  # rounds without a gain
 _STEPS = 50  # of Weiszfeld
 
 
@@ -44,6 +45,8 @@ class RobustState(Message):
     moved: FloatArray  # (R,)
     threshold: float
     suspects: tuple[SiteId, ...]  # left out in most of their clusters in the last round
+    lowest: float  # score of the best start so far
+    stale: int  # rounds since it fell
     rounds: int
 
     @property
@@ -106,6 +109,8 @@ class Robust(Method):
             moved=np.full(R, np.inf),
             threshold=float(np.sqrt(self.tol * spread)),
             suspects=(),
+            lowest=float("inf"),
+            stale=0,
             rounds=0,
         )
 
@@ -131,11 +136,14 @@ class Robust(Method):
             inertias=inertias,
             moved=np.sqrt(((after - state.starts) ** 2).sum(axis=(1, 2))),
             suspects=suspects,
+            lowest=min(state.lowest, float(scores[best])),
+            stale=0 if scores[best] < state.lowest * (1 - 1e-6) else state.stale + 1,
             rounds=state.rounds + 1,
         )
 
     def finished(self, state: RobustState) -> bool:
-        return state.rounds >= self.max_rounds or state.movement <= state.threshold
+        rest = state.movement <= state.threshold or state.stale >= _STALE  # who is left out may go in circles
+        return state.rounds >= self.max_rounds or rest
 
 
 def _suspect(out: BoolArray, mass: FloatArray) -> bool:

@@ -29,7 +29,8 @@ def enclosing(sites: tuple[SiteId, ...], box: FloatArray | None) -> Steps[FloatA
     if hidden:
         raise BadInput(
             f"{len(hidden)} of {len(ranges)} sites do not show the range of their columns "
-            f"({', '.join(hidden[:3])}): give a public range as box=(lowest, highest)"
+            f"({', '.join(hidden[:3])}): give a public range as box=(lowest, highest), in Python; "
+            "or, among sites that trust each other, a minimum cluster size of 1"
         )
     shown = [r for r in ranges.values() if len(r.low)]
     if not shown:
