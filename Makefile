@@ -30,8 +30,11 @@ types: $(STAMP)  ## mypy --strict
 imports: $(STAMP)  ## imports run one way
 	$(BIN)/lint-imports --no-cache
 
-tests: $(STAMP) browser  ## all tests, docstrings and README included
-	$(BIN)/pytest
+tests: $(STAMP) browser  ## all tests, docstrings and README included; those between processes beside the others
+	@$(BIN)/pytest -q tests/machines >build/machines.log 2>&1 & beside=$$!; \
+	$(BIN)/pytest --ignore=tests/machines; rest=$$?; \
+	wait $$beside; apart=$$?; cat build/machines.log; \
+	test $$rest -eq 0 && test $$apart -eq 0
 
 machines: $(STAMP)  ## only the tests between processes, with the real engine
 	$(BIN)/pytest tests/machines

