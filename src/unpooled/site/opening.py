@@ -25,7 +25,7 @@ from unpooled.site.ledger import Ledger, Limits
 from unpooled.site.log import Log, packed, tail, unpacked
 from unpooled.site.policy import Policy
 from unpooled.site.questions import SCHEMA
-from unpooled.site.site import Mask, Site, request_digest
+from unpooled.site.site import Mask, Site, digest, request_digest
 
 _COUNTS = ("mass", "counts", "rows", "weight")
 
@@ -128,6 +128,7 @@ class Books:
         self._name, self._policy, self._ledger, self._log = name, policy, ledger, log
         self.watch: Differencing | None = None
         self._sealed = ""
+        self._views: set[str] = set()
         if log is not None:
             log.append("opening", site=name, policy=policy.digest, version=version("unpooled"))
 
@@ -153,10 +154,11 @@ class Books:
                     "question": codec.name_of(type(part.question)),
                     "verb": part.verb,
                     "payload": packed(codec.encode(part.question)),
-                    "view": None if part.view is None else packed(codec.encode(part.view)),
+                    "view": None if part.view is None else digest(part.view),
                 }
                 for part in post.parts
             ],
+            views=self._new_views(post),
             refused=refused,
             shapes=[_shapes(reply) for reply in answer.replies],
             smallest=_smallest(answer.replies),
@@ -167,6 +169,13 @@ class Books:
             payload=packed(payload),
         )
         return f"{self._log.seq}:{head}"
+
+    def _new_views(self, post: Envelope) -> dict[str, str]:
+        """The views of this envelope that the log does not hold yet; after that their digests will do."""
+        new = {digest(part.view): part.view for part in post.parts if part.view is not None}
+        new = {name: view for name, view in new.items() if name not in self._views}
+        self._views |= set(new)
+        return {name: packed(codec.encode(view)) for name, view in new.items()}
 
     def close(self) -> None:
         self._ledger.close()

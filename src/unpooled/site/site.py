@@ -188,6 +188,7 @@ def request_digest(message: Message) -> str:
     return digest(replace(message, seal="") if isinstance(message, Envelope) else message)
 
 
+@lru_cache(maxsize=32)
 def digest(message: Message) -> str:
     """A short name for a message's content."""
     return blake2b(codec.encode(message), digest_size=16).hexdigest()
