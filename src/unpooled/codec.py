@@ -33,15 +33,18 @@ _MAGIC = b"UNPL"
 _HEAD = struct.Struct("<4sB3xIQ")
 _DTYPES = ("<f8", "<f4", "<i8", "<i4", "|b1", "|u1")
 _MAX_DEPTH = 32
+_PLAIN = (str, float, int, bool)  # what JSON gives that is what it is
 _CHECKSUM = 16  # bytes, before a message on a wire; a multiple of 8, so that arrays stay aligned
 
 _register: dict[str, type[Any]] = {}
 _field_names: dict[Any, tuple[str, ...]] = {}
 _field_types: dict[Any, dict[str, Any]] = {}
+_travelling: dict[type[Any], str] = {}
 
 
 def register(cls: type[Any]) -> None:
     """Let ``cls`` be named in messages. Its name is the last part of its module, a dot, its own name."""
+    _travelling.clear()  # a name may have passed to another class
     _register[name_of(cls)] = cls
 
 
@@ -181,6 +184,12 @@ def _lower(value: Any, arrays: list[npt.NDArray[Any]]) -> Any:
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else {"float": repr(value)}
+    name = _travelling.get(type(value))  # a class that was met before
+    if name is not None:
+        return {
+            "type": name,
+            "fields": {f: _lower(getattr(value, f), arrays) for f in field_names(type(value))},
+        }
     if isinstance(value, tuple):
         return {"tuple": [_lower(v, arrays) for v in value]}
     if isinstance(value, dict):
@@ -188,8 +197,8 @@ def _lower(value: Any, arrays: list[npt.NDArray[Any]]) -> Any:
             raise CodecError("a dict in a message must have text keys")
         return {"dict": {k: _lower(value[k], arrays) for k in sorted(value)}}
     if dataclasses.is_dataclass(value) and _register.get(name_of(type(value))) is type(value):
-        fields = {f: _lower(getattr(value, f), arrays) for f in field_names(type(value))}
-        return {"type": name_of(type(value)), "fields": fields}
+        _travelling[type(value)] = name_of(type(value))
+        return _lower(value, arrays)
     raise CodecError(f"a {_kind(value)} cannot travel in a message")
 
 
@@ -231,10 +240,13 @@ def _read_arrays(table: Any, data: bytes, start: int) -> list[npt.NDArray[Any]]:
 def _raise(node: Any, arrays: list[npt.NDArray[Any]], used: set[int], depth: int) -> Any:
     if depth > _MAX_DEPTH:
         raise CodecError(f"the message is nested deeper than {_MAX_DEPTH}")
-    if node is None or isinstance(node, bool | int | float | str):
+    if node is None or type(node) in _PLAIN:
         return node
     if not isinstance(node, dict):
         raise CodecError("the skeleton of the message holds a bare list")
+    if len(node) == 2 and type(node.get("type")) is str and type(node.get("fields")) is dict:
+        fields = node["fields"]
+        return _build(node["type"], {k: _raise(v, arrays, used, depth + 1) for k, v in fields.items()})
     match node:
         case {"array": int(index)} if len(node) == 1 and 0 <= index < len(arrays) and index not in used:
             used.add(index)
@@ -245,8 +257,6 @@ def _raise(node: Any, arrays: list[npt.NDArray[Any]], used: set[int], depth: int
             return tuple(_raise(v, arrays, used, depth + 1) for v in items)
         case {"dict": dict(items)} if len(node) == 1:
             return {k: _raise(v, arrays, used, depth + 1) for k, v in items.items()}
-        case {"type": str(name), "fields": dict(fields)} if len(node) == 2:
-            return _build(name, {k: _raise(v, arrays, used, depth + 1) for k, v in fields.items()})
     raise CodecError("the skeleton of the message holds something unknown")
 
 
@@ -255,7 +265,7 @@ def _build(name: str, values: dict[str, Any]) -> Any:
     if cls is None or not dataclasses.is_dataclass(cls):
         raise CodecError(f"unknown message type {name!r}")
     hints = _hints(cls)
-    if set(values) != set(hints):
+    if values.keys() != hints.keys():
         odd = sorted(set(values) ^ set(hints))
         raise CodecError(f"{name} with missing or unknown fields: {', '.join(map(str, odd))}")
     for field, hint in hints.items():
@@ -276,6 +286,8 @@ def _hints(cls: Any) -> dict[str, Any]:
 
 def _fits(value: Any, hint: Any) -> bool:
     """Does a value fit a field's annotation, as far as messages use annotations?"""
+    if hint is type(value):  # a plain str, float, int or bool, which most fields are
+        return True
     if hint is Any:
         return True
     origin, args = typing.get_origin(hint), typing.get_args(hint)
