@@ -97,12 +97,15 @@ def ours(folder: Path, files: dict[str, Path]) -> tuple[list[float], float, floa
     return seconds, took, inertia(files, centers)
 
 
-def recipe(folder: Path, files: dict[str, Path]) -> tuple[float, float]:
-    """Seconds of the whole run, inertia of NVFLARE's recipe."""
+def recipe(folder: Path, files: dict[str, Path]) -> tuple[float, float] | None:
+    """Seconds of the whole run, inertia of NVFLARE's recipe; None where it does not run."""
     (folder / "client.py").write_text(_CLIENT)
     words = [sys.executable, "-c", _RECIPE, folder, len(files), K, _RECIPE_ROUNDS]
     begin = time.perf_counter()
-    subprocess.run([*map(str, words)], check=True, capture_output=True, timeout=400, cwd=folder)
+    done = subprocess.run([*map(str, words)], capture_output=True, text=True, timeout=400, cwd=folder)
+    if done.returncode:
+        print(f"    NVFLARE's recipe failed here: {done.stderr.strip().splitlines()[-1]}", flush=True)
+        return None
     return time.perf_counter() - begin, inertia(files, np.load(folder / "centers.npy"))
 
 
@@ -121,8 +124,8 @@ def main() -> None:
                 flush=True,
             )
             print(f"    unpooled: {took:.1f} s, inertia {reached:.0f}, rows sent 0")
-            if sites == 3:
-                theirs = recipe(folder, files)
+            theirs = recipe(folder, files) if sites == 3 else None
+            if theirs is not None:
                 print(
                     f"    NVFLARE's recipe: {theirs[0]:.1f} s for {_RECIPE_ROUNDS} rounds in its simulator, "
                     f"inertia {theirs[1]:.0f}, rows sent {K * sites} (in round 0)",
