@@ -1,12 +1,10 @@
 """One page for a data protection officer: in the terminal, or as HTML that needs nothing else."""
 
 from html import escape
-from importlib.resources import files
 
 from unpooled import codec
 from unpooled.audit.record import Record, RunRecord
-from unpooled.report import POLICY
-from unpooled.report.html import section, size, small, table
+from unpooled.report.html import section, size, small, table, whole
 
 _HEAD = (
     "run",
@@ -85,7 +83,6 @@ def _budget(spent: dict[str, float]) -> str:
 def page(record: Record) -> str:
     """The HTML page."""
     title = f"What left site {record.site or '?'}"
-    style = (files("unpooled.report") / "style.css").read_text(encoding="utf-8")
     parts = [section("Is the record whole?", _list([verdict(record), *_faults(record)]))]
     if record.spent:
         parts.append(section("Privacy budget", _list([_budget(record.spent)])))
@@ -118,26 +115,7 @@ def page(record: Record) -> str:
         parts.append(section(f"Run {run.id}", body))
     policies = ", ".join(policy[:16] for policy in record.policies)
     parts.append(small(f"{escape(record.path.name)}, policy {escape(policies)}"))
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="{POLICY}">
-<link rel="icon" href="data:,">
-<title>{escape(title)}</title>
-<style>
-{style}</style>
-</head>
-<body>
-<main>
-<h1>{escape(title)}</h1>
-{chr(10).join(parts)}
-<footer>Made by unpooled: clusters of data that cannot be pooled.</footer>
-</main>
-</body>
-</html>
-"""
+    return whole(title, "\n".join(parts))
 
 
 def _list(sentences: list[str]) -> str:

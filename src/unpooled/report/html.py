@@ -2,8 +2,40 @@
 
 from collections.abc import Iterable, Sequence
 from html import escape
+from importlib.resources import files
 
 from unpooled.report.charts import colour
+
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+
+
+def style() -> str:
+    """The style sheet of all pages, light and dark."""
+    return (files("unpooled.report") / "style.css").read_text(encoding="utf-8")
+
+
+def whole(title: str, body: str) -> str:
+    """A page that needs nothing else: no script, no request."""
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="{_POLICY}">
+<link rel="icon" href="data:,">
+<title>{escape(title)}</title>
+<style>
+{style()}</style>
+</head>
+<body>
+<main>
+<h1>{escape(title)}</h1>
+{body}
+<footer>Made by unpooled: clusters of data that cannot be pooled.</footer>
+</main>
+</body>
+</html>
+"""
 
 
 def section(title: str, body: str, lead: str = "", anchor: str = "") -> str:

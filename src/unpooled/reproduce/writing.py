@@ -4,11 +4,10 @@ import csv
 import io
 from dataclasses import dataclass, replace
 from html import escape
-from importlib.resources import files
 from pathlib import Path
 
 from unpooled.checkpoint import write_atomically
-from unpooled.report.html import section
+from unpooled.report.html import section, style, whole
 from unpooled.report.html import table as html_table
 from unpooled.reproduce.experiment import Experiment, Presented
 from unpooled.reproduce.table import CLOSE, Table
@@ -132,36 +131,17 @@ def html(done: Finished) -> str:
 
 def page(all_done: list[Finished], title: str = "The papers, recomputed") -> str:
     """All experiments on one page: no script, no request."""
-    style = (files("unpooled.report") / "style.css").read_text(encoding="utf-8")
-    policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
     links = "".join(
         f'<li><a href="#{d.experiment.name}">{escape(d.experiment.name)}</a>: {d.counted()[0]} of '
         f"{d.counted()[1]} match</li>"
         for d in all_done
     )
     body = "\n".join(html(d) for d in all_done)
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<link rel="icon" href="data:,">
-<title>{escape(title)}</title>
-<style>
-{style}</style>
-</head>
-<body>
-<main>
-<h1>{escape(title)}</h1>
-<p>A number matches where it is within {CLOSE:g} standard errors of what was published; of numbers that are
-equal in truth one in twenty is not.</p>
-<ul class="plain">{links}</ul>
-{body}
-</main>
-</body>
-</html>
-"""
+    lead = (
+        f"<p>A number matches where it is within {CLOSE:g} standard errors of what was published; of numbers "
+        "that are equal in truth one in twenty is not.</p>"
+    )
+    return whole(title, f'{lead}<ul class="plain">{links}</ul>\n{body}')
 
 
 def write(done: Finished, folder: Path) -> Path:
@@ -170,11 +150,10 @@ def write(done: Finished, folder: Path) -> Path:
     into.mkdir(parents=True, exist_ok=True)
     for table in done.presented.tables:
         write_atomically(into / f"{table.name}.csv", csv_table(table).encode())
-    style = (files("unpooled.report") / "style.css").read_text(encoding="utf-8")
     for figure in done.presented.figures:
         alone = figure.svg.replace("<svg ", '<svg style="background: var(--bg)" ', 1)
         at = alone.index(">") + 1
-        whole = f"{alone[:at]}<style>{escape(style, quote=False)}</style>{alone[at:]}\n"
+        whole = f"{alone[:at]}<style>{escape(style(), quote=False)}</style>{alone[at:]}\n"
         write_atomically(into / f"{figure.name}.svg", whole.encode())
     path = into / f"{done.experiment.name}.md"
     write_atomically(path, (markdown(done, figures=".")).encode())
