@@ -11,6 +11,7 @@ from tests.helpers import blobs, split
 from typer.testing import CliRunner
 
 from unpooled import FederatedKMeans, InProcess, SecureSums, codec
+from unpooled.audit.record import read
 from unpooled.cli import app
 from unpooled.errors import BadInput, PolicyError, TooFewAnswers
 from unpooled.messages import Summable
@@ -75,6 +76,10 @@ def test_the_log_of_secure_sums_can_be_shown_and_attacked_in_vain(tmp_path) -> N
         for word in ("show", "attack")
     ]
     assert "AskMasked" in done[0]
+    run = read(tmp_path / "site-0").runs[0]
+    assert run.masked > 0
+    assert run.masked + run.keys == run.releases  # nothing left by itself
+    assert f"{run.masked} answers left masked" in done[0].replace("\n", " ")
     assert done[1].startswith("0 rows could be recovered from 0 groups")
 
 

@@ -37,7 +37,8 @@ def protection(run: RunRecord) -> list[str]:
         said.append(f"No group of fewer than {run.smallest:g} rows was shown.")
     if run.masked:
         said.append(
-            f"{run.masked} of {run.releases} answers were masked: only sums over sites could be read."
+            f"{run.masked} answers left masked, so that only sums over sites could be read; {run.keys} more "
+            "held keys and shares for the masks, and nothing of rows."
         )
     if run.alone:
         said.append(f"{run.alone} replies of this site could be seen by themselves, not only in a sum.")

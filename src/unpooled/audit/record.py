@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from unpooled.errors import LedgerError
+from unpooled.protocol import STAGE
 from unpooled.site.log import Fault, entries, verify
 
 
@@ -21,7 +22,8 @@ class RunRecord:
     refusals: int = 0
     numbers: int = 0
     bytes: int = 0
-    masked: int = 0
+    masked: int = 0  # answers whose replies can be read only in a sum over sites
+    keys: int = 0  # answers that hold keys and shares for the masks, and nothing of rows
     alone: int = 0  # answers that show this site's own reply, and not only a sum over sites
     smallest: float | None = None
     close_cells: int = 0
@@ -93,7 +95,8 @@ def _add(run: RunRecord, entry: dict[str, Any]) -> None:
         name = asked["question"]
         run.questions[name] = run.questions.get(name, 0) + 1
         run.alone += asked["verb"] == "each"
-    run.masked += bool(entry.get("masked"))
+    run.masked += bool(entry["masked"])
+    run.keys += all(asked["verb"] == STAGE for asked in entry["asked"])
     run.close_cells += entry["close_cells"]
     if entry["smallest"] is not None:
         run.smallest = min(entry["smallest"], run.smallest or entry["smallest"])

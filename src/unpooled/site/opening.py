@@ -16,7 +16,7 @@ import numpy as np
 from unpooled import codec
 from unpooled.codec import FloatArray
 from unpooled.errors import LedgerError, PolicyError, Refused
-from unpooled.messages import Refusal, Reply, Rows, SiteId
+from unpooled.messages import Hidden, Refusal, Reply, Rows, SiteId
 from unpooled.privacy.accounting import epsilon_of, mu_of
 from unpooled.protocol import Answer, Envelope, Turn
 from unpooled.site.differencing import Differencing
@@ -161,6 +161,7 @@ class Books:
             views=self._new_views(post),
             refused=refused,
             shapes=[_shapes(reply) for reply in answer.replies],
+            masked=any(isinstance(reply, Hidden) for reply in answer.replies),
             smallest=_smallest(answer.replies),
             close_cells=0 if self.watch is None else self.watch.pairs,
             spent=self._spent(),
