@@ -26,6 +26,7 @@ from unpooled.errors import Refused
 from unpooled.messages import Reply, Rows
 from unpooled.preparing import Scaled
 from unpooled.protocol import Envelope, Part, conduct, round_rng
+from unpooled.site import Guard
 
 # ---------------------------------------------------------------- data
 
@@ -109,7 +110,7 @@ def rounds(algorithm: Any, federation: Any, count: int, seed: int = 0) -> Iterat
         yield state
 
 
-class Recorder:
+class Recorder(Guard):
     """A guard that changes nothing; keeps every question, the reply that leaves, and the number of rows."""
 
     def __init__(self) -> None:
@@ -126,7 +127,7 @@ class Recorder:
         return reply
 
 
-class Declines:
+class Declines(Guard):
     """A guard that refuses every question, from round ``since`` on."""
 
     def __init__(self, reason: str = "closed today", since: int = 0) -> None:
@@ -135,9 +136,6 @@ class Declines:
     def before(self, post: Envelope, views: tuple[Rows, ...]) -> None:
         if post.turn.round >= self.since:
             raise Refused(self.reason)
-
-    def after(self, part: Part, reply: Reply) -> Reply:
-        return reply
 
 
 def watched(rows: dict[str, Any], min_cluster_size: int = 1) -> tuple[InProcess, Recorder]:

@@ -57,6 +57,11 @@ class Guard:
             raise Refused("not this reply")
         return replace(reply, sums=reply.sums + 100)
 
+    def leaving(self, post, views, labels):
+        events.append(f"{self.name} leaving")
+        if self.refuses == "leaving":
+            raise Refused("not after all")
+
 
 class Mask:
     def before(self, post):
@@ -94,6 +99,8 @@ def test_everything_leaves_by_the_same_way():
         "answer",
         "one after",
         "two after",
+        "one leaving",
+        "two leaving",
         "mask",
         "audit Moments",
     ]
@@ -109,18 +116,22 @@ def test_several_parts_pass_one_door():
         "g after",
         "answer",
         "g after",
+        "g leaving",
         "mask",
         "audit Moments, Moments",
     ]
 
 
-@pytest.mark.parametrize(("when", "reason"), [("before", "not this question"), ("after", "not this reply")])
+@pytest.mark.parametrize(
+    ("when", "reason"),
+    [("before", "not this question"), ("after", "not this reply"), ("leaving", "not after all")],
+)
 def test_a_refusal_becomes_data_and_is_audited(when, reason):
     site = Site("a", ROWS, guards=[Guard("g", refuses=when)], mask=mask, audit=audit)
     answer = site.answer(envelope(SeenQuestion(), SeenQuestion()))
     assert [r.reason for r in answer.replies] == [reason, reason]
     assert all(isinstance(r, Refusal) for r in answer.replies)
-    assert ("answer" in events) == (when == "after")
+    assert ("answer" in events) == (when != "before")
     assert "mask" not in events
     assert events[-1] == "audit Refusal, Refusal"
 

@@ -89,6 +89,7 @@ class Stack:
     threads: int = 1
     memory: tuple[dict[str, Any], ...] = field(default=())  # (S,) what a site remembers within a run
     noise: float = 1.0  # how much of a release's noise each site adds: all of it, or its share of one noise
+    labels: list[Any] | None = None  # where a question leaves the (R, n) cells it put rows into, if asked to
 
     def __len__(self) -> int:
         return len(self.offsets) - 1

@@ -163,7 +163,13 @@ class AskClusterSums(Question[ClusterSums]):
     centers: FloatArray  # (R, k, d)
 
     def answer_all(self, stack: Stack) -> Stacked[ClusterSums]:
-        t = kernels.totals(stack.X, stack.offsets, self.centers, stack.weights, threads=stack.threads)
+        labels = None
+        if stack.labels is not None:
+            labels = np.empty((len(self.centers), len(stack.X)), dtype=np.int32)
+            stack.labels.append(labels)
+        t = kernels.totals(
+            stack.X, stack.offsets, self.centers, stack.weights, threads=stack.threads, labels=labels
+        )
         sums, mass, inertia = t.sums, t.mass, t.inertia
         if stack.minimum > 1:
             large = stack.large(mass, t.squares)

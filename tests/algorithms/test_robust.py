@@ -10,6 +10,7 @@ from helpers import inertia_of
 from unpooled import FederatedKMeans, InProcess, Lloyd, Robust, Site, run
 from unpooled.algorithms.robust import geometric_median
 from unpooled.errors import BadInput
+from unpooled.site import Guard
 from unpooled.summaries import ClusterSums, LocalMeans
 
 
@@ -33,14 +34,11 @@ def test_the_geometric_median_minimises_its_sum(seed):
     assert all(cost(found) <= cost(at) for at in around)
 
 
-class Hostile:
+class Hostile(Guard):
     """A guard that lies in a way of its own."""
 
     def __init__(self, kind, seed):
         self.kind, self.rng = kind, np.random.default_rng(seed)
-
-    def before(self, post, views):
-        pass
 
     def after(self, part, reply):
         if isinstance(reply, LocalMeans):

@@ -119,3 +119,16 @@ def test_a_row_is_treated_alike_wherever_it_stands() -> None:
             label, sqdist = kernels.nearest(rows[i : i + 1], centers)
             assert label[0] == whole.labels[i]
             assert sqdist[0] == whole.sqdist[i]
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 5, 24, 25, 784])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_totals_say_into_which_cell_every_row_went(d: int, weighted: bool) -> None:
+    """The labels are those of ``nearest``, and the sums do not depend on being asked for them."""
+    case = make_case(d, d=d, k=7, R=3, rows=400, weighted=weighted)
+    args = case.X, case.offsets, case.centers, case.weights, 2
+    for backend in (native(), reference):
+        labels = np.full((3, len(case.X)), -1, np.int32)
+        assert_same({"": backend.totals(*args, labels)}, {"": backend.totals(*args)})
+        for own, centers in zip(labels, case.centers, strict=True):
+            assert (own == backend.nearest(case.X, centers, 1).labels).all()

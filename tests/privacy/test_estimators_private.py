@@ -12,6 +12,7 @@ from sklearn.preprocessing import StandardScaler
 from unpooled import FederatedFuzzyCMeans, FederatedKMeans, Gaussian, InProcess, Site
 from unpooled.errors import BadInput, ForecastRefused, Refused, TooFewAnswers
 from unpooled.privacy import Limits, Spending
+from unpooled.site import Guard
 
 X, _ = make_blobs(9000, 5, centers=4, random_state=2)
 SITES = np.arange(len(X)) % 3
@@ -104,7 +105,7 @@ def test_a_forecast_warns_before_and_refuses():
     assert caught[0].filename == __file__
 
 
-class Charges:
+class Charges(Guard):
     """A guard as a site has it: nothing without noise, nothing beyond the budget."""
 
     def __init__(self, left):
@@ -116,9 +117,6 @@ class Charges:
                 raise Refused("answered without noise")
             part.question.check(Limits(self.left))
             self.left -= part.question.spends
-
-    def after(self, part, reply):
-        return reply
 
 
 def guarded(left):

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from unpooled.errors import LedgerError
-from unpooled.site.log import START, Log, entries, line_hash, tail, verify, written
+from unpooled.site.log import START, Log, Packed, entries, line_hash, tail, unpacked, verify, written
 
 
 @pytest.fixture
@@ -32,6 +32,25 @@ def test_a_chain_by_hand(tmp_path):
     assert (two["seq"], two["prev"], two["hash"]) == (1, first, second)
     assert line_hash(two) == second
     assert verify(log.path) == []
+
+
+@pytest.mark.parametrize("text", ["plain", "\0packed", 'a "\\u0000packed" b', "caf\u00e9\n"])
+def test_packed_bytes_stand_in_a_line_as_any_text_would(tmp_path, text):
+    """Whatever else the line says, the very mark of their places included."""
+    data = bytes(range(256)) * 3
+    log = Log(tmp_path / "log")
+    log.append(
+        "release",
+        asked=[{"payload": Packed(data), "why": text}, {"payload": Packed(b"")}],
+        payload=Packed(b"x"),
+    )
+    log.close()
+    ((_, entry),) = entries(tmp_path / "log")
+    assert entry["hash"] == line_hash(entry) == log.head
+    assert [unpacked(part["payload"]) for part in entry["asked"]] == [data, b""]
+    assert entry["asked"][0]["why"] == text
+    assert unpacked(entry["payload"]) == b"x"
+    assert verify(tmp_path / "log") == []
 
 
 def test_it_goes_on_where_it_was(path):

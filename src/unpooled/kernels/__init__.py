@@ -119,11 +119,13 @@ def totals(
     weights: ArrayLike | None = None,
     *,
     threads: int = 1,
+    labels: NDArray[np.int32] | None = None,
 ) -> Totals:
     """What each site adds to a Lloyd step, for R sets of centres (R, k, d) in one pass over the rows.
 
     Every row goes to its nearest centre, ties to the lowest index. Gives sums (S, R, k, d) of residuals about
-    the centre, and mass, squares and inertia (S, R, k).
+    the centre, and mass, squares and inertia (S, R, k). ``labels`` (R, n), where given, is filled with the
+    nearest centre of every row.
 
     >>> t = totals([[0.0], [1.0], [9.0]], [0, 2, 3], [[[0.0], [10.0]]])
     >>> t.mass[:, 0].tolist(), t.sums[:, 0, :, 0].tolist()
@@ -132,7 +134,7 @@ def totals(
     rows = _rows(X)
     n, d = rows.shape
     result: Totals = _backend.totals(
-        rows, _offsets(offsets, n), _centers(centers, d, 3), _weights(weights, n), threads
+        rows, _offsets(offsets, n), _centers(centers, d, 3), _weights(weights, n), threads, labels
     )
     return result
 

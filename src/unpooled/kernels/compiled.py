@@ -17,12 +17,18 @@ class Compiled:
         self.ISA: str = native.isa()
 
     def totals(
-        self, X: Rows, offsets: NDArray[np.int64], centers: Floats, weights: Floats | None, threads: int
+        self,
+        X: Rows,
+        offsets: NDArray[np.int64],
+        centers: Floats,
+        weights: Floats | None,
+        threads: int,
+        labels: NDArray[np.int32] | None = None,
     ) -> Totals:
         S, (R, k, d) = len(offsets) - 1, centers.shape
         sums, mass, inertia = np.empty((S, R, k, d)), np.empty((S, R, k)), np.empty((S, R, k))
         squares = mass if weights is None else np.empty((S, R, k))
-        self._native.totals(X, offsets, centers, weights, sums, mass, squares, inertia, threads)
+        self._native.totals(X, offsets, centers, weights, sums, mass, squares, inertia, labels, threads)
         return Totals(sums, mass, squares, inertia)
 
     def nearest(self, X: Rows, centers: Floats, threads: int) -> Nearest:

@@ -41,7 +41,12 @@ def _parts(
 
 
 def totals(
-    X: Rows, offsets: NDArray[np.int64], centers: Floats, weights: Floats | None, threads: int
+    X: Rows,
+    offsets: NDArray[np.int64],
+    centers: Floats,
+    weights: Floats | None,
+    threads: int,
+    labels: NDArray[np.int32] | None = None,
 ) -> Totals:
     S, (R, k, d) = len(offsets) - 1, centers.shape
     sums, mass = np.zeros((S, R, k, d)), np.zeros((S, R, k))
@@ -49,13 +54,16 @@ def totals(
     for s in range(S):
         for rows, w in _parts(X, offsets[s], offsets[s + 1], weights, k):
             for r in range(R):
-                labels, sqdist = nearest_of(rows, centers[r])
-                sums[s, r] += by_label(labels, weighted(rows - centers[r][labels], w), k)
-                inertia[s, r] += by_label(labels, weighted(sqdist, w), k)
-                m, q = masses(labels, w, k)
+                cells, sqdist = nearest_of(rows, centers[r])
+                sums[s, r] += by_label(cells, weighted(rows - centers[r][cells], w), k)
+                inertia[s, r] += by_label(cells, weighted(sqdist, w), k)
+                m, q = masses(cells, w, k)
                 mass[s, r] += m
                 if w is not None:
                     squares[s, r] += q
+    if labels is not None:
+        for r in range(R):
+            labels[r] = nearest(X, centers[r], threads).labels
     return Totals(sums, mass, squares, inertia)
 
 

@@ -10,92 +10,117 @@ is the defence; this is the alarm.
 import numpy as np
 import numpy.typing as npt
 
+from unpooled import kernels
 from unpooled.codec import FloatArray
 from unpooled.errors import Refused
 from unpooled.messages import Rows
 from unpooled.protocol import Envelope
-from unpooled.site.guards import Open, sent_centers
+from unpooled.site.guards import sent_centers
 from unpooled.site.ledger import Ledger
-from unpooled.site.site import digest
+from unpooled.site.site import Guard, Labels, digest
 
-_NUMBERS = 1 << 20  # distances held at once
+_HELD = 1 << 21  # bytes of members that are compared at once
+_FIRST = 8  # words of a pair of cells that are looked at first: most pairs differ enough within them
 
-Bits = npt.NDArray[np.uint8]
-
-
-def _labels(X: Rows, centers: FloatArray) -> npt.NDArray[np.int64]:
-    """(R, n) the nearest of each set of centres (R, k, d): one product for all sets, some rows at a time."""
-    R, k, d = centers.shape
-    flat = centers.reshape(R * k, d)
-    squares = np.einsum("ij,ij->i", flat, flat)
-    labels = np.empty((R, len(X)), dtype=np.int64)
-    rows = max(1, _NUMBERS // (R * k))
-    for a in range(0, len(X), rows):
-        gaps = squares - 2 * (X[a : a + rows] @ flat.T)
-        labels[:, a : a + rows] = gaps.reshape(-1, R, k).argmin(axis=2).T
-    return labels
+Words = npt.NDArray[np.uint64]  # (cells, words): a bit for every row, set where it is a member
 
 
-class Differencing(Open):
+class Differencing(Guard):
     """Watches hard cells: every question that sends out centres and sums over the nearest rows."""
 
     def __init__(self, ledger: Ledger, minimum: int, *, refuse: bool) -> None:
         self._ledger, self._minimum, self._refuse = ledger, minimum, refuse
-        self._known: dict[str, tuple[npt.NDArray[np.int64], Bits]] = {}
+        self._known: dict[str, _Cells] = {}
         self.pairs = 0  # cells of the last envelope that differ from an earlier cell by too few rows
 
-    def before(self, post: Envelope, views: tuple[Rows, ...]) -> None:
+    def leaving(self, post: Envelope, views: tuple[Rows, ...], labels: tuple[Labels | None, ...]) -> None:
         self.pairs = 0
-        fresh: list[tuple[str, list[tuple[int, bytes]]]] = []
-        for part, X in zip(post.parts, views, strict=True):
+        fresh: list[tuple[str, Words]] = []
+        for part, X, given in zip(post.parts, views, labels, strict=True):
             centers = sent_centers(part.question)
             if centers is None or hasattr(part.question, "m") or not isinstance(X, np.ndarray):
                 continue  # memberships have no cells of their own rows
             view = digest(part.view) if part.view is not None else f"rows of {X.shape}"
-            sizes, members = self._shown(X, centers)
-            self.pairs += self._close(view, sizes, members)
-            packed = [(int(n), m.tobytes()) for n, m in zip(sizes, members, strict=True)]
-            fresh.append((view, packed))
-            self._add(view, sizes, members)
+            members = self._shown(_labels(X, centers) if given is None else given, centers.shape[1])
+            known = self._load(view, members.shape[1])
+            known.add(members)
+            self.pairs += close_cells(members, known, self._minimum)
+            fresh.append((view, members))
         if self.pairs and self._refuse:
             self._known.clear()  # what is refused was not shown
             raise Refused(
                 f"{self.pairs} of these clusters differ from one shown before by fewer than "
                 f"{self._minimum} rows, which could be told apart"
             )
-        for view, cells in fresh:
-            self._ledger.add_cells(view, cells)
+        for view, members in fresh:
+            if len(members):
+                self._ledger.add_cells(view, members.shape[1] * 8, members.tobytes())
 
-    def _shown(self, X: Rows, centers: FloatArray) -> tuple[npt.NDArray[np.int64], Bits]:
-        """Sizes and packed members of the cells that are large enough to be shown, each only once."""
-        cells = []
-        for labels in _labels(X, centers):
-            for j in np.flatnonzero(np.bincount(labels, minlength=centers.shape[1]) >= self._minimum):
-                cells.append(np.packbits(labels == j))
-        if not cells:
-            return np.zeros(0, np.int64), np.zeros((0, (len(X) + 7) // 8), np.uint8)
-        members = np.stack(list({cell.tobytes(): cell for cell in cells}.values()))
-        return np.bitwise_count(members).sum(axis=1, dtype=np.int64), members
+    def _shown(self, labels: Labels, k: int) -> Words:
+        """Packed members of the cells that are large enough to be shown, each only once."""
+        words = -(-labels.shape[1] // 64)
+        found: dict[bytes, None] = {}
+        for one in labels:
+            large = np.flatnonzero(np.bincount(one, minlength=k) >= self._minimum).astype(one.dtype)
+            packed = np.zeros((len(large), 8 * words), dtype=np.uint8)
+            packed[:, : -(-len(one) // 8)] = np.packbits(one == large[:, None], axis=1)
+            found |= dict.fromkeys(cell.tobytes() for cell in packed)
+        return np.frombuffer(b"".join(found), dtype=np.uint64).reshape(-1, words)
 
-    def _close(self, view: str, sizes: npt.NDArray[np.int64], members: Bits) -> int:
-        """How many cells differ by 1 .. minimum - 1 rows from one shown before, or from each other."""
-        known_sizes, known = self._load(view, members.shape[1])
-        known_sizes, known = np.concatenate([known_sizes, sizes]), np.concatenate([known, members])
-        close = 0
-        for size, cell in zip(sizes, members, strict=True):
-            near = np.flatnonzero(np.abs(known_sizes - size) < self._minimum)
-            apart = np.bitwise_count(known[near] ^ cell).sum(axis=1, dtype=np.int64)
-            close += bool(((apart > 0) & (apart < self._minimum)).any())
-        return close
-
-    def _load(self, view: str, width: int) -> tuple[npt.NDArray[np.int64], Bits]:
+    def _load(self, view: str, words: int) -> "_Cells":
         if view not in self._known:
-            cells = self._ledger.cells(view)
-            cells = [cell for cell in cells if len(cell[1]) == width]  # not those of other rows than today's
-            members = np.frombuffer(b"".join(m for _, m in cells), np.uint8).reshape(-1, width)
-            self._known[view] = (np.array([n for n, _ in cells], dtype=np.int64), members)
+            cells = self._ledger.cells(view, 8 * words)  # not those of other rows than today's
+            self._known[view] = _Cells(np.frombuffer(b"".join(cells), np.uint64).reshape(-1, words))
         return self._known[view]
 
-    def _add(self, view: str, sizes: npt.NDArray[np.int64], members: Bits) -> None:
-        known_sizes, known = self._load(view, members.shape[1])
-        self._known[view] = (np.concatenate([known_sizes, sizes]), np.concatenate([known, members]))
+
+class _Cells:
+    """Cells and their sizes, in arrays with room for more."""
+
+    def __init__(self, members: Words) -> None:
+        self._members, self._sizes, self._count = members, _sizes(members), len(members)
+
+    @property
+    def members(self) -> Words:
+        return self._members[: self._count]
+
+    @property
+    def sizes(self) -> npt.NDArray[np.int64]:
+        return self._sizes[: self._count]
+
+    def add(self, members: Words) -> None:
+        end = self._count + len(members)
+        if end > len(self._members):
+            room = np.zeros((2 * end, members.shape[1]), np.uint64), np.zeros(2 * end, np.int64)
+            room[0][: self._count], room[1][: self._count] = self.members, self.sizes
+            self._members, self._sizes = room
+        self._members[self._count : end], self._sizes[self._count : end] = members, _sizes(members)
+        self._count = end
+
+
+def close_cells(members: Words, known: _Cells, minimum: int) -> int:
+    """How many of the cells differ by 1 .. minimum - 1 rows from one that is known."""
+    apart = np.abs(_sizes(members)[:, None] - known.sizes)
+    mine, theirs = np.nonzero(apart < minimum)
+    close = np.zeros(len(members), dtype=np.bool_)
+    width = min(_FIRST, members.shape[1])
+    step = max(1, _HELD // (8 * width))
+    for a in range(0, len(mine), step):
+        i, j = mine[a : a + step], theirs[a : a + step]
+        near = _sizes(members[i, :width] ^ known.members[j, :width]) < minimum
+        i, j = i[near], j[near]
+        whole = max(1, _HELD // (8 * members.shape[1]))
+        for b in range(0, len(i), whole):
+            differ = _sizes(members[i[b : b + whole]] ^ known.members[j[b : b + whole]])
+            close[i[b : b + whole][(differ > 0) & (differ < minimum)]] = True
+    return int(close.sum())
+
+
+def _sizes(members: Words) -> npt.NDArray[np.int64]:
+    sizes: npt.NDArray[np.int64] = np.bitwise_count(members).sum(axis=1, dtype=np.int64)
+    return sizes
+
+
+def _labels(X: Rows, centers: FloatArray) -> Labels:
+    """(R, n) the nearest of each set of centres (R, k, d), for questions that do not say."""
+    return np.stack([kernels.nearest(X, some).labels for some in centers])

@@ -14,22 +14,14 @@ from unpooled.privacy import Spending
 from unpooled.protocol import Envelope, Part, View
 from unpooled.site.policy import Domain, Policy
 from unpooled.site.questions import ONLY_TOTALS, SCHEMA, allowed
+from unpooled.site.site import Guard
 from unpooled.tables.preparation import Preparation
 
 MARGIN = 1.0  # of a column's stated width: how far outside of it a centre may lie
 _COUNTS = ("mass", "counts")
 
 
-class Open:
-    """A guard that lets everything pass: the others override what they are about."""
-
-    def before(self, post: Envelope, views: tuple[Rows, ...]) -> None: ...
-
-    def after(self, part: Part, reply: Reply) -> Reply:
-        return reply
-
-
-class Allowed(Open):
+class Allowed(Guard):
     """Only the questions of the methods that the policy names."""
 
     def __init__(self, policy: Policy) -> None:
@@ -45,7 +37,7 @@ class Allowed(Open):
                 raise Refused(f"the policy does not know the view {codec.name_of(type(part.view))}")
 
 
-class Sizes(Open):
+class Sizes(Guard):
     """A site that is too small to hide anyone answers nothing; nor one that is asked for too much."""
 
     def __init__(self, policy: Policy) -> None:
@@ -66,7 +58,7 @@ class Sizes(Open):
                     )
 
 
-class Centroids(Open):
+class Centroids(Guard):
     """Centres must be numbers, of the rows' width, distinct, and where data can lie."""
 
     def __init__(self, policy: Policy) -> None:
@@ -124,7 +116,7 @@ def _check_domain(domain: Domain, view: View | None, centers: FloatArray) -> Non
                 raise Refused(f"a centre lies outside of the policy's domain in {column}")
 
 
-class SumsOnly(Open):
+class SumsOnly(Guard):
     """Under ``secure = "required"`` a site without a part in secure sums shows the names of its columns."""
 
     def before(self, post: Envelope, views: tuple[Rows, ...]) -> None:
@@ -139,7 +131,7 @@ class SumsOnly(Open):
             raise Refused("the policy allows only secure sums, and this run does not use them")
 
 
-class Rounded(Open):
+class Rounded(Guard):
     """Counts to the nearest multiple; sums go along, so that means stay what they are."""
 
     def __init__(self, policy: Policy) -> None:

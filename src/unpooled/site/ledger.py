@@ -20,8 +20,8 @@ CREATE TABLE IF NOT EXISTS releases (
     spent REAL NOT NULL, PRIMARY KEY (run, round, exchange, request)
 );
 CREATE TABLE IF NOT EXISTS cells (
-    view TEXT NOT NULL, size INTEGER NOT NULL, members BLOB NOT NULL, PRIMARY KEY (view, members)
-);
+    view TEXT NOT NULL, width INTEGER NOT NULL, members BLOB NOT NULL, PRIMARY KEY (view, members)
+) WITHOUT ROWID;
 """
 
 
@@ -51,6 +51,7 @@ class Ledger:
         if owner != site:
             raise LedgerError(f"{where}: the ledger of site {owner}, opened as {site}")
         self._pending: list[tuple[str, int, bytes]] = []
+        self._admitted: dict[str, int] = {}  # runs that have been counted, and under which limit
         if path is not None:
             path.chmod(0o600)
 
@@ -74,16 +75,18 @@ class Ledger:
         The same turn and request again costs nothing.
         """
         key = (turn.run, turn.round, turn.exchange, request)
+        cells, self._pending = self._pending, []
         with self._writing() as db:
             if db.execute(
                 "SELECT 1 FROM releases WHERE run = ? AND round = ? AND exchange = ? AND request = ?", key
             ).fetchone():
                 return
-            (runs,) = db.execute(
-                "SELECT COUNT(DISTINCT run) FROM releases WHERE run != ?", (turn.run,)
-            ).fetchone()
-            if runs >= limits.runs:
-                raise Refused(f"the policy allows {limits.runs} runs, and {runs} were made")
+            if self._admitted.get(turn.run) != limits.runs:  # it stays one of those that were counted
+                (runs,) = db.execute(
+                    "SELECT COUNT(DISTINCT run) FROM releases WHERE run != ?", (turn.run,)
+                ).fetchone()
+                if runs >= limits.runs:
+                    raise Refused(f"the policy allows {limits.runs} runs, and {runs} were made")
             if turn.round > limits.rounds:
                 raise Refused(f"the policy allows {limits.rounds} rounds a run, this is round {turn.round}")
             if spends and limits.spent:
@@ -94,8 +97,8 @@ class Ledger:
                         f"this would cost another {spends / limits.spent:.1%}"
                     )
             db.execute("INSERT INTO releases VALUES (?, ?, ?, ?, ?)", (*key, spends))
-            db.executemany("INSERT OR IGNORE INTO cells VALUES (?, ?, ?)", self._pending)
-        self._pending.clear()
+            db.executemany("INSERT OR IGNORE INTO cells VALUES (?, ?, ?)", cells)
+        self._admitted = {turn.run: limits.runs}
 
     def latest(self, run: str) -> int:
         """The latest round of a run that was answered; -1 if none was."""
@@ -111,11 +114,11 @@ class Ledger:
         (spent,) = self._db.execute("SELECT COALESCE(SUM(spent), 0) FROM releases").fetchone()
         return float(spent)
 
-    def cells(self, view: str) -> list[tuple[int, bytes]]:
-        """The cells shown under one view so far: sizes, and which rows as packed bits."""
-        found = self._db.execute("SELECT size, members FROM cells WHERE view = ?", (view,))
-        return [(int(size), bytes(members)) for size, members in found]
+    def cells(self, view: str, width: int) -> list[bytes]:
+        """The cells of ``width`` bytes shown under one view so far: which rows, as packed bits."""
+        found = self._db.execute("SELECT members FROM cells WHERE view = ? AND width = ?", (view, width))
+        return [bytes(members) for (members,) in found]
 
-    def add_cells(self, view: str, cells: list[tuple[int, bytes]]) -> None:
-        """Cells that are about to be shown; on disk with the charge for them."""
-        self._pending += [(view, *cell) for cell in cells]
+    def add_cells(self, view: str, width: int, members: bytes) -> None:
+        """Cells that are about to be shown, ``width`` bytes each; on disk with the charge for them."""
+        self._pending.append((view, width, members))

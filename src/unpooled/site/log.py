@@ -6,10 +6,11 @@ so its head goes with every answer, and the coordinator keeps it and signs it (`
 """
 
 import base64
+import binascii
 import fcntl
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -31,13 +32,47 @@ def line_hash(entry: dict[str, Any]) -> str:
 def _canonical(entry: dict[str, Any]) -> bytes:
     """A line without its hash, in the one way to write it."""
     rest = {key: value for key, value in entry.items() if key != "hash"}
-    return json.dumps(rest, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
+    return _dumped(rest).encode()
 
 
-def written(entry: dict[str, Any], canonical: bytes | None = None) -> bytes:
+def _dumped(entry: dict[str, Any], default: Callable[[Any], str] | None = None) -> str:
+    return json.dumps(entry, sort_keys=True, separators=(",", ":"), ensure_ascii=True, default=default)
+
+
+class Packed:
+    """Bytes that will stand in a line as base64: a line is mostly these, and JSON need not look at them."""
+
+    def __init__(self, data: bytes) -> None:
+        self.text = binascii.b2a_base64(data, newline=False)
+
+
+_PLACE = "\0packed"  # where a Packed goes
+
+
+def _spliced(entry: dict[str, Any]) -> bytes:
+    """The canonical line of an entry with Packed in it: what stands around them by JSON, then they go in."""
+    came: list[bytes] = []
+
+    def place(value: Packed) -> str:
+        came.append(value.text)  # in the order in which they are written
+        return _PLACE
+
+    around = _dumped(entry, place).encode().split(json.dumps(_PLACE).encode())
+    if len(around) != len(came) + 1:  # some text holds the very mark
+        return _dumped(entry, lambda value: str(value.text.decode("ascii"))).encode()
+    pieces = [
+        piece for before, text in zip(around, came, strict=False) for piece in (before, b'"', text, b'"')
+    ]
+    return b"".join((*pieces, around[-1]))
+
+
+def _ending(digest: str) -> bytes:
+    return f',"hash":{json.dumps(digest)}}}\n'.encode()
+
+
+def written(entry: dict[str, Any]) -> bytes:
     """A line as it stands in the file: its hash comes last."""
-    canonical = _canonical(entry) if canonical is None else canonical
-    return canonical[:-1] + f',"hash":{json.dumps(entry["hash"])}}}\n'.encode()
+    return _canonical(entry)[:-1] + _ending(entry["hash"])
 
 
 class Log:
@@ -60,7 +95,7 @@ class Log:
             self._file = -1
 
     def append(self, kind: str, **said: Any) -> str:
-        """Write a line and wait until it is on disk; returns the new head."""
+        """Write a line and wait until it is on disk; returns the new head. Values may be, or hold, Packed."""
         entry = {
             "seq": self.seq + 1,
             "prev": self.head,
@@ -68,14 +103,14 @@ class Log:
             "kind": kind,
             **said,
         }
-        canonical = _canonical(entry)
-        entry["hash"] = sha256(canonical).hexdigest()
-        data = written(entry, canonical)
-        if os.write(self._file, data) != len(data):
+        line = _spliced(entry)
+        head = sha256(line).hexdigest()
+        ending = _ending(head)
+        if os.writev(self._file, (memoryview(line)[:-1], ending)) != len(line) - 1 + len(ending):
             raise LedgerError(f"{self.path}: the disk did not take the line; nothing was sent")
         os.fsync(self._file)
-        self.seq, self.head = entry["seq"], entry["hash"]
-        return str(entry["hash"])
+        self.seq, self.head = self.seq + 1, head
+        return head
 
     def _mend(self) -> None:
         """Drop an unfinished last line: a process died while writing it, so what it says was never sent."""
@@ -182,11 +217,6 @@ def _moved(entry: dict[str, Any], seq: int) -> str:
     if not isinstance(number, int):
         return "altered"
     return "lines before it are missing" if number > seq + 1 else "inserted, repeated or out of order"
-
-
-def packed(data: bytes) -> str:
-    """Bytes as text, for a line."""
-    return base64.b64encode(data).decode("ascii")
 
 
 def unpacked(text: str) -> bytes:

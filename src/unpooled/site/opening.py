@@ -6,7 +6,7 @@ for the same turn, and is not charged for it again.
 
 import json
 from dataclasses import replace
-from hashlib import blake2b
+from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,12 @@ from unpooled.messages import Hidden, Refusal, Reply, Rows, SiteId
 from unpooled.privacy.accounting import epsilon_of, mu_of
 from unpooled.protocol import Answer, Envelope, Turn
 from unpooled.site.differencing import Differencing
-from unpooled.site.guards import Allowed, Centroids, Open, Rounded, Sizes, SumsOnly
+from unpooled.site.guards import Allowed, Centroids, Rounded, Sizes, SumsOnly
 from unpooled.site.ledger import Ledger, Limits
-from unpooled.site.log import Log, packed, tail, unpacked
+from unpooled.site.log import Log, Packed, tail, unpacked
 from unpooled.site.policy import Policy
 from unpooled.site.questions import SCHEMA
-from unpooled.site.site import Mask, Site, digest, request_digest
+from unpooled.site.site import Guard, Labels, Mask, Site, digest, request_digest
 
 _COUNTS = ("mass", "counts", "rows", "weight")
 
@@ -54,7 +54,7 @@ def open_site(
     ledger = Ledger(None if home is None else home / "ledger.sqlite", name)
     books = Books(name, policy, ledger, None if home is None else Log(home / "log.jsonl"))
     differencing = policy.disclosure.differencing
-    guards: list[Open] = [Allowed(policy), Sizes(policy), Centroids(policy)]
+    guards: list[Guard] = [Allowed(policy), Sizes(policy), Centroids(policy)]
     mask = _mask(name, policy, home, member)
     if policy.aggregation.secure == "required" and mask is None:
         guards.append(SumsOnly())
@@ -96,7 +96,7 @@ def _mask(name: SiteId, policy: Policy, home: Path | None, member: Any) -> Mask 
     return Masking(member, required=rule.secure == "required", shown=tuple(map(codec.name_of, SCHEMA)))
 
 
-class Charging(Open):
+class Charging(Guard):
     """No turn of the past, no more than the policy allows, every release in the ledger before it leaves."""
 
     def __init__(self, policy: Policy, ledger: Ledger) -> None:
@@ -108,6 +108,13 @@ class Charging(Open):
         latest = self._ledger.latest(post.turn.run)
         if post.turn.round < latest:
             raise Refused(f"round {post.turn.round} is over: round {latest} was answered")
+        self._price(post)
+
+    def leaving(self, post: Envelope, views: tuple[Rows, ...], labels: tuple[Labels | None, ...]) -> None:
+        self._ledger.charge(post.turn, request_digest(post), self._price(post), self._limits)
+
+    def _price(self, post: Envelope) -> float:
+        """What this envelope spends of the privacy budget."""
         spends = 0.0
         for part in post.parts:
             price = getattr(part.question, "spends", None)
@@ -118,7 +125,7 @@ class Charging(Open):
                     f"the policy asks for differential privacy, and {codec.name_of(type(part.question))} "
                     "is answered without noise"
                 )
-        self._ledger.charge(post.turn, request_digest(post), spends, self._limits)
+        return spends
 
 
 class Books:
@@ -153,7 +160,7 @@ class Books:
                 {
                     "question": codec.name_of(type(part.question)),
                     "verb": part.verb,
-                    "payload": packed(codec.encode(part.question)),
+                    "payload": Packed(codec.encode(part.question)),
                     "view": None if part.view is None else digest(part.view),
                 }
                 for part in post.parts
@@ -166,17 +173,17 @@ class Books:
             close_cells=0 if self.watch is None else self.watch.pairs,
             spent=self._spent(),
             policy=self._policy.digest,
-            digest=blake2b(payload, digest_size=16).hexdigest(),
-            payload=packed(payload),
+            digest=sha256(payload).hexdigest(),
+            payload=Packed(payload),
         )
         return f"{self._log.seq}:{head}"
 
-    def _new_views(self, post: Envelope) -> dict[str, str]:
+    def _new_views(self, post: Envelope) -> dict[str, Packed]:
         """The views of this envelope that the log does not hold yet; after that their digests will do."""
         new = {digest(part.view): part.view for part in post.parts if part.view is not None}
         new = {name: view for name, view in new.items() if name not in self._views}
         self._views |= set(new)
-        return {name: packed(codec.encode(view)) for name, view in new.items()}
+        return {name: Packed(codec.encode(view)) for name, view in new.items()}
 
     def close(self) -> None:
         self._ledger.close()

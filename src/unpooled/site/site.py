@@ -2,7 +2,7 @@
 
 An envelope comes in; an answer goes out, always by the same way::
 
-    view -> guards before -> answer -> guards after -> mask -> audit -> out
+    view -> guards before -> answer -> guards after -> guards at the end -> mask -> audit -> out
 
 Guards may refuse (raise Refused) or change what leaves; the mask hides replies that are only to be summed,
 and answers the parts that are about hiding alone, which neither rows nor guards see; the audit writes down
@@ -12,10 +12,11 @@ what leaves before it leaves.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from hashlib import blake2b
+from hashlib import sha256
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from unpooled import codec
 from unpooled.codec import FloatArray
@@ -23,16 +24,26 @@ from unpooled.errors import CodecError, Refused, SiteFailed, UnpooledError
 from unpooled.messages import Hidden, Message, Refusal, Reply, Rows, SiteId, Stack
 from unpooled.protocol import STAGE, Answer, Envelope, Part, Turn, View, site_seed
 
-
-class Guard(Protocol):
-    """A rule of the site. Either method may raise Refused with a reason that may be shown."""
-
-    def before(self, post: Envelope, views: tuple[Rows, ...]) -> None: ...  # the rows each part will see
-    def after(self, part: Part, reply: Reply) -> Reply: ...
-
-
+Labels = npt.NDArray[np.int32]  # (R, n): into which cell of each set of centres a question put every row
 NO_TURN = Turn("", 0, 0, 0)  # of an answer to what could not be read
 MAX_MESSAGE_BYTES = 16 * 2**20
+
+
+class Guard:
+    """A rule of the site. This one lets everything pass: others override what they are about.
+
+    Each method may raise Refused, with a reason that may be shown.
+    """
+
+    def before(self, post: Envelope, views: tuple[Rows, ...]) -> None:
+        """``views`` are the rows that each part will see."""
+
+    def after(self, part: Part, reply: Reply) -> Reply:
+        """What leaves in place of this reply."""
+        return reply
+
+    def leaving(self, post: Envelope, views: tuple[Rows, ...], labels: tuple[Labels | None, ...]) -> None:
+        """The last word, when every reply is made; ``labels`` are None where a question does not say."""
 
 
 class Mask(Protocol):
@@ -135,10 +146,13 @@ class Site:
             shown = post if len(about_rows) == len(post.parts) else replace(post, parts=about_rows)
             for guard in self._guards if about_rows else ():
                 guard.before(shown, views)
-            rows = iter(views)
+            rows, labels = iter(views), list[Labels | None]()
             replies = tuple(
-                Hidden() if part.verb == STAGE else self._reply(post, part, next(rows)) for part in post.parts
+                Hidden() if part.verb == STAGE else self._reply(post, part, next(rows), labels)
+                for part in post.parts
             )
+            for guard in self._guards if about_rows else ():
+                guard.leaving(shown, views, tuple(labels))
             if self._mask is not None:
                 replies = self._mask.hide(post, replies)
         except Refused as refusal:
@@ -151,7 +165,8 @@ class Site:
         self._answered[key] = answer
         return answer
 
-    def _reply(self, post: Envelope, part: Part, X: Rows) -> Reply:
+    def _reply(self, post: Envelope, part: Part, X: Rows, labels: list[Labels | None]) -> Reply:
+        cells: list[Labels] = []
         turn, minimum, noise = post.turn, float(self.min_cluster_size), 1.0
         if self._mask is not None:
             minimum = self._mask.minimum(post, part, minimum)
@@ -166,8 +181,10 @@ class Site:
                 noise=noise,
                 threads=self._threads,
                 memory=(self._memory.setdefault(turn.run, {}),),
+                labels=cells if self._guards else None,
             )
         )
+        labels.append(cells[0] if len(cells) == 1 else None)
         for guard in self._guards:
             reply = guard.after(part, reply)
         return reply
@@ -191,4 +208,4 @@ def request_digest(message: Message) -> str:
 @lru_cache(maxsize=32)
 def digest(message: Message) -> str:
     """A short name for a message's content."""
-    return blake2b(codec.encode(message), digest_size=16).hexdigest()
+    return sha256(codec.encode(message)).hexdigest()[:32]

@@ -68,13 +68,15 @@ NB_MODULE(_native, m) {
     m.def("use", [](const char* name) { chosen = table_for(name); });
 
     m.def("totals", [](AnyRows x, In<int64_t> offsets, In<double> centers, nb::object weights, Out<double> sums,
-                       Out<double> mass, Out<double> squares, Out<double> inertia, int threads) {
+                       Out<double> mass, Out<double> squares, Out<double> inertia, nb::object labels, int threads) {
         const Rows rows = rows_of(x, &offsets, weights);
         const int64_t sets = centers.shape(0), k = centers.shape(1);
-        const TotalsOut out{sums.data(), mass.data(), rows.weights ? squares.data() : nullptr, inertia.data()};
+        const TotalsOut out{sums.data(), mass.data(), rows.weights ? squares.data() : nullptr, inertia.data(),
+                            labels.is_none() ? nullptr : nb::cast<Out<int32_t>>(labels).data()};
         nb::gil_scoped_release release;
         kernels()->totals(rows, centers.data(), sets, k, out, threads);
-    }, nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg());
+    }, nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg().none(),
+       nb::arg());
 
     m.def("nearest", [](AnyRows x, In<double> centers, Out<int32_t> labels, Out<double> sqdist, int threads) {
         const Rows rows = rows_of(x, nullptr, nb::none());

@@ -15,6 +15,7 @@ struct Rows {
 
 struct TotalsOut {
     double *sums, *mass, *squares, *inertia;  // squares is null without weights
+    int32_t* labels;                          // (sets, rows), null where they are not wanted
 };
 
 struct LocalOut {

@@ -64,11 +64,17 @@ private:
             const double* w = rows_.weights ? rows_.weights + i : nullptr;
             for (int64_t r = 0; r < packed_.sets; ++r) {
                 block.nearest(packed_, r);
+                if (out_.labels) keep(block.labels, out_.labels + r * rows_.n + i, block.rows());
                 worker.tally.add({block.x(), block.rows(), block.labels, block.sqdist, w}, packed_.set(r), r,
                                  to.set(r, k, d));
             }
         }
         worker.tally.flush(packed_.sets, to);
+    }
+
+    template <class L>
+    static void keep(const L* from, int32_t* to, int64_t count) {
+        for (int64_t j = 0; j < count; ++j) to[j] = static_cast<int32_t>(from[j]);
     }
 
     static void put(bool first, const double* from, double* to, int64_t count) {
