@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from tests.secure_sum.federation import Ring, Vector
 
-from unpooled.errors import TooFewAnswers
+from unpooled.errors import BadInput, TooFewAnswers
 from unpooled.messages import Hidden, Refusal
 from unpooled.secure_sum import Fixed, threshold_for
+from unpooled.secure_sum import tally as tally_module
 from unpooled.secure_sum.stages import Masked, Opened, as_array
 
 SCHEDULES = int(os.environ.get("UNPOOLED_SCHEDULES", "300"))
@@ -95,6 +96,24 @@ def test_a_hundred_sites_of_which_a_quarter_drops() -> None:
     )
     assert set(total.sites) == set(ring.names) - gone
     assert total.sums[0].values.tolist() == sum(whole[s] for s in total.sites).tolist()
+
+
+def test_a_sum_in_which_a_number_does_not_fit_shows_nothing_of_the_others(monkeypatch) -> None:
+    """Not even the sum without that site: with a larger bound the next one would give its part away."""
+    ring, opened = started(4), []
+    unmasked = tally_module._unmasked
+    monkeypatch.setattr(tally_module, "_unmasked", lambda *a: opened.append(unmasked(*a)) or opened[-1])
+    inputs = {s: Vector(np.array([float(i), 7.0])) for i, s in enumerate(ring.names)}
+    inputs["s003"] = Vector(np.array([1e9, 7.0]))
+    fixed = Fixed.within(1000.0, 4)
+    for number in range(2):
+        with pytest.raises(BadInput, match="1 of 4 sites have a number"):
+            ring.sum(inputs, ring.terms(ring.turn(number), fixed=fixed))
+    others = fixed.encode(np.array([0.0 + 1 + 2, 21.0]))[0]
+    for words in opened:
+        assert not np.intersect1d(words[0, :2], others).size
+        assert words[0, 2] == 1
+    assert (opened[0][:, :2] != opened[1][:, :2]).all()
 
 
 def test_a_site_that_drops_in_one_round_is_back_in_the_next() -> None:

@@ -275,13 +275,18 @@ class Member:
 
 
 def _encoded(terms: Terms, vector: FloatArray) -> Words:
-    """The vector as words, and one more: 1 if it does not fit, and is therefore left out.
+    """The vector as words, and one more: 1 if it does not fit, and random words stand in its place.
 
-    Whose numbers do not fit must not be seen, else a coordinator could search for their size by bounds.
+    Whose numbers do not fit must not be seen, else a coordinator could search for their size by bounds. And
+    the sum must tell nothing: without this site's part it would be that of the others, and the same sum with
+    a larger bound would show by subtraction what this site adds.
     """
     fits = terms.fixed.fits(vector, len(terms.sites))
     words = terms.fixed.encode(np.append(vector if fits else np.zeros_like(vector), 0.0))
-    words[0, -1] = not fits
+    if not fits:
+        noise = secrets.token_bytes(words[:, :-1].nbytes)
+        words[:, :-1] = np.frombuffer(noise, dtype=np.uint64).reshape(len(words), -1)
+        words[0, -1] = 1
     return words
 
 

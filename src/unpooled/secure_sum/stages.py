@@ -120,7 +120,7 @@ class Masked(Reply):
     """The replies to all questions of a sum, masked: their kinds, their shapes, and words of 64 bits."""
 
     layout: Layout
-    data: IntArray  # (limbs, N + 1) the last one is 1 if the numbers did not fit and are left out
+    data: IntArray  # (limbs, N + 1) the last is 1 if the numbers did not fit; the others are then random
 
 
 @dataclass(frozen=True, eq=False)
