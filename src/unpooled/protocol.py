@@ -33,6 +33,10 @@ class View(Message):
         """Rows (n, d) in, rows (n, d') out; never changes its input."""
         return X
 
+    def chosen(self, X: Rows) -> bytes:
+        """Which rows it takes: equal for two views if and only if they take the same ones. b"" is all."""
+        return b""
+
 
 Verb = Literal["each", "total"]
 

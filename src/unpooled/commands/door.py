@@ -134,3 +134,7 @@ def audit_attack(log: _LOG) -> None:
         f"{len(found.rows)} rows could be recovered from {found.cells} groups: "
         f"{len(found.single)} shown alone, {len(found.differences)} as the difference of two groups."
     )
+    if len(found.rows):
+        typer.echo(
+            'Rules of a policy that prevent this: group_rows = 5, secure = "required", or a privacy budget.'
+        )

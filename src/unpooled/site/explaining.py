@@ -24,6 +24,7 @@ min_cluster_size = 5             # no group of fewer rows is shown
 min_site_rows = 20               # with fewer rows the site answers nothing
 round_counts_to = 1              # e.g. 5: counts in fives
 differencing = "warn"            # off | warn | refuse: groups that differ by a few rows from one shown before
+group_rows = 0                   # e.g. 5: rows count as the means of fixed groups of at least 5 similar ones
 
 # [domain]                       # where values can lie: stated here, never computed from rows
 # columns = ["age", "bmi"]
@@ -86,6 +87,12 @@ def explain(policy: Policy) -> list[tuple[str, list[str]]]:
         "refuse": "A question whose groups differ by a few rows from one shown before is refused; "
         "k-means then stops a little before its end.",
     }[shown.differencing]
+    if shown.group_rows:
+        word += (
+            f" Rows are in fixed groups of at least {shown.group_rows} similar ones, and questions about "
+            "clusters see each as its group's mean: however many are asked, rows of a group cannot be told "
+            "apart."
+        )
     sums = {
         "off": "Its sums may be read by the coordinator as they are.",
         "preferred": "Its sums are masked where the run offers it, so that only the sum over sites can be "

@@ -22,6 +22,9 @@ CREATE TABLE IF NOT EXISTS releases (
 CREATE TABLE IF NOT EXISTS cells (
     view TEXT NOT NULL, width INTEGER NOT NULL, members BLOB NOT NULL, PRIMARY KEY (view, members)
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS groups (
+    one INTEGER PRIMARY KEY CHECK (one = 1), which TEXT NOT NULL, labels BLOB NOT NULL
+);
 """
 
 
@@ -113,6 +116,16 @@ class Ledger:
         """mu^2 of all releases so far."""
         (spent,) = self._db.execute("SELECT COALESCE(SUM(spent), 0) FROM releases").fetchone()
         return float(spent)
+
+    def groups(self) -> tuple[str, bytes] | None:
+        """The groups that rows are shown in: of which rows, and their labels; None if there are none yet."""
+        found = self._db.execute("SELECT which, labels FROM groups").fetchone()
+        return None if found is None else (str(found[0]), bytes(found[1]))
+
+    def keep_groups(self, which: str, labels: bytes) -> None:
+        """Once and for all."""
+        with self._writing() as db:
+            db.execute("INSERT INTO groups VALUES (1, ?, ?)", (which, labels))
 
     def cells(self, view: str, width: int) -> list[bytes]:
         """The cells of ``width`` bytes shown under one view so far: which rows, as packed bits."""

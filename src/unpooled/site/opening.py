@@ -20,6 +20,7 @@ from unpooled.messages import Hidden, Refusal, Reply, Rows, SiteId
 from unpooled.privacy.accounting import epsilon_of, mu_of
 from unpooled.protocol import Answer, Envelope, Turn
 from unpooled.site.differencing import Differencing
+from unpooled.site.grouping import Grouping
 from unpooled.site.guards import Allowed, Centroids, Rounded, Sizes, SumsOnly
 from unpooled.site.ledger import Ledger, Limits
 from unpooled.site.log import Log, Packed, tail, unpacked
@@ -63,13 +64,15 @@ def open_site(
             ledger, policy.disclosure.min_cluster_size, refuse=differencing == "refuse"
         )
         guards.append(books.watch)
+    grouped = policy.disclosure.group_rows
     guards += [Rounded(policy), Charging(policy, ledger)]  # charged last: what is refused costs nothing
     return Site(
         name,
         X,
         weights,
-        min_cluster_size=policy.disclosure.min_cluster_size,
+        min_cluster_size=max(policy.disclosure.min_cluster_size, grouped),
         guards=guards,
+        blur=Grouping(ledger, grouped) if grouped else None,
         mask=mask,
         audit=books,
         threads=threads,

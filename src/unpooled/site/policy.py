@@ -45,6 +45,7 @@ class Disclosure:
     min_site_rows: int = 20
     round_counts_to: int = 1
     differencing: Literal["off", "warn", "refuse"] = "warn"
+    group_rows: int = 0  # rows are shown in fixed groups of at least so many, as their means; 0: as they are
 
 
 @dataclass(frozen=True)
@@ -212,6 +213,14 @@ def _check(policy: Policy) -> None:
     for column, low, high in zip(domain.columns, domain.lower, domain.upper, strict=True):
         if not -float("inf") < low < high < float("inf"):
             raise PolicyError(f"[domain] {column}: lower {low:g} must be below upper {high:g}, both finite")
+    grouped = policy.disclosure.group_rows
+    if grouped and grouped < 2:
+        raise PolicyError(f"[disclosure] group_rows must be 0, or at least 2, got {grouped}")
+    if grouped and policy.private:
+        raise PolicyError(
+            "[disclosure] group_rows does not go with [dp] epsilon_total: which group a row is in depends on "
+            "all rows, so noise for one row would no longer hide it"
+        )
     if not 0 < policy.dp.delta < 1:
         raise PolicyError(f"[dp] delta must be between 0 and 1, got {policy.dp.delta:g}")
     if not 0 <= policy.dp.epsilon_total < float("inf"):

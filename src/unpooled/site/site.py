@@ -2,7 +2,7 @@
 
 An envelope comes in; an answer goes out, always by the same way::
 
-    view -> guards before -> answer -> guards after -> guards at the end -> mask -> audit -> out
+    view, blur -> guards before -> answer -> guards after -> guards at the end -> mask -> audit -> out
 
 Guards may refuse (raise Refused) or change what leaves; the mask hides replies that are only to be summed,
 and answers the parts that are about hiding alone, which neither rows nor guards see; the audit writes down
@@ -56,6 +56,7 @@ class Mask(Protocol):
 
 
 Audit = Callable[[Envelope, Answer], str | None]  # the head of the log, if there is one
+Blur = Callable[[FloatArray, FloatArray | None, bytes], FloatArray]  # rows, weights and which rows they are
 
 
 class Site:
@@ -74,6 +75,7 @@ class Site:
         guards: Sequence[Guard] = (),
         mask: Mask | None = None,
         audit: Audit | None = None,
+        blur: Blur | None = None,
         threads: int = 1,
         max_message_bytes: int = MAX_MESSAGE_BYTES,
         answered: Mapping[tuple[Turn, str], Answer] | None = None,
@@ -82,7 +84,7 @@ class Site:
         self.max_message_bytes = max_message_bytes
         self.min_cluster_size = min_cluster_size
         self._X, self._weights = X, weights
-        self._guards, self._mask, self._audit = tuple(guards), mask, audit
+        self._guards, self._mask, self._audit, self._blur = tuple(guards), mask, audit, blur
         self._threads = threads
         self._views: dict[str, Rows] = {}
         self._memory: dict[str, dict[str, Any]] = {}
@@ -97,8 +99,8 @@ class Site:
 
     @property
     def plain(self) -> bool:
-        """No guard, mask or audit of its own: a simulation may then answer for many such sites at once."""
-        return not self._guards and self._mask is None and self._audit is None
+        """No guard, mask, audit or blur of its own: a simulation may then answer for many such at once."""
+        return not self._guards and self._mask is None and self._audit is None and self._blur is None
 
     @property
     def rows(self) -> Rows:
@@ -190,12 +192,15 @@ class Site:
         return reply
 
     def _viewed(self, view: View | None) -> Rows:
-        """The rows as the view shows them; the last view is kept, since a run keeps to one."""
-        if view is None:
+        """The rows as the view shows them, and blurred; the last view is kept, since a run keeps to one."""
+        if view is None and (self._blur is None or not isinstance(self._X, np.ndarray)):
             return self._X
-        key = digest(view)
+        key = "" if view is None else digest(view)
         if key not in self._views:
-            self._views = {key: view.apply(self._X)}
+            rows = self._X if view is None else view.apply(self._X)
+            if self._blur is not None and isinstance(rows, np.ndarray):
+                rows = self._blur(rows, self._weights, b"" if view is None else view.chosen(self._X))
+            self._views = {key: rows}
         return self._views[key]
 
 

@@ -87,6 +87,10 @@ class Preparation(View):
         """(n, width) of a table; without its incomplete rows where these are dropped."""
         return self.stack([X])[0]
 
+    def chosen(self, X: Any) -> bytes:
+        whole = self.complete(X) if self.drop else np.ones(0, np.bool_)
+        return b"" if whole.all() else np.packbits(whole).tobytes()
+
     def stack(self, tables: Sequence[Table]) -> tuple[FloatArray, IntArray]:
         """The rows of several tables one after the other, and where each begins and the last one ends."""
         X = room.empty(sum(map(len, tables)), self.width)
