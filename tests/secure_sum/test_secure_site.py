@@ -177,7 +177,7 @@ def test_fit_with_secure_sums(tmp_path) -> None:
     np.testing.assert_allclose(
         [s["inertia"] for s in said[True]["scores"]],
         [s["inertia"] for s in said[False]["scores"]],
-        rtol=1e-12,
+        rtol=1e-11,  # a field is rounded to 9e-13 of its largest number
     )
     for a, b in zip(said[True]["clusters"], said[False]["clusters"], strict=True):
         assert a["rows"] == b["rows"]

@@ -12,10 +12,13 @@ from typing import Any
 from unpooled import codec
 from unpooled.errors import BadInput, BadReply
 from unpooled.messages import Question, Refusal, Reply, SiteId
+from unpooled.privacy import Spending
 from unpooled.protocol import STAGE, Ask, Asks, Envelope, Gathered, Part, Summed, Turn, gather
 from unpooled.secure_sum import SecureSums, threshold_for
+from unpooled.secure_sum.packing import narrowed, one_word
+from unpooled.secure_sum.scales import Scales
 from unpooled.secure_sum.stages import AskKeys, AskMasked, Keys, Terms, asked
-from unpooled.secure_sum.tally import Stages, Total, is_keys, tally
+from unpooled.secure_sum.tally import DoesNotFit, Stages, Total, is_keys, tally
 
 Exchange = Callable[[Mapping[SiteId, Envelope]], dict[SiteId, tuple[Reply, ...]]]
 
@@ -37,14 +40,20 @@ class _Sum:
     terms: Terms
     indices: tuple[int, ...]
     stages: Stages
+    wide: Terms  # how to make it again if its numbers do not fit
     asks: dict[SiteId, Question[Any]] = field(default_factory=dict)
     total: Total | None = None
+    misfit: bool = False
 
     def advance(self, came: Mapping[SiteId, Reply] | None) -> None:
         try:
             self.asks = self.stages.send(came)  # type: ignore[arg-type]
         except StopIteration as stop:
             self.asks, self.total = {}, stop.value
+        except DoesNotFit:
+            if self.terms == self.wide:
+                raise
+            self.asks, self.misfit = {}, True
 
 
 class Sealing:
@@ -56,6 +65,7 @@ class Sealing:
         self._at: tuple[str, int, int] = ("", -1, -1)
         self._epoch = ""
         self._keys: dict[SiteId, Keys] = {}
+        self._scales: dict[tuple[str, ...], Scales] = {}
 
     def ask(self, turn: Turn, asks: Asks) -> list[Gathered[Any]]:
         turn = self._begin(turn)
@@ -72,6 +82,7 @@ class Sealing:
         replies: list[dict[SiteId, Reply]] = [{} for _ in asks]
         while any(s.total is None for s in sums):
             self._stage(turn, asks, sums, replies)
+            sums = [self._again(asks, one, len(groups), silent) if one.misfit else one for one in sums]
         return self._gathered(asks, sums, replies, silent, cost)
 
     # ------------------------------------------------------------ before the first stage
@@ -83,6 +94,8 @@ class Sealing:
             if at[0] != self._nameless or place <= at[1:]:
                 self._nameless = secrets.token_hex(8)
             run = self._nameless
+        if run != at[0]:
+            self._scales = {}
         if run != at[0] or place <= at[1:]:
             self._epoch, self._keys = secrets.token_hex(8), {}
         self._at = (run, *place)
@@ -127,7 +140,8 @@ class Sealing:
     ) -> _Sum:
         there = tuple(site for site in sites if site in self._keys)
         parts = [Part("total", asks[i].question_for(sites[0]), asks[i].view, i) for i in indices]
-        terms = Terms(
+        noisy = any(isinstance(part.question, Spending) for part in parts)  # noise is drawn once a sum
+        wide = Terms(
             turn=turn,
             group=group,
             epoch=self._epoch,
@@ -135,8 +149,22 @@ class Sealing:
             threshold=threshold_for(len(there), self._wishes.min_sites),
             fixed=self._wishes.fixed(max(len(there), 1)),
             asked=asked(parts),
+            rounded=0 if noisy else self._wishes.rounded,
         )
-        made = _Sum(terms, indices, tally(terms, self._keys, indices, silent))
+        terms = wide
+        if wide.rounded:
+            slack = one_word(len(there)).fraction - wide.rounded
+            scales = self._scales.setdefault(_kind(asks, indices), Scales()).scales(parts, slack)
+            terms = narrowed(wide, scales) if scales else wide
+        made = _Sum(terms, indices, tally(terms, self._keys, indices, silent), wide)
+        made.advance(None)
+        return made
+
+    def _again(self, asks: Asks, one: _Sum, groups: int, silent: Mapping[SiteId, str]) -> _Sum:
+        """The same sum in two words a number, under a number of its own."""
+        self._scales[_kind(asks, one.indices)].misfits += 1
+        wide = replace(one.wide, group=one.terms.group + groups)
+        made = _Sum(wide, one.indices, tally(wide, self._keys, one.indices, silent), wide)
         made.advance(None)
         return made
 
@@ -152,7 +180,8 @@ class Sealing:
                 if isinstance(question, AskMasked):
                     mine += [(self._part(asks, i, site), None) for i in one.indices]
                 mine.append((Part(STAGE, question, None, one.terms.group), one))
-        if any(isinstance(q, AskMasked) for one in going for q in one.asks.values()):
+        first = any(isinstance(q, AskMasked) for one in going for q in one.asks.values()) and not any(replies)
+        if first:
             for i, ask in enumerate(asks):
                 for site in ask.sites if ask.verb == "each" else ():
                     parts.setdefault(site, []).append((self._part(asks, i, site), None))
@@ -186,6 +215,9 @@ class Sealing:
         for one in sums:
             assert one.total is not None
             total = one.total
+            if one.terms.rounded:
+                parts = [self._part(asks, i, total.sites[0]) for i in one.indices]
+                self._scales[_kind(asks, one.indices)].learn(parts, total.sums)
             for site in total.silent:
                 self._keys.pop(site, None)  # it may have restarted: it is asked again
             sent = dict(total.sent)
@@ -202,3 +234,7 @@ class Sealing:
                 out[i] = Sealed(total.sites, [], {**silent, **total.silent}, sum=summed, sent=sent)
                 sent = {}  # said once
         return out
+
+
+def _kind(asks: Asks, indices: tuple[int, ...]) -> tuple[str, ...]:
+    return tuple(asks[i].title for i in indices)

@@ -79,14 +79,39 @@ class Fixed(Message):
         return words
 
     def decode(self, words: Words) -> FloatArray:
-        """Words (limbs, N) to the nearest float64 (N,), give or take one unit in the last place."""
+        """Words (limbs, N) to the nearest float64 (N,).
+
+        >>> Fixed(1, 2).decode(np.array([[6, 2**64 - 1]], dtype=np.uint64))
+        array([ 1.5 , -0.25])
+        """
         negative = words[-1] >> np.uint64(63) == 1
         size = words.copy()
         size[:, negative] = negated(words[:, negative])
-        values = np.zeros(words.shape[1])
-        for i in range(self.limbs):  # small ones first
-            values += np.ldexp(size[i].astype(np.float64), 64 * i - self.fraction)
+        values, left = np.zeros(words.shape[1]), np.ones(words.shape[1], dtype=np.bool_)
+        for i in range(self.limbs - 1, -1, -1):  # from the highest word that is not 0
+            here = np.flatnonzero(left & (size[i] > 0))
+            left[here] = False
+            values[here] = np.ldexp(*_leading(size[: i + 1, here]))
+        values = np.ldexp(values, -self.fraction)
         return np.where(negative, -values, values)
+
+
+def _leading(size: Words) -> tuple[FloatArray, npt.NDArray[np.int64]]:
+    """Integers whose highest word is not 0, rounded once to (float64, exponent).
+
+    The 64 leading bits are converted, which rounds to nearest; of the bits behind them only matters whether
+    there are any, and the last of the 64 says that.
+    """
+    highest = size[-1]
+    bits = np.frexp(highest.astype(np.float64))[1].astype(np.uint64)
+    bits -= (highest >> (bits - np.uint64(1)) == 0).astype(np.uint64)  # 2^n - 1 may have become 2^n
+    shift = np.uint64(64) - bits
+    lead, behind = highest << shift, np.zeros(len(highest), dtype=np.bool_)
+    if len(size) > 1:
+        lead |= np.where(shift > 0, size[-2] >> (np.uint64(64) - np.maximum(shift, 1).astype(np.uint64)), 0)
+        behind = (size[-2] << shift != 0) | (size[:-2] != 0).any(axis=0)
+    lead |= behind.astype(np.uint64)
+    return lead.astype(np.float64), 64 * (len(size) - 1) - shift.astype(np.int64)
 
 
 def add(total: Words, more: Words) -> None:

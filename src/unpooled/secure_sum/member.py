@@ -14,11 +14,10 @@ from hashlib import sha256
 import numpy as np
 
 from unpooled import codec
-from unpooled.codec import FloatArray
 from unpooled.errors import BadInput, Refused
 from unpooled.messages import SiteId, Summable
 from unpooled.protocol import Part, Turn
-from unpooled.secure_sum import crypto, rules, shamir, sizes
+from unpooled.secure_sum import crypto, packing, rules, shamir, sizes
 from unpooled.secure_sum.crypto import Exchange, Identity
 from unpooled.secure_sum.fixed import Words, add, negated
 from unpooled.secure_sum.stages import (
@@ -200,7 +199,7 @@ class Member:
             raise Refused(f"sealed shares of shape {ask.sealed.shape} from {len(ask.sharers)} sites")
         held = self._unsealed(this, ask)
         layout, vector = flattened(replies)
-        words = _encoded(this.terms, vector)
+        words = packing.packed(this.terms, layout, vector)
         self._hide(this, ask.sharers, words)
         reply = Masked(layout, words.view(np.int64))
         this.sharers, this.held, this.masked = ask.sharers, held, (request, reply)
@@ -274,22 +273,10 @@ class Member:
         return this
 
 
-def _encoded(terms: Terms, vector: FloatArray) -> Words:
-    """The vector as words, and one more: 1 if it does not fit, and random words stand in its place.
-
-    Whose numbers do not fit must not be seen, else a coordinator could search for their size by bounds. And
-    the sum must tell nothing: without this site's part it would be that of the others, and the same sum with
-    a larger bound would show by subtraction what this site adds.
-    """
-    fits = terms.fixed.fits(vector, len(terms.sites))
-    words = terms.fixed.encode(np.append(vector if fits else np.zeros_like(vector), 0.0))
-    if not fits:
-        noise = secrets.token_bytes(words[:, :-1].nbytes)
-        words[:, :-1] = np.frombuffer(noise, dtype=np.uint64).reshape(len(words), -1)
-        words[0, -1] = 1
-    return words
-
-
 def _what(terms: Terms, survivors: tuple[SiteId, ...]) -> bytes:
-    """Which sum it is, whatever the keys: the same one may be opened again after a crash, no other."""
-    return sha256(repr((terms.asked, terms.fixed, survivors)).encode()).digest()
+    """Which sum it is, whatever the keys: the same one may be opened again after a crash, no other.
+
+    Rounded sums are the same numbers in one word or in two.
+    """
+    how = terms.rounded or terms.fixed
+    return sha256(repr((terms.asked, how, survivors)).encode()).digest()

@@ -30,6 +30,10 @@ def check_terms(terms: Terms, turn: Turn, me: SiteId, roster: Roster, min_sites:
     least = threshold_for(len(sites), min_sites)
     if not least <= terms.threshold <= len(sites):
         raise Refused(f"threshold {terms.threshold} of {len(sites)} sites, this site's minimum is {least}")
+    if not (terms.rounded == 0 or 16 <= terms.rounded <= 52) or any(abs(e) > 900 for e in terms.scales):
+        raise Refused(f"fields rounded to {terms.rounded} bits, over 2^{terms.scales}")
+    if terms.scales and not terms.rounded:
+        raise Refused("scales for fields that are not rounded")
     strangers = [site for site in sites if site not in roster]
     if strangers:
         raise Refused(f"{strangers[0]} is not on this site's roster")

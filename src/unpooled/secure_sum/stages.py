@@ -54,6 +54,8 @@ class Terms(Message):
     threshold: int
     fixed: Fixed
     asked: str  # digest of the questions whose replies are summed: everybody is asked the same
+    rounded: int = 0  # to how many bits a site rounds each field of its reply; 0: not at all (see packing)
+    scales: tuple[int, ...] = ()  # numbers of each field travel over 2^scale
 
     @property
     def context(self) -> bytes:

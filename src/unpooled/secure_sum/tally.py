@@ -20,7 +20,7 @@ from unpooled import codec
 from unpooled.errors import BadInput, TooFewAnswers
 from unpooled.messages import Question, Refusal, Reply, SiteId, Summable
 from unpooled.protocol import whys
-from unpooled.secure_sum import crypto, shamir, sizes
+from unpooled.secure_sum import crypto, packing, shamir, sizes
 from unpooled.secure_sum.fixed import Words, add, negated
 from unpooled.secure_sum.stages import (
     Agreed,
@@ -41,6 +41,10 @@ from unpooled.secure_sum.stages import (
 Q = TypeVar("Q", bound=Reply)
 Replies = Mapping[SiteId, Reply]
 Stages = Generator[dict[SiteId, Question[Any]], Replies, "Total"]
+
+
+class DoesNotFit(BadInput):
+    """A number of some site is too large for the words of the sum, or they are too coarse for it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,7 +162,8 @@ def tally(
     seeds = _restored(terms, sharers, opened)
     words = _unmasked(terms, shares, masked, seeds)
     _check_fit(terms, words[:, -1])
-    sums = parted(masked[survivors[0]].layout, terms.fixed.decode(words[:, :-1]))
+    layout = masked[survivors[0]].layout
+    sums = parted(layout, packing.unpacked(terms, layout, words[:, :-1]))
     return Total(survivors, sums, {s: why for s, why in log.silent.items() if s not in masked}, log.sent)
 
 
@@ -238,7 +243,7 @@ def _check_fit(terms: Terms, word: npt.NDArray[np.uint64]) -> None:
     if count > n or word[1:].any():
         raise TooFewAnswers(f"{where}: it cannot be the sum of what honest sites send")
     if count:
-        raise BadInput(
+        raise DoesNotFit(
             f"{where}: {count} of {n} sites have a number that is not finite or beyond "
             f"{fixed.largest(n):.3g}, the most that {fixed.limbs} words with {fixed.fraction} bits behind "
             "the point hold; declare a larger bound, or scale the columns"

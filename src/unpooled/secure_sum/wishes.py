@@ -5,6 +5,7 @@ from typing import Any
 
 from unpooled.errors import BadInput
 from unpooled.secure_sum.fixed import Fixed
+from unpooled.secure_sum.packing import BITS
 from unpooled.secure_sum.stages import MIN_SITES
 
 
@@ -12,9 +13,11 @@ from unpooled.secure_sum.stages import MIN_SITES
 class SecureSums:
     """Every ``total`` by secure sums.
 
-    ``bound`` declares the largest number, by size, in any site's reply: one word of 64 bits a number is then
-    enough, as fine as the bound allows. Without it a number takes two words, and numbers up to 9e18 over the
-    number of sites are summed in steps of 5e-20. It is public, and must not be read off the data.
+    Without a ``bound`` the first sum of a kind takes two words of 64 bits a number, for numbers up to 9e18
+    over the number of sites, and later ones take one where their numbers allow it; a site rounds each field
+    of its reply to 40 bits of the largest number in it. ``bound`` declares the largest number, by size, in
+    any site's reply: one word is then always enough, as fine as the bound allows, and nothing else is
+    rounded. It is public, and must not be read off the data.
     ``min_sites`` is the fewest sites in a sum; never below 3. ``min_cluster_size`` is the fewest rows, of all
     sites together, in a cell of a sum: smaller ones are dropped as soon as the sum is opened.
 
@@ -30,6 +33,11 @@ class SecureSums:
         if self.min_sites < MIN_SITES:
             raise BadInput(f"a secure sum needs at least {MIN_SITES} sites, got min_sites={self.min_sites}")
         self.fixed(MIN_SITES)
+
+    @property
+    def rounded(self) -> int:
+        """To how many bits a site rounds the fields of its reply, 0: not at all."""
+        return BITS if self.bound is None else 0
 
     def fixed(self, sites: int) -> Fixed:
         return Fixed() if self.bound is None else Fixed.within(self.bound, sites)
