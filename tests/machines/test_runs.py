@@ -51,6 +51,8 @@ def test_secure_sums_between_processes(network, fitted):
     """Every site pins the others' keys; what comes of it is what comes of it in one process."""
     options = ("-k", "3", "--restarts", "2", "--seed", "6", "--secure")
     kept = {site: network.site_folder(site) / "kept" for site in network.files}
+    for folder in kept.values():
+        folder.mkdir(parents=True, exist_ok=True)
     lines = [network.command("policy", "key", kept[site], "--site", site).stdout for site in kept]
     for folder in kept.values():
         (folder / "roster.toml").write_text("[sites]\n" + "".join(lines))
