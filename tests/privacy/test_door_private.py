@@ -10,8 +10,10 @@ from sklearn.datasets import make_blobs
 from unpooled import FederatedFuzzyCMeans, FederatedKMeans, Gaussian, InProcess
 from unpooled.audit.attack import in_process, probe
 from unpooled.errors import TooFewAnswers
+from unpooled.privacy import Limits
 from unpooled.privacy.accounting import epsilon_of
 from unpooled.privacy.cells import AskNoisyCells
+from unpooled.site import opening
 from unpooled.site.opening import open_site
 from unpooled.site.policy import parse
 from unpooled.summaries import ClusterSums
@@ -104,3 +106,9 @@ def test_the_probe_finds_no_row_under_a_budget():
     assert found.hits(rows) == 0
     spent = AskNoisyCells(mu, np.zeros((1, 5)), np.full(5, 8.0), 5.0, (0.4, 0.4, 0.2))
     assert put(spent) is None
+
+
+def test_a_reply_of_too_many_numbers_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(opening, "SIZES", Limits(left=np.inf, numbers=10))
+    model = FederatedKMeans(4, dp=Gaussian(1.0, lower=-15, upper=15), random_state=0)
+    refused(model, tmp_path, "noisy numbers, at most 10 are allowed")

@@ -8,6 +8,7 @@ import json
 from dataclasses import replace
 from hashlib import sha256
 from importlib.metadata import version
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from unpooled import codec
 from unpooled.codec import FloatArray
 from unpooled.errors import LedgerError, PolicyError, Refused
 from unpooled.messages import Hidden, Refusal, Reply, Rows, SiteId
+from unpooled.privacy import Limits as Allowance
+from unpooled.privacy import Spending
 from unpooled.privacy.accounting import epsilon_of, mu_of
 from unpooled.protocol import Answer, Envelope, Turn
 from unpooled.site.differencing import Differencing
@@ -28,6 +31,7 @@ from unpooled.site.policy import Policy
 from unpooled.site.questions import SCHEMA
 from unpooled.site.site import Guard, Labels, Mask, Site, digest, request_digest
 
+SIZES = Allowance(left=inf)  # of noisy replies; the ledger looks after what is left
 _COUNTS = ("mass", "counts", "rows", "weight")
 
 
@@ -120,9 +124,9 @@ class Charging(Guard):
         """What this envelope spends of the privacy budget."""
         spends = 0.0
         for part in post.parts:
-            price = getattr(part.question, "spends", None)
-            if price is not None:
-                spends += price
+            if isinstance(part.question, Spending):
+                part.question.check(SIZES)
+                spends += part.question.spends
             elif self._policy.private:
                 raise Refused(
                     f"the policy asks for differential privacy, and {codec.name_of(type(part.question))} "
