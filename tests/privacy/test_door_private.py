@@ -95,16 +95,18 @@ def test_the_probe_finds_no_row_under_a_budget():
     def ask(question):
         nonlocal answered
         (centers,) = question.centers
-        noisy = put(AskNoisyCells(mu, centers, np.full(5, 8.0), 5.0, (0.4, 0.4, 0.2)))
+        asked = AskNoisyCells(mu, centers, np.full(5, 8.0), np.full(1, 5.0), (0.4, 0.4, 0.2))
+        noisy = put(asked)
         if noisy is None:
             return None
         answered += 1
+        noisy = asked.told(noisy)
         return ClusterSums(noisy.sums[None], np.maximum(noisy.count, 0).round()[None], noisy.squares[None])
 
     found = probe(ask, rows.mean(axis=0), rows.std(axis=0), 200, rng)
     assert answered > 190
     assert found.hits(rows) == 0
-    spent = AskNoisyCells(mu, np.zeros((1, 5)), np.full(5, 8.0), 5.0, (0.4, 0.4, 0.2))
+    spent = AskNoisyCells(mu, np.zeros((1, 5)), np.full(5, 8.0), np.full(1, 5.0), (0.4, 0.4, 0.2))
     assert put(spent) is None
 
 

@@ -6,11 +6,12 @@ and Su et al. (CODASPY 2016); the accounting is Dong, Roth, Su (2022). Their sta
 10. Here about 6 k cells are tried three times over, each time more of them where there is more to see (up
 to three columns: a grid first, then once), and a weighted k-means of what was released, which is free,
 gives k centres. A row is cut to the radius of its cell and not to that of the box (privacy/cells.py), so
-noise is as small as clusters are.
+noise is as small as clusters are; radii are chosen cell by cell, so that one that still lies between two
+clusters can get to one of them.
 
 Shares of the budget mu^2: 5 % for the number of rows, their mean and how far they spread, 58 % for the
-start (three releases, or a grid and one), 37 % for Lloyd steps. The centres are the mean over all steps but
-the first: once steps rest, each is a new measurement of the same centres.
+start (three releases, or a grid and one), 37 % for Lloyd steps. The centres are a weighted mean over all
+steps but the first: once steps rest, each is a new measurement of the same centres.
 
 Every exchange is one release, and the state keeps all of them: it is all that was ever learnt from the
 rows. The noise is the operating system's: a run that is interrupted goes on from what was released and pays
@@ -31,20 +32,23 @@ from unpooled.memberships import check_m
 from unpooled.messages import SiteId
 from unpooled.preparing import Affine
 from unpooled.privacy.accounting import epsilon_of
-from unpooled.privacy.cells import AskNoisyCells, Cells
+from unpooled.privacy.cells import AskNoisyCells, Cells, radius_limits
 from unpooled.privacy.forecast import Forecast, forecast, reach
 from unpooled.privacy.gaussian import Gaussian
 from unpooled.privacy.moments import AskNoisyGrid, AskNoisyMoments, AskNoisySpread, NoisyGrid
 from unpooled.privacy.reading import (
     Reading,
+    averaged,
     busy_cells,
-    doubt_of,
     fuzzy_from,
+    held_back,
     merged,
     overall,
+    radius,
     read,
     scattered,
     shrunk,
+    spreads,
     standard_units,
     standing_in,
     thinned,
@@ -64,7 +68,6 @@ _SEED_PARTS, _GRID_PARTS, _STEP_PARTS = (
 )  # counts, sums, squares
 _FEW_COLUMNS = 3
 _GOAL = 0.004  # an excess below which noise is spent on more steps
-_LESS, _MORE = 0.2, 1.5  # times the radius before
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -182,7 +185,7 @@ class Private(Method):
         question, got = state.releases[-1].question, state.releases[-1].reply
         d, k = len(got.sums), self.clusters
         box = np.broadcast_to(state.box, (d,)).copy()
-        n, mean, radius = overall(question, got, box)
+        n, mean, size = overall(question, got, box)
         noises = float(got.noise[0])
         view = Affine(*(np.broadcast_to(a, (d,)).copy() for a in (state.view.shift, state.view.scale)))
         state = replace(state, n=n, noises=noises, box=box, view=view, found=mean[None].repeat(k, axis=0))
@@ -190,13 +193,13 @@ class Private(Method):
         if d <= _FEW_COLUMNS:
             mu = self._mu(_GRID)
             side = int(np.clip((n * mu / (2 * noises**0.5)) ** (1 / d), 4, 64))
-            around = np.minimum(box, np.abs(mean) + 3 * radius)
+            around = np.minimum(box, np.abs(mean) + 3 * size)
             return replace(state, asking=AskNoisyGrid(mu, around, side))
         mu = self._mu(_SEEDS[0])
         number = self._cells(state, mu * _SEED_PARTS[0] ** 0.5)
-        draws = mean + radius / d**0.5 * rng.standard_normal((6 * number, d))
+        draws = mean + size / d**0.5 * rng.standard_normal((6 * number, d))
         centers = thinned(np.clip(draws, -box, box), number, rng)
-        rho = radius * min(1.2, reach(d))
+        rho = np.array([size * min(1.2, reach(d))])
         return replace(state, asking=AskNoisyCells(mu, centers, box, rho, _SEED_PARTS))
 
     def _cells(self, state: PrivateState, mu: float, each: int = 6) -> int:
@@ -213,7 +216,7 @@ class Private(Method):
         centers = merged(places, np.sqrt(weights), max(number, 1), rng)
         gap = ((places[:, None] - centers) ** 2).sum(axis=2).min(axis=1)
         own = ((asked.box / asked.side) ** 2).sum() / 3  # a cell's rows about its middle
-        rho = reach(len(asked.box)) * float(np.sqrt(weights @ gap / weights.sum() + own))
+        rho = np.array([reach(len(asked.box)) * float(np.sqrt(weights @ gap / weights.sum() + own))])
         question = AskNoisyCells(mu, np.clip(centers, -state.box, state.box), state.box, rho, _GRID_PARTS)
         return replace(state, asking=question, seeds=len(_SEEDS) - 1)
 
@@ -224,64 +227,62 @@ class Private(Method):
         seeds = state.seeds + 1
         if seeds < len(_SEEDS):
             mu = self._mu(_SEEDS[seeds])
-            centers = scattered(reading, state.box, self._cells(state, mu * _SEED_PARTS[0] ** 0.5), rng)
-            rho = min(asked.rho, 1.4 * max(reading.within, reading.doubt) ** 0.5)
-            question = AskNoisyCells(mu, centers, state.box, rho, _SEED_PARTS)
+            number = self._cells(state, mu * _SEED_PARTS[0] ** 0.5)
+            centers, parent = scattered(reading, state.box, number, rng)
+            rho = np.clip(1.4 * np.sqrt(reading.room), *radius_limits(state.box))
+            question = AskNoisyCells(mu, centers, state.box, rho[parent], _SEED_PARTS)
             return replace(state, asking=question, seeds=seeds)
         expected = self.forecast(state.n, state.noises, len(state.box))
         steps = int(np.clip(_GOAL / expected.excess_apart, 3, 8))
-        centers, square, apart = self._reduced(reading, state.box, rng)
-        question = AskNoisyCells(
-            self._mu(_STEPS / steps),
-            centers,
-            state.box,
-            self._radius(state, max(square, reading.doubt), asked.rho),
-            _STEP_PARTS,
-            self.m,
+        centers, rho, apart = self._reduced(reading, state.box, rng)
+        question = AskNoisyCells(self._mu(_STEPS / steps), centers, state.box, rho, _STEP_PARTS, self.m)
+        settled = np.zeros(self.clusters)
+        return replace(
+            state, asking=question, seeds=seeds, planned=steps, found=centers, settled=settled, apart=apart
         )
-        return replace(state, asking=question, seeds=seeds, planned=steps, found=centers, apart=apart)
 
     def _reduced(
         self, reading: Reading, box: FloatArray, rng: np.random.Generator
-    ) -> tuple[FloatArray, float, float]:
-        """k centres from the released cells, the mean square of what rows add, and how far apart they are."""
+    ) -> tuple[FloatArray, FloatArray, float]:
+        """k centres from the released cells, to what length rows are cut there, how far apart they are."""
         points, weights = standing_in(reading, box, rng)
         centers = np.clip(merged(points, weights, self.clusters, rng), -box, box)
         got = kernels.scatter(points, [0, len(points)], centers, weights)
         apart = float(got.silhouette.sum() / weights.sum())
-        if self.m is None:
-            return centers, float(got.inertia.sum() / weights.sum()), apart
-        centers, square = fuzzy_from(points, weights, centers, self.m)
-        return np.clip(centers, -box, box), square, apart
-
-    def _radius(self, state: PrivateState, square: float, before: float) -> float:
-        """To what length rows are cut that add vectors of this mean square; not too far from what it was."""
-        rho = reach(len(state.box)) * float(np.sqrt(square))
-        most = min(_MORE * before, 2 * float(np.linalg.norm(state.box)))
-        return min(max(rho, _LESS * before), most)
+        square = got.inertia[0] / np.maximum(got.mass[0], 1e-9)
+        room, before = reading.about(centers if self.m is None else centers[:1])
+        if self.m is not None:  # a row adds to all clusters: one radius for all
+            centers, mean = fuzzy_from(points, weights, centers, self.m)
+            centers, square = np.clip(centers, -box, box), np.array([mean])
+        return centers, radius(box, np.maximum(square, room), before), apart
 
     def _stepped(self, state: PrivateState, asked: AskNoisyCells, got: Cells) -> PrivateState:
-        sc, ss, sq = (sd * got.noises for sd in asked.sds)
+        sc, ss, sq = asked.noise(got)
+        told = asked.told(got)
         full = got.count > 3 * sc
         count = np.where(full, got.count, 1.0)
-        step = np.where(full[:, None], shrunk(got.sums / count[:, None], (ss / count) ** 2), 0.0)
+        step = np.where(full[:, None], shrunk(told.sums / count[:, None], (ss / count) ** 2), 0.0)
         after = np.clip(asked.centers + step, -state.box, state.box)
-        # the first step comes from the start, the others measure where it led
-        found = after if state.steps <= 1 else state.found + (after - state.found) / state.steps
+        held = held_back(step, asked.radii) & (self.m is None)
+        # the first step comes from the start, and one that was held back is still under way
+        weight = np.where(held | (state.steps == 0), 0.0, asked.radii**-2.0)
+        found, settled = averaged(state.found, state.settled, after, weight)
         gained = float(np.where(full, got.count, 0.0) @ (step**2).sum(axis=1))
-        inertia = max(float(got.squares.sum()) - gained, 0.0)
+        inertia = max(float(told.squares.sum()) - gained, 0.0)
         steps = state.steps + 1
         question = None
         if steps < state.planned:
-            doubt = doubt_of(np.maximum(got.count, sc), ss, sq, len(state.box))
-            square = max(inertia / max(got.count.sum(), 1.0), doubt)
-            rho = self._radius(state, square, asked.rho)
-            question = replace(asked, centers=after, rho=rho)
+            count = np.maximum(got.count, sc)
+            _, room = spreads(count, step, told.squares, asked.radii, ss, sq)
+            if self.m is not None:
+                room = np.array([count @ room / count.sum()])
+            question = replace(asked, centers=after, rho=radius(state.box, room, asked.rho))
         return replace(
             state,
             asking=question,
             steps=steps,
             found=found,
+            settled=settled,
             sizes=np.maximum(got.count, 0.0),
             movement=float(np.linalg.norm(after - asked.centers)) * state.unit,
             inertia=inertia * state.unit**2,
