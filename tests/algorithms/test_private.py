@@ -46,7 +46,7 @@ def test_ten_sites_each_with_its_own_noise():
     assert np.median(ratios(blobs(10_000, 10, 10), 10, 1.0, sites=10)) <= 1.03
 
 
-def test_few_columns_begin_with_a_grid():
+def test_few_columns():
     for d, k in ((1, 3), (2, 4), (3, 5)):
         assert np.median(ratios(blobs(10_000, d, k, seed=1), k, 1.0, runs=3)) <= 1.003
 

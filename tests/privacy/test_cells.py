@@ -14,7 +14,7 @@ from unpooled.privacy import Limits
 from unpooled.privacy import noise as noise_module
 from unpooled.privacy import spending as spending_module
 from unpooled.privacy.cells import AskNoisyCells, shortened
-from unpooled.privacy.moments import AskNoisyGrid, AskNoisyMoments
+from unpooled.privacy.moments import AskNoisyMoments
 
 
 @pytest.fixture
@@ -102,9 +102,9 @@ def test_noise_has_the_size_it_should_and_never_repeats():
 
 
 def test_a_share_of_the_noise_is_what_secure_sums_ask_for():
-    question = AskNoisyGrid(0.5, np.ones(3), 12)
+    question = AskNoisyMoments(0.5**0.5, np.ones(3), bins=2000)
     got = question.answer(stack(np.zeros((0, 3)), noise=0.5))
-    assert got.count.std() == pytest.approx(0.5 / 0.5, rel=0.15)  # 1728 noises
+    assert got.histogram.std() == pytest.approx(0.5 / 0.5, rel=0.15)  # 2000 noises
     assert got.noise[0] == 0.25
     assert (got + got + got + got).noise[0] == 1.0  # four such sites: one noise
 

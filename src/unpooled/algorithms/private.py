@@ -3,15 +3,14 @@ radius.
 
 No paper of its own. That noisy counts and sums give a private Lloyd step is Blum et al. (SuLQ, PODS 2005)
 and Su et al. (CODASPY 2016); the accounting is Dong, Roth, Su (2022). Their starts lose a factor of 2 to
-10. Here about 6 k cells are tried three times over, each time more of them where there is more to see (up
-to three columns: a grid first, then once), and a weighted k-means of what was released, which is free,
-gives k centres. A row is cut to the radius of its cell and not to that of the box (privacy/cells.py), so
-noise is as small as clusters are; radii are chosen cell by cell, so that one that still lies between two
-clusters can get to one of them.
+10. Here about 6 k cells are tried three times over, each time more of them where there is more to see, and
+a weighted k-means of what was released, which is free, gives k centres. A row is cut to the radius of its
+cell and not to that of the box (privacy/cells.py), so noise is as small as clusters are; radii are chosen
+cell by cell, so that one that still lies between two clusters can get to one of them.
 
 Shares of the budget mu^2: 5 % for the number of rows, their mean and how far they spread, 58 % for the
-start (three releases, or a grid and one), 37 % for Lloyd steps. The centres are a weighted mean over all
-steps but the first: once steps rest, each is a new measurement of the same centres.
+start (three releases), 37 % for Lloyd steps. The centres are a weighted mean over all steps but the first:
+once steps rest, each is a new measurement of the same centres.
 
 Every exchange is one release, and the state keeps all of them: it is all that was ever learnt from the
 rows. The noise is the operating system's: a run that is interrupted goes on from what was released and pays
@@ -35,11 +34,10 @@ from unpooled.privacy.accounting import epsilon_of
 from unpooled.privacy.cells import AskNoisyCells, Cells, radius_limits
 from unpooled.privacy.forecast import Forecast, forecast, reach
 from unpooled.privacy.gaussian import Gaussian
-from unpooled.privacy.moments import AskNoisyGrid, AskNoisyMoments, AskNoisySpread, NoisyGrid
+from unpooled.privacy.moments import AskNoisyMoments, AskNoisySpread
 from unpooled.privacy.reading import (
     Reading,
     averaged,
-    busy_cells,
     fuzzy_from,
     held_back,
     merged,
@@ -59,14 +57,9 @@ from unpooled.tables import Number, Preparation
 SCALES = (None, "bounds", "standard")
 _SPREAD = 0.05  # of mu^2 for the columns' standard deviations, where they are asked for
 _FIRST = 0.05
-_SEEDS, _GRID, _GRID_SEED = (0.18, 0.18, 0.22), 0.36, 0.22  # many columns; few columns
+_SEEDS = (0.18, 0.18, 0.22)
 _STEPS = 0.37
-_SEED_PARTS, _GRID_PARTS, _STEP_PARTS = (
-    (0.3, 0.6, 0.1),
-    (0.4, 0.5, 0.1),
-    (0.15, 0.8, 0.05),
-)  # counts, sums, squares
-_FEW_COLUMNS = 3
+_SEED_PARTS, _STEP_PARTS = (0.3, 0.6, 0.1), (0.15, 0.8, 0.05)  # counts, sums, squares
 _GOAL = 0.004  # an excess below which noise is spent on more steps
 
 
@@ -145,11 +138,9 @@ class Private(Method):
     def round(
         self, state: PrivateState, sites: tuple[SiteId, ...], rng: np.random.Generator
     ) -> Steps[PrivateState]:
-        # down: a grid, or public centres and a radius; up: noisy counts, sums and squares
+        # down: public centres and radii; up: noisy counts, sums and squares
         state = yield from self._released(state, sites)
         last = state.releases[-1]
-        if isinstance(last.question, AskNoisyGrid):
-            return self._gridded(state, last.question, last.reply, rng)
         if state.planned == 0:
             return self._seeded(state, last.question, last.reply, rng)
         return self._stepped(state, last.question, last.reply)
@@ -190,11 +181,6 @@ class Private(Method):
         view = Affine(*(np.broadcast_to(a, (d,)).copy() for a in (state.view.shift, state.view.scale)))
         state = replace(state, n=n, noises=noises, box=box, view=view, found=mean[None].repeat(k, axis=0))
         self._refuse(self.forecast(self.dp.rows or n, noises, d))
-        if d <= _FEW_COLUMNS:
-            mu = self._mu(_GRID)
-            side = int(np.clip((n * mu / (2 * noises**0.5)) ** (1 / d), 4, 64))
-            around = np.minimum(box, np.abs(mean) + 3 * size)
-            return replace(state, asking=AskNoisyGrid(mu, around, side))
         mu = self._mu(_SEEDS[0])
         number = self._cells(state, mu * _SEED_PARTS[0] ** 0.5)
         draws = mean + size / d**0.5 * rng.standard_normal((6 * number, d))
@@ -202,23 +188,10 @@ class Private(Method):
         rho = np.array([size * min(1.2, reach(d))])
         return replace(state, asking=AskNoisyCells(mu, centers, box, rho, _SEED_PARTS))
 
-    def _cells(self, state: PrivateState, mu: float, each: int = 6) -> int:
-        """How many cells to try: ``each`` a cluster, or fewer where their counts would drown in noise."""
+    def _cells(self, state: PrivateState, mu: float) -> int:
+        """How many cells to try: 6 a cluster, or fewer where their counts would drown in noise."""
         k, drowned = self.clusters, state.n * mu / (3 * state.noises**0.5)
-        return int(min(max(each * k, 8), max(1.2 * k, drowned)))
-
-    def _gridded(
-        self, state: PrivateState, asked: AskNoisyGrid, got: NoisyGrid, rng: np.random.Generator
-    ) -> PrivateState:
-        mu = self._mu(_GRID_SEED)
-        places, weights = busy_cells(asked, got)
-        number = min(self._cells(state, mu * _GRID_PARTS[0] ** 0.5, 4), len(places))
-        centers = merged(places, np.sqrt(weights), max(number, 1), rng)
-        gap = ((places[:, None] - centers) ** 2).sum(axis=2).min(axis=1)
-        own = ((asked.box / asked.side) ** 2).sum() / 3  # a cell's rows about its middle
-        rho = np.array([reach(len(asked.box)) * float(np.sqrt(weights @ gap / weights.sum() + own))])
-        question = AskNoisyCells(mu, np.clip(centers, -state.box, state.box), state.box, rho, _GRID_PARTS)
-        return replace(state, asking=question, seeds=len(_SEEDS) - 1)
+        return int(min(max(6 * k, 8), max(1.2 * k, drowned)))
 
     def _seeded(
         self, state: PrivateState, asked: AskNoisyCells, got: Cells, rng: np.random.Generator

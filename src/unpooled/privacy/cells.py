@@ -148,7 +148,7 @@ class AskNoisyCells(Spending[Cells]):
 
 
 def radius_limits(box: FloatArray) -> tuple[float, float]:
-    """The smallest and the largest radius: residuals in units of the one can still be computed with, the other
+    """The smallest and the largest radius: residuals in units of the one can be computed with, the other
     is the box's diagonal.
 
     >>> radius_limits(np.array([3.0, 4.0]))

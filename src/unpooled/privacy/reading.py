@@ -8,14 +8,7 @@ from unpooled import kernels
 from unpooled.codec import BoolArray, FloatArray, IntArray
 from unpooled.privacy.cells import AskNoisyCells, Cells, radius_limits
 from unpooled.privacy.forecast import reach
-from unpooled.privacy.moments import (
-    AskNoisyGrid,
-    AskNoisyMoments,
-    AskNoisySpread,
-    NoisyGrid,
-    NoisyMoments,
-    NoisySpread,
-)
+from unpooled.privacy.moments import AskNoisyMoments, AskNoisySpread, NoisyMoments, NoisySpread
 
 
 def shrunk(step: FloatArray, variance: FloatArray) -> FloatArray:
@@ -218,28 +211,17 @@ def overall(asked: AskNoisyMoments, got: NoisyMoments, box: FloatArray) -> tuple
 
 
 def standard_units(asked: AskNoisySpread, got: NoisySpread) -> FloatArray:
-    """(d,) standard deviations relative to the bounds; none is smaller than its noise."""
-    n, d = max(float(got.count[0]), 1.0), len(got.sums)
-    noise = float(np.sqrt(got.noise[0] * d / 0.4)) / (asked.mu * n)
-    return np.sqrt(np.clip(got.squares / n - (got.sums / n) ** 2, min(max(noise, 1e-4), 1.0), 1.0))
+    """(d,) standard deviations relative to the bounds.
 
-
-def busy_cells(asked: AskNoisyGrid, got: NoisyGrid) -> tuple[FloatArray, FloatArray]:
-    """Middles (m, d) and weights (m,) of the grid's cells that stand out from noise, alone or with
-    neighbours.
-
-    The threshold is what the largest of so many noises would reach.
+    Variances are drawn towards their mean, as far as their noise is larger than they differ: a column that
+    seems narrow by chance would outweigh all others.
     """
-    from scipy.ndimage import uniform_filter
-
-    d, sd = len(asked.box), float(np.sqrt(got.noise[0])) / asked.mu
-    count = got.count.reshape((asked.side,) * d)
-    threshold = np.sqrt(2 * np.log(max(count.size, 2)))
-    stands_out = count > threshold * sd
-    for width in (3, 5):
-        around = uniform_filter(count, width, mode="constant") * width**d
-        stands_out |= (around > threshold * sd * width ** (d / 2)) & (count > 0)
-    flat = stands_out.ravel()
-    if flat.sum() < 2:
-        flat = got.count >= np.sort(got.count)[-min(8, len(got.count))]
-    return asked.centers()[flat], np.maximum(got.count[flat], sd)
+    n, d = max(float(got.count[0]), 1.0), len(got.sums)
+    _, ss, sq = (sd * float(np.sqrt(got.noise[0])) / n for sd in asked.sds(d))
+    means = np.clip(got.sums / n, -1.0, 1.0)
+    raw = 0.75 + got.squares / n - means**2
+    noise = sq**2 + (2 * means * ss) ** 2  # variances
+    common = float(np.clip(raw.mean(), max(noise.mean() ** 0.5, 1e-4), 1.0))
+    differ = max(0.25 * common**2, float(((raw - common) ** 2 - noise).mean()))
+    drawn = common + (raw - common) / (1 + noise / differ)
+    return np.sqrt(np.clip(drawn, np.clip(np.sqrt(noise), 1e-4, 1.0), 1.0))
