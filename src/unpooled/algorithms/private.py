@@ -55,7 +55,7 @@ from unpooled.protocol import Steps, View, total, viewed
 from unpooled.tables import Number, Preparation
 
 SCALES = (None, "bounds", "standard")
-_SPREAD = 0.05  # of mu^2 for the columns' standard deviations, where they are asked for
+_SPREAD = 0.1  # of mu^2 for the columns' standard deviations, where they are asked for
 _FIRST = 0.05
 _SEEDS = (0.18, 0.18, 0.22)
 _STEPS = 0.37
@@ -68,7 +68,7 @@ class Private(Method):
     """Private k-means, or with ``m`` private fuzzy c-means.
 
     scale: None keeps the columns' units, "bounds" makes all bounds equally wide at no cost, "standard"
-    divides by standard deviations that are released with noise for 5 % of the budget.
+    divides by standard deviations that are released with noise for a tenth of the budget.
     """
 
     dp: Gaussian = field(default_factory=Gaussian)
