@@ -62,16 +62,6 @@ def test_clusters_far_tighter_than_the_rows_spread():
     assert ratios(blobs(10_000, 10, 10, spread=0.05), 10, 1.0, runs=4).max() <= 1.02
 
 
-def test_a_cell_between_two_clusters_keeps_a_radius_that_reaches_them():
-    """Radii shrink where cells lie in their clusters, and only there; rows end where none is cut off."""
-    X = blobs(10_000, 10, 10, spread=0.05)
-    state = run(Private(k=10, dp=Gaussian(1.0)), dealt(X, 1), seed=6).state
-    second, last = state.releases[2].question, state.releases[-1].question
-    assert second.radii.max() > 3 * second.radii.min()
-    near = kernels.nearest(X, last.centers)
-    assert (near.sqdist < last.radii[near.labels] ** 2).mean() > 0.9
-
-
 # ---------------------------------------------------------------- the budget
 
 
