@@ -51,6 +51,7 @@ from unpooled.privacy.reading import (
     standing_in,
     thinned,
 )
+from unpooled.privacy.trial import excess_in_trial
 from unpooled.protocol import Steps, View, total, viewed
 from unpooled.tables import Number, Preparation
 
@@ -100,7 +101,7 @@ class Private(Method):
     def forecast_of(self, state: PrivateState) -> Forecast:
         """What was to be expected, knowing what was released."""
         made = self.forecast(state.n, state.noises, len(state.box))
-        return replace(made, apart=state.apart)
+        return replace(made, apart=state.apart, tried=state.tried)
 
     def epsilon(self, state: PrivateState) -> float:
         """What has been spent, as epsilon at the budget's delta."""
@@ -209,9 +210,20 @@ class Private(Method):
         steps = int(np.clip(_GOAL / expected.excess_apart, 3, 8))
         centers, rho, apart = self._reduced(reading, state.box, rng)
         question = AskNoisyCells(self._mu(_STEPS / steps), centers, state.box, rho, _STEP_PARTS, self.m)
-        settled = np.zeros(self.clusters)
+        tried = float("nan")
+        if self.m is None:
+            sc, ss, _ = question.noise(got)
+            noise = (sc, float((ss / question.radii).max()))
+            tried = excess_in_trial(reading, state.box, self.clusters, steps, noise, rng)
         return replace(
-            state, asking=question, seeds=seeds, planned=steps, found=centers, settled=settled, apart=apart
+            state,
+            asking=question,
+            seeds=seeds,
+            planned=steps,
+            found=centers,
+            settled=np.zeros(self.clusters),
+            apart=apart,
+            tried=tried,
         )
 
     def _reduced(

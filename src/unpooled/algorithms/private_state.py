@@ -36,6 +36,7 @@ class PrivateState(Message):
     settled: FloatArray = field(default_factory=lambda: np.zeros(0))  # (k,) weight of the steps in it
     sizes: FloatArray = field(default_factory=lambda: np.zeros(0))  # (k,) with noise
     apart: float = np.nan  # how far the clusters lie apart, as a silhouette; told by what was released
+    tried: float = np.nan  # the excess when the rest was tried on what was released
     movement: float = np.inf
     inertia: float = np.nan  # with noise
 

@@ -75,7 +75,7 @@ def _run(
 
 def _run_between(
     job: Job, folder: RunFolder | None, shown: Progress, new: bool, threads: int | None
-) -> Outcome:
+) -> Outcome | PrivateOutcome:
     """Have the sites of a federation do the job, and take over what its server kept of it."""
     from unpooled.commands.between import see_through
 

@@ -36,7 +36,8 @@ class Reading:
     spread: FloatArray  # (kept,) mean squared distance of a cell's rows to its mean, over all columns
     room: FloatArray  # (kept,) the upper end of that
     rho: FloatArray  # (kept,) to what its residuals were cut
-    sc: float  # standard deviation of a count's noise
+    noise: FloatArray  # (kept,) standard deviation of each column of a mean
+    sc: float  # and of a count
 
     def about(self, centers: FloatArray) -> tuple[FloatArray, FloatArray]:
         """(k,) means of ``room`` and ``rho`` over the cells nearest to each centre; over all if none is."""
@@ -65,7 +66,7 @@ def read(asked: AskNoisyCells, got: Cells, least: int) -> Reading:
     step = shrunk(told.sums[kept] / count[:, None], (ss / count) ** 2)
     means = np.clip(asked.centers[kept] + step, -asked.box, asked.box)
     spread, room = spreads(count, step, told.squares[kept], rho, ss, sq)
-    return Reading(kept, means, count, spread, room, rho, sc)
+    return Reading(kept, means, count, spread, room, rho, ss / count, sc)
 
 
 def held_back(step: FloatArray, rho: FloatArray) -> BoolArray:
