@@ -253,7 +253,10 @@ class Private(Method):
         weight = np.where(held | (state.steps == 0), 0.0, asked.radii**-2.0)
         found, settled = averaged(state.found, state.settled, after, weight)
         gained = float(np.where(full, got.count, 0.0) @ (step**2).sum(axis=1))
-        inertia = max(float(told.squares.sum()) - gained, 0.0)
+        inertia = (float(told.squares.sum()) - gained) * state.unit**2
+        if state.steps > 1:  # likewise a mean over all steps but the first, by the noise of their squares
+            weights = [float((past.question.radii**4).sum()) ** -1 for past in state.releases[-state.steps :]]
+            inertia = state.inertia + (inertia - state.inertia) * weights[-1] / sum(weights)
         steps = state.steps + 1
         question = None
         if steps < state.planned:
@@ -270,7 +273,7 @@ class Private(Method):
             settled=settled,
             sizes=np.maximum(got.count, 0.0),
             movement=float(np.linalg.norm(after - asked.centers)) * state.unit,
-            inertia=inertia * state.unit**2,
+            inertia=max(inertia, 0.0),
         )
 
 
