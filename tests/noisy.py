@@ -4,7 +4,7 @@ import numpy as np
 
 from unpooled.messages import Stack
 from unpooled.privacy.cells import AskNoisyCells
-from unpooled.privacy.moments import AskNoisyGrid, AskNoisyMoments, AskNoisySpread
+from unpooled.privacy.moments import AskNoisyMoments, AskNoisySpread
 
 SHARES = (0.3, 0.6, 0.1)
 
@@ -14,27 +14,27 @@ def stack(X, **settings):
 
 
 def questions(rng, d, mu=0.7):
-    """One of each kind, with centres and radius drawn at random."""
+    """One of each kind, with centres and radii drawn at random."""
     box = rng.uniform(0.2, 1.0, d)
     centers = rng.uniform(-box, box, (5, d))
-    rho = float(rng.uniform(0.05, 1.0))
+    rho = rng.uniform(0.05, 1.0, 5)
     yield AskNoisyCells(mu, centers, box, rho, SHARES)
+    yield AskNoisyCells(mu, centers, box, rho[:1], SHARES)  # one radius for all cells
     yield AskNoisyCells(mu, centers, box, rho, SHARES, m=float(rng.uniform(1.05, 4.0)))
     yield AskNoisyMoments(mu, box)
     yield AskNoisySpread(mu, box)
-    yield AskNoisyGrid(mu, box, 3)
 
 
 def whitened(question, reply, d):
     """The reply in units of its noise."""
     if isinstance(question, AskNoisyCells):
-        parts = zip((reply.count, reply.sums, reply.squares), question.sds, strict=True)
+        told, (count, sums, squares) = question.told(reply), question.sds
+        parts = ((told.count, count), (told.sums, sums[:, None]), (told.squares, squares))
     elif isinstance(question, AskNoisyMoments):
         mu = question.mu * 0.5**0.5
         parts = ((reply.histogram, 1 / mu), (reply.sums, np.linalg.norm(question.box) / mu))
     elif isinstance(question, AskNoisySpread):
-        sds = [length / (question.mu * a**0.5) for length, a in ((1, 0.2), (d**0.5, 0.4), (d**0.5, 0.4))]
-        parts = zip((reply.count, reply.sums, reply.squares), sds, strict=True)
+        parts = zip((reply.count, reply.sums, reply.squares), question.sds(d), strict=True)
     else:
         parts = ((reply.count, 1 / question.mu),)
-    return np.concatenate([values.ravel() / sd for values, sd in parts])
+    return np.concatenate([(values / sd).ravel() for values, sd in parts])

@@ -17,7 +17,7 @@ from unpooled.jobs import Job
 from unpooled.model import Model, load
 from unpooled.outcome import Outcome
 from unpooled.private_outcome import PrivateOutcome
-from unpooled.running import recall
+from unpooled.running import Run, recall
 
 VERSION = 1
 _FILES = (
@@ -131,12 +131,16 @@ class RunFolder:
             raise BadInput(
                 f"{self.path}: a private run has no report; the report asks for sums without noise"
             )
+        return Outcome(job, self.load_run(job))
+
+    def load_run(self, job: Job) -> Run[Any]:
+        """The job's run, which must be finished."""
         if not self.checkpoint.exists():
             raise ModelError(f"{self.path}: the run has not begun; unpooled resume {self.path} begins it")
         run = recall(self.checkpoint, job.algorithm())
         if not run.finished:
             raise ModelError(f"{self.path}: the run is not finished; unpooled resume {self.path} goes on")
-        return Outcome(job, run)
+        return run
 
     def load_model(self) -> Model:
         """The run's model."""

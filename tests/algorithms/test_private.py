@@ -46,7 +46,7 @@ def test_ten_sites_each_with_its_own_noise():
     assert np.median(ratios(blobs(10_000, 10, 10), 10, 1.0, sites=10)) <= 1.03
 
 
-def test_few_columns_begin_with_a_grid():
+def test_few_columns():
     for d, k in ((1, 3), (2, 4), (3, 5)):
         assert np.median(ratios(blobs(10_000, d, k, seed=1), k, 1.0, runs=3)) <= 1.003
 
@@ -54,13 +54,12 @@ def test_few_columns_begin_with_a_grid():
 @pytest.mark.parametrize(("size", "shift"), [(0.1, 0.6), (0.02, 0.0)])
 def test_bounds_far_wider_than_the_rows_cost_little(size, shift):
     X = blobs(10_000, 6, 5) * size + shift
-    assert np.median(ratios(X, 5, 1.0, runs=3)) <= 1.01
+    assert np.median(ratios(X, 5, 1.0)) <= 1.01
 
 
 def test_clusters_far_tighter_than_the_rows_spread():
-    """Most runs find them all. Of 40 runs 9 missed one, which is dear among tight clusters."""
-    found = ratios(blobs(10_000, 10, 10, spread=0.05), 10, 1.0, runs=15)
-    assert np.quantile(found, 1 / 3) <= 1.02
+    """Every run finds them all: the worst of 200 was 1.0041."""
+    assert ratios(blobs(10_000, 10, 10, spread=0.05), 10, 1.0, runs=4).max() <= 1.02
 
 
 # ---------------------------------------------------------------- the budget
@@ -152,27 +151,42 @@ def test_noises_of_many_sites_weaken_the_forecast():
         run(Private(k=10, dp=Gaussian(1.0, rows=10_000)), dealt(blobs(10_000, 4, 10), 100))
 
 
-def balls(rng, n, d, k, apart):
-    """Not what the forecast was fitted to: flat-topped round clusters of unequal size and radius."""
-    away = rng.standard_normal((n, d))
-    away *= (rng.uniform(0, 1, n) ** (1 / d) / np.linalg.norm(away, axis=1))[:, None]
-    label = rng.choice(k, n, p=rng.dirichlet(np.full(k, 10.0)))
-    X = apart * rng.standard_normal((k, d))[label] + away * rng.uniform(0.7, 1.3, k)[label][:, None]
+def stretched(rng, n, d, k, apart):
+    """Not what the forecast was fitted to: clusters of unequal size, each stretched in its own way."""
+    label = rng.choice(k, n, p=rng.dirichlet(np.full(k, 5.0)))
+    away = rng.standard_normal((n, d)) * 10 ** rng.uniform(-0.5, 0.2, (k, d))[label]
+    X = apart * rng.standard_normal((k, d))[label] + away
     return X / np.abs(X).max()
 
 
-def test_the_forecast_is_within_a_factor_of_three():
-    """Apart and overlapping, of a shape that it was not fitted to; the median over four tables each."""
-    for d, k, apart, epsilon in ((8, 6, 2.0, 1.0), (12, 10, 1.5, 0.7), (5, 8, 0.2, 1.0), (10, 8, 0.0, 1.0)):
-        off = []
-        for seed in range(4):
-            X = balls(np.random.default_rng(seed), 12_000, d, k, apart)
-            algorithm = Private(k=k, dp=Gaussian(epsilon))
+@pytest.mark.parametrize(
+    ("d", "k", "apart", "epsilon"),
+    [(8, 6, 2.0, 1.0), (12, 10, 2.0, 0.7), (5, 8, 0.2, 1.0), (20, 5, 0.1, 1.0)],
+)
+def test_the_forecast_is_within_a_factor_of_three(d, k, apart, epsilon):
+    """Apart and overlapping, of a shape that it was not fitted to; the median over four tables, three runs
+    each."""
+    off = []
+    for seed in range(4):
+        X = stretched(np.random.default_rng(seed), 12_000, d, k, apart)
+        best = KMeans(k, n_init=10, random_state=0).fit(X).inertia_
+        algorithm = Private(k=k, dp=Gaussian(epsilon))
+        for _ in range(3):
             state = run(algorithm, dealt(X, 1), seed=seed).state
-            best = KMeans(k, n_init=10, random_state=0).fit(X).inertia_
             excess = kernels.nearest(X, state.centers).sqdist.sum() / best - 1
             off.append(algorithm.forecast_of(state).excess / max(excess, 1e-9))
-        assert 1 / 3 < np.median(off) < 3, (d, k, apart, off)
+    assert 1 / 3 < np.median(off) < 3, off
+
+
+def test_a_trial_tells_clusters_that_lie_apart_from_one_blob():
+    """Both have the same n, d and k, so that before the start is released the forecast is the same."""
+    algorithm = Private(k=6, dp=Gaussian(1.0))
+    tables = blobs(12_000, 8, 6), np.random.default_rng(0).uniform(-1, 1, (12_000, 8))
+    apart, blob = (run(algorithm, dealt(X, 1), seed=1).state for X in tables)
+    assert apart.tried < blob.tried / 3
+    one, other = algorithm.forecast_of(apart), algorithm.forecast_of(blob)
+    assert one.excess < other.excess / 3
+    assert one.excess_apart == pytest.approx(other.excess_apart, rel=0.5)  # n is noisy
 
 
 # ---------------------------------------------------------------- settings

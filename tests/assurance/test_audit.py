@@ -14,15 +14,14 @@ from noisy import SHARES, stack, whitened
 from unpooled.privacy import spending
 from unpooled.privacy.accounting import epsilon_of
 from unpooled.privacy.cells import AskNoisyCells
-from unpooled.privacy.moments import AskNoisyGrid, AskNoisyMoments, AskNoisySpread
+from unpooled.privacy.moments import AskNoisyMoments, AskNoisySpread
 
 RUNS, ERROR, DELTA, MU, BOX = 500, 1e-8, 1e-6, 2.0, np.ones(2)
 QUESTIONS = {
-    "cells": AskNoisyCells(MU, np.zeros((1, 2)), BOX, 1.0, SHARES),
-    "fuzzy": AskNoisyCells(MU, np.array([[0.0, 0.0], [-1.0, -1.0]]), BOX, 1.0, SHARES, m=1.2),
+    "cells": AskNoisyCells(MU, np.zeros((1, 2)), BOX, np.ones(1), SHARES),
+    "fuzzy": AskNoisyCells(MU, np.array([[0.0, 0.0], [-1.0, -1.0]]), BOX, np.ones(1), SHARES, m=1.2),
     "moments": AskNoisyMoments(MU, BOX, bins=2),
     "spread": AskNoisySpread(MU, BOX),
-    "grid": AskNoisyGrid(MU, BOX, 2),
 }
 
 

@@ -3,7 +3,10 @@
 import csv
 import json
 
+import pytest
+
 from machines.network import until
+from unpooled.privacy.accounting import mu_of
 
 FILES = {
     "checkpoint",
@@ -63,6 +66,22 @@ def test_secure_sums_between_processes(network, fitted):
         for folder in kept.values():
             (folder / "roster.toml").unlink()
     assert_same(network.out("secure"), fitted(*options))
+
+
+def test_noise_is_drawn_where_the_rows_are(network):
+    """Differential privacy between processes: each site adds its own noise, and the budget is spent once."""
+    options = ("-k", "2", "--epsilon", "4", "--bounds", "age=0:110", "--bounds", "trestbps=50:250")
+    network.run("private", *options)
+    said = network.finish("private")
+    assert "(4, 1e-06)-differential privacy" in " ".join(said.split())
+    out = network.out("private")
+    assert {path.name for path in out.iterdir()} == FILES - {"report.html", "preparation.json"}
+    found = json.loads((out / "result.json").read_text())
+    assert sum(release["mu_squared"] for release in found["releases"]) == pytest.approx(mu_of(4, 1e-6) ** 2)
+    assert found["rows"] == pytest.approx(797, abs=450)  # 32 counts of three sites: sd 78
+    assert found["rows"] != round(found["rows"])
+    for cluster in found["clusters"]:
+        assert 0 <= cluster["center"]["age"] <= 110
 
 
 def test_a_site_whose_job_process_is_killed_is_back_in_the_same_job(network, fitted):

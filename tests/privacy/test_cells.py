@@ -14,7 +14,7 @@ from unpooled.privacy import Limits
 from unpooled.privacy import noise as noise_module
 from unpooled.privacy import spending as spending_module
 from unpooled.privacy.cells import AskNoisyCells, shortened
-from unpooled.privacy.moments import AskNoisyGrid, AskNoisyMoments
+from unpooled.privacy.moments import AskNoisyMoments
 
 
 @pytest.fixture
@@ -49,11 +49,18 @@ def test_no_row_shifts_a_reply_by_more_than_its_price():
 
 @pytest.mark.usefixtures("silent")
 def test_cells_by_hand():
-    question = AskNoisyCells(1.0, np.array([[0.0, 0.0], [1.0, 1.0]]), np.ones(2), 0.5, SHARES)
+    question = AskNoisyCells(
+        1.0, np.array([[0.0, 0.0], [1.0, 1.0]]), np.ones(2), np.array([0.5, 0.1]), SHARES
+    )
     got = question.answer(stack([[0.3, 0.4], [0.0, 0.1], [1.0, 0.9], [5.0, 1.0], [0.6, np.nan]]))
     np.testing.assert_allclose(got.count, [2, 2])  # the row that lacks a value counts for nothing
-    np.testing.assert_allclose(got.sums, [[0.3, 0.5], [0.0, -0.1]], atol=1e-8)  # 5 counts as the bound, 1
-    np.testing.assert_allclose(got.squares, [0.26, 0.01], atol=1e-8)
+    np.testing.assert_allclose(got.sums, [[0.6, 1.0], [0.0, -1.0]], atol=1e-8)  # 5 counts as the bound, 1
+    np.testing.assert_allclose(got.squares, [1.04, 1.0], atol=1e-8)
+    told = question.told(got)
+    np.testing.assert_allclose(told.sums, [[0.3, 0.5], [0.0, -0.1]], atol=1e-8)
+    np.testing.assert_allclose(told.squares, [0.26, 0.01], atol=1e-8)
+    far = question.answer(stack([[0.0, 1.0], [1.0, 0.5]]))  # cut to the radius of their own cells
+    np.testing.assert_allclose(question.told(far).sums, [[0.0, 0.5], [0.0, -0.1]], atol=1e-8)
 
 
 @pytest.mark.usefixtures("silent")
@@ -63,7 +70,8 @@ def test_fuzzy_cells_are_the_sums_of_fuzzy_c_means():
     rng = np.random.default_rng(0)
     X, centers = rng.uniform(-1, 1, (500, 3)), rng.uniform(-1, 1, (4, 3))
     for m in (1.3, 2.0, 3.0):
-        got = AskNoisyCells(1.0, centers, np.ones(3), 3.0, SHARES, m=m).answer(stack(X))
+        asked = AskNoisyCells(1.0, centers, np.ones(3), np.array([3.0, 2.5, 3.4, 3.0]), SHARES, m=m)
+        got = asked.told(asked.answer(stack(X)))
         exact = kernels.fuzzy(X, [0, 500], centers[None], m)
         np.testing.assert_allclose(got.count, exact.mass[0, 0], atol=1e-5)
         np.testing.assert_allclose(got.sums, exact.sums[0, 0], atol=1e-5)
@@ -83,25 +91,26 @@ def test_order_and_stacking_change_not_a_bit():
 
 def test_noise_has_the_size_it_should_and_never_repeats():
     """2000 noises of each part: a standard deviation off by 10 % is 6 of its own errors, p < 1e-9."""
-    question = AskNoisyCells(0.5, np.zeros((2000, 1)), np.ones(1), 0.25, SHARES)
+    question = AskNoisyCells(0.5, np.zeros((2000, 1)), np.ones(1), np.geomspace(1e-3, 1.0, 2000), SHARES)
     a, b = question.answer(stack(np.zeros((0, 1)))), question.answer(stack(np.zeros((0, 1))))
-    for values, sd in zip((a.count, a.sums[:, 0], a.squares), question.sds, strict=True):
-        assert values.std() == pytest.approx(sd, rel=0.1)
-        assert abs(values.mean()) < 6 * sd / 2000**0.5
+    told = question.told(a)
+    for values, sds in zip((told.count, told.sums[:, 0], told.squares), question.sds, strict=True):
+        assert (values / sds).std() == pytest.approx(1.0, rel=0.1)
+        assert abs((values / sds).mean()) < 6 / 2000**0.5
     assert not np.array_equal(a.count, b.count)  # the same question, the same seeds
     assert a.noises == 1.0
 
 
 def test_a_share_of_the_noise_is_what_secure_sums_ask_for():
-    question = AskNoisyGrid(0.5, np.ones(3), 12)
+    question = AskNoisyMoments(0.5**0.5, np.ones(3), bins=2000)
     got = question.answer(stack(np.zeros((0, 3)), noise=0.5))
-    assert got.count.std() == pytest.approx(0.5 / 0.5, rel=0.15)  # 1728 noises
+    assert got.histogram.std() == pytest.approx(0.5 / 0.5, rel=0.15)  # 2000 noises
     assert got.noise[0] == 0.25
     assert (got + got + got + got).noise[0] == 1.0  # four such sites: one noise
 
 
 def test_what_a_site_can_check():
-    question = AskNoisyCells(0.3, np.zeros((4, 2)), np.ones(2), 0.5, SHARES)
+    question = AskNoisyCells(0.3, np.zeros((4, 2)), np.ones(2), np.full(4, 0.5), SHARES)
     assert question.spends == pytest.approx(0.09)
     question.check(Limits(left=0.09))
     with pytest.raises(Refused, match=r"costs mu\^2 = 0.09, 0.05 is left"):
@@ -115,8 +124,11 @@ def test_what_a_site_can_check():
     [
         ({"mu": 0.0}, "mu must be from"),
         ({"mu": float("nan")}, "mu must be from"),
-        ({"rho": 0.0}, "rho must be positive"),
-        ({"rho": 99.0}, "rho must be positive and at most the box's diagonal"),
+        ({"rho": np.array([0.0])}, "rho must be from"),
+        ({"rho": np.array([1.0, 1.0, 1e-300, 1.0])}, "rho must be from"),  # residuals would not be finite
+        ({"rho": np.array([1.0, np.nan, 1.0, 1.0])}, "rho must be from"),
+        ({"rho": np.array([1.0, 1.0, 1.0, 99.0])}, "to the box's diagonal 2.8"),
+        ({"rho": np.ones(3)}, "one radius or 4"),
         ({"shares": (0.5, 0.6, 0.1)}, "add up to 1"),
         ({"shares": (1.0, 0.0, 0.0)}, "positive"),
         ({"centers": np.array([[2.0, 0.0]])}, "outside the box"),
@@ -127,7 +139,7 @@ def test_what_a_site_can_check():
     ],
 )
 def test_a_question_that_makes_no_sense_cannot_be_made_nor_arrive(change, says):
-    good = AskNoisyCells(0.3, np.zeros((4, 2)), np.ones(2), 0.5, SHARES)
+    good = AskNoisyCells(0.3, np.zeros((4, 2)), np.ones(2), np.full(4, 0.5), SHARES)
     with pytest.raises(BadInput, match=says):
         dataclasses.replace(good, **change)
     bad = dataclasses.replace(good)

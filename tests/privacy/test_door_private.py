@@ -59,10 +59,11 @@ def refused(model, folder, says):
 def test_a_budget_lasts_for_one_run_and_survives_a_restart(tmp_path, scale):
     dp = Gaussian(1.0, lower=-15, upper=15)
     model = fitted(FederatedKMeans(4, dp=dp, scale=scale, random_state=0), tmp_path)
-    best = KMeans(4, n_init=10, random_state=0).fit(X).inertia_
-    own = ((X - model.cluster_centers_[model.predict(X)]) ** 2).sum()
-    # a noisy scale makes columns count unequally: of 40 runs the worst was 1.0012 without and 1.052 with it
-    assert own / best < (1.02 if scale is None else 1.15)
+    unit = 1.0 if scale is None else X.std(axis=0)
+    best = KMeans(4, n_init=10, random_state=0).fit(X / unit).inertia_
+    own = (((X - model.cluster_centers_[model.predict(X)]) / unit) ** 2).sum()
+    # the worst was 1.0012 of 200 runs without, and 1.019 of 250 with a noisy scale
+    assert own / best < (1.005 if scale is None else 1.05)
     refused(FederatedKMeans(4, dp=Gaussian(0.1, lower=-15, upper=15)), tmp_path, "privacy budget")
 
 
@@ -95,16 +96,18 @@ def test_the_probe_finds_no_row_under_a_budget():
     def ask(question):
         nonlocal answered
         (centers,) = question.centers
-        noisy = put(AskNoisyCells(mu, centers, np.full(5, 8.0), 5.0, (0.4, 0.4, 0.2)))
+        asked = AskNoisyCells(mu, centers, np.full(5, 8.0), np.full(1, 5.0), (0.4, 0.4, 0.2))
+        noisy = put(asked)
         if noisy is None:
             return None
         answered += 1
+        noisy = asked.told(noisy)
         return ClusterSums(noisy.sums[None], np.maximum(noisy.count, 0).round()[None], noisy.squares[None])
 
     found = probe(ask, rows.mean(axis=0), rows.std(axis=0), 200, rng)
     assert answered > 190
     assert found.hits(rows) == 0
-    spent = AskNoisyCells(mu, np.zeros((1, 5)), np.full(5, 8.0), 5.0, (0.4, 0.4, 0.2))
+    spent = AskNoisyCells(mu, np.zeros((1, 5)), np.full(5, 8.0), np.full(1, 5.0), (0.4, 0.4, 0.2))
     assert put(spent) is None
 
 

@@ -41,7 +41,8 @@ def test_scaling_keeps_units_apart(scale):
     one = StandardScaler().fit(wide)
     best = KMeans(4, n_init=10, random_state=0).fit(one.transform(wide)).inertia_
     found = ((one.transform(wide) - one.transform(model.cluster_centers_)[model.labels_]) ** 2).sum()
-    assert found / best < 1.06  # the worst of 40 runs was 1.0029 by bounds and 1.0136 by noisy scales
+    # the worst was 1.0033 of 200 runs by bounds, and 1.023 of 250 by noisy scales
+    assert found / best < (1.05 if scale == "standard" else 1.01)
     assert model.transform(wide[:5]).argmin(axis=1).tolist() == model.labels_[:5].tolist()
 
 

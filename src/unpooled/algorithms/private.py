@@ -3,14 +3,14 @@ radius.
 
 No paper of its own. That noisy counts and sums give a private Lloyd step is Blum et al. (SuLQ, PODS 2005)
 and Su et al. (CODASPY 2016); the accounting is Dong, Roth, Su (2022). Their starts lose a factor of 2 to
-10. Here about 6 k cells are tried three times over, each time more of them where there is more to see (up
-to three columns: a grid first, then once), and a weighted k-means of what was released, which is free,
-gives k centres. A row is cut to the radius of its cell and not to that of the box (privacy/cells.py), so
-noise is as small as clusters are.
+10. Here about 6 k cells are tried three times over, each time more of them where there is more to see, and
+a weighted k-means of what was released, which is free, gives k centres. A row is cut to the radius of its
+cell and not to that of the box (privacy/cells.py), so noise is as small as clusters are; radii are chosen
+cell by cell, so that one that still lies between two clusters can get to one of them.
 
 Shares of the budget mu^2: 5 % for the number of rows, their mean and how far they spread, 58 % for the
-start (three releases, or a grid and one), 37 % for Lloyd steps. The centres are the mean over all steps but
-the first: once steps rest, each is a new measurement of the same centres.
+start (three releases), 37 % for Lloyd steps. The centres are a weighted mean over all steps but the first:
+once steps rest, each is a new measurement of the same centres.
 
 Every exchange is one release, and the state keeps all of them: it is all that was ever learnt from the
 rows. The noise is the operating system's: a run that is interrupted goes on from what was released and pays
@@ -31,40 +31,37 @@ from unpooled.memberships import check_m
 from unpooled.messages import SiteId
 from unpooled.preparing import Affine
 from unpooled.privacy.accounting import epsilon_of
-from unpooled.privacy.cells import AskNoisyCells, Cells
+from unpooled.privacy.cells import AskNoisyCells, Cells, radius_limits
 from unpooled.privacy.forecast import Forecast, forecast, reach
 from unpooled.privacy.gaussian import Gaussian
-from unpooled.privacy.moments import AskNoisyGrid, AskNoisyMoments, AskNoisySpread, NoisyGrid
+from unpooled.privacy.moments import AskNoisyMoments, AskNoisySpread
 from unpooled.privacy.reading import (
     Reading,
-    busy_cells,
-    doubt_of,
+    averaged,
     fuzzy_from,
+    held_back,
     merged,
     overall,
+    radius,
     read,
     scattered,
     shrunk,
+    spreads,
     standard_units,
     standing_in,
     thinned,
 )
+from unpooled.privacy.trial import excess_in_trial
 from unpooled.protocol import Steps, View, total, viewed
 from unpooled.tables import Number, Preparation
 
 SCALES = (None, "bounds", "standard")
-_SPREAD = 0.05  # of mu^2 for the columns' standard deviations, where they are asked for
+_SPREAD = 0.1  # of mu^2 for the columns' standard deviations, where they are asked for
 _FIRST = 0.05
-_SEEDS, _GRID, _GRID_SEED = (0.18, 0.18, 0.22), 0.36, 0.22  # many columns; few columns
+_SEEDS = (0.18, 0.18, 0.22)
 _STEPS = 0.37
-_SEED_PARTS, _GRID_PARTS, _STEP_PARTS = (
-    (0.3, 0.6, 0.1),
-    (0.4, 0.5, 0.1),
-    (0.15, 0.8, 0.05),
-)  # counts, sums, squares
-_FEW_COLUMNS = 3
+_SEED_PARTS, _STEP_PARTS = (0.3, 0.6, 0.1), (0.15, 0.8, 0.05)  # counts, sums, squares
 _GOAL = 0.004  # an excess below which noise is spent on more steps
-_LESS, _MORE = 0.2, 1.5  # times the radius before
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -72,7 +69,7 @@ class Private(Method):
     """Private k-means, or with ``m`` private fuzzy c-means.
 
     scale: None keeps the columns' units, "bounds" makes all bounds equally wide at no cost, "standard"
-    divides by standard deviations that are released with noise for 5 % of the budget.
+    divides by standard deviations that are released with noise for a tenth of the budget.
     """
 
     dp: Gaussian = field(default_factory=Gaussian)
@@ -104,7 +101,7 @@ class Private(Method):
     def forecast_of(self, state: PrivateState) -> Forecast:
         """What was to be expected, knowing what was released."""
         made = self.forecast(state.n, state.noises, len(state.box))
-        return replace(made, apart=state.apart)
+        return replace(made, apart=state.apart, tried=state.tried)
 
     def epsilon(self, state: PrivateState) -> float:
         """What has been spent, as epsilon at the budget's delta."""
@@ -142,11 +139,9 @@ class Private(Method):
     def round(
         self, state: PrivateState, sites: tuple[SiteId, ...], rng: np.random.Generator
     ) -> Steps[PrivateState]:
-        # down: a grid, or public centres and a radius; up: noisy counts, sums and squares
+        # down: public centres and radii; up: noisy counts, sums and squares
         state = yield from self._released(state, sites)
         last = state.releases[-1]
-        if isinstance(last.question, AskNoisyGrid):
-            return self._gridded(state, last.question, last.reply, rng)
         if state.planned == 0:
             return self._seeded(state, last.question, last.reply, rng)
         return self._stepped(state, last.question, last.reply)
@@ -182,40 +177,22 @@ class Private(Method):
         question, got = state.releases[-1].question, state.releases[-1].reply
         d, k = len(got.sums), self.clusters
         box = np.broadcast_to(state.box, (d,)).copy()
-        n, mean, radius = overall(question, got, box)
+        n, mean, size = overall(question, got, box)
         noises = float(got.noise[0])
         view = Affine(*(np.broadcast_to(a, (d,)).copy() for a in (state.view.shift, state.view.scale)))
         state = replace(state, n=n, noises=noises, box=box, view=view, found=mean[None].repeat(k, axis=0))
         self._refuse(self.forecast(self.dp.rows or n, noises, d))
-        if d <= _FEW_COLUMNS:
-            mu = self._mu(_GRID)
-            side = int(np.clip((n * mu / (2 * noises**0.5)) ** (1 / d), 4, 64))
-            around = np.minimum(box, np.abs(mean) + 3 * radius)
-            return replace(state, asking=AskNoisyGrid(mu, around, side))
         mu = self._mu(_SEEDS[0])
         number = self._cells(state, mu * _SEED_PARTS[0] ** 0.5)
-        draws = mean + radius / d**0.5 * rng.standard_normal((6 * number, d))
+        draws = mean + size / d**0.5 * rng.standard_normal((6 * number, d))
         centers = thinned(np.clip(draws, -box, box), number, rng)
-        rho = radius * min(1.2, reach(d))
+        rho = np.array([size * min(1.2, reach(d))])
         return replace(state, asking=AskNoisyCells(mu, centers, box, rho, _SEED_PARTS))
 
-    def _cells(self, state: PrivateState, mu: float, each: int = 6) -> int:
-        """How many cells to try: ``each`` a cluster, or fewer where their counts would drown in noise."""
+    def _cells(self, state: PrivateState, mu: float) -> int:
+        """How many cells to try: 6 a cluster, or fewer where their counts would drown in noise."""
         k, drowned = self.clusters, state.n * mu / (3 * state.noises**0.5)
-        return int(min(max(each * k, 8), max(1.2 * k, drowned)))
-
-    def _gridded(
-        self, state: PrivateState, asked: AskNoisyGrid, got: NoisyGrid, rng: np.random.Generator
-    ) -> PrivateState:
-        mu = self._mu(_GRID_SEED)
-        places, weights = busy_cells(asked, got)
-        number = min(self._cells(state, mu * _GRID_PARTS[0] ** 0.5, 4), len(places))
-        centers = merged(places, np.sqrt(weights), max(number, 1), rng)
-        gap = ((places[:, None] - centers) ** 2).sum(axis=2).min(axis=1)
-        own = ((asked.box / asked.side) ** 2).sum() / 3  # a cell's rows about its middle
-        rho = reach(len(asked.box)) * float(np.sqrt(weights @ gap / weights.sum() + own))
-        question = AskNoisyCells(mu, np.clip(centers, -state.box, state.box), state.box, rho, _GRID_PARTS)
-        return replace(state, asking=question, seeds=len(_SEEDS) - 1)
+        return int(min(max(6 * k, 8), max(1.2 * k, drowned)))
 
     def _seeded(
         self, state: PrivateState, asked: AskNoisyCells, got: Cells, rng: np.random.Generator
@@ -224,67 +201,79 @@ class Private(Method):
         seeds = state.seeds + 1
         if seeds < len(_SEEDS):
             mu = self._mu(_SEEDS[seeds])
-            centers = scattered(reading, state.box, self._cells(state, mu * _SEED_PARTS[0] ** 0.5), rng)
-            rho = min(asked.rho, 1.4 * max(reading.within, reading.doubt) ** 0.5)
-            question = AskNoisyCells(mu, centers, state.box, rho, _SEED_PARTS)
+            number = self._cells(state, mu * _SEED_PARTS[0] ** 0.5)
+            centers, parent = scattered(reading, state.box, number, rng)
+            rho = np.clip(1.4 * np.sqrt(reading.room), *radius_limits(state.box))
+            question = AskNoisyCells(mu, centers, state.box, rho[parent], _SEED_PARTS)
             return replace(state, asking=question, seeds=seeds)
         expected = self.forecast(state.n, state.noises, len(state.box))
         steps = int(np.clip(_GOAL / expected.excess_apart, 3, 8))
-        centers, square, apart = self._reduced(reading, state.box, rng)
-        question = AskNoisyCells(
-            self._mu(_STEPS / steps),
-            centers,
-            state.box,
-            self._radius(state, max(square, reading.doubt), asked.rho),
-            _STEP_PARTS,
-            self.m,
+        centers, rho, apart = self._reduced(reading, state.box, rng)
+        question = AskNoisyCells(self._mu(_STEPS / steps), centers, state.box, rho, _STEP_PARTS, self.m)
+        tried = float("nan")
+        if self.m is None:
+            sc, ss, _ = question.noise(got)
+            noise = (sc, float((ss / question.radii).max()))
+            tried = excess_in_trial(reading, state.box, self.clusters, steps, noise, rng)
+        return replace(
+            state,
+            asking=question,
+            seeds=seeds,
+            planned=steps,
+            found=centers,
+            settled=np.zeros(self.clusters),
+            apart=apart,
+            tried=tried,
         )
-        return replace(state, asking=question, seeds=seeds, planned=steps, found=centers, apart=apart)
 
     def _reduced(
         self, reading: Reading, box: FloatArray, rng: np.random.Generator
-    ) -> tuple[FloatArray, float, float]:
-        """k centres from the released cells, the mean square of what rows add, and how far apart they are."""
+    ) -> tuple[FloatArray, FloatArray, float]:
+        """k centres from the released cells, to what length rows are cut there, how far apart they are."""
         points, weights = standing_in(reading, box, rng)
         centers = np.clip(merged(points, weights, self.clusters, rng), -box, box)
         got = kernels.scatter(points, [0, len(points)], centers, weights)
         apart = float(got.silhouette.sum() / weights.sum())
-        if self.m is None:
-            return centers, float(got.inertia.sum() / weights.sum()), apart
-        centers, square = fuzzy_from(points, weights, centers, self.m)
-        return np.clip(centers, -box, box), square, apart
-
-    def _radius(self, state: PrivateState, square: float, before: float) -> float:
-        """To what length rows are cut that add vectors of this mean square; not too far from what it was."""
-        rho = reach(len(state.box)) * float(np.sqrt(square))
-        most = min(_MORE * before, 2 * float(np.linalg.norm(state.box)))
-        return min(max(rho, _LESS * before), most)
+        square = got.inertia[0] / np.maximum(got.mass[0], 1e-9)
+        room, before = reading.about(centers if self.m is None else centers[:1])
+        if self.m is not None:  # a row adds to all clusters: one radius for all
+            centers, mean = fuzzy_from(points, weights, centers, self.m)
+            centers, square = np.clip(centers, -box, box), np.array([mean])
+        return centers, radius(box, np.maximum(square, room), before), apart
 
     def _stepped(self, state: PrivateState, asked: AskNoisyCells, got: Cells) -> PrivateState:
-        sc, ss, sq = (sd * got.noises for sd in asked.sds)
+        sc, ss, sq = asked.noise(got)
+        told = asked.told(got)
         full = got.count > 3 * sc
         count = np.where(full, got.count, 1.0)
-        step = np.where(full[:, None], shrunk(got.sums / count[:, None], (ss / count) ** 2), 0.0)
+        step = np.where(full[:, None], shrunk(told.sums / count[:, None], (ss / count) ** 2), 0.0)
         after = np.clip(asked.centers + step, -state.box, state.box)
-        # the first step comes from the start, the others measure where it led
-        found = after if state.steps <= 1 else state.found + (after - state.found) / state.steps
+        held = held_back(step, asked.radii) & (self.m is None)
+        # the first step comes from the start, and one that was held back is still under way
+        weight = np.where(held | (state.steps == 0), 0.0, asked.radii**-2.0)
+        found, settled = averaged(state.found, state.settled, after, weight)
         gained = float(np.where(full, got.count, 0.0) @ (step**2).sum(axis=1))
-        inertia = max(float(got.squares.sum()) - gained, 0.0)
+        inertia = (float(told.squares.sum()) - gained) * state.unit**2
+        if state.steps > 1:  # likewise a mean over all steps but the first, by the noise of their squares
+            weights = [float((past.question.radii**4).sum()) ** -1 for past in state.releases[-state.steps :]]
+            inertia = state.inertia + (inertia - state.inertia) * weights[-1] / sum(weights)
         steps = state.steps + 1
         question = None
         if steps < state.planned:
-            doubt = doubt_of(np.maximum(got.count, sc), ss, sq, len(state.box))
-            square = max(inertia / max(got.count.sum(), 1.0), doubt)
-            rho = self._radius(state, square, asked.rho)
-            question = replace(asked, centers=after, rho=rho)
+            count = np.maximum(got.count, sc)
+            _, room = spreads(count, step, told.squares, asked.radii, ss, sq)
+            if self.m is not None:
+                room = np.array([count @ room / count.sum()])
+            question = replace(asked, centers=after, rho=radius(state.box, room, asked.rho))
         return replace(
             state,
             asking=question,
             steps=steps,
             found=found,
+            settled=settled,
             sizes=np.maximum(got.count, 0.0),
             movement=float(np.linalg.norm(after - asked.centers)) * state.unit,
-            inertia=inertia * state.unit**2,
+            inertia=max(inertia, 0.0),
         )
 
 

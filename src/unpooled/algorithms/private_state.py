@@ -33,8 +33,10 @@ class PrivateState(Message):
     steps: int = 0  # steps taken
     planned: int = 0  # steps in all
     found: FloatArray = field(default_factory=lambda: np.zeros((0, 1)))  # (k, d) centres in these units
+    settled: FloatArray = field(default_factory=lambda: np.zeros(0))  # (k,) weight of the steps in it
     sizes: FloatArray = field(default_factory=lambda: np.zeros(0))  # (k,) with noise
     apart: float = np.nan  # how far the clusters lie apart, as a silhouette; told by what was released
+    tried: float = np.nan  # the excess when the rest was tried on what was released
     movement: float = np.inf
     inertia: float = np.nan  # with noise
 

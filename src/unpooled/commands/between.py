@@ -54,6 +54,10 @@ def run(
     bounds: o.Bounds = None,
     missing: o.Missing = "fill",
     rare: o.Rare = 0.01,
+    epsilon: o.Epsilon = None,
+    delta: o.Delta = 1e-6,
+    rows: o.RowsInAll = None,
+    force: o.Force = False,
 ) -> None:
     """Cluster the rows of a federation's sites, which stay where they are.
 
@@ -83,7 +87,12 @@ def run(
         bounds=bounds,
         missing=missing,
         rare=rare,
+        epsilon=epsilon,
+        delta=delta,
+        rows=rows,
+        force=force,
     )
+    o.check_report(epsilon, report)
     folder = RunFolder(out if out is not None else joined.results / between.run)
     folder.check_free(overwrite)
     if report is not None and report.parent != folder.path:
@@ -113,6 +122,10 @@ def export_job(
     bounds: o.Bounds = None,
     missing: o.Missing = "fill",
     rare: o.Rare = 0.01,
+    epsilon: o.Epsilon = None,
+    delta: o.Delta = 1e-6,
+    rows: o.RowsInAll = None,
+    force: o.Force = False,
 ) -> None:
     """Write a job folder for a federation that you provision and run by yourself.
 
@@ -140,6 +153,10 @@ def export_job(
         bounds=bounds,
         missing=missing,
         rare=rare,
+        epsilon=epsilon,
+        delta=delta,
+        rows=rows,
+        force=force,
     )
     assert job.between is not None
     if job_folder.exists():

@@ -75,7 +75,7 @@ def _run(
 
 def _run_between(
     job: Job, folder: RunFolder | None, shown: Progress, new: bool, threads: int | None
-) -> Outcome:
+) -> Outcome | PrivateOutcome:
     """Have the sites of a federation do the job, and take over what its server kept of it."""
     from unpooled.commands.between import see_through
 
@@ -87,7 +87,8 @@ def _run_between(
             checkpoint = see_through(job, job.between, shown)
             write_atomically(folder.checkpoint, checkpoint.read_bytes())
             shutil.rmtree(checkpoint.parent, ignore_errors=True)
-        return folder.load_outcome()
+        done = folder.load_run(job)
+        return Outcome(job, done) if job.epsilon is None else PrivateOutcome(job, done)
     except KeyboardInterrupt:
         typer.echo(f"unpooled: the run goes on; unpooled resume {folder.path} follows it", err=True)
         raise

@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 
 from unpooled.commands import options as o
-from unpooled.errors import BadInput
 
 
 def fit(
@@ -72,8 +71,7 @@ def fit(
         rows=rows,
         force=force,
     )
-    if epsilon is not None and report is not None:
-        raise BadInput("--report asks for sums without noise: with --epsilon there is none")
+    o.check_report(epsilon, report)
     folder = RunFolder(out) if out is not None else None
     if folder is not None:
         folder.check_free(overwrite)

@@ -182,6 +182,12 @@ def make_job(
     return job
 
 
+def check_report(epsilon: float | None, report: Path | None) -> None:
+    """There is no report under differential privacy."""
+    if epsilon is not None and report is not None:
+        raise BadInput("--report asks for sums without noise: with --epsilon there is none")
+
+
 def _bounds(given: list[str], columns: tuple[str, ...]) -> tuple[tuple[str, float, float], ...]:
     """column=low:high, low:high for all columns that are named, or a site's policy with its domain."""
     found: list[tuple[str, float, float]] = []

@@ -1,10 +1,11 @@
-"""What to expect of a private clustering, before anything is spent.
+"""What to expect of a private clustering, before anything is spent, and better once its start is.
 
 A = n mu / k is how many standard deviations of one count the average cluster holds. Where clusters lie
 apart the centres end about 4 c^2 d / A^2 above the inertia without noise (5.6 for up to three columns),
 with c the radius to which residuals are cut in units of their root mean square. Where they overlap, many
-clusterings are nearly as good, and noise decides among them: 0.4 sqrt(k) / A^0.8 more. Which of the two it
-is no one knows beforehand; what is released for the start tells, so a run ends with a forecast that knows.
+clusterings are nearly as good, and noise decides among them: 0.03 sqrt(d k / A) more. Which of the two it
+is no one knows beforehand, so both are said. What is released for the start tells: how far clusters lie
+apart, and what comes of trying the rest on it (trial.py).
 """
 
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from unpooled.privacy.accounting import epsilon_of
 from unpooled.privacy.gaussian import Gaussian
 
 _REFUSE, _FEW, _CAREFUL = 25.0, 50.0, 80.0
-_OVERLAP, _CLEAR = 0.4, 0.1
+_OVERLAP, _CLEAR, _TRIAL = 0.03, 0.1, 0.6
 _MOST_MU = 6.0  # more than this is no privacy worth naming
 
 
@@ -33,7 +34,7 @@ class Forecast:
     """How well the clusters will stand out from the noise.
 
     >>> print(Forecast(n=10_000, d=10, k=10, epsilon=1.0, delta=1e-6, mu=0.237))
-    about 0.15 % above the inertia without noise, or 1.7 % if clusters overlap (n mu / k = 237)
+    about 0.15 % above the inertia without noise, or 2.1 % if clusters overlap (n mu / k = 237)
     """
 
     n: float
@@ -43,6 +44,7 @@ class Forecast:
     delta: float
     mu: float  # with what the sites' noises add up to taken off
     apart: float = float("nan")  # the clusters' silhouette, once something of them is known
+    tried: float = float("nan")  # what came of a trial on what was released
 
     @property
     def strength(self) -> float:
@@ -58,18 +60,22 @@ class Forecast:
     @property
     def excess_overlapping(self) -> float:
         """The same for clusters that overlap, down to none at all."""
-        more: float = _OVERLAP * self.k**0.5 / max(self.strength, 1e-9) ** 0.8
+        more: float = _OVERLAP * (self.d * self.k / max(self.strength, 1e-9)) ** 0.5
         return self.excess_apart + more
 
     @property
     def excess(self) -> float:
-        """The best guess: between the two by the silhouette; for clusters that lie apart if that is not
-        known."""
+        """The best guess: between the two by the silhouette, and with a trial their weighted geometric mean;
+        for clusters that lie apart if nothing is known."""
         if np.isnan(self.apart):
             return self.excess_apart
         none = min(float(self.d) ** -0.8, 0.55)  # about the silhouette of one blob cut into pieces
         share = float(np.clip(1 - (self.apart - none) / (1 - none) / _CLEAR, 0.0, 1.0))
-        return (1 - share) * self.excess_apart + share * self.excess_overlapping
+        guess = (1 - share) * self.excess_apart + share * self.excess_overlapping
+        if np.isnan(self.tried):
+            return guess
+        # a trial that ends at the best, or below, says no more than that there is little to lose
+        return float(max(self.tried, self.excess_apart / 3) ** _TRIAL * guess ** (1 - _TRIAL))
 
     @property
     def hopeless(self) -> bool:

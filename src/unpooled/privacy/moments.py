@@ -1,4 +1,4 @@
-"""Where to begin, with noise: how many rows, how far out, where their mean is; a grid; columns' spreads."""
+"""Where to begin, with noise: how many rows, how far out, where their mean is; columns' spreads."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,6 @@ from unpooled.messages import Stack, Summable
 from unpooled.privacy.cells import _ROWS, _SAFE, shortened
 from unpooled.privacy.noise import whole_steps
 from unpooled.privacy.spending import (
-    MOST_CELLS,
     Part,
     Spending,
     bounded_rows,
@@ -63,74 +62,39 @@ class AskNoisyMoments(Spending[NoisyMoments]):
 
 
 @dataclass(frozen=True, eq=False)
-class NoisyGrid(Summable):
-    """How many rows lie in each cell of a grid over the box."""
-
-    count: FloatArray  # (side^d,) the last column runs fastest
-    noise: FloatArray  # (1,)
-
-
-@dataclass(frozen=True, eq=False)
-class AskNoisyGrid(Spending[NoisyGrid]):
-    """Counts in a regular grid of ``side`` cells a column: one row is in one cell. side 1 asks how many
-    rows."""
-
-    box: FloatArray  # (d,)
-    side: int
-
-    def __post_init__(self) -> None:
-        check_price(self.mu, (1.0,), "AskNoisyGrid")
-        check_box(self.box, "AskNoisyGrid")
-        if self.side < 1 or self.side ** len(self.box) > MOST_CELLS:
-            raise BadInput(
-                f"AskNoisyGrid: {self.side} cells a column in {len(self.box)} columns: more than {MOST_CELLS}"
-            )
-
-    @property
-    def numbers(self) -> int:
-        return int(self.side ** len(self.box))
-
-    def centers(self) -> FloatArray:
-        """(side^d, d) the middles of the cells."""
-        ticks = (np.arange(self.side) + 0.5) / self.side * 2 - 1
-        axes = np.meshgrid(*(ticks * b for b in self.box), indexing="ij")
-        return np.stack([axis.ravel() for axis in axes], axis=1)
-
-    def answer_all(self, stack: Stack) -> list[NoisyGrid]:
-        return [self._one(stack.site(s)) for s in range(len(stack))]
-
-    def _one(self, local: Stack) -> NoisyGrid:
-        count = Part((self.numbers,), 1.0, self.mu, len(local.X))
-        for rows in bounded_rows(local, self.box, _ROWS):
-            ticks = ((rows / self.box + 1) / 2 * self.side).astype(np.int64).clip(0, self.side - 1)
-            place = np.ravel_multi_index(tuple(ticks.T), (self.side,) * len(self.box))
-            count.add(np.bincount(place, minlength=self.numbers) / count.step)
-        return NoisyGrid(count.out(local.noise), np.array([local.noise**2]))
-
-
-@dataclass(frozen=True, eq=False)
 class NoisySpread(Summable):
     """First and second moments of every column, relative to its bounds."""
 
     count: FloatArray  # (1,)
-    sums: FloatArray  # (d,) of x / box
-    squares: FloatArray  # (d,) of (x / box)^2
+    sums: FloatArray  # (d,) of u = x / box
+    squares: FloatArray  # (d,) of u^2 - 3/4
     noise: FloatArray  # (1,)
 
 
 @dataclass(frozen=True, eq=False)
 class AskNoisySpread(Spending[NoisySpread]):
-    """Moments of the columns within their bounds: 20, 40 and 40 % of the price for n, sums and squares."""
+    """Moments of the columns within their bounds: a tenth of the price for n, the rest for the others.
+
+    Sums and squares are paid for together. A column of a row adds u and u^2 - 3/4, and for |u| <= 1
+    8/9 u^2 + 16/9 (u^2 - 3/4)^2 <= 1: as a function of u^2 it is convex, and 1 at both ends. With standard
+    deviations in these proportions d columns shift both by at most sqrt(d), and each has hardly more noise
+    than if the other had not been asked for.
+    """
 
     box: FloatArray  # (d,), or (1,) for all columns alike
 
     def __post_init__(self) -> None:
-        check_price(self.mu, (0.2, 0.4, 0.4), "AskNoisySpread")
+        check_price(self.mu, (0.1, 0.9), "AskNoisySpread")
         check_box(self.box, "AskNoisySpread")
 
     @property
     def numbers(self) -> int:
         return 2 * len(self.box) + 1
+
+    def sds(self, d: int) -> tuple[float, float, float]:
+        """Of one noise, for d columns: n, sums, squares."""
+        both = (d / 0.9) ** 0.5 / self.mu
+        return 1 / (self.mu * 0.1**0.5), (9 / 8) ** 0.5 * both, 0.75 * both
 
     def answer_all(self, stack: Stack) -> list[NoisySpread]:
         return [self._one(stack.site(s)) for s in range(len(stack))]
@@ -138,13 +102,11 @@ class AskNoisySpread(Spending[NoisySpread]):
     def _one(self, local: Stack) -> NoisySpread:
         box, n = widened(self.box, local), len(local.X)
         d = len(box)
-        parts = [
-            Part(shape, length, self.mu * share**0.5, n)
-            for shape, length, share in (((1,), 1.0, 0.2), ((d,), d**0.5, 0.4), ((d,), d**0.5, 0.4))
-        ]
+        parts = [Part(shape, sd, 1.0, n) for shape, sd in zip(((1,), (d,), (d,)), self.sds(d), strict=True)]
         for rows in bounded_rows(local, box, _ROWS):
-            unit = rows / box * _SAFE
-            for part, values in zip(parts, (np.ones((len(unit), 1)), unit, unit**2), strict=True):
-                part.add(whole_steps(values, part.step).sum(axis=0))
+            unit = rows / box
+            values = (np.ones((len(unit), 1)), unit * _SAFE, (unit**2 - 0.75) * _SAFE)
+            for part, value in zip(parts, values, strict=True):
+                part.add(whole_steps(value, part.step).sum(axis=0))
         count, sums, squares = (part.out(local.noise) for part in parts)
         return NoisySpread(count, sums, squares, np.array([local.noise**2]))

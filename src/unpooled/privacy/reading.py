@@ -5,16 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from unpooled import kernels
-from unpooled.codec import BoolArray, FloatArray
-from unpooled.privacy.cells import AskNoisyCells, Cells
-from unpooled.privacy.moments import (
-    AskNoisyGrid,
-    AskNoisyMoments,
-    AskNoisySpread,
-    NoisyGrid,
-    NoisyMoments,
-    NoisySpread,
-)
+from unpooled.codec import BoolArray, FloatArray, IntArray
+from unpooled.privacy.cells import AskNoisyCells, Cells, radius_limits
+from unpooled.privacy.forecast import reach
+from unpooled.privacy.moments import AskNoisyMoments, AskNoisySpread, NoisyMoments, NoisySpread
 
 
 def shrunk(step: FloatArray, variance: FloatArray) -> FloatArray:
@@ -40,45 +34,100 @@ class Reading:
     means: FloatArray  # (kept, d)
     count: FloatArray  # (kept,)
     spread: FloatArray  # (kept,) mean squared distance of a cell's rows to its mean, over all columns
-    within: float  # the same over all rows
-    doubt: float  # by how much ``within`` about these means may really be larger: their noise, and its own
-    sc: float  # standard deviation of a count's noise
+    room: FloatArray  # (kept,) the upper end of that
+    rho: FloatArray  # (kept,) to what its residuals were cut
+    noise: FloatArray  # (kept,) standard deviation of each column of a mean
+    sc: float  # and of a count
+
+    def about(self, centers: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """(k,) means of ``room`` and ``rho`` over the cells nearest to each centre; over all if none is."""
+        home, k = kernels.nearest(self.means, centers).labels, len(centers)
+        mass = np.bincount(home, self.count, k)
+        room, rho = (
+            np.where(
+                mass > 0,
+                np.bincount(home, self.count * of, k) / np.where(mass > 0, mass, 1.0),
+                self.count @ of / self.count.sum(),
+            )
+            for of in (self.room, self.rho)
+        )
+        return room, rho
 
 
 def read(asked: AskNoisyCells, got: Cells, least: int) -> Reading:
     """Means and spreads of the cells whose counts stand out; of the ``least`` largest if hardly any does."""
-    sc, ss, sq = (sd * got.noises for sd in asked.sds)
+    sc, ss, sq = asked.noise(got)
+    told = asked.told(got)
     kept = got.count > 2 * sc
     if kept.sum() < 2:
         kept = np.zeros(len(kept), dtype=np.bool_)
         kept[np.argsort(-got.count, kind="stable")[:least]] = True
-    count = np.maximum(got.count[kept], sc)
-    step = shrunk(got.sums[kept] / count[:, None], (ss / count) ** 2)
+    count, rho, ss, sq = np.maximum(got.count[kept], sc), asked.radii[kept], ss[kept], sq[kept]
+    step = shrunk(told.sums[kept] / count[:, None], (ss / count) ** 2)
     means = np.clip(asked.centers[kept] + step, -asked.box, asked.box)
-    moved = (step**2).sum(axis=1)
-    raw = got.squares[kept] / count - moved
-    floor = 1e-4 * asked.rho**2
-    within = float(np.clip((count @ raw) / count.sum(), floor, asked.rho**2))
-    # towards the common value, as far as the noise of a cell's own is larger than spreads usually differ
-    trust = 1 / (1 + (sq / count / (0.5 * within)) ** 2)
-    spread = np.clip(within + trust * (raw - within), 0.05 * within, asked.rho**2)
-    doubt = doubt_of(count, ss, sq, means.shape[1])
-    return Reading(kept, means, count, spread, within, doubt, sc)
+    spread, room = spreads(count, step, told.squares[kept], rho, ss, sq)
+    return Reading(kept, means, count, spread, room, rho, ss / count, sc)
 
 
-def doubt_of(count: FloatArray, ss: float, sq: float, d: int) -> float:
-    """One standard deviation of a mean square over cells, and the squared noise of their means.
+def held_back(step: FloatArray, rho: FloatArray) -> BoolArray:
+    """(M,) whose mean moved about as far as residuals were let, so that it may have further to go.
 
-    A radius that is too small loses rows' residuals for good, so it is chosen from the upper end.
+    >>> held_back(np.array([[0.95, 0.0], [0.5, 0.0]]), np.array([1.0, 1.0]))
+    array([ True, False])
     """
-    return float((sq * np.sqrt(len(count)) + d * ss**2 * (1 / count).sum()) / count.sum())
+    far: BoolArray = (step**2).sum(axis=1) > 0.8 * rho**2
+    return far
 
 
-def scattered(reading: Reading, box: FloatArray, wanted: int, rng: np.random.Generator) -> FloatArray:
-    """(about wanted, d) centres for the next release: every kept cell has children, more where it is large.
+def spreads(
+    count: FloatArray, step: FloatArray, squares: FloatArray, rho: FloatArray, ss: FloatArray, sq: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """(M,) mean squared distances of cells' rows to their means, and their upper ends.
 
-    In proportion to sqrt(count x spread), at least one each, and never so many that a child's count would
-    drown.
+    A radius that is too small holds a mean back from rows that lie further off, so it is chosen from the
+    upper end: cell by cell, since one that lies in its cluster says nothing of another that has far to go.
+    """
+    raw = squares / count - (step**2).sum(axis=1)
+    weight = count / count.sum()
+    within = float(np.clip(weight @ raw, 1e-4 * (weight @ rho**2), rho.max() ** 2))
+    # towards the common value, as far as the noise of a cell's own is larger than spreads differ
+    own = sq / count
+    differ = max(0.25 * within**2, float(weight @ ((raw - within) ** 2 - own**2)))
+    trust = 1 / (1 + own**2 / differ)
+    spread = np.clip(within + trust * (raw - within), 0.05 * within, rho**2)
+    # one standard deviation of it, and the noise of the mean about which it was taken
+    doubt = np.sqrt(trust) * own + step.shape[1] * (ss / count) ** 2
+    held = held_back(step, rho)
+    return np.where(held, rho**2, spread), np.where(held, rho**2, np.clip(doubt, spread, rho**2))
+
+
+def radius(box: FloatArray, square: FloatArray, before: FloatArray) -> FloatArray:
+    """To what length rows are cut that add vectors of these mean squares; not too far below what it was."""
+    return np.clip(np.maximum(reach(len(box)) * np.sqrt(square), 0.2 * before), *radius_limits(box))
+
+
+def averaged(
+    found: FloatArray, settled: FloatArray, after: FloatArray, weight: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Centres (k, d), the mean of steps that weigh ``settled`` (k,), with one more; weight 0 begins anew.
+
+    >>> ones = np.ones((2, 1))
+    >>> averaged(0 * ones, ones[:, 0], 4 * ones, np.array([3.0, 0.0]))
+    (array([[3.],
+           [4.]]), array([4., 0.]))
+    """
+    total = np.where(weight > 0, settled + weight, 0.0)
+    share = np.where(weight > 0, weight / np.where(weight > 0, total, 1.0), 1.0)
+    return found + (after - found) * share[:, None], total
+
+
+def scattered(
+    reading: Reading, box: FloatArray, wanted: int, rng: np.random.Generator
+) -> tuple[FloatArray, IntArray]:
+    """(about wanted, d) centres for the next release, and of which kept cell each is a child.
+
+    More children where a cell is large, in proportion to sqrt(count x spread), at least one each, and never
+    so many that a child's count would drown.
     """
     size = np.sqrt(reading.count * reading.spread)
     most = np.maximum(1, np.floor(reading.count / (4 * reading.sc)))
@@ -93,8 +142,7 @@ def scattered(reading: Reading, box: FloatArray, wanted: int, rng: np.random.Gen
             away[1] = -away[0]
         away /= np.linalg.norm(away, axis=1, keepdims=True)
         out.append(mean + 0.7 * np.sqrt(spread) * away)
-    made: FloatArray = np.clip(np.concatenate(out), -box, box)
-    return made
+    return np.clip(np.concatenate(out), -box, box), np.repeat(np.arange(len(number)), number)
 
 
 def thinned(candidates: FloatArray, wanted: int, rng: np.random.Generator) -> FloatArray:
@@ -164,28 +212,17 @@ def overall(asked: AskNoisyMoments, got: NoisyMoments, box: FloatArray) -> tuple
 
 
 def standard_units(asked: AskNoisySpread, got: NoisySpread) -> FloatArray:
-    """(d,) standard deviations relative to the bounds; none is smaller than its noise."""
-    n, d = max(float(got.count[0]), 1.0), len(got.sums)
-    noise = float(np.sqrt(got.noise[0] * d / 0.4)) / (asked.mu * n)
-    return np.sqrt(np.clip(got.squares / n - (got.sums / n) ** 2, min(max(noise, 1e-4), 1.0), 1.0))
+    """(d,) standard deviations relative to the bounds.
 
-
-def busy_cells(asked: AskNoisyGrid, got: NoisyGrid) -> tuple[FloatArray, FloatArray]:
-    """Middles (m, d) and weights (m,) of the grid's cells that stand out from noise, alone or with
-    neighbours.
-
-    The threshold is what the largest of so many noises would reach.
+    Variances are drawn towards their mean, as far as their noise is larger than they differ: a column that
+    seems narrow by chance would outweigh all others.
     """
-    from scipy.ndimage import uniform_filter
-
-    d, sd = len(asked.box), float(np.sqrt(got.noise[0])) / asked.mu
-    count = got.count.reshape((asked.side,) * d)
-    threshold = np.sqrt(2 * np.log(max(count.size, 2)))
-    stands_out = count > threshold * sd
-    for width in (3, 5):
-        around = uniform_filter(count, width, mode="constant") * width**d
-        stands_out |= (around > threshold * sd * width ** (d / 2)) & (count > 0)
-    flat = stands_out.ravel()
-    if flat.sum() < 2:
-        flat = got.count >= np.sort(got.count)[-min(8, len(got.count))]
-    return asked.centers()[flat], np.maximum(got.count[flat], sd)
+    n, d = max(float(got.count[0]), 1.0), len(got.sums)
+    _, ss, sq = (sd * float(np.sqrt(got.noise[0])) / n for sd in asked.sds(d))
+    means = np.clip(got.sums / n, -1.0, 1.0)
+    raw = 0.75 + got.squares / n - means**2
+    noise = sq**2 + (2 * means * ss) ** 2  # variances
+    common = float(np.clip(raw.mean(), max(noise.mean() ** 0.5, 1e-4), 1.0))
+    differ = max(0.25 * common**2, float(((raw - common) ** 2 - noise).mean()))
+    drawn = common + (raw - common) / (1 + noise / differ)
+    return np.sqrt(np.clip(drawn, np.clip(np.sqrt(noise), 1e-4, 1.0), 1.0))

@@ -18,8 +18,6 @@ from unpooled.errors import BadInput, Refused
 from unpooled.messages import A, Question, Stack
 from unpooled.privacy.noise import check_room, noisy, step_for
 
-MOST_CELLS = 1_000_000
-
 
 @dataclass(frozen=True)
 class Limits:

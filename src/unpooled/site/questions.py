@@ -23,7 +23,7 @@ from unpooled.memberships import (
     AskFuzzySums,
 )
 from unpooled.privacy.cells import AskNoisyCells
-from unpooled.privacy.moments import AskNoisyGrid, AskNoisyMoments, AskNoisySpread
+from unpooled.privacy.moments import AskNoisyMoments, AskNoisySpread
 from unpooled.summaries import AskClusterSums, AskLocalMeans, AskMoments, AskScatter
 from unpooled.tables.asking import AskColumns, AskSchema
 
@@ -61,7 +61,7 @@ FAMILIES: dict[str, tuple[type, ...]] = {
         AskOwnBound,  # these two are certify's
         AskBounds,
     ),
-    "noisy": (AskNoisyCells, AskNoisyGrid, AskNoisyMoments, AskNoisySpread),  # a budget is all they need
+    "noisy": (AskNoisyCells, AskNoisyMoments, AskNoisySpread),  # a budget is all they need
 }
 SCHEMA = (AskSchema,)  # the names and kinds of columns: asked of each site, whatever the method
 ONLY_TOTALS = (
