@@ -67,9 +67,16 @@ class AskLocalMoves(Question[LocalMoves]):
         if self.weighting not in WEIGHTINGS:
             raise BadInput(f"this site knows no weighting {self.weighting!r}")
         got = kernels.local_steps(
-            stack.X, stack.offsets, self.centers, stack.weights, steps=self.steps, threads=stack.threads
+            stack.X,
+            stack.offsets,
+            self.centers,
+            stack.weights,
+            steps=self.steps,
+            threads=stack.threads,
+            recall=stack.memory[0].setdefault("local steps", kernels.Recall()) if stack.memory else None,
         )
-        moves, counts, inertia = got.centers - self.centers, got.mass, got.inertia
+        moves = np.subtract(got.centers, self.centers, out=got.centers)
+        counts, inertia = got.mass, got.inertia
         if stack.minimum > 1:
             # A centre is the mean of ``support`` rows: that number must be shown as well as the count.
             supported = (got.support == 0) | (got.support >= stack.minimum)

@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from . import reference
 from .compiled import Compiled
+from .recall import Recall
 from .reference_fuzzy import exponent
 from .results import Floats, Fuzzy, KMeans, LocalSteps, MiniBatch, Nearest, Scatter, Totals
 
@@ -33,6 +34,7 @@ __all__ = [
     "LocalSteps",
     "MiniBatch",
     "Nearest",
+    "Recall",
     "Scatter",
     "Totals",
     "fold",
@@ -160,13 +162,15 @@ def local_steps(
     steps: int = 1,
     recount: bool = False,
     threads: int = 1,
+    recall: Recall | None = None,
 ) -> LocalSteps:
     """At each site by itself, up to ``steps`` Lloyd steps from the centres (k, d), or its own of (S, k, d).
 
     A cluster that is empty keeps its centre. mass, squares and inertia (S, k) are under the received centres;
     support is the effective number of rows in the final centre, (sum w)^2 / sum w^2 of the assignment that
     produced it, and 0 where it is still the received one. With ``recount`` the rows are counted again under
-    the final centres, leaving out those without support.
+    the final centres, leaving out those without support. A ``recall`` that is kept from call to call saves
+    time where the centres move little, and changes nothing else.
 
     >>> step = local_steps([[0.0], [1.0], [9.0]], [0, 2, 3], [[0.0], [10.0]])
     >>> step.centers[..., 0].tolist(), step.support.tolist()
@@ -179,7 +183,7 @@ def local_steps(
     if start.ndim == 3 and len(start) != len(sites) - 1:
         raise ValueError(f"centers of shape {start.shape} do not fit {len(sites) - 1} sites")
     result: LocalSteps = _backend.local_steps(
-        rows, sites, start, _weights(weights, n), steps, recount, threads
+        rows, sites, start, _weights(weights, n), steps, recount, threads, recall
     )
     return result
 

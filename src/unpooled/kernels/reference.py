@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from .recall import Recall
 from .reference_fuzzy import fuzzy, memberships
 from .reference_kmeans import Site, best_kmeans
 from .reference_rows import Rows, by_label, chunks, masses, nearest_of, second_of, weighted
@@ -82,6 +83,7 @@ def local_steps(
     steps: int,
     recount: bool,
     threads: int,
+    recall: Recall | None = None,
 ) -> LocalSteps:
     S, (k, d) = len(offsets) - 1, centers.shape[-2:]
     out = LocalSteps(np.zeros((S, k, d)), *(np.zeros((S, k)) for _ in range(6)))

@@ -22,7 +22,7 @@ from unpooled.secure_sum import SecureSums
 from unpooled.site import Site
 from unpooled.site.site import digest
 
-_BLOCK_NUMBERS = 4_000_000  # replies held at once while summing over sites: 32 MB
+_BLOCK_NUMBERS = 500_000  # replies held at once while summing over sites: 4 MB, within the caches
 
 
 class InProcess:

@@ -161,6 +161,22 @@ UNPOOLED_INLINE double move(const T* x, const T* shift, int64_t d, T* to) {
     return sum;
 }
 
+template <class T>
+UNPOOLED_INLINE double squared_norm(const T* x, int64_t d) {
+    constexpr int CHAINS = 4;
+    Vd squares[CHAINS];
+    for (int i = 0; i < CHAINS; ++i) squares[i] = Vd{};
+    int64_t t = 0;
+    for (; t + CHAINS * W <= d; t += CHAINS * W)
+        for (int i = 0; i < CHAINS; ++i) {
+            const Vd r = widen(x + t + i * W);
+            squares[i] = fma(r, r, squares[i]);
+        }
+    double sum = across((squares[0] + squares[1]) + (squares[2] + squares[3]));
+    for (; t < d; ++t) sum = fma(static_cast<double>(x[t]), static_cast<double>(x[t]), sum);
+    return sum;
+}
+
 // |x - c|^2 and, with ADD, sums += w (x - c) on the way.
 template <bool ADD, bool WEIGHTED, class T>
 UNPOOLED_INLINE double residual(const T* x, const double* c, int64_t d, double w, double* sums) {

@@ -1,0 +1,59 @@
+"""What local steps remember of the last time they were taken from the same rows: time is all that it changes."""
+
+import weakref
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .reference_rows import Rows
+from .results import Floats
+
+
+class Kept(NamedTuple):
+    """As the compiled kernels take it (S sites, n rows, k clusters)."""
+
+    labels: NDArray[np.int64]  #: (steps, n)
+    margins: Floats  #: (steps, n) how much farther than its own centre the second nearest is, at least
+    reached: NDArray[np.int64]  #: (S,) steps that are there
+    scale: Floats  #: (S,) what distances at the site stay below
+    drift: Floats  #: (k,) how far each centre has moved since, at most
+
+
+class Recall:
+    """Labels and margins of the last call of ``local_steps``, for the next with the same rows and sites.
+
+    While the centres creep most rows provably keep their cluster, and are not looked at. Labels are those that
+    would be found without it, and what is summed is summed in the same order: results are equal in every bit.
+    Other rows, or another number of centres or steps, and it begins anew.
+    """
+
+    def __init__(self) -> None:
+        self._of: tuple[Any, ...] = ()
+        self._owner: Any = None
+        self._kept: Kept | None = None
+        self._centers: Floats = np.zeros((0, 0))
+        self._offsets: NDArray[np.int64] = np.zeros(0, np.int64)
+
+    def at(self, X: Rows, offsets: NDArray[np.int64], centers: Floats, steps: int) -> Kept:
+        """What is known for these rows, or room for it; it is filled by the call it is handed to."""
+        owner = X if X.base is None else X.base
+        same = (
+            self._kept is not None
+            and self._owner() is owner
+            and self._of == (X.ctypes.data, X.shape, X.dtype, steps, centers.shape)
+            and np.array_equal(self._offsets, offsets)
+        )
+        drift = np.zeros(len(centers))
+        if same and self._kept is not None:
+            drift = np.sqrt(((centers - self._centers) ** 2).sum(axis=1)) * (1 + 1e-12)
+            self._kept = self._kept._replace(drift=drift)
+        else:
+            n, S = len(X), len(offsets) - 1
+            rooms = np.empty((max(steps, 1), n), np.int64), np.empty((max(steps, 1), n))
+            self._kept = Kept(*rooms, np.zeros(S, np.int64), np.zeros(S), drift)
+            self._owner = weakref.ref(owner)
+            self._of = (X.ctypes.data, X.shape, X.dtype, steps, centers.shape)
+            self._offsets = offsets.copy()
+        self._centers = centers.copy()
+        return self._kept
