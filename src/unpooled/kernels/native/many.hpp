@@ -210,5 +210,36 @@ UNPOOLED_INLINE double sqdist(const T* x, const double* c, int64_t d) {
     return residual<false, false>(x, c, d, 1.0, nullptr);
 }
 
+// The same to C centres at once, which are read together; each sum is in the order of sqdist().
+template <int C, class T>
+UNPOOLED_INLINE void sqdists(const T* x, const double* centers, int64_t d, double* to, int64_t step) {
+    constexpr int CHAINS = 4;
+    Vd squares[C][CHAINS];
+    for (int c = 0; c < C; ++c)
+        for (int i = 0; i < CHAINS; ++i) squares[c][i] = Vd{};
+    int64_t t = 0;
+    for (; t + CHAINS * W <= d; t += CHAINS * W)
+        for (int i = 0; i < CHAINS; ++i) {
+            const Vd here = widen(x + t + i * W);
+            for (int c = 0; c < C; ++c) {
+                const Vd r = here - load<Vd>(centers + c * d + t + i * W);
+                squares[c][i] = fma(r, r, squares[c][i]);
+            }
+        }
+    for (; t + W <= d; t += W)
+        for (int c = 0; c < C; ++c) {
+            const Vd r = widen(x + t) - load<Vd>(centers + c * d + t);
+            squares[c][0] = fma(r, r, squares[c][0]);
+        }
+    for (int c = 0; c < C; ++c) {
+        double sum = across((squares[c][0] + squares[c][1]) + (squares[c][2] + squares[c][3]));
+        for (int64_t rest = t; rest < d; ++rest) {
+            const double r = static_cast<double>(x[rest]) - centers[c * d + rest];
+            sum = fma(r, r, sum);
+        }
+        to[c * step] = sum;
+    }
+}
+
 }  // namespace UNPOOLED_ISA
 }  // namespace unpooled

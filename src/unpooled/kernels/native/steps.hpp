@@ -68,7 +68,7 @@ struct LocalWorker {
         }
     }
 
-    // The same with the labels of the last time.
+    // The same with the labels of the last time; `centers` is filled.
     void steps_recalled(int64_t count, double* centers, double* mass, double* squares, double* inertia,
                         double* support, const Recalled& at, const double* origin, double reach) {
         clear(support, k);
@@ -79,6 +79,8 @@ struct LocalWorker {
         double spread = 0;
         for (int64_t j = 0; j < k; ++j) spread += inertia[j];
         *at.scale = reach + __builtin_sqrt(spread);
+        for (int64_t j = 0; j < k; ++j)
+            if (count == 0 || !(mass[j] > 0)) copy(centers + j * d, origin + j * d, d);
         int64_t reached = 1;
         for (int64_t step = 0; step < count; ++step) {
             if (step > 0) {
@@ -236,7 +238,7 @@ void local_steps(const Rows& rows, const double* centers, int64_t k, const Local
         if (recall && !local.recaller) local.recaller.reset(new Recaller<T>(k, d, centers, recall->drift));
         for (int64_t s = items[at].first_site; s < items[at].last_site; ++s) {
             double* own = out.centers + s * k * d;
-            copy(own, plan.own_centers ? centers + s * k * d : centers, k * d);
+            if (!recall) copy(own, plan.own_centers ? centers + s * k * d : centers, k * d);
             local.site.enter(rows, s);
             double *mass = out.mass + s * k, *squares = out.squares + s * k, *inertia = out.inertia + s * k;
             double* support = out.support + s * k;
