@@ -38,6 +38,7 @@ __all__ = [
     "Scatter",
     "Totals",
     "fold",
+    "fold_moves",
     "fuzzy",
     "kmeans",
     "local_steps",
@@ -350,3 +351,24 @@ def fold(total: Floats, block: Floats) -> Floats:
         raise ValueError("total must be a contiguous float64 array: it is added to in place")
     _backend.fold(total, np.ascontiguousarray(block, np.float64))
     return total
+
+
+def fold_moves(
+    centers: ArrayLike, received: ArrayLike, weight: ArrayLike, weighted: Floats, plain: Floats
+) -> None:
+    """Add to ``plain`` (k, d) how each site's centers (S, k, d) differ from those received (k, d), and to
+    ``weighted`` (k, d) the same times the site's weight (S, k): in place, strictly in order of sites.
+
+    >>> weighted, plain = np.zeros((1, 1)), np.zeros((1, 1))
+    >>> fold_moves([[[3.0]], [[5.0]]], [[1.0]], [[10.0], [1.0]], weighted, plain)
+    >>> weighted.tolist(), plain.tolist()
+    ([[24.0]], [[6.0]])
+    """
+    own = np.ascontiguousarray(centers, np.float64)
+    start, w = np.ascontiguousarray(received, np.float64), np.ascontiguousarray(weight, np.float64)
+    if own.ndim != 3 or {start.shape, weighted.shape, plain.shape} != {own.shape[1:]} or w.shape != own.shape[:2]:
+        raise ValueError(f"centers {own.shape}, received {start.shape}, weight {w.shape} do not fit each other")
+    for total in (weighted, plain):
+        if total.dtype != np.float64 or not total.flags.c_contiguous:
+            raise ValueError("totals must be contiguous float64 arrays: they are added to in place")
+    _backend.fold_moves(own, start, w, weighted, plain)

@@ -119,3 +119,8 @@ class Compiled:
 
     def fold(self, total: Floats, block: Floats) -> None:
         self._native.fold(total, block)
+
+    def fold_moves(
+        self, centers: Floats, received: Floats, weight: Floats, weighted: Floats, plain: Floats
+    ) -> None:
+        self._native.fold_moves(centers, received, weight, weighted, plain)

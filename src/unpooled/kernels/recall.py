@@ -15,6 +15,8 @@ class Kept(NamedTuple):
 
     labels: NDArray[np.int64]  #: (steps, n)
     margins: Floats  #: (steps, n) how much farther than its own centre the second nearest is, at least
+    bounds: NDArray[np.float32]  #: (steps, n, k) how far each centre is, at least, plus what it had moved
+    moved: Floats  #: (S, steps, k) how far each centre has come in all
     reached: NDArray[np.int64]  #: (S,) steps that are there
     scale: Floats  #: (S,) what distances at the site stay below
     drift: Floats  #: (k,) how far each centre has moved since, at most
@@ -49,9 +51,16 @@ class Recall:
             drift = np.sqrt(((centers - self._centers) ** 2).sum(axis=1)) * (1 + 1e-12)
             self._kept = self._kept._replace(drift=drift)
         else:
-            n, S = len(X), len(offsets) - 1
-            rooms = np.empty((max(steps, 1), n), np.int64), np.empty((max(steps, 1), n))
-            self._kept = Kept(*rooms, np.zeros(S, np.int64), np.zeros(S), drift)
+            (n, k), S, most = (len(X), len(centers)), len(offsets) - 1, max(steps, 1)
+            self._kept = Kept(
+                labels=np.empty((most, n), np.int64),
+                margins=np.empty((most, n)),
+                bounds=np.empty((most, n, k), np.float32),
+                moved=np.empty((S, most, k)),
+                reached=np.zeros(S, np.int64),
+                scale=np.zeros(S),
+                drift=drift,
+            )
             self._owner = weakref.ref(owner)
             self._of = (X.ctypes.data, X.shape, X.dtype, steps, centers.shape)
             self._offsets = offsets.copy()

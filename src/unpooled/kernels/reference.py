@@ -20,6 +20,7 @@ from .rng import Xoshiro256
 __all__ = [
     "ISA",
     "fold",
+    "fold_moves",
     "fuzzy",
     "kmeans",
     "local_steps",
@@ -212,3 +213,10 @@ def scatter(
 def fold(total: Floats, block: Floats) -> None:
     for row in block:
         total += row
+
+
+def fold_moves(centers: Floats, received: Floats, weight: Floats, weighted: Floats, plain: Floats) -> None:
+    for own, w in zip(centers, weight, strict=True):
+        move = own - received
+        weighted += move * w[:, None]
+        plain += move

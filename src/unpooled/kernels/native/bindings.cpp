@@ -96,8 +96,9 @@ NB_MODULE(_native, m) {
         const bool recalls = !recall.is_none();
         if (recalls)
             kept = {nb::cast<Out<int64_t>>(recall[0]).data(), nb::cast<Out<double>>(recall[1]).data(),
-                    nb::cast<Out<int64_t>>(recall[2]).data(), nb::cast<Out<double>>(recall[3]).data(),
-                    nb::cast<In<double>>(recall[4]).data()};
+                    nb::cast<Out<float>>(recall[2]).data(),   nb::cast<Out<double>>(recall[3]).data(),
+                    nb::cast<Out<int64_t>>(recall[4]).data(), nb::cast<Out<double>>(recall[5]).data(),
+                    nb::cast<In<double>>(recall[6]).data()};
         nb::gil_scoped_release release;
         kernels()->local_steps(rows, centers.data(), k, {steps, own, recount}, out, recalls ? &kept : nullptr, threads);
     }, nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg(), nb::arg(),
@@ -171,6 +172,13 @@ NB_MODULE(_native, m) {
         return nb::make_tuple(result.value, result.lower, result.nodes, result.proved);
     }, nb::arg(), nb::arg(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(),
           nb::arg().none(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg());
+
+    m.def("fold_moves", [](In<double> centers, In<double> received, In<double> weight, Out<double> weighted,
+                           Out<double> plain) {
+        nb::gil_scoped_release release;
+        kernels()->fold_moves(centers.data(), received.data(), weight.data(), centers.shape(0), centers.shape(1),
+                              centers.shape(2), weighted.data(), plain.data());
+    });
 
     m.def("fold", [](Out<double> total, In<double> block) {
         nb::gil_scoped_release release;

@@ -153,15 +153,18 @@ public:
         }
     }
 
-    // Many dimensions, after nearest(): how much farther than its own the second nearest centre is from row i, at
-    // least.
-    double margin(const Packed<T>& p, int64_t set, int64_t i) const {
+    // Many dimensions, after nearest(): calls put(j, distance) with what row i is from centre j, at least, for all of
+    // them; gives what it is from the nearest.
+    template <class Put>
+    double bounds(const Packed<T>& p, int64_t set, int64_t i, Put&& put) const {
         const T* s = row_scores(p, set, i);
-        const double ahead = static_cast<double>(lowest(s, p.padded, labels[i]).first) - static_cast<double>(s[labels[i]]);
-        const double gap = 2 * (ahead - doubt(p, set, i));
-        if (!(gap > 0)) return 0;
         const double sq = UNPOOLED_ISA::sqdist(x_ + i * p.d, p.set(set) + labels[i] * p.d, p.d);
-        return gap / (__builtin_sqrt(sq + gap) + __builtin_sqrt(sq));
+        const double own = static_cast<double>(s[labels[i]]) + doubt(p, set, i);
+        for (int64_t j = 0; j < p.k; ++j) {
+            const double least = j == labels[i] ? sq : sq + 2 * (static_cast<double>(s[j]) - own);
+            put(j, __builtin_sqrt(larger(least, 0.0)));
+        }
+        return __builtin_sqrt(sq);
     }
 
     // After nearest(): the squared distances, also for many dimensions.

@@ -49,6 +49,7 @@ const Table table = {
     [](const Rows& rows, const double* centers, int64_t k, double m, double power, double* out, int threads) {
         (rows.single ? memberships<float> : memberships<double>)(rows, centers, k, {m, power}, out, threads);
     },
+    fold_moves,
     fold,
 };
 

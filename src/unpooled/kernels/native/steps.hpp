@@ -72,25 +72,25 @@ struct LocalWorker {
     void steps_recalled(int64_t count, double* centers, double* mass, double* squares, double* inertia,
                         double* support, const Recalled& at, const double* origin, double reach) {
         clear(support, k);
-        bool known = recaller->first(site, at);
-        stepper.label(at.labels, site.n);
+        recaller->first(site, at);
+        stepper.label(at.labels(0), site.n);
         stepper.sum(site, origin, true);
         begin(mass, squares, inertia);
         double spread = 0;
         for (int64_t j = 0; j < k; ++j) spread += inertia[j];
-        *at.scale = reach + __builtin_sqrt(spread);
+        at.scale() = reach + __builtin_sqrt(spread);
         for (int64_t j = 0; j < k; ++j)
             if (count == 0 || !(mass[j] > 0)) copy(centers + j * d, origin + j * d, d);
         int64_t reached = 1;
         for (int64_t step = 0; step < count; ++step) {
             if (step > 0) {
-                known = recaller->later(site, step, known, centers, support, at);
+                recaller->later(site, step, centers, support, at);
                 reached = step + 1;
-                if (!move(stepper.relabel(at.labels + step * at.stride, site.n, changed.get()), origin)) break;
+                if (!move(stepper.relabel(at.labels(step), site.n, changed.get()), origin)) break;
             }
             average(origin, centers, support);
         }
-        *at.reached = reached;
+        at.reached() = reached;
     }
 
     void begin(double* mass, double* squares, double* inertia) {
@@ -243,8 +243,9 @@ void local_steps(const Rows& rows, const double* centers, int64_t k, const Local
             double *mass = out.mass + s * k, *squares = out.squares + s * k, *inertia = out.inertia + s * k;
             double* support = out.support + s * k;
             if (recall)
-                local.steps_recalled(plan.steps, own, mass, squares, inertia, support, {*recall, rows, s},
-                                     centers, reach);
+                local.steps_recalled(plan.steps, own, mass, squares, inertia, support,
+                                     {*recall, rows.offsets[s], rows.n, s, larger<int64_t>(plan.steps, 1), k}, centers,
+                                     reach);
             else
                 local.steps(plan.steps, own, mass, squares, inertia, support);
             if (plan.recount) local.recount(own, out.support + s * k, out.recount + s * k, out.recount_squares + s * k);

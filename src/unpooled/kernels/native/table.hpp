@@ -47,10 +47,12 @@ struct LocalPlan {
 };
 
 // What local steps found the last time for the same rows, and what they leave for the next. Nothing depends on it
-// but time. (steps, n) arrays hold as many steps as the plan.
+// but time. With as many steps as the plan, at least one.
 struct Recall {
     int64_t* labels;      // (steps, n)
-    double* margins;      // (steps, n) how much farther than its centre the second nearest is, at least
+    double* margins;      // (steps, n)
+    float* bounds;        // (steps, n, k)
+    double* moved;        // (sites, steps, k)
     int64_t* reached;     // (sites,) steps that are there; 0: none
     double* scale;        // (sites,) what distances at the site stay below
     const double* drift;  // (k,) how far each received centre has moved since then, at most
@@ -78,6 +80,8 @@ struct Table {
     void (*fuzzy)(const Rows&, const double* centers, int64_t sets, int64_t k, double m, double power, const FuzzyOut&,
                   int threads);
     void (*memberships)(const Rows&, const double* centers, int64_t k, double m, double power, double* out, int threads);
+    void (*fold_moves)(const double* centers, const double* received, const double* weight, int64_t sites, int64_t k,
+                       int64_t d, double* weighted, double* plain);
     void (*fold)(double* total, const double* block, int64_t rows, int64_t width);
 };
 
