@@ -20,7 +20,7 @@ from unpooled.reproduce.writing import Finished, aligned, markdown, write
 ROOT = Path(__file__).parent.parent
 PLAN: dict[str, int | str | None] = {  # runs; None: as many as the paper
     "garst-fig1": None,
-    "garst-fig3": 40,
+    "garst-fig3": None,
     "garst-fig4": None,
     "garst-fig5": 2,
     "holzer-synthetic": None,
@@ -31,7 +31,8 @@ PLAN: dict[str, int | str | None] = {  # runs; None: as many as the paper
     "triebe-epochs": 30,
     "triebe-rate": 30,
     "stallmann-cases": None,
-    "stallmann-g2": 4,
+    "stallmann-g2": None,
+    "dual-tables": None,
 }
 COMPARED = 3
 

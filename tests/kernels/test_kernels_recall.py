@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from kernel_cases import make_case, native, needs_native
+from kernel_cases import Case, make_case, native, needs_native
 from numpy.typing import NDArray
 
 from unpooled import kernels
@@ -68,12 +68,17 @@ def test_other_rows_begin_anew() -> None:
 
 
 def test_rows_are_skipped() -> None:
-    """What creeps is known: the margins that stand are those of the first call, less what the centres moved."""
+    """The margins that stand are those of the first call, less what the centres moved."""
     case = make_case(2, d=30, k=5, sites=4, rows=50)
     memory, centers = kernels.Recall(), case.centers[0]
     native().local_steps(case.X, case.offsets, centers, None, 2, False, 1, memory)
-    first = memory.at(case.X, case.offsets, centers, 2).margins[0].copy()
+    first = margins(memory, case, centers)
     centers = centers + 1e-3 / np.sqrt(30)
     native().local_steps(case.X, case.offsets, centers, None, 2, False, 1, memory)
-    second = memory.at(case.X, case.offsets, centers, 2).margins[0]
-    np.testing.assert_allclose(second, first - 2e-3, atol=1e-9)
+    np.testing.assert_allclose(margins(memory, case, centers), first - 2e-3, atol=1e-9)
+
+
+def margins(memory: kernels.Recall, case: Case, centers: NDArray[np.float64]) -> NDArray[np.float64]:
+    kept = memory.at(case.X, case.offsets, centers, 2)
+    assert kept is not None
+    return kept.margins[0].copy()

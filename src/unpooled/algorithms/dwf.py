@@ -69,12 +69,9 @@ class _Unfolded(Stacked[LocalMoves]):
     def add_to(self, totals: list[FloatArray]) -> None:
         weighted, weight, plain, sites, inertia = totals
         kernels.fold_moves(self.reply.plain, self.received, self.reply.weight, weighted, plain)
-        for total, column in (
-            (weight, self.reply.weight),
-            (sites, self.reply.sites),
-            (inertia, self.reply.inertia),
-        ):
-            add_up(total, column)
+        add_up(weight, self.reply.weight)
+        add_up(sites, self.reply.sites)
+        add_up(inertia, self.reply.inertia)
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,6 +85,10 @@ class AskLocalMoves(Question[LocalMoves]):
     def answer_all(self, stack: Stack) -> Stacked[LocalMoves]:
         if self.weighting not in WEIGHTINGS:
             raise BadInput(f"this site knows no weighting {self.weighting!r}")
+        # in simulations alone: a site that serves for long must not keep bounds for every run
+        recall = (
+            stack.memory[0].setdefault("local steps", kernels.Recall()) if len(stack.memory) > 1 else None
+        )
         got = kernels.local_steps(
             stack.X,
             stack.offsets,
@@ -95,7 +96,7 @@ class AskLocalMoves(Question[LocalMoves]):
             stack.weights,
             steps=self.steps,
             threads=stack.threads,
-            recall=stack.memory[0].setdefault("local steps", kernels.Recall()) if stack.memory else None,
+            recall=recall,
         )
         rows, ones = stack.row_counts[:, None].astype(np.float64), np.ones((len(stack), 1))
         if stack.minimum <= 1:

@@ -366,8 +366,14 @@ def fold_moves(
     """
     own = np.ascontiguousarray(centers, np.float64)
     start, w = np.ascontiguousarray(received, np.float64), np.ascontiguousarray(weight, np.float64)
-    if own.ndim != 3 or {start.shape, weighted.shape, plain.shape} != {own.shape[1:]} or w.shape != own.shape[:2]:
-        raise ValueError(f"centers {own.shape}, received {start.shape}, weight {w.shape} do not fit each other")
+    if (
+        own.ndim != 3
+        or {start.shape, weighted.shape, plain.shape} != {own.shape[1:]}
+        or w.shape != own.shape[:2]
+    ):
+        raise ValueError(
+            f"centers {own.shape}, received {start.shape}, weight {w.shape} do not fit each other"
+        )
     for total in (weighted, plain):
         if total.dtype != np.float64 or not total.flags.c_contiguous:
             raise ValueError("totals must be contiguous float64 arrays: they are added to in place")

@@ -1,4 +1,4 @@
-"""What local steps remember of the last time they were taken from the same rows: time is all that it changes."""
+"""What local steps remember of the last time they were taken from the same rows: it changes time alone."""
 
 import weakref
 from typing import Any, NamedTuple
@@ -8,6 +8,8 @@ from numpy.typing import NDArray
 
 from .reference_rows import Rows
 from .results import Floats
+
+_MOST = 1 << 26  # bounds held: 256 MB
 
 
 class Kept(NamedTuple):
@@ -25,8 +27,8 @@ class Kept(NamedTuple):
 class Recall:
     """Labels and margins of the last call of ``local_steps``, for the next with the same rows and sites.
 
-    While the centres creep most rows provably keep their cluster, and are not looked at. Labels are those that
-    would be found without it, and what is summed is summed in the same order: results are equal in every bit.
+    While the centres creep most rows provably keep their cluster, and are not looked at. Labels are those
+    that would be found without it, and sums are taken in the same order: results are equal in every bit.
     Other rows, or another number of centres or steps, and it begins anew.
     """
 
@@ -37,8 +39,13 @@ class Recall:
         self._centers: Floats = np.zeros((0, 0))
         self._offsets: NDArray[np.int64] = np.zeros(0, np.int64)
 
-    def at(self, X: Rows, offsets: NDArray[np.int64], centers: Floats, steps: int) -> Kept:
-        """What is known for these rows, or room for it; it is filled by the call it is handed to."""
+    def at(self, X: Rows, offsets: NDArray[np.int64], centers: Floats, steps: int) -> Kept | None:
+        """What is known for these rows, or room for it; it is filled by the call it is handed to.
+
+        None where it would take too much memory.
+        """
+        if len(X) * len(centers) * steps > _MOST:
+            return None
         owner = X if X.base is None else X.base
         same = (
             self._kept is not None

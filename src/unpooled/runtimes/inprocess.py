@@ -22,7 +22,7 @@ from unpooled.secure_sum import SecureSums
 from unpooled.site import Site
 from unpooled.site.site import digest
 
-_BLOCK_NUMBERS = 1_000_000  # replies held at once while summing over sites: 8 MB, so that memory is not asked for anew
+_BLOCK_NUMBERS = 1_000_000  # replies held at once while summing over sites: 8 MB, which malloc keeps
 
 
 class InProcess:
