@@ -24,7 +24,7 @@ PLAN: dict[str, int | str | None] = {  # runs; None: as many as the paper
     "garst-fig4": None,
     "garst-fig5": 2,
     "holzer-synthetic": None,
-    "holzer-mnist": 1,
+    "holzer-mnist": 3,
     "holzer-femnist": 1,
     "holzer-participation": "quick",
     "triebe-fraction": 30,
