@@ -260,12 +260,14 @@ class Question(Message, Generic[R]):
 def fold(blocks: Iterable[list[A] | Stacked[A]]) -> A:
     """The sum over sites, added strictly in site order, so that every runtime gives the same bits."""
     kind: Any = None
+    names: tuple[str, ...] = ()
     totals: list[FloatArray] = []
     for replies in blocks:
-        kind = type(replies[0])
-        names = codec.field_names(kind)
         if not totals:
-            totals = [np.zeros(getattr(replies[0], name).shape) for name in names]
+            first = replies[0]
+            kind = type(first)
+            names = codec.field_names(kind)
+            totals = [np.zeros(getattr(first, name).shape) for name in names]
         if isinstance(replies, Stacked):
             replies.add_to(totals)
         else:

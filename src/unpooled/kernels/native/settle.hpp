@@ -56,7 +56,7 @@ public:
         const int64_t count = doubtful(site.n, k, drift, slack, known);
         for (int64_t i = 0; i < count; ++i) before_[i] = known.labels[rows_[i]];
         int64_t at = 0, measured = 0;
-        for (; at < count && (at < FIRST || measured * 4 < at * k); ++at)
+        for (; at < count && (at < FIRST || measured * 8 < at * k); ++at)
             measured += measure(site.x + rows_[at] * d_, rows_[at], centers, k, slack, known);
         if (at < count) score_rows(site, pack(), known, at, count);
         for (int64_t i = 0; i < count; ++i) {
