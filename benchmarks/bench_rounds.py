@@ -3,6 +3,7 @@
 import time
 import warnings
 from collections.abc import Callable
+from itertools import count as count_from
 from pathlib import Path
 from typing import cast
 
@@ -44,7 +45,8 @@ def one_round(X: np.ndarray, k: int, count: int, steps: int) -> Callable[[], obj
     federation = InProcess.of(sites_of(X, count), threads=1)
     method = Dwf(k=k, local_steps=steps, init=X[:k].astype(float))
     state = conduct(method.start(federation.sites, lazy_rng(0)), federation)
-    return lambda: conduct(method.round(state, federation.sites, lazy_rng(1)), federation)
+    names = map(str, count_from(1))  # each time another run, so that nothing is remembered of the one before
+    return lambda: conduct(method.round(state, federation.sites, lazy_rng(1)), federation, run=next(names))
 
 
 def lazy_rng(number: int) -> np.random.Generator:

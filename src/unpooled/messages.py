@@ -192,6 +192,12 @@ class Stacked(Generic[R]):
     def __iter__(self) -> Iterator[R]:
         return (self[s] for s in range(self.sites))
 
+    def add_to(self, totals: list[FloatArray]) -> None:
+        """Add the replies to ``totals``, an array for each field, strictly in site order."""
+        names = codec.field_names(type(self.reply))
+        for total, name in zip(totals, names, strict=True):
+            add_up(total, getattr(self.reply, name))
+
 
 @dataclass(frozen=True, eq=False)
 class Question(Message, Generic[R]):
@@ -254,19 +260,22 @@ class Question(Message, Generic[R]):
 def fold(blocks: Iterable[list[A] | Stacked[A]]) -> A:
     """The sum over sites, added strictly in site order, so that every runtime gives the same bits."""
     kind: Any = None
-    totals: list[npt.NDArray[Any]] = []
+    names: tuple[str, ...] = ()
+    totals: list[FloatArray] = []
     for replies in blocks:
-        kind = type(replies.reply) if isinstance(replies, Stacked) else type(replies[0])
-        columns = _columns(replies, kind)
         if not totals:
-            totals = [np.zeros(column.shape[1:]) for column in columns]
-        for sums, column in zip(totals, columns, strict=True):
-            kernels.fold(sums.reshape(-1), np.ascontiguousarray(column).reshape(len(column), -1))
+            first = replies[0]
+            kind = type(first)
+            names = codec.field_names(kind)
+            totals = [np.zeros(getattr(first, name).shape) for name in names]
+        if isinstance(replies, Stacked):
+            replies.add_to(totals)
+        else:
+            for total, name in zip(totals, names, strict=True):
+                add_up(total, np.stack([getattr(reply, name) for reply in replies]))
     return cast(A, kind(*totals))
 
 
-def _columns(replies: list[A] | Stacked[A], kind: Any) -> list[FloatArray]:
-    names = codec.field_names(kind)
-    if isinstance(replies, Stacked):
-        return [getattr(replies.reply, name) for name in names]
-    return [np.stack([getattr(reply, name) for reply in replies]) for name in names]
+def add_up(total: FloatArray, column: FloatArray) -> None:
+    """Add every site's part of column (S, ...) to total (...), in place and in order."""
+    kernels.fold(total.reshape(-1), np.ascontiguousarray(column).reshape(len(column), -1))

@@ -27,7 +27,7 @@ from unpooled.algorithms.kfed import KFed
 from unpooled.algorithms.seeding import starts
 from unpooled.codec import FloatArray
 from unpooled.errors import BadInput
-from unpooled.messages import Message, Question, SiteId, Stack, Stacked, Summable, hide_enough, only
+from unpooled.messages import Message, Question, SiteId, Stack, Stacked, Summable, add_up, hide_enough, only
 from unpooled.protocol import Steps, total
 from unpooled.sampling import choose
 
@@ -56,6 +56,25 @@ class LocalMoves(Summable):
 
 
 @dataclass(frozen=True, eq=False)
+class _Unfolded(Stacked[LocalMoves]):
+    """Replies with the centres (S, k, d) in place of the moves, which are made as they are added up."""
+
+    received: FloatArray  # (k, d)
+
+    def __getitem__(self, s: int) -> LocalMoves:
+        got = super().__getitem__(s)
+        move = got.plain - self.received
+        return replace(got, weighted=move * got.weight[:, None], plain=move)
+
+    def add_to(self, totals: list[FloatArray]) -> None:
+        weighted, weight, plain, sites, inertia = totals
+        kernels.fold_moves(self.reply.plain, self.received, self.reply.weight, weighted, plain)
+        add_up(weight, self.reply.weight)
+        add_up(sites, self.reply.sites)
+        add_up(inertia, self.reply.inertia)
+
+
+@dataclass(frozen=True, eq=False)
 class AskLocalMoves(Question[LocalMoves]):
     """Take up to ``steps`` Lloyd steps from these centres."""
 
@@ -66,21 +85,32 @@ class AskLocalMoves(Question[LocalMoves]):
     def answer_all(self, stack: Stack) -> Stacked[LocalMoves]:
         if self.weighting not in WEIGHTINGS:
             raise BadInput(f"this site knows no weighting {self.weighting!r}")
-        got = kernels.local_steps(
-            stack.X, stack.offsets, self.centers, stack.weights, steps=self.steps, threads=stack.threads
+        # in simulations alone: a site that serves for long must not keep bounds for every run
+        recall = (
+            stack.memory[0].setdefault("local steps", kernels.Recall()) if len(stack.memory) > 1 else None
         )
+        got = kernels.local_steps(
+            stack.X,
+            stack.offsets,
+            self.centers,
+            stack.weights,
+            steps=self.steps,
+            threads=stack.threads,
+            recall=recall,
+        )
+        rows, ones = stack.row_counts[:, None].astype(np.float64), np.ones((len(stack), 1))
+        if stack.minimum <= 1:
+            weight = WEIGHTINGS[self.weighting](got.mass, rows)
+            sent = LocalMoves(got.centers, weight, got.centers, ones, got.inertia)
+            return _Unfolded(sent, len(stack), self.centers)
         moves, counts, inertia = got.centers - self.centers, got.mass, got.inertia
-        if stack.minimum > 1:
-            # A centre is the mean of ``support`` rows: that number must be shown as well as the count.
-            supported = (got.support == 0) | (got.support >= stack.minimum)
-            large = stack.large(counts, got.squares) | (counts == 0)
-            shown = hide_enough(large & supported, counts, got.squares, stack.minimum)
-            moves, counts, inertia = (only(shown, a) for a in (moves, counts, inertia))
-        weight = WEIGHTINGS[self.weighting](counts, stack.row_counts[:, None].astype(np.float64))
-        ones = np.ones((len(stack), 1))
-        weighted = moves * weight[..., None]
-        if stack.minimum > 1:
-            weighted = only(weight > 0, weighted)
+        # A centre is the mean of ``support`` rows: that number must be shown as well as the count.
+        supported = (got.support == 0) | (got.support >= stack.minimum)
+        large = stack.large(counts, got.squares) | (counts == 0)
+        shown = hide_enough(large & supported, counts, got.squares, stack.minimum)
+        moves, counts, inertia = (only(shown, a) for a in (moves, counts, inertia))
+        weight = WEIGHTINGS[self.weighting](counts, rows)
+        weighted = only(weight > 0, moves * weight[..., None])
         return Stacked(LocalMoves(weighted, weight, moves, ones, inertia), len(stack))
 
     def reply_numbers(self, d: int) -> int:

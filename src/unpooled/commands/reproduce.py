@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -59,7 +60,9 @@ def reproduce(
         for needed in missing[e.name]:
             sources.path(needed)  # raises, saying which file is looked for
     count = jobs if jobs is not None else os.cpu_count() or 1
+    start = time.perf_counter()
     done = finish(wanted, sources, out, quick=quick, runs=runs, jobs=count, watch=bar)
+    took = time.perf_counter() - start
     for one in done:
         path = write(one, out)
         console.print(f"\n[bold]{one.experiment.name}[/bold]: {one.experiment.title}")
@@ -73,6 +76,7 @@ def reproduce(
     if len(done) > 1:
         write_atomically(out / "index.html", page(done).encode())
         console.print(f"written: {out / 'index.html'}", soft_wrap=True, markup=False)
+    console.print(f"time: {took:.0f} s with {count} process{'es' if count > 1 else ''}")
 
 
 def _listed() -> "Table":

@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from . import reference
 from .compiled import Compiled
+from .recall import Recall
 from .reference_fuzzy import exponent
 from .results import Floats, Fuzzy, KMeans, LocalSteps, MiniBatch, Nearest, Scatter, Totals
 
@@ -33,9 +34,11 @@ __all__ = [
     "LocalSteps",
     "MiniBatch",
     "Nearest",
+    "Recall",
     "Scatter",
     "Totals",
     "fold",
+    "fold_moves",
     "fuzzy",
     "kmeans",
     "local_steps",
@@ -160,13 +163,15 @@ def local_steps(
     steps: int = 1,
     recount: bool = False,
     threads: int = 1,
+    recall: Recall | None = None,
 ) -> LocalSteps:
     """At each site by itself, up to ``steps`` Lloyd steps from the centres (k, d), or its own of (S, k, d).
 
     A cluster that is empty keeps its centre. mass, squares and inertia (S, k) are under the received centres;
     support is the effective number of rows in the final centre, (sum w)^2 / sum w^2 of the assignment that
     produced it, and 0 where it is still the received one. With ``recount`` the rows are counted again under
-    the final centres, leaving out those without support.
+    the final centres, leaving out those without support. A ``recall`` that is kept from call to call saves
+    time where the centres move little, and changes nothing else.
 
     >>> step = local_steps([[0.0], [1.0], [9.0]], [0, 2, 3], [[0.0], [10.0]])
     >>> step.centers[..., 0].tolist(), step.support.tolist()
@@ -179,7 +184,7 @@ def local_steps(
     if start.ndim == 3 and len(start) != len(sites) - 1:
         raise ValueError(f"centers of shape {start.shape} do not fit {len(sites) - 1} sites")
     result: LocalSteps = _backend.local_steps(
-        rows, sites, start, _weights(weights, n), steps, recount, threads
+        rows, sites, start, _weights(weights, n), steps, recount, threads, recall
     )
     return result
 
@@ -346,3 +351,30 @@ def fold(total: Floats, block: Floats) -> Floats:
         raise ValueError("total must be a contiguous float64 array: it is added to in place")
     _backend.fold(total, np.ascontiguousarray(block, np.float64))
     return total
+
+
+def fold_moves(
+    centers: ArrayLike, received: ArrayLike, weight: ArrayLike, weighted: Floats, plain: Floats
+) -> None:
+    """Add to ``plain`` (k, d) how each site's centers (S, k, d) differ from those received (k, d), and to
+    ``weighted`` (k, d) the same times the site's weight (S, k): in place, strictly in order of sites.
+
+    >>> weighted, plain = np.zeros((1, 1)), np.zeros((1, 1))
+    >>> fold_moves([[[3.0]], [[5.0]]], [[1.0]], [[10.0], [1.0]], weighted, plain)
+    >>> weighted.tolist(), plain.tolist()
+    ([[24.0]], [[6.0]])
+    """
+    own = np.ascontiguousarray(centers, np.float64)
+    start, w = np.ascontiguousarray(received, np.float64), np.ascontiguousarray(weight, np.float64)
+    if (
+        own.ndim != 3
+        or {start.shape, weighted.shape, plain.shape} != {own.shape[1:]}
+        or w.shape != own.shape[:2]
+    ):
+        raise ValueError(
+            f"centers {own.shape}, received {start.shape}, weight {w.shape} do not fit each other"
+        )
+    for total in (weighted, plain):
+        if total.dtype != np.float64 or not total.flags.c_contiguous:
+            raise ValueError("totals must be contiguous float64 arrays: they are added to in place")
+    _backend.fold_moves(own, start, w, weighted, plain)

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .recall import Recall
 from .reference_rows import Rows
 from .results import Floats, Fuzzy, KMeans, LocalSteps, MiniBatch, Nearest, Scatter, Totals
 
@@ -45,10 +46,14 @@ class Compiled:
         steps: int,
         recount: bool,
         threads: int,
+        recall: Recall | None = None,
     ) -> LocalSteps:
         S, (k, d) = len(offsets) - 1, centers.shape[-2:]
         moved, counts = np.empty((S, k, d)), np.empty((6, S, k))
-        self._native.local_steps(X, offsets, centers, weights, moved, counts, steps, recount, threads)
+        kept = None
+        if recall is not None and weights is None and centers.ndim == 2 and d > self._native.FEW_DIMENSIONS:
+            kept = recall.at(X, offsets, centers, steps)
+        self._native.local_steps(X, offsets, centers, weights, moved, counts, steps, recount, kept, threads)
         return LocalSteps(moved, *counts)
 
     def kmeans(
@@ -114,3 +119,8 @@ class Compiled:
 
     def fold(self, total: Floats, block: Floats) -> None:
         self._native.fold(total, block)
+
+    def fold_moves(
+        self, centers: Floats, received: Floats, weight: Floats, weighted: Floats, plain: Floats
+    ) -> None:
+        self._native.fold_moves(centers, received, weight, weighted, plain)

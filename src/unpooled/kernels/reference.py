@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from .recall import Recall
 from .reference_fuzzy import fuzzy, memberships
 from .reference_kmeans import Site, best_kmeans
 from .reference_rows import Rows, by_label, chunks, masses, nearest_of, second_of, weighted
@@ -19,6 +20,7 @@ from .rng import Xoshiro256
 __all__ = [
     "ISA",
     "fold",
+    "fold_moves",
     "fuzzy",
     "kmeans",
     "local_steps",
@@ -82,6 +84,7 @@ def local_steps(
     steps: int,
     recount: bool,
     threads: int,
+    recall: Recall | None = None,
 ) -> LocalSteps:
     S, (k, d) = len(offsets) - 1, centers.shape[-2:]
     out = LocalSteps(np.zeros((S, k, d)), *(np.zeros((S, k)) for _ in range(6)))
@@ -210,3 +213,10 @@ def scatter(
 def fold(total: Floats, block: Floats) -> None:
     for row in block:
         total += row
+
+
+def fold_moves(centers: Floats, received: Floats, weight: Floats, weighted: Floats, plain: Floats) -> None:
+    for own, w in zip(centers, weight, strict=True):
+        move = own - received
+        weighted += move * w[:, None]
+        plain += move

@@ -15,14 +15,14 @@ import numpy.typing as npt
 from unpooled import codec
 from unpooled.codec import FloatArray
 from unpooled.errors import BadInput, SiteFailed, UnpooledError
-from unpooled.messages import Question, Reply, Rows, SiteId, Stack, fold
+from unpooled.messages import Question, Reply, Rows, SiteId, Stack, Stacked, fold
 from unpooled.protocol import Ask, Asks, Gathered, SiteSeeds, Summed, Turn, View, gather
 from unpooled.runtimes.posting import Posting
 from unpooled.secure_sum import SecureSums
 from unpooled.site import Site
 from unpooled.site.site import digest
 
-_BLOCK_NUMBERS = 4_000_000  # replies held at once while summing over sites: 32 MB
+_BLOCK_NUMBERS = 1_000_000  # replies held at once while summing over sites: 8 MB, which malloc keeps
 
 
 class InProcess:
@@ -165,7 +165,8 @@ class _Pool:
 
         def measured() -> Iterator[Any]:
             for block in answers:
-                sizes.add(codec.size(block[0]))
+                if not sizes or not isinstance(block, Stacked):  # stacked replies are all alike
+                    sizes.add(codec.size(block[0]))
                 yield block
 
         total = fold(measured())

@@ -64,6 +64,7 @@ Rows rows_of(const AnyRows& x, const In<int64_t>* offsets, const nb::object& wei
 }  // namespace
 
 NB_MODULE(_native, m) {
+    m.attr("FEW_DIMENSIONS") = FEW_DIMENSIONS;
     m.def("isa", [] { return kernels()->isa; });
     m.def("use", [](const char* name) { chosen = table_for(name); });
 
@@ -85,15 +86,23 @@ NB_MODULE(_native, m) {
     });
 
     m.def("local_steps", [](AnyRows x, In<int64_t> offsets, In<double> centers, nb::object weights, Out<double> moved,
-                            Out<double> counts, int64_t steps, bool recount, int threads) {
+                            Out<double> counts, int64_t steps, bool recount, nb::object recall, int threads) {
         const Rows rows = rows_of(x, &offsets, weights);
         const bool own = centers.ndim() == 3;
         const int64_t k = centers.shape(own ? 1 : 0), size = rows.sites * k;
         double* c = counts.data();
         const LocalOut out{moved.data(), c, c + size, c + 2 * size, c + 3 * size, c + 4 * size, c + 5 * size};
+        Recall kept{};
+        const bool recalls = !recall.is_none();
+        if (recalls)
+            kept = {nb::cast<Out<int64_t>>(recall[0]).data(), nb::cast<Out<double>>(recall[1]).data(),
+                    nb::cast<Out<float>>(recall[2]).data(),   nb::cast<Out<double>>(recall[3]).data(),
+                    nb::cast<Out<int64_t>>(recall[4]).data(), nb::cast<Out<double>>(recall[5]).data(),
+                    nb::cast<In<double>>(recall[6]).data()};
         nb::gil_scoped_release release;
-        kernels()->local_steps(rows, centers.data(), k, {steps, own, recount}, out, threads);
-    }, nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg());
+        kernels()->local_steps(rows, centers.data(), k, {steps, own, recount}, out, recalls ? &kept : nullptr, threads);
+    }, nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg(), nb::arg(),
+          nb::arg().none(), nb::arg());
 
     m.def("kmeans", [](AnyRows x, In<int64_t> offsets, In<uint64_t> seeds, nb::object weights, Out<double> centers,
                        Out<double> mass, Out<double> squares, Out<double> inertia, int64_t n_init, int64_t max_iter,
@@ -163,6 +172,13 @@ NB_MODULE(_native, m) {
         return nb::make_tuple(result.value, result.lower, result.nodes, result.proved);
     }, nb::arg(), nb::arg(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(),
           nb::arg().none(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg());
+
+    m.def("fold_moves", [](In<double> centers, In<double> received, In<double> weight, Out<double> weighted,
+                           Out<double> plain) {
+        nb::gil_scoped_release release;
+        kernels()->fold_moves(centers.data(), received.data(), weight.data(), centers.shape(0), centers.shape(1),
+                              centers.shape(2), weighted.data(), plain.data());
+    });
 
     m.def("fold", [](Out<double> total, In<double> block) {
         nb::gil_scoped_release release;

@@ -22,12 +22,14 @@ struct Packed {
     Buffer<T> shift;              // many: what rows and centres are moved by, the centre of smallest norm
     Buffer<double> reach;         // many: the largest norm of a moved centre, of each set
     Buffer<T> panels, starts;     // many: negated moved centres, and |c|^2 / 2
+    Buffer<T> moved;              // many: one centre, as it is moved
 
     Packed(int64_t sets, int64_t k, int64_t d) : sets(sets), k(k), d(d), few(d <= FEW_DIMENSIONS) {
         narrow(k);
         if (few && d > 4) quads.resize(sets * padded * d);
         if (!few) {
             shift.resize(d);
+            moved.resize(d);
             reach.resize(sets);
             panels.resize(sets * padded * d);
             starts.resize(sets * padded);
@@ -50,8 +52,7 @@ struct Packed {
         double smallest = __builtin_inf();
         const double* nearest_origin = centers;
         for (int64_t j = 0; j < sets * k; ++j) {
-            double norm = 0;
-            for (int64_t t = 0; t < d; ++t) norm = fma(centers[j * d + t], centers[j * d + t], norm);
+            const double norm = squared_norm(centers + j * d, d);
             if (!(norm < smallest)) continue;
             smallest = norm;
             nearest_origin = centers + j * d;
@@ -64,13 +65,15 @@ struct Packed {
                 const int64_t place = r * padded + j;
                 T* to = panels.get() + place / L * d * L + place % L;
                 const double* c = centers + (r * k + j) * d;
-                double half = 0;
-                for (int64_t t = 0; t < d; ++t) {
-                    const T moved = j < k ? static_cast<T>(c[t] - static_cast<double>(shift[t])) : T(0);
-                    half = fma(0.5 * static_cast<double>(moved), static_cast<double>(moved), half);
-                    to[t * L] = -moved;
+                if (j >= k) {
+                    for (int64_t t = 0; t < d; ++t) to[t * L] = T(0);
+                    starts[place] = static_cast<T>(__builtin_inf());
+                    continue;
                 }
-                starts[place] = j < k ? static_cast<T>(half) : static_cast<T>(__builtin_inf());
+                for (int64_t t = 0; t < d; ++t) moved[t] = static_cast<T>(c[t] - static_cast<double>(shift[t]));
+                for (int64_t t = 0; t < d; ++t) to[t * L] = -moved[t];
+                const double half = 0.5 * squared_norm(moved.get(), d);
+                starts[place] = static_cast<T>(half);
                 largest = larger(largest, half);
             }
             reach[r] = __builtin_sqrt(2 * largest);
@@ -150,6 +153,20 @@ public:
         }
     }
 
+    // Many dimensions, after nearest(): calls put(j, distance) with what row i is from centre j, at least, for all of
+    // them; gives what it is from the nearest.
+    template <class Put>
+    double bounds(const Packed<T>& p, int64_t set, int64_t i, Put&& put) const {
+        const T* s = row_scores(p, set, i);
+        const double sq = UNPOOLED_ISA::sqdist(x_ + i * p.d, p.set(set) + labels[i] * p.d, p.d);
+        const double own = static_cast<double>(s[labels[i]]) + doubt(p, set, i);
+        for (int64_t j = 0; j < p.k; ++j) {
+            const double least = j == labels[i] ? sq : sq + 2 * (static_cast<double>(s[j]) - own);
+            put(j, __builtin_sqrt(larger(least, 0.0)));
+        }
+        return __builtin_sqrt(sq);
+    }
+
     // After nearest(): the squared distances, also for many dimensions.
     void distances(const Packed<T>& p, int64_t set) {
         if (p.few) return;
@@ -167,10 +184,15 @@ private:
         return scores_.get() + (i * p.sets + set) * p.padded;
     }
 
+    // Scores of row i closer than this may be out of order.
+    double doubt(const Packed<T>& p, int64_t set, int64_t i) const {
+        return doubtful<T>(p.d) * p.reach[set] * (__builtin_sqrt(norms_[i]) + p.reach[set]);
+    }
+
     int64_t nearest_many(const Packed<T>& p, int64_t set, int64_t i) const {
         const T* scores = row_scores(p, set, i);
         const Lowest<T> found = lowest(scores, p.padded);
-        const double reach = p.reach[set], doubt = doubtful<T>(p.d) * reach * (__builtin_sqrt(norms_[i]) + reach);
+        const double doubt = this->doubt(p, set, i);
         if (static_cast<double>(found.second) - static_cast<double>(found.first) > doubt) return found.place;
         int64_t nearest = 0;
         double least = __builtin_inf();

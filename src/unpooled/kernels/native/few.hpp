@@ -2,11 +2,11 @@
 // residuals, so they are exact to rounding wherever the data lie.
 #pragma once
 #include "simd.hpp"
+#include "table.hpp"
 
 namespace unpooled {
 namespace UNPOOLED_ISA {
 
-constexpr int64_t FEW_DIMENSIONS = 24;
 constexpr int64_t QUAD = 4;  // centres that pass together when the dimensions do not fit the registers
 
 // Rows to lanes: xt[t * ld + i] = x[i][t]. The lanes past the last row repeat it up to a whole vector, so that

@@ -23,8 +23,9 @@ const Table table = {
     [](const Rows& rows, const double* centers, int64_t k, int32_t* labels, double* sqdist, int threads) {
         (rows.single ? nearest<float> : nearest<double>)(rows, centers, k, labels, sqdist, threads);
     },
-    [](const Rows& rows, const double* centers, int64_t k, const LocalPlan& plan, const LocalOut& out, int threads) {
-        (rows.single ? local_steps<float> : local_steps<double>)(rows, centers, k, plan, out, threads);
+    [](const Rows& rows, const double* centers, int64_t k, const LocalPlan& plan, const LocalOut& out,
+       const Recall* recall, int threads) {
+        (rows.single ? local_steps<float> : local_steps<double>)(rows, centers, k, plan, out, recall, threads);
     },
     [](const Rows& rows, int64_t k, const uint64_t* seeds, const KMeansPlan& plan, const KMeansOut& out,
        int threads) { (rows.single ? kmeans<float> : kmeans<double>)(rows, k, seeds, plan, out, threads); },
@@ -48,6 +49,7 @@ const Table table = {
     [](const Rows& rows, const double* centers, int64_t k, double m, double power, double* out, int threads) {
         (rows.single ? memberships<float> : memberships<double>)(rows, centers, k, {m, power}, out, threads);
     },
+    fold_moves,
     fold,
 };
 

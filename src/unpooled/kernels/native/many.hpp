@@ -161,6 +161,22 @@ UNPOOLED_INLINE double move(const T* x, const T* shift, int64_t d, T* to) {
     return sum;
 }
 
+template <class T>
+UNPOOLED_INLINE double squared_norm(const T* x, int64_t d) {
+    constexpr int CHAINS = 4;
+    Vd squares[CHAINS];
+    for (int i = 0; i < CHAINS; ++i) squares[i] = Vd{};
+    int64_t t = 0;
+    for (; t + CHAINS * W <= d; t += CHAINS * W)
+        for (int i = 0; i < CHAINS; ++i) {
+            const Vd r = widen(x + t + i * W);
+            squares[i] = fma(r, r, squares[i]);
+        }
+    double sum = across((squares[0] + squares[1]) + (squares[2] + squares[3]));
+    for (; t < d; ++t) sum = fma(static_cast<double>(x[t]), static_cast<double>(x[t]), sum);
+    return sum;
+}
+
 // |x - c|^2 and, with ADD, sums += w (x - c) on the way.
 template <bool ADD, bool WEIGHTED, class T>
 UNPOOLED_INLINE double residual(const T* x, const double* c, int64_t d, double w, double* sums) {
@@ -192,6 +208,37 @@ UNPOOLED_INLINE double residual(const T* x, const double* c, int64_t d, double w
 template <class T>
 UNPOOLED_INLINE double sqdist(const T* x, const double* c, int64_t d) {
     return residual<false, false>(x, c, d, 1.0, nullptr);
+}
+
+// The same to C centres at once, which are read together; each sum is in the order of sqdist().
+template <int C, class T>
+UNPOOLED_INLINE void sqdists(const T* x, const double* centers, int64_t d, double* to, int64_t step) {
+    constexpr int CHAINS = 4;
+    Vd squares[C][CHAINS];
+    for (int c = 0; c < C; ++c)
+        for (int i = 0; i < CHAINS; ++i) squares[c][i] = Vd{};
+    int64_t t = 0;
+    for (; t + CHAINS * W <= d; t += CHAINS * W)
+        for (int i = 0; i < CHAINS; ++i) {
+            const Vd here = widen(x + t + i * W);
+            for (int c = 0; c < C; ++c) {
+                const Vd r = here - load<Vd>(centers + c * d + t + i * W);
+                squares[c][i] = fma(r, r, squares[c][i]);
+            }
+        }
+    for (; t + W <= d; t += W)
+        for (int c = 0; c < C; ++c) {
+            const Vd r = widen(x + t) - load<Vd>(centers + c * d + t);
+            squares[c][0] = fma(r, r, squares[c][0]);
+        }
+    for (int c = 0; c < C; ++c) {
+        double sum = across((squares[c][0] + squares[c][1]) + (squares[c][2] + squares[c][3]));
+        for (int64_t rest = t; rest < d; ++rest) {
+            const double r = static_cast<double>(x[rest]) - centers[c * d + rest];
+            sum = fma(r, r, sum);
+        }
+        to[c * step] = sum;
+    }
 }
 
 }  // namespace UNPOOLED_ISA

@@ -130,19 +130,36 @@ private:
         }
     }
 
+    // The same to some points at once, in many dimensions; those to each are MOST_ROWS apart.
+    template <int C>
+    void distances_to(const Block<T>& block, const double* points, double* to) const {
+        for (int64_t i = 0; i < block.rows(); ++i) sqdists<C>(block.x() + i * d_, points, d_, to + i, MOST_ROWS);
+        for (int c = 0; c < C; ++c)
+            for (int64_t i = block.rows(); i < round_up(block.rows(), W); ++i) to[c * MOST_ROWS + i] = 0;
+    }
+
     // The candidate that would leave the least to the rows.
     int64_t lowest_potential(int64_t few) {
-        double to[MOST_ROWS];
+        constexpr int TOGETHER = 3;
+        double to[TOGETHER * MOST_ROWS];
         clear(potential_.get(), few);
         site_->rows_only(stepper_.packed, stepper_.block, [&](int64_t first) {
-            for (int64_t c = 0; c < few; ++c) {
-                distances(stepper_.block, candidates_.get() + c * d_, to);
-                Vd sum{};
-                for (int64_t i = 0; i < stepper_.block.rows(); i += W) {
-                    const Vd least = lower(load<Vd>(to + i), load<Vd>(closest_.get() + first + i));
-                    sum = fma(load<Vd>(costs_->weights() + first + i), least, sum);
+            const Block<T>& block = stepper_.block;
+            for (int64_t c = 0, some; c < few; c += some) {
+                const double* points = candidates_.get() + c * d_;
+                some = d_ > FEW_DIMENSIONS && few - c >= TOGETHER ? TOGETHER : 1;
+                if (some > 1)
+                    distances_to<TOGETHER>(block, points, to);
+                else
+                    distances(block, points, to);
+                for (int64_t a = 0; a < some; ++a) {
+                    Vd sum{};
+                    for (int64_t i = 0; i < block.rows(); i += W) {
+                        const Vd least = lower(load<Vd>(to + a * MOST_ROWS + i), load<Vd>(closest_.get() + first + i));
+                        sum = fma(load<Vd>(costs_->weights() + first + i), least, sum);
+                    }
+                    potential_[c + a] += across(sum);
                 }
-                potential_[c] += across(sum);
             }
         });
         int64_t best = 0;

@@ -130,9 +130,9 @@ public:
         std::memcpy(labels_.get(), labels, static_cast<size_t>(n) * sizeof(int64_t));
     }
 
-    // The sums again, under the labels as they are now.
-    void sum(const Site<T>& site, const double* centers) {
-        const Sums to = out(false);
+    // The sums again, under the labels as they are now; with inertia in many dimensions only.
+    void sum(const Site<T>& site, const double* centers, bool with_inertia = false) {
+        const Sums to = out(with_inertia);
         tally_.aim(0, centers);
         tally_.start(1, site.n, to);
         sqdist_.resize(weighted_ ? site.n : 0);
@@ -160,9 +160,23 @@ public:
         return found;
     }
 
+    // The same where the new labels are known.
+    int64_t relabel(const int64_t* labels, int64_t n, uint64_t* changed) {
+        std::memset(changed, 0, static_cast<size_t>((n + 63) / 64) * sizeof(uint64_t));
+        labels_.swap(before_);
+        label(labels, n);
+        int64_t found = 0;
+        for (int64_t i = 0; i < n; ++i) {
+            if (labels[i] == before_[i]) continue;
+            changed[i / 64] |= uint64_t(1) << (i % 64);
+            ++found;
+        }
+        return found;
+    }
+
     // Moves the marked rows from the sums of the cluster they were in to those of the one they are in now; both
-    // are about `origin`.
-    void move(const Site<T>& site, const double* origin, const uint64_t* changed) {
+    // are about `origin`, and both are touched.
+    void move(const Site<T>& site, const double* origin, const uint64_t* changed, bool* touched) {
         const int64_t d = packed.d;
         for (int64_t word = 0; word < (site.n + 63) / 64; ++word)
             for (uint64_t bits = changed[word]; bits; bits &= bits - 1) {
@@ -171,6 +185,7 @@ public:
                 const T* x = site.x + i * d;
                 add_residual<true>(x, origin + from * d, d, -w, sums.get() + from * d);
                 add_residual<true>(x, origin + to * d, d, w, sums.get() + to * d);
+                touched[from] = touched[to] = true;
                 mass[from] -= w;
                 mass[to] += w;
                 squares[from] -= w * w;

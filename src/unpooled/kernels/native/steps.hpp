@@ -1,7 +1,9 @@
 // What a site does by itself between two rounds: Lloyd steps, or mini-batches.
 #pragma once
+#include <memory>
+
 #include "random.hpp"
-#include "site.hpp"
+#include "recall.hpp"
 
 namespace unpooled {
 namespace UNPOOLED_ISA {
@@ -15,6 +17,8 @@ struct LocalWorker {
     Buffer<double> received, cells, sqdist;
     Buffer<int64_t> labels, before;
     Buffer<uint64_t> changed;
+    Buffer<bool> touched;
+    std::unique_ptr<Recaller<T>> recaller;
     int64_t k, d;
     bool weighted;
 
@@ -57,28 +61,71 @@ struct LocalWorker {
         received.resize(k * d);
         copy(received.get(), centers, k * d);
         stepper.step(site, centers, true);
+        begin(mass, squares, inertia);
+        for (int64_t step = 0; step < count; ++step) {
+            if (step > 0 && !move(stepper.relabel(site, centers, changed.get()), received.get())) break;
+            average(received.get(), centers, support);
+        }
+    }
+
+    // The same with the labels of the last time; `centers` is filled.
+    void steps_recalled(int64_t count, double* centers, double* mass, double* squares, double* inertia,
+                        double* support, const Recalled& at, const double* origin, double reach) {
+        clear(support, k);
+        recaller->first(site, at);
+        stepper.label(at.labels(0), site.n);
+        stepper.sum(site, origin, true);
+        begin(mass, squares, inertia);
+        double spread = 0;
+        for (int64_t j = 0; j < k; ++j) spread += inertia[j];
+        at.scale() = reach + __builtin_sqrt(spread);
+        for (int64_t j = 0; j < k; ++j)
+            if (count == 0 || !(mass[j] > 0)) copy(centers + j * d, origin + j * d, d);
+        int64_t reached = 1;
+        for (int64_t step = 0; step < count; ++step) {
+            if (step > 0) {
+                recaller->later(site, step, centers, support, at);
+                reached = step + 1;
+                if (!move(stepper.relabel(at.labels(step), site.n, changed.get()), origin)) break;
+            }
+            average(origin, centers, support);
+        }
+        at.reached() = reached;
+    }
+
+    void begin(double* mass, double* squares, double* inertia) {
         copy(mass, stepper.mass.get(), k);
         copy(squares, stepper.squares.get(), k);
         copy(inertia, stepper.inertia.get(), k);
         changed.resize((site.n + 63) / 64);
-        for (int64_t step = 0; step < count; ++step) {
-            if (step > 0) {
-                const int64_t moved = stepper.relabel(site, centers, changed.get());
-                if (moved == 0) break;
-                if (moved * 2 < site.n)
-                    stepper.move(site, received.get(), changed.get());
-                else
-                    stepper.sum(site, received.get());
-            }
-            for (int64_t j = 0; j < k; ++j) {
-                double* sums = stepper.sums.get() + j * d;
-                const double m = stepper.mass[j];
-                if (m > 0) {
-                    for (int64_t t = 0; t < d; ++t) centers[j * d + t] = received[j * d + t] + sums[t] / m;
-                    support[j] = m;
-                } else {
-                    clear(sums, d);  // what rounding left
-                }
+        touched.resize(k);
+        for (int64_t j = 0; j < k; ++j) touched[j] = true;
+    }
+
+    // The sums after so many rows have new labels; gives whether any has.
+    bool move(int64_t rows, const double* origin) {
+        if (rows == 0) return false;
+        if (rows * 2 < site.n) {
+            stepper.move(site, origin, changed.get(), touched.get());
+        } else {
+            stepper.sum(site, origin);
+            for (int64_t j = 0; j < k; ++j) touched[j] = true;
+        }
+        return true;
+    }
+
+    // The means of the clusters whose sums have changed.
+    void average(const double* origin, double* centers, double* support) {
+        for (int64_t j = 0; j < k; ++j) {
+            if (!touched[j]) continue;
+            touched[j] = false;
+            double* sums = stepper.sums.get() + j * d;
+            const double m = stepper.mass[j];
+            if (m > 0) {
+                for (int64_t t = 0; t < d; ++t) centers[j * d + t] = origin[j * d + t] + sums[t] / m;
+                support[j] = m;
+            } else {
+                clear(sums, d);  // what rounding left
             }
         }
     }
@@ -174,8 +221,11 @@ struct LocalWorker {
 
 template <class T>
 void local_steps(const Rows& rows, const double* centers, int64_t k, const LocalPlan& plan, const LocalOut& out,
-                 int threads) {
+                 const Recall* recall, int threads) {
     const int64_t d = rows.d;
+    if (d <= FEW_DIMENSIONS || rows.weights || plan.own_centers) recall = nullptr;
+    double reach = 0;
+    for (int64_t j = 0; recall && j < k; ++j) reach = larger(reach, __builtin_sqrt(squared_norm(centers + j * d, d)));
     threads = useful_threads(threads, static_cast<double>(rows.n) * k * d * plan.steps);
     const Items items(rows, false);
     Team<LocalWorker<T>> team(threads, [&] { return new LocalWorker<T>(k, d, rows.weights != nullptr); });
@@ -185,12 +235,19 @@ void local_steps(const Rows& rows, const double* centers, int64_t k, const Local
     }
     auto work = [&](int64_t at, int worker) {
         LocalWorker<T>& local = team[worker];
+        if (recall && !local.recaller) local.recaller.reset(new Recaller<T>(k, d, centers, recall->drift));
         for (int64_t s = items[at].first_site; s < items[at].last_site; ++s) {
             double* own = out.centers + s * k * d;
-            copy(own, plan.own_centers ? centers + s * k * d : centers, k * d);
+            if (!recall) copy(own, plan.own_centers ? centers + s * k * d : centers, k * d);
             local.site.enter(rows, s);
-            local.steps(plan.steps, own, out.mass + s * k, out.squares + s * k, out.inertia + s * k,
-                        out.support + s * k);
+            double *mass = out.mass + s * k, *squares = out.squares + s * k, *inertia = out.inertia + s * k;
+            double* support = out.support + s * k;
+            if (recall)
+                local.steps_recalled(plan.steps, own, mass, squares, inertia, support,
+                                     {*recall, rows.offsets[s], rows.n, s, larger<int64_t>(plan.steps, 1), k}, centers,
+                                     reach);
+            else
+                local.steps(plan.steps, own, mass, squares, inertia, support);
             if (plan.recount) local.recount(own, out.support + s * k, out.recount + s * k, out.recount_squares + s * k);
         }
     };

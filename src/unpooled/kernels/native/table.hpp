@@ -4,6 +4,8 @@
 
 namespace unpooled {
 
+constexpr int64_t FEW_DIMENSIONS = 24;  // up to which the rows, not the centres, sit in the lanes
+
 struct Rows {
     const void* x;  // (n, d), float if single, else double
     bool single;
@@ -44,6 +46,18 @@ struct LocalPlan {
     bool recount;
 };
 
+// What local steps found the last time for the same rows, and what they leave for the next. Nothing depends on it
+// but time. With as many steps as the plan, at least one.
+struct Recall {
+    int64_t* labels;      // (steps, n)
+    double* margins;      // (steps, n)
+    float* bounds;        // (steps, n, k)
+    double* moved;        // (sites, steps, k)
+    int64_t* reached;     // (sites,) steps that are there; 0: none
+    double* scale;        // (sites,) what distances at the site stay below
+    const double* drift;  // (k,) how far each received centre has moved since then, at most
+};
+
 struct KMeansPlan {
     int64_t n_init, max_iter, swaps;
 };
@@ -58,7 +72,7 @@ struct Table {
     void (*totals)(const Rows&, const double* centers, int64_t sets, int64_t k, const TotalsOut&, int threads);
     void (*nearest)(const Rows&, const double* centers, int64_t k, int32_t* labels, double* sqdist, int threads);
     void (*local_steps)(const Rows&, const double* centers, int64_t k, const LocalPlan&, const LocalOut&,
-                        int threads);
+                        const Recall*, int threads);
     void (*kmeans)(const Rows&, int64_t k, const uint64_t* seeds, const KMeansPlan&, const KMeansOut&, int threads);
     void (*minibatch)(const Rows&, const double* centers, int64_t k, const uint64_t* seeds, const MiniBatchPlan&,
                       const MiniBatchOut&, int threads);
@@ -66,6 +80,8 @@ struct Table {
     void (*fuzzy)(const Rows&, const double* centers, int64_t sets, int64_t k, double m, double power, const FuzzyOut&,
                   int threads);
     void (*memberships)(const Rows&, const double* centers, int64_t k, double m, double power, double* out, int threads);
+    void (*fold_moves)(const double* centers, const double* received, const double* weight, int64_t sites, int64_t k,
+                       int64_t d, double* weighted, double* plain);
     void (*fold)(double* total, const double* block, int64_t rows, int64_t width);
 };
 

@@ -126,6 +126,28 @@ void nearest(const Rows& rows, const double* centers, int64_t k, int32_t* labels
     each(threads, (rows.n + chunk - 1) / chunk, work);
 }
 
+// How the centres (k, d) of each site differ from the received ones: added up, and times its weights (k,), in the
+// order of the sites.
+inline void fold_moves(const double* centers, const double* received, const double* weight, int64_t sites, int64_t k,
+                       int64_t d, double* weighted, double* plain) {
+    const auto add = [&](int64_t s, int64_t j) UNPOOLED_LAMBDA {
+        const double w = weight[s * k + j], *to = centers + (s * k + j) * d, *from = received + j * d;
+        double *heavy = weighted + j * d, *light = plain + j * d;
+        for (int64_t t = 0; t < d; ++t) {
+            const double move = to[t] - from[t];
+            heavy[t] += move * w;
+            light[t] += move;
+        }
+    };
+    if (d > FEW_DIMENSIONS) {  // a centre at a time, whose totals then stay in the first cache
+        for (int64_t j = 0; j < k; ++j)
+            for (int64_t s = 0; s < sites; ++s) add(s, j);
+    } else {
+        for (int64_t s = 0; s < sites; ++s)
+            for (int64_t j = 0; j < k; ++j) add(s, j);
+    }
+}
+
 // total += block[0], then block[1], ...: a stretch of the columns at a time, which changes no sum.
 inline void fold(double* total, const double* block, int64_t rows, int64_t width) {
     constexpr int64_t stretch = 512;

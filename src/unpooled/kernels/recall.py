@@ -1,0 +1,75 @@
+"""What local steps remember of the last time they were taken from the same rows: it changes time alone."""
+
+import weakref
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .reference_rows import Rows
+from .results import Floats
+
+_MOST = 1 << 26  # bounds held: 256 MB
+
+
+class Kept(NamedTuple):
+    """As the compiled kernels take it (S sites, n rows, k clusters)."""
+
+    labels: NDArray[np.int64]  #: (steps, n)
+    margins: Floats  #: (steps, n) how much farther than its own centre the second nearest is, at least
+    bounds: NDArray[np.float32]  #: (steps, n, k) how far each centre is, at least, plus what it had moved
+    moved: Floats  #: (S, steps, k) how far each centre has come in all
+    reached: NDArray[np.int64]  #: (S,) steps that are there
+    scale: Floats  #: (S,) what distances at the site stay below
+    drift: Floats  #: (k,) how far each centre has moved since, at most
+
+
+class Recall:
+    """Labels and margins of the last call of ``local_steps``, for the next with the same rows and sites.
+
+    While the centres creep most rows provably keep their cluster, and are not looked at. Labels are those
+    that would be found without it, and sums are taken in the same order: results are equal in every bit.
+    Other rows, or another number of centres or steps, and it begins anew.
+    """
+
+    def __init__(self) -> None:
+        self._of: tuple[Any, ...] = ()
+        self._owner: Any = None
+        self._kept: Kept | None = None
+        self._centers: Floats = np.zeros((0, 0))
+        self._offsets: NDArray[np.int64] = np.zeros(0, np.int64)
+
+    def at(self, X: Rows, offsets: NDArray[np.int64], centers: Floats, steps: int) -> Kept | None:
+        """What is known for these rows, or room for it; it is filled by the call it is handed to.
+
+        None where it would take too much memory.
+        """
+        if len(X) * len(centers) * steps > _MOST:
+            return None
+        owner = X if X.base is None else X.base
+        same = (
+            self._kept is not None
+            and self._owner() is owner
+            and self._of == (X.ctypes.data, X.shape, X.dtype, steps, centers.shape)
+            and np.array_equal(self._offsets, offsets)
+        )
+        drift = np.zeros(len(centers))
+        if same and self._kept is not None:
+            drift = np.sqrt(((centers - self._centers) ** 2).sum(axis=1)) * (1 + 1e-12)
+            self._kept = self._kept._replace(drift=drift)
+        else:
+            (n, k), S, most = (len(X), len(centers)), len(offsets) - 1, max(steps, 1)
+            self._kept = Kept(
+                labels=np.empty((most, n), np.int64),
+                margins=np.empty((most, n)),
+                bounds=np.empty((most, n, k), np.float32),
+                moved=np.empty((S, most, k)),
+                reached=np.zeros(S, np.int64),
+                scale=np.zeros(S),
+                drift=drift,
+            )
+            self._owner = weakref.ref(owner)
+            self._of = (X.ctypes.data, X.shape, X.dtype, steps, centers.shape)
+            self._offsets = offsets.copy()
+        self._centers = centers.copy()
+        return self._kept
