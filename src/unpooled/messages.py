@@ -264,10 +264,11 @@ def fold(blocks: Iterable[list[A] | Stacked[A]]) -> A:
     totals: list[FloatArray] = []
     for replies in blocks:
         if not totals:
-            first = replies[0]
+            stacked = isinstance(replies, Stacked)
+            first: Any = replies.reply if isinstance(replies, Stacked) else replies[0]
             kind = type(first)
             names = codec.field_names(kind)
-            totals = [np.zeros(getattr(first, name).shape) for name in names]
+            totals = [np.zeros(getattr(first, name).shape[1 if stacked else 0 :]) for name in names]
         if isinstance(replies, Stacked):
             replies.add_to(totals)
         else:

@@ -29,7 +29,8 @@ class Recall:
 
     While the centres creep most rows provably keep their cluster, and are not looked at. Labels are those
     that would be found without it, and sums are taken in the same order: results are equal in every bit.
-    Other rows, or another number of centres or steps, and it begins anew.
+    Other rows, or another number of centres or steps, and it begins anew; it begins with the second call, so
+    that a single one costs what it costs without.
     """
 
     def __init__(self) -> None:
@@ -42,19 +43,22 @@ class Recall:
     def at(self, X: Rows, offsets: NDArray[np.int64], centers: Floats, steps: int) -> Kept | None:
         """What is known for these rows, or room for it; it is filled by the call it is handed to.
 
-        None where it would take too much memory.
+        None the first time, and where it would take too much memory.
         """
         if len(X) * len(centers) * steps > _MOST:
             return None
-        owner = X if X.base is None else X.base
+        owner, of = X if X.base is None else X.base, (X.ctypes.data, X.shape, X.dtype, steps, centers.shape)
         same = (
-            self._kept is not None
+            self._owner is not None
             and self._owner() is owner
-            and self._of == (X.ctypes.data, X.shape, X.dtype, steps, centers.shape)
+            and self._of == of
             and np.array_equal(self._offsets, offsets)
         )
+        if not same:
+            self._owner, self._of, self._offsets, self._kept = weakref.ref(owner), of, offsets.copy(), None
+            return None
         drift = np.zeros(len(centers))
-        if same and self._kept is not None:
+        if self._kept is not None:
             drift = np.sqrt(((centers - self._centers) ** 2).sum(axis=1)) * (1 + 1e-12)
             self._kept = self._kept._replace(drift=drift)
         else:
@@ -68,8 +72,5 @@ class Recall:
                 scale=np.zeros(S),
                 drift=drift,
             )
-            self._owner = weakref.ref(owner)
-            self._of = (X.ctypes.data, X.shape, X.dtype, steps, centers.shape)
-            self._offsets = offsets.copy()
         self._centers = centers.copy()
         return self._kept
