@@ -253,9 +253,9 @@ def _present(set_: str) -> Any:
             notes += (
                 "The non-IID rows are not recomputed: LEAF's non-IID sample is not among the files that the "
                 "authors give.",
-                "The accuracy of k-FED comes out to one side of what was published in one split and to the other "
-                "in the other. Why is not known. Tables 2 and 3 are over the better half of the runs, which are "
-                "few here, so that errors are uncertain themselves.",
+                "The accuracy of k-FED comes out to one side of what was published in one split and to the "
+                "other in the other. Why is not known. Tables 2 and 3 are over the better half of the runs, "
+                "which are few here, so that errors are uncertain themselves.",
             )
         return Presented(tuple(tables), tuple(figures), notes)
 
