@@ -57,8 +57,8 @@ assurance: $(STAMP)  ## the long versions of what the tests hold, and their figu
 	UNPOOLED_SCHEDULES=10000 $(BIN)/pytest -s tests/secure_sum/test_sums.py tests/secure_sum/test_malice.py
 	$(BIN)/python -m benchmarks.bench_secure_sum
 	$(BIN)/python -m benchmarks.bench_door
-	-PIP_CONSTRAINT=constraints.txt $(BIN)/pip install --quiet --no-deps diffprivlib
-	$(BIN)/python -m benchmarks.bench_private
+	-PIP_CONSTRAINT=constraints.txt $(BIN)/pip install --quiet --no-deps --target build/peer diffprivlib
+	PYTHONPATH=build/peer $(BIN)/python -m benchmarks.bench_private
 	$(BIN)/python -m benchmarks.dual_problems
 
 results: $(STAMP)  ## docs/results.md: the papers recomputed (hours; DATA=folder with the authors' data)
