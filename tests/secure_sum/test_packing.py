@@ -132,7 +132,8 @@ def test_scales_by_hand():
 
 
 def _bytes(done):
-    return sum(size for record in done.history for _, size in record.left.values())
+    history = done.history_ if isinstance(done, FederatedKMeans) else done.history
+    return sum(size for record in history for _, size in record.left.values())
 
 
 @pytest.mark.parametrize("n", [3, 10, 40])
@@ -166,6 +167,9 @@ def test_what_does_not_fit_is_summed_again_and_asked_for_once(monkeypatch):
     got = FederatedKMeans(3, random_state=0, secure=True).fit(rows)
     assert got.cluster_centers_.tobytes() == want.cluster_centers_.tobytes()
     assert got.inertia_ == want.inertia_
+    monkeypatch.setattr(Scales, "scales", lambda self, parts, slack: ())
+    two = FederatedKMeans(3, random_state=0, secure=True).fit(rows)
+    assert _bytes(got) > _bytes(two) > _bytes(want)  # what left in vain left all the same
 
 
 def test_questions_that_say_nothing_of_their_fields_are_scaled_too():

@@ -44,16 +44,17 @@ class _Sum:
     asks: dict[SiteId, Question[Any]] = field(default_factory=dict)
     total: Total | None = None
     misfit: bool = False
+    before: dict[SiteId, tuple[int, int]] = field(default_factory=dict)  # left for it in vain
 
     def advance(self, came: Mapping[SiteId, Reply] | None) -> None:
         try:
             self.asks = self.stages.send(came)  # type: ignore[arg-type]
         except StopIteration as stop:
             self.asks, self.total = {}, stop.value
-        except DoesNotFit:
+        except DoesNotFit as error:
             if self.terms == self.wide:
                 raise
-            self.asks, self.misfit = {}, True
+            self.asks, self.misfit, self.before = {}, True, error.sent
 
 
 class Sealing:
@@ -164,7 +165,8 @@ class Sealing:
         """The same sum in two words a number, under a number of its own."""
         self._scales[_kind(asks, one.indices)].misfits += 1
         wide = replace(one.wide, group=one.terms.group + groups)
-        made = _Sum(wide, one.indices, tally(wide, self._keys, one.indices, silent), wide)
+        stages = tally(wide, self._keys, one.indices, silent)
+        made = _Sum(wide, one.indices, stages, wide, before=one.before)
         made.advance(None)
         return made
 
@@ -221,7 +223,7 @@ class Sealing:
             for site in total.silent:
                 self._keys.pop(site, None)  # it may have restarted: it is asked again
             sent = dict(total.sent)
-            for site, (numbers, size) in cost.items():
+            for site, (numbers, size) in (*cost.items(), *one.before.items()):
                 before = sent.get(site, (0, 0))
                 sent[site] = (before[0] + numbers, before[1] + size)
             cost = {}

@@ -46,6 +46,10 @@ Stages = Generator[dict[SiteId, Question[Any]], Replies, "Total"]
 class DoesNotFit(BadInput):
     """A number of some site is too large for the words of the sum, or they are too coarse for it."""
 
+    def __init__(self, message: str, sent: dict[SiteId, tuple[int, int]]) -> None:
+        super().__init__(message)
+        self.sent = sent  # numbers and bytes that left each site all the same
+
 
 @dataclass(frozen=True, eq=False)
 class Total:
@@ -161,7 +165,7 @@ def tally(
 
     seeds = _restored(terms, sharers, opened)
     words = _unmasked(terms, shares, masked, seeds)
-    _check_fit(terms, words[:, -1])
+    _check_fit(terms, words[:, -1], log.sent)
     layout = masked[survivors[0]].layout
     sums = parted(layout, packing.unpacked(terms, layout, words[:, :-1]))
     return Total(survivors, sums, {s: why for s, why in log.silent.items() if s not in masked}, log.sent)
@@ -236,7 +240,7 @@ def _unmasked(
     return plus
 
 
-def _check_fit(terms: Terms, word: npt.NDArray[np.uint64]) -> None:
+def _check_fit(terms: Terms, word: npt.NDArray[np.uint64], sent: dict[SiteId, tuple[int, int]]) -> None:
     """The last word of the sum counts the sites whose numbers did not fit."""
     n, fixed, count = len(terms.sites), terms.fixed, int(word[0])
     where = f"round {terms.turn.round}, secure sum"
@@ -246,7 +250,8 @@ def _check_fit(terms: Terms, word: npt.NDArray[np.uint64]) -> None:
         raise DoesNotFit(
             f"{where}: {count} of {n} sites have a number that is not finite or beyond "
             f"{fixed.largest(n):.3g}, the most that {fixed.limbs} words with {fixed.fraction} bits behind "
-            "the point hold; declare a larger bound, or scale the columns"
+            "the point hold; declare a larger bound, or scale the columns",
+            sent,
         )
 
 
