@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,10 +23,11 @@ from unpooled import (
     Site,
     codec,
 )
+from unpooled.algorithms import METHODS
 from unpooled.errors import Refused
 from unpooled.messages import Reply, Rows
 from unpooled.preparing import Scaled
-from unpooled.protocol import Envelope, Part, conduct, round_rng
+from unpooled.protocol import Envelope, Part, conduct, expanded, round_rng
 from unpooled.site import Guard
 
 # ---------------------------------------------------------------- data
@@ -101,7 +103,7 @@ def bits(message: Any) -> bytes:
 
 def rounds(algorithm: Any, federation: Any, count: int, seed: int = 0) -> Iterator[Any]:
     """The states after the start and after each of ``count`` rounds, finished or not."""
-    sites = federation.sites
+    algorithm, sites = expanded(algorithm), federation.sites
     state = conduct(algorithm.start(sites, round_rng(seed, 0)), federation, seed=seed)
     yield state
     for number in range(1, count + 1):
@@ -218,3 +220,5 @@ ALGORITHMS: dict[str, Callable[..., Any]] = {
     "scaled-best-of-ewf": lambda **s: Scaled(BestOf(replace(Ewf(k=K, max_rounds=8), **s), 2)),
 }
 """Every method and preset by name; settings such as participation are passed on to it."""
+for _name, _method in METHODS.items():  # a new method takes part with its defaults at once
+    ALGORITHMS.setdefault(_name, partial(_method, k=K))

@@ -20,6 +20,8 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 _BLOCK = re.compile(r"^```python\n(?P<code>.*?)^```$(?:\n+^```text\n(?P<output>.*?)^```$)?", re.M | re.S)
 
+_METHODS = re.compile(r"(<!-- methods: make docs -->\n).*?(<!-- end -->)", re.S)
+
 
 @dataclass(frozen=True)
 class Block:
@@ -52,8 +54,21 @@ def printed(page: Path) -> list[str]:
 
 
 def refreshed(page: Path) -> str:
-    """The page with every shown output replaced by what its block prints now."""
-    return with_outputs(page, _BLOCK, printed(page))
+    """The page with every shown output replaced by what its block prints now, and the table of methods."""
+    return with_methods(with_outputs(page, _BLOCK, printed(page)))
+
+
+def with_methods(text: str) -> str:
+    """A page with the table of methods, from what each says of itself, where the page has room for it."""
+    from unpooled.guide import guide
+
+    rows = ["| use it when | method | the coordinator sees |", "|---|---|---|"]
+    for method in guide():
+        if method.__module__.startswith("unpooled."):
+            page = method.__module__.rpartition(".")[2]
+            rows.append(f"| {method.advice} | [`{method.method}`](methods/{page}.md) | {method.shows} |")
+    table = "\n".join(rows)
+    return _METHODS.sub(lambda m: f"{m[1]}{table}\n{m[2]}", text)
 
 
 def with_outputs(page: Path, block: re.Pattern[str], outputs: list[str]) -> str:

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from unpooled import __version__
 from unpooled.cli import app
 from unpooled.errors import BadInput
-from unpooled.guide import GUIDE, citation
+from unpooled.guide import citation, guide
 
 runner = CliRunner()
 
@@ -29,8 +29,8 @@ def test_version():
 def test_methods_lists_every_method_and_its_paper():
     result = runner.invoke(app, ["methods"], env={"COLUMNS": "200"})
     assert result.exit_code == 0
-    for entry in GUIDE:
-        assert entry.name in result.stdout
+    for entry in guide():
+        assert entry.method in result.stdout
         assert entry.citation in result.stdout
 
 

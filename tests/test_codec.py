@@ -29,7 +29,7 @@ from unpooled.summaries import AskClusterSums, AskMoments, Moments
 
 
 @dataclass(frozen=True, eq=False)
-class Zoo(Message):
+class Zoo(Message, wire="test_codec.Zoo"):
     """A message with a field of every kind."""
 
     number: int

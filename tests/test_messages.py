@@ -128,7 +128,7 @@ def test_fold_is_the_same_to_the_bit_however_it_is_cut_into_blocks(seed):
 
 def test_a_question_without_an_answer_says_so():
     @dataclass(frozen=True, eq=False)
-    class Mute(Question[Moments]):
+    class Mute(Question[Moments], wire="test_messages.Mute"):
         pass
 
     with pytest.raises(BadInput, match="Mute does not say how it is answered"):

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from helpers import ALGORITHMS
 from unpooled import Site, codec
 from unpooled.algorithms import Lloyd
 from unpooled.errors import BadReply, CodecError, SiteFailed, TooFewAnswers
@@ -143,7 +144,7 @@ def test_a_site_does_not_read_more_than_it_allows():
     assert isinstance(reply, Refusal)
 
 
-class Secretive(Question[Moments]):
+class Secretive(Question[Moments], wire="test_posting.Secretive"):
     def answer_all(self, stack):
         raise ValueError(f"row {stack.X[0]}")
 
@@ -194,3 +195,55 @@ def test_the_coordinator_keeps_and_signs_the_heads_of_logs(tmp_path):
             assert lines[int(seal["number"])]["hash"] == seal["head"]
             assert is_signed(identity.public, sealed(name, head), bytes.fromhex(seal["signature"]))
         assert verify(tmp_path / name / "log.jsonl") == []
+
+
+# ---------------------------------------------------------------- shapes
+
+
+def wider(value):
+    """One column more."""
+    return np.concatenate([value, value[..., -1:]], axis=-1)
+
+
+def longer(value):
+    return np.concatenate([value, value[:1]]) if len(value) else np.zeros((9, *value.shape[1:]))
+
+
+def nested(value):
+    return value[None]
+
+
+@pytest.mark.parametrize("tamper", [wider, longer, nested], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_a_reply_of_wrong_shape_is_left_out_and_the_run_goes_on(name, tamper):
+    """In every round of every method; the result is that of the other sites."""
+
+    def odd(data):
+        answer = codec.unwrap(data, expect=Answer)
+        replies = []
+        for reply in answer.replies:
+            arrays = {
+                n: v for n in codec.field_names(type(reply)) if isinstance(v := getattr(reply, n), np.ndarray)
+            }
+            replies.append(replace(reply, **{n: tamper(v) for n, v in arrays.items() if v.size}))
+        return codec.wrap(replace(answer, replies=tuple(replies)))
+
+    rows = {s: X + 3 * np.arange(40)[:, None] % 9 for s, X in ROWS.items()}
+    algorithm = ALGORITHMS[name]()
+    with_it = run(algorithm, Posting(Wire({"c": odd}, rows)), seed=4, max_rounds=3)
+    without = run(
+        algorithm, Posting(Wire({}, {s: X for s, X in rows.items() if s != "c"})), seed=4, max_rounds=3
+    )
+    for record in with_it.history:
+        if record.exchanges:
+            assert set(record.silent) == {"c"}
+            assert record.silent["c"].startswith("its answer was not usable:")
+    assert codec.encode(with_it.state) == codec.encode(without.state)
+
+
+def test_two_sites_that_disagree_about_their_columns_are_both_named():
+    wire = Wire({"b": changed(sums=wider, squares=wider)}, {s: ROWS[s] for s in "ab"})
+    with pytest.raises(
+        BadReply, match=r"summaries.AskMoments: replies of a .*sums \(2,\).* and of b .*sums \(3,\)"
+    ):
+        run(Lloyd(k=3), Posting(wire), seed=4)

@@ -42,12 +42,12 @@ def federation(request):
 
 
 @dataclass(frozen=True, eq=False)
-class Above(Summable):
+class Above(Summable, wire="test_protocol.Above"):
     rows: FloatArray  # (1,)
 
 
 @dataclass(frozen=True, eq=False)
-class AskAbove(Question[Above]):
+class AskAbove(Question[Above], wire="test_protocol.AskAbove"):
     limit: float
 
     def answer_all(self, stack: Stack):

@@ -90,7 +90,7 @@ def test_blocks_split_the_sites(monkeypatch):
     sizes = []
 
     @dataclass(frozen=True, eq=False)
-    class Watching(AskMoments):
+    class Watching(AskMoments, wire="test_runtimes.Watching"):
         def answer_all(self, stack):
             sizes.append(len(stack))
             return super().answer_all(stack)
@@ -167,7 +167,7 @@ def test_sites_with_different_minima_each_keep_their_own():
 
 
 @dataclass(frozen=True, eq=False)
-class Fails(Question[Summable]):
+class Fails(Question[Summable], wire="test_runtimes.Fails"):
     """A question with a bug that shows at sites with a single row."""
 
     def answer_all(self, stack: Stack):

@@ -24,7 +24,7 @@ def _fresh():
 
 
 @dataclass(frozen=True, eq=False)
-class SeenView(View):
+class SeenView(View, wire="test_site.SeenView"):
     """A view that says when it is applied."""
 
     def apply(self, X):
@@ -33,7 +33,7 @@ class SeenView(View):
 
 
 @dataclass(frozen=True, eq=False)
-class SeenQuestion(Question[Moments]):
+class SeenQuestion(Question[Moments], wire="test_site.SeenQuestion"):
     """A question that says when it is answered."""
 
     def answer_all(self, stack: Stack):

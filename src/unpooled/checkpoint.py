@@ -20,7 +20,7 @@ _MAGIC = b"unpooled checkpoint 1\n"
 
 
 @dataclass(frozen=True, eq=False)
-class Checkpoint(Message):
+class Checkpoint(Message, wire="checkpoint.Checkpoint"):
     """A run between two rounds."""
 
     run: str

@@ -81,16 +81,16 @@ def methods() -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from unpooled.guide import GUIDE
+    from unpooled.guide import guide
 
     table = Table("method", "use it when", "the coordinator sees")
-    for entry in GUIDE:
-        table.add_row(entry.name, entry.use, entry.sees)
+    for entry in guide():
+        table.add_row(entry.method, entry.advice, entry.shows)
     console = Console(highlight=False)
     console.print(table)
     console.print("Restarts of any of them, in the same exchanges: n_init, or BestOf(method, n) in Python.\n")
-    for cited in dict.fromkeys(entry.citation for entry in GUIDE):
-        names = [entry.name for entry in GUIDE if entry.citation == cited]
+    for cited in dict.fromkeys(entry.citation for entry in guide()):
+        names = [entry.method for entry in guide() if entry.citation == cited]
         console.print(f"[bold]{', '.join(names)}[/bold]: {cited}")
 
 

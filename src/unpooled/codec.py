@@ -6,7 +6,8 @@ A message is a frozen dataclass of arrays, numbers, text, tuples and further mes
 
 The skeleton is JSON in which every array is replaced by its place in a table of (dtype, shape); the arrays
 follow raw, little-endian, each on an 8-byte boundary. Nothing in it can run: a type arrives by name and must
-stand in the register, and every field must fit the type that its class declares.
+stand in the register, and every field must fit the type that its class declares. A class says its own name
+and version; version 1 is not written.
 """
 
 import dataclasses
@@ -39,23 +40,55 @@ _CHECKSUM = 16  # bytes, before a message on a wire; a multiple of 8, so that ar
 _register: dict[str, type[Any]] = {}
 _field_names: dict[Any, tuple[str, ...]] = {}
 _field_types: dict[Any, dict[str, Any]] = {}
-_travelling: dict[type[Any], str] = {}
+_travelling: dict[type[Any], dict[str, Any]] = {}  # what goes with a class that was met before
 
 
-def register(cls: type[Any]) -> None:
-    """Let ``cls`` be named in messages. Its name is the last part of its module, a dot, its own name."""
+class Wire(typing.NamedTuple):
+    """How a class travels: under which name, in which version, and since which release in that version."""
+
+    name: str
+    version: int
+    since: str
+
+
+def register(cls: type[Any], name: str, version: int = 1, since: str = "") -> None:
+    """Let ``cls`` travel under ``name``. The name is stable: where the class lies has no part in it.
+
+    Change the version, and say since which release, whenever the fields change. Two classes of one name are
+    an error; a class that is defined again, as in a notebook, takes its own place.
+    """
+    if version < 1 or (version > 1) != bool(since):
+        raise CodecError(f"{cls.__qualname__}: a version after 1, and only that, says since=release")
+    other = _register.get(name)
+    if other is not None and (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
+        raise CodecError(
+            f"two messages travel as {name!r}: {other.__module__}.{other.__qualname__} "
+            f"and {cls.__module__}.{cls.__qualname__}"
+        )
     _travelling.clear()  # a name may have passed to another class
-    _register[name_of(cls)] = cls
+    _register[name] = cls
+    cls._wire = Wire(name, version, since)
+
+
+def _wire_of(cls: type[Any]) -> Wire | None:
+    """How exactly this class travels: a subclass does not take its parent's name."""
+    return typing.cast(Wire | None, cls.__dict__.get("_wire"))
 
 
 def name_of(cls: type[Any]) -> str:
-    """The name under which a class travels.
+    """The name under which a class travels, or, if it does not, its own.
 
     >>> from unpooled.summaries import Moments
     >>> name_of(Moments)
     'summaries.Moments'
     """
-    return f"{cls.__module__.rpartition('.')[2]}.{cls.__qualname__}"
+    wire = _wire_of(cls)
+    return cls.__qualname__ if wire is None else wire.name
+
+
+def registered() -> dict[str, type[Any]]:
+    """Every class that can travel, by its name."""
+    return dict(_register)
 
 
 def class_named(name: str) -> type[Any] | None:
@@ -77,7 +110,7 @@ def meaning_of(name: str) -> str:
 def encode(message: Any) -> bytes:
     """The bytes of a message; equal messages give equal bytes."""
     arrays: list[npt.NDArray[Any]] = []
-    skeleton = _lower(message, arrays)
+    skeleton = _write(message, arrays)
     table = [[_wire_dtype(a), list(a.shape)] for a in arrays]
     head = json.dumps({"arrays": table, "root": skeleton}, sort_keys=True, separators=(",", ":")).encode()
     body = b"".join(_padded(np.ascontiguousarray(a, dtype=_wire_dtype(a)).tobytes()) for a in arrays)
@@ -110,7 +143,7 @@ def decode(data: bytes, *, expect: type[Any] | None = None, limit: int | None = 
         raise CodecError("the skeleton of the message lacks its two parts")
     arrays = _read_arrays(head["arrays"], data, start + head_size)
     used: set[int] = set()
-    message = _raise(head["root"], arrays, used, 0)
+    message = _read(head["root"], arrays, used, 0)
     if len(used) != len(arrays):
         raise CodecError("the message carries arrays that nothing refers to")
     if expect is not None and not isinstance(message, expect):
@@ -149,7 +182,7 @@ def size(message: Any) -> tuple[int, int]:
             cls: Any = type(message)
             return _array_size(cls, tuple((v.dtype.str, v.shape) for v in values))
     arrays: list[npt.NDArray[Any]] = []
-    _lower(message, arrays)
+    _write(message, arrays)
     return sum(a.size for a in arrays), len(encode(message))
 
 
@@ -172,34 +205,38 @@ def field_names(cls: Any) -> tuple[str, ...]:
 # ---------------------------------------------------------------- to the skeleton
 
 
-def _lower(value: Any, arrays: list[npt.NDArray[Any]]) -> Any:
+def _write(value: Any, arrays: list[npt.NDArray[Any]]) -> Any:
     if value is None or isinstance(value, bool | str):
         return value
     if isinstance(value, np.ndarray):
         arrays.append(value)
         return {"array": len(arrays) - 1}
     if isinstance(value, np.generic):
-        return _lower(value.item(), arrays)
+        return _write(value.item(), arrays)
     if isinstance(value, int):
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else {"float": repr(value)}
-    name = _travelling.get(type(value))  # a class that was met before
-    if name is not None:
-        return {
-            "type": name,
-            "fields": {f: _lower(getattr(value, f), arrays) for f in field_names(type(value))},
-        }
+    said = _travelling.get(type(value))
+    if said is not None:
+        return {**said, "fields": {f: _write(getattr(value, f), arrays) for f in field_names(type(value))}}
     if isinstance(value, tuple):
-        return {"tuple": [_lower(v, arrays) for v in value]}
+        return {"tuple": [_write(v, arrays) for v in value]}
     if isinstance(value, dict):
         if not all(isinstance(k, str) for k in value):
             raise CodecError("a dict in a message must have text keys")
-        return {"dict": {k: _lower(value[k], arrays) for k in sorted(value)}}
-    if dataclasses.is_dataclass(value) and _register.get(name_of(type(value))) is type(value):
-        _travelling[type(value)] = name_of(type(value))
-        return _lower(value, arrays)
-    raise CodecError(f"a {_kind(value)} cannot travel in a message")
+        return {"dict": {k: _write(value[k], arrays) for k in sorted(value)}}
+    wire = _wire_of(type(value))
+    if wire is None or _register.get(wire.name) is not type(value):
+        more = ": its class says no name, as in class X(Message, wire=...)" if _could_travel(value) else ""
+        raise CodecError(f"a {_kind(value)} cannot travel in a message{more}")
+    said = {"type": wire.name} if wire.version == 1 else {"type": wire.name, "version": wire.version}
+    _travelling[type(value)] = said
+    return _write(value, arrays)
+
+
+def _could_travel(value: Any) -> bool:
+    return dataclasses.is_dataclass(value) and _wire_of(type(value)) is None
 
 
 def _wire_dtype(array: npt.NDArray[Any]) -> str:
@@ -237,16 +274,19 @@ def _read_arrays(table: Any, data: bytes, start: int) -> list[npt.NDArray[Any]]:
     return arrays
 
 
-def _raise(node: Any, arrays: list[npt.NDArray[Any]], used: set[int], depth: int) -> Any:
+def _read(node: Any, arrays: list[npt.NDArray[Any]], used: set[int], depth: int) -> Any:
     if depth > _MAX_DEPTH:
         raise CodecError(f"the message is nested deeper than {_MAX_DEPTH}")
     if node is None or type(node) in _PLAIN:
         return node
     if not isinstance(node, dict):
         raise CodecError("the skeleton of the message holds a bare list")
-    if len(node) == 2 and type(node.get("type")) is str and type(node.get("fields")) is dict:
-        fields = node["fields"]
-        return _build(node["type"], {k: _raise(v, arrays, used, depth + 1) for k, v in fields.items()})
+    if type(node.get("type")) is str and type(node.get("fields")) is dict and len(node) <= 3:
+        version = node.get("version", 1)
+        if len(node) == 2 or (type(version) is int and "version" in node):
+            _check_version(node["type"], version)
+            fields = {k: _read(v, arrays, used, depth + 1) for k, v in node["fields"].items()}
+            return _build(node["type"], fields)
     match node:
         case {"array": int(index)} if len(node) == 1 and 0 <= index < len(arrays) and index not in used:
             used.add(index)
@@ -254,10 +294,23 @@ def _raise(node: Any, arrays: list[npt.NDArray[Any]], used: set[int], depth: int
         case {"float": ("nan" | "inf" | "-inf") as text} if len(node) == 1:
             return float(text)
         case {"tuple": list(items)} if len(node) == 1:
-            return tuple(_raise(v, arrays, used, depth + 1) for v in items)
+            return tuple(_read(v, arrays, used, depth + 1) for v in items)
         case {"dict": dict(items)} if len(node) == 1:
-            return {k: _raise(v, arrays, used, depth + 1) for k, v in items.items()}
+            return {k: _read(v, arrays, used, depth + 1) for k, v in items.items()}
     raise CodecError("the skeleton of the message holds something unknown")
+
+
+def _check_version(name: str, version: int) -> None:
+    cls = _register.get(name)
+    wire = None if cls is None else _wire_of(cls)
+    if wire is None or version == wire.version:
+        return
+    if version < wire.version:
+        raise CodecError(
+            f"{name} was written by an unpooled before {wire.since}, as its version {version}; "
+            f"this release reads version {wire.version}"
+        )
+    raise CodecError(f"{name} was written by a later unpooled, as its version {version}; update this one")
 
 
 def _build(name: str, values: dict[str, Any]) -> Any:

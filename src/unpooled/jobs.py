@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from unpooled.algorithms import METHODS, BestOf, Dual, Fuzzy, Lloyd, Private
+from unpooled import codec
+from unpooled.algorithms import METHODS, Private
+from unpooled.algorithms.base import import_methods
 from unpooled.analysis import Analysis
 from unpooled.errors import BadInput, ModelError
 from unpooled.files import Reading, read_sites
@@ -15,6 +17,7 @@ from unpooled.privacy import Gaussian
 from unpooled.runtimes import InProcess
 from unpooled.secure_sum import SecureSums
 from unpooled.tables import Wishes
+from unpooled.tables.asking import AskSchema
 
 
 @dataclass(frozen=True)
@@ -57,8 +60,10 @@ class Job:
     rows: int | None = None  # in all, where that is no secret
     force: bool = False
     between: Between | None = None  # None: the files are sites in this process
+    modules: tuple[str, ...] = ()  # installed modules whose methods are known by name too
 
     def __post_init__(self) -> None:
+        import_methods(self.modules)
         if self.method not in METHODS:
             raise BadInput(f"method must be one of {', '.join(METHODS)}, got {self.method!r}")
         if not self.files and self.between is None:
@@ -80,9 +85,7 @@ class Job:
         method: Any = METHODS[self.method](
             k=k, max_rounds=self.max_rounds, tol=self.tol, min_cluster_size=self.min_cluster_size
         )
-        if isinstance(method, Dual | Fuzzy | Lloyd):
-            return dataclasses.replace(method, n_starts=self.n_init)
-        return method if self.n_init == 1 else BestOf(method, self.n_init)
+        return method.restarted(self.n_init)
 
     def federation(self, threads: int | None = None) -> InProcess:
         """The files as sites in this process."""
@@ -96,7 +99,7 @@ class Job:
             min_cluster_size=self.min_cluster_size,
             threads=threads,
             secure=SecureSums() if self.secure else None,
-            shown=("asking.AskSchema",),  # columns must be agreed on before anything can be summed
+            shown=(codec.name_of(AskSchema),),  # columns must be agreed on before anything can be summed
         )
 
     def fingerprint(self) -> list[list[Any]]:
@@ -133,6 +136,8 @@ class Job:
             words += [option, str(value)] if value != usual else []
         words += ["--secure"] if self.secure else []
         words += ["--force"] if self.force else []
+        for module in self.modules:
+            words += ["--module", module]
         for text in r.na:
             words += ["--na", text]
         for name, low, high in w.bounds:

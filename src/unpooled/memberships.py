@@ -7,12 +7,13 @@ minimum sizes of rows: every cell is a sum over all rows, so many cells of few r
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from unpooled import kernels
 from unpooled.codec import BoolArray, FloatArray
+from unpooled.declarations import Centers, Count, Mean, Numbers, Sum
 from unpooled.errors import BadInput
 from unpooled.messages import (
     Question,
@@ -62,22 +63,26 @@ def shown_cells(stack: Stack, mass: FloatArray, squares: FloatArray) -> BoolArra
 
 
 @dataclass(frozen=True, eq=False)
-class FuzzySums(Summable):
+class FuzzySums(Summable, wire="memberships.FuzzySums"):
     """Per start and cluster: what a step of fuzzy c-means needs."""
 
     cells = "rows"
 
-    sums: FloatArray  # (R, k, d) of weight (c' - c), c' the site's centre; with weight u^m: of u^m (x - c)
-    weight: FloatArray  # (R, k)
-    rows: FloatArray  # (R, k) of u under the centres that were sent
-    inertia: FloatArray  # (R, k) of u^m |x - c|^2 under the centres that were sent: J_m
+    # of weight (c' - c), c' the site's centre; with weight u^m: of u^m (x - c)
+    sums: Annotated[FloatArray, Sum("R k d", rows="rows")]
+    weight: Annotated[FloatArray, Sum("R k", least=0.0, rows="rows")]
+    rows: Annotated[FloatArray, Count("R k")]  # of u under the centres that were sent
+    # of u^m |x - c|^2 under the centres that were sent: J_m
+    inertia: Annotated[FloatArray, Sum("R k", least=-1e-6, rows="rows")]
 
 
 @dataclass(frozen=True, eq=False)
-class AskFuzzySums(Question[FuzzySums]):
+class AskFuzzySums(Question[FuzzySums], wire="memberships.AskFuzzySums"):
     """Memberships in R sets of clusters, in one pass over the rows, and the sums that they weigh."""
 
-    centers: FloatArray  # (R, k, d)
+    sees = "rows"
+
+    centers: Annotated[FloatArray, Centers("R k d", by="memberships")]
     m: float
 
     def answer_all(self, stack: Stack) -> Stacked[FuzzySums]:
@@ -129,10 +134,12 @@ def _shown_run(local: Stack, found: LocalRun) -> BoolArray:
 
 
 @dataclass(frozen=True, eq=False)
-class AskFuzzyMoves(Question[FuzzySums]):
+class AskFuzzyMoves(Question[FuzzySums], wire="memberships.AskFuzzyMoves"):
     """Take ``steps`` of fuzzy c-means from these centres (0: until they rest); say how far they moved."""
 
-    centers: FloatArray  # (R, k, d)
+    sees = "rows"
+
+    centers: Annotated[FloatArray, Centers("R k d", by="memberships")]
     m: float
     steps: int
     rest: float
@@ -161,17 +168,19 @@ class AskFuzzyMoves(Question[FuzzySums]):
 
 
 @dataclass(frozen=True, eq=False)
-class FuzzyMeans(Reply):
+class FuzzyMeans(Reply, wire="memberships.FuzzyMeans"):
     """A site's own centres; only those over enough rows."""
 
-    means: FloatArray  # (m, d)
+    means: Annotated[FloatArray, Mean("shown d")]
 
 
 @dataclass(frozen=True, eq=False)
-class AskFuzzyMeans(Question[FuzzyMeans]):
+class AskFuzzyMeans(Question[FuzzyMeans], wire="memberships.AskFuzzyMeans"):
     """Take ``steps`` of fuzzy c-means from these centres (0: until they rest); send your own centres."""
 
-    centers: FloatArray  # (k, d)
+    sees = "rows"
+
+    centers: Annotated[FloatArray, Centers("k d", by="memberships")]
     m: float
     steps: int
     rest: float
@@ -182,6 +191,9 @@ class AskFuzzyMeans(Question[FuzzyMeans]):
     def _one(self, local: Stack) -> FuzzyMeans:
         found = local_run(local, self.centers, self.m, self.steps or _LOCAL_STEPS, self.rest)
         return FuzzyMeans(found.centers[_shown_run(local, found) & (found.last.mass[0, 0] > 0)])
+
+    def most(self) -> dict[str, int]:
+        return {"shown": len(self.centers)}
 
     def reply_numbers(self, d: int) -> int:
         return len(self.centers) * d
@@ -199,23 +211,25 @@ def _chunks(local: Stack, centers: FloatArray, m: float) -> Iterator[tuple[Rows,
 
 
 @dataclass(frozen=True, eq=False)
-class FuzzyScatter(Summable):
+class FuzzyScatter(Summable, wire="memberships.FuzzyScatter"):
     """Per cluster: the sums behind the fuzzy indices."""
 
     cells = "rows"
 
-    rows: FloatArray  # (k,) sum of u
-    sharp: FloatArray  # (k,) sum of u^2
-    weight: FloatArray  # (k,) sum of u^m
-    distance: FloatArray  # (k,) sum of u^m |x - c|
-    inertia: FloatArray  # (k,) sum of u^m |x - c|^2
+    rows: Annotated[FloatArray, Count("k")]  # sum of u
+    sharp: Annotated[FloatArray, Sum("k", least=0.0, rows="rows")]  # sum of u^2
+    weight: Annotated[FloatArray, Sum("k", least=0.0, rows="rows")]  # sum of u^m
+    distance: Annotated[FloatArray, Sum("k", least=0.0, rows="rows")]  # sum of u^m |x - c|
+    inertia: Annotated[FloatArray, Sum("k", least=0.0, rows="rows")]  # sum of u^m |x - c|^2
 
 
 @dataclass(frozen=True, eq=False)
-class AskFuzzyScatter(Question[FuzzyScatter]):
+class AskFuzzyScatter(Question[FuzzyScatter], wire="memberships.AskFuzzyScatter"):
     """How rows lie about the centres that they belong to more or less."""
 
-    centers: FloatArray  # (k, d)
+    sees = "rows"
+
+    centers: Annotated[FloatArray, Centers("k d", by="memberships")]
     m: float
 
     def answer_all(self, stack: Stack) -> Stacked[FuzzyScatter]:
@@ -239,14 +253,14 @@ class AskFuzzyScatter(Question[FuzzyScatter]):
 
 
 @dataclass(frozen=True, eq=False)
-class Borderline(Summable):
+class Borderline(Summable, wire="memberships.Borderline"):
     """Per cluster, of the rows that belong to it most: how many clearly, how many hardly.
 
     A site counts the two as cells of their own: either may be too small to be shown.
     """
 
-    clear: FloatArray  # (k,)
-    borderline: FloatArray  # (k,) rows whose largest membership is below the limit
+    clear: Annotated[FloatArray, Count("k")]
+    borderline: Annotated[FloatArray, Count("k")]  # rows whose largest membership is below the limit
 
     @property
     def share(self) -> FloatArray:
@@ -257,10 +271,12 @@ class Borderline(Summable):
 
 
 @dataclass(frozen=True, eq=False)
-class AskBorderline(Question[Borderline]):
+class AskBorderline(Question[Borderline], wire="memberships.AskBorderline"):
     """How many rows of each cluster have no membership of at least ``limit``?"""
 
-    centers: FloatArray  # (k, d)
+    sees = "rows"
+
+    centers: Annotated[FloatArray, Centers("k d", by="memberships")]
     m: float
     limit: float = 0.6
 
@@ -282,21 +298,24 @@ class AskBorderline(Question[Borderline]):
 
 
 @dataclass(frozen=True, eq=False)
-class Directions(Summable):
+class Directions(Summable, wire="memberships.Directions"):
     """Where the rows lie about one centre, their distances aside."""
 
-    weight: FloatArray  # (1,) sum of u^m
-    sums: FloatArray  # (q, d) sum of u^m r (r.v) / |r|^2, r = x - c, for every vector v
+    weight: Annotated[FloatArray, Count("1")]  # sum of u^m
+    # sum of u^m r (r.v) / |r|^2, r = x - c, for every vector v
+    sums: Annotated[FloatArray, Sum("q d", rows="weight")]
 
 
 @dataclass(frozen=True, eq=False)
-class AskDirections(Question[Directions]):
+class AskDirections(Question[Directions], wire="memberships.AskDirections"):
     """The directions of rows about centre ``j``, weighted by u^m and multiplied with q vectors."""
 
-    centers: FloatArray  # (k, d)
+    sees = "rows"
+
+    centers: Annotated[FloatArray, Centers("k d", by="memberships")]
     m: float
     j: int
-    vectors: FloatArray  # (q, d)
+    vectors: Annotated[FloatArray, Numbers("q d")]
 
     def answer_all(self, stack: Stack) -> list[Directions]:
         return [self._one(stack.site(s)) for s in range(len(stack))]

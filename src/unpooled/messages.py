@@ -6,27 +6,33 @@ Summable may be added over sites, and only such a reply can be asked for as a to
 
 import dataclasses
 import typing
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Generic, Self, TypeVar, cast
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from unpooled import codec, kernels
+from unpooled import codec, declarations, kernels
 from unpooled.codec import BoolArray, FloatArray
+from unpooled.declarations import Declaration, Figure
 from unpooled.errors import BadInput, BadReply
 
 SiteId = str
 Rows = npt.NDArray[Any]  # (n, d), float32 or float64
+Sight = Literal["", "rows", "table", "nothing"]  # what a question looks at; "" is not said
 
 
 class Message:
-    """Anything that the codec carries. Subclasses are frozen dataclasses and register by themselves."""
+    """Anything that the codec carries: a frozen dataclass that says the name under which it travels.
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    ``class Medians(Reply, wire="hospital.Medians")``; with other fields later, ``version=2, since="1.4"``.
+    """
+
+    def __init_subclass__(cls, *, wire: str = "", version: int = 1, since: str = "", **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        codec.register(cls)
+        if wire:
+            codec.register(cls, wire, version, since)
 
 
 class Reply(Message):
@@ -61,14 +67,14 @@ A = TypeVar("A", bound=Summable)
 
 
 @dataclass(frozen=True, eq=False)
-class Refusal(Reply):
+class Refusal(Reply, wire="messages.Refusal"):
     """A site declines, for a reason that it lets the coordinator see."""
 
     reason: str
 
 
 @dataclass(frozen=True, eq=False)
-class Hidden(Reply):
+class Hidden(Reply, wire="messages.Hidden"):
     """In place of a reply that left masked, elsewhere in the same answer."""
 
 
@@ -205,9 +211,12 @@ class Question(Message, Generic[R]):
 
     The answer is a pure function of the stack but for ``memory``. A list holds one reply per site; a
     Stacked reply says the same in one piece, which is what makes thousands of simulated sites cheap.
+
+    Its arrays, and all fields of its reply, say what they are (declarations.py), and ``sees`` what it looks
+    at; a real site refuses a question that does not.
     """
 
-    may_be_missing: ClassVar[tuple[str, ...]] = ()  # fields of the reply that may hold nan or inf
+    sees: ClassVar[Sight] = ""
 
     def answer_all(self, stack: Stack) -> list[R] | Stacked[R]:
         raise BadInput(f"{type(self).__name__} does not say how it is answered")
@@ -220,41 +229,79 @@ class Question(Message, Generic[R]):
     @classmethod
     def reply_type(cls) -> type[Reply]:
         """The kind of reply that this question gets: what stands in the brackets of ``Question[...]``."""
-        for base in cls.__mro__:
-            for parent in getattr(base, "__orig_bases__", ()):
-                if typing.get_origin(parent) is Question:
-                    (kind,) = typing.get_args(parent)
-                    return kind if isinstance(kind, type) else Reply
-        return Reply
+        return _reply_type(cls)
 
-    def check_reply(self, reply: Reply) -> None:
-        """Raise BadReply unless this can be an honest answer, as far as the coordinator can tell.
+    @classmethod
+    def undeclared(cls) -> str:
+        """What the question fails to say of itself, in words; "" if it says everything."""
+        return _undeclared(cls)
 
-        Here: the right kind, every number finite. A question that knows the shapes and signs of its reply
-        says so in ``expects``.
+    def lengths(self) -> dict[str, int]:
+        """The lengths of the axes that the question fixes: those of its arrays, and ``k`` by a field k: int.
+
+        BadInput if two of its arrays disagree. A question that knows more adds to it.
         """
-        if not isinstance(reply, self.reply_type()):
-            raise BadReply(f"{type(reply).__name__} where {self.reply_type().__name__} was asked for")
-        expected = self.expects()
-        for name in codec.field_names(type(reply)):
-            value = getattr(reply, name)
-            if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
-                continue
-            if name not in self.may_be_missing and not np.isfinite(value).all():
-                raise BadReply(f"{name} holds a number that is not finite")
-            shape, least = expected.get(name, (None, -np.inf))
-            if shape is not None and value.shape != shape:
-                raise BadReply(f"{name} of shape {value.shape} where {shape} was asked for")
-            if value.size and value.min() < least:
-                raise BadReply(f"{name} holds {value.min():g}, the least possible is {least:g}")
+        known: dict[str, int] = {}
+        for name, said, value in declarations.sent(self, Declaration):
+            if not declarations.bind(said, np.shape(value), known):
+                shape = declarations.expected(said, known)
+                raise BadInput(f"{codec.name_of(type(self))}: {name} of shape {np.shape(value)}, not {shape}")
+        for name in declarations.whole_numbers(type(self)):
+            known.setdefault(name, int(getattr(self, name)))
+        return known
 
-    def expects(self) -> dict[str, tuple[tuple[int, ...] | None, float]]:
-        """By field of the reply: its shape (None: any) and the least value that is possible."""
+    def most(self) -> dict[str, int]:
+        """The largest lengths of axes that a site chooses itself."""
         return {}
+
+    def figures(self) -> Mapping[str, Figure]:
+        """The figures of the reply: as its class declares them, unless the question knows better."""
+        return declarations.figures(self.reply_type())
+
+    def check_reply(self, reply: Reply, sites: int = 1) -> dict[str, int]:
+        """Raise BadReply unless this can be an honest answer, or the sum of those of so many ``sites``.
+
+        Its kind, and every field's shape and sign.
+
+        Returns the lengths of all axes, those that the reply fixed among them.
+        """
+        if type(reply) is not self.reply_type():
+            raise BadReply(f"{type(reply).__name__} where {self.reply_type().__name__} was asked for")
+        lengths = self.lengths()
+        for name, said in declarations.declared(type(reply)).items():
+            declarations.check_field(name, getattr(reply, name), said, lengths, sites)
+        for axis, most in self.most().items():
+            if lengths.get(axis, 0) > most:
+                raise BadReply(f"{lengths[axis]} {axis}, where {most} are possible at most")
+        return lengths
 
     def reply_numbers(self, d: int) -> int:
         """About how many numbers one site's reply holds: lets a simulation bound its memory."""
         return 0
+
+
+@declarations.once
+def _reply_type(question: Any) -> type[Reply]:
+    for base in question.__mro__:
+        for parent in getattr(base, "__orig_bases__", ()):
+            if issubclass(typing.get_origin(parent) or object, Question):
+                (kind,) = typing.get_args(parent)
+                if isinstance(kind, type):
+                    return kind
+    return Reply
+
+
+@declarations.once
+def _undeclared(question: Any) -> str:
+    reply: Any = question.reply_type()
+    if not question.sees:
+        return 'what it sees (sees = "rows", "table" or "nothing")'
+    if reply is Reply:
+        return "what its reply is (Question[...])"
+    missing = [f"what it sends as {name}" for name in declarations.undeclared(question)]
+    said = declarations.declared(reply)
+    missing += [f"what {name} of its reply is" for name in codec.field_names(reply) if name not in said]
+    return ", ".join(missing)
 
 
 def fold(blocks: Iterable[list[A] | Stacked[A]]) -> A:

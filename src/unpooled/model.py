@@ -29,7 +29,7 @@ class Labels(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Model(Message):
+class Model(Message, wire="model.Model"):
     """What is needed to say which cluster a row belongs to."""
 
     preparation: Preparation

@@ -11,12 +11,12 @@ import numpy as np
 
 from unpooled.codec import FloatArray
 from unpooled.messages import Message, Rows, SiteId
-from unpooled.protocol import Steps, View, total, viewed
+from unpooled.protocol import Steps, View, expanded, total, viewed
 from unpooled.summaries import AskMoments
 
 
 @dataclass(frozen=True, eq=False)
-class Affine(View):
+class Affine(View, wire="preparing.Affine"):
     """Every column shifted and scaled: (x - shift) / scale.
 
     >>> view = Affine(np.array([1.0]), np.array([2.0]))
@@ -54,7 +54,7 @@ def standardise(sites: tuple[SiteId, ...]) -> Steps[Affine]:
 
 
 @dataclass(frozen=True, eq=False)
-class ScaledState(Message):
+class ScaledState(Message, wire="preparing.ScaledState"):
     """The agreed scaling, and the inner algorithm's state in scaled columns."""
 
     view: Affine
@@ -75,22 +75,27 @@ class ScaledState(Message):
 
 
 @dataclass(frozen=True, eq=False)
-class Scaled(Message):
+class Scaled(Message, wire="preparing.Scaled"):
     """Any algorithm, run on columns standardised over all sites. Its movement and inertia are scaled ones."""
 
     inner: Any
 
     def start(self, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[ScaledState]:
         view = yield from standardise(sites)
-        inner = self.inner.with_init(view.apply)
+        inner = expanded(self._scaled(view))
         state = yield from viewed(view, inner.start(sites, rng))
         return ScaledState(view, state)
+
+    def _scaled(self, view: Affine) -> Any:
+        """The algorithm with starting centres, if it was given any, in scaled columns."""
+        change = getattr(self.inner, "with_init", None)
+        return self.inner if change is None else change(view.apply)
 
     def round(
         self, state: ScaledState, sites: tuple[SiteId, ...], rng: np.random.Generator
     ) -> Steps[ScaledState]:
-        inner = yield from viewed(state.view, self.inner.round(state.inner, sites, rng))
+        inner = yield from viewed(state.view, expanded(self.inner).round(state.inner, sites, rng))
         return replace(state, inner=inner)
 
     def finished(self, state: ScaledState) -> bool:
-        return bool(self.inner.finished(state.inner))
+        return expanded(self.inner).finished(state.inner)

@@ -10,6 +10,7 @@ are made of smaller ones by ``yield from``.
 >>> from unpooled.summaries import AskMoments
 """
 
+from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
@@ -20,7 +21,8 @@ import numpy as np
 
 from unpooled import codec
 from unpooled.codec import FloatArray
-from unpooled.errors import TooFewAnswers
+from unpooled.declarations import declared, once
+from unpooled.errors import BadReply, TooFewAnswers
 from unpooled.messages import A, Message, Question, R, Refusal, Reply, Rows, SiteId, Stacked, fold
 
 T = TypeVar("T")
@@ -102,6 +104,79 @@ def together(protocols: Sequence[Steps[T]]) -> Steps[list[T]]:
     return [results[index] for index in range(len(protocols))]
 
 
+def merged(steps: Steps[T]) -> Steps[T]:
+    """The same protocol; questions of one exchange that differ in their sets of centres travel as one.
+
+    A question can be merged if its arrays, and all of its reply, have a leading axis R (declarations.py).
+    """
+    answers: tuple[Any, ...] | None = None
+    try:
+        while True:
+            asks = steps.send(answers)  # type: ignore[arg-type]
+            groups: dict[Any, list[int]] = {}
+            for i, ask in enumerate(asks):
+                groups.setdefault(_merge_key(ask) or i, []).append(i)
+            got = yield tuple(_merged([asks[i] for i in some]) for some in groups.values())
+            parted: list[Any] = [None] * len(asks)
+            for some, answer in zip(groups.values(), got, strict=True):
+                for i, part in zip(some, _parted([asks[i] for i in some], answer), strict=True):
+                    parted[i] = part
+            answers = tuple(parted)
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]
+
+
+@once
+def _axis_of_sets(cls: Any) -> tuple[str, ...] | None:
+    """The fields of a kind of question that hold R of something, None if it cannot be merged."""
+    said = {name for name, one in declared(cls).items() if one.axes[:1] == ("R",)}
+    reply = cls.reply_type()
+    figures = declared(reply).values()
+    whole = len(figures) == len(codec.field_names(reply)) and all(f.axes[:1] == ("R",) for f in figures)
+    return tuple(name for name in codec.field_names(cls) if name in said) if said and whole else None
+
+
+def _merge_key(ask: Ask[Any]) -> Any:
+    """Equal for asks whose questions can be merged, None for one that cannot."""
+    question = ask.question
+    sets = _axis_of_sets(type(question)) if isinstance(question, Question) else None
+    if sets is None:
+        return None
+    names = codec.field_names(type(question))
+    rest = tuple(getattr(question, n) if n not in sets else getattr(question, n).shape[1:] for n in names)
+    return ask.verb, ask.sites, id(ask.view), type(question), rest
+
+
+def _merged(asks: Sequence[Ask[Any]]) -> Ask[Any]:
+    if len(asks) == 1:
+        return asks[0]
+    questions: list[Any] = [ask.question for ask in asks]
+    sets = _axis_of_sets(type(questions[0])) or ()
+    joined = {name: np.concatenate([getattr(q, name) for q in questions]) for name in sets}
+    return replace(asks[0], question=replace(questions[0], **joined))
+
+
+def _parted(asks: Sequence[Ask[Any]], answer: Any) -> list[Any]:
+    if len(asks) == 1:
+        return [answer]
+    if asks[0].verb == "each":
+        apart = {site: _parts_of(asks, reply) for site, reply in answer.items()}
+        return [{site: parts[i] for site, parts in apart.items()} for i in range(len(asks))]
+    return _parts_of(asks, answer)
+
+
+def _parts_of(asks: Sequence[Ask[Any]], reply: Any) -> list[Any]:
+    """A reply of R sets as the replies that each of the merged questions asked for."""
+    sets = _axis_of_sets(type(asks[0].question)) or ()
+    kind, arrays = type(reply), [getattr(reply, name) for name in codec.field_names(type(reply))]
+    parts, start = [], 0
+    for ask in asks:
+        end = start + len(getattr(ask.question, sets[0]))
+        parts.append(kind(*[array[start:end] for array in arrays]))
+        start = end
+    return parts
+
+
 def viewed(view: View | None, steps: Steps[T]) -> Steps[T]:
     """The same protocol, with every question asked of the rows as ``view`` shows them."""
     answers: tuple[Any, ...] | None = None
@@ -138,11 +213,17 @@ class Algorithm(Protocol[S]):
     def finished(self, state: S) -> bool: ...
 
 
+def expanded(algorithm: Any) -> Algorithm[Any]:
+    """What a run of an algorithm carries out: one that has several starts runs them side by side."""
+    expand = getattr(algorithm, "expanded", None)
+    return algorithm if expand is None else expand()  # type: ignore[no-any-return]
+
+
 # ---------------------------------------------------------------- turns, and what carries them
 
 
 @dataclass(frozen=True)
-class Turn(Message):
+class Turn(Message, wire="protocol.Turn"):
     """Which exchange of which run. A site answers a repeated turn with the same bytes."""
 
     run: str
@@ -155,7 +236,7 @@ STAGE = "stage"  # the verb of a part that is about other parts' secrecy, never 
 
 
 @dataclass(frozen=True, eq=False)
-class Part(Message):
+class Part(Message, wire="protocol.Part"):
     """One question of an exchange, as a site receives it."""
 
     verb: str  # each, total or STAGE
@@ -165,7 +246,7 @@ class Part(Message):
 
 
 @dataclass(frozen=True, eq=False)
-class Envelope(Message):
+class Envelope(Message, wire="protocol.Envelope"):
     """What goes down to one site in one exchange."""
 
     turn: Turn
@@ -174,7 +255,7 @@ class Envelope(Message):
 
 
 @dataclass(frozen=True, eq=False)
-class Answer(Message):
+class Answer(Message, wire="protocol.Answer"):
     """What comes up from one site: a reply per part of the envelope, or a refusal in its place."""
 
     turn: Turn
@@ -236,6 +317,7 @@ class Gathered(Generic[R]):
     sites: tuple[SiteId, ...]
     replies: list[R] | Stacked[R]
     refusals: Mapping[SiteId, str] = field(default_factory=dict)
+    exchanges: int = 1  # trips to the sites and back that all asks of the exchange took together
 
     def each(self) -> dict[SiteId, R]:
         return dict(zip(self.sites, self.replies, strict=True))
@@ -289,17 +371,56 @@ class Carrier(Protocol):
 
 
 def gather(ask: Ask[R], replies: Mapping[SiteId, Reply]) -> Gathered[R]:
-    """Sort what sites sent into replies and refusals; a site that sent nothing is in neither."""
+    """Sort what sites sent into replies and refusals; a site that sent nothing is in neither.
+
+    Replies that cannot be put together with those of most sites are as refusals.
+    """
     refusals = {s: r.reason for s, r in replies.items() if isinstance(r, Refusal)}
+    refusals |= _odd_ones(ask, {s: r for s, r in replies.items() if s not in refusals})
     sites = tuple(s for s in ask.sites if s in replies and s not in refusals)
     return Gathered(sites, [replies[s] for s in sites], refusals)  # type: ignore[misc]
+
+
+def _odd_ones(ask: Ask[Any], replies: Mapping[SiteId, Reply]) -> dict[SiteId, str]:
+    """Sites whose replies have other shapes, or other columns, than those of most sites, and why."""
+    found = {site: _fit(ask.verb, reply) for site, reply in replies.items()}
+    counted = Counter(found.values()).most_common(2)
+    if len(counted) < 2:
+        return {}
+    (most, number), (_, next_number) = counted
+    if number == next_number:
+        sides = [min(s for s, fit in found.items() if fit == one) for one, _ in counted]
+        raise BadReply(
+            f"{ask.title}: replies of {sides[0]} {_told(most)} and of {sides[1]} {_told(counted[1][0])}, "
+            "and no majority says which is right"
+        )
+    return {
+        site: f"its answer was not usable: {_told(fit)}, where most sites have {_told(most)}"
+        for site, fit in found.items()
+        if fit != most
+    }
+
+
+def _fit(verb: Verb, reply: Reply) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """What replies must have in common: all shapes to be added, else the number of columns."""
+    said = declared(type(reply))
+    if verb == "total":
+        return tuple((name, getattr(reply, name).shape) for name in codec.field_names(type(reply)))
+    axes = ((name, i) for name, one in said.items() for i, axis in enumerate(one.axes) if axis == "d")
+    first = next(axes, None)
+    return () if first is None else (("columns", (getattr(reply, first[0]).shape[first[1]],)),)
+
+
+def _told(fit: tuple[tuple[str, tuple[int, ...]], ...]) -> str:
+    return ", ".join(f"{name} {shape}" for name, shape in fit)
 
 
 @dataclass(eq=False)
 class Trace:
     """What a round's exchanges were: how many, who answered, who did not and why, what left each site."""
 
-    exchanges: int = 0
+    exchanges: int = 0  # trips to the sites and back: a secure sum takes several
+    turns: int = 0  # questions, or sets of them, that were asked
     left: dict[SiteId, tuple[int, int]] = field(default_factory=dict)  # numbers and bytes
     silent: dict[SiteId, str] = field(default_factory=dict)
 
@@ -339,8 +460,9 @@ def conduct(
             asks = steps.send(answers)  # type: ignore[arg-type]
         except StopIteration as stop:
             return stop.value  # type: ignore[no-any-return]
-        gathered = federation.ask(Turn(run, seed, number, trace.exchanges), asks)
-        trace.exchanges += 1
+        gathered = federation.ask(Turn(run, seed, number, trace.turns), asks)
+        trace.turns += 1
+        trace.exchanges += max(got.exchanges for got in gathered)
         for ask, got in zip(asks, gathered, strict=True):
             trace.add(ask, got)
             _require(ask, got, number, quorum)

@@ -21,7 +21,7 @@ from unpooled import checkpoint as disk
 from unpooled import codec
 from unpooled.errors import BadInput, CheckpointError
 from unpooled.messages import SiteId
-from unpooled.protocol import Algorithm, Federation, LazyRng, S, State, Trace, conduct
+from unpooled.protocol import Algorithm, Federation, LazyRng, S, State, Trace, conduct, expanded
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +108,8 @@ def run(
         raise BadInput(f"seed must be a non-negative integer, got {seed!r}")
     if not 0 <= quorum <= 1:
         raise BadInput(f"quorum must be a share between 0 and 1, got {quorum}")
-    log = _Log(name or secrets.token_hex(8), _digest(algorithm), sites, int(seed))
+    given, algorithm = algorithm, expanded(algorithm)
+    log = _Log(name or secrets.token_hex(8), _digest(given), sites, int(seed))
     path = Path(checkpoint) if checkpoint is not None else None
     if path is not None and not path.parent.is_dir():
         raise BadInput(f"checkpoint {path}: there is no folder {path.parent}")
@@ -141,7 +142,7 @@ def recall(path: str | Path, algorithm: Algorithm[S]) -> Run[S]:
     saved = disk.load(Path(path))
     log = _Log(saved.run, _digest(algorithm), saved.sites, saved.seed)
     state: S = log.restore(Path(path))
-    return Run(state, tuple(log.records), algorithm.finished(state), log.run)
+    return Run(state, tuple(log.records), expanded(algorithm).finished(state), log.run)
 
 
 def _digest(algorithm: Any) -> str:

@@ -16,6 +16,15 @@ def check_participation(participation: float) -> None:
         )
 
 
+def check_number(participation: float, sites: int) -> None:
+    """Refuse the number 1 where the share 1.0 was probably meant."""
+    if isinstance(participation, int) and participation == 1 and sites > 1:
+        raise BadInput(
+            f"participation=1 is one site of {sites} a round, 1.0 is all of them: say 1.0, or a share "
+            f"such as {1 / sites:.2g} for one site"
+        )
+
+
 def choose(sites: tuple[SiteId, ...], participation: float, rng: np.random.Generator) -> tuple[SiteId, ...]:
     """A random part of the sites, in site order: a share of them (float) or so many of them (int).
 
@@ -24,6 +33,7 @@ def choose(sites: tuple[SiteId, ...], participation: float, rng: np.random.Gener
     >>> choose(("a", "b", "c", "d"), 1.0, np.random.default_rng(1))
     ('a', 'b', 'c', 'd')
     """
+    check_number(participation, len(sites))
     if isinstance(participation, float):
         number = max(1, int(participation * len(sites) + 1e-9))
     else:

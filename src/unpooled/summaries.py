@@ -5,21 +5,23 @@ absent, count and sum alike, and what is absent must not follow from what is sho
 """
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
 from unpooled import kernels
 from unpooled.codec import BoolArray, FloatArray, IntArray
+from unpooled.declarations import Centers, Count, Mean, Point, Sum
 from unpooled.messages import Question, Reply, Rows, Stack, Stacked, Summable, hide_enough, only
 
 
 @dataclass(frozen=True, eq=False)
-class Moments(Summable):
+class Moments(Summable, wire="summaries.Moments"):
     """How much there is, and its first two moments about an agreed origin."""
 
-    mass: FloatArray  # (1,) sum of weights; the number of rows where there are none
-    sums: FloatArray  # (d,) of x - origin
-    squares: FloatArray  # (d,) of (x - origin)^2
+    mass: Annotated[FloatArray, Count("1")]  # sum of weights; the number of rows where there are none
+    sums: Annotated[FloatArray, Sum("d", rows="mass")]  # of x - origin
+    squares: Annotated[FloatArray, Sum("d", least=0.0, rows="mass")]  # of (x - origin)^2
 
     @property
     def n(self) -> float:
@@ -37,10 +39,12 @@ class Moments(Summable):
 
 
 @dataclass(frozen=True, eq=False)
-class AskMoments(Question[Moments]):
+class AskMoments(Question[Moments], wire="summaries.AskMoments"):
     """Mass, sums and squares of the columns about ``origin`` (about zero if None)."""
 
-    origin: FloatArray | None = None  # (d,)
+    sees = "rows"
+
+    origin: Annotated[FloatArray | None, Point("d")] = None
 
     def answer_all(self, stack: Stack) -> Stacked[Moments]:
         d = stack.X.shape[1]
@@ -65,10 +69,6 @@ class AskMoments(Question[Moments]):
             sums[s], squares[s] = _column_sums(stack.X[span], weights[span], origin)
         shown = stack.shown(mass, effective)
         return Stacked(Moments(*(np.where(shown, a, 0.0) for a in (mass, sums, squares))), len(stack))
-
-    def expects(self) -> dict[str, tuple[tuple[int, ...] | None, float]]:
-        shape = None if self.origin is None else self.origin.shape
-        return {"mass": ((1,), 0.0), "sums": (shape, -np.inf), "squares": (shape, 0.0)}
 
     def reply_numbers(self, d: int) -> int:
         return 2 * d + 1
@@ -141,14 +141,14 @@ def withheld(local: Stack, centers: FloatArray, large: BoolArray) -> Withheld | 
 
 
 @dataclass(frozen=True, eq=False)
-class ClusterSums(Summable):
+class ClusterSums(Summable, wire="summaries.ClusterSums"):
     """Per start and cluster: mass, sums about the centre that was sent, and squared distances to it."""
 
     cells = "mass"
 
-    sums: FloatArray  # (R, k, d) of x - c
-    mass: FloatArray  # (R, k)
-    inertia: FloatArray  # (R, k)
+    sums: Annotated[FloatArray, Sum("R k d", rows="mass")]  # of x - c
+    mass: Annotated[FloatArray, Count("R k")]
+    inertia: Annotated[FloatArray, Sum("R k", least=-1e-6, rows="mass")]
 
     def means(self, centers: FloatArray, at_least: float = 0.0) -> FloatArray:
         """(R, k, d): the clusters' means; a cluster without rows, or below ``at_least``, keeps its centre."""
@@ -157,10 +157,12 @@ class ClusterSums(Summable):
 
 
 @dataclass(frozen=True, eq=False)
-class AskClusterSums(Question[ClusterSums]):
+class AskClusterSums(Question[ClusterSums], wire="summaries.AskClusterSums"):
     """Assign every row to its nearest centre, for R sets of centres in one pass, and sum up."""
 
-    centers: FloatArray  # (R, k, d)
+    sees = "rows"
+
+    centers: Annotated[FloatArray, Centers("R k d")]
 
     def answer_all(self, stack: Stack) -> Stacked[ClusterSums]:
         labels = None
@@ -187,20 +189,16 @@ class AskClusterSums(Question[ClusterSums]):
                     inertia[s, r, less.cell] -= less.weights @ less.sqdist
         return Stacked(ClusterSums(sums, mass, inertia), len(stack))
 
-    def expects(self) -> dict[str, tuple[tuple[int, ...] | None, float]]:
-        cells = self.centers.shape[:2]
-        return {"sums": (self.centers.shape, -np.inf), "mass": (cells, 0.0), "inertia": (cells, -1e-6)}
-
     def reply_numbers(self, d: int) -> int:
         return int(np.prod(self.centers.shape[:2])) * (d + 2)
 
 
 @dataclass(frozen=True, eq=False)
-class LocalMeans(Reply):
+class LocalMeans(Reply, wire="summaries.LocalMeans"):
     """The means and sizes of a site's own clusters; only those large enough to be shown."""
 
-    means: FloatArray  # (m, d)
-    counts: FloatArray  # (m,)
+    means: Annotated[FloatArray, Mean("shown d", rows="counts")]
+    counts: Annotated[FloatArray, Count("shown")]
 
 
 def shown_means(
@@ -224,11 +222,13 @@ def shown_means(
 
 
 @dataclass(frozen=True, eq=False)
-class AskLocalMeans(Question[LocalMeans]):
+class AskLocalMeans(Question[LocalMeans], wire="summaries.AskLocalMeans"):
     """Cluster your own rows into at most k by k-means++ and ``steps`` of Lloyd; send means and counts.
 
     ``at_least`` may raise the site's minimum size, never lower it.
     """
+
+    sees = "rows"
 
     k: int
     n_init: int = 1
@@ -248,37 +248,38 @@ class AskLocalMeans(Question[LocalMeans]):
         )
         return shown_means(stack, got.centers, got.mass, got.squares, self.at_least)
 
+    def most(self) -> dict[str, int]:
+        return {"shown": self.k}
+
     def reply_numbers(self, d: int) -> int:
         return self.k * (d + 1)
 
 
 @dataclass(frozen=True, eq=False)
-class Scatter(Summable):
+class Scatter(Summable, wire="summaries.Scatter"):
     """Per cluster: mass, distances and squared distances to the centre, simplified silhouettes."""
 
     cells = "mass"
 
-    mass: FloatArray  # (k,)
-    distance: FloatArray  # (k,) sums of |x - c|
-    inertia: FloatArray  # (k,) sums of |x - c|^2
-    silhouette: FloatArray  # (k,) sums of (b - a) / max(a, b)
+    mass: Annotated[FloatArray, Count("k")]
+    distance: Annotated[FloatArray, Sum("k", least=0.0, rows="mass")]  # sums of |x - c|
+    inertia: Annotated[FloatArray, Sum("k", least=0.0, rows="mass")]  # sums of |x - c|^2
+    silhouette: Annotated[FloatArray, Sum("k", rows="mass")]  # sums of (b - a) / max(a, b)
 
 
 @dataclass(frozen=True, eq=False)
-class AskScatter(Question[Scatter]):
+class AskScatter(Question[Scatter], wire="summaries.AskScatter"):
     """How rows lie about the centres they belong to."""
 
-    centers: FloatArray  # (k, d)
+    sees = "rows"
+
+    centers: Annotated[FloatArray, Centers("k d")]
 
     def answer_all(self, stack: Stack) -> Stacked[Scatter]:
         got = kernels.scatter(stack.X, stack.offsets, self.centers, stack.weights, threads=stack.threads)
         shown = stack.shown(got.mass, got.squares)
         columns = (got.mass, got.distance, got.inertia, got.silhouette)
         return Stacked(Scatter(*(only(shown, c) for c in columns)), len(stack))
-
-    def expects(self) -> dict[str, tuple[tuple[int, ...] | None, float]]:
-        cells = self.centers.shape[:1]
-        return {"mass": (cells, 0.0), "distance": (cells, 0.0), "inertia": (cells, 0.0)}
 
     def reply_numbers(self, d: int) -> int:
         return 4 * len(self.centers)

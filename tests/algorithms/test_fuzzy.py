@@ -188,11 +188,13 @@ def test_many_starts_cost_the_exchanges_of_one():
 
 def test_starts_that_become_alike_are_asked_about_once():
     rows = split(blobs(1, n=200, k=3)[0], 3)
-    twice = np.stack([blobs(1, n=200, k=3)[0][:3]] * 2)
-    state = next(rounds(Fuzzy(k=3, init="random", n_starts=2), InProcess.of(rows), 0))
-    state = replace(state, starts=twice)
+    twice = blobs(1, n=200, k=3)[0][:3]
+    method = Fuzzy(k=3, init="random", n_starts=2)
+    state = next(rounds(method, InProcess.of(rows), 0))
+    state = replace(state, states=tuple(replace(one, centers=twice) for one in state.states))
     federation = InProcess.of(rows)
-    state = conduct(Fuzzy(k=3).round(state, federation.sites, np.random.default_rng(0)), federation)
+    steps = method.expanded().round(state, federation.sites, np.random.default_rng(0))
+    state = conduct(steps, federation)
     assert state.active.tolist() == [True, False]
 
 
@@ -210,8 +212,9 @@ def test_the_papers_start_is_in_the_unit_cube():
     rows = {s: X + 500 for s, X in case(1, d=4)[0].items()}
     method = Fuzzy(k=3, unit_start=True, n_starts=6)
     state = run(method, InProcess.of(rows), max_rounds=0).state
-    assert state.starts.shape == (6, 3, 4)
-    assert ((state.starts >= 0) & (state.starts < 1)).all()
+    starts, _, _ = state.candidates
+    assert starts.shape == (6, 3, 4)
+    assert ((starts >= 0) & (starts < 1)).all()
 
 
 # ---------------------------------------------------------------- avg2, and as published

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.secure_sum.federation import Ring, Vector, through
+from federation import Ring, Vector, through
 
 from unpooled.errors import BadInput, Refused
 from unpooled.protocol import Part

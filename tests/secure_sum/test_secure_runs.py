@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.helpers import bits, blobs, pooled, split
 
+from helpers import bits, blobs, pooled, split
 from unpooled import FederatedFuzzyCMeans, FederatedKMeans, InProcess, Lloyd, SecureSums, Site, codec, run
 from unpooled.algorithms import METHODS
 from unpooled.errors import BadInput, TooFewAnswers
@@ -17,7 +17,7 @@ from unpooled.protocol import STAGE, Answer, Envelope, Part, Turn, conduct, each
 from unpooled.runtimes.posting import Posting
 from unpooled.secure_sum.stages import Masked
 from unpooled.site.masking import maskings
-from unpooled.site.questions import ONLY_TOTALS
+from unpooled.site.questions import only_totals
 from unpooled.summaries import AskClusterSums, AskMoments, AskScatter
 
 ROWS = {f"s{i}": np.arange(4.0).reshape(2, 2) + 10 * i for i in range(7)}
@@ -279,7 +279,7 @@ def test_methods_that_need_only_sums_run_and_the_others_are_refused_with_their_n
     rows = split(blobs(8, n=120)[0], 4)
     federation = InProcess.of(rows, secure=SecureSums())
     algorithm = METHODS[method](k=3, max_rounds=3)
-    if method in ONLY_TOTALS:
+    if method in only_totals():
         assert np.isfinite(run(algorithm, federation, seed=0).state.centers).all()
     else:
         with pytest.raises(

@@ -7,9 +7,9 @@ import sys
 
 import numpy as np
 import pytest
-from tests.helpers import blobs, split
 from typer.testing import CliRunner
 
+from helpers import blobs, split
 from unpooled import FederatedKMeans, InProcess, SecureSums, codec
 from unpooled.audit.record import read
 from unpooled.cli import app

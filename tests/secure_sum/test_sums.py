@@ -4,7 +4,7 @@ import os
 
 import numpy as np
 import pytest
-from tests.secure_sum.federation import Ring, Vector
+from federation import Ring, Vector
 
 from unpooled.errors import BadInput, TooFewAnswers
 from unpooled.messages import Hidden, Refusal

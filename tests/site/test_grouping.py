@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from sklearn.cluster import KMeans
 from sklearn.datasets import make_blobs
-from tests.helpers import ALGORITHMS, Recorder
 
+from helpers import ALGORITHMS, Recorder
 from unpooled import InProcess, Lloyd, Site, codec, kernels, run
 from unpooled.audit.attack import on_log
 from unpooled.errors import PolicyError

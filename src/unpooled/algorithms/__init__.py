@@ -1,7 +1,12 @@
-"""The methods, one file each. ``X.as_published()`` is the authors' behaviour, ``X()`` what to run."""
+"""The methods, one file each. ``X.as_published()`` is the authors' behaviour, ``X()`` what to run.
 
-from unpooled.algorithms.base import Method
-from unpooled.algorithms.best_of import BestOf
+Every module of this package is imported, and a method says its own name, so a new file is a new method.
+"""
+
+from importlib import import_module
+from pkgutil import iter_modules
+
+from unpooled.algorithms.base import METHODS, Method
 from unpooled.algorithms.dual import Dual
 from unpooled.algorithms.dwf import Dwf, Ewf
 from unpooled.algorithms.fkm import Fkm
@@ -11,19 +16,13 @@ from unpooled.algorithms.lloyd import Lloyd
 from unpooled.algorithms.minibatch import MiniBatch
 from unpooled.algorithms.private import Private
 from unpooled.algorithms.private_state import PrivateState
+from unpooled.algorithms.restarts import BestOf
 from unpooled.algorithms.robust import Robust
 
-METHODS: dict[str, type[Method]] = {
-    "lloyd": Lloyd,
-    "dwf": Dwf,
-    "ewf": Ewf,
-    "fkm": Fkm,
-    "k-fed": KFed,
-    "mini-batch": MiniBatch,
-    "fuzzy": Fuzzy,
-    "robust": Robust,
-    "dual": Dual,
-}
+for _module in iter_modules(__path__):
+    import_module(f"{__name__}.{_module.name}")
+for _name in sorted(METHODS, key=lambda name: (name != "lloyd", name)):
+    METHODS[_name] = METHODS.pop(_name)  # in order: the default, then the others by name
 
 __all__ = [
     "METHODS",

@@ -1,27 +1,63 @@
-"""What the methods have in common: their settings, and how a run starts."""
+"""The base of all methods: the settings that each has, and what each says about itself."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from importlib import import_module
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 
+from unpooled.algorithms.seeding import INITS, Starts, starts
 from unpooled.codec import FloatArray
 from unpooled.errors import BadInput
-from unpooled.messages import Message, SiteId
-from unpooled.protocol import Steps, together, total
+from unpooled.messages import Message, Question, SiteId
+from unpooled.protocol import Algorithm, Steps, together, total
 from unpooled.sampling import check_participation
-from unpooled.summaries import AskClusterSums, AskMoments
+from unpooled.summaries import AskClusterSums, AskMoments, AskScatter
 
-INITS = ("adaptive", "k-fed", "random")
+METHODS: dict[str, type["Method"]] = {}
+"""Every method by its name: those of the package, and those of modules that were imported."""
+
+
+def import_methods(modules: Sequence[str]) -> None:
+    """Import installed modules, whose methods then have names here; BadInput if one cannot be."""
+    for module in modules:
+        try:
+            import_module(module)
+        except ImportError as error:
+            raise BadInput(f"module {module} cannot be imported: {error}") from error
+
+
+@dataclass(frozen=True)
+class Race:
+    """How starts that run side by side compare, and when one is asked about no more."""
+
+    tie: float = 1e-9  # starts whose scores are lowest but for this factor are equal: the first leads
+    polish: float = 1.0  # of the threshold: the leader rests later than the others, since it is the result
+    patience: int = 20  # rounds at its present pace that a start is given to catch up
+    slack: float = 1.0  # how far behind the leader it may end
+    slack_hidden: float = 1.005  # the same where sites hide rows, so that a step may lose a little
+    stale: int | None = None  # rounds without a gain that it is given; None: any number
+    stale_hidden: int | None = None
+    alike: float = 0.0  # of the typical distance to a centre: starts nearer than that are one
+    leader_stale: int = 0  # > 0: nobody leaves; all stop when the leader rests, or has not gained for so long
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Method(Message):
     """The settings every method has. ``k`` may be left out where an estimator will fill it in.
 
-    A method is an Algorithm (see protocol.py) whose settings travel in the codec: they name a checkpoint.
+    A method is an Algorithm (see protocol.py) whose settings travel in the codec: they name a checkpoint. A
+    subclass says of itself: its name (``class Dwf(Method, method="dwf", wire="dwf.Dwf")``), which questions
+    it asks, the paper to cite, when to use it, and what the coordinator sees of a site.
     """
+
+    method: ClassVar[str] = ""
+    asks: ClassVar[tuple[type[Question[Any]], ...]] = ()  # besides those that every method may ask
+    citation: ClassVar[str] = ""
+    advice: ClassVar[str] = ""  # when to use it, in a line
+    shows: ClassVar[str] = "totals"  # of a site to the coordinator: "totals", or what else
+    race: ClassVar[Race | None] = None  # how its starts run side by side; None: each to its end
 
     k: int | None = None
     init: str | FloatArray = "adaptive"  # or "k-fed", "random", or centres (k, d)
@@ -29,6 +65,19 @@ class Method(Message):
     tol: float = 1e-4  # on the squared movement, relative to the mean variance of the columns
     participation: float = 1.0  # share of sites a round (float), or number of sites (int)
     min_cluster_size: int = 1  # what the sites are known to hide; they enforce their own
+
+    def __init_subclass__(cls, *, method: str = "", **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.method = method
+        if not method:
+            return
+        other = METHODS.get(method)
+        if other is not None and (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
+            raise BadInput(
+                f"two methods are called {method!r}: {other.__module__}.{other.__qualname__} and "
+                f"{cls.__module__}.{cls.__qualname__}"
+            )
+        METHODS[method] = cls
 
     def __post_init__(self) -> None:
         name = type(self).__name__
@@ -49,14 +98,62 @@ class Method(Message):
             raise BadInput(f"{name}: min_cluster_size must be >= 1, got {self.min_cluster_size}")
         check_participation(self.participation)
 
+    @classmethod
+    def questions(cls) -> tuple[type[Question[Any]], ...]:
+        """All that a run of the method may ask: its own, and those of starts, inertia and indices."""
+        return (AskMoments, AskClusterSums, AskScatter, *cls.asks)
+
+    @property
+    def clusters(self) -> int:
+        """k, which by now must be known."""
+        if self.k is None:
+            raise BadInput(f"{type(self).__name__}: say how many clusters, e.g. {type(self).__name__}(k=3)")
+        return int(self.k)
+
+    # ------------------------------------------------------------ starts
+
     @property
     def own_start(self) -> bool:
         """Does the method start in a way of its own, whatever ``init`` says?"""
         return False
 
+    @property
+    def side_by_side(self) -> int:
+        """How many starts of it run side by side; 0 for a method without a race."""
+        return 0
+
+    def seeds(self, sites: tuple[SiteId, ...], count: int, rng: np.random.Generator) -> Steps[Starts]:
+        """Up to ``count`` starts of k centres each."""
+        return (
+            yield from starts(
+                sites, self.clusters, self.init, count, rng, min_cluster_size=self.min_cluster_size
+            )
+        )
+
+    def begin(self, centers: FloatArray, learnt: Starts) -> Any:
+        """The state of a start from centres (k, d), where several run side by side."""
+        raise NotImplementedError
+
+    def drops(self, sites: tuple[SiteId, ...]) -> bool:
+        """May a start that falls behind be dropped?"""
+        return True
+
     def with_init(self, change: Callable[[Any], Any]) -> Self:
         """The same method with given starting centres changed, e.g. into scaled columns."""
         return replace(self, init=change(self.init)) if isinstance(self.init, np.ndarray) else self
+
+    def restarted(self, n: int | None) -> Algorithm[Any]:
+        """The method with ``n`` restarts; None: as many as is usual."""
+        from unpooled.algorithms.restarts import USUAL, BestOf
+
+        n = USUAL if n is None else n
+        return cast(Algorithm[Any], self) if n == 1 else BestOf(self, n)
+
+    def expanded(self) -> Algorithm[Any]:
+        """What a run carries out: the method itself, or its starts side by side."""
+        from unpooled.algorithms.restarts import SideBySide
+
+        return SideBySide(self) if self.side_by_side else cast(Algorithm[Any], self)
 
     def judged(self, sites: tuple[SiteId, ...], centers: FloatArray) -> Steps[tuple[FloatArray, FloatArray]]:
         """The inertia of every restart (R, k, d), and the score, lower is better, by which they compare."""
@@ -66,13 +163,6 @@ class Method(Message):
         inertias = sums.inertia.sum(axis=1)
         hidden = np.maximum(moments.n - sums.mass.sum(axis=1), 0.0)  # as if they had no cluster
         return inertias, inertias + hidden * float(moments.variance.sum())
-
-    @property
-    def clusters(self) -> int:
-        """k, which by now must be known."""
-        if self.k is None:
-            raise BadInput(f"{type(self).__name__}: say how many clusters, e.g. {type(self).__name__}(k=3)")
-        return int(self.k)
 
 
 def share_or_zero(sums: FloatArray, weights: FloatArray) -> Any:

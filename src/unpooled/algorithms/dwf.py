@@ -15,9 +15,9 @@ the score is pooled inertia / N. ``BestOf(Dwf(...), n)`` is algorithm 1's n_init
 By default eta = 1, mu = 0 and one local step, which is exact Lloyd and needs a twentieth of the rounds.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 import numpy as np
 
@@ -26,10 +26,12 @@ from unpooled.algorithms.base import Method
 from unpooled.algorithms.kfed import KFed
 from unpooled.algorithms.seeding import starts
 from unpooled.codec import FloatArray
+from unpooled.declarations import Centers, Count, Figure, Mean, Sum, Value
 from unpooled.errors import BadInput
 from unpooled.messages import Message, Question, SiteId, Stack, Stacked, Summable, add_up, hide_enough, only
 from unpooled.protocol import Steps, total
 from unpooled.sampling import choose
+from unpooled.summaries import AskLocalMeans
 
 Weighting = Callable[[FloatArray, FloatArray], FloatArray]
 """(counts (S, k) under the received centres, rows (S, 1)) -> weights (S, k)."""
@@ -43,16 +45,16 @@ WEIGHTINGS: dict[str, Weighting] = {
 
 
 @dataclass(frozen=True, eq=False)
-class LocalMoves(Summable):
+class LocalMoves(Summable, wire="dwf.LocalMoves"):
     """How a site's centres differ from the received ones after its own steps."""
 
     cells = "weight"
 
-    weighted: FloatArray  # (k, d) w (C_i - C)
-    weight: FloatArray  # (k,)
-    plain: FloatArray  # (k, d) C_i - C
-    sites: FloatArray  # (1,)
-    inertia: FloatArray  # (k,) under the received centres
+    weighted: Annotated[FloatArray, Sum("k d", rows="weight")]  # w (C_i - C)
+    weight: Annotated[FloatArray, Count("k")]
+    plain: Annotated[FloatArray, Mean("k d", rows="weight")]  # C_i - C
+    sites: Annotated[FloatArray, Value("1", least=1.0, most=1.0)]
+    inertia: Annotated[FloatArray, Sum("k", least=-1e-6, rows="weight")]  # under the received centres
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,10 +77,12 @@ class _Unfolded(Stacked[LocalMoves]):
 
 
 @dataclass(frozen=True, eq=False)
-class AskLocalMoves(Question[LocalMoves]):
+class AskLocalMoves(Question[LocalMoves], wire="dwf.AskLocalMoves"):
     """Take up to ``steps`` Lloyd steps from these centres."""
 
-    centers: FloatArray  # (k, d)
+    sees = "rows"
+
+    centers: Annotated[FloatArray, Centers("k d")]
     steps: int
     weighting: str
 
@@ -113,12 +117,20 @@ class AskLocalMoves(Question[LocalMoves]):
         weighted = only(weight > 0, moves * weight[..., None])
         return Stacked(LocalMoves(weighted, weight, moves, ones, inertia), len(stack))
 
+    def figures(self) -> Mapping[str, Figure]:
+        """Equal weights count no rows, and neither does what they weigh."""
+        said = super().figures()
+        if self.weighting != "equal":
+            return said
+        unweighted = {"weight": Value("k", least=0.0), "weighted": Value("k d"), "plain": Mean("k d")}
+        return {**said, **unweighted, "inertia": Sum("k", least=-1e-6)}
+
     def reply_numbers(self, d: int) -> int:
         return len(self.centers) * (2 * d + 2) + 1
 
 
 @dataclass(frozen=True, eq=False)
-class DwfState(Message):
+class DwfState(Message, wire="dwf.DwfState"):
     """Centres, the ones before, and the movements that the stopping rules look at."""
 
     centers: FloatArray  # (k, d)
@@ -134,12 +146,16 @@ class DwfState(Message):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Dwf(Method):
+class Dwf(Method, method="dwf", wire="dwf.Dwf"):
     """Weighted federated k-means; ``weights`` names the weighting, "counts" being DWF.
 
     Stops when the centres move less than ``tol`` after at least ``min_rounds``, or when the oldest of the
     last ``window`` movements is the smallest of them (the movement no longer shrinks), or at max_rounds.
     """
+
+    citation = "Holzer, Jacob, Kavane: Dynamically Weighted Federated k-Means. arXiv:2310.14858, 2023."
+    advice = "Several local steps a round, momentum, or weights of your own"
+    asks = (AskLocalMeans, AskLocalMoves)
 
     learning_rate: float = 1.0
     momentum: float = 0.0
@@ -229,8 +245,10 @@ class Dwf(Method):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Ewf(Dwf):
+class Ewf(Dwf, method="ewf", wire="dwf.Ewf"):
     """Equally weighted federated k-means: DWF with equal weights."""
+
+    advice = "Every site counts alike, however many rows it holds"
 
     weights: str = "equal"
 

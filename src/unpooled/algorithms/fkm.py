@@ -18,13 +18,14 @@ Departures, each of which ``as_published`` undoes unless stated:
 """
 
 from dataclasses import dataclass, replace
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 import numpy as np
 
 from unpooled import kernels, updates
 from unpooled.algorithms.base import Method
 from unpooled.codec import FloatArray
+from unpooled.declarations import Centers
 from unpooled.errors import BadInput
 from unpooled.messages import Message, Question, SiteId, Stack
 from unpooled.protocol import Steps, each
@@ -33,10 +34,12 @@ from unpooled.summaries import AskLocalMeans, LocalMeans, shown_means
 
 
 @dataclass(frozen=True, eq=False)
-class AskOneStep(Question[LocalMeans]):
+class AskOneStep(Question[LocalMeans], wire="fkm.AskOneStep"):
     """One Lloyd step from these centres; means and counts of the clusters that have at least p rows."""
 
-    centers: FloatArray  # (k, d)
+    sees = "rows"
+
+    centers: Annotated[FloatArray, Centers("k d")]
     counts: str
     p: float
 
@@ -51,12 +54,15 @@ class AskOneStep(Question[LocalMeans]):
         before = stack.large(got.mass, got.squares, self.p)
         return shown_means(stack, got.centers, got.recount, got.recount_squares, self.p, only=before)
 
+    def most(self) -> dict[str, int]:
+        return {"shown": len(self.centers)}
+
     def reply_numbers(self, d: int) -> int:
         return len(self.centers) * (d + 1)
 
 
 @dataclass(frozen=True, eq=False)
-class FkmState(Message):
+class FkmState(Message, wire="fkm.FkmState"):
     """The global centres. A cluster's index has no identity from round to round where the server restarts."""
 
     centers: FloatArray  # (k, d)
@@ -67,8 +73,13 @@ class FkmState(Message):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Fkm(Method):
+class Fkm(Method, method="fkm", wire="fkm.Fkm"):
     """Federated k-means after Garst & Reinders. ``p`` is the smallest cluster a site sends."""
+
+    citation = "Garst, Reinders: Federated K-Means Clustering. arXiv:2310.01195, 2023."
+    advice = "Sites hold different clusters, and may show their own means every round"
+    shows = "each site's means"
+    asks = (AskLocalMeans, AskOneStep)
 
     p: int = 2
     counts: Literal["before", "after"] = "before"

@@ -26,61 +26,71 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from unpooled import kernels
-from unpooled.algorithms.base import Method
-from unpooled.algorithms.seeding import spread_of, starts
-from unpooled.codec import BoolArray, FloatArray
+from unpooled.algorithms.base import Method, Race
+from unpooled.algorithms.seeding import Starts, spread_of
+from unpooled.codec import FloatArray
 from unpooled.errors import BadInput
-from unpooled.memberships import AskFuzzyMeans, AskFuzzyMoves, AskFuzzySums, FuzzySums, check_m
+from unpooled.memberships import (
+    AskBorderline,
+    AskDirections,
+    AskFuzzyMeans,
+    AskFuzzyMoves,
+    AskFuzzyScatter,
+    AskFuzzySums,
+    FuzzySums,
+    check_m,
+)
 from unpooled.messages import Message, Question, SiteId
-from unpooled.protocol import Steps, each, together, total
+from unpooled.protocol import Algorithm, Steps, each, together, total
 from unpooled.sampling import choose, is_full
-from unpooled.summaries import AskMoments
-
-_PATIENCE = 20  # rounds at its present pace that a start is given to catch up
-_ALIKE = 0.02  # of the typical distance to a centre: starts nearer than that are one
+from unpooled.summaries import AskLocalMeans, AskMoments
 
 
 @dataclass(frozen=True, eq=False)
-class FuzzyState(Message):
-    """R fuzzy clusterings on their way."""
+class FuzzyState(Message, wire="fuzzy.FuzzyState", version=2, since="0.2"):
+    """One fuzzy clustering on its way."""
 
-    starts: FloatArray  # (R, k, d) centres
-    inertias: FloatArray  # (R,) J_m of the centres before the last step; inf before the first, nan in avg2
-    scores: FloatArray  # (R,) the same, with rows that no site showed counted as if they had no cluster
-    movements: FloatArray  # (R,) sum over clusters of how far the last step moved them
-    active: BoolArray  # (R,) not yet at rest
-    seen: FloatArray  # (R, k) weight seen so far, for partial participation
+    centers: FloatArray  # (k, d)
+    inertia: float  # J_m of the centres before the last step; inf before the first, nan in avg2
+    score: float  # the same, with rows that no site showed counted as if they had no cluster
+    movement: float  # sum over clusters of how far the last step moved them
+    seen: FloatArray  # (k,) weight seen so far, for partial participation
     threshold: float  # movement that counts as rest
     n: float  # rows in all
     idle: float  # J_m per row if all centres were the grand mean
     rounds: int
 
     @property
-    def best(self) -> int:
-        # of starts that came to the same clustering the first: rounding shall not choose
-        return int(np.argmax(self.scores <= (1 + 1e-6) * self.scores.min()))
-
-    @property
-    def centers(self) -> FloatArray:
-        best: FloatArray = self.starts[self.best]
-        return best
-
-    @property
-    def movement(self) -> float:
-        return float(self.movements.max())
-
-    @property
-    def inertia(self) -> float:
-        return float(self.inertias[self.best])
+    def hidden(self) -> bool:
+        """Did a site hide rows?"""
+        return self.score > self.inertia
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Fuzzy(Method):
+class Fuzzy(Method, method="fuzzy", wire="fuzzy.Fuzzy"):
     """Fuzzy c-means over sites. By default exact: the clustering that pooling would have given.
 
     ``n_starts`` runs go side by side in the same exchanges, in avg1. ``tol`` is relative to the root of the
     columns' mean variance, or, with ``tol_kind="absolute"``, the movement itself.
     """
+
+    citation = (
+        "Stallmann, Wilbik: Towards Federated Clustering: A Federated Fuzzy c-Means Algorithm (FFCM). "
+        "FL-AAAI 2022."
+    )
+    advice = (
+        "Rows between clusters shall belong to several: memberships instead of labels (FederatedFuzzyCMeans)"
+    )
+    asks = (
+        AskLocalMeans,
+        AskFuzzySums,
+        AskFuzzyMoves,
+        AskFuzzyMeans,
+        AskFuzzyScatter,
+        AskBorderline,
+        AskDirections,
+    )
+    race = Race(tie=1e-6, slack=1.005, alike=0.02)
 
     m: float = 2.0
     merge: Literal["avg1", "avg2"] = "avg1"
@@ -136,33 +146,40 @@ class Fuzzy(Method):
         return self.unit_start
 
     @property
-    def side_by_side(self) -> bool:
-        """Can several starts share one question?"""
-        return self.merge == "avg1"
+    def side_by_side(self) -> int:
+        return self.n_starts if self.merge == "avg1" else 0
+
+    def restarted(self, n: int | None) -> Algorithm[FuzzyState]:
+        return self if n is None else replace(self, n_starts=n)
+
+    def drops(self, sites: tuple[SiteId, ...]) -> bool:
+        return is_full(self.participation, sites) and self.local_steps == 1
+
+    def seeds(self, sites: tuple[SiteId, ...], count: int, rng: np.random.Generator) -> Steps[Starts]:
+        if not self.unit_start:
+            return (yield from super().seeds(sites, count, rng))
+        # down: nothing; up: mass, sums and squares of the columns
+        moments = yield from spread_of(sites)
+        if moments.n < self.clusters:
+            raise BadInput(f"k={self.clusters} clusters from {moments.n:g} rows")
+        centers = rng.random((count, self.clusters, len(moments.mean)))
+        return Starts(centers, moments.n, float(moments.variance.mean()))
 
     def start(self, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[FuzzyState]:
-        k, count = self.clusters, self.n_starts if self.side_by_side else 1
-        if self.unit_start:
-            # down: nothing; up: mass, sums and squares of the columns
-            moments = yield from spread_of(sites)
-            if moments.n < k:
-                raise BadInput(f"k={k} clusters from {moments.n:g} rows")
-            centers = rng.random((count, k, len(moments.mean)))
-            n, spread = moments.n, float(moments.variance.mean())
-        else:
-            got = yield from starts(sites, k, self.init, count, rng, min_cluster_size=self.min_cluster_size)
-            centers, n, spread = got.centers, got.n, got.spread
-        R = len(centers)
+        learnt = yield from self.seeds(sites, 1, rng)
+        return self.begin(learnt.centers[0], learnt)
+
+    def begin(self, centers: FloatArray, learnt: Starts) -> FuzzyState:
+        k, d = centers.shape
         return FuzzyState(
-            starts=centers,
-            inertias=np.full(R, np.inf if self.side_by_side else np.nan),
-            scores=np.full(R, np.inf),
-            movements=np.full(R, np.inf),
-            active=np.ones(R, dtype=np.bool_),
-            seen=np.zeros((R, k)),
-            threshold=self.tol * (1.0 if self.tol_kind == "absolute" else float(np.sqrt(spread))),
-            n=n,
-            idle=spread * centers.shape[2] * float(k) ** (1 - self.m),
+            centers=centers,
+            inertia=np.inf if self.merge == "avg1" else np.nan,
+            score=np.inf,
+            movement=np.inf,
+            seen=np.zeros(k),
+            threshold=self.tol * (1.0 if self.tol_kind == "absolute" else float(np.sqrt(learnt.spread))),
+            n=learnt.n,
+            idle=learnt.spread * d * float(k) ** (1 - self.m),
             rounds=0,
         )
 
@@ -170,37 +187,22 @@ class Fuzzy(Method):
         self, state: FuzzyState, sites: tuple[SiteId, ...], rng: np.random.Generator
     ) -> Steps[FuzzyState]:
         asked = choose(sites, self.participation, rng)
-        if not state.active.any():
-            return replace(state, rounds=state.rounds + 1)
-        if not self.side_by_side:
+        if self.merge == "avg2":
             return (yield from self._clustered(state, asked, rng))
-        active = np.flatnonzero(state.active)
-        before = state.starts[active]
-        # down: the centres of every start still moving; up: weighted sums about them, weights, J_m
-        sums = yield from total(asked, self._question(before, state.threshold))
+        # down: the centres; up: weighted sums about them, weights, J_m
+        sums = yield from total(asked, self._question(state.centers[None], state.threshold))
 
-        seen, everyone = sums.weight, is_full(self.participation, sites)
-        if not everyone:
-            seen = state.seen[active] + sums.weight
+        seen = sums.weight[0] if is_full(self.participation, sites) else state.seen + sums.weight[0]
         full = seen > 0
-        after = before + np.where(full, 1 / np.where(full, seen, 1.0), 0.0)[..., None] * sums.sums
-        moved = np.sqrt(((after - before) ** 2).sum(axis=2)).sum(axis=1)
-        inertias = _with(state.inertias, active, sums.inertia.sum(axis=1))
-        scores = _with(state.scores, active, _scored(sums, state.n, state.idle))
-        going = moved > state.threshold
-        if everyone and self.local_steps == 1:
-            gain = state.scores[active] - scores[active]  # infinite in the first round
-            going &= scores[active] - _PATIENCE * np.maximum(gain, 0.0) <= 1.005 * scores.min()
-            near = _ALIKE * np.sqrt(scores.min() / max(state.n, 1e-300))
-            going &= ~_repeated(after, near)
+        step = np.where(full, 1 / np.where(full, seen, 1.0), 0.0)[:, None] * sums.sums[0]
+        centers = state.centers + step
         return replace(
             state,
-            starts=_with(state.starts, active, after),
-            inertias=inertias,
-            scores=scores,
-            movements=_with(state.movements, active, moved),
-            active=_with(state.active, active, going),
-            seen=_with(state.seen, active, seen),
+            centers=centers,
+            inertia=float(sums.inertia[0].sum()),
+            score=float(_scored(sums, state.n, state.idle)[0]),
+            movement=_moved(state.centers, centers),
+            seen=seen,
             rounds=state.rounds + 1,
         )
 
@@ -217,7 +219,7 @@ class Fuzzy(Method):
         self, state: FuzzyState, asked: tuple[SiteId, ...], rng: np.random.Generator
     ) -> Steps[FuzzyState]:
         """Eq. 9: k-means of all sites' centres."""
-        before = state.starts[0]
+        before = state.centers
         # down: the centres; up: each site's own centres
         replies = yield from each(asked, AskFuzzyMeans(before, self.m, self._steps, state.threshold))
         means = np.concatenate([reply.means for reply in replies.values()])
@@ -229,19 +231,13 @@ class Fuzzy(Method):
                 after = np.where(got.mass[0][:, None] > 0, got.centers[0], before)
             else:
                 after = kernels.local_steps(means, offsets, before, steps=300).centers[0]
-        moved = float(np.sqrt(((after - before) ** 2).sum(axis=1)).sum())
         # too few shown for k-means: another part of the sites may show more, the same will not
         waiting = len(means) < self.clusters and self.participation != 1.0
-        return replace(
-            state,
-            starts=after[None],
-            movements=np.array([np.inf if waiting else moved]),
-            active=np.array([waiting or moved > state.threshold]),
-            rounds=state.rounds + 1,
-        )
+        moved = np.inf if waiting else _moved(before, after)
+        return replace(state, centers=after, movement=moved, rounds=state.rounds + 1)
 
     def finished(self, state: FuzzyState) -> bool:
-        return state.rounds >= self.max_rounds or not state.active.any()
+        return state.rounds >= self.max_rounds or state.movement <= state.threshold
 
     def judged(self, sites: tuple[SiteId, ...], centers: FloatArray) -> Steps[tuple[FloatArray, FloatArray]]:
         """J_m of every restart (R, k, d), and the same with hidden rows counted as if they had no cluster."""
@@ -259,19 +255,6 @@ def _scored(sums: FuzzySums, n: float, idle: float) -> FloatArray:
     return scores
 
 
-def _repeated(centers: FloatArray, near: float) -> BoolArray:
-    """(R,) Has an earlier start these centres, in any order?"""
-    out = np.zeros(len(centers), dtype=np.bool_)
-    for i in range(len(centers)):
-        out[i] = any(not out[j] and _alike(centers[i], centers[j], near) for j in range(i))
-    return out
-
-
-def _alike(a: FloatArray, b: FloatArray, near: float) -> bool:
-    return all(kernels.nearest(x, y).sqdist.max() <= near**2 for x, y in ((a, b), (b, a)))
-
-
-def _with(whole: Any, where: Any, part: Any) -> Any:
-    whole = whole.copy()
-    whole[where] = part
-    return whole
+def _moved(before: FloatArray, after: FloatArray) -> float:
+    """The sum over clusters of how far each centre moved."""
+    return float(np.sqrt(((after - before) ** 2).sum(axis=1)).sum())

@@ -27,6 +27,7 @@ import numpy as np
 
 from unpooled import kernels
 from unpooled.algorithms.base import Method
+from unpooled.algorithms.seeding import merge_means
 from unpooled.codec import FloatArray
 from unpooled.errors import BadInput
 from unpooled.messages import Message, Question, SiteId, Stack
@@ -36,8 +37,10 @@ from unpooled.summaries import AskLocalMeans, LocalMeans, shown_means
 
 
 @dataclass(frozen=True, eq=False)
-class AskDennisMeans(Question[LocalMeans]):
+class AskDennisMeans(Question[LocalMeans], wire="kfed.AskDennisMeans"):
     """Dennis et al., algorithm 1: cluster your rows into k' by the projected, awkwardly started k-means."""
+
+    sees = "rows"
 
     k: int
     steps: int = 300
@@ -58,6 +61,9 @@ class AskDennisMeans(Question[LocalMeans]):
         enough = steps.support >= local.minimum * (1 - 1e-9)  # each mean is over so many rows
         (reply,) = shown_means(local, steps.centers, steps.recount, steps.recount_squares, 1.0, only=enough)
         return reply
+
+    def most(self) -> dict[str, int]:
+        return {"shown": self.k}
 
     def reply_numbers(self, d: int) -> int:
         return self.k * (d + 1)
@@ -91,7 +97,7 @@ def _clear_means(X: FloatArray, Y: FloatArray, centers: FloatArray) -> FloatArra
 
 
 @dataclass(frozen=True, eq=False)
-class KFedState(Message):
+class KFedState(Message, wire="kfed.KFedState"):
     """Centres after the one exchange."""
 
     centers: FloatArray  # (k, d)
@@ -100,8 +106,13 @@ class KFedState(Message):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class KFed(Method):
+class KFed(Method, method="k-fed", wire="kfed.KFed"):
     """One-shot clustering. ``k_local`` is k', the number of clusters a site looks for (default: k)."""
+
+    citation = "Dennis, Li, Smith: Heterogeneity for the Win: One-Shot Federated Clustering. ICML 2021."
+    advice = "Sites can answer only once, hold few of the clusters each, and may show their own means"
+    shows = "each site's means"
+    asks = (AskLocalMeans, AskDennisMeans)
 
     variant: Literal["weighted", "dennis", "holzer"] = "weighted"
     k_local: int | None = None
@@ -158,25 +169,6 @@ class KFed(Method):
 
     def finished(self, state: KFedState) -> bool:
         return True
-
-
-def merge_means(
-    replies: list[LocalMeans], k: int, rng: np.random.Generator, restarts: int, *, weighted: bool
-) -> FloatArray:
-    """The server's k-means over all sites' means: (k, d)."""
-    means = np.concatenate([r.means for r in replies])
-    counts = np.concatenate([r.counts for r in replies])
-    if len(means) < k:
-        raise BadInput(f"k={k} clusters from {len(means)} local means: the sites showed too few")
-    seed = rng.integers(0, 2**63, size=1, dtype=np.uint64)
-    got = kernels.kmeans(
-        means, np.array([0, len(means)]), k, seed, counts if weighted else None, n_init=restarts
-    )
-    if not (got.mass > 0).all():
-        found = int((got.mass > 0).sum())
-        raise BadInput(f"k={k} clusters from {found} distinct local means: the sites showed too few")
-    centers: FloatArray = got.centers[0]
-    return centers
 
 
 def _dennis_server(means: list[FloatArray], k: int, steps: int = 1) -> FloatArray:

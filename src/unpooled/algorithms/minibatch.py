@@ -13,7 +13,7 @@ data, and runs all T rounds.
 """
 
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Annotated, Self
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from unpooled import kernels, updates
 from unpooled.algorithms.base import Method, share_or_zero
 from unpooled.algorithms.seeding import spread_of, starts
 from unpooled.codec import FloatArray, IntArray
+from unpooled.declarations import Centers, Count, Sum
 from unpooled.errors import BadInput
 from unpooled.messages import Message, Question, SiteId, Stack, Stacked, Summable, only
 from unpooled.protocol import Steps, total
@@ -28,21 +29,23 @@ from unpooled.sampling import choose
 
 
 @dataclass(frozen=True, eq=False)
-class EpochMoves(Summable):
+class EpochMoves(Summable, wire="minibatch.EpochMoves"):
     """How a site's centres differ from the received ones after its epochs, weighted by counts."""
 
     cells = "counts"
 
-    weighted: FloatArray  # (k, d) count (C_i - C)
-    counts: FloatArray  # (k,) of the last epoch
-    rows: FloatArray  # (1,) rows of the site, for the share that reassignment looks at
+    weighted: Annotated[FloatArray, Sum("k d", rows="counts")]  # count (C_i - C)
+    counts: Annotated[FloatArray, Count("k")]  # of the last epoch
+    rows: Annotated[FloatArray, Count("1")]  # rows of the site, for the share that reassignment looks at
 
 
 @dataclass(frozen=True, eq=False)
-class AskEpochs(Question[EpochMoves]):
+class AskEpochs(Question[EpochMoves], wire="minibatch.AskEpochs"):
     """Run E epochs of mini-batch k-means from these centres."""
 
-    centers: FloatArray  # (k, d)
+    sees = "rows"
+
+    centers: Annotated[FloatArray, Centers("k d")]
     epochs: int
     batch: int
     rate: float
@@ -69,7 +72,7 @@ class AskEpochs(Question[EpochMoves]):
 
 
 @dataclass(frozen=True, eq=False)
-class MiniBatchState(Message):
+class MiniBatchState(Message, wire="minibatch.MiniBatchState"):
     """Centres, their velocity, and for how many rounds each has been nearly unused."""
 
     centers: FloatArray  # (k, d)
@@ -84,8 +87,12 @@ class MiniBatchState(Message):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class MiniBatch(Method):
+class MiniBatch(Method, method="mini-batch", wire="minibatch.MiniBatch"):
     """Mini-batch federated k-means. ``batch=0`` takes all of a site's rows at once."""
+
+    citation = "Triebe, Rajagopal: Federated K-Means: Clustering Algorithm and Proof of Concept. 2019."
+    advice = "Many small sites of which few answer a round; local epochs in batches"
+    asks = (AskEpochs,)
 
     epochs: int = 1
     batch: int = 0

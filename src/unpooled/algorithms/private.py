@@ -65,12 +65,17 @@ _GOAL = 0.004  # an excess below which noise is spent on more steps
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Private(Method):
+class Private(Method, wire="private.Private"):
     """Private k-means, or with ``m`` private fuzzy c-means.
 
     scale: None keeps the columns' units, "bounds" makes all bounds equally wide at no cost, "standard"
     divides by standard deviations that are released with noise for a tenth of the budget.
     """
+
+    citation = (
+        "Su, Cao, Li, Bertino, Jin: Differentially Private K-Means Clustering. CODASPY 2016. "
+        "Dong, Roth, Su: Gaussian Differential Privacy. J. R. Stat. Soc. B 84(1), 2022."
+    )
 
     dp: Gaussian = field(default_factory=Gaussian)
     scale: str | None = None

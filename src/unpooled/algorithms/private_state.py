@@ -11,7 +11,7 @@ from unpooled.preparing import Affine
 
 
 @dataclass(frozen=True, eq=False)
-class Release(Message):
+class Release(Message, wire="private_state.Release"):
     """One question that was paid for, and the sum of the sites' noisy replies."""
 
     question: Any
@@ -19,7 +19,7 @@ class Release(Message):
 
 
 @dataclass(frozen=True, eq=False)
-class PrivateState(Message):
+class PrivateState(Message, wire="private_state.PrivateState"):
     """All that was released, what was made of it, and what is asked next."""
 
     releases: tuple[Release, ...]

@@ -20,7 +20,8 @@ from typing import Literal
 import numpy as np
 
 from unpooled import kernels
-from unpooled.algorithms.base import Method
+from unpooled.algorithms.base import Method, Race
+from unpooled.algorithms.seeding import Starts
 from unpooled.codec import BoolArray, FloatArray
 from unpooled.errors import BadInput
 from unpooled.messages import Message, SiteId
@@ -31,45 +32,34 @@ from unpooled.summaries import AskClusterSums, AskLocalMeans, ClusterSums, Local
 _TRIM = 0.25  # of the sites, at either end, where one number per site is averaged
 _FAR = 3.0  # times the usual distance: beyond this a site's mean is left out
 _FEW = (1, 2, 3, 5)  # sites that a start is made from, in turn
-_STALE = 5  # rounds without a gain
 _STEPS = 50  # of Weiszfeld
 
 
 @dataclass(frozen=True, eq=False)
-class RobustState(Message):
-    """R clusterings on their way."""
+class RobustState(Message, wire="robust.RobustState", version=2, since="0.2"):
+    """One clustering on its way."""
 
-    starts: FloatArray  # (R, k, d)
-    scores: FloatArray  # (R,) trimmed mean over sites of inertia per row; inf before the first round
-    inertias: FloatArray  # (R,) of the sites that were not left out
-    moved: FloatArray  # (R,)
+    centers: FloatArray  # (k, d)
+    score: float  # trimmed mean over sites of inertia per row; inf before the first round
+    inertia: float  # of the sites that were not left out
+    movement: float
     threshold: float
     suspects: tuple[SiteId, ...]  # left out in most of their clusters in the last round
-    lowest: float  # score of the best start so far
-    stale: int  # rounds since it fell
     rounds: int
-
-    @property
-    def best(self) -> int:
-        return int(np.argmin(self.scores))
-
-    @property
-    def centers(self) -> FloatArray:
-        best: FloatArray = self.starts[self.best]
-        return best
-
-    @property
-    def movement(self) -> float:
-        return float(self.moved[self.best])
-
-    @property
-    def inertia(self) -> float:
-        return float(self.inertias[self.best])
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Robust(Method):
+class Robust(Method, method="robust", wire="robust.Robust"):
     """k-means that a fifth of the sites cannot spoil. ``weight_cap``: times the usual weight in a cluster."""
+
+    citation = (
+        "Pillutla, Kakade, Harchaoui: Robust Aggregation for Federated Learning. "
+        "IEEE Trans. Signal Process. 70, 2022."
+    )
+    advice = "Some sites may be broken or hostile: a geometric median over sites, and suspects by name"
+    shows = "each site's means and sums"
+    asks = (AskLocalMeans,)
+    race = Race(tie=0.0, leader_stale=5)  # who is left out may go in circles
 
     merge: Literal["geometric-median"] = "geometric-median"
     weight_cap: float = 1.5
@@ -88,7 +78,11 @@ class Robust(Method):
     def own_start(self) -> bool:
         return not isinstance(self.init, np.ndarray)
 
-    def start(self, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[RobustState]:
+    @property
+    def side_by_side(self) -> int:
+        return self.n_starts
+
+    def seeds(self, sites: tuple[SiteId, ...], count: int, rng: np.random.Generator) -> Steps[Starts]:
         if len(sites) < 3:
             raise BadInput(f"Robust: among {len(sites)} sites no one can tell who is wrong; it takes 3")
         # down: k; up: each site's means and counts
@@ -97,53 +91,43 @@ class Robust(Method):
         if not told:
             raise BadInput(f"k={self.clusters} clusters from 0 local means: the sites showed too few")
         if isinstance(self.init, np.ndarray):
-            starts = self.init[None].astype(np.float64)
+            found = self.init[None].astype(np.float64)
         else:
-            starts = _starts(told, self.clusters, self.n_starts, rng)
-        spread = np.median([_spread(reply) for reply in told])
-        R = len(starts)
-        return RobustState(
-            starts=starts,
-            scores=np.full(R, np.inf),
-            inertias=np.full(R, np.inf),
-            moved=np.full(R, np.inf),
-            threshold=float(np.sqrt(self.tol * spread)),
-            suspects=(),
-            lowest=float("inf"),
-            stale=0,
-            rounds=0,
-        )
+            found = _starts(told, self.clusters, count, rng)
+        return Starts(found, np.nan, float(np.median([_spread(reply) for reply in told])))
+
+    def start(self, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[RobustState]:
+        learnt = yield from self.seeds(sites, 1, rng)
+        return self.begin(learnt.centers[0], learnt)
+
+    def begin(self, centers: FloatArray, learnt: Starts) -> RobustState:
+        threshold = float(np.sqrt(self.tol * learnt.spread))
+        return RobustState(centers, np.inf, np.inf, np.inf, threshold, (), 0)
 
     def round(
         self, state: RobustState, sites: tuple[SiteId, ...], rng: np.random.Generator
     ) -> Steps[RobustState]:
-        # down: the centres of every start; up: each site's sums, counts, inertia
-        replies = yield from each(choose(sites, self.participation, rng), AskClusterSums(state.starts))
-        names, told = tuple(replies), list(replies.values())
-        merged = [_merged(told, r, state.starts[r], self) for r in range(len(state.starts))]
-        after = np.stack([centers for centers, _ in merged])
-        scores = np.array([_score(told, r) for r in range(len(state.starts))])
-        best = int(np.argmin(scores))
-        out = merged[best][1]  # (sites, k)
-        mass = np.stack([reply.mass[best] for reply in told])
-        suspects = tuple(name for name, o, m in zip(names, out, mass, strict=True) if _suspect(o, m))
-        honest = np.array([float(name not in suspects) for name in names])
-        inertias = honest @ np.stack([t.inertia.sum(axis=1) for t in told])
+        asked = choose(sites, self.participation, rng)
+        # down: the centres; up: each site's sums, counts, inertia
+        replies = yield from each(asked, AskClusterSums(state.centers[None]))
+        told = list(replies.values())
+        centers, out = _merged(told, state.centers, self)
+        suspects = tuple(
+            name for name, o, t in zip(replies, out, told, strict=True) if _suspect(o, t.mass[0])
+        )
+        honest = np.array([float(name not in suspects) for name in replies])
         return replace(
             state,
-            starts=after,
-            scores=scores,
-            inertias=inertias,
-            moved=np.sqrt(((after - state.starts) ** 2).sum(axis=(1, 2))),
+            centers=centers,
+            score=_score(told),
+            inertia=float(honest @ np.array([t.inertia[0].sum() for t in told])),
+            movement=float(np.sqrt(((centers - state.centers) ** 2).sum())),
             suspects=suspects,
-            lowest=min(state.lowest, float(scores[best])),
-            stale=0 if scores[best] < state.lowest * (1 - 1e-6) else state.stale + 1,
             rounds=state.rounds + 1,
         )
 
     def finished(self, state: RobustState) -> bool:
-        rest = state.movement <= state.threshold or state.stale >= _STALE  # who is left out may go in circles
-        return state.rounds >= self.max_rounds or rest
+        return state.rounds >= self.max_rounds or state.movement <= state.threshold
 
 
 def _suspect(out: BoolArray, mass: FloatArray) -> bool:
@@ -180,21 +164,19 @@ def _starts(told: list[LocalMeans], k: int, count: int, rng: np.random.Generator
     return np.stack(found)
 
 
-def _score(told: list[ClusterSums], r: int) -> float:
+def _score(told: list[ClusterSums]) -> float:
     """Inertia per row, site by site, averaged without the lowest and highest."""
-    rows = np.array([t.mass[r].sum() for t in told])
-    per_row = np.array([t.inertia[r].sum() for t in told])[rows > 0] / rows[rows > 0]
+    rows = np.array([t.mass[0].sum() for t in told])
+    per_row = np.array([t.inertia[0].sum() for t in told])[rows > 0] / rows[rows > 0]
     cut = int(_TRIM * len(per_row))
     return float(np.sort(per_row)[cut : len(per_row) - cut].mean()) if len(per_row) else float("inf")
 
 
-def _merged(
-    told: list[ClusterSums], r: int, centers: FloatArray, settings: Robust
-) -> tuple[FloatArray, BoolArray]:
-    """The next centres (k, d) of start r, and which site was left out of which cluster (sites, k)."""
-    mass = np.stack([t.mass[r] for t in told])  # (sites, k)
-    sums = np.stack([t.sums[r] for t in told])
-    inertia = np.stack([t.inertia[r] for t in told])
+def _merged(told: list[ClusterSums], centers: FloatArray, settings: Robust) -> tuple[FloatArray, BoolArray]:
+    """The next centres (k, d), and which site was left out of which cluster (sites, k)."""
+    mass = np.stack([t.mass[0] for t in told])  # (sites, k)
+    sums = np.stack([t.sums[0] for t in told])
+    inertia = np.stack([t.inertia[0] for t in told])
     out = np.zeros(mass.shape, dtype=np.bool_)
     after = centers.copy()
     for j in range(len(centers)):

@@ -18,13 +18,13 @@ from itertools import pairwise
 import numpy as np
 
 from unpooled import kernels
-from unpooled.algorithms.kfed import merge_means
 from unpooled.codec import FloatArray, IntArray
 from unpooled.errors import BadInput
 from unpooled.messages import SiteId
 from unpooled.protocol import Steps, each, total
-from unpooled.summaries import AskClusterSums, AskLocalMeans, AskMoments, ClusterSums
+from unpooled.summaries import AskClusterSums, AskLocalMeans, AskMoments, ClusterSums, LocalMeans
 
+INITS = ("adaptive", "k-fed", "random")
 _SEARCH_DIMENSIONS = 40  # beyond this the server searches in the sketch's principal axes
 _WIDE = 100  # columns from which fewer, finer sketches do better
 _SWAPS = 30
@@ -87,6 +87,25 @@ def starts(
     else:
         found = yield from _adaptive(sites, k, count, moments, rng, min_cluster_size)
     return Starts(found, moments.n, float(moments.variance.mean()))
+
+
+def merge_means(
+    replies: list[LocalMeans], k: int, rng: np.random.Generator, restarts: int, *, weighted: bool
+) -> FloatArray:
+    """The server's k-means over all sites' means: (k, d)."""
+    means = np.concatenate([r.means for r in replies])
+    counts = np.concatenate([r.counts for r in replies])
+    if len(means) < k:
+        raise BadInput(f"k={k} clusters from {len(means)} local means: the sites showed too few")
+    seed = rng.integers(0, 2**63, size=1, dtype=np.uint64)
+    got = kernels.kmeans(
+        means, np.array([0, len(means)]), k, seed, counts if weighted else None, n_init=restarts
+    )
+    if not (got.mass > 0).all():
+        found = int((got.mass > 0).sum())
+        raise BadInput(f"k={k} clusters from {found} distinct local means: the sites showed too few")
+    centers: FloatArray = got.centers[0]
+    return centers
 
 
 def spread_of(sites: tuple[SiteId, ...]) -> Steps[Spread]:

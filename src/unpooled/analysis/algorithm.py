@@ -17,14 +17,14 @@ from unpooled.analysis.scores import near_best, score
 from unpooled.analysis.sharing import shared
 from unpooled.codec import FloatArray
 from unpooled.messages import Message, SiteId
-from unpooled.protocol import Steps, together, total, viewed
+from unpooled.protocol import Steps, expanded, together, total, viewed
 from unpooled.tables import Agreement, Wishes, agree
 
 MOST_COLUMNS = 200  # beyond this no covariance is asked for: it would be larger than all the rest
 
 
 @dataclass(frozen=True, eq=False)
-class AnalysisState(Message):
+class AnalysisState(Message, wire="algorithm.AnalysisState"):
     """What sites agreed on, the clusterings on their way, and what came of them."""
 
     agreement: Agreement
@@ -57,13 +57,11 @@ class AnalysisState(Message):
 
 
 def _moved(state: Any) -> float:
-    if hasattr(state, "movements") and hasattr(state, "best"):
-        return float(state.movements[state.best])
-    return float(state.movement)
+    return float(getattr(state, "leader", state).movement)
 
 
 @dataclass(frozen=True, eq=False)
-class Analysis(Message):
+class Analysis(Message, wire="algorithm.Analysis"):
     """Prepare, cluster by each of ``methods`` (one per k) in the same exchanges, choose k, describe.
 
     With ``totals_only`` nothing but the sites' schemas is asked of each site.
@@ -76,7 +74,7 @@ class Analysis(Message):
     def start(self, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[AnalysisState]:
         agreement = yield from agree(sites, self.wishes)
         # every k draws the same sketch of the data, so what they ask alike is asked once
-        runs = [m.start(sites, deepcopy(rng)) for m in self.methods]
+        runs = [expanded(m).start(sites, deepcopy(rng)) for m in self.methods]
         states: list[Any] = yield from viewed(agreement.preparation, shared(together(runs)))
         return AnalysisState(agreement, tuple(states))
 
@@ -85,11 +83,13 @@ class Analysis(Message):
     ) -> Steps[AnalysisState]:
         view = state.agreement.preparation
         going = [
-            i for i, (m, s) in enumerate(zip(self.methods, state.inner, strict=True)) if not m.finished(s)
+            i
+            for i, (m, s) in enumerate(zip(self.methods, state.inner, strict=True))
+            if not expanded(m).finished(s)
         ]
         if going:
             rngs = rng.spawn(len(state.inner))
-            rounds = [self.methods[i].round(state.inner[i], sites, rngs[i]) for i in going]
+            rounds = [expanded(self.methods[i]).round(state.inner[i], sites, rngs[i]) for i in going]
             moved: list[Any] = yield from viewed(view, together(rounds))
             inner = list(state.inner)
             for i, new in zip(going, moved, strict=True):

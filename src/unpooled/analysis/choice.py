@@ -18,7 +18,7 @@ _MARGIN = 0.02  # the gap to a blob that counts, beyond two errors
 
 
 @dataclass(frozen=True, eq=False)
-class Choice(Message):
+class Choice(Message, wire="choice.Choice"):
     """The k that is taken, whether the data speak for it, and why."""
 
     scores: tuple[Scores, ...]  # one per k

@@ -16,7 +16,7 @@ ALL_SITES = "all sites"  # in place of the sites' names where none is seen by it
 
 
 @dataclass(frozen=True, eq=False)
-class Description(Message):
+class Description(Message, wire="describing.Description"):
     """A clustering in numbers, clusters from the largest to the smallest. All in prepared columns."""
 
     centers: FloatArray  # (k, d)

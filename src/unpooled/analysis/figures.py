@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
 from unpooled import kernels
 from unpooled.codec import FloatArray, IntArray
+from unpooled.declarations import Centers, Count, Numbers, Point, Sum
 from unpooled.messages import Question, Rows, Stack, Summable, only
 from unpooled.tables.asking import shown_cells
 
@@ -29,18 +31,20 @@ def _labels(X: Rows, centers: FloatArray, stack: Stack) -> IntArray:
 
 
 @dataclass(frozen=True, eq=False)
-class Crossing(Summable):
+class Crossing(Summable, wire="figures.Crossing"):
     """How many rows are in cluster i of the first clustering and in cluster j of each other one."""
 
-    counts: FloatArray  # (R, k, k)
+    counts: Annotated[FloatArray, Count("R k k")]
 
 
 @dataclass(frozen=True, eq=False)
-class AskCrossing(Question[Crossing]):
+class AskCrossing(Question[Crossing], wire="figures.AskCrossing"):
     """How alike are these clusterings? Enough for the adjusted Rand index of each with the first."""
 
-    centers: FloatArray  # (k, d)
-    others: FloatArray  # (R, k, d)
+    sees = "rows"
+
+    centers: Annotated[FloatArray, Centers("k d")]
+    others: Annotated[FloatArray, Centers("R k d")]
 
     def answer_all(self, stack: Stack) -> list[Crossing]:
         R, k = self.others.shape[:2]
@@ -61,21 +65,23 @@ class AskCrossing(Question[Crossing]):
 
 
 @dataclass(frozen=True, eq=False)
-class Profile(Summable):
+class Profile(Summable, wire="figures.Profile"):
     """Per cluster: rows, and the first two moments of every column about the centre."""
 
     cells = "mass"
 
-    mass: FloatArray  # (k,)
-    sums: FloatArray  # (k, d)
-    squares: FloatArray  # (k, d)
+    mass: Annotated[FloatArray, Count("k")]
+    sums: Annotated[FloatArray, Sum("k d", rows="mass")]
+    squares: Annotated[FloatArray, Sum("k d", least=0.0, rows="mass")]
 
 
 @dataclass(frozen=True, eq=False)
-class AskProfile(Question[Profile]):
+class AskProfile(Question[Profile], wire="figures.AskProfile"):
     """What does each cluster look like, column by column?"""
 
-    centers: FloatArray  # (k, d)
+    sees = "rows"
+
+    centers: Annotated[FloatArray, Centers("k d")]
 
     def answer_all(self, stack: Stack) -> list[Profile]:
         k, d = self.centers.shape
@@ -97,12 +103,12 @@ class AskProfile(Question[Profile]):
 
 
 @dataclass(frozen=True, eq=False)
-class Covariance(Summable):
+class Covariance(Summable, wire="figures.Covariance"):
     """Rows, sums and products of all pairs of columns about an origin."""
 
-    mass: FloatArray  # (1,)
-    sums: FloatArray  # (d,)
-    products: FloatArray  # (d, d)
+    mass: Annotated[FloatArray, Count("1")]
+    sums: Annotated[FloatArray, Sum("d", rows="mass")]
+    products: Annotated[FloatArray, Sum("d d", rows="mass")]
 
     def matrix(self) -> FloatArray:
         """(d, d)"""
@@ -112,10 +118,12 @@ class Covariance(Summable):
 
 
 @dataclass(frozen=True, eq=False)
-class AskCovariance(Question[Covariance]):
+class AskCovariance(Question[Covariance], wire="figures.AskCovariance"):
     """How do the columns vary together?"""
 
-    origin: FloatArray  # (d,)
+    sees = "rows"
+
+    origin: Annotated[FloatArray, Point("d")]
 
     def answer_all(self, stack: Stack) -> list[Covariance]:
         d = len(self.origin)
@@ -136,14 +144,14 @@ class AskCovariance(Question[Covariance]):
 
 
 @dataclass(frozen=True, eq=False)
-class Outline(Summable):
+class Outline(Summable, wire="figures.Outline"):
     """Where groups of rows lie on a map: rows, sums and products of the two coordinates."""
 
     cells = "mass"
 
-    mass: FloatArray  # (m,)
-    sums: FloatArray  # (m, 2)
-    products: FloatArray  # (m, 3): xx, xy, yy
+    mass: Annotated[FloatArray, Count("k")]
+    sums: Annotated[FloatArray, Sum("k 2", rows="mass")]
+    products: Annotated[FloatArray, Sum("k 3", rows="mass")]  # xx, xy, yy
 
     def ellipses(self) -> FloatArray:
         """(m, 6): rows, mean x and y, variance of x, covariance, variance of y; nan if not shown."""
@@ -154,12 +162,14 @@ class Outline(Summable):
 
 
 @dataclass(frozen=True, eq=False)
-class AskOutline(Question[Outline]):
+class AskOutline(Question[Outline], wire="figures.AskOutline"):
     """Where do your rows lie on the map; in each cluster, if centres are given?"""
 
-    axes: FloatArray  # (d, 2)
-    origin: FloatArray  # (d,)
-    centers: FloatArray | None = None  # (k, d)
+    sees = "rows"
+
+    axes: Annotated[FloatArray, Numbers("d 2")]
+    origin: Annotated[FloatArray, Point("d")]
+    centers: Annotated[FloatArray | None, Centers("k d")] = None
 
     def answer_all(self, stack: Stack) -> list[Outline]:
         m = 1 if self.centers is None else len(self.centers)
@@ -179,6 +189,9 @@ class AskOutline(Question[Outline]):
             shown = shown_cells(stack, mass)
             replies.append(Outline(*(only(shown, a) for a in (mass, sums, products))))
         return replies
+
+    def lengths(self) -> dict[str, int]:
+        return {"k": 1, **super().lengths()}  # without centres all rows are one group
 
     def reply_numbers(self, d: int) -> int:
         return 6 * (1 if self.centers is None else len(self.centers))

@@ -15,7 +15,7 @@ _NEAR = 1.05  # restarts within this factor of the best inertia count as solutio
 
 
 @dataclass(frozen=True, eq=False)
-class Scores(Message):
+class Scores(Message, wire="scores.Scores"):
     """Of one clustering; nan where an index does not exist."""
 
     k: int
@@ -98,13 +98,9 @@ def adjusted_rand(counts: FloatArray) -> float:
 
 def near_best(state: Any) -> FloatArray:
     """(R, k, d): restarts of a method whose inertia is near its best one's, other than the best."""
-    if hasattr(state, "starts"):  # Lloyd: restarts side by side
-        found, inertias, best = state.starts, state.inertias, state.best
-    elif hasattr(state, "states"):  # BestOf
-        found, inertias = np.stack([s.centers for s in state.states]), state.inertias
-        best = max(state.best, 0)
-    else:
+    if not hasattr(state, "candidates"):  # no restarts
         return np.zeros((0, *state.centers.shape))
+    found, inertias, best = state.candidates
     keep = inertias <= _NEAR * inertias[best]
     keep[best] = False
     near: FloatArray = found[keep]

@@ -23,6 +23,7 @@ from unpooled.privacy import Forecast, Gaussian
 from unpooled.protocol import Algorithm, Federation, Steps, Trace, conduct, viewed
 from unpooled.running import Record, Run, run
 from unpooled.runtimes import InProcess
+from unpooled.sampling import check_number
 from unpooled.secure_sum import secure_sums, threshold_for
 
 
@@ -30,7 +31,8 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     """Base of the estimators: a subclass says what to run, and how the result is scored."""
 
     n_clusters: int
-    min_cluster_size: int
+    min_cluster_size: int | None
+    participation: float | None
     scale: str | None
     random_state: Any
     quorum: float
@@ -64,10 +66,13 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         if self.dp is not None:
             self._check_bounds(self.dp, given.weights is not None)
         inputs.check_enough(given.rows, given.weights, int(self.n_clusters))
+        minimum = self._minimum(algorithm)
+        if self.participation is not None:
+            check_number(self.participation, len(given.rows))
         federation = InProcess.of(
             given.rows,
             given.weights,
-            min_cluster_size=int(self.min_cluster_size),
+            min_cluster_size=minimum,
             threads=self.n_threads,
             secure=secure_sums(self.secure),
         )
@@ -77,7 +82,7 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             for name in federation.sites
         ]
         self.labels_ = given.restored(np.concatenate([near.labels for near in found]))
-        if self.min_cluster_size > 1 and self.dp is None:
+        if minimum > 1 and self.dp is None:
             self._warn_of_hidden_rows(
                 given, {n: f.sqdist for n, f in zip(federation.sites, found, strict=True)}
             )
@@ -219,10 +224,27 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     def _check_settings(self) -> None:
         for name, least in (("n_clusters", 1), ("n_init", 1), ("max_rounds", 1), ("min_cluster_size", 1)):
             value = getattr(self, name)
+            if value is None and name != "n_clusters":
+                continue
             if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
                 raise BadInput(f"{name} must be a whole number >= {least}, got {value!r}")
         if self.dp is None and self.scale not in (None, "standard"):
             raise BadInput(f'scale must be None or "standard", got {self.scale!r}')
+
+    def _given(self, names: tuple[str, ...]) -> dict[str, Any]:
+        """The settings that were given, by name; None leaves the method its own."""
+        given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        if "init" in given and not isinstance(given["init"], str):
+            given["init"] = np.asarray(given["init"], dtype=np.float64)
+        return given
+
+    def _minimum(self, algorithm: Any) -> int:
+        """The smallest cluster that simulated sites show: as given, or as the method has it."""
+        if self.min_cluster_size is not None:
+            return int(self.min_cluster_size)
+        while hasattr(algorithm, "inner"):
+            algorithm = algorithm.inner
+        return int(getattr(algorithm, "min_cluster_size", 1))
 
     def _seed(self) -> int:
         if self.random_state is None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from unpooled import inputs, kernels
 from unpooled.algorithms import BestOf, Fuzzy
+from unpooled.algorithms.restarts import USUAL
 from unpooled.codec import FloatArray
 from unpooled.errors import BadInput
 from unpooled.estimators.base import FederatedClusterer
@@ -40,11 +41,12 @@ class FederatedFuzzyCMeans(FederatedClusterer):
         Steps that a site takes in a round.
     weights : {"sum(u^m)", "sum(u)"}
         What weighs a site's centre in "avg1".
-    init : {"adaptive", "k-fed", "random", "unit"} or array (k, d)
-        Where the centres start; "unit" is the paper's rand[0, 1)^d.
-    n_init : int
+    init : None, {"adaptive", "k-fed", "random", "unit"} or array (k, d)
+        Where the centres start; "unit" is the paper's rand[0, 1)^d. None, here and in what follows, is the
+        method's own setting (see Fuzzy).
+    n_init : None or int
         Restarts, all in the same exchanges; the lowest objective wins. 1 for a given ``init`` array.
-    max_rounds, tol :
+    max_rounds, tol : None, int and float
         Stop after so many rounds, or when the sum over clusters of how far the centres moved is below ``tol``
         times the root of the columns' mean variance.
     participation, min_cluster_size, scale, random_state, quorum, checkpoint, progress, n_threads, secure,
@@ -78,12 +80,12 @@ class FederatedFuzzyCMeans(FederatedClusterer):
         merge: str = "avg1",
         local_steps: int | str = 1,
         weights: str = "sum(u^m)",
-        init: Any = "adaptive",
-        n_init: int = 10,
-        max_rounds: int = 300,
-        tol: float = 1e-5,
-        participation: float = 1.0,
-        min_cluster_size: int = 1,
+        init: Any = None,
+        n_init: int | None = None,
+        max_rounds: int | None = None,
+        tol: float | None = None,
+        participation: float | None = None,
+        min_cluster_size: int | None = None,
         scale: str | None = None,
         random_state: Any = None,
         quorum: float = 0.5,
@@ -121,12 +123,16 @@ class FederatedFuzzyCMeans(FederatedClusterer):
         if self.dp is not None:
             if self.merge != "avg1" or self.local_steps != 1:
                 raise BadInput("with dp there is one way to merge: leave merge and local_steps as they are")
-            return self._private(m=float(self.m), init=self.init, participation=self.participation)
-        given = not isinstance(self.init, str)
-        if isinstance(self.init, str) and self.init not in ("adaptive", "k-fed", "random", "unit"):
-            raise BadInput(f"init must be adaptive, k-fed, random, unit or centres, got {self.init!r}")
-        unit = not given and self.init == "unit"
-        restarts = 1 if given else int(self.n_init)
+            return self._private(m=float(self.m), **self._given(("init", "participation")))
+        settings = self._given(("init", "max_rounds", "tol", "participation", "min_cluster_size"))
+        init = settings.get("init", "adaptive")
+        if isinstance(init, str) and init not in ("adaptive", "k-fed", "random", "unit"):
+            raise BadInput(f"init must be adaptive, k-fed, random, unit or centres, got {init!r}")
+        unit = isinstance(init, str) and init == "unit"
+        if unit:
+            settings["init"] = "random"
+        restarts = USUAL if self.n_init is None else int(self.n_init)
+        restarts = 1 if isinstance(init, np.ndarray) else restarts
         side_by_side = self.merge == "avg1"
         algorithm: Any = Fuzzy(
             k=int(self.n_clusters),
@@ -134,13 +140,9 @@ class FederatedFuzzyCMeans(FederatedClusterer):
             merge=self.merge,  # type: ignore[arg-type]
             local_steps=self.local_steps,
             weights=self.weights,  # type: ignore[arg-type]
-            init=np.asarray(self.init, dtype=np.float64) if given else "random" if unit else self.init,
             unit_start=unit,
             n_starts=restarts if side_by_side else 1,
-            max_rounds=self.max_rounds,
-            tol=self.tol,
-            participation=self.participation,
-            min_cluster_size=self.min_cluster_size,
+            **settings,
         )
         if restarts > 1 and not side_by_side:
             algorithm = BestOf(algorithm, restarts)

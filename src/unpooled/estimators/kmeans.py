@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from unpooled import inputs, kernels
-from unpooled.algorithms import METHODS, BestOf, Dual, Fuzzy, Lloyd
+from unpooled.algorithms import METHODS, BestOf, Fuzzy
 from unpooled.codec import FloatArray
 from unpooled.errors import BadInput
 from unpooled.estimators.base import FederatedClusterer
@@ -21,13 +21,7 @@ from unpooled.protocol import Algorithm, Steps
 from unpooled.running import Record
 from unpooled.secure_sum import SecureSums
 
-_DEFAULTS: dict[str, Any] = {
-    "init": "adaptive",
-    "max_rounds": 300,
-    "tol": 1e-4,
-    "participation": 1.0,
-    "min_cluster_size": 1,
-}
+_SETTINGS = ("init", "max_rounds", "tol", "participation", "min_cluster_size")  # of every method
 
 
 class FederatedKMeans(FederatedClusterer):
@@ -38,18 +32,19 @@ class FederatedKMeans(FederatedClusterer):
     n_clusters : int
         k, the number of clusters.
     method : str or Algorithm
-        "lloyd" (exact, the default), "dwf", "ewf", "fkm", "k-fed", "mini-batch", "dual", or an algorithm
-        object such as ``Dwf(momentum=0.8)``. An object keeps its own settings but for those that are given
-        here with another value than their default.
-    init : {"adaptive", "k-fed", "random"} or array (k, d)
+        "lloyd" (exact, the default), "dwf", "ewf", "fkm", "k-fed", "mini-batch", "robust", "dual", the name
+        of a method of your own, or an object such as ``Dwf(momentum=0.8)``. In the settings that follow None
+        leaves the method its own, and any other value takes its place.
+    init : None, {"adaptive", "k-fed", "random"} or array (k, d)
         Where the centres start; "adaptive" needs only totals and does not depend on the split.
-    n_init : int
-        Restarts, all in the same exchanges; the lowest federated inertia wins. 1 for a given ``init`` array.
-    max_rounds, tol :
+    n_init : None or int
+        Restarts, all in the same exchanges; the lowest federated inertia wins. None: the method's own number,
+        or 10 if it has none. 1 for a given ``init`` array.
+    max_rounds, tol : None, int and float
         Stop after so many rounds, or when the squared movement is below ``tol`` times the mean variance.
-    participation : float or int
-        Share of the sites, or number of sites, that takes part in a round.
-    min_cluster_size : int
+    participation : None, float or int
+        Share of the sites (float), or number of sites (int), that takes part in a round: 1.0 is all of them.
+    min_cluster_size : None or int
         The smallest cluster a site shows. 1 hides nothing and equals pooling; real sites start from 5.
     scale : None or "standard"
         Standardise the columns over all sites, by two totals.
@@ -101,12 +96,12 @@ class FederatedKMeans(FederatedClusterer):
         n_clusters: int = 8,
         *,
         method: Any = "lloyd",
-        init: Any = "adaptive",
-        n_init: int = 10,
-        max_rounds: int = 300,
-        tol: float = 1e-4,
-        participation: float = 1.0,
-        min_cluster_size: int = 1,
+        init: Any = None,
+        n_init: int | None = None,
+        max_rounds: int | None = None,
+        tol: float | None = None,
+        participation: float | None = None,
+        min_cluster_size: int | None = None,
         scale: str | None = None,
         random_state: Any = None,
         quorum: float = 0.5,
@@ -140,10 +135,8 @@ class FederatedKMeans(FederatedClusterer):
         if self.dp is not None:
             if self.method != "lloyd":
                 raise BadInput(f"with dp there is one method; leave method as it is, got {self.method!r}")
-            return self._private(init=self.init, participation=self.participation)
-        settings = {name: getattr(self, name) for name in _DEFAULTS}
-        if not isinstance(self.init, str):
-            settings["init"] = np.asarray(self.init, dtype=np.float64)
+            return self._private(**self._given(("init", "participation")))
+        settings = self._given(_SETTINGS)
         k = int(self.n_clusters)
         if isinstance(self.method, str):
             _refuse_fuzzy(self.method == "fuzzy")
@@ -154,12 +147,7 @@ class FederatedKMeans(FederatedClusterer):
         else:
             _refuse_fuzzy(isinstance(getattr(self.method, "inner", self.method), Fuzzy))
             algorithm = _adjusted(self.method, k, settings)
-        n_init = 1 if isinstance(settings["init"], np.ndarray) else int(self.n_init)
-        if isinstance(algorithm, Lloyd | Dual):
-            if isinstance(self.method, str) or n_init != 10:
-                algorithm = replace(algorithm, n_starts=n_init)
-        elif n_init > 1 and not isinstance(algorithm, BestOf):
-            algorithm = BestOf(algorithm, n_init)
+        algorithm = _restarted(algorithm, 1 if isinstance(settings.get("init"), np.ndarray) else self.n_init)
         return Scaled(algorithm) if self.scale == "standard" else algorithm
 
     # ------------------------------------------------------------ how good it is
@@ -204,22 +192,23 @@ def _refuse_fuzzy(fuzzy: bool) -> None:
 
 
 def _adjusted(method: Any, k: int, settings: dict[str, Any]) -> Any:
-    """The user's algorithm with k filled in, and with what the estimator was told beyond its defaults."""
+    """The user's algorithm with k filled in, and with what the estimator was given."""
     if isinstance(method, BestOf):
         return replace(method, inner=_adjusted(method.inner, k, settings))
-    if not all(hasattr(method, name) for name in ("start", "round", "finished")):
+    if isinstance(method, type) or not all(hasattr(method, name) for name in ("start", "round", "finished")):
         raise BadInput(f"method must be a name or an algorithm, got {method!r}")
     known = {f.name for f in fields(method)}
     if getattr(method, "k", None) not in (None, k):
         raise BadInput(f"n_clusters={k}, but the method has k={method.k}")
-    told = {
-        name: value for name, value in settings.items() if name in known and _is_told(value, _DEFAULTS[name])
-    }
-    return replace(method, **({"k": k} if "k" in known else {}), **told)
+    unknown = sorted(set(settings) - known)
+    if unknown:
+        raise BadInput(f"{type(method).__name__} has no {', '.join(unknown)}; leave it None here")
+    return replace(method, **({"k": k} if "k" in known else {}), **settings)
 
 
-def _is_told(value: Any, default: Any) -> bool:
-    """Another value than the default? As participation 1 is one site, and 1.0 all of them."""
-    if isinstance(value, np.ndarray) or value != default:
-        return True
-    return isinstance(value, int) is not isinstance(default, int)
+def _restarted(algorithm: Any, n: int | None) -> Any:
+    if hasattr(algorithm, "restarted"):
+        return algorithm.restarted(None if n is None else int(n))
+    if n is not None and n > 1:
+        raise BadInput(f"n_init={n}: restarts are for methods; {type(algorithm).__name__} is no Method")
+    return algorithm

@@ -16,11 +16,13 @@ cut, all by one factor, to length 1: rows as near to a centre as the smallest rh
 """
 
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import numpy as np
 
 from unpooled import kernels
 from unpooled.codec import FloatArray
+from unpooled.declarations import Box, Centers, Noisy, Numbers, Value
 from unpooled.errors import BadInput
 from unpooled.messages import Stack, Summable
 from unpooled.privacy.noise import whole_steps
@@ -32,14 +34,14 @@ _SAFE = 1 - 2.0**-40  # cut a little shorter than rho, so that rounding cannot m
 
 
 @dataclass(frozen=True, eq=False)
-class Cells(Summable):
+class Cells(Summable, wire="cells.Cells"):
     """Per cell, with noise: how many rows, their residuals, their squared residuals; in units of the cells'
     radii."""
 
-    count: FloatArray  # (M,)
-    sums: FloatArray  # (M, d) of (x - p) / rho
-    squares: FloatArray  # (M,) of |x - p|^2 / rho^2
-    noise: FloatArray  # (1,) how many whole noises, as variances, are in it
+    count: Annotated[FloatArray, Noisy("M")]
+    sums: Annotated[FloatArray, Noisy("M d")]  # of (x - p) / rho
+    squares: Annotated[FloatArray, Noisy("M")]  # of |x - p|^2 / rho^2
+    noise: Annotated[FloatArray, Value("1", least=0.0)]  # how many whole noises, as variances, are in it
 
     @property
     def noises(self) -> float:
@@ -49,12 +51,14 @@ class Cells(Summable):
 
 
 @dataclass(frozen=True, eq=False)
-class AskNoisyCells(Spending[Cells]):
+class AskNoisyCells(Spending[Cells], wire="cells.AskNoisyCells"):
     """Counts, sums and squares of the residuals about public centres, cut to length rho, with noise."""
 
-    centers: FloatArray  # (M, d)
-    box: FloatArray  # (d,) rows are cut to -box..box
-    rho: FloatArray  # (M,) to what length residuals are cut; (1,) for all cells alike
+    sees = "rows"
+
+    centers: Annotated[FloatArray, Centers("M d", by="noise")]
+    box: Annotated[FloatArray, Box("d")]  # rows are cut to -box..box
+    rho: Annotated[FloatArray, Numbers("radii")]  # to what length residuals are cut; (1,) for all cells alike
     shares: tuple[float, float, float]  # of mu^2: counts, sums, squares
     m: float | None = None  # fuzzifier: memberships instead of the nearest centre
 

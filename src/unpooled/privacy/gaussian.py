@@ -12,7 +12,7 @@ from unpooled.privacy.accounting import check_budget, mu_of
 
 
 @dataclass(frozen=True, eq=False)
-class Gaussian(Message):
+class Gaussian(Message, wire="gaussian.Gaussian"):
     """(epsilon, delta)-differential privacy by Gaussian noise; one row more or less is what it hides.
 
     Parameters

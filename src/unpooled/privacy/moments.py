@@ -1,10 +1,12 @@
 """Where to begin, with noise: how many rows, how far out, where their mean is; columns' spreads."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
 from unpooled.codec import FloatArray
+from unpooled.declarations import Box, Noisy, Value
 from unpooled.errors import BadInput
 from unpooled.messages import Stack, Summable
 from unpooled.privacy.cells import _ROWS, _SAFE, shortened
@@ -15,24 +17,27 @@ from unpooled.privacy.spending import (
     bounded_rows,
     check_box,
     check_price,
+    columns_of,
     widened,
 )
 
 
 @dataclass(frozen=True, eq=False)
-class NoisyMoments(Summable):
+class NoisyMoments(Summable, wire="moments.NoisyMoments"):
     """How many rows lie at which distance from the middle of the box, and the sum of all."""
 
-    histogram: FloatArray  # (bins,) of |x|
-    sums: FloatArray  # (d,)
-    noise: FloatArray  # (1,)
+    histogram: Annotated[FloatArray, Noisy("bins")]  # of |x|
+    sums: Annotated[FloatArray, Noisy("d")]
+    noise: Annotated[FloatArray, Value("1", least=0.0)]
 
 
 @dataclass(frozen=True, eq=False)
-class AskNoisyMoments(Spending[NoisyMoments]):
+class AskNoisyMoments(Spending[NoisyMoments], wire="moments.AskNoisyMoments"):
     """A histogram of |x| over [0, |box|] and the sum of the rows, each for half of the price."""
 
-    box: FloatArray  # (d,), or (1,) for all columns alike
+    sees = "rows"
+
+    box: Annotated[FloatArray, Box("bounds")]  # or (1,) for all columns alike
     bins: int = 32
 
     def __post_init__(self) -> None:
@@ -44,6 +49,9 @@ class AskNoisyMoments(Spending[NoisyMoments]):
     @property
     def numbers(self) -> int:
         return self.bins + len(self.box)
+
+    def lengths(self) -> dict[str, int]:
+        return {**super().lengths(), **columns_of(self.box)}
 
     def answer_all(self, stack: Stack) -> list[NoisyMoments]:
         return [self._one(stack.site(s)) for s in range(len(stack))]
@@ -62,17 +70,17 @@ class AskNoisyMoments(Spending[NoisyMoments]):
 
 
 @dataclass(frozen=True, eq=False)
-class NoisySpread(Summable):
+class NoisySpread(Summable, wire="moments.NoisySpread"):
     """First and second moments of every column, relative to its bounds."""
 
-    count: FloatArray  # (1,)
-    sums: FloatArray  # (d,) of u = x / box
-    squares: FloatArray  # (d,) of u^2 - 3/4
-    noise: FloatArray  # (1,)
+    count: Annotated[FloatArray, Noisy("1")]
+    sums: Annotated[FloatArray, Noisy("d")]  # of u = x / box
+    squares: Annotated[FloatArray, Noisy("d")]  # of u^2 - 3/4
+    noise: Annotated[FloatArray, Value("1", least=0.0)]
 
 
 @dataclass(frozen=True, eq=False)
-class AskNoisySpread(Spending[NoisySpread]):
+class AskNoisySpread(Spending[NoisySpread], wire="moments.AskNoisySpread"):
     """Moments of the columns within their bounds: a tenth of the price for n, the rest for the others.
 
     Sums and squares are paid for together. A column of a row adds u and u^2 - 3/4, and for |u| <= 1
@@ -81,7 +89,9 @@ class AskNoisySpread(Spending[NoisySpread]):
     than if the other had not been asked for.
     """
 
-    box: FloatArray  # (d,), or (1,) for all columns alike
+    sees = "rows"
+
+    box: Annotated[FloatArray, Box("bounds")]  # or (1,) for all columns alike
 
     def __post_init__(self) -> None:
         check_price(self.mu, (0.1, 0.9), "AskNoisySpread")
@@ -90,6 +100,9 @@ class AskNoisySpread(Spending[NoisySpread]):
     @property
     def numbers(self) -> int:
         return 2 * len(self.box) + 1
+
+    def lengths(self) -> dict[str, int]:
+        return {**super().lengths(), **columns_of(self.box)}
 
     def sds(self, d: int) -> tuple[float, float, float]:
         """Of one noise, for d columns: n, sums, squares."""

@@ -69,6 +69,11 @@ def check_box(box: FloatArray, name: str) -> None:
         raise BadInput(f"{name}: box must be a positive half width for every column")
 
 
+def columns_of(box: FloatArray) -> dict[str, int]:
+    """The length of the axis d, where bounds say it: one bound stands for any number of columns."""
+    return {"d": len(box)} if len(box) > 1 else {}
+
+
 def widened(box: FloatArray, stack: Stack) -> FloatArray:
     """(d,) half widths: one that was given for all columns counts for each."""
     return np.broadcast_to(box, (stack.X.shape[1],)).copy() if len(box) == 1 else box

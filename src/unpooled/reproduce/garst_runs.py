@@ -61,7 +61,7 @@ def _key(settings: Settings) -> str:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class FkmFrom(Fkm):
+class FkmFrom(Fkm, wire="garst_runs.FkmFrom"):
     """FKM from given centres, which no exchange made."""
 
     first: FloatArray  # (k, d)

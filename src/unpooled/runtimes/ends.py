@@ -37,7 +37,7 @@ _LET_GO = 30.0  # seconds
 
 
 @dataclass(frozen=True, eq=False)
-class Task(Message):
+class Task(Message, wire="ends.Task"):
     """A run as the coordinator's end receives it."""
 
     run: str  # its name
@@ -51,7 +51,7 @@ class Task(Message):
 
 
 @dataclass(frozen=True, eq=False)
-class Terms(Message):
+class Terms(Message, wire="ends.Terms"):
     """A run as a site's end receives it: whose version, and which columns are to be read as what."""
 
     version: str

@@ -61,7 +61,8 @@ class Sealing:
     """The coordinator's side of secure sums; ``exchange`` carries envelopes down and replies up."""
 
     def __init__(self, exchange: Exchange, wishes: SecureSums) -> None:
-        self._exchange, self._wishes = exchange, wishes
+        self._carry, self._wishes = exchange, wishes
+        self._trips = 0  # of the exchange at hand
         self._nameless = ""  # the run of exchanges that belong to none
         self._at: tuple[str, int, int] = ("", -1, -1)
         self._epoch = ""
@@ -69,7 +70,7 @@ class Sealing:
         self._scales: dict[tuple[str, ...], Scales] = {}
 
     def ask(self, turn: Turn, asks: Asks) -> list[Gathered[Any]]:
-        turn = self._begin(turn)
+        turn, self._trips = self._begin(turn), 0
         groups: dict[tuple[SiteId, ...], list[int]] = {}
         for i, ask in enumerate(asks):
             if ask.verb == "total":
@@ -85,6 +86,10 @@ class Sealing:
             self._stage(turn, asks, sums, replies)
             sums = [self._again(asks, one, len(groups), silent) if one.misfit else one for one in sums]
         return self._gathered(asks, sums, replies, silent, cost)
+
+    def _exchange(self, envelopes: Mapping[SiteId, Envelope]) -> dict[SiteId, tuple[Reply, ...]]:
+        self._trips += 1
+        return self._carry(envelopes)
 
     # ------------------------------------------------------------ before the first stage
 
@@ -213,7 +218,9 @@ class Sealing:
         silent: Mapping[SiteId, str],
         cost: Mapping[SiteId, tuple[int, int]],
     ) -> list[Gathered[Any]]:
-        out: list[Gathered[Any]] = [gather(ask, got) for ask, got in zip(asks, replies, strict=True)]
+        out: list[Gathered[Any]] = [
+            replace(gather(ask, got), exchanges=self._trips) for ask, got in zip(asks, replies, strict=True)
+        ]
         for one in sums:
             assert one.total is not None
             total = one.total
@@ -229,11 +236,12 @@ class Sealing:
             cost = {}
             for i, summed in zip(one.indices, total.sums, strict=True):
                 try:
-                    asks[i].question_for(total.sites[0]).check_reply(summed)
+                    asks[i].question_for(total.sites[0]).check_reply(summed, len(total.sites))
                 except BadReply as error:
                     raise BadReply(f"{asks[i].title}: the secure sum cannot be: {error}") from error
                 summed = summed.of_at_least(self._wishes.min_cluster_size)
-                out[i] = Sealed(total.sites, [], {**silent, **total.silent}, sum=summed, sent=sent)
+                refusals = {**silent, **total.silent}
+                out[i] = Sealed(total.sites, [], refusals, exchanges=self._trips, sum=summed, sent=sent)
                 sent = {}  # said once
         return out
 

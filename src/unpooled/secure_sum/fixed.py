@@ -22,7 +22,7 @@ MAX_LIMBS = 4
 
 
 @dataclass(frozen=True)
-class Fixed(Message):
+class Fixed(Message, wire="fixed.Fixed"):
     """How a number becomes an integer: ``limbs`` words of which ``fraction`` bits lie behind the point."""
 
     limbs: int = 2

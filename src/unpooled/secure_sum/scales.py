@@ -47,7 +47,7 @@ class Scales:
             return ()
         out = []
         for (i, name), now in self.latest.items():
-            _, least = parts[i].question.expects().get(name, (None, -np.inf))
+            least = parts[i].question.figures()[name].least
             most = self.largest[i, name]
             if most is None:
                 return ()

@@ -14,13 +14,14 @@ opened     the others' signatures                          one share of every pe
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from unpooled import codec
 from unpooled.codec import IntArray
+from unpooled.declarations import Bytes, Text
 from unpooled.messages import Message, Question, Reply, SiteId, Summable
 from unpooled.protocol import Part, Turn
 from unpooled.secure_sum.fixed import Fixed
@@ -44,7 +45,7 @@ def threshold_for(sites: int, min_sites: int = MIN_SITES) -> int:
 
 
 @dataclass(frozen=True)
-class Terms(Message):
+class Terms(Message, wire="stages.Terms"):
     """One sum: of which exchange, among whom, of what, and how. All keys and signatures are bound to it."""
 
     turn: Turn
@@ -75,7 +76,7 @@ def asked(parts: Iterable[Part]) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class KeyStatement(Message):
+class KeyStatement(Message, wire="stages.KeyStatement"):
     """What a site signs about its key."""
 
     run: str
@@ -89,12 +90,14 @@ class KeyStatement(Message):
 
 
 @dataclass(frozen=True, eq=False)
-class Keys(Reply):
-    data: ByteArray  # (96,) X25519 key, Ed25519 signature
+class Keys(Reply, wire="stages.Keys"):
+    data: Annotated[ByteArray, Bytes("96")]  # X25519 key, Ed25519 signature
 
 
 @dataclass(frozen=True, eq=False)
-class AskKeys(Question[Keys]):
+class AskKeys(Question[Keys], wire="stages.AskKeys"):
+    sees = "nothing"
+
     epoch: str
 
 
@@ -102,14 +105,17 @@ class AskKeys(Question[Keys]):
 
 
 @dataclass(frozen=True, eq=False)
-class Shares(Reply):
-    data: ByteArray  # commitment to the own seed, sealed pair seeds, n - 1 sealed pairs of shares
+class Shares(Reply, wire="stages.Shares"):
+    # commitment to the own seed, sealed pair seeds, n - 1 sealed pairs of shares
+    data: Annotated[ByteArray, Bytes("length")]
 
 
 @dataclass(frozen=True, eq=False)
-class AskShares(Question[Shares]):
+class AskShares(Question[Shares], wire="stages.AskShares"):
+    sees = "nothing"
+
     terms: Terms
-    keys: ByteArray  # (n, 96) in the order of terms.sites
+    keys: Annotated[ByteArray, Bytes("sites 96")]  # in the order of terms.sites
 
 
 # ---------------------------------------------------------------- masked
@@ -118,20 +124,26 @@ Layout = tuple[tuple[str, tuple[tuple[int, ...], ...]], ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Masked(Reply):
+class Masked(Reply, wire="stages.Masked"):
     """The replies to all questions of a sum, masked: their kinds, their shapes, and words of 64 bits."""
 
-    layout: Layout
-    data: IntArray  # (limbs, N + 1) the last is 1 if the numbers did not fit; the others are then random
+    layout: Annotated[Layout, Text("parts")]
+    # the last is 1 if the numbers did not fit; the others are then random
+    data: Annotated[IntArray, Bytes("limbs words")]
 
 
 @dataclass(frozen=True, eq=False)
-class AskMasked(Question[Masked]):
+class AskMasked(Question[Masked], wire="stages.AskMasked"):
+    sees = "nothing"
+
     epoch: str
     group: int
     sharers: tuple[SiteId, ...]
-    sealed: ByteArray  # (sharers - 1, 50) what the others sealed for this site
+    sealed: Annotated[ByteArray, Bytes("others 50")]  # what the others sealed for this site
     parts: tuple[int, ...]  # places in the exchange of the questions whose replies are summed
+
+    def lengths(self) -> dict[str, int]:
+        return {**super().lengths(), "parts": len(self.parts)}
 
 
 def flattened(replies: Sequence[Summable]) -> tuple[Layout, npt.NDArray[np.float64]]:
@@ -178,7 +190,7 @@ def length(layout: Layout) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class Statement(Message):
+class Statement(Message, wire="stages.Statement"):
     """What a site signs about who is in a sum."""
 
     context: str
@@ -191,30 +203,34 @@ class Statement(Message):
 
 
 @dataclass(frozen=True, eq=False)
-class Agreed(Reply):
-    data: ByteArray  # (64,) signature
+class Agreed(Reply, wire="stages.Agreed"):
+    data: Annotated[ByteArray, Bytes("64")]  # signature
 
 
 @dataclass(frozen=True, eq=False)
-class AskAgreed(Question[Agreed]):
+class AskAgreed(Question[Agreed], wire="stages.AskAgreed"):
+    sees = "nothing"
+
     epoch: str
     group: int
     survivors: tuple[SiteId, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Opened(Reply):
-    data: ByteArray  # (sharers * 17,) of every sharer one share
+class Opened(Reply, wire="stages.Opened"):
+    data: Annotated[ByteArray, Bytes("length")]  # of every sharer one share
 
 
 @dataclass(frozen=True, eq=False)
-class AskOpened(Question[Opened]):
+class AskOpened(Question[Opened], wire="stages.AskOpened"):
+    sees = "nothing"
+
     epoch: str
     group: int
     survivors: tuple[SiteId, ...]  # whose own masks are to be opened
     dropped: tuple[SiteId, ...]  # whose pair masks are to be opened
     signers: tuple[SiteId, ...]
-    signatures: ByteArray  # (signers, 64)
+    signatures: Annotated[ByteArray, Bytes("signers 64")]
 
 
 STAGES = (AskKeys, AskShares, AskMasked, AskAgreed, AskOpened)

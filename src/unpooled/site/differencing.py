@@ -37,15 +37,15 @@ class Differencing(Guard):
         self.pairs = 0
         fresh: list[tuple[str, Words]] = []
         for part, X, given in zip(post.parts, views, labels, strict=True):
-            centers = sent_centers(part.question)
-            if centers is None or hasattr(part.question, "m") or not isinstance(X, np.ndarray):
-                continue  # memberships have no cells of their own rows
-            view = digest(part.view) if part.view is not None else f"rows of {X.shape}"
-            members = self._shown(_labels(X, centers) if given is None else given, centers.shape[1])
-            known = self._load(view, members.shape[1])
-            known.add(members)
-            self.pairs += close_cells(members, known, self._minimum)
-            fresh.append((view, members))
+            sets = [centers for said, centers in sent_centers(part.question) if said.by == "nearest"]
+            for centers in sets:  # memberships have no cells of their own rows
+                view = digest(part.view) if part.view is not None else f"rows of {X.shape}"
+                cells = _labels(X, centers) if given is None or len(sets) > 1 else given
+                members = self._shown(cells, centers.shape[1])
+                known = self._load(view, members.shape[1])
+                known.add(members)
+                self.pairs += close_cells(members, known, self._minimum)
+                fresh.append((view, members))
         if self.pairs and self._refuse:
             self._known.clear()  # what is refused was not shown
             raise Refused(

@@ -1,7 +1,7 @@
 """A policy in plain words, and a policy to begin with."""
 
 from unpooled.site.policy import Policy
-from unpooled.site.questions import ONLY_TOTALS
+from unpooled.site.questions import only_totals
 
 TEMPLATE = """\
 # What this site answers. Everything not said here has the value shown by `unpooled policy explain`.
@@ -14,6 +14,7 @@ contact = ""                     # whom to ask about this policy
 
 [jobs]
 algorithms = [{algorithms}]
+modules = []                     # installed modules whose methods it trusts, e.g. "hospital_methods"
 describe = true                  # sums for the report: profiles, spread, how sites differ
 max_runs = 1000
 max_rounds = 1000                # a run
@@ -59,6 +60,8 @@ def explain(policy: Policy) -> list[tuple[str, list[str]]]:
         f"{shown.min_cluster_size} rows have, and roughly how large values are.",
         "It sends counts, sums and means of groups of rows, never a row.",
     ]
+    if jobs.modules:
+        will.append(f"It trusts the methods of these installed modules: {', '.join(jobs.modules)}.")
     if jobs.describe:
         will.append("It sends sums for the report: profiles, spread, how rows lie between clusters.")
     will.append(f"At most {jobs.max_runs} runs of at most {jobs.max_rounds} rounds.")
@@ -98,7 +101,8 @@ def explain(policy: Policy) -> list[tuple[str, list[str]]]:
         "preferred": "Its sums are masked where the run offers it, so that only the sum over sites can be "
         "read; in other runs they may be read as they are.",
         "required": f"It answers only in secure sums over at least {policy.aggregation.min_sites} sites; "
-        f"methods that ask to see single replies are refused (those that do not: {', '.join(ONLY_TOTALS)}).",
+        "methods that ask to see single replies are refused (those that do not: "
+        f"{', '.join(only_totals())}).",
     }[policy.aggregation.secure]
     noise = (
         f"Answers carry noise: ({policy.dp.epsilon_total:g}, {policy.dp.delta:g})-differential privacy for "

@@ -7,34 +7,51 @@ import numpy as np
 
 from unpooled import codec
 from unpooled.codec import FloatArray
-from unpooled.errors import Refused
+from unpooled.declarations import Centers, Count, Sum, sent
+from unpooled.errors import BadInput, Refused
 from unpooled.messages import Question, Reply, Rows
 from unpooled.preparing import Affine
-from unpooled.privacy import Spending
 from unpooled.protocol import Envelope, Part, View
 from unpooled.site.policy import Domain, Policy
-from unpooled.site.questions import ONLY_TOTALS, SCHEMA, allowed
+from unpooled.site.questions import SCHEMA, allowed, only_totals
 from unpooled.site.site import Guard
 from unpooled.tables.preparation import Preparation
 
 MARGIN = 1.0  # of a column's stated width: how far outside of it a centre may lie
-_COUNTS = ("mass", "counts")
 
 
 class Allowed(Guard):
     """Only the questions of the methods that the policy names."""
 
     def __init__(self, policy: Policy) -> None:
-        self._names = allowed(policy.jobs.algorithms, describe=policy.jobs.describe)
-        self._methods = policy.jobs.algorithms
+        self._names = allowed(policy.jobs.algorithms, policy.jobs.modules, describe=policy.jobs.describe)
+        self._methods = (*policy.jobs.algorithms, *policy.jobs.modules)
 
     def before(self, post: Envelope, views: tuple[Rows, ...]) -> None:
         for part in post.parts:
             name = codec.name_of(type(part.question))
+            missing = part.question.undeclared()
+            if missing:
+                raise Refused(f"{name} does not declare {missing}; this site answers only questions that do")
             if name not in self._names:
                 raise Refused(f"the policy does not allow {name}; it allows {', '.join(self._methods)}")
             if not isinstance(part.view, Affine | Preparation | None):
                 raise Refused(f"the policy does not know the view {codec.name_of(type(part.view))}")
+
+
+class Sight(Guard):
+    """Each question sees what it says it sees: rows or a table of named columns; its arrays fit together."""
+
+    def before(self, post: Envelope, views: tuple[Rows, ...]) -> None:
+        for part, X in zip(post.parts, views, strict=True):
+            name = codec.name_of(type(part.question))
+            if (part.question.sees == "table") is isinstance(X, np.ndarray):
+                kind = "rows" if isinstance(X, np.ndarray) else "a table of named columns"
+                raise Refused(f"{name} is about {part.question.sees}, and here are {kind}")
+            try:
+                part.question.lengths()
+            except BadInput as error:
+                raise Refused(str(error)) from None
 
 
 class Sizes(Guard):
@@ -48,10 +65,9 @@ class Sizes(Guard):
         for part, X in zip(post.parts, views, strict=True):
             if len(X) < self._rows:
                 raise Refused(f"the site has fewer than the {self._rows} rows that its policy asks for")
-            centers = sent_centers(part.question)
-            if self._share and centers is not None and not isinstance(part.question, Spending):
+            for said, centers in sent_centers(part.question):
                 k, d = centers.shape[1:]
-                if k * (d + 1) > self._share * len(X):
+                if self._share and said.by != "noise" and k * (d + 1) > self._share * len(X):
                     raise Refused(
                         f"{k} clusters of {d} columns are {k * (d + 1)} numbers, more than "
                         f"{self._share:g} for every row of the site"
@@ -67,20 +83,24 @@ class Centroids(Guard):
     def before(self, post: Envelope, views: tuple[Rows, ...]) -> None:
         for part, X in zip(post.parts, views, strict=True):
             _check_view(part.view)
-            centers = sent_centers(part.question)
-            if centers is None:
-                continue
-            if centers.shape[2] != X.shape[1]:
-                raise Refused(f"centres of {centers.shape[2]} columns, the rows have {X.shape[1]}")
-            if not np.isfinite(centers).all():
-                raise Refused("a centre holds a number that is not finite")
-            for some in () if hasattr(part.question, "m") else centers:  # fuzzy centres may coincide
-                last = (some == some[-1]).all(axis=1)[::-1]
-                padding = len(last) if last.all() else int(last.argmin())  # sets of unequal size in one array
-                rest = some[: len(some) - padding + 1]
-                if len({center.tobytes() for center in rest + 0.0}) < len(rest):  # + 0.0: -0 is 0
-                    raise Refused("two centres of one set are the same")
-            _check_domain(self._domain, part.view, centers)
+            for said, centers in sent_centers(part.question):
+                if centers.shape[2] != X.shape[1]:
+                    raise Refused(f"centres of {centers.shape[2]} columns, the rows have {X.shape[1]}")
+                if not np.isfinite(centers).all():
+                    raise Refused("a centre holds a number that is not finite")
+                if said.by == "nearest":  # others may coincide
+                    for some in centers:
+                        _check_distinct(some)
+                _check_domain(self._domain, part.view, centers)
+
+
+def _check_distinct(centers: FloatArray) -> None:
+    """The last centre may be repeated: so sets of unequal size travel in one array."""
+    last = (centers == centers[-1]).all(axis=1)[::-1]
+    padding = len(last) if last.all() else int(last.argmin())
+    rest = centers[: len(centers) - padding + 1]
+    if len({center.tobytes() for center in rest + 0.0}) < len(rest):  # + 0.0: -0 is 0
+        raise Refused("two centres of one set are the same")
 
 
 def _check_view(view: View | None) -> None:
@@ -126,39 +146,40 @@ class SumsOnly(Guard):
             if part.verb != "total":
                 raise Refused(
                     "the policy allows only secure sums, and this asks to see a single site's reply; methods "
-                    f"that need only sums: {', '.join(ONLY_TOTALS)}"
+                    f"that need only sums: {', '.join(only_totals())}"
                 )
             raise Refused("the policy allows only secure sums, and this run does not use them")
 
 
 class Rounded(Guard):
-    """Counts to the nearest multiple; sums go along, so that means stay what they are."""
+    """Counts to the nearest multiple; sums over the counted rows go along, so that means stay as they are."""
 
     def __init__(self, policy: Policy) -> None:
         self._to = policy.disclosure.round_counts_to
 
     def after(self, part: Part, reply: Reply) -> Reply:
-        name = next((n for n in _COUNTS if isinstance(getattr(reply, n, None), np.ndarray)), None)
-        if name is None or self._to <= 1:
-            return reply
-        mass = getattr(reply, name)
-        rounded = np.round(mass / self._to) * self._to
-        ratio = np.divide(rounded, mass, out=np.zeros_like(rounded), where=mass > 0)
-        changed: dict[str, Any] = {name: rounded}
-        for other in codec.field_names(type(reply)):
-            value = getattr(reply, other)
-            if other in (name, "means") or not isinstance(value, np.ndarray):
-                continue
-            if mass.shape == (1,) and value.ndim == 1:
-                changed[other] = value * ratio
-            elif value.shape[: mass.ndim] == mass.shape:
-                changed[other] = value * ratio.reshape(mass.shape + (1,) * (value.ndim - mass.ndim))
-        return replace(reply, **changed)  # type: ignore[type-var]
+        return reply if self._to <= 1 else rounded(part.question, reply, self._to)
 
 
-def sent_centers(question: Question[Any]) -> FloatArray | None:
-    """(R, k, d) centres that a question sends out, None if it sends none."""
-    centers = getattr(question, "centers", None)
-    if not isinstance(centers, np.ndarray) or centers.ndim not in (2, 3):
-        return None
-    return centers.reshape(-1, *centers.shape[-2:])
+def rounded(question: Question[Any], reply: Reply, to: int) -> Reply:
+    """The reply with every declared count a multiple of ``to``."""
+    said = question.figures()
+    changed: dict[str, Any] = {}
+    ratios: dict[str, FloatArray] = {}
+    for name, figure in said.items():
+        if isinstance(figure, Count):
+            count = getattr(reply, name)
+            changed[name] = np.round(count / to) * to
+            ratios[name] = np.divide(changed[name], count, out=np.zeros_like(count), where=count > 0)
+    for name, figure in said.items():
+        if isinstance(figure, Sum) and figure.rows in ratios:
+            value, ratio = getattr(reply, name), ratios[figure.rows]
+            if ratio.shape != (1,):  # one count for the whole reply, or one for each of its cells
+                ratio = ratio.reshape(ratio.shape + (1,) * (value.ndim - ratio.ndim))
+            changed[name] = value * ratio
+    return replace(reply, **changed)  # type: ignore[type-var]
+
+
+def sent_centers(question: Question[Any]) -> list[tuple[Centers, FloatArray]]:
+    """Every set of centres that a question declares to send, under any name, as (R, k, d)."""
+    return [(said, value.reshape(-1, *value.shape[-2:])) for _, said, value in sent(question, Centers)]

@@ -14,7 +14,7 @@ from unpooled.protocol import STAGE, Envelope, Part
 from unpooled.secure_sum.crypto import Identity
 from unpooled.secure_sum.member import Member
 from unpooled.secure_sum.stages import AskAgreed, AskKeys, AskMasked, AskOpened, AskShares
-from unpooled.site.questions import ONLY_TOTALS
+from unpooled.site.questions import only_totals
 
 
 class Masking:
@@ -38,7 +38,7 @@ class Masking:
                 continue
             raise Refused(
                 f"only secure sums are allowed, and {name} would show a single site's reply; methods that "
-                f"need only sums: {', '.join(ONLY_TOTALS)}"
+                f"need only sums: {', '.join(only_totals())}"
             )
 
     def minimum(self, post: Envelope, part: Part, usual: float) -> float:

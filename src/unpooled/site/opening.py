@@ -16,6 +16,7 @@ import numpy as np
 
 from unpooled import codec
 from unpooled.codec import FloatArray
+from unpooled.declarations import Count, figures
 from unpooled.errors import LedgerError, PolicyError, Refused
 from unpooled.messages import Hidden, Refusal, Reply, Rows, SiteId
 from unpooled.privacy import Limits as Allowance
@@ -24,7 +25,7 @@ from unpooled.privacy.accounting import epsilon_of, mu_of
 from unpooled.protocol import Answer, Envelope, Turn
 from unpooled.site.differencing import Differencing
 from unpooled.site.grouping import Grouping
-from unpooled.site.guards import Allowed, Centroids, Rounded, Sizes, SumsOnly
+from unpooled.site.guards import Allowed, Centroids, Rounded, Sight, Sizes, SumsOnly
 from unpooled.site.ledger import Ledger, Limits
 from unpooled.site.log import Log, Packed, tail, unpacked
 from unpooled.site.policy import Policy
@@ -32,7 +33,6 @@ from unpooled.site.questions import SCHEMA
 from unpooled.site.site import Guard, Labels, Mask, Site, digest, request_digest
 
 SIZES = Allowance(left=inf)  # of noisy replies; the ledger looks after what is left
-_COUNTS = ("mass", "counts", "rows", "weight")
 
 
 def open_site(
@@ -59,7 +59,7 @@ def open_site(
     ledger = Ledger(None if home is None else home / "ledger.sqlite", name)
     books = Books(name, policy, ledger, None if home is None else Log(home / "log.jsonl"))
     differencing = policy.disclosure.differencing
-    guards: list[Guard] = [Allowed(policy), Sizes(policy), Centroids(policy)]
+    guards: list[Guard] = [Allowed(policy), Sight(), Sizes(policy), Centroids(policy)]
     mask = _mask(name, policy, home, member)
     if policy.aggregation.secure == "required" and mask is None:
         guards.append(SumsOnly())
@@ -237,8 +237,8 @@ def _smallest(replies: tuple[Reply, ...]) -> float | None:
     counts: list[Any] = [
         value[value > 0]
         for reply in replies
-        for name in _COUNTS
-        if isinstance(value := getattr(reply, name, None), np.ndarray)
+        for name, said in figures(type(reply)).items()
+        if isinstance(said, Count) and (value := getattr(reply, name)).size
     ]
     shown = np.concatenate([c.ravel() for c in counts]) if counts else np.zeros(0)
     return float(shown.min()) if len(shown) else None

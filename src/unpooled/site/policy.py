@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from unpooled.errors import PolicyError
-from unpooled.site.questions import FAMILIES, METHOD_NAMES
+from unpooled.site.questions import METHOD_NAMES, methods_in
 
 VERSION = 1
 SECURE = ("off", "preferred", "required")
@@ -31,6 +31,7 @@ class Jobs:
     """What the site takes part in, and how often."""
 
     algorithms: tuple[str, ...] = METHOD_NAMES
+    modules: tuple[str, ...] = ()  # installed modules whose methods the site trusts
     describe: bool = True  # sums for the report: profiles, spread, crossings
     max_runs: int = 1000
     max_rounds: int = 1000  # a run
@@ -195,9 +196,10 @@ def _check(policy: Policy) -> None:
     for label, number, fewest in least:
         if number < fewest:
             raise PolicyError(f"{label} must be at least {fewest}, got {number}")
+    known = (*METHOD_NAMES, *(method.method for method in methods_in(policy.jobs.modules)))
     for name in policy.jobs.algorithms:
-        if name not in METHOD_NAMES:
-            raise PolicyError(f"[jobs] algorithms: unknown {name!r}; known are {', '.join(METHOD_NAMES)}")
+        if name not in known:
+            raise PolicyError(f"[jobs] algorithms: unknown {name!r}; known are {', '.join(known)}")
     if not policy.jobs.max_parameters_per_row >= 0:
         raise PolicyError(
             f"[jobs] max_parameters_per_row must be 0 or more, got {policy.jobs.max_parameters_per_row}"
@@ -225,4 +227,3 @@ def _check(policy: Policy) -> None:
         raise PolicyError(f"[dp] delta must be between 0 and 1, got {policy.dp.delta:g}")
     if not 0 <= policy.dp.epsilon_total < float("inf"):
         raise PolicyError(f"[dp] epsilon_total must be 0 or more, got {policy.dp.epsilon_total:g}")
-    assert "describe" in FAMILIES

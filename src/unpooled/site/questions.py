@@ -1,79 +1,56 @@
-"""Which questions belong to which method: what a site's allow-list of methods means.
+"""Which questions a site answers: those of the methods that its policy allows.
 
 A coordinator could claim any method, so a site does not look at claims: it looks at questions. A method that
-is allowed brings the questions that it asks; tests/site/test_questions.py runs every method and holds this
-table to what it asked.
+is allowed brings the questions that it says it asks; tests/site/test_door.py runs every method and holds it
+to that.
 """
 
+from typing import Any
+
 from unpooled import codec
-from unpooled.algorithms import METHODS
-from unpooled.algorithms.dual.bounding import AskBounds, AskOwnBound
-from unpooled.algorithms.dual.questions import AskNode, AskObjective, AskOutside, AskRange
-from unpooled.algorithms.dwf import AskLocalMoves
-from unpooled.algorithms.fkm import AskOneStep
-from unpooled.algorithms.kfed import AskDennisMeans
-from unpooled.algorithms.minibatch import AskEpochs
-from unpooled.analysis.figures import AskCovariance, AskCrossing, AskOutline, AskProfile
-from unpooled.memberships import (
-    AskBorderline,
-    AskDirections,
-    AskFuzzyMeans,
-    AskFuzzyMoves,
-    AskFuzzyScatter,
-    AskFuzzySums,
-)
+from unpooled.algorithms import METHODS, Method
+from unpooled.algorithms.base import import_methods
+from unpooled.analysis import figures
+from unpooled.errors import BadInput, PolicyError
+from unpooled.messages import Question
 from unpooled.privacy.cells import AskNoisyCells
 from unpooled.privacy.moments import AskNoisyMoments, AskNoisySpread
-from unpooled.summaries import AskClusterSums, AskLocalMeans, AskMoments, AskScatter
+from unpooled.summaries import AskClusterSums, AskMoments, AskScatter
 from unpooled.tables.asking import AskColumns, AskSchema
 
-METHOD_NAMES = tuple(METHODS)
-
-_START = (AskMoments, AskClusterSums, AskScatter)  # seeds, inertia, indices: totals of cells
-
-FAMILIES: dict[str, tuple[type, ...]] = {
-    "prepare": (AskSchema, AskColumns, AskMoments),
-    "describe": (AskCovariance, AskCrossing, AskOutline, AskProfile, AskScatter, AskClusterSums),
-    "lloyd": _START,
-    "dwf": (*_START, AskLocalMeans, AskLocalMoves),
-    "ewf": (*_START, AskLocalMeans, AskLocalMoves),
-    "fkm": (*_START, AskLocalMeans, AskOneStep),
-    "k-fed": (*_START, AskLocalMeans, AskDennisMeans),
-    "mini-batch": (*_START, AskEpochs),
-    "fuzzy": (
-        *_START,
-        AskLocalMeans,
-        AskFuzzySums,
-        AskFuzzyMoves,
-        AskFuzzyMeans,
-        AskFuzzyScatter,
-        AskBorderline,
-        AskDirections,
-    ),
-    "robust": (*_START, AskLocalMeans),
-    "dual": (
-        *_START,
-        AskLocalMeans,
-        AskRange,
-        AskOutside,
-        AskNode,
-        AskObjective,
-        AskOwnBound,  # these two are certify's
-        AskBounds,
-    ),
-    "noisy": (AskNoisyCells, AskNoisyMoments, AskNoisySpread),  # a budget is all they need
-}
 SCHEMA = (AskSchema,)  # the names and kinds of columns: asked of each site, whatever the method
-ONLY_TOTALS = (
-    "lloyd",
-    "dwf",
-    "ewf",
-    "mini-batch",
-    "fuzzy",
-)  # methods whose defaults never ask to see a single site's reply
+PREPARE = (AskSchema, AskColumns, AskMoments)
+DESCRIBE = (
+    figures.AskCovariance,
+    figures.AskCrossing,
+    figures.AskOutline,
+    figures.AskProfile,
+    AskScatter,
+    AskClusterSums,
+)
+NOISY = (AskNoisyCells, AskNoisyMoments, AskNoisySpread)  # a budget is all they need
+
+METHOD_NAMES = tuple(name for name, method in METHODS.items() if method.__module__.startswith("unpooled."))
 
 
-def allowed(algorithms: tuple[str, ...], *, describe: bool) -> frozenset[str]:
+def only_totals() -> tuple[str, ...]:
+    """Methods whose defaults never ask to see a single site's reply."""
+    return tuple(name for name, method in METHODS.items() if method.shows == "totals")
+
+
+def methods_in(modules: tuple[str, ...]) -> tuple[type[Method], ...]:
+    """The methods of installed modules, imported by name; PolicyError if one cannot be."""
+    try:
+        import_methods(modules)
+    except BadInput as error:
+        raise PolicyError(f"[jobs] modules: {error}") from error
+    inside = tuple(f"{module}." for module in modules)
+    return tuple(m for m in METHODS.values() if f"{m.__module__}.".startswith(inside))
+
+
+def allowed(algorithms: tuple[str, ...], modules: tuple[str, ...] = (), *, describe: bool) -> frozenset[str]:
     """The names of the questions that a site with these methods answers."""
-    families = ("prepare", "noisy", *algorithms, *(("describe",) if describe else ()))
-    return frozenset(codec.name_of(question) for family in families for question in FAMILIES[family])
+    questions: list[type[Question[Any]]] = [*PREPARE, *NOISY, *(DESCRIBE if describe else ())]
+    for method in (*(METHODS[name] for name in algorithms), *methods_in(modules)):
+        questions += method.questions()
+    return frozenset(codec.name_of(question) for question in questions)

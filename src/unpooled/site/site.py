@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from unpooled import codec
 from unpooled.codec import FloatArray
-from unpooled.errors import CodecError, Refused, SiteFailed, UnpooledError
+from unpooled.errors import BadReply, CodecError, Refused, SiteFailed, UnpooledError
 from unpooled.messages import Hidden, Message, Refusal, Reply, Rows, SiteId, Stack
 from unpooled.protocol import STAGE, Answer, Envelope, Part, Turn, View, site_seed
 
@@ -189,7 +189,17 @@ class Site:
         labels.append(cells[0] if len(cells) == 1 else None)
         for guard in self._guards:
             reply = guard.after(part, reply)
+        if self._guards:
+            self._check(part, reply)
         return reply
+
+    def _check(self, part: Part, reply: Reply) -> None:
+        """Nothing leaves a real site that is not what its question declares."""
+        try:
+            part.question.check_reply(reply)
+        except BadReply as error:
+            name = codec.name_of(type(part.question))
+            raise Refused(f"what {name} would send is not what it declares: {error}") from error
 
     def _viewed(self, view: View | None) -> Rows:
         """The rows as the view shows them, and blurred; the last view is kept, since a run keeps to one."""

@@ -23,7 +23,7 @@ MISSING = ("fill", "drop", "refuse")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Wishes(Message):
+class Wishes(Message, wire="agreement.Wishes"):
     """How a table is to be prepared."""
 
     columns: str | tuple[str, ...] = "same"  # "same": all sites must have the same; "common"; or names
@@ -47,7 +47,7 @@ class Wishes(Message):
 
 
 @dataclass(frozen=True, eq=False)
-class Agreement(Message):
+class Agreement(Message, wire="agreement.Agreement"):
     """What sites agreed on, and what was learnt on the way."""
 
     preparation: Preparation

@@ -5,37 +5,42 @@ shown, and a level that fewer rows have is not named.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated
 
 import numpy as np
 
 from unpooled.codec import BoolArray, FloatArray, IntArray
+from unpooled.declarations import Count, Point, Sum, Text, Value
 from unpooled.messages import Question, Reply, Stack, Summable, only
 from unpooled.tables.preparation import complete, side_by_side
 from unpooled.tables.table import CATEGORY, NUMBER, Table
 
 
 @dataclass(frozen=True, eq=False)
-class Schema(Reply):
+class Schema(Reply, wire="asking.Schema"):
     """A site's columns, and what may be said of each.
 
     Sizes are said coarsely, in quarters of a power of ten: enough to see metres among centimetres.
     """
 
-    names: tuple[str, ...]
-    kinds: tuple[str, ...]
-    levels: tuple[tuple[str, ...], ...]  # of categories: those of at least the minimum number of rows
-    rows: FloatArray  # (1,)
-    missing: FloatArray  # (c,) missing cells; nan: some, but fewer than may be told; inf: nearly all
-    size: FloatArray  # (c,) log10 of the root mean square; nan where it may not be told
-    spread: FloatArray  # (c,) log10 of the standard deviation; -inf for a constant
+    names: Annotated[tuple[str, ...], Text("columns")]
+    kinds: Annotated[tuple[str, ...], Text("columns")]
+    # of categories: those of at least the minimum number of rows
+    levels: Annotated[tuple[tuple[str, ...], ...], Text("columns")]
+    rows: Annotated[FloatArray, Count("1")]
+    # missing cells; nan: some, but fewer than may be told; inf: nearly all
+    missing: Annotated[FloatArray, Count("columns", may_be_missing=True)]
+    # log10 of the root mean square; nan where it may not be told
+    size: Annotated[FloatArray, Value("columns", may_be_missing=True)]
+    # log10 of the standard deviation; -inf for a constant
+    spread: Annotated[FloatArray, Value("columns", may_be_missing=True)]
 
 
 @dataclass(frozen=True, eq=False)
-class AskSchema(Question[Schema]):
+class AskSchema(Question[Schema], wire="asking.AskSchema"):
     """Which columns do you have, of which kind, with which levels?"""
 
-    may_be_missing: ClassVar[tuple[str, ...]] = ("missing", "size", "spread")
+    sees = "table"
 
     max_levels: int = 1000
 
@@ -128,14 +133,15 @@ def _table(stack: Stack) -> Table:
 
 
 @dataclass(frozen=True, eq=False)
-class ColumnTotals(Summable):
+class ColumnTotals(Summable, wire="asking.ColumnTotals"):
     """Counts, sums and squares of the columns' values that are there; counts of every category's levels."""
 
-    rows: FloatArray  # (1,)
-    count: FloatArray  # (p,)
-    sums: FloatArray  # (p,) of x - origin
-    squares: FloatArray  # (p,) of (x - origin)^2
-    levels: FloatArray  # (sum of levels + 1,) category after category, each with one for all other levels
+    rows: Annotated[FloatArray, Count("1")]
+    count: Annotated[FloatArray, Count("p")]
+    sums: Annotated[FloatArray, Sum("p", rows="count")]  # of x - origin
+    squares: Annotated[FloatArray, Sum("p", least=0.0, rows="count")]  # of (x - origin)^2
+    # category after category, each with one for all other levels
+    levels: Annotated[FloatArray, Count("levels")]
 
     @property
     def mean(self) -> FloatArray:
@@ -144,11 +150,13 @@ class ColumnTotals(Summable):
 
 
 @dataclass(frozen=True, eq=False)
-class AskColumns(Question[ColumnTotals]):
+class AskColumns(Question[ColumnTotals], wire="asking.AskColumns"):
     """Totals of columns about an origin, over all rows or, if ``complete``, over rows that lack nothing."""
 
+    sees = "table"
+
     numbers: tuple[str, ...]
-    origin: FloatArray  # (p,)
+    origin: Annotated[FloatArray, Point("p")]
     categories: tuple[str, ...]
     levels: tuple[tuple[str, ...], ...]
     complete: bool
@@ -157,6 +165,10 @@ class AskColumns(Question[ColumnTotals]):
         return [
             self._totals(_table(stack.site(s) if len(stack) > 1 else stack), stack) for s in range(len(stack))
         ]
+
+    def lengths(self) -> dict[str, int]:
+        levels = sum(len(some) + 1 for some in self.levels)
+        return {**super().lengths(), "p": len(self.numbers), "levels": levels}
 
     def _totals(self, table: Table, stack: Stack) -> ColumnTotals:
         numbers = [table.index(name) for name in self.numbers]

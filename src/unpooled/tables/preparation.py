@@ -15,7 +15,7 @@ from unpooled.tables.table import NUMBER, Table
 
 
 @dataclass(frozen=True, eq=False)
-class Number(Message):
+class Number(Message, wire="preparation.Number"):
     """A column of numbers: missing ones filled, then (x - shift) / scale."""
 
     name: str
@@ -29,7 +29,7 @@ class Number(Message):
 
 
 @dataclass(frozen=True, eq=False)
-class Category(Message):
+class Category(Message, wire="preparation.Category"):
     """A column of levels, one-hot over those agreed: 1 / scale in the level's place.
 
     With ``other`` there is one place more, for all levels not named; without it such a row has zeros.
@@ -57,7 +57,7 @@ class Category(Message):
 
 
 @dataclass(frozen=True, eq=False)
-class Preparation(View):
+class Preparation(View, wire="preparation.Preparation"):
     """What all sites make of their tables before clustering.
 
     >>> age, sex = Number("age", 50.0, 50.0, 10.0), Category("sex", ("f", "m"), False, 0, 0.5)

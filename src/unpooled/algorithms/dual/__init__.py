@@ -30,9 +30,10 @@ from typing import Any, Self
 import numpy as np
 
 from unpooled.algorithms.base import Method
+from unpooled.algorithms.dual.bounding import AskBounds, AskOwnBound  # which certify asks
 from unpooled.algorithms.dual.boxes import check_box, enclosing
 from unpooled.algorithms.dual.bundle import bundled
-from unpooled.algorithms.dual.questions import AskNode, AskObjective
+from unpooled.algorithms.dual.questions import AskNode, AskObjective, AskOutside, AskRange
 from unpooled.algorithms.dual.state import DualState, Evaluated, Evaluations
 from unpooled.algorithms.dual.steps import Cuts, bundle_trust, damped_bfgs, links, quasi_newton, subgradient
 from unpooled.algorithms.lloyd import Lloyd
@@ -40,9 +41,9 @@ from unpooled.codec import FloatArray, IntArray
 from unpooled.errors import BadInput
 from unpooled.exact import check_reach
 from unpooled.messages import SiteId
-from unpooled.protocol import Steps, each, together, total
+from unpooled.protocol import Algorithm, Steps, each, expanded, together, total
 from unpooled.sampling import choose
-from unpooled.summaries import AskClusterSums, AskMoments
+from unpooled.summaries import AskClusterSums, AskLocalMeans, AskMoments
 
 UPDATES = ("sg", "btm", "qnda", "bundle")
 CONDITIONS = {
@@ -53,8 +54,16 @@ CONDITIONS = {
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Dual(Method):
+class Dual(Method, method="dual", wire="dual.Dual"):
     """Clustering with a lower bound on what any clustering costs. For sites of some dozen rows."""
+
+    citation = (
+        "Anonymous authors: Federated K-Means Clustering via Dual Decomposition-based Distributed "
+        "Optimization. Submitted to TMLR, 2023."
+    )
+    advice = "A few dozen rows a site, and you must know how far the clustering is from the best possible"
+    shows = "each site's means"
+    asks = (AskLocalMeans, AskRange, AskOutside, AskNode, AskObjective, AskOwnBound, AskBounds)
 
     update: str = "bundle"
     symmetry: str = "cell"
@@ -99,6 +108,9 @@ class Dual(Method):
             gap=0.0025,
             residual=1e-2,
         )
+
+    def restarted(self, n: int | None) -> Algorithm[DualState]:
+        return self if n is None else replace(self, n_starts=n)
 
     # ------------------------------------------------------------ start
 
@@ -149,17 +161,20 @@ class Dual(Method):
 
     def _lloyd(self, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[FloatArray]:
         """A Lloyd fixed point: the references, and the first upper bound."""
-        lloyd = Lloyd(
-            k=self.clusters,
-            init=self.init,
-            n_starts=1 if isinstance(self.init, np.ndarray) else self.n_starts,
-            tol=1e-12,
-            min_cluster_size=self.min_cluster_size,
+        lloyd = expanded(
+            Lloyd(
+                k=self.clusters,
+                init=self.init,
+                n_starts=1 if isinstance(self.init, np.ndarray) else self.n_starts,
+                tol=1e-12,
+                min_cluster_size=self.min_cluster_size,
+            )
         )
         state = yield from lloyd.start(sites, rng)
         while not lloyd.finished(state):
             state = yield from lloyd.round(state, sites, rng)
-        return state.centers
+        centers: FloatArray = state.centers
+        return centers
 
     def _node(self, prices: FloatArray, box: FloatArray, symmetry: str, references: FloatArray) -> AskNode:
         k = len(prices)

@@ -1,13 +1,14 @@
 """What ``certify`` asks of a site: bounds for parts of the search, at prices the site keeps to itself."""
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unpooled.algorithms.dual.questions import enough, masses, sizes
 from unpooled.codec import FloatArray, IntArray
+from unpooled.declarations import Box, Centers, Count, Numbers, Point, Sum, Value
 from unpooled.errors import BadInput
 from unpooled.exact import MOST_ROWS, by_blocks
 from unpooled.kernels.exact import exact
@@ -15,21 +16,21 @@ from unpooled.messages import Question, Stack, Summable
 
 
 @dataclass(frozen=True, eq=False)
-class Bounds(Summable):
+class Bounds(Summable, wire="bounding.Bounds"):
     """Per part of the search: lower bounds, and how the sites' centroids lie, added over sites."""
 
-    lower: FloatArray  # (B,)
-    prices: FloatArray  # (B, k, d)
-    weight: FloatArray  # (B, k) of a site's centroid: its rows and one more
-    first: FloatArray  # (B, k, d) weight times centroid
-    second: FloatArray  # (B, k, d) weight times its square
-    sums: FloatArray  # (B, k, d) of the rows, by the sites' own partitions
-    counts: FloatArray  # (B, k) rows in those sums
-    empty: FloatArray  # (B,) sites that found no point in the part
+    lower: Annotated[FloatArray, Value("B")]
+    prices: Annotated[FloatArray, Value("B k d")]
+    weight: Annotated[FloatArray, Count("B k", extra=1.0)]  # of a site's centroid: its rows and one more
+    first: Annotated[FloatArray, Sum("B k d", rows="weight")]  # weight times centroid
+    second: Annotated[FloatArray, Sum("B k d", least=0.0, rows="weight")]  # weight times its square
+    sums: Annotated[FloatArray, Sum("B k d", rows="counts")]  # of the rows, by the sites' own partitions
+    counts: Annotated[FloatArray, Count("B k")]  # rows in those sums
+    empty: Annotated[FloatArray, Value("B", least=0.0, most=1.0)]  # sites that found no point in the part
 
 
 @dataclass(frozen=True, eq=False)
-class AskBounds(Question[Bounds]):
+class AskBounds(Question[Bounds], wire="bounding.AskBounds"):
     """Solve your rows in every part, at the prices you keep for it.
 
     Evaluation b takes the prices of evaluation ``parents[b]`` and moves them by ``steps[b]`` along 2 w_k
@@ -38,14 +39,16 @@ class AskBounds(Question[Bounds]):
     is 0.
     """
 
-    low: FloatArray  # (B, k, d)
-    high: FloatArray  # (B, k, d)
-    cells: IntArray  # (B, k)
-    references: FloatArray  # (k, d)
-    centers: FloatArray  # (B, k, d)
-    steps: FloatArray  # (B,)
-    names: IntArray  # (B,) of the evaluations
-    parents: IntArray  # (B,) -1 for none
+    sees = "rows"
+
+    low: Annotated[FloatArray, Box("B k d")]
+    high: Annotated[FloatArray, Box("B k d")]
+    cells: Annotated[IntArray, Numbers("B k")]
+    references: Annotated[FloatArray, Point("k d")]
+    centers: Annotated[FloatArray, Centers("B k d")]
+    steps: Annotated[FloatArray, Numbers("B")]
+    names: Annotated[IntArray, Numbers("B")]  # of the evaluations
+    parents: Annotated[IntArray, Numbers("B")]  # -1 for none
     nodes: int
     seconds: float  # for each evaluation
 
@@ -113,15 +116,17 @@ class AskBounds(Question[Bounds]):
 
 
 @dataclass(frozen=True, eq=False)
-class OwnBound(Summable):
+class OwnBound(Summable, wire="bounding.OwnBound"):
     """A lower bound on what any k centres cost a site."""
 
-    lower: FloatArray  # (1,)
+    lower: Annotated[FloatArray, Value("1", least=0.0)]
 
 
 @dataclass(frozen=True, eq=False)
-class AskOwnBound(Question[OwnBound]):
+class AskOwnBound(Question[OwnBound], wire="bounding.AskOwnBound"):
     """How low can k centres of your own go? The sum over sites bounds the inertia of any centres for all."""
+
+    sees = "rows"
 
     k: int
     seconds: float

@@ -36,7 +36,7 @@ _BATCH = 8  # parts of the search in one exchange
 
 
 @dataclass(frozen=True, eq=False)
-class Certificate(Message):
+class Certificate(Message, wire="certifying.Certificate"):
     """What is known about a clustering's distance from the best possible."""
 
     centers: FloatArray  # (k, d) the given ones, or better ones if the search met them

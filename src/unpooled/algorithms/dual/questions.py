@@ -7,13 +7,14 @@ so is any cluster that would follow by subtraction; the value is a sum over all 
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unpooled import kernels
 from unpooled.codec import BoolArray, FloatArray
+from unpooled.declarations import Box, Centers, Count, Extreme, Mean, Numbers, Point, Sum, Value
 from unpooled.errors import BadInput
 from unpooled.exact import MOST_ROWS
 from unpooled.kernels.exact import exact
@@ -40,18 +41,20 @@ def sizes(local: Stack, labels: NDArray[Any], w: FloatArray, k: int) -> tuple[Fl
 
 
 @dataclass(frozen=True, eq=False)
-class Range(Reply):
+class Range(Reply, wire="questions.Range"):
     """The box around a site's rows; empty arrays where it has none or does not show it."""
 
-    low: FloatArray  # (d,) or (0,)
-    high: FloatArray  # (d,) or (0,)
-    withheld: FloatArray  # (1,) 1 if there are rows
+    low: Annotated[FloatArray, Extreme("shown")]  # or (0,)
+    high: Annotated[FloatArray, Extreme("shown")]  # or (0,)
+    withheld: Annotated[FloatArray, Value("1", least=0.0, most=1.0)]  # 1 if there are rows
 
 
 @dataclass(frozen=True, eq=False)
-class AskRange(Question[Range]):
+class AskRange(Question[Range], wire="questions.AskRange"):
     """The lowest and highest value of every column: each belongs to a row, so a minimum above 1 hides
     them."""
+
+    sees = "rows"
 
     def answer_all(self, stack: Stack) -> list[Range]:
         return [self._one(stack.site(s)) for s in range(len(stack))]
@@ -64,17 +67,19 @@ class AskRange(Question[Range]):
 
 
 @dataclass(frozen=True, eq=False)
-class Outside(Summable):
+class Outside(Summable, wire="questions.Outside"):
     """How many sites have rows outside a box."""
 
-    sites: FloatArray  # (1,)
+    sites: Annotated[FloatArray, Value("1", least=0.0, most=1.0)]
 
 
 @dataclass(frozen=True, eq=False)
-class AskOutside(Question[Outside]):
+class AskOutside(Question[Outside], wire="questions.AskOutside"):
     """Does any of your rows lie outside the box? Yes or no, never how many."""
 
-    box: FloatArray  # (2, d)
+    sees = "rows"
+
+    box: Annotated[FloatArray, Box("2 d")]
 
     def answer_all(self, stack: Stack) -> list[Outside]:
         return [self._one(stack.site(s)) for s in range(len(stack))]
@@ -85,19 +90,21 @@ class AskOutside(Question[Outside]):
 
 
 @dataclass(frozen=True, eq=False)
-class Objective(Summable):
+class Objective(Summable, wire="questions.Objective"):
     """What sets of centres cost, over every row."""
 
-    inertia: FloatArray  # (R,)
-    mass: FloatArray  # (1,)
+    inertia: Annotated[FloatArray, Sum("R", least=0.0, rows="mass")]
+    mass: Annotated[FloatArray, Count("1")]
 
 
 @dataclass(frozen=True, eq=False)
-class AskObjective(Question[Objective]):
+class AskObjective(Question[Objective], wire="questions.AskObjective"):
     """The paper's eq. 34: the sum of squared distances to the nearest of the centres, for R sets of
     centres."""
 
-    centers: FloatArray  # (R, k, d)
+    sees = "rows"
+
+    centers: Annotated[FloatArray, Centers("R k d")]
 
     def answer_all(self, stack: Stack) -> list[Objective]:
         return [self._one(stack.site(s)) for s in range(len(stack))]
@@ -111,25 +118,30 @@ class AskObjective(Question[Objective]):
 
 
 @dataclass(frozen=True, eq=False)
-class NodeSolution(Reply):
+class NodeSolution(Reply, wire="questions.NodeSolution"):
     """A site's own clustering at the prices it was sent."""
 
-    value: FloatArray  # (1,) a lower bound on its cost at these prices, tight if the search was complete
-    centroids: FloatArray  # (k, d) zeros where not shown
-    counts: FloatArray  # (k,) zero where not shown
-    seen: FloatArray  # (k,) 1 where the centroid is shown: of a cluster that is large enough, or empty
-    whole: FloatArray  # (2,) 1 if the value is shown; 1 if the search was complete
+    # a lower bound on its cost at these prices, tight if the search was complete
+    value: Annotated[FloatArray, Value("1")]
+    centroids: Annotated[FloatArray, Mean("k d", rows="counts")]  # zeros where not shown
+    counts: Annotated[FloatArray, Count("k")]  # zero where not shown
+    # 1 where the centroid is shown: of a cluster that is large enough, or empty
+    seen: Annotated[FloatArray, Value("k", least=0.0, most=1.0)]
+    # 1 if the value is shown; 1 if the search was complete
+    whole: Annotated[FloatArray, Value("2", least=0.0, most=1.0)]
 
 
 @dataclass(frozen=True, eq=False)
-class AskNode(Question[NodeSolution]):
+class AskNode(Question[NodeSolution], wire="questions.AskNode"):
     """The paper's eq. 14, with boxes: cluster your rows, paying q_k . m_k for centroid k."""
 
-    prices: FloatArray  # (k, d)
-    low: FloatArray  # (k, d) of every centroid's box
-    high: FloatArray  # (k, d)
+    sees = "rows"
+
+    prices: Annotated[FloatArray, Numbers("k d")]
+    low: Annotated[FloatArray, Box("k d")]  # of every centroid's box
+    high: Annotated[FloatArray, Box("k d")]
     symmetry: str  # none, cell, pair or published
-    references: FloatArray  # (k, d) what the symmetry refers to
+    references: Annotated[FloatArray, Point("k d")]  # what the symmetry refers to
     nodes: int  # of the search; a limit that every run meets at the same place
 
     def answer_all(self, stack: Stack) -> list[NodeSolution]:

@@ -11,7 +11,7 @@ from unpooled.messages import Message, SiteId
 
 
 @dataclass(frozen=True, eq=False)
-class Evaluations(Message):
+class Evaluations(Message, wire="state.Evaluations"):
     """What the sites answered at L sets of prices."""
 
     prices: FloatArray  # (L, N, k, d)
@@ -43,7 +43,7 @@ class Evaluations(Message):
 
 
 @dataclass(frozen=True, eq=False)
-class DualState(Message):
+class DualState(Message, wire="state.DualState"):
     """Multipliers, what the sites answered, and the bounds so far."""
 
     sites: tuple[SiteId, ...]  # N, those that answered at the start

@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import dataclasses
 import io
 import json
 import math
@@ -11,6 +12,7 @@ from typing import Any
 
 from unpooled import codec
 from unpooled.errors import EngineFailed, EngineGone
+from unpooled.messages import Message
 from unpooled.runtimes.ends import Task, Terms
 from unpooled.runtimes.nvflare.kit import CONSOLE_NAME, COORDINATOR, RESPONDER
 
@@ -27,7 +29,9 @@ def write_job(folder: Path, task: Task, terms: Terms) -> None:
     }
     server = {
         "format_version": 2,
-        "workflows": [{"id": "run", "path": COORDINATOR, "args": {"task": _text(task)}}],
+        "workflows": [
+            {"id": "run", "path": COORDINATOR, "args": {"task": _text(task), "modules": _modules(task)}}
+        ],
         "components": [],
         "task_data_filters": [],
         "task_result_filters": [],
@@ -71,6 +75,16 @@ def submitted(console: Path, job: Path, timeout: float) -> Iterator[Callable[[],
     finally:
         with contextlib.suppress(Exception):
             session.close()
+
+
+def _modules(message: Any) -> list[str]:
+    """The modules of others that must be imported before a message can be read."""
+    found = {type(message).__module__} if isinstance(message, Message) else set()
+    if dataclasses.is_dataclass(message):
+        message = tuple(getattr(message, name) for name in codec.field_names(type(message)))
+    if isinstance(message, tuple):
+        found |= {module for item in message for module in _modules(item)}
+    return sorted(module for module in found if not module.startswith("unpooled."))
 
 
 def _text(message: Any) -> str:

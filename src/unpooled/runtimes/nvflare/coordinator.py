@@ -3,6 +3,7 @@
 import base64
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
 from unpooled import codec
+from unpooled.algorithms.base import import_methods
 from unpooled.messages import SiteId
 from unpooled.runtimes.courier import Courier, NoAnswer
 from unpooled.runtimes.ends import Task, coordinate
@@ -29,9 +31,9 @@ _REASONS = {
 class Coordinator(Controller):
     """Runs a task over aux messages: a request to a site and its reply, without the engine's task polling."""
 
-    def __init__(self, task: str) -> None:
+    def __init__(self, task: str, modules: Sequence[str] = ()) -> None:
         super().__init__()
-        self._task = task
+        self._task, self._modules = task, modules  # modules of others, which define what the task names
 
     def start_controller(self, fl_ctx: FLContext) -> None:
         pass
@@ -40,6 +42,7 @@ class Coordinator(Controller):
         pass
 
     def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
+        import_methods(self._modules)
         task: Task = codec.decode(base64.b64decode(self._task), expect=Task)
         engine: Any = fl_ctx.get_engine()
 

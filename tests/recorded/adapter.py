@@ -1,0 +1,161 @@
+"""Every name of the package that the recording uses. A move or a new name there costs a line here."""
+
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+from typer.testing import CliRunner
+
+from unpooled import (
+    BestOf,
+    Dual,
+    Dwf,
+    Ewf,
+    FederatedFuzzyCMeans,
+    FederatedKMeans,
+    Fkm,
+    Fuzzy,
+    Gaussian,
+    InProcess,
+    KFed,
+    Lloyd,
+    MiniBatch,
+    Private,
+    Robust,
+    SecureSums,
+    Site,
+    __version__,
+    certify,
+    exact_kmeans,
+    run,
+)
+from unpooled.algorithms import METHODS
+from unpooled.cli import app
+from unpooled.datasets.dual import dual_problem
+from unpooled.kernels import BACKEND, ISA
+from unpooled.preparing import Scaled
+from unpooled.reproduce.registry import find as experiment
+from unpooled.reproduce.sources import FILES, Sources
+from unpooled.runtimes.posting import Posting
+from unpooled.site.log import entries, unpacked, verify
+from unpooled.site.masking import maskings
+from unpooled.site.opening import open_site
+from unpooled.site.policy import parse as policy
+
+MECHANISM = "unpooled.privacy.noise._mechanism"
+"""What makes noise: scale -> (whole numbers -> whole numbers with noise)."""
+
+STATED = (
+    "lower_bound",
+    "upper_bound",
+    "bound_condition",
+    "suspects",
+    "inertias",
+    "scores",
+    "spent",
+    "n",
+    "sizes",
+    "planned",
+    "apart",
+    "tried",
+)
+"""What a state tells besides its centres, where it has it; ``inner_state`` says where to look."""
+
+__all__ = [
+    "BACKEND",
+    "FILES",
+    "ISA",
+    "METHODS",
+    "BestOf",
+    "Dual",
+    "Dwf",
+    "Ewf",
+    "FederatedFuzzyCMeans",
+    "FederatedKMeans",
+    "Fkm",
+    "Fuzzy",
+    "Gaussian",
+    "InProcess",
+    "KFed",
+    "Lloyd",
+    "Loopback",
+    "MiniBatch",
+    "Posting",
+    "Private",
+    "Robust",
+    "Scaled",
+    "SecureSums",
+    "Site",
+    "Sources",
+    "__version__",
+    "certify",
+    "command",
+    "dual_problem",
+    "entries",
+    "exact_kmeans",
+    "experiment",
+    "fixed_noise",
+    "inner_state",
+    "maskings",
+    "open_site",
+    "policy",
+    "run",
+    "unpacked",
+    "verify",
+]
+
+
+def inner_state(state: Any) -> Any:
+    """The state of the method itself, where columns were scaled for it."""
+    return getattr(state, "inner", state)
+
+
+def command(*words: Any) -> str:
+    """What ``unpooled`` prints, after it came to a good end."""
+    got = CliRunner().invoke(app, [str(word) for word in words], env={"COLUMNS": "120", "NO_COLOR": "1"})
+    if got.exception is not None and not isinstance(got.exception, SystemExit):
+        raise got.exception
+    assert got.exit_code == 0, got.stderr
+    return got.stdout
+
+
+class Loopback:
+    """A carrier between sites in this process, as bytes. ``lost(exchange, site)`` loses an answer.
+
+    It counts the bytes that went down to the sites and came up from them.
+    """
+
+    def __init__(
+        self, sites: Mapping[str, Any], lost: Callable[[int, str], bool] = lambda exchange, site: False
+    ) -> None:
+        self._sites, self._lost = dict(sites), lost
+        self.exchanges = self.down = self.up = 0
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        return tuple(self._sites)
+
+    def carry(self, posts: Mapping[str, bytes]) -> dict[str, bytes | str]:
+        self.exchanges += 1
+        came: dict[str, bytes | str] = {}
+        for name, data in posts.items():
+            self.down += len(data)
+            answer = "late" if self._lost(self.exchanges, name) else self._sites[name].respond(data)
+            self.up += len(answer) if isinstance(answer, bytes) else 0
+            came[name] = answer
+        return came
+
+
+@contextmanager
+def fixed_noise(seed: int = 0) -> Iterator[None]:
+    """Noise that can be drawn again: what a test may do and the package must not."""
+    rng = np.random.default_rng(seed)
+
+    def noisy(scale: float, values: list[int]) -> list[int]:
+        return [v + round(scale * x) for v, x in zip(values, rng.standard_normal(len(values)), strict=True)]
+
+    with patch(MECHANISM, lambda scale: functools.partial(noisy, scale)):
+        yield

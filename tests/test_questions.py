@@ -1,0 +1,406 @@
+"""The contract of questions: what each declares is true, and every reply that breaks it is refused by name.
+
+Questions are found by introspection, so none can be forgotten: a new one needs a line in SAMPLES.
+"""
+
+import importlib
+import pkgutil
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+import numpy as np
+import pytest
+
+import unpooled
+from helpers import blobs
+from unpooled import codec, declarations
+from unpooled.algorithms.dual.bounding import AskBounds, AskOwnBound
+from unpooled.algorithms.dual.questions import AskNode, AskObjective, AskOutside, AskRange
+from unpooled.algorithms.dwf import AskLocalMoves
+from unpooled.algorithms.fkm import AskOneStep
+from unpooled.algorithms.kfed import AskDennisMeans
+from unpooled.algorithms.minibatch import AskEpochs
+from unpooled.analysis.figures import AskCovariance, AskCrossing, AskOutline, AskProfile
+from unpooled.codec import FloatArray
+from unpooled.declarations import Count, Figure, Mean, Numbers, Sum, Text
+from unpooled.errors import BadInput, BadReply, CodecError
+from unpooled.memberships import (
+    AskBorderline,
+    AskDirections,
+    AskFuzzyMeans,
+    AskFuzzyMoves,
+    AskFuzzyScatter,
+    AskFuzzySums,
+)
+from unpooled.messages import Question, Refusal, Reply, Stack, Summable
+from unpooled.privacy.cells import AskNoisyCells
+from unpooled.privacy.moments import AskNoisyMoments, AskNoisySpread
+from unpooled.privacy.spending import Spending
+from unpooled.protocol import Envelope, Part, Turn
+from unpooled.secure_sum.stages import STAGES
+from unpooled.site.guards import rounded
+from unpooled.site.opening import open_site
+from unpooled.site.policy import parse
+from unpooled.summaries import AskClusterSums, AskLocalMeans, AskMoments, AskScatter
+from unpooled.tables.asking import AskColumns, AskSchema
+from unpooled.tables.table import Table
+
+for _module in pkgutil.walk_packages(unpooled.__path__, "unpooled."):
+    if not _module.name.endswith(("__main__", "_native", ".nvflare")) and ".nvflare." not in _module.name:
+        importlib.import_module(_module.name)
+
+D, K = 2, 3
+
+
+def found(kind):
+    """Every concrete question of the package."""
+    below = [c for s in kind.__subclasses__() for c in (s, *found(s))]
+    named = (c for c in dict.fromkeys(below) if codec.name_of(c) in codec.registered())
+    return [c for c in named if c.__module__.startswith("unpooled.")]
+
+
+QUESTIONS = found(Question)
+
+
+def rows(seed: int, n: int = 40):
+    return blobs(seed, n=n, d=D, k=K, spread=1.0)[0]
+
+
+def samples(seed: int):
+    """A question of every kind about rows, by its class."""
+    rng = np.random.default_rng(seed)
+    c = rng.uniform(-8, 8, (K, D))
+    R = rng.uniform(-8, 8, (4, K, D))
+    low, high = np.full((K, D), -20.0), np.full((K, D), 20.0)
+    return [
+        AskMoments(),
+        AskMoments(c[0]),
+        AskClusterSums(R),
+        AskLocalMeans(K),
+        AskScatter(c),
+        AskFuzzySums(R, 2.0),
+        AskFuzzyMoves(R, 2.0, 2, 1e-6, "sum(u^m)"),
+        AskFuzzyMoves(R, 2.0, 2, 1e-6, "sum(u)"),
+        AskFuzzyMeans(c, 2.0, 2, 1e-6),
+        AskFuzzyScatter(c, 2.0),
+        AskBorderline(c, 2.0),
+        AskDirections(c, 2.0, 1, np.eye(D)),
+        AskLocalMoves(c, 2, "counts"),
+        AskLocalMoves(c, 2, "equal"),
+        AskLocalMoves(c, 2, "rows"),
+        AskOneStep(c, "before", 1.0),
+        AskOneStep(c, "after", 1.0),
+        AskDennisMeans(K),
+        AskEpochs(c, 1, 0, 1.0),
+        AskCrossing(c, R),
+        AskProfile(c),
+        AskCovariance(c[0]),
+        AskOutline(np.eye(D), c[0], c),
+        AskOutline(np.eye(D), c[0]),
+        AskNoisyCells(1.0, c, np.full(D, 20.0), np.full(K, 5.0), (0.3, 0.4, 0.3)),
+        AskNoisyCells(1.0, c, np.full(D, 20.0), np.array([5.0]), (0.3, 0.4, 0.3), 2.0),
+        AskNoisyMoments(1.0, np.full(D, 20.0)),
+        AskNoisySpread(1.0, np.full(D, 20.0)),
+        AskRange(),
+        AskOutside(np.array([[-1.0, -1.0], [1.0, 1.0]])),
+        AskObjective(R),
+        AskNode(np.zeros((K, D)), low, high, "none", c, 1000),
+        AskBounds(
+            low[None], high[None], np.zeros((1, K), dtype=np.int64), c, c[None], np.zeros(1),
+            np.zeros(1, dtype=np.int64), np.full(1, -1), 1000, 10.0,
+        ),
+        AskOwnBound(K, 10.0),
+    ]  # fmt: skip
+
+
+def table(seed: int, n: int = 40) -> Table:
+    """Two numbers, one with holes, and a category."""
+    rng = np.random.default_rng(seed)
+    values = np.column_stack([rng.normal(50, 9, n), rng.normal(0, 1, n), rng.integers(0, 3, n)])
+    values[:7, 1] = np.nan
+    return Table(("age", "bmi", "sex"), ("number", "number", "category"), {"sex": ("f", "m", "x")}, values)
+
+
+def about_tables():
+    return [
+        AskSchema(),
+        AskColumns(("age", "bmi"), np.zeros(2), ("sex",), (("f", "m", "x"),), False),
+        AskColumns((), np.zeros(0), (), (), True),
+    ]
+
+
+def reply_to(question, seed: int, *, weights=None, minimum: float = 1.0, twice: bool = False):
+    """An honest site's reply."""
+    X = table(seed) if question.sees == "table" else rows(seed)
+    if twice:
+        X = (
+            replace(X, values=np.repeat(X.values, 2, axis=0))
+            if question.sees == "table"
+            else np.repeat(X, 2, axis=0)
+        )
+    stack = Stack(X, np.array([0, len(X)]), weights, np.array([7], dtype=np.uint64), minimum, memory=({},))
+    return question.answer(stack)
+
+
+CASES = [(type(q).__name__, i) for i, q in enumerate([*samples(0), *about_tables()])]
+each_sample = pytest.mark.parametrize(("name", "i"), CASES, ids=[f"{n}-{i}" for n, i in CASES])
+
+
+def sample(i: int, seed: int = 0):
+    return [*samples(seed), *about_tables()][i]
+
+
+def test_every_question_of_the_package_has_a_sample():
+    made = {type(q) for q in (*samples(0), *about_tables())}
+    assert set(QUESTIONS) == made | set(STAGES)
+    assert len(QUESTIONS) >= 34
+
+
+@pytest.mark.parametrize("kind", QUESTIONS, ids=lambda q: q.__name__)
+def test_every_question_declares_all_of_itself(kind):
+    assert kind.undeclared() == ""
+    assert kind.sees == (
+        "nothing" if kind in STAGES else "table" if kind in (AskSchema, AskColumns) else "rows"
+    )
+
+
+@each_sample
+@pytest.mark.parametrize("minimum", [1.0, 5.0])
+def test_every_declaration_is_true_on_random_data(name, i, minimum):
+    for seed in range(8):
+        question = sample(i, seed)
+        reply = reply_to(question, seed, minimum=minimum)
+        question.check_reply(reply)
+        if isinstance(reply, Summable):
+            question.check_reply(reply + reply, sites=2)
+
+
+def changed(reply, name, value):
+    return replace(reply, **{name: value})
+
+
+@each_sample
+def test_every_wrong_reply_is_refused_by_name(name, i):
+    question = sample(i)
+    reply = reply_to(question, 0)
+    with pytest.raises(BadReply, match="Refusal where"):
+        question.check_reply(Refusal("no"))
+    lengths = question.lengths()
+    for field, said in declarations.declared(type(reply)).items():
+        value = getattr(reply, field)
+        if isinstance(said, Text):
+            with pytest.raises(BadReply):
+                question.check_reply(changed(reply, field, (*value, "more")))
+            continue
+        wrong = [value[None], value.astype(np.float32), np.zeros(value.shape, dtype=np.int64), "text"]
+        wrong += [
+            np.concatenate([value, value[:1]]) if value.size else value[None]
+            for axis in said.axes[:1]
+            if axis.isdigit() or axis in lengths
+        ]
+        if value.size and isinstance(said, Figure):
+            if not said.may_be_missing:
+                wrong += [np.full_like(value, odd) for odd in (np.nan, np.inf, -np.inf)]
+            if np.isfinite(said.least):
+                wrong += [np.full_like(value, said.least - 1.0)]
+            if np.isfinite(said.most):
+                wrong += [np.full_like(value, said.most + 1.0)]
+        for bad in wrong:
+            with pytest.raises(BadReply, match=field):
+                question.check_reply(changed(reply, field, bad))
+
+
+@each_sample
+def test_counts_and_sums_double_with_the_weights_and_means_stay(name, i):
+    """Which fields are counts, sums and means, and of which rows."""
+    for seed in range(4):
+        question = sample(i, seed)
+        if isinstance(question, Spending | AskNode | AskBounds | AskOwnBound):
+            continue  # noise; or solved at prices, which weights change
+        unweighted = AskCrossing | AskProfile | AskCovariance | AskOutline | AskLocalMoves
+        if question.sees == "table" or isinstance(question, unweighted):
+            one, two = reply_to(question, seed), reply_to(question, seed, twice=True)
+        else:
+            one = reply_to(question, seed, weights=np.ones(40))
+            two = reply_to(question, seed, weights=np.full(40, 2.0))
+        for field, said in question.figures().items():
+            a, b = getattr(one, field), getattr(two, field)
+            if isinstance(said, Count | Sum):
+                np.testing.assert_allclose(b, 2 * a, rtol=1e-9, atol=1e-9, err_msg=field)
+            elif isinstance(said, Mean):
+                np.testing.assert_allclose(b, a, rtol=1e-9, atol=1e-9, err_msg=field)
+
+
+@each_sample
+def test_counts_are_of_the_sites_rows(name, i):
+    question = sample(i)
+    reply = reply_to(question, 0)
+    for field, said in question.figures().items():
+        if isinstance(said, Count):
+            assert np.nanmax(getattr(reply, field), initial=0) <= 40 + said.extra
+        if isinstance(said, Sum | Mean) and said.rows != "site":
+            assert isinstance(question.figures()[said.rows], Count)
+
+
+@each_sample
+def test_every_count_is_rounded_and_means_stay(name, i):
+    question = sample(i)
+    reply = reply_to(question, 0)
+    shown = rounded(question, reply, 10)
+    figures = question.figures()
+    for field, said in figures.items():
+        value, before = getattr(shown, field), getattr(reply, field)
+        if isinstance(said, Count):
+            there = value[np.isfinite(value)]
+            assert (there % 10 == 0).all()
+        elif isinstance(said, Sum) and isinstance(figures.get(said.rows), Count):
+            count, old = getattr(shown, said.rows), getattr(reply, said.rows)
+            if count.shape != (1,):
+                count, old = (c.reshape(c.shape + (1,) * (value.ndim - c.ndim)) for c in (count, old))
+            kept = np.broadcast_to((count > 0) & (old > 0), value.shape)
+            means = value / np.where(count > 0, count, 1), before / np.where(old > 0, old, 1)
+            np.testing.assert_allclose(means[0][kept], means[1][kept])
+            assert (value[~kept] == 0).all()
+        else:
+            assert np.array_equal(value, before, equal_nan=True)
+
+
+def test_the_counts_that_were_not_rounded_once():
+    """DWF and EWF moves, fuzzy sums, borderline counts: a policy's rule holds for all."""
+    site = open_site("a", rows(1, 100), parse("version = 1\n[disclosure]\nround_counts_to = 10"))
+    c = rows(1, 3)
+
+    def asked(question):
+        return site.answer(
+            Envelope(Turn("r", 0, 1, asked.number), (Part("each", question, None, 0),))
+        ).replies[0]
+
+    asked.number = 0
+    for question, field in (
+        (AskLocalMoves(c, 1, "counts"), "weight"),
+        (AskFuzzySums(c[None], 2.0), "rows"),
+        (AskBorderline(c, 2.0), "clear"),
+    ):
+        asked.number += 1
+        value = getattr(asked(question), field)
+        assert value.any()
+        assert (value % 10 == 0).all()
+    asked.number += 1
+    assert set(asked(AskLocalMoves(c, 1, "equal")).weight) <= {0.0, 1.0}
+
+
+# ---------------------------------------------------------------- a question that declares nothing
+
+
+@dataclass(frozen=True, eq=False)
+class Sums(Summable, wire="test_questions.Sums"):
+    sums: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class AskSums(Question[Sums], wire="test_questions.AskSums"):
+    def answer_all(self, stack):
+        return [Sums(stack.site(s).X.sum(axis=0)) for s in range(len(stack))]
+
+
+@dataclass(frozen=True, eq=False)
+class Declared(Summable, wire="test_questions.Declared"):
+    sums: Annotated[FloatArray, Sum("d")]
+
+
+@dataclass(frozen=True, eq=False)
+class AskHidden(Question[Declared], wire="test_questions.AskHidden"):
+    sees = "rows"
+
+    means: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class AskOther(Question[Declared], wire="test_questions.AskOther"):
+    """Sends what it does not declare."""
+
+    sees = "rows"
+
+    what: Annotated[FloatArray, Numbers("d")]
+
+    def answer_all(self, stack):
+        return [Declared(stack.X.ravel())]
+
+
+@pytest.mark.parametrize(
+    ("question", "why"),
+    [
+        (AskSums(), r"does not declare what it sees"),
+        (AskHidden(np.zeros(2)), r"does not declare what it sends as means"),
+    ],
+)
+def test_a_question_that_declares_nothing_is_refused_by_a_real_site(question, why):
+    site = open_site("a", rows(0), parse("version = 1"))
+    (reply,) = site.answer(Envelope(Turn("r", 0, 0, 0), (Part("total", question, None, 0),))).replies
+    assert isinstance(reply, Refusal)
+    assert why in reply.reason
+
+
+def test_a_reply_that_is_not_as_declared_does_not_leave_a_real_site(monkeypatch):
+    monkeypatch.setattr("unpooled.site.guards.allowed", lambda *_, **__: {"test_questions.AskOther"})
+    site = open_site("a", rows(0), parse("version = 1"))
+    post = Envelope(Turn("r", 0, 0, 0), (Part("each", AskOther(np.zeros(2)), None, 0),))
+    (reply,) = site.answer(post).replies
+    assert (
+        "what test_questions.AskOther would send is not what it declares: sums of shape (80,)" in reply.reason
+    )
+
+
+def test_arrays_of_a_question_that_do_not_fit_together_are_refused():
+    with pytest.raises(BadInput, match=r"figures.AskCrossing: others of shape \(2, 3, 4\), not \(2, 3, 2\)"):
+        AskCrossing(np.zeros((3, 2)), np.zeros((2, 3, 4))).lengths()
+    site = open_site("a", rows(0), parse("version = 1"))
+    question = AskCrossing(np.zeros((3, 2)), np.zeros((2, 3, 4)))
+    (reply,) = site.answer(Envelope(Turn("r", 0, 0, 0), (Part("total", question, None, 0),))).replies
+    assert "others of shape" in reply.reason
+
+
+# ---------------------------------------------------------------- wire names
+
+
+def test_two_messages_of_one_name_are_an_error():
+    with pytest.raises(CodecError, match=r"two messages travel as 'summaries.Moments': unpooled\."):
+
+        @dataclass(frozen=True, eq=False)
+        class Moments(Reply, wire="summaries.Moments"):
+            mass: float
+
+
+def test_a_class_that_is_defined_again_takes_its_own_place():
+    def define():
+        @dataclass(frozen=True, eq=False)
+        class Again(Reply, wire="test_questions.Again"):
+            number: int
+
+        return Again
+
+    define()
+    again = define()
+    assert type(codec.decode(codec.encode(again(3)))) is again
+
+
+def test_a_version_that_is_not_read_is_named():
+    @dataclass(frozen=True, eq=False)
+    class Aged(Reply, wire="test_questions.Aged", version=2, since="0.2"):
+        number: int
+
+    data = codec.encode(Aged(3))
+    assert codec.decode(data).number == 3
+    older = data.replace(b'"version":2', b'"version":1')
+    with pytest.raises(
+        CodecError, match=r"Aged was written by an unpooled before 0.2, as its version 1; this"
+    ):
+        codec.decode(older)
+    with pytest.raises(CodecError, match="written by a later unpooled, as its version 7"):
+        codec.decode(data.replace(b'"version":2', b'"version":7'))
+
+
+def test_every_message_of_the_package_says_its_name():
+    for name, kind in codec.registered().items():
+        assert "." in name
+        assert codec.name_of(kind) == name
