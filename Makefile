@@ -16,7 +16,7 @@ $(STAMP): $(SOURCES)
 	touch $@
 
 demo: $(STAMP)   ## cluster the penguins of three islands without pooling them
-	$(BIN)/unpooled demo --out demo
+	$(BIN)/unpooled demo --out demo --overwrite
 
 test: lint types imports tests   ## everything CI runs
 

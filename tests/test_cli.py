@@ -56,7 +56,7 @@ def test_a_folder_that_cannot_be_made_is_one_line_and_exit_code_1(tmp_path):
     taken.write_text("a file")
     result = runner.invoke(app, ["demo", "--out", str(taken)])
     assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr == f"unpooled: {taken}: File exists\n"
+    assert result.stderr == f"unpooled: {taken}: there is a file of that name\n"
 
 
 def test_other_errors_keep_their_traceback(monkeypatch, tmp_path):

@@ -16,6 +16,7 @@ from unpooled.commands.compare import compare
 from unpooled.commands.door import audit, policy
 from unpooled.commands.fit import fit, resume
 from unpooled.commands.machines import federation, join, leave, serve, status
+from unpooled.commands.outputs import Overwrite, check
 from unpooled.commands.reproduce import reproduce
 from unpooled.commands.use import example, export, predict, report
 from unpooled.errors import UnpooledError
@@ -66,12 +67,14 @@ def _options(
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Where the figure goes; made if it is not there.")] = Path("demo"),
+    overwrite: Overwrite = False,
 ) -> None:
     """Cluster the penguins of three islands, each island a site, and compare with pooling."""
     from rich.console import Console
 
-    from unpooled.demo import main
+    from unpooled.demo import FIGURE, main
 
+    check(out / FIGURE, overwrite=overwrite, make_folders=True)
     main(out, Console(highlight=False))
 
 

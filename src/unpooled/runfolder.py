@@ -5,8 +5,6 @@ which ``unpooled resume`` goes on.
 """
 
 import json
-import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -40,29 +38,20 @@ class RunFolder:
             path / name for name in _FILES
         )
 
-    # ------------------------------------------------------------ making
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """All that a run writes."""
+        return tuple(self.path / name for name in _FILES)
 
-    def check_free(self, overwrite: bool) -> None:
-        """Raise unless a new run may use this folder."""
-        if self.path.exists() and not self.path.is_dir():
-            raise BadInput(f"{self.path}: there is a file of that name")
-        if not self.path.exists():
-            check_writable(self.path, make_folders=True)
-            return
-        check_writable(self.path / "job.json")
-        if self.job.exists() and not overwrite:
-            state = "a finished run" if self.result.exists() else "a run that is not finished"
-            raise BadInput(f"{self.path} holds {state}: --overwrite starts again, unpooled resume goes on")
-        if not self.job.exists() and any(self.path.iterdir()):
-            raise BadInput(f"{self.path} is not empty, and not the folder of a run")
+    # ------------------------------------------------------------ making
 
     def begin(self, job: Job) -> bool:
         """Write the job down, and say whether the folder had to be made."""
         made = not self.path.exists()
         self.path.mkdir(parents=True, exist_ok=True)
         self.tidy()
-        for name in _FILES:
-            (self.path / name).unlink(missing_ok=True)
+        for path in self.files:
+            path.unlink(missing_ok=True)
         said = {"version": VERSION, "unpooled": __version__, "job": job.to_json(), "seen": job.fingerprint()}
         self._write_json(self.job, said)
         return made
@@ -148,23 +137,6 @@ class RunFolder:
         if not self.model.exists():
             raise ModelError(f"{self.path}: the run has no model yet; unpooled resume {self.path} goes on")
         return load(self.model)
-
-
-def check_writable(path: Path, *, make_folders: bool = False) -> None:
-    """Raise if a file cannot be made at ``path``, before hours of work rather than after."""
-    if path.is_dir():
-        raise BadInput(f"{path}: there is a folder of that name")
-    folder = path.parent
-    while make_folders and not folder.exists() and folder != folder.parent:
-        folder = folder.parent
-    if not folder.is_dir():
-        raise BadInput(f"{path}: there is no folder {folder}")
-    try:
-        handle, name = tempfile.mkstemp(dir=folder, prefix=".unpooled.")
-    except OSError as error:
-        raise BadInput(f"{path} cannot be written: {error.strerror}") from error
-    os.close(handle)
-    os.unlink(name)
 
 
 def preparation_json(outcome: Outcome) -> dict[str, Any]:

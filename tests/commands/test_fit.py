@@ -339,7 +339,7 @@ def mistakes(folder):
         ([good, "-k", 2, "--bounds", "x=1"], "bounds are said as"),
         ([good, "-k", 2, "--site-column", "zz"], "no column zz"),
         ([good, good, "-k", 2], "is given twice"),
-        ([good, "-k", 2, "--out", good], "there is a file of that name"),
+        ([text, "-k", 2, "--out", good], "there is a file of that name"),
         ([good, "-k", 2, "--out", folder], "is not empty, and not the folder of a run"),
         ([lone, "-k", 2, "--missing", "drop"], "no column is left"),
     ]

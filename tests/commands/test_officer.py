@@ -42,7 +42,7 @@ def test_a_policy_from_init_to_explain(tmp_path):
         assert word in said
     code, said = call("policy", "init", path)
     assert code == 1
-    assert "is not overwritten" in said
+    assert "exists; say --overwrite to replace it" in said
 
 
 def test_a_wrong_policy_is_one_line(tmp_path):

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from unpooled.commands import options as o
-from unpooled.errors import BadInput, ModelError
+from unpooled.commands.outputs import FolderOutput, Overwrite, beside_run, check, run_output, whole_folder
+from unpooled.errors import ModelError
 
 if TYPE_CHECKING:
     from unpooled.commands.progress import Progress
@@ -36,7 +37,7 @@ def run(
     out: o.Out = None,
     report: o.Report = None,
     as_json: o.AsJson = False,
-    overwrite: o.Overwrite = False,
+    overwrite: Overwrite = False,
     method: o.Method = "lloyd",
     restarts: o.Restarts = 10,
     max_rounds: o.MaxRounds = 300,
@@ -64,9 +65,9 @@ def run(
     unpooled run heart/ -k 2..6 --report report.html --out run/
     """
     from unpooled.commands.doing import perform
-    from unpooled.federation.folder import Federation, new_name
+    from unpooled.federation.folder import Federation, files_of, new_name
     from unpooled.jobs import Between
-    from unpooled.runfolder import RunFolder, check_writable
+    from unpooled.runfolder import RunFolder
 
     joined = Federation.read(federation)
     between = Between(str(joined.path), new_name(), joined.sites, quorum, deadline, wait)
@@ -94,9 +95,12 @@ def run(
     )
     o.check_report(epsilon, report)
     folder = RunFolder(out if out is not None else joined.results / between.run)
-    folder.check_free(overwrite)
-    if report is not None and report.parent != folder.path:
-        check_writable(report)
+    check(
+        run_output(folder),
+        beside_run(report, folder),
+        inputs=[*files_of(joined.path), *o.policies(bounds)],
+        overwrite=overwrite,
+    )
     perform(job, folder, report, new=True, as_json=as_json, threads=None)
 
 
@@ -105,6 +109,7 @@ def export_job(
     site: Annotated[list[str], typer.Option(help="A site, by its name in your project.")],
     out: Annotated[Path, typer.Option(help="Folder of the run, for what comes of it.")],
     k: o.K,
+    overwrite: Overwrite = False,
     engine: Annotated[str, typer.Option(help="Whose job folder.")] = "nvflare",
     method: o.Method = "lloyd",
     restarts: o.Restarts = 10,
@@ -133,7 +138,7 @@ def export_job(
     """
     from unpooled.federation.folder import new_name
     from unpooled.jobs import Between
-    from unpooled.runfolder import RunFolder, check_writable
+    from unpooled.runfolder import RunFolder
     from unpooled.runtimes.engines import engine as find
 
     job = o.make_job(
@@ -159,12 +164,17 @@ def export_job(
         force=force,
     )
     assert job.between is not None
-    if job_folder.exists():
-        raise BadInput(f"{job_folder} exists")
-    check_writable(job_folder, make_folders=True)
-    folder = RunFolder(out)
-    folder.check_free(overwrite=False)
-    find(engine).write_job(job_folder, *tasks(job, job.between))
+    folder, found = RunFolder(out), find(engine)
+    files = tuple(job_folder / name for name in found.JOB_FILES)
+    own = files[0].is_file() and all(p in files or p.is_dir() for p in job_folder.rglob("*"))
+    check(
+        FolderOutput(job_folder, "the folder of a job and nothing else", own, files),
+        run_output(folder),
+        inputs=o.policies(bounds),
+        overwrite=overwrite,
+    )
+    with whole_folder(job_folder) as written:
+        found.write_job(written, *tasks(job, job.between))
     folder.begin(job)
     typer.echo(
         f"written: {job_folder}\nOnce the job is done, copy runs/{job.between.run}/checkpoint from the "
@@ -187,6 +197,15 @@ def tasks(job: "Job", between: "Between") -> "tuple[Task, Terms]":
         min_cluster_size=job.min_cluster_size,
     )
     return task, Terms.of(job.reading)
+
+
+def read_between(job: "Job") -> list[Path]:
+    """The files of the federation that does a job, where it is one of ours."""
+    from unpooled.federation.folder import files_of
+
+    if job.between is None or not job.between.federation:
+        return []
+    return files_of(Path(job.between.federation))
 
 
 def see_through(job: "Job", between: "Between", shown: "Progress") -> Path:

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from unpooled.commands.outputs import check
+
 
 def compare(
     quick: Annotated[bool, typer.Option("--quick", help="Fewer seeds.")] = False,
@@ -17,7 +19,7 @@ def compare(
     from rich.console import Console
     from rich.table import Table
 
-    from unpooled.commands.reproduce import bar
+    from unpooled.commands.reproduce import bar, results_output
     from unpooled.reproduce.compare import EXPERIMENT, short
     from unpooled.reproduce.doing import finish
     from unpooled.reproduce.sources import Sources
@@ -26,6 +28,7 @@ def compare(
 
     count = jobs if jobs is not None else os.cpu_count() or 1
     sources = Sources()
+    check(results_output(out))
     (done,) = finish([EXPERIMENT], sources, out, quick=quick, runs=runs, jobs=count, watch=bar)
     head, *lines = short(Store(out).results(EXPERIMENT.tasks(sources, quick, runs)))
     console = Console(highlight=False)

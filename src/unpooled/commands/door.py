@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from unpooled.commands.outputs import Overwrite, check
 from unpooled.errors import BadInput, LedgerError
 
 policy = typer.Typer(no_args_is_help=True, help="What a site answers: write, check and explain its rules.")
@@ -32,13 +33,13 @@ def _print(parts: list[tuple[str, list[str]]]) -> None:
 def policy_init(
     path: Annotated[Path, typer.Argument(help="Where to write it.")] = Path("policy.toml"),
     site: Annotated[str, typer.Option(help="The site's name.")] = "",
+    overwrite: Overwrite = False,
 ) -> None:
     """Write a policy with safe defaults and a comment to each rule."""
     from unpooled.checkpoint import write_atomically
     from unpooled.site.explaining import template
 
-    if path.exists():
-        raise BadInput(f"{path}: is there already; it is not overwritten")
+    check(path, overwrite=overwrite)
     write_atomically(path, template(site).encode())
     typer.echo(f"written: {path}")
 
@@ -95,12 +96,14 @@ def audit_show(
     log: _LOG,
     html: Annotated[Path | None, typer.Option(help="Write the page here instead.")] = None,
     heads: _HEADS = None,
+    overwrite: Overwrite = False,
 ) -> None:
     """One page: what left, in which run, how protected, what was refused, and is the log whole."""
     from unpooled.audit.page import lines, page
     from unpooled.audit.record import read
     from unpooled.checkpoint import write_atomically
 
+    check(html, inputs=[log, log / "log.jsonl", heads], overwrite=overwrite)
     record = read(log, _heads(heads, log))
     if html is None:
         _print(lines(record))

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from unpooled.commands import options as o
+from unpooled.commands.outputs import Overwrite, beside_run, check, run_output
 
 
 def fit(
@@ -14,7 +15,7 @@ def fit(
     out: o.Out = None,
     report: o.Report = None,
     as_json: o.AsJson = False,
-    overwrite: o.Overwrite = False,
+    overwrite: Overwrite = False,
     method: o.Method = "lloyd",
     restarts: o.Restarts = 10,
     max_rounds: o.MaxRounds = 300,
@@ -44,7 +45,7 @@ def fit(
     """
     from unpooled.commands.doing import perform
     from unpooled.jobs import expand
-    from unpooled.runfolder import RunFolder, check_writable
+    from unpooled.runfolder import RunFolder
 
     job = o.make_job(
         files=expand(files),
@@ -73,10 +74,12 @@ def fit(
     )
     o.check_report(epsilon, report)
     folder = RunFolder(out) if out is not None else None
-    if folder is not None:
-        folder.check_free(overwrite)
-    if report is not None and (out is None or report.parent != out):
-        check_writable(report)
+    check(
+        run_output(folder) if folder is not None else None,
+        beside_run(report, folder),
+        inputs=[*job.files, *o.policies(bounds)],
+        overwrite=overwrite,
+    )
     perform(job, folder, report, new=True, as_json=as_json, threads=threads)
 
 
@@ -84,16 +87,21 @@ def resume(
     folder: Annotated[Path, typer.Argument(help="The folder of a run that was stopped.")],
     report: o.Report = None,
     as_json: o.AsJson = False,
+    overwrite: Overwrite = False,
     threads: Annotated[int | None, typer.Option(help="Default: all cores.")] = None,
 ) -> None:
     """Go on with a run that was stopped; it ends as if it never had been."""
+    from unpooled.commands.between import read_between
     from unpooled.commands.doing import perform
-    from unpooled.runfolder import RunFolder, check_writable
+    from unpooled.runfolder import RunFolder
 
     kept = RunFolder(folder)
     job = kept.load_job()
+    check(
+        beside_run(report, kept),
+        inputs=[*job.files, *kept.files, *read_between(job)],
+        overwrite=overwrite,
+    )
     kept.check_unchanged(job)
     kept.tidy()
-    if report is not None:
-        check_writable(report)
     perform(job, kept, report, new=False, as_json=as_json, threads=threads)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from unpooled.commands import options as o
+from unpooled.commands.outputs import FolderOutput, check
 from unpooled.errors import BadInput
 
 if TYPE_CHECKING:
@@ -121,6 +122,12 @@ def join(
 
     site = SiteFolder.of(folder if folder is not None else invitation)
     if invitation.is_file():
+        check(
+            FolderOutput(
+                site.path, "the folder of a site", site.own(), site.letters(invitation), resumed=True
+            ),
+            inputs=[invitation, data, policy],
+        )
         request = site.accept(invitation)
         if request is not None:
             typer.echo(f"the key of this site: {site.fingerprint()}")

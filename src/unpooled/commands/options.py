@@ -17,7 +17,6 @@ K = Annotated[str, typer.Option("-k", help="How many clusters: 3, or 2..10 to ha
 Out = Annotated[Path | None, typer.Option(help="Folder for model, preparation, history and report.")]
 Report = Annotated[Path | None, typer.Option(help="Write the report here too.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON and nothing else.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the run in --out.")]
 Method = Annotated[str, typer.Option(help="`unpooled methods` says which.", rich_help_panel=_HOW)]
 Restarts = Annotated[
     int, typer.Option(help="All in the same exchanges; the best one wins.", rich_help_panel=_HOW)
@@ -186,6 +185,11 @@ def check_report(epsilon: float | None, report: Path | None) -> None:
     """There is no report under differential privacy."""
     if epsilon is not None and report is not None:
         raise BadInput("--report asks for sums without noise: with --epsilon there is none")
+
+
+def policies(bounds: list[str] | None) -> list[str]:
+    """The files among what ``--bounds`` says."""
+    return [text for text in bounds or () if text.endswith(".toml")]
 
 
 def _bounds(given: list[str], columns: tuple[str, ...]) -> tuple[tuple[str, float, float], ...]:

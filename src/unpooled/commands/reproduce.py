@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from unpooled.commands.outputs import FolderOutput, check
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -40,7 +42,7 @@ def reproduce(
     from unpooled.checkpoint import write_atomically
     from unpooled.reproduce.doing import finish
     from unpooled.reproduce.registry import chosen
-    from unpooled.reproduce.sources import Sources
+    from unpooled.reproduce.sources import FILES, Sources
     from unpooled.reproduce.writing import markdown_table, page, said, write
 
     console = Console(highlight=False)
@@ -48,6 +50,8 @@ def reproduce(
     if name.upper() == "LIST":
         console.print(_listed())
         return
+    read = [data, *(data / file for file in FILES.values())] if data is not None else []
+    check(results_output(out), inputs=read)
     every = name == "all"
     wanted = chosen(name)
     missing = {e.name: [n for n in e.needs if not sources.has(n)] for e in wanted}
@@ -77,6 +81,14 @@ def reproduce(
         write_atomically(out / "index.html", page(done).encode())
         console.print(f"written: {out / 'index.html'}", soft_wrap=True, markup=False)
     console.print(f"time: {took:.0f} s with {count} process{'es' if count > 1 else ''}")
+
+
+def results_output(out: Path) -> FolderOutput:
+    """The folder of results that are kept as they come: a run goes on with those that are there."""
+    from unpooled.reproduce.registry import NAMES
+
+    own = any((out / "results" / name).is_dir() for name in (*NAMES, "compare"))
+    return FolderOutput(out, "a folder of results", own=own, resumed=True)
 
 
 def _listed() -> "Table":

@@ -5,11 +5,14 @@ from typing import Annotated
 
 import typer
 
+from unpooled.commands.outputs import Overwrite, check
+
 
 def predict(
     folder: Annotated[Path, typer.Argument(help="The folder of a run.")],
     file: Annotated[Path, typer.Argument(help="New rows, with the columns that the model was made of.")],
     out: Annotated[Path, typer.Option("-o", "--out", help="CSV with the cluster of every row.")],
+    overwrite: Overwrite = False,
     na: Annotated[list[str] | None, typer.Option(help="As for fit; default: as it was there.")] = None,
     delimiter: Annotated[str | None, typer.Option(help="Of CSV; default: seen from the header.")] = None,
 ) -> None:
@@ -20,10 +23,10 @@ def predict(
 
     from unpooled.checkpoint import write_atomically
     from unpooled.files import read_table
-    from unpooled.runfolder import RunFolder, check_writable
+    from unpooled.runfolder import RunFolder
 
-    check_writable(out)
     kept = RunFolder(folder)
+    check(out, inputs=[file, *kept.files], overwrite=overwrite)
     model, job = kept.load_model(), kept.load_job()
     kinds = model.preparation.kinds
     reading = replace(
@@ -55,19 +58,21 @@ def export(
     out: Annotated[
         Path | None, typer.Option("-o", "--out", help="Default: in the folder of the run.")
     ] = None,
+    overwrite: Overwrite = False,
 ) -> None:
     """Write the model for other programs, and check that it gives the same clusters there."""
     from unpooled.errors import BadInput
     from unpooled.export import FORMATS
     from unpooled.export import export as write
-    from unpooled.runfolder import RunFolder, check_writable
+    from unpooled.runfolder import RunFolder
 
     if to not in FORMATS:
         raise BadInput(f"--to must be one of {', '.join(FORMATS)}, got {to!r}")
-    model = RunFolder(folder).load_model()
+    kept = RunFolder(folder)
+    kept.load_job()  # raises if it is no run
     path = out or folder / FORMATS[to]
-    check_writable(path)
-    checked = write(model, to, path)
+    check(path, inputs=kept.files, overwrite=overwrite)
+    checked = write(kept.load_model(), to, path)
     typer.echo(f"written: {path} (read back: the same clusters for {checked} rows)")
 
 
@@ -76,37 +81,37 @@ def report(
     out: Annotated[
         Path | None, typer.Option("-o", "--out", help="Default: report.html in the folder.")
     ] = None,
+    overwrite: Overwrite = False,
 ) -> None:
     """Write the report of a finished run again."""
     from unpooled.checkpoint import write_atomically
     from unpooled.report import page
-    from unpooled.runfolder import RunFolder, check_writable
+    from unpooled.runfolder import RunFolder
 
     kept = RunFolder(folder)
+    kept.load_job()  # raises if it is no run
     path = out or kept.report
-    outcome = kept.load_outcome()
-    check_writable(path)
-    write_atomically(path, page(outcome).encode())
+    check(path, inputs=[file for file in kept.files if file != kept.report], overwrite=overwrite)
+    write_atomically(path, page(kept.load_outcome()).encode())
     typer.echo(f"written: {path}")
 
 
 def example(
     name: Annotated[str, typer.Argument(help="heart or penguins")],
     out: Annotated[Path | None, typer.Option("-o", "--out", help="Default: its own name, here.")] = None,
+    overwrite: Overwrite = False,
 ) -> None:
     """Write an example table to try things on, with what to cite for it."""
     from importlib.resources import files
 
     from unpooled.checkpoint import write_atomically
     from unpooled.errors import BadInput
-    from unpooled.runfolder import check_writable
 
     examples = {"heart": "heart_disease.csv", "penguins": "penguins.csv"}
     if name not in examples:
         raise BadInput(f"examples are {', '.join(examples)}, got {name!r}")
-    path = out or Path(examples[name])
-    check_writable(path)
-    shipped = files("unpooled.datasets")
+    path, shipped = out or Path(examples[name]), files("unpooled.datasets")
+    check(path, inputs=[str(shipped / examples[name])], overwrite=overwrite)
     write_atomically(path, (shipped / examples[name]).read_bytes())
     about = (shipped / f"{examples[name].removesuffix('.csv').upper()}.md").read_text(encoding="utf-8")
     typer.echo(f"{about}\nwritten: {path}")

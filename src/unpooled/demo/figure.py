@@ -1,5 +1,6 @@
 """The demo's figure: the clusters, and what every island holds of them. Needs matplotlib."""
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from unpooled.checkpoint import write_atomically
 from unpooled.demo.study import MINIMUM, Study
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73")  # blue, orange and green that colour-blind people tell apart
@@ -24,7 +26,9 @@ def draw(result: Study, path: Path) -> None:
     figure.suptitle(
         f"{len(result.penguins.X)} penguins clustered without pooling: inertia {ratio:.4f} times pooling's"
     )
-    figure.savefig(path, dpi=150)
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format="png", dpi=150)
+    write_atomically(path, drawn.getvalue())
 
 
 def _draw_points(axes: Any, result: Study) -> None:

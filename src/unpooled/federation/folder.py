@@ -111,6 +111,12 @@ class Federation:
         return Authority.read(self.path / "authority")
 
 
+def files_of(path: Path) -> list[Path]:
+    """All that the federation in a folder is made of; its runs and results are not."""
+    parts = ("authority", "console", "invitations", "server")
+    return [path / "federation.json", *(file for part in parts for file in (path / part).rglob("*"))]
+
+
 def new_name() -> str:
     """A name for a run, that no other has."""
     return f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(4)}"
@@ -127,7 +133,7 @@ def create(
     if not sites or len(set(map(str.lower, sites))) < len(sites):
         raise BadInput(f"a federation needs sites of different names, got {len(sites)}: {', '.join(sites)}")
     if path.exists():
-        raise BadInput(f"{path} exists")
+        raise BadInput(f"{path} exists; a federation is never replaced, since it holds keys")
     engine(engine_name)
     where = Address(name, *parse_address(address))
     path.parent.mkdir(parents=True, exist_ok=True)

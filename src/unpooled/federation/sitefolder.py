@@ -55,6 +55,20 @@ class SiteFolder:
             raise BadInput(f"{self.path}: the site has no data yet; unpooled join {self.path} --data FILE")
         return SiteSettings.read(file)
 
+    def own(self) -> bool:
+        """Is nothing there that an invitation would replace, but what a site made?"""
+        made = (self.path / "invitation.json").exists() or (self.path / "private.key").exists()
+        return made or not self.engine_folder.exists()
+
+    def letters(self, invitation: Path) -> tuple[Path, ...]:
+        """What accepting an invitation writes, besides the engine's files."""
+        names = ("invitation.json", "private.key")
+        asking = self._asking(Invitation.read(invitation).site)
+        return (*(self.path / name for name in names), asking)
+
+    def _asking(self, site: str) -> Path:
+        return self.path.parent / f"{site}.request.json"
+
     def accept(self, file: Path) -> Path | None:
         """Take an invitation. Without a certificate yet: make the key and return the request to send."""
         invitation = Invitation.read(file)
@@ -65,7 +79,7 @@ class SiteFolder:
         if not invitation.certificate:
             if not key.exists():
                 write_key(key, new_key())
-            asking = self.path.parent / f"{invitation.site}.request.json"
+            asking = self._asking(invitation.site)
             pem = request(invitation.site, read_key(key))
             Request(invitation.federation, invitation.site, pem).write(asking)
             return asking

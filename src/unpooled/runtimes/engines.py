@@ -38,6 +38,7 @@ class Engine(Protocol):
 
     CONSOLE_NAME: str  # whose certificate the console's is
     CONSOLE_ROLE: str
+    JOB_FILES: tuple[str, ...]  # what write_job writes
 
     def write_server(self, folder: Path, address: Address, identity: Identity, runs: Path) -> None: ...
     def write_console(self, folder: Path, address: Address, identity: Identity) -> None: ...

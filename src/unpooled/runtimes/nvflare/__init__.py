@@ -13,7 +13,7 @@ from typing import Any
 from unpooled.messages import SiteId
 from unpooled.runtimes.ends import is_held
 from unpooled.runtimes.engines import Address
-from unpooled.runtimes.nvflare.console import submitted, write_job
+from unpooled.runtimes.nvflare.console import JOB_FILES, submitted, write_job
 from unpooled.runtimes.nvflare.kit import (
     CONSOLE_NAME,
     CONSOLE_ROLE,
@@ -28,6 +28,7 @@ from unpooled.runtimes.nvflare.kit import (
 __all__ = [
     "CONSOLE_NAME",
     "CONSOLE_ROLE",
+    "JOB_FILES",
     "connected",
     "heard",
     "identity",

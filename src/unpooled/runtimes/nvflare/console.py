@@ -16,6 +16,8 @@ from unpooled.messages import Message
 from unpooled.runtimes.ends import Task, Terms
 from unpooled.runtimes.nvflare.kit import CONSOLE_NAME, COORDINATOR, RESPONDER
 
+JOB_FILES = ("meta.json", "app/config/config_fed_server.json", "app/config/config_fed_client.json")
+
 
 def write_job(folder: Path, task: Task, terms: Terms) -> None:
     """A job folder as NVFLARE's console takes it: names of installed classes, settings, and no code."""
@@ -43,9 +45,8 @@ def write_job(folder: Path, task: Task, terms: Terms) -> None:
         "task_data_filters": [],
         "task_result_filters": [],
     }
-    _write(folder / "meta.json", meta)
-    _write(folder / "app" / "config" / "config_fed_server.json", server)
-    _write(folder / "app" / "config" / "config_fed_client.json", site)
+    for name, value in zip(JOB_FILES, (meta, server, site), strict=True):
+        _write(folder / name, value)
 
 
 @contextlib.contextmanager

@@ -1,0 +1,400 @@
+"""Nothing is overwritten without ``--overwrite``, and an input never: for every command that writes.
+
+The tables below say of every path that a command takes what it is; a path that they lack fails a test.
+"""
+
+import inspect
+import os
+import shutil
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from unpooled import InProcess, Lloyd, run
+from unpooled.cli import app
+from unpooled.demo import FIGURE
+from unpooled.federation.folder import create
+from unpooled.site.opening import open_site
+from unpooled.site.policy import parse
+
+MINE = b"not to be lost\n"
+K = ("-k", "2", "--restarts", "1")
+SITES = ("--site", "a", "--site", "b")
+SHIPPED = Path(str(files("unpooled.datasets"))) / "penguins.csv"
+
+
+@dataclass(frozen=True)
+class Writing:
+    """A file that a command writes: the words that have it written, and files that the command reads."""
+
+    words: Callable[[Path, Path], list[object]]  # of the folder with all that there is, and the output
+    inputs: tuple[str | Path, ...] = ()
+    at: str = "new.file"  # where it is written, if the option names its folder
+
+
+FILES = {
+    ("fit", "report"): Writing(lambda d, out: [*fit(d), "--report", out], ("a.csv", "b.csv")),
+    ("resume", "report"): Writing(
+        lambda d, out: ["resume", d / "run", "--report", out], ("a.csv", "run/checkpoint", "run/job.json")
+    ),
+    ("run", "report"): Writing(
+        lambda d, out: ["run", d / "fed", *K, "--report", out],
+        ("fed/federation.json", "fed/authority/root.key", "fed/invitations/a.json"),
+    ),
+    ("predict", "out"): Writing(
+        lambda d, out: ["predict", d / "run", d / "a.csv", "-o", out], ("a.csv", "run/model.unpooled")
+    ),
+    ("export", "out"): Writing(
+        lambda d, out: ["export", d / "run", "--to", "json", "-o", out], ("run/model.unpooled",)
+    ),
+    ("report", "out"): Writing(lambda d, out: ["report", d / "run", "-o", out], ("run/checkpoint",)),
+    ("example", "out"): Writing(lambda d, out: ["example", "penguins", "-o", out], (SHIPPED,)),
+    ("policy init", "path"): Writing(lambda d, out: ["policy", "init", out]),
+    ("audit show", "html"): Writing(
+        lambda d, out: ["audit", "show", d / "kept", "--heads", d / "heads.json", "--html", out],
+        ("kept/log.jsonl", "heads.json"),
+    ),
+    ("demo", "out"): Writing(lambda d, out: ["demo", "--out", out.parent], at=f"figures/{FIGURE}"),
+}
+FOLDERS = {("fit", "out"), ("run", "out"), ("export-job", "job_folder"), ("export-job", "out")}
+GO_ON = {  # with what is there, if it is theirs
+    ("resume", "folder"),
+    ("reproduce", "out"),
+    ("compare", "out"),
+    ("join", "folder"),
+    ("policy key", "folder"),
+    ("federation invite", "folder"),
+    ("federation approve", "folder"),
+    ("serve", "folder"),
+}
+NEVER = {("federation init", "folder")}  # it holds keys
+READ = {
+    ("predict", "folder"),
+    ("predict", "file"),
+    ("export", "folder"),
+    ("report", "folder"),
+    ("certify", "folder"),
+    ("run", "federation"),
+    ("reproduce", "data"),
+    ("federation approve", "request"),
+    ("join", "invitation"),
+    ("join", "data"),
+    ("join", "policy"),
+    ("status", "where"),
+    ("leave", "where"),
+    ("policy check", "path"),
+    ("policy explain", "path"),
+    ("audit show", "log"),
+    ("audit show", "heads"),
+    ("audit verify", "log"),
+    ("audit verify", "heads"),
+    ("audit attack", "log"),
+}
+
+
+def commands(group, *names):
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, *names, name)
+        else:
+            yield " ".join((*names, name)), command
+
+
+def call(*words):
+    """Exit code and stderr of a command."""
+    got = CliRunner().invoke(app, [str(word) for word in words])
+    if got.exception is not None and not isinstance(got.exception, SystemExit):
+        raise got.exception
+    return got.exit_code, got.stderr
+
+
+def fit(folder):
+    return ["fit", folder / "a.csv", folder / "b.csv", *K]
+
+
+def everything(folder):
+    """All that is in a folder: names, links and bytes."""
+    return {
+        path: os.readlink(path) if path.is_symlink() else path.is_file() and path.read_bytes()
+        for path in folder.rglob("*")
+    }
+
+
+def refused(folder, *words, says):
+    """The command is refused in one line, and leaves all as it was."""
+    before = everything(folder)
+    code, err = call(*words)
+    assert (code, err.count("\n")) == (1, 1), err
+    assert says in err
+    assert everything(folder) == before
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Two tables, a federation and a site's log: what commands read."""
+    folder = tmp_path_factory.mktemp("made")
+    rng = np.random.default_rng(0)
+    rows = {s: rng.normal(size=(40, 2)) + 8 * rng.integers(2, size=(40, 1)) for s in "abc"}
+    for name in "ab":
+        np.savetxt(folder / f"{name}.csv", rows[name], delimiter=",", header="x,y", comments="")
+    create(folder / "fed", "fed", "localhost", ("a", "b"), engine_name="nvflare", with_keys=False)
+    sites = [open_site(s, X, parse("version = 1"), folder=folder / f"kept-{s}") for s, X in rows.items()]
+    done = run(Lloyd(k=2, min_cluster_size=5, n_starts=1), InProcess(sites), seed=1)
+    assert done.finished
+    for site in sites:
+        site.close()
+    (folder / "kept-a").rename(folder / "kept")
+    (folder / "heads.json").write_text('{"a": "0:0"}')
+    return folder
+
+
+@pytest.fixture
+def there(made, tmp_path):
+    """A copy of them, with a run on the copy."""
+    folder = tmp_path / "there"
+    shutil.copytree(made, folder)
+    assert call(*fit(folder), "--out", folder / "run") == (0, "")
+    return folder
+
+
+@pytest.fixture
+def offline(monkeypatch):
+    """``unpooled run`` up to where it would call the server."""
+
+    def perform(job, folder, report, **_):
+        folder.begin(job)
+        if report is not None:
+            report.write_text("a report")
+
+    return lambda: monkeypatch.setattr("unpooled.commands.doing.perform", perform)
+
+
+# ---------------------------------------------------------------- no command is missing
+
+
+def test_the_tables_have_every_path_that_a_command_takes():
+    found, may = set(), set()
+    for name, command in commands(typer.main.get_command(app)):
+        hints = typing.get_type_hints(inspect.unwrap(command.callback))
+        found |= {(name, p) for p, kind in hints.items() if Path in (kind, *typing.get_args(kind))}
+        may |= {name} if "overwrite" in hints else set()
+    assert found == {*FILES, *FOLDERS, *GO_ON, *NEVER, *READ}
+    assert may == {name for name, _ in (*FILES, *FOLDERS)}
+
+
+# ---------------------------------------------------------------- files
+
+
+@pytest.fixture(params=FILES, ids=" ".join)
+def writing(request):
+    return FILES[request.param]
+
+
+def test_a_file_that_is_there_is_replaced_only_if_told_so(writing, there, offline):
+    out = there / writing.at
+    words = writing.words(there, out)
+    if words[0] == "run":
+        offline()
+    out.parent.mkdir(exist_ok=True)
+    out.write_bytes(MINE)
+    refused(there, *words, says=f"{out} exists; say --overwrite to replace it")
+    code, err = call(*words, "--overwrite")
+    assert (code, err) == (0, "")
+    assert out.read_bytes() != MINE
+    assert not [path for path in out.parent.iterdir() if path.name.startswith(".")]
+
+
+def test_a_link_that_leads_nowhere_is_there_too(writing, there):
+    out = there / writing.at
+    out.parent.mkdir(exist_ok=True)
+    out.symlink_to(there / "nowhere")
+    refused(there, *writing.words(there, out), says=f"{out} exists; say --overwrite to replace it")
+
+
+READING = [(name, given) for name, writing in FILES.items() for given in writing.inputs]
+
+
+@pytest.mark.parametrize(
+    ("name", "given"), READING, ids=lambda x: " ".join(x) if isinstance(x, tuple) else str(x)
+)
+def test_an_input_is_never_overwritten(name, given, there):
+    read = there / given
+    before, names = read.read_bytes(), [read, there / "symbolic.link"]
+    names[1].symlink_to(read)
+    if there in read.parents:  # what is shipped may lie on another disk
+        names.append(there / "hard.link")
+        names[2].hardlink_to(read)
+    for out in names:
+        for more in ((), ("--overwrite",)):
+            refused(there, *FILES[name].words(there, out), *more, says="an input is never overwritten")
+            assert read.read_bytes() == before
+
+
+def test_a_relative_name_is_seen_through(there, monkeypatch):
+    monkeypatch.chdir(there / "run")
+    refused(
+        there,
+        "predict",
+        ".",
+        there / "a.csv",
+        "-o",
+        "../a.csv",
+        says=f"../a.csv is the input {there / 'a.csv'}",
+    )
+
+
+def test_a_run_in_its_folder_is_part_of_the_input(there):
+    for name in ("result.json", "report.html", "history.csv"):
+        words = ["predict", there / "run", there / "a.csv", "-o", there / "run" / name, "--overwrite"]
+        refused(there, *words, says=f"{there / 'run' / name} is an input")
+
+
+def test_names_that_are_chosen_for_the_user_are_guarded_too(there, monkeypatch):
+    monkeypatch.chdir(there)
+    exists = "exists; say --overwrite to replace it"
+    refused(there, "report", "run", says=f"run/report.html {exists}")
+    for words in (["export", "run", "--to", "json"], ["example", "heart"], ["policy", "init"]):
+        assert call(*words) == (0, "")
+        refused(there, *words, says=exists)
+        assert call(*words, "--overwrite") == (0, "")
+
+
+def test_what_is_no_file_is_not_replaced(there):
+    os.mkfifo(there / "pipe")
+    words = ["predict", there / "run", there / "a.csv", "-o"]
+    for name, says in (("pipe", "is no file that could be replaced"), ("run", "there is a folder")):
+        refused(there, *words, there / name, "--overwrite", says=says)
+
+
+# ---------------------------------------------------------------- folders
+
+
+def test_the_folder_of_a_run_is_replaced_only_if_told_so(there, offline):
+    out = there / "run"
+    says = f"{out} exists; say --overwrite to replace it (it holds a finished run"
+    job = (out / "job.json").read_bytes()
+    words = [*fit(there), "--seed", 3, "--out", out]
+    refused(there, *words, says=says)
+    assert call(*words, "--overwrite") == (0, "")
+    assert (out / "job.json").read_bytes() != job
+    offline()
+    words = ["run", there / "fed", *K, "--out", out]
+    refused(there, *words, says=says)
+    assert call(*words, "--overwrite") == (0, "")
+    refused(there, *words, says="it holds a run that is not finished")
+
+
+def test_a_folder_of_something_else_is_not_replaced_at_all(there):
+    (there / "mine").mkdir()
+    (there / "mine" / "thesis.txt").write_bytes(MINE)
+    job = ["export-job", there / "job", *SITES, *K, "--out", there / "mine"]
+    for words in (
+        [*fit(there), "--out", there / "mine"],
+        ["run", there / "fed", *K, "--out", there / "mine"],
+        job,
+    ):
+        refused(there, *words, "--overwrite", says="is not empty, and not the folder of a run")
+    for words in (["reproduce", "triebe-epochs"], ["compare"]):
+        refused(there, *words, "--out", there / "mine", says="is not empty, and not a folder of results")
+
+
+def test_a_run_does_not_replace_the_rows_it_reads(there):
+    """History is a table: it can be clustered, but not into its own folder."""
+    rows, out = there / "run" / "history.csv", there / "run"
+    for given in (rows, there / "symbolic.csv", there / "hard.csv"):
+        if given == there / "symbolic.csv":
+            given.symlink_to(rows)
+        if given == there / "hard.csv":
+            given.hardlink_to(rows)
+        says = f"{rows} is {'an' if given == rows else 'the'} input"
+        refused(there, "fit", given, "-k", 2, "--out", out, "--overwrite", says=says)
+
+
+def test_the_folder_of_a_job_is_replaced_only_if_it_is_nothing_else(there):
+    job, out = there / "jobs" / "heart", there / "later"
+    words = ["export-job", job, *SITES, *K, "--out", out]
+    assert call(*words) == (0, "")
+    first = everything(job)
+    refused(there, *words, says=f"{job} exists; say --overwrite to replace it")
+    assert call(*words, "--overwrite") == (0, "")
+    assert everything(job).keys() == first.keys()
+    assert everything(job) != first  # every job has a name of its own
+    assert [path.name for path in job.parent.iterdir()] == ["heart"]
+    shutil.rmtree(job)
+    refused(there, *words, says=f"{out} exists; say --overwrite to replace it (it holds a run that is not")
+    assert call(*words, "--overwrite") == (0, "")
+    (job / "app" / "mine.py").write_bytes(MINE)
+    refused(there, *words, "--overwrite", says="is not empty, and not the folder of a job and nothing else")
+
+
+def test_bounds_from_a_policy_are_an_input(there):
+    policy = there / "policy.toml"
+    policy.write_text('version = 1\n[domain]\ncolumns = ["x", "y"]\nlower = [-9, -9]\nupper = [19, 19]\n')
+    bounds = ("--scale", "min-max", "--bounds", policy, "--overwrite")
+    for words in (
+        [*fit(there), "--report", policy],
+        [*fit(there), "--out", policy],
+        ["run", there / "fed", *K, "--report", policy],
+        ["export-job", policy, *SITES, *K, "--out", there / "new"],
+        ["export-job", there / "job", *SITES, *K, "--out", policy],
+    ):
+        refused(there, *words, *bounds, says=f"{policy} is an input")
+
+
+def test_two_outputs_are_not_one(there):
+    new = there / "new"
+    for words in (
+        [*fit(there), "--out", new, "--report", new],
+        [*fit(there), "--out", new, "--report", new / "result.json"],
+        ["export-job", new, *SITES, *K, "--out", new],
+    ):
+        refused(there, *words, says="is named for two outputs")
+
+
+def test_the_report_may_be_that_of_the_folder_or_lie_beside_it(there):
+    new = there / "new"
+    assert call(*fit(there), "--out", new, "--report", new / "report.html") == (0, "")
+    assert call("resume", new, "--report", new / "report.html") == (0, "")
+    assert call(*fit(there), "--out", there / "newer", "--report", there / "newer" / "mine.html") == (0, "")
+
+
+# ---------------------------------------------------------------- what goes on, and what never does
+
+
+def test_results_go_on_and_do_not_go_where_the_data_are(there, monkeypatch):
+    done = []
+    monkeypatch.setattr("unpooled.reproduce.doing.finish", lambda *_, **__: done.append(1) or [])
+    (there / "out" / "results" / "triebe-epochs").mkdir(parents=True)
+    assert call("reproduce", "triebe-epochs", "--out", there / "out") == (0, "")
+    assert done
+    words = ["reproduce", "triebe-epochs", "--data", there / "out", "--out", there / "out"]
+    refused(there, *words, says="an input is never overwritten")
+
+
+def test_a_federation_is_never_replaced(there):
+    words = ["federation", "init", there / "fed", "--name", "fed", "--address", "localhost", *SITES]
+    refused(
+        there, *words, says=f"{there / 'fed'} exists; a federation is never replaced, since it holds keys"
+    )
+
+
+def test_a_site_joins_in_a_folder_that_is_its_own(there):
+    invitation, site = there / "fed" / "invitations" / "a.json", there / "site"
+    (site / "engine" / "local").mkdir(parents=True)
+    (site / "engine" / "local" / "mine.txt").write_bytes(MINE)
+    words = ["join", invitation, "--folder", site]
+    refused(there, *words, says="is not empty, and not the folder of a site")
+    shutil.rmtree(site / "engine")
+    (site / "rows.csv").write_bytes(MINE)
+    for _ in range(2):  # the second time with the same key
+        assert call(*words) == (0, "")
+    for name in ("site/invitation.json", "a.request.json"):
+        shutil.copy(invitation, there / name)
+        refused(there, "join", there / name, "--folder", site, says=f"{there / name} is an input")
