@@ -31,34 +31,17 @@ Patience = Annotated[
 WAIT = 60.0
 
 
+@o.takes_options
 def run(
     federation: Annotated[Path, typer.Argument(help="The folder that `unpooled federation init` made.")],
-    k: o.K,
+    options: o.JobOptions,
     out: o.Out = None,
     report: o.Report = None,
     as_json: o.AsJson = False,
     overwrite: Overwrite = False,
-    method: o.Method = "lloyd",
-    restarts: o.Restarts = 10,
-    max_rounds: o.MaxRounds = 300,
-    min_cluster_size: o.MinClusterSize = 5,
-    seed: o.Seed = 0,
-    secure: o.Secure = False,
     quorum: Quorum = 0.5,
     deadline: Deadline = 60.0,
     wait: Patience = WAIT,
-    na: o.Na = None,
-    columns: o.Columns = "same",
-    exclude: o.Exclude = None,
-    categories: o.Categories = None,
-    scale: o.Scale = "standard",
-    bounds: o.Bounds = None,
-    missing: o.Missing = "fill",
-    rare: o.Rare = 0.01,
-    epsilon: o.Epsilon = None,
-    delta: o.Delta = 1e-6,
-    rows: o.RowsInAll = None,
-    force: o.Force = False,
 ) -> None:
     """Cluster the rows of a federation's sites, which stay where they are.
 
@@ -71,66 +54,30 @@ def run(
 
     joined = Federation.read(federation)
     between = Between(str(joined.path), new_name(), joined.sites, quorum, deadline, wait)
-    job = o.make_job(
+    job = options.job(
         between=between,
-        k=k,
-        method=method,
-        restarts=restarts,
-        max_rounds=max_rounds,
-        min_cluster_size=min_cluster_size,
-        seed=seed,
-        secure=secure,
-        na=na,
-        columns=columns,
-        exclude=exclude,
-        categories=categories,
-        scale=scale,
-        bounds=bounds,
-        missing=missing,
-        rare=rare,
-        epsilon=epsilon,
-        delta=delta,
-        rows=rows,
-        force=force,
     )
-    o.check_report(epsilon, report)
+    o.check_report(options.epsilon, report)
     folder = RunFolder(out if out is not None else joined.results / between.run)
     check(
         run_output(folder),
         beside_run(report, folder),
-        inputs=[*files_of(joined.path), *o.policies(bounds)],
+        inputs=[*files_of(joined.path), *o.policies(options.bounds)],
         overwrite=overwrite,
     )
     perform(job, folder, report, new=True, as_json=as_json, threads=None)
 
 
+@o.takes_options
 def export_job(
     job_folder: Annotated[Path, typer.Argument(help="The job folder to write, for NVFLARE's console.")],
     site: Annotated[list[str], typer.Option(help="A site, by its name in your project.")],
     out: Annotated[Path, typer.Option(help="Folder of the run, for what comes of it.")],
-    k: o.K,
+    options: o.JobOptions,
     overwrite: Overwrite = False,
     engine: Annotated[str, typer.Option(help="Whose job folder.")] = "nvflare",
-    method: o.Method = "lloyd",
-    restarts: o.Restarts = 10,
-    max_rounds: o.MaxRounds = 300,
-    min_cluster_size: o.MinClusterSize = 5,
-    seed: o.Seed = 0,
-    secure: o.Secure = False,
     quorum: Quorum = 0.5,
     deadline: Deadline = 60.0,
-    na: o.Na = None,
-    columns: o.Columns = "same",
-    exclude: o.Exclude = None,
-    categories: o.Categories = None,
-    scale: o.Scale = "standard",
-    bounds: o.Bounds = None,
-    missing: o.Missing = "fill",
-    rare: o.Rare = 0.01,
-    epsilon: o.Epsilon = None,
-    delta: o.Delta = 1e-6,
-    rows: o.RowsInAll = None,
-    force: o.Force = False,
 ) -> None:
     """Write a job folder for a federation that you provision and run by yourself.
 
@@ -141,27 +88,8 @@ def export_job(
     from unpooled.runfolder import RunFolder
     from unpooled.runtimes.engines import engine as find
 
-    job = o.make_job(
+    job = options.job(
         between=Between("", new_name(), tuple(sorted(site)), quorum, deadline),
-        k=k,
-        method=method,
-        restarts=restarts,
-        max_rounds=max_rounds,
-        min_cluster_size=min_cluster_size,
-        seed=seed,
-        secure=secure,
-        na=na,
-        columns=columns,
-        exclude=exclude,
-        categories=categories,
-        scale=scale,
-        bounds=bounds,
-        missing=missing,
-        rare=rare,
-        epsilon=epsilon,
-        delta=delta,
-        rows=rows,
-        force=force,
     )
     assert job.between is not None
     folder, found = RunFolder(out), find(engine)
@@ -170,7 +98,7 @@ def export_job(
     check(
         FolderOutput(job_folder, "the folder of a job and nothing else", own, files),
         run_output(folder),
-        inputs=o.policies(bounds),
+        inputs=o.policies(options.bounds),
         overwrite=overwrite,
     )
     with whole_folder(job_folder) as written:

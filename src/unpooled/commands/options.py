@@ -1,7 +1,11 @@
 """The options that ``fit``, ``run`` and ``export-job`` share, and the job that they make."""
 
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 
 import typer
 
@@ -18,6 +22,10 @@ Out = Annotated[Path | None, typer.Option(help="Folder for model, preparation, h
 Report = Annotated[Path | None, typer.Option(help="Write the report here too.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON and nothing else.")]
 Method = Annotated[str, typer.Option(help="`unpooled methods` says which.", rich_help_panel=_HOW)]
+Module = Annotated[
+    list[str] | None,
+    typer.Option(help="An installed module whose methods are known by name too.", rich_help_panel=_HOW),
+]
 Restarts = Annotated[
     int, typer.Option(help="All in the same exchanges; the best one wins.", rich_help_panel=_HOW)
 ]
@@ -112,73 +120,113 @@ def separators(delimiter: str | None, decimal: str) -> tuple[str | None, str]:
     return delimiter, decimal
 
 
-def make_job(
-    *,
-    k: str,
-    method: str,
-    restarts: int,
-    max_rounds: int,
-    min_cluster_size: int,
-    seed: int,
-    na: list[str] | None,
-    columns: str,
-    exclude: str | None,
-    categories: str | None,
-    scale: str,
-    bounds: list[str] | None,
-    missing: str,
-    rare: float,
-    secure: bool = False,
-    epsilon: float | None = None,
-    delta: float = 1e-6,
-    rows: int | None = None,
-    force: bool = False,
-    files: tuple[str, ...] = (),
-    between: "Between | None" = None,
-    site_column: str | None = None,
-    delimiter: str | None = None,
-    decimal: str = ".",
-) -> "Job":
-    """The job that a command line describes; whatever is wrong with it is found here."""
-    from unpooled.files import Reading
-    from unpooled.jobs import Job, parse_ks
-    from unpooled.tables import Wishes
+class Options:
+    """A group of options of a command: a dataclass whose fields are options, see ``takes_options``."""
 
-    delimiter, decimal = separators(delimiter, decimal)
-    chosen: str | tuple[str, ...] = columns if columns in ("same", "common") else names(columns)
-    job = Job(
-        files=files,
-        ks=parse_ks(k),
-        reading=Reading(
-            columns=None if isinstance(chosen, str) else chosen,
-            exclude=names(exclude),
-            categories=names(categories),
-            na=tuple(na or ()),
-            delimiter=delimiter,
-            decimal=decimal,
-            site_column=site_column,
-        ),
-        wishes=Wishes(
-            columns=chosen,
-            scale=scale,
-            bounds=_bounds(bounds or [], () if isinstance(chosen, str) else chosen),
-            missing=missing,
-            rare=rare,
-        ),
-        method=method,
-        n_init=restarts,
-        max_rounds=max_rounds,
-        min_cluster_size=min_cluster_size,
-        seed=seed,
-        secure=secure,
-        epsilon=epsilon,
-        delta=delta,
-        rows=rows,
-        force=force,
-        between=between,
-    )
-    job.algorithm()
-    return job
+
+C = TypeVar("C", bound=Callable[..., None])
+
+
+def takes_options(command: C) -> C:
+    """A command with a parameter for a group of options, for typer, which takes each option by itself."""
+    parameters: list[inspect.Parameter] = []
+    groups: dict[str, tuple[type[Options], tuple[str, ...]]] = {}
+    for name, parameter in inspect.signature(command).parameters.items():
+        kind = parameter.annotation
+        if isinstance(kind, type) and issubclass(kind, Options):
+            groups[name] = kind, tuple(f.name for f in fields(cast(Any, kind)))
+            parameters += inspect.signature(kind).parameters.values()
+        else:
+            parameters.append(parameter)
+
+    @functools.wraps(command)
+    def taking(**given: Any) -> None:
+        for name, (kind, names) in groups.items():
+            given[name] = kind(**{each: given.pop(each) for each in names})
+        command(**given)
+
+    listed = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters]
+    taking.__signature__ = inspect.Signature(listed)  # type: ignore[attr-defined]
+    taking.__annotations__ = {p.name: p.annotation for p in listed}
+    return cast(C, taking)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobOptions(Options):
+    """What is clustered, and how."""
+
+    k: K
+    method: Method = "lloyd"
+    module: Module = None
+    restarts: Restarts = 10
+    max_rounds: MaxRounds = 300
+    min_cluster_size: MinClusterSize = 5
+    seed: Seed = 0
+    secure: Secure = False
+    na: Na = None
+    columns: Columns = "same"
+    exclude: Exclude = None
+    categories: Categories = None
+    scale: Scale = "standard"
+    bounds: Bounds = None
+    missing: Missing = "fill"
+    rare: Rare = 0.01
+    epsilon: Epsilon = None
+    delta: Delta = 1e-6
+    rows: RowsInAll = None
+    force: Force = False
+
+    def job(
+        self,
+        *,
+        files: tuple[str, ...] = (),
+        between: "Between | None" = None,
+        site_column: str | None = None,
+        delimiter: str | None = None,
+        decimal: str = ".",
+    ) -> "Job":
+        """The job that the options describe; whatever is wrong with it is found here."""
+        from unpooled.files import Reading
+        from unpooled.jobs import Job, parse_ks
+        from unpooled.tables import Wishes
+
+        delimiter, decimal = separators(delimiter, decimal)
+        same = self.columns in ("same", "common")
+        chosen: str | tuple[str, ...] = self.columns if same else names(self.columns)
+        job = Job(
+            files=files,
+            ks=parse_ks(self.k),
+            reading=Reading(
+                columns=None if isinstance(chosen, str) else chosen,
+                exclude=names(self.exclude),
+                categories=names(self.categories),
+                na=tuple(self.na or ()),
+                delimiter=delimiter,
+                decimal=decimal,
+                site_column=site_column,
+            ),
+            wishes=Wishes(
+                columns=chosen,
+                scale=self.scale,
+                bounds=_bounds(self.bounds or [], () if isinstance(chosen, str) else chosen),
+                missing=self.missing,
+                rare=self.rare,
+            ),
+            method=self.method,
+            n_init=self.restarts,
+            max_rounds=self.max_rounds,
+            min_cluster_size=self.min_cluster_size,
+            seed=self.seed,
+            secure=self.secure,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            rows=self.rows,
+            force=self.force,
+            between=between,
+            modules=tuple(self.module or ()),
+        )
+        job.algorithm()
+        return job
 
 
 def check_report(epsilon: float | None, report: Path | None) -> None:
