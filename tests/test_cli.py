@@ -73,5 +73,5 @@ def test_help_loads_nothing_heavy():
 
 
 def test_citation_of_what_is_not_known_says_what_is():
-    with pytest.raises(BadInput, match="lloyd, dwf, ewf"):
+    with pytest.raises(BadInput, match="lloyd, dual, dwf, ewf"):
         citation("average linkage")

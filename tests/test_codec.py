@@ -135,12 +135,18 @@ def value_for(hint: Any) -> Any:
         return tuple(value_for(a) for a in args if a is not Ellipsis)
     if origin is dict:
         return {"key": value_for(args[1])}
-    if dataclasses.is_dataclass(origin or hint):
+    if dataclasses.is_dataclass(origin or hint) and named(origin or hint):
         return example(origin or hint)
     simple = {int: 3, float: 0.5, str: "text", bool: True}
     if hint in simple:
         return simple[hint]
-    return example(next(c for c in subclasses(hint) if dataclasses.is_dataclass(c)))
+    kinds = (c for c in subclasses(origin or hint) if c.__module__.startswith("unpooled."))
+    return example(next(c for c in kinds if dataclasses.is_dataclass(c) and named(c)))
+
+
+def named(cls: type[Any]) -> bool:
+    """Does the class travel? A base such as Method or Question does not."""
+    return codec.name_of(cls) in codec.registered()
 
 
 def subclasses(cls: type[Any]) -> list[type[Any]]:
@@ -161,7 +167,7 @@ CORE = ("algorithms", "checkpoint", "messages", "preparing", "protocol", "summar
 
 def messages() -> list[type[Any]]:
     """Every message type of the core."""
-    found = {c for c in subclasses(Message) if dataclasses.is_dataclass(c)}
+    found = {c for c in subclasses(Message) if dataclasses.is_dataclass(c) and named(c)}
     core = {c for c in found if c.__module__.startswith(tuple(f"unpooled.{name}" for name in CORE))}
     return sorted(core, key=codec.name_of)
 

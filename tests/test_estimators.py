@@ -1,6 +1,7 @@
 """The scikit-learn face."""
 
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +14,20 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from helpers import Declines, bits, blobs, in_order, inertia_of, nearest
-from unpooled import BestOf, Dwf, Ewf, FederatedKMeans, Fkm, InProcess, KFed, Lloyd, MiniBatch, Site
+from unpooled import (
+    BestOf,
+    Dual,
+    Dwf,
+    Ewf,
+    FederatedKMeans,
+    Fkm,
+    InProcess,
+    KFed,
+    Lloyd,
+    MiniBatch,
+    Site,
+    run,
+)
 from unpooled.algorithms import METHODS
 from unpooled.errors import BadInput, CheckpointError, TooFewAnswers
 from unpooled.preparing import Scaled
@@ -268,12 +282,33 @@ def test_an_algorithm_keeps_its_own_settings(data, labels, method):
 
 
 def test_the_estimators_settings_hold_where_they_are_given(data, labels):
-    got = model(method=Dwf(tol=0.5), n_init=1, max_rounds=7, participation=1, min_cluster_size=2)
+    got = model(method=Dwf(tol=0.5), n_init=1, max_rounds=7, participation=2, min_cluster_size=2)
     used = got.fit(data, sites=labels).algorithm_
     assert (used.max_rounds, used.min_cluster_size, used.tol) == (7, 2, 0.5)
-    assert used.participation == 1
-    assert isinstance(used.participation, int)  # one site, not all of them
-    assert {len(r.answered) for r in got.history_[1:]} == {1}
+    assert {len(r.answered) for r in got.history_[1:]} == {2}
+
+
+def test_none_is_the_methods_own_setting_and_any_other_value_wins():
+    """Also one that equals a default: nothing is guessed from what a value is."""
+    own = Dwf(tol=0.5, max_rounds=7, participation=0.5, min_cluster_size=3, init="random")
+    kept = FederatedKMeans(3, method=own, n_init=1)._algorithm()
+    assert bits(kept) == bits(replace(own, k=3))
+    usual = {"tol": 1e-4, "max_rounds": 300, "participation": 1.0, "min_cluster_size": 1, "init": "adaptive"}
+    told = FederatedKMeans(3, method=own, n_init=1, **usual)
+    assert bits(told._algorithm()) == bits(Dwf(k=3))
+    assert FederatedKMeans(3, method=Lloyd(n_starts=4))._algorithm().n_starts == 4
+    assert FederatedKMeans(3, method=Lloyd(n_starts=4), n_init=10)._algorithm().n_starts == 10
+    assert FederatedKMeans(3, method=BestOf(Dwf(), 4), n_init=10)._algorithm().n == 10
+    assert bits(FederatedKMeans(3, method="dual")._algorithm()) == bits(Dual(k=3))
+
+
+def test_one_as_a_number_of_sites_is_not_all_of_them(data, labels):
+    sites = len(set(labels))
+    with pytest.raises(BadInput, match=rf"participation=1 is one site of {sites} a round, 1.0 is all"):
+        model(participation=1).fit(data, sites=labels)
+    with pytest.raises(BadInput, match="participation=1 is one site of 2"):
+        run(Lloyd(k=2, participation=1), InProcess.of({"a": np.zeros((9, 1)), "b": np.ones((9, 1))}))
+    assert model(participation=1).fit(data).n_rounds_ > 0  # one site is one site
 
 
 def test_k_is_said_once():
@@ -317,7 +352,8 @@ def test_scaling_is_over_all_sites_never_each_by_its_own():
 
 def test_random_state_of_every_kind(data, labels):
     def centers(state):
-        return FederatedKMeans(3, random_state=state).fit(data, sites=labels).run_.state.starts.tobytes()
+        model = FederatedKMeans(3, random_state=state).fit(data, sites=labels)
+        return model.run_.state.candidates[0].tobytes()
 
     assert centers(5) == centers(5) == centers(np.int64(5))
     assert centers(5) != centers(6)
@@ -482,7 +518,7 @@ GOOD = blobs(1, n=20)[0]
         (GOOD, {"participation": 0.0}, {}, BadInput, "participation must be a share .* got 0.0"),
         (GOOD, {"quorum": 2.0}, {}, BadInput, "quorum must be a share between 0 and 1, got 2.0"),
         (GOOD, {"scale": "minmax"}, {}, BadInput, "scale must be None or \"standard\", got 'minmax'"),
-        (GOOD, {"method": "kmeans"}, {}, BadInput, "method must be one of lloyd, dwf, .* got 'kmeans'"),
+        (GOOD, {"method": "kmeans"}, {}, BadInput, "method must be one of lloyd, dual, dwf, .* got 'kmeans'"),
         (GOOD, {"method": 3}, {}, BadInput, "method must be a name or an algorithm, got 3"),
         (GOOD, {"init": "best"}, {}, BadInput, "init must be one of adaptive, .* got 'best'"),
         (

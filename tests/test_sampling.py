@@ -14,7 +14,7 @@ SITES = tuple("abcdefghij")
 
 @pytest.mark.parametrize(
     ("participation", "number"),
-    [(1.0, 10), (0.5, 5), (0.29, 2), (0.3, 3), (0.01, 1), (1, 1), (4, 4), (99, 10)],
+    [(1.0, 10), (0.5, 5), (0.29, 2), (0.3, 3), (0.01, 1), (2, 2), (4, 4), (99, 10)],
 )
 def test_so_many_take_part_in_site_order(participation, number):
     got = choose(SITES, participation, np.random.default_rng(0))

@@ -194,7 +194,7 @@ def test_data_larger_than_memory_gives_the_same_result(tmp_path):
         "import resource, sys\n"
         "from unpooled.cli import app\n"
         "import numpy, unpooled.commands.doing\n"
-        "numpy.ones((64, 64)) @ numpy.ones((64, 64))\n"  # the room that the linear algebra takes for itself
+        "numpy.ones((600, 600)) @ numpy.ones((600, 600))\n"  # the room that the linear algebra takes
         "status = open('/proc/self/status').read()\n"
         "held = int(status.split('VmData:')[1].split()[0]) << 10\n"
         "more = int(sys.argv.pop(1))\n"

@@ -35,6 +35,7 @@ from unpooled import (
 from unpooled.algorithms import METHODS
 from unpooled.cli import app
 from unpooled.datasets.dual import dual_problem
+from unpooled.errors import CheckpointError
 from unpooled.kernels import BACKEND, ISA
 from unpooled.preparing import Scaled
 from unpooled.reproduce.registry import find as experiment
@@ -70,6 +71,7 @@ __all__ = [
     "ISA",
     "METHODS",
     "BestOf",
+    "CheckpointError",
     "Dual",
     "Dwf",
     "Ewf",

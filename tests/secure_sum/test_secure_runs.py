@@ -283,7 +283,7 @@ def test_methods_that_need_only_sums_run_and_the_others_are_refused_with_their_n
         assert np.isfinite(run(algorithm, federation, seed=0).state.centers).all()
     else:
         with pytest.raises(
-            TooFewAnswers, match=r"would show a single site's reply; methods .*: lloyd, dwf, ewf, mini-batch"
+            TooFewAnswers, match=r"would show a single site's reply; methods .*: lloyd, dwf, ewf, fuzzy, mini"
         ):
             run(algorithm, federation, seed=0)
 

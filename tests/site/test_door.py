@@ -92,7 +92,7 @@ def test_what_a_policy_refuses(case, tmp_path):
 def test_single_replies_under_required_sums_name_the_methods_that_would_do():
     site = open_site("a", X, policy('[aggregation]\nsecure = "required"'))
     assert (
-        "methods that need only sums: lloyd, dwf, ewf, mini-batch, fuzzy"
+        "methods that need only sums: lloyd, dwf, ewf, fuzzy, mini-batch"
         in asked(site, AskLocalMeans(2), verb="each").reason
     )
 
