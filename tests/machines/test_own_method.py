@@ -1,5 +1,6 @@
 """A method that is not the package's, between real processes: sites whose policies name its module answer."""
 
+import csv
 import json
 import os
 
@@ -45,5 +46,8 @@ def test_sites_that_trust_the_module_answer_and_another_refuses(own_network):
     own_network.finish("own")
     result = json.loads((own_network.out("own") / "result.json").read_text())
     assert result["method"] == "spherical"
-    history = (own_network.out("own") / "history.csv").read_text()
-    assert "the policy does not allow hospital.AskPointing" in json.dumps(result) + history
+    for site in own_network.files:  # one that does not trust the module does not even know its messages
+        log = (own_network.site_folder(site) / "kept" / "log.jsonl").read_text()
+        assert ("hospital.AskPointing" in log) is (site != "va")
+    rounds = list(csv.DictReader((own_network.out("own") / "history.csv").read_text().splitlines()))
+    assert {row["sites"] for row in rounds[1:-3]} == {"2"}
