@@ -11,10 +11,11 @@ from pathlib import Path
 import numpy as np
 
 from unpooled import InProcess, Site
-from unpooled.protocol import Ask, Turn
-from unpooled.site.opening import open_site
+from unpooled.core.envelope import Turn
+from unpooled.core.protocol import Ask
+from unpooled.questions.clusters import AskClusterSums
+from unpooled.site.open_site import open_site
 from unpooled.site.policy import Policy
-from unpooled.summaries import AskClusterSums
 
 SITES, K, D, ROWS, ROUNDS = 10, 20, 784, 600, 15
 

@@ -7,7 +7,7 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.bench_rounds import Row, best, lazy_rng
 from unpooled import Fuzzy, InProcess, kernels, run
-from unpooled.protocol import conduct
+from unpooled.core.exchange import conduct
 
 STEPS = 3  # of scikit-fuzzy at a time: what it does once per call then counts little
 

@@ -12,13 +12,13 @@ import numpy as np
 from sklearn.metrics import pairwise_distances_argmin_min
 from tests.machines.network import Network
 
-from unpooled.commands.between import tasks
-from unpooled.federation.folder import Federation, new_name
-from unpooled.federation.following import follow
-from unpooled.jobs import Between, Job
-from unpooled.running import recall
-from unpooled.runtimes.ends import Progress
-from unpooled.tables import Wishes
+from unpooled.app.cli.run import tasks
+from unpooled.app.job import Between, Job
+from unpooled.core.run import recall
+from unpooled.data import Wishes
+from unpooled.runtimes.provisioning.federation_folder import FederationFolder, new_name
+from unpooled.runtimes.provisioning.follow import follow
+from unpooled.runtimes.remote_run import ProgressFile
 
 K, D, ROWS = 20, 784, 400  # clusters, columns, rows a site
 _RECIPE_ROUNDS = 10
@@ -83,14 +83,14 @@ def ours(folder: Path, files: dict[str, Path]) -> tuple[list[float], float, floa
     network = Network(folder / "network", files)
     try:
         network.up()
-        federation = Federation.read(network.home)
+        federation = FederationFolder.read(network.home)
         between = Between(str(network.home), new_name(), federation.sites)
         job = Job((), (K,), wishes=Wishes(scale="none"), n_init=1, min_cluster_size=1, between=between)
         task, terms = tasks(job, between)
         begin = time.perf_counter()
         checkpoint = follow(federation, task, terms, patience=60.0)
         took = time.perf_counter() - begin
-        seconds = Progress(checkpoint.parent).read()["seconds"]
+        seconds = ProgressFile(checkpoint.parent).read()["seconds"]
         centers = recall(checkpoint, job.algorithm()).state.centers
     finally:
         network.close()

@@ -14,7 +14,8 @@ from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
 from unpooled import Dwf, InProcess, kernels, run
-from unpooled.protocol import LazyRng, conduct
+from unpooled.core.envelope import LazyRng
+from unpooled.core.exchange import conduct
 
 Row = tuple[str, float, float]
 

@@ -12,16 +12,24 @@ from typing import Any
 
 import numpy as np
 
-from unpooled import codec
-from unpooled.protocol import Part, Turn
-from unpooled.secure_sum import SecureSums, threshold_for
-from unpooled.secure_sum.crypto import Identity
-from unpooled.secure_sum.member import Member
-from unpooled.secure_sum.packing import narrowed, one_word
-from unpooled.secure_sum.scales import Scales
-from unpooled.secure_sum.stages import AskAgreed, AskKeys, AskMasked, AskOpened, AskShares, Terms, asked
-from unpooled.secure_sum.tally import tally
-from unpooled.summaries import AskClusterSums, ClusterSums
+from unpooled.core import codec
+from unpooled.core.envelope import Part, Turn
+from unpooled.privacy.secure_sum import SecureSums, threshold_for
+from unpooled.privacy.secure_sum.crypto import Identity
+from unpooled.privacy.secure_sum.messages import (
+    AskAgreed,
+    AskKeys,
+    AskMasked,
+    AskOpened,
+    AskShares,
+    SumTerms,
+    asked,
+)
+from unpooled.privacy.secure_sum.packing import narrowed, one_word
+from unpooled.privacy.secure_sum.scales import Scales
+from unpooled.privacy.secure_sum.site import Member
+from unpooled.privacy.secure_sum.tally import tally
+from unpooled.questions.clusters import AskClusterSums, ClusterSums
 
 NUMBERS, SUMS = 1020, 10
 ASKED = {3: 1.1, 10: 1.3, 100: 4.0}
@@ -59,7 +67,7 @@ class Bench:
         n = len(self.names)
         dropped = set(self.names[:: max(1, n // max(1, n // 4))][: min(n // 4, n - threshold_for(n))])
         fixed, rounded = self.wishes.fixed(n), self.wishes.rounded
-        terms = Terms(turn, 0, "e", self.names, threshold_for(n), fixed, asked(self.parts), rounded)
+        terms = SumTerms(turn, 0, "e", self.names, threshold_for(n), fixed, asked(self.parts), rounded)
         scales = self.scales.scales(self.parts, one_word(n).fraction - rounded) if rounded else ()
         terms = narrowed(terms, scales) if scales else terms
         stages, came = tally(terms, keys, (0,)), None

@@ -11,9 +11,9 @@ from dataclasses import replace
 import numpy as np
 
 from unpooled import Dual, InProcess, exact_kmeans, run
-from unpooled.algorithms.dual.certifying import certify
-from unpooled.datasets.dual import dual_names, dual_problem, dual_shape
-from unpooled.protocol import conduct
+from unpooled.core.exchange import conduct
+from unpooled.experiments.datasets.dual import dual_names, dual_problem, dual_shape
+from unpooled.optimum.certificate import certify
 
 TABLE_1 = {"gap": 0.0025, "residual": 1e-2}
 METHODS = {

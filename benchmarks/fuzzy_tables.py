@@ -8,10 +8,10 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from unpooled.reproduce.doing import finish
-from unpooled.reproduce.registry import chosen
-from unpooled.reproduce.sources import Sources
-from unpooled.reproduce.writing import markdown
+from unpooled.experiments.papers.output import markdown
+from unpooled.experiments.papers.registry import chosen
+from unpooled.experiments.papers.runner import finish
+from unpooled.experiments.papers.sources import Sources
 
 
 def main() -> None:

@@ -9,13 +9,13 @@ import os
 import re
 from pathlib import Path
 
-from unpooled.reproduce.compare import EXPERIMENT, short
-from unpooled.reproduce.doing import finish
-from unpooled.reproduce.registry import find
-from unpooled.reproduce.sources import Sources
-from unpooled.reproduce.store import Store
-from unpooled.reproduce.table import CLOSE
-from unpooled.reproduce.writing import Finished, aligned, markdown, write
+from unpooled.experiments.papers.compare import EXPERIMENT, short
+from unpooled.experiments.papers.output import Finished, aligned, markdown, write
+from unpooled.experiments.papers.registry import find
+from unpooled.experiments.papers.runner import finish
+from unpooled.experiments.papers.sources import Sources
+from unpooled.experiments.papers.store import Store
+from unpooled.experiments.papers.table import CLOSE
 
 ROOT = Path(__file__).parent.parent
 PLAN: dict[str, int | str | None] = {  # runs; None: as many as the paper

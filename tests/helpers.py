@@ -8,26 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from unpooled import (
-    BestOf,
-    Dual,
-    Dwf,
-    Ewf,
-    Fkm,
-    Fuzzy,
-    InProcess,
-    KFed,
-    Lloyd,
-    MiniBatch,
-    Robust,
-    Site,
-    codec,
-)
+from unpooled import BestOf, Dual, Dwf, Ewf, Fkm, Fuzzy, InProcess, KFed, Lloyd, MiniBatch, Robust, Site
 from unpooled.algorithms import METHODS
+from unpooled.core import codec
+from unpooled.core.arrays import Rows
+from unpooled.core.envelope import Envelope, Part, round_rng
+from unpooled.core.exchange import conduct
+from unpooled.core.messages import Reply
+from unpooled.core.protocol import expanded
+from unpooled.data.scaling import Scaled
 from unpooled.errors import Refused
-from unpooled.messages import Reply, Rows
-from unpooled.preparing import Scaled
-from unpooled.protocol import Envelope, Part, conduct, expanded, round_rng
 from unpooled.site import Guard
 
 # ---------------------------------------------------------------- data

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from unpooled.messages import Stack
-from unpooled.privacy.cells import AskNoisyCells
-from unpooled.privacy.moments import AskNoisyMoments, AskNoisySpread
+from unpooled.core.stack import Stack
+from unpooled.privacy.dp.cells import AskNoisyCells
+from unpooled.privacy.dp.moments import AskNoisyMoments, AskNoisySpread
 
 SHARES = (0.3, 0.6, 0.1)
 

@@ -7,9 +7,9 @@ import pytest
 from typer.testing import CliRunner
 
 from unpooled import __version__
-from unpooled.cli import app
+from unpooled.algorithms.guide import citation, guide
+from unpooled.app.cli import app
 from unpooled.errors import BadInput
-from unpooled.guide import citation, guide
 
 runner = CliRunner()
 
@@ -45,7 +45,7 @@ def test_an_error_of_ours_is_one_line_on_stderr_and_exit_code_1(monkeypatch, tmp
     def fails(out, console):
         raise BadInput("k=16 clusters from 10 rows")
 
-    monkeypatch.setattr("unpooled.demo.main", fails)
+    monkeypatch.setattr("unpooled.experiments.demo.main", fails)
     result = runner.invoke(app, ["demo", "--out", str(tmp_path)])
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr == "unpooled: k=16 clusters from 10 rows\n"
@@ -60,14 +60,14 @@ def test_a_folder_that_cannot_be_made_is_one_line_and_exit_code_1(tmp_path):
 
 
 def test_other_errors_keep_their_traceback(monkeypatch, tmp_path):
-    monkeypatch.setattr("unpooled.demo.main", lambda out, console: 1 // 0)
+    monkeypatch.setattr("unpooled.experiments.demo.main", lambda out, console: 1 // 0)
     result = runner.invoke(app, ["demo", "--out", str(tmp_path)])
     assert isinstance(result.exception, ZeroDivisionError)
 
 
 def test_help_loads_nothing_heavy():
     heavy = {"numpy", "sklearn", "scipy", "matplotlib"}
-    code = f"import sys, unpooled.cli; print(sorted({heavy} & set(sys.modules)))"
+    code = f"import sys, unpooled.app.cli; print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
 

@@ -16,14 +16,16 @@ from hypothesis import strategies as st
 
 import unpooled
 from helpers import ALGORITHMS, bits
-from unpooled import BestOf, Dwf, InProcess, codec, run
+from unpooled import BestOf, Dwf, InProcess, run
 from unpooled.algorithms import Method
-from unpooled.codec import BoolArray, FloatArray, IntArray
+from unpooled.core import codec
+from unpooled.core.arrays import BoolArray, FloatArray, IntArray
+from unpooled.core.envelope import Envelope, Part, Turn
+from unpooled.core.messages import Message, Refusal
+from unpooled.data.scaling import Affine
 from unpooled.errors import CodecError
-from unpooled.messages import Message, Refusal
-from unpooled.preparing import Affine
-from unpooled.protocol import Envelope, Part, Turn
-from unpooled.summaries import AskClusterSums, AskMoments, Moments
+from unpooled.questions.clusters import AskClusterSums
+from unpooled.questions.moments import AskMoments, Moments
 
 # ---------------------------------------------------------------- one value of every kind
 

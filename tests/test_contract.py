@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from helpers import ALGORITHMS, Declines, arrays_in, bits, blobs, pooled, split, watched
-from unpooled import InProcess, Site, algorithms, codec, run
+from unpooled import InProcess, Site, algorithms, run
+from unpooled.core import codec
 from unpooled.errors import BadInput, TooFewAnswers
 
 each_algorithm = pytest.mark.parametrize("name", ALGORITHMS)

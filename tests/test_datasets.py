@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from unpooled.datasets import images, synthetic
 from unpooled.errors import BadInput
+from unpooled.experiments.datasets import images, synthetic
 
 
 def test_holzers_set_is_the_one_in_the_paper():

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from unpooled.datasets import MEASUREMENTS, load_penguins
-from unpooled.demo import FIGURE, main
-from unpooled.demo.show import show
-from unpooled.demo.study import MINIMUM, Door, compare
-from unpooled.protocol import Answer, Envelope, Part, Turn
-from unpooled.summaries import AskClusterSums, ClusterSums
+from unpooled.core.envelope import Answer, Envelope, Part, Turn
+from unpooled.experiments.datasets import MEASUREMENTS, load_penguins
+from unpooled.experiments.demo import FIGURE, main
+from unpooled.experiments.demo.show import show
+from unpooled.experiments.demo.study import MINIMUM, Door, compare
+from unpooled.questions.clusters import AskClusterSums, ClusterSums
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +100,7 @@ def test_what_is_printed_is_what_was_computed(result):
 
 
 def test_it_writes_a_figure(result, tmp_path, monkeypatch):
-    monkeypatch.setattr("unpooled.demo.compare", lambda: result)
+    monkeypatch.setattr("unpooled.experiments.demo.compare", lambda: result)
     text = text_of(lambda console: main(tmp_path / "new" / "folder", console))
     path = tmp_path / "new" / "folder" / FIGURE
     assert path.read_bytes().startswith(b"\x89PNG")
@@ -108,10 +108,10 @@ def test_it_writes_a_figure(result, tmp_path, monkeypatch):
 
 
 def test_without_matplotlib_it_prints_and_says_how_to_get_it(result, tmp_path, monkeypatch):
-    monkeypatch.setattr("unpooled.demo.compare", lambda: result)
+    monkeypatch.setattr("unpooled.experiments.demo.compare", lambda: result)
     for name in [name for name in sys.modules if name.partition(".")[0] == "matplotlib"]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.delitem(sys.modules, "unpooled.demo.figure", raising=False)
+    monkeypatch.delitem(sys.modules, "unpooled.experiments.demo.figure", raising=False)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     text = text_of(lambda console: main(tmp_path, console))
     assert "No row left its island." in text

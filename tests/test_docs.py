@@ -7,7 +7,7 @@ import pytest
 
 from pages import PAGES, ROOT, Block, blocks, printed, with_methods
 from unpooled.algorithms import METHODS
-from unpooled.site.questions import METHOD_NAMES
+from unpooled.site.allow_list import METHOD_NAMES
 
 DOCS = [page for page in PAGES if page.name != "README.md"]
 

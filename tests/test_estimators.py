@@ -29,8 +29,8 @@ from unpooled import (
     run,
 )
 from unpooled.algorithms import METHODS
+from unpooled.data.scaling import Scaled
 from unpooled.errors import BadInput, CheckpointError, TooFewAnswers
-from unpooled.preparing import Scaled
 
 
 @parametrize_with_checks([FederatedKMeans(n_clusters=3, random_state=0)])

@@ -11,8 +11,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from helpers import bits, blobs, in_order
 from unpooled import BestOf, FederatedFuzzyCMeans, FederatedKMeans, Fuzzy, InProcess, Site
+from unpooled.data.scaling import Scaled
 from unpooled.errors import BadInput
-from unpooled.preparing import Scaled
 
 
 @pytest.mark.filterwarnings("ignore:centres .* coincide")  # some checks draw rows without any cluster

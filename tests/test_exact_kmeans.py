@@ -5,9 +5,9 @@ import pytest
 from sklearn.cluster import KMeans
 
 from unpooled import exact_kmeans
-from unpooled.datasets.dual import dual_names, dual_problem, dual_shape
 from unpooled.errors import BadInput
-from unpooled.exact import by_blocks, relative_gap
+from unpooled.experiments.datasets.dual import dual_names, dual_problem, dual_shape
+from unpooled.optimum.exact import by_blocks, relative_gap
 
 
 def pooled(name: str):

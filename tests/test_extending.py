@@ -12,15 +12,16 @@ from typer.testing import CliRunner
 
 from helpers import bits, split
 from pages import ROOT, blocks
-from unpooled import BestOf, FederatedKMeans, InProcess, Site, codec, run
+from unpooled import BestOf, FederatedKMeans, InProcess, Site, run
 from unpooled.algorithms import METHODS
-from unpooled.cli import app
+from unpooled.algorithms.guide import citation
+from unpooled.app.cli import app
+from unpooled.core import codec
+from unpooled.data.scaling import Scaled
 from unpooled.errors import BadInput, PolicyError
-from unpooled.guide import citation
-from unpooled.preparing import Scaled
-from unpooled.runtimes.posting import Posting
-from unpooled.secure_sum import SecureSums
-from unpooled.site.opening import open_site
+from unpooled.privacy.secure_sum import SecureSums
+from unpooled.runtimes.remote import RemoteFederation
+from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 
 PAGE = ROOT / "docs" / "extending.md"
@@ -107,7 +108,7 @@ def test_it_runs_as_the_package_s_own_methods_do(hospital, rows, tmp_path):
     while not done.finished:
         done = run(method, InProcess.of(rows), seed=1, checkpoint=path, max_rounds=1)
     assert bits(done.state) == bits(plain.state)
-    assert bits(run(method, Posting(Bytes(rows)), seed=1).state) == bits(plain.state)
+    assert bits(run(method, RemoteFederation(Bytes(rows)), seed=1).state) == bits(plain.state)
     assert bits(run(method, InProcess.of(rows, fused=False), seed=1).state) == bits(plain.state)
     secure = run(method, InProcess.of(rows, secure=SecureSums()), seed=1)
     np.testing.assert_allclose(secure.state.centers, plain.state.centers, atol=1e-6)

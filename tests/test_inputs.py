@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from unpooled import inputs
+from unpooled.data import validation as inputs
 from unpooled.errors import BadInput
 
 X = np.arange(12.0).reshape(6, 2)

@@ -12,8 +12,9 @@ from helpers import blobs, in_order, inertia_of, nearest, pooled, rounds, split
 from unpooled import Dwf, Ewf, Fkm, InProcess, KFed, Lloyd, MiniBatch, run
 from unpooled.algorithms.dwf import AskLocalMoves
 from unpooled.algorithms.fkm import AskOneStep
-from unpooled.protocol import conduct, each, total
-from unpooled.summaries import AskClusterSums
+from unpooled.core.exchange import conduct
+from unpooled.core.protocol import each, total
+from unpooled.questions.clusters import AskClusterSums
 
 K, D = 4, 3
 

@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from unpooled.core.question import Question
+from unpooled.core.stack import Stack, Stacked, fold
+from unpooled.core.suppression import effective_size, only
 from unpooled.errors import BadInput
-from unpooled.messages import Question, Stack, Stacked, effective_size, fold, only
-from unpooled.summaries import Moments
+from unpooled.questions.moments import Moments
 
 
 def stack_of(*sizes: int, minimum: float = 1.0, weights=None) -> Stack:

@@ -5,9 +5,10 @@ import pytest
 from sklearn import metrics as sk
 
 from helpers import blobs, inertia_of, lloyd, nearest, pooled, split
-from unpooled import InProcess, metrics
+from unpooled import InProcess
+from unpooled.analysis import metrics
+from unpooled.core.exchange import Trace, conduct
 from unpooled.errors import BadInput
-from unpooled.protocol import Trace, conduct
 
 
 def case(seed: int, spread: float = 3.0, k: int = 4):

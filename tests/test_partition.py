@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from unpooled import partition
 from unpooled.errors import BadInput
+from unpooled.experiments import partitions as partition
 
 SEEDS = range(5)
 

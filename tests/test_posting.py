@@ -6,19 +6,23 @@ import numpy as np
 import pytest
 
 from helpers import ALGORITHMS
-from unpooled import Site, codec
+from unpooled import Site
 from unpooled.algorithms import Lloyd
+from unpooled.core import codec
+from unpooled.core.envelope import Answer, Envelope, Part, Turn
+from unpooled.core.messages import Refusal
+from unpooled.core.protocol import Ask
+from unpooled.core.question import Question
+from unpooled.core.run import run
 from unpooled.errors import BadReply, CodecError, SiteFailed, TooFewAnswers
-from unpooled.messages import Question, Refusal
-from unpooled.protocol import Answer, Ask, Envelope, Part, Turn
-from unpooled.running import run
+from unpooled.privacy.secure_sum.crypto import Identity, is_signed
+from unpooled.questions.clusters import AskClusterSums, ClusterSums
+from unpooled.questions.moments import AskMoments, Moments
 from unpooled.runtimes import InProcess
-from unpooled.runtimes.posting import Posting, opened, pack, sealed
-from unpooled.secure_sum.crypto import Identity, is_signed
+from unpooled.runtimes.remote import RemoteFederation, opened, pack, sealed
 from unpooled.site.log import entries, verify
-from unpooled.site.opening import open_site
+from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
-from unpooled.summaries import AskClusterSums, AskMoments, ClusterSums, Moments
 
 TURN = Turn("run", 0, 1, 0)
 ROWS = {name: np.random.default_rng(i).normal(size=(40, 2)) for i, name in enumerate("abcd")}
@@ -69,7 +73,7 @@ def test_one_envelope_a_site_with_its_own_parts():
 
 
 def test_over_bytes_the_result_has_the_bits_of_the_fused_run():
-    over_bytes = run(Lloyd(k=3), Posting(Wire()), seed=4)
+    over_bytes = run(Lloyd(k=3), RemoteFederation(Wire()), seed=4)
     fused = run(Lloyd(k=3), InProcess.of(ROWS), seed=4)
     assert codec.encode(over_bytes.state) == codec.encode(fused.state)
 
@@ -105,7 +109,7 @@ BROKEN = {
 @pytest.mark.parametrize("case", BROKEN)
 def test_a_bad_answer_costs_only_its_own_site(case):
     tamper, words = BROKEN[case]
-    (got,) = Posting(Wire({"b": tamper}), max_answer_bytes=4096).ask(TURN, asks())
+    (got,) = RemoteFederation(Wire({"b": tamper}), max_answer_bytes=4096).ask(TURN, asks())
     assert got.sites == ("a", "c", "d")
     with pytest.raises(AssertionError, match=words):
         raise AssertionError(got.refusals["b"])
@@ -113,7 +117,7 @@ def test_a_bad_answer_costs_only_its_own_site(case):
 
 @pytest.mark.parametrize("case", ["not finite", "negative mass", "garbage", "nothing"])
 def test_a_run_goes_on_without_the_offender_and_names_it(case):
-    done = run(Lloyd(k=3), Posting(Wire({"b": BROKEN[case][0]})), seed=4)
+    done = run(Lloyd(k=3), RemoteFederation(Wire({"b": BROKEN[case][0]})), seed=4)
     without = run(Lloyd(k=3), InProcess.of({s: X for s, X in ROWS.items() if s != "b"}), seed=4)
     assert "b" in done.history[0].silent
     assert done.finished
@@ -124,7 +128,7 @@ def test_a_run_goes_on_without_the_offender_and_names_it(case):
 def test_too_many_bad_answers_are_one_error_with_the_names():
     wire = Wire(dict.fromkeys("abc", BROKEN["garbage"][0]))
     with pytest.raises(TooFewAnswers, match=r"1 of 4 sites answered.*a, b, c \(its answer was not usable"):
-        run(Lloyd(k=3), Posting(wire), seed=4)
+        run(Lloyd(k=3), RemoteFederation(wire), seed=4)
 
 
 def test_an_answer_is_opened_only_below_the_limit():
@@ -183,7 +187,7 @@ def test_the_coordinator_keeps_and_signs_the_heads_of_logs(tmp_path):
     }
     wire = Wire()
     wire._sites = sites
-    posting = Posting(wire, sign=identity.sign)
+    posting = RemoteFederation(wire, sign=identity.sign)
     run(Lloyd(k=2, min_cluster_size=5, n_starts=1), posting, seed=1)
     for name in ROWS:
         lines = [entry for _, entry in entries(tmp_path / name / "log.jsonl")]
@@ -230,9 +234,12 @@ def test_a_reply_of_wrong_shape_is_left_out_and_the_run_goes_on(name, tamper):
 
     rows = {s: X + 3 * np.arange(40)[:, None] % 9 for s, X in ROWS.items()}
     algorithm = ALGORITHMS[name]()
-    with_it = run(algorithm, Posting(Wire({"c": odd}, rows)), seed=4, max_rounds=3)
+    with_it = run(algorithm, RemoteFederation(Wire({"c": odd}, rows)), seed=4, max_rounds=3)
     without = run(
-        algorithm, Posting(Wire({}, {s: X for s, X in rows.items() if s != "c"})), seed=4, max_rounds=3
+        algorithm,
+        RemoteFederation(Wire({}, {s: X for s, X in rows.items() if s != "c"})),
+        seed=4,
+        max_rounds=3,
     )
     for record in with_it.history:
         if record.exchanges:
@@ -246,4 +253,4 @@ def test_two_sites_that_disagree_about_their_columns_are_both_named():
     with pytest.raises(
         BadReply, match=r"summaries.AskMoments: replies of a .*sums \(2,\).* and of b .*sums \(3,\)"
     ):
-        run(Lloyd(k=3), Posting(wire), seed=4)
+        run(Lloyd(k=3), RemoteFederation(wire), seed=4)

@@ -6,8 +6,8 @@ from sklearn.preprocessing import StandardScaler
 
 from helpers import bits, blobs, inertia_of, pooled, split
 from unpooled import Dwf, InProcess, Lloyd, run
-from unpooled.preparing import Affine, Scaled, standardise
-from unpooled.protocol import Trace, conduct
+from unpooled.core.exchange import Trace, conduct
+from unpooled.data.scaling import Affine, Scaled, standardise
 
 
 def federated(rows, **settings):

@@ -8,26 +8,16 @@ import pytest
 
 from helpers import Declines
 from unpooled import InProcess, Site
-from unpooled.codec import FloatArray
+from unpooled.core.arrays import FloatArray
+from unpooled.core.envelope import LazyRng, Turn, round_rng, site_seed
+from unpooled.core.exchange import Gathered, Summed, Trace, conduct, gather
+from unpooled.core.messages import Summable
+from unpooled.core.protocol import each, together, total, viewed
+from unpooled.core.question import Question
+from unpooled.core.stack import Stack
+from unpooled.data.scaling import Affine
 from unpooled.errors import TooFewAnswers
-from unpooled.messages import Question, Stack, Summable
-from unpooled.preparing import Affine
-from unpooled.protocol import (
-    Gathered,
-    LazyRng,
-    Summed,
-    Trace,
-    Turn,
-    conduct,
-    each,
-    gather,
-    round_rng,
-    site_seed,
-    together,
-    total,
-    viewed,
-)
-from unpooled.summaries import AskMoments, Moments
+from unpooled.questions.moments import AskMoments, Moments
 
 ROWS = {"a": np.array([[1.0], [2.0]]), "b": np.array([[4.0]]), "c": np.array([[8.0], [16.0], [32.0]])}
 SITES = ("a", "b", "c")

@@ -13,18 +13,29 @@ import pytest
 
 import unpooled
 from helpers import blobs
-from unpooled import codec, declarations
-from unpooled.algorithms.dual.bounding import AskBounds, AskOwnBound
-from unpooled.algorithms.dual.questions import AskNode, AskObjective, AskOutside, AskRange
 from unpooled.algorithms.dwf import AskLocalMoves
 from unpooled.algorithms.fkm import AskOneStep
 from unpooled.algorithms.kfed import AskDennisMeans
 from unpooled.algorithms.minibatch import AskEpochs
-from unpooled.analysis.figures import AskCovariance, AskCrossing, AskOutline, AskProfile
-from unpooled.codec import FloatArray
-from unpooled.declarations import Count, Figure, Mean, Numbers, Sum, Text
+from unpooled.core import codec, declarations
+from unpooled.core.arrays import FloatArray
+from unpooled.core.declarations import Count, Figure, Mean, Numbers, Sum, Text
+from unpooled.core.envelope import Envelope, Part, Turn
+from unpooled.core.messages import Refusal, Reply, Summable
+from unpooled.core.question import Question
+from unpooled.core.stack import Stack
+from unpooled.data.schema import AskColumns, AskSchema
+from unpooled.data.table import Table
 from unpooled.errors import BadInput, BadReply, CodecError
-from unpooled.memberships import (
+from unpooled.optimum.bounds import AskBounds, AskOwnBound
+from unpooled.optimum.questions import AskNode, AskObjective, AskOutside, AskRange
+from unpooled.privacy.dp.cells import AskNoisyCells
+from unpooled.privacy.dp.moments import AskNoisyMoments, AskNoisySpread
+from unpooled.privacy.dp.spending import Spending
+from unpooled.privacy.secure_sum.messages import STAGES
+from unpooled.questions.clusters import AskClusterSums, AskLocalMeans, AskScatter
+from unpooled.questions.description import AskCovariance, AskCrossing, AskOutline, AskProfile
+from unpooled.questions.fuzzy import (
     AskBorderline,
     AskDirections,
     AskFuzzyMeans,
@@ -32,18 +43,10 @@ from unpooled.memberships import (
     AskFuzzyScatter,
     AskFuzzySums,
 )
-from unpooled.messages import Question, Refusal, Reply, Stack, Summable
-from unpooled.privacy.cells import AskNoisyCells
-from unpooled.privacy.moments import AskNoisyMoments, AskNoisySpread
-from unpooled.privacy.spending import Spending
-from unpooled.protocol import Envelope, Part, Turn
-from unpooled.secure_sum.stages import STAGES
+from unpooled.questions.moments import AskMoments
 from unpooled.site.guards import rounded
-from unpooled.site.opening import open_site
+from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
-from unpooled.summaries import AskClusterSums, AskLocalMeans, AskMoments, AskScatter
-from unpooled.tables.asking import AskColumns, AskSchema
-from unpooled.tables.table import Table
 
 for _module in pkgutil.walk_packages(unpooled.__path__, "unpooled."):
     if not _module.name.endswith(("__main__", "_native", ".nvflare")) and ".nvflare." not in _module.name:

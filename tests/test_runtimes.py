@@ -11,12 +11,16 @@ from unpooled.algorithms.dwf import AskLocalMoves
 from unpooled.algorithms.fkm import AskOneStep
 from unpooled.algorithms.kfed import AskDennisMeans
 from unpooled.algorithms.minibatch import AskEpochs
+from unpooled.core.exchange import Trace, conduct
+from unpooled.core.messages import Summable
+from unpooled.core.protocol import each, together, total, viewed
+from unpooled.core.question import Question
+from unpooled.core.stack import Stack
+from unpooled.data.scaling import Affine
 from unpooled.errors import BadInput, SiteFailed
-from unpooled.messages import Question, Stack, Summable
-from unpooled.preparing import Affine
-from unpooled.protocol import Trace, conduct, each, together, total, viewed
-from unpooled.runtimes import inprocess
-from unpooled.summaries import AskClusterSums, AskLocalMeans, AskMoments, AskScatter
+from unpooled.questions.clusters import AskClusterSums, AskLocalMeans, AskScatter
+from unpooled.questions.moments import AskMoments
+from unpooled.runtimes import in_process as inprocess
 
 CENTERS = np.random.default_rng(0).uniform(-10, 10, (4, 3))
 QUESTIONS = [

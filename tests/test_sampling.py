@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from unpooled import Dwf
+from unpooled.algorithms.participation import check_participation, choose, is_full
 from unpooled.errors import BadInput
-from unpooled.sampling import check_participation, choose, is_full
 
 SITES = tuple("abcdefghij")
 

@@ -7,8 +7,8 @@ from sklearn.cluster import KMeans
 from helpers import blobs, in_order, inertia_of, lloyd, pooled, split, watched
 from unpooled import InProcess, Lloyd, run
 from unpooled.algorithms.seeding import spread_of, starts
+from unpooled.core.exchange import Trace, conduct
 from unpooled.errors import BadInput
-from unpooled.protocol import Trace, conduct
 
 
 def started(rows, k, init="adaptive", count=10, seed=0, minimum=1, **settings):

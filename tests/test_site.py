@@ -6,12 +6,17 @@ import numpy as np
 import pytest
 
 from helpers import bits
-from unpooled import Site, codec
+from unpooled import Site
+from unpooled.core import codec
+from unpooled.core.envelope import Answer, Envelope, Part, Turn
+from unpooled.core.messages import Refusal
+from unpooled.core.protocol import View
+from unpooled.core.question import Question
+from unpooled.core.stack import Stack
+from unpooled.data.scaling import Affine
 from unpooled.errors import Refused
-from unpooled.messages import Question, Refusal, Stack
-from unpooled.preparing import Affine
-from unpooled.protocol import Answer, Envelope, Part, Turn, View
-from unpooled.summaries import AskClusterSums, AskLocalMeans, AskMoments, Moments
+from unpooled.questions.clusters import AskClusterSums, AskLocalMeans
+from unpooled.questions.moments import AskMoments, Moments
 
 ROWS = np.array([[1.0], [2.0], [6.0]])
 TURN = Turn("run", 0, 1, 0)

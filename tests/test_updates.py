@@ -3,25 +3,25 @@
 import numpy as np
 import pytest
 
-from unpooled.updates import ema, movement, trace
+from unpooled.algorithms.updates import ema, heavy_ball, movement
 
 C, OLD, TARGET = np.array([[1.0, 2.0]]), np.array([[0.0, 4.0]]), np.array([[3.0, 2.0]])
 
 
 def test_trace_by_hand():
     # 1 + .5 (3 - 1) + .1 (1 - 0), 2 + .5 (2 - 2) + .1 (2 - 4)
-    assert trace(C, OLD, TARGET, 0.5, 0.1) == pytest.approx(np.array([[2.1, 1.8]]))
+    assert heavy_ball(C, OLD, TARGET, 0.5, 0.1) == pytest.approx(np.array([[2.1, 1.8]]))
 
 
 def test_trace_without_momentum_and_full_rate_is_the_target():
-    assert trace(C, OLD, TARGET, 1.0, 0.0).tolist() == TARGET.tolist()
+    assert heavy_ball(C, OLD, TARGET, 1.0, 0.0).tolist() == TARGET.tolist()
 
 
 def test_trace_gathers_speed():
     """Towards a target that keeps its distance, the step tends to eta / (1 - mu) of it: a trace, no mean."""
     previous = centers = np.zeros(1)
     for _ in range(200):
-        previous, centers = centers, trace(centers, previous, centers + 1.0, 0.01, 0.8)
+        previous, centers = centers, heavy_ball(centers, previous, centers + 1.0, 0.01, 0.8)
     assert centers - previous == pytest.approx(0.01 / 0.2)
 
 

@@ -34,7 +34,7 @@ def commands(page: Path) -> list[Commands]:
 
 def printed(page: Path) -> list[str]:
     """Run a page's commands in the current folder, and give what each block prints."""
-    from unpooled.cli import app
+    from unpooled.app.cli import app
 
     outputs = []
     for block in commands(page):

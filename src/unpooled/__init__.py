@@ -26,13 +26,13 @@ if TYPE_CHECKING:
         Private,
         Robust,
     )
-    from unpooled.certification import certify
+    from unpooled.core.run import Run, run
     from unpooled.estimators import FederatedFuzzyCMeans, FederatedKMeans
-    from unpooled.exact import exact_kmeans
+    from unpooled.optimum.certify import certify
+    from unpooled.optimum.exact import exact_kmeans
     from unpooled.privacy import Gaussian
-    from unpooled.running import Run, run
+    from unpooled.privacy.secure_sum import SecureSums
     from unpooled.runtimes import InProcess
-    from unpooled.secure_sum import SecureSums
     from unpooled.site import Site
 
 __version__ = "0.1.0"

@@ -1,5 +1,5 @@
 """``python -m unpooled``: the command line."""
 
-from unpooled.cli import app
+from unpooled.app.cli import app
 
 app(prog_name="unpooled")

@@ -5,11 +5,12 @@ import pytest
 
 from helpers import arrays_in, watched
 from unpooled import FederatedKMeans, InProcess, certify, exact_kmeans
-from unpooled.algorithms.dual.bounding import AskBounds
-from unpooled.algorithms.dual.questions import AskRange
-from unpooled.datasets.dual import dual_problem, dual_shape
+from unpooled.core.exchange import conduct
+from unpooled.core.protocol import total
 from unpooled.errors import BadInput
-from unpooled.protocol import conduct, total
+from unpooled.experiments.datasets.dual import dual_problem, dual_shape
+from unpooled.optimum.bounds import AskBounds
+from unpooled.optimum.questions import AskRange
 
 
 def clustered(name: str):

@@ -8,10 +8,10 @@ import pytest
 from helpers import Declines, watched
 from unpooled import Dual, FederatedKMeans, InProcess, Site, certify, exact_kmeans, run
 from unpooled.algorithms.dual import CONDITIONS, UPDATES
-from unpooled.algorithms.dual.questions import AskNode, AskRange
 from unpooled.algorithms.dual.steps import Cuts, bundle_trust, damped_bfgs, links, quasi_newton
-from unpooled.datasets.dual import dual_names, dual_problem, dual_shape
 from unpooled.errors import BadInput
+from unpooled.experiments.datasets.dual import dual_names, dual_problem, dual_shape
+from unpooled.optimum.questions import AskNode, AskRange
 
 FAILS = "4N2D3K2"  # one of the problems where the first node's own centroids mislead
 SOME = ("2N2D3K1", "2N2D3K4", "2N3D4K2", "3N2D3K1", "3N4D3K2", "4N2D3K3")
@@ -125,7 +125,8 @@ def test_a_site_leaves_out_clusters_below_its_minimum_and_keeps_its_value():
     ask = AskNode(np.zeros((3, 1)), np.zeros((3, 1)), np.full((3, 1), 9.0), "none", np.zeros((3, 1)), 10**6)
     for minimum, shown in ((1, 3), (2, 1), (3, 1), (8, 0)):
         federation, recorder = watched({"a": X}, minimum)
-        from unpooled.protocol import conduct, each
+        from unpooled.core.exchange import conduct
+        from unpooled.core.protocol import each
 
         conduct(each(("a",), ask), federation)
         reply = recorder.seen[0][1]

@@ -9,8 +9,9 @@ import pytest
 from helpers import bits, blobs, inertia_of, lloyd_step, pooled, rounds, split
 from unpooled import Dwf, Ewf, InProcess, run
 from unpooled.algorithms.dwf import WEIGHTINGS, AskLocalMoves, DwfState
+from unpooled.core.exchange import conduct
+from unpooled.core.protocol import total
 from unpooled.errors import BadInput
-from unpooled.protocol import conduct, total
 
 
 def start_for(rows, k, seed):

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from unpooled import Dwf, Ewf, InProcess, partition, run
+from unpooled import Dwf, Ewf, InProcess, run
+from unpooled.experiments import partitions as partition
 
 X = load_digits().data[:600] / 16
 SPLITS = {

@@ -7,9 +7,11 @@ from sklearn.cluster import KMeans
 from helpers import blobs, in_order, inertia_of, lloyd, lloyd_step, pooled, rounds, split, watched
 from unpooled import Fkm, InProcess, run
 from unpooled.algorithms.fkm import AskOneStep, FkmState
+from unpooled.core.envelope import round_rng
+from unpooled.core.exchange import conduct
+from unpooled.core.protocol import each
 from unpooled.errors import BadInput
-from unpooled.protocol import conduct, each, round_rng
-from unpooled.summaries import AskLocalMeans
+from unpooled.questions.clusters import AskLocalMeans
 
 
 def one_round(method, rows, centers, seed=0):

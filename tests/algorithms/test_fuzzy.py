@@ -8,11 +8,12 @@ import pytest
 
 from helpers import blobs, in_order, lloyd_step, pooled, rounds, split, watched
 from unpooled import BestOf, Fuzzy, InProcess, kernels, run
+from unpooled.analysis.coincident_centers import coinciding
+from unpooled.core.exchange import Trace, conduct
+from unpooled.core.messages import Summable
+from unpooled.core.stack import Stack
 from unpooled.errors import BadInput
-from unpooled.fuzziness import coinciding
-from unpooled.memberships import AskFuzzySums
-from unpooled.messages import Stack, Summable
-from unpooled.protocol import Trace, conduct
+from unpooled.questions.fuzzy import AskFuzzySums
 
 # ---------------------------------------------------------------- the oracle: pooled fuzzy c-means
 
@@ -120,7 +121,7 @@ def test_law_14_memberships_sum_to_one(m):
 
 
 def conduct_sums(rows, centers, m):
-    from unpooled.protocol import total
+    from unpooled.core.protocol import total
 
     federation = InProcess.of(rows)
     return conduct(total(federation.sites, AskFuzzySums(centers[None], m)), federation)

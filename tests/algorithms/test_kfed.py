@@ -6,9 +6,10 @@ import pytest
 from helpers import blobs, in_order, inertia_of, pooled, split, watched
 from unpooled import InProcess, KFed, run
 from unpooled.algorithms.kfed import AskDennisMeans, _clear_means, _dennis_server, merge_means
+from unpooled.core.exchange import conduct
+from unpooled.core.protocol import each
 from unpooled.errors import BadInput
-from unpooled.protocol import conduct, each
-from unpooled.summaries import AskLocalMeans, LocalMeans
+from unpooled.questions.clusters import AskLocalMeans, LocalMeans
 
 
 def separated(seed, k=8, k_local=2, d=3, sites=12):

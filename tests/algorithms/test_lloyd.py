@@ -8,9 +8,10 @@ from sklearn.cluster import KMeans
 
 from helpers import bits, blobs, in_order, inertia_of, lloyd, lloyd_step, pooled, rounds, split, watched
 from unpooled import InProcess, Lloyd, run
+from unpooled.core.exchange import conduct
 from unpooled.errors import BadInput
-from unpooled.protocol import conduct
-from unpooled.summaries import AskClusterSums, AskMoments
+from unpooled.questions.clusters import AskClusterSums
+from unpooled.questions.moments import AskMoments
 
 
 def case(seed, k=4, spread=4.0, parts=5, **how):

@@ -7,9 +7,10 @@ import pytest
 from sklearn.cluster import KMeans
 from sklearn.datasets import make_blobs
 
-from unpooled import Gaussian, InProcess, Private, codec, kernels, run
+from unpooled import Gaussian, InProcess, Private, kernels, run
+from unpooled.core import codec
 from unpooled.errors import BadInput, ForecastRefused
-from unpooled.privacy.forecast import forecast
+from unpooled.privacy.dp.forecast import forecast
 
 
 def blobs(n, d, k, seed=0, spread=1.0):
@@ -104,7 +105,7 @@ def test_all_that_was_made_follows_from_what_was_released(monkeypatch):
     X, algorithm = blobs(6000, 5, 3), Private(k=3, dp=Gaussian(1.0))
     first = run(algorithm, dealt(X, 2), seed=1).state
     replies = iter([release.reply for release in first.releases])
-    from unpooled.algorithms import private
+    from unpooled.algorithms.private import method as private
 
     def recorded(sites, question):
         return next(replies)

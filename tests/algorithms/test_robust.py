@@ -10,8 +10,8 @@ from helpers import inertia_of
 from unpooled import FederatedKMeans, InProcess, Lloyd, Robust, Site, run
 from unpooled.algorithms.robust import geometric_median
 from unpooled.errors import BadInput
+from unpooled.questions.clusters import ClusterSums, LocalMeans
 from unpooled.site import Guard
-from unpooled.summaries import ClusterSums, LocalMeans
 
 
 def test_the_geometric_median_by_hand():

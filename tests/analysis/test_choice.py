@@ -8,11 +8,11 @@ from sklearn.cluster import KMeans
 from helpers import bits
 from unpooled import InProcess, Lloyd, run
 from unpooled.analysis import Analysis
-from unpooled.analysis.blob import blobs as reference
-from unpooled.analysis.choice import knee_of
+from unpooled.analysis.choose_k import knee_of
+from unpooled.analysis.reference_blobs import blobs as reference
 from unpooled.analysis.scores import adjusted_rand, score
-from unpooled.protocol import Trace, conduct
-from unpooled.tables import Table, Wishes
+from unpooled.core.exchange import Trace, conduct
+from unpooled.data import Table, Wishes
 
 
 def analysed(X, ks, seed=0, minimum=1, **wishes):

@@ -6,9 +6,9 @@ import pytest
 from helpers import Recorder, arrays_in
 from unpooled import InProcess, Lloyd, Site, run
 from unpooled.analysis import Analysis
-from unpooled.analysis.figures import Crossing, Outline, Profile
-from unpooled.tables import Table, Wishes
-from unpooled.tables.asking import ColumnTotals, Schema
+from unpooled.data import Table, Wishes
+from unpooled.data.schema import ColumnTotals, Schema
+from unpooled.questions.description import Crossing, Outline, Profile
 
 MINIMUM = 5
 

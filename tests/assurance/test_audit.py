@@ -11,10 +11,10 @@ import pytest
 from scipy.stats import beta, norm
 
 from noisy import SHARES, stack, whitened
-from unpooled.privacy import spending
-from unpooled.privacy.accounting import epsilon_of
-from unpooled.privacy.cells import AskNoisyCells
-from unpooled.privacy.moments import AskNoisyMoments, AskNoisySpread
+from unpooled.privacy.dp import spending
+from unpooled.privacy.dp.accounting import epsilon_of
+from unpooled.privacy.dp.cells import AskNoisyCells
+from unpooled.privacy.dp.moments import AskNoisyMoments, AskNoisySpread
 
 RUNS, ERROR, DELTA, MU, BOX = 500, 1e-8, 1e-6, 2.0, np.ones(2)
 QUESTIONS = {

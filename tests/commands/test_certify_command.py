@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from unpooled.cli import app
-from unpooled.datasets.dual import dual_problem
+from unpooled.app.cli import app
+from unpooled.experiments.datasets.dual import dual_problem
 
 
 def unpooled(*words):

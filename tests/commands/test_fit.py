@@ -24,10 +24,10 @@ from typer.testing import CliRunner
 from unpooled import InProcess, Lloyd, run
 from unpooled.algorithms import METHODS
 from unpooled.analysis import Analysis
-from unpooled.cli import app
-from unpooled.files import Reading, read_sites
-from unpooled.runfolder import RunFolder
-from unpooled.tables import Wishes
+from unpooled.app.cli import app
+from unpooled.app.run_folder import RunFolder
+from unpooled.data import Wishes
+from unpooled.data.readers import Reading, read_sites
 
 FILES = {
     "checkpoint",
@@ -192,8 +192,8 @@ def test_data_larger_than_memory_gives_the_same_result(tmp_path):
     words = ["fit", str(tmp_path / "a.npy"), str(tmp_path / "b.npy"), "-k", "2", "--restarts", "2", "--json"]
     code = (
         "import resource, sys\n"
-        "from unpooled.cli import app\n"
-        "import numpy, unpooled.commands.doing\n"
+        "from unpooled.app.cli import app\n"
+        "import numpy, unpooled.app.execute\n"
         "numpy.ones((600, 600)) @ numpy.ones((600, 600))\n"  # the room that the linear algebra takes
         "status = open('/proc/self/status').read()\n"
         "held = int(status.split('VmData:')[1].split()[0]) << 10\n"
@@ -243,7 +243,7 @@ def test_killed_at_any_time_and_resumed_it_ends_as_if_it_never_had_been(slow, tm
         process.send_signal(signal.SIGKILL)
         process.wait()
         assert not folder.result.exists(), "the run ended before it could be killed"
-        from unpooled.running import recall
+        from unpooled.core.run import recall
 
         rounds.add(recall(folder.checkpoint, folder.load_job().algorithm()).rounds)
         command = [sys.executable, "-m", "unpooled", "resume", str(tmp_path / "run")]

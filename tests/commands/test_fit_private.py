@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from unpooled.cli import app
-from unpooled.runfolder import RunFolder
+from unpooled.app.cli import app
+from unpooled.app.run_folder import RunFolder
 
 BOUNDS = ("--bounds", "age=0:110", "--bounds", "bmi=10:80")
 

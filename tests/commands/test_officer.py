@@ -7,9 +7,9 @@ import pytest
 from typer.testing import CliRunner
 
 from unpooled import InProcess, Lloyd, run
-from unpooled.cli import app
+from unpooled.app.cli import app
 from unpooled.site.log import entries
-from unpooled.site.opening import open_site
+from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 
 

@@ -18,16 +18,16 @@ import typer
 from typer.testing import CliRunner
 
 from unpooled import InProcess, Lloyd, run
-from unpooled.cli import app
-from unpooled.demo import FIGURE
-from unpooled.federation.folder import create
-from unpooled.site.opening import open_site
+from unpooled.app.cli import app
+from unpooled.experiments.demo import FIGURE
+from unpooled.runtimes.provisioning.federation_folder import create
+from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 
 MINE = b"not to be lost\n"
 K = ("-k", "2", "--restarts", "1")
 SITES = ("--site", "a", "--site", "b")
-SHIPPED = Path(str(files("unpooled.datasets"))) / "penguins.csv"
+SHIPPED = Path(str(files("unpooled.experiments.datasets"))) / "penguins.csv"
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ def offline(monkeypatch):
         if report is not None:
             report.write_text("a report")
 
-    return lambda: monkeypatch.setattr("unpooled.commands.doing.perform", perform)
+    return lambda: monkeypatch.setattr("unpooled.app.execute.perform", perform)
 
 
 # ---------------------------------------------------------------- no command is missing
@@ -370,7 +370,7 @@ def test_the_report_may_be_that_of_the_folder_or_lie_beside_it(there):
 
 def test_results_go_on_and_do_not_go_where_the_data_are(there, monkeypatch):
     done = []
-    monkeypatch.setattr("unpooled.reproduce.doing.finish", lambda *_, **__: done.append(1) or [])
+    monkeypatch.setattr("unpooled.experiments.papers.runner.finish", lambda *_, **__: done.append(1) or [])
     (there / "out" / "results" / "triebe-epochs").mkdir(parents=True)
     assert call("reproduce", "triebe-epochs", "--out", there / "out") == (0, "")
     assert done

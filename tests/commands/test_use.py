@@ -8,15 +8,15 @@ import onnxruntime
 import pytest
 from typer.testing import CliRunner
 
-from unpooled import model as models
-from unpooled.cli import app
+from unpooled.app import model as models
+from unpooled.app.cli import app
+from unpooled.app.export import _as_arrays, export, probe
+from unpooled.app.export.json_model import from_json
+from unpooled.app.export.sklearn_model import built
+from unpooled.app.model import Model
+from unpooled.app.run_folder import RunFolder
+from unpooled.data import Category, Number, Preparation, Table
 from unpooled.errors import ModelError
-from unpooled.export import _as_arrays, export, probe
-from unpooled.export.plain import from_json
-from unpooled.export.sklearn_module import built
-from unpooled.model import Model
-from unpooled.runfolder import RunFolder
-from unpooled.tables import Category, Number, Preparation, Table
 
 
 def unpooled(*words):
@@ -147,7 +147,7 @@ def test_an_export_that_gives_other_labels_is_not_written(tmp_path, monkeypatch)
         Preparation((Number("x", 0.0, 0.0, 1.0),), False), np.array([[-1.0], [1.0]]), np.ones(2), "test"
     )
     other = Model(model.preparation, model.centers[::-1], model.sizes, "test")
-    from unpooled import export as exporting
+    from unpooled.app import export as exporting
 
     monkeypatch.setattr(exporting, "to_json", lambda _: exporting.plain.to_json(other))
     with pytest.raises(ModelError, match="another cluster"):

@@ -5,9 +5,9 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
+from unpooled.data.readers import Reading, read_sites, read_table
+from unpooled.data.readers.csv_file import lines_at_a_time
 from unpooled.errors import BadInput
-from unpooled.files import Reading, read_sites, read_table
-from unpooled.files.csvfile import lines_at_a_time
 
 
 def write(folder, name, text, encoding="utf-8"):

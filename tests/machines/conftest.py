@@ -14,7 +14,7 @@ HOSPITALS = ("cleveland", "hungarian", "va")
 def hospital_files(tmp_path_factory):
     """Every hospital's own CSV file: numbers, codes, missing values, and its own order of columns."""
     folder = tmp_path_factory.mktemp("hospitals")
-    with (files("unpooled.datasets") / "heart_disease.csv").open() as file:
+    with (files("unpooled.experiments.datasets") / "heart_disease.csv").open() as file:
         rows = list(csv.DictReader(file))
     columns = [name for name in rows[0] if name not in ("site", "num")]
     found = {}
@@ -42,7 +42,7 @@ def fitted(hospital_files, tmp_path_factory):
     """The folder of ``unpooled fit`` on the same files, for given options."""
     from typer.testing import CliRunner
 
-    from unpooled.cli import app
+    from unpooled.app.cli import app
 
     folder, known = tmp_path_factory.mktemp("fitted"), {}
 

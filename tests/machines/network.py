@@ -15,9 +15,9 @@ from typing import Any
 
 import psutil
 
-from unpooled.federation.folder import Federation
-from unpooled.federation.following import present
-from unpooled.runtimes.ends import Progress
+from unpooled.runtimes.provisioning.federation_folder import FederationFolder
+from unpooled.runtimes.provisioning.follow import present
+from unpooled.runtimes.remote_run import ProgressFile
 
 UNPOOLED = [sys.executable, "-m", "unpooled"]
 PATIENCE = 90.0
@@ -150,7 +150,7 @@ class Network:
         return (self.folder / f"{name}.out").read_text()
 
     def connected(self) -> set[str]:
-        return set(present(Federation.read(self.home)) or ())
+        return set(present(FederationFolder.read(self.home)) or ())
 
     def _connections(self, site: str) -> int:
         """How often a site said that it is connected."""
@@ -175,7 +175,7 @@ class Network:
             assert self.processes[name].poll() is None, f"over before round {number}\n{self.said(name)}"
             with contextlib.suppress(FileNotFoundError):
                 job = json.loads((self.out(name) / "job.json").read_text())["job"]
-                said = Progress(self.home / "runs" / job["between"]["run"]).read()
+                said = ProgressFile(self.home / "runs" / job["between"]["run"]).read()
                 if said.get("record", {}).get("round", -1) >= number:
                     return said
             return None

@@ -9,9 +9,9 @@ from typer.testing import CliRunner
 
 import unpooled
 from machines.network import free_port, until
-from unpooled.cli import app
-from unpooled.runtimes.ends import Progress
+from unpooled.app.cli import app
 from unpooled.runtimes.nvflare.console import submitted
+from unpooled.runtimes.remote_run import ProgressFile
 
 OPTIONS = ("-k", "3", "--restarts", "2", "--seed", "4")
 
@@ -41,7 +41,7 @@ def test_a_job_for_another_console(network, fitted, tmp_path):
     assert "another console's" in unpooled_command("resume", out, code=1)
     work = network.home / "runs" / name
     with submitted(network.home / "console", job, timeout=30.0):
-        until(lambda: Progress(work).read()["state"] == "finished", "the job to finish")
+        until(lambda: ProgressFile(work).read()["state"] == "finished", "the job to finish")
     shutil.copy(work / "checkpoint", out / "checkpoint")
     shutil.rmtree(work)
     unpooled_command("resume", out)

@@ -10,12 +10,14 @@ import pytest
 
 from helpers import blobs, split
 from unpooled import InProcess, Lloyd, Site, run
+from unpooled.core.disk import held, is_held
+from unpooled.core.run import recall
+from unpooled.data.readers import Reading
 from unpooled.errors import BadInput, TooFewAnswers
-from unpooled.federation.following import _raised, _record
-from unpooled.files import Reading
-from unpooled.running import recall
-from unpooled.runtimes.courier import Courier, NoAnswer
-from unpooled.runtimes.ends import Progress, SiteEnd, SiteSettings, Task, Terms, coordinate, held, is_held
+from unpooled.runtimes.delivery import Delivery, NoAnswer
+from unpooled.runtimes.provisioning.follow import _raised, _record
+from unpooled.runtimes.remote_run import ProgressFile, RunTask, coordinate
+from unpooled.site.process import RunTerms, SiteEnd, SiteSettings
 
 
 @pytest.fixture
@@ -24,7 +26,7 @@ def tables():
 
 
 def task(tables, **how):
-    told = Task(run="r", algorithm=Lloyd(k=3), sites=tuple(tables), seed=3, quorum=0.5, deadline=2.0)
+    told = RunTask(run="r", algorithm=Lloyd(k=3), sites=tuple(tables), seed=3, quorum=0.5, deadline=2.0)
     return replace(told, **how)
 
 
@@ -39,7 +41,7 @@ def courier(tables, fault=lambda site, number: None, deadline=2.0):
         answer = doors[site].respond(data)
         return answer if wrong is None else wrong
 
-    return Courier(tuple(tables), send, deadline=deadline), asked
+    return Delivery(tuple(tables), send, deadline=deadline), asked
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -52,7 +54,7 @@ def test_answers_that_get_lost_change_nothing(tables, tmp_path, seed):
     assert done.left() == whole.left()
     assert not any(record.silent for record in done.history)
     assert sum(asked.values()) > 3 * whole.exchanges
-    assert Progress(tmp_path).read()["state"] == "finished"
+    assert ProgressFile(tmp_path).read()["state"] == "finished"
     assert done.id == "r"
 
 
@@ -71,7 +73,7 @@ def test_too_few_sites_stop_the_run_by_name_and_it_goes_on_later(tables, tmp_pat
         tables, lambda s, n: NoAnswer("declines", again=False) if s in others and n > 4 else None
     )
     assert not coordinate(task(tables), line, tmp_path)
-    failure = _raised(Progress(tmp_path).read())
+    failure = _raised(ProgressFile(tmp_path).read())
     assert isinstance(failure, TooFewAnswers)
     assert f"missing: {others[0]}, {others[1]} (declines)" in str(failure)
     assert coordinate(task(tables), courier(tables)[0], tmp_path)
@@ -90,7 +92,7 @@ def test_no_engine_holds_up_a_round():
             over.wait(30)
         return data
 
-    line = Courier(("hangs", "raises", "well"), send, deadline=0.3)
+    line = Delivery(("hangs", "raises", "well"), send, deadline=0.3)
     began = time.monotonic()
     came = line.carry(dict.fromkeys(line.sites, b"x"))
     assert came == {"hangs": "late", "raises": "the engine failed with RuntimeError", "well": b"x"}
@@ -112,8 +114,8 @@ def test_a_record_survives_the_way_through_the_file(tables, tmp_path):
     seen = []
     run(Lloyd(k=3), InProcess.of(tables), seed=1, progress=seen.append)
     for record in seen:
-        Progress(tmp_path).record(record)
-        back = _record(Progress(tmp_path).read()["record"])
+        ProgressFile(tmp_path).record(record)
+        back = _record(ProgressFile(tmp_path).read()["record"])
         assert (back.left, back.silent, back.round) == (record.left, record.silent, record.round)
 
 
@@ -128,7 +130,7 @@ def settings(tmp_path):
 
 
 def terms(**how):
-    return replace(Terms.of(Reading()), **how)
+    return replace(RunTerms.of(Reading()), **how)
 
 
 def test_settings_survive_the_way_through_their_file(settings, tmp_path):

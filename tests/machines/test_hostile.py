@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 
 from machines.network import until
-from unpooled.commands.between import tasks
-from unpooled.federation.folder import Federation, create
-from unpooled.federation.invitations import Invitation
-from unpooled.federation.keys import new_key, private_pem
-from unpooled.files import Reading, read_table
-from unpooled.jobs import Between, Job
-from unpooled.runfolder import RunFolder
-from unpooled.runtimes.ends import Progress
+from unpooled.app.cli.run import tasks
+from unpooled.app.job import Between, Job
+from unpooled.app.run_folder import RunFolder
+from unpooled.data.readers import Reading, read_table
 from unpooled.runtimes.nvflare import kit
 from unpooled.runtimes.nvflare.console import submitted
+from unpooled.runtimes.provisioning.federation_folder import FederationFolder, create
+from unpooled.runtimes.provisioning.invitations import Invitation
+from unpooled.runtimes.provisioning.keys import new_key, private_pem
+from unpooled.runtimes.remote_run import ProgressFile
 from unpooled.site.log import unpacked
 
 QUICK = ("-k", "3", "--restarts", "2", "--seed", "2")
@@ -29,7 +29,7 @@ QUICK = ("-k", "3", "--restarts", "2", "--seed", "2")
 @pytest.fixture
 def job(network, tmp_path):
     """A job folder as the coordinator would submit it, to be tampered with."""
-    federation = Federation.read(network.home)
+    federation = FederationFolder.read(network.home)
     told = Job(files=(), ks=(3,), n_init=1, between=Between(str(network.home), "tampered", federation.sites))
     folder = tmp_path / "job"
     federation.engine.write_job(folder, *tasks(told, told.between))
@@ -41,7 +41,7 @@ def submit(network, job):
     shutil.rmtree(network.home / "runs" / "tampered", ignore_errors=True)
     with submitted(network.home / "console", job, timeout=30.0) as ended:
         how = until(ended, "the job to end")
-    progress = Progress(network.home / "runs" / "tampered").read()
+    progress = ProgressFile(network.home / "runs" / "tampered").read()
     shutil.rmtree(network.home / "runs" / "tampered", ignore_errors=True)
     return how, progress
 
@@ -99,13 +99,13 @@ def test_the_console_gives_no_shell(network):
 
 
 def test_a_coordinator_of_another_version_is_declined_by_name(network, job):
-    federation = Federation.read(network.home)
+    federation = FederationFolder.read(network.home)
     told = Job(files=(), ks=(3,), n_init=1, between=Between(str(network.home), "tampered", federation.sites))
     task, terms = tasks(told, told.between)
     shutil.rmtree(job)
     object.__setattr__(terms, "version", "99.0")
     federation.engine.write_job(job, task, terms)
-    work = Progress(network.home / "runs" / "tampered")
+    work = ProgressFile(network.home / "runs" / "tampered")
     with submitted(network.home / "console", job, timeout=30.0):
         progress = until(lambda: (said := work.read())["state"] == "failed" and said, "the run to fail")
     shutil.rmtree(work.path.parent)
@@ -199,7 +199,7 @@ def talk_without_certificate(address):
 
 def _stranger(network, tmp_path):
     """An invitation with a certificate of the federation's own authority, for a name that is not in it."""
-    federation, key = Federation.read(network.home), new_key()
+    federation, key = FederationFolder.read(network.home), new_key()
     certificate = federation.authority().certify("stranger", key.public_key(), group="heart")
     invitation = Invitation.read(federation.invitation("va")).approved(certificate, private_pem(key))
     path = tmp_path / "stranger.json"

@@ -5,11 +5,11 @@ import shutil
 import pytest
 from typer.testing import CliRunner
 
-from unpooled.cli import app
+from unpooled.app.cli import app
 from unpooled.errors import BadInput
-from unpooled.federation.folder import create, parse_address
-from unpooled.federation.invitations import Invitation, Request
-from unpooled.federation.keys import new_key, private_pem, request
+from unpooled.runtimes.provisioning.federation_folder import create, parse_address
+from unpooled.runtimes.provisioning.invitations import Invitation, Request
+from unpooled.runtimes.provisioning.keys import new_key, private_pem, request
 
 
 def unpooled(*words, code=0):

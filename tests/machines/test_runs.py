@@ -6,7 +6,7 @@ import json
 import pytest
 
 from machines.network import until
-from unpooled.privacy.accounting import mu_of
+from unpooled.privacy.dp.accounting import mu_of
 
 FILES = {
     "checkpoint",

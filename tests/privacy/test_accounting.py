@@ -7,7 +7,7 @@ from scipy.stats import norm
 
 from unpooled import Gaussian
 from unpooled.errors import BadInput
-from unpooled.privacy.accounting import delta_of, epsilon_of, mu_of
+from unpooled.privacy.dp.accounting import delta_of, epsilon_of, mu_of
 
 
 @pytest.mark.parametrize(("mu", "epsilon"), [(0.1, 0.3), (0.5, 1.0), (1.0, 0.0), (2.0, 3.0), (5.0, 20.0)])

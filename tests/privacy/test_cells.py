@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from noisy import SHARES, questions, stack, whitened
-from unpooled import codec
+from unpooled.core import codec
+from unpooled.core.stack import Stack
 from unpooled.errors import BadInput, CodecError, MissingExtra, Refused
-from unpooled.messages import Stack
-from unpooled.privacy import Limits
-from unpooled.privacy import noise as noise_module
-from unpooled.privacy import spending as spending_module
-from unpooled.privacy.cells import AskNoisyCells, shortened
-from unpooled.privacy.moments import AskNoisyMoments
+from unpooled.privacy import SpendingLimits
+from unpooled.privacy.dp import noise as noise_module
+from unpooled.privacy.dp import spending as spending_module
+from unpooled.privacy.dp.cells import AskNoisyCells, shortened
+from unpooled.privacy.dp.moments import AskNoisyMoments
 
 
 @pytest.fixture
@@ -112,11 +112,11 @@ def test_a_share_of_the_noise_is_what_secure_sums_ask_for():
 def test_what_a_site_can_check():
     question = AskNoisyCells(0.3, np.zeros((4, 2)), np.ones(2), np.full(4, 0.5), SHARES)
     assert question.spends == pytest.approx(0.09)
-    question.check(Limits(left=0.09))
+    question.check(SpendingLimits(left=0.09))
     with pytest.raises(Refused, match=r"costs mu\^2 = 0.09, 0.05 is left"):
-        question.check(Limits(left=0.05))
+        question.check(SpendingLimits(left=0.05))
     with pytest.raises(Refused, match="16 noisy numbers, at most 10"):
-        question.check(Limits(left=1.0, numbers=10))
+        question.check(SpendingLimits(left=1.0, numbers=10))
 
 
 @pytest.mark.parametrize(

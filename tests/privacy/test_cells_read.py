@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from noisy import stack
-from unpooled.privacy.moments import AskNoisySpread, NoisySpread
-from unpooled.privacy.reading import radius, spreads, standard_units
+from unpooled.algorithms.private.estimates import radius, spreads, standard_units
+from unpooled.privacy.dp.moments import AskNoisySpread, NoisySpread
 
 
 def two_cells(steps, squares, noise):

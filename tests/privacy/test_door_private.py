@@ -8,15 +8,15 @@ from sklearn.cluster import KMeans
 from sklearn.datasets import make_blobs
 
 from unpooled import FederatedFuzzyCMeans, FederatedKMeans, Gaussian, InProcess
-from unpooled.audit.attack import in_process, probe
 from unpooled.errors import TooFewAnswers
-from unpooled.privacy import Limits
-from unpooled.privacy.accounting import epsilon_of
-from unpooled.privacy.cells import AskNoisyCells
-from unpooled.site import opening
-from unpooled.site.opening import open_site
+from unpooled.privacy import SpendingLimits
+from unpooled.privacy.dp.accounting import epsilon_of
+from unpooled.privacy.dp.cells import AskNoisyCells
+from unpooled.questions.clusters import ClusterSums
+from unpooled.site import open_site as opening
+from unpooled.site.audit.attack import in_process, probe
+from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
-from unpooled.summaries import ClusterSums
 
 X, _ = make_blobs(9000, 5, centers=4, random_state=2)
 POLICY = """
@@ -112,6 +112,6 @@ def test_the_probe_finds_no_row_under_a_budget():
 
 
 def test_a_reply_of_too_many_numbers_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(opening, "SIZES", Limits(left=np.inf, numbers=10))
+    monkeypatch.setattr(opening, "SIZES", SpendingLimits(left=np.inf, numbers=10))
     model = FederatedKMeans(4, dp=Gaussian(1.0, lower=-15, upper=15), random_state=0)
     refused(model, tmp_path, "noisy numbers, at most 10 are allowed")

@@ -11,7 +11,7 @@ from sklearn.preprocessing import StandardScaler
 
 from unpooled import FederatedFuzzyCMeans, FederatedKMeans, Gaussian, InProcess, Site
 from unpooled.errors import BadInput, ForecastRefused, Refused, TooFewAnswers
-from unpooled.privacy import Limits, Spending
+from unpooled.privacy import Spending, SpendingLimits
 from unpooled.site import Guard
 
 X, _ = make_blobs(9000, 5, centers=4, random_state=2)
@@ -116,7 +116,7 @@ class Charges(Guard):
         for part in post.parts:
             if not isinstance(part.question, Spending):
                 raise Refused("answered without noise")
-            part.question.check(Limits(self.left))
+            part.question.check(SpendingLimits(self.left))
             self.left -= part.question.spends
 
 

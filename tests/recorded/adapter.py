@@ -33,20 +33,20 @@ from unpooled import (
     run,
 )
 from unpooled.algorithms import METHODS
-from unpooled.cli import app
-from unpooled.datasets.dual import dual_problem
+from unpooled.app.cli import app
+from unpooled.data.scaling import Scaled
 from unpooled.errors import CheckpointError
+from unpooled.experiments.datasets.dual import dual_problem
+from unpooled.experiments.papers.registry import find as experiment
+from unpooled.experiments.papers.sources import FILES, Sources
 from unpooled.kernels import BACKEND, ISA
-from unpooled.preparing import Scaled
-from unpooled.reproduce.registry import find as experiment
-from unpooled.reproduce.sources import FILES, Sources
-from unpooled.runtimes.posting import Posting
+from unpooled.privacy.secure_sum.site_mask import maskings
+from unpooled.runtimes.remote import RemoteFederation
 from unpooled.site.log import entries, unpacked, verify
-from unpooled.site.masking import maskings
-from unpooled.site.opening import open_site
+from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse as policy
 
-MECHANISM = "unpooled.privacy.noise._mechanism"
+MECHANISM = "unpooled.privacy.dp.noise._mechanism"
 """What makes noise: scale -> (whole numbers -> whole numbers with noise)."""
 
 STATED = (
@@ -85,7 +85,7 @@ __all__ = [
     "Lloyd",
     "Loopback",
     "MiniBatch",
-    "Posting",
+    "RemoteFederation",
     "Private",
     "Robust",
     "Scaled",

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from browser import browser
 
-from unpooled.files import Reading
-from unpooled.jobs import Job
-from unpooled.outcome import Outcome
-from unpooled.report import page
-from unpooled.report.svg import ellipse, ticks
-from unpooled.running import run
-from unpooled.tables import Wishes
+from unpooled.app.job import Job
+from unpooled.app.report import page
+from unpooled.app.report.svg import ellipse, ticks
+from unpooled.app.result import Outcome
+from unpooled.core.run import run
+from unpooled.data import Wishes
+from unpooled.data.readers import Reading
 
 ODD = "a <b>&\"' ü"  # a name that must be shown as it is, and nothing else
 

@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
-from unpooled import InProcess, partition
-from unpooled.reproduce import compare
-from unpooled.reproduce.common import round_by_round
-from unpooled.reproduce.experiment import Results, seed_of
-from unpooled.reproduce.sources import Sources
+from unpooled import InProcess
+from unpooled.experiments import partitions as partition
+from unpooled.experiments.papers import compare
+from unpooled.experiments.papers.common import round_by_round
+from unpooled.experiments.papers.experiment import Results, seed_of
+from unpooled.experiments.papers.sources import Sources
 
 
 def made_up(values):

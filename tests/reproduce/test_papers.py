@@ -10,8 +10,8 @@ import pytest
 from sklearn.datasets import load_digits
 
 from unpooled import Fuzzy, InProcess, run
-from unpooled.metrics import within_sse
-from unpooled.reproduce import (
+from unpooled.analysis.metrics import within_sse
+from unpooled.experiments.papers import (
     dual,
     garst,
     garst_femnist,
@@ -21,11 +21,11 @@ from unpooled.reproduce import (
     stallmann_g2,
     triebe,
 )
-from unpooled.reproduce.doing import finish
-from unpooled.reproduce.experiment import Results
-from unpooled.reproduce.registry import find
-from unpooled.reproduce.sources import FILES, Sources
-from unpooled.reproduce.table import row
+from unpooled.experiments.papers.experiment import Results
+from unpooled.experiments.papers.registry import find
+from unpooled.experiments.papers.runner import finish
+from unpooled.experiments.papers.sources import FILES, Sources
+from unpooled.experiments.papers.table import row
 
 
 @pytest.fixture(scope="module")

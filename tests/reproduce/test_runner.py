@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from unpooled.errors import BadInput, CheckpointError
-from unpooled.reproduce.doing import finish
-from unpooled.reproduce.experiment import Experiment, Presented, Results, Task
-from unpooled.reproduce.registry import NAMES, chosen, find
-from unpooled.reproduce.sources import Sources
-from unpooled.reproduce.store import Store
-from unpooled.reproduce.table import Table, row
+from unpooled.experiments.papers.experiment import Experiment, Presented, Results, Task
+from unpooled.experiments.papers.registry import NAMES, chosen, find
+from unpooled.experiments.papers.runner import finish
+from unpooled.experiments.papers.sources import Sources
+from unpooled.experiments.papers.store import Store
+from unpooled.experiments.papers.table import ResultTable, row
 
 NAME = "triebe-epochs"
 
@@ -64,7 +64,7 @@ def counting(calls: list[int], version: int = 1) -> Experiment:
 
     def present(results: Results, sources: Sources, quick: bool) -> Presented:
         rows = tuple(row((str(a),), results.of({"a": a}, "value")) for a in (1, 2))
-        return Presented((Table("t", "values", ("a",), rows),))
+        return Presented((ResultTable("t", "values", ("a",), rows),))
 
     return Experiment(
         "counting",

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from unpooled.reproduce.table import Published, Row, Table, row, statistic
-from unpooled.reproduce.writing import csv_table, markdown_table
+from unpooled.experiments.papers.output import csv_table, markdown_table
+from unpooled.experiments.papers.table import Published, ResultTable, Row, row, statistic
 
 
 def test_a_difference_by_hand():
@@ -48,7 +48,7 @@ def test_quantiles_are_judged_and_ends_are_not():
 
 def test_what_is_written():
     rows = (Row(("a",), 1.0, 0.1, Published(1.05, digits=2), digits=2), Row(("b",), 2.0))
-    table = Table("t", "title", ("what",), rows)
+    table = ResultTable("t", "title", ("what",), rows)
     assert table.counted() == (1, 1)
     lines = markdown_table(table).splitlines()
     assert len({len(line) for line in lines}) == 1

@@ -6,16 +6,25 @@ from typing import Any
 
 import numpy as np
 
-from unpooled import codec
+from unpooled.core import codec
+from unpooled.core.envelope import Part, Turn
+from unpooled.core.messages import Refusal, Reply, Summable
+from unpooled.core.question import Question
 from unpooled.errors import Refused
-from unpooled.messages import Question, Refusal, Reply, Summable
-from unpooled.protocol import Part, Turn
-from unpooled.secure_sum import Fixed, threshold_for
-from unpooled.secure_sum.crypto import Identity
-from unpooled.secure_sum.member import Member
-from unpooled.secure_sum.stages import AskAgreed, AskKeys, AskMasked, AskOpened, AskShares, Terms, asked
-from unpooled.secure_sum.tally import Total, tally
-from unpooled.summaries import AskMoments
+from unpooled.privacy.secure_sum import Fixed, threshold_for
+from unpooled.privacy.secure_sum.crypto import Identity
+from unpooled.privacy.secure_sum.messages import (
+    AskAgreed,
+    AskKeys,
+    AskMasked,
+    AskOpened,
+    AskShares,
+    SumTerms,
+    asked,
+)
+from unpooled.privacy.secure_sum.site import Member
+from unpooled.privacy.secure_sum.tally import Total, tally
+from unpooled.questions.moments import AskMoments
 
 STAGE = {AskShares: 0, AskMasked: 1, AskAgreed: 2, AskOpened: 3}
 
@@ -48,10 +57,10 @@ class Ring:
 
     def terms(
         self, turn: Turn, *, sites=None, fixed: Fixed | None = None, epoch: str = "e", **other
-    ) -> Terms:
+    ) -> SumTerms:
         sites = self.names if sites is None else tuple(sites)
         settings = {"threshold": threshold_for(len(sites)), "asked": asked(self.parts), **other}
-        return Terms(turn, 0, epoch, sites, fixed=fixed or Fixed(), **settings)
+        return SumTerms(turn, 0, epoch, sites, fixed=fixed or Fixed(), **settings)
 
     def reply(self, site: str, turn: Turn, question: Question[Any], inputs: Mapping[str, Summable]) -> Reply:
         """What a site's door does with a stage."""
@@ -73,7 +82,7 @@ class Ring:
     def sum(
         self,
         inputs: Mapping[str, Summable],
-        terms: Terms,
+        terms: SumTerms,
         *,
         silent: Callable[[int, str], bool] = lambda stage, site: False,
         twist: Callable[[int, str, Reply], Reply] = lambda stage, site, reply: reply,

@@ -9,16 +9,20 @@ import numpy as np
 import pytest
 
 from helpers import bits, blobs, pooled, split
-from unpooled import FederatedFuzzyCMeans, FederatedKMeans, InProcess, Lloyd, SecureSums, Site, codec, run
+from unpooled import FederatedFuzzyCMeans, FederatedKMeans, InProcess, Lloyd, SecureSums, Site, run
 from unpooled.algorithms import METHODS
+from unpooled.core import codec
+from unpooled.core.envelope import STAGE, Answer, Envelope, Part, Turn
+from unpooled.core.exchange import conduct
+from unpooled.core.messages import LeftMasked, Summable
+from unpooled.core.protocol import each, together, total
 from unpooled.errors import BadInput, TooFewAnswers
-from unpooled.messages import Hidden, Summable
-from unpooled.protocol import STAGE, Answer, Envelope, Part, Turn, conduct, each, together, total
-from unpooled.runtimes.posting import Posting
-from unpooled.secure_sum.stages import Masked
-from unpooled.site.masking import maskings
-from unpooled.site.questions import only_totals
-from unpooled.summaries import AskClusterSums, AskMoments, AskScatter
+from unpooled.privacy.secure_sum.messages import Masked
+from unpooled.privacy.secure_sum.site_mask import maskings
+from unpooled.questions.clusters import AskClusterSums, AskScatter
+from unpooled.questions.moments import AskMoments
+from unpooled.runtimes.remote import RemoteFederation
+from unpooled.site.allow_list import only_totals
 
 ROWS = {f"s{i}": np.arange(4.0).reshape(2, 2) + 10 * i for i in range(7)}
 
@@ -55,8 +59,8 @@ class Wire:
         return came
 
 
-def secure(wire: Wire, **wishes: Any) -> Posting:
-    return Posting(wire, secure=SecureSums(**wishes))
+def secure(wire: Wire, **wishes: Any) -> RemoteFederation:
+    return RemoteFederation(wire, secure=SecureSums(**wishes))
 
 
 # ---------------------------------------------------------------- equality with pooling
@@ -230,7 +234,7 @@ def test_no_reply_is_ever_seen_by_itself() -> None:
         kinds |= {type(reply) for reply in answer.replies}
         assert not any(isinstance(reply, Summable) for reply in answer.replies)
         words += [reply.data.ravel() for reply in answer.replies if isinstance(reply, Masked)]
-    assert {Hidden, Masked} <= kinds
+    assert {LeftMasked, Masked} <= kinds
     top = np.concatenate(words)
     assert abs(np.mean(top < 0) - 0.5) < 5 / np.sqrt(len(top))  # every bit is a coin, the sign as well
     assert len(np.unique(top)) == len(top)
@@ -301,7 +305,7 @@ def test_weighted_averages_run_from_an_adaptive_start(method: str) -> None:
 def test_a_site_that_requires_secure_sums_answers_no_plain_total() -> None:
     wire = Wire(ROWS)
     with pytest.raises(TooFewAnswers, match="AskMoments would show a single site's reply"):
-        conduct(total(tuple(ROWS), AskMoments()), Posting(wire))
+        conduct(total(tuple(ROWS), AskMoments()), RemoteFederation(wire))
 
 
 def test_a_site_without_a_part_in_secure_sums_says_so() -> None:
@@ -361,7 +365,7 @@ def test_a_reply_that_was_to_be_masked_and_is_not_is_refused() -> None:
 
         def hide(self, post, replies):
             hidden = self.inner.hide(post, replies)
-            return tuple(r if isinstance(h, Hidden) else h for h, r in zip(hidden, replies, strict=True))
+            return tuple(r if isinstance(h, LeftMasked) else h for h, r in zip(hidden, replies, strict=True))
 
     wire = Wire(ROWS)
     wire.doors["s6"] = Site("s6", ROWS["s6"], mask=Shows(wire.doors["s6"]._mask))

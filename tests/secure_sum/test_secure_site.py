@@ -10,19 +10,23 @@ import pytest
 from typer.testing import CliRunner
 
 from helpers import blobs, split
-from unpooled import FederatedKMeans, InProcess, SecureSums, codec
-from unpooled.audit.record import read
-from unpooled.cli import app
+from unpooled import FederatedKMeans, InProcess, SecureSums
+from unpooled.app.cli import app
+from unpooled.core import codec
+from unpooled.core.envelope import Answer
+from unpooled.core.exchange import conduct
+from unpooled.core.messages import Summable
+from unpooled.core.protocol import each, total
 from unpooled.errors import BadInput, PolicyError, TooFewAnswers
-from unpooled.messages import Summable
-from unpooled.protocol import Answer, conduct, each, total
-from unpooled.secure_sum.crypto import Identity
-from unpooled.secure_sum.member import Member
-from unpooled.secure_sum.pinning import identity_in, member_in, read_roster
+from unpooled.privacy.secure_sum.crypto import Identity
+from unpooled.privacy.secure_sum.site import Member
+from unpooled.questions.clusters import AskScatter
+from unpooled.questions.moments import AskMoments
+from unpooled.site.audit.summary import read
+from unpooled.site.identity import identity_in, member_in, read_roster
 from unpooled.site.log import unpacked
-from unpooled.site.opening import open_site
+from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
-from unpooled.summaries import AskMoments, AskScatter
 
 REQUIRED = 'version = 1\n[aggregation]\nsecure = "required"\n'
 

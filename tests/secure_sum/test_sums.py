@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from federation import Ring, Vector
 
+from unpooled.core.messages import LeftMasked, Refusal
 from unpooled.errors import BadInput, TooFewAnswers
-from unpooled.messages import Hidden, Refusal
-from unpooled.secure_sum import Fixed, threshold_for
-from unpooled.secure_sum import tally as tally_module
-from unpooled.secure_sum.stages import Masked, Opened, as_array
+from unpooled.privacy.secure_sum import Fixed, threshold_for
+from unpooled.privacy.secure_sum import tally as tally_module
+from unpooled.privacy.secure_sum.messages import Masked, Opened, as_array
 
 SCHEDULES = int(os.environ.get("UNPOOLED_SCHEDULES", "300"))
 
@@ -147,9 +147,9 @@ def with_layout(reply, layout):
 
 WRONG = {
     "shares too short": (0, wrong_length, "its shares were not usable"),
-    "another reply instead of shares": (0, lambda r: Hidden(), "its shares were not usable"),
+    "another reply instead of shares": (0, lambda r: LeftMasked(), "its shares were not usable"),
     "masked words of another shape": (1, lambda r: Masked(r.layout, r.data[:, :-1]), "not usable"),
-    "a kind that is no sum": (1, lambda r: with_layout(r, (("messages.Hidden", ()),)), "not usable"),
+    "a kind that is no sum": (1, lambda r: with_layout(r, (("messages.LeftMasked", ()),)), "not usable"),
     "an unknown kind": (1, lambda r: with_layout(r, (("os.system", ((3,),)),)), "not usable"),
     "an impossible shape": (1, lambda r: with_layout(r, ((r.layout[0][0], ((-3,),)),)), "not usable"),
     "another shape than the others": (

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from unpooled import Site
-from unpooled.protocol import Envelope, Part, Turn
+from unpooled.core.envelope import Envelope, Part, Turn
+from unpooled.questions.clusters import AskClusterSums
 from unpooled.site.differencing import Differencing
-from unpooled.site.ledger import Ledger, Limits
-from unpooled.summaries import AskClusterSums
+from unpooled.site.ledger import Ledger, RunLimits
 
-LIMITS = Limits(100, 100, 0.0)
+LIMITS = RunLimits(100, 100, 0.0)
 
 
 def counted(shown: list[list[set[int]]], minimum: int) -> list[int]:

@@ -9,18 +9,20 @@ import numpy as np
 import pytest
 
 from helpers import ALGORITHMS, bits, blobs, pooled, split
-from unpooled import InProcess, Lloyd, Site, codec, run
-from unpooled.audit.attack import in_process, on_log, probe
+from unpooled import InProcess, Lloyd, Site, run
+from unpooled.core import codec
+from unpooled.core.envelope import Envelope, Part, Turn
+from unpooled.core.messages import Refusal
+from unpooled.data.scaling import Affine, Scaled
 from unpooled.errors import LedgerError, TooFewAnswers
-from unpooled.memberships import AskFuzzySums
-from unpooled.messages import Refusal
-from unpooled.preparing import Affine, Scaled
-from unpooled.protocol import Envelope, Part, Turn
+from unpooled.questions.clusters import AskClusterSums, AskLocalMeans
+from unpooled.questions.fuzzy import AskFuzzySums
+from unpooled.questions.moments import AskMoments
+from unpooled.site.allow_list import NOISY, PREPARE, allowed
+from unpooled.site.audit.attack import in_process, on_log, probe
 from unpooled.site.log import entries, verify
-from unpooled.site.opening import open_site
+from unpooled.site.open_site import open_site
 from unpooled.site.policy import Policy, parse
-from unpooled.site.questions import NOISY, PREPARE, allowed
-from unpooled.summaries import AskClusterSums, AskLocalMeans, AskMoments
 
 X = np.random.default_rng(0).normal(size=(60, 2))
 CENTERS = np.array([[[-1.0, 0.0], [1.0, 0.0]]])

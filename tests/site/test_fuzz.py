@@ -11,14 +11,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from unpooled import Site, codec
+from unpooled import Site
+from unpooled.core import codec
+from unpooled.core.envelope import Answer, Envelope, Part, Turn
+from unpooled.core.messages import Refusal
 from unpooled.errors import BadReply, CodecError
-from unpooled.messages import Refusal
-from unpooled.protocol import Answer, Envelope, Part, Turn
-from unpooled.runtimes.posting import opened
-from unpooled.site.opening import open_site
+from unpooled.questions.clusters import AskClusterSums
+from unpooled.questions.moments import AskMoments
+from unpooled.runtimes.remote import opened
+from unpooled.site.open_site import open_site
 from unpooled.site.policy import Policy
-from unpooled.summaries import AskClusterSums, AskMoments
 
 MESSAGES = int(os.environ.get("UNPOOLED_FUZZ", "6000"))
 X = np.random.default_rng(0).normal(size=(60, 2))

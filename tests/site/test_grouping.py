@@ -6,19 +6,21 @@ from sklearn.cluster import KMeans
 from sklearn.datasets import make_blobs
 
 from helpers import ALGORITHMS, Recorder
-from unpooled import InProcess, Lloyd, Site, codec, kernels, run
-from unpooled.audit.attack import on_log
+from unpooled import InProcess, Lloyd, Site, kernels, run
+from unpooled.core import codec
+from unpooled.core.envelope import Envelope, Part, Turn
+from unpooled.core.messages import Refusal
+from unpooled.data import Table
+from unpooled.data.preparation import Number, Preparation
+from unpooled.data.scaling import Affine
 from unpooled.errors import PolicyError
-from unpooled.messages import Refusal
-from unpooled.preparing import Affine
-from unpooled.protocol import Envelope, Part, Turn
-from unpooled.site.grouping import averaged, groups
+from unpooled.questions.clusters import AskClusterSums
+from unpooled.questions.moments import AskMoments
+from unpooled.site.audit.attack import on_log
 from unpooled.site.ledger import Ledger
-from unpooled.site.opening import open_site
+from unpooled.site.microaggregation import averaged, groups
+from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
-from unpooled.summaries import AskClusterSums, AskMoments
-from unpooled.tables import Table
-from unpooled.tables.preparation import Number, Preparation
 
 
 def rules(size=5, more=""):

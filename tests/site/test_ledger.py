@@ -9,10 +9,10 @@ import threading
 import pytest
 
 from unpooled.errors import LedgerError, Refused
-from unpooled.protocol import Turn
-from unpooled.site.ledger import Ledger, Limits
+from unpooled.core.envelope import Turn
+from unpooled.site.ledger import Ledger, RunLimits
 
-WIDE = Limits(runs=10, rounds=10, spent=1.0)
+WIDE = RunLimits(runs=10, rounds=10, spent=1.0)
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_the_limits(path):
         ledger.charge(turn("1", 1), "x", 0.2, WIDE)
     ledger.charge(turn("1", 1), "x", 0.1, WIDE)
     with pytest.raises(Refused, match="allows 1 runs, and 1 were made"):
-        ledger.charge(turn("2"), "x", 0.0, Limits(1, 10, 1.0))
+        ledger.charge(turn("2"), "x", 0.0, RunLimits(1, 10, 1.0))
     with pytest.raises(Refused, match="allows 10 rounds a run, this is round 11"):
         ledger.charge(turn("1", 11), "x", 0.0, WIDE)
     assert ledger.spent() == pytest.approx(1.0)
@@ -71,7 +71,7 @@ def test_many_hands_charge_once(path):
     def work():
         ledger = Ledger(path, "a")
         for i in range(20):
-            ledger.charge(turn(number=i), "x", 0.01, Limits(1, 100, 1.0))
+            ledger.charge(turn(number=i), "x", 0.01, RunLimits(1, 100, 1.0))
 
     Ledger(path, "a")
     threads = [threading.Thread(target=work) for _ in range(8)]
@@ -86,11 +86,11 @@ KILLED = """
 import sys
 from pathlib import Path
 from unpooled.protocol import Turn
-from unpooled.site.ledger import Ledger, Limits
+from unpooled.site.ledger import Ledger, RunLimits
 ledger = Ledger(Path(sys.argv[1]), "a")
 print("open", flush=True)
 for i in range(10**6):
-    ledger.charge(Turn("r", 0, i, 0), "x", 1e-9, Limits(1, 10**9, 1.0))
+    ledger.charge(Turn("r", 0, i, 0), "x", 1e-9, RunLimits(1, 10**9, 1.0))
     print(i, flush=True)
 """
 

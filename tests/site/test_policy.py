@@ -4,7 +4,7 @@ import pytest
 
 from unpooled.algorithms import METHODS
 from unpooled.errors import PolicyError
-from unpooled.site.explaining import explain, template
+from unpooled.site.explain import explain, template
 from unpooled.site.policy import Policy, load, parse
 
 

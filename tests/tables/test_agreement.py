@@ -9,11 +9,12 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from helpers import bits
 from unpooled import InProcess, Site
+from unpooled.core.exchange import conduct
+from unpooled.core.protocol import viewed
+from unpooled.data import Category, Number, Table, Wishes, agree
+from unpooled.data.schema import AskColumns, AskSchema
 from unpooled.errors import BadInput, SchemaMismatch
-from unpooled.protocol import conduct, viewed
-from unpooled.summaries import AskMoments
-from unpooled.tables import Category, Number, Table, Wishes, agree
-from unpooled.tables.asking import AskColumns, AskSchema
+from unpooled.questions.moments import AskMoments
 
 
 def columns(seed, n, shift=0.0):
@@ -104,7 +105,7 @@ def test_fused_and_site_by_site_give_the_same_bits(minimum):
     assert bits(view) == bits(conduct(agree(apart.sites, Wishes(missing="drop")), apart))
 
     def moments(where):
-        from unpooled.protocol import total
+        from unpooled.core.protocol import total
 
         return conduct(viewed(view.preparation, total(where.sites, AskMoments())), where)
 
@@ -201,14 +202,14 @@ def test_few_cells_and_rare_levels_are_not_told():
 
 
 def reply(given, question, minimum):
-    from unpooled.protocol import total
+    from unpooled.core.protocol import total
 
     there = federation(given, min_cluster_size=minimum)
     return conduct(total(there.sites, question), there)
 
 
 def conduct_each(given, minimum):
-    from unpooled.protocol import each
+    from unpooled.core.protocol import each
 
     there = federation(given, min_cluster_size=minimum)
     return conduct(each(there.sites, AskSchema()), there).values()

@@ -14,8 +14,8 @@ from unpooled.algorithms.fuzzy import Fuzzy
 from unpooled.algorithms.kfed import KFed
 from unpooled.algorithms.lloyd import Lloyd
 from unpooled.algorithms.minibatch import MiniBatch
-from unpooled.algorithms.private import Private
-from unpooled.algorithms.private_state import PrivateState
+from unpooled.algorithms.private.method import Private
+from unpooled.algorithms.private.state import PrivateState
 from unpooled.algorithms.restarts import BestOf
 from unpooled.algorithms.robust import Robust
 

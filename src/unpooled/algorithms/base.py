@@ -7,13 +7,15 @@ from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 
+from unpooled.algorithms.participation import check_participation
 from unpooled.algorithms.seeding import INITS, Starts, starts
-from unpooled.codec import FloatArray
+from unpooled.core.arrays import FloatArray
+from unpooled.core.messages import Message, SiteId
+from unpooled.core.protocol import Algorithm, Steps, together, total
+from unpooled.core.question import Question
 from unpooled.errors import BadInput
-from unpooled.messages import Message, Question, SiteId
-from unpooled.protocol import Algorithm, Steps, together, total
-from unpooled.sampling import check_participation
-from unpooled.summaries import AskClusterSums, AskMoments, AskScatter
+from unpooled.questions.clusters import AskClusterSums, AskScatter
+from unpooled.questions.moments import AskMoments
 
 METHODS: dict[str, type["Method"]] = {}
 """Every method by its name: those of the package, and those of modules that were imported."""

@@ -21,17 +21,21 @@ from typing import Annotated, Literal, Self
 
 import numpy as np
 
-from unpooled import kernels, updates
+from unpooled import kernels
+from unpooled.algorithms import updates
 from unpooled.algorithms.base import Method
 from unpooled.algorithms.kfed import KFed
+from unpooled.algorithms.participation import choose
 from unpooled.algorithms.seeding import starts
-from unpooled.codec import FloatArray
-from unpooled.declarations import Centers, Count, Figure, Mean, Sum, Value
+from unpooled.core.arrays import FloatArray
+from unpooled.core.declarations import Centers, Count, Figure, Mean, Sum, Value
+from unpooled.core.messages import Message, SiteId, Summable
+from unpooled.core.protocol import Steps, total
+from unpooled.core.question import Question
+from unpooled.core.stack import Stack, Stacked, add_up
+from unpooled.core.suppression import hide_enough, only
 from unpooled.errors import BadInput
-from unpooled.messages import Message, Question, SiteId, Stack, Stacked, Summable, add_up, hide_enough, only
-from unpooled.protocol import Steps, total
-from unpooled.sampling import choose
-from unpooled.summaries import AskLocalMeans
+from unpooled.questions.clusters import AskLocalMeans
 
 Weighting = Callable[[FloatArray, FloatArray], FloatArray]
 """(counts (S, k) under the received centres, rows (S, 1)) -> weights (S, k)."""
@@ -223,7 +227,7 @@ class Dwf(Method, method="dwf", wire="dwf.Dwf"):
         full = got.weight > 0
         weighted = got.weighted / np.where(full, got.weight, 1.0)[:, None]
         target = state.centers + np.where(full[:, None], weighted, got.plain / got.sites)
-        centers = updates.trace(state.centers, state.previous, target, self.learning_rate, self.momentum)
+        centers = updates.heavy_ball(state.centers, state.previous, target, self.learning_rate, self.momentum)
         moved = updates.movement(state.centers, centers)
         return replace(
             state,

@@ -22,15 +22,18 @@ from typing import Annotated, Literal, Self
 
 import numpy as np
 
-from unpooled import kernels, updates
+from unpooled import kernels
+from unpooled.algorithms import updates
 from unpooled.algorithms.base import Method
-from unpooled.codec import FloatArray
-from unpooled.declarations import Centers
+from unpooled.algorithms.participation import choose
+from unpooled.core.arrays import FloatArray
+from unpooled.core.declarations import Centers
+from unpooled.core.messages import Message, SiteId
+from unpooled.core.protocol import Steps, each
+from unpooled.core.question import Question
+from unpooled.core.stack import Stack
 from unpooled.errors import BadInput
-from unpooled.messages import Message, Question, SiteId, Stack
-from unpooled.protocol import Steps, each
-from unpooled.sampling import choose
-from unpooled.summaries import AskLocalMeans, LocalMeans, shown_means
+from unpooled.questions.clusters import AskLocalMeans, LocalMeans, shown_means
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,10 +27,15 @@ import numpy as np
 
 from unpooled import kernels
 from unpooled.algorithms.base import Method, Race
+from unpooled.algorithms.participation import choose, is_full
 from unpooled.algorithms.seeding import Starts, spread_of
-from unpooled.codec import FloatArray
+from unpooled.core.arrays import FloatArray
+from unpooled.core.messages import Message, SiteId
+from unpooled.core.protocol import Algorithm, Steps, each, together, total
+from unpooled.core.question import Question
 from unpooled.errors import BadInput
-from unpooled.memberships import (
+from unpooled.questions.clusters import AskLocalMeans
+from unpooled.questions.fuzzy import (
     AskBorderline,
     AskDirections,
     AskFuzzyMeans,
@@ -40,10 +45,7 @@ from unpooled.memberships import (
     FuzzySums,
     check_m,
 )
-from unpooled.messages import Message, Question, SiteId
-from unpooled.protocol import Algorithm, Steps, each, together, total
-from unpooled.sampling import choose, is_full
-from unpooled.summaries import AskLocalMeans, AskMoments
+from unpooled.questions.moments import AskMoments
 
 
 @dataclass(frozen=True, eq=False)

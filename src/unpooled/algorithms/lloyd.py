@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from unpooled.algorithms.base import Method, Race
+from unpooled.algorithms.participation import choose, is_full
 from unpooled.algorithms.seeding import Starts
-from unpooled.codec import FloatArray
+from unpooled.core.arrays import FloatArray
+from unpooled.core.messages import Message, SiteId
+from unpooled.core.protocol import Algorithm, Steps, total
 from unpooled.errors import BadInput
-from unpooled.messages import Message, SiteId
-from unpooled.protocol import Algorithm, Steps, total
-from unpooled.sampling import choose, is_full
-from unpooled.summaries import AskClusterSums
+from unpooled.questions.clusters import AskClusterSums
 
 
 @dataclass(frozen=True, eq=False)

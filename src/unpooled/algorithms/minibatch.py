@@ -17,15 +17,19 @@ from typing import Annotated, Self
 
 import numpy as np
 
-from unpooled import kernels, updates
+from unpooled import kernels
+from unpooled.algorithms import updates
 from unpooled.algorithms.base import Method, share_or_zero
+from unpooled.algorithms.participation import choose
 from unpooled.algorithms.seeding import spread_of, starts
-from unpooled.codec import FloatArray, IntArray
-from unpooled.declarations import Centers, Count, Sum
+from unpooled.core.arrays import FloatArray, IntArray
+from unpooled.core.declarations import Centers, Count, Sum
+from unpooled.core.messages import Message, SiteId, Summable
+from unpooled.core.protocol import Steps, total
+from unpooled.core.question import Question
+from unpooled.core.stack import Stack, Stacked
+from unpooled.core.suppression import only
 from unpooled.errors import BadInput
-from unpooled.messages import Message, Question, SiteId, Stack, Stacked, Summable, only
-from unpooled.protocol import Steps, total
-from unpooled.sampling import choose
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,13 +21,13 @@ import numpy as np
 
 from unpooled import kernels
 from unpooled.algorithms.base import Method, Race
+from unpooled.algorithms.participation import choose
 from unpooled.algorithms.seeding import Starts
-from unpooled.codec import BoolArray, FloatArray
+from unpooled.core.arrays import BoolArray, FloatArray
+from unpooled.core.messages import Message, SiteId
+from unpooled.core.protocol import Steps, each
 from unpooled.errors import BadInput
-from unpooled.messages import Message, SiteId
-from unpooled.protocol import Steps, each
-from unpooled.sampling import choose
-from unpooled.summaries import AskClusterSums, AskLocalMeans, ClusterSums, LocalMeans
+from unpooled.questions.clusters import AskClusterSums, AskLocalMeans, ClusterSums, LocalMeans
 
 _TRIM = 0.25  # of the sites, at either end, where one number per site is averaged
 _FAR = 3.0  # times the usual distance: beyond this a site's mean is left out

@@ -18,11 +18,12 @@ from itertools import pairwise
 import numpy as np
 
 from unpooled import kernels
-from unpooled.codec import FloatArray, IntArray
+from unpooled.core.arrays import FloatArray, IntArray
+from unpooled.core.messages import SiteId
+from unpooled.core.protocol import Steps, each, total
 from unpooled.errors import BadInput
-from unpooled.messages import SiteId
-from unpooled.protocol import Steps, each, total
-from unpooled.summaries import AskClusterSums, AskLocalMeans, AskMoments, ClusterSums, LocalMeans
+from unpooled.questions.clusters import AskClusterSums, AskLocalMeans, ClusterSums, LocalMeans
+from unpooled.questions.moments import AskMoments
 
 INITS = ("adaptive", "k-fed", "random")
 _SEARCH_DIMENSIONS = 40  # beyond this the server searches in the sketch's principal axes
@@ -49,7 +50,7 @@ class Spread:
 
 
 @dataclass(frozen=True, eq=False)
-class Cells:
+class Sketch:
     """A sketch of the data: cells with their means, weights and scatter."""
 
     means: FloatArray  # (m, d)
@@ -135,7 +136,7 @@ def _adaptive(
         centers = centers[:, :first]
         sums = yield from total(sites, AskClusterSums(centers))
         cells = [_cells(sums, centers, s, p) for s in range(sketches)]
-    whole = Cells(mean[None], np.array([moments.n]), np.array([moments.n * moments.variance.sum()]))
+    whole = Sketch(mean[None], np.array([moments.n]), np.array([moments.n * moments.variance.sum()]))
     cells = [c if len(c.mass) else whole for c in cells]
     for target in (min(2 * first, most), most):
         proposals = [_refined(c, target, mean, sd, p, rng) for c in cells]
@@ -147,7 +148,7 @@ def _adaptive(
     return _reduced(cells, k, count, mean, sd, rng)
 
 
-def _cells(sums: ClusterSums, centers: FloatArray, s: int, p: int) -> Cells:
+def _cells(sums: ClusterSums, centers: FloatArray, s: int, p: int) -> Sketch:
     """The cells of sketch ``s`` that hold at least p rows."""
     mass, residual = sums.mass[s], sums.sums[s]
     keep = mass >= max(p, 1e-300)
@@ -155,17 +156,17 @@ def _cells(sums: ClusterSums, centers: FloatArray, s: int, p: int) -> Cells:
     inertia = sums.inertia[s][keep]
     scatter = inertia - mass[keep] * (step**2).sum(axis=1)
     scatter[scatter < 1e-12 * inertia] = 0.0  # rows that are all the same, but for rounding
-    return Cells(centers[s][keep] + step, mass[keep], scatter)
+    return Sketch(centers[s][keep] + step, mass[keep], scatter)
 
 
-def _still_visible(before: Cells, after: Cells, k: int) -> bool:
+def _still_visible(before: Sketch, after: Sketch, k: int) -> bool:
     """Refining must not push rows below the sites' minimum size and so out of sight."""
     too_few = len(before.mass) < min(2 * k, len(after.mass))
     return too_few or float(after.mass.sum()) >= 0.9 * float(before.mass.sum())
 
 
 def _refined(
-    cells: Cells, target: int, mean: FloatArray, sd: FloatArray, p: int, rng: np.random.Generator
+    cells: Sketch, target: int, mean: FloatArray, sd: FloatArray, p: int, rng: np.random.Generator
 ) -> FloatArray:
     """Centres for the next pass: cells with much scatter are replaced by draws from their own Gaussian.
 
@@ -186,7 +187,7 @@ def _refined(
     return flat if axes is None else mean + flat @ axes.T
 
 
-def _allotted(cells: Cells, add: int, p: int, rng: np.random.Generator) -> IntArray:
+def _allotted(cells: Sketch, add: int, p: int, rng: np.random.Generator) -> IntArray:
     """How many further centres each cell gets: in proportion to its scatter, at most one per p rows."""
     share = np.where(cells.mass >= 2 * p, cells.scatter, 0.0)
     if add <= 0 or not share.sum() > 0:
@@ -210,7 +211,7 @@ def _padded(proposals: list[FloatArray]) -> FloatArray:
 
 
 def _reduced(
-    cells: list[Cells], k: int, count: int, mean: FloatArray, sd: FloatArray, rng: np.random.Generator
+    cells: list[Sketch], k: int, count: int, mean: FloatArray, sd: FloatArray, rng: np.random.Generator
 ) -> FloatArray:
     """(R, k, d): the best distinct clusterings of the sketches, scored on all sketches together."""
     means = np.concatenate([c.means for c in cells])
@@ -242,7 +243,7 @@ def _axes(means: FloatArray, mass: FloatArray) -> FloatArray | None:
 
 
 def _candidates(
-    cells: list[Cells], flat: FloatArray, mass: FloatArray, k: int, count: int, rng: np.random.Generator
+    cells: list[Sketch], flat: FloatArray, mass: FloatArray, k: int, count: int, rng: np.random.Generator
 ) -> list[FloatArray]:
     """Clusterings of every sketch alone and of all together, each a k-means++ start with swaps."""
     ends = np.cumsum([0] + [len(c.mass) for c in cells])

@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from unpooled.analysis.figures import AskCrossing
-from unpooled.codec import FloatArray
-from unpooled.messages import Message, SiteId
-from unpooled.protocol import Steps, together, total
-from unpooled.summaries import AskClusterSums, AskScatter
+from unpooled.core.arrays import FloatArray
+from unpooled.core.messages import Message, SiteId
+from unpooled.core.protocol import Steps, together, total
+from unpooled.questions.clusters import AskClusterSums, AskScatter
+from unpooled.questions.description import AskCrossing
 
 _NEAR = 1.05  # restarts within this factor of the best inertia count as solutions
 

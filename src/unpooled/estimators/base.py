@@ -12,19 +12,22 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-from unpooled import checkpoint, inputs, kernels
+from unpooled import kernels
 from unpooled.algorithms import Private, PrivateState
-from unpooled.codec import FloatArray
+from unpooled.algorithms.participation import check_number
+from unpooled.core import checkpoint
+from unpooled.core.arrays import FloatArray
+from unpooled.core.exchange import Federation, Trace, conduct
+from unpooled.core.messages import SiteId
+from unpooled.core.protocol import Algorithm, Steps, viewed
+from unpooled.core.run import Record, Run, run
+from unpooled.data import validation as inputs
+from unpooled.data.scaling import Affine, ScaledState
 from unpooled.errors import BadInput
-from unpooled.exact import relative_gap
-from unpooled.messages import SiteId
-from unpooled.preparing import Affine, ScaledState
+from unpooled.optimum.exact import relative_gap
 from unpooled.privacy import Forecast, Gaussian
-from unpooled.protocol import Algorithm, Federation, Steps, Trace, conduct, viewed
-from unpooled.running import Record, Run, run
+from unpooled.privacy.secure_sum import secure_sums, threshold_for
 from unpooled.runtimes import InProcess
-from unpooled.sampling import check_number
-from unpooled.secure_sum import secure_sums, threshold_for
 
 
 class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[misc]

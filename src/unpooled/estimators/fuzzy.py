@@ -7,20 +7,21 @@ from typing import Any
 
 import numpy as np
 
-from unpooled import inputs, kernels
+from unpooled import kernels
 from unpooled.algorithms import BestOf, Fuzzy
 from unpooled.algorithms.restarts import USUAL
-from unpooled.codec import FloatArray
+from unpooled.analysis.coincident_centers import Coincidence, coinciding
+from unpooled.core.arrays import FloatArray
+from unpooled.core.messages import SiteId
+from unpooled.core.protocol import Algorithm, Steps, total
+from unpooled.core.run import Record
+from unpooled.data import validation as inputs
+from unpooled.data.scaling import Scaled
 from unpooled.errors import BadInput
 from unpooled.estimators.base import FederatedClusterer
-from unpooled.fuzziness import Coincidence, coinciding
-from unpooled.memberships import AskFuzzySums, check_m
-from unpooled.messages import SiteId
-from unpooled.preparing import Scaled
 from unpooled.privacy import Gaussian
-from unpooled.protocol import Algorithm, Steps, total
-from unpooled.running import Record
-from unpooled.secure_sum import SecureSums
+from unpooled.privacy.secure_sum import SecureSums
+from unpooled.questions.fuzzy import AskFuzzySums, check_m
 
 
 class FederatedFuzzyCMeans(FederatedClusterer):

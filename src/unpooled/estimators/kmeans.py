@@ -8,18 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from unpooled import inputs, kernels
+from unpooled import kernels
 from unpooled.algorithms import METHODS, BestOf, Fuzzy
-from unpooled.codec import FloatArray
+from unpooled.analysis.metrics import inertia_and_mass
+from unpooled.core.arrays import FloatArray
+from unpooled.core.messages import SiteId
+from unpooled.core.protocol import Algorithm, Steps
+from unpooled.core.run import Record
+from unpooled.data import validation as inputs
+from unpooled.data.scaling import Scaled
 from unpooled.errors import BadInput
 from unpooled.estimators.base import FederatedClusterer
-from unpooled.messages import SiteId
-from unpooled.metrics import inertia_and_mass
-from unpooled.preparing import Scaled
 from unpooled.privacy import Gaussian
-from unpooled.protocol import Algorithm, Steps
-from unpooled.running import Record
-from unpooled.secure_sum import SecureSums
+from unpooled.privacy.secure_sum import SecureSums
 
 _SETTINGS = ("init", "max_rounds", "tol", "participation", "min_cluster_size")  # of every method
 

@@ -1,7 +1,7 @@
-"""Differential privacy: budgets, noise, the questions that spend, and what may be expected of them."""
+"""Protection of what leaves a site: noise with a budget (dp), sums that show nobody's part (secure_sum)."""
 
-from unpooled.privacy.forecast import Forecast, forecast
-from unpooled.privacy.gaussian import Gaussian
-from unpooled.privacy.spending import Limits, Spending
+from unpooled.privacy.dp.forecast import Forecast, forecast
+from unpooled.privacy.dp.gaussian import Gaussian
+from unpooled.privacy.dp.spending import Spending, SpendingLimits
 
-__all__ = ["Forecast", "Gaussian", "Limits", "Spending", "forecast"]
+__all__ = ["Forecast", "Gaussian", "Spending", "SpendingLimits", "forecast"]

@@ -1,5 +1,5 @@
 """Runtimes: what carries questions to sites and replies back."""
 
-from unpooled.runtimes.inprocess import InProcess
+from unpooled.runtimes.in_process import InProcess
 
 __all__ = ["InProcess"]

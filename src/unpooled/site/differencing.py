@@ -11,10 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from unpooled import kernels
-from unpooled.codec import FloatArray
+from unpooled.core.arrays import FloatArray, Rows
+from unpooled.core.envelope import Envelope
 from unpooled.errors import Refused
-from unpooled.messages import Rows
-from unpooled.protocol import Envelope
 from unpooled.site.guards import sent_centers
 from unpooled.site.ledger import Ledger
 from unpooled.site.site import Guard, Labels, digest

@@ -5,17 +5,19 @@ from typing import Any
 
 import numpy as np
 
-from unpooled import codec
-from unpooled.codec import FloatArray
-from unpooled.declarations import Centers, Count, Sum, sent
+from unpooled.core import codec
+from unpooled.core.arrays import FloatArray, Rows
+from unpooled.core.declarations import Centers, Count, Sum, sent
+from unpooled.core.envelope import Envelope, Part
+from unpooled.core.messages import Reply
+from unpooled.core.protocol import View
+from unpooled.core.question import Question
+from unpooled.data.preparation import Preparation
+from unpooled.data.scaling import Affine
 from unpooled.errors import BadInput, Refused
-from unpooled.messages import Question, Reply, Rows
-from unpooled.preparing import Affine
-from unpooled.protocol import Envelope, Part, View
+from unpooled.site.allow_list import SCHEMA, allowed, only_totals
 from unpooled.site.policy import Domain, Policy
-from unpooled.site.questions import SCHEMA, allowed, only_totals
 from unpooled.site.site import Guard
-from unpooled.tables.preparation import Preparation
 
 MARGIN = 1.0  # of a column's stated width: how far outside of it a centre may lie
 

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from unpooled.core.envelope import Turn
 from unpooled.errors import LedgerError, Refused
-from unpooled.protocol import Turn
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS about (key TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -29,7 +29,7 @@ CREATE TABLE IF NOT EXISTS groups (
 
 
 @dataclass(frozen=True)
-class Limits:
+class RunLimits:
     """What may be given away in all."""
 
     runs: int
@@ -72,7 +72,7 @@ class Ledger:
             raise
         self._db.execute("COMMIT")
 
-    def charge(self, turn: Turn, request: str, spends: float, limits: Limits) -> None:
+    def charge(self, turn: Turn, request: str, spends: float, limits: RunLimits) -> None:
         """Write down that this request is going to be answered; Refused if a limit would be passed.
 
         The same turn and request again costs nothing.

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from unpooled.errors import PolicyError
-from unpooled.site.questions import METHOD_NAMES, methods_in
+from unpooled.site.allow_list import METHOD_NAMES, methods_in
 
 VERSION = 1
 SECURE = ("off", "preferred", "required")

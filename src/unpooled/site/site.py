@@ -18,11 +18,13 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from unpooled import codec
-from unpooled.codec import FloatArray
+from unpooled.core import codec
+from unpooled.core.arrays import FloatArray, Rows
+from unpooled.core.envelope import STAGE, Answer, Envelope, Part, Turn, site_seed
+from unpooled.core.messages import LeftMasked, Message, Refusal, Reply, SiteId
+from unpooled.core.protocol import View
+from unpooled.core.stack import Stack
 from unpooled.errors import BadReply, CodecError, Refused, SiteFailed, UnpooledError
-from unpooled.messages import Hidden, Message, Refusal, Reply, Rows, SiteId, Stack
-from unpooled.protocol import STAGE, Answer, Envelope, Part, Turn, View, site_seed
 
 Labels = npt.NDArray[np.int32]  # (R, n): into which cell of each set of centres a question put every row
 NO_TURN = Turn("", 0, 0, 0)  # of an answer to what could not be read
@@ -150,7 +152,7 @@ class Site:
                 guard.before(shown, views)
             rows, labels = iter(views), list[Labels | None]()
             replies = tuple(
-                Hidden() if part.verb == STAGE else self._reply(post, part, next(rows), labels)
+                LeftMasked() if part.verb == STAGE else self._reply(post, part, next(rows), labels)
                 for part in post.parts
             )
             for guard in self._guards if about_rows else ():

@@ -30,20 +30,21 @@ from typing import Any, Self
 import numpy as np
 
 from unpooled.algorithms.base import Method
-from unpooled.algorithms.dual.bounding import AskBounds, AskOwnBound  # which certify asks
-from unpooled.algorithms.dual.boxes import check_box, enclosing
 from unpooled.algorithms.dual.bundle import bundled
-from unpooled.algorithms.dual.questions import AskNode, AskObjective, AskOutside, AskRange
 from unpooled.algorithms.dual.state import DualState, Evaluated, Evaluations
 from unpooled.algorithms.dual.steps import Cuts, bundle_trust, damped_bfgs, links, quasi_newton, subgradient
 from unpooled.algorithms.lloyd import Lloyd
-from unpooled.codec import FloatArray, IntArray
+from unpooled.algorithms.participation import choose
+from unpooled.core.arrays import FloatArray, IntArray
+from unpooled.core.messages import SiteId
+from unpooled.core.protocol import Algorithm, Steps, each, expanded, together, total
 from unpooled.errors import BadInput
-from unpooled.exact import check_reach
-from unpooled.messages import SiteId
-from unpooled.protocol import Algorithm, Steps, each, expanded, together, total
-from unpooled.sampling import choose
-from unpooled.summaries import AskClusterSums, AskLocalMeans, AskMoments
+from unpooled.optimum.bounds import AskBounds, AskOwnBound  # which certify asks
+from unpooled.optimum.box import check_box, enclosing
+from unpooled.optimum.exact import check_reach
+from unpooled.optimum.questions import AskNode, AskObjective, AskOutside, AskRange
+from unpooled.questions.clusters import AskClusterSums, AskLocalMeans
+from unpooled.questions.moments import AskMoments
 
 UPDATES = ("sg", "btm", "qnda", "bundle")
 CONDITIONS = {

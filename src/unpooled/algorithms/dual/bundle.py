@@ -11,7 +11,7 @@ import numpy as np
 
 from unpooled.algorithms.dual.state import DualState, Evaluations
 from unpooled.algorithms.dual.steps import conic
-from unpooled.codec import FloatArray
+from unpooled.core.arrays import FloatArray
 
 
 def step(

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unpooled.algorithms.dual.questions import NodeSolution
-from unpooled.codec import FloatArray
-from unpooled.exact import relative_gap
-from unpooled.messages import Message, SiteId
+from unpooled.core.arrays import FloatArray
+from unpooled.core.messages import Message, SiteId
+from unpooled.optimum.exact import relative_gap
+from unpooled.optimum.questions import NodeSolution
 
 
 @dataclass(frozen=True, eq=False)

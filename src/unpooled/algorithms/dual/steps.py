@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from unpooled.codec import FloatArray
+from unpooled.core.arrays import FloatArray
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from unpooled.messages import SiteId
-from unpooled.runtimes.ends import is_held
-from unpooled.runtimes.engines import Address
+from unpooled.core.disk import is_held
+from unpooled.core.messages import SiteId
+from unpooled.runtimes.engine import Address
 from unpooled.runtimes.nvflare.console import JOB_FILES, submitted, write_job
 from unpooled.runtimes.nvflare.kit import (
     CONSOLE_NAME,

@@ -10,16 +10,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from unpooled import codec
+from unpooled.core import codec
+from unpooled.core.messages import Message
 from unpooled.errors import EngineFailed, EngineGone
-from unpooled.messages import Message
-from unpooled.runtimes.ends import Task, Terms
 from unpooled.runtimes.nvflare.kit import CONSOLE_NAME, COORDINATOR, RESPONDER
+from unpooled.runtimes.remote_run import RunTask
+from unpooled.site.process import RunTerms
 
 JOB_FILES = ("meta.json", "app/config/config_fed_server.json", "app/config/config_fed_client.json")
 
 
-def write_job(folder: Path, task: Task, terms: Terms) -> None:
+def write_job(folder: Path, task: RunTask, terms: RunTerms) -> None:
     """A job folder as NVFLARE's console takes it: names of installed classes, settings, and no code."""
     (folder / "app" / "config").mkdir(parents=True)
     needed = max(1, math.ceil(task.quorum * len(task.sites)))

@@ -13,12 +13,12 @@ from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
-from unpooled import codec
 from unpooled.algorithms.base import import_methods
-from unpooled.messages import SiteId
-from unpooled.runtimes.courier import Courier, NoAnswer
-from unpooled.runtimes.ends import Task, coordinate
+from unpooled.core import codec
+from unpooled.core.messages import SiteId
+from unpooled.runtimes.delivery import Delivery, NoAnswer
 from unpooled.runtimes.nvflare.kit import SITE_FILE
+from unpooled.runtimes.remote_run import RunTask, coordinate
 
 TOPIC = "unpooled.ask"
 _REASONS = {
@@ -43,7 +43,7 @@ class Coordinator(Controller):
 
     def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
         import_methods(self._modules)
-        task: Task = codec.decode(base64.b64decode(self._task), expect=Task)
+        task: RunTask = codec.decode(base64.b64decode(self._task), expect=RunTask)
         engine: Any = fl_ctx.get_engine()
 
         def send(site: SiteId, data: bytes, timeout: float) -> bytes | NoAnswer:
@@ -55,7 +55,7 @@ class Coordinator(Controller):
                 )
             return opened((replies or {}).get(site))
 
-        courier = Courier(
+        courier = Delivery(
             task.sites, send, deadline=task.deadline, stopped=lambda: bool(abort_signal.triggered)
         )
         try:
@@ -65,7 +65,7 @@ class Coordinator(Controller):
         if not done:
             self.system_panic("the run did not finish; its folder says why", fl_ctx)
 
-    def _folder(self, task: Task, fl_ctx: FLContext) -> Path:
+    def _folder(self, task: RunTask, fl_ctx: FLContext) -> Path:
         """Where the run is kept: as the server's own file says; a task names no path."""
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", task.run):
             raise ValueError("the name of the run is not one")

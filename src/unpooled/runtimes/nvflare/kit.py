@@ -9,8 +9,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from unpooled.messages import SiteId
-from unpooled.runtimes.engines import Address, Identity
+from unpooled.core.messages import SiteId
+from unpooled.runtimes.engine import Address, EngineIdentity
 
 _HERE = "unpooled.runtimes.nvflare"
 COORDINATOR, RESPONDER = f"{_HERE}.coordinator.Coordinator", f"{_HERE}.responder.Responder"
@@ -60,7 +60,7 @@ def presence_folder(server: Path) -> Path:
     return server / "presence"
 
 
-def write_server(folder: Path, address: Address, identity: Identity, runs: Path) -> None:
+def write_server(folder: Path, address: Address, identity: EngineIdentity, runs: Path) -> None:
     """The server's folder. ``runs`` is where its runs are kept."""
     home = runs.parent / folder.name  # the folder may be written elsewhere and moved there
     service = {"target": f"{address.host}:{address.port}", "scheme": "grpc"}
@@ -136,7 +136,7 @@ def write_server(folder: Path, address: Address, identity: Identity, runs: Path)
     _write_identity(folder, "server", identity)
 
 
-def write_site(folder: Path, address: Address, identity: Identity, site: SiteId) -> None:
+def write_site(folder: Path, address: Address, identity: EngineIdentity, site: SiteId) -> None:
     """A site's folder."""
     _write(
         folder / "startup" / "fed_client.json",
@@ -187,7 +187,7 @@ def write_site(folder: Path, address: Address, identity: Identity, site: SiteId)
     _write_identity(folder, "client", identity)
 
 
-def write_console(folder: Path, address: Address, identity: Identity) -> None:
+def write_console(folder: Path, address: Address, identity: EngineIdentity) -> None:
     """The folder from which the coordinator submits jobs."""
     _write(
         folder / "startup" / "fed_admin.json",
@@ -226,7 +226,7 @@ def _write_common(folder: Path) -> None:
     (folder / "transfer").mkdir(exist_ok=True)
 
 
-def _write_identity(folder: Path, party: str, identity: Identity) -> None:
+def _write_identity(folder: Path, party: str, identity: EngineIdentity) -> None:
     startup = folder / "startup"
     (startup / f"{party}.crt").write_text(identity.certificate)
     (startup / "rootCA.pem").write_text(identity.root)

@@ -13,8 +13,7 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.fl_exception import NotAuthenticated
 from nvflare.private.defs import ClientType
 
-from unpooled.checkpoint import write_atomically
-from unpooled.runtimes.ends import held
+from unpooled.core.disk import held, write_atomically
 from unpooled.runtimes.nvflare.kit import FILE, SITE_FILE, presence_folder
 
 _EVERY = 1.0  # seconds

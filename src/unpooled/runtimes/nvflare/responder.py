@@ -16,11 +16,11 @@ from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 from nvflare.app_common.job_launcher.client_process_launcher import ClientProcessJobLauncher
 
-from unpooled import codec
-from unpooled.checkpoint import write_atomically
-from unpooled.runtimes.ends import SiteEnd, SiteSettings, Terms
+from unpooled.core import codec
+from unpooled.core.disk import write_atomically
 from unpooled.runtimes.nvflare.coordinator import TOPIC
 from unpooled.runtimes.nvflare.kit import SITE_FILE
+from unpooled.site.process import RunTerms, SiteEnd, SiteSettings
 
 _RESTARTS = 20  # of one site's job process within a job
 
@@ -35,7 +35,7 @@ class Responder(Executor):
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         if event_type == EventType.START_RUN:
-            terms: Terms = codec.decode(base64.b64decode(self._terms), expect=Terms)
+            terms: RunTerms = codec.decode(base64.b64decode(self._terms), expect=RunTerms)
             path = fl_ctx.get_workspace().get_file_path_in_site_config(SITE_FILE)
             self._end = SiteEnd(SiteSettings.read(Path(path)), terms)
             fl_ctx.get_engine().register_aux_message_handler(TOPIC, self._answer)
@@ -66,7 +66,7 @@ class TolerantLauncher(ClientProcessJobLauncher):
         launch = super().launch_job
         note = _note(fl_ctx)
         write_atomically(note, json.dumps(job_meta).encode())
-        return _Kept(launch(job_meta, fl_ctx), lambda: launch(job_meta, fl_ctx), note)
+        return _RestartedJob(launch(job_meta, fl_ctx), lambda: launch(job_meta, fl_ctx), note)
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         super().handle_event(event_type, fl_ctx)
@@ -84,7 +84,7 @@ def _note(fl_ctx: FLContext) -> Path:
     return Path(fl_ctx.get_prop(FLContextKey.WORKSPACE_ROOT)) / "running.json"
 
 
-class _Kept(JobHandleSpec):
+class _RestartedJob(JobHandleSpec):
     """The process of a job, whichever it is at the moment."""
 
     def __init__(self, handle: Any, launch: Callable[[], Any], note: Path) -> None:

@@ -1,0 +1,228 @@
+"""What may be read from noisy cells: means and spreads that know how noisy they are. All of it is free."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unpooled import kernels
+from unpooled.core.arrays import BoolArray, FloatArray, IntArray
+from unpooled.privacy.dp.cells import AskNoisyCells, NoisyCells, radius_limits
+from unpooled.privacy.dp.forecast import reach
+from unpooled.privacy.dp.moments import AskNoisyMoments, AskNoisySpread, NoisyMoments, NoisySpread
+
+
+def shrunk(step: FloatArray, variance: FloatArray) -> FloatArray:
+    """Steps (M, d), each column with noise of that variance (M,), drawn back by James-Stein, positive part.
+
+    >>> shrunk(np.array([[3.0, 0.0, 4.0], [0.1, 0.0, 0.0]]), np.array([1.0, 1.0])).round(2)
+    array([[2.88, 0.  , 3.84],
+           [0.  , 0.  , 0.  ]])
+    """
+    d = step.shape[1]
+    if d < 3:
+        return step
+    length = np.maximum((step**2).sum(axis=1), 1e-300)
+    kept: FloatArray = np.maximum(0.0, 1 - (d - 2) * variance / length)
+    return step * kept[:, None]
+
+
+@dataclass(frozen=True, eq=False)
+class CellEstimates:
+    """The cells of a release that stand out from its noise."""
+
+    kept: BoolArray  # (M,)
+    means: FloatArray  # (kept, d)
+    count: FloatArray  # (kept,)
+    spread: FloatArray  # (kept,) mean squared distance of a cell's rows to its mean, over all columns
+    room: FloatArray  # (kept,) the upper end of that
+    rho: FloatArray  # (kept,) to what its residuals were cut
+    noise: FloatArray  # (kept,) standard deviation of each column of a mean
+    sc: float  # and of a count
+
+    def about(self, centers: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """(k,) means of ``room`` and ``rho`` over the cells nearest to each centre; over all if none is."""
+        home, k = kernels.nearest(self.means, centers).labels, len(centers)
+        mass = np.bincount(home, self.count, k)
+        room, rho = (
+            np.where(
+                mass > 0,
+                np.bincount(home, self.count * of, k) / np.where(mass > 0, mass, 1.0),
+                self.count @ of / self.count.sum(),
+            )
+            for of in (self.room, self.rho)
+        )
+        return room, rho
+
+
+def read(asked: AskNoisyCells, got: NoisyCells, least: int) -> CellEstimates:
+    """Means and spreads of the cells whose counts stand out; of the ``least`` largest if hardly any does."""
+    sc, ss, sq = asked.noise(got)
+    told = asked.told(got)
+    kept = got.count > 2 * sc
+    if kept.sum() < 2:
+        kept = np.zeros(len(kept), dtype=np.bool_)
+        kept[np.argsort(-got.count, kind="stable")[:least]] = True
+    count, rho, ss, sq = np.maximum(got.count[kept], sc), asked.radii[kept], ss[kept], sq[kept]
+    step = shrunk(told.sums[kept] / count[:, None], (ss / count) ** 2)
+    means = np.clip(asked.centers[kept] + step, -asked.box, asked.box)
+    spread, room = spreads(count, step, told.squares[kept], rho, ss, sq)
+    return CellEstimates(kept, means, count, spread, room, rho, ss / count, sc)
+
+
+def held_back(step: FloatArray, rho: FloatArray) -> BoolArray:
+    """(M,) whose mean moved about as far as residuals were let, so that it may have further to go.
+
+    >>> held_back(np.array([[0.95, 0.0], [0.5, 0.0]]), np.array([1.0, 1.0]))
+    array([ True, False])
+    """
+    far: BoolArray = (step**2).sum(axis=1) > 0.8 * rho**2
+    return far
+
+
+def spreads(
+    count: FloatArray, step: FloatArray, squares: FloatArray, rho: FloatArray, ss: FloatArray, sq: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """(M,) mean squared distances of cells' rows to their means, and their upper ends.
+
+    A radius that is too small holds a mean back from rows that lie further off, so it is chosen from the
+    upper end: cell by cell, since one that lies in its cluster says nothing of another that has far to go.
+    """
+    raw = squares / count - (step**2).sum(axis=1)
+    weight = count / count.sum()
+    within = float(np.clip(weight @ raw, 1e-4 * (weight @ rho**2), rho.max() ** 2))
+    # towards the common value, as far as the noise of a cell's own is larger than spreads differ
+    own = sq / count
+    differ = max(0.25 * within**2, float(weight @ ((raw - within) ** 2 - own**2)))
+    trust = 1 / (1 + own**2 / differ)
+    spread = np.clip(within + trust * (raw - within), 0.05 * within, rho**2)
+    # one standard deviation of it, and the noise of the mean about which it was taken
+    doubt = np.sqrt(trust) * own + step.shape[1] * (ss / count) ** 2
+    held = held_back(step, rho)
+    return np.where(held, rho**2, spread), np.where(held, rho**2, np.clip(doubt, spread, rho**2))
+
+
+def radius(box: FloatArray, square: FloatArray, before: FloatArray) -> FloatArray:
+    """To what length rows are cut that add vectors of these mean squares; not too far below what it was."""
+    return np.clip(np.maximum(reach(len(box)) * np.sqrt(square), 0.2 * before), *radius_limits(box))
+
+
+def averaged(
+    found: FloatArray, settled: FloatArray, after: FloatArray, weight: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Centres (k, d), the mean of steps that weigh ``settled`` (k,), with one more; weight 0 begins anew.
+
+    >>> ones = np.ones((2, 1))
+    >>> averaged(0 * ones, ones[:, 0], 4 * ones, np.array([3.0, 0.0]))
+    (array([[3.],
+           [4.]]), array([4., 0.]))
+    """
+    total = np.where(weight > 0, settled + weight, 0.0)
+    share = np.where(weight > 0, weight / np.where(weight > 0, total, 1.0), 1.0)
+    return found + (after - found) * share[:, None], total
+
+
+def scattered(
+    reading: CellEstimates, box: FloatArray, wanted: int, rng: np.random.Generator
+) -> tuple[FloatArray, IntArray]:
+    """(about wanted, d) centres for the next release, and of which kept cell each is a child.
+
+    More children where a cell is large, in proportion to sqrt(count x spread), at least one each, and never
+    so many that a child's count would drown.
+    """
+    size = np.sqrt(reading.count * reading.spread)
+    most = np.maximum(1, np.floor(reading.count / (4 * reading.sc)))
+    number = np.clip(np.round(wanted * size / size.sum()), 1, most).astype(int)
+    out = []
+    for mean, spread, m in zip(reading.means, reading.spread, number, strict=True):
+        if m == 1:
+            out.append(mean[None])
+            continue
+        away = rng.standard_normal((m, len(box)))
+        if m == 2:
+            away[1] = -away[0]
+        away /= np.linalg.norm(away, axis=1, keepdims=True)
+        out.append(mean + 0.7 * np.sqrt(spread) * away)
+    return np.clip(np.concatenate(out), -box, box), np.repeat(np.arange(len(number)), number)
+
+
+def thinned(candidates: FloatArray, wanted: int, rng: np.random.Generator) -> FloatArray:
+    """(wanted, d) of the candidates (m, d), far from each other: k-means++ sampling by squared distance."""
+    chosen = [int(rng.integers(len(candidates)))]
+    distance = ((candidates - candidates[chosen[0]]) ** 2).sum(axis=1)
+    while len(chosen) < min(wanted, len(candidates)):
+        if not distance.sum() > 0:
+            break
+        chosen.append(int(rng.choice(len(candidates), p=distance / distance.sum())))
+        distance = np.minimum(distance, ((candidates - candidates[chosen[-1]]) ** 2).sum(axis=1))
+    picked: FloatArray = candidates[chosen]
+    return picked
+
+
+def merged(means: FloatArray, weights: FloatArray, k: int, rng: np.random.Generator) -> FloatArray:
+    """Weighted k-means of the means down to (k, d), 10 restarts; fewer means than that are split a little."""
+    if len(means) < k:
+        extra = means[rng.choice(len(means), k - len(means), p=weights / weights.sum())]
+        near = 1e-3 * rng.standard_normal(extra.shape)
+        return np.concatenate([means, extra + near])
+    found = kernels.kmeans(means, [0, len(means)], k, [int(rng.integers(2**63))], weights, n_init=10)
+    centers: FloatArray = found.centers[0].copy()
+    centers[found.mass[0] <= 0] = means[int(np.argmax(weights))]
+    return centers
+
+
+def standing_in(
+    reading: CellEstimates, box: FloatArray, rng: np.random.Generator, most: int = 6000
+) -> tuple[FloatArray, FloatArray]:
+    """Points (m, d) and weights (m,) that lie as the released cells say: normal draws about every cell's
+    mean.
+
+    Where clusters overlap, k-means of the cells' means alone would end too far from that of the rows.
+    """
+    m, d = reading.means.shape
+    draws = max(1, min(60, most // m))
+    away = rng.standard_normal((m, draws, d)) * np.sqrt(reading.spread / d)[:, None, None]
+    points = np.clip((reading.means[:, None] + away).reshape(-1, d), -box, box)
+    return points, np.repeat(reading.count / draws, draws)
+
+
+def fuzzy_from(
+    points: FloatArray, weights: FloatArray, start: FloatArray, m: float
+) -> tuple[FloatArray, float]:
+    """Fuzzy c-means of weighted points from the centres ``start``; and the mean square of what rows add to
+    a step."""
+    centers = start
+    for _ in range(100):
+        got = kernels.fuzzy(points, [0, len(points)], centers[None], m, weights)
+        after = centers + got.sums[0, 0] / np.maximum(got.mass[0, 0], 1e-12)[:, None]
+        moved, centers = float(np.abs(after - centers).max()), after
+        if moved < 1e-6:
+            break
+    return centers, float(got.inertia.sum() / weights.sum())
+
+
+def overall(asked: AskNoisyMoments, got: NoisyMoments, box: FloatArray) -> tuple[float, FloatArray, float]:
+    """How many rows, their mean (d,), and the root of their mean squared distance to it."""
+    reach = float(np.linalg.norm(box))
+    n = max(float(got.histogram.sum()), 1.0)
+    middles = (np.arange(asked.bins) + 0.5) / asked.bins * reach
+    second = float(got.histogram @ middles**2) / n
+    variance = float(got.noise[0]) * (reach / (asked.mu * 0.5**0.5) / n) ** 2
+    mean = np.clip(shrunk(got.sums[None] / n, np.array([variance]))[0], -box, box)
+    return n, mean, float(np.sqrt(min(max(second - mean @ mean, 0.02 * reach**2), reach**2)))
+
+
+def standard_units(asked: AskNoisySpread, got: NoisySpread) -> FloatArray:
+    """(d,) standard deviations relative to the bounds.
+
+    Variances are drawn towards their mean, as far as their noise is larger than they differ: a column that
+    seems narrow by chance would outweigh all others.
+    """
+    n, d = max(float(got.count[0]), 1.0), len(got.sums)
+    _, ss, sq = (sd * float(np.sqrt(got.noise[0])) / n for sd in asked.sds(d))
+    means = np.clip(got.sums / n, -1.0, 1.0)
+    raw = 0.75 + got.squares / n - means**2
+    noise = sq**2 + (2 * means * ss) ** 2  # variances
+    common = float(np.clip(raw.mean(), max(noise.mean() ** 0.5, 1e-4), 1.0))
+    differ = max(0.25 * common**2, float(((raw - common) ** 2 - noise).mean()))
+    drawn = common + (raw - common) / (1 + noise / differ)
+    return np.sqrt(np.clip(drawn, np.clip(np.sqrt(noise), 1e-4, 1.0), 1.0))

@@ -1,0 +1,290 @@
+"""Differentially private clustering from noisy totals: over-seeding, and residuals cut to the clusters'
+radius.
+
+No paper of its own. That noisy counts and sums give a private Lloyd step is Blum et al. (SuLQ, PODS 2005)
+and Su et al. (CODASPY 2016); the accounting is Dong, Roth, Su (2022). Their starts lose a factor of 2 to
+10. Here about 6 k cells are tried three times over, each time more of them where there is more to see, and
+a weighted k-means of what was released, which is free, gives k centres. A row is cut to the radius of its
+cell and not to that of the box (privacy/cells.py), so noise is as small as clusters are; radii are chosen
+cell by cell, so that one that still lies between two clusters can get to one of them.
+
+Shares of the budget mu^2: 5 % for the number of rows, their mean and how far they spread, 58 % for the
+start (three releases), 37 % for Lloyd steps. The centres are a weighted mean over all steps but the first:
+once steps rest, each is a new measurement of the same centres.
+
+Every exchange is one release, and the state keeps all of them: it is all that was ever learnt from the
+rows. The noise is the operating system's: a run that is interrupted goes on from what was released and pays
+nothing twice, but no seed brings the same run again. The seed is public; it places cells and restarts the
+free k-means.
+"""
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from unpooled import kernels
+from unpooled.algorithms.base import Method
+from unpooled.algorithms.private.estimates import (
+    CellEstimates,
+    averaged,
+    fuzzy_from,
+    held_back,
+    merged,
+    overall,
+    radius,
+    read,
+    scattered,
+    shrunk,
+    spreads,
+    standard_units,
+    standing_in,
+    thinned,
+)
+from unpooled.algorithms.private.state import PrivateState, Release
+from unpooled.algorithms.private.trial import excess_in_trial
+from unpooled.core.arrays import FloatArray
+from unpooled.core.messages import SiteId
+from unpooled.core.protocol import Steps, View, total, viewed
+from unpooled.data import Number, Preparation
+from unpooled.data.scaling import Affine
+from unpooled.errors import BadInput, ForecastRefused
+from unpooled.privacy.dp.accounting import epsilon_of
+from unpooled.privacy.dp.cells import AskNoisyCells, NoisyCells, radius_limits
+from unpooled.privacy.dp.forecast import Forecast, forecast, reach
+from unpooled.privacy.dp.gaussian import Gaussian
+from unpooled.privacy.dp.moments import AskNoisyMoments, AskNoisySpread
+from unpooled.questions.fuzzy import check_m
+
+SCALES = (None, "bounds", "standard")
+_SPREAD = 0.1  # of mu^2 for the columns' standard deviations, where they are asked for
+_FIRST = 0.05
+_SEEDS = (0.18, 0.18, 0.22)
+_STEPS = 0.37
+_SEED_PARTS, _STEP_PARTS = (0.3, 0.6, 0.1), (0.15, 0.8, 0.05)  # counts, sums, squares
+_GOAL = 0.004  # an excess below which noise is spent on more steps
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Private(Method, wire="private.Private"):
+    """Private k-means, or with ``m`` private fuzzy c-means.
+
+    scale: None keeps the columns' units, "bounds" makes all bounds equally wide at no cost, "standard"
+    divides by standard deviations that are released with noise for a tenth of the budget.
+    """
+
+    citation = (
+        "Su, Cao, Li, Bertino, Jin: Differentially Private K-Means Clustering. CODASPY 2016. "
+        "Dong, Roth, Su: Gaussian Differential Privacy. J. R. Stat. Soc. B 84(1), 2022."
+    )
+
+    dp: Gaussian = field(default_factory=Gaussian)
+    scale: str | None = None
+    m: float | None = None
+    noises: float | None = None  # whole noises in a total, as variances; None: each site adds its own
+    columns: tuple[str, ...] = ()  # of tables: their numbers by name; a missing one counts as half way
+    drop: bool = False  # leave out rows with a missing value instead
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.scale not in SCALES:
+            raise BadInput(f'scale must be None, "bounds" or "standard" under dp, got {self.scale!r}')
+        if self.m is not None:
+            check_m(self.m, "Private")
+        if not isinstance(self.init, str) or self.init != "adaptive":
+            raise BadInput("init cannot be given under dp: a private run finds its own start")
+        if self.participation != 1.0:
+            raise BadInput(
+                f"participation must be 1.0 under dp, got {self.participation}: every site takes part in all"
+            )
+
+    # ------------------------------------------------------------ what is said before and after
+
+    def forecast(self, n: float, noises: float, d: int | None = None) -> Forecast:
+        """What to expect of ``n`` rows; ``noises`` is the number of sites if each adds its own noise."""
+        return forecast(self.dp, n, d or self.dp.columns or 1, self.clusters, noises)
+
+    def forecast_of(self, state: PrivateState) -> Forecast:
+        """What was to be expected, knowing what was released."""
+        made = self.forecast(state.n, state.noises, len(state.box))
+        return replace(made, apart=state.apart, tried=state.tried)
+
+    def epsilon(self, state: PrivateState) -> float:
+        """What has been spent, as epsilon at the budget's delta."""
+        return epsilon_of(state.spent**0.5, self.dp.delta)
+
+    def _refuse(self, expected: Forecast) -> None:
+        if expected.hopeless and not self.dp.force:
+            raise ForecastRefused(expected.refusal())
+
+    # ------------------------------------------------------------ releases
+
+    def start(self, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[PrivateState]:
+        if self.dp.rows is not None:
+            self._refuse(self.forecast(self.dp.rows, self.noises or float(len(sites))))
+        half = self.dp.half
+        unit = half if self.scale == "bounds" else np.full(len(half), half.max())
+        state = PrivateState(
+            releases=(),
+            asking=None,
+            view=Affine(self.dp.middle, unit),
+            box=half / unit,
+            unit=1.0 if self.scale == "bounds" else float(unit[0]),
+            n=0.0,
+            noises=1.0,
+        )
+        if self.scale == "standard":
+            # down: bounds; up: noisy moments of the columns
+            spread = AskNoisySpread(self.dp.mu * _SPREAD**0.5, state.box)
+            state = self._standardised((yield from self._released(replace(state, asking=spread), sites)))
+        # down: bounds; up: a noisy histogram of distances from the middle, noisy sums
+        question = AskNoisyMoments(self._mu(_FIRST), state.box)
+        state = yield from self._released(replace(state, asking=question), sites)
+        return self._begun(state, rng)
+
+    def round(
+        self, state: PrivateState, sites: tuple[SiteId, ...], rng: np.random.Generator
+    ) -> Steps[PrivateState]:
+        # down: public centres and radii; up: noisy counts, sums and squares
+        state = yield from self._released(state, sites)
+        last = state.releases[-1]
+        if state.planned == 0:
+            return self._seeded(state, last.question, last.reply, rng)
+        return self._stepped(state, last.question, last.reply)
+
+    def finished(self, state: PrivateState) -> bool:
+        return state.asking is None
+
+    def _released(self, state: PrivateState, sites: tuple[SiteId, ...]) -> Steps[PrivateState]:
+        view: View = state.view
+        if self.columns:
+            view = prepared(self.columns, state.view, self.drop)
+        got = yield from viewed(view, total(sites, state.asking))
+        return replace(state, releases=(*state.releases, Release(state.asking, got)), asking=None)
+
+    def _mu(self, share: float) -> float:
+        """The price of a release with this share of what is left for clustering."""
+        rest = 1 - _SPREAD if self.scale == "standard" else 1.0
+        return self.dp.mu * float(np.sqrt(share * rest))
+
+    # ------------------------------------------------------------ what is made of them
+
+    def _standardised(self, state: PrivateState) -> PrivateState:
+        deviation = standard_units(
+            state.releases[-1].question, state.releases[-1].reply
+        )  # relative to the bounds
+        widest = float((1 / deviation).max())
+        d = len(deviation)
+        own = np.broadcast_to(self.dp.half, (d,)) * deviation
+        view = Affine(np.broadcast_to(self.dp.middle, (d,)).copy(), own * widest)
+        return replace(state, view=view, box=1 / deviation / widest, unit=widest)
+
+    def _begun(self, state: PrivateState, rng: np.random.Generator) -> PrivateState:
+        question, got = state.releases[-1].question, state.releases[-1].reply
+        d, k = len(got.sums), self.clusters
+        box = np.broadcast_to(state.box, (d,)).copy()
+        n, mean, size = overall(question, got, box)
+        noises = float(got.noise[0])
+        view = Affine(*(np.broadcast_to(a, (d,)).copy() for a in (state.view.shift, state.view.scale)))
+        state = replace(state, n=n, noises=noises, box=box, view=view, found=mean[None].repeat(k, axis=0))
+        self._refuse(self.forecast(self.dp.rows or n, noises, d))
+        mu = self._mu(_SEEDS[0])
+        number = self._cells(state, mu * _SEED_PARTS[0] ** 0.5)
+        draws = mean + size / d**0.5 * rng.standard_normal((6 * number, d))
+        centers = thinned(np.clip(draws, -box, box), number, rng)
+        rho = np.array([size * min(1.2, reach(d))])
+        return replace(state, asking=AskNoisyCells(mu, centers, box, rho, _SEED_PARTS))
+
+    def _cells(self, state: PrivateState, mu: float) -> int:
+        """How many cells to try: 6 a cluster, or fewer where their counts would drown in noise."""
+        k, drowned = self.clusters, state.n * mu / (3 * state.noises**0.5)
+        return int(min(max(6 * k, 8), max(1.2 * k, drowned)))
+
+    def _seeded(
+        self, state: PrivateState, asked: AskNoisyCells, got: NoisyCells, rng: np.random.Generator
+    ) -> PrivateState:
+        reading = read(asked, got, least=self.clusters)
+        seeds = state.seeds + 1
+        if seeds < len(_SEEDS):
+            mu = self._mu(_SEEDS[seeds])
+            number = self._cells(state, mu * _SEED_PARTS[0] ** 0.5)
+            centers, parent = scattered(reading, state.box, number, rng)
+            rho = np.clip(1.4 * np.sqrt(reading.room), *radius_limits(state.box))
+            question = AskNoisyCells(mu, centers, state.box, rho[parent], _SEED_PARTS)
+            return replace(state, asking=question, seeds=seeds)
+        expected = self.forecast(state.n, state.noises, len(state.box))
+        steps = int(np.clip(_GOAL / expected.excess_apart, 3, 8))
+        centers, rho, apart = self._reduced(reading, state.box, rng)
+        question = AskNoisyCells(self._mu(_STEPS / steps), centers, state.box, rho, _STEP_PARTS, self.m)
+        tried = float("nan")
+        if self.m is None:
+            sc, ss, _ = question.noise(got)
+            noise = (sc, float((ss / question.radii).max()))
+            tried = excess_in_trial(reading, state.box, self.clusters, steps, noise, rng)
+        return replace(
+            state,
+            asking=question,
+            seeds=seeds,
+            planned=steps,
+            found=centers,
+            settled=np.zeros(self.clusters),
+            apart=apart,
+            tried=tried,
+        )
+
+    def _reduced(
+        self, reading: CellEstimates, box: FloatArray, rng: np.random.Generator
+    ) -> tuple[FloatArray, FloatArray, float]:
+        """k centres from the released cells, to what length rows are cut there, how far apart they are."""
+        points, weights = standing_in(reading, box, rng)
+        centers = np.clip(merged(points, weights, self.clusters, rng), -box, box)
+        got = kernels.scatter(points, [0, len(points)], centers, weights)
+        apart = float(got.silhouette.sum() / weights.sum())
+        square = got.inertia[0] / np.maximum(got.mass[0], 1e-9)
+        room, before = reading.about(centers if self.m is None else centers[:1])
+        if self.m is not None:  # a row adds to all clusters: one radius for all
+            centers, mean = fuzzy_from(points, weights, centers, self.m)
+            centers, square = np.clip(centers, -box, box), np.array([mean])
+        return centers, radius(box, np.maximum(square, room), before), apart
+
+    def _stepped(self, state: PrivateState, asked: AskNoisyCells, got: NoisyCells) -> PrivateState:
+        sc, ss, sq = asked.noise(got)
+        told = asked.told(got)
+        full = got.count > 3 * sc
+        count = np.where(full, got.count, 1.0)
+        step = np.where(full[:, None], shrunk(told.sums / count[:, None], (ss / count) ** 2), 0.0)
+        after = np.clip(asked.centers + step, -state.box, state.box)
+        held = held_back(step, asked.radii) & (self.m is None)
+        # the first step comes from the start, and one that was held back is still under way
+        weight = np.where(held | (state.steps == 0), 0.0, asked.radii**-2.0)
+        found, settled = averaged(state.found, state.settled, after, weight)
+        gained = float(np.where(full, got.count, 0.0) @ (step**2).sum(axis=1))
+        inertia = (float(told.squares.sum()) - gained) * state.unit**2
+        if state.steps > 1:  # likewise a mean over all steps but the first, by the noise of their squares
+            weights = [float((past.question.radii**4).sum()) ** -1 for past in state.releases[-state.steps :]]
+            inertia = state.inertia + (inertia - state.inertia) * weights[-1] / sum(weights)
+        steps = state.steps + 1
+        question = None
+        if steps < state.planned:
+            count = np.maximum(got.count, sc)
+            _, room = spreads(count, step, told.squares, asked.radii, ss, sq)
+            if self.m is not None:
+                room = np.array([count @ room / count.sum()])
+            question = replace(asked, centers=after, rho=radius(state.box, room, asked.rho))
+        return replace(
+            state,
+            asking=question,
+            steps=steps,
+            found=found,
+            settled=settled,
+            sizes=np.maximum(got.count, 0.0),
+            movement=float(np.linalg.norm(after - asked.centers)) * state.unit,
+            inertia=max(inertia, 0.0),
+        )
+
+
+def prepared(columns: tuple[str, ...], view: Affine, drop: bool) -> Preparation:
+    """A table's numbers by name, as ``view`` shows them; a missing one lies half way between its bounds."""
+    shift, scale = (np.broadcast_to(a, (len(columns),)).tolist() for a in (view.shift, view.scale))
+    return Preparation(
+        tuple(Number(name, a, a, b) for name, a, b in zip(columns, shift, scale, strict=True)), drop
+    )

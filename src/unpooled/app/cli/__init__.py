@@ -1,0 +1,107 @@
+"""The command line. A command imports what it needs, so that ``unpooled --help`` is quick.
+
+Exit codes: 0, 1 for an error with one line on stderr, 2 for wrong usage.
+"""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from unpooled import __version__
+from unpooled.app.cli.certify import certify
+from unpooled.app.cli.compare import compare
+from unpooled.app.cli.federation import federation, join, leave, serve, status
+from unpooled.app.cli.fit import fit, resume
+from unpooled.app.cli.model import example, export, predict, report
+from unpooled.app.cli.outputs import Overwrite, check
+from unpooled.app.cli.policy import audit, policy
+from unpooled.app.cli.reproduce import reproduce
+from unpooled.app.cli.run import export_job, run
+from unpooled.errors import UnpooledError
+
+
+class _OneLineErrors(TyperGroup):
+    """Whatever unpooled raises on purpose, and what the file system refuses, is one line and exit code 1."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise
+        except UnpooledError as error:
+            text = str(error)
+        except OSError as error:
+            text = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        typer.echo(f"unpooled: {text}", err=True)
+        raise typer.Exit(1)
+
+
+app = typer.Typer(
+    cls=_OneLineErrors,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Cluster data that cannot be pooled.",
+    epilog="Begin with: unpooled example heart, then "
+    "unpooled fit heart_disease.csv --site-column site --exclude num -k 2..6 --report report.html",
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"unpooled {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Where the figure goes; made if it is not there.")] = Path("demo"),
+    overwrite: Overwrite = False,
+) -> None:
+    """Cluster the penguins of three islands, each island a site, and compare with pooling."""
+    from rich.console import Console
+
+    from unpooled.experiments.demo import FIGURE, main
+
+    check(out / FIGURE, overwrite=overwrite, make_folders=True)
+    main(out, Console(highlight=False))
+
+
+@app.command()
+def methods() -> None:
+    """Which method should I use, what does the coordinator see, and what to cite."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from unpooled.algorithms.guide import guide
+
+    table = Table("method", "use it when", "the coordinator sees")
+    for entry in guide():
+        table.add_row(entry.method, entry.advice, entry.shows)
+    console = Console(highlight=False)
+    console.print(table)
+    console.print("Restarts of any of them, in the same exchanges: n_init, or BestOf(method, n) in Python.\n")
+    for cited in dict.fromkeys(entry.citation for entry in guide()):
+        names = [entry.method for entry in guide() if entry.citation == cited]
+        console.print(f"[bold]{', '.join(names)}[/bold]: {cited}")
+
+
+app.add_typer(policy, name="policy")
+app.add_typer(audit, name="audit")
+_FILES = (fit, resume, predict, export, report, certify, example)
+_MACHINES = (serve, run, join, status, leave, export_job)
+_RESEARCH = (reproduce, compare)
+for _command in (*_FILES, *_MACHINES, *_RESEARCH):
+    app.command()(_command)
+app.add_typer(federation, name="federation")

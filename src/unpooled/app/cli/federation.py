@@ -1,0 +1,302 @@
+"""A federation between machines: ``federation``, ``serve``, ``join``, ``status``, ``leave``."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from unpooled.app.cli import options as o
+from unpooled.app.cli.outputs import FolderOutput, check
+from unpooled.errors import BadInput
+
+if TYPE_CHECKING:
+    from unpooled.runtimes.provisioning.federation_folder import FederationFolder
+    from unpooled.runtimes.provisioning.site_folder import SiteFolder
+    from unpooled.site.process import SiteSettings
+
+federation = typer.Typer(no_args_is_help=True, help="Set a federation up: who is in it, and their keys.")
+
+Folder = Annotated[Path, typer.Argument(help="The folder of the federation.")]
+Where = Annotated[Path, typer.Argument(help="The folder of the site, or its invitation.")]
+WithKeys = Annotated[
+    bool,
+    typer.Option(
+        "--with-keys",
+        help="Make the sites' private keys here too: one step less, but invitations are then secret.",
+    ),
+]
+
+
+_ASK_WHY = 10.0  # seconds without a connection after which a site looks for the reason
+
+
+def _say(text: str) -> None:
+    typer.echo(f"{time.strftime('%H:%M:%S')} {text}")
+
+
+@federation.command()
+def init(
+    folder: Folder,
+    name: Annotated[str, typer.Option(help="What the federation is called.")],
+    address: Annotated[str, typer.Option(help="Where sites reach this machine: host or host:port.")],
+    site: Annotated[list[str], typer.Option(help="A site's name; once for every site.")],
+    with_keys: WithKeys = False,
+    engine: Annotated[str, typer.Option(help="What carries messages.")] = "nvflare",
+) -> None:
+    """Make a federation: keys and certificates here, and an invitation for every site.
+
+    unpooled federation init heart --name heart --address 10.0.0.1 --site hospital-a --site hospital-b
+    """
+    from unpooled.runtimes.provisioning.federation_folder import create
+
+    made = create(folder, name, address, tuple(site), engine_name=engine, with_keys=with_keys)
+    where = made.address
+    typer.echo(f"{where.federation} will be served at {where.host}, port {where.port}")
+    for one in made.sites:
+        typer.echo(f"send to {one}: {made.invitation(one)}")
+    if with_keys:
+        typer.echo("The invitations hold private keys: send them by a way that nobody else reads.")
+
+
+@federation.command()
+def invite(
+    folder: Folder,
+    site: Annotated[str, typer.Argument(help="The new site's name.")],
+    with_keys: WithKeys = False,
+) -> None:
+    """Invite one more site."""
+    from unpooled.runtimes.provisioning.federation_folder import add
+
+    typer.echo(f"send to {site}: {add(folder, site, with_keys).invitation(site)}")
+
+
+@federation.command()
+def approve(
+    folder: Folder, request: Annotated[Path, typer.Argument(help="The request that a site sent.")]
+) -> None:
+    """Give a site the certificate that it asks for."""
+    from unpooled.runtimes.provisioning.federation_folder import approve as grant
+
+    site, fingerprint, granted = grant(folder, request)
+    typer.echo(f"the key of {site}: {fingerprint}")
+    typer.echo("Ask the site, by telephone, whether this is what it reads too. If not, send nothing.")
+    typer.echo(f"send to {site}: {granted}")
+
+
+def serve(folder: Folder) -> None:
+    """Serve a federation: run its server in the foreground and say who comes and goes."""
+    from unpooled.runtimes.provisioning.federation_folder import FederationFolder, check_path
+    from unpooled.runtimes.provisioning.supervisor import keep
+
+    served = FederationFolder.read(check_path(folder))
+    where = served.address
+    _say(f"serving {where.federation} at {where.host}, port {where.port}; Ctrl-C ends it")
+    keep(served.engine.server_command(served.server, where), served.server, _say, _comings(served))
+
+
+def join(
+    invitation: Annotated[Path, typer.Argument(help="The invitation, or the folder of a site that joined.")],
+    data: Annotated[Path | None, typer.Option(help="The site's rows: CSV, Parquet, .npy or .npz.")] = None,
+    policy: Annotated[Path | None, typer.Option(help="The site's rules (TOML).")] = None,
+    folder: Annotated[
+        Path | None, typer.Option(help="Where the site keeps its things; default: beside the invitation.")
+    ] = None,
+    background: Annotated[bool, typer.Option("--background", help="Go on without this terminal.")] = False,
+    columns: Annotated[
+        str | None, typer.Option(help="The only columns that may be asked about: age,bmi")
+    ] = None,
+    exclude: o.Exclude = None,
+    na: o.Na = None,
+    delimiter: o.Delimiter = None,
+    decimal: o.Decimal = ".",
+) -> None:
+    """Take part in a federation: answer its questions from the site's own file, by the site's own rules.
+
+    unpooled join hospital-a.json --data patients.parquet --policy policy.toml
+    """
+    from unpooled.runtimes.provisioning.site_folder import SiteFolder
+    from unpooled.runtimes.provisioning.supervisor import keep
+
+    site = SiteFolder.of(folder if folder is not None else invitation)
+    if invitation.is_file():
+        check(
+            FolderOutput(
+                site.path, "the folder of a site", site.own(), site.letters(invitation), resumed=True
+            ),
+            inputs=[invitation, data, policy],
+        )
+        request = site.accept(invitation)
+        if request is not None:
+            typer.echo(f"the key of this site: {site.fingerprint()}")
+            typer.echo(f"It is in {site.path} and stays there. Send to the coordinator: {request}")
+            typer.echo("Join again with the invitation that comes back.")
+            return
+    settings = _settings(site, data, policy, columns, exclude, na, delimiter, decimal)
+    _show(site, settings)
+    settings.write(site.engine.settings_file(site.engine_folder))
+    if background:
+        _detach(site)
+        return
+    where = site.invitation.address
+    command = site.engine.site_command(site.engine_folder, where, settings.site)
+    keep(command, site.path, _say, _contact(site))
+
+
+def status(where: Where) -> None:
+    """Who is connected, at a coordinator; at a site, whether it takes part and what left."""
+    from unpooled.core.disk import is_held
+    from unpooled.runtimes.provisioning.federation_folder import FederationFolder
+    from unpooled.runtimes.provisioning.follow import present
+    from unpooled.runtimes.provisioning.site_folder import SiteFolder
+    from unpooled.runtimes.remote_run import ProgressFile
+
+    if (where / "federation.json").exists():
+        served = FederationFolder.read(where)
+        here = present(served)
+        if here is None:
+            typer.echo("the server is not up")
+        for site in served.sites if here is not None else ():
+            typer.echo(f"{site}: {'connected' if site in (here or ()) else 'not connected'}")
+        for run in sorted(path for path in served.runs.iterdir() if path.is_dir()):
+            record = ProgressFile(run).read().get("record")
+            reached = f"round {record['round']}" if record else "not begun"
+            typer.echo(f"run {run.name}: {reached}{'' if is_held(run) else ', stopped'}")
+        return
+    place = SiteFolder.of(where)
+    invitation = place.invitation
+    running, heard = is_held(place.path), place.engine.heard(place.engine_folder)
+    state = "stopped" if not running else "connected" if (heard or 1e9) < 30 else "trying to connect"
+    typer.echo(f"{invitation.site} in {invitation.federation}: {state}")
+    _show(place, place.settings)
+
+
+def leave(where: Where) -> None:
+    """Stop taking part, at a site; stop serving, at a coordinator."""
+    from unpooled.runtimes.provisioning.federation_folder import FederationFolder
+    from unpooled.runtimes.provisioning.site_folder import SiteFolder
+    from unpooled.runtimes.provisioning.supervisor import ended
+
+    served = (where / "federation.json").exists()
+    home = FederationFolder.read(where).server if served else SiteFolder.of(where).path
+    typer.echo("stopped" if ended(home) else "was not running")
+
+
+def _settings(
+    site: "SiteFolder",
+    data: Path | None,
+    policy: Path | None,
+    columns: str | None,
+    exclude: str | None,
+    na: list[str] | None,
+    delimiter: str | None,
+    decimal: str,
+) -> "SiteSettings":
+    """What the site decides: as said now, or as said the last time."""
+    from unpooled.site.process import SiteSettings
+
+    if data is None:
+        if policy or columns or exclude or na or delimiter or decimal != ".":
+            raise BadInput("--data is needed where other options are given")
+        return site.settings
+    delimiter, decimal = o.separators(delimiter, decimal)
+    return SiteSettings(
+        site=site.invitation.site,
+        data=str(data.absolute()),
+        folder=str(site.path / "kept"),
+        policy=None if policy is None else str(policy.absolute()),
+        columns=o.names(columns) if columns else None,
+        exclude=o.names(exclude),
+        na=tuple(na or ()),
+        delimiter=delimiter,
+        decimal=decimal,
+    )
+
+
+def _show(site: "SiteFolder", settings: "SiteSettings") -> None:
+    """Say what the site will answer from, and by which rules; whatever is wrong with it shows here."""
+    table, rules = settings.table(), settings.rules()
+    shown = rules.disclosure
+    typer.echo(f"data: {settings.data}, {len(table)} rows; columns: {', '.join(table.names)}")
+    typer.echo(
+        f"rules: {settings.policy or 'the usual'}; methods {', '.join(rules.jobs.algorithms)}; groups below "
+        f"{shown.min_cluster_size} rows are not shown; secure sums {rules.aggregation.secure}"
+    )
+    typer.echo(f"what leaves is logged in {Path(settings.folder) / 'log.jsonl'}")
+
+
+def _detach(site: "SiteFolder") -> None:
+    """Start the same in the background, and wait until it runs."""
+    from unpooled.core.disk import is_held
+
+    with (site.path / "join.log").open("ab") as log:
+        child = subprocess.Popen(
+            [sys.executable, "-m", "unpooled", "join", str(site.path)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    while not is_held(site.path):
+        if child.poll() is not None:
+            raise BadInput(f"the site did not start; {site.path / 'join.log'} says why")
+        time.sleep(0.1)
+    typer.echo(f"running in the background (process {child.pid}); unpooled leave {site.path} ends it")
+
+
+class _comings:  # noqa: N801
+    """Says which sites came and went since it was asked last."""
+
+    def __init__(self, served: "FederationFolder") -> None:
+        self._served = served
+        self._here: tuple[str, ...] = ()
+        self._strangers: set[str] = set()
+        self._up = False
+
+    def __call__(self) -> None:
+        from unpooled.runtimes.provisioning.follow import present
+
+        here = present(self._served)
+        if here is None:
+            self._up = False
+            return
+        if not self._up:
+            _say("the server is up")
+            self._up = True
+        for stranger in self._served.engine.refused(self._served.server):
+            if stranger not in self._strangers:
+                self._strangers.add(stranger)
+                _say(f"refused: {stranger} has a certificate, but is no site of this federation")
+        for site in sorted(set(here) ^ set(self._here)):
+            what = "connected" if site in here else "is gone"
+            _say(f"{site} {what} ({len(here)} of {len(self._served.sites)})")
+        self._here = here
+
+
+class _contact:  # noqa: N801
+    """Says when the site finds or loses the coordinator."""
+
+    def __init__(self, site: "SiteFolder") -> None:
+        self._site, self._engine = site, site.engine
+        self._where = site.invitation.address
+        self._since = self._asked = time.time()
+        self._connected = False
+        self._said = ""
+
+    def __call__(self) -> None:
+        from unpooled.runtimes.provisioning.diagnose import obstacle
+
+        heard = self._engine.heard(self._site.engine_folder)
+        connected = heard is not None and heard < min(30.0, time.time() - self._since)
+        where = self._where
+        if connected != self._connected:
+            _say(f"{'connected to' if connected else 'lost'} {where.federation} at {where.host}:{where.port}")
+            self._connected = connected
+        if not connected and time.time() - self._asked > _ASK_WHY:
+            self._asked = time.time()
+            reason = obstacle(where, *self._engine.identity(self._site.engine_folder))
+            if reason != self._said:
+                self._said = reason
+                _say(f"not connected to {where.federation} at {where.host}:{where.port}: {reason}")

@@ -1,0 +1,71 @@
+"""``unpooled fit`` and ``unpooled resume``: files in, clusters and a report out."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from unpooled.app.cli import options as o
+from unpooled.app.cli.outputs import Overwrite, beside_run, check, run_output
+
+
+@o.takes_options
+def fit(
+    files: Annotated[list[str], typer.Argument(help="CSV, Parquet, .npy or .npz; every file is a site.")],
+    options: o.JobOptions,
+    out: o.Out = None,
+    report: o.Report = None,
+    as_json: o.AsJson = False,
+    overwrite: Overwrite = False,
+    threads: o.Threads = None,
+    site_column: o.SiteColumn = None,
+    delimiter: o.Delimiter = None,
+    decimal: o.Decimal = ".",
+) -> None:
+    """Cluster files as if they were pooled, each a site that keeps its rows.
+
+    unpooled fit hospital-*.csv -k 3 --report report.html --out run/
+    """
+    from unpooled.app.execute import perform
+    from unpooled.app.job import expand
+    from unpooled.app.run_folder import RunFolder
+
+    job = options.job(
+        files=expand(files),
+        site_column=site_column,
+        delimiter=delimiter,
+        decimal=decimal,
+    )
+    o.check_report(options.epsilon, report)
+    folder = RunFolder(out) if out is not None else None
+    check(
+        run_output(folder) if folder is not None else None,
+        beside_run(report, folder),
+        inputs=[*job.files, *o.policies(options.bounds)],
+        overwrite=overwrite,
+    )
+    perform(job, folder, report, new=True, as_json=as_json, threads=threads)
+
+
+def resume(
+    folder: Annotated[Path, typer.Argument(help="The folder of a run that was stopped.")],
+    report: o.Report = None,
+    as_json: o.AsJson = False,
+    overwrite: Overwrite = False,
+    threads: Annotated[int | None, typer.Option(help="Default: all cores.")] = None,
+) -> None:
+    """Go on with a run that was stopped; it ends as if it never had been."""
+    from unpooled.app.cli.run import read_between
+    from unpooled.app.execute import perform
+    from unpooled.app.run_folder import RunFolder
+
+    kept = RunFolder(folder)
+    job = kept.load_job()
+    check(
+        beside_run(report, kept),
+        inputs=[*job.files, *kept.files, *read_between(job)],
+        overwrite=overwrite,
+    )
+    kept.check_unchanged(job)
+    kept.tidy()
+    perform(job, kept, report, new=False, as_json=as_json, threads=threads)

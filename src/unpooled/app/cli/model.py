@@ -1,0 +1,117 @@
+"""What is done with a finished run: predict, export, report; and ``example``, to begin with one."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from unpooled.app.cli.outputs import Overwrite, check
+
+
+def predict(
+    folder: Annotated[Path, typer.Argument(help="The folder of a run.")],
+    file: Annotated[Path, typer.Argument(help="New rows, with the columns that the model was made of.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="CSV with the cluster of every row.")],
+    overwrite: Overwrite = False,
+    na: Annotated[list[str] | None, typer.Option(help="As for fit; default: as it was there.")] = None,
+    delimiter: Annotated[str | None, typer.Option(help="Of CSV; default: seen from the header.")] = None,
+) -> None:
+    """Say which cluster each row of a new file belongs to."""
+    from dataclasses import replace
+
+    import numpy as np
+
+    from unpooled.app.run_folder import RunFolder
+    from unpooled.core.disk import write_atomically
+    from unpooled.data.readers import read_table
+
+    kept = RunFolder(folder)
+    check(out, inputs=[file, *kept.files], overwrite=overwrite)
+    model, job = kept.load_model(), kept.load_job()
+    kinds = model.preparation.kinds
+    reading = replace(
+        job.reading,
+        columns=tuple(kinds),
+        exclude=(),
+        categories=tuple(name for name, kind in kinds.items() if kind == "category"),
+        numbers=tuple(name for name, kind in kinds.items() if kind == "number"),
+        na=tuple(na) if na else job.reading.na,
+        delimiter=delimiter or job.reading.delimiter,
+    )
+    table = read_table(file, reading)
+    clusters, distances = model.predict(table)
+    lines = ["row,cluster,distance"]
+    lines += [
+        f"{i},{c},{x:.9g}" if c else f"{i},,"
+        for i, (c, x) in enumerate(zip(clusters.tolist(), distances.tolist(), strict=True), start=1)
+    ]
+    write_atomically(out, ("\n".join(lines) + "\n").encode())
+    counts = np.bincount(clusters, minlength=len(model.centers) + 1)
+    said = ", ".join(f"{n} in cluster {j}" for j, n in enumerate(counts.tolist()) if j and n)
+    lost = f"; {counts[0]} lack a value and have none" if counts[0] else ""
+    typer.echo(f"{len(table)} rows: {said}{lost}; written: {out}")
+
+
+def export(
+    folder: Annotated[Path, typer.Argument(help="The folder of a run.")],
+    to: Annotated[str, typer.Option(help="sklearn (a Python module), onnx or json")],
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="Default: in the folder of the run.")
+    ] = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Write the model for other programs, and check that it gives the same clusters there."""
+    from unpooled.app.export import FORMATS
+    from unpooled.app.export import export as write
+    from unpooled.app.run_folder import RunFolder
+    from unpooled.errors import BadInput
+
+    if to not in FORMATS:
+        raise BadInput(f"--to must be one of {', '.join(FORMATS)}, got {to!r}")
+    kept = RunFolder(folder)
+    kept.load_job()  # raises if it is no run
+    path = out or folder / FORMATS[to]
+    check(path, inputs=kept.files, overwrite=overwrite)
+    checked = write(kept.load_model(), to, path)
+    typer.echo(f"written: {path} (read back: the same clusters for {checked} rows)")
+
+
+def report(
+    folder: Annotated[Path, typer.Argument(help="The folder of a run.")],
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="Default: report.html in the folder.")
+    ] = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Write the report of a finished run again."""
+    from unpooled.app.report import page
+    from unpooled.app.run_folder import RunFolder
+    from unpooled.core.disk import write_atomically
+
+    kept = RunFolder(folder)
+    kept.load_job()  # raises if it is no run
+    path = out or kept.report
+    check(path, inputs=[file for file in kept.files if file != kept.report], overwrite=overwrite)
+    write_atomically(path, page(kept.load_outcome()).encode())
+    typer.echo(f"written: {path}")
+
+
+def example(
+    name: Annotated[str, typer.Argument(help="heart or penguins")],
+    out: Annotated[Path | None, typer.Option("-o", "--out", help="Default: its own name, here.")] = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Write an example table to try things on, with what to cite for it."""
+    from importlib.resources import files
+
+    from unpooled.core.disk import write_atomically
+    from unpooled.errors import BadInput
+
+    examples = {"heart": "heart_disease.csv", "penguins": "penguins.csv"}
+    if name not in examples:
+        raise BadInput(f"examples are {', '.join(examples)}, got {name!r}")
+    path, shipped = out or Path(examples[name]), files("unpooled.experiments.datasets")
+    check(path, inputs=[str(shipped / examples[name])], overwrite=overwrite)
+    write_atomically(path, (shipped / examples[name]).read_bytes())
+    about = (shipped / f"{examples[name].removesuffix('.csv').upper()}.md").read_text(encoding="utf-8")
+    typer.echo(f"{about}\nwritten: {path}")

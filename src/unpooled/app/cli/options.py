@@ -1,0 +1,268 @@
+"""The options that ``fit``, ``run`` and ``export-job`` share, and the job that they make."""
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
+
+import typer
+
+from unpooled.errors import BadInput
+
+if TYPE_CHECKING:  # commands import what they need when they are called: the help is quick
+    from unpooled.app.job import Between, Job
+
+_HOW, _READ, _PREPARE = "Clustering", "Reading files", "Preparation"
+_PRIVATE = "Differential privacy"
+
+K = Annotated[str, typer.Option("-k", help="How many clusters: 3, or 2..10 to have it chosen.")]
+Out = Annotated[Path | None, typer.Option(help="Folder for model, preparation, history and report.")]
+Report = Annotated[Path | None, typer.Option(help="Write the report here too.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON and nothing else.")]
+Method = Annotated[str, typer.Option(help="`unpooled methods` says which.", rich_help_panel=_HOW)]
+Module = Annotated[
+    list[str] | None,
+    typer.Option(help="An installed module whose methods are known by name too.", rich_help_panel=_HOW),
+]
+Restarts = Annotated[
+    int, typer.Option(help="All in the same exchanges; the best one wins.", rich_help_panel=_HOW)
+]
+MaxRounds = Annotated[int, typer.Option(help="Stop after so many rounds.", rich_help_panel=_HOW)]
+MinClusterSize = Annotated[
+    int,
+    typer.Option(
+        help="A site shows no group of fewer rows; 1 hides nothing and equals pooling.",
+        rich_help_panel=_HOW,
+    ),
+]
+Seed = Annotated[int, typer.Option(help="The same seed gives the same result.", rich_help_panel=_HOW)]
+Secure = Annotated[
+    bool,
+    typer.Option(
+        "--secure",
+        help="Secure sums: no site's own numbers are seen, and its groups are not hidden. From 3 sites.",
+        rich_help_panel=_HOW,
+    ),
+]
+Threads = Annotated[int | None, typer.Option(help="Default: all cores.", rich_help_panel=_HOW)]
+SiteColumn = Annotated[
+    str | None,
+    typer.Option(help="Split by this column instead: each value a site.", rich_help_panel=_READ),
+]
+Na = Annotated[
+    list[str] | None,
+    typer.Option(help="A text that means missing, e.g. -9, or chol=0 for one column.", rich_help_panel=_READ),
+]
+Delimiter = Annotated[
+    str | None, typer.Option(help="Of CSV; default: seen from the header.", rich_help_panel=_READ)
+]
+Decimal = Annotated[str, typer.Option(help="Of CSV: . or ,", rich_help_panel=_READ)]
+Columns = Annotated[
+    str,
+    typer.Option(
+        help="same (all sites must have the same), common (those that all have), or names: age,bmi",
+        rich_help_panel=_PREPARE,
+    ),
+]
+Exclude = Annotated[str | None, typer.Option(help="Columns to leave out: id,date", rich_help_panel=_PREPARE)]
+Categories = Annotated[
+    str | None, typer.Option(help="Columns whose numbers are codes: cp,thal", rich_help_panel=_PREPARE)
+]
+Scale = Annotated[
+    str, typer.Option(help="standard, min-max (needs --bounds) or none", rich_help_panel=_PREPARE)
+]
+Bounds = Annotated[
+    list[str] | None, typer.Option(help="Declared: age=0:110; or policy.toml", rich_help_panel=_PREPARE)
+]
+Missing = Annotated[
+    str,
+    typer.Option(
+        help="fill (mean or most frequent over all sites), drop or refuse", rich_help_panel=_PREPARE
+    ),
+]
+Rare = Annotated[
+    float,
+    typer.Option(help="Levels that a smaller share of the rows has are merged.", rich_help_panel=_PREPARE),
+]
+
+Epsilon = Annotated[
+    float | None,
+    typer.Option(help="Add noise for this budget; needs --bounds of all columns.", rich_help_panel=_PRIVATE),
+]
+Delta = Annotated[float, typer.Option(help="Well below 1 / rows.", rich_help_panel=_PRIVATE)]
+RowsInAll = Annotated[
+    int | None,
+    typer.Option(help="Rows in all, if no secret: forecast before spending.", rich_help_panel=_PRIVATE),
+]
+Force = Annotated[
+    bool, typer.Option("--force", help="Go on where noise would win.", rich_help_panel=_PRIVATE)
+]
+
+
+def names(text: str | None) -> tuple[str, ...]:
+    """
+    >>> names("id, date"), names(None)
+    (('id', 'date'), ())
+    """
+    return tuple(name.strip() for name in text.split(",") if name.strip()) if text else ()
+
+
+def separators(delimiter: str | None, decimal: str) -> tuple[str | None, str]:
+    """The two characters of a CSV file, checked."""
+    if decimal not in (".", ","):
+        raise BadInput(f"--decimal must be . or , got {decimal!r}")
+    if delimiter == "\\t":
+        delimiter = "\t"
+    if delimiter is not None and len(delimiter) != 1:
+        raise BadInput(f"--delimiter must be one character, got {delimiter!r}")
+    return delimiter, decimal
+
+
+class Options:
+    """A group of options of a command: a dataclass whose fields are options, see ``takes_options``."""
+
+
+C = TypeVar("C", bound=Callable[..., None])
+
+
+def takes_options(command: C) -> C:
+    """A command with a parameter for a group of options, for typer, which takes each option by itself."""
+    parameters: list[inspect.Parameter] = []
+    groups: dict[str, tuple[type[Options], tuple[str, ...]]] = {}
+    for name, parameter in inspect.signature(command).parameters.items():
+        kind = parameter.annotation
+        if isinstance(kind, type) and issubclass(kind, Options):
+            groups[name] = kind, tuple(f.name for f in fields(cast(Any, kind)))
+            parameters += inspect.signature(kind).parameters.values()
+        else:
+            parameters.append(parameter)
+
+    @functools.wraps(command)
+    def taking(**given: Any) -> None:
+        for name, (kind, names) in groups.items():
+            given[name] = kind(**{each: given.pop(each) for each in names})
+        command(**given)
+
+    listed = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters]
+    taking.__signature__ = inspect.Signature(listed)  # type: ignore[attr-defined]
+    taking.__annotations__ = {p.name: p.annotation for p in listed}
+    return cast(C, taking)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobOptions(Options):
+    """What is clustered, and how."""
+
+    k: K
+    method: Method = "lloyd"
+    module: Module = None
+    restarts: Restarts = 10
+    max_rounds: MaxRounds = 300
+    min_cluster_size: MinClusterSize = 5
+    seed: Seed = 0
+    secure: Secure = False
+    na: Na = None
+    columns: Columns = "same"
+    exclude: Exclude = None
+    categories: Categories = None
+    scale: Scale = "standard"
+    bounds: Bounds = None
+    missing: Missing = "fill"
+    rare: Rare = 0.01
+    epsilon: Epsilon = None
+    delta: Delta = 1e-6
+    rows: RowsInAll = None
+    force: Force = False
+
+    def job(
+        self,
+        *,
+        files: tuple[str, ...] = (),
+        between: "Between | None" = None,
+        site_column: str | None = None,
+        delimiter: str | None = None,
+        decimal: str = ".",
+    ) -> "Job":
+        """The job that the options describe; whatever is wrong with it is found here."""
+        from unpooled.app.job import Job, parse_ks
+        from unpooled.data import Wishes
+        from unpooled.data.readers import Reading
+
+        delimiter, decimal = separators(delimiter, decimal)
+        same = self.columns in ("same", "common")
+        chosen: str | tuple[str, ...] = self.columns if same else names(self.columns)
+        job = Job(
+            files=files,
+            ks=parse_ks(self.k),
+            reading=Reading(
+                columns=None if isinstance(chosen, str) else chosen,
+                exclude=names(self.exclude),
+                categories=names(self.categories),
+                na=tuple(self.na or ()),
+                delimiter=delimiter,
+                decimal=decimal,
+                site_column=site_column,
+            ),
+            wishes=Wishes(
+                columns=chosen,
+                scale=self.scale,
+                bounds=_bounds(self.bounds or [], () if isinstance(chosen, str) else chosen),
+                missing=self.missing,
+                rare=self.rare,
+            ),
+            method=self.method,
+            n_init=self.restarts,
+            max_rounds=self.max_rounds,
+            min_cluster_size=self.min_cluster_size,
+            seed=self.seed,
+            secure=self.secure,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            rows=self.rows,
+            force=self.force,
+            between=between,
+            modules=tuple(self.module or ()),
+        )
+        job.algorithm()
+        return job
+
+
+def check_report(epsilon: float | None, report: Path | None) -> None:
+    """There is no report under differential privacy."""
+    if epsilon is not None and report is not None:
+        raise BadInput("--report asks for sums without noise: with --epsilon there is none")
+
+
+def policies(bounds: list[str] | None) -> list[str]:
+    """The files among what ``--bounds`` says."""
+    return [text for text in bounds or () if text.endswith(".toml")]
+
+
+def _bounds(given: list[str], columns: tuple[str, ...]) -> tuple[tuple[str, float, float], ...]:
+    """column=low:high, low:high for all columns that are named, or a site's policy with its domain."""
+    found: list[tuple[str, float, float]] = []
+    for text in given:
+        if text.endswith(".toml"):
+            found += _domain(text)
+            continue
+        name, _, span = text.rpartition("=")
+        low, _, high = span.partition(":")
+        try:
+            pair = float(low), float(high)
+        except ValueError:
+            raise BadInput(f"bounds are said as column=low:high, got {text!r}") from None
+        if not name and not columns:
+            raise BadInput(f"bounds {text} are for all columns: name these by --columns age,bmi")
+        found += [(each, *pair) for each in ((name.strip(),) if name else columns)]
+    return tuple(found)
+
+
+def _domain(path: str) -> list[tuple[str, float, float]]:
+    from unpooled.site.policy import load
+
+    domain = load(path).domain
+    if not domain.columns:
+        raise BadInput(f"{path}: the policy has no [domain] with columns, lower and upper")
+    return list(zip(domain.columns, domain.lower, domain.upper, strict=True))

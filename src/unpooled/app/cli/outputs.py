@@ -1,0 +1,149 @@
+"""Where a command may write: nothing is overwritten without ``--overwrite``, and an input never.
+
+Every command that writes what its user names asks ``check`` first, before any work is done.
+"""
+
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from unpooled.errors import BadInput
+
+if TYPE_CHECKING:  # the help is quick
+    from unpooled.app.run_folder import RunFolder
+
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace outputs that exist; never an input.")]
+_Key = str | tuple[int, int]  # where a file is, or its number on a disk
+
+
+@dataclass(frozen=True)
+class FolderOutput:
+    """A folder that a command fills."""
+
+    path: Path
+    what: str  # it is, once filled: "the folder of a run"
+    own: bool  # what is in it is that: it may be replaced, and nothing else is
+    files: tuple[Path, ...] = ()  # what the command writes
+    resumed: bool = False  # the command goes on with what is there: nothing is replaced
+    holds: str = ""  # what would be lost
+
+
+def run_output(folder: "RunFolder") -> FolderOutput:
+    """The folder of a run as an output."""
+    state = "a finished run" if folder.result.exists() else "a run that is not finished"
+    return FolderOutput(
+        folder.path,
+        "the folder of a run",
+        own=folder.job.exists(),
+        files=folder.files,
+        holds=f" (it holds {state}; unpooled resume goes on with it)",
+    )
+
+
+def beside_run(report: Path | None, folder: "RunFolder | None") -> Path | None:
+    """The report, unless it is the run's own one, which is written anyway."""
+    if report is None or folder is None:
+        return report
+    return None if os.path.abspath(report) == os.path.abspath(folder.report) else report
+
+
+def check(
+    *outputs: Path | FolderOutput | None,
+    inputs: Iterable[str | Path | None] = (),
+    overwrite: bool = False,
+    make_folders: bool = False,
+) -> None:
+    """Raise unless all outputs, files and folders, may be written: before hours of work, not after."""
+    wanted = [output for output in outputs if output is not None]
+    given = {key: Path(path) for path in inputs if path is not None for key in _keys(Path(path))}
+    seen: set[_Key] = set()
+    for output in wanted:
+        paths = (output.path, *output.files) if isinstance(output, FolderOutput) else (output,)
+        for path in paths:
+            _check_no_input(path, given)
+            if not seen.isdisjoint(_keys(path)):
+                raise BadInput(f"{path} is named for two outputs")
+        seen.update(key for path in paths for key in _keys(path))
+    made = {key for output in wanted if isinstance(output, FolderOutput) for key in _keys(output.path)}
+    for output in wanted:
+        if isinstance(output, FolderOutput):
+            _check_folder(output, overwrite)
+        else:
+            _check_file(output, overwrite, make_folders, made)
+
+
+def _keys(path: Path) -> set[_Key]:
+    """What a file or folder is known by: all its names and links have a key in common."""
+    keys: set[_Key] = {os.path.realpath(path)}
+    try:
+        found = path.stat()
+    except OSError:  # not there
+        return keys
+    return {*keys, (found.st_dev, found.st_ino)}
+
+
+def _check_no_input(path: Path, inputs: dict[_Key, Path]) -> None:
+    for key in _keys(path) & inputs.keys():
+        which = "an input" if path == inputs[key] else f"the input {inputs[key]}"
+        raise BadInput(f"{path} is {which}: an input is never overwritten")
+
+
+def _check_file(path: Path, overwrite: bool, make_folders: bool, made: set[_Key]) -> None:
+    if path.is_dir():
+        raise BadInput(f"{path}: there is a folder of that name")
+    if path.exists() and not path.is_file():
+        raise BadInput(f"{path} is no file that could be replaced")  # a device would become a file
+    if os.path.lexists(path) and not overwrite:  # a link that leads nowhere is there, too
+        raise BadInput(f"{path} exists; say --overwrite to replace it")
+    if made.isdisjoint(_keys(path.parent)):
+        _check_room(path, path.parent, make_folders)
+
+
+def _check_folder(folder: FolderOutput, overwrite: bool) -> None:
+    path = folder.path
+    if os.path.lexists(path) and not path.is_dir():
+        raise BadInput(f"{path}: there is a file of that name")
+    if not path.exists():
+        _check_room(path, path.parent, make_folders=True)
+        return
+    if any(path.iterdir()):
+        if not folder.own:
+            raise BadInput(f"{path} is not empty, and not {folder.what}")
+        if not folder.resumed and not overwrite:
+            raise BadInput(f"{path} exists; say --overwrite to replace it{folder.holds}")
+    _check_room(path, path, make_folders=False)
+
+
+def _check_room(path: Path, folder: Path, make_folders: bool) -> None:
+    """Raise if nothing can be made in ``folder``, or in the nearest folder above it that is there."""
+    while make_folders and not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    if folder.exists() and not folder.is_dir():
+        raise BadInput(f"{folder}: there is a file of that name")
+    if not folder.is_dir():
+        raise BadInput(f"{path}: there is no folder {folder}")
+    try:
+        handle, name = tempfile.mkstemp(dir=folder, prefix=".unpooled.")
+    except OSError as error:
+        raise BadInput(f"{path} cannot be written: {error.strerror}") from error
+    os.close(handle)
+    os.unlink(name)
+
+
+@contextmanager
+def whole_folder(path: Path) -> Iterator[Path]:
+    """A folder of that name to fill, moved to ``path`` once it is whole, in place of what is there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as beside:
+        new, old = Path(beside) / "new" / path.name, Path(beside) / "old"
+        new.mkdir(parents=True)
+        yield new
+        if path.exists():
+            path.rename(old)
+        new.rename(path)

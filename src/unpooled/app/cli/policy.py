@@ -1,0 +1,143 @@
+"""``unpooled policy`` and ``unpooled audit``: what a site will answer, and what has left it."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from unpooled.app.cli.outputs import Overwrite, check
+from unpooled.errors import BadInput, LedgerError
+
+policy = typer.Typer(no_args_is_help=True, help="What a site answers: write, check and explain its rules.")
+audit = typer.Typer(no_args_is_help=True, help="What has left a site: show, verify, attack.")
+
+_FILE = Annotated[Path, typer.Argument(help="The policy, a TOML file.")]
+_LOG = Annotated[Path, typer.Argument(help="The site's log, or the folder it is in.")]
+_HEADS = Annotated[
+    Path | None, typer.Option(help="Heads that the coordinator kept (heads.json): they show a cut end.")
+]
+
+
+def _print(parts: list[tuple[str, list[str]]]) -> None:
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    for heading, sentences in parts:
+        console.print(f"[bold]{heading}[/bold]")
+        for said in sentences:
+            console.print(f"  - {said}", markup=False)
+
+
+@policy.command("init")
+def policy_init(
+    path: Annotated[Path, typer.Argument(help="Where to write it.")] = Path("policy.toml"),
+    site: Annotated[str, typer.Option(help="The site's name.")] = "",
+    overwrite: Overwrite = False,
+) -> None:
+    """Write a policy with safe defaults and a comment to each rule."""
+    from unpooled.core.disk import write_atomically
+    from unpooled.site.explain import template
+
+    check(path, overwrite=overwrite)
+    write_atomically(path, template(site).encode())
+    typer.echo(f"written: {path}")
+
+
+@policy.command("check")
+def policy_check(path: _FILE) -> None:
+    """Read a policy and name what is wrong with it."""
+    from unpooled.site.policy import load
+
+    typer.echo(f"{path}: in order, digest {load(path).digest[:16]}")
+
+
+@policy.command("explain")
+def policy_explain(path: _FILE) -> None:
+    """Say in plain words what the site will and will not answer."""
+    from unpooled.site.explain import explain
+    from unpooled.site.policy import load
+
+    _print(explain(load(path)))
+
+
+@policy.command("key")
+def policy_key(
+    folder: Annotated[Path, typer.Argument(help="The site's own folder, with its log and ledger.")],
+    site: Annotated[str, typer.Option(help="The site's name.")],
+) -> None:
+    """Make the site's identity for secure sums if there is none, and print its line for every roster.toml."""
+    from unpooled.site.identity import identity_in
+
+    if not folder.is_dir():
+        raise BadInput(f"{folder}: there is no such folder")
+    typer.echo(f'{json.dumps(site)} = "{identity_in(folder).public.hex()}"')
+
+
+def _heads(path: Path | None, log: Path) -> dict[int, str] | None:
+    """The head that the coordinator kept of this site's log: {"north": "12:5f3c..."}, one line a site."""
+    if path is None:
+        return None
+    from unpooled.site.audit.summary import read
+
+    site = read(log).site
+    try:
+        said = json.loads(path.read_text(encoding="utf-8"))
+        number, _, head = said[site].partition(":")
+        return {int(number): head}
+    except KeyError:
+        raise LedgerError(f"{path}: holds no head of site {site}") from None
+    except (ValueError, AttributeError, TypeError) as error:
+        raise LedgerError(f"{path}: not a file of heads") from error
+
+
+@audit.command("show")
+def audit_show(
+    log: _LOG,
+    html: Annotated[Path | None, typer.Option(help="Write the page here instead.")] = None,
+    heads: _HEADS = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """One page: what left, in which run, how protected, what was refused, and is the log whole."""
+    from unpooled.core.disk import write_atomically
+    from unpooled.site.audit.page import lines, page
+    from unpooled.site.audit.summary import read
+
+    check(html, inputs=[log, log / "log.jsonl", heads], overwrite=overwrite)
+    record = read(log, _heads(heads, log))
+    if html is None:
+        _print(lines(record))
+        return
+    write_atomically(html, page(record).encode())
+    typer.echo(f"written: {html}")
+
+
+@audit.command("verify")
+def audit_verify(log: _LOG, heads: _HEADS = None) -> None:
+    """Prove that the log is whole, or name every line where it is not (exit code 1)."""
+    from unpooled.site.audit.page import verdict
+    from unpooled.site.audit.summary import read
+
+    record = read(log, _heads(heads, log))
+    typer.echo(verdict(record))
+    for fault in record.faults:
+        typer.echo(str(fault), err=True)
+    if record.faults:
+        raise typer.Exit(1)
+
+
+@audit.command("attack")
+def audit_attack(log: _LOG) -> None:
+    """Attack this site's own messages: how many rows could be recovered from all that left?"""
+    from unpooled.site.audit.attack import on_log
+    from unpooled.site.audit.summary import read
+
+    found = on_log(read(log).path)
+    typer.echo(
+        f"{len(found.rows)} rows could be recovered from {found.cells} groups: "
+        f"{len(found.single)} shown alone, {len(found.differences)} as the difference of two groups."
+    )
+    if len(found.rows):
+        typer.echo(
+            'Rules of a policy that prevent this: group_rows = 5, secure = "required", or a privacy budget.'
+        )

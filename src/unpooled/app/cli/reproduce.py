@@ -1,0 +1,136 @@
+"""``unpooled reproduce``: a paper's tables and figures, recomputed beside what was published."""
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from unpooled.app.cli.outputs import FolderOutput, check
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from unpooled.experiments.papers.experiment import Task
+    from unpooled.experiments.papers.worker import Progress
+
+
+def reproduce(
+    name: Annotated[str, typer.Argument(help="LIST, an experiment, a paper (garst), or all")],
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Fewer runs; they are the first of the full ones.")
+    ] = False,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder with the authors' own data, where you have it.")
+    ] = None,
+    jobs: Annotated[int | None, typer.Option(help="Processes side by side; default: all cores.")] = None,
+    out: Annotated[Path, typer.Option(help="Where results, tables and figures go.")] = Path("reproduced"),
+    runs: Annotated[int | None, typer.Option(help="So many runs of everything, instead.")] = None,
+) -> None:
+    """Recompute a table or a figure of a paper, and set it beside what was published.
+
+    Results are kept as they come: a run that was stopped goes on where it was.
+
+    unpooled reproduce garst-fig1 --quick
+    """
+    from rich.console import Console
+
+    from unpooled.core.disk import write_atomically
+    from unpooled.experiments.papers.output import markdown_table, page, said, write
+    from unpooled.experiments.papers.registry import chosen
+    from unpooled.experiments.papers.runner import finish
+    from unpooled.experiments.papers.sources import FILES, Sources
+
+    console = Console(highlight=False)
+    sources = Sources(data)
+    if name.upper() == "LIST":
+        console.print(_listed())
+        return
+    read = [data, *(data / file for file in FILES.values())] if data is not None else []
+    check(results_output(out), inputs=read)
+    every = name == "all"
+    wanted = chosen(name)
+    missing = {e.name: [n for n in e.needs if not sources.has(n)] for e in wanted}
+    if every:  # what cannot be run here is said, and the others are run
+        for e in wanted:
+            if missing[e.name]:
+                console.print(f"{e.name} is left out: it needs {', '.join(missing[e.name])} in --data")
+        wanted = tuple(e for e in wanted if not missing[e.name])
+    for e in wanted:
+        for needed in missing[e.name]:
+            sources.path(needed)  # raises, saying which file is looked for
+    count = jobs if jobs is not None else os.cpu_count() or 1
+    start = time.perf_counter()
+    done = finish(wanted, sources, out, quick=quick, runs=runs, jobs=count, watch=bar)
+    took = time.perf_counter() - start
+    for one in done:
+        path = write(one, out)
+        console.print(f"\n[bold]{one.experiment.name}[/bold]: {one.experiment.title}")
+        console.print(said(one), soft_wrap=True, markup=False)
+        for table in one.presented.tables:
+            console.print(f"\n{table.title}", markup=False)
+            console.print(markdown_table(table), soft_wrap=True, markup=False)
+        for i, note in enumerate(one.presented.notes, start=1):
+            console.print(f"Note {i}. {note}", soft_wrap=True, markup=False)
+        console.print(f"written: {path}", soft_wrap=True, markup=False)
+    if len(done) > 1:
+        write_atomically(out / "index.html", page(done).encode())
+        console.print(f"written: {out / 'index.html'}", soft_wrap=True, markup=False)
+    console.print(f"time: {took:.0f} s with {count} process{'es' if count > 1 else ''}")
+
+
+def results_output(out: Path) -> FolderOutput:
+    """The folder of results that are kept as they come: a run goes on with those that are there."""
+    from unpooled.experiments.papers.registry import NAMES
+
+    own = any((out / "results" / name).is_dir() for name in (*NAMES, "compare"))
+    return FolderOutput(out, "a folder of results", own=own, resumed=True)
+
+
+def _listed() -> "Table":
+    from rich.table import Table
+
+    from unpooled.experiments.papers.registry import NAMES, find
+
+    table = Table("experiment", "what", "runs", "quick", "needs in --data")
+    for e in map(find, NAMES):
+        table.add_row(e.name, e.title, str(e.full), str(e.quick), ", ".join(e.needs) or "nothing")
+    return table
+
+
+@contextmanager
+def bar(count: int) -> "Iterator[Progress]":
+    """A bar with the time left on stderr, where somebody watches."""
+    if not count or not sys.stderr.isatty():
+        yield lambda task: None
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    shown = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("· left"),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+    )
+    with shown:
+        at = shown.add_task("starting", total=count)
+
+        def progress(task: "Task") -> None:
+            shown.update(at, advance=1, description=task.experiment)
+
+        yield progress

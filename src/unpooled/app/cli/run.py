@@ -1,0 +1,153 @@
+"""Jobs between machines: ``unpooled run`` and ``unpooled export-job``."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from unpooled.app.cli import options as o
+from unpooled.app.cli.outputs import FolderOutput, Overwrite, beside_run, check, run_output, whole_folder
+from unpooled.errors import ModelError
+
+if TYPE_CHECKING:
+    from unpooled.app.cli.progress import LiveLine
+    from unpooled.app.job import Between, Job
+    from unpooled.runtimes.remote_run import RunTask
+    from unpooled.site.process import RunTerms
+
+_WAITING = "Waiting"
+
+Quorum = Annotated[
+    float, typer.Option(help="Share of the sites that must answer an exchange.", rich_help_panel=_WAITING)
+]
+Deadline = Annotated[
+    float, typer.Option(help="Seconds that a site has for an answer.", rich_help_panel=_WAITING)
+]
+Patience = Annotated[
+    float,
+    typer.Option(
+        "--wait", help="Seconds to wait for a server or sites that are away.", rich_help_panel=_WAITING
+    ),
+]
+WAIT = 60.0
+
+
+@o.takes_options
+def run(
+    federation: Annotated[Path, typer.Argument(help="The folder that `unpooled federation init` made.")],
+    options: o.JobOptions,
+    out: o.Out = None,
+    report: o.Report = None,
+    as_json: o.AsJson = False,
+    overwrite: Overwrite = False,
+    quorum: Quorum = 0.5,
+    deadline: Deadline = 60.0,
+    wait: Patience = WAIT,
+) -> None:
+    """Cluster the rows of a federation's sites, which stay where they are.
+
+    unpooled run heart/ -k 2..6 --report report.html --out run/
+    """
+    from unpooled.app.execute import perform
+    from unpooled.app.job import Between
+    from unpooled.app.run_folder import RunFolder
+    from unpooled.runtimes.provisioning.federation_folder import FederationFolder, files_of, new_name
+
+    joined = FederationFolder.read(federation)
+    between = Between(str(joined.path), new_name(), joined.sites, quorum, deadline, wait)
+    job = options.job(
+        between=between,
+    )
+    o.check_report(options.epsilon, report)
+    folder = RunFolder(out if out is not None else joined.results / between.run)
+    check(
+        run_output(folder),
+        beside_run(report, folder),
+        inputs=[*files_of(joined.path), *o.policies(options.bounds)],
+        overwrite=overwrite,
+    )
+    perform(job, folder, report, new=True, as_json=as_json, threads=None)
+
+
+@o.takes_options
+def export_job(
+    job_folder: Annotated[Path, typer.Argument(help="The job folder to write, for NVFLARE's console.")],
+    site: Annotated[list[str], typer.Option(help="A site, by its name in your project.")],
+    out: Annotated[Path, typer.Option(help="Folder of the run, for what comes of it.")],
+    options: o.JobOptions,
+    overwrite: Overwrite = False,
+    engine: Annotated[str, typer.Option(help="Whose job folder.")] = "nvflare",
+    quorum: Quorum = 0.5,
+    deadline: Deadline = 60.0,
+) -> None:
+    """Write a job folder for a federation that you provision and run by yourself.
+
+    unpooled export-job jobs/heart --site hospital-a --site hospital-b -k 3 --out run/
+    """
+    from unpooled.app.job import Between
+    from unpooled.app.run_folder import RunFolder
+    from unpooled.runtimes.engine import engine as find
+    from unpooled.runtimes.provisioning.federation_folder import new_name
+
+    job = options.job(
+        between=Between("", new_name(), tuple(sorted(site)), quorum, deadline),
+    )
+    assert job.between is not None
+    folder, found = RunFolder(out), find(engine)
+    files = tuple(job_folder / name for name in found.JOB_FILES)
+    own = files[0].is_file() and all(p in files or p.is_dir() for p in job_folder.rglob("*"))
+    check(
+        FolderOutput(job_folder, "the folder of a job and nothing else", own, files),
+        run_output(folder),
+        inputs=o.policies(options.bounds),
+        overwrite=overwrite,
+    )
+    with whole_folder(job_folder) as written:
+        found.write_job(written, *tasks(job, job.between))
+    folder.begin(job)
+    typer.echo(
+        f"written: {job_folder}\nOnce the job is done, copy runs/{job.between.run}/checkpoint from the "
+        f"server's workspace into {out}, and unpooled resume {out} writes the model and the report."
+    )
+
+
+def tasks(job: "Job", between: "Between") -> "tuple[RunTask, RunTerms]":
+    """What the two ends are told of a job."""
+    from unpooled.runtimes.remote_run import RunTask
+    from unpooled.site.process import RunTerms
+
+    task = RunTask(
+        run=between.run,
+        algorithm=job.algorithm(),
+        sites=between.sites,
+        seed=job.seed,
+        quorum=between.quorum,
+        deadline=between.deadline,
+        secure=job.secure,
+        min_cluster_size=job.min_cluster_size,
+    )
+    return task, RunTerms.of(job.reading)
+
+
+def read_between(job: "Job") -> list[Path]:
+    """The files of the federation that does a job, where it is one of ours."""
+    from unpooled.runtimes.provisioning.federation_folder import files_of
+
+    if job.between is None or not job.between.federation:
+        return []
+    return files_of(Path(job.between.federation))
+
+
+def see_through(job: "Job", between: "Between", shown: "LiveLine") -> Path:
+    """Have the federation's server do a job; the checkpoint of the finished run."""
+    from unpooled.runtimes.provisioning.federation_folder import FederationFolder
+    from unpooled.runtimes.provisioning.follow import follow
+
+    if not between.federation:
+        raise ModelError(
+            "the run is another console's: copy the checkpoint from the server's workspace here, "
+            f"runs/{between.run}/checkpoint"
+        )
+    federation = FederationFolder.read(Path(between.federation))
+    task, terms = tasks(job, between)
+    return follow(federation, task, terms, patience=between.wait, say=shown.say, progress=shown)

@@ -1,0 +1,89 @@
+"""A model for other programs: JSON, a scikit-learn pipeline, ONNX. Each is read back before it is written."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unpooled.app.export.json_model import from_json, labels_from_json, to_json
+from unpooled.app.export.onnx_model import to_onnx
+from unpooled.app.export.sklearn_model import built, to_module
+from unpooled.app.model import Model
+from unpooled.core.arrays import IntArray
+from unpooled.core.disk import write_atomically
+from unpooled.data import Number, Table
+from unpooled.errors import BadInput, ModelError
+
+__all__ = ["FORMATS", "export", "from_json", "probe", "to_json", "to_module", "to_onnx"]
+
+FORMATS = {"json": "model.json", "sklearn": "model_sklearn.py", "onnx": "model.onnx"}
+_PROBES = 2000
+
+
+def export(model: Model, to: str, path: Path) -> int:
+    """Write the model, after checking that what was written gives the same labels; says for how many rows."""
+    if to not in FORMATS:
+        raise BadInput(f"--to must be one of {', '.join(FORMATS)}, got {to!r}")
+    columns = probe(model, _PROBES)
+    expected = model.predict(Table.of(_as_arrays(model, columns))).clusters
+    keep = expected > 0
+    if to == "json":
+        data = to_json(model)
+        got = labels_from_json(data, columns) + 1
+    elif to == "sklearn":
+        data = to_module(model)
+        got = _by_pipeline(built(data), model, columns) + 1
+    else:
+        data = to_onnx(model)
+        got = _by_onnx(data, model, columns)
+    differ = int((got != expected)[keep].sum())
+    if differ:
+        raise ModelError(f"the {to} model gives another cluster for {differ} of {int(keep.sum())} rows tried")
+    write_atomically(path, data)
+    return int(keep.sum())
+
+
+def probe(model: Model, n: int) -> dict[str, list[Any]]:
+    """Made-up rows with all that the model may meet: every level, unknown ones, missing and far values."""
+    rng = np.random.default_rng(0)
+    columns: dict[str, list[Any]] = {}
+    for c in model.preparation.columns:
+        lost = rng.random(n) < (0.02 if model.preparation.drop else 0.1)
+        if isinstance(c, Number):
+            values: list[Any] = (c.fill + c.scale * rng.normal(0, 1.5, n)).tolist()
+        else:
+            values = rng.choice([*c.levels, "never seen before"], n).tolist()
+        columns[c.name] = [None if gone else v for v, gone in zip(values, lost, strict=True)]
+    return columns
+
+
+def _as_arrays(model: Model, columns: dict[str, list[Any]]) -> dict[str, Any]:
+    kinds = model.preparation.kinds
+    return {
+        name: np.array([np.nan if v is None else v for v in cells]) if kinds[name] == "number" else cells
+        for name, cells in columns.items()
+    }
+
+
+def _by_pipeline(pipeline: Any, model: Model, columns: dict[str, list[Any]]) -> IntArray:
+    arrays = _as_arrays(model, columns)
+    X = np.empty((len(next(iter(columns.values()))), len(columns)), dtype=object)
+    for j, name in enumerate(columns):
+        X[:, j] = arrays[name]
+    return np.asarray(pipeline.predict(X), dtype=np.int64)
+
+
+def _by_onnx(data: bytes, model: Model, columns: dict[str, list[Any]]) -> IntArray:
+    try:
+        import onnxruntime
+    except ModuleNotFoundError as missing:
+        raise BadInput("checking ONNX needs onnxruntime; pip install 'unpooled[onnx]' brings it") from missing
+    session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
+    kinds = model.preparation.kinds
+    feed = {
+        name: np.array([np.nan if v is None else v for v in cells])[:, None]
+        if kinds[name] == "number"
+        else np.array([v or "" for v in cells], dtype=object)[:, None]
+        for name, cells in columns.items()
+    }
+    return np.asarray(session.run(["cluster"], feed)[0])

@@ -1,0 +1,99 @@
+"""A model as JSON: every step in plain numbers, for programs that know nothing of unpooled.
+
+For each column in order: a number is filled if missing, then (x - shift) / scale; a category takes one place
+per level (and one for all others, if ``other``) and has 1 / scale in the place of its level. The cluster is
+the centre with the least squared distance; centers[0] is cluster 1.
+"""
+
+import json
+from typing import Any
+
+import numpy as np
+
+from unpooled import __version__
+from unpooled.app.model import Model
+from unpooled.core.arrays import IntArray
+from unpooled.data import Category, Number, Preparation
+from unpooled.errors import ModelError
+
+FORMAT = "unpooled model"
+VERSION = 1
+
+
+def columns_json(preparation: Preparation) -> list[dict[str, Any]]:
+    """The preparation of every column."""
+    return [
+        {"column": c.name, "kind": "number", "fill": c.fill, "shift": c.shift, "scale": c.scale}
+        if isinstance(c, Number)
+        else {
+            "column": c.name,
+            "kind": "category",
+            "levels": list(c.levels),
+            "other": c.other,
+            "fill": c.places[c.fill],
+            "scale": c.scale,
+        }
+        for c in preparation.columns
+    ]
+
+
+def to_json(model: Model) -> bytes:
+    """The model as JSON text; numbers keep all their digits."""
+    said = {
+        "format": FORMAT,
+        "version": VERSION,
+        "made_by": model.made_by,
+        "exported_by": f"unpooled {__version__}",
+        "columns": columns_json(model.preparation),
+        "rows_with_missing_values": "dropped" if model.preparation.drop else "filled",
+        "centers": model.centers.tolist(),
+        "cluster_rows": model.sizes.tolist(),
+    }
+    return (json.dumps(said, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def from_json(data: bytes) -> Model:
+    """The model back from its JSON."""
+    try:
+        said = json.loads(data)
+        if said["format"] != FORMAT or said["version"] != VERSION:
+            raise ModelError(f"JSON of version {said['version']}, this program reads version {VERSION}")
+        columns = tuple(_column(c) for c in said["columns"])
+        drop = said["rows_with_missing_values"] == "dropped"
+        return Model(
+            Preparation(columns, drop),
+            np.array(said["centers"]),
+            np.array(said["cluster_rows"]),
+            said["made_by"],
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise ModelError(f"not a model in JSON: {error}") from error
+
+
+def _column(said: dict[str, Any]) -> Number | Category:
+    if said["kind"] == "number":
+        return Number(said["column"], said["fill"], said["shift"], said["scale"])
+    places = [*said["levels"], *(["other"] if said["other"] else [])]
+    fill = places.index(said["fill"])
+    return Category(said["column"], tuple(said["levels"]), said["other"], fill, said["scale"])
+
+
+def labels_from_json(data: bytes, columns: dict[str, list[Any]]) -> IntArray:
+    """(n,) labels from 0 by the JSON alone, as a program that knows nothing of unpooled computes them."""
+    said = json.loads(data)
+    parts = []
+    for c in said["columns"]:
+        cells = columns[c["column"]]
+        if c["kind"] == "number":
+            x = np.array([np.nan if v is None else float(v) for v in cells])
+            parts.append(((np.where(np.isnan(x), c["fill"], x) - c["shift"]) / c["scale"])[:, None])
+            continue
+        places = {level: i for i, level in enumerate(c["levels"])}
+        block = np.zeros((len(cells), len(places) + c["other"]))
+        for i, v in enumerate(cells):
+            place = places.get(c["fill"], len(places)) if v is None else places.get(v, len(places))
+            if place < block.shape[1]:
+                block[i, place] = 1 / c["scale"]
+        parts.append(block)
+    X, centers = np.concatenate(parts, axis=1), np.array(said["centers"])
+    return np.asarray(((X[:, None] - centers[None]) ** 2).sum(axis=2).argmin(axis=1))

@@ -1,0 +1,126 @@
+"""A model as a Python module that builds a scikit-learn Pipeline. Text to read, and no pickle.
+
+``build()`` in the module needs scikit-learn and numpy only. The pipeline takes a DataFrame, or an array of
+objects, whose columns come in the order of COLUMNS; missing numbers are NaN, missing categories None.
+Its labels are 0-based: label 0 is cluster 1.
+"""
+
+from typing import Any
+
+from unpooled import __version__
+from unpooled.app.model import Model
+from unpooled.data import Category, Number
+from unpooled.errors import BadInput
+
+_TEXT = '''"""A k-means model as a scikit-learn pipeline: ``build().predict(X)``. Label 0 is cluster 1.
+
+{made_by}; exported by unpooled {version}.
+X: a DataFrame, or an array of objects, with the columns of COLUMNS in that order. Missing numbers are NaN,
+missing categories None. {dropped}
+"""
+
+import numpy as np
+from sklearn.cluster import KMeans
+from sklearn.compose import ColumnTransformer
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
+
+COLUMNS = {columns}
+
+# column: (fill, shift, scale)
+NUMBERS = {numbers}
+
+# column: (levels, whether all others share one place, what fills a missing one, scale)
+CATEGORIES = {categories}
+
+CENTERS = {centers}
+
+DENSE = {{"sparse_output": False}}
+
+
+def one_name_for_others(X, levels):
+    """Levels that the model does not know, by one name."""
+    X = np.asarray(X, dtype=object)
+    known = np.isin(X.astype(str), levels)
+    return np.where(known, X.astype(str), "(other)").astype(object)
+
+
+def times(X, weight):
+    """A whole category counts as one column."""
+    return X * weight
+
+
+def build():
+    """The fitted pipeline."""
+    steps = []
+    for at, name in enumerate(COLUMNS):
+        if name in NUMBERS:
+            fill, shift, scale = NUMBERS[name]
+            imputer = SimpleImputer(strategy="constant", fill_value=fill)
+            scaler = StandardScaler()
+            step = Pipeline([("fill", imputer), ("scale", scaler)]).fit(np.array([[fill], [fill]]))
+            scaler.mean_, scaler.scale_ = np.array([shift]), np.array([scale])
+            scaler.var_ = scaler.scale_**2
+        else:
+            levels, other, fill, scale = CATEGORIES[name]
+            places = [*levels, "(other)"] if other else list(levels)
+            step = Pipeline(
+                [
+                    ("fill", SimpleImputer(strategy="constant", fill_value=fill, missing_values=None)),
+                    ("others", FunctionTransformer(one_name_for_others, kw_args={{"levels": list(levels)}})),
+                    ("levels", OneHotEncoder(categories=[places], handle_unknown="ignore", **DENSE)),
+                    ("weight", FunctionTransformer(times, kw_args={{"weight": 1 / scale}})),
+                ]
+            )
+            step.fit(np.array([[level] for level in levels], dtype=object))
+        steps.append((name, step, [at]))
+    centers = np.array(CENTERS)
+    kmeans = KMeans(len(centers), init=centers, n_init=1, max_iter=1).fit(centers)
+    kmeans.cluster_centers_ = centers
+    columns = ColumnTransformer(steps)
+    rows = [[NUMBERS[n][0] if n in NUMBERS else CATEGORIES[n][0][0] for n in COLUMNS]] * 2
+    columns.fit(np.array(rows, dtype=object))
+    columns.transformers_ = steps  # as built above, not as fitted to the two rows
+    return Pipeline([("columns", columns), ("kmeans", kmeans)])
+'''
+
+
+def to_module(model: Model) -> bytes:
+    """The text of the module."""
+    numbers = [c for c in model.preparation.columns if isinstance(c, Number)]
+    categories = [c for c in model.preparation.columns if isinstance(c, Category)]
+    drop = model.preparation.drop
+    return _TEXT.format(
+        made_by=model.made_by.replace('"', "'").replace("\\", "/"),
+        version=__version__,
+        dropped="Rows with a missing value were left out of the model; here they are filled." if drop else "",
+        columns=_listed([repr(c.name) for c in model.preparation.columns], "[]"),
+        numbers=_listed([f"{c.name!r}: {(c.fill, c.shift, c.scale)!r}" for c in numbers], "{}"),
+        categories=_listed(
+            [f"{c.name!r}: ({list(c.levels)!r}, {c.other}, {_fill(c)!r}, {c.scale!r})" for c in categories],
+            "{}",
+        ),
+        centers=_listed([repr(center) for center in model.centers.tolist()], "[]"),
+    ).encode()
+
+
+def _fill(c: Category) -> str:
+    return "(other)" if c.other and c.fill == len(c.levels) else c.levels[c.fill]
+
+
+def _listed(items: list[str], brackets: str) -> str:
+    return brackets[0] + "".join(f"\n    {item}," for item in items) + ("\n" if items else "") + brackets[1]
+
+
+def built(text: bytes) -> Any:
+    """The pipeline that a module of ours builds; the text is ours, made just now."""
+    namespace: dict[str, Any] = {"__name__": "unpooled_model"}
+    exec(compile(text, "unpooled_model.py", "exec"), namespace)
+    return namespace["build"]()
+
+
+def check_module(text: bytes) -> None:
+    """Raise if a text cannot be a module of ours."""
+    if b"def build()" not in text:
+        raise BadInput("not a module that unpooled export wrote")

@@ -1,0 +1,260 @@
+"""A job: which files, read, prepared and clustered how. All that is needed to run it, again or further."""
+
+import dataclasses
+import glob
+import shlex
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from unpooled.algorithms import METHODS, Private
+from unpooled.algorithms.base import import_methods
+from unpooled.analysis import Analysis
+from unpooled.core import codec
+from unpooled.data import Wishes
+from unpooled.data.readers import Reading, read_sites
+from unpooled.data.schema import AskSchema
+from unpooled.errors import BadInput, ModelError
+from unpooled.privacy import Gaussian
+from unpooled.privacy.secure_sum import SecureSums
+from unpooled.runtimes import InProcess
+
+
+@dataclass(frozen=True)
+class Between:
+    """Which federation does a job between machines, and how long it waits for whom."""
+
+    federation: str  # its folder; "" if another program's console submits the job
+    run: str  # the name under which it knows the job
+    sites: tuple[str, ...]
+    quorum: float = 0.5
+    deadline: float = 60.0  # seconds an exchange
+    wait: float = 60.0  # seconds for a server or sites that are away
+
+    def __post_init__(self) -> None:
+        if not self.sites or len(set(self.sites)) < len(self.sites):
+            raise BadInput(f"sites must be at least one and differ, got {', '.join(self.sites) or 'none'}")
+        if not 0 < self.quorum <= 1:
+            raise BadInput(f"quorum must be a share above 0 and up to 1, got {self.quorum}")
+        if not 0 < self.deadline <= 86400:
+            raise BadInput(f"deadline must be between 0 and 86400 seconds, got {self.deadline}")
+
+
+@dataclass(frozen=True)
+class Job:
+    """What ``unpooled fit`` or ``unpooled run`` was told."""
+
+    files: tuple[str, ...]
+    ks: tuple[int, ...]
+    reading: Reading = field(default_factory=Reading)
+    wishes: Wishes = field(default_factory=Wishes)
+    method: str = "lloyd"
+    n_init: int = 10
+    max_rounds: int = 300
+    tol: float = 1e-4
+    min_cluster_size: int = 5
+    seed: int = 0
+    secure: bool = False
+    epsilon: float | None = None  # differential privacy, with the bounds of wishes
+    delta: float = 1e-6
+    rows: int | None = None  # in all, where that is no secret
+    force: bool = False
+    between: Between | None = None  # None: the files are sites in this process
+    modules: tuple[str, ...] = ()  # installed modules whose methods are known by name too
+
+    def __post_init__(self) -> None:
+        import_methods(self.modules)
+        if self.method not in METHODS:
+            raise BadInput(f"method must be one of {', '.join(METHODS)}, got {self.method!r}")
+        if not self.files and self.between is None:
+            raise BadInput("no file was given")
+        if self.n_init < 1:
+            raise BadInput(f"restarts must be at least 1, got {self.n_init}")
+        if self.seed < 0:
+            raise BadInput(f"seed must be 0 or more, got {self.seed}")
+        if self.epsilon is not None:
+            check_private(self)
+
+    def algorithm(self) -> Any:
+        """What is run: a method per k, all in the same exchanges."""
+        if self.epsilon is not None:
+            return private_method(self)
+        return Analysis(self.wishes, tuple(self._method(k) for k in self.ks), totals_only=self.secure)
+
+    def _method(self, k: int) -> Any:
+        method: Any = METHODS[self.method](
+            k=k, max_rounds=self.max_rounds, tol=self.tol, min_cluster_size=self.min_cluster_size
+        )
+        return method.restarted(self.n_init)
+
+    def federation(self, threads: int | None = None) -> InProcess:
+        """The files as sites in this process."""
+        reading = self.reading
+        if self.epsilon is not None:
+            names = tuple(name for name, _, _ in self.wishes.bounds)
+            reading = dataclasses.replace(reading, columns=names, numbers=names)
+        tables: Any = read_sites([Path(file) for file in self.files], reading)
+        return InProcess.of(
+            tables,
+            min_cluster_size=self.min_cluster_size,
+            threads=threads,
+            secure=SecureSums() if self.secure else None,
+            shown=(codec.name_of(AskSchema),),  # columns must be agreed on before anything can be summed
+        )
+
+    def fingerprint(self) -> list[list[Any]]:
+        """Size and time of change of every file, by which a resumed run knows them again."""
+        return [[f, Path(f).stat().st_size, Path(f).stat().st_mtime_ns] for f in self.files]
+
+    def command(self) -> str:
+        """The command line that does this job."""
+        r, w, default = self.reading, self.wishes, Job(("",), (1,))
+        ks = [str(k) for k in self.ks]
+        steady = len(ks) > 2 and self.ks == tuple(range(self.ks[0], self.ks[-1] + 1))
+        words = ["unpooled", *self._what(), "-k", f"{ks[0]}..{ks[-1]}" if steady else ",".join(ks)]
+        columns = w.columns if isinstance(w.columns, str) else ",".join(w.columns)
+        told = (
+            ("--site-column", r.site_column, None),
+            ("--columns", columns, "same"),
+            ("--exclude", ",".join(r.exclude), ""),
+            ("--categories", ",".join(r.categories), ""),
+            ("--delimiter", r.delimiter, None),
+            ("--decimal", r.decimal, "."),
+            ("--scale", w.scale, default.wishes.scale),
+            ("--missing", w.missing, default.wishes.missing),
+            ("--rare", w.rare, default.wishes.rare),
+            ("--method", self.method, default.method),
+            ("--restarts", self.n_init, default.n_init),
+            ("--max-rounds", self.max_rounds, default.max_rounds),
+            ("--min-cluster-size", self.min_cluster_size, default.min_cluster_size),
+            ("--seed", self.seed, None),
+            ("--epsilon", self.epsilon, None),
+            ("--delta", self.delta, default.delta),
+            ("--rows", self.rows, None),
+        )
+        for option, value, usual in told:
+            words += [option, str(value)] if value != usual else []
+        words += ["--secure"] if self.secure else []
+        words += ["--force"] if self.force else []
+        for module in self.modules:
+            words += ["--module", module]
+        for text in r.na:
+            words += ["--na", text]
+        for name, low, high in w.bounds:
+            words += ["--bounds", f"{name}={low:g}:{high:g}"]
+        if self.between is not None:
+            for name in ("quorum", "deadline", "wait"):
+                value = getattr(self.between, name)
+                words += [f"--{name}", f"{value:g}"] if value != getattr(Between, name) else []
+        return shlex.join(words)
+
+    def _what(self) -> list[str]:
+        if self.between is None:
+            return ["fit", *self.files]
+        return ["run", self.between.federation] if self.between.federation else ["export-job", "JOB"]
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, said: dict[str, Any]) -> "Job":
+        try:
+            return cls(
+                **{
+                    **{name: _tuples(value) for name, value in said.items()},
+                    "reading": Reading(**{k: _tuples(v) for k, v in said["reading"].items()}),
+                    "wishes": Wishes(**{k: _tuples(v) for k, v in said["wishes"].items()}),
+                    "between": _between(said.get("between")),
+                }
+            )
+        except (TypeError, KeyError, AttributeError) as error:
+            raise ModelError(f"the job of the run cannot be read: {error}") from error
+
+
+_SCALES = {"standard": "standard", "min-max": "bounds", "none": None}
+
+
+def check_private(job: Job) -> None:
+    """Refuse what would leave without noise, each with its reason."""
+    if not job.wishes.bounds:
+        raise BadInput(
+            "--epsilon needs the bounds of every column that is used, said by those who know it: "
+            "--bounds age=0:110 (bounds taken from the data would tell of its extreme rows)"
+        )
+    names = [name for name, _, _ in job.wishes.bounds]
+    told = job.wishes.columns
+    if not isinstance(told, str) and set(told) != set(names):
+        odd = sorted(set(told) ^ set(names))
+        raise BadInput(
+            f"--epsilon: columns and bounds must be of the same names; not in both: {', '.join(odd)}"
+        )
+    if job.reading.categories:
+        raise BadInput(
+            "--epsilon works on numbers: which levels a category has is learnt from rows, without noise"
+        )
+    if job.wishes.missing == "refuse":
+        raise BadInput(
+            "--missing refuse would tell whether a value is missing; with --epsilon use fill or drop"
+        )
+    if len(job.ks) > 1:
+        raise BadInput(
+            f"--epsilon with {len(job.ks)} values of k: the criteria that choose k look at rows again, which "
+            "nothing pays for; give one k"
+        )
+    if job.method not in ("lloyd", "fuzzy"):
+        raise BadInput(f"--epsilon is for --method lloyd or fuzzy, got {job.method!r}")
+    private_method(job)
+
+
+def private_method(job: Job) -> Private:
+    """The private algorithm of a job with an epsilon."""
+    assert job.epsilon is not None
+    names, lower, upper = (tuple(part) for part in zip(*job.wishes.bounds, strict=True))
+    return Private(
+        k=job.ks[0],
+        dp=Gaussian(job.epsilon, job.delta, list(lower), list(upper), job.rows, job.force),  # type: ignore[arg-type]
+        scale=_SCALES[job.wishes.scale],
+        m=2.0 if job.method == "fuzzy" else None,
+        columns=names,
+        drop=job.wishes.missing == "drop",
+    )
+
+
+def _between(said: dict[str, Any] | None) -> Between | None:
+    return None if said is None else Between(**{k: _tuples(v) for k, v in said.items()})
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+def parse_ks(text: str) -> tuple[int, ...]:
+    """
+    >>> parse_ks("3"), parse_ks("2..5"), parse_ks("2,4,8")
+    ((3,), (2, 3, 4, 5), (2, 4, 8))
+    """
+    try:
+        if ".." in text:
+            low, high = (int(part) for part in text.split(".."))
+            ks = tuple(range(low, high + 1))
+        else:
+            ks = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise BadInput(f"k must be a number (3), a range (2..10) or a list (2,4,8), got {text!r}") from None
+    if not ks or min(ks) < 1 or len(set(ks)) < len(ks):
+        raise BadInput(f"k must be at least 1, and a range must rise: got {text!r}")
+    return tuple(sorted(ks))
+
+
+def expand(patterns: list[str]) -> tuple[str, ...]:
+    """Files by name; a pattern that the shell did not expand is expanded here."""
+    files: list[str] = []
+    for pattern in patterns:
+        found = sorted(glob.glob(pattern)) if any(c in pattern for c in "*?[") else [pattern]
+        if not found:
+            raise BadInput(f"no file is named like {pattern}")
+        files += found
+    twice = sorted({f for f in files if files.count(f) > 1})
+    if twice:
+        raise BadInput(f"{twice[0]} is given twice")
+    return tuple(files)

@@ -1,0 +1,77 @@
+"""A saved model: the preparation and the centres, in a file that nothing can run from.
+
+A line of text with the version, a SHA-256 digest, and the codec's bytes.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from unpooled import kernels
+from unpooled.core import codec
+from unpooled.core.arrays import FloatArray, IntArray
+from unpooled.core.disk import write_atomically
+from unpooled.core.messages import Message
+from unpooled.data import Preparation, Table
+from unpooled.errors import CodecError, ModelError
+
+VERSION = 1
+_NAME = b"unpooled model "
+
+
+class Labels(NamedTuple):
+    """Where every row of a table belongs."""
+
+    clusters: IntArray  # (n,) from 1, the largest cluster; 0 for a row that was left out
+    distances: FloatArray  # (n,) to the centre, in prepared columns; nan for a row that was left out
+
+
+@dataclass(frozen=True, eq=False)
+class Model(Message, wire="model.Model"):
+    """What is needed to say which cluster a row belongs to."""
+
+    preparation: Preparation
+    centers: FloatArray  # (k, d) in prepared columns, the largest cluster first
+    sizes: FloatArray  # (k,) rows that the clusters were made of
+    made_by: str  # program and version, method, seed
+
+    def predict(self, table: Table) -> Labels:
+        """The nearest centre of every row, by the same preparation as when the model was made."""
+        clusters, distances = np.zeros(len(table), dtype=np.int64), np.full(len(table), np.nan)
+        keep = (
+            self.preparation.complete(table) if self.preparation.drop else np.ones(len(table), dtype=np.bool_)
+        )
+        if keep.any():
+            labels, squared = kernels.nearest(self.preparation.apply(table), self.centers, threads=2)
+            clusters[keep], distances[keep] = labels + 1, np.sqrt(squared)
+        return Labels(clusters, distances)
+
+
+def save(path: Path, model: Model) -> None:
+    """Write a model, whole or not at all."""
+    body = codec.encode(model)
+    write_atomically(path, _NAME + str(VERSION).encode() + b"\n" + hashlib.sha256(body).digest() + body)
+
+
+def load(path: Path) -> Model:
+    """Read a model, or raise ModelError saying what is wrong with it."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ModelError(f"{path}: {error.strerror}") from error
+    head, _, rest = data.partition(b"\n")
+    if not head.startswith(_NAME):
+        raise ModelError(f"{path}: not a model of unpooled")
+    version = head[len(_NAME) :][:20].decode(errors="replace")
+    if version != str(VERSION):
+        raise ModelError(f"{path}: model of version {version}, this program reads version {VERSION}")
+    if hashlib.sha256(rest[32:]).digest() != rest[:32]:
+        raise ModelError(f"{path}: the model is truncated or was altered ({len(data)} bytes)")
+    try:
+        model: Model = codec.decode(rest[32:], expect=Model)
+    except CodecError as error:
+        raise ModelError(f"{path}: {error}") from error
+    return model

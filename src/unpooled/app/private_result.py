@@ -1,0 +1,109 @@
+"""What came of a private job: all of it made from what was released, so it may be shown to anyone."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from unpooled import __version__
+from unpooled.algorithms import Private, PrivateState
+from unpooled.algorithms.private.method import prepared
+from unpooled.app.job import Job, private_method
+from unpooled.app.model import Model
+from unpooled.app.result import figure, plain
+from unpooled.core.run import Run
+from unpooled.data import Preparation
+from unpooled.privacy import Forecast
+
+
+@dataclass(frozen=True, eq=False)
+class PrivateOutcome:
+    """A finished job under differential privacy."""
+
+    job: Job
+    run: Run[PrivateState]
+
+    @property
+    def method(self) -> Private:
+        return private_method(self.job)
+
+    @property
+    def epsilon(self) -> float:
+        return self.method.epsilon(self.run.state)
+
+    @property
+    def forecast(self) -> Forecast:
+        return self.method.forecast_of(self.run.state)
+
+    @property
+    def order(self) -> Any:
+        """The clusters, largest first."""
+        return np.argsort(-self.run.state.sizes, kind="stable")
+
+    @property
+    def preparation(self) -> Preparation:
+        return prepared(self.method.columns, self.run.state.shown, self.method.drop)
+
+    def model(self) -> Model:
+        state = self.run.state
+        made = (
+            f"unpooled {__version__}, private {self.job.method}, epsilon {self.epsilon:g}, k={self.job.ks[0]}"
+        )
+        return Model(self.preparation, state.found[self.order] * state.unit, state.sizes[self.order], made)
+
+    def answer(self) -> str:
+        k, state = self.job.ks[0], self.run.state
+        return (
+            f"About {state.n:,.0f} rows fall into {k} {'cluster' if k == 1 else 'clusters'}; every number "
+            f"here carries noise: ({self.epsilon:.4g}, {self.job.delta:g})-differential privacy for each row."
+        )
+
+    def notes(self) -> list[str]:
+        """What should be looked at, one line each."""
+        warning = self.forecast.warning
+        return [
+            f"expected: {self.forecast}",
+            *([f"warning: {warning}"] if warning else []),
+            f"{len(self.run.state.releases)} releases; a new run costs its epsilon again, and both add up",
+        ]
+
+    def rows(self) -> list[list[str]]:
+        """A table: cluster, rows, the centre in each column's own unit."""
+        state = self.run.state
+        return [
+            [str(i + 1), f"{state.sizes[j]:.0f}", *(figure(float(x)) for x in state.centers[j])]
+            for i, j in enumerate(self.order)
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """For machines."""
+        state, expected = self.run.state, self.forecast
+        columns = self.method.columns
+        value = {
+            "unpooled": __version__,
+            "answer": self.answer(),
+            "k": self.job.ks[0],
+            "epsilon": self.epsilon,
+            "delta": self.job.delta,
+            "rows": state.n,
+            "inertia": state.inertia,
+            "expected_excess": expected.excess,
+            "warning": expected.warning,
+            "clusters": [
+                {
+                    "cluster": i + 1,
+                    "rows": float(state.sizes[j]),
+                    "center": dict(zip(columns, map(float, state.centers[j]), strict=True)),
+                }
+                for i, j in enumerate(self.order)
+            ],
+            "columns": list(columns),
+            "releases": [
+                {"question": type(r.question).__name__, "mu_squared": r.question.spends}
+                for r in state.releases
+            ],
+            "seed": self.job.seed,
+            "method": f"private {self.job.method}",
+        }
+        said: dict[str, Any] = plain(value)
+        return said

@@ -1,0 +1,251 @@
+"""The report's charts, each a function from an outcome to SVG."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from unpooled.app.report.svg import Plane, drawing, ellipse, line, path, tag, text, ticks
+from unpooled.app.result import Outcome, figure
+
+MOST_OUTLINES = 12  # sites whose outlines can still be told apart
+_PALETTE = 8  # colours of clusters; after these they repeat, and the number tells them apart
+
+
+def colour(cluster: int) -> str:
+    """The class that paints a cluster."""
+    return f"c{cluster % _PALETTE}"
+
+
+def curve(
+    xs: Sequence[float],
+    ys: Sequence[float],
+    title: str,
+    x_name: str,
+    *,
+    chosen: float | None = None,
+    vote: int | None = None,
+    low: float | None = None,
+    log: bool = False,
+) -> str:
+    """One line over k or over rounds; a ring marks the chosen k, a star what the criterion would take."""
+    known = [
+        (x, math.log10(y) if log else y)
+        for x, y in zip(xs, ys, strict=True)
+        if math.isfinite(y) and (y > 0 or not log)
+    ]
+    if not known:
+        return ""
+    values = [y for _, y in known]
+    floor = min(values) if low is None else min(low, min(values))
+    room = 0.08 * (max(values) - floor) or 0.1 * abs(max(values)) or 1.0
+    edge = 0.05 * (max(xs) - min(xs))
+    plane = Plane(
+        (min(xs) - edge, max(xs) + edge),
+        (floor - (0 if low is not None and floor == low else room), max(values) + room),
+        (340, 220),
+        (30, 16, 44, 52),
+    )
+    x_ticks = list(xs) if len(xs) <= 10 else [t for t in ticks(min(xs), max(xs), 6) if t == int(t)]
+    y_ticks = ticks(*plane.y, 4)
+    if len(y_ticks) < 3:
+        y_ticks = ticks(*plane.y, 8)
+    if log:
+        y_ticks = _log_ticks(*plane.y)
+    parts = [plane.axes(x_ticks, y_ticks, x_name, log=log)]
+    parts.append(path([plane.at(x, y) for x, y in known], "curve"))
+    marks = len(known) <= 40
+    for x, y in known:
+        px, py = plane.at(x, y)
+        is_chosen = chosen is not None and x == chosen
+        if marks or is_chosen:
+            shown = 10**y if log else y
+            dot = tag(
+                "circle",
+                tag("title", f"{x_name} {x:g}: {figure(shown)}"),
+                cx=px,
+                cy=py,
+                r=6.0 if is_chosen else 3.0,
+                class_="dot chosen" if is_chosen else "dot",
+            )
+            parts.append(dot)
+        if vote is not None and x == vote:
+            parts.append(text(px, py - 10, "★", "star", "middle"))
+    return drawing(340, 220, "".join(parts), title)
+
+
+def _log_ticks(low: float, high: float) -> list[float]:
+    """Powers of ten, with 2 and 5 between them where there are few: as exponents."""
+    steps = (1.0,) if high - low > 3 else (1.0, 2.0, 5.0)
+    found = [e + math.log10(m) for e in range(math.floor(low), math.ceil(high) + 1) for m in steps]
+    return [t for t in found if low <= t <= high]
+
+
+def convergence(outcome: Outcome) -> list[tuple[str, str]]:
+    """(title, chart) of inertia and movement over the rounds."""
+    history = outcome.run.history[1:-2] or outcome.run.history[1:]
+    rounds = [float(r.round) for r in history]
+    of = f" (k = {outcome.job.ks[0]})" if len(outcome.job.ks) > 1 else ""
+    return [
+        (
+            f"Inertia after each round{of}",
+            curve(rounds, [r.inertia for r in history], "inertia by round", "round"),
+        ),
+        (
+            "Movement of the centres (log scale)",
+            curve(rounds, [r.movement for r in history], "movement by round", "round", log=True),
+        ),
+    ]
+
+
+def choice(outcome: Outcome) -> list[tuple[str, str, str]]:
+    """(title, what to look for, chart) of every criterion over k."""
+    c = outcome.choice
+    ks = [float(s.k) for s in c.scores]
+    votes = c.votes
+    shown = [
+        (
+            "Inertia per row",
+            "lower is tighter; look for the knee",
+            [s.per_row for s in c.scores],
+            votes.get("knee of the inertia"),
+            0.0,
+        ),
+        (
+            "Silhouette (simplified)",
+            "higher is better",
+            [s.silhouette for s in c.scores],
+            votes.get("silhouette"),
+            None,
+        ),
+        (
+            "Calinski-Harabasz",
+            "higher is better",
+            [s.calinski_harabasz for s in c.scores],
+            votes.get("calinski-harabasz"),
+            None,
+        ),
+        (
+            "Davies-Bouldin",
+            "lower is better",
+            [s.davies_bouldin for s in c.scores],
+            votes.get("davies-bouldin"),
+            None,
+        ),
+        ("Gap to one blob", "above 0: tighter than a blob", list(map(float, c.gaps)), votes.get("gap"), 0.0),
+        ("Stability over restarts", "1: all good restarts agree", [s.stability for s in c.scores], None, 0.0),
+    ]
+    return [
+        (title, hint, drawn)
+        for title, hint, ys, vote, low in shown
+        if (drawn := curve(ks, ys, f"{title} by k", "k", chosen=float(outcome.k), vote=vote, low=low))
+    ]
+
+
+def spread_map(outcome: Outcome) -> str:
+    """Clusters and sites on two axes: outlines only, no rows."""
+    d = outcome.description
+    groups = [e for e in (*d.clusters, *d.outlines) if np.isfinite(e).all()]
+    if not groups:
+        return ""
+    outlines = [ellipse((e[1], e[2]), (e[3], e[4], e[5]), 2.0) for e in groups]
+    everything = np.array([p for o in outlines for p in o])
+    low, high = everything.min(axis=0), everything.max(axis=0)
+    room = 0.04 * np.maximum(high - low, 1e-9)
+    plane = Plane(
+        (low[0] - room[0], high[0] + room[0]),
+        (low[1] - room[1], high[1] + room[1]),
+        (760, 480),
+        (30, 14, 44, 46),
+    )
+    share = [f"{v:.0%}".replace("%", " %") for v in d.explained]
+    parts = [
+        plane.axes(
+            ticks(*plane.x, 8),
+            ticks(*plane.y, 6),
+            f"axis 1 ({share[0]} of the variance)",
+            f"axis 2 ({share[1]})",
+        )
+    ]
+    for j, e in enumerate(d.clusters):
+        if np.isfinite(e).all():
+            points = [plane.at(*p) for p in ellipse((e[1], e[2]), (e[3], e[4], e[5]), 2.0)]
+            parts.append(path(points, f"cloud {colour(j)}"))
+    parts += _sites(outcome, plane)
+    most = max(float(outcome.sizes.max()), 1.0)
+    for j, place in enumerate(d.places):
+        x, y = plane.at(float(place[0]), float(place[1]))
+        said = f"cluster {j + 1}: {outcome.sizes[j]:.0f} rows"
+        radius = 10 + 12 * math.sqrt(float(outcome.sizes[j]) / most)
+        parts.append(tag("circle", tag("title", said), cx=x, cy=y, r=radius, class_=f"place {colour(j)}"))
+        parts.append(text(x, y + 5, str(j + 1), f"inside {colour(j)}", "middle"))
+    return drawing(760, 480, "".join(parts), "map of clusters and sites on two principal axes")
+
+
+def _sites(outcome: Outcome, plane: Plane) -> list[str]:
+    """Dashed outlines of the sites, each with its name where it does not cover another's."""
+    d, parts = outcome.description, []
+    if len(d.sites) > MOST_OUTLINES:
+        return []
+    taken: list[tuple[float, float]] = []
+    for i, (name, e) in enumerate(zip(d.sites, d.outlines, strict=True)):
+        if not np.isfinite(e).all():
+            continue
+        points = [plane.at(*p) for p in ellipse((e[1], e[2]), (e[3], e[4], e[5]), 2.0)]
+        parts.append(path(points, f"outline o{i % 5}"))
+        start = (7 + 13 * i) % 60
+        for step in range(60):
+            x, y = points[(start + step) % 60]
+            if (
+                all(abs(x - a) > 110 or abs(y - b) > 18 for a, b in taken)
+                and plane.left + 60 < x < plane.right - 60
+            ):
+                break
+        taken.append((x, y))
+        parts.append(text(x, y - 4, name, "site", "middle"))
+    return parts
+
+
+def fit(outcome: Outcome) -> str:
+    """How far rows lie from their centres at every site, against all sites."""
+    d, values = outcome.description, outcome.fit()
+    overall = float(d.inertias.sum() / max(d.sizes.sum(), 1.0))
+    known = [(s, float(v)) for s, v in zip(d.sites, values, strict=True) if math.isfinite(v)]
+    if not known or overall <= 0:
+        return ""
+    height = 46 + 30 * len(known) + 36
+    most = max(max(v for _, v in known), overall) * 1.08
+    plane = Plane((0.0, most), (0.0, 1.0), (760, height), (28, 110, 40, 150))
+    parts, values_said = [], []
+    for t in ticks(0.0, most, 6):
+        x = plane.at(t, 0)[0]
+        parts += [
+            line((x, plane.top), (x, plane.bottom), "grid"),
+            text(x, plane.bottom + 16, f"{t:g}", "tick", "middle"),
+        ]
+    for i, (name, v) in enumerate(known):
+        y = plane.top + 8 + 30 * i
+        x = plane.at(v, 0)[0]
+        parts.append(
+            tag("rect", x=plane.left, y=float(y), width=x - plane.left, height=18.0, rx=3, class_="bar")
+        )
+        parts.append(
+            text(plane.left - 8, y + 14, name if len(name) < 22 else name[:20] + "…", "label", "end")
+        )
+        values_said.append(text(plane.right + 10, y + 14, f"{v:.3g} ({v / overall:.2f}\u00d7)", "value"))
+    x = plane.at(overall, 0)[0]
+    parts += [
+        line((x, plane.top - 6), (x, plane.bottom), "mark"),
+        text(x, plane.top - 10, "all sites", "name", "middle"),
+        *values_said,
+    ]
+    parts.append(
+        text(
+            (plane.left + plane.right) / 2,
+            plane.bottom + 34,
+            "mean squared distance of a row to its centre",
+            "name",
+            "middle",
+        )
+    )
+    return drawing(760, height, "".join(parts), "how well the clusters fit each site")

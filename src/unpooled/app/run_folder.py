@@ -1,0 +1,164 @@
+"""The folder of a run: the job, the checkpoint, the model, the result and the report.
+
+Every file in it is written whole or not at all. What a kill leaves behind is a job and a checkpoint, from
+which ``unpooled resume`` goes on.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from unpooled import __version__
+from unpooled.app.job import Job
+from unpooled.app.model import Model, load
+from unpooled.app.private_result import PrivateOutcome
+from unpooled.app.result import Outcome
+from unpooled.core.disk import write_atomically
+from unpooled.core.run import Run, recall
+from unpooled.errors import BadInput, ModelError
+
+VERSION = 1
+_FILES = (
+    "job.json",
+    "checkpoint",
+    "model.unpooled",
+    "preparation.json",
+    "history.csv",
+    "result.json",
+    "report.html",
+)
+
+
+class RunFolder:
+    """Where a run keeps what it made."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.job, self.checkpoint, self.model, self.preparation, self.history, self.result, self.report = (
+            path / name for name in _FILES
+        )
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """All that a run writes."""
+        return tuple(self.path / name for name in _FILES)
+
+    # ------------------------------------------------------------ making
+
+    def begin(self, job: Job) -> bool:
+        """Write the job down, and say whether the folder had to be made."""
+        made = not self.path.exists()
+        self.path.mkdir(parents=True, exist_ok=True)
+        self.tidy()
+        for path in self.files:
+            path.unlink(missing_ok=True)
+        said = {"version": VERSION, "unpooled": __version__, "job": job.to_json(), "seen": job.fingerprint()}
+        self._write_json(self.job, said)
+        return made
+
+    def tidy(self) -> None:
+        """Remove what a kill in the middle of a write left beside the files."""
+        for name in _FILES:
+            for left in self.path.glob(f".{name}.*"):
+                left.unlink()
+
+    def give_up(self, made: bool) -> None:
+        """Take back a beginning that came to nothing."""
+        if self.checkpoint.exists():
+            return
+        self.job.unlink(missing_ok=True)
+        if made:
+            self.path.rmdir()
+
+    def finish(self, outcome: Outcome | PrivateOutcome) -> None:
+        """Write what came of the run; the result last, since it says that all is there."""
+        from unpooled.app import model
+
+        model.save(self.model, outcome.model())
+        if isinstance(outcome, Outcome):
+            self._write_json(self.preparation, preparation_json(outcome))
+        write_atomically(self.history, history_csv(outcome).encode())
+        self._write_json(self.result, outcome.to_json())
+
+    def _write_json(self, path: Path, value: Any) -> None:
+        write_atomically(path, (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode())
+
+    # ------------------------------------------------------------ reading
+
+    def load_job(self) -> Job:
+        """The job of the run, if it is one and its files are as they were."""
+        said = self._said()
+        return Job.from_json(said["job"])
+
+    def check_unchanged(self, job: Job) -> None:
+        """Raise if a file of the job is not what it was when the run began."""
+        for file, size, changed in self._said()["seen"]:
+            if not Path(file).exists():
+                raise BadInput(f"{file}: no such file; the run began with it")
+            now = Path(file).stat()
+            if [now.st_size, now.st_mtime_ns] != [size, changed]:
+                raise BadInput(f"{file} was changed since the run began; start a new run with unpooled fit")
+
+    def _said(self) -> dict[str, Any]:
+        if not self.path.is_dir():
+            raise ModelError(f"{self.path}: no such folder")
+        if not self.job.exists():
+            raise ModelError(f"{self.path}: not the folder of a run (it has no job.json)")
+        try:
+            said = json.loads(self.job.read_text(encoding="utf-8"))
+            version = said["version"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise ModelError(f"{self.job}: cannot be read ({error})") from error
+        if version != VERSION:
+            raise ModelError(f"{self.path}: a run of version {version}, this program reads version {VERSION}")
+        return said  # type: ignore[no-any-return]
+
+    def load_outcome(self) -> Outcome:
+        """What came of the run."""
+        job = self.load_job()
+        if job.epsilon is not None:
+            raise BadInput(
+                f"{self.path}: a private run has no report; the report asks for sums without noise"
+            )
+        return Outcome(job, self.load_run(job))
+
+    def load_run(self, job: Job) -> Run[Any]:
+        """The job's run, which must be finished."""
+        if not self.checkpoint.exists():
+            raise ModelError(f"{self.path}: the run has not begun; unpooled resume {self.path} begins it")
+        run = recall(self.checkpoint, job.algorithm())
+        if not run.finished:
+            raise ModelError(f"{self.path}: the run is not finished; unpooled resume {self.path} goes on")
+        return run
+
+    def load_model(self) -> Model:
+        """The run's model."""
+        self._said()
+        if not self.model.exists():
+            raise ModelError(f"{self.path}: the run has no model yet; unpooled resume {self.path} goes on")
+        return load(self.model)
+
+
+def preparation_json(outcome: Outcome) -> dict[str, Any]:
+    """The preparation in words that people and other programs read."""
+    from unpooled.app.export.json_model import columns_json
+
+    agreement = outcome.agreement
+    return {
+        "columns": columns_json(agreement.preparation),
+        "rows_with_missing_values": "dropped" if agreement.preparation.drop else "filled",
+        "left_out": dict(agreement.left_out),
+        "merged_levels": {name: list(levels) for name, levels in agreement.merged},
+        "warnings": list(agreement.warnings),
+    }
+
+
+def history_csv(outcome: Outcome | PrivateOutcome) -> str:
+    """One line per round."""
+    lines = ["round,movement,inertia,exchanges,sites,numbers,bytes"]
+    for r in outcome.run.history:
+        numbers, size = sum(r.numbers.values()), sum(r.bytes.values())
+        lines.append(
+            f"{r.round},{r.movement:.9g},{r.inertia:.9g},{r.exchanges},{len(r.answered)},{numbers},{size}"
+        )
+    return "\n".join(lines) + "\n"

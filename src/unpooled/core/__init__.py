@@ -1,0 +1,63 @@
+"""The vocabulary that everything else is written in: messages, questions, protocols, runs.
+
+Whoever writes a method of her own needs what is named here, and no more.
+"""
+
+from unpooled.core.arrays import BoolArray, FloatArray, IntArray, Rows
+from unpooled.core.declarations import (
+    Box,
+    Centers,
+    Count,
+    Extreme,
+    Mean,
+    Noisy,
+    Numbers,
+    Point,
+    Sum,
+    Text,
+    Value,
+)
+from unpooled.core.exchange import Trace, conduct
+from unpooled.core.messages import Message, Reply, SiteId, Summable
+from unpooled.core.protocol import Algorithm, State, Steps, View, each, together, total, viewed
+from unpooled.core.question import Question
+from unpooled.core.run import Record, Run, run
+from unpooled.core.stack import Stack, Stacked
+
+__all__ = [
+    "Algorithm",
+    "BoolArray",
+    "Box",
+    "Centers",
+    "Count",
+    "Extreme",
+    "FloatArray",
+    "IntArray",
+    "Mean",
+    "Message",
+    "Noisy",
+    "Numbers",
+    "Point",
+    "Question",
+    "Record",
+    "Reply",
+    "Rows",
+    "Run",
+    "SiteId",
+    "Stack",
+    "Stacked",
+    "State",
+    "Steps",
+    "Sum",
+    "Summable",
+    "Text",
+    "Trace",
+    "Value",
+    "View",
+    "conduct",
+    "each",
+    "run",
+    "together",
+    "total",
+    "viewed",
+]

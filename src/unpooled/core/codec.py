@@ -1,0 +1,370 @@
+"""One codec for the wire, the audit log and the checkpoint: a JSON skeleton plus named arrays.
+
+A message is a frozen dataclass of arrays, numbers, text, tuples and further messages. Its bytes are::
+
+    "UNPL" | version u8 | 3 zero bytes | skeleton length u32 | arrays length u64 | skeleton | arrays
+
+The skeleton is JSON in which every array is replaced by its place in a table of (dtype, shape); the arrays
+follow raw, little-endian, each on an 8-byte boundary. Nothing in it can run: a type arrives by name and must
+stand in the register, and every field must fit the type that its class declares. A class says its own name
+and version; version 1 is not written.
+"""
+
+import dataclasses
+import functools
+import json
+import math
+import struct
+import types
+import typing
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from unpooled.errors import CodecError
+
+VERSION = 1
+_MAGIC = b"UNPL"
+_HEAD = struct.Struct("<4sB3xIQ")
+_DTYPES = ("<f8", "<f4", "<i8", "<i4", "|b1", "|u1")
+_MAX_DEPTH = 32
+_PLAIN = (str, float, int, bool)  # what JSON gives that is what it is
+_CHECKSUM = 16  # bytes, before a message on a wire; a multiple of 8, so that arrays stay aligned
+
+_register: dict[str, type[Any]] = {}
+_field_names: dict[Any, tuple[str, ...]] = {}
+_field_types: dict[Any, dict[str, Any]] = {}
+_travelling: dict[type[Any], dict[str, Any]] = {}  # what goes with a class that was met before
+
+
+class WireName(typing.NamedTuple):
+    """How a class travels: under which name, in which version, and since which release in that version."""
+
+    name: str
+    version: int
+    since: str
+
+
+def register(cls: type[Any], name: str, version: int = 1, since: str = "") -> None:
+    """Let ``cls`` travel under ``name``. The name is stable: where the class lies has no part in it.
+
+    Change the version, and say since which release, whenever the fields change. Two classes of one name are
+    an error; a class that is defined again, as in a notebook, takes its own place.
+    """
+    if version < 1 or (version > 1) != bool(since):
+        raise CodecError(f"{cls.__qualname__}: a version after 1, and only that, says since=release")
+    other = _register.get(name)
+    if other is not None and (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
+        raise CodecError(
+            f"two messages travel as {name!r}: {other.__module__}.{other.__qualname__} "
+            f"and {cls.__module__}.{cls.__qualname__}"
+        )
+    _travelling.clear()  # a name may have passed to another class
+    _register[name] = cls
+    cls._wire = WireName(name, version, since)
+
+
+def _wire_of(cls: type[Any]) -> WireName | None:
+    """How exactly this class travels: a subclass does not take its parent's name."""
+    return typing.cast(WireName | None, cls.__dict__.get("_wire"))
+
+
+def name_of(cls: type[Any]) -> str:
+    """The name under which a class travels, or, if it does not, its own.
+
+    >>> from unpooled.questions.moments import Moments
+    >>> name_of(Moments)
+    'summaries.Moments'
+    """
+    wire = _wire_of(cls)
+    return cls.__qualname__ if wire is None else wire.name
+
+
+def registered() -> dict[str, type[Any]]:
+    """Every class that can travel, by its name."""
+    return dict(_register)
+
+
+def class_named(name: str) -> type[Any] | None:
+    """The class that travels under a name, if there is one."""
+    return _register.get(name)
+
+
+def meaning_of(name: str) -> str:
+    """What a message is for, in the first line of its class's docstring; "" if the name is unknown.
+
+    >>> from unpooled.questions.moments import AskMoments
+    >>> meaning_of("summaries.AskMoments")
+    'Mass, sums and squares of the columns about ``origin`` (about zero if None).'
+    """
+    said = _register[name].__doc__ if name in _register else None
+    return (said or "").strip().partition("\n")[0]
+
+
+def encode(message: Any) -> bytes:
+    """The bytes of a message; equal messages give equal bytes."""
+    arrays: list[npt.NDArray[Any]] = []
+    skeleton = _write(message, arrays)
+    table = [[_wire_dtype(a), list(a.shape)] for a in arrays]
+    head = json.dumps({"arrays": table, "root": skeleton}, sort_keys=True, separators=(",", ":")).encode()
+    body = b"".join(_padded(np.ascontiguousarray(a, dtype=_wire_dtype(a)).tobytes()) for a in arrays)
+    head = _padded(head, b" ")
+    return _HEAD.pack(_MAGIC, VERSION, len(head), len(body)) + b"\0" * (-_HEAD.size % 8) + head + body
+
+
+def decode(data: bytes, *, expect: type[Any] | None = None, limit: int | None = None) -> Any:
+    """The message in ``data``, checked throughout; arrays come back read-only, without a copy.
+
+    Raises CodecError for anything else, whatever the bytes are. More than ``limit`` bytes are not looked at.
+    """
+    if limit is not None and len(data) > limit:
+        raise CodecError(f"message of {len(data):,} bytes, {limit:,} are allowed")
+    start = _HEAD.size + (-_HEAD.size % 8)
+    if len(data) < start:
+        raise CodecError(f"a message needs at least {start} bytes, got {len(data)}")
+    magic, version, head_size, body_size = _HEAD.unpack_from(data)
+    if magic != _MAGIC:
+        raise CodecError("not an unpooled message: it does not begin with UNPL")
+    if version != VERSION:
+        raise CodecError(f"message of codec version {version}, this is version {VERSION}")
+    if len(data) != start + head_size + body_size:
+        raise CodecError(f"message of {start + head_size + body_size} bytes, got {len(data)}")
+    try:
+        head = json.loads(data[start : start + head_size])
+    except (ValueError, RecursionError) as error:
+        raise CodecError("the skeleton of the message is not JSON") from error
+    if not isinstance(head, dict) or set(head) != {"arrays", "root"}:
+        raise CodecError("the skeleton of the message lacks its two parts")
+    arrays = _read_arrays(head["arrays"], data, start + head_size)
+    used: set[int] = set()
+    message = _read(head["root"], arrays, used, 0)
+    if len(used) != len(arrays):
+        raise CodecError("the message carries arrays that nothing refers to")
+    if expect is not None and not isinstance(message, expect):
+        raise CodecError(f"expected {name_of(expect)}, got {_kind(message)}")
+    return message
+
+
+def wrap(message: Any) -> bytes:
+    """A message for a wire: its checksum, then its bytes."""
+    data = encode(message)
+    return _checksum(data) + data
+
+
+def unwrap(data: bytes, *, expect: type[Any] | None = None, limit: int | None = None) -> Any:
+    """The message that ``wrap`` made; CodecError if a single bit is another one, before anything is parsed.
+
+    >>> unwrap(wrap(("a", 1)))
+    ('a', 1)
+    """
+    if limit is not None and len(data) > limit:
+        raise CodecError(f"message of {len(data):,} bytes, {limit:,} are allowed")
+    if len(data) < _CHECKSUM or _checksum(data[_CHECKSUM:]) != data[:_CHECKSUM]:
+        raise CodecError("the checksum of the message does not fit: damaged, or not an unpooled message")
+    return decode(data[_CHECKSUM:], expect=expect)
+
+
+def _checksum(data: bytes) -> bytes:
+    return blake2b(data, digest_size=_CHECKSUM).digest()
+
+
+def size(message: Any) -> tuple[int, int]:
+    """(numbers, bytes) of a message: how many array entries it holds, how many bytes it takes encoded."""
+    if dataclasses.is_dataclass(message):
+        values = [getattr(message, f) for f in field_names(type(message))]
+        if all(isinstance(v, np.ndarray) for v in values):
+            cls: Any = type(message)
+            return _array_size(cls, tuple((v.dtype.str, v.shape) for v in values))
+    arrays: list[npt.NDArray[Any]] = []
+    _write(message, arrays)
+    return sum(a.size for a in arrays), len(encode(message))
+
+
+@functools.lru_cache(maxsize=4096)
+def _array_size(cls: Any, shapes: tuple[tuple[str, tuple[int, ...]], ...]) -> tuple[int, int]:
+    arrays = (np.zeros(shape, dtype) for dtype, shape in shapes)
+    message = object.__new__(cls)
+    for name, array in zip(field_names(cls), arrays, strict=True):
+        object.__setattr__(message, name, array)
+    return sum(math.prod(shape) for _, shape in shapes), len(encode(message))
+
+
+def field_names(cls: Any) -> tuple[str, ...]:
+    """The names of a message's fields, in order; asked for often, so kept."""
+    if cls not in _field_names:
+        _field_names[cls] = tuple(f.name for f in dataclasses.fields(cls))
+    return _field_names[cls]
+
+
+# ---------------------------------------------------------------- to the skeleton
+
+
+def _write(value: Any, arrays: list[npt.NDArray[Any]]) -> Any:
+    if value is None or isinstance(value, bool | str):
+        return value
+    if isinstance(value, np.ndarray):
+        arrays.append(value)
+        return {"array": len(arrays) - 1}
+    if isinstance(value, np.generic):
+        return _write(value.item(), arrays)
+    if isinstance(value, int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else {"float": repr(value)}
+    said = _travelling.get(type(value))
+    if said is not None:
+        return {**said, "fields": {f: _write(getattr(value, f), arrays) for f in field_names(type(value))}}
+    if isinstance(value, tuple):
+        return {"tuple": [_write(v, arrays) for v in value]}
+    if isinstance(value, dict):
+        if not all(isinstance(k, str) for k in value):
+            raise CodecError("a dict in a message must have text keys")
+        return {"dict": {k: _write(value[k], arrays) for k in sorted(value)}}
+    wire = _wire_of(type(value))
+    if wire is None or _register.get(wire.name) is not type(value):
+        more = ": its class says no name, as in class X(Message, wire=...)" if _could_travel(value) else ""
+        raise CodecError(f"a {_kind(value)} cannot travel in a message{more}")
+    said = {"type": wire.name} if wire.version == 1 else {"type": wire.name, "version": wire.version}
+    _travelling[type(value)] = said
+    return _write(value, arrays)
+
+
+def _could_travel(value: Any) -> bool:
+    return dataclasses.is_dataclass(value) and _wire_of(type(value)) is None
+
+
+def _wire_dtype(array: npt.NDArray[Any]) -> str:
+    dtype = array.dtype.newbyteorder("<").str
+    if dtype not in _DTYPES:
+        raise CodecError(f"an array of {array.dtype} cannot travel in a message")
+    return dtype
+
+
+def _padded(data: bytes, fill: bytes = b"\0") -> bytes:
+    return data + fill * (-len(data) % 8)
+
+
+# ---------------------------------------------------------------- and back
+
+
+def _read_arrays(table: Any, data: bytes, start: int) -> list[npt.NDArray[Any]]:
+    if not isinstance(table, list):
+        raise CodecError("the table of arrays is not a list")
+    arrays = []
+    for row in table:
+        if not (isinstance(row, list) and len(row) == 2 and row[0] in _DTYPES and isinstance(row[1], list)):
+            raise CodecError("a row of the table of arrays is not (dtype, shape)")
+        dtype, shape = np.dtype(row[0]), row[1]
+        possible = len(shape) <= 8 and all(type(n) is int and 0 <= n < 2**40 for n in shape)
+        if not possible or math.prod(max(n, 1) for n in shape) >= 2**40:
+            raise CodecError("an array of the message has an impossible shape")
+        count = math.prod(shape)
+        if start + count * dtype.itemsize > len(data):
+            raise CodecError("the message is shorter than its arrays")
+        arrays.append(np.frombuffer(data, dtype, count, start).reshape(shape))
+        start += count * dtype.itemsize + (-count * dtype.itemsize % 8)
+    if start != len(data):
+        raise CodecError("the message is longer than its arrays")
+    return arrays
+
+
+def _read(node: Any, arrays: list[npt.NDArray[Any]], used: set[int], depth: int) -> Any:
+    if depth > _MAX_DEPTH:
+        raise CodecError(f"the message is nested deeper than {_MAX_DEPTH}")
+    if node is None or type(node) in _PLAIN:
+        return node
+    if not isinstance(node, dict):
+        raise CodecError("the skeleton of the message holds a bare list")
+    if type(node.get("type")) is str and type(node.get("fields")) is dict and len(node) <= 3:
+        version = node.get("version", 1)
+        if len(node) == 2 or (type(version) is int and "version" in node):
+            _check_version(node["type"], version)
+            fields = {k: _read(v, arrays, used, depth + 1) for k, v in node["fields"].items()}
+            return _build(node["type"], fields)
+    match node:
+        case {"array": int(index)} if len(node) == 1 and 0 <= index < len(arrays) and index not in used:
+            used.add(index)
+            return arrays[index]
+        case {"float": ("nan" | "inf" | "-inf") as text} if len(node) == 1:
+            return float(text)
+        case {"tuple": list(items)} if len(node) == 1:
+            return tuple(_read(v, arrays, used, depth + 1) for v in items)
+        case {"dict": dict(items)} if len(node) == 1:
+            return {k: _read(v, arrays, used, depth + 1) for k, v in items.items()}
+    raise CodecError("the skeleton of the message holds something unknown")
+
+
+def _check_version(name: str, version: int) -> None:
+    cls = _register.get(name)
+    wire = None if cls is None else _wire_of(cls)
+    if wire is None or version == wire.version:
+        return
+    if version < wire.version:
+        raise CodecError(
+            f"{name} was written by an unpooled before {wire.since}, as its version {version}; "
+            f"this release reads version {wire.version}"
+        )
+    raise CodecError(f"{name} was written by a later unpooled, as its version {version}; update this one")
+
+
+def _build(name: str, values: dict[str, Any]) -> Any:
+    cls = _register.get(name)
+    if cls is None or not dataclasses.is_dataclass(cls):
+        raise CodecError(f"unknown message type {name!r}")
+    hints = _hints(cls)
+    if values.keys() != hints.keys():
+        odd = sorted(set(values) ^ set(hints))
+        raise CodecError(f"{name} with missing or unknown fields: {', '.join(map(str, odd))}")
+    for field, hint in hints.items():
+        if not _fits(values[field], hint):
+            raise CodecError(f"{name}.{field} does not fit its type: got {_kind(values[field])}")
+    try:
+        return cls(**values)
+    except (TypeError, ValueError) as error:
+        raise CodecError(f"{name} refuses its values: {error}") from error
+
+
+def _hints(cls: Any) -> dict[str, Any]:
+    if cls not in _field_types:
+        hints = typing.get_type_hints(cls)
+        _field_types[cls] = {field: hints[field] for field in field_names(cls)}
+    return _field_types[cls]
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Does a value fit a field's annotation, as far as messages use annotations?"""
+    if hint is type(value):  # a plain str, float, int or bool, which most fields are
+        return True
+    if hint is Any:
+        return True
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return any(_fits(value, a) for a in args)
+    if origin is typing.Literal:
+        return any(type(value) is type(a) and value == a for a in args)
+    if origin is np.ndarray:
+        kind = typing.get_args(args[1])[0] if len(args) == 2 else Any
+        kind = Any if isinstance(kind, typing.TypeVar) else kind
+        return isinstance(value, np.ndarray) and (kind is Any or value.dtype == np.dtype(kind))
+    if origin is tuple:
+        if not isinstance(value, tuple):
+            return False
+        if len(args) == 2 and args[1] is Ellipsis:
+            return all(_fits(v, args[0]) for v in value)
+        return len(value) == len(args) and all(map(_fits, value, args))
+    if origin is dict:
+        return isinstance(value, dict) and all(_fits(v, args[1]) for v in value.values())
+    if isinstance(hint, typing.TypeVar):
+        return True
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    cls = origin if origin is not None else hint
+    return isinstance(value, cls) if isinstance(cls, type) else False
+
+
+def _kind(value: Any) -> str:
+    return f"array of {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__

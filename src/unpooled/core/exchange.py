@@ -1,0 +1,188 @@
+"""Exchanges: a protocol driven over a federation, who answered, and what left each site."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol
+
+import numpy as np
+
+from unpooled.core import codec
+from unpooled.core.declarations import declared
+from unpooled.core.envelope import Turn
+from unpooled.core.messages import R, Refusal, Reply, SiteId
+from unpooled.core.protocol import Ask, Asks, Steps, T, Verb
+from unpooled.core.stack import Stacked, fold
+from unpooled.errors import BadReply, TooFewAnswers
+
+
+@dataclass(frozen=True, eq=False)
+class Gathered(Generic[R]):
+    """The replies to one ask, in site order. ``sites`` names those that answered."""
+
+    sites: tuple[SiteId, ...]
+    replies: list[R] | Stacked[R]
+    refusals: Mapping[SiteId, str] = field(default_factory=dict)
+    exchanges: int = 1  # trips to the sites and back that all asks of the exchange took together
+
+    def each(self) -> dict[SiteId, R]:
+        return dict(zip(self.sites, self.replies, strict=True))
+
+    def total(self) -> R:
+        return fold([self.replies])  # type: ignore[type-var]
+
+    def left(self) -> dict[SiteId, tuple[int, int]]:
+        """(numbers, bytes) of every site's reply."""
+        return {site: codec.size(reply) for site, reply in zip(self.sites, self.replies, strict=True)}
+
+
+@dataclass(frozen=True, eq=False)
+class Summed(Gathered[R]):
+    """The replies to one ask of which only the sum is left; each site sent ``size`` (numbers, bytes)."""
+
+    replies: list[R] | Stacked[R] = field(default_factory=list)
+    sum: R | None = None
+    size: tuple[int, int] = (0, 0)
+
+    def each(self) -> dict[SiteId, R]:
+        raise TypeError("only the sum of these replies is known")
+
+    def total(self) -> R:
+        assert self.sum is not None
+        return self.sum
+
+    def left(self) -> dict[SiteId, tuple[int, int]]:
+        return dict.fromkeys(self.sites, self.size)
+
+
+class Federation(Protocol):
+    """A runtime: carries one exchange's asks to the sites and gathers what comes back."""
+
+    @property
+    def sites(self) -> tuple[SiteId, ...]: ...
+    def ask(self, turn: Turn, asks: Asks) -> Sequence[Gathered[Any]]: ...
+
+
+def gather(ask: Ask[R], replies: Mapping[SiteId, Reply]) -> Gathered[R]:
+    """Sort what sites sent into replies and refusals; a site that sent nothing is in neither.
+
+    Replies that cannot be put together with those of most sites are as refusals.
+    """
+    refusals = {s: r.reason for s, r in replies.items() if isinstance(r, Refusal)}
+    refusals |= _odd_ones(ask, {s: r for s, r in replies.items() if s not in refusals})
+    sites = tuple(s for s in ask.sites if s in replies and s not in refusals)
+    return Gathered(sites, [replies[s] for s in sites], refusals)  # type: ignore[misc]
+
+
+def _odd_ones(ask: Ask[Any], replies: Mapping[SiteId, Reply]) -> dict[SiteId, str]:
+    """Sites whose replies have other shapes, or other columns, than those of most sites, and why."""
+    found = {site: _fit(ask.verb, reply) for site, reply in replies.items()}
+    counted = Counter(found.values()).most_common(2)
+    if len(counted) < 2:
+        return {}
+    (most, number), (_, next_number) = counted
+    if number == next_number:
+        sides = [min(s for s, fit in found.items() if fit == one) for one, _ in counted]
+        raise BadReply(
+            f"{ask.title}: replies of {sides[0]} {_told(most)} and of {sides[1]} {_told(counted[1][0])}, "
+            "and no majority says which is right"
+        )
+    return {
+        site: f"its answer was not usable: {_told(fit)}, where most sites have {_told(most)}"
+        for site, fit in found.items()
+        if fit != most
+    }
+
+
+def _fit(verb: Verb, reply: Reply) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """What replies must have in common: all shapes to be added, else the number of columns."""
+    said = declared(type(reply))
+    if verb == "total":
+        return tuple((name, getattr(reply, name).shape) for name in codec.field_names(type(reply)))
+    axes = ((name, i) for name, one in said.items() for i, axis in enumerate(one.axes) if axis == "d")
+    first = next(axes, None)
+    return () if first is None else (("columns", (getattr(reply, first[0]).shape[first[1]],)),)
+
+
+def _told(fit: tuple[tuple[str, tuple[int, ...]], ...]) -> str:
+    return ", ".join(f"{name} {shape}" for name, shape in fit)
+
+
+@dataclass(eq=False)
+class Trace:
+    """What a round's exchanges were: how many, who answered, who did not and why, what left each site."""
+
+    exchanges: int = 0  # trips to the sites and back: a secure sum takes several
+    turns: int = 0  # questions, or sets of them, that were asked
+    left: dict[SiteId, tuple[int, int]] = field(default_factory=dict)  # numbers and bytes
+    silent: dict[SiteId, str] = field(default_factory=dict)
+
+    def add(self, ask: Ask[Any], got: Gathered[Any]) -> None:
+        left = got.left()
+        if self.left:
+            for site, (numbers, size) in left.items():
+                before = self.left.get(site, (0, 0))
+                self.left[site] = (before[0] + numbers, before[1] + size)
+        else:
+            self.left = left
+        if len(got.sites) < len(ask.sites):
+            answered = set(got.sites)
+            for site in ask.sites:
+                if site not in answered:
+                    self.silent[site] = got.refusals.get(site, "no answer")
+
+
+def conduct(
+    steps: Steps[T],
+    federation: Federation,
+    *,
+    run: str = "",
+    seed: int = 0,
+    number: int = 0,
+    quorum: float = 0.5,
+    trace: Trace | None = None,
+) -> T:
+    """Drive a protocol over a federation to its result; ``number`` is the round that it is.
+
+    ``quorum`` is the share of the asked sites that must answer each ask (always at least one).
+    """
+    trace = trace if trace is not None else Trace()
+    answers: tuple[Any, ...] | None = None
+    while True:
+        try:
+            asks = steps.send(answers)  # type: ignore[arg-type]
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
+        gathered = federation.ask(Turn(run, seed, number, trace.turns), asks)
+        trace.turns += 1
+        trace.exchanges += max(got.exchanges for got in gathered)
+        for ask, got in zip(asks, gathered, strict=True):
+            trace.add(ask, got)
+            _require(ask, got, number, quorum)
+        answers = tuple(
+            got.each() if ask.verb == "each" else got.total() for ask, got in zip(asks, gathered, strict=True)
+        )
+
+
+def _require(ask: Ask[Any], got: Gathered[Any], number: int, quorum: float) -> None:
+    needed = max(1, int(np.ceil(quorum * len(ask.sites))))
+    if len(got.sites) >= needed:
+        return
+    silent = {s: got.refusals.get(s, "no answer") for s in ask.sites if s not in set(got.sites)}
+    raise TooFewAnswers(
+        f"round {number}, {ask.title}: {len(got.sites)} of {len(ask.sites)} sites answered, "
+        f"{needed} needed; missing: {whys(silent)}"
+    )
+
+
+def whys(silent: Mapping[SiteId, str]) -> str:
+    """Who did not answer and why, those with the same reason together.
+
+    >>> whys({"a": "late", "b": "late", "c": "closed"})
+    'a, b (late), c (closed)'
+    """
+    alike: dict[str, list[SiteId]] = {}
+    for site, why in list(silent.items())[:5]:
+        alike.setdefault(why, []).append(site)
+    more = f" and {len(silent) - 5} more" if len(silent) > 5 else ""
+    return ", ".join(f"{', '.join(sites)} ({why})" for why, sites in alike.items()) + more

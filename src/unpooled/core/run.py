@@ -1,0 +1,227 @@
+"""A run: an algorithm over a federation, round by round, remembered on disk if asked.
+
+>>> from unpooled.runtimes import InProcess
+>>> from unpooled.algorithms import Lloyd
+>>> rows = {"a": np.array([[0.0], [0.2]]), "b": np.array([[5.0], [5.2], [5.4]])}
+>>> done = run(Lloyd(k=2), InProcess.of(rows), seed=1)
+>>> sorted(done.state.centers.ravel().round(3).tolist())
+[0.1, 5.2]
+"""
+
+import hashlib
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic
+
+import numpy as np
+
+from unpooled.core import checkpoint as disk
+from unpooled.core import codec
+from unpooled.core.envelope import round_rng
+from unpooled.core.exchange import Federation, Trace, conduct
+from unpooled.core.messages import SiteId
+from unpooled.core.protocol import Algorithm, S, State, expanded
+from unpooled.errors import BadInput, CheckpointError
+
+
+@dataclass(frozen=True, eq=False)
+class Record:
+    """One round of a run. Round 0 is the start."""
+
+    round: int
+    movement: float
+    inertia: float
+    exchanges: int
+    left: dict[SiteId, tuple[int, int]]  # (numbers, bytes) that left each site that answered
+    silent: dict[SiteId, str]  # sites that were asked and did not answer, with the reason
+
+    @property
+    def answered(self) -> tuple[SiteId, ...]:
+        return tuple(self.left)
+
+    @property
+    def numbers(self) -> dict[SiteId, int]:
+        """How many numbers left each site."""
+        return {site: numbers for site, (numbers, _) in self.left.items()}
+
+    @property
+    def bytes(self) -> dict[SiteId, int]:
+        """How many bytes left each site."""
+        return {site: size for site, (_, size) in self.left.items()}
+
+
+@dataclass(frozen=True, eq=False)
+class Run(Generic[S]):
+    """The result of ``run``: the last state and what happened on the way."""
+
+    state: S
+    history: tuple[Record, ...]
+    finished: bool
+    id: str = field(default="")
+    closing: Record | None = None  # what was asked after the last round, e.g. the final inertia
+
+    @property
+    def rounds(self) -> int:
+        """Rounds after the start."""
+        return len(self.history) - 1
+
+    @property
+    def exchanges(self) -> int:
+        """Of all rounds, and of the closing question."""
+        return sum(record.exchanges for record in self.records)
+
+    @property
+    def records(self) -> tuple[Record, ...]:
+        """The history and, if there was one, the closing question."""
+        return self.history if self.closing is None else (*self.history, self.closing)
+
+    def left(self) -> dict[SiteId, tuple[int, int]]:
+        """(numbers, bytes) that left each site over the whole run."""
+        sums: dict[SiteId, tuple[int, int]] = {}
+        for record in self.records:
+            for site, (numbers, size) in record.left.items():
+                before = sums.get(site, (0, 0))
+                sums[site] = (before[0] + numbers, before[1] + size)
+        return sums
+
+
+def run(
+    algorithm: Algorithm[S],
+    federation: Federation,
+    *,
+    seed: int = 0,
+    checkpoint: str | Path | None = None,
+    max_rounds: int | None = None,
+    quorum: float = 0.5,
+    progress: Callable[[Record], None] | None = None,
+    name: str | None = None,
+) -> Run[S]:
+    """Run an algorithm to its end, or for at most ``max_rounds`` further rounds.
+
+    With ``checkpoint`` the state is written there after every round; if the file exists, the run goes on
+    from it and ends with the same bits as a run that was never interrupted. A checkpoint of another
+    algorithm, seed or federation is refused. ``progress`` is called with every round's Record. ``name`` is
+    what sites know the run by; under the same one a run that is begun again repeats its turns.
+    """
+    sites = tuple(sorted(federation.sites))
+    if not isinstance(seed, int | np.integer) or seed < 0:
+        raise BadInput(f"seed must be a non-negative integer, got {seed!r}")
+    if not 0 <= quorum <= 1:
+        raise BadInput(f"quorum must be a share between 0 and 1, got {quorum}")
+    given, algorithm = algorithm, expanded(algorithm)
+    log = _History(name or secrets.token_hex(8), _digest(given), sites, int(seed))
+    path = Path(checkpoint) if checkpoint is not None else None
+    if path is not None and not path.parent.is_dir():
+        raise BadInput(f"checkpoint {path}: there is no folder {path.parent}")
+    state: S | None = log.restore(path) if path is not None and path.exists() else None
+    left = max_rounds
+
+    while True:
+        number = len(log.records)
+        if state is not None:
+            if algorithm.finished(state):
+                return Run(state, tuple(log.records), True, log.run)
+            if left is not None and left <= 0:
+                return Run(state, tuple(log.records), False, log.run)
+            left = None if left is None else left - 1
+        trace = Trace()
+        rng = round_rng(log.seed, number)
+        steps = algorithm.start(sites, rng) if state is None else algorithm.round(state, sites, rng)
+        state = conduct(
+            steps, federation, run=log.run, seed=log.seed, number=number, quorum=quorum, trace=trace
+        )
+        record = log.add(state, trace)
+        if path is not None:
+            log.save(path, state)
+        if progress is not None:
+            progress(record)
+
+
+def recall(path: str | Path, algorithm: Algorithm[S]) -> Run[S]:
+    """The run that a checkpoint holds, without a federation: to look at, not to go on with."""
+    saved = disk.load(Path(path))
+    log = _History(saved.run, _digest(algorithm), saved.sites, saved.seed)
+    state: S = log.restore(Path(path))
+    return Run(state, tuple(log.records), expanded(algorithm).finished(state), log.run)
+
+
+def _digest(algorithm: Any) -> str:
+    return hashlib.sha256(codec.encode(algorithm)).hexdigest()
+
+
+class _History:
+    """The history of a run as it grows, and its way to disk and back."""
+
+    def __init__(self, run: str, algorithm: str, sites: tuple[SiteId, ...], seed: int) -> None:
+        self.run, self.algorithm, self.sites, self.seed = run, algorithm, sites, seed
+        self.records: list[Record] = []
+
+    def add(self, state: State, trace: Trace) -> Record:
+        left = trace.left
+        if self.records and self.records[-1].left == left:
+            left = self.records[-1].left  # one copy of what repeats
+        record = Record(
+            len(self.records),
+            float(state.movement),
+            float(state.inertia),
+            trace.exchanges,
+            left,
+            trace.silent,
+        )
+        self.records.append(record)
+        return record
+
+    def save(self, path: Path, state: Any) -> None:
+        distinct: list[tuple[tuple[str, ...], Any]] = []
+        index: list[int] = []
+        seen: dict[int, int] = {}
+        for record in self.records:
+            key = id(record.left)
+            if key not in seen:
+                seen[key] = len(distinct)
+                table = np.array(list(record.left.values()), dtype=np.int64)
+                distinct.append((record.answered, table.reshape(-1, 2)))
+            index.append(seen[key])
+        disk.save(
+            path,
+            disk.Checkpoint(
+                run=self.run,
+                algorithm=self.algorithm,
+                sites=self.sites,
+                seed=self.seed,
+                round=len(self.records) - 1,
+                state=state,
+                figures=np.array([[r.movement, r.inertia] for r in self.records]).reshape(-1, 2),
+                exchanges=np.array([r.exchanges for r in self.records], dtype=np.int64),
+                answered=tuple(distinct),
+                answered_in=np.array(index, dtype=np.int64),
+                silent=tuple(r.silent for r in self.records),
+            ),
+        )
+
+    def restore(self, path: Path) -> Any:
+        """Take up the history in a checkpoint and return its state, if it is this run's."""
+        saved = disk.load(path)
+        if saved.algorithm != self.algorithm:
+            raise CheckpointError(f"{path}: checkpoint of another algorithm or other settings")
+        if saved.seed != self.seed:
+            raise CheckpointError(f"{path}: checkpoint of seed {saved.seed}, this run has seed {self.seed}")
+        if saved.sites != self.sites:
+            odd = sorted(set(saved.sites) ^ set(self.sites))
+            raise CheckpointError(
+                f"{path}: checkpoint of {len(saved.sites)} sites, this run has {len(self.sites)}; "
+                f"not in both: {', '.join(odd[:5])}"
+            )
+        tables = [
+            {site: (int(numbers), int(size)) for site, (numbers, size) in zip(sites, table, strict=True)}
+            for sites, table in saved.answered
+        ]
+        self.run = saved.run
+        for number in range(saved.round + 1):
+            movement, inertia = map(float, saved.figures[number])
+            left = tables[int(saved.answered_in[number])]
+            exchanges = int(saved.exchanges[number])
+            self.records.append(Record(number, movement, inertia, exchanges, left, saved.silent[number]))
+        return saved.state

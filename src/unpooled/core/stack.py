@@ -1,0 +1,134 @@
+"""The rows that a question sees, and the replies of many sites in one piece."""
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Generic, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from unpooled import kernels
+from unpooled.core import codec
+from unpooled.core.arrays import BoolArray, FloatArray, Rows
+from unpooled.core.messages import A, R
+from unpooled.core.suppression import effective_size, hide_enough
+
+
+@dataclass(frozen=True, eq=False)
+class Stack:
+    """The rows of one site or of many, one after the other: all that a question may see.
+
+    Site s holds rows ``offsets[s]:offsets[s + 1]``. ``minimum`` is the size below which a cluster is not
+    shown; it is the site's own rule, never part of a question. A site that answers for itself is a stack
+    of one, so there is one way to answer.
+    """
+
+    X: Rows  # (n, d)
+    offsets: npt.NDArray[np.int64]  # (S + 1,)
+    weights: FloatArray | None  # (n,)
+    seeds: Any  # (S,) uint64, for the questions that draw: fixed by (seed, site, round, exchange, part)
+    minimum: float = 1.0
+    threads: int = 1
+    memory: tuple[dict[str, Any], ...] = field(default=())  # (S,) what a site remembers within a run
+    noise: float = 1.0  # how much of a release's noise each site adds: all of it, or its share of one noise
+    labels: list[Any] | None = None  # where a question leaves the (R, n) cells it put rows into, if asked to
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def row_counts(self) -> npt.NDArray[np.int64]:
+        return self.offsets[1:] - self.offsets[:-1]
+
+    def site(self, s: int) -> "Stack":
+        """Site ``s`` alone."""
+        a, b = self.offsets[s], self.offsets[s + 1]
+        weights = None if self.weights is None else self.weights[a:b]
+        memory = self.memory[s : s + 1]
+        return dataclasses.replace(
+            self,
+            X=self.X[a:b],
+            offsets=np.array([0, b - a]),
+            weights=weights,
+            seeds=self.seeds[s : s + 1],
+            memory=memory,
+        )
+
+    def large(self, mass: FloatArray, squares: FloatArray, at_least: float = 1.0) -> BoolArray:
+        """Which cells hold at least ``minimum`` rows (or ``at_least``, if larger).
+
+        Weighted rows count by Kish's effective size (sum w)^2 / sum w^2: one heavy row among many light
+        ones is one row, and a row of weight zero hides nothing.
+        """
+        least = max(self.minimum, at_least) * (1 - 1e-9)
+        if least <= 1:
+            return np.ones(mass.shape, dtype=np.bool_)
+        return effective_size(mass, squares) >= least
+
+    def shown(self, mass: FloatArray, squares: FloatArray, at_least: float = 1.0) -> BoolArray:
+        """Which cells may be shown, where the last axis runs over the cells that share out a site's rows.
+
+        Those that are large enough; and what is hidden must not follow by subtraction from what is shown
+        and the site's total: the rows that one set of cells hides are none or again at least ``minimum``,
+        if need be by hiding the smallest cell that could be shown.
+        """
+        least = max(self.minimum, at_least) * (1 - 1e-9)
+        return hide_enough(self.large(mass, squares, at_least), mass, squares, least)
+
+
+@dataclass(frozen=True, eq=False)
+class Stacked(Generic[R]):
+    """The replies of several sites in one: every array of ``reply`` has a leading axis of sites."""
+
+    reply: R
+    sites: int
+
+    def __len__(self) -> int:
+        return self.sites
+
+    def __getitem__(self, s: int) -> R:
+        reply = cast(Any, self.reply)
+        return cast(R, type(reply)(*(getattr(reply, f)[s] for f in codec.field_names(type(reply)))))
+
+    def __iter__(self) -> Iterator[R]:
+        return (self[s] for s in range(self.sites))
+
+    def add_to(self, totals: list[FloatArray]) -> None:
+        """Add the replies to ``totals``, an array for each field, strictly in site order."""
+        names = codec.field_names(type(self.reply))
+        for total, name in zip(totals, names, strict=True):
+            add_up(total, getattr(self.reply, name))
+
+
+def fold(blocks: Iterable[list[A] | Stacked[A]]) -> A:
+    """The sum over sites, added strictly in site order, so that every runtime gives the same bits."""
+    kind: Any = None
+    names: tuple[str, ...] = ()
+    totals: list[FloatArray] = []
+    for replies in blocks:
+        if not totals:
+            stacked = isinstance(replies, Stacked)
+            first: Any = replies.reply if isinstance(replies, Stacked) else replies[0]
+            kind = type(first)
+            names = codec.field_names(kind)
+            totals = [np.zeros(getattr(first, name).shape[1 if stacked else 0 :]) for name in names]
+        if isinstance(replies, Stacked):
+            replies.add_to(totals)
+        else:
+            for total, name in zip(totals, names, strict=True):
+                add_up(total, np.stack([getattr(reply, name) for reply in replies]))
+    return cast(A, kind(*totals))
+
+
+def add_up(total: FloatArray, column: FloatArray) -> None:
+    """Add every site's part of column (S, ...) to total (...), in place and in order."""
+    kernels.fold(total.reshape(-1), np.ascontiguousarray(column).reshape(len(column), -1))
+
+
+def shown_cells(stack: Stack, mass: FloatArray) -> BoolArray:
+    """(m,) which of the cells that share out one site's rows may be shown."""
+    if not len(mass):
+        return np.zeros(0, dtype=np.bool_)
+    shown: BoolArray = stack.shown(mass[None], mass[None])[0]
+    return shown

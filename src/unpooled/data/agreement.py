@@ -1,0 +1,196 @@
+"""How sites come to one preparation: a schema from each, then totals only.
+
+Columns must be the same at every site, or those that all have in common are taken. Numbers are standardised
+by two totals, as scikit-learn's SimpleImputer and StandardScaler would on the pooled table. A category
+becomes one-hot over the levels that sites name, scaled so that the whole column has the variance of one
+number.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from unpooled.core.arrays import FloatArray
+from unpooled.core.messages import Message, SiteId
+from unpooled.core.protocol import Steps, each, total
+from unpooled.data.columns import Plan, settle
+from unpooled.data.preparation import Category, Number, Preparation
+from unpooled.data.schema import AskColumns, AskSchema, ColumnTotals, Schema
+from unpooled.errors import BadInput
+
+SCALES = ("standard", "min-max", "none")
+MISSING = ("fill", "drop", "refuse")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Wishes(Message, wire="agreement.Wishes"):
+    """How a table is to be prepared."""
+
+    columns: str | tuple[str, ...] = "same"  # "same": all sites must have the same; "common"; or names
+    exclude: tuple[str, ...] = ()
+    scale: str = "standard"
+    bounds: tuple[tuple[str, float, float], ...] = ()  # for "min-max": declared, never computed from data
+    missing: str = "fill"
+    rare: float = 0.01  # levels that fewer than this share of the rows have are merged into "other"
+    max_levels: int = 50
+
+    def __post_init__(self) -> None:
+        if self.scale not in SCALES:
+            raise BadInput(f"scale must be one of {', '.join(SCALES)}, got {self.scale!r}")
+        if self.missing not in MISSING:
+            raise BadInput(f"missing must be one of {', '.join(MISSING)}, got {self.missing!r}")
+        if not 0 <= self.rare < 1:
+            raise BadInput(f"rare must be a share from 0 to below 1, got {self.rare}")
+        for name, low, high in self.bounds:
+            if not (np.isfinite(low) and np.isfinite(high) and low < high):
+                raise BadInput(f"bounds of {name} must be two numbers that rise, got {low:g} to {high:g}")
+
+
+@dataclass(frozen=True, eq=False)
+class Agreement(Message, wire="agreement.Agreement"):
+    """What sites agreed on, and what was learnt on the way."""
+
+    preparation: Preparation
+    sites: tuple[SiteId, ...]
+    rows: FloatArray  # (S,) of every site
+    used: float  # rows in all that are clustered
+    columns: tuple[str, ...]  # (c,) those considered
+    missing: FloatArray  # (S, c) missing cells; nan: some, but fewer than the site tells
+    left_out: tuple[tuple[str, str], ...]  # (column, why)
+    merged: tuple[tuple[str, tuple[str, ...]], ...]  # (category, its rare levels)
+    warnings: tuple[str, ...]
+    mean: FloatArray  # (width,) of the prepared columns
+    share: FloatArray  # (width,) of each level; nan for numbers
+
+
+def agree(sites: tuple[SiteId, ...], wishes: Wishes) -> Steps[Agreement]:
+    """Schema agreement and preparation, in two or three exchanges."""
+    # down: nothing; up: names, kinds, levels, missing cells, coarse sizes
+    schemas = yield from each(sites, AskSchema())
+    plan = settle(schemas, wishes.columns, wishes.exclude, wishes.max_levels)
+    _check(plan, wishes)
+    question = AskColumns(
+        plan.numbers, np.zeros(len(plan.numbers)), plan.categories, plan.levels, wishes.missing == "drop"
+    )
+    # down: columns and levels; up: counts, sums, level counts
+    first = yield from total(sites, question)
+    if first.rows[0] == 0:
+        raise BadInput(_nothing_left(schemas, wishes))
+    about = first
+    if wishes.scale == "standard" and plan.numbers:
+        # down: the means; up: squares about them
+        about = yield from total(
+            sites, replace(question, origin=first.mean, levels=((),) * len(plan.categories))
+        )
+    return _agreed(schemas, plan, wishes, first, about)
+
+
+def _check(plan: Plan, wishes: Wishes) -> None:
+    bounded = {name for name, _, _ in wishes.bounds}
+    if wishes.scale == "min-max":
+        lacking = [name for name in plan.numbers if name not in bounded]
+        if lacking:
+            raise BadInput(
+                f"min-max needs declared bounds for every number; none for {', '.join(lacking)} "
+                f"(e.g. --bounds {lacking[0]}=0:100)"
+            )
+    unknown = sorted(bounded - set(plan.numbers))
+    if unknown:
+        raise BadInput(f"bounds for {', '.join(unknown)}, which is no column of numbers in use")
+    if wishes.missing == "refuse":
+        used = [j for j, name in enumerate(plan.columns) if name in (*plan.numbers, *plan.categories)]
+        bad = [(i, j) for i in range(len(plan.sites)) for j in used if plan.missing[i, j] != 0]
+        if bad:
+            i, j = bad[0]
+            raise BadInput(
+                f"missing values: column {plan.columns[j]} at site {plan.sites[i]} "
+                f"(and {len(bad) - 1} more places); --missing fill or drop deals with them"
+            )
+
+
+def _nothing_left(schemas: dict[SiteId, Schema], wishes: Wishes) -> str:
+    n = sum(float(s.rows[0]) for s in schemas.values())
+    if wishes.missing == "drop" and n > 0:
+        return f"no row is complete in all columns ({n:g} rows); --missing fill, or fewer columns, keeps them"
+    return f"no site shows any of its rows ({len(schemas)} sites, {n:g} rows shown)"
+
+
+def _agreed(
+    schemas: dict[SiteId, Schema], plan: Plan, wishes: Wishes, first: ColumnTotals, about: ColumnTotals
+) -> Agreement:
+    left_out = list(plan.left_out)
+    columns: dict[str, Number | Category] = {}
+    merged: list[tuple[str, tuple[str, ...]]] = []
+    n = float(first.rows[0])
+    bounds = {name: (low, high) for name, low, high in wishes.bounds}
+    for j, name in enumerate(plan.numbers):
+        if first.count[j] == 0:
+            left_out.append((name, "no site shows a value"))
+            continue
+        mean = float(first.mean[j])
+        shift, scale = 0.0, 1.0
+        if wishes.scale == "standard":
+            # as after filling: the filled cells lie at the mean and add nothing to the squares
+            filled = mean + float(about.mean[j])
+            deviation = float(about.mean[j]) ** 2 * float(about.count[j])
+            shift, scale = filled, float(np.sqrt(max(float(about.squares[j]) - deviation, 0.0) / n))
+            if scale <= 1e-12 * abs(filled) + 1e-300:
+                left_out.append((name, f"constant ({filled:.6g})"))
+                continue
+            mean = filled
+        elif wishes.scale == "min-max":
+            shift, scale = bounds[name][0], bounds[name][1] - bounds[name][0]
+        columns[name] = Number(name, mean, shift, scale)
+    start = 0
+    shares: dict[str, FloatArray] = {}
+    for name, levels in zip(plan.categories, plan.levels, strict=True):
+        counts = first.levels[start : start + len(levels) + 1]
+        start += len(counts)
+        made = _category(name, levels, counts, n, wishes)
+        if made is None:
+            left_out.append((name, "constant" if counts.sum() else "no site shows a level"))
+            continue
+        columns[name], shares[name], rare = made
+        if rare:
+            merged.append((name, rare))
+    if not columns:
+        reasons = "; ".join(f"{name}: {why}" for name, why in left_out)
+        raise BadInput(f"no column is left to cluster ({reasons})")
+    prepared = tuple(columns[name] for name in plan.columns if name in columns)
+    return Agreement(
+        preparation=Preparation(prepared, wishes.missing == "drop"),
+        sites=plan.sites,
+        rows=np.array([float(schemas[s].rows[0]) for s in plan.sites]),
+        used=n,
+        columns=plan.columns,
+        missing=plan.missing,
+        left_out=tuple(left_out),
+        merged=tuple(merged),
+        warnings=plan.warnings,
+        mean=np.concatenate(
+            [
+                [(c.fill - c.shift) / c.scale] if isinstance(c, Number) else shares[c.name] / c.scale
+                for c in prepared
+            ]
+        ),
+        share=np.concatenate([[np.nan] if isinstance(c, Number) else shares[c.name] for c in prepared]),
+    )
+
+
+def _category(
+    name: str, levels: tuple[str, ...], counts: FloatArray, n: float, wishes: Wishes
+) -> tuple[Category, FloatArray, tuple[str, ...]] | None:
+    """The one-hot of a category, the share of each of its places, and the levels that were merged."""
+    keep = [i for i in range(len(levels)) if counts[i] > 0 and counts[i] >= wishes.rare * n]
+    rest = float(counts.sum() - counts[keep].sum())
+    rare = tuple(levels[i] for i in range(len(levels)) if i not in keep)
+    sizes = np.append(counts[keep], rest) if rest > 0 else counts[keep]
+    if len(sizes) < 2:
+        return None
+    fill = int(np.argmax(sizes))
+    filled = sizes.copy()
+    filled[fill] += max(n - sizes.sum(), 0.0)
+    share = filled / filled.sum()
+    # the whole column counts as one: variance 1 where numbers have it, else two levels lie 1 apart
+    scale = float(np.sqrt(1 - (share**2).sum())) if wishes.scale == "standard" else float(np.sqrt(2.0))
+    return Category(name, tuple(levels[i] for i in keep), rest > 0, fill, scale), share, rare

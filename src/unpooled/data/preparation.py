@@ -1,0 +1,207 @@
+"""From a table to the numbers that are clustered: one View for all sites, saved with the model."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from unpooled.core.arrays import BoolArray, FloatArray, IntArray, Rows
+from unpooled.core.messages import Message
+from unpooled.core.protocol import View
+from unpooled.data import spill as room
+from unpooled.data.table import NUMBER, Table
+
+
+@dataclass(frozen=True, eq=False)
+class Number(Message, wire="preparation.Number"):
+    """A column of numbers: missing ones filled, then (x - shift) / scale."""
+
+    name: str
+    fill: float
+    shift: float
+    scale: float
+
+    @property
+    def width(self) -> int:
+        return 1
+
+
+@dataclass(frozen=True, eq=False)
+class Category(Message, wire="preparation.Category"):
+    """A column of levels, one-hot over those agreed: 1 / scale in the level's place.
+
+    With ``other`` there is one place more, for all levels not named; without it such a row has zeros.
+    """
+
+    name: str
+    levels: tuple[str, ...]
+    other: bool
+    fill: int  # the place of the most frequent level
+    scale: float
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        return (*self.levels, "other") if self.other else self.levels
+
+    @property
+    def width(self) -> int:
+        return len(self.levels) + int(self.other)
+
+    def place_of(self, levels: Sequence[str]) -> IntArray:
+        """For a table's own levels: each one's place, -1 for none."""
+        places = {level: i for i, level in enumerate(self.levels)}
+        unknown = len(self.levels) if self.other else -1
+        return np.array([places.get(level, unknown) for level in levels], dtype=np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Preparation(View, wire="preparation.Preparation"):
+    """What all sites make of their tables before clustering.
+
+    >>> age, sex = Number("age", 50.0, 50.0, 10.0), Category("sex", ("f", "m"), False, 0, 0.5)
+    >>> view = Preparation((age, sex), drop=False)
+    >>> view.apply(Table.of({"sex": ["m", None], "age": [60.0, np.nan]}))
+    array([[1., 0., 2.],
+           [0., 2., 0.]])
+    """
+
+    columns: tuple[Number | Category, ...]
+    drop: bool  # leave out rows with a missing value, instead of filling it
+
+    @property
+    def width(self) -> int:
+        return sum(column.width for column in self.columns)
+
+    @property
+    def outputs(self) -> tuple[tuple[str, str], ...]:
+        """(column, level) of every number that is clustered; the level is "" for a number."""
+        return tuple(
+            (column.name, place)
+            for column in self.columns
+            for place in (("",) if isinstance(column, Number) else column.places)
+        )
+
+    def apply(self, X: Any) -> Rows:
+        """(n, width) of a table; without its incomplete rows where these are dropped."""
+        return self.stack([X])[0]
+
+    def chosen(self, X: Any) -> bytes:
+        whole = self.complete(X) if self.drop else np.ones(0, np.bool_)
+        return b"" if whole.all() else np.packbits(whole).tobytes()
+
+    def stack(self, tables: Sequence[Table]) -> tuple[FloatArray, IntArray]:
+        """The rows of several tables one after the other, and where each begins and the last one ends."""
+        X = room.empty(sum(map(len, tables)), self.width)
+        offsets = [0]
+        for table in tables:
+            offsets.append(self._fill(table, X, offsets[-1]))
+        return X[: offsets[-1]], np.array(offsets, dtype=np.int64)
+
+    def _fill(self, table: Table, X: FloatArray, start: int) -> int:
+        take = side_by_side([table.index(column.name) for column in self.columns])
+        parts = _parts(self.columns, [table.levels.get(column.name, ()) for column in self.columns])
+        for chunk in table.chunks():
+            raw = chunk[:, take]
+            if self.drop:
+                raw = raw[complete(raw)]
+            for part in parts:
+                part.write(raw, X[start : start + len(raw)])
+            start += len(raw)
+        return start
+
+    def complete(self, table: Table) -> BoolArray:
+        """(n,) which rows have all their values; the others get no cluster where rows are dropped."""
+        take = [table.index(column.name) for column in self.columns]
+        return np.concatenate(
+            [np.zeros(0, np.bool_), *(complete(chunk[:, take]) for chunk in table.chunks())]
+        )
+
+    def undone(self, Z: FloatArray) -> FloatArray:
+        """(m, width) -> (m, width) in the columns' own units; for categories, the share of each level."""
+        scale = np.concatenate([np.full(c.width, c.scale) for c in self.columns])
+        shift = np.concatenate(
+            [np.full(c.width, c.shift if isinstance(c, Number) else 0.0) for c in self.columns]
+        )
+        own: FloatArray = Z * scale + shift
+        return own
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        """The kind of every column that a new table must have."""
+        return {c.name: NUMBER if isinstance(c, Number) else "category" for c in self.columns}
+
+
+def side_by_side(columns: list[int]) -> Any:
+    """An index of columns; a slice where they are neighbours, so that none is copied.
+
+    >>> side_by_side([2, 3, 4]), side_by_side([2, 4])
+    (slice(2, 5, None), [2, 4])
+    """
+    if columns and columns == list(range(columns[0], columns[0] + len(columns))):
+        return slice(columns[0], columns[0] + len(columns))
+    return columns
+
+
+def complete(raw: npt.NDArray[Any]) -> BoolArray:
+    """(n,) rows without a missing value."""
+    whole: BoolArray = ~np.isnan(raw).any(axis=1)
+    return whole
+
+
+@dataclass(frozen=True, eq=False)
+class _Numbers:
+    """Adjacent columns of numbers, written in one go."""
+
+    source: slice
+    target: slice
+    fill: FloatArray
+    shift: FloatArray
+    scale: FloatArray
+
+    def write(self, raw: FloatArray, out: FloatArray) -> None:
+        block, made = raw[:, self.source], out[:, self.target]
+        np.subtract(block, self.shift, out=made)
+        if not np.isfinite(made.sum()):
+            np.subtract(np.where(np.isnan(block), self.fill, block), self.shift, out=made)
+        made /= self.scale
+
+
+@dataclass(frozen=True, eq=False)
+class _Levels:
+    """One category, written as one-hot."""
+
+    source: int
+    target: slice
+    place: IntArray  # (levels of the table + 1,) the last is for missing values
+    value: float
+
+    def write(self, raw: FloatArray, out: FloatArray) -> None:
+        codes = raw[:, self.source]
+        missing = np.isnan(codes)
+        place = self.place[np.where(missing, len(self.place) - 1, codes).astype(np.int64)]
+        block = out[:, self.target]
+        block[:] = 0.0
+        known = np.flatnonzero(place >= 0)
+        block[known, place[known]] = self.value
+
+
+def _parts(columns: Sequence[Number | Category], levels: Sequence[Sequence[str]]) -> list[_Numbers | _Levels]:
+    """How to write each run of numbers and each category, given the levels of one table."""
+    parts: list[_Numbers | _Levels] = []
+    at, i = 0, 0
+    while i < len(columns):
+        column = columns[i]
+        if isinstance(column, Category):
+            place = np.append(column.place_of(levels[i]), column.fill)
+            parts.append(_Levels(i, slice(at, at + column.width), place, 1 / column.scale))
+            at, i = at + column.width, i + 1
+            continue
+        run: list[Number] = []
+        while i + len(run) < len(columns) and isinstance(there := columns[i + len(run)], Number):
+            run.append(there)
+        fill, shift, scale = (np.array([getattr(c, f) for c in run]) for f in ("fill", "shift", "scale"))
+        parts.append(_Numbers(slice(i, i + len(run)), slice(at, at + len(run)), fill, shift, scale))
+        at, i = at + len(run), i + len(run)
+    return parts

@@ -1,0 +1,58 @@
+"""numpy's own files: .npy holds one array (n, d); .npz holds one array, or one per column."""
+
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unpooled.data.readers.source import Cells, Reading, Source
+from unpooled.errors import BadInput
+
+_CELLS = 1 << 20  # that are read at a time
+
+
+def open_array(path: Path, reading: Reading) -> Source:
+    """A .npy or .npz file; columns of a two-dimensional array are named x0, x1, ..."""
+    try:
+        loaded = np.load(path, mmap_mode="r" if path.suffix == ".npy" else None, allow_pickle=False)
+        columns = _columns(loaded, path) if path.suffix == ".npy" else _named(loaded, path)
+    except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
+        if isinstance(error, BadInput):
+            raise
+        raise BadInput(f"{path}: not a file of numpy arrays without objects ({error})") from error
+    names = tuple(name for name in columns if reading.wanted(name))
+    n = len(next(iter(columns.values()), ()))
+
+    def blocks() -> Iterator[list[Cells]]:
+        rows = max(64, _CELLS // max(1, len(names)))
+        for a in range(0, n, rows):
+            yield [_cells(columns[name][a : a + rows]) for name in names]
+
+    return Source(path, tuple(columns), names, blocks, lambda row: f"row {row + 1}")
+
+
+def _named(loaded: Any, path: Path) -> dict[str, Any]:
+    arrays = {name: loaded[name] for name in loaded.files}
+    columns: dict[str, Any] = {}
+    for name, array in arrays.items():
+        columns |= _columns(array, path, "" if len(arrays) == 1 else name)
+    lengths = {len(column) for column in columns.values()}
+    if len(lengths) > 1:
+        raise BadInput(f"{path}: arrays of different lengths: {', '.join(map(str, sorted(lengths)))}")
+    return columns
+
+
+def _columns(array: Any, path: Path, name: str = "") -> dict[str, Any]:
+    if array.ndim == 2:
+        return {f"{name or 'x'}{j}": array[:, j] for j in range(array.shape[1])}
+    if array.ndim == 1 and name:
+        return {name: array}
+    raise BadInput(f"{path}: {name or 'the array'} has shape {array.shape}, rows by columns are needed")
+
+
+def _cells(values: Any) -> Cells:
+    if values.dtype.kind in "US":
+        return [str(v) for v in values.tolist()]
+    return np.asarray(values, dtype=np.float64)

@@ -1,0 +1,101 @@
+"""Preparation that sites agree on before any clustering: one scaling for all, never each site by its own.
+
+A preparation is a small protocol that ends in a View; the view travels with every later question, and each
+site applies it to its own rows.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from unpooled.core.arrays import FloatArray, Rows
+from unpooled.core.messages import Message, SiteId
+from unpooled.core.protocol import Steps, View, expanded, total, viewed
+from unpooled.questions.moments import AskMoments
+
+
+@dataclass(frozen=True, eq=False)
+class Affine(View, wire="preparing.Affine"):
+    """Every column shifted and scaled: (x - shift) / scale.
+
+    >>> view = Affine(np.array([1.0]), np.array([2.0]))
+    >>> view.apply(np.array([[5.0]])), view.undo(np.array([[2.0]]))
+    (array([[2.]]), array([[5.]]))
+    """
+
+    shift: FloatArray  # (d,)
+    scale: FloatArray  # (d,) > 0
+
+    def apply(self, X: Rows) -> Rows:
+        if X.dtype == np.float32:
+            return ((X - self.shift) / self.scale).astype(np.float32)
+        out: Rows = X - self.shift
+        out /= self.scale
+        return out
+
+    def undo(self, X: FloatArray) -> FloatArray:
+        """Back to the columns' own units."""
+        return X * self.scale + self.shift
+
+
+def standardise(sites: tuple[SiteId, ...]) -> Steps[Affine]:
+    """The scaling to mean 0 and standard deviation 1 over all sites, by two totals.
+
+    Squares are asked about the mean, so that nothing cancels. A constant column keeps scale 1.
+    """
+    # down: nothing; up: mass and sums
+    first = yield from total(sites, AskMoments())
+    # down: the mean; up: squares about it
+    second = yield from total(sites, AskMoments(first.mean))
+    mean, sd = first.mean + second.mean, np.sqrt(second.variance)
+    constant = sd <= 1e-12 * np.abs(mean) + 1e-300
+    return Affine(mean, np.where(constant, 1.0, sd))
+
+
+@dataclass(frozen=True, eq=False)
+class ScaledState(Message, wire="preparing.ScaledState"):
+    """The agreed scaling, and the inner algorithm's state in scaled columns."""
+
+    view: Affine
+    inner: Any
+
+    @property
+    def centers(self) -> FloatArray:
+        """(k, d) in the columns' own units."""
+        return self.view.undo(self.inner.centers)
+
+    @property
+    def movement(self) -> float:
+        return float(self.inner.movement)
+
+    @property
+    def inertia(self) -> float:
+        return float(self.inner.inertia)
+
+
+@dataclass(frozen=True, eq=False)
+class Scaled(Message, wire="preparing.Scaled"):
+    """Any algorithm, run on columns standardised over all sites. Its movement and inertia are scaled ones."""
+
+    inner: Any
+
+    def start(self, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[ScaledState]:
+        view = yield from standardise(sites)
+        inner = expanded(self._scaled(view))
+        state = yield from viewed(view, inner.start(sites, rng))
+        return ScaledState(view, state)
+
+    def _scaled(self, view: Affine) -> Any:
+        """The algorithm with starting centres, if it was given any, in scaled columns."""
+        change = getattr(self.inner, "with_init", None)
+        return self.inner if change is None else change(view.apply)
+
+    def round(
+        self, state: ScaledState, sites: tuple[SiteId, ...], rng: np.random.Generator
+    ) -> Steps[ScaledState]:
+        inner = yield from viewed(state.view, expanded(self.inner).round(state.inner, sites, rng))
+        return replace(state, inner=inner)
+
+    def finished(self, state: ScaledState) -> bool:
+        return expanded(self.inner).finished(state.inner)

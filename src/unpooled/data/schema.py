@@ -1,0 +1,199 @@
+"""What sites are asked about their tables: a schema, then totals of the agreed columns.
+
+The replies leave through the same door as all others. A number of cells below the site's minimum size is not
+shown, and a level that fewer rows have is not named.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+
+from unpooled.core.arrays import FloatArray, IntArray
+from unpooled.core.declarations import Count, Point, Sum, Text, Value
+from unpooled.core.messages import Reply, Summable
+from unpooled.core.question import Question
+from unpooled.core.stack import Stack, shown_cells
+from unpooled.core.suppression import only
+from unpooled.data.preparation import complete, side_by_side
+from unpooled.data.table import CATEGORY, NUMBER, Table
+
+
+@dataclass(frozen=True, eq=False)
+class Schema(Reply, wire="asking.Schema"):
+    """A site's columns, and what may be said of each.
+
+    Sizes are said coarsely, in quarters of a power of ten: enough to see metres among centimetres.
+    """
+
+    names: Annotated[tuple[str, ...], Text("columns")]
+    kinds: Annotated[tuple[str, ...], Text("columns")]
+    # of categories: those of at least the minimum number of rows
+    levels: Annotated[tuple[tuple[str, ...], ...], Text("columns")]
+    rows: Annotated[FloatArray, Count("1")]
+    # missing cells; nan: some, but fewer than may be told; inf: nearly all
+    missing: Annotated[FloatArray, Count("columns", may_be_missing=True)]
+    # log10 of the root mean square; nan where it may not be told
+    size: Annotated[FloatArray, Value("columns", may_be_missing=True)]
+    # log10 of the standard deviation; -inf for a constant
+    spread: Annotated[FloatArray, Value("columns", may_be_missing=True)]
+
+
+@dataclass(frozen=True, eq=False)
+class AskSchema(Question[Schema], wire="asking.AskSchema"):
+    """Which columns do you have, of which kind, with which levels?"""
+
+    sees = "table"
+
+    max_levels: int = 1000
+
+    def answer_all(self, stack: Stack) -> list[Schema]:
+        return [
+            self._schema(_table(stack.site(s) if len(stack) > 1 else stack), stack) for s in range(len(stack))
+        ]
+
+    def _schema(self, table: Table, stack: Stack) -> Schema:
+        n = len(table)
+        rows = np.array([float(n)])
+        count, sums, squares = (np.zeros(len(table.names)) for _ in range(3))
+        yes_or_no = np.ones(len(table.names), dtype=np.bool_)  # how often has nothing to do with units
+        tallies = {name: np.zeros(len(levels)) for name, levels in table.levels.items()}
+        for chunk in table.chunks():
+            there, values = _there(chunk)
+            count += there
+            sums += values.sum(axis=0)
+            squares += np.einsum("ij,ij->j", values, values)
+            maybe = np.flatnonzero(yes_or_no)
+            yes_or_no[maybe] = ((values[:, maybe] == 0) | (values[:, maybe] == 1)).all(axis=0)
+            for name, tally in tallies.items():
+                tally += _tally(chunk[:, table.index(name)], len(tally))
+        told = stack.large(count, count)
+        missing = n - count
+        number = told & (count > 0) & np.array([kind == NUMBER for kind in table.kinds])
+        number &= ~yes_or_no | (squares == 0)
+        size, spread = _sizes(np.maximum(count, 1), sums, squares)
+        return Schema(
+            names=table.names,
+            kinds=table.kinds,
+            levels=tuple(
+                _named(table.levels[name], tallies[name], stack)[: self.max_levels]
+                if kind == CATEGORY
+                else ()
+                for name, kind in zip(table.names, table.kinds, strict=True)
+            ),
+            rows=only(stack.large(rows, rows), rows),
+            missing=_told(missing, count, stack),
+            size=np.where(number, size, np.nan),
+            spread=np.where(number, spread, np.nan),
+        )
+
+
+def _there(block: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """(c,) how many values there are, and the values with 0 for those that are missing."""
+    if np.isfinite(block.sum()):
+        return np.full(block.shape[1], float(len(block))), block
+    missing = np.isnan(block)
+    return len(block) - missing.sum(axis=0).astype(np.float64), np.where(missing, 0.0, block)
+
+
+def _sizes(count: FloatArray, sums: FloatArray, squares: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """log10 of root mean square and of standard deviation, to the nearest quarter."""
+    mean = squares / count
+    variance = mean - (sums / count) ** 2
+    variance = np.where(variance <= 1e-12 * mean, 0.0, variance)
+    with np.errstate(divide="ignore"):
+        return np.round(2 * np.log10(mean)) / 4, np.round(2 * np.log10(variance)) / 4
+
+
+def _told(missing: FloatArray, count: FloatArray, stack: Stack) -> FloatArray:
+    """Missing cells as they may be told: exactly, or as nan for few, or as inf for nearly all."""
+    told = np.where((missing > 0) & ~stack.large(missing, missing), np.nan, missing)
+    return np.where((count > 0) & ~stack.large(count, count), np.inf, told)
+
+
+def _named(levels: tuple[str, ...], tally: FloatArray, stack: Stack) -> tuple[str, ...]:
+    shown = shown_cells(stack, tally) & (tally > 0)
+    return tuple(level for level, show in zip(levels, shown, strict=True) if show)
+
+
+def _tally(codes: FloatArray, levels: int) -> FloatArray:
+    """How many rows have each level."""
+    return np.bincount(codes[~np.isnan(codes)].astype(np.int64), minlength=levels).astype(np.float64)
+
+
+def _table(stack: Stack) -> Table:
+    if not isinstance(stack.X, Table):
+        raise TypeError("this question is about a table with named columns, and the site holds an array")
+    return stack.X
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnTotals(Summable, wire="asking.ColumnTotals"):
+    """Counts, sums and squares of the columns' values that are there; counts of every category's levels."""
+
+    rows: Annotated[FloatArray, Count("1")]
+    count: Annotated[FloatArray, Count("p")]
+    sums: Annotated[FloatArray, Sum("p", rows="count")]  # of x - origin
+    squares: Annotated[FloatArray, Sum("p", least=0.0, rows="count")]  # of (x - origin)^2
+    # category after category, each with one for all other levels
+    levels: Annotated[FloatArray, Count("levels")]
+
+    @property
+    def mean(self) -> FloatArray:
+        """(p,) relative to the origin; 0 where no value is shown."""
+        return self.sums / np.maximum(self.count, 1e-300)
+
+
+@dataclass(frozen=True, eq=False)
+class AskColumns(Question[ColumnTotals], wire="asking.AskColumns"):
+    """Totals of columns about an origin, over all rows or, if ``complete``, over rows that lack nothing."""
+
+    sees = "table"
+
+    numbers: tuple[str, ...]
+    origin: Annotated[FloatArray, Point("p")]
+    categories: tuple[str, ...]
+    levels: tuple[tuple[str, ...], ...]
+    complete: bool
+
+    def answer_all(self, stack: Stack) -> list[ColumnTotals]:
+        return [
+            self._totals(_table(stack.site(s) if len(stack) > 1 else stack), stack) for s in range(len(stack))
+        ]
+
+    def lengths(self) -> dict[str, int]:
+        levels = sum(len(some) + 1 for some in self.levels)
+        return {**super().lengths(), "p": len(self.numbers), "levels": levels}
+
+    def _totals(self, table: Table, stack: Stack) -> ColumnTotals:
+        numbers = [table.index(name) for name in self.numbers]
+        codes = [table.index(name) for name in self.categories]
+        places = [self._places(j, table) for j in range(len(self.categories))]
+        rows = np.zeros(1)
+        count, sums, squares = (np.zeros(len(numbers)) for _ in range(3))
+        tallies = [np.zeros(len(levels) + 1) for levels in self.levels]
+        for chunk in table.chunks():
+            if self.complete:
+                chunk = chunk[complete(chunk[:, [*numbers, *codes]])]
+            rows += len(chunk)
+            there, block = _there(chunk[:, side_by_side(numbers)] - self.origin)
+            count += there
+            sums += block.sum(axis=0)
+            squares += np.einsum("ij,ij->j", block, block)
+            for tally, place, column in zip(tallies, places, codes, strict=True):
+                np.add.at(tally, place, _tally(chunk[:, column], len(place)))
+        shown = stack.large(count, count)
+        cells = [only(shown_cells(stack, tally), tally) for tally in tallies]
+        return ColumnTotals(
+            rows=only(stack.large(rows, rows), rows),
+            count=only(shown, count),
+            sums=only(shown, sums),
+            squares=only(shown, squares),
+            levels=np.concatenate([np.zeros(0), *cells]),
+        )
+
+    def _places(self, j: int, table: Table) -> IntArray:
+        """Where each level of the table is counted: in its own place, or in the last."""
+        place = {level: i for i, level in enumerate(self.levels[j])}
+        own = table.levels.get(self.categories[j], ())
+        return np.array([place.get(level, len(place)) for level in own], dtype=np.int64)

@@ -1,0 +1,163 @@
+"""From what a user hands in to one array of rows per site: validated once, here, and trusted afterwards."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from unpooled.core.arrays import FloatArray, Rows
+from unpooled.core.messages import SiteId
+from unpooled.errors import BadInput
+
+
+@dataclass(frozen=True, eq=False)
+class SiteRows:
+    """Rows by site, and how to put per-site results back into the order they came in."""
+
+    rows: dict[SiteId, Rows]
+    weights: dict[SiteId, FloatArray] | None
+    order: npt.NDArray[np.int64] | None  # original index of every stacked row; None: already in order
+
+    @property
+    def mass(self) -> float:
+        """Rows in all, or their weight."""
+        if self.weights is not None:
+            return float(sum(w.sum() for w in self.weights.values()))
+        return float(sum(len(X) for X in self.rows.values()))
+
+    def restored(self, stacked: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Values per stacked row (sites by name, one after the other) in the original order of the rows."""
+        if self.order is None:
+            return stacked
+        out = np.empty_like(stacked)
+        out[self.order] = stacked
+        return out
+
+
+def is_by_site(X: Any) -> bool:
+    """Is X a mapping or sequence of 2-D tables, one per site, rather than one table?"""
+    if isinstance(X, Mapping):
+        return not hasattr(X, "shape")  # some sparse matrices are mappings
+    return isinstance(X, list | tuple) and len(X) > 0 and all(getattr(x, "ndim", 0) == 2 for x in X)
+
+
+def split_by_site(X: Any, sample_weight: Any, sites: Any) -> tuple[list[Any], list[Any], list[SiteId]]:
+    """The tables, weights and names of a mapping or sequence of sites."""
+    if sites is not None:
+        raise BadInput("sites= labels the rows of one table; here X is already given by site")
+    if isinstance(X, Mapping):
+        if not X:
+            raise BadInput("X is an empty mapping: no site")
+        names = [str(name) for name in X]
+        tables = list(X.values())
+        if sample_weight is not None and not isinstance(sample_weight, Mapping):
+            raise BadInput("X is given by site name, so sample_weight must be too")
+        weights = [None] * len(tables) if sample_weight is None else [sample_weight.get(n) for n in X]
+    else:
+        width = len(str(len(X) - 1))
+        names = [f"site-{i:0{width}d}" for i in range(len(X))]
+        tables = list(X)
+        weights = [None] * len(tables) if sample_weight is None else list(sample_weight)
+        if len(weights) != len(tables):
+            raise BadInput(f"{len(weights)} weight arrays for {len(tables)} sites")
+    if len(set(names)) < len(names):
+        raise BadInput(f"site names must differ as text: {len(names)} sites, {len(set(names))} names")
+    return tables, weights, names
+
+
+def check_text(X: Any, where: str = "X") -> None:
+    """Refuse text by naming its column, before numpy's less helpful error."""
+    columns = getattr(X, "columns", None)
+    if columns is not None and hasattr(X, "dtypes"):
+        named = [(str(c), X[c].to_numpy()) for c in columns]
+    elif isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind in "OUS":
+        named = [(str(j), X[:, j]) for j in range(X.shape[1])]
+    else:
+        return
+    for name, column in named:
+        if column.dtype.kind not in "OUS":
+            continue
+        for i, value in enumerate(column):
+            if isinstance(value, str | bytes) and not _is_number(value):
+                raise BadInput(f"{where} has text in column {name}, row {i}: {str(value)[:20]!r}")
+
+
+def _is_number(text: str | bytes) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def check_finite(X: Rows, where: str) -> None:
+    """Refuse NaN and infinity by naming the first place."""
+    for a in range(0, len(X), 65536):
+        block = X[a : a + 65536]
+        with np.errstate(over="ignore", invalid="ignore"):
+            suspect = not np.isfinite(block.sum())
+        if suspect and not np.isfinite(block).all():
+            i, j = (int(v) for v in np.argwhere(~np.isfinite(block))[0])
+            kind = "NaN" if np.isnan(block[i, j]) else "infinity"
+            raise BadInput(f"{where} contains {kind} (inf or NaN are not allowed): row {a + i}, column {j}")
+
+
+def check_weights(weights: Any, n: int, where: str) -> FloatArray:
+    """(n,) finite weights >= 0."""
+    array = np.asarray(weights, dtype=np.float64)
+    if array.ndim == 0:
+        array = np.full(n, float(array))
+    if array.shape != (n,):
+        raise BadInput(f"{where}: sample_weight has shape {array.shape} for {n} rows")
+    bad = ~np.isfinite(array) | (array < 0)
+    if bad.any():
+        i = int(bad.argmax())
+        raise BadInput(f"{where}: sample_weight must be finite and >= 0, got {array[i]} at row {i}")
+    return array
+
+
+def group_rows(X: Rows, weights: FloatArray | None, sites: Any) -> SiteRows:
+    """One table with a site label per row (or none: one site) as rows by site."""
+    if sites is None:
+        return SiteRows({"site-0": X}, None if weights is None else {"site-0": weights}, None)
+    # as objects where numpy would turn 1 and "1", or nan and "nan", into one text
+    labels = np.asarray(sites, dtype=object if isinstance(sites, list | tuple) else None)
+    if labels.shape != (len(X),):
+        raise BadInput(f"sites has shape {labels.shape}, but X has {len(X)} rows: one label per row")
+    values = labels.tolist()
+    missing = [i for i, v in enumerate(values) if v is None or v != v]
+    if missing:
+        raise BadInput(f"sites has no label at row {missing[0]}")
+    text = labels.astype(str)
+    if len(np.unique(text)) < len(set(values)):
+        raise BadInput("sites has different labels that read the same as text")
+    names, codes, counts = np.unique(text, return_inverse=True, return_counts=True)
+    order = np.argsort(codes, kind="stable")
+    stacked = X[order]
+    ends = np.concatenate([[0], np.cumsum(counts)])
+    spans = {str(name): slice(ends[i], ends[i + 1]) for i, name in enumerate(names)}
+    by_site = None if weights is None else {name: weights[order][span] for name, span in spans.items()}
+    return SiteRows({name: stacked[span] for name, span in spans.items()}, by_site, order)
+
+
+def check_enough(rows: dict[SiteId, Rows], weights: dict[SiteId, FloatArray] | None, k: int) -> None:
+    """At least k rows that differ: counted only as far as needed."""
+    if weights is not None:
+        rows = {name: X[weights[name] > 0] for name, X in rows.items()}
+    n = sum(len(X) for X in rows.values())
+    if n < k:
+        counted = "rows" if weights is None else "rows with a weight above zero"
+        raise BadInput(f"n_clusters={k}, but there are only n_samples={n} {counted}")
+    for most in (4 * k, n):
+        taken, seen = 0, []
+        for X in rows.values():
+            seen.append(X[: most - taken])
+            taken += len(seen[-1])
+            if taken >= most:
+                break
+        distinct = len(np.unique(np.concatenate(seen), axis=0))
+        if distinct >= k:
+            return
+    raise BadInput(f"n_clusters={k}, but only {distinct} of the {n} rows are distinct")

@@ -1,0 +1,1 @@
+"""Data sets, ways to split them, the papers recomputed, and the demo."""

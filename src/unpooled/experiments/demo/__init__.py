@@ -1,0 +1,34 @@
+"""The penguins of three islands, clustered without pooling them: what ``unpooled demo`` shows.
+
+Every island is a site behind its own door, which shows no group below five penguins, as a real site would.
+The same job is done twice more for comparison: with nothing hidden, and by scikit-learn on pooled rows. An
+observer at every door counts what leaves and looks for rows in it: as they are, and by subtraction.
+"""
+
+from pathlib import Path
+
+from rich.console import Console
+
+from unpooled.experiments.demo.show import show
+from unpooled.experiments.demo.study import compare
+
+FIGURE = "penguins.png"
+
+
+def main(out: Path, console: Console) -> None:
+    """Run the demo: print, and write the figure into ``out``."""
+    out.mkdir(parents=True, exist_ok=True)
+    result = compare()
+    show(result, console)
+    try:
+        from unpooled.experiments.demo.figure import draw
+    except ModuleNotFoundError as missing:
+        if (missing.name or "").partition(".")[0] != "matplotlib":
+            raise
+        console.print(
+            "\nNo figure: matplotlib is not installed; pip install 'unpooled\\[figures]' brings it.",
+            soft_wrap=True,
+        )
+        return
+    draw(result, out / FIGURE)
+    console.print(f"\nFigure: {out / FIGURE}", soft_wrap=True)

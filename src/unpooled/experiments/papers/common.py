@@ -1,0 +1,75 @@
+"""What the papers' modules share: a run to its end or round by round, pooled k-means, and how both are
+judged.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from unpooled import kernels
+from unpooled.core.arrays import FloatArray, IntArray
+from unpooled.core.envelope import round_rng
+from unpooled.core.exchange import conduct
+from unpooled.core.protocol import Algorithm
+from unpooled.core.run import run
+from unpooled.runtimes import InProcess
+
+Rows = npt.NDArray[Any]
+
+
+def seed_from(rng: np.random.Generator) -> int:
+    """A whole number to seed a run with."""
+    return int(rng.integers(0, 2**31))
+
+
+def found(algorithm: Algorithm[Any], sites: Mapping[str, Rows], seed: int) -> FloatArray:
+    """The centres at the end of a run over these sites, on one thread."""
+    centers: FloatArray = run(algorithm, InProcess.of(sites, threads=1), seed=seed).state.centers
+    return centers
+
+
+def round_by_round(algorithm: Algorithm[Any], sites: Mapping[str, Rows], seed: int) -> Iterator[FloatArray]:
+    """The centres after the start and after every round: those that ``run`` would pass through."""
+    federation = InProcess.of(sites, threads=1)
+    names, number = tuple(sorted(federation.sites)), 0
+    state = None
+    while state is None or not algorithm.finished(state):
+        rng = round_rng(seed, number)
+        steps = algorithm.start(names, rng) if state is None else algorithm.round(state, names, rng)
+        state = conduct(steps, federation, run="reproduce", seed=seed, number=number)
+        yield state.centers
+        number += 1
+
+
+def pooled_kmeans(
+    X: Rows, k: int, rng: np.random.Generator, *, n_init: int = 10, max_iter: int = 300
+) -> FloatArray:
+    """k-means of all rows in one place, k-means++ and the best of ``n_init``."""
+    seed = rng.integers(0, 2**63, size=1, dtype=np.uint64)
+    got = kernels.kmeans(X, np.array([0, len(X)]), k, seed, n_init=n_init, max_iter=max_iter)
+    centers: FloatArray = got.centers[0]
+    return centers
+
+
+def labels_of(X: Rows, centers: FloatArray) -> IntArray:
+    return kernels.nearest(X, centers).labels.astype(np.int64)
+
+
+def inertia_per_row(X: Rows, centers: FloatArray) -> float:
+    return float(kernels.nearest(X, centers).sqdist.mean())
+
+
+def ari(truth: IntArray, labels: IntArray) -> float:
+    from sklearn.metrics import adjusted_rand_score
+
+    return float(adjusted_rand_score(truth, labels))
+
+
+def ari_by_site(truth: IntArray, labels: IntArray, site: IntArray) -> float:
+    """The mean over sites of each one's own ARI, weighted by its rows, as Garst & Reinders score."""
+    parts = [
+        (ari(truth[here], labels[here]), int(here.sum())) for here in (site == s for s in np.unique(site))
+    ]
+    return sum(score * n for score, n in parts) / len(truth)

@@ -1,0 +1,134 @@
+"""What an experiment is: runs that can be done one by one, and the tables and figures made of them.
+
+An experiment lists its configurations: dictionaries of plain JSON values. Every configuration is run ``full``
+or ``quick`` times, in blocks; a block is a Task, seeded by its settings and the numbers of its runs alone, so
+that tasks may be done in any order, anywhere, and twice. A quick result is the beginning of a full one.
+``perform`` does a block and gives one number a run under every name; ``present`` makes tables and figures.
+
+To add a paper: a module with an Experiment, and a line in registry.py.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from unpooled import __version__
+from unpooled.core.arrays import FloatArray
+from unpooled.errors import BadInput
+from unpooled.experiments.papers.sources import Sources
+from unpooled.experiments.papers.table import ResultTable
+
+Settings = dict[str, Any]
+"""Plain JSON: text, numbers, lists, dictionaries."""
+
+Numbers = dict[str, list[float]]
+"""What a block gives: under every name one number a run."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A block of runs of one configuration."""
+
+    experiment: str
+    version: int
+    settings: Settings
+    runs: range
+
+    @property
+    def digest(self) -> str:
+        """What names the result: all that it depends on.
+
+        >>> Task("a", 1, {"k": 2}, range(0, 5)).digest == Task("a", 1, {"k": 2}, range(0, 5)).digest
+        True
+        >>> Task("a", 1, {"k": 2}, range(0, 5)).digest == Task("a", 1, {"k": 3}, range(0, 5)).digest
+        False
+        """
+        said = [__version__, self.experiment, self.version, self.settings, self.runs.start, self.runs.stop]
+        return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:32]
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A drawing, as SVG, and what is to be seen in it."""
+
+    name: str  # of its file
+    title: str
+    svg: str
+
+
+@dataclass(frozen=True)
+class Presented:
+    """What an experiment comes to: tables, figures, and why a number does not come out."""
+
+    tables: tuple[ResultTable, ...]
+    figures: tuple[Plot, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class Results:
+    """All numbers of an experiment, by configuration."""
+
+    def __init__(self, found: Sequence[tuple[Settings, Mapping[str, Sequence[float]]]]) -> None:
+        self._by: dict[str, dict[str, list[float]]] = {}
+        for settings, numbers in found:
+            into = self._by.setdefault(_key(settings), {})
+            for name, values in numbers.items():
+                into.setdefault(name, []).extend(values)
+
+    def of(self, settings: Settings, name: str) -> FloatArray:
+        """(runs,) the numbers of that name."""
+        try:
+            return np.array(self._by[_key(settings)][name], dtype=np.float64)
+        except KeyError:
+            raise BadInput(f"no results of {name!r} for {settings}") from None
+
+    def has(self, settings: Settings, name: str) -> bool:
+        return name in self._by.get(_key(settings), {})
+
+
+def _key(settings: Settings) -> str:
+    return json.dumps(settings, sort_keys=True)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One table or figure of a paper."""
+
+    name: str  # what is said on the command line, e.g. "garst-fig1"
+    paper: str  # what to cite
+    title: str
+    full: int  # runs, as in the paper
+    quick: int
+    block: int  # runs in a task
+    configurations: Callable[[Sources, bool], list[Settings]]  # (data at hand, quick?)
+    perform: Callable[[Settings, range, Sources], Numbers]
+    present: Callable[[Results, Sources, bool], Presented]
+    version: int = 1  # raise it when results change
+    needs: tuple[str, ...] = ()  # data sets without which it cannot be run
+
+    def tasks(self, sources: Sources, quick: bool, runs: int | None = None) -> list[Task]:
+        """The blocks to be done; ``runs`` says how many of every configuration instead."""
+        n = runs if runs is not None else self.quick if quick else self.full
+        if n < 1:
+            raise BadInput(f"{self.name}: runs must be >= 1, got {n}")
+        found = []
+        for settings in self.configurations(sources, quick):
+            # a setting of that name says how many runs are enough: one where nothing is random
+            here = min(n, int(settings.get("most_runs", n)))
+            for a in range(0, here, self.block):
+                found.append(Task(self.name, self.version, settings, range(a, min(here, a + self.block))))
+        return found
+
+
+def seed_of(settings: Settings, run: int, *more: int) -> list[int]:
+    """Entropy for a run's own generator: of its settings and number alone.
+
+    >>> seed_of({"k": 3}, 0) == seed_of({"k": 3}, 0), seed_of({"k": 3}, 0) == seed_of({"k": 3}, 1)
+    (True, False)
+    """
+    digest = hashlib.sha256(_key(settings).encode()).digest()
+    return [int.from_bytes(digest[:8], "little"), run, *more]

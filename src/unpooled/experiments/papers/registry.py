@@ -1,0 +1,53 @@
+"""All experiments by name, in the order in which they are listed. A paper is a module; a line adds it."""
+
+from importlib import import_module
+
+from unpooled.errors import BadInput
+from unpooled.experiments.papers.experiment import Experiment
+
+_MODULES = {
+    "garst-fig1": "garst",
+    "garst-fig3": "garst",
+    "garst-fig4": "garst",
+    "garst-fig5": "garst_femnist",
+    "holzer-synthetic": "holzer",
+    "holzer-mnist": "holzer",
+    "holzer-femnist": "holzer",
+    "holzer-participation": "participation",
+    "triebe-fraction": "triebe",
+    "triebe-epochs": "triebe",
+    "triebe-rate": "triebe",
+    "stallmann-cases": "stallmann",
+    "stallmann-g2": "stallmann_g2",
+    "dual-tables": "dual",
+}
+"""Name -> module of this package, which has it in its tuple EXPERIMENTS."""
+
+NAMES = tuple(_MODULES)
+
+
+def find(name: str) -> Experiment:
+    """The experiment of that name."""
+    if name == "compare":  # what workers of ``unpooled compare`` ask for; not a paper
+        from unpooled.experiments.papers.compare import EXPERIMENT
+
+        return EXPERIMENT
+    if name not in _MODULES:
+        raise BadInput(f"no experiment {name!r}: they are {', '.join(NAMES)}")
+    module = import_module(f"unpooled.experiments.papers.{_MODULES[name]}")
+    for experiment in module.EXPERIMENTS:
+        if experiment.name == name:
+            assert isinstance(experiment, Experiment)
+            return experiment
+    raise BadInput(f"{module.__name__} has no experiment {name!r}")
+
+
+def chosen(wanted: str) -> tuple[Experiment, ...]:
+    """One experiment, several with commas between them, all of a paper by its first word, or ``all``."""
+    if wanted == "all":
+        return tuple(find(name) for name in NAMES)
+    found: list[Experiment] = []
+    for part in wanted.split(","):
+        of_paper = [name for name in NAMES if name.startswith(f"{part}-")]
+        found += [find(name) for name in of_paper] if of_paper else [find(part)]
+    return tuple(found)

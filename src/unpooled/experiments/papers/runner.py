@@ -1,0 +1,50 @@
+"""Experiments from their tasks to what they came to: what ``unpooled reproduce`` and the tests call."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+
+from unpooled.experiments.papers.experiment import Experiment, Task
+from unpooled.experiments.papers.output import Finished
+from unpooled.experiments.papers.sources import FILES, Sources
+from unpooled.experiments.papers.store import Store
+from unpooled.experiments.papers.worker import Progress, do_all
+
+Watch = Callable[[int], AbstractContextManager[Progress]]
+"""Given the number of tasks to do, something to tell of every task as it ends."""
+
+
+def unwatched(count: int) -> AbstractContextManager[Progress]:
+    return nullcontext(lambda task: None)
+
+
+def finish(
+    experiments: Sequence[Experiment],
+    sources: Sources,
+    out: Path,
+    *,
+    quick: bool = False,
+    runs: int | None = None,
+    jobs: int = 1,
+    watch: Watch = unwatched,
+) -> list[Finished]:
+    """Do what the store under ``out`` has not yet, and present all of it."""
+    store = Store(out)
+    tasks = {e.name: e.tasks(sources, quick, runs) for e in experiments}
+    todo = [task for mine in tasks.values() for task in mine if not store.has(task)]
+    with watch(len(todo)) as progress:
+        do_all(experiments, todo, sources, store, jobs, progress)
+    return [_finished(e, tasks[e.name], sources, store, quick) for e in experiments]
+
+
+def _finished(e: Experiment, tasks: list[Task], sources: Sources, store: Store, quick: bool) -> Finished:
+    presented = e.present(store.results(tasks), sources, quick)
+    most = max(task.runs.stop for task in tasks)
+    used = [FILES[name] for name in FILES if any(_mentions(task, FILES[name]) for task in tasks)]
+    data = f"data: {', '.join(used)}" if used else "data generated"
+    runs = f"{most} run{'s' if most > 1 else ''} of each configuration"
+    return Finished(e, presented, runs, store.seconds(tasks), data)
+
+
+def _mentions(task: Task, file: str) -> bool:
+    return any(isinstance(value, str) and value.startswith(file) for value in task.settings.values())

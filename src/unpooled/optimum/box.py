@@ -1,0 +1,50 @@
+"""The box that centroids lie in. It must enclose every row of every site, or bounds over it would be
+false."""
+
+from typing import Any
+
+import numpy as np
+
+from unpooled.core.arrays import FloatArray
+from unpooled.core.messages import SiteId
+from unpooled.core.protocol import Steps, each, total
+from unpooled.errors import BadInput
+from unpooled.optimum.questions import AskOutside, AskRange
+
+
+def enclosing(sites: tuple[SiteId, ...], box: FloatArray | None) -> Steps[FloatArray]:
+    """(2, d): the box given, once no site objects, or the hull of the sites' own ranges."""
+    if box is not None:
+        # down: the box; up: how many sites have rows outside
+        outside = yield from total(sites, AskOutside(box))
+        if outside.sites[0] > 0:
+            raise BadInput(
+                f"the box excludes rows of {outside.sites[0]:.0f} of {len(sites)} sites: "
+                "a bound over it would be false"
+            )
+        return box
+    # down: nothing; up: the range of every site's columns
+    ranges = yield from each(sites, AskRange())
+    hidden = [site for site, r in ranges.items() if r.withheld[0]]
+    if hidden:
+        raise BadInput(
+            f"{len(hidden)} of {len(ranges)} sites do not show the range of their columns "
+            f"({', '.join(hidden[:3])}): give a public range as box=(lowest, highest), in Python; "
+            "or, among sites that trust each other, a minimum cluster size of 1"
+        )
+    shown = [r for r in ranges.values() if len(r.low)]
+    if not shown:
+        raise BadInput(f"there are no rows at {len(ranges)} sites")
+    return np.array([np.min([r.low for r in shown], axis=0), np.max([r.high for r in shown], axis=0)])
+
+
+def check_box(box: Any) -> FloatArray:
+    """(2, d), finite, lowest below highest."""
+    array = np.asarray(box, dtype=np.float64)
+    if array.ndim != 2 or len(array) != 2 or not np.isfinite(array).all():
+        raise BadInput("box must be finite, (2, d): the lowest and the highest value of every column")
+    bad = np.flatnonzero(array[0] > array[1])
+    if len(bad):
+        j = int(bad[0])
+        raise BadInput(f"box is empty in column {j}: from {array[0, j]} to {array[1, j]}")
+    return array

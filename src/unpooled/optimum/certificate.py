@@ -1,0 +1,284 @@
+"""``certify``: how far given centres are from the best possible, from totals only and with no condition.
+
+Branch and bound over boxes of centroids. Any k centroids lie somewhere in the cells of the references,
+several perhaps in one: every multiset of cells is a part of the search (35 for k = 4), and a part is halved
+where its sites disagree until none can hold anything cheaper. Sites return a lower bound per part, summed
+over sites.
+
+A site keeps its own prices. They come from its rows: q_k = 2 sum (y - m_k) over its cluster k, about
+centres m that the coordinator sends, a Newton step of the dual function. Only their sum over the sites is
+reported, and whatever that sum is, the bound is corrected for it: sum_i L_i(q_i) - max (sum_i q_i).m holds
+for any prices. So nothing is false if a site forgets its prices, and a cluster below a site's minimum
+simply has no price there.
+"""
+
+import heapq
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import combinations_with_replacement
+from math import comb
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from unpooled.core.arrays import FloatArray, IntArray
+from unpooled.core.messages import Message, SiteId
+from unpooled.core.protocol import Steps, together, total
+from unpooled.optimum.bounds import AskBounds, AskOwnBound, Bounds
+from unpooled.optimum.exact import relative_gap
+from unpooled.optimum.questions import AskObjective
+from unpooled.questions.clusters import AskClusterSums
+
+UNCONDITIONAL, ONE_PER_CELL = "unconditional", "one centroid per cell of the references"
+MOST_CLASSES = 500  # multisets of cells that are still searched
+_BATCH = 8  # parts of the search in one exchange
+
+
+@dataclass(frozen=True, eq=False)
+class Certificate(Message, wire="certifying.Certificate"):
+    """What is known about a clustering's distance from the best possible."""
+
+    centers: FloatArray  # (k, d) the given ones, or better ones if the search met them
+    inertia: float
+    lower_bound: float  # no k centres cost less, if the condition holds
+    condition: str
+    proved: bool  # the gap is below the tolerance asked for
+    parts: int  # boxes that sites were asked about
+    seconds: float
+
+    @property
+    def gap(self) -> float:
+        return relative_gap(self.lower_bound, self.inertia)
+
+
+@dataclass(order=True, eq=True)
+class _Part:
+    """A box of centroids that is still open; ordered by its bound."""
+
+    bound: float
+    number: int
+    low: FloatArray = field(compare=False)
+    high: FloatArray = field(compare=False)
+    cells: IntArray = field(compare=False)
+    best: int = field(compare=False, default=-1)  # the evaluation that gave the bound
+    last: "_Seen | None" = field(compare=False, default=None)
+    seen: "_Seen | None" = field(compare=False, default=None)  # what that evaluation showed
+    pace: float = field(compare=False, default=1.0)
+    stale: int = field(compare=False, default=0)  # steps that hardly helped
+
+
+class _Seen(NamedTuple):
+    """Where the sites' centroids lay in an evaluation."""
+
+    name: int
+    value: float
+    mean: FloatArray  # (k, d)
+    spread: FloatArray  # (k, d) weighted squared deviations, added over sites
+    means: FloatArray  # (k, d) of the rows, by the sites' partitions
+
+
+class _Try(NamedTuple):
+    part: _Part
+    parent: int
+    step: float
+    centers: FloatArray
+
+
+def certify(
+    sites: tuple[SiteId, ...],
+    centers: FloatArray,
+    box: FloatArray,
+    *,
+    tolerance: float = 1e-4,
+    time_limit: float = 60.0,
+    nodes: int = 50_000,
+    clock: Callable[[], float] = time.monotonic,
+) -> Steps[Certificate]:
+    """Bound the inertia of every k centres from below, until it is within ``tolerance`` of that of
+    ``centers``.
+
+    ``box`` (2, d) encloses all rows. When time is up the bound so far is returned.
+    """
+    started = clock()
+    k = len(centers)
+    search = _Search(sites, centers, box, tolerance, nodes)
+    # down: the centres; up: what they cost
+    costs = yield from total(sites, AskObjective(centers[None]))
+    search.inertia, search.mass = float(costs.inertia[0]), float(costs.mass[0])
+    unconditional = comb(2 * k - 1, k) <= MOST_CLASSES
+    search.classes = list(combinations_with_replacement(range(k), k)) if unconditional else [tuple(range(k))]
+    # down: k; up: a bound that needs no search, in a share of the time
+    alone = yield from total(sites, AskOwnBound(k, 0.1 * time_limit / len(sites)))
+    search.base = float(alone.lower[0])
+    search.begin()
+    while search.unfinished and search.gap > tolerance and clock() - started < time_limit:
+        left = max(0.0, time_limit - (clock() - started))
+        yield from search.evaluate(search.next(), left)
+    return Certificate(
+        centers=search.centers,
+        inertia=search.inertia,
+        lower_bound=float(search.lower),
+        condition=UNCONDITIONAL if unconditional else ONE_PER_CELL,
+        proved=bool(search.gap <= tolerance),
+        parts=search.evaluations,
+        seconds=float(clock() - started),
+    )
+
+
+_FIELDS = ("lower", "prices", "weight", "first", "second", "sums", "counts", "empty")
+
+
+class _Search:
+    """The open parts, the best centres, and how the parts are divided further."""
+
+    def __init__(
+        self, sites: tuple[SiteId, ...], centers: FloatArray, box: FloatArray, tolerance: float, nodes: int
+    ) -> None:
+        self.sites, self.centers, self.box, self.tolerance, self.nodes = sites, centers, box, tolerance, nodes
+        self.references = centers
+        self.classes: list[tuple[int, ...]] = []  # multisets of cells
+        self.inertia, self.mass = np.inf, 0.0
+        self.open: list[_Part] = []
+        self.closed = np.inf  # the lowest bound of a part that was given up as good enough
+        self.base = 0.0  # a bound on everything
+        self.fresh: list[_Try] = []  # parts that were not looked at yet
+        self.misled = False  # better centres were met: their cells are the better ones too
+        self.numbers = self.evaluations = 0
+
+    @property
+    def lower(self) -> float:
+        searched = min(self.open[0].bound if self.open else np.inf, self.closed, self.inertia)
+        return max(self.base, searched if not self.fresh else 0.0)
+
+    @property
+    def unfinished(self) -> bool:
+        return bool(self.open or self.fresh)
+
+    @property
+    def gap(self) -> float:
+        return relative_gap(self.lower, self.inertia)
+
+    def begin(self) -> None:
+        """Every multiset of the cells of the best centres so far; that with one centroid each is priced."""
+        self.references, self.open, self.closed, self.fresh = self.centers, [], np.inf, []
+        for cells in map(np.array, self.classes):
+            own = np.array_equal(cells, np.arange(len(cells)))
+            self.fresh.append(_Try(self.root(cells), -1, float(own), self.centers[cells]))
+
+    def root(self, cells: IntArray) -> _Part:
+        k = len(cells)
+        return self._part(-np.inf, np.tile(self.box[0], (k, 1)), np.tile(self.box[1], (k, 1)), cells)
+
+    def _part(self, bound: float, low: FloatArray, high: FloatArray, cells: IntArray, **known: Any) -> _Part:
+        self.numbers += 1
+        return _Part(bound, self.numbers, low, high, cells, **known)
+
+    def next(self) -> list[_Try]:
+        """The parts with the lowest bounds: a further step of their prices while those help, else halves."""
+        if self.fresh:
+            tries, self.fresh = self.fresh[:_BATCH], self.fresh[_BATCH:]
+            return tries
+        tries = []
+        goal = self.inertia * (1 - self.tolerance)
+        while self.open and len(tries) < _BATCH:
+            part = heapq.heappop(self.open)
+            assert part.last is not None
+            assert part.seen is not None
+            if part.bound >= goal:
+                self.closed = min(self.closed, part.bound)
+            elif part.stale < 3:
+                # Polyak's step: as if the dual could rise to the best inertia known
+                rise = 2 * float(part.last.spread.sum())
+                step = part.pace * (self.inertia - part.last.value) / rise if rise > 0 else 0.0
+                tries.append(_Try(part, part.last.name, min(step, 1.0), part.last.mean))
+            else:
+                tries += [
+                    _Try(half, part.best, 0.0, part.seen.mean) for half in self._halves(part, part.seen)
+                ]
+        return tries
+
+    def _halves(self, part: _Part, seen: _Seen) -> list[_Part]:
+        """Two boxes that part the sites' centroids where they are farthest from each other."""
+        width = part.high - part.low
+        score = np.where(width > 1e-9 * (self.box[1] - self.box[0]), seen.spread + 1e-9 * width, 0.0)
+        j, i = np.unravel_index(int(score.argmax()), score.shape)
+        edge = 0.1 * width[j, i]
+        upper, lower = part.high.copy(), part.low.copy()
+        upper[j, i] = lower[j, i] = np.clip(seen.mean[j, i], part.low[j, i] + edge, part.high[j, i] - edge)
+        known: dict[str, Any] = {"best": part.best, "seen": seen, "stale": 1}
+        return [
+            self._part(part.bound, part.low, upper, part.cells, **known),
+            self._part(part.bound, lower, part.high, part.cells, **known),
+        ]
+
+    def evaluate(self, tries: list[_Try], seconds: float) -> Steps[None]:
+        """One exchange for some parts; they go back to the open ones with what was learnt."""
+        if not tries:
+            return
+        parts = [t.part for t in tries]
+        names = np.arange(self.evaluations, self.evaluations + len(tries))
+        self.evaluations += len(tries)
+        ask = AskBounds(
+            low=np.stack([p.low for p in parts]),
+            high=np.stack([p.high for p in parts]),
+            cells=np.stack([p.cells for p in parts]),
+            references=self.references,
+            centers=np.stack([t.centers for t in tries]),
+            steps=np.array([t.step for t in tries]),
+            names=names,
+            parents=np.array([t.parent for t in tries]),
+            nodes=self.nodes,
+            seconds=max(0.02, 0.5 * seconds / (len(tries) * len(self.sites))),
+        )
+        candidates = np.stack([t.part.seen.means if t.part.seen else self.centers for t in tries])
+        # down: boxes, and centres to move prices about; up: bounds and how the sites' centroids lie, summed
+        asks: list[Steps[Any]] = [total(self.sites, ask), total(self.sites, AskObjective(candidates))]
+        got, costs = yield from together(asks)
+        yield from self._better(candidates, costs)
+        if self.misled:
+            self.misled = False
+            self.begin()
+            return
+        for b, t in enumerate(tries):
+            self._learn(t.part, int(names[b]), Bounds(*(getattr(got, f)[b] for f in _FIELDS)))
+
+    def _learn(self, part: _Part, name: int, got: Bounds) -> None:
+        """Enter what an evaluation showed of a part, and put it back among the open ones."""
+        q = got.prices
+        value = float(got.lower - np.where(q > 0, q * part.high, q * part.low).sum())
+        if got.empty > 0:
+            return  # the box and the cells have no point in common
+        weight = np.maximum(got.weight, 1e-300)[:, None]
+        mean = got.first / weight
+        mass = got.counts[:, None]
+        means = np.where(mass > 0, got.sums / np.where(mass > 0, mass, 1.0), mean)
+        seen = _Seen(name, value, mean, np.maximum(got.second - weight * mean**2, 0.0), means)
+        left = self.inertia - max(part.bound, 0.0)
+        helped = value - part.bound > 0.05 * left
+        if part.last is not None or part.stale:
+            part.stale = max(part.stale - 1, 0) if helped else part.stale + 1
+            part.pace = part.pace if helped else 0.6 * part.pace
+        part.last = seen
+        if value > part.bound or part.best < 0:
+            part.best, part.seen = name, seen
+        part.bound = max(part.bound, value)
+        heapq.heappush(self.open, part)
+
+    def _better(self, centers: FloatArray, costs: object) -> Steps[None]:
+        """Centres met on the way that cost less than those given; a few Lloyd steps make the most of them."""
+        inertia, mass = costs.inertia, costs.mass  # type: ignore[attr-defined]
+        if mass[0] < self.mass * (1 - 1e-9) or inertia.min() >= self.inertia * (1 - 1e-9):
+            return
+        best = centers[int(inertia.argmin())][None]
+        for _ in range(20):
+            sums = yield from total(self.sites, AskClusterSums(best))
+            after = sums.means(best)
+            if np.allclose(after, best, rtol=0, atol=1e-12):
+                break
+            best = after
+        costs = yield from total(self.sites, AskObjective(best))
+        if costs.inertia[0] < self.inertia:
+            gained = relative_gap(float(costs.inertia[0]), self.inertia)
+            self.inertia, self.centers = float(costs.inertia[0]), best[0]
+            self.misled = gained > self.tolerance

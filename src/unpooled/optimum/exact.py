@@ -1,0 +1,169 @@
+"""``exact_kmeans``: the best clustering there is, with a proof, for the few dozen rows where that can be had.
+
+Branch and bound over partitions (kernels/exact.py). A search that runs out of time still gives a lower bound
+that no clustering beats, so the result always says how far from the optimum it can be at most.
+"""
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unpooled import kernels
+from unpooled.core.arrays import FloatArray
+from unpooled.data import validation as inputs
+from unpooled.errors import BadInput
+from unpooled.kernels.exact import MOST_CLUSTERS, MOST_COLUMNS, Exact, available, exact
+
+MOST_ROWS = 2000  # the search keeps n^2 k numbers
+_PROBE = 2.0  # seconds after which an unlimited search asks itself how long it will take
+_LONGEST = 600.0  # expected seconds beyond which it refuses to go on without a limit
+
+
+@dataclass(frozen=True, eq=False)
+class ExactKMeans:
+    """What ``exact_kmeans`` found."""
+
+    centers: FloatArray  # (k, d)
+    labels: NDArray[np.int32]  # (n,)
+    inertia: float  # of these centres
+    lower_bound: float  # no k centres have a lower inertia
+    proved: bool  # this is the optimum, up to a relative 1e-9
+
+    @property
+    def gap(self) -> float:
+        """How far the inertia is from the best possible, at most: 1 - lower_bound / inertia."""
+        return relative_gap(self.lower_bound, self.inertia)
+
+
+def relative_gap(lower: float, upper: float) -> float:
+    """1 - lower / upper, and 0 where both are nothing.
+
+    >>> relative_gap(3.0, 4.0), relative_gap(0.0, 0.0)
+    (0.25, 0.0)
+    """
+    if lower >= upper:
+        return 0.0
+    return float(1 - lower / upper) if upper > 0 else float("inf")
+
+
+def exact_kmeans(X: Any, k: int, *, time_limit: float | None = None) -> ExactKMeans:
+    """The k-means optimum of rows X (n, d), proved by branch and bound.
+
+    With ``time_limit`` (seconds) the best clustering so far and its lower bound are returned when time is up.
+    Without one the search runs to the end if a short probe expects that within ten minutes, and is refused
+    with that estimate if not.
+
+    >>> X = np.array([[0.0], [0.1], [0.2], [4.0], [4.2], [9.0]])
+    >>> got = exact_kmeans(X, 3)
+    >>> got.labels.tolist(), round(got.inertia, 3), got.proved
+    ([0, 0, 0, 1, 1, 2], 0.04, True)
+    """
+    rows = check_rows(X, k)
+    check_reach(len(rows), rows.shape[1], k)
+    if time_limit is not None and not time_limit > 0:
+        raise BadInput(f"time_limit must be above 0 seconds, got {time_limit}")
+    warm = _heuristic(rows, k)
+    if time_limit is not None:
+        limit = float(time_limit)
+        solved = exact(rows, k, warm=warm, seconds=0.6 * limit)
+        lower = solved.lower if solved.proved else max(solved.lower, by_blocks(rows, k, 0.4 * limit))
+        return _result(rows, solved, lower)
+    solved = exact(rows, k, warm=warm, seconds=_PROBE)
+    if solved.proved:
+        return _result(rows, solved, solved.lower)
+    expected = _expected_seconds(rows, k, warm)
+    if expected > _LONGEST:
+        raise BadInput(
+            f"k={k} clusters of {len(rows)} rows: a probe expects {_duration(expected)}, more than "
+            f"{_duration(_LONGEST)}; give time_limit= for the best clustering and bound within that time"
+        )
+    return exact_kmeans(rows, k, time_limit=10 * _LONGEST)
+
+
+def check_rows(X: Any, k: int) -> FloatArray:
+    """X as finite float64 rows, at least k of them that differ."""
+    inputs.check_text(X)
+    rows = np.asarray(X, dtype=np.float64)
+    if rows.ndim != 2 or rows.shape[1] < 1:
+        raise BadInput(f"X must be rows by columns, got shape {rows.shape}")
+    inputs.check_finite(rows, "X")
+    if not isinstance(k, int | np.integer) or k < 1:
+        raise BadInput(f"k must be a whole number >= 1, got {k!r}")
+    inputs.check_enough({"X": rows}, None, int(k))
+    return np.ascontiguousarray(rows)
+
+
+def check_reach(n: int, d: int, k: int) -> None:
+    """Refuse what the solver has no room for, with both numbers."""
+    if not available():
+        raise BadInput("exact solving needs the compiled kernels: install unpooled where a C++ compiler is")
+    for what, number, most in (
+        ("rows", n, MOST_ROWS),
+        ("clusters", k, MOST_CLUSTERS),
+        ("columns", d, MOST_COLUMNS),
+    ):
+        if number > most:
+            raise BadInput(f"{number} {what}: exact solving is out of reach beyond {most}")
+
+
+def _heuristic(X: FloatArray, k: int) -> NDArray[np.int32]:
+    """Labels of a good clustering to start from; the kernels' generator is keyed by the seed given."""
+    got = kernels.kmeans(X, np.array([0, len(X)]), k, np.array([1], dtype=np.uint64), n_init=20, swaps=10)
+    return kernels.nearest(X, got.centers[0]).labels
+
+
+def _result(X: FloatArray, solved: Exact, lower: float) -> ExactKMeans:
+    """Labels numbered by first appearance, so that equal clusterings look alike."""
+    order = list(dict.fromkeys(solved.labels.tolist()))
+    order += [j for j in range(len(solved.centers)) if j not in order]
+    rank = np.empty(len(order), dtype=np.int32)
+    rank[order] = np.arange(len(order), dtype=np.int32)
+    centers = solved.centers[order]
+    labels = rank[solved.labels]
+    inertia = float(((X - centers[labels]) ** 2).sum())
+    return ExactKMeans(centers, labels, inertia, float(max(0.0, min(lower, inertia))), solved.proved)
+
+
+def by_blocks(X: FloatArray, k: int, seconds: float) -> float:
+    """The sum of the optima of disjoint blocks: a lower bound on the optimum of all rows together."""
+    end = time.monotonic() + seconds
+    best, size = 0.0, max(2 * k, 12)
+    while size < len(X):
+        blocks = np.array_split(np.random.default_rng(size).permutation(len(X)), -(-len(X) // size))
+        total = 0.0
+        for block in blocks:
+            left = end - time.monotonic()
+            if left <= 0:
+                return max(best, total)
+            total += max(0.0, exact(X[block], k, starts=3, seconds=left).lower)
+        best, size = max(best, total), int(1.5 * size) + 1
+    return best
+
+
+def _expected_seconds(X: FloatArray, k: int, warm: NDArray[np.int32]) -> float:
+    """Extrapolate how many rows the search solves in twice the time."""
+    rows = []
+    for seconds in (_PROBE, 2 * _PROBE):
+        memory: dict[str, Any] = {}
+        if exact(X, k, warm=warm, seconds=seconds, memory=memory).proved:
+            return seconds
+        (suffix,) = memory.values()
+        rows.append(len(X) - int(np.flatnonzero(suffix == suffix[0]).max()))
+    gained = max(rows[1] - rows[0], 0.5)
+    doublings = (len(X) - rows[1]) / gained
+    return float(2 * _PROBE * 2.0 ** min(doublings, 200.0))
+
+
+def _duration(seconds: float) -> str:
+    """
+    >>> _duration(90.0), _duration(1e5), _duration(1e12)
+    ('90 seconds', '28 hours', 'years')
+    """
+    if seconds < 600:
+        return f"{seconds:.0f} seconds"
+    if seconds < 36000:
+        return f"{seconds / 60:.0f} minutes"
+    return f"{seconds / 3600:.0f} hours" if seconds < 3e6 else "years"

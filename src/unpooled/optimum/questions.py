@@ -1,0 +1,186 @@
+"""What the dual methods ask of a site: its range, its priced clustering, what some centres cost it.
+
+A site's own centroids are means of its rows, shifted by the prices it was sent: a cluster of one row would
+give that row away. A cluster below the site's minimum is therefore left out, centroid and count alike, and
+so is any cluster that would follow by subtraction; the value is a sum over all its rows and is shown from
+``minimum`` rows on. A site that hides a part only makes the bound weaker, never false.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unpooled import kernels
+from unpooled.core.arrays import BoolArray, FloatArray
+from unpooled.core.declarations import Box, Centers, Count, Extreme, Mean, Numbers, Point, Sum, Value
+from unpooled.core.messages import Reply, Summable
+from unpooled.core.question import Question
+from unpooled.core.stack import Stack
+from unpooled.core.suppression import hide_enough, only
+from unpooled.errors import BadInput
+from unpooled.kernels.exact import exact
+from unpooled.optimum.exact import MOST_ROWS
+
+
+def masses(local: Stack) -> FloatArray:
+    """(n,) the rows' weights."""
+    return np.ones(len(local.X)) if local.weights is None else local.weights
+
+
+def enough(local: Stack) -> bool:
+    """May sums over all rows of the site be shown?"""
+    w = masses(local)
+    return bool(local.large(np.array([w.sum()]), np.array([w @ w]))[0])
+
+
+def sizes(local: Stack, labels: NDArray[Any], w: FloatArray, k: int) -> tuple[FloatArray, BoolArray]:
+    """(k,) the weight of every cluster, and whether it may be shown."""
+    mass = np.bincount(labels, w, k).astype(np.float64)
+    squares = np.bincount(labels, w * w, k).astype(np.float64)
+    large = local.large(mass, squares)
+    return mass, hide_enough(large, mass, squares, local.minimum * (1 - 1e-9)) & (mass > 0)
+
+
+@dataclass(frozen=True, eq=False)
+class Range(Reply, wire="questions.Range"):
+    """The box around a site's rows; empty arrays where it has none or does not show it."""
+
+    low: Annotated[FloatArray, Extreme("shown")]  # or (0,)
+    high: Annotated[FloatArray, Extreme("shown")]  # or (0,)
+    withheld: Annotated[FloatArray, Value("1", least=0.0, most=1.0)]  # 1 if there are rows
+
+
+@dataclass(frozen=True, eq=False)
+class AskRange(Question[Range], wire="questions.AskRange"):
+    """The lowest and highest value of every column: each belongs to a row, so a minimum above 1 hides
+    them."""
+
+    sees = "rows"
+
+    def answer_all(self, stack: Stack) -> list[Range]:
+        return [self._one(stack.site(s)) for s in range(len(stack))]
+
+    def _one(self, local: Stack) -> Range:
+        X = np.asarray(local.X, dtype=np.float64)[masses(local) > 0]
+        if not len(X) or local.minimum > 1:
+            return Range(np.zeros(0), np.zeros(0), np.array([float(len(X) > 0)]))
+        return Range(X.min(axis=0), X.max(axis=0), np.zeros(1))
+
+
+@dataclass(frozen=True, eq=False)
+class Outside(Summable, wire="questions.Outside"):
+    """How many sites have rows outside a box."""
+
+    sites: Annotated[FloatArray, Value("1", least=0.0, most=1.0)]
+
+
+@dataclass(frozen=True, eq=False)
+class AskOutside(Question[Outside], wire="questions.AskOutside"):
+    """Does any of your rows lie outside the box? Yes or no, never how many."""
+
+    sees = "rows"
+
+    box: Annotated[FloatArray, Box("2 d")]
+
+    def answer_all(self, stack: Stack) -> list[Outside]:
+        return [self._one(stack.site(s)) for s in range(len(stack))]
+
+    def _one(self, local: Stack) -> Outside:
+        X = local.X[masses(local) > 0]
+        return Outside(np.array([float(bool(((self.box[0] > X) | (self.box[1] < X)).any()))]))
+
+
+@dataclass(frozen=True, eq=False)
+class Objective(Summable, wire="questions.Objective"):
+    """What sets of centres cost, over every row."""
+
+    inertia: Annotated[FloatArray, Sum("R", least=0.0, rows="mass")]
+    mass: Annotated[FloatArray, Count("1")]
+
+
+@dataclass(frozen=True, eq=False)
+class AskObjective(Question[Objective], wire="questions.AskObjective"):
+    """The paper's eq. 34: the sum of squared distances to the nearest of the centres, for R sets of
+    centres."""
+
+    sees = "rows"
+
+    centers: Annotated[FloatArray, Centers("R k d")]
+
+    def answer_all(self, stack: Stack) -> list[Objective]:
+        return [self._one(stack.site(s)) for s in range(len(stack))]
+
+    def _one(self, local: Stack) -> Objective:
+        if not enough(local):
+            return Objective(np.zeros(len(self.centers)), np.zeros(1))
+        w = masses(local)
+        costs = [float(w @ kernels.nearest(local.X, c).sqdist) for c in self.centers]
+        return Objective(np.array(costs), np.array([w.sum()]))
+
+
+@dataclass(frozen=True, eq=False)
+class NodeSolution(Reply, wire="questions.NodeSolution"):
+    """A site's own clustering at the prices it was sent."""
+
+    # a lower bound on its cost at these prices, tight if the search was complete
+    value: Annotated[FloatArray, Value("1")]
+    centroids: Annotated[FloatArray, Mean("k d", rows="counts")]  # zeros where not shown
+    counts: Annotated[FloatArray, Count("k")]  # zero where not shown
+    # 1 where the centroid is shown: of a cluster that is large enough, or empty
+    seen: Annotated[FloatArray, Value("k", least=0.0, most=1.0)]
+    # 1 if the value is shown; 1 if the search was complete
+    whole: Annotated[FloatArray, Value("2", least=0.0, most=1.0)]
+
+
+@dataclass(frozen=True, eq=False)
+class AskNode(Question[NodeSolution], wire="questions.AskNode"):
+    """The paper's eq. 14, with boxes: cluster your rows, paying q_k . m_k for centroid k."""
+
+    sees = "rows"
+
+    prices: Annotated[FloatArray, Numbers("k d")]
+    low: Annotated[FloatArray, Box("k d")]  # of every centroid's box
+    high: Annotated[FloatArray, Box("k d")]
+    symmetry: str  # none, cell, pair or published
+    references: Annotated[FloatArray, Point("k d")]  # what the symmetry refers to
+    nodes: int  # of the search; a limit that every run meets at the same place
+
+    def answer_all(self, stack: Stack) -> list[NodeSolution]:
+        return [self._one(stack.site(s)) for s in range(len(stack))]
+
+    def _one(self, local: Stack) -> NodeSolution:
+        k, w = len(self.prices), masses(local)
+        X = np.asarray(local.X, dtype=np.float64)
+        if len(X) > MOST_ROWS:
+            raise BadInput(f"{len(X)} rows at a site: exact solving is out of reach beyond {MOST_ROWS}")
+        got = exact(
+            X,
+            k,
+            weights=w,
+            prices=self.prices if self.prices.any() else None,
+            lower=self.low,
+            upper=self.high,
+            symmetry=self.symmetry,
+            references=self.references,
+            starts=10,
+            nodes=self.nodes,
+            memory=local.memory[0] if local.memory else None,
+        )
+        counts, shown = sizes(local, got.labels, w, k)
+        seen = shown | (counts == 0)
+        if not enough(local) and len(X):
+            return NodeSolution(
+                np.zeros(1), np.zeros_like(got.centers), np.zeros(k), np.zeros(k), np.zeros(2)
+            )
+        return NodeSolution(
+            np.array([got.lower]),
+            only(seen, got.centers) + 0.0,
+            np.where(shown, counts, 0.0),
+            seen.astype(np.float64),
+            np.array([1.0, float(got.proved)]),
+        )
+
+    def reply_numbers(self, d: int) -> int:
+        return len(self.prices) * (d + 2) + 3

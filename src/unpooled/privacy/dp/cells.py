@@ -1,0 +1,179 @@
+"""The one mechanism: counts, sums and squares of what lies about public centres, with noise.
+
+Each row goes to its nearest centre p, and its residual x - p is cut at the site to the length rho of that
+cell. One row touches one cell: it adds 1 to a count, a vector of length at most rho to a sum, at most rho^2
+to a sum of squares. With noise of 1 / (mu sqrt a_c), rho / (mu sqrt a_s) and rho^2 / (mu sqrt a_q), where
+a_c + a_s + a_q = 1, it shifts the reply by at most mu standard deviations, whichever cell it is in: every
+cell may have its own radius and with it its own noise. All cells are released, empty ones too. Sensitivity
+is the clusters' radius rather than that of the box, which is what makes small budgets work.
+
+With memberships (fuzzy c-means) a row touches all cells, and shifts the reply no more than that. It adds
+u_j^m to the counts, a vector no longer than 1 since the u_j sum to 1. u_j is proportional to |x - c_j|^(-2
+/ (m - 1)), so u_j^(m - 1) |x - c_j|^2 = H is the same for every cluster, at most the squared distance to
+the nearest centre; so sums of u_j^m (x - c_j) have together the length sqrt(H sum u_j^(m + 1)) <= sqrt H,
+and the objective's parts add up to H. In units of the cells' radii the row's sums, and its objective, are
+cut, all by one factor, to length 1: rows as near to a centre as the smallest rho keep all they add.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+import numpy as np
+
+from unpooled import kernels
+from unpooled.core.arrays import FloatArray
+from unpooled.core.declarations import Box, Centers, Noisy, Numbers, Value
+from unpooled.core.messages import Summable
+from unpooled.core.stack import Stack
+from unpooled.errors import BadInput
+from unpooled.privacy.dp.noise import whole_steps
+from unpooled.privacy.dp.spending import NoisyArray, Spending, bounded_rows, check_box, check_price
+
+_ROWS = 8192  # at once: sums of so many whole steps are exact in floats
+_SMALLEST = 1e-9  # radius, in diagonals of the box
+_SAFE = 1 - 2.0**-40  # cut a little shorter than rho, so that rounding cannot make it longer
+
+
+@dataclass(frozen=True, eq=False)
+class NoisyCells(Summable, wire="cells.Cells"):
+    """Per cell, with noise: how many rows, their residuals, their squared residuals; in units of the cells'
+    radii."""
+
+    count: Annotated[FloatArray, Noisy("M")]
+    sums: Annotated[FloatArray, Noisy("M d")]  # of (x - p) / rho
+    squares: Annotated[FloatArray, Noisy("M")]  # of |x - p|^2 / rho^2
+    noise: Annotated[FloatArray, Value("1", least=0.0)]  # how many whole noises, as variances, are in it
+
+    @property
+    def noises(self) -> float:
+        """By how much noise has a larger standard deviation than that of one release: sqrt(sites) if each
+        adds its own."""
+        return float(np.sqrt(self.noise[0]))
+
+
+@dataclass(frozen=True, eq=False)
+class AskNoisyCells(Spending[NoisyCells], wire="cells.AskNoisyCells"):
+    """Counts, sums and squares of the residuals about public centres, cut to length rho, with noise."""
+
+    sees = "rows"
+
+    centers: Annotated[FloatArray, Centers("M d", by="noise")]
+    box: Annotated[FloatArray, Box("d")]  # rows are cut to -box..box
+    rho: Annotated[FloatArray, Numbers("radii")]  # to what length residuals are cut; (1,) for all cells alike
+    shares: tuple[float, float, float]  # of mu^2: counts, sums, squares
+    m: float | None = None  # fuzzifier: memberships instead of the nearest centre
+
+    def __post_init__(self) -> None:
+        name = "AskNoisyCells"
+        check_price(self.mu, self.shares, name)
+        check_box(self.box, name)
+        if self.centers.ndim != 2 or not len(self.centers) or self.centers.shape[1] != len(self.box):
+            raise BadInput(
+                f"{name}: centres of shape {self.centers.shape} do not fit {len(self.box)} columns"
+            )
+        if not np.isfinite(self.centers).all() or (np.abs(self.centers) > self.box * (1 + 1e-9)).any():
+            raise BadInput(f"{name}: a centre is not finite, or outside the box")
+        if self.rho.ndim != 1 or len(self.rho) not in (1, len(self.centers)):
+            raise BadInput(
+                f"{name}: rho must be one radius or {len(self.centers)}, got shape {self.rho.shape}"
+            )
+        least, most = radius_limits(self.box)
+        if not ((self.rho >= least) & (self.rho <= most)).all():
+            raise BadInput(
+                f"{name}: rho must be from {least:g} to the box's diagonal {most:g}, got "
+                f"{self.rho.min()} to {self.rho.max()}"
+            )
+        if self.m is not None and not 1 < self.m <= 100:
+            raise BadInput(f"{name}: m must be above 1 and at most 100, got {self.m}")
+
+    @property
+    def numbers(self) -> int:
+        return len(self.centers) * (int(self.centers.shape[1]) + 2)
+
+    @property
+    def radii(self) -> FloatArray:
+        """(M,) rho of every cell."""
+        return np.broadcast_to(self.rho, (len(self.centers),))
+
+    @property
+    def sds(self) -> tuple[float, FloatArray, FloatArray]:
+        """Of one noise: counts, sums (each column) and squares of each cell (M,)."""
+        counts, sums, squares = (self.mu * share**0.5 for share in self.shares)
+        return 1 / counts, self.radii / sums, self.radii**2 / squares
+
+    def noise(self, got: NoisyCells) -> tuple[float, FloatArray, FloatArray]:
+        """Standard deviations of the noise in a total, as ``sds`` are of one."""
+        counts, sums, squares = self.sds
+        return counts * got.noises, sums * got.noises, squares * got.noises
+
+    def told(self, got: NoisyCells) -> NoisyCells:
+        """The reply in the units of the centres: what ``sds`` are the noise of."""
+        rho = self.radii
+        return replace(got, sums=got.sums * rho[:, None], squares=got.squares * rho**2)
+
+    def answer_all(self, stack: Stack) -> list[NoisyCells]:
+        return [self._one(stack.site(s)) for s in range(len(stack))]
+
+    def _one(self, local: Stack) -> NoisyCells:
+        M, d = self.centers.shape
+        count, sums, squares = (  # a row adds at most 1 to each, as a vector
+            NoisyArray(shape, 1.0, self.mu * share**0.5, len(local.X))
+            for shape, share in zip(((M,), (M, d), (M,)), self.shares, strict=True)
+        )
+        add = self._nearest if self.m is None else self._memberships
+        at_once = _ROWS if self.m is None else max(1, min(_ROWS, 4_000_000 // (M * d)))
+        for rows in bounded_rows(local, self.box, at_once):
+            if len(rows):
+                add(rows, count, sums, squares, local.threads)
+        share = local.noise
+        return NoisyCells(count.out(share), sums.out(share), squares.out(share), np.array([share**2]))
+
+    def _nearest(
+        self, rows: FloatArray, count: NoisyArray, sums: NoisyArray, squares: NoisyArray, threads: int
+    ) -> None:
+        from scipy.sparse import csr_array
+
+        labels = kernels.nearest(rows, self.centers, threads=threads).labels
+        cut, length = shortened((rows - self.centers[labels]) / self.radii[labels][:, None], _SAFE)
+        n, M = len(rows), len(self.centers)
+        member = csr_array((np.ones(n), labels, np.arange(n + 1)), shape=(n, M)).T.tocsr()
+        count.add(member @ whole_steps(np.ones(n), count.step))
+        sums.add(member @ whole_steps(cut, sums.step))
+        squares.add(member @ whole_steps(length**2, squares.step))
+
+    def _memberships(
+        self, rows: FloatArray, count: NoisyArray, sums: NoisyArray, squares: NoisyArray, threads: int
+    ) -> None:
+        assert self.m is not None
+        u = kernels.memberships(rows, self.centers, self.m, threads=threads) ** self.m  # (n, M)
+        residuals = (rows[:, None, :] - self.centers) / self.radii[:, None]  # (n, M, d)
+        sqdist = (residuals**2).sum(axis=2)
+        flat, _ = shortened((u[..., None] * residuals).reshape(len(rows), -1), _SAFE)
+        objective, _ = shortened(u * sqdist, _SAFE)
+        near, _ = shortened(u, _SAFE)
+        count.add(whole_steps(near, count.step).sum(axis=0))
+        sums.add(whole_steps(flat, sums.step).sum(axis=0).reshape(sums.sums.shape))
+        squares.add(whole_steps(objective, squares.step).sum(axis=0))
+
+
+def radius_limits(box: FloatArray) -> tuple[float, float]:
+    """The smallest and the largest radius: residuals in units of the one can be computed with, the other
+    is the box's diagonal.
+
+    >>> radius_limits(np.array([3.0, 4.0]))
+    (1e-08, 10.0)
+    """
+    diagonal = 2 * float(np.linalg.norm(box))
+    return _SMALLEST * diagonal, diagonal
+
+
+def shortened(vectors: FloatArray, rho: float) -> tuple[FloatArray, FloatArray]:
+    """Vectors (n, d) cut to length rho, and their lengths after that (n,).
+
+    >>> shortened(np.array([[3.0, 4.0], [0.3, 0.4]]), 1.0)
+    (array([[0.6, 0.8],
+           [0.3, 0.4]]), array([1. , 0.5]))
+    """
+    length = np.sqrt((vectors**2).sum(axis=1))
+    factor = rho / np.maximum(length, rho)
+    return vectors * factor[:, None], np.minimum(length, rho)

@@ -1,0 +1,125 @@
+"""What to expect of a private clustering, before anything is spent, and better once its start is.
+
+A = n mu / k is how many standard deviations of one count the average cluster holds. Where clusters lie
+apart the centres end about 4 c^2 d / A^2 above the inertia without noise (5.6 for up to three columns),
+with c the radius to which residuals are cut in units of their root mean square. Where they overlap, many
+clusterings are nearly as good, and noise decides among them: 0.03 sqrt(d k / A) more. Which of the two it
+is no one knows beforehand, so both are said. What is released for the start tells: how far clusters lie
+apart, and what comes of trying the rest on it (trial.py).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unpooled.privacy.dp.accounting import epsilon_of
+from unpooled.privacy.dp.gaussian import Gaussian
+
+_REFUSE, _FEW, _CAREFUL = 25.0, 50.0, 80.0
+_OVERLAP, _CLEAR, _TRIAL = 0.03, 0.1, 0.6
+_MOST_MU = 6.0  # more than this is no privacy worth naming
+
+
+def reach(d: int) -> float:
+    """c: to how many root mean squares residuals are cut.
+
+    >>> reach(4), reach(10_000)
+    (1.75, 1.15)
+    """
+    return float(np.clip(1 + 1.5 / np.sqrt(d), 1.15, 2.0))
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """How well the clusters will stand out from the noise.
+
+    >>> print(Forecast(n=10_000, d=10, k=10, epsilon=1.0, delta=1e-6, mu=0.237))
+    about 0.15 % above the inertia without noise, or 2.1 % if clusters overlap (n mu / k = 237)
+    """
+
+    n: float
+    d: int
+    k: int
+    epsilon: float
+    delta: float
+    mu: float  # with what the sites' noises add up to taken off
+    apart: float = float("nan")  # the clusters' silhouette, once something of them is known
+    tried: float = float("nan")  # what came of a trial on what was released
+
+    @property
+    def strength(self) -> float:
+        """A = n mu / k."""
+        return self.n * self.mu / self.k
+
+    @property
+    def excess_apart(self) -> float:
+        """Expected inertia over that without noise, less 1, for clusters that lie apart."""
+        factor = 4.0 if self.d > 3 else 5.6
+        return factor * reach(self.d) ** 2 * self.d / max(self.strength, 1e-9) ** 2
+
+    @property
+    def excess_overlapping(self) -> float:
+        """The same for clusters that overlap, down to none at all."""
+        more: float = _OVERLAP * (self.d * self.k / max(self.strength, 1e-9)) ** 0.5
+        return self.excess_apart + more
+
+    @property
+    def excess(self) -> float:
+        """The best guess: between the two by the silhouette, and with a trial their weighted geometric mean;
+        for clusters that lie apart if nothing is known."""
+        if np.isnan(self.apart):
+            return self.excess_apart
+        none = min(float(self.d) ** -0.8, 0.55)  # about the silhouette of one blob cut into pieces
+        share = float(np.clip(1 - (self.apart - none) / (1 - none) / _CLEAR, 0.0, 1.0))
+        guess = (1 - share) * self.excess_apart + share * self.excess_overlapping
+        if np.isnan(self.tried):
+            return guess
+        # a trial that ends at the best, or below, says no more than that there is little to lose
+        return float(max(self.tried, self.excess_apart / 3) ** _TRIAL * guess ** (1 - _TRIAL))
+
+    @property
+    def hopeless(self) -> bool:
+        return self.strength < _REFUSE
+
+    @property
+    def warning(self) -> str | None:
+        """What should be said before going on; None if nothing."""
+        if self.hopeless or self.strength >= _CAREFUL:
+            return None
+        fewer = f", or ask for at most {max(1, int(self.n * self.mu / _CAREFUL))} clusters"
+        advice = self.needed(_CAREFUL) + (fewer if self.strength < _FEW else "")
+        return f"noise may hide or shift some clusters: {self}; {advice}"
+
+    def needed(self, strength: float = _REFUSE) -> str:
+        """The epsilon, or the number of rows, at which A would be ``strength``."""
+        more = strength / max(self.strength, 1e-9)
+        rows = int(np.ceil(self.n * more))
+        mu = Gaussian(self.epsilon, self.delta).mu * more
+        enough = f"epsilon = {epsilon_of(mu, self.delta):.2g} or " if mu < _MOST_MU else ""
+        return f"{enough}{rows:,} rows would do"
+
+    def refusal(self) -> str:
+        return (
+            f"{self.k} clusters of {self.n:,.0f} rows would drown in the noise of epsilon = {self.epsilon:g}"
+            f": n mu / k = {self.strength:.3g}, and less than {_REFUSE:g} finds nothing; {self.needed()} "
+            "(force goes on regardless)"
+        )
+
+    def __str__(self) -> str:
+        known = not np.isnan(self.apart)
+        other = "" if known else f", or {_percent(self.excess_overlapping)} if clusters overlap"
+        above = f"about {_percent(self.excess)} above the inertia without noise{other}"
+        return f"{above} (n mu / k = {self.strength:.3g})"
+
+
+def _percent(excess: float) -> str:
+    """
+    >>> _percent(0.00153), _percent(2.1)
+    ('0.15 %', '2.1 times')
+    """
+    return f"{100 * excess:.2g} %" if excess < 1 else f"{excess:.2g} times"
+
+
+def forecast(dp: Gaussian, n: float, d: int, k: int, noises: float = 1.0) -> Forecast:
+    """For n rows, d columns, k clusters; ``noises`` is 1 under secure sums, else the number of sites."""
+    return Forecast(max(float(n), 1.0), d, k, dp.epsilon, dp.delta, dp.mu / float(np.sqrt(noises)))

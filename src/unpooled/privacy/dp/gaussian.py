@@ -1,0 +1,92 @@
+"""``Gaussian(epsilon=1, delta=1e-6, lower=-1, upper=1)``: how private, and between which bounds."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from unpooled.core.arrays import FloatArray
+from unpooled.core.messages import Message
+from unpooled.errors import BadInput
+from unpooled.privacy.dp.accounting import check_budget, mu_of
+
+
+@dataclass(frozen=True, eq=False)
+class Gaussian(Message, wire="gaussian.Gaussian"):
+    """(epsilon, delta)-differential privacy by Gaussian noise; one row more or less is what it hides.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        The whole budget. delta well below one over the number of rows.
+    lower, upper : float or array (d,)
+        Between which values lie, for all columns or by column; a value outside counts as the bound. They are
+        said by those who know the columns, never taken from the rows: bounds of the data would tell of its
+        extreme rows.
+    rows : int or None
+        How many rows there are in all, where that is no secret. With it the forecast is made before anything
+        is spent; without it the first release, a twentieth of the budget, tells the number.
+    force : bool
+        Go on where the forecast says that noise would drown the clusters.
+
+    >>> Gaussian(epsilon=1, lower=[0, 10], upper=[110, 80]).half.tolist()
+    [55.0, 35.0]
+    """
+
+    epsilon: float = 1.0
+    delta: float = 1e-6
+    lower: float | FloatArray = -1.0  # or (d,)
+    upper: float | FloatArray = 1.0
+    rows: int | None = None
+    force: bool = False
+
+    def __post_init__(self) -> None:
+        check_budget(self.epsilon, self.delta)
+        for name in ("lower", "upper"):
+            object.__setattr__(self, name, _bound(getattr(self, name), name))
+        low, high = np.atleast_1d(self.lower), np.atleast_1d(self.upper)
+        if len(low) > 1 and len(high) > 1 and len(low) != len(high):
+            raise BadInput(f"lower has {len(low)} columns, upper has {len(high)}")
+        low, high = np.broadcast_arrays(low, high)
+        bad = np.flatnonzero(~(low < high))
+        if len(bad):
+            j = int(bad[0])
+            where = f" in column {j}" if len(low) > 1 else ""
+            raise BadInput(f"lower must be below upper, got {low[j]:g} and {high[j]:g}{where}")
+        if self.rows is not None and (
+            isinstance(self.rows, bool) or not isinstance(self.rows, int | np.integer) or self.rows < 1
+        ):
+            raise BadInput(f"rows must be a whole number >= 1, got {self.rows!r}")
+
+    @property
+    def mu(self) -> float:
+        """The budget as mu-GDP."""
+        return mu_of(self.epsilon, self.delta)
+
+    @property
+    def columns(self) -> int | None:
+        """How many columns the bounds are of; None where one pair serves all."""
+        widths = [len(b) for b in (self.lower, self.upper) if isinstance(b, np.ndarray)]
+        return widths[0] if widths else None
+
+    @property
+    def middle(self) -> FloatArray:
+        """(d,) or (1,): half way between the bounds."""
+        return np.atleast_1d((np.asarray(self.lower) + np.asarray(self.upper)) / 2)
+
+    @property
+    def half(self) -> FloatArray:
+        """(d,) or (1,): from there to either bound."""
+        return np.atleast_1d((np.asarray(self.upper) - np.asarray(self.lower)) / 2)
+
+
+def _bound(value: Any, name: str) -> float | FloatArray:
+    try:
+        array = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise BadInput(f"{name} must be a number or one per column, got {value!r}") from None
+    if array.ndim > 1 or array.size == 0:
+        raise BadInput(f"{name} must be a number or one per column, got an array of shape {array.shape}")
+    if not np.isfinite(array).all():
+        raise BadInput(f"{name} must be finite, got {array.tolist()}")
+    return float(array) if array.ndim == 0 else array

@@ -1,0 +1,116 @@
+"""Questions that spend: their replies carry noise, and the noise has a price that a site can charge.
+
+Noise is drawn within ``answer_all``, so there is no way to such a reply without it. A row changes the reply
+by at most a known amount whatever the question's centres or view are, since the site itself cuts rows and
+residuals down to size. What is left to a site's rules is the price (``spends``) and the size of the
+question (``check``).
+"""
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Generic
+
+import numpy as np
+
+from unpooled.core.arrays import FloatArray, IntArray
+from unpooled.core.messages import A
+from unpooled.core.question import Question
+from unpooled.core.stack import Stack
+from unpooled.errors import BadInput, Refused
+from unpooled.privacy.dp.noise import check_room, noisy, step_for
+
+
+@dataclass(frozen=True)
+class SpendingLimits:
+    """What a site allows a question that spends."""
+
+    left: float  # mu^2 that is left of its budget
+    numbers: int = 10_000_000  # in one reply
+
+
+@dataclass(frozen=True, eq=False)
+class Spending(Question[A], Generic[A]):
+    """A question whose reply is noisy: mu-GDP with ``mu`` for one row more or less."""
+
+    mu: float
+
+    @property
+    def spends(self) -> float:
+        """mu^2: such prices add up over questions, however they were chosen."""
+        return self.mu**2
+
+    @property
+    @abstractmethod
+    def numbers(self) -> int:
+        """How many numbers the reply holds."""
+
+    def check(self, limits: SpendingLimits) -> None:
+        """Raise Refused where the question costs or asks more than the site allows."""
+        if self.spends > limits.left * (1 + 1e-9):
+            raise Refused(
+                f"privacy budget: the question costs mu^2 = {self.spends:.4g}, {limits.left:.4g} is left"
+            )
+        if self.numbers > limits.numbers:
+            raise Refused(f"a reply of {self.numbers} noisy numbers, at most {limits.numbers} are allowed")
+
+    def reply_numbers(self, d: int) -> int:
+        return self.numbers
+
+
+def check_price(mu: float, shares: tuple[float, ...], name: str) -> None:
+    """A positive price, shared out over the parts of a reply without a rest."""
+    if not 1e-6 <= mu <= 100:
+        raise BadInput(f"{name}: mu must be from 1e-6 to 100, got {mu}")
+    if not (all(share > 0 for share in shares) and abs(sum(shares) - 1) < 1e-9):
+        raise BadInput(f"{name}: the shares must be positive and add up to 1, got {shares}")
+
+
+def check_box(box: FloatArray, name: str) -> None:
+    if box.ndim != 1 or not len(box) or not (np.isfinite(box).all() and (box > 0).all()):
+        raise BadInput(f"{name}: box must be a positive half width for every column")
+
+
+def columns_of(box: FloatArray) -> dict[str, int]:
+    """The length of the axis d, where bounds say it: one bound stands for any number of columns."""
+    return {"d": len(box)} if len(box) > 1 else {}
+
+
+def widened(box: FloatArray, stack: Stack) -> FloatArray:
+    """(d,) half widths: one that was given for all columns counts for each."""
+    return np.broadcast_to(box, (stack.X.shape[1],)).copy() if len(box) == 1 else box
+
+
+class NoisyArray:
+    """One array of a noisy reply: what rows add, in whole steps, and the noise that goes on top.
+
+    ``length``: what one row adds at most, as a vector. ``mu``: this part's price.
+    """
+
+    def __init__(self, shape: tuple[int, ...], length: float, mu: float, rows: int) -> None:
+        self.sd = length / mu
+        self.step = step_for(self.sd)
+        check_room(rows, length, self.step)
+        self.sums: IntArray = np.zeros(shape, dtype=np.int64)
+
+    def add(self, whole: FloatArray) -> None:
+        """Sums of whole steps over some thousand rows: floats, but exact."""
+        self.sums += whole.astype(np.int64)
+
+    def out(self, share: float) -> FloatArray:
+        """With noise: all of it for share 1."""
+        return noisy(self.sums, self.step, self.sd * share)
+
+
+def bounded_rows(stack: Stack, box: FloatArray, at_once: int) -> Iterator[FloatArray]:
+    """The rows of one site within the box, some at a time; a row with a missing value counts for nothing."""
+    if stack.weights is not None:
+        raise Refused(
+            "rows with weights have no differential privacy here: a weight would scale what a row adds"
+        )
+    if stack.X.shape[1] != len(box):
+        raise Refused(f"bounds of {len(box)} columns for rows of {stack.X.shape[1]}")
+    for a in range(0, len(stack.X), max(1, at_once)):
+        rows = np.clip(np.asarray(stack.X[a : a + max(1, at_once)], dtype=np.float64), -box, box)
+        whole = np.isfinite(rows).all(axis=1)
+        yield rows if whole.all() else rows[whole]

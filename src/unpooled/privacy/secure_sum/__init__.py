@@ -1,0 +1,13 @@
+"""Sums that show nobody's part in them: what ``total`` becomes where sites ask for it.
+
+``site.Member`` is a site's side, ``tally.tally`` the coordinator's, both without input or output; the
+messages between them are in ``messages``. ``site_mask`` hooks the one into a site's door, ``coordinator``
+the other into a runtime. What is exported here does not need ``cryptography``; the two sides and
+``crypto.Identity`` do: ``pip install "unpooled[secure]"``. See docs/secure-sums.md.
+"""
+
+from unpooled.privacy.secure_sum.fixed import Fixed
+from unpooled.privacy.secure_sum.messages import MIN_SITES, threshold_for
+from unpooled.privacy.secure_sum.settings import SecureSums, secure_sums
+
+__all__ = ["MIN_SITES", "Fixed", "SecureSums", "secure_sums", "threshold_for"]

@@ -1,0 +1,255 @@
+"""Secure sums over any carrier: their stages are further exchanges of the same turn.
+
+Four exchanges where a plain sum takes one: shares, the question itself, signatures, opened shares; before the
+first sum of a run, one more for keys. What is asked of each site travels with the question itself.
+"""
+
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from unpooled.core import codec
+from unpooled.core.envelope import STAGE, Envelope, Part, Turn
+from unpooled.core.exchange import Gathered, Summed, gather
+from unpooled.core.messages import Refusal, Reply, SiteId
+from unpooled.core.protocol import Ask, Asks
+from unpooled.core.question import Question
+from unpooled.errors import BadInput, BadReply
+from unpooled.privacy import Spending
+from unpooled.privacy.secure_sum import SecureSums, threshold_for
+from unpooled.privacy.secure_sum.messages import AskKeys, AskMasked, Keys, SumTerms, asked
+from unpooled.privacy.secure_sum.packing import narrowed, one_word
+from unpooled.privacy.secure_sum.scales import Scales
+from unpooled.privacy.secure_sum.tally import DoesNotFit, Stages, Total, is_keys, tally
+
+Exchange = Callable[[Mapping[SiteId, Envelope]], dict[SiteId, tuple[Reply, ...]]]
+
+
+@dataclass(frozen=True, eq=False)
+class SecureTotal(Summed[Any]):
+    """A secure sum; what left each site for it, over all stages."""
+
+    sent: Mapping[SiteId, tuple[int, int]] = field(default_factory=dict)
+
+    def left(self) -> dict[SiteId, tuple[int, int]]:
+        return {site: self.sent.get(site, (0, 0)) for site in self.sites}
+
+
+@dataclass(eq=False)
+class _OpenSum:
+    """One sum on its way: the asks it answers, the stages to come, what they ask now, what came of it."""
+
+    terms: SumTerms
+    indices: tuple[int, ...]
+    stages: Stages
+    wide: SumTerms  # how to make it again if its numbers do not fit
+    asks: dict[SiteId, Question[Any]] = field(default_factory=dict)
+    total: Total | None = None
+    misfit: bool = False
+    before: dict[SiteId, tuple[int, int]] = field(default_factory=dict)  # left for it in vain
+
+    def advance(self, came: Mapping[SiteId, Reply] | None) -> None:
+        try:
+            self.asks = self.stages.send(came)  # type: ignore[arg-type]
+        except StopIteration as stop:
+            self.asks, self.total = {}, stop.value
+        except DoesNotFit as error:
+            if self.terms == self.wide:
+                raise
+            self.asks, self.misfit, self.before = {}, True, error.sent
+
+
+class SecureSummation:
+    """The coordinator's side of secure sums; ``exchange`` carries envelopes down and replies up."""
+
+    def __init__(self, exchange: Exchange, wishes: SecureSums) -> None:
+        self._carry, self._wishes = exchange, wishes
+        self._trips = 0  # of the exchange at hand
+        self._nameless = ""  # the run of exchanges that belong to none
+        self._at: tuple[str, int, int] = ("", -1, -1)
+        self._epoch = ""
+        self._keys: dict[SiteId, Keys] = {}
+        self._scales: dict[tuple[str, ...], Scales] = {}
+
+    def ask(self, turn: Turn, asks: Asks) -> list[Gathered[Any]]:
+        turn, self._trips = self._begin(turn), 0
+        groups: dict[tuple[SiteId, ...], list[int]] = {}
+        for i, ask in enumerate(asks):
+            if ask.verb == "total":
+                self._check(turn, ask)
+                groups.setdefault(tuple(sorted(ask.sites)), []).append(i)
+        silent, cost = self._fetch_keys(turn, sorted({site for sites in groups for site in sites}))
+        sums = [
+            self._sum(turn, number, asks, sites, tuple(indices), silent)
+            for number, (sites, indices) in enumerate(groups.items())
+        ]
+        replies: list[dict[SiteId, Reply]] = [{} for _ in asks]
+        while any(s.total is None for s in sums):
+            self._stage(turn, asks, sums, replies)
+            sums = [self._again(asks, one, len(groups), silent) if one.misfit else one for one in sums]
+        return self._gathered(asks, sums, replies, silent, cost)
+
+    def _exchange(self, envelopes: Mapping[SiteId, Envelope]) -> dict[SiteId, tuple[Reply, ...]]:
+        self._trips += 1
+        return self._carry(envelopes)
+
+    # ------------------------------------------------------------ before the first stage
+
+    def _begin(self, turn: Turn) -> Turn:
+        """The turn under its run's name; a new epoch where a run begins, or goes back to repeat a round."""
+        run, at, place = turn.run, self._at, (turn.round, turn.exchange)
+        if not run:
+            if at[0] != self._nameless or place <= at[1:]:
+                self._nameless = secrets.token_hex(8)
+            run = self._nameless
+        if run != at[0]:
+            self._scales = {}
+        if run != at[0] or place <= at[1:]:
+            self._epoch, self._keys = secrets.token_hex(8), {}
+        self._at = (run, *place)
+        return replace(turn, run=run)
+
+    def _check(self, turn: Turn, ask: Ask[Any]) -> None:
+        least = self._wishes.min_sites
+        if len(ask.sites) < least:
+            raise BadInput(
+                f"round {turn.round}, {ask.title}: a secure sum needs at least {least} sites, "
+                f"got {len(ask.sites)}"
+            )
+        if not isinstance(ask.question, Question):
+            raise BadInput(f"{ask.title}: a secure sum asks every site the same question")
+
+    def _fetch_keys(
+        self, turn: Turn, sites: list[SiteId]
+    ) -> tuple[dict[SiteId, str], dict[SiteId, tuple[int, int]]]:
+        """Ask those whose key is not known; who has none, and why; what the keys cost in bytes."""
+        missing = [site for site in sites if site not in self._keys]
+        if not missing:
+            return {}, {}
+        part = Part(STAGE, AskKeys(self._epoch), None, 0)
+        came = self._exchange({site: Envelope(turn, (part,)) for site in missing})
+        silent: dict[SiteId, str] = {}
+        for site in missing:
+            (reply,) = came.get(site, (Refusal("no answer"),))
+            if isinstance(reply, Keys) and is_keys(reply):
+                self._keys[site] = reply
+            else:
+                silent[site] = reply.reason if isinstance(reply, Refusal) else "its key was not usable"
+        return silent, {site: (0, codec.size(self._keys[site])[1]) for site in missing if site in self._keys}
+
+    def _sum(
+        self,
+        turn: Turn,
+        group: int,
+        asks: Asks,
+        sites: tuple[SiteId, ...],
+        indices: tuple[int, ...],
+        silent: Mapping[SiteId, str],
+    ) -> _OpenSum:
+        there = tuple(site for site in sites if site in self._keys)
+        parts = [Part("total", asks[i].question_for(sites[0]), asks[i].view, i) for i in indices]
+        noisy = any(isinstance(part.question, Spending) for part in parts)  # noise is drawn once a sum
+        wide = SumTerms(
+            turn=turn,
+            group=group,
+            epoch=self._epoch,
+            sites=there,
+            threshold=threshold_for(len(there), self._wishes.min_sites),
+            fixed=self._wishes.fixed(max(len(there), 1)),
+            asked=asked(parts),
+            rounded=0 if noisy else self._wishes.rounded,
+        )
+        terms = wide
+        if wide.rounded:
+            slack = one_word(len(there)).fraction - wide.rounded
+            scales = self._scales.setdefault(_kind(asks, indices), Scales()).scales(parts, slack)
+            terms = narrowed(wide, scales) if scales else wide
+        made = _OpenSum(terms, indices, tally(terms, self._keys, indices, silent), wide)
+        made.advance(None)
+        return made
+
+    def _again(self, asks: Asks, one: _OpenSum, groups: int, silent: Mapping[SiteId, str]) -> _OpenSum:
+        """The same sum in two words a number, under a number of its own."""
+        self._scales[_kind(asks, one.indices)].misfits += 1
+        wide = replace(one.wide, group=one.terms.group + groups)
+        stages = tally(wide, self._keys, one.indices, silent)
+        made = _OpenSum(wide, one.indices, stages, wide, before=one.before)
+        made.advance(None)
+        return made
+
+    # ------------------------------------------------------------ one stage of all sums together
+
+    def _stage(
+        self, turn: Turn, asks: Asks, sums: list[_OpenSum], replies: list[dict[SiteId, Reply]]
+    ) -> None:
+        """Carry what the sums ask now, in one exchange; the masked stage takes the questions along."""
+        going = [s for s in sums if s.total is None]
+        parts: dict[SiteId, list[tuple[Part, _OpenSum | None]]] = {}
+        for one in going:
+            for site, question in one.asks.items():
+                mine = parts.setdefault(site, [])
+                if isinstance(question, AskMasked):
+                    mine += [(self._part(asks, i, site), None) for i in one.indices]
+                mine.append((Part(STAGE, question, None, one.terms.group), one))
+        first = any(isinstance(q, AskMasked) for one in going for q in one.asks.values()) and not any(replies)
+        if first:
+            for i, ask in enumerate(asks):
+                for site in ask.sites if ask.verb == "each" else ():
+                    parts.setdefault(site, []).append((self._part(asks, i, site), None))
+        came = self._exchange(
+            {site: Envelope(turn, tuple(part for part, _ in mine)) for site, mine in parts.items()}
+        )
+        staged: dict[int, dict[SiteId, Reply]] = {one.terms.group: {} for one in going}
+        for site, mine in parts.items():
+            for (part, one_sum), reply in zip(mine, came.get(site, ()), strict=False):
+                if one_sum is not None:
+                    staged[one_sum.terms.group][site] = reply
+                elif part.verb == "each":
+                    replies[part.index][site] = reply
+        for one in going:
+            one.advance(staged[one.terms.group])
+
+    def _part(self, asks: Asks, i: int, site: SiteId) -> Part:
+        return Part(asks[i].verb, asks[i].question_for(site), asks[i].view, i)
+
+    # ------------------------------------------------------------ what came of it
+
+    def _gathered(
+        self,
+        asks: Asks,
+        sums: list[_OpenSum],
+        replies: list[dict[SiteId, Reply]],
+        silent: Mapping[SiteId, str],
+        cost: Mapping[SiteId, tuple[int, int]],
+    ) -> list[Gathered[Any]]:
+        out: list[Gathered[Any]] = [
+            replace(gather(ask, got), exchanges=self._trips) for ask, got in zip(asks, replies, strict=True)
+        ]
+        for one in sums:
+            assert one.total is not None
+            total = one.total
+            if one.terms.rounded:
+                parts = [self._part(asks, i, total.sites[0]) for i in one.indices]
+                self._scales[_kind(asks, one.indices)].learn(parts, total.sums)
+            for site in total.silent:
+                self._keys.pop(site, None)  # it may have restarted: it is asked again
+            sent = dict(total.sent)
+            for site, (numbers, size) in (*cost.items(), *one.before.items()):
+                before = sent.get(site, (0, 0))
+                sent[site] = (before[0] + numbers, before[1] + size)
+            cost = {}
+            for i, summed in zip(one.indices, total.sums, strict=True):
+                try:
+                    asks[i].question_for(total.sites[0]).check_reply(summed, len(total.sites))
+                except BadReply as error:
+                    raise BadReply(f"{asks[i].title}: the secure sum cannot be: {error}") from error
+                summed = summed.of_at_least(self._wishes.min_cluster_size)
+                refusals = {**silent, **total.silent}
+                out[i] = SecureTotal(total.sites, [], refusals, exchanges=self._trips, sum=summed, sent=sent)
+                sent = {}  # said once
+        return out
+
+
+def _kind(asks: Asks, indices: tuple[int, ...]) -> tuple[str, ...]:
+    return tuple(asks[i].title for i in indices)

@@ -1,0 +1,109 @@
+"""The few things taken from ``cryptography``: X25519, HKDF-SHA256, ChaCha20, ChaCha20-Poly1305, Ed25519.
+
+Every key is bound to what it is for: the run, the turn, who asked for which sum among whom. All keys and
+seeds come from the operating system's entropy.
+"""
+
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+
+from unpooled.errors import BadInput
+from unpooled.privacy.secure_sum import sizes
+from unpooled.privacy.secure_sum.fixed import Words
+
+try:
+    from cryptography.exceptions import InvalidSignature, InvalidTag
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+    from cryptography.hazmat.primitives.ciphers import Cipher
+    from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+    from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF, HKDFExpand
+except ImportError as missing:  # pragma: no cover
+    raise BadInput("secure sums need the package cryptography: pip install 'unpooled[secure]'") from missing
+
+_NONCE = b"\0" * 12  # every sealing key is used once
+
+
+@dataclass(frozen=True, eq=False)
+class Identity:
+    """A site's long-lived signing key. Others pin its ``public`` half, 32 bytes."""
+
+    secret: bytes = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if len(self.secret) != sizes.KEY:
+            raise BadInput(f"an identity is a secret of {sizes.KEY} bytes, got {len(self.secret)}")
+
+    @classmethod
+    def new(cls) -> "Identity":
+        """A fresh one, from the operating system's entropy."""
+        return cls(Ed25519PrivateKey.generate().private_bytes_raw())
+
+    @property
+    def public(self) -> bytes:
+        return Ed25519PrivateKey.from_private_bytes(self.secret).public_key().public_bytes_raw()
+
+    def sign(self, statement: bytes) -> bytes:
+        return Ed25519PrivateKey.from_private_bytes(self.secret).sign(statement)
+
+
+def is_signed(public: bytes, statement: bytes, signature: bytes) -> bool:
+    """Did the holder of this identity sign this statement?"""
+    try:
+        Ed25519PublicKey.from_public_bytes(public).verify(signature, statement)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+class Exchange:
+    """A site's half of the key agreement, for one run: its secret never leaves, nor is it ever shared out."""
+
+    def __init__(self) -> None:
+        self._secret = X25519PrivateKey.generate()
+        self.public = self._secret.public_key().public_bytes_raw()
+
+    def root(self, peer: bytes, about: bytes) -> bytes | None:
+        """The secret that only this site and the peer know; None for a key that gives none."""
+        try:
+            agreed = self._secret.exchange(X25519PublicKey.from_public_bytes(peer))
+        except ValueError:  # a point of small order: all-zero secret
+            return None
+        low, high = sorted((self.public, peer))
+        info = b"unpooled pair" + about + low + high
+        return HKDF(SHA256(), sizes.KEY, salt=None, info=info).derive(agreed)
+
+
+def pair_keys(root: bytes, context: bytes) -> tuple[bytes, bytes, bytes]:
+    """For one sum: the seed of a pair's mask, and the keys that seal what goes up and down the list."""
+    out = HKDFExpand(SHA256(), sizes.SEED + 2 * sizes.KEY, info=b"unpooled sum" + context).derive(root)
+    return out[: sizes.SEED], out[sizes.SEED : sizes.SEED + sizes.KEY], out[sizes.SEED + sizes.KEY :]
+
+
+def labelled(label: bytes, context: bytes, seed: bytes) -> bytes:
+    """A key or a commitment made from a seed, for one purpose in one sum."""
+    return sha256(b"unpooled " + label + b"\0" + context + seed).digest()
+
+
+def mask(seed: bytes, context: bytes, shape: tuple[int, int]) -> Words:
+    """The keystream of a seed as words (limbs, N)."""
+    cipher: Any = Cipher(ChaCha20(labelled(b"mask", context, seed), b"\0" * 16), mode=None)
+    stream = cipher.encryptor().update(bytes(8 * shape[0] * shape[1]))
+    return np.frombuffer(stream, dtype="<u8").astype(np.uint64, copy=False).reshape(shape)
+
+
+def seal(key: bytes, text: bytes, about: bytes) -> bytes:
+    return ChaCha20Poly1305(key).encrypt(_NONCE, text, about)
+
+
+def unseal(key: bytes, sealed: bytes, about: bytes) -> bytes | None:
+    """What was sealed, or None if it was not sealed with this key and about this."""
+    try:
+        return ChaCha20Poly1305(key).decrypt(_NONCE, sealed, about)
+    except InvalidTag:
+        return None

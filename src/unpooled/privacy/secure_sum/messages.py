@@ -1,0 +1,241 @@
+"""What travels in a secure sum: a question and a reply per stage, small ones packed as bytes.
+
+=========  ==============================================  ==================================================
+stage      down                                            up
+=========  ==============================================  ==================================================
+keys       the epoch                                       a signed key for key agreement; once an epoch
+shares     the terms of the sum, everybody's keys          shares of two fresh seeds, sealed for every peer
+masked     the question itself, the peers' sealed shares   the reply, masked
+agreed     who is in the sum                               a signature on it
+opened     the others' signatures                          one share of every peer: of either seed, not both
+=========  ==============================================  ==================================================
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Annotated, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from unpooled.core import codec
+from unpooled.core.arrays import IntArray
+from unpooled.core.declarations import Bytes, Text
+from unpooled.core.envelope import Part, Turn
+from unpooled.core.messages import Message, Reply, SiteId, Summable
+from unpooled.core.question import Question
+from unpooled.privacy.secure_sum.fixed import Fixed
+
+ByteArray = npt.NDArray[np.uint8]
+
+MIN_SITES = 3
+
+
+def threshold_for(sites: int, min_sites: int = MIN_SITES) -> int:
+    """How many sites must be in a sum, and agree on it, before its masks are opened.
+
+    A lying coordinator needs this many signatures under each of two different lists to see one site's reply.
+    Honest sites sign one list, colluding ones both: safe while 2 t > n + colluding. More than two thirds of n
+    is therefore safe against the coordinator and any third of the sites together.
+
+    >>> [threshold_for(n) for n in (3, 4, 5, 10, 100)]
+    [3, 3, 4, 7, 67]
+    """
+    return max(2 * sites // 3 + 1, min_sites)
+
+
+@dataclass(frozen=True)
+class SumTerms(Message, wire="stages.Terms"):
+    """One sum: of which exchange, among whom, of what, and how. All keys and signatures are bound to it."""
+
+    turn: Turn
+    group: int  # several sums of one exchange, among different sites, are told apart by this
+    epoch: str
+    sites: tuple[SiteId, ...]  # in order
+    threshold: int
+    fixed: Fixed
+    asked: str  # digest of the questions whose replies are summed: everybody is asked the same
+    rounded: int = 0  # to how many bits a site rounds each field of its reply; 0: not at all (see packing)
+    scales: tuple[int, ...] = ()  # numbers of each field travel over 2^scale
+
+    @property
+    def context(self) -> bytes:
+        return sha256(codec.encode(self)).digest()
+
+
+def asked(parts: Iterable[Part]) -> str:
+    """The digest of some questions, with their views and places in the exchange."""
+    said = sha256()
+    for part in parts:
+        data = codec.encode(part)
+        said.update(len(data).to_bytes(8, "little") + data)
+    return said.hexdigest()
+
+
+# ---------------------------------------------------------------- keys
+
+
+@dataclass(frozen=True, eq=False)
+class KeyStatement(Message, wire="stages.KeyStatement"):
+    """What a site signs about its key."""
+
+    run: str
+    epoch: str
+    site: SiteId
+    key: str
+
+    @property
+    def bytes(self) -> bytes:
+        return b"unpooled key" + codec.encode(self)
+
+
+@dataclass(frozen=True, eq=False)
+class Keys(Reply, wire="stages.Keys"):
+    data: Annotated[ByteArray, Bytes("96")]  # X25519 key, Ed25519 signature
+
+
+@dataclass(frozen=True, eq=False)
+class AskKeys(Question[Keys], wire="stages.AskKeys"):
+    sees = "nothing"
+
+    epoch: str
+
+
+# ---------------------------------------------------------------- shares
+
+
+@dataclass(frozen=True, eq=False)
+class Shares(Reply, wire="stages.Shares"):
+    # commitment to the own seed, sealed pair seeds, n - 1 sealed pairs of shares
+    data: Annotated[ByteArray, Bytes("length")]
+
+
+@dataclass(frozen=True, eq=False)
+class AskShares(Question[Shares], wire="stages.AskShares"):
+    sees = "nothing"
+
+    terms: SumTerms
+    keys: Annotated[ByteArray, Bytes("sites 96")]  # in the order of terms.sites
+
+
+# ---------------------------------------------------------------- masked
+
+Layout = tuple[tuple[str, tuple[tuple[int, ...], ...]], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Masked(Reply, wire="stages.Masked"):
+    """The replies to all questions of a sum, masked: their kinds, their shapes, and words of 64 bits."""
+
+    layout: Annotated[Layout, Text("parts")]
+    # the last is 1 if the numbers did not fit; the others are then random
+    data: Annotated[IntArray, Bytes("limbs words")]
+
+
+@dataclass(frozen=True, eq=False)
+class AskMasked(Question[Masked], wire="stages.AskMasked"):
+    sees = "nothing"
+
+    epoch: str
+    group: int
+    sharers: tuple[SiteId, ...]
+    sealed: Annotated[ByteArray, Bytes("others 50")]  # what the others sealed for this site
+    parts: tuple[int, ...]  # places in the exchange of the questions whose replies are summed
+
+    def lengths(self) -> dict[str, int]:
+        return {**super().lengths(), "parts": len(self.parts)}
+
+
+def flattened(replies: Sequence[Summable]) -> tuple[Layout, npt.NDArray[np.float64]]:
+    """Replies as one vector, and what is needed to part them again."""
+    layout, columns = [], [np.zeros(0)]
+    for reply in replies:
+        arrays = [getattr(reply, f) for f in codec.field_names(type(reply))]
+        layout.append((codec.name_of(type(reply)), tuple(tuple(map(int, a.shape)) for a in arrays)))
+        columns += [np.asarray(a, dtype=np.float64).reshape(-1) for a in arrays]
+    return tuple(layout), np.concatenate(columns)
+
+
+def is_sound(layout: Layout, parts: int) -> bool:
+    """Does a layout name a Summable with its fields' shapes for every part?"""
+    for name, shapes in layout:
+        kind = codec.class_named(name)
+        if kind is None or not issubclass(kind, Summable) or len(codec.field_names(kind)) != len(shapes):
+            return False
+        if not all(len(shape) <= 8 and 0 <= n < 2**32 for shape in shapes for n in shape):
+            return False
+    return len(layout) == parts
+
+
+def parted(layout: Layout, values: npt.NDArray[np.float64]) -> tuple[Summable, ...]:
+    """A vector as the replies that it was made of."""
+    sums, start = [], 0
+    for name, shapes in layout:
+        fields = []
+        for shape in shapes:
+            size = int(np.prod(shape, dtype=np.int64))
+            fields.append(values[start : start + size].reshape(shape))
+            start += size
+        kind: Any = codec.class_named(name)
+        sums.append(kind(*fields))
+    return tuple(sums)
+
+
+def length(layout: Layout) -> int:
+    """How many numbers replies of this layout hold."""
+    return sum(int(np.prod(shape, dtype=np.int64)) for _, shapes in layout for shape in shapes)
+
+
+# ---------------------------------------------------------------- agreed, opened
+
+
+@dataclass(frozen=True, eq=False)
+class Statement(Message, wire="stages.Statement"):
+    """What a site signs about who is in a sum."""
+
+    context: str
+    sharers: tuple[SiteId, ...]
+    survivors: tuple[SiteId, ...]
+
+    @property
+    def bytes(self) -> bytes:
+        return b"unpooled survivors" + codec.encode(self)
+
+
+@dataclass(frozen=True, eq=False)
+class Agreed(Reply, wire="stages.Agreed"):
+    data: Annotated[ByteArray, Bytes("64")]  # signature
+
+
+@dataclass(frozen=True, eq=False)
+class AskAgreed(Question[Agreed], wire="stages.AskAgreed"):
+    sees = "nothing"
+
+    epoch: str
+    group: int
+    survivors: tuple[SiteId, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Opened(Reply, wire="stages.Opened"):
+    data: Annotated[ByteArray, Bytes("length")]  # of every sharer one share
+
+
+@dataclass(frozen=True, eq=False)
+class AskOpened(Question[Opened], wire="stages.AskOpened"):
+    sees = "nothing"
+
+    epoch: str
+    group: int
+    survivors: tuple[SiteId, ...]  # whose own masks are to be opened
+    dropped: tuple[SiteId, ...]  # whose pair masks are to be opened
+    signers: tuple[SiteId, ...]
+    signatures: Annotated[ByteArray, Bytes("signers 64")]
+
+
+STAGES = (AskKeys, AskShares, AskMasked, AskAgreed, AskOpened)
+
+
+def as_array(data: bytes) -> ByteArray:
+    return np.frombuffer(data, dtype=np.uint8)

@@ -1,0 +1,283 @@
+"""A site's side of a secure sum: answers each stage at most once, and refuses what an honest one never asks.
+
+What it holds to, whatever the coordinator says: keys of this run signed by the identities that it has pinned;
+its own threshold; every site asked the same; one list of survivors a sum, signed by a threshold of sites
+before anything is opened; of every peer the share of one seed, never of both; no sum of an exchange that is
+over, and never two different sums of one exchange.
+"""
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+
+import numpy as np
+
+from unpooled.core import codec
+from unpooled.core.envelope import Part, Turn
+from unpooled.core.messages import SiteId, Summable
+from unpooled.errors import BadInput, Refused
+from unpooled.privacy.secure_sum import crypto, packing, shamir, sizes
+from unpooled.privacy.secure_sum import site_checks as rules
+from unpooled.privacy.secure_sum.crypto import Exchange, Identity
+from unpooled.privacy.secure_sum.fixed import Words, add, negated
+from unpooled.privacy.secure_sum.messages import (
+    MIN_SITES,
+    Agreed,
+    AskAgreed,
+    AskKeys,
+    AskMasked,
+    AskOpened,
+    AskShares,
+    Keys,
+    KeyStatement,
+    Masked,
+    Opened,
+    Shares,
+    Statement,
+    SumTerms,
+    as_array,
+    asked,
+    flattened,
+)
+
+_RUNS = 64  # runs that a site takes part in at the same time
+
+
+@dataclass(eq=False)
+class _MemberSum:
+    """What a site knows of one sum, stage by stage."""
+
+    terms: SumTerms
+    context: bytes
+    shares: Shares
+    own: tuple[int, int]  # its own shares of its own seeds: self mask, table
+    self_seed: bytes = field(repr=False)
+    pair_seeds: dict[SiteId, bytes] = field(repr=False)
+    unsealing: dict[SiteId, bytes] = field(repr=False)
+    sharers: tuple[SiteId, ...] = ()
+    held: dict[SiteId, tuple[int, int]] = field(default_factory=dict, repr=False)
+    masked: tuple[bytes, Masked] | None = None
+    agreed: tuple[tuple[SiteId, ...], Agreed] | None = None
+    opened: Opened | None = None
+
+    def statement(self, survivors: tuple[SiteId, ...]) -> Statement:
+        return Statement(self.context.hex(), self.sharers, survivors)
+
+
+@dataclass(eq=False)
+class _Run:
+    """A site's keys in a run, the sums of its present exchange, and which sums it has opened."""
+
+    epoch: str = ""
+    exchange: Exchange = field(default_factory=Exchange)
+    keys: Keys | None = None
+    roots: dict[bytes, bytes] = field(default_factory=dict, repr=False)  # by peer's name and key
+    sums: dict[tuple[Turn, int], _MemberSum] = field(default_factory=dict, repr=False)
+    latest: tuple[int, int] = (-1, -1)  # round and exchange that this epoch has come to
+    given: dict[tuple[int, int, int], bytes] = field(default_factory=dict)  # survives an epoch
+
+
+class Member:
+    """One site in secure sums. ``roster`` pins all identities, its own included: name to 32 public bytes.
+
+    ``min_sites`` is the fewest sites whose replies it lets itself be summed with; a sum also needs more than
+    two thirds of the sites that were asked (``threshold_for``).
+    """
+
+    def __init__(
+        self,
+        name: SiteId,
+        identity: Identity,
+        roster: Mapping[SiteId, bytes],
+        *,
+        min_sites: int = MIN_SITES,
+    ) -> None:
+        if min_sites < MIN_SITES:
+            raise BadInput(f"a secure sum needs at least {MIN_SITES} sites, got min_sites={min_sites}")
+        if roster.get(name) != identity.public:
+            raise BadInput(f"site {name}: its own identity is not the one that the roster pins")
+        self.name, self.min_sites, self._identity, self._roster = name, min_sites, identity, dict(roster)
+        self._runs: dict[str, _Run] = {}
+
+    # ------------------------------------------------------------ keys: once an epoch
+
+    def keys(self, turn: Turn, ask: AskKeys) -> Keys:
+        """A fresh key for key agreement, signed. A new epoch forgets all secrets of the old one."""
+        run = self._runs.pop(turn.run, None) or _Run()
+        self._runs[turn.run] = run
+        while len(self._runs) > _RUNS:
+            self._runs.pop(next(iter(self._runs)))
+        if run.keys is None or run.epoch != ask.epoch:
+            run.epoch, run.exchange, run.roots, run.sums = ask.epoch, Exchange(), {}, {}
+            run.latest = (-1, -1)
+            public = run.exchange.public
+            statement = KeyStatement(turn.run, ask.epoch, self.name, public.hex())
+            run.keys = Keys(as_array(public + self._identity.sign(statement.bytes)))
+        return run.keys
+
+    # ------------------------------------------------------------ shares
+
+    def shares(self, turn: Turn, ask: AskShares) -> Shares:
+        """Two fresh seeds, each shared out among all sites: of its own mask, and of its pair masks."""
+        terms, run = ask.terms, self._runs.get(turn.run)
+        if run is None or run.keys is None or run.epoch != terms.epoch:
+            raise Refused("this site has no key of this run and epoch")
+        known = run.sums.get((turn, terms.group))
+        if known is not None:
+            if known.terms != terms:
+                raise Refused("other terms for a sum that has begun")
+            return known.shares
+        rules.check_terms(terms, turn, self.name, self._roster, self.min_sites)
+        self._check_not_over(turn, run)
+        roots = self._roots(run, ask)
+        run.sums = {key: s for key, s in run.sums.items() if key[0] == turn}  # the last exchange is over
+        run.latest = (turn.round, turn.exchange)
+        made = self._make_shares(terms, roots)
+        run.sums[turn, terms.group] = made
+        return made.shares
+
+    def _check_not_over(self, turn: Turn, run: _Run) -> None:
+        """A sum begins once an epoch, else its keys would be used twice; and no exchange comes back."""
+        place, opened = (turn.round, turn.exchange), {key[:2] for key in run.given}
+        if place < run.latest or (place not in opened and place < max(opened, default=place)):
+            raise Refused(f"round {turn.round}, exchange {turn.exchange} is over")
+
+    def _roots(self, run: _Run, ask: AskShares) -> dict[SiteId, bytes]:
+        """What this site shares with every peer alone, by its key."""
+        peers = rules.peer_keys(ask, self.name, run.exchange.public, self._roster, set(run.roots))
+        about = sha256(codec.encode(KeyStatement(ask.terms.turn.run, run.epoch, "", ""))).digest()
+        for site, data in peers.items():
+            if site.encode() + data not in run.roots:
+                root = run.exchange.root(data[: sizes.KEY], about)
+                if root is None:
+                    raise Refused(f"the key of {site} is not a key")
+                run.roots[site.encode() + data] = root
+        return {site: run.roots[site.encode() + data] for site, data in peers.items()}
+
+    def _make_shares(self, terms: SumTerms, roots: dict[SiteId, bytes]) -> _MemberSum:
+        sites, context, me = terms.sites, terms.context, terms.sites.index(self.name)
+        self_seed, table_seed = secrets.token_bytes(sizes.SEED), secrets.token_bytes(sizes.SEED)
+        of_self = shamir.share(self_seed, terms.threshold, len(sites))
+        of_table = shamir.share(table_seed, terms.threshold, len(sites))
+        pair_seeds, unsealing, sealed = {}, {}, []
+        for i, site in enumerate(sites):
+            if i == me:
+                continue
+            seed, up, down = crypto.pair_keys(roots[site], context)
+            pair_seeds[site], unsealing[site] = seed, down if me < i else up
+            two = of_self[i].to_bytes(sizes.SHARE, "little") + of_table[i].to_bytes(sizes.SHARE, "little")
+            sealed.append(crypto.seal(up if me < i else down, two, context))
+        table_key = crypto.labelled(b"table", context, table_seed)
+        table = crypto.seal(table_key, b"".join(pair_seeds.values()), context)
+        check = crypto.labelled(b"check", context, self_seed)[: sizes.SEED]
+        return _MemberSum(
+            terms=terms,
+            context=context,
+            shares=Shares(as_array(check + table + b"".join(sealed))),
+            own=(of_self[me], of_table[me]),
+            self_seed=self_seed,
+            pair_seeds=pair_seeds,
+            unsealing=unsealing,
+        )
+
+    # ------------------------------------------------------------ masked
+
+    def masked(
+        self, turn: Turn, ask: AskMasked, parts: Sequence[Part], replies: Sequence[Summable]
+    ) -> Masked:
+        """The replies to ``parts``, behind this site's own mask and one with every sharer."""
+        this = self._sum(turn, ask)
+        request = sha256(codec.encode(ask)).digest()
+        if this.masked is not None:
+            if this.masked[0] != request:
+                raise Refused("a second masking of the same sum")
+            return this.masked[1]
+        if asked(parts) != this.terms.asked:
+            raise Refused("the questions are not those that the terms of the sum name")
+        rules.check_list(ask.sharers, this.terms.sites, "sharers", this.terms.threshold, self.name)
+        if ask.sealed.shape != (len(ask.sharers) - 1, sizes.SEALED):
+            raise Refused(f"sealed shares of shape {ask.sealed.shape} from {len(ask.sharers)} sites")
+        held = self._unsealed(this, ask)
+        layout, vector = flattened(replies)
+        words = packing.packed(this.terms, layout, vector)
+        self._hide(this, ask.sharers, words)
+        reply = Masked(layout, words.view(np.int64))
+        this.sharers, this.held, this.masked = ask.sharers, held, (request, reply)
+        return reply
+
+    def _unsealed(self, this: _MemberSum, ask: AskMasked) -> dict[SiteId, tuple[int, int]]:
+        held = {self.name: this.own}
+        peers = [site for site in ask.sharers if site != self.name]
+        for site, row in zip(peers, ask.sealed, strict=True):
+            two = crypto.unseal(this.unsealing[site], row.tobytes(), this.context)
+            if two is None:
+                raise Refused(f"the shares of {site} are not what it sealed for this site and this sum")
+            first, second = two[: sizes.SHARE], two[sizes.SHARE :]
+            held[site] = (int.from_bytes(first, "little"), int.from_bytes(second, "little"))
+        return held
+
+    def _hide(self, this: _MemberSum, sharers: tuple[SiteId, ...], words: Words) -> None:
+        """Add this site's own stream, the streams with later sites, and take off those with earlier ones."""
+        shape = (words.shape[0], words.shape[1])
+        add(words, crypto.mask(this.self_seed, this.context, shape))
+        minus = np.zeros_like(words)
+        for site in sharers:
+            if site != self.name:
+                stream = crypto.mask(this.pair_seeds[site], this.context, shape)
+                add(words if self.name < site else minus, stream)
+        add(words, negated(minus))
+
+    # ------------------------------------------------------------ agreed, opened
+
+    def agreed(self, turn: Turn, ask: AskAgreed) -> Agreed:
+        """A signature on who is in the sum: on one list a sum."""
+        this = self._sum(turn, ask)
+        if this.agreed is not None:
+            if this.agreed[0] != ask.survivors:
+                raise Refused("a second list of survivors of the same sum")
+            return this.agreed[1]
+        if this.masked is None:
+            raise Refused("this site has sent nothing to this sum")
+        rules.check_list(ask.survivors, this.sharers, "survivors", this.terms.threshold, self.name)
+        before = self._runs[turn.run].given.get((turn.round, turn.exchange, ask.group))
+        if before is not None and before != _what(this.terms, ask.survivors):
+            raise Refused("another sum of this exchange was opened before")
+        reply = Agreed(as_array(self._identity.sign(this.statement(ask.survivors).bytes)))
+        this.agreed = (ask.survivors, reply)
+        return reply
+
+    def opened(self, turn: Turn, ask: AskOpened) -> Opened:
+        """One share of every sharer: of its own mask if it is in the sum, of its pair masks if it is not."""
+        this = self._sum(turn, ask)
+        if this.agreed is None or this.agreed[0] != ask.survivors:
+            raise Refused("the survivors are not those that this site has signed")
+        rules.check_opening(ask, this.statement(ask.survivors), this.terms.threshold, self._roster)
+        if this.opened is None:
+            shares = (this.held[site][0 if site in ask.survivors else 1] for site in this.sharers)
+            data = b"".join(share.to_bytes(sizes.SHARE, "little") for share in shares)
+            place = (turn.round, turn.exchange, ask.group)
+            self._runs[turn.run].given[place] = _what(this.terms, ask.survivors)
+            this.opened = Opened(as_array(data))
+            this.held, this.pair_seeds, this.unsealing, this.self_seed = {}, {}, {}, b""
+        return this.opened
+
+    def noise_share(self, turn: Turn, ask: AskMasked) -> float:
+        """The share of the noise's standard deviation that this site adds: a threshold of them is a whole."""
+        return float(self._sum(turn, ask).terms.threshold ** -0.5)
+
+    def _sum(self, turn: Turn, ask: AskMasked | AskAgreed | AskOpened) -> _MemberSum:
+        run = self._runs.get(turn.run)
+        this = run.sums.get((turn, ask.group)) if run is not None else None
+        if this is None or this.terms.epoch != ask.epoch:
+            raise Refused("this site knows of no such sum, or it is over")
+        return this
+
+
+def _what(terms: SumTerms, survivors: tuple[SiteId, ...]) -> bytes:
+    """Which sum it is, whatever the keys: the same one may be opened again after a crash, no other.
+
+    Rounded sums are the same numbers in one word or in two.
+    """
+    how = terms.rounded or terms.fixed
+    return sha256(repr((terms.asked, how, survivors)).encode()).digest()

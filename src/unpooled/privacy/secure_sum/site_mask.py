@@ -1,0 +1,106 @@
+"""The mask of a site's door: its side of secure sums, and the rule that it answers in nothing else.
+
+A reply that leaves masked is seen only in a sum over at least three sites, so it is not suppressed: the sum
+equals pooling. ``floor`` is the smallest cell that a site adds to a sum all the same; 1 adds every row.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from unpooled.core import codec
+from unpooled.core.envelope import STAGE, Envelope, Part
+from unpooled.core.messages import LeftMasked, Reply, SiteId, Summable
+from unpooled.errors import BadInput, Refused
+from unpooled.privacy.secure_sum.crypto import Identity
+from unpooled.privacy.secure_sum.messages import AskAgreed, AskKeys, AskMasked, AskOpened, AskShares
+from unpooled.privacy.secure_sum.site import Member
+from unpooled.site.allow_list import only_totals
+
+
+class Masking:
+    """A site's mask. ``required``: refuse every question whose reply would be seen by itself.
+
+    ``shown`` names questions that may be asked of each site even so, e.g. "asking.AskSchema".
+    """
+
+    def __init__(
+        self, member: Member, *, required: bool = False, shown: tuple[str, ...] = (), floor: float = 1.0
+    ) -> None:
+        self._member, self._required, self._shown, self._floor = member, required, shown, floor
+
+    def before(self, post: Envelope) -> None:
+        if not self._required:
+            return
+        masked = _masked(post)
+        for part in post.parts:
+            name = codec.name_of(type(part.question))
+            if part.verb == STAGE or (part.verb == "total" and part.index in masked) or name in self._shown:
+                continue
+            raise Refused(
+                f"only secure sums are allowed, and {name} would show a single site's reply; methods that "
+                f"need only sums: {', '.join(only_totals())}"
+            )
+
+    def minimum(self, post: Envelope, part: Part, usual: float) -> float:
+        """The smallest cell shown: the site's own rule, unless the reply is only seen in a sum."""
+        return self._floor if part.verb == "total" and part.index in _masked(post) else usual
+
+    def noise(self, post: Envelope, part: Part) -> float:
+        """The share of a noisy reply's noise: all of it, unless sites make up one noise together."""
+        for stage in (p.question for p in post.parts if p.verb == STAGE):
+            if isinstance(stage, AskMasked) and part.verb == "total" and part.index in stage.parts:
+                return self._member.noise_share(post.turn, stage)
+        return 1.0
+
+    def hide(self, post: Envelope, replies: tuple[Reply, ...]) -> tuple[Reply, ...]:
+        """Answer the stages; a reply that went into a masked one is replaced by nothing."""
+        out = list(replies)
+        hidden: set[int] = set()
+        for place, part in enumerate(post.parts):
+            if part.verb == STAGE:
+                out[place] = self._staged(post, part.question, replies)
+            elif part.verb == "total" and part.index in _masked(post):
+                hidden.add(place)
+        return tuple(LeftMasked() if place in hidden else reply for place, reply in enumerate(out))
+
+    def _staged(self, post: Envelope, question: Any, replies: tuple[Reply, ...]) -> Reply:
+        match question:
+            case AskKeys():
+                return self._member.keys(post.turn, question)
+            case AskShares():
+                return self._member.shares(post.turn, question)
+            case AskAgreed():
+                return self._member.agreed(post.turn, question)
+            case AskOpened():
+                return self._member.opened(post.turn, question)
+            case AskMasked():
+                parts = [p for p in post.parts if p.verb == "total" and p.index in question.parts]
+                summed = [
+                    reply
+                    for part, reply in zip(post.parts, replies, strict=True)
+                    if part in parts and isinstance(reply, Summable)
+                ]
+                if len(summed) < len(parts) or len(parts) < len(question.parts):
+                    raise Refused("a secure sum of what is not a sum")
+                return self._member.masked(post.turn, question, parts, summed)
+        raise Refused(f"{codec.name_of(type(question))} is no stage of a secure sum")
+
+
+def _masked(post: Envelope) -> set[int]:
+    """Places in the exchange of the questions whose replies this envelope has masked."""
+    stages = (part.question for part in post.parts if part.verb == STAGE)
+    return {index for question in stages if isinstance(question, AskMasked) for index in question.parts}
+
+
+def maskings(
+    names: Sequence[SiteId], *, min_sites: int, required: bool, shown: tuple[str, ...] = ()
+) -> dict[SiteId, Masking]:
+    """Masks for sites that are all in this process: fresh identities, each pinned by all."""
+    if len(names) < min_sites:
+        raise BadInput(f"secure sums need at least {min_sites} sites, got {len(names)}")
+    identities = {str(name): Identity.new() for name in names}
+    roster = {name: identity.public for name, identity in identities.items()}
+    return {
+        name: Masking(Member(name, identity, roster, min_sites=min_sites), required=required, shown=shown)
+        for name, identity in identities.items()
+    }

@@ -1,0 +1,263 @@
+"""The coordinator's side of a secure sum: a generator of stages that ends in the sum.
+
+It yields one question per site and receives what the sites replied; a site that sent nothing, refused, or
+sent what cannot be used is left out from there on, by name. Runtimes carry the questions; nothing here
+knows how. Bonawitz et al.: Practical secure aggregation for privacy-preserving machine learning. CCS 2017,
+figure 4, with one departure: what sites share out is not their key but the seed of a sealed table of this
+sum's pair seeds. Opening the masks of a site that dropped thus opens one sum and no other, so that keys last
+for a whole run; with shares of the key, they would have to be made anew for every sum.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from unpooled.core import codec
+from unpooled.core.exchange import whys
+from unpooled.core.messages import Refusal, Reply, SiteId, Summable
+from unpooled.core.question import Question
+from unpooled.errors import BadInput, TooFewAnswers
+from unpooled.privacy.secure_sum import crypto, packing, shamir, sizes
+from unpooled.privacy.secure_sum.fixed import Words, add, negated
+from unpooled.privacy.secure_sum.messages import (
+    Agreed,
+    AskAgreed,
+    AskMasked,
+    AskOpened,
+    AskShares,
+    Keys,
+    Masked,
+    Opened,
+    Shares,
+    SumTerms,
+    is_sound,
+    length,
+    parted,
+)
+
+Q = TypeVar("Q", bound=Reply)
+Replies = Mapping[SiteId, Reply]
+Stages = Generator[dict[SiteId, Question[Any]], Replies, "Total"]
+
+
+class DoesNotFit(BadInput):
+    """A number of some site is too large for the words of the sum, or they are too coarse for it."""
+
+    def __init__(self, message: str, sent: dict[SiteId, tuple[int, int]]) -> None:
+        super().__init__(message)
+        self.sent = sent  # numbers and bytes that left each site all the same
+
+
+@dataclass(frozen=True, eq=False)
+class Total:
+    """The sum over the sites that are in it, as the replies it is made of, and who is not in it and why."""
+
+    sites: tuple[SiteId, ...]
+    sums: tuple[Summable, ...]
+    silent: dict[SiteId, str]
+    sent: dict[SiteId, tuple[int, int]]  # numbers and bytes that left each site, over all stages
+
+
+@dataclass(eq=False)
+class _SumLog:
+    """Who is left out and why, and what each site sent."""
+
+    terms: SumTerms
+    silent: dict[SiteId, str] = field(default_factory=dict)
+    sent: dict[SiteId, tuple[int, int]] = field(default_factory=dict)
+
+    def usable(
+        self, stage: str, asked: Mapping[SiteId, Any], came: Replies, kind: type[Q], fits: Callable[[Q], bool]
+    ) -> dict[SiteId, Q]:
+        """The replies that can be used; TooFewAnswers if they are fewer than the threshold."""
+        good: dict[SiteId, Q] = {}
+        for site in asked:
+            reply = came.get(site)
+            if reply is not None:
+                before = self.sent.get(site, (0, 0))
+                self.sent[site] = (before[0] + _numbers(reply), before[1] + codec.size(reply)[1])
+            if isinstance(reply, kind) and fits(reply):
+                good[site] = reply
+            elif isinstance(reply, Refusal):
+                self.silent[site] = reply.reason
+            else:
+                self.silent[site] = "no answer" if reply is None else f"its {stage} were not usable"
+        self.require(len(good), stage)
+        return good
+
+    def require(self, count: int, stage: str) -> None:
+        if count < self.terms.threshold:
+            turn = self.terms.turn
+            raise TooFewAnswers(
+                f"round {turn.round}, secure sum, {stage}: {count} of {len(self.terms.sites)} sites, "
+                f"{self.terms.threshold} needed; missing: {whys(self.silent)}"
+            )
+
+
+def _numbers(reply: Reply) -> int:
+    """Numbers about rows; keys, shares and signatures are none."""
+    return reply.data.shape[-1] - 1 if isinstance(reply, Masked) and reply.data.ndim else 0
+
+
+def is_keys(reply: Reply | None) -> bool:
+    """Can this be a site's signed key?"""
+    return (
+        isinstance(reply, Keys) and reply.data.shape == (sizes.SIGNED_KEY,) and reply.data.dtype == np.uint8
+    )
+
+
+def tally(
+    terms: SumTerms,
+    keys: Mapping[SiteId, Keys],
+    parts: tuple[int, ...],
+    silent: Mapping[SiteId, str] | None = None,
+) -> Stages:
+    """The stages of one sum among ``terms.sites``, of the questions at ``parts`` of the exchange.
+
+    ``silent`` says who is missing already, and why.
+    """
+    log, n = _SumLog(terms, dict(silent or {})), len(terms.sites)
+    log.require(n, "keys")
+
+    # down: the terms and everybody's keys; up: shares of two seeds, sealed for every peer
+    everyone = np.stack([keys[site].data for site in terms.sites])
+    asks: dict[SiteId, Question[Any]] = dict.fromkeys(terms.sites, AskShares(terms, everyone))
+    size = sizes.shares(n)
+    shares = log.usable("shares", asks, (yield asks), Shares, lambda r: r.data.shape == (size,))
+    sharers = tuple(shares)
+
+    # down: the question, and what the others sealed for this site; up: the reply, masked
+    rows = {site: _sealed(terms, site, shares[site]) for site in sharers}
+    asks = {
+        site: AskMasked(
+            terms.epoch,
+            terms.group,
+            sharers,
+            np.stack([rows[peer][site] for peer in sharers if peer != site]),
+            parts,
+        )
+        for site in sharers
+    }
+    masked = log.usable(
+        "masked replies", asks, (yield asks), Masked, lambda r: _is_whole(terms, r, len(parts))
+    )
+    masked = _alike(masked, log)
+    survivors = tuple(masked)
+    dropped = tuple(site for site in sharers if site not in masked)
+
+    # down: who is in the sum; up: a signature on it
+    asks = dict.fromkeys(survivors, AskAgreed(terms.epoch, terms.group, survivors))
+    agreed = log.usable(
+        "signatures", asks, (yield asks), Agreed, lambda r: r.data.shape == (sizes.SIGNATURE,)
+    )
+    signers = tuple(agreed)[: terms.threshold]
+
+    # down: the signatures; up: of every sharer one share
+    signatures = np.stack([agreed[site].data for site in signers])
+    asks = dict.fromkeys(
+        survivors, AskOpened(terms.epoch, terms.group, survivors, dropped, signers, signatures)
+    )
+    size = len(sharers) * sizes.SHARE
+    opened = log.usable("opened shares", asks, (yield asks), Opened, lambda r: r.data.shape == (size,))
+
+    seeds = _restored(terms, sharers, opened)
+    words = _unmasked(terms, shares, masked, seeds)
+    _check_fit(terms, words[:, -1], log.sent)
+    layout = masked[survivors[0]].layout
+    sums = parted(layout, packing.unpacked(terms, layout, words[:, :-1]))
+    return Total(survivors, sums, {s: why for s, why in log.silent.items() if s not in masked}, log.sent)
+
+
+def _sealed(terms: SumTerms, site: SiteId, shares: Shares) -> dict[SiteId, Any]:
+    """By peer: what a site sealed for it."""
+    n = len(terms.sites)
+    rows = shares.data[sizes.SEED + sizes.table(n) :].reshape(n - 1, sizes.SEALED)
+    return dict(zip([peer for peer in terms.sites if peer != site], rows, strict=True))
+
+
+def _is_whole(terms: SumTerms, reply: Masked, parts: int) -> bool:
+    shape = (terms.fixed.limbs, length(reply.layout) + 1) if is_sound(reply.layout, parts) else None
+    return reply.data.shape == shape
+
+
+def _alike(masked: dict[SiteId, Masked], log: _SumLog) -> dict[SiteId, Masked]:
+    """Without those whose replies are of another kind or shape than most sites'."""
+    usual, _ = Counter(reply.layout for reply in masked.values()).most_common(1)[0]
+    for site, reply in masked.items():
+        if reply.layout != usual:
+            log.silent[site] = "its reply is of another shape than the others'"
+    alike = {site: reply for site, reply in masked.items() if reply.layout == usual}
+    log.require(len(alike), "masked replies")
+    return alike
+
+
+def _restored(
+    terms: SumTerms, sharers: tuple[SiteId, ...], opened: dict[SiteId, Opened]
+) -> dict[SiteId, bytes | None]:
+    """Every sharer's seed: of its own mask if it is in the sum, of its table if it is not."""
+    openers = list(opened)[: terms.threshold]
+    weights = shamir.weights([terms.sites.index(site) for site in openers])
+    given = [opened[site].data.tobytes() for site in openers]
+    seeds = {}
+    for i, site in enumerate(sharers):
+        at = slice(i * sizes.SHARE, (i + 1) * sizes.SHARE)
+        seeds[site] = shamir.restore([int.from_bytes(data[at], "little") for data in given], weights)
+    return seeds
+
+
+def _unmasked(
+    terms: SumTerms,
+    shares: dict[SiteId, Shares],
+    masked: dict[SiteId, Masked],
+    seeds: dict[SiteId, bytes | None],
+) -> Words:
+    """The sum of the masked replies, less the survivors' own masks and their pair masks with the dropped."""
+    context, n = terms.context, len(terms.sites)
+    limbs, length = next(iter(masked.values())).data.shape
+    shape = (limbs, length)
+    plus, minus = np.zeros(shape, dtype=np.uint64), np.zeros(shape, dtype=np.uint64)
+    for site, seed in seeds.items():
+        data = shares[site].data.tobytes()
+        if site in masked:
+            if seed is None or crypto.labelled(b"check", context, seed)[: sizes.SEED] != data[: sizes.SEED]:
+                raise TooFewAnswers(_spoiled(terms, site))
+            add(plus, np.ascontiguousarray(masked[site].data).view(np.uint64))
+            add(minus, crypto.mask(seed, context, shape))
+            continue
+        key = crypto.labelled(b"table", context, seed or b"")
+        table = crypto.unseal(key, data[sizes.SEED : sizes.SEED + sizes.table(n)], context)
+        if seed is None or table is None:
+            raise TooFewAnswers(_spoiled(terms, site))
+        peers = [peer for peer in terms.sites if peer != site]
+        for i, peer in enumerate(peers):
+            if peer in masked:  # it added the stream if it stands before the dropped site, else took it off
+                stream = crypto.mask(table[sizes.SEED * i : sizes.SEED * (i + 1)], context, shape)
+                add(minus if peer < site else plus, stream)
+    add(plus, negated(minus))
+    return plus
+
+
+def _check_fit(terms: SumTerms, word: npt.NDArray[np.uint64], sent: dict[SiteId, tuple[int, int]]) -> None:
+    """The last word of the sum counts the sites whose numbers did not fit."""
+    n, fixed, count = len(terms.sites), terms.fixed, int(word[0])
+    where = f"round {terms.turn.round}, secure sum"
+    if count > n or word[1:].any():
+        raise TooFewAnswers(f"{where}: it cannot be the sum of what honest sites send")
+    if count:
+        raise DoesNotFit(
+            f"{where}: {count} of {n} sites have a number that is not finite or beyond "
+            f"{fixed.largest(n):.3g}, the most that {fixed.limbs} words with {fixed.fraction} bits behind "
+            "the point hold; declare a larger bound, or scale the columns",
+            sent,
+        )
+
+
+def _spoiled(terms: SumTerms, site: SiteId) -> str:
+    return (
+        f"round {terms.turn.round}, secure sum: the shares that sites opened do not give the seed of {site}; "
+        "a site sent a wrong one"
+    )

@@ -1,0 +1,206 @@
+"""The summaries that more than one method asks for: moments, cluster sums, local means, scatter.
+
+Each Reply stands above its Question. All replies hold sums and counts; a cell below the site's minimum is
+absent, count and sum alike, and what is absent must not follow from what is shown by subtraction.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+
+from unpooled import kernels
+from unpooled.core.arrays import BoolArray, FloatArray
+from unpooled.core.declarations import Centers, Count, Mean, Sum
+from unpooled.core.messages import Reply, Summable
+from unpooled.core.question import Question
+from unpooled.core.stack import Stack, Stacked
+from unpooled.core.suppression import hide_enough, only
+
+
+def too_few_hidden(stack: Stack, large: BoolArray, mass: FloatArray, squares: FloatArray) -> BoolArray:
+    """Which sets of cells hide some rows, but fewer than the minimum, and show others: (..., k) -> (...).
+
+    The site's total is known, so what is hidden follows from what is shown by subtraction. That is harmless
+    for many rows, and for none.
+    """
+    small = ~large & (mass > 0)
+    hidden = np.where(small, mass, 0.0).sum(axis=-1)
+    hidden_squares = np.where(small, squares, 0.0).sum(axis=-1)
+    shows = (large & (mass > 0)).any(axis=-1)
+    few: BoolArray = (hidden > 0) & shows & ~stack.large(hidden, hidden_squares)
+    return few
+
+
+@dataclass(frozen=True, eq=False)
+class Withheld:
+    """Rows that a site leaves out of one of its cells, so that what it hides is never just a few rows."""
+
+    cell: int
+    rows: FloatArray  # (m, d)
+    weights: FloatArray  # (m,)
+    sqdist: FloatArray  # (m,) to the cell's centre
+
+
+def withheld(local: Stack, centers: FloatArray, large: BoolArray) -> Withheld | None:
+    """At least the minimum number of rows of the largest cell: those nearest its centre, which move it least.
+
+    None if no cell is large enough to spare them.
+    """
+    labels, sqdist = kernels.nearest(local.X, centers)
+    w = np.ones(len(labels)) if local.weights is None else local.weights
+    mass = np.where(large, np.bincount(labels, w, len(centers)), 0.0)
+    cell = int(mass.argmax())
+    mine = np.flatnonzero((labels == cell) & (w > 0))
+    mine = mine[np.argsort(sqdist[mine], kind="stable")]
+    sums, squares = np.cumsum(w[mine]), np.cumsum(w[mine] ** 2)
+    enough = local.large(sums, squares) & local.large(sums[-1] - sums, np.maximum(squares[-1] - squares, 0.0))
+    if not enough.any():
+        return None
+    rows = mine[: int(enough.argmax()) + 1]
+    return Withheld(cell, np.asarray(local.X[rows], dtype=np.float64), w[rows], sqdist[rows])
+
+
+@dataclass(frozen=True, eq=False)
+class ClusterSums(Summable, wire="summaries.ClusterSums"):
+    """Per start and cluster: mass, sums about the centre that was sent, and squared distances to it."""
+
+    cells = "mass"
+
+    sums: Annotated[FloatArray, Sum("R k d", rows="mass")]  # of x - c
+    mass: Annotated[FloatArray, Count("R k")]
+    inertia: Annotated[FloatArray, Sum("R k", least=-1e-6, rows="mass")]
+
+    def means(self, centers: FloatArray, at_least: float = 0.0) -> FloatArray:
+        """(R, k, d): the clusters' means; a cluster without rows, or below ``at_least``, keeps its centre."""
+        full = (self.mass > 0) & (self.mass >= at_least)
+        return centers + np.where(full, 1 / np.where(full, self.mass, 1), 0)[..., None] * self.sums
+
+
+@dataclass(frozen=True, eq=False)
+class AskClusterSums(Question[ClusterSums], wire="summaries.AskClusterSums"):
+    """Assign every row to its nearest centre, for R sets of centres in one pass, and sum up."""
+
+    sees = "rows"
+
+    centers: Annotated[FloatArray, Centers("R k d")]
+
+    def answer_all(self, stack: Stack) -> Stacked[ClusterSums]:
+        labels = None
+        if stack.labels is not None:
+            labels = np.empty((len(self.centers), len(stack.X)), dtype=np.int32)
+            stack.labels.append(labels)
+        t = kernels.totals(
+            stack.X, stack.offsets, self.centers, stack.weights, threads=stack.threads, labels=labels
+        )
+        sums, mass, inertia = t.sums, t.mass, t.inertia
+        if stack.minimum > 1:
+            large = stack.large(mass, t.squares)
+            sums, mass, inertia = (only(large, a) for a in (sums, mass, inertia))
+            for s, r in np.argwhere(too_few_hidden(stack, large, t.mass, t.squares)):
+                less = withheld(stack.site(s), self.centers[r], large[s, r])
+                if less is None:
+                    shown = stack.shown(t.mass[s, r], t.squares[s, r])
+                    sums[s, r], mass[s, r], inertia[s, r] = (
+                        only(shown, a[s, r]) for a in (sums, mass, inertia)
+                    )
+                else:
+                    sums[s, r, less.cell] -= less.weights @ (less.rows - self.centers[r, less.cell])
+                    mass[s, r, less.cell] -= less.weights.sum()
+                    inertia[s, r, less.cell] -= less.weights @ less.sqdist
+        return Stacked(ClusterSums(sums, mass, inertia), len(stack))
+
+    def reply_numbers(self, d: int) -> int:
+        return int(np.prod(self.centers.shape[:2])) * (d + 2)
+
+
+@dataclass(frozen=True, eq=False)
+class LocalMeans(Reply, wire="summaries.LocalMeans"):
+    """The means and sizes of a site's own clusters; only those large enough to be shown."""
+
+    means: Annotated[FloatArray, Mean("shown d", rows="counts")]
+    counts: Annotated[FloatArray, Count("shown")]
+
+
+def shown_means(
+    stack: Stack,
+    means: FloatArray,
+    mass: FloatArray,
+    squares: FloatArray,
+    at_least: float,
+    *,
+    only: BoolArray | None = None,
+) -> list[LocalMeans]:
+    """A LocalMeans per site from means (S, k, d), masses and squares (S, k); small or empty ones left out.
+
+    ``only`` (S, k) says which may be shown at all.
+    """
+    allowed = stack.large(mass, squares, at_least)
+    if only is not None:
+        allowed = allowed & only
+    shown = hide_enough(allowed, mass, squares, stack.minimum * (1 - 1e-9)) & (mass > 0)
+    return [LocalMeans(m[keep], w[keep]) for m, w, keep in zip(means, mass, shown, strict=True)]
+
+
+@dataclass(frozen=True, eq=False)
+class AskLocalMeans(Question[LocalMeans], wire="summaries.AskLocalMeans"):
+    """Cluster your own rows into at most k by k-means++ and ``steps`` of Lloyd; send means and counts.
+
+    ``at_least`` may raise the site's minimum size, never lower it.
+    """
+
+    sees = "rows"
+
+    k: int
+    n_init: int = 1
+    steps: int = 300
+    at_least: float = 1.0
+
+    def answer_all(self, stack: Stack) -> list[LocalMeans]:
+        got = kernels.kmeans(
+            stack.X,
+            stack.offsets,
+            self.k,
+            stack.seeds,
+            stack.weights,
+            n_init=self.n_init,
+            max_iter=self.steps,
+            threads=stack.threads,
+        )
+        return shown_means(stack, got.centers, got.mass, got.squares, self.at_least)
+
+    def most(self) -> dict[str, int]:
+        return {"shown": self.k}
+
+    def reply_numbers(self, d: int) -> int:
+        return self.k * (d + 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Scatter(Summable, wire="summaries.Scatter"):
+    """Per cluster: mass, distances and squared distances to the centre, simplified silhouettes."""
+
+    cells = "mass"
+
+    mass: Annotated[FloatArray, Count("k")]
+    distance: Annotated[FloatArray, Sum("k", least=0.0, rows="mass")]  # sums of |x - c|
+    inertia: Annotated[FloatArray, Sum("k", least=0.0, rows="mass")]  # sums of |x - c|^2
+    silhouette: Annotated[FloatArray, Sum("k", rows="mass")]  # sums of (b - a) / max(a, b)
+
+
+@dataclass(frozen=True, eq=False)
+class AskScatter(Question[Scatter], wire="summaries.AskScatter"):
+    """How rows lie about the centres they belong to."""
+
+    sees = "rows"
+
+    centers: Annotated[FloatArray, Centers("k d")]
+
+    def answer_all(self, stack: Stack) -> Stacked[Scatter]:
+        got = kernels.scatter(stack.X, stack.offsets, self.centers, stack.weights, threads=stack.threads)
+        shown = stack.shown(got.mass, got.squares)
+        columns = (got.mass, got.distance, got.inertia, got.silhouette)
+        return Stacked(Scatter(*(only(shown, c) for c in columns)), len(stack))
+
+    def reply_numbers(self, d: int) -> int:
+        return 4 * len(self.centers)

@@ -1,0 +1,199 @@
+"""The questions behind a choice of k and a report: crossings, profiles, covariance, outlines. Only sums."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+
+from unpooled import kernels
+from unpooled.core.arrays import FloatArray, IntArray, Rows
+from unpooled.core.declarations import Centers, Count, Numbers, Point, Sum
+from unpooled.core.messages import Summable
+from unpooled.core.question import Question
+from unpooled.core.stack import Stack, shown_cells
+from unpooled.core.suppression import only
+
+_CELLS = 1 << 19  # of rows that are looked at together: no second copy of the rows is made
+
+
+def _chunks(stack: Stack, s: int) -> Iterator[Rows]:
+    rows = max(256, _CELLS // stack.X.shape[1])
+    for a in range(int(stack.offsets[s]), int(stack.offsets[s + 1]), rows):
+        yield stack.X[a : min(a + rows, int(stack.offsets[s + 1]))]
+
+
+def _grouped(labels: IntArray, values: FloatArray, k: int) -> FloatArray:
+    """(k, m): the sums of values (n, m) over the rows of each label."""
+    return np.stack([np.bincount(labels, column, k) for column in values.T], axis=1)
+
+
+def _labels(X: Rows, centers: FloatArray, stack: Stack) -> IntArray:
+    return kernels.nearest(X, centers, threads=stack.threads).labels.astype(np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Crossing(Summable, wire="figures.Crossing"):
+    """How many rows are in cluster i of the first clustering and in cluster j of each other one."""
+
+    counts: Annotated[FloatArray, Count("R k k")]
+
+
+@dataclass(frozen=True, eq=False)
+class AskCrossing(Question[Crossing], wire="figures.AskCrossing"):
+    """How alike are these clusterings? Enough for the adjusted Rand index of each with the first."""
+
+    sees = "rows"
+
+    centers: Annotated[FloatArray, Centers("k d")]
+    others: Annotated[FloatArray, Centers("R k d")]
+
+    def answer_all(self, stack: Stack) -> list[Crossing]:
+        R, k = self.others.shape[:2]
+        replies = []
+        for s in range(len(stack)):
+            counts = np.zeros((R, k, k))
+            for X in _chunks(stack, s):
+                first = _labels(X, self.centers, stack)
+                for r in range(R):
+                    pairs = first * k + _labels(X, self.others[r], stack)
+                    counts[r] += np.bincount(pairs, minlength=k * k).reshape(k, k)
+            shown = stack.shown(*2 * (counts.reshape(R, -1),)).reshape(counts.shape)
+            replies.append(Crossing(only(shown, counts)))
+        return replies
+
+    def reply_numbers(self, d: int) -> int:
+        return int(np.prod(self.others.shape[:2])) * len(self.centers)
+
+
+@dataclass(frozen=True, eq=False)
+class Profile(Summable, wire="figures.Profile"):
+    """Per cluster: rows, and the first two moments of every column about the centre."""
+
+    cells = "mass"
+
+    mass: Annotated[FloatArray, Count("k")]
+    sums: Annotated[FloatArray, Sum("k d", rows="mass")]
+    squares: Annotated[FloatArray, Sum("k d", least=0.0, rows="mass")]
+
+
+@dataclass(frozen=True, eq=False)
+class AskProfile(Question[Profile], wire="figures.AskProfile"):
+    """What does each cluster look like, column by column?"""
+
+    sees = "rows"
+
+    centers: Annotated[FloatArray, Centers("k d")]
+
+    def answer_all(self, stack: Stack) -> list[Profile]:
+        k, d = self.centers.shape
+        replies = []
+        for s in range(len(stack)):
+            mass, sums, squares = np.zeros(k), np.zeros((k, d)), np.zeros((k, d))
+            for X in _chunks(stack, s):
+                labels = _labels(X, self.centers, stack)
+                Z = X - self.centers[labels]
+                mass += np.bincount(labels, minlength=k)
+                sums += _grouped(labels, Z, k)
+                squares += _grouped(labels, np.square(Z, out=Z), k)
+            shown = shown_cells(stack, mass)
+            replies.append(Profile(*(only(shown, a) for a in (mass, sums, squares))))
+        return replies
+
+    def reply_numbers(self, d: int) -> int:
+        return len(self.centers) * (2 * d + 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Covariance(Summable, wire="figures.Covariance"):
+    """Rows, sums and products of all pairs of columns about an origin."""
+
+    mass: Annotated[FloatArray, Count("1")]
+    sums: Annotated[FloatArray, Sum("d", rows="mass")]
+    products: Annotated[FloatArray, Sum("d d", rows="mass")]
+
+    def matrix(self) -> FloatArray:
+        """(d, d)"""
+        n = max(float(self.mass[0]), 1.0)
+        mean = self.sums / n
+        return self.products / n - np.outer(mean, mean)
+
+
+@dataclass(frozen=True, eq=False)
+class AskCovariance(Question[Covariance], wire="figures.AskCovariance"):
+    """How do the columns vary together?"""
+
+    sees = "rows"
+
+    origin: Annotated[FloatArray, Point("d")]
+
+    def answer_all(self, stack: Stack) -> list[Covariance]:
+        d = len(self.origin)
+        replies = []
+        for s in range(len(stack)):
+            mass, sums, products = np.zeros(1), np.zeros(d), np.zeros((d, d))
+            for X in _chunks(stack, s):
+                Z = X - self.origin
+                mass += len(Z)
+                sums += Z.sum(axis=0)
+                products += Z.T @ Z
+            shown = shown_cells(stack, mass)[0]
+            replies.append(Covariance(*(np.where(shown, a, 0.0) for a in (mass, sums, products))))
+        return replies
+
+    def reply_numbers(self, d: int) -> int:
+        return d * d + d + 1
+
+
+@dataclass(frozen=True, eq=False)
+class Outline(Summable, wire="figures.Outline"):
+    """Where groups of rows lie on a map: rows, sums and products of the two coordinates."""
+
+    cells = "mass"
+
+    mass: Annotated[FloatArray, Count("k")]
+    sums: Annotated[FloatArray, Sum("k 2", rows="mass")]
+    products: Annotated[FloatArray, Sum("k 3", rows="mass")]  # xx, xy, yy
+
+    def ellipses(self) -> FloatArray:
+        """(m, 6): rows, mean x and y, variance of x, covariance, variance of y; nan if not shown."""
+        n = np.where(self.mass > 0, self.mass, np.nan)[:, None]
+        mean = self.sums / n
+        cross = np.stack([mean[:, 0] ** 2, mean[:, 0] * mean[:, 1], mean[:, 1] ** 2], axis=1)
+        return np.concatenate([self.mass[:, None], mean, self.products / n - cross], axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class AskOutline(Question[Outline], wire="figures.AskOutline"):
+    """Where do your rows lie on the map; in each cluster, if centres are given?"""
+
+    sees = "rows"
+
+    axes: Annotated[FloatArray, Numbers("d 2")]
+    origin: Annotated[FloatArray, Point("d")]
+    centers: Annotated[FloatArray | None, Centers("k d")] = None
+
+    def answer_all(self, stack: Stack) -> list[Outline]:
+        m = 1 if self.centers is None else len(self.centers)
+        replies = []
+        for s in range(len(stack)):
+            mass, sums, products = np.zeros(m), np.zeros((m, 2)), np.zeros((m, 3))
+            for X in _chunks(stack, s):
+                # not a matrix product: for two axes its threads cost more than they save
+                P = np.einsum("ij,jk->ik", X, self.axes) - self.origin @ self.axes
+                whole = np.zeros(len(X), dtype=np.int64)
+                labels = whole if self.centers is None else _labels(X, self.centers, stack)
+                mass += np.bincount(labels, minlength=m)
+                sums += _grouped(labels, P, m)
+                products += _grouped(
+                    labels, np.stack([P[:, 0] ** 2, P[:, 0] * P[:, 1], P[:, 1] ** 2], axis=1), m
+                )
+            shown = shown_cells(stack, mass)
+            replies.append(Outline(*(only(shown, a) for a in (mass, sums, products))))
+        return replies
+
+    def lengths(self) -> dict[str, int]:
+        return {"k": 1, **super().lengths()}  # without centres all rows are one group
+
+    def reply_numbers(self, d: int) -> int:
+        return 6 * (1 if self.centers is None else len(self.centers))

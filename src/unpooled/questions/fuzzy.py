@@ -1,0 +1,329 @@
+"""The summaries of fuzzy clusterings: sums weighted by memberships, local centres, indices, borderline rows.
+
+A membership u says how far a row belongs to a cluster; a row's memberships sum to 1. Sites hide a cell whose
+effective size (sum w u^m)^2 / sum (w u^m)^2 is below their minimum, and show no more cells than they have
+minimum sizes of rows: every cell is a sum over all rows, so many cells of few rows would give the rows away.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import numpy as np
+
+from unpooled import kernels
+from unpooled.core.arrays import BoolArray, FloatArray, Rows
+from unpooled.core.declarations import Centers, Count, Mean, Numbers, Sum
+from unpooled.core.messages import Reply, Summable
+from unpooled.core.question import Question
+from unpooled.core.stack import Stack, Stacked
+from unpooled.core.suppression import effective_size, hide_enough, only
+from unpooled.errors import BadInput
+
+_LOCAL_STEPS = 300  # a site that is told to converge gives up after so many
+_CHUNK = 16384  # rows at a time where the memberships themselves are needed
+
+
+def check_m(m: Any, where: str) -> None:
+    """Refuse a fuzzifier that memberships do not exist for."""
+    if isinstance(m, bool) or not isinstance(m, int | float | np.integer | np.floating) or not 1 < m < np.inf:
+        raise BadInput(
+            f"{where}: m must be a finite number above 1, got {m!r}: memberships go with the distance to the "
+            "power -2 / (m - 1). Near 1 they become 0 or 1, which is k-means"
+        )
+
+
+def site_sizes(stack: Stack) -> FloatArray:
+    """(S,) effective number of rows of every site."""
+    if stack.weights is None:
+        return stack.row_counts.astype(np.float64)
+    ends = stack.offsets
+    mass, squares = (
+        np.diff(np.concatenate([[0.0], np.cumsum(w)])[ends]) for w in (stack.weights, stack.weights**2)
+    )
+    return effective_size(mass, squares)
+
+
+def shown_cells(stack: Stack, mass: FloatArray, squares: FloatArray) -> BoolArray:
+    """Which cells (S, ..., k) a site shows: large ones, and at most its rows / minimum of them."""
+    if stack.minimum <= 1:
+        return np.ones(mass.shape, dtype=np.bool_)
+    size = effective_size(mass, squares)
+    most = np.floor(site_sizes(stack) / stack.minimum * (1 + 1e-9))
+    rank = np.argsort(np.argsort(-size, axis=-1, kind="stable"), axis=-1, kind="stable")
+    allowed = stack.large(mass, squares) & (rank < most.reshape(-1, *([1] * (mass.ndim - 1))))
+    return hide_enough(allowed, mass, squares, stack.minimum * (1 - 1e-9))
+
+
+@dataclass(frozen=True, eq=False)
+class FuzzySums(Summable, wire="memberships.FuzzySums"):
+    """Per start and cluster: what a step of fuzzy c-means needs."""
+
+    cells = "rows"
+
+    # of weight (c' - c), c' the site's centre; with weight u^m: of u^m (x - c)
+    sums: Annotated[FloatArray, Sum("R k d", rows="rows")]
+    weight: Annotated[FloatArray, Sum("R k", least=0.0, rows="rows")]
+    rows: Annotated[FloatArray, Count("R k")]  # of u under the centres that were sent
+    # of u^m |x - c|^2 under the centres that were sent: J_m
+    inertia: Annotated[FloatArray, Sum("R k", least=-1e-6, rows="rows")]
+
+
+@dataclass(frozen=True, eq=False)
+class AskFuzzySums(Question[FuzzySums], wire="memberships.AskFuzzySums"):
+    """Memberships in R sets of clusters, in one pass over the rows, and the sums that they weigh."""
+
+    sees = "rows"
+
+    centers: Annotated[FloatArray, Centers("R k d", by="memberships")]
+    m: float
+
+    def answer_all(self, stack: Stack) -> Stacked[FuzzySums]:
+        got = kernels.fuzzy(
+            stack.X, stack.offsets, self.centers, self.m, stack.weights, threads=stack.threads
+        )
+        columns = (got.sums, got.mass, got.rows, got.inertia)
+        if stack.minimum > 1:
+            shown = shown_cells(stack, got.mass, got.squares)
+            columns = tuple(only(shown, a) for a in columns)  # type: ignore[assignment]
+        return Stacked(FuzzySums(*columns), len(stack))
+
+    def reply_numbers(self, d: int) -> int:
+        return int(np.prod(self.centers.shape[:2])) * (d + 3)
+
+
+# ---------------------------------------------------------------- several steps at a site
+
+
+@dataclass(frozen=True, eq=False)
+class LocalRun:
+    """A site's own steps from the centres it was sent."""
+
+    centers: FloatArray  # (k, d) after the last step
+    first: kernels.Fuzzy  # of the centres that were sent
+    last: kernels.Fuzzy  # of the memberships that gave the final centres
+
+
+def local_run(local: Stack, centers: FloatArray, m: float, steps: int, rest: float) -> LocalRun:
+    """Up to ``steps`` of fuzzy c-means on one site's rows, until the centres move ``rest`` or less in all."""
+    first: kernels.Fuzzy | None = None
+    for _ in range(steps):
+        got = kernels.fuzzy(local.X, local.offsets, centers[None], m, local.weights, threads=local.threads)
+        first = first or got
+        mass = got.mass[0, 0]
+        step = np.where(mass > 0, 1 / np.where(mass > 0, mass, 1.0), 0.0)[:, None] * got.sums[0, 0]
+        centers = centers + step
+        if np.sqrt((step**2).sum(axis=1)).sum() <= rest:
+            break
+    assert first is not None
+    return LocalRun(centers, first, got)
+
+
+def _shown_run(local: Stack, found: LocalRun) -> BoolArray:
+    """(k,) Both what the sent centres weigh and what the final ones are means of must be large."""
+    cells = [shown_cells(local, g.mass[:, 0], g.squares[:, 0])[0] for g in (found.first, found.last)]
+    both: BoolArray = cells[0] & cells[1]
+    return both
+
+
+@dataclass(frozen=True, eq=False)
+class AskFuzzyMoves(Question[FuzzySums], wire="memberships.AskFuzzyMoves"):
+    """Take ``steps`` of fuzzy c-means from these centres (0: until they rest); say how far they moved."""
+
+    sees = "rows"
+
+    centers: Annotated[FloatArray, Centers("R k d", by="memberships")]
+    m: float
+    steps: int
+    rest: float
+    weights: str  # sum(u^m) or sum(u)
+
+    def answer_all(self, stack: Stack) -> list[FuzzySums]:
+        return [self._one(stack.site(s)) for s in range(len(stack))]
+
+    def _one(self, local: Stack) -> FuzzySums:
+        found = [local_run(local, c, self.m, self.steps or _LOCAL_STEPS, self.rest) for c in self.centers]
+        shown = np.stack([_shown_run(local, f) for f in found])
+        weights = np.stack(
+            [(f.last.mass if self.weights == "sum(u^m)" else f.last.rows)[0, 0] for f in found]
+        )
+        moves = np.stack([f.centers for f in found]) - self.centers
+        columns = (
+            weights[..., None] * moves,
+            weights,
+            np.stack([f.first.rows[0, 0] for f in found]),
+            np.stack([f.first.inertia[0, 0] for f in found]),
+        )
+        return FuzzySums(*(only(shown, a) for a in columns))
+
+    def reply_numbers(self, d: int) -> int:
+        return int(np.prod(self.centers.shape[:2])) * (d + 3)
+
+
+@dataclass(frozen=True, eq=False)
+class FuzzyMeans(Reply, wire="memberships.FuzzyMeans"):
+    """A site's own centres; only those over enough rows."""
+
+    means: Annotated[FloatArray, Mean("shown d")]
+
+
+@dataclass(frozen=True, eq=False)
+class AskFuzzyMeans(Question[FuzzyMeans], wire="memberships.AskFuzzyMeans"):
+    """Take ``steps`` of fuzzy c-means from these centres (0: until they rest); send your own centres."""
+
+    sees = "rows"
+
+    centers: Annotated[FloatArray, Centers("k d", by="memberships")]
+    m: float
+    steps: int
+    rest: float
+
+    def answer_all(self, stack: Stack) -> list[FuzzyMeans]:
+        return [self._one(stack.site(s)) for s in range(len(stack))]
+
+    def _one(self, local: Stack) -> FuzzyMeans:
+        found = local_run(local, self.centers, self.m, self.steps or _LOCAL_STEPS, self.rest)
+        return FuzzyMeans(found.centers[_shown_run(local, found) & (found.last.mass[0, 0] > 0)])
+
+    def most(self) -> dict[str, int]:
+        return {"shown": len(self.centers)}
+
+    def reply_numbers(self, d: int) -> int:
+        return len(self.centers) * d
+
+
+# ---------------------------------------------------------------- how good, how sharp, how stable
+
+
+def _chunks(local: Stack, centers: FloatArray, m: float) -> Iterator[tuple[Rows, FloatArray, FloatArray]]:
+    """Some rows of a site at a time, as float64, with their weights (n, 1) and memberships (n, k)."""
+    for a in range(0, len(local.X), _CHUNK):
+        rows = np.asarray(local.X[a : a + _CHUNK], dtype=np.float64)
+        w = np.ones(len(rows)) if local.weights is None else local.weights[a : a + _CHUNK]
+        yield rows, w[:, None], kernels.memberships(rows, centers, m, threads=local.threads)
+
+
+@dataclass(frozen=True, eq=False)
+class FuzzyScatter(Summable, wire="memberships.FuzzyScatter"):
+    """Per cluster: the sums behind the fuzzy indices."""
+
+    cells = "rows"
+
+    rows: Annotated[FloatArray, Count("k")]  # sum of u
+    sharp: Annotated[FloatArray, Sum("k", least=0.0, rows="rows")]  # sum of u^2
+    weight: Annotated[FloatArray, Sum("k", least=0.0, rows="rows")]  # sum of u^m
+    distance: Annotated[FloatArray, Sum("k", least=0.0, rows="rows")]  # sum of u^m |x - c|
+    inertia: Annotated[FloatArray, Sum("k", least=0.0, rows="rows")]  # sum of u^m |x - c|^2
+
+
+@dataclass(frozen=True, eq=False)
+class AskFuzzyScatter(Question[FuzzyScatter], wire="memberships.AskFuzzyScatter"):
+    """How rows lie about the centres that they belong to more or less."""
+
+    sees = "rows"
+
+    centers: Annotated[FloatArray, Centers("k d", by="memberships")]
+    m: float
+
+    def answer_all(self, stack: Stack) -> Stacked[FuzzyScatter]:
+        got = np.stack([self._one(stack.site(s)) for s in range(len(stack))])
+        shown = shown_cells(stack, got[:, 2], got[:, 5])
+        return Stacked(FuzzyScatter(*(only(shown, got[:, i]) for i in range(5))), len(stack))
+
+    def _one(self, local: Stack) -> FloatArray:
+        out = np.zeros((6, len(self.centers)))
+        for rows, w, u in _chunks(local, self.centers, self.m):
+            heavy = w * u**self.m
+            distance = np.stack(
+                [np.sqrt(kernels.nearest(rows, c[None]).sqdist) for c in self.centers], axis=1
+            )
+            columns = (w * u, w * u**2, heavy, heavy * distance, heavy * distance**2, heavy**2)
+            out += np.stack([c.sum(axis=0) for c in columns])
+        return out
+
+    def reply_numbers(self, d: int) -> int:
+        return 5 * len(self.centers)
+
+
+@dataclass(frozen=True, eq=False)
+class Borderline(Summable, wire="memberships.Borderline"):
+    """Per cluster, of the rows that belong to it most: how many clearly, how many hardly.
+
+    A site counts the two as cells of their own: either may be too small to be shown.
+    """
+
+    clear: Annotated[FloatArray, Count("k")]
+    borderline: Annotated[FloatArray, Count("k")]  # rows whose largest membership is below the limit
+
+    @property
+    def share(self) -> FloatArray:
+        """(k,) borderline rows among those that are shown; nan where none is."""
+        shown = self.clear + self.borderline
+        share: FloatArray = np.where(shown > 0, self.borderline / np.where(shown > 0, shown, 1.0), np.nan)
+        return share
+
+
+@dataclass(frozen=True, eq=False)
+class AskBorderline(Question[Borderline], wire="memberships.AskBorderline"):
+    """How many rows of each cluster have no membership of at least ``limit``?"""
+
+    sees = "rows"
+
+    centers: Annotated[FloatArray, Centers("k d", by="memberships")]
+    m: float
+    limit: float = 0.6
+
+    def answer_all(self, stack: Stack) -> list[Borderline]:
+        return [self._one(stack.site(s)) for s in range(len(stack))]
+
+    def _one(self, local: Stack) -> Borderline:
+        k = len(self.centers)
+        mass, squares = np.zeros(2 * k), np.zeros(2 * k)
+        for _, w, u in _chunks(local, self.centers, self.m):
+            cell = u.argmax(axis=1) + k * (u.max(axis=1) < self.limit)
+            mass += np.bincount(cell, w[:, 0], 2 * k)
+            squares += np.bincount(cell, w[:, 0] ** 2, 2 * k)
+        counts = only(local.shown(mass, squares), mass)
+        return Borderline(counts[:k], counts[k:])
+
+    def reply_numbers(self, d: int) -> int:
+        return 2 * len(self.centers)
+
+
+@dataclass(frozen=True, eq=False)
+class Directions(Summable, wire="memberships.Directions"):
+    """Where the rows lie about one centre, their distances aside."""
+
+    weight: Annotated[FloatArray, Count("1")]  # sum of u^m
+    # sum of u^m r (r.v) / |r|^2, r = x - c, for every vector v
+    sums: Annotated[FloatArray, Sum("q d", rows="weight")]
+
+
+@dataclass(frozen=True, eq=False)
+class AskDirections(Question[Directions], wire="memberships.AskDirections"):
+    """The directions of rows about centre ``j``, weighted by u^m and multiplied with q vectors."""
+
+    sees = "rows"
+
+    centers: Annotated[FloatArray, Centers("k d", by="memberships")]
+    m: float
+    j: int
+    vectors: Annotated[FloatArray, Numbers("q d")]
+
+    def answer_all(self, stack: Stack) -> list[Directions]:
+        return [self._one(stack.site(s)) for s in range(len(stack))]
+
+    def _one(self, local: Stack) -> Directions:
+        out, mass, squares = np.zeros(self.vectors.shape), 0.0, 0.0
+        for rows, w, u in _chunks(local, self.centers, self.m):
+            heavy = w[:, 0] * u[:, self.j] ** self.m
+            residual = rows - self.centers[self.j]
+            norms = (residual**2).sum(axis=1)
+            per_square = np.divide(heavy, norms, out=np.zeros_like(norms), where=norms > 0)
+            out += (residual @ self.vectors.T * per_square[:, None]).T @ residual
+            mass, squares = mass + heavy.sum(), squares + (heavy**2).sum()
+        shown = local.large(np.array([mass]), np.array([squares]))
+        return Directions(only(shown, np.array([mass])), np.where(shown, out, 0.0))
+
+    def reply_numbers(self, d: int) -> int:
+        return self.vectors.size + 1

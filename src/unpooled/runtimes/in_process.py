@@ -1,0 +1,271 @@
+"""All sites in this process: for simulation, for tests, and for one machine that holds every site's file.
+
+Site by site through the one door, or fused: where every site is plain, one kernel call over their stacked
+rows answers for all. Both give the same bits; tests/test_contract.py holds them to it.
+"""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from unpooled.core import codec
+from unpooled.core.arrays import FloatArray, Rows
+from unpooled.core.envelope import SiteSeeds, Turn
+from unpooled.core.exchange import Gathered, Summed, gather
+from unpooled.core.messages import Reply, SiteId
+from unpooled.core.protocol import Ask, Asks, View
+from unpooled.core.question import Question
+from unpooled.core.stack import Stack, Stacked, fold
+from unpooled.errors import BadInput, SiteFailed, UnpooledError
+from unpooled.privacy.secure_sum import SecureSums
+from unpooled.runtimes.remote import RemoteFederation
+from unpooled.site import Site
+from unpooled.site.site import digest
+
+_BLOCK_NUMBERS = 1_000_000  # replies held at once while summing over sites: 8 MB, which malloc keeps
+
+
+class InProcess:
+    """A federation of sites in this process.
+
+    >>> sites = InProcess.of({"north": np.zeros((4, 2)), "south": np.ones((3, 2))})
+    >>> sites.sites
+    ('north', 'south')
+    """
+
+    def __init__(
+        self,
+        sites: Sequence[Site],
+        *,
+        fused: bool = True,
+        threads: int | None = None,
+        secure: SecureSums | None = None,
+    ) -> None:
+        if not sites:
+            raise BadInput("a federation needs at least one site, got 0")
+        self._sites = {site.name: site for site in sorted(sites, key=lambda s: s.name)}
+        if len(self._sites) < len(sites):
+            raise BadInput(f"site names must differ: {len(sites)} sites, {len(self._sites)} names")
+        self._names = tuple(self._sites)
+        widths = {name: site.rows.shape[1] for name, site in self._sites.items()}
+        for name, width in widths.items():
+            if width != widths[self._names[0]] and isinstance(self._sites[name].rows, np.ndarray):
+                raise BadInput(
+                    f"sites with different columns: {self._names[0]} has {widths[self._names[0]]}, "
+                    f"{name} has {width}"
+                )
+        self._threads = threads if threads is not None else os.cpu_count() or 1
+        self._posting = RemoteFederation(_Doors(self._sites), secure=secure)
+        minima = {site.min_cluster_size for site in sites}
+        self._pool = (
+            _Pool(list(self._sites.values()), minima.pop(), self._threads)
+            if fused and secure is None and len(minima) == 1 and all(site.plain for site in sites)
+            else None
+        )
+
+    @classmethod
+    def of(
+        cls,
+        rows: Mapping[SiteId, Rows],
+        weights: Mapping[SiteId, FloatArray] | None = None,
+        *,
+        min_cluster_size: int = 1,
+        fused: bool = True,
+        threads: int | None = None,
+        secure: SecureSums | None = None,
+        shown: tuple[str, ...] = (),
+    ) -> "InProcess":
+        """Sites from a mapping of name to rows.
+
+        With ``secure`` they answer in secure sums only, but for the questions that ``shown`` names.
+        """
+        masks: Mapping[SiteId, Any] = {}
+        if secure is not None:
+            from unpooled.privacy.secure_sum.site_mask import maskings
+
+            least = max(secure.min_cluster_size, min_cluster_size)
+            secure = replace(secure, min_cluster_size=least)
+            masks = maskings(tuple(rows), min_sites=secure.min_sites, required=True, shown=shown)
+        sites = [
+            Site(
+                name,
+                X,
+                None if weights is None else weights[name],
+                min_cluster_size=min_cluster_size,
+                mask=masks.get(name),
+            )
+            for name, X in rows.items()
+        ]
+        return cls(sites, fused=fused, threads=threads, secure=secure)
+
+    @property
+    def sites(self) -> tuple[SiteId, ...]:
+        return self._names
+
+    @property
+    def secure(self) -> bool:
+        """Is every total a secure sum?"""
+        return self._posting.secure
+
+    def ask(self, turn: Turn, asks: Asks) -> list[Gathered[Any]]:
+        if self._pool is not None:
+            pool = self._pool
+            try:
+                return [pool.gather(turn, i, ask) for i, ask in enumerate(asks)]
+            except UnpooledError:
+                raise
+            except Exception as error:
+                titles = ", ".join(ask.title for ask in asks)
+                raise SiteFailed(f"a fused site, round {turn.round}, {titles}: {error}") from error
+        return self._posting.ask(turn, asks)
+
+
+class _Doors:
+    """The carrier within one process: bytes in at each site's door, bytes out."""
+
+    def __init__(self, sites: Mapping[SiteId, Site]) -> None:
+        self._sites = sites
+
+    @property
+    def sites(self) -> tuple[SiteId, ...]:
+        return tuple(self._sites)
+
+    def carry(self, posts: Mapping[SiteId, bytes]) -> dict[SiteId, bytes | str]:
+        return {name: self._sites[name].receive(data) for name, data in posts.items()}
+
+
+class _Pool:
+    """The stacked rows of plain sites, and how one call answers for all of them."""
+
+    def __init__(self, sites: Sequence[Site], minimum: int, threads: int) -> None:
+        self._names = tuple(site.name for site in sites)
+        self._index = {name: i for i, name in enumerate(self._names)}
+        self._minimum, self._threads = minimum, threads
+        counts = [len(site.rows) for site in sites]
+        self._offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        self._tables = [site.rows for site in sites if not isinstance(site.rows, np.ndarray)]
+        self._X = sites[0].rows if self._tables or len(sites) == 1 else _stacked([s.rows for s in sites])
+        self._weights = None
+        if any(site.weights is not None for site in sites):
+            self._weights = np.concatenate(
+                [np.ones(len(s.rows)) if s.weights is None else s.weights for s in sites]
+            )
+        self._views: dict[str, Rows] = {}
+        self._memory: dict[str, tuple[dict[str, Any], ...]] = {}
+
+    def gather(self, turn: Turn, part: int, ask: Ask[Any]) -> Gathered[Any]:
+        question = ask.question
+        if not isinstance(question, Question):
+            return gather(ask, self._separately(turn, part, ask))
+        sites = tuple(sorted(ask.sites))
+        answers = map(question.answer_all, self._stacks(turn, part, ask.view, sites, question))
+        if ask.verb == "each":
+            return Gathered(sites, [reply for block in answers for reply in block])
+        sizes: set[tuple[int, int]] = set()
+
+        def measured() -> Iterator[Any]:
+            for block in answers:
+                if not sizes or not isinstance(block, Stacked):  # stacked replies are all alike
+                    sizes.add(codec.size(block[0]))
+                yield block
+
+        total = fold(measured())
+        return Summed(sites, sum=total, size=max(sizes))
+
+    def _separately(self, turn: Turn, part: int, ask: Ask[Any]) -> dict[SiteId, Reply]:
+        """A question of its own for every site."""
+        replies: dict[SiteId, Reply] = {}
+        for site in ask.sites:
+            question = ask.question_for(site)
+            (stack,) = self._stacks(turn, part, ask.view, (site,), question)
+            replies[site] = question.answer(stack)
+        return replies
+
+    def _stacks(
+        self, turn: Turn, part: int, view: View | None, sites: tuple[SiteId, ...], question: Question[Any]
+    ) -> Iterator[Stack]:
+        """The asked sites' rows, in blocks of sites whose replies fit in memory together."""
+        if self._tables and view is None:
+            yield from self._raw(turn, part, sites)
+            return
+        X, memory = self._viewed(view), self._remembered(turn.run)
+        every = len(sites) == len(self._names)
+        chosen = range(len(sites)) if every else [self._index[site] for site in sites]
+        block = max(1, _BLOCK_NUMBERS // max(1, question.reply_numbers(X.shape[1])))
+        for a in range(0, len(chosen), block):
+            some = chosen[a : a + block]
+            rows, offsets, weights = self._taken(X, some)
+            yield Stack(
+                X=rows,
+                offsets=offsets,
+                weights=weights,
+                seeds=SiteSeeds(turn, part, sites[a : a + block]),
+                minimum=self._minimum,
+                threads=self._threads,
+                memory=memory if len(some) == len(memory) else tuple(memory[i] for i in some),
+            )
+
+    def _taken(self, X: Rows, some: Sequence[int]) -> tuple[Rows, npt.NDArray[np.int64], FloatArray | None]:
+        """Rows, offsets and weights of some sites: a view if they lie side by side, a copy if not."""
+        if isinstance(some, range):
+            offsets = self._offsets[some[0] : some[-1] + 2]
+            span = slice(offsets[0], offsets[-1])
+            return X[span], offsets - offsets[0], None if self._weights is None else self._weights[span]
+        spans = [slice(self._offsets[i], self._offsets[i + 1]) for i in some]
+        offsets = np.concatenate([[0], np.cumsum([s.stop - s.start for s in spans])]).astype(np.int64)
+        weights = None if self._weights is None else np.concatenate([self._weights[s] for s in spans])
+        return np.concatenate([X[s] for s in spans]), offsets, weights
+
+    def _viewed(self, view: View | None) -> Rows:
+        if view is None:
+            return self._X
+        key = digest(view)
+        if key not in self._views:
+            self._views = {}  # the old one goes before the new one comes
+            if self._tables:
+                X, self._offsets = cast(Any, view).stack(self._tables)
+            else:
+                X = view.apply(self._X)
+            self._views = {key: X}
+        return self._views[key]
+
+    def _raw(self, turn: Turn, part: int, sites: tuple[SiteId, ...]) -> Iterator[Stack]:
+        """Tables as they are, site by site: columns need not be the same yet."""
+        memory = self._remembered(turn.run)
+        for i in (self._index[site] for site in sites):
+            yield Stack(
+                X=self._tables[i],
+                offsets=np.array([0, len(self._tables[i])]),
+                weights=None,
+                seeds=SiteSeeds(turn, part, (self._names[i],)),
+                minimum=self._minimum,
+                threads=self._threads,
+                memory=(memory[i],),
+            )
+
+    def _remembered(self, run: str) -> tuple[dict[str, Any], ...]:
+        if run not in self._memory:
+            self._memory = {run: tuple({} for _ in self._names)}
+        return self._memory[run]
+
+
+def _stacked(arrays: Sequence[Rows]) -> Rows:
+    """Rows of all sites one after the other; arrays that already lie so in memory are not copied."""
+    base = arrays[0].base
+    if base is not None and all(a.base is base for a in arrays) and base.flags.c_contiguous:
+        end = arrays[0].__array_interface__["data"][0]
+        for a in arrays:
+            if a.__array_interface__["data"][0] != end or not a.flags.c_contiguous:
+                break
+            end += a.nbytes
+        else:
+            start = arrays[0].__array_interface__["data"][0] - base.__array_interface__["data"][0]
+            if base.ndim == 2 and base.dtype == arrays[0].dtype and base.shape[1] == arrays[0].shape[1]:
+                first = start // max(1, base.strides[0])
+                joined: Rows = base[first : first + sum(map(len, arrays))]
+                return joined
+    return np.concatenate(arrays)

@@ -1,0 +1,154 @@
+"""Have a run done by a federation's server, and follow it from here until it is done.
+
+The run belongs to the server: this process only submits it, reads what the server writes down, and submits
+it again if it died. So nothing is lost if this process is stopped: whoever follows the run next goes on.
+"""
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from unpooled import errors
+from unpooled.core.disk import is_held
+from unpooled.core.messages import SiteId
+from unpooled.core.run import Record
+from unpooled.errors import EngineFailed, EngineGone, SchemaMismatch, TooFewAnswers, UnpooledError
+from unpooled.runtimes.provisioning.federation_folder import FederationFolder
+from unpooled.runtimes.remote_run import FAILED, FINISHED, RUNNING, WAITING, ProgressFile, RunTask
+from unpooled.site.process import RunTerms
+
+_POLL = 0.05
+_START = 90.0  # seconds in which a submitted run must begin
+_GONE = 15.0  # seconds without a sign after which a site counts as not connected
+_ATTEMPTS = 5  # submissions that bring no further round
+
+Say = Callable[[str], None]
+
+
+def present(federation: FederationFolder) -> tuple[SiteId, ...] | None:
+    """The sites that are connected; None if the server is not up."""
+    seen = federation.engine.connected(federation.server)
+    if seen is None:
+        return None
+    return tuple(site for site in federation.sites if seen.get(site, _GONE) < _GONE)
+
+
+def follow(
+    federation: FederationFolder,
+    task: RunTask,
+    terms: RunTerms,
+    *,
+    patience: float,
+    say: Say = lambda text: None,
+    progress: Callable[[Record], None] = lambda record: None,
+) -> Path:
+    """See a task through; its checkpoint. ``patience``: seconds to wait for the server or for sites."""
+    work = federation.runs / task.run
+    work.mkdir(parents=True, exist_ok=True)
+    written = ProgressFile(work)
+    submissions, best = 0, -1
+    while True:
+        if not is_held(work):
+            if written.read()["state"] == FINISHED:
+                return work / "checkpoint"
+            submissions += 1
+            if submissions > _ATTEMPTS:
+                raise EngineFailed(f"the run was submitted {_ATTEMPTS} times and got no further")
+            gather_sites(federation, task, patience, say)
+            written.path.unlink(missing_ok=True)
+            try:
+                _submit(federation, task, terms, written, say)
+            except EngineGone as gone:
+                if submissions >= _ATTEMPTS or patience <= 0:
+                    raise
+                say(f"{gone}; trying again")
+                time.sleep(2.0)
+                continue
+        reached, failure = _watch(work, written, progress)
+        if reached > best:
+            submissions, best = 0, reached
+        if failure is None:
+            continue
+        if not isinstance(failure, TooFewAnswers) or submissions >= _ATTEMPTS or patience <= 0:
+            raise failure
+        say(f"{failure}; asking again")
+
+
+def gather_sites(federation: FederationFolder, task: RunTask, patience: float, say: Say) -> None:
+    """Wait until all sites are connected; after that long, the quorum must be."""
+    until = time.monotonic() + patience
+    needed = max(1, -int(-task.quorum * len(task.sites) // 1))
+    while True:
+        here = present(federation)
+        missing = [site for site in task.sites if site not in (here or ())]
+        if here is not None and not missing:
+            return
+        if time.monotonic() >= until:
+            break
+        say("waiting for the server" if here is None else f"waiting for {', '.join(missing)}")
+        time.sleep(0.2)
+    if here is None:
+        raise EngineGone(f"the server is not up; unpooled serve {federation.path} starts it")
+    if len(task.sites) - len(missing) < needed:
+        raise TooFewAnswers(
+            f"{len(task.sites) - len(missing)} of {len(task.sites)} sites are connected, {needed} needed; "
+            f"missing: {', '.join(missing)}"
+        )
+
+
+def _submit(
+    federation: FederationFolder, task: RunTask, terms: RunTerms, written: ProgressFile, say: Say
+) -> None:
+    """Hand the job to the engine, and wait until it has begun."""
+    say("handing the run to the server")
+    staging = Path(tempfile.mkdtemp(dir=federation.runs, prefix=f".{task.run}."))
+    try:
+        job = staging / f"unpooled-{task.run}"
+        federation.engine.write_job(job, task, terms)
+        with federation.engine.submitted(federation.console, job, timeout=15.0) as ended:
+            say("the run is starting at the sites")
+            until, asked = time.monotonic() + _START, time.monotonic()
+            while written.read()["state"] == WAITING:
+                if time.monotonic() > until:
+                    raise EngineFailed(f"the run did not begin within {_START:g} seconds")
+                if time.monotonic() - asked > 2.0:
+                    asked = time.monotonic()
+                    if (how := ended()) is not None and written.read()["state"] == WAITING:
+                        raise EngineGone(f"the engine gave the run up before it began: {how}")
+                time.sleep(_POLL)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def _watch(
+    work: Path, written: ProgressFile, progress: Callable[[Record], None]
+) -> tuple[int, UnpooledError | None]:
+    """Follow until the server's process is done or gone: the last round, and why it failed if it did."""
+    shown = -1
+    while True:
+        alive = is_held(work)  # first: what is written before it lets go is read after
+        said = written.read()
+        record = said.get("record")
+        if said["state"] == RUNNING and record is not None and record["round"] > shown:
+            shown = record["round"]
+            progress(_record(record))
+        if said["state"] == FAILED and not alive:
+            return shown, _raised(said)
+        if not alive:
+            return shown, None
+        time.sleep(_POLL)
+
+
+def _record(said: dict[str, Any]) -> Record:
+    left = {site: (int(numbers), int(size)) for site, (numbers, size) in said["left"].items()}
+    return Record(**{**said, "left": left})
+
+
+def _raised(said: dict[str, Any]) -> UnpooledError:
+    kind = getattr(errors, said["kind"], UnpooledError)
+    if kind is SchemaMismatch:
+        return SchemaMismatch(said["text"], tuple(map(tuple, said["table"])))
+    return kind(said["text"])

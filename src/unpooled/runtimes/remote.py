@@ -1,0 +1,143 @@
+"""A federation over any engine: packs envelopes, has them carried, opens and checks what comes back.
+
+Whatever carries the bytes, they pass the same door at the site and the same check here. A reply that no
+honest site could send is as none: the round goes on without it, and says whose it was and why.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from unpooled.core import codec
+from unpooled.core.envelope import STAGE, Answer, Carrier, Envelope, Part, Turn
+from unpooled.core.exchange import Gathered, gather
+from unpooled.core.messages import LeftMasked, Refusal, Reply, SiteId
+from unpooled.core.protocol import Asks
+from unpooled.errors import BadReply, CodecError
+from unpooled.privacy.secure_sum import SecureSums
+
+MAX_ANSWER_BYTES = 64 * 2**20
+
+
+@dataclass(frozen=True, eq=False)
+class Post:
+    """One site's envelope, and which asks of the exchange its parts are."""
+
+    asks: tuple[int, ...]
+    envelope: Envelope
+
+
+def pack(turn: Turn, asks: Asks) -> dict[SiteId, Post]:
+    """One envelope for every asked site, in site order."""
+    posts = {}
+    for site in sorted({site for ask in asks for site in ask.sites}):
+        mine = tuple(i for i, ask in enumerate(asks) if site in ask.sites)
+        parts = tuple(Part(asks[i].verb, asks[i].question_for(site), asks[i].view, i) for i in mine)
+        posts[site] = Post(mine, Envelope(turn, parts))
+    return posts
+
+
+def opened(envelope: Envelope, data: bytes, limit: int = MAX_ANSWER_BYTES) -> Answer:
+    """The answer to an envelope; CodecError or BadReply for anything that cannot be one."""
+    answer: Answer = codec.unwrap(data, expect=Answer, limit=limit)
+    if answer.turn != envelope.turn:
+        raise BadReply(f"an answer to round {answer.turn.round}, exchange {answer.turn.exchange}")
+    if len(answer.replies) != len(envelope.parts):
+        raise BadReply(f"{len(answer.replies)} replies to {len(envelope.parts)} questions")
+    stages = (part.question for part in envelope.parts if part.verb == STAGE)
+    masked = {index for question in stages for index in getattr(question, "parts", ())}
+    for part, reply in zip(envelope.parts, answer.replies, strict=True):
+        if isinstance(reply, Refusal):
+            continue
+        if part.verb == "total" and part.index in masked:
+            if not isinstance(reply, LeftMasked):
+                raise BadReply("a reply that was to leave masked did not")
+        else:
+            part.question.check_reply(reply)
+    return answer
+
+
+def sealed(site: SiteId, head: str) -> bytes:
+    """What a coordinator signs: that it received this head from this site."""
+    return f"unpooled log head\n{site}\n{head}".encode()
+
+
+class RemoteFederation:
+    """The Federation over a Carrier.
+
+    ``max_answer_bytes`` bounds an answer before it is parsed. With ``secure`` every total is a secure sum.
+    ``heads`` are the ends of the sites' logs as they came with their answers, to be kept as evidence; with
+    ``sign`` (e.g. an Identity's) every head goes back to its site signed, with the next envelope.
+    """
+
+    def __init__(
+        self,
+        carrier: Carrier,
+        *,
+        max_answer_bytes: int = MAX_ANSWER_BYTES,
+        secure: SecureSums | None = None,
+        sign: Callable[[bytes], bytes] | None = None,
+    ) -> None:
+        self._carrier = carrier
+        self._sign = sign
+        self.heads: dict[SiteId, str] = {}
+        self._limit = max_answer_bytes
+        self._sealing: Any = None
+        if secure is not None:
+            from unpooled.privacy.secure_sum.coordinator import SecureSummation
+
+            self._sealing = SecureSummation(self._exchange, secure)
+
+    @property
+    def sites(self) -> tuple[SiteId, ...]:
+        return tuple(sorted(self._carrier.sites))
+
+    @property
+    def secure(self) -> bool:
+        """Is every total a secure sum?"""
+        return self._sealing is not None
+
+    def ask(self, turn: Turn, asks: Asks) -> list[Gathered[Any]]:
+        if self._sealing is not None and any(ask.verb == "total" for ask in asks):
+            return self._sealing.ask(turn, asks)  # type: ignore[no-any-return]
+        posts = pack(turn, asks)
+        came = self._exchange({site: post.envelope for site, post in posts.items()})
+        replies: list[dict[SiteId, Reply]] = [{} for _ in asks]
+        for site, post in posts.items():
+            for i, reply in zip(post.asks, came[site], strict=True):
+                replies[i][site] = reply
+        return [gather(ask, got) for ask, got in zip(asks, replies, strict=True)]
+
+    def _exchange(self, envelopes: Mapping[SiteId, Envelope]) -> dict[SiteId, tuple[Reply, ...]]:
+        posts = {site: replace(post, seal=self._seal(site)) for site, post in envelopes.items()}
+        came = self._carrier.carry(_encoded(posts))
+        return {site: self._replies(site, post, came.get(site)) for site, post in posts.items()}
+
+    def _seal(self, site: SiteId) -> str:
+        head = self.heads.get(site, "")
+        return f"{head}:{self._sign(sealed(site, head)).hex()}" if head and self._sign is not None else ""
+
+    def _replies(self, site: SiteId, envelope: Envelope, data: bytes | str | None) -> tuple[Reply, ...]:
+        """What a site sent; a refusal with the reason in place of what cannot be used."""
+        if isinstance(data, bytes):
+            try:
+                answer = opened(envelope, data, self._limit)
+                if answer.head:
+                    self.heads[site] = answer.head[:200]
+                return answer.replies
+            except (CodecError, BadReply) as error:
+                data = f"its answer was not usable: {error}"
+        return tuple(Refusal(data or "no answer") for _ in envelope.parts)
+
+
+def _encoded(envelopes: Mapping[SiteId, Envelope]) -> dict[SiteId, bytes]:
+    """The bytes for every site; what is the same for many is worked out once."""
+    known: dict[Any, bytes] = {}
+    posts = {}
+    for site, post in envelopes.items():
+        parts = tuple((part.verb, id(part.question), id(part.view), part.index) for part in post.parts)
+        key = (post.turn, parts, post.seal)
+        if key not in known:
+            known[key] = codec.wrap(post)
+        posts[site] = known[key]
+    return posts

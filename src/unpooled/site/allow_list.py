@@ -1,0 +1,57 @@
+"""Which questions a site answers: those of the methods that its policy allows.
+
+A coordinator could claim any method, so a site does not look at claims: it looks at questions. A method that
+is allowed brings the questions that it says it asks; tests/site/test_door.py runs every method and holds it
+to that.
+"""
+
+from typing import Any
+
+from unpooled.algorithms import METHODS, Method
+from unpooled.algorithms.base import import_methods
+from unpooled.core import codec
+from unpooled.core.question import Question
+from unpooled.data.schema import AskColumns, AskSchema
+from unpooled.errors import BadInput, PolicyError
+from unpooled.privacy.dp.cells import AskNoisyCells
+from unpooled.privacy.dp.moments import AskNoisyMoments, AskNoisySpread
+from unpooled.questions import description as figures
+from unpooled.questions.clusters import AskClusterSums, AskScatter
+from unpooled.questions.moments import AskMoments
+
+SCHEMA = (AskSchema,)  # the names and kinds of columns: asked of each site, whatever the method
+PREPARE = (AskSchema, AskColumns, AskMoments)
+DESCRIBE = (
+    figures.AskCovariance,
+    figures.AskCrossing,
+    figures.AskOutline,
+    figures.AskProfile,
+    AskScatter,
+    AskClusterSums,
+)
+NOISY = (AskNoisyCells, AskNoisyMoments, AskNoisySpread)  # a budget is all they need
+
+METHOD_NAMES = tuple(name for name, method in METHODS.items() if method.__module__.startswith("unpooled."))
+
+
+def only_totals() -> tuple[str, ...]:
+    """Methods whose defaults never ask to see a single site's reply."""
+    return tuple(name for name, method in METHODS.items() if method.shows == "totals")
+
+
+def methods_in(modules: tuple[str, ...]) -> tuple[type[Method], ...]:
+    """The methods of installed modules, imported by name; PolicyError if one cannot be."""
+    try:
+        import_methods(modules)
+    except BadInput as error:
+        raise PolicyError(f"[jobs] modules: {error}") from error
+    inside = tuple(f"{module}." for module in modules)
+    return tuple(m for m in METHODS.values() if f"{m.__module__}.".startswith(inside))
+
+
+def allowed(algorithms: tuple[str, ...], modules: tuple[str, ...] = (), *, describe: bool) -> frozenset[str]:
+    """The names of the questions that a site with these methods answers."""
+    questions: list[type[Question[Any]]] = [*PREPARE, *NOISY, *(DESCRIBE if describe else ())]
+    for method in (*(METHODS[name] for name in algorithms), *methods_in(modules)):
+        questions += method.questions()
+    return frozenset(codec.name_of(question) for question in questions)

@@ -1,0 +1,123 @@
+"""One page for a data protection officer: in the terminal, or as HTML that needs nothing else."""
+
+from html import escape
+
+from unpooled.app.report.html import section, size, small, table, whole
+from unpooled.core import codec
+from unpooled.site.audit.summary import LogSummary, RunRecord
+
+_HEAD = (
+    "run",
+    "first answer",
+    "rounds",
+    "answers",
+    "refusals",
+    "numbers",
+    "size",
+    "smallest group",
+    "masked",
+    "close groups",
+)
+
+
+def verdict(record: LogSummary) -> str:
+    """Is the log whole? In one sentence."""
+    if record.whole:
+        kept = f", {record.seals} times countersigned by the coordinator" if record.seals else ""
+        return f"The log is whole: {record.lines} lines, each bound to the one before it{kept}."
+    first = record.faults[0]
+    more = f" and {len(record.faults) - 1} more faults" if len(record.faults) > 1 else ""
+    return f"THE LOG IS NOT WHOLE: {first}{more}."
+
+
+def protection(run: RunRecord) -> list[str]:
+    """How what left was protected, in plain words."""
+    said = []
+    if run.smallest is not None:
+        said.append(f"No group of fewer than {run.smallest:g} rows was shown.")
+    if run.masked:
+        said.append(
+            f"{run.masked} answers left masked, so that only sums over sites could be read; {run.keys} more "
+            "held keys and shares for the masks, and nothing of rows."
+        )
+    if run.alone:
+        said.append(f"{run.alone} replies of this site could be seen by themselves, not only in a sum.")
+    if run.close_cells:
+        said.append(
+            f"{run.close_cells} groups differed by only a few rows from a group shown before: a patient "
+            "reader of all messages could tell such rows apart. unpooled audit attack says how many."
+        )
+    return said
+
+
+def lines(record: LogSummary) -> list[tuple[str, list[str]]]:
+    """Heading and sentences, for the terminal."""
+    out = [(f"What left site {record.site or '?'}", [verdict(record), *_faults(record)])]
+    if record.spent:
+        out[0][1].append(_budget(record.spent))
+    for run in record.runs:
+        asked = ", ".join(f"{name} ({times})" for name, times in sorted(run.questions.items()))
+        said = [
+            f"{run.first[:19]} to {run.last[:19]} UTC: {run.releases} answers in {len(run.rounds)} rounds, "
+            f"{run.numbers:,} numbers, {size(run.bytes)}.",
+            *([f"Asked: {asked}."] if asked else []),
+            *protection(run),
+            *(f"Refused {times} times: {reason}." for reason, times in run.reasons.items()),
+        ]
+        out.append((f"Run {run.id}", said))
+    if not record.runs:
+        out[0][1].append("Nothing has left.")
+    return out
+
+
+def _faults(record: LogSummary) -> list[str]:
+    return [str(fault) for fault in record.faults[1:20]]
+
+
+def _budget(spent: dict[str, float]) -> str:
+    return (
+        f"Differential privacy: epsilon {spent['epsilon']:.3g} is spent, {spent['left']:.3g} is left "
+        f"(delta {spent['delta']:g})."
+    )
+
+
+def page(record: LogSummary) -> str:
+    """The HTML page."""
+    title = f"What left site {record.site or '?'}"
+    parts = [section("Is the record whole?", _list([verdict(record), *_faults(record)]))]
+    if record.spent:
+        parts.append(section("Privacy budget", _list([_budget(record.spent)])))
+    rows = [
+        (
+            escape(run.id),
+            escape(run.first[:16].replace("T", " ")),
+            f"{len(run.rounds)}",
+            f"{run.releases}",
+            f"{run.refusals}",
+            f"{run.numbers:,}",
+            size(run.bytes),
+            "" if run.smallest is None else f"{run.smallest:g}",
+            f"{run.masked}",
+            f"{run.close_cells}",
+        )
+        for run in record.runs
+    ]
+    if rows:
+        parts.append(section("What left, run by run", table(_HEAD, rows, left=(0, 1))))
+    else:
+        parts.append(section("What left, run by run", "<p>Nothing has left.</p>"))
+    for run in record.runs:
+        asked = [
+            (escape(codec.meaning_of(name).replace("``", "")), escape(name), str(times))
+            for name, times in sorted(run.questions.items())
+        ]
+        body = table(("asked for", "question", "times"), asked, left=(0, 1)) if asked else ""
+        body += _list([*protection(run), *(f"Refused {n} times: {why}." for why, n in run.reasons.items())])
+        parts.append(section(f"Run {run.id}", body))
+    policies = ", ".join(policy[:16] for policy in record.policies)
+    parts.append(small(f"{escape(record.path.name)}, policy {escape(policies)}"))
+    return whole(title, "\n".join(parts))
+
+
+def _list(sentences: list[str]) -> str:
+    return "<ul>" + "".join(f"<li>{escape(said)}</li>" for said in sentences) + "</ul>" if sentences else ""

@@ -1,0 +1,102 @@
+"""A site's log in summary: what left, in which run, how protected, what was refused."""
+
+from dataclasses import dataclass, field
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from unpooled.core.envelope import STAGE
+from unpooled.errors import LedgerError
+from unpooled.site.log import Fault, entries, verify
+
+
+@dataclass
+class RunRecord:
+    """One run as this site saw it."""
+
+    id: str
+    first: str
+    last: str = ""
+    rounds: set[int] = field(default_factory=set)
+    releases: int = 0
+    refusals: int = 0
+    numbers: int = 0
+    bytes: int = 0
+    masked: int = 0  # answers whose replies can be read only in a sum over sites
+    keys: int = 0  # answers that hold keys and shares for the masks, and nothing of rows
+    alone: int = 0  # answers that show this site's own reply, and not only a sum over sites
+    smallest: float | None = None
+    close_cells: int = 0
+    questions: dict[str, int] = field(default_factory=dict)
+    reasons: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass
+class LogSummary:
+    """All that a log says."""
+
+    path: Path
+    site: str
+    policies: list[str]
+    runs: list[RunRecord]
+    seals: int
+    lines: int
+    faults: list[Fault]
+    spent: dict[str, float] | None
+
+    @property
+    def whole(self) -> bool:
+        return not self.faults
+
+
+def read(path: str | Path, heads: dict[int, str] | None = None) -> LogSummary:
+    """The record of the log at ``path``, checked line by line against its chain and, if given, kept heads."""
+    path = Path(path)
+    if path.is_dir():
+        path = path / "log.jsonl"
+    if not path.is_file():
+        raise LedgerError(f"{path}: there is no log")
+    runs: dict[str, RunRecord] = {}
+    record = LogSummary(path, "", [], [], 0, 0, verify(path, heads), None)
+    for _, entry in entries(path):
+        record.lines += 1
+        if entry is None:
+            continue
+        kind = entry.get("kind")
+        if kind == "opening":
+            record.site = str(entry.get("site", ""))
+            if entry.get("policy") not in record.policies:
+                record.policies.append(str(entry.get("policy")))
+        elif kind == "seal":
+            record.seals += 1
+        elif kind in ("release", "refusal"):
+            run = runs.setdefault(str(entry.get("run")), RunRecord(str(entry.get("run")), entry["utc"]))
+            try:
+                _add(run, entry)
+            except (KeyError, TypeError, ValueError, AttributeError):
+                continue  # a damaged line is among the faults
+            record.spent = entry.get("spent") or record.spent
+    record.runs = list(runs.values())
+    return record
+
+
+def _add(run: RunRecord, entry: dict[str, Any]) -> None:
+    run.last = entry["utc"]
+    run.rounds.add(int(entry["round"]))
+    for reason in entry["refused"]:
+        run.reasons[reason] = run.reasons.get(reason, 0) + 1
+    if entry["kind"] == "refusal":
+        run.refusals += 1
+        return
+    run.releases += 1
+    run.numbers += sum(prod(shape) for shapes in entry["shapes"] for shape in shapes.values())
+    run.bytes += len(entry["payload"]) * 3 // 4
+    for asked in entry["asked"]:
+        name = asked["question"]
+        run.questions[name] = run.questions.get(name, 0) + 1
+        run.alone += asked["verb"] == "each"
+    run.masked += bool(entry["masked"])
+    run.keys += all(asked["verb"] == STAGE for asked in entry["asked"])
+    run.close_cells += entry["close_cells"]
+    if entry["smallest"] is not None:
+        run.smallest = min(entry["smallest"], run.smallest or entry["smallest"])

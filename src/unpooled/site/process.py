@@ -1,0 +1,140 @@
+"""A site's side of a run between machines: its settings, its data, and the answers to one run."""
+
+import json
+import logging
+import threading
+import time
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import unpooled.algorithms
+import unpooled.analysis  # noqa: F401  importing them registers what may be asked
+from unpooled.core.disk import write_atomically
+from unpooled.core.messages import Message, SiteId
+from unpooled.data import Table
+from unpooled.data.readers import Reading, read_table
+from unpooled.errors import CodecError, LedgerError
+from unpooled.site import Site
+from unpooled.site.open_site import open_site
+from unpooled.site.policy import Policy, load
+
+log = logging.getLogger(__name__)
+
+
+_LET_GO = 30.0  # seconds
+
+
+@dataclass(frozen=True, eq=False)
+class RunTerms(Message, wire="ends.Terms"):
+    """A run as a site's end receives it: whose version, and which columns are to be read as what."""
+
+    version: str
+    columns: tuple[str, ...] | None
+    exclude: tuple[str, ...]
+    categories: tuple[str, ...]
+    na: tuple[str, ...]
+
+    @classmethod
+    def of(cls, reading: Reading) -> "RunTerms":
+        return cls(version("unpooled"), reading.columns, reading.exclude, reading.categories, reading.na)
+
+
+@dataclass(frozen=True)
+class SiteSettings:
+    """What a site decides by itself. Lives in a file of the site's own and never leaves it."""
+
+    site: SiteId
+    data: str
+    folder: str  # where the site keeps its log and what it must remember
+    policy: str | None = None
+    columns: tuple[str, ...] | None = None  # those it lets be asked about; None: all
+    exclude: tuple[str, ...] = ()
+    na: tuple[str, ...] = ()
+    delimiter: str | None = None
+    decimal: str = "."
+
+    @classmethod
+    def read(cls, path: Path) -> "SiteSettings":
+        said: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        for name, value in said.items():
+            said[name] = tuple(value) if isinstance(value, list) else value
+        return cls(**said)
+
+    def write(self, path: Path) -> None:
+        write_atomically(path, (json.dumps(asdict(self), indent=1) + "\n").encode())
+
+    def reading(self, terms: RunTerms) -> Reading:
+        """How the file is read: as the run asks, within what the site allows."""
+        columns = terms.columns if terms.columns is not None else self.columns
+        if columns is not None and self.columns is not None:
+            columns = tuple(name for name in columns if name in self.columns)
+        return Reading(
+            columns=columns,
+            exclude=(*self.exclude, *terms.exclude),
+            categories=terms.categories,
+            na=(*self.na, *terms.na),
+            delimiter=self.delimiter,
+            decimal=self.decimal,
+        )
+
+    def open(self, terms: RunTerms) -> Site:
+        """Read the data and stand behind the door."""
+        table: Any = self.table(terms)
+        return open_site(self.site, table, self.rules(), folder=self.folder)
+
+    def table(self, terms: RunTerms | None = None) -> Table:
+        """The site's rows as a run would have them read."""
+        return read_table(Path(self.data), self.reading(terms or RunTerms.of(Reading())))
+
+    def rules(self) -> Policy:
+        return Policy() if self.policy is None else load(Path(self.policy))
+
+
+class SiteEnd:
+    """Answers envelopes for one run. Whatever goes wrong, what leaves is an answer or a plain reason."""
+
+    def __init__(self, settings: SiteSettings, terms: RunTerms) -> None:
+        self._settings, self._terms = settings, terms
+        self._site: Site | None = None
+        self._declined = ""
+        self._lock = threading.Lock()  # a repeat waits for the first answer, and is given the same
+
+    def respond(self, data: bytes) -> bytes | str:
+        """An encoded answer, or why there is none."""
+        with self._lock:
+            site = self._opened()
+            if site is None:
+                return self._declined
+            try:
+                return site.receive(data)
+            except CodecError as error:  # which turn it would have been is not known
+                return f"not a message for this site: {error}"
+            except Exception as error:
+                log.error("a question failed: %s", error)
+                return site.respond(data)  # the same, in words that may be shown
+
+    def _opened(self) -> Site | None:
+        if self._site is None and not self._declined:
+            mine = version("unpooled")
+            if self._terms.version != mine:
+                self._declined = f"the coordinator has unpooled {self._terms.version}, this site {mine}"
+                return None
+            try:
+                self._site = self._patiently()
+            except Exception as error:  # its text may quote the data: it stays here
+                log.error("the data cannot be opened for this run: %s", error)
+                self._declined = "the site cannot open its data for this run; its own log says why"
+        return self._site
+
+    def _patiently(self) -> Site:
+        """Open the site; the process of an earlier job that died may take a moment to let go of it."""
+        until = time.monotonic() + _LET_GO
+        while True:
+            try:
+                return self._settings.open(self._terms)
+            except LedgerError:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.2)
