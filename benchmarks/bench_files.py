@@ -21,10 +21,10 @@ for i in range(10):
 _FILES = """
 import json, resource, sys, time
 from pathlib import Path
-from unpooled.jobs import Job
-from unpooled.outcome import Outcome
-from unpooled.report import page
-from unpooled.running import run
+from unpooled.app.job import Job
+from unpooled.app.cluster_result import ClusterResult
+from unpooled.app.report import page
+from unpooled.core.run import run
 import pyarrow.parquet, sklearn.cluster
 base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 job = Job(tuple(map(str, sorted(Path(sys.argv[1]).glob("*.parquet")))), (10,), min_cluster_size=1)
@@ -32,7 +32,7 @@ begin = time.perf_counter()
 federation = job.federation()
 ends = []
 note = lambda record: ends.append(time.perf_counter())
-outcome = Outcome(job, run(job.algorithm(), federation, progress=note))
+outcome = ClusterResult(job, run(job.algorithm(), federation, progress=note))
 page(outcome)
 whole, took = time.perf_counter() - begin, ends[-3] - begin  # the last two rounds judge and describe
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - base

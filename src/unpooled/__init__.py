@@ -9,7 +9,13 @@ Sites keep their rows; only guarded cluster summaries travel; the result equals 
 0.04
 """
 
+import sys
+import warnings
 from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import spec_from_loader
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -22,10 +28,12 @@ if TYPE_CHECKING:
         Fuzzy,
         KFed,
         Lloyd,
+        Method,
         MiniBatch,
         Private,
         Robust,
     )
+    from unpooled.algorithms.guide import citation
     from unpooled.core.run import Run, run
     from unpooled.estimators import FederatedFuzzyCMeans, FederatedKMeans
     from unpooled.optimum.certify import certify
@@ -50,15 +58,17 @@ _HOME = {
     "InProcess": "runtimes",
     "KFed": "algorithms",
     "Lloyd": "algorithms",
+    "Method": "algorithms",
     "MiniBatch": "algorithms",
     "Private": "algorithms",
     "Robust": "algorithms",
-    "Run": "running",
-    "SecureSums": "secure_sum",
+    "Run": "core.run",
+    "SecureSums": "privacy.secure_sum",
     "Site": "site",
-    "certify": "certification",
-    "exact_kmeans": "exact",
-    "run": "running",
+    "certify": "optimum.certify",
+    "citation": "algorithms.guide",
+    "exact_kmeans": "optimum.exact",
+    "run": "core.run",
 }
 
 __all__ = [
@@ -74,6 +84,7 @@ __all__ = [
     "InProcess",
     "KFed",
     "Lloyd",
+    "Method",
     "MiniBatch",
     "Private",
     "Robust",
@@ -82,6 +93,7 @@ __all__ = [
     "Site",
     "__version__",
     "certify",
+    "citation",
     "exact_kmeans",
     "run",
 ]
@@ -89,10 +101,67 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Import a public name where it is first used, so that ``import unpooled`` is quick."""
-    if name not in _HOME:
-        raise AttributeError(f"module 'unpooled' has no attribute {name!r}")
-    return getattr(import_module(f"unpooled.{_HOME[name]}"), name)
+    if name in _HOME:
+        return getattr(import_module(f"unpooled.{_HOME[name]}"), name)
+    if name in _MOVED:
+        return import_module(f"unpooled.{name}")
+    raise AttributeError(f"module 'unpooled' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
     return __all__
+
+
+# ---------------------------------------------------------------- modules that moved in 0.2
+
+_MOVED = {
+    "audit.attack": "site.audit.attack",
+    "audit.record": "site.audit.summary",
+    "audit": "site.audit",
+    "certification": "optimum.certify",
+    "cli": "app.cli",
+    "codec": "core core.codec",
+    "datasets.dual": "experiments.datasets.dual",
+    "datasets.images": "experiments.datasets.images",
+    "datasets.synthetic": "experiments.datasets.synthetic",
+    "datasets": "experiments.datasets",
+    "exact": "optimum.exact",
+    "guide": "algorithms.guide",
+    "memberships": "questions.fuzzy",
+    "declarations": "core.declarations",
+    "messages": "core core.messages core.stack core.suppression",
+    "metrics": "analysis.metrics",
+    "partition": "experiments.partitions",
+    "preparing": "data.scaling",
+    "protocol": "core core.protocol core.envelope core.exchange",
+    "running": "core.run",
+    "secure_sum": "privacy.secure_sum",
+    "site.explaining": "site.explain",
+    "site.opening": "site.open_site",
+    "summaries": "questions.clusters questions.moments",
+}
+"""Modules by which earlier pages named things, and where these are now; to go with 0.3."""
+
+
+class _Moved(Loader, MetaPathFinder):
+    """Imports a moved module under its old name, with a warning that says the new one."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        old = name.removeprefix("unpooled.")
+        known = old != name and old in _MOVED
+        return spec_from_loader(name, self, is_package=True) if known else None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        new = [f"unpooled.{part}" for part in _MOVED[spec.name.removeprefix("unpooled.")].split()]
+        warnings.warn(f"{spec.name} is now {new[0]}", DeprecationWarning, stacklevel=6)
+        module = ModuleType(spec.name)
+        for name in reversed(new):
+            found = vars(import_module(name))
+            module.__dict__.update({k: v for k, v in found.items() if not k.startswith("__")})
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Nothing: the module it stands for has run."""
+
+
+sys.meta_path.append(_Moved())

@@ -173,7 +173,7 @@ def offline(monkeypatch):
         if report is not None:
             report.write_text("a report")
 
-    return lambda: monkeypatch.setattr("unpooled.app.execute.perform", perform)
+    return lambda: monkeypatch.setattr("unpooled.app.cli.perform.perform", perform)
 
 
 # ---------------------------------------------------------------- no command is missing

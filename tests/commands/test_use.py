@@ -149,7 +149,7 @@ def test_an_export_that_gives_other_labels_is_not_written(tmp_path, monkeypatch)
     other = Model(model.preparation, model.centers[::-1], model.sizes, "test")
     from unpooled.app import export as exporting
 
-    monkeypatch.setattr(exporting, "to_json", lambda _: exporting.plain.to_json(other))
+    monkeypatch.setattr(exporting, "to_json", lambda _: exporting.json_model.to_json(other))
     with pytest.raises(ModelError, match="another cluster"):
         export(model, "json", tmp_path / "m.json")
     assert not (tmp_path / "m.json").exists()

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from machines.network import until
-from unpooled.app.cli.run import tasks
+from unpooled.app.execute import tasks
 from unpooled.app.job import Between, Job
 from unpooled.app.run_folder import RunFolder
 from unpooled.data.readers import Reading, read_table
@@ -145,9 +145,9 @@ def test_a_message_that_is_larger_than_a_site_takes(network, other_va, tmp_path)
     other_va("--policy", policy)
     network.run("large", "-k", "8", "--restarts", "8", "--seed", "2")
     said = network.finish("large")
-    outcome = RunFolder(network.out("large")).load_outcome()
-    assert all(set(record.silent) <= {"va"} for record in outcome.run.history)
-    assert any("4,096" in record.silent.get("va", "") for record in outcome.run.history)
+    result = RunFolder(network.out("large")).load_result()
+    assert all(set(record.silent) <= {"va"} for record in result.run.history)
+    assert any("4,096" in record.silent.get("va", "") for record in result.run.history)
     assert "warning: va is missing from" in said
 
 

@@ -41,7 +41,7 @@ from unpooled.experiments.papers.registry import find as experiment
 from unpooled.experiments.papers.sources import FILES, Sources
 from unpooled.kernels import BACKEND, ISA
 from unpooled.privacy.secure_sum.site_mask import maskings
-from unpooled.runtimes.remote import RemoteFederation
+from unpooled.runtimes.remote import RemoteFederation as Posting
 from unpooled.site.log import entries, unpacked, verify
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse as policy
@@ -85,7 +85,7 @@ __all__ = [
     "Lloyd",
     "Loopback",
     "MiniBatch",
-    "RemoteFederation",
+    "Posting",
     "Private",
     "Robust",
     "Scaled",

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from browser import browser
 
+from unpooled.app.cluster_result import ClusterResult
 from unpooled.app.job import Job
 from unpooled.app.report import page
-from unpooled.app.report.svg import ellipse, ticks
-from unpooled.app.result import Outcome
 from unpooled.core.run import run
 from unpooled.data import Wishes
 from unpooled.data.readers import Reading
+from unpooled.pages.svg import ellipse, ticks
 
 ODD = "a <b>&\"' ü"  # a name that must be shown as it is, and nothing else
 
@@ -38,7 +38,7 @@ def hospitals(tmp_path_factory):
 
 def outcome(files, ks, **settings):
     job = Job(tuple(files), ks, **settings)
-    return Outcome(job, run(job.algorithm(), job.federation(1), seed=job.seed))
+    return ClusterResult(job, run(job.algorithm(), job.federation(1), seed=job.seed))
 
 
 @pytest.fixture(scope="module")

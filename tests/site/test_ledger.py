@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
-from unpooled.errors import LedgerError, Refused
 from unpooled.core.envelope import Turn
+from unpooled.errors import LedgerError, Refused
 from unpooled.site.ledger import Ledger, RunLimits
 
 WIDE = RunLimits(runs=10, rounds=10, spent=1.0)

@@ -1,96 +1,99 @@
-"""A job from its files to its folder and report: what ``fit``, ``run`` and ``resume`` share."""
+"""A job done: here, or by a federation's server; from its files to its folder. It prints nothing."""
 
-import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
-import typer
-from rich.console import Console
-
-from unpooled.app.cli.progress import LiveLine, progress
-from unpooled.app.cli.summary import show, show_private
-from unpooled.app.job import Job
-from unpooled.app.private_result import PrivateOutcome
-from unpooled.app.report import page
-from unpooled.app.result import Outcome
+from unpooled.app.job import Between, Job
+from unpooled.app.result import Result, result_of
 from unpooled.app.run_folder import RunFolder
 from unpooled.core.disk import write_atomically
-from unpooled.core.run import run
-from unpooled.errors import EngineFailed, SchemaMismatch, TooFewAnswers, UnpooledError
+from unpooled.core.run import Record, run
+from unpooled.errors import EngineFailed, ModelError, TooFewAnswers, UnpooledError
+
+if TYPE_CHECKING:  # what runs between machines has requirements of its own
+    from unpooled.runtimes.remote_run import RunTask
+    from unpooled.site.process import RunTerms
 
 
-def perform(
-    job: Job, folder: RunFolder | None, report: Path | None, *, new: bool, as_json: bool, threads: int | None
-) -> Outcome | PrivateOutcome:
-    """Run the job, write all that it makes, and print the summary or the JSON."""
-    with progress(quiet=as_json) as shown:
-        try:
-            outcome = (_run if job.between is None else _run_between)(job, folder, shown, new, threads)
-        except SchemaMismatch as mismatch:
-            _show_table(mismatch)
-            raise
-        shown.say("writing")
-        if folder is not None:
-            folder.finish(outcome)
-            if isinstance(outcome, Outcome):
-                write_atomically(folder.report, page(outcome).encode())
-        if report is not None and isinstance(outcome, Outcome):
-            write_atomically(report, page(outcome).encode())
-    if as_json:
-        typer.echo(json.dumps(outcome.to_json(), ensure_ascii=False))
-        return outcome
-    console = Console(highlight=False)
-    if isinstance(outcome, PrivateOutcome):
-        show_private(outcome, console)
-    else:
-        show(outcome, console)
-    for path in ([folder.path] if folder else []) + ([report] if report else []):
-        console.print(f"written: {path}", soft_wrap=True, markup=False)
-    return outcome
+class Watcher(Protocol):
+    """Whoever is told how a job goes: called with every round, and with what is being done."""
+
+    def __call__(self, record: Record) -> None: ...
+    def say(self, what: str) -> None: ...
 
 
-def _run(
-    job: Job, folder: RunFolder | None, shown: LiveLine, new: bool, threads: int | None
-) -> Outcome | PrivateOutcome:
-    shown.say(f"reading {len(job.files)} files" if len(job.files) > 1 else f"reading {job.files[0]}")
+def execute(
+    job: Job,
+    folder: RunFolder | None,
+    watcher: Watcher,
+    *,
+    new: bool,
+    threads: int | None = None,
+    stopped: Callable[[str], None] = lambda how: None,
+) -> Result:
+    """Do a job and write all that it makes; ``new``: not one that goes on.
+
+    ``stopped`` is told how to go on where the user stops it.
+    """
+    done = _here if job.between is None else _between
+    result = done(job, folder, watcher, new, threads, stopped)
+    watcher.say("writing")
+    if folder is not None:
+        folder.finish(result)
+    return result
+
+
+def _here(
+    job: Job,
+    folder: RunFolder | None,
+    watcher: Watcher,
+    new: bool,
+    threads: int | None,
+    stopped: Callable[[str], None],
+) -> Result:
+    watcher.say(f"reading {len(job.files)} files" if len(job.files) > 1 else f"reading {job.files[0]}")
     federation = job.federation(threads)
     made = folder.begin(job) if folder is not None and new else False
-    shown.say("agreeing on columns and scales, looking for starts")
+    watcher.say("agreeing on columns and scales, looking for starts")
     try:
         done = run(
             job.algorithm(),
             federation,
             seed=job.seed,
             checkpoint=folder.checkpoint if folder is not None else None,
-            progress=shown,
+            progress=watcher,
         )
     except BaseException as error:
         if folder is not None and new:
             folder.give_up(made)
         if isinstance(error, KeyboardInterrupt) and folder is not None and folder.checkpoint.exists():
-            typer.echo(f"unpooled: stopped; unpooled resume {folder.path} goes on", err=True)
+            stopped(f"stopped; unpooled resume {folder.path} goes on")
         raise
-    return Outcome(job, done) if job.epsilon is None else PrivateOutcome(job, done)
+    return result_of(job, done)
 
 
-def _run_between(
-    job: Job, folder: RunFolder | None, shown: LiveLine, new: bool, threads: int | None
-) -> Outcome | PrivateOutcome:
+def _between(
+    job: Job,
+    folder: RunFolder | None,
+    watcher: Watcher,
+    new: bool,
+    threads: int | None,
+    stopped: Callable[[str], None],
+) -> Result:
     """Have the sites of a federation do the job, and take over what its server kept of it."""
-    from unpooled.app.cli.run import see_through
-
     assert job.between is not None
     assert folder is not None
     made = folder.begin(job) if new else False
     try:
         if not folder.checkpoint.exists():
-            checkpoint = see_through(job, job.between, shown)
+            checkpoint = _followed(job, job.between, watcher)
             write_atomically(folder.checkpoint, checkpoint.read_bytes())
             shutil.rmtree(checkpoint.parent, ignore_errors=True)
-        done = folder.load_run(job)
-        return Outcome(job, done) if job.epsilon is None else PrivateOutcome(job, done)
+        return result_of(job, folder.load_run(job))
     except KeyboardInterrupt:
-        typer.echo(f"unpooled: the run goes on; unpooled resume {folder.path} follows it", err=True)
+        stopped(f"the run goes on; unpooled resume {folder.path} follows it")
         raise
     except (EngineFailed, TooFewAnswers) as error:
         raise type(error)(f"{error}; unpooled resume {folder.path} goes on") from error
@@ -101,12 +104,43 @@ def _run_between(
         raise
 
 
-def _show_table(mismatch: SchemaMismatch) -> None:
-    if len(mismatch.table) < 2:
-        return
-    from rich.table import Table
+def _followed(job: Job, between: Between, watcher: Watcher) -> Path:
+    """Have the federation's server do a job; the checkpoint of the finished run."""
+    if not between.federation:
+        raise ModelError(
+            "the run is another console's: copy the checkpoint from the server's workspace here, "
+            f"runs/{between.run}/checkpoint"
+        )
+    from unpooled.runtimes.provisioning.federation_folder import FederationFolder
+    from unpooled.runtimes.provisioning.follow import follow
 
-    table = Table(*mismatch.table[0], title="Columns that are not alike (- : the site has none)")
-    for row in mismatch.table[1:]:
-        table.add_row(*row)
-    Console(stderr=True, highlight=False).print(table)
+    federation = FederationFolder.read(Path(between.federation))
+    task, terms = tasks(job, between)
+    return follow(federation, task, terms, patience=between.wait, say=watcher.say, progress=watcher)
+
+
+def tasks(job: Job, between: Between) -> "tuple[RunTask, RunTerms]":
+    """What the coordinator's end and the sites' ends are told of a job."""
+    from unpooled.runtimes.remote_run import RunTask
+    from unpooled.site.process import RunTerms
+
+    task = RunTask(
+        run=between.run,
+        algorithm=job.algorithm(),
+        sites=between.sites,
+        seed=job.seed,
+        quorum=between.quorum,
+        deadline=between.deadline,
+        secure=job.secure,
+        min_cluster_size=job.min_cluster_size,
+    )
+    return task, RunTerms.of(job.reading)
+
+
+def federation_files(job: Job) -> list[Path]:
+    """The files of the federation that does a job, where it is one of ours."""
+    if job.between is None or not job.between.federation:
+        return []
+    from unpooled.runtimes.provisioning.federation_folder import files_of
+
+    return files_of(Path(job.between.federation))

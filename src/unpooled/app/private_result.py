@@ -1,4 +1,4 @@
-"""What came of a private job: all of it made from what was released, so it may be shown to anyone."""
+"""The result of a private job: all of it made from what was released, so it may be shown to anyone."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,19 +8,18 @@ import numpy as np
 from unpooled import __version__
 from unpooled.algorithms import Private, PrivateState
 from unpooled.algorithms.private.method import prepared
-from unpooled.app.job import Job, private_method
+from unpooled.app.job import private_method
 from unpooled.app.model import Model
-from unpooled.app.result import figure, plain
+from unpooled.app.result import Result, figure, plain
 from unpooled.core.run import Run
 from unpooled.data import Preparation
 from unpooled.privacy import Forecast
 
 
 @dataclass(frozen=True, eq=False)
-class PrivateOutcome:
+class PrivateResult(Result):
     """A finished job under differential privacy."""
 
-    job: Job
     run: Run[PrivateState]
 
     @property
@@ -76,7 +75,6 @@ class PrivateOutcome:
         ]
 
     def to_json(self) -> dict[str, Any]:
-        """For machines."""
         state, expected = self.run.state, self.forecast
         columns = self.method.columns
         value = {

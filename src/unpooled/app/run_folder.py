@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from unpooled import __version__
+from unpooled.app.cluster_result import ClusterResult
 from unpooled.app.job import Job
 from unpooled.app.model import Model, load
-from unpooled.app.private_result import PrivateOutcome
-from unpooled.app.result import Outcome
+from unpooled.app.result import Result
 from unpooled.core.disk import write_atomically
 from unpooled.core.run import Run, recall
 from unpooled.errors import BadInput, ModelError
@@ -70,15 +70,18 @@ class RunFolder:
         if made:
             self.path.rmdir()
 
-    def finish(self, outcome: Outcome | PrivateOutcome) -> None:
+    def finish(self, result: Result) -> None:
         """Write what came of the run; the result last, since it says that all is there."""
         from unpooled.app import model
 
-        model.save(self.model, outcome.model())
-        if isinstance(outcome, Outcome):
-            self._write_json(self.preparation, preparation_json(outcome))
-        write_atomically(self.history, history_csv(outcome).encode())
-        self._write_json(self.result, outcome.to_json())
+        model.save(self.model, result.model())
+        if result.preparation_json is not None:
+            self._write_json(self.preparation, result.preparation_json)
+        write_atomically(self.history, history_csv(result).encode())
+        page = result.report()
+        if page is not None:
+            write_atomically(self.report, page.encode())
+        self._write_json(self.result, result.to_json())
 
     def _write_json(self, path: Path, value: Any) -> None:
         write_atomically(path, (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode())
@@ -113,14 +116,14 @@ class RunFolder:
             raise ModelError(f"{self.path}: a run of version {version}, this program reads version {VERSION}")
         return said  # type: ignore[no-any-return]
 
-    def load_outcome(self) -> Outcome:
-        """What came of the run."""
+    def load_result(self) -> ClusterResult:
+        """The result of the run, which must be finished, and without noise."""
         job = self.load_job()
         if job.epsilon is not None:
             raise BadInput(
                 f"{self.path}: a private run has no report; the report asks for sums without noise"
             )
-        return Outcome(job, self.load_run(job))
+        return ClusterResult(job, self.load_run(job))
 
     def load_run(self, job: Job) -> Run[Any]:
         """The job's run, which must be finished."""
@@ -139,24 +142,10 @@ class RunFolder:
         return load(self.model)
 
 
-def preparation_json(outcome: Outcome) -> dict[str, Any]:
-    """The preparation in words that people and other programs read."""
-    from unpooled.app.export.json_model import columns_json
-
-    agreement = outcome.agreement
-    return {
-        "columns": columns_json(agreement.preparation),
-        "rows_with_missing_values": "dropped" if agreement.preparation.drop else "filled",
-        "left_out": dict(agreement.left_out),
-        "merged_levels": {name: list(levels) for name, levels in agreement.merged},
-        "warnings": list(agreement.warnings),
-    }
-
-
-def history_csv(outcome: Outcome | PrivateOutcome) -> str:
+def history_csv(result: Result) -> str:
     """One line per round."""
     lines = ["round,movement,inertia,exchanges,sites,numbers,bytes"]
-    for r in outcome.run.history:
+    for r in result.run.history:
         numbers, size = sum(r.numbers.values()), sum(r.bytes.values())
         lines.append(
             f"{r.round},{r.movement:.9g},{r.inertia:.9g},{r.exchanges},{len(r.answered)},{numbers},{size}"

@@ -11,7 +11,7 @@ from unpooled.core import codec
 from unpooled.core.arrays import FloatArray, Rows
 from unpooled.core.messages import SiteId
 from unpooled.errors import LedgerError, PolicyError
-from unpooled.site.allow_list import SCHEMA
+from unpooled.site.allow_list import SCHEMA, only_totals
 from unpooled.site.audit_log import AuditLog
 from unpooled.site.charging import Charging
 from unpooled.site.differencing import Differencing
@@ -88,4 +88,9 @@ def _mask(name: SiteId, policy: Policy, home: Path | None, member: Any) -> Mask 
 
     if member.min_sites < rule.min_sites:
         raise PolicyError(f"the policy asks for sums over {rule.min_sites} sites, got {member.min_sites}")
-    return Masking(member, required=rule.secure == "required", shown=tuple(map(codec.name_of, SCHEMA)))
+    return Masking(
+        member,
+        required=rule.secure == "required",
+        shown=tuple(map(codec.name_of, SCHEMA)),
+        instead=only_totals(),
+    )

@@ -9,8 +9,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import unpooled.algorithms
-import unpooled.analysis  # noqa: F401  importing them registers what may be asked
 from unpooled.core.disk import write_atomically
 from unpooled.core.messages import Message, SiteId
 from unpooled.data import Table

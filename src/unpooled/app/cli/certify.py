@@ -25,17 +25,17 @@ def certify(
     from unpooled.optimum.certify import certify as prove
 
     kept = RunFolder(folder)
-    outcome = kept.load_outcome()
-    kept.check_unchanged(outcome.job)
-    federation = replace(outcome.job, min_cluster_size=1).federation(threads=1)
+    result = kept.load_result()
+    kept.check_unchanged(result.job)
+    federation = replace(result.job, min_cluster_size=1).federation(threads=1)
     proof = prove(
         federation,
-        outcome.description.centers,
-        view=outcome.agreement.preparation,
+        result.description.centers,
+        view=result.agreement.preparation,
         tolerance=tolerance,
         time_limit=time_limit,
     )
-    n, k = outcome.agreement.used, outcome.k
+    n, k = result.agreement.used, result.k
     what = f"k = {k}, {n:,.0f} rows at {len(federation.sites)} sites"
     if as_json:
         said = {

@@ -26,7 +26,7 @@ def fit(
 
     unpooled fit hospital-*.csv -k 3 --report report.html --out run/
     """
-    from unpooled.app.execute import perform
+    from unpooled.app.cli.perform import perform
     from unpooled.app.job import expand
     from unpooled.app.run_folder import RunFolder
 
@@ -55,15 +55,15 @@ def resume(
     threads: Annotated[int | None, typer.Option(help="Default: all cores.")] = None,
 ) -> None:
     """Go on with a run that was stopped; it ends as if it never had been."""
-    from unpooled.app.cli.run import read_between
-    from unpooled.app.execute import perform
+    from unpooled.app.cli.perform import perform
+    from unpooled.app.execute import federation_files
     from unpooled.app.run_folder import RunFolder
 
     kept = RunFolder(folder)
     job = kept.load_job()
     check(
         beside_run(report, kept),
-        inputs=[*job.files, *kept.files, *read_between(job)],
+        inputs=[*job.files, *kept.files, *federation_files(job)],
         overwrite=overwrite,
     )
     kept.check_unchanged(job)

@@ -84,7 +84,6 @@ def report(
     overwrite: Overwrite = False,
 ) -> None:
     """Write the report of a finished run again."""
-    from unpooled.app.report import page
     from unpooled.app.run_folder import RunFolder
     from unpooled.core.disk import write_atomically
 
@@ -92,7 +91,7 @@ def report(
     kept.load_job()  # raises if it is no run
     path = out or kept.report
     check(path, inputs=[file for file in kept.files if file != kept.report], overwrite=overwrite)
-    write_atomically(path, page(kept.load_outcome()).encode())
+    write_atomically(path, kept.load_result().report().encode())
     typer.echo(f"written: {path}")
 
 

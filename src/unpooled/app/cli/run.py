@@ -7,13 +7,9 @@ import typer
 
 from unpooled.app.cli import options as o
 from unpooled.app.cli.outputs import FolderOutput, Overwrite, beside_run, check, run_output, whole_folder
-from unpooled.errors import ModelError
 
 if TYPE_CHECKING:
-    from unpooled.app.cli.progress import LiveLine
-    from unpooled.app.job import Between, Job
-    from unpooled.runtimes.remote_run import RunTask
-    from unpooled.site.process import RunTerms
+    pass
 
 _WAITING = "Waiting"
 
@@ -48,7 +44,7 @@ def run(
 
     unpooled run heart/ -k 2..6 --report report.html --out run/
     """
-    from unpooled.app.execute import perform
+    from unpooled.app.cli.perform import perform
     from unpooled.app.job import Between
     from unpooled.app.run_folder import RunFolder
     from unpooled.runtimes.provisioning.federation_folder import FederationFolder, files_of, new_name
@@ -84,6 +80,7 @@ def export_job(
 
     unpooled export-job jobs/heart --site hospital-a --site hospital-b -k 3 --out run/
     """
+    from unpooled.app.execute import tasks
     from unpooled.app.job import Between
     from unpooled.app.run_folder import RunFolder
     from unpooled.runtimes.engine import engine as find
@@ -109,45 +106,3 @@ def export_job(
         f"written: {job_folder}\nOnce the job is done, copy runs/{job.between.run}/checkpoint from the "
         f"server's workspace into {out}, and unpooled resume {out} writes the model and the report."
     )
-
-
-def tasks(job: "Job", between: "Between") -> "tuple[RunTask, RunTerms]":
-    """What the two ends are told of a job."""
-    from unpooled.runtimes.remote_run import RunTask
-    from unpooled.site.process import RunTerms
-
-    task = RunTask(
-        run=between.run,
-        algorithm=job.algorithm(),
-        sites=between.sites,
-        seed=job.seed,
-        quorum=between.quorum,
-        deadline=between.deadline,
-        secure=job.secure,
-        min_cluster_size=job.min_cluster_size,
-    )
-    return task, RunTerms.of(job.reading)
-
-
-def read_between(job: "Job") -> list[Path]:
-    """The files of the federation that does a job, where it is one of ours."""
-    from unpooled.runtimes.provisioning.federation_folder import files_of
-
-    if job.between is None or not job.between.federation:
-        return []
-    return files_of(Path(job.between.federation))
-
-
-def see_through(job: "Job", between: "Between", shown: "LiveLine") -> Path:
-    """Have the federation's server do a job; the checkpoint of the finished run."""
-    from unpooled.runtimes.provisioning.federation_folder import FederationFolder
-    from unpooled.runtimes.provisioning.follow import follow
-
-    if not between.federation:
-        raise ModelError(
-            "the run is another console's: copy the checkpoint from the server's workspace here, "
-            f"runs/{between.run}/checkpoint"
-        )
-    federation = FederationFolder.read(Path(between.federation))
-    task, terms = tasks(job, between)
-    return follow(federation, task, terms, patience=between.wait, say=shown.say, progress=shown)

@@ -1,28 +1,26 @@
 """A finished job as one HTML page that needs nothing else: no script, no request; light, dark, on paper."""
 
-from unpooled.app.report import clusters as what
-from unpooled.app.report import method as how
-from unpooled.app.report import sites as where
-from unpooled.app.report.html import whole
-from unpooled.app.result import Outcome
+from unpooled.app.cluster_result import ClusterResult
+from unpooled.app.report import clusters, method, sites
+from unpooled.pages.html import whole
 
 _SECTIONS = (
-    what.answer,
-    what.profiles,
-    where.places,
-    where.memberships,
-    where.fit,
-    where.spread_map,
-    how.choice,
-    how.convergence,
-    how.preparation,
-    how.left,
-    how.method,
+    clusters.answer,
+    clusters.profiles,
+    sites.places,
+    sites.memberships,
+    sites.fit,
+    sites.spread_map,
+    method.choice,
+    method.convergence,
+    method.preparation,
+    method.left,
+    method.method,
 )
 
 
-def page(outcome: Outcome) -> str:
+def page(result: ClusterResult) -> str:
     """The report. It only reads: nothing is computed from rows here, for there are none."""
-    sites = len(outcome.sites)
-    title = f"{outcome.k} clusters over {sites} {'site' if sites == 1 else 'sites'}"
-    return whole(title, "\n".join(make(outcome) for make in _SECTIONS))
+    count = len(result.sites)
+    title = f"{result.k} clusters over {count} {'site' if count == 1 else 'sites'}"
+    return whole(title, "\n".join(make(result) for make in _SECTIONS))

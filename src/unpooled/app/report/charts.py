@@ -1,20 +1,15 @@
-"""The report's charts, each a function from an outcome to SVG."""
+"""The report's charts, each a function from an result to SVG."""
 
 import math
 from collections.abc import Sequence
 
 import numpy as np
 
-from unpooled.app.report.svg import Plane, drawing, ellipse, line, path, tag, text, ticks
-from unpooled.app.result import Outcome, figure
+from unpooled.app.cluster_result import ClusterResult
+from unpooled.app.result import figure
+from unpooled.pages.svg import Plane, colour, drawing, ellipse, line, path, tag, text, ticks
 
 MOST_OUTLINES = 12  # sites whose outlines can still be told apart
-_PALETTE = 8  # colours of clusters; after these they repeat, and the number tells them apart
-
-
-def colour(cluster: int) -> str:
-    """The class that paints a cluster."""
-    return f"c{cluster % _PALETTE}"
 
 
 def curve(
@@ -81,11 +76,11 @@ def _log_ticks(low: float, high: float) -> list[float]:
     return [t for t in found if low <= t <= high]
 
 
-def convergence(outcome: Outcome) -> list[tuple[str, str]]:
+def convergence(result: ClusterResult) -> list[tuple[str, str]]:
     """(title, chart) of inertia and movement over the rounds."""
-    history = outcome.run.history[1:-2] or outcome.run.history[1:]
+    history = result.run.history[1:-2] or result.run.history[1:]
     rounds = [float(r.round) for r in history]
-    of = f" (k = {outcome.job.ks[0]})" if len(outcome.job.ks) > 1 else ""
+    of = f" (k = {result.job.ks[0]})" if len(result.job.ks) > 1 else ""
     return [
         (
             f"Inertia after each round{of}",
@@ -98,9 +93,9 @@ def convergence(outcome: Outcome) -> list[tuple[str, str]]:
     ]
 
 
-def choice(outcome: Outcome) -> list[tuple[str, str, str]]:
+def choice(result: ClusterResult) -> list[tuple[str, str, str]]:
     """(title, what to look for, chart) of every criterion over k."""
-    c = outcome.choice
+    c = result.choice
     ks = [float(s.k) for s in c.scores]
     votes = c.votes
     shown = [
@@ -138,13 +133,13 @@ def choice(outcome: Outcome) -> list[tuple[str, str, str]]:
     return [
         (title, hint, drawn)
         for title, hint, ys, vote, low in shown
-        if (drawn := curve(ks, ys, f"{title} by k", "k", chosen=float(outcome.k), vote=vote, low=low))
+        if (drawn := curve(ks, ys, f"{title} by k", "k", chosen=float(result.k), vote=vote, low=low))
     ]
 
 
-def spread_map(outcome: Outcome) -> str:
+def spread_map(result: ClusterResult) -> str:
     """Clusters and sites on two axes: outlines only, no rows."""
-    d = outcome.description
+    d = result.description
     groups = [e for e in (*d.clusters, *d.outlines) if np.isfinite(e).all()]
     if not groups:
         return ""
@@ -171,20 +166,20 @@ def spread_map(outcome: Outcome) -> str:
         if np.isfinite(e).all():
             points = [plane.at(*p) for p in ellipse((e[1], e[2]), (e[3], e[4], e[5]), 2.0)]
             parts.append(path(points, f"cloud {colour(j)}"))
-    parts += _sites(outcome, plane)
-    most = max(float(outcome.sizes.max()), 1.0)
+    parts += _sites(result, plane)
+    most = max(float(result.sizes.max()), 1.0)
     for j, place in enumerate(d.places):
         x, y = plane.at(float(place[0]), float(place[1]))
-        said = f"cluster {j + 1}: {outcome.sizes[j]:.0f} rows"
-        radius = 10 + 12 * math.sqrt(float(outcome.sizes[j]) / most)
+        said = f"cluster {j + 1}: {result.sizes[j]:.0f} rows"
+        radius = 10 + 12 * math.sqrt(float(result.sizes[j]) / most)
         parts.append(tag("circle", tag("title", said), cx=x, cy=y, r=radius, class_=f"place {colour(j)}"))
         parts.append(text(x, y + 5, str(j + 1), f"inside {colour(j)}", "middle"))
     return drawing(760, 480, "".join(parts), "map of clusters and sites on two principal axes")
 
 
-def _sites(outcome: Outcome, plane: Plane) -> list[str]:
+def _sites(result: ClusterResult, plane: Plane) -> list[str]:
     """Dashed outlines of the sites, each with its name where it does not cover another's."""
-    d, parts = outcome.description, []
+    d, parts = result.description, []
     if len(d.sites) > MOST_OUTLINES:
         return []
     taken: list[tuple[float, float]] = []
@@ -206,9 +201,9 @@ def _sites(outcome: Outcome, plane: Plane) -> list[str]:
     return parts
 
 
-def fit(outcome: Outcome) -> str:
+def fit(result: ClusterResult) -> str:
     """How far rows lie from their centres at every site, against all sites."""
-    d, values = outcome.description, outcome.fit()
+    d, values = result.description, result.fit()
     overall = float(d.inertias.sum() / max(d.sizes.sum(), 1.0))
     known = [(s, float(v)) for s, v in zip(d.sites, values, strict=True) if math.isfinite(v)]
     if not known or overall <= 0:

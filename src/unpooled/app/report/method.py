@@ -4,21 +4,22 @@ import math
 from html import escape
 
 from unpooled import __version__
+from unpooled.app.cluster_result import ClusterResult
 from unpooled.app.report import charts
-from unpooled.app.report.html import listed, percent, section, sentence, size, small, soft, table
-from unpooled.app.result import Outcome, figure
+from unpooled.app.result import figure
 from unpooled.data import Number
+from unpooled.pages.html import listed, percent, section, sentence, size, small, soft, table
 
 _ROWS = 200  # sites that are listed
 
 
-def choice(outcome: Outcome) -> str:
-    c = outcome.choice
+def choice(result: ClusterResult) -> str:
+    c = result.choice
     if len(c.scores) == 1:
-        return _given(outcome)
+        return _given(result)
     drawn = "".join(
         f'<div><h3>{escape(title)}</h3><div class="small soft">{escape(hint)}</div>{chart}</div>'
-        for title, hint, chart in charts.choice(outcome)
+        for title, hint, chart in charts.choice(result)
     )
     verdict = f"k = {c.k} is recommended." if c.clear else f"No clear k; {c.k} was taken."
     lead = (
@@ -28,8 +29,8 @@ def choice(outcome: Outcome) -> str:
     return section("Choice of k", f'<div class="grid">{drawn}</div>', lead, "choice")
 
 
-def _given(outcome: Outcome) -> str:
-    s, c = outcome.choice.scores[0], outcome.choice
+def _given(result: ClusterResult) -> str:
+    s, c = result.choice.scores[0], result.choice
     items = [
         ("silhouette (simplified)", f"{s.silhouette:.3f}"),
         ("Calinski-Harabasz", f"{s.calinski_harabasz:.1f}"),
@@ -38,24 +39,24 @@ def _given(outcome: Outcome) -> str:
         ("stability over restarts", f"{s.stability:.2f}"),
     ]
     rows = "".join(f"<dt>{name}</dt><dd>{value}</dd>" for name, value in items if value not in ("nan", "-"))
-    lead = f"k = {outcome.k} was asked for; <code>-k 2..10</code> would compare. {sentence(c.reasons)}"
+    lead = f"k = {result.k} was asked for; <code>-k 2..10</code> would compare. {sentence(c.reasons)}"
     return section("Number of clusters", f"<dl>{rows}</dl>", lead, "choice")
 
 
-def convergence(outcome: Outcome) -> str:
+def convergence(result: ClusterResult) -> str:
     drawn = "".join(
-        f"<div><h3>{escape(t)}</h3>{chart}</div>" for t, chart in charts.convergence(outcome) if chart
+        f"<div><h3>{escape(t)}</h3>{chart}</div>" for t, chart in charts.convergence(result) if chart
     )
-    every = "every restart and every k travel" if len(outcome.job.ks) > 1 else "all restarts travel"
+    every = "every restart and every k travel" if len(result.job.ks) > 1 else "all restarts travel"
     lead = (
-        f"{outcome.run.rounds} rounds after the start, {outcome.run.exchanges} exchanges in all; "
+        f"{result.run.rounds} rounds after the start, {result.run.exchanges} exchanges in all; "
         f"{every} in the same ones."
     )
     return section("Convergence", f'<div class="grid">{drawn}</div>', lead, "convergence")
 
 
-def preparation(outcome: Outcome) -> str:
-    a = outcome.agreement
+def preparation(result: ClusterResult) -> str:
+    a = result.agreement
     rows = []
     for c in a.preparation.columns:
         if isinstance(c, Number):
@@ -77,11 +78,11 @@ def preparation(outcome: Outcome) -> str:
         "The same for every site, agreed from totals: no site is scaled by its own mean. Categories are "
         "one-hot, and weighted so that a whole column counts as one."
     )
-    return section("Preparation", body + _missing(outcome), lead, "preparation")
+    return section("Preparation", body + _missing(result), lead, "preparation")
 
 
-def _missing(outcome: Outcome) -> str:
-    a, least = outcome.agreement, outcome.job.min_cluster_size
+def _missing(result: ClusterResult) -> str:
+    a, least = result.agreement, result.job.min_cluster_size
     take = [j for j in range(len(a.columns)) if not (a.missing[:, j] == 0).all()]
     if not take:
         return '<h3 class="next">Missing values</h3><p>None in any column.</p>'
@@ -109,8 +110,8 @@ def _missing_cell(cells: float, rows: float, least: int) -> str:
     return f'<td class="heat" style="background:rgba(var(--hot), {0.5 * share:.2f})">{said}</td>'
 
 
-def left(outcome: Outcome) -> str:
-    a, sent, least = outcome.agreement, outcome.run.left(), outcome.job.min_cluster_size
+def left(result: ClusterResult) -> str:
+    a, sent, least = result.agreement, result.run.left(), result.job.min_cluster_size
     rows = []
     for i, site in enumerate(a.sites[:_ROWS]):
         numbers, amount = sent.get(site, (0, 0))
@@ -126,7 +127,7 @@ def left(outcome: Outcome) -> str:
         + (
             "Here all sites were files on one machine, and nothing left it; between machines, this is what "
             "would travel."
-            if outcome.job.between is None
+            if result.job.between is None
             else "Every site has all of it, word for word, in its own log."
         )
     )
@@ -138,16 +139,16 @@ def left(outcome: Outcome) -> str:
     return section("What left each site", body + note, lead, "left")
 
 
-def method(outcome: Outcome) -> str:
-    job = outcome.job
+def method(result: ClusterResult) -> str:
+    job = result.job
     items = [
         ("method", job.method),
-        ("please cite", outcome.citation),
+        ("please cite", result.citation),
         ("k", ", ".join(map(str, job.ks)) if len(job.ks) < 4 else f"{job.ks[0]} to {job.ks[-1]}"),
         ("restarts", str(job.n_init)),
         ("smallest group shown", str(job.min_cluster_size)),
         ("seed", str(job.seed)),
-        ("run", outcome.run.id),
+        ("run", result.run.id),
         ("program", f"unpooled {__version__}"),
     ]
     rows = "".join(f"<dt>{name}</dt><dd>{escape(value)}</dd>" for name, value in items)

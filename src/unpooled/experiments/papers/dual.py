@@ -14,7 +14,6 @@ import numpy as np
 
 from unpooled.algorithms.dual import Dual
 from unpooled.algorithms.dual.state import DualState
-from unpooled.app.report.svg import Plane, drawing, tag, text, ticks
 from unpooled.core.arrays import FloatArray
 from unpooled.core.run import run
 from unpooled.experiments.datasets.dual import dual_problem, dual_shape
@@ -24,6 +23,7 @@ from unpooled.experiments.papers.sources import Sources
 from unpooled.experiments.papers.table import Published, ResultTable, Row, row
 from unpooled.kernels.exact import exact
 from unpooled.optimum.exact import exact_kmeans, relative_gap
+from unpooled.pages.svg import Plane, drawing, tag, text, ticks
 from unpooled.runtimes import InProcess
 
 PAPER = (

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
 
-from unpooled.app.report.html import section, style, whole
-from unpooled.app.report.html import table as html_table
 from unpooled.core.disk import write_atomically
 from unpooled.experiments.papers.experiment import Experiment, Presented
 from unpooled.experiments.papers.table import CLOSE, ResultTable
+from unpooled.pages.html import section, style, whole
+from unpooled.pages.html import table as html_table
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unpooled.app.report.svg import Plane, drawing, line, tag, text, ticks
 from unpooled.core.arrays import FloatArray
+from unpooled.pages.svg import Plane, drawing, line, tag, text, ticks
 
 _WIDTH, _HEIGHT = 460.0, 300.0
 

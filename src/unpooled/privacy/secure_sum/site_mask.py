@@ -14,19 +14,26 @@ from unpooled.errors import BadInput, Refused
 from unpooled.privacy.secure_sum.crypto import Identity
 from unpooled.privacy.secure_sum.messages import AskAgreed, AskKeys, AskMasked, AskOpened, AskShares
 from unpooled.privacy.secure_sum.site import Member
-from unpooled.site.allow_list import only_totals
 
 
 class Masking:
     """A site's mask. ``required``: refuse every question whose reply would be seen by itself.
 
-    ``shown`` names questions that may be asked of each site even so, e.g. "asking.AskSchema".
+    ``shown`` names questions that may be asked of each site even so, e.g. "asking.AskSchema"; ``instead``
+    names methods that need only sums, for the refusal.
     """
 
     def __init__(
-        self, member: Member, *, required: bool = False, shown: tuple[str, ...] = (), floor: float = 1.0
+        self,
+        member: Member,
+        *,
+        required: bool = False,
+        shown: tuple[str, ...] = (),
+        instead: tuple[str, ...] = (),
+        floor: float = 1.0,
     ) -> None:
         self._member, self._required, self._shown, self._floor = member, required, shown, floor
+        self._instead = instead
 
     def before(self, post: Envelope) -> None:
         if not self._required:
@@ -38,7 +45,7 @@ class Masking:
                 continue
             raise Refused(
                 f"only secure sums are allowed, and {name} would show a single site's reply; methods that "
-                f"need only sums: {', '.join(only_totals())}"
+                f"need only sums: {', '.join(self._instead)}"
             )
 
     def minimum(self, post: Envelope, part: Part, usual: float) -> float:
@@ -93,14 +100,22 @@ def _masked(post: Envelope) -> set[int]:
 
 
 def maskings(
-    names: Sequence[SiteId], *, min_sites: int, required: bool, shown: tuple[str, ...] = ()
+    names: Sequence[SiteId],
+    *,
+    min_sites: int,
+    required: bool,
+    shown: tuple[str, ...] = (),
+    instead: tuple[str, ...] = (),
 ) -> dict[SiteId, Masking]:
     """Masks for sites that are all in this process: fresh identities, each pinned by all."""
     if len(names) < min_sites:
         raise BadInput(f"secure sums need at least {min_sites} sites, got {len(names)}")
     identities = {str(name): Identity.new() for name in names}
     roster = {name: identity.public for name, identity in identities.items()}
+    members = {
+        name: Member(name, identity, roster, min_sites=min_sites) for name, identity in identities.items()
+    }
     return {
-        name: Masking(Member(name, identity, roster, min_sites=min_sites), required=required, shown=shown)
-        for name, identity in identities.items()
+        name: Masking(member, required=required, shown=shown, instead=instead)
+        for name, member in members.items()
     }

@@ -2,8 +2,8 @@
 
 from html import escape
 
-from unpooled.app.report.html import section, size, small, table, whole
 from unpooled.core import codec
+from unpooled.pages.html import section, size, small, table, whole
 from unpooled.site.audit.summary import LogSummary, RunRecord
 
 _HEAD = (

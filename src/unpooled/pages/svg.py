@@ -1,10 +1,18 @@
-"""The few shapes that the report's charts are made of. Colours come from the page's style."""
+"""The few shapes that charts are made of. Colours come from the page's style."""
 
 import math
 from collections.abc import Sequence
 from html import escape
 
 Point = tuple[float, float]
+
+
+_PALETTE = 8  # colours of clusters; after these they repeat, and the number tells them apart
+
+
+def colour(cluster: int) -> str:
+    """The class that paints a cluster."""
+    return f"c{cluster % _PALETTE}"
 
 
 def tag(name: str, content: str = "", **attributes: object) -> str:

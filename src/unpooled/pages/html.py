@@ -1,17 +1,17 @@
-"""Small pieces of HTML that the report's sections share."""
+"""Small pieces of HTML that all pages share, and their style."""
 
 from collections.abc import Iterable, Sequence
 from html import escape
 from importlib.resources import files
 
-from unpooled.app.report.charts import colour
+from unpooled.pages.svg import colour
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
 def style() -> str:
     """The style sheet of all pages, light and dark."""
-    return (files("unpooled.app.report") / "style.css").read_text(encoding="utf-8")
+    return (files("unpooled.pages") / "style.css").read_text(encoding="utf-8")
 
 
 def whole(title: str, body: str) -> str:
