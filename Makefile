@@ -52,9 +52,9 @@ bench: $(STAMP)  ## what was asked of the speed, and what was reached
 	$(BIN)/python -m benchmarks
 
 assurance: $(STAMP)  ## the long versions of what the tests hold, and their figures
-	UNPOOLED_RUNS=150 $(BIN)/pytest tests/test_contract.py -k no_reply_contains_a_row
+	UNPOOLED_RUNS=150 $(BIN)/pytest tests/laws/test_contract.py -k no_reply_contains_a_row
 	UNPOOLED_FUZZ=1000000 $(BIN)/pytest tests/site/test_fuzz.py
-	UNPOOLED_SCHEDULES=10000 $(BIN)/pytest -s tests/secure_sum/test_sums.py tests/secure_sum/test_malice.py
+	UNPOOLED_SCHEDULES=10000 $(BIN)/pytest -s tests/privacy/test_sums.py tests/privacy/test_malice.py
 	$(BIN)/python -m benchmarks.bench_secure_sum
 	$(BIN)/python -m benchmarks.bench_door
 	-PIP_CONSTRAINT=constraints.txt $(BIN)/pip install --quiet --no-deps --target build/peer diffprivlib

@@ -5,7 +5,6 @@ import warnings
 from collections.abc import Callable
 from itertools import count as count_from
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 from sklearn.cluster import KMeans
@@ -14,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
 from unpooled import Dwf, InProcess, kernels, run
-from unpooled.core.envelope import LazyRng
+from unpooled.core.envelope import round_rng
 from unpooled.core.exchange import conduct
 
 Row = tuple[str, float, float]
@@ -45,14 +44,11 @@ def one_round(X: np.ndarray, k: int, count: int, steps: int) -> Callable[[], obj
     """A whole DWF round of ``count`` sites, coordinator and all."""
     federation = InProcess.of(sites_of(X, count), threads=1)
     method = Dwf(k=k, local_steps=steps, init=X[:k].astype(float))
-    state = conduct(method.start(federation.sites, lazy_rng(0)), federation)
+    state = conduct(method.start(federation.sites, round_rng(0, 0)), federation)
     names = map(str, count_from(1))  # each time another run, so that nothing is remembered of the one before
-    return lambda: conduct(method.round(state, federation.sites, lazy_rng(1)), federation, run=next(names))
-
-
-def lazy_rng(number: int) -> np.random.Generator:
-    """What a run gives each round."""
-    return cast(np.random.Generator, LazyRng(0, number))
+    return lambda: conduct(
+        method.round(state, federation.sites, round_rng(0, 1)), federation, run=next(names)
+    )
 
 
 def sklearn_round(X: np.ndarray, k: int, count: int, steps: int) -> Callable[[], object]:

@@ -1,7 +1,7 @@
 """All sites in this process: for simulation, for tests, and for one machine that holds every site's file.
 
 Site by site through the one door, or fused: where every site is plain, one kernel call over their stacked
-rows answers for all. Both give the same bits; tests/test_contract.py holds them to it.
+rows answers for all. Both give the same bits; tests/laws/test_contract.py holds them to it.
 """
 
 import os
