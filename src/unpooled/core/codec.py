@@ -36,6 +36,7 @@ _CHECKSUM = 16  # bytes, before a message on a wire; a multiple of 8, so that ar
 _register: dict[str, type[Any]] = {}
 _field_names: dict[Any, tuple[str, ...]] = {}
 _field_types: dict[Any, dict[str, Any]] = {}
+_renamed: dict[type[Any], dict[str, str]] = {}  # fields that travel under another name than their own
 _travelling: dict[type[Any], dict[str, Any]] = {}  # what goes with a class that was met before
 
 
@@ -47,8 +48,12 @@ class WireName(typing.NamedTuple):
     since: str
 
 
-def register(cls: type[Any], name: str, version: int = 1, since: str = "") -> None:
+def register(
+    cls: type[Any], name: str, version: int = 1, since: str = "", fields: dict[str, str] | None = None
+) -> None:
     """Let ``cls`` travel under ``name``. The name is stable: where the class lies has no part in it.
+
+    ``fields`` are the names under which some of its fields travel, where these have other names by now.
 
     Change the version, and say since which release, whenever the fields change. Two classes of one name are
     an error; a class that is defined again, as in a notebook, takes its own place.
@@ -64,6 +69,7 @@ def register(cls: type[Any], name: str, version: int = 1, since: str = "") -> No
     _travelling.clear()  # a name may have passed to another class
     _register[name] = cls
     cls._wire = WireName(name, version, since)
+    _renamed[cls] = fields or {}
 
 
 def _wire_of(cls: type[Any]) -> WireName | None:
@@ -215,7 +221,9 @@ def _write(value: Any, arrays: list[npt.NDArray[Any]]) -> Any:
         return value if math.isfinite(value) else {"float": repr(value)}
     said = _travelling.get(type(value))
     if said is not None:
-        return {**said, "fields": {f: _write(getattr(value, f), arrays) for f in field_names(type(value))}}
+        other = _renamed.get(type(value)) or {}
+        fields = field_names(type(value))
+        return {**said, "fields": {other.get(f, f): _write(getattr(value, f), arrays) for f in fields}}
     if isinstance(value, tuple):
         return {"tuple": [_write(v, arrays) for v in value]}
     if isinstance(value, dict):
@@ -314,6 +322,9 @@ def _build(name: str, values: dict[str, Any]) -> Any:
     if cls is None or not dataclasses.is_dataclass(cls):
         raise CodecError(f"unknown message type {name!r}")
     hints = _hints(cls)
+    for field, travelling in _renamed[cls].items():
+        if travelling in values and field not in values:
+            values[field] = values.pop(travelling)
     if values.keys() != hints.keys():
         odd = sorted(set(values) ^ set(hints))
         raise CodecError(f"{name} with missing or unknown fields: {', '.join(map(str, odd))}")

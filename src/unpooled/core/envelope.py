@@ -36,12 +36,12 @@ class Part(Message, wire="protocol.Part"):
 
 
 @dataclass(frozen=True, eq=False)
-class Envelope(Message, wire="protocol.Envelope"):
+class Envelope(Message, wire="protocol.Envelope", fields={"countersigned": "seal"}):
     """What goes down to one site in one exchange."""
 
     turn: Turn
     parts: tuple[Part, ...]
-    seal: str = ""  # "number:hash:signature": the head that the coordinator last received, signed by it
+    countersigned: str = ""  # "number:hash:signature": the last head of the log that came, signed
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,10 +20,18 @@ class Message:
     ``class Medians(Reply, wire="hospital.Medians")``; with other fields later, ``version=2, since="1.4"``.
     """
 
-    def __init_subclass__(cls, *, wire: str = "", version: int = 1, since: str = "", **kwargs: Any) -> None:
+    def __init_subclass__(
+        cls,
+        *,
+        wire: str = "",
+        version: int = 1,
+        since: str = "",
+        fields: dict[str, str] | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init_subclass__(**kwargs)
         if wire:
-            codec.register(cls, wire, version, since)
+            codec.register(cls, wire, version, since, fields)
 
 
 class Reply(Message):

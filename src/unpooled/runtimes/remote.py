@@ -57,7 +57,7 @@ def opened(envelope: Envelope, data: bytes, limit: int = MAX_ANSWER_BYTES) -> An
     return answer
 
 
-def sealed(site: SiteId, head: str) -> bytes:
+def countersignable(site: SiteId, head: str) -> bytes:
     """What a coordinator signs: that it received this head from this site."""
     return f"unpooled log head\n{site}\n{head}".encode()
 
@@ -82,11 +82,11 @@ class RemoteFederation:
         self._sign = sign
         self.heads: dict[SiteId, str] = {}
         self._limit = max_answer_bytes
-        self._sealing: Any = None
+        self._secure_sums: Any = None
         if secure is not None:
             from unpooled.privacy.secure_sum.coordinator import SecureSummation
 
-            self._sealing = SecureSummation(self._exchange, secure)
+            self._secure_sums = SecureSummation(self._exchange, secure)
 
     @property
     def sites(self) -> tuple[SiteId, ...]:
@@ -95,11 +95,11 @@ class RemoteFederation:
     @property
     def secure(self) -> bool:
         """Is every total a secure sum?"""
-        return self._sealing is not None
+        return self._secure_sums is not None
 
     def ask(self, turn: Turn, asks: Asks) -> list[Gathered[Any]]:
-        if self._sealing is not None and any(ask.verb == "total" for ask in asks):
-            return self._sealing.ask(turn, asks)  # type: ignore[no-any-return]
+        if self._secure_sums is not None and any(ask.verb == "total" for ask in asks):
+            return self._secure_sums.ask(turn, asks)  # type: ignore[no-any-return]
         posts = pack(turn, asks)
         came = self._exchange({site: post.envelope for site, post in posts.items()})
         replies: list[dict[SiteId, Reply]] = [{} for _ in asks]
@@ -109,13 +109,19 @@ class RemoteFederation:
         return [gather(ask, got) for ask, got in zip(asks, replies, strict=True)]
 
     def _exchange(self, envelopes: Mapping[SiteId, Envelope]) -> dict[SiteId, tuple[Reply, ...]]:
-        posts = {site: replace(post, seal=self._seal(site)) for site, post in envelopes.items()}
+        posts = {
+            site: replace(post, countersigned=self._countersigned(site)) for site, post in envelopes.items()
+        }
         came = self._carrier.carry(_encoded(posts))
         return {site: self._replies(site, post, came.get(site)) for site, post in posts.items()}
 
-    def _seal(self, site: SiteId) -> str:
+    def _countersigned(self, site: SiteId) -> str:
         head = self.heads.get(site, "")
-        return f"{head}:{self._sign(sealed(site, head)).hex()}" if head and self._sign is not None else ""
+        return (
+            f"{head}:{self._sign(countersignable(site, head)).hex()}"
+            if head and self._sign is not None
+            else ""
+        )
 
     def _replies(self, site: SiteId, envelope: Envelope, data: bytes | str | None) -> tuple[Reply, ...]:
         """What a site sent; a refusal with the reason in place of what cannot be used."""
@@ -136,7 +142,7 @@ def _encoded(envelopes: Mapping[SiteId, Envelope]) -> dict[SiteId, bytes]:
     posts = {}
     for site, post in envelopes.items():
         parts = tuple((part.verb, id(part.question), id(part.view), part.index) for part in post.parts)
-        key = (post.turn, parts, post.seal)
+        key = (post.turn, parts, post.countersigned)
         if key not in known:
             known[key] = codec.wrap(post)
         posts[site] = known[key]

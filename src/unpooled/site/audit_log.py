@@ -15,7 +15,7 @@ from unpooled.core.messages import LeftMasked, Refusal, Reply, SiteId
 from unpooled.privacy.dp.accounting import epsilon_of
 from unpooled.site.differencing import Differencing
 from unpooled.site.ledger import Ledger
-from unpooled.site.log import Log, Packed, tail, unpacked
+from unpooled.site.log import COUNTERSIGNED, Log, Packed, tail, unpacked
 from unpooled.site.policy import Policy
 from unpooled.site.site import digest, request_digest
 
@@ -26,7 +26,7 @@ class AuditLog:
     def __init__(self, name: SiteId, policy: Policy, ledger: Ledger, log: Log | None) -> None:
         self._name, self._policy, self._ledger, self._log = name, policy, ledger, log
         self.watch: Differencing | None = None
-        self._sealed = ""
+        self._countersigned = ""
         self._views: set[str] = set()
         if log is not None:
             log.append("opening", site=name, policy=policy.digest, version=version("unpooled"))
@@ -35,10 +35,10 @@ class AuditLog:
         """The head of the log with this answer in it."""
         if self._log is None:
             return ""
-        if post.seal and post.seal != self._sealed:
-            number, head, signature = (*post.seal.split(":"), "", "")[:3]
-            self._log.append("seal", number=number, head=head, signature=signature)
-            self._sealed = post.seal
+        if post.countersigned and post.countersigned != self._countersigned:
+            number, head, signature = (*post.countersigned.split(":"), "", "")[:3]
+            self._log.append(COUNTERSIGNED, number=number, head=head, signature=signature)
+            self._countersigned = post.countersigned
         refused = [r.reason for r in answer.replies if isinstance(r, Refusal)]
         payload = codec.encode(replace(answer, head=""))
         head = self._log.append(

@@ -2,7 +2,7 @@
 
 A line says what was asked, holds the answer byte for byte, and how it was protected. Whoever changes, cuts,
 inserts or reorders a line breaks the chain from there on. A chain cannot show that its own end was cut off;
-so its head goes with every answer, and the coordinator keeps it and signs it (``seal`` lines).
+so its head goes with every answer, and the coordinator keeps it and signs it (lines of the kind ``seal``).
 """
 
 import base64
@@ -20,7 +20,8 @@ from typing import Any
 from unpooled.errors import LedgerError
 
 START = "0" * 64
-KINDS = ("opening", "release", "refusal", "seal")
+COUNTERSIGNED = "seal"  # how lines that hold a countersigned head are called in the file
+KINDS = ("opening", "release", "refusal", COUNTERSIGNED)
 _SYNC_LAST = 1 << 16  # bytes read from the end to find the last line
 
 

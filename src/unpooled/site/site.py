@@ -218,8 +218,8 @@ class Site:
 
 @lru_cache(maxsize=8)  # by identity: an envelope is asked for its digest by several guards
 def request_digest(message: Message) -> str:
-    """A name for what is asked: the envelope's content, but for the seal that came with it."""
-    return digest(replace(message, seal="") if isinstance(message, Envelope) else message)
+    """A name for what is asked: the envelope's content, but for the countersigned head that came with it."""
+    return digest(replace(message, countersigned="") if isinstance(message, Envelope) else message)
 
 
 @lru_cache(maxsize=32)

@@ -1,8 +1,8 @@
 """Tasks done: here, or by workers, processes that are told tasks as lines of JSON and fill the store.
 
 A worker is ``python -m unpooled.experiments.papers.worker OUT DATA``: one task a line on stdin, one line back
-when it is done. It ends when its stdin does, so that no worker outlives the run that started it by more than a
-task. Every worker has one thread: tasks, not threads, are what runs side by side.
+when it is done. It ends when its stdin does, so that no worker outlives the run that started it by more than
+a task. Every worker has one thread: tasks, not threads, are what runs side by side.
 """
 
 import json

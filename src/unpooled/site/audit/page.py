@@ -23,7 +23,9 @@ _HEAD = (
 def verdict(record: LogSummary) -> str:
     """Is the log whole? In one sentence."""
     if record.whole:
-        kept = f", {record.seals} times countersigned by the coordinator" if record.seals else ""
+        kept = (
+            f", {record.countersigned} times countersigned by the coordinator" if record.countersigned else ""
+        )
         return f"The log is whole: {record.lines} lines, each bound to the one before it{kept}."
     first = record.faults[0]
     more = f" and {len(record.faults) - 1} more faults" if len(record.faults) > 1 else ""

@@ -7,7 +7,7 @@ from typing import Any
 
 from unpooled.core.envelope import STAGE
 from unpooled.errors import LedgerError
-from unpooled.site.log import Fault, entries, verify
+from unpooled.site.log import COUNTERSIGNED, Fault, entries, verify
 
 
 @dataclass
@@ -39,7 +39,7 @@ class LogSummary:
     site: str
     policies: list[str]
     runs: list[RunRecord]
-    seals: int
+    countersigned: int  # heads that the coordinator signed
     lines: int
     faults: list[Fault]
     spent: dict[str, float] | None
@@ -67,8 +67,8 @@ def read(path: str | Path, heads: dict[int, str] | None = None) -> LogSummary:
             record.site = str(entry.get("site", ""))
             if entry.get("policy") not in record.policies:
                 record.policies.append(str(entry.get("policy")))
-        elif kind == "seal":
-            record.seals += 1
+        elif kind == COUNTERSIGNED:
+            record.countersigned += 1
         elif kind in ("release", "refusal"):
             run = runs.setdefault(str(entry.get("run")), RunRecord(str(entry.get("run")), entry["utc"]))
             try:
