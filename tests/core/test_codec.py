@@ -22,7 +22,7 @@ from unpooled.core import codec
 from unpooled.core.arrays import BoolArray, FloatArray, IntArray
 from unpooled.core.envelope import Envelope, Part, Turn
 from unpooled.core.messages import Message, Refusal
-from unpooled.data.scaling import Affine
+from unpooled.data.views import Affine
 from unpooled.errors import CodecError
 from unpooled.questions.clusters import AskClusterSums
 from unpooled.questions.moments import AskMoments, Moments

@@ -7,7 +7,8 @@ from sklearn.preprocessing import StandardScaler
 from helpers import bits, blobs, inertia_of, pooled, split
 from unpooled import Dwf, InProcess, Lloyd, run
 from unpooled.core.exchange import Trace, conduct
-from unpooled.data.scaling import Affine, Scaled, standardise
+from unpooled.data.scaling import Scaled, standardise
+from unpooled.data.views import Affine
 
 
 def federated(rows, **settings):

@@ -16,7 +16,7 @@ from unpooled.core.messages import Summable
 from unpooled.core.protocol import each, together, total, viewed
 from unpooled.core.question import Question
 from unpooled.core.stack import Stack
-from unpooled.data.scaling import Affine
+from unpooled.data.views import Affine
 from unpooled.errors import BadInput, SiteFailed
 from unpooled.questions.clusters import AskClusterSums, AskLocalMeans, AskScatter
 from unpooled.questions.moments import AskMoments

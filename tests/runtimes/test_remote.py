@@ -19,7 +19,7 @@ from unpooled.privacy.secure_sum.crypto import Identity, is_signed
 from unpooled.questions.clusters import AskClusterSums, ClusterSums
 from unpooled.questions.moments import AskMoments, Moments
 from unpooled.runtimes import InProcess
-from unpooled.runtimes.remote import RemoteFederation, opened, pack, sealed
+from unpooled.runtimes.remote import RemoteFederation, countersignable, opened, pack
 from unpooled.site.log import entries, verify
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
@@ -197,7 +197,7 @@ def test_the_coordinator_keeps_and_signs_the_heads_of_logs(tmp_path):
         for seal in seals:
             head = f"{seal['number']}:{seal['head']}"
             assert lines[int(seal["number"])]["hash"] == seal["head"]
-            assert is_signed(identity.public, sealed(name, head), bytes.fromhex(seal["signature"]))
+            assert is_signed(identity.public, countersignable(name, head), bytes.fromhex(seal["signature"]))
         assert verify(tmp_path / name / "log.jsonl") == []
 
 

@@ -13,7 +13,8 @@ from unpooled import InProcess, Lloyd, Site, run
 from unpooled.core import codec
 from unpooled.core.envelope import Envelope, Part, Turn
 from unpooled.core.messages import Refusal
-from unpooled.data.scaling import Affine, Scaled
+from unpooled.data.scaling import Scaled
+from unpooled.data.views import Affine
 from unpooled.errors import LedgerError, TooFewAnswers
 from unpooled.questions.clusters import AskClusterSums, AskLocalMeans
 from unpooled.questions.fuzzy import AskFuzzySums
@@ -167,7 +168,7 @@ def test_a_restarted_site_gives_the_same_bytes_and_is_not_charged_again(tmp_path
     site.close()
     site = open_site("a", X, policy(), folder=tmp_path)
     assert site.receive(codec.wrap(post(AskClusterSums(CENTERS), 4, exchange=1))) == second
-    assert site.receive(codec.wrap(replace(post(AskMoments(), 4), seal="signed"))) == first
+    assert site.receive(codec.wrap(replace(post(AskMoments(), 4), countersigned="signed"))) == first
     assert len((tmp_path / "log.jsonl").read_bytes().splitlines()) == lines + 1  # the opening
     assert "round 3 is over" in asked(site, AskMoments(), 3).reason
     site.close()

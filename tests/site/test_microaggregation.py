@@ -11,8 +11,7 @@ from unpooled.core import codec
 from unpooled.core.envelope import Envelope, Part, Turn
 from unpooled.core.messages import Refusal
 from unpooled.data import Table
-from unpooled.data.preparation import Number, Preparation
-from unpooled.data.scaling import Affine
+from unpooled.data.views import Affine, Number, Preparation
 from unpooled.errors import PolicyError
 from unpooled.questions.clusters import AskClusterSums
 from unpooled.questions.moments import AskMoments

@@ -13,7 +13,7 @@ from unpooled.core.messages import Refusal
 from unpooled.core.protocol import View
 from unpooled.core.question import Question
 from unpooled.core.stack import Stack
-from unpooled.data.scaling import Affine
+from unpooled.data.views import Affine
 from unpooled.errors import Refused
 from unpooled.questions.clusters import AskClusterSums, AskLocalMeans
 from unpooled.questions.moments import AskMoments, Moments

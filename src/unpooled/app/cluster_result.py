@@ -123,8 +123,8 @@ class ClusterResult(Result):
     def traits(self, cluster: int) -> list[Trait]:
         """The columns of a cluster, those that set it apart most first."""
         d, view = self.description, self.agreement.preparation
-        values, overall = view.undone(d.means), view.undone(d.mean[None])[0]
-        scales = view.undone(np.ones((1, view.width)))[0] - view.undone(np.zeros((1, view.width)))[0]
+        values, overall = view.undo(d.means), view.undo(d.mean[None])[0]
+        scales = view.undo(np.ones((1, view.width)))[0] - view.undo(np.zeros((1, view.width)))[0]
         found = []
         for j, (column, level) in enumerate(view.outputs):
             gap = d.means[cluster, j] - d.mean[j]

@@ -35,6 +35,19 @@ class View(Message):
         """Which rows it takes: equal for two views if and only if they take the same ones. b"" is all."""
         return b""
 
+    def undo(self, Z: FloatArray) -> FloatArray:
+        """Rows, or centres, back in the columns' own units: (m, d') -> (m, d')."""
+        return Z
+
+    def scaling(self) -> tuple[FloatArray, FloatArray]:
+        """By what each of its columns was shifted, and then divided: (d',) and (d',)."""
+        return np.zeros(0), np.zeros(0)
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """The column behind each number that it gives; None: those of the rows, in their order."""
+        return None
+
 
 Verb = Literal["each", "total"]
 

@@ -14,8 +14,8 @@ from unpooled.core.arrays import FloatArray
 from unpooled.core.messages import Message, SiteId
 from unpooled.core.protocol import Steps, each, total
 from unpooled.data.columns import Plan, settle
-from unpooled.data.preparation import Category, Number, Preparation
 from unpooled.data.schema import AskColumns, AskSchema, ColumnTotals, Schema
+from unpooled.data.views import Category, Number, Preparation
 from unpooled.errors import BadInput
 
 SCALES = ("standard", "min-max", "none")

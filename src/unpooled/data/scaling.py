@@ -1,42 +1,15 @@
-"""Preparation that sites agree on before any clustering: one scaling for all, never each site by its own.
-
-A preparation is a small protocol that ends in a View; the view travels with every later question, and each
-site applies it to its own rows.
-"""
+"""Scaling: one for all sites, by two totals, and any algorithm on scaled columns."""
 
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from unpooled.core.arrays import FloatArray, Rows
+from unpooled.core.arrays import FloatArray
 from unpooled.core.messages import Message, SiteId
-from unpooled.core.protocol import Steps, View, expanded, total, viewed
+from unpooled.core.protocol import Steps, expanded, total, viewed
+from unpooled.data.views import Affine
 from unpooled.questions.moments import AskMoments
-
-
-@dataclass(frozen=True, eq=False)
-class Affine(View, wire="preparing.Affine"):
-    """Every column shifted and scaled: (x - shift) / scale.
-
-    >>> view = Affine(np.array([1.0]), np.array([2.0]))
-    >>> view.apply(np.array([[5.0]])), view.undo(np.array([[2.0]]))
-    (array([[2.]]), array([[5.]]))
-    """
-
-    shift: FloatArray  # (d,)
-    scale: FloatArray  # (d,) > 0
-
-    def apply(self, X: Rows) -> Rows:
-        if X.dtype == np.float32:
-            return ((X - self.shift) / self.scale).astype(np.float32)
-        out: Rows = X - self.shift
-        out /= self.scale
-        return out
-
-    def undo(self, X: FloatArray) -> FloatArray:
-        """Back to the columns' own units."""
-        return X * self.scale + self.shift
 
 
 def standardise(sites: tuple[SiteId, ...]) -> Steps[Affine]:

@@ -15,8 +15,8 @@ from unpooled.core.messages import Reply, Summable
 from unpooled.core.question import Question
 from unpooled.core.stack import Stack, shown_cells
 from unpooled.core.suppression import only
-from unpooled.data.preparation import complete, side_by_side
 from unpooled.data.table import CATEGORY, NUMBER, Table
+from unpooled.data.views import complete, side_by_side
 
 
 @dataclass(frozen=True, eq=False)

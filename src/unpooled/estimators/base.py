@@ -22,7 +22,8 @@ from unpooled.core.messages import SiteId
 from unpooled.core.protocol import Algorithm, Steps, viewed
 from unpooled.core.run import Record, Run, run
 from unpooled.data import validation as inputs
-from unpooled.data.scaling import Affine, ScaledState
+from unpooled.data.scaling import ScaledState
+from unpooled.data.views import Affine
 from unpooled.errors import BadInput
 from unpooled.optimum.exact import relative_gap
 from unpooled.privacy import Forecast, Gaussian

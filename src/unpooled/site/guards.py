@@ -12,10 +12,8 @@ from unpooled.core.envelope import Envelope, Part
 from unpooled.core.messages import Reply
 from unpooled.core.protocol import View
 from unpooled.core.question import Question
-from unpooled.data.preparation import Preparation
-from unpooled.data.scaling import Affine
 from unpooled.errors import BadInput, Refused
-from unpooled.site.allow_list import SCHEMA, allowed, only_totals
+from unpooled.site.allow_list import SCHEMA, VIEWS, allowed, only_totals
 from unpooled.site.policy import Domain, Policy
 from unpooled.site.site import Guard
 
@@ -37,7 +35,7 @@ class Allowed(Guard):
                 raise Refused(f"{name} does not declare {missing}; this site answers only questions that do")
             if name not in self._names:
                 raise Refused(f"the policy does not allow {name}; it allows {', '.join(self._methods)}")
-            if not isinstance(part.view, Affine | Preparation | None):
+            if part.view is not None and type(part.view) not in VIEWS:
                 raise Refused(f"the policy does not know the view {codec.name_of(type(part.view))}")
 
 
@@ -107,14 +105,9 @@ def _check_distinct(centers: FloatArray) -> None:
 
 def _check_view(view: View | None) -> None:
     """A scaling must be a scaling: finite, and no column blown up beyond all measure."""
-    if isinstance(view, Affine):
-        shift, scale = view.shift, view.scale
-    elif isinstance(view, Preparation):
-        numbers = [c for c in view.columns if hasattr(c, "shift")]
-        shift = np.array([getattr(c, "shift", 0.0) for c in numbers])
-        scale = np.array([c.scale for c in view.columns])
-    else:
+    if view is None:
         return
+    shift, scale = view.scaling()
     if not (np.isfinite(shift).all() and np.isfinite(scale).all() and (scale > 0).all()):
         raise Refused("the scaling of a column is not a positive number")
 
@@ -123,11 +116,9 @@ def _check_domain(domain: Domain, view: View | None, centers: FloatArray) -> Non
     if not domain.columns:
         return
     flat = centers.reshape(-1, centers.shape[2])
-    names: tuple[str, ...]
-    if isinstance(view, Preparation):
-        own, names = view.undone(flat), tuple(name for name, _ in view.outputs)
-    else:
-        own = view.undo(flat) if isinstance(view, Affine) else flat
+    own = flat if view is None else view.undo(flat)
+    names = None if view is None else view.names
+    if names is None:
         if own.shape[1] != len(domain.columns):
             raise Refused(f"centres of {own.shape[1]} columns, the policy's domain has {len(domain.columns)}")
         names = domain.columns

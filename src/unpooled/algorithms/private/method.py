@@ -46,7 +46,7 @@ from unpooled.core.arrays import FloatArray
 from unpooled.core.messages import SiteId
 from unpooled.core.protocol import Steps, View, total, viewed
 from unpooled.data import Number, Preparation
-from unpooled.data.scaling import Affine
+from unpooled.data.views import Affine
 from unpooled.errors import BadInput, ForecastRefused
 from unpooled.privacy.dp.accounting import epsilon_of
 from unpooled.privacy.dp.cells import AskNoisyCells, NoisyCells, radius_limits

@@ -7,7 +7,7 @@ import numpy as np
 
 from unpooled.core.arrays import FloatArray
 from unpooled.core.messages import Message
-from unpooled.data.scaling import Affine
+from unpooled.data.views import Affine
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,8 @@
-"""From a table to the numbers that are clustered: one View for all sites, saved with the model."""
+"""Views: what all sites make of their rows before a question sees them, agreed once, applied by each.
+
+``Affine`` shifts and scales the columns of an array. ``Preparation`` makes numbers of a table: missing values
+filled or their rows dropped, numbers scaled, categories in one column per level; it is saved with the model.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +16,32 @@ from unpooled.core.messages import Message
 from unpooled.core.protocol import View
 from unpooled.data import spill as room
 from unpooled.data.table import NUMBER, Table
+
+
+@dataclass(frozen=True, eq=False)
+class Affine(View, wire="preparing.Affine"):
+    """Every column shifted and scaled: (x - shift) / scale.
+
+    >>> view = Affine(np.array([1.0]), np.array([2.0]))
+    >>> view.apply(np.array([[5.0]])), view.undo(np.array([[2.0]]))
+    (array([[2.]]), array([[5.]]))
+    """
+
+    shift: FloatArray  # (d,)
+    scale: FloatArray  # (d,) > 0
+
+    def apply(self, X: Rows) -> Rows:
+        if X.dtype == np.float32:
+            return ((X - self.shift) / self.scale).astype(np.float32)
+        out: Rows = X - self.shift
+        out /= self.scale
+        return out
+
+    def undo(self, Z: FloatArray) -> FloatArray:
+        return Z * self.scale + self.shift
+
+    def scaling(self) -> tuple[FloatArray, FloatArray]:
+        return self.shift, self.scale
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,14 +148,20 @@ class Preparation(View, wire="preparation.Preparation"):
             [np.zeros(0, np.bool_), *(complete(chunk[:, take]) for chunk in table.chunks())]
         )
 
-    def undone(self, Z: FloatArray) -> FloatArray:
+    def undo(self, Z: FloatArray) -> FloatArray:
         """(m, width) -> (m, width) in the columns' own units; for categories, the share of each level."""
-        scale = np.concatenate([np.full(c.width, c.scale) for c in self.columns])
-        shift = np.concatenate(
-            [np.full(c.width, c.shift if isinstance(c, Number) else 0.0) for c in self.columns]
-        )
+        shift, scale = self.scaling()
         own: FloatArray = Z * scale + shift
         return own
+
+    def scaling(self) -> tuple[FloatArray, FloatArray]:
+        shifts = [np.full(c.width, c.shift if isinstance(c, Number) else 0.0) for c in self.columns]
+        scales = [np.full(c.width, c.scale) for c in self.columns]
+        return np.concatenate([np.zeros(0), *shifts]), np.concatenate([np.zeros(0), *scales])
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(name for name, _ in self.outputs)
 
     @property
     def kinds(self) -> dict[str, str]:
