@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from unpooled import InProcess, Site
-from unpooled.core.envelope import Turn
+from unpooled.core.exchange import Turn
 from unpooled.core.protocol import Ask
 from unpooled.questions.clusters import AskClusterSums
 from unpooled.site.open_site import open_site

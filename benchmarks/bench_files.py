@@ -22,7 +22,7 @@ _FILES = """
 import json, resource, sys, time
 from pathlib import Path
 from unpooled.app.job import Job
-from unpooled.app.cluster_result import ClusterResult
+from unpooled.app.result import ClusterResult
 from unpooled.app.report import page
 from unpooled.core.run import run
 import pyarrow.parquet, sklearn.cluster

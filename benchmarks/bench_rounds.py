@@ -13,8 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
 from unpooled import Dwf, InProcess, kernels, run
-from unpooled.core.envelope import round_rng
-from unpooled.core.exchange import conduct
+from unpooled.core.exchange import conduct, round_rng
 
 Row = tuple[str, float, float]
 

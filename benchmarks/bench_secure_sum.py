@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from unpooled.core import codec
-from unpooled.core.envelope import Part, Turn
+from unpooled.core.exchange import Part, Turn, size
 from unpooled.privacy.secure_sum import SecureSums, threshold_for
 from unpooled.privacy.secure_sum.crypto import Identity
 from unpooled.privacy.secure_sum.messages import (
@@ -25,8 +24,7 @@ from unpooled.privacy.secure_sum.messages import (
     SumTerms,
     asked,
 )
-from unpooled.privacy.secure_sum.packing import narrowed, one_word
-from unpooled.privacy.secure_sum.scales import Scales
+from unpooled.privacy.secure_sum.packing import Scales, narrowed, one_word
 from unpooled.privacy.secure_sum.site import Member
 from unpooled.privacy.secure_sum.tally import tally
 from unpooled.questions.clusters import AskClusterSums, ClusterSums
@@ -47,7 +45,7 @@ class Bench:
         self.parts = (Part("total", AskClusterSums(np.zeros((1, 20, 50))), None, 0),)
         rng = np.random.default_rng(0)
         self.reply = ClusterSums(rng.random((1, 20, 49)), rng.random((1, 20)), rng.random((1, 20)))
-        self.plain = codec.size(self.reply)[1]
+        self.plain = size(self.reply)[1]
         self.site: dict[str, float] = dict.fromkeys(self.names, 0.0)
         self.server = self.up = 0.0
 
@@ -56,7 +54,7 @@ class Bench:
         begin = time.process_time()
         keys = {s: m.keys(Turn("bench", 0, 0, 0), AskKeys("e")) for s, m in self.members.items()}
         per_site = (time.process_time() - begin) / len(keys)
-        spread = codec.size(keys[self.names[0]])[1] / SUMS
+        spread = size(keys[self.names[0]])[1] / SUMS
         for number in range(SUMS):
             self.site = dict.fromkeys(self.names, per_site if number == 0 else 0.0)
             self.server = 0.0

@@ -67,7 +67,7 @@ def command() -> dict[str, int]:
 
 
 def secure_exchange() -> dict[str, int]:
-    """One total over sites with a policy and a log, by secure sums; what an engine would carry is carried here."""
+    """One total over sites with a policy and a log, by secure sums; an engine's part is done here."""
     from unpooled.core.exchange import conduct
     from unpooled.core.protocol import total
     from unpooled.privacy.secure_sum import SecureSums
@@ -89,7 +89,9 @@ def secure_exchange() -> dict[str, int]:
     roster = {name: identity.public for name, identity in identities.items()}
     with tempfile.TemporaryDirectory() as folder:
         sites = {
-            name: open_site(name, X, Policy(), folder=Path(folder) / name, member=Member(name, identities[name], roster))
+            name: open_site(
+                name, X, Policy(), folder=Path(folder) / name, member=Member(name, identities[name], roster)
+            )
             for name, X in rows().items()
         }
         federation = RemoteFederation(Wire(sites), secure=SecureSums())

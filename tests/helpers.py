@@ -12,8 +12,7 @@ from unpooled import BestOf, Dual, Dwf, Ewf, Fkm, Fuzzy, InProcess, KFed, Lloyd,
 from unpooled.algorithms import METHODS
 from unpooled.core import codec
 from unpooled.core.arrays import Rows
-from unpooled.core.envelope import Envelope, Part, round_rng
-from unpooled.core.exchange import conduct
+from unpooled.core.exchange import Envelope, Part, conduct, round_rng
 from unpooled.core.messages import Reply
 from unpooled.core.protocol import expanded
 from unpooled.data.scaling import Scaled

@@ -60,7 +60,7 @@ def refreshed(page: Path) -> str:
 
 def with_methods(text: str) -> str:
     """A page with the table of methods, from what each says of itself, where the page has room for it."""
-    from unpooled.algorithms.guide import guide
+    from unpooled.algorithms.base import guide
 
     rows = ["| use it when | method | the coordinator sees |", "|---|---|---|"]
     for method in guide():

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         Private,
         Robust,
     )
-    from unpooled.algorithms.guide import citation
+    from unpooled.algorithms.base import citation
     from unpooled.core.run import Run, run
     from unpooled.estimators import FederatedFuzzyCMeans, FederatedKMeans
     from unpooled.optimum.certify import certify
@@ -66,7 +66,7 @@ _HOME = {
     "SecureSums": "privacy.secure_sum",
     "Site": "site",
     "certify": "optimum.certify",
-    "citation": "algorithms.guide",
+    "citation": "algorithms.base",
     "exact_kmeans": "optimum.exact",
     "run": "core.run",
 }
@@ -126,19 +126,19 @@ _MOVED = {
     "datasets.synthetic": "experiments.datasets.synthetic",
     "datasets": "experiments.datasets",
     "exact": "optimum.exact",
-    "guide": "algorithms.guide",
+    "guide": "algorithms.base",
     "memberships": "questions.fuzzy",
     "declarations": "core.declarations",
-    "messages": "core core.messages core.stack core.suppression",
+    "messages": "core core.messages core.stack core.stack",
     "metrics": "analysis.metrics",
     "partition": "experiments.partitions",
     "preparing": "data.scaling",
-    "protocol": "core core.protocol core.envelope core.exchange",
+    "protocol": "core core.protocol core.exchange core.exchange",
     "running": "core.run",
     "secure_sum": "privacy.secure_sum",
     "site.explaining": "site.explain",
     "site.opening": "site.open_site",
-    "summaries": "questions.clusters questions.moments",
+    "summaries": "questions.clusters questions.clusters",
 }
 """Modules by which earlier pages named things, and where these are now; to go with 0.3."""
 

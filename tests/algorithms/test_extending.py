@@ -14,7 +14,7 @@ from helpers import bits, split
 from pages import ROOT, blocks
 from unpooled import BestOf, FederatedKMeans, InProcess, Site, run
 from unpooled.algorithms import METHODS
-from unpooled.algorithms.guide import citation
+from unpooled.algorithms.base import citation
 from unpooled.app.cli import app
 from unpooled.core import codec
 from unpooled.data.scaling import Scaled

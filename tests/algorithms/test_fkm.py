@@ -7,8 +7,7 @@ from sklearn.cluster import KMeans
 from helpers import blobs, in_order, inertia_of, lloyd, lloyd_step, pooled, rounds, split, watched
 from unpooled import Fkm, InProcess, run
 from unpooled.algorithms.fkm import AskOneStep, FkmState
-from unpooled.core.envelope import round_rng
-from unpooled.core.exchange import conduct
+from unpooled.core.exchange import conduct, round_rng
 from unpooled.core.protocol import each
 from unpooled.errors import BadInput
 from unpooled.questions.clusters import AskLocalMeans

@@ -10,8 +10,7 @@ from helpers import bits, blobs, in_order, inertia_of, lloyd, lloyd_step, pooled
 from unpooled import InProcess, Lloyd, run
 from unpooled.core.exchange import conduct
 from unpooled.errors import BadInput
-from unpooled.questions.clusters import AskClusterSums
-from unpooled.questions.moments import AskMoments
+from unpooled.questions.clusters import AskClusterSums, AskMoments
 
 
 def case(seed, k=4, spread=4.0, parts=5, **how):

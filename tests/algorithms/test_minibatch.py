@@ -9,8 +9,7 @@ from sklearn.cluster import KMeans
 from helpers import blobs, inertia_of, lloyd_step, pooled, rounds, split
 from unpooled import InProcess, MiniBatch, run
 from unpooled.algorithms.minibatch import AskEpochs, MiniBatchState
-from unpooled.core.envelope import round_rng
-from unpooled.core.exchange import conduct
+from unpooled.core.exchange import conduct, round_rng
 from unpooled.core.protocol import each
 from unpooled.errors import BadInput
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from unpooled import Dwf
-from unpooled.algorithms.participation import check_participation, choose, is_full
+from unpooled.algorithms.base import check_participation, choose, is_full
 from unpooled.errors import BadInput
 
 SITES = tuple("abcdefghij")

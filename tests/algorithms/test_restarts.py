@@ -6,7 +6,7 @@ import pytest
 from helpers import blobs, inertia_of, pooled, split, watched
 from unpooled import BestOf, Dwf, Fkm, InProcess, KFed, Lloyd, run
 from unpooled.errors import BadInput
-from unpooled.questions.moments import AskMoments
+from unpooled.questions.clusters import AskMoments
 
 
 @pytest.fixture

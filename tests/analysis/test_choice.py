@@ -8,9 +8,8 @@ from sklearn.cluster import KMeans
 from helpers import bits
 from unpooled import InProcess, Lloyd, run
 from unpooled.analysis import Analysis
-from unpooled.analysis.choose_k import knee_of
-from unpooled.analysis.reference_blobs import blobs as reference
-from unpooled.analysis.scores import adjusted_rand, score
+from unpooled.analysis.choose_k import adjusted_rand, knee_of, score
+from unpooled.analysis.choose_k import blobs as reference
 from unpooled.core.exchange import Trace, conduct
 from unpooled.data import Table, Wishes
 

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from unpooled import __version__
-from unpooled.algorithms.guide import citation, guide
+from unpooled.algorithms.base import citation, guide
 from unpooled.app.cli import app
 from unpooled.errors import BadInput
 

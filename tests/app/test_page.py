@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from browser import browser
 
-from unpooled.app.cluster_result import ClusterResult
 from unpooled.app.job import Job
 from unpooled.app.report import page
+from unpooled.app.result import ClusterResult
 from unpooled.core.run import run
 from unpooled.data import Wishes
 from unpooled.data.readers import Reading
-from unpooled.pages.svg import ellipse, ticks
+from unpooled.pages.markup import ellipse, ticks
 
 ODD = "a <b>&\"' ü"  # a name that must be shown as it is, and nothing else
 

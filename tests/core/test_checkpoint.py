@@ -15,7 +15,7 @@ from helpers import bits
 from unpooled import BestOf, Dwf, InProcess, Lloyd, MiniBatch, run
 from unpooled.core import checkpoint, codec
 from unpooled.errors import BadInput, CheckpointError
-from unpooled.questions.moments import Moments
+from unpooled.questions.clusters import Moments
 
 DWF = Dwf(k=3, init="random", learning_rate=0.3, momentum=0.5, min_rounds=15, max_rounds=15)
 

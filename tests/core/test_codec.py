@@ -20,12 +20,11 @@ from unpooled import BestOf, Dwf, InProcess, run
 from unpooled.algorithms import Method
 from unpooled.core import codec
 from unpooled.core.arrays import BoolArray, FloatArray, IntArray
-from unpooled.core.envelope import Envelope, Part, Turn
+from unpooled.core.exchange import Envelope, Part, Turn, size
 from unpooled.core.messages import Message, Refusal
 from unpooled.data.views import Affine
 from unpooled.errors import CodecError
-from unpooled.questions.clusters import AskClusterSums
-from unpooled.questions.moments import AskMoments, Moments
+from unpooled.questions.clusters import AskClusterSums, AskMoments, Moments
 
 # ---------------------------------------------------------------- one value of every kind
 
@@ -197,9 +196,9 @@ def test_every_algorithm_comes_back():
 
 def test_size_counts_numbers_and_bytes():
     for message in (Moments(np.ones(1), np.ones(3), np.ones(3)), zoo(), Refusal("no"), AskMoments()):
-        assert codec.size(message)[1] == len(codec.encode(message))
-    assert codec.size(Moments(np.ones(1), np.ones(3), np.ones(3)))[0] == 7
-    assert codec.size(AskMoments())[0] == 0
+        assert size(message)[1] == len(codec.encode(message))
+    assert size(Moments(np.ones(1), np.ones(3), np.ones(3)))[0] == 7
+    assert size(AskMoments())[0] == 0
 
 
 # ---------------------------------------------------------------- what cannot be sent
@@ -394,9 +393,9 @@ def decodes_or_refuses(data: bytes) -> None:
 
 @pytest.mark.parametrize("data", SAMPLES)
 def test_fuzz_every_truncation(data):
-    for size in range(len(data)):
+    for end in range(len(data)):
         with pytest.raises(CodecError):
-            codec.decode(data[:size])
+            codec.decode(data[:end])
 
 
 @pytest.mark.parametrize("data", SAMPLES)

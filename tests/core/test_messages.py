@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unpooled.core.question import Question
-from unpooled.core.stack import Stack, Stacked, fold
-from unpooled.core.suppression import effective_size, only
+from unpooled.core.messages import Question
+from unpooled.core.stack import Stack, Stacked, effective_size, fold, only
 from unpooled.errors import BadInput
-from unpooled.questions.moments import Moments
+from unpooled.questions.clusters import Moments
 
 
 def stack_of(*sizes: int, minimum: float = 1.0, weights=None) -> Stack:

@@ -8,15 +8,13 @@ import pytest
 from helpers import Declines
 from unpooled import InProcess, Site
 from unpooled.core.arrays import FloatArray
-from unpooled.core.envelope import Turn, round_rng, site_seed
-from unpooled.core.exchange import Gathered, Summed, Trace, conduct, gather
-from unpooled.core.messages import Summable
+from unpooled.core.exchange import Gathered, Summed, Trace, Turn, conduct, gather, round_rng, site_seed
+from unpooled.core.messages import Question, Summable
 from unpooled.core.protocol import each, together, total, viewed
-from unpooled.core.question import Question
 from unpooled.core.stack import Stack
 from unpooled.data.views import Affine
 from unpooled.errors import TooFewAnswers
-from unpooled.questions.moments import AskMoments, Moments
+from unpooled.questions.clusters import AskMoments, Moments
 
 ROWS = {"a": np.array([[1.0], [2.0]]), "b": np.array([[4.0]]), "c": np.array([[8.0], [16.0], [32.0]])}
 SITES = ("a", "b", "c")

@@ -20,9 +20,8 @@ from unpooled.algorithms.minibatch import AskEpochs
 from unpooled.core import codec, declarations
 from unpooled.core.arrays import FloatArray
 from unpooled.core.declarations import Count, Figure, Mean, Numbers, Sum, Text
-from unpooled.core.envelope import Envelope, Part, Turn
-from unpooled.core.messages import Refusal, Reply, Summable
-from unpooled.core.question import Question
+from unpooled.core.exchange import Envelope, Part, Turn
+from unpooled.core.messages import Question, Refusal, Reply, Summable
 from unpooled.core.stack import Stack
 from unpooled.data.schema import AskColumns, AskSchema
 from unpooled.data.table import Table
@@ -33,7 +32,7 @@ from unpooled.privacy.dp.cells import AskNoisyCells
 from unpooled.privacy.dp.moments import AskNoisyMoments, AskNoisySpread
 from unpooled.privacy.dp.spending import Spending
 from unpooled.privacy.secure_sum.messages import STAGES
-from unpooled.questions.clusters import AskClusterSums, AskLocalMeans, AskScatter
+from unpooled.questions.clusters import AskClusterSums, AskLocalMeans, AskMoments, AskScatter
 from unpooled.questions.description import AskCovariance, AskCrossing, AskOutline, AskProfile
 from unpooled.questions.fuzzy import (
     AskBorderline,
@@ -43,7 +42,6 @@ from unpooled.questions.fuzzy import (
     AskFuzzyScatter,
     AskFuzzySums,
 )
-from unpooled.questions.moments import AskMoments
 from unpooled.site.guards import rounded
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse

@@ -14,7 +14,7 @@ from unpooled.core.protocol import viewed
 from unpooled.data import Category, Number, Table, Wishes, agree
 from unpooled.data.schema import AskColumns, AskSchema
 from unpooled.errors import BadInput, SchemaMismatch
-from unpooled.questions.moments import AskMoments
+from unpooled.questions.clusters import AskMoments
 
 
 def columns(seed, n, shift=0.0):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from unpooled.core.envelope import Answer, Envelope, Part, Turn
+from unpooled.core.exchange import Answer, Envelope, Part, Turn
 from unpooled.experiments.datasets import MEASUREMENTS, load_penguins
 from unpooled.experiments.demo import FIGURE, main
 from unpooled.experiments.demo.show import show

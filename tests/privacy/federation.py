@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 
 from unpooled.core import codec
-from unpooled.core.envelope import Part, Turn
-from unpooled.core.messages import Refusal, Reply, Summable
-from unpooled.core.question import Question
+from unpooled.core.exchange import Part, Turn
+from unpooled.core.messages import Question, Refusal, Reply, Summable
 from unpooled.errors import Refused
 from unpooled.privacy.secure_sum import Fixed, threshold_for
 from unpooled.privacy.secure_sum.crypto import Identity
@@ -24,7 +23,7 @@ from unpooled.privacy.secure_sum.messages import (
 )
 from unpooled.privacy.secure_sum.site import Member
 from unpooled.privacy.secure_sum.tally import Total, tally
-from unpooled.questions.moments import AskMoments
+from unpooled.questions.clusters import AskMoments
 
 STAGE = {AskShares: 0, AskMasked: 1, AskAgreed: 2, AskOpened: 3}
 

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 from federation import Ring, Vector, through
 
-from unpooled.core.envelope import Part
+from unpooled.core.exchange import Part
 from unpooled.errors import BadInput, Refused
 from unpooled.privacy.secure_sum import Fixed
 from unpooled.privacy.secure_sum.crypto import Exchange, Identity
 from unpooled.privacy.secure_sum.messages import AskAgreed, AskKeys, KeyStatement, Statement, as_array
 from unpooled.privacy.secure_sum.site import Member
-from unpooled.questions.moments import AskMoments
+from unpooled.questions.clusters import AskMoments
 
 SHARES, MASKED, AGREED, OPENED = range(4)
 MOVES: dict[str, tuple[int, Callable[[Ring, Member, Any], Any], str]] = {}

@@ -10,17 +10,16 @@ from federation import Ring
 from helpers import blobs, split
 from unpooled import Dwf, FederatedKMeans, Fuzzy, InProcess, Lloyd, SecureSums, run
 from unpooled.core import codec
-from unpooled.core.envelope import Part
+from unpooled.core.exchange import Part
 from unpooled.errors import Refused
 from unpooled.privacy.secure_sum import Fixed
 from unpooled.privacy.secure_sum import coordinator as sealing
 from unpooled.privacy.secure_sum import site_checks as rules
 from unpooled.privacy.secure_sum.messages import flattened
-from unpooled.privacy.secure_sum.packing import BITS, exponent, narrowed, one_word, packed, unpacked
-from unpooled.privacy.secure_sum.scales import Scales
+from unpooled.privacy.secure_sum.packing import Scales, exponent, narrowed, one_word, packed, unpacked
+from unpooled.privacy.secure_sum.settings import BITS
 from unpooled.privacy.secure_sum.tally import DoesNotFit
-from unpooled.questions.clusters import AskClusterSums, ClusterSums
-from unpooled.questions.moments import AskMoments, Moments
+from unpooled.questions.clusters import AskClusterSums, AskMoments, ClusterSums, Moments
 
 
 def ring_of(n):

@@ -12,15 +12,13 @@ from helpers import bits, blobs, pooled, split
 from unpooled import FederatedFuzzyCMeans, FederatedKMeans, InProcess, Lloyd, SecureSums, Site, run
 from unpooled.algorithms import METHODS
 from unpooled.core import codec
-from unpooled.core.envelope import STAGE, Answer, Envelope, Part, Turn
-from unpooled.core.exchange import conduct
+from unpooled.core.exchange import STAGE, Answer, Envelope, Part, Turn, conduct
 from unpooled.core.messages import LeftMasked, Summable
 from unpooled.core.protocol import each, together, total
 from unpooled.errors import BadInput, TooFewAnswers
 from unpooled.privacy.secure_sum.messages import Masked
 from unpooled.privacy.secure_sum.site_mask import maskings
-from unpooled.questions.clusters import AskClusterSums, AskScatter
-from unpooled.questions.moments import AskMoments
+from unpooled.questions.clusters import AskClusterSums, AskMoments, AskScatter
 from unpooled.runtimes.remote import RemoteFederation
 from unpooled.site.allow_list import only_totals
 

@@ -13,15 +13,13 @@ from helpers import blobs, split
 from unpooled import FederatedKMeans, InProcess, SecureSums
 from unpooled.app.cli import app
 from unpooled.core import codec
-from unpooled.core.envelope import Answer
-from unpooled.core.exchange import conduct
+from unpooled.core.exchange import Answer, conduct
 from unpooled.core.messages import Summable
 from unpooled.core.protocol import each, total
 from unpooled.errors import BadInput, PolicyError, TooFewAnswers
 from unpooled.privacy.secure_sum.crypto import Identity
 from unpooled.privacy.secure_sum.site import Member
-from unpooled.questions.clusters import AskScatter
-from unpooled.questions.moments import AskMoments
+from unpooled.questions.clusters import AskMoments, AskScatter
 from unpooled.site.audit.summary import read
 from unpooled.site.identity import identity_in, member_in, read_roster
 from unpooled.site.log import unpacked

@@ -2,7 +2,7 @@
 
 import itertools
 
-from unpooled.privacy.secure_sum.shamir import PRIME, restore, share, weights
+from unpooled.privacy.secure_sum.crypto import PRIME, restore, share, weights
 
 
 def test_any_three_of_five_restore_and_no_two() -> None:

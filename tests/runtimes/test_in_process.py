@@ -12,14 +12,12 @@ from unpooled.algorithms.fkm import AskOneStep
 from unpooled.algorithms.kfed import AskDennisMeans
 from unpooled.algorithms.minibatch import AskEpochs
 from unpooled.core.exchange import Trace, conduct
-from unpooled.core.messages import Summable
+from unpooled.core.messages import Question, Summable
 from unpooled.core.protocol import each, together, total, viewed
-from unpooled.core.question import Question
 from unpooled.core.stack import Stack
 from unpooled.data.views import Affine
 from unpooled.errors import BadInput, SiteFailed
-from unpooled.questions.clusters import AskClusterSums, AskLocalMeans, AskScatter
-from unpooled.questions.moments import AskMoments
+from unpooled.questions.clusters import AskClusterSums, AskLocalMeans, AskMoments, AskScatter
 from unpooled.runtimes import in_process as inprocess
 
 CENTERS = np.random.default_rng(0).uniform(-10, 10, (4, 3))

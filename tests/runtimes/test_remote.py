@@ -9,15 +9,13 @@ from helpers import ALGORITHMS
 from unpooled import Site
 from unpooled.algorithms import Lloyd
 from unpooled.core import codec
-from unpooled.core.envelope import Answer, Envelope, Part, Turn
-from unpooled.core.messages import Refusal
+from unpooled.core.exchange import Answer, Envelope, Part, Turn
+from unpooled.core.messages import Question, Refusal
 from unpooled.core.protocol import Ask
-from unpooled.core.question import Question
 from unpooled.core.run import run
 from unpooled.errors import BadReply, CodecError, SiteFailed, TooFewAnswers
 from unpooled.privacy.secure_sum.crypto import Identity, is_signed
-from unpooled.questions.clusters import AskClusterSums, ClusterSums
-from unpooled.questions.moments import AskMoments, Moments
+from unpooled.questions.clusters import AskClusterSums, AskMoments, ClusterSums, Moments
 from unpooled.runtimes import InProcess
 from unpooled.runtimes.remote import RemoteFederation, countersignable, opened, pack
 from unpooled.site.log import entries, verify

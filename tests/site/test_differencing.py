@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from unpooled import Site
-from unpooled.core.envelope import Envelope, Part, Turn
+from unpooled.core.exchange import Envelope, Part, Turn
 from unpooled.questions.clusters import AskClusterSums
 from unpooled.site.differencing import Differencing
 from unpooled.site.ledger import Ledger, RunLimits

@@ -11,14 +11,13 @@ import pytest
 from helpers import ALGORITHMS, bits, blobs, pooled, split
 from unpooled import InProcess, Lloyd, Site, run
 from unpooled.core import codec
-from unpooled.core.envelope import Envelope, Part, Turn
+from unpooled.core.exchange import Envelope, Part, Turn
 from unpooled.core.messages import Refusal
 from unpooled.data.scaling import Scaled
 from unpooled.data.views import Affine
 from unpooled.errors import LedgerError, TooFewAnswers
-from unpooled.questions.clusters import AskClusterSums, AskLocalMeans
+from unpooled.questions.clusters import AskClusterSums, AskLocalMeans, AskMoments
 from unpooled.questions.fuzzy import AskFuzzySums
-from unpooled.questions.moments import AskMoments
 from unpooled.site.allow_list import NOISY, PREPARE, allowed
 from unpooled.site.audit.attack import in_process, on_log, probe
 from unpooled.site.log import entries, verify

@@ -13,11 +13,10 @@ import pytest
 
 from unpooled import Site
 from unpooled.core import codec
-from unpooled.core.envelope import Answer, Envelope, Part, Turn
+from unpooled.core.exchange import Answer, Envelope, Part, Turn
 from unpooled.core.messages import Refusal
 from unpooled.errors import BadReply, CodecError
-from unpooled.questions.clusters import AskClusterSums
-from unpooled.questions.moments import AskMoments
+from unpooled.questions.clusters import AskClusterSums, AskMoments
 from unpooled.runtimes.remote import opened
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import Policy

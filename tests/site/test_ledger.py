@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from unpooled.core.envelope import Turn
+from unpooled.core.exchange import Turn
 from unpooled.errors import LedgerError, Refused
 from unpooled.site.ledger import Ledger, RunLimits
 

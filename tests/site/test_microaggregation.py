@@ -8,13 +8,12 @@ from sklearn.datasets import make_blobs
 from helpers import ALGORITHMS, Recorder
 from unpooled import InProcess, Lloyd, Site, kernels, run
 from unpooled.core import codec
-from unpooled.core.envelope import Envelope, Part, Turn
+from unpooled.core.exchange import Envelope, Part, Turn
 from unpooled.core.messages import Refusal
 from unpooled.data import Table
 from unpooled.data.views import Affine, Number, Preparation
 from unpooled.errors import PolicyError
-from unpooled.questions.clusters import AskClusterSums
-from unpooled.questions.moments import AskMoments
+from unpooled.questions.clusters import AskClusterSums, AskMoments
 from unpooled.site.audit.attack import on_log
 from unpooled.site.ledger import Ledger
 from unpooled.site.microaggregation import averaged, groups

@@ -8,15 +8,13 @@ import pytest
 from helpers import bits
 from unpooled import Site
 from unpooled.core import codec
-from unpooled.core.envelope import Answer, Envelope, Part, Turn
-from unpooled.core.messages import Refusal
+from unpooled.core.exchange import Answer, Envelope, Part, Turn
+from unpooled.core.messages import Question, Refusal
 from unpooled.core.protocol import View
-from unpooled.core.question import Question
 from unpooled.core.stack import Stack
 from unpooled.data.views import Affine
 from unpooled.errors import Refused
-from unpooled.questions.clusters import AskClusterSums, AskLocalMeans
-from unpooled.questions.moments import AskMoments, Moments
+from unpooled.questions.clusters import AskClusterSums, AskLocalMeans, AskMoments, Moments
 
 ROWS = np.array([[1.0], [2.0], [6.0]])
 TURN = Turn("run", 0, 1, 0)

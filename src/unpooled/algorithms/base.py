@@ -7,15 +7,55 @@ from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 
-from unpooled.algorithms.participation import check_participation
 from unpooled.algorithms.seeding import INITS, Starts, starts
 from unpooled.core.arrays import FloatArray
-from unpooled.core.messages import Message, SiteId
+from unpooled.core.messages import Message, Question, SiteId
 from unpooled.core.protocol import Algorithm, Steps, together, total
-from unpooled.core.question import Question
 from unpooled.errors import BadInput
-from unpooled.questions.clusters import AskClusterSums, AskScatter
-from unpooled.questions.moments import AskMoments
+from unpooled.questions.clusters import AskClusterSums, AskMoments, AskScatter
+
+
+def check_participation(participation: float) -> None:
+    """A share in (0, 1], or a whole number of sites of at least 1."""
+    share = isinstance(participation, float) and 0 < participation <= 1
+    number = isinstance(participation, int) and not isinstance(participation, bool) and participation >= 1
+    if not (share or number):
+        raise BadInput(
+            f"participation must be a share in (0, 1] or a number of sites >= 1, got {participation!r}"
+        )
+
+
+def check_number(participation: float, sites: int) -> None:
+    """Refuse the number 1 where the share 1.0 was probably meant."""
+    if isinstance(participation, int) and participation == 1 and sites > 1:
+        raise BadInput(
+            f"participation=1 is one site of {sites} a round, 1.0 is all of them: say 1.0, or a share "
+            f"such as {1 / sites:.2g} for one site"
+        )
+
+
+def choose(sites: tuple[SiteId, ...], participation: float, rng: np.random.Generator) -> tuple[SiteId, ...]:
+    """A random part of the sites, in site order: a share of them (float) or so many of them (int).
+
+    >>> choose(("a", "b", "c", "d"), 0.5, np.random.default_rng(1))
+    ('b', 'c')
+    >>> choose(("a", "b", "c", "d"), 1.0, np.random.default_rng(1))
+    ('a', 'b', 'c', 'd')
+    """
+    check_number(participation, len(sites))
+    if isinstance(participation, float):
+        number = max(1, int(participation * len(sites) + 1e-9))
+    else:
+        number = min(participation, len(sites))
+    if number == len(sites):
+        return sites
+    return tuple(sites[i] for i in sorted(rng.choice(len(sites), number, replace=False)))
+
+
+def is_full(participation: float, sites: tuple[SiteId, ...]) -> bool:
+    """Does every site take part in every round?"""
+    return participation == 1.0 if isinstance(participation, float) else participation >= len(sites)
+
 
 METHODS: dict[str, type["Method"]] = {}
 """Every method by its name: those of the package, and those of modules that were imported."""
@@ -171,3 +211,18 @@ def share_or_zero(sums: FloatArray, weights: FloatArray) -> Any:
     """sums / weights per cluster, 0 where there is no weight: (k, d), (k,) -> (k, d)."""
     full = weights > 0
     return np.where(full, 1 / np.where(full, weights, 1.0), 0.0)[:, None] * sums
+
+
+def guide() -> tuple[type[Method], ...]:
+    """Every method that has a name, the default first."""
+    return tuple(METHODS.values())
+
+
+def citation(method: Any) -> str:
+    """The paper to cite for a method, by its name or as the algorithm that was run (``model.algorithm_``)."""
+    while hasattr(method, "inner"):
+        method = method.inner
+    found: Any = METHODS.get(method) if isinstance(method, str) else method
+    if not getattr(found, "citation", ""):
+        raise BadInput(f"no citation is known for {method!r}; methods are {', '.join(METHODS)}")
+    return str(found.citation)

@@ -23,17 +23,14 @@ import numpy as np
 
 from unpooled import kernels
 from unpooled.algorithms import updates
-from unpooled.algorithms.base import Method
+from unpooled.algorithms.base import Method, choose
 from unpooled.algorithms.kfed import KFed
-from unpooled.algorithms.participation import choose
 from unpooled.algorithms.seeding import starts
 from unpooled.core.arrays import FloatArray
 from unpooled.core.declarations import Centers, Count, Figure, Mean, Sum, Value
-from unpooled.core.messages import Message, SiteId, Summable
+from unpooled.core.messages import Message, Question, SiteId, Summable
 from unpooled.core.protocol import Steps, total
-from unpooled.core.question import Question
-from unpooled.core.stack import Stack, Stacked, add_up
-from unpooled.core.suppression import hide_enough, only
+from unpooled.core.stack import Stack, Stacked, add_up, hide_enough, only
 from unpooled.errors import BadInput
 from unpooled.questions.clusters import AskLocalMeans
 

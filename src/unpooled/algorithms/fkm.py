@@ -24,13 +24,11 @@ import numpy as np
 
 from unpooled import kernels
 from unpooled.algorithms import updates
-from unpooled.algorithms.base import Method
-from unpooled.algorithms.participation import choose
+from unpooled.algorithms.base import Method, choose
 from unpooled.core.arrays import FloatArray
 from unpooled.core.declarations import Centers
-from unpooled.core.messages import Message, SiteId
+from unpooled.core.messages import Message, Question, SiteId
 from unpooled.core.protocol import Steps, each
-from unpooled.core.question import Question
 from unpooled.core.stack import Stack
 from unpooled.errors import BadInput
 from unpooled.questions.clusters import AskLocalMeans, LocalMeans, shown_means

@@ -26,15 +26,13 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from unpooled import kernels
-from unpooled.algorithms.base import Method, Race
-from unpooled.algorithms.participation import choose, is_full
+from unpooled.algorithms.base import Method, Race, choose, is_full
 from unpooled.algorithms.seeding import Starts, spread_of
 from unpooled.core.arrays import FloatArray
-from unpooled.core.messages import Message, SiteId
+from unpooled.core.messages import Message, Question, SiteId
 from unpooled.core.protocol import Algorithm, Steps, each, together, total
-from unpooled.core.question import Question
 from unpooled.errors import BadInput
-from unpooled.questions.clusters import AskLocalMeans
+from unpooled.questions.clusters import AskLocalMeans, AskMoments
 from unpooled.questions.fuzzy import (
     AskBorderline,
     AskDirections,
@@ -45,7 +43,6 @@ from unpooled.questions.fuzzy import (
     FuzzySums,
     check_m,
 )
-from unpooled.questions.moments import AskMoments
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from unpooled.algorithms.base import Method, Race
-from unpooled.algorithms.participation import choose, is_full
+from unpooled.algorithms.base import Method, Race, choose, is_full
 from unpooled.algorithms.seeding import Starts
 from unpooled.core.arrays import FloatArray
 from unpooled.core.messages import Message, SiteId

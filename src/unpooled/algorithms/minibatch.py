@@ -19,16 +19,13 @@ import numpy as np
 
 from unpooled import kernels
 from unpooled.algorithms import updates
-from unpooled.algorithms.base import Method, share_or_zero
-from unpooled.algorithms.participation import choose
+from unpooled.algorithms.base import Method, choose, share_or_zero
 from unpooled.algorithms.seeding import spread_of, starts
 from unpooled.core.arrays import FloatArray, IntArray
 from unpooled.core.declarations import Centers, Count, Sum
-from unpooled.core.messages import Message, SiteId, Summable
+from unpooled.core.messages import Message, Question, SiteId, Summable
 from unpooled.core.protocol import Steps, total
-from unpooled.core.question import Question
-from unpooled.core.stack import Stack, Stacked
-from unpooled.core.suppression import only
+from unpooled.core.stack import Stack, Stacked, only
 from unpooled.errors import BadInput
 
 

@@ -18,9 +18,8 @@ from unpooled import kernels
 from unpooled.algorithms.base import Method, Race
 from unpooled.algorithms.seeding import starts
 from unpooled.core.arrays import BoolArray, FloatArray, IntArray
-from unpooled.core.merging import merged
 from unpooled.core.messages import Message, SiteId
-from unpooled.core.protocol import Algorithm, Steps, expanded, together
+from unpooled.core.protocol import Algorithm, Steps, expanded, merged, together
 from unpooled.errors import BadInput
 
 USUAL = 10  # restarts where nobody says how many

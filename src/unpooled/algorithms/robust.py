@@ -20,8 +20,7 @@ from typing import Literal
 import numpy as np
 
 from unpooled import kernels
-from unpooled.algorithms.base import Method, Race
-from unpooled.algorithms.participation import choose
+from unpooled.algorithms.base import Method, Race, choose
 from unpooled.algorithms.seeding import Starts
 from unpooled.core.arrays import BoolArray, FloatArray
 from unpooled.core.messages import Message, SiteId

@@ -22,8 +22,7 @@ from unpooled.core.arrays import FloatArray, IntArray
 from unpooled.core.messages import SiteId
 from unpooled.core.protocol import Steps, each, total
 from unpooled.errors import BadInput
-from unpooled.questions.clusters import AskClusterSums, AskLocalMeans, ClusterSums, LocalMeans
-from unpooled.questions.moments import AskMoments
+from unpooled.questions.clusters import AskClusterSums, AskLocalMeans, AskMoments, ClusterSums, LocalMeans
 
 INITS = ("adaptive", "k-fed", "random")
 _SEARCH_DIMENSIONS = 40  # beyond this the server searches in the sketch's principal axes

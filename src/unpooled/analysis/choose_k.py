@@ -2,13 +2,169 @@
 
 from collections import Counter
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from unpooled.analysis.reference_blobs import blobs
-from unpooled.analysis.scores import Scores
+from unpooled import kernels
 from unpooled.core.arrays import FloatArray
-from unpooled.core.messages import Message
+from unpooled.core.messages import Message, SiteId
+from unpooled.core.protocol import Steps, together, total
+from unpooled.questions.clusters import AskClusterSums, AskScatter
+from unpooled.questions.description import AskCrossing
+
+_NEAR = 1.05  # restarts within this factor of the best inertia count as solutions
+
+
+@dataclass(frozen=True, eq=False)
+class Scores(Message, wire="scores.Scores"):
+    """Of one clustering; nan where an index does not exist."""
+
+    k: int
+    seen: int  # clusters of which some site shows rows
+    mass: float  # rows in clusters that are shown
+    inertia: float  # of these rows
+    calinski_harabasz: float
+    davies_bouldin: float
+    silhouette: float
+    stability: float  # mean adjusted Rand index of the near-best restarts with the best
+    restarts: int  # near-best restarts that were compared
+
+    @property
+    def per_row(self) -> float:
+        """Inertia per row that is shown: comparable between k where sites hide small groups."""
+        return self.inertia / max(self.mass, 1.0)
+
+
+def score(sites: tuple[SiteId, ...], centers: FloatArray, restarts: FloatArray) -> Steps[Scores]:
+    """The scores of ``centers`` (k, d), and how far ``restarts`` (R, k, d), all nearly as good, agree."""
+
+    def ask(question: Any) -> Steps[Any]:
+        got = yield from total(sites, question)
+        return got
+
+    questions: list[Any] = [AskScatter(centers), AskClusterSums(centers[None])]
+    if len(restarts):
+        questions.append(AskCrossing(centers, restarts))
+    # down: the centres; up: scatter about them, sums, and crossings with the restarts
+    scatter, sums, *crossing = yield from together([ask(q) for q in questions])
+    mass, n = scatter.mass, float(scatter.mass.sum())
+    k = int((mass > 0).sum())
+    ch = db = silhouette = float("nan")
+    if k >= 2 and n > k:
+        means = sums.means(centers[None])[0]
+        within = float((sums.inertia[0] - mass * ((means - centers) ** 2).sum(axis=1)).sum())
+        between = float((mass * ((means - mass @ means / n) ** 2).sum(axis=1)).sum())
+        ch = between * (n - k) / (max(within, 1e-300) * (k - 1))
+        db = _davies_bouldin(centers[mass > 0], (scatter.distance[mass > 0] / mass[mass > 0]))
+        silhouette = float(scatter.silhouette.sum() / n)
+    agreeing = [adjusted_rand(c) for c in crossing[0].counts] if crossing else []
+    return Scores(
+        k=len(centers),
+        seen=k,
+        mass=n,
+        inertia=float(scatter.inertia.sum()),
+        calinski_harabasz=ch,
+        davies_bouldin=db,
+        silhouette=silhouette,
+        stability=float(np.mean(agreeing)) if agreeing else 1.0,
+        restarts=len(restarts),
+    )
+
+
+def _davies_bouldin(centers: FloatArray, width: FloatArray) -> float:
+    gaps = np.sqrt(((centers[:, None] - centers[None]) ** 2).sum(axis=2))
+    np.fill_diagonal(gaps, np.inf)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return float(((width[:, None] + width[None]) / gaps).max(axis=1).mean())
+
+
+def adjusted_rand(counts: FloatArray) -> float:
+    """The adjusted Rand index from a table of counts.
+
+    >>> adjusted_rand(np.array([[5.0, 0.0], [0.0, 7.0]]))
+    1.0
+    >>> round(adjusted_rand(np.array([[3.0, 2.0], [2.0, 3.0]])), 3)
+    -0.08
+    """
+
+    def pairs(values: FloatArray) -> float:
+        return float((values * (values - 1)).sum() / 2)
+
+    n = counts.sum()
+    both, rows, columns = pairs(counts), pairs(counts.sum(axis=1)), pairs(counts.sum(axis=0))
+    expected = rows * columns / max(pairs(np.array([n])), 1e-300)
+    most = (rows + columns) / 2
+    return 1.0 if most == expected else (both - expected) / (most - expected)
+
+
+def near_best(state: Any) -> FloatArray:
+    """(R, k, d): restarts of a method whose inertia is near its best one's, other than the best."""
+    if not hasattr(state, "candidates"):  # no restarts
+        return np.zeros((0, *state.centers.shape))
+    found, inertias, best = state.candidates
+    keep = inertias <= _NEAR * inertias[best]
+    keep[best] = False
+    near: FloatArray = found[keep]
+    return near
+
+
+_DRAWS = 4
+_ROWS = 2000
+
+
+@dataclass(frozen=True, eq=False)
+class Blob:
+    """The inertia of blobs, per k."""
+
+    log_inertia: FloatArray  # (2, K) mean over draws of log(inertia per row); box, Gaussian
+    error: FloatArray  # (2, K)
+
+    def gap(self, inertia_per_row: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """(K,) how much tighter than the tighter of the two blobs, and the error of that."""
+        which = self.log_inertia.argmin(axis=0)
+        columns = np.arange(self.log_inertia.shape[1])
+        return (
+            self.log_inertia[which, columns] - np.log(np.maximum(inertia_per_row, 1e-300)),
+            self.error[which, columns],
+        )
+
+
+def blobs(covariance: FloatArray, n: int, ks: list[int], rng: np.random.Generator) -> Blob:
+    """Simulate both references for every k."""
+    values, vectors = np.linalg.eigh(covariance)
+    scale = np.sqrt(np.maximum(values, 0.0))
+    m = int(min(n, _ROWS))
+    logs = np.empty((2, _DRAWS, len(ks)))
+    for kind in range(2):
+        shape = (_DRAWS, 2, m, len(scale))
+        drawn = rng.uniform(-np.sqrt(3), np.sqrt(3), shape) if kind == 0 else rng.standard_normal(shape)
+        rows = np.ascontiguousarray((drawn * scale) @ vectors.T)
+        for i, k in enumerate(ks):
+            logs[kind, :, i] = _log_inertia(rows, k, exact=n <= _ROWS, rng=rng)
+    error = logs.std(axis=1, ddof=1) * np.sqrt(1 + 1 / _DRAWS)
+    return Blob(logs.mean(axis=1), error)
+
+
+def _log_inertia(rows: FloatArray, k: int, *, exact: bool, rng: np.random.Generator) -> FloatArray:
+    """(draws,) of rows (draws, 2, m, d).
+
+    Where the data have more rows than are drawn, the centres of one half are also tried on the other: what
+    they gain by fitting their own rows and lose on others' cancels.
+    """
+    draws, _, m, d = rows.shape
+    fitted = np.ascontiguousarray(rows[:, 0]).reshape(-1, d)
+    offsets = np.arange(draws + 1) * m
+    seeds = rng.integers(0, 2**63, size=draws, dtype=np.uint64)
+    got = kernels.kmeans(fitted, offsets, min(k, m), seeds, n_init=2, max_iter=100, swaps=10, threads=2)
+    logs: FloatArray = np.log(np.maximum(got.inertia / m, 1e-300))
+    if exact:
+        return logs
+    others = [
+        kernels.nearest(rows[i, 1], got.centers[i][got.mass[i] > 0]).sqdist.mean() for i in range(draws)
+    ]
+    return np.asarray((logs + np.log(np.maximum(others, 1e-300))) / 2)
+
 
 _VOTES = 3  # of five that must name the same k
 _STABLE = 0.8

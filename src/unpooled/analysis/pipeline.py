@@ -10,15 +10,132 @@ from typing import Any
 
 import numpy as np
 
-from unpooled.analysis.choose_k import Choice, choose
-from unpooled.analysis.description import Description, describe
-from unpooled.analysis.scores import near_best, score
-from unpooled.analysis.shared_questions import shared
-from unpooled.core.arrays import FloatArray
+from unpooled.analysis.choose_k import Choice, choose, near_best, score
+from unpooled.core.arrays import FloatArray, IntArray
 from unpooled.core.messages import Message, SiteId
-from unpooled.core.protocol import Steps, expanded, together, total, viewed
+from unpooled.core.protocol import Steps, each, expanded, shared, together, total, viewed
 from unpooled.data import Agreement, Wishes, agree
-from unpooled.questions.description import AskCovariance
+from unpooled.questions.clusters import AskScatter, Scatter
+from unpooled.questions.description import AskCovariance, AskOutline, AskProfile, Outline, Profile
+from unpooled.questions.fuzzy import AskBorderline, Borderline
+
+ALL_SITES = "all sites"  # in place of the sites' names where none is seen by itself
+
+
+@dataclass(frozen=True, eq=False)
+class Description(Message, wire="describing.Description"):
+    """A clustering in numbers, clusters from the largest to the smallest. All in prepared columns."""
+
+    centers: FloatArray  # (k, d)
+    sites: tuple[SiteId, ...]
+    sizes: FloatArray  # (S, k) rows; 0 where there are none, or too few to be shown
+    inertias: FloatArray  # (S, k)
+    silhouettes: FloatArray  # (S, k) sums
+    means: FloatArray  # (k, d)
+    deviations: FloatArray  # (k, d)
+    mean: FloatArray  # (d,) of all rows
+    deviation: FloatArray  # (d,)
+    axes: FloatArray  # (d, 2) of the map
+    explained: FloatArray  # (2,) share of the variance on each
+    places: FloatArray  # (k, 2) centres on the map
+    clusters: FloatArray  # (k, 6) ellipses: rows, mean x, y, variance x, covariance, variance y
+    outlines: FloatArray  # (S, 6) the same for sites
+    borderline: FloatArray | None = None  # (S, k) of fuzzy clusters: share of borderline rows; nan: hidden
+
+
+def describe(
+    sites: tuple[SiteId, ...],
+    centers: FloatArray,
+    mean: FloatArray,
+    covariance: FloatArray | None,
+    totals_only: bool = False,
+    m: float | None = None,
+) -> Steps[Description]:
+    """Ask for all that a report shows, in one exchange; with ``totals_only`` of no site by itself.
+
+    ``m`` is the fuzzifier of fuzzy clusters: then also which rows belong to none of them clearly.
+    """
+    axes, explained, deviation = _axes(centers, mean, covariance)
+
+    def seen(question: Any) -> Steps[Any]:
+        got = yield from each(sites, question)
+        return got
+
+    def of_all(question: Any) -> Steps[Any]:
+        got = yield from total(sites, question)
+        return {ALL_SITES: got}
+
+    def nothing() -> Steps[Any]:
+        return {}
+        yield
+
+    def summed(question: Any) -> Steps[Any]:
+        got = yield from total(sites, question)
+        return got
+
+    asked = of_all if totals_only else seen
+    # down: centres and axes; up: per site scatter and outline, and totals of profiles and outlines by cluster
+    got: list[Any] = yield from together(
+        [
+            asked(AskScatter(centers)),
+            nothing() if totals_only else seen(AskOutline(axes, mean)),
+            summed(AskProfile(centers)),
+            summed(AskOutline(axes, mean, centers)),
+            nothing() if m is None else asked(AskBorderline(centers, m)),
+        ]
+    )
+    scatters: dict[SiteId, Scatter] = got[0]
+    outlines: dict[SiteId, Outline] = got[1]
+    profile: Profile = got[2]
+    order = np.argsort(-profile.mass, kind="stable")
+    n = np.maximum(profile.mass, 1.0)[:, None]
+    about = profile.sums / n
+    variance = np.maximum(profile.squares / n - about**2, 0.0)
+    answered = tuple(scatters)
+    empty = np.full(6, np.nan)
+    return Description(
+        centers=centers[order],
+        sites=answered,
+        sizes=np.array([scatters[s].mass[order] for s in answered]),
+        inertias=np.array([scatters[s].inertia[order] for s in answered]),
+        silhouettes=np.array([scatters[s].silhouette[order] for s in answered]),
+        means=(centers + about)[order],
+        deviations=np.sqrt(variance)[order],
+        mean=mean,
+        deviation=deviation,
+        axes=axes,
+        explained=explained,
+        places=((centers - mean) @ axes)[order],
+        clusters=got[3].ellipses()[order],
+        outlines=np.array([outlines[s].ellipses()[0] if s in outlines else empty for s in answered]),
+        borderline=_shares(got[4], answered, order) if m is not None else None,
+    )
+
+
+def _shares(told: dict[SiteId, Borderline], sites: tuple[SiteId, ...], order: IntArray) -> FloatArray:
+    """(S, k) borderline rows among those shown."""
+    unknown = np.full(len(order), np.nan)
+    return np.array([told[s].share[order] if s in told else unknown for s in sites])
+
+
+def _axes(
+    centers: FloatArray, mean: FloatArray, covariance: FloatArray | None
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Principal axes of all rows; where there are too many columns for a covariance, of the centres."""
+    matrix = (
+        covariance if covariance is not None else np.cov((centers - mean).T, bias=True).reshape(len(mean), -1)
+    )
+    values, vectors = np.linalg.eigh(matrix)
+    top = np.argsort(-values, kind="stable")[:2]
+    axes = vectors[:, top]
+    axes = axes * np.where(axes[np.abs(axes).argmax(axis=0), range(axes.shape[1])] < 0, -1.0, 1.0)
+    share = np.maximum(values[top], 0.0) / max(float(values.sum()), 1e-300)
+    if axes.shape[1] < 2:  # one column: the map is a line
+        axes = np.concatenate([axes, np.zeros_like(axes)], axis=1)
+        share = np.append(share, 0.0)
+    deviation = np.sqrt(np.maximum(np.diag(matrix), 0.0)) if covariance is not None else np.ones(len(mean))
+    return np.ascontiguousarray(axes), share, deviation
+
 
 MOST_COLUMNS = 200  # beyond this no covariance is asked for: it would be larger than all the rest
 

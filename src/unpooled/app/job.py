@@ -19,6 +19,8 @@ from unpooled.privacy import Gaussian
 from unpooled.privacy.secure_sum import SecureSums
 from unpooled.runtimes import InProcess
 
+_SHOWN = (codec.name_of(AskSchema),)  # asked of each site even under secure sums
+
 
 @dataclass(frozen=True)
 class Between:
@@ -99,7 +101,7 @@ class Job:
             min_cluster_size=self.min_cluster_size,
             threads=threads,
             secure=SecureSums() if self.secure else None,
-            shown=(codec.name_of(AskSchema),),  # columns must be agreed on before anything can be summed
+            shown=_SHOWN,  # columns must be agreed on before anything can be summed
         )
 
     def fingerprint(self) -> list[list[Any]]:

@@ -1,4 +1,4 @@
-"""The result of a job: the job, its run, and what people, machines and a report want to know of it."""
+"""The result of a job without noise: the answer in words, profiles of the clusters, sites, warnings."""
 
 import math
 from abc import ABC, abstractmethod
@@ -7,9 +7,16 @@ from typing import Any
 
 import numpy as np
 
+from unpooled import __version__
+from unpooled.algorithms.base import citation
+from unpooled.analysis import AnalysisState, Choice, Description
+from unpooled.analysis.pipeline import ALL_SITES
+from unpooled.app.export.json_model import columns_json
 from unpooled.app.job import Job
 from unpooled.app.model import Model
+from unpooled.core.arrays import FloatArray
 from unpooled.core.run import Run
+from unpooled.data import Agreement, Number
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +50,7 @@ def result_of(job: Job, run: Run[Any]) -> Result:
         from unpooled.app.private_result import PrivateResult
 
         return PrivateResult(job, run)
-    from unpooled.app.cluster_result import ClusterResult
+    from unpooled.app.result import ClusterResult
 
     return ClusterResult(job, run)
 
@@ -80,3 +87,270 @@ def plain(value: Any) -> Any:
     if isinstance(value, np.integer):
         return int(value)
     return value
+
+
+@dataclass(frozen=True, eq=False)
+class Trait:
+    """What sets a cluster apart in one column (or one level of a category)."""
+
+    column: str
+    level: str  # "" for a number
+    value: float  # the cluster's mean in the column's own unit, or the share of the level
+    spread: float  # standard deviation within the cluster; nan for a level
+    overall: float
+    effect: float  # how many standard deviations of all rows the cluster's mean lies from theirs
+
+    @property
+    def name(self) -> str:
+        return f"{self.column}: {self.level}" if self.level else self.column
+
+    def say(self) -> str:
+        """
+        >>> Trait("age", "", 61.2, 5.0, 53.5, 0.8).say(), Trait("sex", "m", 0.9, 0.0, 0.5, 0.8).say()
+        ('age 61.2 (all 53.5)', 'sex m 90 % (all 50 %)')
+        """
+        if self.level:
+            value, overall = (round(share, 2) + 0.0 for share in (self.value, self.overall))  # never -0 %
+            return f"{self.column} {self.level} {value:.0%} (all {overall:.0%})".replace("%", " %")
+        return f"{self.column} {figure(self.value)} (all {figure(self.overall)})"
+
+
+@dataclass(frozen=True, eq=False)
+class ClusterResult(Result):
+    """A finished job: its clusters described by sums, as far as sites show them."""
+
+    run: Run[AnalysisState]
+
+    @property
+    def agreement(self) -> Agreement:
+        return self.run.state.agreement
+
+    @property
+    def choice(self) -> Choice:
+        assert self.run.state.choice is not None
+        return self.run.state.choice
+
+    @property
+    def description(self) -> Description:
+        assert self.run.state.description is not None
+        return self.run.state.description
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        """Those whose rows are in the result."""
+        return self.agreement.sites if self.job.secure else self.description.sites
+
+    @property
+    def k(self) -> int:
+        return len(self.description.centers)
+
+    @property
+    def sizes(self) -> FloatArray:
+        """(k,) rows in all that sites show."""
+        total: FloatArray = self.description.sizes.sum(axis=0)
+        return total
+
+    @property
+    def hidden(self) -> int:
+        """Rows in groups that are too small to be shown: at their site, or under secure sums at all sites."""
+        return round(self.agreement.used - float(self.sizes.sum()))
+
+    @property
+    def citation(self) -> str:
+        return citation(self.job.method)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What to look at first: odd columns, suspect sites, clusters that are none."""
+        said = list(self.agreement.warnings)
+        suspects = getattr(self.run.state.chosen, "suspects", ())
+        if suspects:
+            said.append(
+                f"{', '.join(suspects)}: sums far from those of all other sites, left out of the centres; "
+                "broken, hostile, or other data. Sizes and profiles below still include what they sent"
+            )
+        blurred = self.description.borderline
+        if blurred is not None and np.nanmin(blurred, initial=1.0) > 0.99:
+            said.append(
+                "every row is borderline: the fuzzy centres fell together, for distances in many columns are "
+                "all alike; k-means (--method lloyd) does not have this"
+            )
+        return tuple(said)
+
+    @property
+    def preparation_json(self) -> dict[str, Any]:
+        agreement = self.agreement
+        return {
+            "columns": columns_json(agreement.preparation),
+            "rows_with_missing_values": "dropped" if agreement.preparation.drop else "filled",
+            "left_out": dict(agreement.left_out),
+            "merged_levels": {name: list(levels) for name, levels in agreement.merged},
+            "warnings": list(agreement.warnings),
+        }
+
+    def model(self) -> Model:
+        made = f"unpooled {__version__}, {self.job.method}, k={self.k}, seed {self.job.seed}"
+        return Model(self.agreement.preparation, self.description.centers, self.sizes, made)
+
+    def traits(self, cluster: int) -> list[Trait]:
+        """The columns of a cluster, those that set it apart most first."""
+        d, view = self.description, self.agreement.preparation
+        values, overall = view.undo(d.means), view.undo(d.mean[None])[0]
+        scales = view.undo(np.ones((1, view.width)))[0] - view.undo(np.zeros((1, view.width)))[0]
+        found = []
+        for j, (column, level) in enumerate(view.outputs):
+            gap = d.means[cluster, j] - d.mean[j]
+            effect = float(gap / d.deviation[j]) if d.deviation[j] > 0 else 0.0
+            spread = float("nan") if level else float(d.deviations[cluster, j] * scales[j])
+            found.append(Trait(column, level, float(values[cluster, j]), spread, float(overall[j]), effect))
+        return sorted(found, key=lambda trait: -abs(trait.effect))
+
+    def answer(self) -> tuple[str, str]:
+        """The answer in two sentences."""
+        d, n = self.description, self.agreement.used
+        shares = ", ".join(f"{size / max(self.sizes.sum(), 1):.0%}".replace("%", " %") for size in self.sizes)
+        everywhere = [j + 1 for j in range(self.k) if (d.sizes[:, j] > 0).all()]
+        places = _places(d, self.k, everywhere)
+        first = (
+            f"{n:,.0f} rows at {len(self.sites)} {'site' if len(self.sites) == 1 else 'sites'} fall into "
+            f"{self.k} {'cluster' if self.k == 1 else 'clusters'} ({shares} of the rows); {places}."
+        )
+        if self.k == 1:
+            return first, "One cluster is all rows together."
+        if len(self.job.ks) == 1:
+            if self.choice.clear:
+                reasons = "; ".join(self.choice.reasons[1:]) or "nothing speaks against it"
+                return first, f"You asked for {self.k}: {reasons}."
+            return first, f"You asked for {self.k}, but be careful: {'; '.join(self.choice.reasons)}."
+        span = f"{self.job.ks[0]} to {self.job.ks[-1]}"
+        if self.choice.clear:
+            return first, f"Of k = {span}, {self.k} is recommended: {'; '.join(self.choice.reasons)}."
+        return first, (
+            f"No k from {span} is clearly right, and {self.k} is only the least doubtful: "
+            f"{'; '.join(self.choice.reasons)}."
+        )
+
+    def report(self) -> str:
+        from unpooled.app.report import page
+
+        return page(self)
+
+    def to_json(self) -> dict[str, Any]:
+        a, c, d = self.agreement, self.choice, self.description
+        left = self.run.left()
+        value = {
+            "unpooled": __version__,
+            "answer": " ".join(self.answer()),
+            "k": self.k,
+            "clear": c.clear,
+            "reasons": list(c.reasons),
+            "votes": c.votes,
+            "scores": [
+                {
+                    **{f: getattr(s, f) for f in ("k", "inertia", "calinski_harabasz", "davies_bouldin")},
+                    **{f: getattr(s, f) for f in ("silhouette", "stability")},
+                    "rows_shown": s.mass,
+                    "gap": float(gap),
+                }
+                for s, gap in zip(c.scores, c.gaps, strict=True)
+            ],
+            "rows": a.used,
+            "rows_hidden": self.hidden,
+            "clusters": [
+                {
+                    "cluster": j + 1,
+                    "rows": float(self.sizes[j]),
+                    "rows_by_site": None
+                    if self.job.secure
+                    else {s: float(d.sizes[i, j]) for i, s in enumerate(d.sites)},
+                    "profile": [
+                        {
+                            "column": t.column,
+                            **({"level": t.level} if t.level else {"sd": t.spread}),
+                            "value": t.value,
+                            "overall": t.overall,
+                            "effect": t.effect,
+                        }
+                        for t in self.traits(j)
+                    ],
+                }
+                for j in range(self.k)
+            ],
+            "sites": [
+                {
+                    "site": s,
+                    "rows": float(a.rows[a.sites.index(s)]),
+                    "inertia_per_row": None if self.job.secure else self.fit()[i],
+                    "numbers_left": left[s][0],
+                    "bytes_left": left[s][1],
+                    "missing_cells": {
+                        name: float(a.missing[a.sites.index(s), j]) for j, name in enumerate(a.columns)
+                    },
+                }
+                for i, s in enumerate(self.sites)
+            ],
+            "columns": [c.name for c in a.preparation.columns],
+            "left_out": dict(a.left_out),
+            "merged_levels": {name: list(levels) for name, levels in a.merged},
+            "warnings": list(self.warnings),
+            "rounds": self.run.rounds,
+            "exchanges": self.run.exchanges,
+            "seed": self.job.seed,
+            "method": self.job.method,
+            "min_cluster_size": self.job.min_cluster_size,
+            "secure": self.job.secure,
+            "cite": self.citation,
+        }
+        said: dict[str, Any] = plain(value)
+        return said
+
+    def fit(self) -> FloatArray:
+        """(S,) inertia per row at every site; nan where nothing is shown."""
+        d = self.description
+        rows = d.sizes.sum(axis=1)
+        per_row: FloatArray = d.inertias.sum(axis=1) / np.where(rows > 0, rows, np.nan)
+        return per_row
+
+    @property
+    def filled(self) -> int:
+        """Missing cells of the columns in use, as far as sites tell: few count as none, nearly all as all."""
+        used = {c.name for c in self.agreement.preparation.columns}
+        take = [j for j, name in enumerate(self.agreement.columns) if name in used]
+        cells = np.minimum(
+            np.nan_to_num(self.agreement.missing[:, take], posinf=np.inf), self.agreement.rows[:, None]
+        )
+        return int(cells.sum())
+
+    @property
+    def numbers(self) -> list[Number]:
+        return [c for c in self.agreement.preparation.columns if isinstance(c, Number)]
+
+
+def once_a_column(traits: list[Trait]) -> list[Trait]:
+    """Of a category only the level that stands out most."""
+    seen: dict[str, Trait] = {}
+    for trait in traits:
+        seen.setdefault(trait.column, trait)
+    return list(seen.values())
+
+
+def _places(d: Description, k: int, everywhere: list[int]) -> str:
+    if d.sites == (ALL_SITES,):
+        return "secure sums do not show which site has which"
+    if len(d.sites) == 1:
+        return "there is one site"
+    if len(everywhere) == k:
+        return "every cluster is found at every site" if k > 1 else "it is found at every site"
+    some = [j for j in range(k) if j + 1 not in everywhere]
+    said = []
+    for j in some[:3]:
+        there = [s for i, s in enumerate(d.sites) if d.sizes[i, j] > 0]
+        where = " and ".join(there) if len(there) <= 2 else f"{len(there)} of {len(d.sites)} sites"
+        said.append(f"cluster {j + 1} only at {where}" if there else f"cluster {j + 1} at no site")
+    more = f" and {len(some) - 3} more are not everywhere" if len(some) > 3 else ""
+    return _joined(said) + more
+
+
+def _joined(parts: Any) -> str:
+    parts = list(parts)
+    return ", and ".join([", ".join(parts[:-1]), parts[-1]]) if len(parts) > 1 else "".join(parts)

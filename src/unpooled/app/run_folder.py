@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from unpooled import __version__
-from unpooled.app.cluster_result import ClusterResult
 from unpooled.app.job import Job
 from unpooled.app.model import Model, load
-from unpooled.app.result import Result
+from unpooled.app.result import ClusterResult, Result
 from unpooled.core.disk import write_atomically
 from unpooled.core.run import Run, recall
 from unpooled.errors import BadInput, ModelError

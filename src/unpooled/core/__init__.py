@@ -18,9 +18,8 @@ from unpooled.core.declarations import (
     Value,
 )
 from unpooled.core.exchange import Trace, conduct
-from unpooled.core.messages import Message, Reply, SiteId, Summable
+from unpooled.core.messages import Message, Question, Reply, SiteId, Summable
 from unpooled.core.protocol import Algorithm, State, Steps, View, each, together, total, viewed
-from unpooled.core.question import Question
 from unpooled.core.run import Record, Run, run
 from unpooled.core.stack import Stack, Stacked
 

@@ -11,7 +11,6 @@ and version; version 1 is not written.
 """
 
 import dataclasses
-import functools
 import json
 import math
 import struct
@@ -80,7 +79,7 @@ def _wire_of(cls: type[Any]) -> WireName | None:
 def name_of(cls: type[Any]) -> str:
     """The name under which a class travels, or, if it does not, its own.
 
-    >>> from unpooled.questions.moments import Moments
+    >>> from unpooled.questions.clusters import Moments
     >>> name_of(Moments)
     'summaries.Moments'
     """
@@ -101,7 +100,7 @@ def class_named(name: str) -> type[Any] | None:
 def meaning_of(name: str) -> str:
     """What a message is for, in the first line of its class's docstring; "" if the name is unknown.
 
-    >>> from unpooled.questions.moments import AskMoments
+    >>> from unpooled.questions.clusters import AskMoments
     >>> meaning_of("summaries.AskMoments")
     'Mass, sums and squares of the columns about ``origin`` (about zero if None).'
     """
@@ -176,25 +175,11 @@ def _checksum(data: bytes) -> bytes:
     return blake2b(data, digest_size=_CHECKSUM).digest()
 
 
-def size(message: Any) -> tuple[int, int]:
-    """(numbers, bytes) of a message: how many array entries it holds, how many bytes it takes encoded."""
-    if dataclasses.is_dataclass(message):
-        values = [getattr(message, f) for f in field_names(type(message))]
-        if all(isinstance(v, np.ndarray) for v in values):
-            cls: Any = type(message)
-            return _array_size(cls, tuple((v.dtype.str, v.shape) for v in values))
+def numbers(message: Any) -> int:
+    """How many array entries a message holds."""
     arrays: list[npt.NDArray[Any]] = []
     _write(message, arrays)
-    return sum(a.size for a in arrays), len(encode(message))
-
-
-@functools.lru_cache(maxsize=4096)
-def _array_size(cls: Any, shapes: tuple[tuple[str, tuple[int, ...]], ...]) -> tuple[int, int]:
-    arrays = (np.zeros(shape, dtype) for dtype, shape in shapes)
-    message = object.__new__(cls)
-    for name, array in zip(field_names(cls), arrays, strict=True):
-        object.__setattr__(message, name, array)
-    return sum(math.prod(shape) for _, shape in shapes), len(encode(message))
+    return sum(a.size for a in arrays)
 
 
 def field_names(cls: Any) -> tuple[str, ...]:

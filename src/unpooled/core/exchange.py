@@ -1,19 +1,122 @@
-"""Exchanges: a protocol driven over a federation, who answered, and what left each site."""
+"""Exchanges: what travels between coordinator and sites, and a protocol driven over a federation.
+
+Above: turns, envelopes, answers, and the seeds that they fix. Below: who answered, what left each site.
+"""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from hashlib import blake2b
 from typing import Any, Generic, Protocol
 
 import numpy as np
 
 from unpooled.core import codec
 from unpooled.core.declarations import declared
-from unpooled.core.envelope import Turn
-from unpooled.core.messages import R, Refusal, Reply, SiteId
-from unpooled.core.protocol import Ask, Asks, Steps, T, Verb
+from unpooled.core.messages import Message, Question, R, Refusal, Reply, SiteId
+from unpooled.core.protocol import Ask, Asks, Steps, T, Verb, View
 from unpooled.core.stack import Stacked, fold
 from unpooled.errors import BadReply, TooFewAnswers
+
+
+@dataclass(frozen=True)
+class Turn(Message, wire="protocol.Turn"):
+    """Which exchange of which run. A site answers a repeated turn with the same bytes."""
+
+    run: str
+    seed: int
+    round: int
+    exchange: int
+
+
+STAGE = "stage"  # the verb of a part that is about other parts' secrecy, never about rows
+
+
+@dataclass(frozen=True, eq=False)
+class Part(Message, wire="protocol.Part"):
+    """One question of an exchange, as a site receives it."""
+
+    verb: str  # each, total or STAGE
+    question: Question[Any]
+    view: View | None
+    index: int  # its place in the exchange, whoever else is asked: it keys the site's draws
+
+
+@dataclass(frozen=True, eq=False)
+class Envelope(Message, wire="protocol.Envelope", fields={"countersigned": "seal"}):
+    """What goes down to one site in one exchange."""
+
+    turn: Turn
+    parts: tuple[Part, ...]
+    countersigned: str = ""  # "number:hash:signature": the last head of the log that came, signed
+
+
+@dataclass(frozen=True, eq=False)
+class Answer(Message, wire="protocol.Answer"):
+    """What comes up from one site: a reply per part of the envelope, or a refusal in its place."""
+
+    turn: Turn
+    replies: tuple[Reply, ...]
+    head: str = ""  # "number:hash" of the line of the site's log that holds this answer
+
+
+def site_seed(turn: Turn, part: int, site: SiteId) -> int:
+    """The seed for a site's own draws: keyed by all that it depends on, and by nothing else."""
+    key = f"{turn.seed}/{turn.round}/{turn.exchange}/{part}/{site}".encode()
+    return int.from_bytes(blake2b(key, digest_size=8).digest(), "little")
+
+
+@dataclass(frozen=True)
+class SiteSeeds:
+    """The seeds of several sites, worked out only where a question draws."""
+
+    turn: Turn
+    part: int
+    sites: tuple[SiteId, ...]
+
+    def __getitem__(self, some: slice) -> "SiteSeeds":
+        return replace(self, sites=self.sites[some])
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        seeds = [site_seed(self.turn, self.part, site) for site in self.sites]
+        return np.array(seeds, dtype=np.uint64)
+
+
+def round_rng(seed: int, number: int) -> np.random.Generator:
+    """The coordinator's randomness for a round; number 0 is the start."""
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(number,)))
+
+
+class Carrier(Protocol):
+    """An engine between machines: all it knows is bytes and the names of sites.
+
+    ``carry`` takes one encoded Envelope to each named site and brings back its encoded Answer, or a few words
+    that say why there is none ("late", "gone"); a site may also be missing. It is bounded in time and does
+    not raise for a site's sake.
+    """
+
+    @property
+    def sites(self) -> tuple[SiteId, ...]: ...
+    def carry(self, posts: Mapping[SiteId, bytes]) -> Mapping[SiteId, bytes | str]: ...
+
+
+def size(message: Any) -> tuple[int, int]:
+    """(numbers, bytes) of a message: how many array entries it holds, how many bytes it takes encoded."""
+    kind: Any = type(message)
+    if isinstance(message, Reply):
+        values = [getattr(message, name) for name in kind.__match_args__]
+        if all(isinstance(v, np.ndarray) for v in values):
+            return _size_of(kind, tuple((v.dtype.str, v.shape) for v in values))
+    return codec.numbers(message), len(codec.encode(message))
+
+
+@lru_cache(maxsize=4096)
+def _size_of(cls: Any, shapes: tuple[tuple[str, tuple[int, ...]], ...]) -> tuple[int, int]:
+    message = object.__new__(cls)  # of zeros: only its shapes matter
+    for name, (dtype, shape) in zip(cls.__match_args__, shapes, strict=True):
+        object.__setattr__(message, name, np.zeros(shape, dtype))
+    return codec.numbers(message), len(codec.encode(message))
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,11 +132,11 @@ class Gathered(Generic[R]):
         return dict(zip(self.sites, self.replies, strict=True))
 
     def total(self) -> R:
-        return fold([self.replies])  # type: ignore[type-var]
+        return fold([self.replies])
 
     def left(self) -> dict[SiteId, tuple[int, int]]:
         """(numbers, bytes) of every site's reply."""
-        return {site: codec.size(reply) for site, reply in zip(self.sites, self.replies, strict=True)}
+        return {site: size(reply) for site, reply in zip(self.sites, self.replies, strict=True)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +201,7 @@ def _fit(verb: Verb, reply: Reply) -> tuple[tuple[str, tuple[int, ...]], ...]:
     """What replies must have in common: all shapes to be added, else the number of columns."""
     said = declared(type(reply))
     if verb == "total":
-        return tuple((name, getattr(reply, name).shape) for name in codec.field_names(type(reply)))
+        return tuple((name, getattr(reply, name).shape) for name in type(reply).__match_args__)
     axes = ((name, i) for name, one in said.items() for i, axis in enumerate(one.axes) if axis == "d")
     first = next(axes, None)
     return () if first is None else (("columns", (getattr(reply, first[0]).shape[first[1]],)),)

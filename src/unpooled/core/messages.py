@@ -1,15 +1,22 @@
 """What travels: a Question goes down to a site, a Reply comes up.
 
-Both are frozen dataclasses. A Question says how a site answers it from its own rows; a Reply that is
-Summable may be added over sites, and only such a reply can be asked for as a total.
+Both are frozen dataclasses that say the name under which they travel. A Question says how a site answers it
+from its own rows, and which replies it accepts; a Reply that is Summable may be added over sites, and only
+such a reply can be asked for as a total.
 """
 
 import dataclasses
+import typing
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self, TypeVar, cast
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, cast
 
-from unpooled.core import codec
-from unpooled.core.suppression import only
+import numpy as np
+
+from unpooled.core import codec, declarations
+from unpooled.core.declarations import Declaration, Figure
+from unpooled.core.stack import Stack, Stacked, only
+from unpooled.errors import BadInput, BadReply
 
 SiteId = str
 
@@ -19,6 +26,8 @@ class Message:
 
     ``class Medians(Reply, wire="hospital.Medians")``; with other fields later, ``version=2, since="1.4"``.
     """
+
+    __match_args__: ClassVar[tuple[str, ...]] = ()  # the names of its fields, as dataclasses set them
 
     def __init_subclass__(
         cls,
@@ -75,3 +84,105 @@ class Refusal(Reply, wire="messages.Refusal"):
 @dataclass(frozen=True, eq=False)
 class LeftMasked(Reply, wire="messages.Hidden"):
     """In place of a reply that left masked, elsewhere in the same answer."""
+
+
+Sight = Literal["", "rows", "table", "nothing"]  # what a question looks at; "" is not said
+
+
+@dataclass(frozen=True, eq=False)
+class Question(Message, Generic[R]):
+    """What the coordinator asks; its fields travel down. ``answer_all`` runs at the site.
+
+    The answer is a pure function of the stack but for ``memory``. A list holds one reply per site; a
+    Stacked reply says the same in one piece, which is what makes thousands of simulated sites cheap.
+
+    Its arrays, and all fields of its reply, say what they are (declarations.py), and ``sees`` what it looks
+    at; a real site refuses a question that does not.
+    """
+
+    sees: ClassVar[Sight] = ""
+
+    def answer_all(self, stack: Stack) -> list[R] | Stacked[R]:
+        raise BadInput(f"{type(self).__name__} does not say how it is answered")
+
+    def answer(self, local: Stack) -> R:
+        """The reply of one site."""
+        (reply,) = self.answer_all(local)
+        return reply
+
+    @classmethod
+    def reply_type(cls) -> type[Reply]:
+        """The kind of reply that this question gets: what stands in the brackets of ``Question[...]``."""
+        return _reply_type(cls)
+
+    @classmethod
+    def undeclared(cls) -> str:
+        """What the question fails to say of itself, in words; "" if it says everything."""
+        return _undeclared(cls)
+
+    def lengths(self) -> dict[str, int]:
+        """The lengths of the axes that the question fixes: those of its arrays, and ``k`` by a field k: int.
+
+        BadInput if two of its arrays disagree. A question that knows more adds to it.
+        """
+        known: dict[str, int] = {}
+        for name, said, value in declarations.sent(self, Declaration):
+            if not declarations.bind(said, np.shape(value), known):
+                shape = declarations.expected(said, known)
+                raise BadInput(f"{codec.name_of(type(self))}: {name} of shape {np.shape(value)}, not {shape}")
+        for name in declarations.whole_numbers(type(self)):
+            known.setdefault(name, int(getattr(self, name)))
+        return known
+
+    def most(self) -> dict[str, int]:
+        """The largest lengths of axes that a site chooses itself."""
+        return {}
+
+    def figures(self) -> Mapping[str, Figure]:
+        """The figures of the reply: as its class declares them, unless the question knows better."""
+        return declarations.figures(self.reply_type())
+
+    def check_reply(self, reply: Reply, sites: int = 1) -> dict[str, int]:
+        """Raise BadReply unless this can be an honest answer, or the sum of those of so many ``sites``.
+
+        Its kind, and every field's shape and sign.
+
+        Returns the lengths of all axes, those that the reply fixed among them.
+        """
+        if type(reply) is not self.reply_type():
+            raise BadReply(f"{type(reply).__name__} where {self.reply_type().__name__} was asked for")
+        lengths = self.lengths()
+        for name, said in declarations.declared(type(reply)).items():
+            declarations.check_field(name, getattr(reply, name), said, lengths, sites)
+        for axis, most in self.most().items():
+            if lengths.get(axis, 0) > most:
+                raise BadReply(f"{lengths[axis]} {axis}, where {most} are possible at most")
+        return lengths
+
+    def reply_numbers(self, d: int) -> int:
+        """About how many numbers one site's reply holds: lets a simulation bound its memory."""
+        return 0
+
+
+@declarations.once
+def _reply_type(question: Any) -> type[Reply]:
+    for base in question.__mro__:
+        for parent in getattr(base, "__orig_bases__", ()):
+            if issubclass(typing.get_origin(parent) or object, Question):
+                (kind,) = typing.get_args(parent)
+                if isinstance(kind, type):
+                    return kind
+    return Reply
+
+
+@declarations.once
+def _undeclared(question: Any) -> str:
+    reply: Any = question.reply_type()
+    if not question.sees:
+        return 'what it sees (sees = "rows", "table" or "nothing")'
+    if reply is Reply:
+        return "what its reply is (Question[...])"
+    missing = [f"what it sends as {name}" for name in declarations.undeclared(question)]
+    said = declarations.declared(reply)
+    missing += [f"what {name} of its reply is" for name in codec.field_names(reply) if name not in said]
+    return ", ".join(missing)

@@ -19,8 +19,7 @@ import numpy as np
 
 from unpooled.core import checkpoint as disk
 from unpooled.core import codec
-from unpooled.core.envelope import round_rng
-from unpooled.core.exchange import Federation, Trace, conduct
+from unpooled.core.exchange import Federation, Trace, conduct, round_rng
 from unpooled.core.messages import SiteId
 from unpooled.core.protocol import Algorithm, S, State, expanded
 from unpooled.errors import BadInput, CheckpointError
@@ -111,7 +110,7 @@ def run(
     if not 0 <= quorum <= 1:
         raise BadInput(f"quorum must be a share between 0 and 1, got {quorum}")
     given, algorithm = algorithm, expanded(algorithm)
-    log = _History(name or secrets.token_hex(8), _digest(given), sites, int(seed))
+    log = _History(name or secrets.token_hex(8), given, sites, int(seed))
     path = Path(checkpoint) if checkpoint is not None else None
     if path is not None and not path.parent.is_dir():
         raise BadInput(f"checkpoint {path}: there is no folder {path.parent}")
@@ -142,7 +141,7 @@ def run(
 def recall(path: str | Path, algorithm: Algorithm[S]) -> Run[S]:
     """The run that a checkpoint holds, without a federation: to look at, not to go on with."""
     saved = disk.load(Path(path))
-    log = _History(saved.run, _digest(algorithm), saved.sites, saved.seed)
+    log = _History(saved.run, algorithm, saved.sites, saved.seed)
     state: S = log.restore(Path(path))
     return Run(state, tuple(log.records), expanded(algorithm).finished(state), log.run)
 
@@ -154,8 +153,8 @@ def _digest(algorithm: Any) -> str:
 class _History:
     """The history of a run as it grows, and its way to disk and back."""
 
-    def __init__(self, run: str, algorithm: str, sites: tuple[SiteId, ...], seed: int) -> None:
-        self.run, self.algorithm, self.sites, self.seed = run, algorithm, sites, seed
+    def __init__(self, run: str, algorithm: Any, sites: tuple[SiteId, ...], seed: int) -> None:
+        self.run, self._algorithm, self.sites, self.seed = run, algorithm, sites, seed
         self.records: list[Record] = []
 
     def add(self, state: State, trace: Trace) -> Record:
@@ -188,7 +187,7 @@ class _History:
             path,
             disk.Checkpoint(
                 run=self.run,
-                algorithm=self.algorithm,
+                algorithm=_digest(self._algorithm),
                 sites=self.sites,
                 seed=self.seed,
                 round=len(self.records) - 1,
@@ -204,7 +203,7 @@ class _History:
     def restore(self, path: Path) -> Any:
         """Take up the history in a checkpoint and return its state, if it is this run's."""
         saved = disk.load(path)
-        if saved.algorithm != self.algorithm:
+        if saved.algorithm != _digest(self._algorithm):
             raise CheckpointError(f"{path}: checkpoint of another algorithm or other settings")
         if saved.seed != self.seed:
             raise CheckpointError(f"{path}: checkpoint of seed {saved.seed}, this run has seed {self.seed}")

@@ -1,18 +1,63 @@
-"""The rows that a question sees, and the replies of many sites in one piece."""
+"""The rows that a question sees, which cells of them it may show, and the replies of many sites in one piece.
+
+Suppression is part of answering: a cell of too few rows is left out, and so is what would give it away.
+"""
 
 import dataclasses
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Generic, cast
+from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from unpooled import kernels
-from unpooled.core import codec
 from unpooled.core.arrays import BoolArray, FloatArray, Rows
-from unpooled.core.messages import A, R
-from unpooled.core.suppression import effective_size, hide_enough
+
+
+def hide_enough(shown: BoolArray, mass: FloatArray, squares: FloatArray, least: float) -> BoolArray:
+    """Hide the smallest shown cell, and again, until what is hidden is nothing or of at least ``least`` rows.
+
+    >>> sizes = np.array([1.0, 7.0, 9.0])
+    >>> hide_enough(sizes >= 5, sizes, sizes, 5.0)
+    array([False, False,  True])
+    """
+    if least <= 1:
+        return shown
+    shown = shown.copy()
+    size = effective_size(mass, squares)
+    while True:
+        hidden_mass = np.where(shown, 0.0, mass).sum(axis=-1)
+        hidden = effective_size(hidden_mass, np.where(shown, 0.0, squares).sum(axis=-1))
+        candidates = np.where(shown & (mass > 0), size, np.inf)
+        open_sets = (hidden_mass > 0) & (hidden < least) & np.isfinite(candidates).any(axis=-1)
+        if not open_sets.any():
+            return shown
+        smallest = np.arange(mass.shape[-1]) == candidates.argmin(axis=-1)[..., None]
+        shown &= ~(open_sets[..., None] & smallest)
+
+
+def only(shown: BoolArray, values: FloatArray) -> FloatArray:
+    """The values of the cells that are shown, else plain zeros; a product would keep the sign of the hidden.
+
+    >>> only(np.array([True, False]), np.array([[-1.0], [-2.0]]))
+    array([[-1.],
+           [ 0.]])
+    """
+    return np.where(shown.reshape(shown.shape + (1,) * (values.ndim - shown.ndim)), values, 0.0)
+
+
+def effective_size(mass: FloatArray, squares: FloatArray) -> FloatArray:
+    """Kish's effective number of rows, 0 where there is no weight.
+
+    >>> effective_size(np.array([4.0, 1001.0, 0.0]), np.array([4.0, 1000001.0, 0.0])).round(3)
+    array([4.   , 1.002, 0.   ])
+    """
+    return np.divide(mass * mass, squares, out=np.zeros_like(mass), where=squares > 0)
+
+
+R = TypeVar("R")  # a Reply
+A = TypeVar("A")  # a Summable
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,14 +134,15 @@ class Stacked(Generic[R]):
 
     def __getitem__(self, s: int) -> R:
         reply = cast(Any, self.reply)
-        return cast(R, type(reply)(*(getattr(reply, f)[s] for f in codec.field_names(type(reply)))))
+        return cast(R, type(reply)(*(getattr(reply, f)[s] for f in type(reply).__match_args__)))
 
     def __iter__(self) -> Iterator[R]:
         return (self[s] for s in range(self.sites))
 
     def add_to(self, totals: list[FloatArray]) -> None:
         """Add the replies to ``totals``, an array for each field, strictly in site order."""
-        names = codec.field_names(type(self.reply))
+        kind: Any = type(self.reply)
+        names = kind.__match_args__
         for total, name in zip(totals, names, strict=True):
             add_up(total, getattr(self.reply, name))
 
@@ -111,7 +157,7 @@ def fold(blocks: Iterable[list[A] | Stacked[A]]) -> A:
             stacked = isinstance(replies, Stacked)
             first: Any = replies.reply if isinstance(replies, Stacked) else replies[0]
             kind = type(first)
-            names = codec.field_names(kind)
+            names = kind.__match_args__
             totals = [np.zeros(getattr(first, name).shape[1 if stacked else 0 :]) for name in names]
         if isinstance(replies, Stacked):
             replies.add_to(totals)

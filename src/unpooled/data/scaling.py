@@ -9,7 +9,7 @@ from unpooled.core.arrays import FloatArray
 from unpooled.core.messages import Message, SiteId
 from unpooled.core.protocol import Steps, expanded, total, viewed
 from unpooled.data.views import Affine
-from unpooled.questions.moments import AskMoments
+from unpooled.questions.clusters import AskMoments
 
 
 def standardise(sites: tuple[SiteId, ...]) -> Steps[Affine]:

@@ -11,10 +11,8 @@ import numpy as np
 
 from unpooled.core.arrays import FloatArray, IntArray
 from unpooled.core.declarations import Count, Point, Sum, Text, Value
-from unpooled.core.messages import Reply, Summable
-from unpooled.core.question import Question
-from unpooled.core.stack import Stack, shown_cells
-from unpooled.core.suppression import only
+from unpooled.core.messages import Question, Reply, Summable
+from unpooled.core.stack import Stack, only, shown_cells
 from unpooled.data.table import CATEGORY, NUMBER, Table
 from unpooled.data.views import complete, side_by_side
 

@@ -14,8 +14,7 @@ import numpy.typing as npt
 from unpooled.core.arrays import BoolArray, FloatArray, IntArray, Rows
 from unpooled.core.messages import Message
 from unpooled.core.protocol import View
-from unpooled.data import spill as room
-from unpooled.data.table import NUMBER, Table
+from unpooled.data.table import NUMBER, Table, empty
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,7 +122,7 @@ class Preparation(View, wire="preparation.Preparation"):
 
     def stack(self, tables: Sequence[Table]) -> tuple[FloatArray, IntArray]:
         """The rows of several tables one after the other, and where each begins and the last one ends."""
-        X = room.empty(sum(map(len, tables)), self.width)
+        X = empty(sum(map(len, tables)), self.width)
         offsets = [0]
         for table in tables:
             offsets.append(self._fill(table, X, offsets[-1]))

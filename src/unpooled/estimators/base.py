@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from unpooled import kernels
 from unpooled.algorithms import Private, PrivateState
-from unpooled.algorithms.participation import check_number
+from unpooled.algorithms.base import check_number
 from unpooled.core import checkpoint
 from unpooled.core.arrays import FloatArray
 from unpooled.core.exchange import Federation, Trace, conduct
@@ -78,7 +78,7 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             given.weights,
             min_cluster_size=minimum,
             threads=self.n_threads,
-            secure=secure_sums(self.secure),
+            secure=None if self.secure is False else secure_sums(self.secure),
         )
         self._run(algorithm, federation)
         found = [

@@ -10,10 +10,9 @@ import numpy as np
 
 from unpooled import kernels
 from unpooled.algorithms import METHODS, BestOf, Fuzzy
-from unpooled.analysis.metrics import inertia_and_mass
 from unpooled.core.arrays import FloatArray
 from unpooled.core.messages import SiteId
-from unpooled.core.protocol import Algorithm, Steps
+from unpooled.core.protocol import Algorithm, Steps, total
 from unpooled.core.run import Record
 from unpooled.data import validation as inputs
 from unpooled.data.scaling import Scaled
@@ -21,6 +20,7 @@ from unpooled.errors import BadInput
 from unpooled.estimators.base import FederatedClusterer
 from unpooled.privacy import Gaussian
 from unpooled.privacy.secure_sum import SecureSums
+from unpooled.questions.clusters import AskClusterSums
 
 _SETTINGS = ("init", "max_rounds", "tol", "participation", "min_cluster_size")  # of every method
 
@@ -154,7 +154,9 @@ class FederatedKMeans(FederatedClusterer):
     # ------------------------------------------------------------ how good it is
 
     def _scored(self, sites: tuple[SiteId, ...], centers: FloatArray) -> Steps[tuple[float, float]]:
-        return (yield from inertia_and_mass(sites, centers))
+        # down: the centres; up: their inertia, and of how many rows it is: sites hide clusters too small
+        sums = yield from total(sites, AskClusterSums(centers[None]))
+        return float(sums.inertia.sum()), float(sums.mass.sum())
 
     def _keep_score(self, score: float, mass: float) -> None:
         self.inertia_, self._shown_mass = score, mass

@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 
 from unpooled.core.arrays import FloatArray, IntArray
 from unpooled.core.declarations import Box, Centers, Count, Numbers, Point, Sum, Value
-from unpooled.core.messages import Summable
-from unpooled.core.question import Question
+from unpooled.core.messages import Question, Summable
 from unpooled.core.stack import Stack
 from unpooled.errors import BadInput
 from unpooled.kernels.exact import exact

@@ -15,10 +15,8 @@ from numpy.typing import NDArray
 from unpooled import kernels
 from unpooled.core.arrays import BoolArray, FloatArray
 from unpooled.core.declarations import Box, Centers, Count, Extreme, Mean, Numbers, Point, Sum, Value
-from unpooled.core.messages import Reply, Summable
-from unpooled.core.question import Question
-from unpooled.core.stack import Stack
-from unpooled.core.suppression import hide_enough, only
+from unpooled.core.messages import Question, Reply, Summable
+from unpooled.core.stack import Stack, hide_enough, only
 from unpooled.errors import BadInput
 from unpooled.kernels.exact import exact
 from unpooled.optimum.exact import MOST_ROWS

@@ -9,10 +9,8 @@ import numpy as np
 from unpooled import kernels
 from unpooled.core.arrays import FloatArray, IntArray, Rows
 from unpooled.core.declarations import Centers, Count, Numbers, Point, Sum
-from unpooled.core.messages import Summable
-from unpooled.core.question import Question
-from unpooled.core.stack import Stack, shown_cells
-from unpooled.core.suppression import only
+from unpooled.core.messages import Question, Summable
+from unpooled.core.stack import Stack, only, shown_cells
 
 _CELLS = 1 << 19  # of rows that are looked at together: no second copy of the rows is made
 

@@ -14,10 +14,8 @@ import numpy as np
 from unpooled import kernels
 from unpooled.core.arrays import BoolArray, FloatArray, Rows
 from unpooled.core.declarations import Centers, Count, Mean, Numbers, Sum
-from unpooled.core.messages import Reply, Summable
-from unpooled.core.question import Question
-from unpooled.core.stack import Stack, Stacked
-from unpooled.core.suppression import effective_size, hide_enough, only
+from unpooled.core.messages import Question, Reply, Summable
+from unpooled.core.stack import Stack, Stacked, effective_size, hide_enough, only
 from unpooled.errors import BadInput
 
 _LOCAL_STEPS = 300  # a site that is told to converge gives up after so many

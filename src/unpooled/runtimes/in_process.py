@@ -12,20 +12,16 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from unpooled.core import codec
 from unpooled.core.arrays import FloatArray, Rows
-from unpooled.core.envelope import SiteSeeds, Turn
-from unpooled.core.exchange import Gathered, Summed, gather
-from unpooled.core.messages import Reply, SiteId
+from unpooled.core.exchange import Gathered, SiteSeeds, Summed, Turn, gather, size
+from unpooled.core.messages import Question, Reply, SiteId
 from unpooled.core.protocol import Ask, Asks, View
-from unpooled.core.question import Question
 from unpooled.core.stack import Stack, Stacked, fold
 from unpooled.errors import BadInput, SiteFailed, UnpooledError
 from unpooled.privacy.secure_sum import SecureSums
 from unpooled.runtimes.remote import RemoteFederation
 from unpooled.site import Site
 from unpooled.site.allow_list import only_totals
-from unpooled.site.site import digest
 
 _BLOCK_NUMBERS = 1_000_000  # replies held at once while summing over sites: 8 MB, which malloc keeps
 
@@ -46,27 +42,33 @@ class InProcess:
         threads: int | None = None,
         secure: SecureSums | None = None,
     ) -> None:
-        if not sites:
-            raise BadInput("a federation needs at least one site, got 0")
-        self._sites = {site.name: site for site in sorted(sites, key=lambda s: s.name)}
-        if len(self._sites) < len(sites):
-            raise BadInput(f"site names must differ: {len(sites)} sites, {len(self._sites)} names")
-        self._names = tuple(self._sites)
-        widths = {name: site.rows.shape[1] for name, site in self._sites.items()}
-        for name, width in widths.items():
-            if width != widths[self._names[0]] and isinstance(self._sites[name].rows, np.ndarray):
-                raise BadInput(
-                    f"sites with different columns: {self._names[0]} has {widths[self._names[0]]}, "
-                    f"{name} has {width}"
-                )
-        self._threads = threads if threads is not None else os.cpu_count() or 1
-        self._posting = RemoteFederation(_Doors(self._sites), secure=secure)
         minima = {site.min_cluster_size for site in sites}
-        self._pool = (
-            _Pool(list(self._sites.values()), minima.pop(), self._threads)
-            if fused and secure is None and len(minima) == 1 and all(site.plain for site in sites)
-            else None
+        alike = len(minima) == 1 and all(site.plain for site in sites)
+        if fused and secure is None and alike:
+            rows = {site.name: site.rows for site in sites}
+            weights = {site.name: site.weights for site in sites}
+            self._fuse(rows, weights, minima.pop(), threads, len(sites))
+            return
+        self._names = _checked({site.name: site.rows for site in sites}, len(sites))
+        known = {site.name: site for site in sites}
+        self._pool: _Pool | None = None
+        self._remote: RemoteFederation | None = RemoteFederation(
+            _LocalCarrier({name: known[name] for name in self._names}), secure=secure
         )
+
+    def _fuse(
+        self,
+        rows: Mapping[SiteId, Rows],
+        weights: Mapping[SiteId, FloatArray | None],
+        minimum: int,
+        threads: int | None,
+        count: int,
+    ) -> None:
+        """Answer for all sites at once: they have no rules of their own."""
+        self._names = _checked(rows, count)
+        cores = threads if threads is not None else os.cpu_count() or 1
+        self._pool = _Pool(self._names, rows, weights, minimum, cores)
+        self._remote = None
 
     @classmethod
     def of(
@@ -84,6 +86,17 @@ class InProcess:
 
         With ``secure`` they answer in secure sums only, but for the questions that ``shown`` names.
         """
+        given = {name: None if weights is None else weights[name] for name in rows}
+        if fused and secure is None:
+            made = cls.__new__(cls)
+            made._fuse(
+                {str(name): X for name, X in rows.items()},
+                {str(name): w for name, w in given.items()},
+                min_cluster_size,
+                threads,
+                len(rows),
+            )
+            return made
         masks: Mapping[SiteId, Any] = {}
         if secure is not None:
             from unpooled.privacy.secure_sum.site_mask import maskings
@@ -94,13 +107,7 @@ class InProcess:
                 tuple(rows), min_sites=secure.min_sites, required=True, shown=shown, instead=only_totals()
             )
         sites = [
-            Site(
-                name,
-                X,
-                None if weights is None else weights[name],
-                min_cluster_size=min_cluster_size,
-                mask=masks.get(name),
-            )
+            Site(name, X, given[name], min_cluster_size=min_cluster_size, mask=masks.get(name))
             for name, X in rows.items()
         ]
         return cls(sites, fused=fused, threads=threads, secure=secure)
@@ -112,7 +119,7 @@ class InProcess:
     @property
     def secure(self) -> bool:
         """Is every total a secure sum?"""
-        return self._posting.secure
+        return self._remote is not None and self._remote.secure
 
     def ask(self, turn: Turn, asks: Asks) -> list[Gathered[Any]]:
         if self._pool is not None:
@@ -124,10 +131,11 @@ class InProcess:
             except Exception as error:
                 titles = ", ".join(ask.title for ask in asks)
                 raise SiteFailed(f"a fused site, round {turn.round}, {titles}: {error}") from error
-        return self._posting.ask(turn, asks)
+        assert self._remote is not None
+        return self._remote.ask(turn, asks)
 
 
-class _Doors:
+class _LocalCarrier:
     """The carrier within one process: bytes in at each site's door, bytes out."""
 
     def __init__(self, sites: Mapping[SiteId, Site]) -> None:
@@ -144,20 +152,27 @@ class _Doors:
 class _Pool:
     """The stacked rows of plain sites, and how one call answers for all of them."""
 
-    def __init__(self, sites: Sequence[Site], minimum: int, threads: int) -> None:
-        self._names = tuple(site.name for site in sites)
-        self._index = {name: i for i, name in enumerate(self._names)}
+    def __init__(
+        self,
+        names: tuple[SiteId, ...],
+        rows: Mapping[SiteId, Rows],
+        weights: Mapping[SiteId, FloatArray | None],
+        minimum: int,
+        threads: int,
+    ) -> None:
+        self._names = names
+        self._index = {name: i for i, name in enumerate(names)}
         self._minimum, self._threads = minimum, threads
-        counts = [len(site.rows) for site in sites]
-        self._offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        self._tables = [site.rows for site in sites if not isinstance(site.rows, np.ndarray)]
-        self._X = sites[0].rows if self._tables or len(sites) == 1 else _stacked([s.rows for s in sites])
+        every = [rows[name] for name in names]
+        self._offsets = np.concatenate([[0], np.cumsum([len(X) for X in every])]).astype(np.int64)
+        self._tables = [X for X in every if not isinstance(X, np.ndarray)]
+        self._X = every[0] if self._tables or len(every) == 1 else _stacked(every)
         self._weights = None
-        if any(site.weights is not None for site in sites):
-            self._weights = np.concatenate(
-                [np.ones(len(s.rows)) if s.weights is None else s.weights for s in sites]
-            )
-        self._views: dict[str, Rows] = {}
+        if any(weights[name] is not None for name in names):
+            parts = ((weights[name], len(rows[name])) for name in names)
+            self._weights = np.concatenate([np.ones(n) if w is None else w for w, n in parts])
+        self._latest: View | None = None  # the view that was asked about last
+        self._viewed_rows: Rows | None = None  # as it shows them
         self._memory: dict[str, tuple[dict[str, Any], ...]] = {}
 
     def gather(self, turn: Turn, part: int, ask: Ask[Any]) -> Gathered[Any]:
@@ -173,7 +188,7 @@ class _Pool:
         def measured() -> Iterator[Any]:
             for block in answers:
                 if not sizes or not isinstance(block, Stacked):  # stacked replies are all alike
-                    sizes.add(codec.size(block[0]))
+                    sizes.add(size(block[0]))
                 yield block
 
         total = fold(measured())
@@ -226,15 +241,15 @@ class _Pool:
     def _viewed(self, view: View | None) -> Rows:
         if view is None:
             return self._X
-        key = digest(view)
-        if key not in self._views:
-            self._views = {}  # the old one goes before the new one comes
-            if self._tables:
-                X, self._offsets = cast(Any, view).stack(self._tables)
-            else:
-                X = view.apply(self._X)
-            self._views = {key: X}
-        return self._views[key]
+        if view is self._latest and self._viewed_rows is not None:
+            return self._viewed_rows
+        self._viewed_rows = None  # the old ones go before the new ones come
+        if self._tables:
+            self._viewed_rows, self._offsets = cast(Any, view).stack(self._tables)
+        else:
+            self._viewed_rows = view.apply(self._X)
+        self._latest = view
+        return self._viewed_rows
 
     def _raw(self, turn: Turn, part: int, sites: tuple[SiteId, ...]) -> Iterator[Stack]:
         """Tables as they are, site by site: columns need not be the same yet."""
@@ -254,6 +269,21 @@ class _Pool:
         if run not in self._memory:
             self._memory = {run: tuple({} for _ in self._names)}
         return self._memory[run]
+
+
+def _checked(rows: Mapping[SiteId, Rows], count: int) -> tuple[SiteId, ...]:
+    """The names of the sites, in order; BadInput if there are none, or two alike, or of other columns."""
+    if not count:
+        raise BadInput("a federation needs at least one site, got 0")
+    names = tuple(sorted(rows))
+    if len(names) < count:
+        raise BadInput(f"site names must differ: {count} sites, {len(names)} names")
+    first = rows[names[0]].shape[1]
+    for name in names:
+        width = rows[name].shape[1]
+        if width != first and isinstance(rows[name], np.ndarray):
+            raise BadInput(f"sites with different columns: {names[0]} has {first}, {name} has {width}")
+    return names
 
 
 def _stacked(arrays: Sequence[Rows]) -> Rows:

@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from unpooled.core import codec
-from unpooled.core.envelope import STAGE, Answer, Carrier, Envelope, Part, Turn
-from unpooled.core.exchange import Gathered, gather
+from unpooled.core.exchange import STAGE, Answer, Carrier, Envelope, Gathered, Part, Turn, gather
 from unpooled.core.messages import LeftMasked, Refusal, Reply, SiteId
 from unpooled.core.protocol import Asks
 from unpooled.errors import BadReply, CodecError

@@ -13,7 +13,7 @@ from typing import Any
 import unpooled.algorithms
 import unpooled.analysis  # noqa: F401  importing them registers what may be asked
 from unpooled.core.disk import held, write_atomically
-from unpooled.core.envelope import Carrier
+from unpooled.core.exchange import Carrier
 from unpooled.core.messages import Message, SiteId
 from unpooled.core.run import Record, run
 from unpooled.errors import SchemaMismatch, UnpooledError

@@ -10,15 +10,14 @@ from typing import Any
 from unpooled.algorithms import METHODS, Method
 from unpooled.algorithms.base import import_methods
 from unpooled.core import codec
-from unpooled.core.question import Question
+from unpooled.core.messages import Question
 from unpooled.data.schema import AskColumns, AskSchema
 from unpooled.data.views import Affine, Preparation
 from unpooled.errors import BadInput, PolicyError
 from unpooled.privacy.dp.cells import AskNoisyCells
 from unpooled.privacy.dp.moments import AskNoisyMoments, AskNoisySpread
 from unpooled.questions import description as figures
-from unpooled.questions.clusters import AskClusterSums, AskScatter
-from unpooled.questions.moments import AskMoments
+from unpooled.questions.clusters import AskClusterSums, AskMoments, AskScatter
 
 VIEWS = (Affine, Preparation)  # what a site lets be made of its rows before a question sees them
 SCHEMA = (AskSchema,)  # the names and kinds of columns: asked of each site, whatever the method

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from unpooled import kernels
 from unpooled.core.arrays import FloatArray, Rows
-from unpooled.core.envelope import Envelope
+from unpooled.core.exchange import Envelope
 from unpooled.errors import Refused
 from unpooled.site.guards import sent_centers
 from unpooled.site.ledger import Ledger

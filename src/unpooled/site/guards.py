@@ -1,6 +1,7 @@
 """The rules of a policy as guards at the door: each small, each refusal with a reason that may be shown."""
 
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -8,14 +9,16 @@ import numpy as np
 from unpooled.core import codec
 from unpooled.core.arrays import FloatArray, Rows
 from unpooled.core.declarations import Centers, Count, Sum, sent
-from unpooled.core.envelope import Envelope, Part
-from unpooled.core.messages import Reply
+from unpooled.core.exchange import Envelope, Part
+from unpooled.core.messages import Question, Reply
 from unpooled.core.protocol import View
-from unpooled.core.question import Question
 from unpooled.errors import BadInput, Refused
+from unpooled.privacy import Spending, SpendingLimits
+from unpooled.privacy.dp.accounting import mu_of
 from unpooled.site.allow_list import SCHEMA, VIEWS, allowed, only_totals
+from unpooled.site.ledger import Ledger, RunLimits
 from unpooled.site.policy import Domain, Policy
-from unpooled.site.site import Guard
+from unpooled.site.site import Guard, Labels, request_digest
 
 MARGIN = 1.0  # of a column's stated width: how far outside of it a centre may lie
 
@@ -176,3 +179,38 @@ def rounded(question: Question[Any], reply: Reply, to: int) -> Reply:
 def sent_centers(question: Question[Any]) -> list[tuple[Centers, FloatArray]]:
     """Every set of centres that a question declares to send, under any name, as (R, k, d)."""
     return [(said, value.reshape(-1, *value.shape[-2:])) for _, said, value in sent(question, Centers)]
+
+
+SIZES = SpendingLimits(left=inf)  # of noisy replies; the ledger looks after what is left
+
+
+class Charging(Guard):
+    """No turn of the past, no more than the policy allows, every release in the ledger before it leaves."""
+
+    def __init__(self, policy: Policy, ledger: Ledger) -> None:
+        self._private, self._ledger = policy.private, ledger
+        budget = mu_of(policy.dp.epsilon_total, policy.dp.delta) ** 2 if policy.private else 0.0
+        self._limits = RunLimits(policy.jobs.max_runs, policy.jobs.max_rounds, budget)
+
+    def before(self, post: Envelope, views: tuple[Rows, ...]) -> None:
+        latest = self._ledger.latest(post.turn.run)
+        if post.turn.round < latest:
+            raise Refused(f"round {post.turn.round} is over: round {latest} was answered")
+        self._price(post)
+
+    def leaving(self, post: Envelope, views: tuple[Rows, ...], labels: tuple[Labels | None, ...]) -> None:
+        self._ledger.charge(post.turn, request_digest(post), self._price(post), self._limits)
+
+    def _price(self, post: Envelope) -> float:
+        """What this envelope spends of the privacy budget."""
+        spends = 0.0
+        for part in post.parts:
+            if isinstance(part.question, Spending):
+                part.question.check(SIZES)
+                spends += part.question.spends
+            elif self._private:
+                raise Refused(
+                    f"the policy asks for differential privacy, and {codec.name_of(type(part.question))} "
+                    "is answered without noise"
+                )
+        return spends

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from unpooled.core.messages import SiteId
 from unpooled.errors import BadInput
-from unpooled.privacy.secure_sum import sizes
+from unpooled.privacy.secure_sum import messages
 from unpooled.privacy.secure_sum.crypto import Identity
-from unpooled.privacy.secure_sum.messages import MIN_SITES
+from unpooled.privacy.secure_sum.settings import MIN_SITES
 from unpooled.privacy.secure_sum.site import Member
 
 IDENTITY, ROSTER = "identity.key", "roster.toml"
@@ -66,6 +66,6 @@ def _key(path: str | Path, text: object, name: str = "the identity") -> bytes:
         key = bytes.fromhex(text) if isinstance(text, str) else b""
     except ValueError:
         key = b""
-    if len(key) != sizes.KEY:
-        raise BadInput(f"{path}: {name} must be {2 * sizes.KEY} hexadecimal digits")
+    if len(key) != messages.KEY:
+        raise BadInput(f"{path}: {name} must be {2 * messages.KEY} hexadecimal digits")
     return key

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from unpooled.core.envelope import Turn
+from unpooled.core.exchange import Turn
 from unpooled.errors import LedgerError, Refused
 
 _SCHEMA = """

@@ -12,12 +12,10 @@ from unpooled.core.arrays import FloatArray, Rows
 from unpooled.core.messages import SiteId
 from unpooled.errors import LedgerError, PolicyError
 from unpooled.site.allow_list import SCHEMA, only_totals
-from unpooled.site.audit_log import AuditLog
-from unpooled.site.charging import Charging
 from unpooled.site.differencing import Differencing
-from unpooled.site.guards import Allowed, Centroids, Rounded, Sight, Sizes, SumsOnly
+from unpooled.site.guards import Allowed, Centroids, Charging, Rounded, Sight, Sizes, SumsOnly
 from unpooled.site.ledger import Ledger
-from unpooled.site.log import Log
+from unpooled.site.log import AuditLog, Log
 from unpooled.site.microaggregation import Grouping
 from unpooled.site.policy import Policy
 from unpooled.site.site import Guard, Mask, Site

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from unpooled.core import codec
 from unpooled.core.arrays import FloatArray, Rows
-from unpooled.core.envelope import STAGE, Answer, Envelope, Part, Turn, site_seed
+from unpooled.core.exchange import STAGE, Answer, Envelope, Part, Turn, site_seed
 from unpooled.core.messages import LeftMasked, Message, Refusal, Reply, SiteId
 from unpooled.core.protocol import View
 from unpooled.core.stack import Stack

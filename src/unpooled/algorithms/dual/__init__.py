@@ -29,12 +29,11 @@ from typing import Any, Self
 
 import numpy as np
 
-from unpooled.algorithms.base import Method
+from unpooled.algorithms.base import Method, choose
 from unpooled.algorithms.dual.bundle import bundled
 from unpooled.algorithms.dual.state import DualState, Evaluated, Evaluations
 from unpooled.algorithms.dual.steps import Cuts, bundle_trust, damped_bfgs, links, quasi_newton, subgradient
 from unpooled.algorithms.lloyd import Lloyd
-from unpooled.algorithms.participation import choose
 from unpooled.core.arrays import FloatArray, IntArray
 from unpooled.core.messages import SiteId
 from unpooled.core.protocol import Algorithm, Steps, each, expanded, together, total
@@ -43,8 +42,7 @@ from unpooled.optimum.bounds import AskBounds, AskOwnBound  # which certify asks
 from unpooled.optimum.box import check_box, enclosing
 from unpooled.optimum.exact import check_reach
 from unpooled.optimum.questions import AskNode, AskObjective, AskOutside, AskRange
-from unpooled.questions.clusters import AskClusterSums, AskLocalMeans
-from unpooled.questions.moments import AskMoments
+from unpooled.questions.clusters import AskClusterSums, AskLocalMeans, AskMoments
 
 UPDATES = ("sg", "btm", "qnda", "bundle")
 CONDITIONS = {

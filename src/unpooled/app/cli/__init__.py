@@ -84,7 +84,7 @@ def methods() -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from unpooled.algorithms.guide import guide
+    from unpooled.algorithms.base import guide
 
     table = Table("method", "use it when", "the coordinator sees")
     for entry in guide():

@@ -1,20 +1,57 @@
 """A job from the command line: done, written, and summed up; what ``fit``, ``run`` and ``resume`` share."""
 
 import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import singledispatch
 from pathlib import Path
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-from unpooled.app.cli.progress import progress
-from unpooled.app.cli.summary import show
 from unpooled.app.execute import execute
 from unpooled.app.job import Job
-from unpooled.app.result import Result
+from unpooled.app.private_result import PrivateResult
+from unpooled.app.result import ClusterResult, Result, figure, once_a_column
 from unpooled.app.run_folder import RunFolder
 from unpooled.core.disk import write_atomically
+from unpooled.core.run import Record
 from unpooled.errors import SchemaMismatch
+
+
+class LiveLine:
+    """Shows what is being done, and every round as it ends."""
+
+    def __init__(self, console: Console | None, sites: int = 0) -> None:
+        self._status = console.status("") if console is not None else None
+
+    def say(self, text: str) -> None:
+        if self._status is not None:
+            self._status.update(text)
+
+    def __call__(self, record: Record) -> None:
+        asked = len(record.answered) + len(record.silent)
+        moved = "" if record.movement == float("inf") else f" · movement {record.movement:.3g}"
+        inertia = "" if not record.inertia < float("inf") else f" · inertia {record.inertia:.6g}"
+        silent = "".join(f" · {site}: {why}" for site, why in list(record.silent.items())[:3])
+        self.say(
+            f"round {record.round}{moved}{inertia} · {len(record.answered)} of {asked} sites answered{silent}"
+        )
+
+
+@contextmanager
+def progress(quiet: bool) -> Iterator[LiveLine]:
+    """A live line on stderr; quiet if asked to be, or if stderr is no terminal."""
+    if quiet or not sys.stderr.isatty():
+        yield LiveLine(None)
+        return
+    shown = LiveLine(Console(stderr=True, highlight=False))
+    assert shown._status is not None
+    with shown._status:
+        yield shown
 
 
 def perform(
@@ -51,3 +88,125 @@ def _show_table(mismatch: SchemaMismatch) -> None:
     for row in mismatch.table[1:]:
         table.add_row(*row)
     Console(stderr=True, highlight=False).print(table)
+
+
+_TRAITS = 3
+
+
+@singledispatch
+def show(result: Result, console: Console) -> None:
+    """Print the summary of a result."""
+    raise NotImplementedError(type(result).__name__)
+
+
+@show.register
+def _(result: ClusterResult, console: Console) -> None:
+    first, second = result.answer()
+    console.print(f"[bold]{escape(first)}[/bold] {escape(second)}\n")
+    console.print(_clusters(result))
+    if len(result.choice.scores) > 1:
+        console.print()
+        console.print(_scores(result))
+    console.print()
+    for line in notes(result):
+        console.print(escape(line))
+
+
+@show.register
+def _(result: PrivateResult, console: Console) -> None:
+    console.print(f"[bold]{escape(result.answer())}[/bold]\n")
+    table = Table(title="Clusters: rows and centres")
+    for name in ("cluster", "rows", *result.method.columns):
+        table.add_column(escape(name), justify="right")
+    for row in result.rows():
+        table.add_row(*row)
+    console.print(table)
+    for line in result.notes():
+        console.print(escape(line))
+
+
+def _clusters(result: ClusterResult) -> Table:
+    table = Table(title="Clusters")
+    table.add_column("cluster")
+    d = result.description
+    shown = d.sites if len(d.sites) <= 6 and not result.job.secure else ()
+    for name in (*shown, "rows"):
+        table.add_column(escape(name), justify="right")
+    table.add_column("what sets it apart", overflow="fold")
+    for j in range(result.k):
+        by_site = [f"{d.sizes[i, j]:.0f}" if d.sizes[i, j] else "-" for i in range(len(shown))]
+        traits = [t for t in once_a_column(result.traits(j))[:_TRAITS] if abs(t.effect) >= 0.2]
+        said = ", ".join(t.say() for t in traits) or "close to the mean in every column"
+        table.add_row(str(j + 1), *by_site, f"{result.sizes[j]:.0f}", escape(said))
+    return table
+
+
+def _scores(result: ClusterResult) -> Table:
+    table = Table(title="Choice of k (* what a criterion would take)")
+    heads = ("k", "inertia per row", "silhouette", "calinski-harabasz", "davies-bouldin", "stability", "gap")
+    for head in heads:
+        table.add_column(head, justify="right")
+    votes, c = result.choice.votes, result.choice
+    for i, s in enumerate(c.scores):
+        cells = [str(s.k), f"{s.per_row:.4g}", f"{s.silhouette:.3f}", f"{s.calinski_harabasz:.1f}"]
+        cells += [f"{s.davies_bouldin:.3f}", f"{s.stability:.2f}", figure(float(c.gaps[i]))]
+        for name, k in votes.items():
+            at = heads.index(name) if name in heads else 1
+            if k == s.k:
+                cells[at] += " *"
+        table.add_row(*cells, style="bold" if i == c.best else "")
+    return table
+
+
+def notes(result: ClusterResult) -> list[str]:
+    """What should be looked at, one line each."""
+    a = result.agreement
+    lines = [f"warning: {text}" for text in result.warnings]
+    lines += [f"column {name} is left out: {why}" for name, why in a.left_out]
+    lines += [f"rare levels of {name} are merged: {', '.join(levels)}" for name, levels in a.merged]
+    if a.preparation.drop:
+        lost = float(a.rows.sum()) - a.used
+        lines.append(f"{lost:.0f} of {a.rows.sum():.0f} rows lack a value and are left out" if lost else "")
+    elif result.filled:
+        cells = float(a.rows.sum()) * len(a.preparation.columns)
+        lines.append(
+            f"{result.filled} missing cells ({100 * result.filled / cells:.1f} %) are filled: by the mean "
+            "over all sites, or the most frequent level"
+        )
+    if result.hidden > 0:
+        lines.append(
+            f"{result.hidden} rows are in groups that are not shown: of fewer than "
+            f"{result.job.min_cluster_size} rows over all sites"
+            if result.job.secure
+            else f"{result.hidden} rows are in groups that their site does not show: of fewer than "
+            f"{result.job.min_cluster_size}, or hiding such a one"
+        )
+    silent: dict[str, list[str]] = {}
+    for record in result.run.records:
+        for site, why in record.silent.items():
+            silent.setdefault(site, []).append(why)
+    lines += [
+        f"warning: {site} is missing from {len(reasons)} of {len(result.run.records)} rounds: {reasons[-1]}"
+        for site, reasons in silent.items()
+    ]
+    leaves = "would leave" if result.job.between is None else "left"
+    left = result.run.left()
+    most = max(left.values(), key=lambda pair: pair[1])
+    lines.append(
+        f"{result.run.rounds} rounds, {result.run.exchanges} exchanges; what {leaves} a site: at most "
+        f"{most[0]:,} numbers, {_bytes(most[1])}"
+    )
+    return [line for line in lines if line]
+
+
+def _bytes(n: int) -> str:
+    """
+    >>> _bytes(900), _bytes(120_000)
+    ('900 bytes', '120 kB')
+    """
+    size = float(n)
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if size < 1000 or unit == "GB":
+            break
+        size /= 1000
+    return f"{size:.0f} {unit}" if size >= 10 or unit == "bytes" else f"{size:.1f} {unit}"

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from unpooled.app.cluster_result import ClusterResult
-from unpooled.app.result import figure
-from unpooled.pages.svg import Plane, colour, drawing, ellipse, line, path, tag, text, ticks
+from unpooled.app.result import ClusterResult, figure
+from unpooled.pages.markup import Plane, colour, drawing, ellipse, line, path, tag, text, ticks
 
 MOST_OUTLINES = 12  # sites whose outlines can still be told apart
 

@@ -1,15 +1,15 @@
-"""What a reader is told, and what it hands on: columns of a few thousand rows at a time."""
+"""Files as sources of tables: every file a site, or one file split by a column; read in chunks."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
 from unpooled.core.arrays import FloatArray
-from unpooled.data.spill import Spool, memory_limit
-from unpooled.data.table import CATEGORY, EMPTY, NUMBER, TEXT, Table
+from unpooled.data.table import CATEGORY, EMPTY, NUMBER, TEXT, Spool, Table, memory_limit
 from unpooled.errors import BadInput
 
 NA = frozenset({"", "NA", "N/A", "n/a", "na", "NaN", "nan", "NAN", "null", "NULL", "None", "?", "."})
@@ -233,3 +233,74 @@ def tables_of(source: Source, reading: Reading, held: int) -> dict[str, Table]:
 def _table(names: tuple[str, ...], kinds: list[tuple[str, tuple[str, ...]]], values: FloatArray) -> Table:
     levels = {name: levels for name, (kind, levels) in zip(names, kinds, strict=True) if kind == CATEGORY}
     return Table(names, tuple(kind for kind, _ in kinds), levels, values)
+
+
+# ---------------------------------------------------------------- by a file's ending
+
+_READERS = {  # by a file's ending: the module that reads it, and what opens it there
+    ".csv": ("csv_file", "open_csv"),
+    ".tsv": ("csv_file", "open_csv"),
+    ".txt": ("csv_file", "open_csv"),
+    ".parquet": ("parquet_file", "open_parquet"),
+    ".pq": ("parquet_file", "open_parquet"),
+    ".npy": ("numpy_file", "open_array"),
+    ".npz": ("numpy_file", "open_array"),
+}
+
+
+def open_file(path: Path, reading: Reading) -> Source:
+    """A file by its ending; checks that it can be read and has what is asked for."""
+    reader = _READERS.get(path.suffix.lower())
+    if reader is None:
+        raise BadInput(f"{path}: unknown kind of file; known are {', '.join(_READERS)}")
+    if not path.exists():
+        raise BadInput(f"{path}: no such file")
+    if not path.is_file():
+        raise BadInput(f"{path}: not a file")
+    if path.stat().st_size == 0:
+        raise BadInput(f"{path}: the file is empty")
+    module, opener = reader
+    source: Source = getattr(import_module(f"unpooled.data.readers.{module}"), opener)(path, reading)
+    if reading.site_column is not None and reading.site_column not in source.every:
+        raise BadInput(f"{path}: no column {reading.site_column}; columns are {_some(source.every)}")
+    if not [name for name in source.names if name != reading.site_column]:
+        wanted = f"none of {_some(reading.columns)}" if reading.columns else "no other column"
+        raise BadInput(f"{path}: {wanted} is in it; columns are {_some(source.every)}")
+    return source
+
+
+def read_sites(paths: Sequence[Path], reading: Reading) -> dict[str, Table]:
+    """A table per site: named after its file, or after the values of ``reading.site_column``."""
+    tables: dict[str, Table] = {}
+    origin: dict[str, Path] = {}
+    short = len({path.stem for path in paths}) == len(paths)
+    sources = [open_file(path, reading) for path in paths]
+    _check_names(sources, reading)
+    for path, source in zip(paths, sources, strict=True):
+        found = tables_of(source, reading, reading.room // len(paths))
+        for name, table in found.items():
+            name = name or (path.stem if short else str(path))
+            if name in tables:
+                raise BadInput(f"site {name} is both in {origin[name]} and in {path}: one file per site")
+            tables[name], origin[name] = table, path
+    return tables
+
+
+def read_table(path: Path, reading: Reading) -> Table:
+    """All rows of one file."""
+    reading = replace(reading, site_column=None)
+    (table,) = tables_of(open_file(path, reading), reading, reading.room).values()
+    return table
+
+
+def _check_names(sources: Sequence[Source], reading: Reading) -> None:
+    """A column that is named must be in some file: a misspelt name is an error, not a wish."""
+    every = list(dict.fromkeys(name for source in sources for name in source.every))
+    told = [text.partition("=")[0] for text in reading.na if "=" in text]
+    for name in (*(reading.columns or ()), *reading.exclude, *reading.categories, *told):
+        if name not in every:
+            raise BadInput(f"no file has a column {name}; columns are {_some(every)}")
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")

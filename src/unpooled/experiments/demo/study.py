@@ -9,9 +9,8 @@ from sklearn.cluster import KMeans
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from unpooled.core import codec
 from unpooled.core.arrays import FloatArray, Rows
-from unpooled.core.envelope import Answer, Envelope
+from unpooled.core.exchange import Answer, Envelope, size
 from unpooled.core.messages import SiteId
 from unpooled.estimators import FederatedKMeans
 from unpooled.experiments.datasets import Penguins, load_penguins
@@ -40,10 +39,10 @@ class Door:
     deduced: set[int] = field(default_factory=set)  # rows that follow from it: all rows less the groups shown
 
     def __call__(self, post: Envelope, answer: Answer) -> None:
-        numbers, size = codec.size(answer)
+        numbers, amount = size(answer)
         self.messages += 1
         self.numbers += numbers
-        self.bytes += size
+        self.bytes += amount
         for part, reply in zip(post.parts, answer.replies, strict=True):
             rows = self.rows if part.view is None else part.view.apply(self.rows)
             fields: list[npt.NDArray[Any]] = list(vars(reply).values())

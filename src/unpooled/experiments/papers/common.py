@@ -10,8 +10,7 @@ import numpy.typing as npt
 
 from unpooled import kernels
 from unpooled.core.arrays import FloatArray, IntArray
-from unpooled.core.envelope import round_rng
-from unpooled.core.exchange import conduct
+from unpooled.core.exchange import conduct, round_rng
 from unpooled.core.protocol import Algorithm
 from unpooled.core.run import run
 from unpooled.runtimes import InProcess

@@ -23,7 +23,7 @@ from unpooled.experiments.papers.sources import Sources
 from unpooled.experiments.papers.table import Published, ResultTable, Row, row
 from unpooled.kernels.exact import exact
 from unpooled.optimum.exact import exact_kmeans, relative_gap
-from unpooled.pages.svg import Plane, drawing, tag, text, ticks
+from unpooled.pages.markup import Plane, drawing, tag, text, ticks
 from unpooled.runtimes import InProcess
 
 PAPER = (

@@ -9,8 +9,8 @@ from pathlib import Path
 from unpooled.core.disk import write_atomically
 from unpooled.experiments.papers.experiment import Experiment, Presented
 from unpooled.experiments.papers.table import CLOSE, ResultTable
-from unpooled.pages.html import section, style, whole
-from unpooled.pages.html import table as html_table
+from unpooled.pages.markup import section, style, whole
+from unpooled.pages.markup import table as html_table
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from unpooled.core.arrays import FloatArray
-from unpooled.pages.svg import Plane, drawing, line, tag, text, ticks
+from unpooled.pages.markup import Plane, drawing, line, tag, text, ticks
 
 _WIDTH, _HEIGHT = 460.0, 300.0
 

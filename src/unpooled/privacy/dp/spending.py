@@ -14,8 +14,7 @@ from typing import Generic
 import numpy as np
 
 from unpooled.core.arrays import FloatArray, IntArray
-from unpooled.core.messages import A
-from unpooled.core.question import Question
+from unpooled.core.messages import A, Question
 from unpooled.core.stack import Stack
 from unpooled.errors import BadInput, Refused
 from unpooled.privacy.dp.noise import check_room, noisy, step_for

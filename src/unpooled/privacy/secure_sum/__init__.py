@@ -7,7 +7,7 @@ the other into a runtime. What is exported here does not need ``cryptography``; 
 """
 
 from unpooled.privacy.secure_sum.fixed import Fixed
-from unpooled.privacy.secure_sum.messages import MIN_SITES, threshold_for
-from unpooled.privacy.secure_sum.settings import SecureSums, secure_sums
+from unpooled.privacy.secure_sum.messages import threshold_for
+from unpooled.privacy.secure_sum.settings import MIN_SITES, SecureSums, secure_sums
 
 __all__ = ["MIN_SITES", "Fixed", "SecureSums", "secure_sums", "threshold_for"]

@@ -7,20 +7,17 @@ first sum of a run, one more for keys. What is asked of each site travels with t
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
-from unpooled.core import codec
-from unpooled.core.envelope import STAGE, Envelope, Part, Turn
-from unpooled.core.exchange import Gathered, Summed, gather
-from unpooled.core.messages import Refusal, Reply, SiteId
+from unpooled.core.exchange import STAGE, Envelope, Gathered, Part, Summed, Turn, gather, size
+from unpooled.core.messages import Question, Refusal, Reply, SiteId
 from unpooled.core.protocol import Ask, Asks
-from unpooled.core.question import Question
 from unpooled.errors import BadInput, BadReply
 from unpooled.privacy import Spending
 from unpooled.privacy.secure_sum import SecureSums, threshold_for
 from unpooled.privacy.secure_sum.messages import AskKeys, AskMasked, Keys, SumTerms, asked
-from unpooled.privacy.secure_sum.packing import narrowed, one_word
-from unpooled.privacy.secure_sum.scales import Scales
+from unpooled.privacy.secure_sum.packing import Scales, narrowed, one_word
 from unpooled.privacy.secure_sum.tally import DoesNotFit, Stages, Total, is_keys, tally
 
 Exchange = Callable[[Mapping[SiteId, Envelope]], dict[SiteId, tuple[Reply, ...]]]
@@ -65,6 +62,7 @@ class SecureSummation:
 
     def __init__(self, exchange: Exchange, wishes: SecureSums) -> None:
         self._carry, self._wishes = exchange, wishes
+        self._fixed, self._rounded = lru_cache(wishes.fixed), wishes.rounded
         self._trips = 0  # of the exchange at hand
         self._nameless = ""  # the run of exchanges that belong to none
         self._at: tuple[str, int, int] = ("", -1, -1)
@@ -136,7 +134,7 @@ class SecureSummation:
                 self._keys[site] = reply
             else:
                 silent[site] = reply.reason if isinstance(reply, Refusal) else "its key was not usable"
-        return silent, {site: (0, codec.size(self._keys[site])[1]) for site in missing if site in self._keys}
+        return silent, {site: (0, size(self._keys[site])[1]) for site in missing if site in self._keys}
 
     def _sum(
         self,
@@ -156,9 +154,9 @@ class SecureSummation:
             epoch=self._epoch,
             sites=there,
             threshold=threshold_for(len(there), self._wishes.min_sites),
-            fixed=self._wishes.fixed(max(len(there), 1)),
+            fixed=self._fixed(max(len(there), 1)),
             asked=asked(parts),
-            rounded=0 if noisy else self._wishes.rounded,
+            rounded=0 if noisy else self._rounded,
         )
         terms = wide
         if wide.rounded:
@@ -235,9 +233,9 @@ class SecureSummation:
             for site in total.silent:
                 self._keys.pop(site, None)  # it may have restarted: it is asked again
             sent = dict(total.sent)
-            for site, (numbers, size) in (*cost.items(), *one.before.items()):
+            for site, (numbers, amount) in (*cost.items(), *one.before.items()):
                 before = sent.get(site, (0, 0))
-                sent[site] = (before[0] + numbers, before[1] + size)
+                sent[site] = (before[0] + numbers, before[1] + amount)
             cost = {}
             for i, summed in zip(one.indices, total.sums, strict=True):
                 try:

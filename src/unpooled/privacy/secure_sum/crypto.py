@@ -4,6 +4,8 @@ Every key is bound to what it is for: the run, the turn, who asked for which sum
 seeds come from the operating system's entropy.
 """
 
+import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
@@ -11,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from unpooled.errors import BadInput
-from unpooled.privacy.secure_sum import sizes
+from unpooled.privacy.secure_sum import messages
 from unpooled.privacy.secure_sum.fixed import Words
 
 try:
@@ -36,8 +38,8 @@ class Identity:
     secret: bytes = field(repr=False)
 
     def __post_init__(self) -> None:
-        if len(self.secret) != sizes.KEY:
-            raise BadInput(f"an identity is a secret of {sizes.KEY} bytes, got {len(self.secret)}")
+        if len(self.secret) != messages.KEY:
+            raise BadInput(f"an identity is a secret of {messages.KEY} bytes, got {len(self.secret)}")
 
     @classmethod
     def new(cls) -> "Identity":
@@ -76,13 +78,17 @@ class Exchange:
             return None
         low, high = sorted((self.public, peer))
         info = b"unpooled pair" + about + low + high
-        return HKDF(SHA256(), sizes.KEY, salt=None, info=info).derive(agreed)
+        return HKDF(SHA256(), messages.KEY, salt=None, info=info).derive(agreed)
 
 
 def pair_keys(root: bytes, context: bytes) -> tuple[bytes, bytes, bytes]:
     """For one sum: the seed of a pair's mask, and the keys that seal what goes up and down the list."""
-    out = HKDFExpand(SHA256(), sizes.SEED + 2 * sizes.KEY, info=b"unpooled sum" + context).derive(root)
-    return out[: sizes.SEED], out[sizes.SEED : sizes.SEED + sizes.KEY], out[sizes.SEED + sizes.KEY :]
+    out = HKDFExpand(SHA256(), messages.SEED + 2 * messages.KEY, info=b"unpooled sum" + context).derive(root)
+    return (
+        out[: messages.SEED],
+        out[messages.SEED : messages.SEED + messages.KEY],
+        out[messages.SEED + messages.KEY :],
+    )
 
 
 def labelled(label: bytes, context: bytes, seed: bytes) -> bytes:
@@ -107,3 +113,44 @@ def unseal(key: bytes, sealed: bytes, about: bytes) -> bytes | None:
         return ChaCha20Poly1305(key).decrypt(_NONCE, sealed, about)
     except InvalidTag:
         return None
+
+
+PRIME = 2**130 - 5
+
+
+def share(secret: bytes, threshold: int, count: int) -> list[int]:
+    """``count`` shares of a secret, any ``threshold`` of which restore it.
+
+    >>> shares = share(b"sixteen bytes ab", 2, 3)
+    >>> restore([shares[2], shares[0]], weights([2, 0]))
+    b'sixteen bytes ab'
+    """
+    terms = [secrets.randbelow(PRIME) for _ in range(threshold - 1)]
+    terms.append(int.from_bytes(secret, "little"))
+    shares = []
+    for x in range(1, count + 1):
+        value = 0
+        for term in terms:
+            value = (value * x + term) % PRIME
+        shares.append(value)
+    return shares
+
+
+def weights(indices: Sequence[int]) -> list[int]:
+    """Lagrange's weights for the value at 0, from the shares of these sites."""
+    points = [i + 1 for i in indices]
+    found = []
+    for a in points:
+        above = below = 1
+        for b in points:
+            if b != a:
+                above = above * b % PRIME
+                below = below * (b - a) % PRIME
+        found.append(above * pow(below, -1, PRIME) % PRIME)
+    return found
+
+
+def restore(shares: Sequence[int], weights: Sequence[int]) -> bytes | None:
+    """The secret behind some shares; None if no secret of ours has such shares."""
+    value = sum(s * w for s, w in zip(shares, weights, strict=True)) % PRIME
+    return value.to_bytes(messages.SEED, "little") if value < 2 ** (8 * messages.SEED) else None

@@ -22,14 +22,31 @@ import numpy.typing as npt
 from unpooled.core import codec
 from unpooled.core.arrays import IntArray
 from unpooled.core.declarations import Bytes, Text
-from unpooled.core.envelope import Part, Turn
-from unpooled.core.messages import Message, Reply, SiteId, Summable
-from unpooled.core.question import Question
+from unpooled.core.exchange import Part, Turn
+from unpooled.core.messages import Message, Question, Reply, SiteId, Summable
 from unpooled.privacy.secure_sum.fixed import Fixed
+from unpooled.privacy.secure_sum.settings import MIN_SITES
+
+KEY = 32  # X25519 and Ed25519, public and secret; ChaCha20
+SIGNATURE = 64  # Ed25519
+TAG = 16  # Poly1305
+SEED = 16  # of a mask: 128 bits
+SHARE = 17  # of a seed, modulo 2^130 - 5
+SIGNED_KEY = KEY + SIGNATURE
+SEALED = 2 * SHARE + TAG  # a peer's shares of a site's two seeds
+
+
+def table(n: int) -> int:
+    """A site's pair seeds with its n - 1 peers, sealed."""
+    return SEED * (n - 1) + TAG
+
+
+def shares(n: int) -> int:
+    """All that a site of n sends in the shares stage: a commitment, its table, its sealed shares."""
+    return SEED + table(n) + SEALED * (n - 1)
+
 
 ByteArray = npt.NDArray[np.uint8]
-
-MIN_SITES = 3
 
 
 def threshold_for(sites: int, min_sites: int = MIN_SITES) -> int:

@@ -1,12 +1,13 @@
-"""What a user says about secure sums."""
+"""The settings of secure sums: how many sites a sum needs, and how its numbers are held."""
 
 from dataclasses import dataclass
 from typing import Any
 
 from unpooled.errors import BadInput
 from unpooled.privacy.secure_sum.fixed import Fixed
-from unpooled.privacy.secure_sum.messages import MIN_SITES
-from unpooled.privacy.secure_sum.packing import BITS
+
+MIN_SITES = 3
+BITS = 40  # to which a site rounds each field of its reply, where a number takes one word
 
 
 @dataclass(frozen=True)

@@ -14,15 +14,13 @@ from hashlib import sha256
 import numpy as np
 
 from unpooled.core import codec
-from unpooled.core.envelope import Part, Turn
+from unpooled.core.exchange import Part, Turn
 from unpooled.core.messages import SiteId, Summable
 from unpooled.errors import BadInput, Refused
-from unpooled.privacy.secure_sum import crypto, packing, shamir, sizes
-from unpooled.privacy.secure_sum import site_checks as rules
+from unpooled.privacy.secure_sum import crypto, messages, packing
 from unpooled.privacy.secure_sum.crypto import Exchange, Identity
 from unpooled.privacy.secure_sum.fixed import Words, add, negated
 from unpooled.privacy.secure_sum.messages import (
-    MIN_SITES,
     Agreed,
     AskAgreed,
     AskKeys,
@@ -39,7 +37,9 @@ from unpooled.privacy.secure_sum.messages import (
     as_array,
     asked,
     flattened,
+    threshold_for,
 )
+from unpooled.privacy.secure_sum.settings import MIN_SITES
 
 _RUNS = 64  # runs that a site takes part in at the same time
 
@@ -128,7 +128,7 @@ class Member:
             if known.terms != terms:
                 raise Refused("other terms for a sum that has begun")
             return known.shares
-        rules.check_terms(terms, turn, self.name, self._roster, self.min_sites)
+        check_terms(terms, turn, self.name, self._roster, self.min_sites)
         self._check_not_over(turn, run)
         roots = self._roots(run, ask)
         run.sums = {key: s for key, s in run.sums.items() if key[0] == turn}  # the last exchange is over
@@ -145,11 +145,11 @@ class Member:
 
     def _roots(self, run: _Run, ask: AskShares) -> dict[SiteId, bytes]:
         """What this site shares with every peer alone, by its key."""
-        peers = rules.peer_keys(ask, self.name, run.exchange.public, self._roster, set(run.roots))
+        peers = peer_keys(ask, self.name, run.exchange.public, self._roster, set(run.roots))
         about = sha256(codec.encode(KeyStatement(ask.terms.turn.run, run.epoch, "", ""))).digest()
         for site, data in peers.items():
             if site.encode() + data not in run.roots:
-                root = run.exchange.root(data[: sizes.KEY], about)
+                root = run.exchange.root(data[: messages.KEY], about)
                 if root is None:
                     raise Refused(f"the key of {site} is not a key")
                 run.roots[site.encode() + data] = root
@@ -157,20 +157,22 @@ class Member:
 
     def _make_shares(self, terms: SumTerms, roots: dict[SiteId, bytes]) -> _MemberSum:
         sites, context, me = terms.sites, terms.context, terms.sites.index(self.name)
-        self_seed, table_seed = secrets.token_bytes(sizes.SEED), secrets.token_bytes(sizes.SEED)
-        of_self = shamir.share(self_seed, terms.threshold, len(sites))
-        of_table = shamir.share(table_seed, terms.threshold, len(sites))
+        self_seed, table_seed = secrets.token_bytes(messages.SEED), secrets.token_bytes(messages.SEED)
+        of_self = crypto.share(self_seed, terms.threshold, len(sites))
+        of_table = crypto.share(table_seed, terms.threshold, len(sites))
         pair_seeds, unsealing, sealed = {}, {}, []
         for i, site in enumerate(sites):
             if i == me:
                 continue
             seed, up, down = crypto.pair_keys(roots[site], context)
             pair_seeds[site], unsealing[site] = seed, down if me < i else up
-            two = of_self[i].to_bytes(sizes.SHARE, "little") + of_table[i].to_bytes(sizes.SHARE, "little")
+            two = of_self[i].to_bytes(messages.SHARE, "little") + of_table[i].to_bytes(
+                messages.SHARE, "little"
+            )
             sealed.append(crypto.seal(up if me < i else down, two, context))
         table_key = crypto.labelled(b"table", context, table_seed)
         table = crypto.seal(table_key, b"".join(pair_seeds.values()), context)
-        check = crypto.labelled(b"check", context, self_seed)[: sizes.SEED]
+        check = crypto.labelled(b"check", context, self_seed)[: messages.SEED]
         return _MemberSum(
             terms=terms,
             context=context,
@@ -195,8 +197,8 @@ class Member:
             return this.masked[1]
         if asked(parts) != this.terms.asked:
             raise Refused("the questions are not those that the terms of the sum name")
-        rules.check_list(ask.sharers, this.terms.sites, "sharers", this.terms.threshold, self.name)
-        if ask.sealed.shape != (len(ask.sharers) - 1, sizes.SEALED):
+        check_list(ask.sharers, this.terms.sites, "sharers", this.terms.threshold, self.name)
+        if ask.sealed.shape != (len(ask.sharers) - 1, messages.SEALED):
             raise Refused(f"sealed shares of shape {ask.sealed.shape} from {len(ask.sharers)} sites")
         held = self._unsealed(this, ask)
         layout, vector = flattened(replies)
@@ -213,7 +215,7 @@ class Member:
             two = crypto.unseal(this.unsealing[site], row.tobytes(), this.context)
             if two is None:
                 raise Refused(f"the shares of {site} are not what it sealed for this site and this sum")
-            first, second = two[: sizes.SHARE], two[sizes.SHARE :]
+            first, second = two[: messages.SHARE], two[messages.SHARE :]
             held[site] = (int.from_bytes(first, "little"), int.from_bytes(second, "little"))
         return held
 
@@ -239,7 +241,7 @@ class Member:
             return this.agreed[1]
         if this.masked is None:
             raise Refused("this site has sent nothing to this sum")
-        rules.check_list(ask.survivors, this.sharers, "survivors", this.terms.threshold, self.name)
+        check_list(ask.survivors, this.sharers, "survivors", this.terms.threshold, self.name)
         before = self._runs[turn.run].given.get((turn.round, turn.exchange, ask.group))
         if before is not None and before != _what(this.terms, ask.survivors):
             raise Refused("another sum of this exchange was opened before")
@@ -252,10 +254,10 @@ class Member:
         this = self._sum(turn, ask)
         if this.agreed is None or this.agreed[0] != ask.survivors:
             raise Refused("the survivors are not those that this site has signed")
-        rules.check_opening(ask, this.statement(ask.survivors), this.terms.threshold, self._roster)
+        check_opening(ask, this.statement(ask.survivors), this.terms.threshold, self._roster)
         if this.opened is None:
             shares = (this.held[site][0 if site in ask.survivors else 1] for site in this.sharers)
-            data = b"".join(share.to_bytes(sizes.SHARE, "little") for share in shares)
+            data = b"".join(share.to_bytes(messages.SHARE, "little") for share in shares)
             place = (turn.round, turn.exchange, ask.group)
             self._runs[turn.run].given[place] = _what(this.terms, ask.survivors)
             this.opened = Opened(as_array(data))
@@ -281,3 +283,76 @@ def _what(terms: SumTerms, survivors: tuple[SiteId, ...]) -> bytes:
     """
     how = terms.rounded or terms.fixed
     return sha256(repr((terms.asked, how, survivors)).encode()).digest()
+
+
+Roster = Mapping[SiteId, bytes]  # everybody's Ed25519 key, pinned by the site itself
+
+
+def check_terms(terms: SumTerms, turn: Turn, me: SiteId, roster: Roster, min_sites: int) -> None:
+    """Terms of this exchange, among enough sites that are all pinned, under no lower threshold than ours."""
+    sites = terms.sites
+    if terms.turn != turn:
+        raise Refused("the terms of the sum are of another exchange")
+    if list(sites) != sorted(set(sites)) or me not in sites:
+        raise Refused("the sites of the sum are not in order, or this site is not among them")
+    if len(sites) < min_sites:
+        raise Refused(f"a sum over {len(sites)} sites, this site's minimum is {min_sites}")
+    least = threshold_for(len(sites), min_sites)
+    if not least <= terms.threshold <= len(sites):
+        raise Refused(f"threshold {terms.threshold} of {len(sites)} sites, this site's minimum is {least}")
+    if not (terms.rounded == 0 or 16 <= terms.rounded <= 52) or any(abs(e) > 900 for e in terms.scales):
+        raise Refused(f"fields rounded to {terms.rounded} bits, over 2^{terms.scales}")
+    if terms.scales and not terms.rounded:
+        raise Refused("scales for fields that are not rounded")
+    strangers = [site for site in sites if site not in roster]
+    if strangers:
+        raise Refused(f"{strangers[0]} is not on this site's roster")
+
+
+def peer_keys(
+    ask: AskShares, me: SiteId, own: bytes, roster: Roster, known: set[bytes]
+) -> dict[SiteId, bytes]:
+    """Every peer's key as it came, 96 bytes; all that are not ``known`` are signed by who is pinned."""
+    terms, found = ask.terms, {}
+    if ask.keys.shape != (len(terms.sites), messages.SIGNED_KEY):
+        raise Refused(f"keys of shape {ask.keys.shape} for {len(terms.sites)} sites")
+    for site, row in zip(terms.sites, ask.keys, strict=True):
+        data = row.tobytes()
+        key, signature = data[: messages.KEY], data[messages.KEY :]
+        if site == me:
+            if key != own:
+                raise Refused("the key that is said to be this site's is not")
+            continue
+        if site.encode() + data not in known:
+            statement = KeyStatement(terms.turn.run, terms.epoch, site, key.hex()).bytes
+            if not crypto.is_signed(roster[site], statement, signature):
+                raise Refused(f"the key of {site} is not signed by the identity that this site has pinned")
+        found[site] = data
+    return found
+
+
+def check_list(
+    some: tuple[SiteId, ...], whole: tuple[SiteId, ...], what: str, least: int, me: SiteId | None = None
+) -> None:
+    """A list in order, of no others than may be on it, of at least ``least`` sites, this one among them."""
+    if list(some) != sorted(set(some)) or not set(some) <= set(whole):
+        raise Refused(f"the {what} are not in order, or not among those who may be")
+    if len(some) < least:
+        raise Refused(f"{len(some)} {what}, the threshold is {least}")
+    if me is not None and me not in some:
+        raise Refused(f"this site is not among the {what}")
+
+
+def check_opening(ask: AskOpened, statement: Statement, least: int, roster: Roster) -> None:
+    """Each peer is either in the sum or not, and a threshold of sites has signed who is."""
+    both = sorted(set(ask.survivors) & set(ask.dropped))
+    if both:
+        raise Refused(f"both shares of {both[0]}")
+    if ask.dropped != tuple(site for site in statement.sharers if site not in ask.survivors):
+        raise Refused("the dropped sites are not the sharers that did not survive")
+    check_list(ask.signers, ask.survivors, "signers", least)
+    if ask.signatures.shape != (len(ask.signers), messages.SIGNATURE):
+        raise Refused(f"signatures of shape {ask.signatures.shape} from {len(ask.signers)} sites")
+    for site, row in zip(ask.signers, ask.signatures, strict=True):
+        if not crypto.is_signed(roster[site], statement.bytes, row.tobytes()):
+            raise Refused(f"{site} has not signed this list of survivors")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from unpooled.core import codec
-from unpooled.core.envelope import STAGE, Envelope, Part
+from unpooled.core.exchange import STAGE, Envelope, Part
 from unpooled.core.messages import LeftMasked, Reply, SiteId, Summable
 from unpooled.errors import BadInput, Refused
 from unpooled.privacy.secure_sum.crypto import Identity

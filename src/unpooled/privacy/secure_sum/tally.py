@@ -16,12 +16,10 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from unpooled.core import codec
-from unpooled.core.exchange import whys
-from unpooled.core.messages import Refusal, Reply, SiteId, Summable
-from unpooled.core.question import Question
+from unpooled.core.exchange import size, whys
+from unpooled.core.messages import Question, Refusal, Reply, SiteId, Summable
 from unpooled.errors import BadInput, TooFewAnswers
-from unpooled.privacy.secure_sum import crypto, packing, shamir, sizes
+from unpooled.privacy.secure_sum import crypto, messages, packing
 from unpooled.privacy.secure_sum.fixed import Words, add, negated
 from unpooled.privacy.secure_sum.messages import (
     Agreed,
@@ -79,7 +77,7 @@ class _SumLog:
             reply = came.get(site)
             if reply is not None:
                 before = self.sent.get(site, (0, 0))
-                self.sent[site] = (before[0] + _numbers(reply), before[1] + codec.size(reply)[1])
+                self.sent[site] = (before[0] + _numbers(reply), before[1] + size(reply)[1])
             if isinstance(reply, kind) and fits(reply):
                 good[site] = reply
             elif isinstance(reply, Refusal):
@@ -106,7 +104,9 @@ def _numbers(reply: Reply) -> int:
 def is_keys(reply: Reply | None) -> bool:
     """Can this be a site's signed key?"""
     return (
-        isinstance(reply, Keys) and reply.data.shape == (sizes.SIGNED_KEY,) and reply.data.dtype == np.uint8
+        isinstance(reply, Keys)
+        and reply.data.shape == (messages.SIGNED_KEY,)
+        and reply.data.dtype == np.uint8
     )
 
 
@@ -126,7 +126,7 @@ def tally(
     # down: the terms and everybody's keys; up: shares of two seeds, sealed for every peer
     everyone = np.stack([keys[site].data for site in terms.sites])
     asks: dict[SiteId, Question[Any]] = dict.fromkeys(terms.sites, AskShares(terms, everyone))
-    size = sizes.shares(n)
+    size = messages.shares(n)
     shares = log.usable("shares", asks, (yield asks), Shares, lambda r: r.data.shape == (size,))
     sharers = tuple(shares)
 
@@ -152,7 +152,7 @@ def tally(
     # down: who is in the sum; up: a signature on it
     asks = dict.fromkeys(survivors, AskAgreed(terms.epoch, terms.group, survivors))
     agreed = log.usable(
-        "signatures", asks, (yield asks), Agreed, lambda r: r.data.shape == (sizes.SIGNATURE,)
+        "signatures", asks, (yield asks), Agreed, lambda r: r.data.shape == (messages.SIGNATURE,)
     )
     signers = tuple(agreed)[: terms.threshold]
 
@@ -161,7 +161,7 @@ def tally(
     asks = dict.fromkeys(
         survivors, AskOpened(terms.epoch, terms.group, survivors, dropped, signers, signatures)
     )
-    size = len(sharers) * sizes.SHARE
+    size = len(sharers) * messages.SHARE
     opened = log.usable("opened shares", asks, (yield asks), Opened, lambda r: r.data.shape == (size,))
 
     seeds = _restored(terms, sharers, opened)
@@ -175,7 +175,7 @@ def tally(
 def _sealed(terms: SumTerms, site: SiteId, shares: Shares) -> dict[SiteId, Any]:
     """By peer: what a site sealed for it."""
     n = len(terms.sites)
-    rows = shares.data[sizes.SEED + sizes.table(n) :].reshape(n - 1, sizes.SEALED)
+    rows = shares.data[messages.SEED + messages.table(n) :].reshape(n - 1, messages.SEALED)
     return dict(zip([peer for peer in terms.sites if peer != site], rows, strict=True))
 
 
@@ -200,12 +200,12 @@ def _restored(
 ) -> dict[SiteId, bytes | None]:
     """Every sharer's seed: of its own mask if it is in the sum, of its table if it is not."""
     openers = list(opened)[: terms.threshold]
-    weights = shamir.weights([terms.sites.index(site) for site in openers])
+    weights = crypto.weights([terms.sites.index(site) for site in openers])
     given = [opened[site].data.tobytes() for site in openers]
     seeds = {}
     for i, site in enumerate(sharers):
-        at = slice(i * sizes.SHARE, (i + 1) * sizes.SHARE)
-        seeds[site] = shamir.restore([int.from_bytes(data[at], "little") for data in given], weights)
+        at = slice(i * messages.SHARE, (i + 1) * messages.SHARE)
+        seeds[site] = crypto.restore([int.from_bytes(data[at], "little") for data in given], weights)
     return seeds
 
 
@@ -223,19 +223,22 @@ def _unmasked(
     for site, seed in seeds.items():
         data = shares[site].data.tobytes()
         if site in masked:
-            if seed is None or crypto.labelled(b"check", context, seed)[: sizes.SEED] != data[: sizes.SEED]:
+            if (
+                seed is None
+                or crypto.labelled(b"check", context, seed)[: messages.SEED] != data[: messages.SEED]
+            ):
                 raise TooFewAnswers(_spoiled(terms, site))
             add(plus, np.ascontiguousarray(masked[site].data).view(np.uint64))
             add(minus, crypto.mask(seed, context, shape))
             continue
         key = crypto.labelled(b"table", context, seed or b"")
-        table = crypto.unseal(key, data[sizes.SEED : sizes.SEED + sizes.table(n)], context)
+        table = crypto.unseal(key, data[messages.SEED : messages.SEED + messages.table(n)], context)
         if seed is None or table is None:
             raise TooFewAnswers(_spoiled(terms, site))
         peers = [peer for peer in terms.sites if peer != site]
         for i, peer in enumerate(peers):
             if peer in masked:  # it added the stream if it stands before the dropped site, else took it off
-                stream = crypto.mask(table[sizes.SEED * i : sizes.SEED * (i + 1)], context, shape)
+                stream = crypto.mask(table[messages.SEED * i : messages.SEED * (i + 1)], context, shape)
                 add(minus if peer < site else plus, stream)
     add(plus, negated(minus))
     return plus

@@ -21,11 +21,16 @@ import numpy as np
 
 from unpooled.core import codec
 from unpooled.core.arrays import BoolArray, FloatArray, Rows
-from unpooled.core.envelope import Envelope, Part, Turn
-from unpooled.core.messages import Refusal, Reply
-from unpooled.core.question import Question
-from unpooled.questions.clusters import AskClusterSums, AskLocalMeans, ClusterSums, LocalMeans
-from unpooled.questions.moments import AskMoments, Moments
+from unpooled.core.exchange import Envelope, Part, Turn
+from unpooled.core.messages import Question, Refusal, Reply
+from unpooled.questions.clusters import (
+    AskClusterSums,
+    AskLocalMeans,
+    AskMoments,
+    ClusterSums,
+    LocalMeans,
+    Moments,
+)
 from unpooled.site.log import entries, unpacked
 
 _FIT = 1e-7  # how well squares must agree, relative to their size

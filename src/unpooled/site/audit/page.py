@@ -3,7 +3,7 @@
 from html import escape
 
 from unpooled.core import codec
-from unpooled.pages.html import section, size, small, table, whole
+from unpooled.pages.markup import section, size, small, table, whole
 from unpooled.site.audit.summary import LogSummary, RunRecord
 
 _HEAD = (

@@ -5,7 +5,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from unpooled.core.envelope import STAGE
+from unpooled.core.exchange import STAGE
 from unpooled.errors import LedgerError
 from unpooled.site.log import COUNTERSIGNED, Fault, entries, verify
 
