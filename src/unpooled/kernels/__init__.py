@@ -12,12 +12,13 @@ The compiled kernels are used where they were built. ``UNPOOLED_KERNELS=numpy`` 
 import importlib
 import os
 import warnings
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from . import reference
+from .backend import Backend
 from .compiled import Compiled
 from .recall import Recall
 from .reference_fuzzy import exponent
@@ -50,7 +51,7 @@ __all__ = [
 ]
 
 
-def _pick_backend() -> Any:
+def _pick_backend() -> Backend:
     if os.environ.get("UNPOOLED_KERNELS") == "numpy":
         return reference
     try:
@@ -136,10 +137,9 @@ def totals(
     """
     rows = _rows(X)
     n, d = rows.shape
-    result: Totals = _backend.totals(
+    return _backend.totals(
         rows, _offsets(offsets, n), _centers(centers, d, 3), _weights(weights, n), threads, labels
     )
-    return result
 
 
 def nearest(X: ArrayLike, centers: ArrayLike, *, threads: int = 1) -> Nearest:
@@ -150,8 +150,7 @@ def nearest(X: ArrayLike, centers: ArrayLike, *, threads: int = 1) -> Nearest:
     ([0, 0, 1], [0.0, 1.0, 1.0])
     """
     rows = _rows(X)
-    result: Nearest = _backend.nearest(rows, _centers(centers, rows.shape[1], 2), threads)
-    return result
+    return _backend.nearest(rows, _centers(centers, rows.shape[1], 2), threads)
 
 
 def local_steps(
@@ -183,10 +182,7 @@ def local_steps(
     sites, start = _offsets(offsets, n), _centers(centers, d, 2, 3)
     if start.ndim == 3 and len(start) != len(sites) - 1:
         raise ValueError(f"centers of shape {start.shape} do not fit {len(sites) - 1} sites")
-    result: LocalSteps = _backend.local_steps(
-        rows, sites, start, _weights(weights, n), steps, recount, threads, recall
-    )
-    return result
+    return _backend.local_steps(rows, sites, start, _weights(weights, n), steps, recount, threads, recall)
 
 
 def kmeans(
@@ -216,7 +212,7 @@ def kmeans(
     rows = _rows(X)
     n = len(rows)
     sites = _offsets(offsets, n)
-    result: KMeans = _backend.kmeans(
+    return _backend.kmeans(
         rows,
         sites,
         k,
@@ -227,7 +223,6 @@ def kmeans(
         swaps,
         threads,
     )
-    return result
 
 
 def minibatch(
@@ -256,7 +251,7 @@ def minibatch(
     rows = _rows(X)
     n, d = rows.shape
     sites = _offsets(offsets, n)
-    result: MiniBatch = _backend.minibatch(
+    return _backend.minibatch(
         rows,
         sites,
         _centers(centers, d, 2),
@@ -267,7 +262,6 @@ def minibatch(
         rate,
         threads,
     )
-    return result
 
 
 def scatter(
@@ -288,10 +282,9 @@ def scatter(
     """
     rows = _rows(X)
     n, d = rows.shape
-    result: Scatter = _backend.scatter(
+    return _backend.scatter(
         rows, _offsets(offsets, n), _centers(centers, d, 2), _weights(weights, n), threads
     )
-    return result
 
 
 def _fuzzifier(m: float) -> float:
@@ -322,10 +315,9 @@ def fuzzy(
     """
     rows, m = _rows(X), _fuzzifier(m)
     n, d = rows.shape
-    result: Fuzzy = _backend.fuzzy(
+    return _backend.fuzzy(
         rows, _offsets(offsets, n), _centers(centers, d, 3), m, exponent(m), _weights(weights, n), threads
     )
-    return result
 
 
 def memberships(X: ArrayLike, centers: ArrayLike, m: float = 2.0, *, threads: int = 1) -> Floats:
@@ -335,8 +327,7 @@ def memberships(X: ArrayLike, centers: ArrayLike, m: float = 2.0, *, threads: in
     [[1.0, 0.0], [0.9, 0.1], [0.5, 0.5]]
     """
     rows, m = _rows(X), _fuzzifier(m)
-    result: Floats = _backend.memberships(rows, _centers(centers, rows.shape[1], 2), m, exponent(m), threads)
-    return result
+    return _backend.memberships(rows, _centers(centers, rows.shape[1], 2), m, exponent(m), threads)
 
 
 def fold(total: Floats, block: Floats) -> Floats:

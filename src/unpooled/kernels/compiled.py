@@ -1,4 +1,4 @@
-"""The compiled kernels behind the same functions as ``reference``: allocate what is filled, and call."""
+"""The compiled kernels, a ``Backend``: allocate what is filled, and call the extension (native/README.md)."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from .results import Floats, Fuzzy, KMeans, LocalSteps, MiniBatch, Nearest, Scat
 
 
 class Compiled:
-    """The functions of ``reference`` over the extension module."""
+    """The functions of ``Backend`` over the extension module."""
 
     def __init__(self, native: Any) -> None:
         self._native = native

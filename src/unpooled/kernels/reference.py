@@ -1,4 +1,4 @@
-"""The kernels in plain numpy: the oracle of the tests, and what runs where nothing was compiled.
+"""The kernels in plain numpy, a ``Backend``: the oracle of the tests; runs where nothing was compiled.
 
 Every function takes arrays that ``unpooled.kernels`` has already checked. Rows are handled site by site in
 chunks whose size depends on k and d alone, so a site's result is the same alone or stacked with others,

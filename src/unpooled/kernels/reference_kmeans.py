@@ -86,7 +86,8 @@ def _pick(cumulative: Floats, uniform: float) -> int:
     return min(drawn, int(np.searchsorted(cumulative, total, side="left")))
 
 
-def _few(k: int) -> int:
+def _candidates(k: int) -> int:
+    """For each centre of greedy k-means++; also how many centres a swap chooses from."""
     return 2 + floor(log(k))
 
 
@@ -99,7 +100,7 @@ def _seeds(site: Site, k: int, rng: Xoshiro256) -> Floats:
         cumulative = np.cumsum(site.contributions(closest))
         if not cumulative[-1] > 0:
             break
-        candidates = [_pick(cumulative, rng.uniform()) for _ in range(_few(k))]
+        candidates = [_pick(cumulative, rng.uniform()) for _ in range(_candidates(k))]
         best: tuple[float, int, Floats] | None = None
         for row in candidates:
             shrunk = np.minimum(closest, sqdist_to(site.rows, site.rows[row]))
@@ -163,7 +164,7 @@ def _swapped(site: Site, found: Clustering, swaps: int, max_iter: int, rng: Xosh
             order, cumulative = np.argsort(loss, kind="stable"), np.cumsum(cost)
         if not cumulative[-1] > 0:
             break
-        removed = order[rng.below(min(k, _few(k)))]
+        removed = order[rng.below(min(k, _candidates(k)))]
         start = found.centers.copy()
         start[removed] = site.rows[_pick(cumulative, rng.uniform())]
         tried = _lloyd(site, start, min(max_iter, SWAP_ITERATIONS))

@@ -1,4 +1,5 @@
-// The extension module. Python has checked the shapes; here the arrays become pointers and the lock is released.
+// The extension module _native, which compiled.py and exact.py call. Python has checked the shapes; here arrays become
+// pointers, and the interpreter's lock is released while a kernel runs.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
@@ -6,7 +7,7 @@
 #include <string>
 
 #include "dispatch.hpp"
-#include "exact.hpp"
+#include "exact/solve.hpp"
 
 namespace nb = nanobind;
 
@@ -67,6 +68,12 @@ NB_MODULE(_native, m) {
     m.attr("FEW_DIMENSIONS") = FEW_DIMENSIONS;
     m.def("isa", [] { return kernels()->isa; });
     m.def("use", [](const char* name) { chosen = table_for(name); });
+    m.def("path_name", [](const char* stage, int64_t n, int64_t d, int64_t k, bool weighted, bool cached,
+                          int64_t n_init, int64_t max_iter, int64_t swaps) {
+        const char* name = kernels()->path_name(stage, {n, d, k, weighted, cached, {n_init, max_iter, swaps}});
+        if (!name) throw nb::value_error((std::string("no stage is called ") + stage).c_str());
+        return name;
+    });
 
     m.def("totals", [](AnyRows x, In<int64_t> offsets, In<double> centers, nb::object weights, Out<double> sums,
                        Out<double> mass, Out<double> squares, Out<double> inertia, nb::object labels, int threads) {
@@ -92,15 +99,15 @@ NB_MODULE(_native, m) {
         const int64_t k = centers.shape(own ? 1 : 0), size = rows.sites * k;
         double* c = counts.data();
         const LocalOut out{moved.data(), c, c + size, c + 2 * size, c + 3 * size, c + 4 * size, c + 5 * size};
-        Recall kept{};
-        const bool recalls = !recall.is_none();
-        if (recalls)
-            kept = {nb::cast<Out<int64_t>>(recall[0]).data(), nb::cast<Out<double>>(recall[1]).data(),
-                    nb::cast<Out<float>>(recall[2]).data(),   nb::cast<Out<double>>(recall[3]).data(),
-                    nb::cast<Out<int64_t>>(recall[4]).data(), nb::cast<Out<double>>(recall[5]).data(),
-                    nb::cast<In<double>>(recall[6]).data()};
+        LabelCache cache{};
+        if (!recall.is_none())
+            cache = {nb::cast<Out<int64_t>>(recall[0]).data(), nb::cast<Out<double>>(recall[1]).data(),
+                     nb::cast<Out<float>>(recall[2]).data(),   nb::cast<Out<double>>(recall[3]).data(),
+                     nb::cast<Out<int64_t>>(recall[4]).data(), nb::cast<Out<double>>(recall[5]).data(),
+                     nb::cast<In<double>>(recall[6]).data()};
         nb::gil_scoped_release release;
-        kernels()->local_steps(rows, centers.data(), k, {steps, own, recount}, out, recalls ? &kept : nullptr, threads);
+        kernels()->local_steps(rows, centers.data(), k, {steps, own, recount}, out, recall.is_none() ? nullptr : &cache,
+                               threads);
     }, nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg(), nb::arg(),
           nb::arg().none(), nb::arg());
 

@@ -1,3 +1,4 @@
+// The widest table of kernels that this machine can run.
 #include "dispatch.hpp"
 
 #include <cstring>

@@ -1,4 +1,5 @@
-// Which table of kernels this machine runs.
+// Which table of kernels this machine runs: asked once, by bindings.cpp. Compiled for the plain instruction set, since
+// it runs before the choice.
 #pragma once
 #include "table.hpp"
 

@@ -1,7 +1,9 @@
-// Fuzzy c-means: what each site adds to a step, and the memberships themselves.
+// The kernels fuzzy (what each site adds to a step of fuzzy c-means, for R sets of centres) and memberships, for any d,
+// k, n, with weights or without. The arithmetic is in fuzzy_block.hpp; here sites are cut into work items and the sums
+// of large sites' chunks are added in order, as in totals.hpp.
 #pragma once
 #include "fuzzy_block.hpp"
-#include "work.hpp"
+#include "work_items.hpp"
 
 namespace unpooled {
 namespace UNPOOLED_ISA {
@@ -23,7 +25,7 @@ public:
     void run() { each_in_order(threads_, items_.count(), *this); }
 
     void compute(int64_t at, int worker) {
-        const Item& item = items_[at];
+        const WorkItem& item = items_[at];
         Worker& w = team_[worker];
         if (item.chunk) {
             add_rows(w, item.begin, item.end);
@@ -36,7 +38,7 @@ public:
     }
 
     void commit(int64_t at, int worker) {
-        const Item& item = items_[at];
+        const WorkItem& item = items_[at];
         if (item.chunk) give(team_[worker], item.first_site, item.opens);
     }
 
@@ -45,8 +47,8 @@ private:
         FuzzyBlock<T> block;
         int64_t step;  // sums per cluster
         Buffer<double> statistics, sums;
-        explicit Worker(const FuzzyCentres& c)
-            : block(c), step(c.few ? c.d * W : c.width), statistics(c.sets * c.k * STATISTICS * W),
+        explicit Worker(const FuzzyCenters& c)
+            : block(c), step(c.rows_in_lanes ? c.d * W : c.width), statistics(c.sets * c.k * STATISTICS * W),
               sums(c.sets * c.k * step) {}
     };
 
@@ -70,10 +72,11 @@ private:
         double* counts[STATISTICS] = {out_.mass, out_.rows, out_.squares, out_.inertia};
         for (int64_t j = 0; j < size_; ++j) {
             for (int64_t kind = 0; kind < STATISTICS; ++kind)
-                put(first, across(load<Vd>(w.statistics.get() + (j * STATISTICS + kind) * W)), counts[kind] + s * size_ + j);
+                put(first, across(load<Vd>(w.statistics.get() + (j * STATISTICS + kind) * W)),
+                    counts[kind] + s * size_ + j);
             double* to = out_.sums + (s * size_ + j) * d;
             const double* from = w.sums.get() + j * w.step;
-            if (centers_.few) {
+            if (centers_.rows_in_lanes) {
                 for (int64_t t = 0; t < d; ++t) put(first, across(load<Vd>(from + t * W)), to + t);
                 continue;
             }
@@ -90,8 +93,8 @@ private:
     const FuzzyOut& out_;
     int64_t size_;
     Fuzzifier fuzzifier_;
-    FuzzyCentres centers_;
-    Items items_;
+    FuzzyCenters centers_;
+    WorkItems items_;
     int threads_;
     Team<Worker> team_;
 };
@@ -102,7 +105,7 @@ void memberships(const Rows& rows, const double* centers, int64_t k, const Fuzzi
     const T* x = static_cast<const T*>(rows.x);
     const int64_t d = rows.d, step = block_rows(d), chunk = 8192;
     threads = useful_threads(threads, static_cast<double>(rows.n) * k * (d + 8));
-    const FuzzyCentres packed(centers, 1, k, d);
+    const FuzzyCenters packed(centers, 1, k, d);
     Team<FuzzyBlock<T>> team(threads, [&] { return new FuzzyBlock<T>(packed); });
     auto work = [&](int64_t item, int worker) {
         FuzzyBlock<T>& block = team[worker];

@@ -1,11 +1,10 @@
-// A block of rows against one set of centres after the other, as fuzzy c-means needs them: all squared distances,
-// from them memberships, and the weighted sums.
-//
-// Few dimensions: the rows sit in the lanes and distances are summed from residuals. Many: distances come from a blocked
-// product, and those so small that they cancel are taken again from residuals. Data far from zero are first moved by
-// the centre of smallest norm, so that no row loses more than its own rounding.
+// A block of rows against sets of centres, as fuzzy c-means needs it, for any d and k, with weights or without: all
+// squared distances, from them memberships, and the weighted sums. d <= 24: rows in lanes, distances from residuals (as
+// rows_in_lanes.hpp). d > 24: distances from a blocked product (as centers_in_lanes.hpp), and those so small that they
+// cancel are taken again from residuals; data far from zero are first moved by the centre of smallest norm. Unlike in
+// assign.hpp every distance counts, not the smallest alone, so float32 rows are computed as doubles.
 #pragma once
-#include "engine.hpp"
+#include "assign.hpp"
 
 namespace unpooled {
 namespace UNPOOLED_ISA {
@@ -25,6 +24,7 @@ struct Fuzzifier {
                                         ? static_cast<int64_t>(power)
                                         : 0) {}
 
+    // ratio^power: by repeated squaring where the power is whole.
     UNPOOLED_INLINE Vd raise(Vd ratio) const {
         if (whole) {
             Vd result = spread<Vd>(1.0), square = ratio;
@@ -37,6 +37,7 @@ struct Fuzzifier {
         return ratio;
     }
 
+    // total^(1 - m), by which u^m follows from u (see reference_fuzzy.py).
     UNPOOLED_INLINE Vd cool(Vd total) const {
         if (whole == 1) return 1.0 / total;
         for (int i = 0; i < W; ++i) total[i] = __builtin_pow(total[i], 1 - m);
@@ -45,22 +46,22 @@ struct Fuzzifier {
 };
 
 // R sets of k centres, in the layout their dimension asks for. Shared by all workers.
-class FuzzyCentres {
+class FuzzyCenters {
 public:
     int64_t sets, k, d;
-    bool few;
+    bool rows_in_lanes;
     int64_t padded;  // places per set
     int64_t width;   // of a moved row, whole vectors
     const double* raw;
-    Buffer<double> quads;                            // few: by fours
-    Buffer<double> origin, moved;                    // many: (width,), and (sets, k, width) centres moved by it
-    bool at_zero = true;                             // many: is the origin zero, so that rows are used as they are?
-    Buffer<double> panels, starts;                   // many: as score() takes them
+    Buffer<double> quads;                            // d <= 24: by fours
+    Buffer<double> origin, moved;                    // d > 24: (width,), and (sets, k, width) centres moved by it
+    bool at_zero = true;                             // d > 24: is the origin zero, so that rows are used as they are?
+    Buffer<double> panels, starts;                   // d > 24: as score() takes them
 
-    FuzzyCentres(const double* centers, int64_t sets, int64_t k, int64_t d)
-        : sets(sets), k(k), d(d), few(d <= FEW_DIMENSIONS), padded(round_up(k, few ? QUAD : W)),
+    FuzzyCenters(const double* centers, int64_t sets, int64_t k, int64_t d)
+        : sets(sets), k(k), d(d), rows_in_lanes(use_lanes(d)), padded(round_up(k, rows_in_lanes ? QUAD : W)),
           width(round_up(d, 2 * W)), raw(centers) {
-        if (few) {
+        if (rows_in_lanes) {
             quads.resize(sets * padded * d);
             for (int64_t r = 0; r < sets; ++r) pack_quads(set(r), k, d, quads.get() + r * padded * d);
             return;
@@ -75,7 +76,8 @@ public:
         for (int64_t r = 0; r < sets; ++r)
             for (int64_t j = 0; j < k; ++j) {
                 const int64_t place = r * padded + j;
-                double *to = moved.get() + (r * k + j) * width, *panel = panels.get() + place / W * width * W + place % W;
+                double* to = moved.get() + (r * k + j) * width;
+                double* panel = panels.get() + place / W * width * W + place % W;
                 double half = 0;
                 for (int64_t t = 0; t < d; ++t) {
                     to[t] = set(r)[j * d + t] - origin[t];
@@ -112,21 +114,21 @@ private:
 template <class T>
 class FuzzyBlock {
 public:
-    explicit FuzzyBlock(const FuzzyCentres& c)
-        : ld_(block_rows(c.d)), k_(c.k), sq_(c.padded * ld_), share_(c.k * ld_), ratio_(c.k * ld_), weight_(ld_), scale_(ld_),
-          cool_(ld_), rows_(ld_ * (c.few ? c.d : c.width)) {
-        if (c.few) return;
+    explicit FuzzyBlock(const FuzzyCenters& c)
+        : ld_(block_rows(c.d)), k_(c.k), sq_(c.padded * ld_), share_(c.k * ld_), ratio_(c.k * ld_), weight_(ld_),
+          scale_(ld_), cool_(ld_), rows_(ld_ * (c.rows_in_lanes ? c.d : c.width)) {
+        if (c.rows_in_lanes) return;
         norms_.resize(ld_);
         scores_.resize(ld_ * c.padded);
     }
 
     // At most block_rows(d) rows; w may be null. The lanes past the last row repeat it, with weight 0.
-    void load(const FuzzyCentres& c, const T* x, int64_t rows, const double* w) {
+    void load(const FuzzyCenters& c, const T* x, int64_t rows, const double* w) {
         x_ = x;
         count_ = rows;
         lanes_ = round_up(rows, W);
         for (int64_t i = 0; i < lanes_; ++i) weight_[i] = i >= rows ? 0.0 : w ? w[i] : 1.0;
-        if (c.few) {
+        if (c.rows_in_lanes) {
             to_lanes(x, rows, c.d, rows_.get(), ld_);
             return;
         }
@@ -141,25 +143,25 @@ public:
     }
 
     // All squared distances to the centres of a set, and each row's shares of them.
-    void weigh(const FuzzyCentres& c, int64_t set, const Fuzzifier& f) {
-        if (c.few)
-            distances_few(c, set);
+    void weigh(const FuzzyCenters& c, int64_t set, const Fuzzifier& f) {
+        if (c.rows_in_lanes)
+            distances_in_lanes(c, set);
         else
-            distances_many(c, set);
+            distances_by_score(c, set);
         if (f.whole == 1)
             share<true>(f);
         else
             share<false>(f);
     }
 
-    // After weigh(): adds to the statistics (k, STATISTICS, W) and the sums of a set; in few dimensions those are
-    // (k, d, W) of w u^m (x - c), in many (k, width) of w u^m (x - origin).
-    void add(const FuzzyCentres& c, int64_t set, double* statistics, double* sums) {
+    // After weigh(): adds to the statistics (k, STATISTICS, W) and the sums of a set; for d <= 24 those are (k, d, W)
+    // of w u^m (x - c), above (k, width) of w u^m (x - origin).
+    void add(const FuzzyCenters& c, int64_t set, double* statistics, double* sums) {
         for (int64_t j = 0; j < k_; ++j) add_statistics(j, statistics + j * STATISTICS * W);
-        if (c.few)
-            for (int64_t j = 0; j < k_; ++j) add_few(c.set(set) + j * c.d, j, c.d, sums + j * c.d * W);
+        if (c.rows_in_lanes)
+            for (int64_t j = 0; j < k_; ++j) add_in_lanes(c.set(set) + j * c.d, j, c.d, sums + j * c.d * W);
         else
-            add_many(c.width, sums);
+            add_moved_rows(c.width, sums);
     }
 
     // After weigh(): the memberships, (rows, k).
@@ -206,7 +208,7 @@ private:
     static UNPOOLED_INLINE Vd load_(const double* p) { return UNPOOLED_ISA::load<Vd>(p); }
 
     template <int U>
-    UNPOOLED_INLINE void pass_few(const FuzzyCentres& c, const double* quads, int64_t i) {
+    UNPOOLED_INLINE void pass_in_lanes(const FuzzyCenters& c, const double* quads, int64_t i) {
         for (int64_t j = 0; j < c.k; j += QUAD) {
             Vd sum[QUAD][U] = {};
             const double* xt = rows_.get() + i;
@@ -226,20 +228,20 @@ private:
         }
     }
 
-    UNPOOLED_APART void distances_few(const FuzzyCentres& c, int64_t set) {
+    UNPOOLED_NOINLINE void distances_in_lanes(const FuzzyCenters& c, int64_t set) {
         const double* quads = c.quads.get() + set * c.padded * c.d;
         int64_t i = 0;
-        for (; i + W < lanes_; i += 2 * W) pass_few<2>(c, quads, i);
-        for (; i < lanes_; i += W) pass_few<1>(c, quads, i);
+        for (; i + W < lanes_; i += 2 * W) pass_in_lanes<2>(c, quads, i);
+        for (; i < lanes_; i += W) pass_in_lanes<1>(c, quads, i);
     }
 
-    UNPOOLED_APART void distances_many(const FuzzyCentres& c, int64_t set) {
+    UNPOOLED_NOINLINE void distances_by_score(const FuzzyCenters& c, int64_t set) {
         const int64_t rows = round_up(lanes_, ROW_GROUP);  // lanes_ is one already where W >= ROW_GROUP
         for (int64_t i = lanes_; i < rows; ++i)  // never in place: a whole block needs none of these
             copy(rows_.get() + i * c.width, rows_.get() + (lanes_ - 1) * c.width, c.width);
         const double *panels = c.panels.get() + set * c.padded * c.width, *half = c.starts.get() + set * c.padded;
         score<double>(y_, rows, c.width, panels, half, c.padded / W, scores_.get(),
-                      Ahead(x_ + count_ * c.d, count_ * c.d * static_cast<int64_t>(sizeof(T))));
+                      Prefetcher(x_ + count_ * c.d, count_ * c.d * static_cast<int64_t>(sizeof(T))));
         to_lanes(scores_.get(), lanes_, c.padded, sq_.get(), ld_);
         for (int64_t j = 0; j < k_; ++j) {
             double* sq = sq_.get() + j * ld_;
@@ -260,7 +262,7 @@ private:
 
     // Ratios to the smallest distance: between 0 and 1 whatever the distances, and 1 for a centre on the row.
     template <bool TWO>
-    UNPOOLED_APART void share(const Fuzzifier& f) {
+    UNPOOLED_NOINLINE void share(const Fuzzifier& f) {
         for (int64_t i = 0; i < lanes_; i += W) {
             Vd lowest = spread<Vd>(FARTHEST), total{};
             for (int64_t j = 0; j < k_; ++j) lowest = lower(lowest, load_(sq_.get() + j * ld_ + i));
@@ -299,7 +301,8 @@ private:
     }
 
     template <int D>
-    UNPOOLED_INLINE void strip_few(const double* center, const double* heavy, const double* xt, double* sums) const {
+    UNPOOLED_INLINE void strip_in_lanes(const double* center, const double* heavy, const double* xt,
+                                        double* sums) const {
         Vd sum[D], c[D];
         for (int t = 0; t < D; ++t) {
             sum[t] = load_(sums + t * W);
@@ -312,17 +315,17 @@ private:
         for (int t = 0; t < D; ++t) store(sums + t * W, sum[t]);
     }
 
-    UNPOOLED_INLINE void add_few(const double* center, int64_t j, int64_t d, double* sums) const {
+    UNPOOLED_INLINE void add_in_lanes(const double* center, int64_t j, int64_t d, double* sums) const {
         const double* heavy = ratio_.get() + j * ld_;
         int64_t t = 0;
-        for (; t + 4 <= d; t += 4) strip_few<4>(center + t, heavy, rows_.get() + t * ld_, sums + t * W);
-        if (d - t == 3) strip_few<3>(center + t, heavy, rows_.get() + t * ld_, sums + t * W);
-        if (d - t == 2) strip_few<2>(center + t, heavy, rows_.get() + t * ld_, sums + t * W);
-        if (d - t == 1) strip_few<1>(center + t, heavy, rows_.get() + t * ld_, sums + t * W);
+        for (; t + 4 <= d; t += 4) strip_in_lanes<4>(center + t, heavy, rows_.get() + t * ld_, sums + t * W);
+        if (d - t == 3) strip_in_lanes<3>(center + t, heavy, rows_.get() + t * ld_, sums + t * W);
+        if (d - t == 2) strip_in_lanes<2>(center + t, heavy, rows_.get() + t * ld_, sums + t * W);
+        if (d - t == 1) strip_in_lanes<1>(center + t, heavy, rows_.get() + t * ld_, sums + t * W);
     }
 
     template <int J>
-    UNPOOLED_INLINE void strip_many(const double* heavy, int64_t width, double* sums) const {
+    UNPOOLED_INLINE void strip_of_moved_rows(const double* heavy, int64_t width, double* sums) const {
         for (int64_t t = 0; t < width; t += 2 * W) {
             Vd sum[J][2];
             for (int j = 0; j < J; ++j)
@@ -341,16 +344,16 @@ private:
         }
     }
 
-    UNPOOLED_APART void add_many(int64_t width, double* sums) const {
+    UNPOOLED_NOINLINE void add_moved_rows(int64_t width, double* sums) const {
         const double* heavy = ratio_.get();
         for (int64_t left = k_; left > 0;) {
             const int64_t groups = (left + MOST_TILED - 1) / MOST_TILED, take = (left + groups - 1) / groups;
             switch (take) {
-                case 1: strip_many<1>(heavy, width, sums); break;
-                case 2: strip_many<2>(heavy, width, sums); break;
-                case 3: strip_many<3>(heavy, width, sums); break;
-                case 4: strip_many<4>(heavy, width, sums); break;
-                default: strip_many<5>(heavy, width, sums); break;
+                case 1: strip_of_moved_rows<1>(heavy, width, sums); break;
+                case 2: strip_of_moved_rows<2>(heavy, width, sums); break;
+                case 3: strip_of_moved_rows<3>(heavy, width, sums); break;
+                case 4: strip_of_moved_rows<4>(heavy, width, sums); break;
+                default: strip_of_moved_rows<5>(heavy, width, sums); break;
             }
             heavy += take * ld_;
             sums += take * width;
@@ -359,7 +362,7 @@ private:
     }
 
     const T* x_ = nullptr;
-    const double* y_ = nullptr;  // many: the moved rows, (count, width)
+    const double* y_ = nullptr;  // d > 24: the moved rows, (count, width)
     int64_t ld_, k_, count_ = 0, lanes_ = 0;
     bool two_ = false;
     Buffer<double> sq_, share_, ratio_;      // (k, ld)

@@ -1,8 +1,11 @@
-// The kernels for one instruction set. Compiled once for each, with UNPOOLED_ISA set to its namespace.
+// The kernels for one instruction set. CMakeLists.txt compiles this file once for each, with UNPOOLED_ISA set to its
+// namespace (baseline, v3, v4) and UNPOOLED_ISA_NAME to what it is called; the headers below put all they have in that
+// namespace. float32 and float64 rows are two template instances, chosen here.
 #include "fuzzy.hpp"
 #include "kmeans.hpp"
+#include "local_steps.hpp"
+#include "minibatch.hpp"
 #include "scatter.hpp"
-#include "steps.hpp"
 #include "totals.hpp"
 
 #define UNPOOLED_TEXT_(name) #name
@@ -14,6 +17,7 @@ namespace UNPOOLED_ISA {
 extern const Table table;
 const Table table = {
     UNPOOLED_TEXT(UNPOOLED_ISA_NAME),
+    path_name,
     [](const Rows& rows, const double* centers, int64_t sets, int64_t k, const TotalsOut& out, int threads) {
         if (rows.single)
             TotalsWork<float>(rows, centers, sets, k, out, threads).run();
@@ -24,8 +28,8 @@ const Table table = {
         (rows.single ? nearest<float> : nearest<double>)(rows, centers, k, labels, sqdist, threads);
     },
     [](const Rows& rows, const double* centers, int64_t k, const LocalPlan& plan, const LocalOut& out,
-       const Recall* recall, int threads) {
-        (rows.single ? local_steps<float> : local_steps<double>)(rows, centers, k, plan, out, recall, threads);
+       const LabelCache* cache, int threads) {
+        (rows.single ? local_steps<float> : local_steps<double>)(rows, centers, k, plan, out, cache, threads);
     },
     [](const Rows& rows, int64_t k, const uint64_t* seeds, const KMeansPlan& plan, const KMeansOut& out,
        int threads) { (rows.single ? kmeans<float> : kmeans<double>)(rows, k, seeds, plan, out, threads); },

@@ -1,4 +1,8 @@
-// A whole k-means at each site.
+// The kernel kmeans: a whole k-means at each site, for any d, k, n, with weights or without.
+//
+// A site is searched in PairSpace (pairspace.hpp) where use_pairs() of paths.hpp says so, else in RowSpace
+// (rowspace.hpp); the restarts and swaps are those of restarts_and_swaps.hpp either way. A site is never split: one
+// thread searches it from beginning to end.
 #pragma once
 #include <memory>
 
@@ -21,28 +25,20 @@ public:
         const int64_t k = smaller(k_, costs_.positive());
         if (k == 0) return;
         Random random(seed);
-        if (pairs_pay(k, plan)) {
+        if (use_pairs(site_.n, d_, k, plan)) {
             if (!pairs_) pairs_.reset(new PairSpace<T>(k_, d_, weighted_));
             pairs_->enter(site_, costs_);
-            search(*pairs_, k, site_.n, random, plan, order_.get());
+            restarts_and_swaps(*pairs_, k, site_.n, random, plan, order_.get());
             pairs_->write(plan.max_iter > 0, centers, mass, squares, inertia);
         } else {
             if (!rows_) rows_.reset(new RowSpace<T>(k_, d_, weighted_));
             rows_->enter(site_, costs_);
-            search(*rows_, k, site_.n, random, plan, order_.get());
+            restarts_and_swaps(*rows_, k, site_.n, random, plan, order_.get());
             rows_->write(centers, mass, squares, inertia);
         }
     }
 
 private:
-    // Whether the distances between all rows are worth taking: if a step is cheaper with them, and enough steps
-    // follow to make up for taking them.
-    bool pairs_pay(int64_t k, const KMeansPlan& plan) const {
-        const int64_t n = site_.n, starts = plan.n_init + plan.swaps;
-        const int64_t steps = starts * (few_of(k) + smaller<int64_t>(plan.max_iter, 10));
-        return d_ > MOST_HELD && n <= MOST_PAIRED && 2 * n <= k * d_ && n <= 4 * k * steps;
-    }
-
     int64_t k_, d_;
     bool weighted_;
     Site<T> site_;
@@ -57,7 +53,7 @@ void kmeans(const Rows& rows, int64_t k, const uint64_t* seeds, const KMeansPlan
             int threads) {
     const int64_t d = rows.d;
     threads = useful_threads(threads, static_cast<double>(rows.n) * k * d * 10 * plan.n_init);
-    const Items items(rows, false, 0);
+    const WorkItems items(rows, false, 0);
     Team<KMeansWorker<T>> team(threads, [&] { return new KMeansWorker<T>(k, d, rows.weights != nullptr); });
     clear(out.centers, rows.sites * k * d);
     clear(out.mass, rows.sites * k);

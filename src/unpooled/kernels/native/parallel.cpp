@@ -1,3 +1,4 @@
+// Threads that take work items from a counter, and commit in order.
 #include "parallel.hpp"
 
 #include <atomic>
@@ -19,7 +20,7 @@ struct Queue {
     std::exception_ptr failure;
 };
 
-void labour(Queue& queue, int worker, int64_t count, Task work, Task commit, void* context) {
+void work_through(Queue& queue, int worker, int64_t count, Task work, Task commit, void* context) {
     for (;;) {
         const int64_t item = queue.next.fetch_add(1);
         if (item >= count) return;
@@ -57,11 +58,11 @@ void run(int threads, int64_t count, Task work, Task commit, void* context) {
     workers.reserve(threads - 1);
     try {
         for (int worker = 1; worker < threads; ++worker)
-            workers.emplace_back([&, worker] { labour(queue, worker, count, work, commit, context); });
+            workers.emplace_back([&, worker] { work_through(queue, worker, count, work, commit, context); });
     } catch (...) {
         // the system gives no more threads: the ones there are do all the work
     }
-    labour(queue, 0, count, work, commit, context);
+    work_through(queue, 0, count, work, commit, context);
     for (std::thread& worker : workers) worker.join();
     if (queue.failure) std::rethrow_exception(queue.failure);
 }

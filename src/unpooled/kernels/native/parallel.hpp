@@ -1,4 +1,5 @@
-// Work items over threads. Compiled once for the plain instruction set, so nothing here is inline.
+// Work items over threads: workers take the next item from a counter; results are committed in the order of the items.
+// Compiled once, for the plain instruction set, so nothing here is inline.
 #pragma once
 #include <cstdint>
 

@@ -1,4 +1,5 @@
-// xoshiro256** seeded by splitmix64, the same as rng.py.
+// Random numbers: xoshiro256** seeded by splitmix64, the same stream as rng.py, so that compiled and numpy kernels make
+// the same draws.
 #pragma once
 #include <cstdint>
 

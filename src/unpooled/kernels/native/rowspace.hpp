@@ -1,6 +1,8 @@
-// K-means in the space of the rows: centres are points, distances are taken to them.
+// K-means of one site whose centres are points (k, d): the usual way, for any d, k, n, with weights or without.
+// pairspace.hpp is the other way, for few rows in many dimensions; kmeans.hpp chooses. Both have the functions that
+// restarts_and_swaps.hpp calls.
 #pragma once
-#include "search.hpp"
+#include "restarts_and_swaps.hpp"
 
 namespace unpooled {
 namespace UNPOOLED_ISA {
@@ -15,8 +17,8 @@ public:
           found_(k * d),
           found_mass_(k),
           found_squares_(k),
-          candidates_(few_of(k) * d),
-          potential_(few_of(k)),
+          candidates_(candidates_for(k) * d),
+          potential_(candidates_for(k)),
           loss_(k),
           counts_(k) {}
 
@@ -27,7 +29,7 @@ public:
     }
 
     void seed(int64_t k, Random& random) {
-        const int64_t n = site_->n, few = few_of(k);
+        const int64_t n = site_->n, tries = candidates_for(k);
         narrow(k);
         for (int64_t i = 0; i < round_up(n, W); ++i) closest_[i] = __builtin_inf();
         take(pick(costs_->run(nullptr), n, random.uniform()), tried_.get());
@@ -36,8 +38,8 @@ public:
         for (; used < k; ++used) {
             const double* running = costs_->run(closest_.get());
             if (!(running[n - 1] > 0)) break;  // every row lies on a centre
-            for (int64_t c = 0; c < few; ++c) take(pick(running, n, random.uniform()), candidates_.get() + c * d_);
-            const double* best = candidates_.get() + lowest_potential(few) * d_;
+            for (int64_t c = 0; c < tries; ++c) take(pick(running, n, random.uniform()), candidates_.get() + c * d_);
+            const double* best = candidates_.get() + lowest_potential(tries) * d_;
             copy(tried_.get() + used * d_, best, d_);
             shrink(best);
         }
@@ -67,7 +69,7 @@ public:
         copy(found_squares_.get(), stepper_.squares.get(), used_);
     }
 
-    void recall() {
+    void restore() {
         narrow(found_used_);
         copy(tried_.get(), found_.get(), used_ * d_);
     }
@@ -77,8 +79,8 @@ public:
     const double* weigh(int64_t* order) {
         narrow(found_used_);
         clear(loss_.get(), used_);
-        Packed<T>& packed = stepper_.packed;
-        Block<T>& block = stepper_.block;
+        PackedCenters<T>& packed = stepper_.packed;
+        RowBlock<T>& block = stepper_.block;
         packed.fill(found_.get());
         site_->blocks(packed, block, [&](int64_t first) {
             block.second(packed, 0);
@@ -114,8 +116,8 @@ private:
     }
 
     // Squared distances of the block's rows to one point, up to a whole vector.
-    void distances(const Block<T>& block, const double* point, double* to) const {
-        if (d_ > FEW_DIMENSIONS) {
+    void distances(const RowBlock<T>& block, const double* point, double* to) const {
+        if (!use_lanes(d_)) {
             for (int64_t i = 0; i < block.rows(); ++i) to[i] = sqdist(block.x() + i * d_, point, d_);
             for (int64_t i = block.rows(); i < round_up(block.rows(), W); ++i) to[i] = 0;
             return;
@@ -132,22 +134,22 @@ private:
 
     // The same to some points at once, in many dimensions; those to each are MOST_ROWS apart.
     template <int C>
-    void distances_to(const Block<T>& block, const double* points, double* to) const {
+    void distances_to(const RowBlock<T>& block, const double* points, double* to) const {
         for (int64_t i = 0; i < block.rows(); ++i) sqdists<C>(block.x() + i * d_, points, d_, to + i, MOST_ROWS);
         for (int c = 0; c < C; ++c)
             for (int64_t i = block.rows(); i < round_up(block.rows(), W); ++i) to[c * MOST_ROWS + i] = 0;
     }
 
     // The candidate that would leave the least to the rows.
-    int64_t lowest_potential(int64_t few) {
+    int64_t lowest_potential(int64_t tries) {
         constexpr int TOGETHER = 3;
         double to[TOGETHER * MOST_ROWS];
-        clear(potential_.get(), few);
+        clear(potential_.get(), tries);
         site_->rows_only(stepper_.packed, stepper_.block, [&](int64_t first) {
-            const Block<T>& block = stepper_.block;
-            for (int64_t c = 0, some; c < few; c += some) {
+            const RowBlock<T>& block = stepper_.block;
+            for (int64_t c = 0, some; c < tries; c += some) {
                 const double* points = candidates_.get() + c * d_;
-                some = d_ > FEW_DIMENSIONS && few - c >= TOGETHER ? TOGETHER : 1;
+                some = !use_lanes(d_) && tries - c >= TOGETHER ? TOGETHER : 1;
                 if (some > 1)
                     distances_to<TOGETHER>(block, points, to);
                 else
@@ -163,7 +165,7 @@ private:
             }
         });
         int64_t best = 0;
-        for (int64_t c = 1; c < few; ++c)
+        for (int64_t c = 1; c < tries; ++c)
             if (potential_[c] < potential_[best] * LESS) best = c;
         return best;
     }

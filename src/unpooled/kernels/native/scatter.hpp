@@ -1,7 +1,9 @@
-// The sums behind the internal quality measures.
+// The kernel scatter: per site and cluster the sums behind the internal quality measures (mass, distance, inertia,
+// simplified silhouette), for any d, k, n, with weights or without. As totals.hpp, but it needs the second nearest
+// centre too, and one set of centres only.
 #pragma once
-#include "engine.hpp"
-#include "work.hpp"
+#include "assign.hpp"
+#include "work_items.hpp"
 
 namespace unpooled {
 namespace UNPOOLED_ISA {
@@ -22,7 +24,7 @@ public:
     void run() { each_in_order(threads_, items_.count(), *this); }
 
     void compute(int64_t at, int worker) {
-        const Item& item = items_[at];
+        const WorkItem& item = items_[at];
         if (!item.chunk) {
             for (int64_t s = item.first_site; s < item.last_site; ++s) {
                 add_rows(team_[worker], rows_.offsets[s], rows_.offsets[s + 1]);
@@ -34,7 +36,7 @@ public:
     }
 
     void commit(int64_t at, int worker) {
-        const Item& item = items_[at];
+        const WorkItem& item = items_[at];
         if (item.chunk) give(team_[worker], item.first_site, item.opens);
     }
 
@@ -42,15 +44,15 @@ private:
     static constexpr int64_t KINDS = 5;
 
     struct Worker {
-        Block<T> block;
+        RowBlock<T> block;
         Buffer<double> cells;  // (k, KINDS): mass, squares, distance, inertia, silhouette
-        explicit Worker(const Packed<T>& p) : block(p), cells(p.k * KINDS) {}
+        explicit Worker(const PackedCenters<T>& p) : block(p), cells(p.k * KINDS) {}
     };
 
     void add_rows(Worker& worker, int64_t begin, int64_t end) {
         const T* x = static_cast<const T*>(rows_.x);
         const int64_t d = rows_.d, step = block_rows(d);
-        Block<T>& block = worker.block;
+        RowBlock<T>& block = worker.block;
         clear(worker.cells.get(), packed_.k * KINDS);
         double distance[MOST_ROWS], silhouette[MOST_ROWS];
         for (int64_t i = begin; i < end; i += step) {
@@ -87,8 +89,8 @@ private:
 
     const Rows& rows_;
     const ScatterOut& out_;
-    Packed<T> packed_;
-    Items items_;
+    PackedCenters<T> packed_;
+    WorkItems items_;
     int threads_;
     Team<Worker> team_;
 };

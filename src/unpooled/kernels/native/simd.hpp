@@ -1,4 +1,5 @@
-// Vectors of the instruction set this file is compiled for, as GCC/Clang vector extensions.
+// Vectors of the instruction set this file is compiled for, as GCC/Clang vector extensions; Buffer, aligned memory.
+// Everything is written for any vector length: W doubles are 2 (x86-64, ARM), 4 (AVX2) or 8 (AVX-512).
 //
 // Everything lives in a namespace named after the instruction set, and nothing from the standard library is
 // instantiated here: a template shared between the sets could be linked in its wider version and run on a
@@ -16,7 +17,7 @@
 #endif
 
 #define UNPOOLED_INLINE inline __attribute__((always_inline))
-#define UNPOOLED_APART __attribute__((noinline))  // for a loop that must have the registers to itself
+#define UNPOOLED_NOINLINE __attribute__((noinline))  // for a loop that needs the registers for itself
 #define UNPOOLED_LAMBDA __attribute__((always_inline))
 
 namespace unpooled {
@@ -57,7 +58,7 @@ using IndexVec = typename VectorOf<typename IndexOf<T>::type, LANES<T>>::type;
 template <class T>
 using Index = typename IndexOf<T>::type;
 
-constexpr int W = LANES<double>;
+constexpr int W = LANES<double>;  // doubles side by side in a vector
 using Vd = Vec<double>;
 using Vi = IndexVec<double>;
 using V4 = VectorOf<double, 4>::type;

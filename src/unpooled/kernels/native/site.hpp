@@ -1,12 +1,16 @@
-// One site's rows, stepped over again and again.
+// One site's rows (Site) and one Lloyd step over them (Stepper), for any d and k, with weights or without: what local
+// steps, mini-batch and k-means repeat.
+//
+// A site with d <= 24 and n d <= 32768 values is put in lanes once and stays there (256 KB, the second cache);
+// otherwise its blocks are loaded anew in every step.
 #pragma once
-#include "tally.hpp"
-#include "work.hpp"
+#include "accumulate.hpp"
+#include "work_items.hpp"
 
 namespace unpooled {
 namespace UNPOOLED_ISA {
 
-// The rows of a site, in lanes once and for all when they are few enough to stay in the second cache.
+// The rows of a site, and a copy of them in lanes if it is small enough.
 template <class T>
 class Site {
 public:
@@ -20,8 +24,8 @@ public:
         d = rows.d;
         x = static_cast<const T*>(rows.x) + begin * d;
         w = rows.weights ? rows.weights + begin : nullptr;
-        kept_ = d <= FEW_DIMENSIONS && n > 0 && n * d <= KEPT_VALUES;
-        if (!kept_) return;
+        in_lanes_ = keep_in_lanes(n, d);
+        if (!in_lanes_) return;
         ld_ = round_up(n, W);
         lanes_.resize(ld_ * d);
         to_lanes(x, n, d, lanes_.get(), ld_);
@@ -29,11 +33,11 @@ public:
 
     // Calls visit(first row) for the site's blocks in order, each loaded into the block.
     template <class Visit>
-    void blocks(const Packed<T>& packed, Block<T>& block, Visit&& visit) const {
+    void blocks(const PackedCenters<T>& packed, RowBlock<T>& block, Visit&& visit) const {
         const int64_t step = block_rows(d);
         for (int64_t i = 0; i < n; i += step) {
             const int64_t rows = smaller(step, n - i);
-            if (kept_)
+            if (in_lanes_)
                 block.borrow(x + i * d, lanes_.get() + i, ld_, rows);
             else
                 block.load(packed, x + i * d, rows);
@@ -43,8 +47,8 @@ public:
 
     // The same for a visit that looks at the rows alone, not at the centres.
     template <class Visit>
-    void rows_only(const Packed<T>& packed, Block<T>& block, Visit&& visit) const {
-        if (packed.few) return blocks(packed, block, visit);
+    void rows_only(const PackedCenters<T>& packed, RowBlock<T>& block, Visit&& visit) const {
+        if (packed.rows_in_lanes) return blocks(packed, block, visit);
         const int64_t step = block_rows(d);
         for (int64_t i = 0; i < n; i += step) {
             block.borrow(x + i * d, nullptr, 0, smaller(step, n - i));
@@ -52,15 +56,13 @@ public:
         }
     }
 
-    bool kept() const { return kept_; }
+    bool in_lanes() const { return in_lanes_; }
     const double* lanes() const { return lanes_.get(); }
     int64_t ld() const { return ld_; }
     const double* weights_from(int64_t i) const { return w ? w + i : nullptr; }
 
 private:
-    static constexpr int64_t KEPT_VALUES = 1 << 15;
-
-    bool kept_ = false;
+    bool in_lanes_ = false;
     int64_t ld_ = 0;
     Buffer<double> lanes_;
 };
@@ -91,8 +93,8 @@ inline bool differ(const int64_t* a, const int64_t* b, int64_t count) {
 template <class T>
 class Stepper {
 public:
-    Packed<T> packed;
-    Block<T> block;
+    PackedCenters<T> packed;
+    RowBlock<T> block;
     Buffer<double> sums, mass, squares, inertia;
 
     Stepper(int64_t k, int64_t d, bool weighted)
@@ -102,12 +104,12 @@ public:
           mass(k),
           squares(k),
           inertia(k),
-          tally_(1, k, d, weighted),
+          accumulator_(1, k, d, weighted),
           weighted_(weighted) {}
 
     void narrow(int64_t k) {
         packed.narrow(k);
-        tally_.narrow(k);
+        accumulator_.narrow(k);
     }
 
     int64_t* labels() { return labels_.get(); }
@@ -118,9 +120,10 @@ public:
     bool step(const Site<T>& site, const double* centers, bool first) {
         const Sums to = out(first);
         packed.fill(centers);
-        tally_.aim(0, centers);
-        tally_.start(1, site.n, to);
-        const bool changed = site.kept() ? step_kept(site, centers, first, to) : step_blocks(site, centers, first, to);
+        accumulator_.set_centers(0, centers);
+        accumulator_.start(1, site.n, to);
+        const bool changed =
+            site.in_lanes() ? step_in_lanes(site, centers, first, to) : step_blocks(site, centers, first, to);
         finish(to);
         return changed;
     }
@@ -130,14 +133,14 @@ public:
         std::memcpy(labels_.get(), labels, static_cast<size_t>(n) * sizeof(int64_t));
     }
 
-    // The sums again, under the labels as they are now; with inertia in many dimensions only.
+    // The sums again, under the labels as they are now; with inertia only where d > 24.
     void sum(const Site<T>& site, const double* centers, bool with_inertia = false) {
         const Sums to = out(with_inertia);
-        tally_.aim(0, centers);
-        tally_.start(1, site.n, to);
+        accumulator_.set_centers(0, centers);
+        accumulator_.start(1, site.n, to);
         sqdist_.resize(weighted_ ? site.n : 0);
         if (weighted_) clear(sqdist_.get(), site.n);
-        tally_.add({site.x, site.n, labels_.get(), sqdist_.get(), site.w}, centers, 0, to);
+        accumulator_.add({site.x, site.n, labels_.get(), sqdist_.get(), site.w}, centers, 0, to);
         finish(to);
     }
 
@@ -202,14 +205,14 @@ public:
     }
 
 private:
-    bool step_kept(const Site<T>& site, const double* centers, bool first, const Sums& to) {
+    bool step_in_lanes(const Site<T>& site, const double* centers, bool first, const Sums& to) {
         const int64_t padded = round_up(site.n, W);
         if (!first) labels_.swap(before_);
         labels_.resize(padded);
         sqdist_.resize(padded);
-        nearest_few<false>(site.lanes(), site.ld(), site.n, site.d, packed.ready(0), packed.k, labels_.get(),
-                           sqdist_.get(), nullptr);
-        tally_.add({site.x, site.n, labels_.get(), sqdist_.get(), site.w}, centers, 0, to);
+        nearest_in_lanes<false>(site.lanes(), site.ld(), site.n, site.d, packed.ready(0), packed.k, labels_.get(),
+                                sqdist_.get(), nullptr);
+        accumulator_.add({site.x, site.n, labels_.get(), sqdist_.get(), site.w}, centers, 0, to);
         if (first) return true;
         return differ(labels_.get(), before_.get(), padded);
     }
@@ -223,13 +226,14 @@ private:
             if (!first)
                 for (int64_t j = 0; j < block.rows(); ++j) bits |= before[j] ^ block.labels[j];
             std::memcpy(before, block.labels, static_cast<size_t>(block.rows()) * sizeof(int64_t));
-            tally_.add({block.x(), block.rows(), block.labels, block.sqdist, site.weights_from(i)}, centers, 0, to);
+            accumulator_.add({block.x(), block.rows(), block.labels, block.sqdist, site.weights_from(i)}, centers, 0,
+                             to);
         });
         return bits != 0;
     }
 
     void finish(const Sums& to) {
-        tally_.flush(1, to);
+        accumulator_.flush(1, to);
         if (!weighted_) copy(squares.get(), mass.get(), packed.k);
     }
 
@@ -237,7 +241,7 @@ private:
         return {sums.get(), mass.get(), weighted_ ? squares.get() : nullptr, with_inertia ? inertia.get() : nullptr};
     }
 
-    Tally<T> tally_;
+    Accumulator<T> accumulator_;
     Buffer<int64_t> labels_, before_;
     Buffer<double> sqdist_;
     bool weighted_;

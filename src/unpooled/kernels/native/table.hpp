@@ -1,10 +1,14 @@
-// What the bindings see of the kernels: one table of functions per instruction set.
+// What the bindings see of the kernels: their arguments and results as plain pointers, and Table, one function per
+// kernel.
+//
+// isa.cpp fills one Table for each instruction set, dispatch.cpp picks one at run time, bindings.cpp calls it.
 #pragma once
 #include <cstdint>
 
 namespace unpooled {
 
-constexpr int64_t FEW_DIMENSIONS = 24;  // up to which the rows, not the centres, sit in the lanes
+// Up to so many dimensions the rows are in the lanes (rows_in_lanes.hpp), above the centres (centers_in_lanes.hpp).
+constexpr int64_t FEW_DIMENSIONS = 24;
 
 struct Rows {
     const void* x;  // (n, d), float if single, else double
@@ -46,9 +50,9 @@ struct LocalPlan {
     bool recount;
 };
 
-// What local steps found the last time for the same rows, and what they leave for the next. Nothing depends on it
-// but time. With as many steps as the plan, at least one.
-struct Recall {
+// What local steps found in the last call for the same rows, and what they leave for the next (label_cache.hpp). Time
+// depends on it, results do not. `steps` below is that of the plan, at least 1. recall.py holds the arrays.
+struct LabelCache {
     int64_t* labels;      // (steps, n)
     double* margins;      // (steps, n)
     float* bounds;        // (steps, n, k)
@@ -67,19 +71,28 @@ struct MiniBatchPlan {
     double rate;
 };
 
+// What path_name() (paths.hpp) is asked about.
+struct Shape {
+    int64_t n, d, k;
+    bool weighted, cached;
+    KMeansPlan plan;
+};
+
 struct Table {
     const char* isa;
+    const char* (*path_name)(const char* stage, const Shape&);
     void (*totals)(const Rows&, const double* centers, int64_t sets, int64_t k, const TotalsOut&, int threads);
     void (*nearest)(const Rows&, const double* centers, int64_t k, int32_t* labels, double* sqdist, int threads);
     void (*local_steps)(const Rows&, const double* centers, int64_t k, const LocalPlan&, const LocalOut&,
-                        const Recall*, int threads);
+                        const LabelCache*, int threads);
     void (*kmeans)(const Rows&, int64_t k, const uint64_t* seeds, const KMeansPlan&, const KMeansOut&, int threads);
     void (*minibatch)(const Rows&, const double* centers, int64_t k, const uint64_t* seeds, const MiniBatchPlan&,
                       const MiniBatchOut&, int threads);
     void (*scatter)(const Rows&, const double* centers, int64_t k, const ScatterOut&, int threads);
     void (*fuzzy)(const Rows&, const double* centers, int64_t sets, int64_t k, double m, double power, const FuzzyOut&,
                   int threads);
-    void (*memberships)(const Rows&, const double* centers, int64_t k, double m, double power, double* out, int threads);
+    void (*memberships)(const Rows&, const double* centers, int64_t k, double m, double power, double* out,
+                        int threads);
     void (*fold_moves)(const double* centers, const double* received, const double* weight, int64_t sites, int64_t k,
                        int64_t d, double* weighted, double* plain);
     void (*fold)(double* total, const double* block, int64_t rows, int64_t width);

@@ -1,7 +1,12 @@
-// What each site adds to a Lloyd step; the nearest centre of every row; sums over sites.
+// The kernels totals, nearest, fold_moves and fold, for any d, k, n, with weights or without.
+//
+// totals: what each site adds to a Lloyd step for R sets of centres, block by block: assign (assign.hpp), accumulate
+// (accumulate.hpp). A site of up to 8192 rows is summed where it is returned; a larger one in chunks, whose sums are
+// added in order, so that the bits do not depend on threads. nearest: labels and distances alone. The folds: sums over
+// sites.
 #pragma once
-#include "tally.hpp"
-#include "work.hpp"
+#include "accumulate.hpp"
+#include "work_items.hpp"
 
 namespace unpooled {
 namespace UNPOOLED_ISA {
@@ -19,13 +24,13 @@ public:
           team_(threads_, [&] { return new Worker(packed_, rows.weights != nullptr); }) {
         packed_.fill(centers);
         for (int i = 0; i < team_.size(); ++i)
-            for (int64_t r = 0; r < sets; ++r) team_[i].tally.aim(r, packed_.set(r));
+            for (int64_t r = 0; r < sets; ++r) team_[i].accumulator.set_centers(r, packed_.set(r));
     }
 
     void run() { each_in_order(threads_, items_.count(), *this); }
 
     void compute(int64_t at, int worker) {
-        const Item& item = items_[at];
+        const WorkItem& item = items_[at];
         Worker& w = team_[worker];
         if (!item.chunk) {
             for (int64_t s = item.first_site; s < item.last_site; ++s)
@@ -37,7 +42,7 @@ public:
     }
 
     void commit(int64_t at, int worker) {
-        const Item& item = items_[at];
+        const WorkItem& item = items_[at];
         if (!item.chunk) return;
         const Sums from = of_partial(team_[worker]), to = of_site(item.first_site);
         put(item.opens, from.sums, to.sums, size_ * rows_.d);
@@ -48,28 +53,28 @@ public:
 
 private:
     struct Worker {
-        Block<T> block;
-        Tally<T> tally;
+        RowBlock<T> block;
+        Accumulator<T> accumulator;
         Buffer<double> partial;
-        Worker(const Packed<T>& p, bool weighted) : block(p), tally(p.sets, p.k, p.d, weighted) {}
+        Worker(const PackedCenters<T>& p, bool weighted) : block(p), accumulator(p.sets, p.k, p.d, weighted) {}
     };
 
     void add_rows(Worker& worker, int64_t begin, int64_t end, const Sums& to) {
         const T* x = static_cast<const T*>(rows_.x);
         const int64_t k = packed_.k, d = rows_.d, step = block_rows(d);
-        Block<T>& block = worker.block;
-        worker.tally.start(packed_.sets, end - begin, to);
+        RowBlock<T>& block = worker.block;
+        worker.accumulator.start(packed_.sets, end - begin, to);
         for (int64_t i = begin; i < end; i += step) {
             block.load(packed_, x + i * d, smaller(step, end - i));
             const double* w = rows_.weights ? rows_.weights + i : nullptr;
             for (int64_t r = 0; r < packed_.sets; ++r) {
                 block.nearest(packed_, r);
                 if (out_.labels) keep(block.labels, out_.labels + r * rows_.n + i, block.rows());
-                worker.tally.add({block.x(), block.rows(), block.labels, block.sqdist, w}, packed_.set(r), r,
+                worker.accumulator.add({block.x(), block.rows(), block.labels, block.sqdist, w}, packed_.set(r), r,
                                  to.set(r, k, d));
             }
         }
-        worker.tally.flush(packed_.sets, to);
+        worker.accumulator.flush(packed_.sets, to);
     }
 
     template <class L>
@@ -97,8 +102,8 @@ private:
     const Rows& rows_;
     const TotalsOut& out_;
     int64_t size_;
-    Packed<T> packed_;
-    Items items_;
+    PackedCenters<T> packed_;
+    WorkItems items_;
     int threads_;
     Team<Worker> team_;
 };
@@ -108,11 +113,11 @@ void nearest(const Rows& rows, const double* centers, int64_t k, int32_t* labels
     const T* x = static_cast<const T*>(rows.x);
     const int64_t d = rows.d, step = block_rows(d), chunk = 8192;
     threads = useful_threads(threads, static_cast<double>(rows.n) * k * d);
-    Packed<T> packed(1, k, d);
+    PackedCenters<T> packed(1, k, d);
     packed.fill(centers);
-    Team<Block<T>> team(threads, [&] { return new Block<T>(packed); });
+    Team<RowBlock<T>> team(threads, [&] { return new RowBlock<T>(packed); });
     auto work = [&](int64_t item, int worker) {
-        Block<T>& block = team[worker];
+        RowBlock<T>& block = team[worker];
         const int64_t end = smaller((item + 1) * chunk, rows.n);
         for (int64_t i = item * chunk; i < end; i += step) {
             const int64_t count = smaller(step, end - i);
@@ -127,7 +132,8 @@ void nearest(const Rows& rows, const double* centers, int64_t k, int32_t* labels
 }
 
 // How the centres (k, d) of each site differ from the received ones: added up, and times its weights (k,), in the
-// order of the sites.
+// order of the sites. Without it, by two arrays (sites, k, d) and fold(), a round of DWF in 784 dimensions takes 7 %
+// longer with 20 sites and k 10, 17 % with 100 sites and k 20.
 inline void fold_moves(const double* centers, const double* received, const double* weight, int64_t sites, int64_t k,
                        int64_t d, double* weighted, double* plain) {
     const auto add = [&](int64_t s, int64_t j) UNPOOLED_LAMBDA {
@@ -139,7 +145,7 @@ inline void fold_moves(const double* centers, const double* received, const doub
             light[t] += move;
         }
     };
-    if (d > FEW_DIMENSIONS) {  // a centre at a time, whose totals then stay in the first cache
+    if (!use_lanes(d)) {  // a centre at a time, whose totals then stay in the first cache
         for (int64_t j = 0; j < k; ++j)
             for (int64_t s = 0; s < sites; ++s) add(s, j);
     } else {

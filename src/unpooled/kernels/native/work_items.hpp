@@ -1,4 +1,7 @@
-// How the rows of many sites are cut into work items, and the workers that take them.
+// Work items (small sites together, or one chunk of a large site) and the workers that take them.
+//
+// Where a site is cut depends on its own number of rows alone, never on the number of threads or on other sites: so a
+// site's sums have the same bits alone or among others, on one thread or on many.
 #pragma once
 #include "parallel.hpp"
 #include "simd.hpp"
@@ -8,21 +11,20 @@ namespace unpooled {
 namespace UNPOOLED_ISA {
 
 // Either whole sites, or one chunk of the rows of a single site.
-struct Item {
+struct WorkItem {
     int64_t first_site, last_site;  // [first, last)
     int64_t begin, end;             // rows
     bool chunk;
     bool opens;  // the first chunk of its site
 };
 
-// The chunks of a site depend on its own rows alone, so that its sums do not depend on the other sites. There are
-// at most 64: the sums of a chunk may be large themselves.
+// Rows of a chunk of a site with n rows. At most 64 chunks: the sums of each take R k d numbers.
 inline int64_t chunk_rows(int64_t n) { return larger<int64_t>(8192, round_up((n + 63) / 64, 128)); }
 
-class Items {
+class WorkItems {
 public:
     // Small sites go together up to `together` rows; without `chunks` large ones stay whole.
-    Items(const Rows& rows, bool chunks, int64_t together = 2048) {
+    WorkItems(const Rows& rows, bool chunks, int64_t together = 2048) {
         for (int pass = 0; pass < 2; ++pass) {
             count_ = 0;
             int64_t site = 0;
@@ -45,19 +47,19 @@ public:
     }
 
     int64_t count() const { return count_; }
-    const Item& operator[](int64_t i) const { return items_[i]; }
+    const WorkItem& operator[](int64_t i) const { return items_[i]; }
 
 private:
-    void put(const Item& item) {
+    void put(const WorkItem& item) {
         if (items_.get()) items_[count_] = item;
         ++count_;
     }
 
-    Buffer<Item> items_;
+    Buffer<WorkItem> items_;
     int64_t count_ = 0;
 };
 
-// Threads worth starting for so many multiply-adds.
+// Threads worth starting for so many multiply-adds: below 2e6 (about a millisecond) none.
 inline int useful_threads(int threads, double operations) {
     return operations < 2e6 ? 1 : threads;
 }

@@ -1,10 +1,5 @@
-// Exact k-means at a node, with a price on every centroid: branch and bound over partitions.
-//
-//   minimise  sum_j w_j min_k |y_j - m_k|^2 + sum_k q_k . m_k   over centroids m_k in a box and, if asked, a cell,
-//
-// or with centroids coupled by symmetry-breaking constraints. Rows are assigned one at a time, farthest first, depth
-// first. `lower` is always a valid lower bound: a search that ran out of nodes or time returns its open bound, and the
-// tolerance of the pruning is subtracted.
+// The exact solver: k-means at a node, with a price on every centroid, by branch and bound over partitions; for up to
+// 32 clusters and 64 columns. Rows are assigned one at a time, farthest first, depth first.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -42,6 +37,10 @@ struct Result {
     bool proved;      // lower is value but for the tolerance
 };
 
+//   minimise  sum_j w_j min_k |y_j - m_k|^2 + sum_k q_k . m_k   over centroids m_k in a box and, if asked, a cell,
+//
+// or with centroids coupled by symmetry-breaking constraints. `lower` is always a valid lower bound: a search that ran
+// out of nodes or time returns its open bound, and the tolerance of the pruning is subtracted.
 void solve(const Task& task, Result& result);
 
 }  // namespace exact

@@ -1,17 +1,7 @@
-// The course of a whole k-means: restarts, each seeded and run to its end, then random swaps. The order of draws is
-// that of reference_kmeans.py. What a centre is, and how far the rows are from it, is up to the space searched:
-//
-//   seed(k, random)       tried = greedy k-means++ with at most k centres
-//   lloyd(max_iter)       tried = Lloyd from tried; gives its inertia
-//   keep()                found = tried
-//   recall()              tried = found
-//   replace(j, row)       centre j of tried = that row
-//   weigh(order)          orders the centres of found by what losing them would cost; gives the running sums of what
-//                         each row costs now
-//   used()                the number of centres of found
+// The course of a whole k-means for any d, k, n: restarts, each seeded and run to its end, then random swaps; and what
+// both spaces (rowspace.hpp, pairspace.hpp) share: drawing rows (pick), costs of rows (Costs), rows for empty clusters
+// (relocate). The order of draws is that of reference_kmeans.py.
 #pragma once
-#include <math.h>
-
 #include "random.hpp"
 #include "site.hpp"
 
@@ -22,9 +12,6 @@ constexpr int64_t SWAP_ITERATIONS = 10;
 
 // What counts as lower: two equal costs, summed in another order, differ by rounding alone.
 constexpr double LESS = 1 - 1e-12;
-
-// Candidates for each centre, as in scikit-learn; also how many centres a swap chooses from.
-inline int64_t few_of(int64_t k) { return 2 + static_cast<int64_t>(floor(log(static_cast<double>(k)))); }
 
 // The row whose stretch of the running sums holds the uniform number; never one of weight 0.
 inline int64_t pick(const double* running, int64_t n, double uniform) {
@@ -108,8 +95,18 @@ inline void order_by(const double* loss, int64_t k, int64_t* order) {
     }
 }
 
+// The whole search. What a centre is, and how far rows are from it, is up to the space, which has
+//
+//   seed(k, random)       tried = greedy k-means++ with at most k centres
+//   lloyd(max_iter)       tried = Lloyd from tried; gives its inertia
+//   keep()                found = tried
+//   restore()             tried = found
+//   replace(j, row)       centre j of tried = that row
+//   weigh(order)          orders the centres of found by what losing them would cost; gives the running sums of what
+//                         each row costs now
+//   used()                the number of centres of found
 template <class Space>
-void search(Space& space, int64_t k, int64_t n, Random& random, const KMeansPlan& plan, int64_t* order) {
+void restarts_and_swaps(Space& space, int64_t k, int64_t n, Random& random, const KMeansPlan& plan, int64_t* order) {
     double best = 0;
     for (int64_t restart = 0; restart < plan.n_init; ++restart) {
         space.seed(k, random);
@@ -121,13 +118,13 @@ void search(Space& space, int64_t k, int64_t n, Random& random, const KMeansPlan
     }
     const int64_t used = space.used();
     if (plan.swaps == 0 || plan.max_iter == 0 || used == 1) return;
-    const int64_t few = smaller(used, few_of(used));
+    const int64_t tries = smaller(used, candidates_for(used));
     const double* running = nullptr;
     for (int64_t swap = 0; swap < plan.swaps; ++swap) {
         if (!running) running = space.weigh(order);
         if (!(running[n - 1] > 0)) break;
-        const int64_t removed = order[random.below(few)];
-        space.recall();
+        const int64_t removed = order[random.below(tries)];
+        space.restore();
         space.replace(removed, pick(running, n, random.uniform()));
         const double inertia = space.lloyd(smaller(plan.max_iter, SWAP_ITERATIONS));
         if (inertia < best * LESS) {
@@ -136,7 +133,7 @@ void search(Space& space, int64_t k, int64_t n, Random& random, const KMeansPlan
             running = nullptr;
         }
     }
-    space.recall();
+    space.restore();
     space.lloyd(plan.max_iter);
     space.keep();
 }

@@ -1,11 +1,12 @@
-#include "exact.hpp"
+// The exact solver's course: move rows to their mean, order them, bound their suffixes, find a good start, search.
+#include "solve.hpp"
 
 #include <chrono>
 #include <cstring>
 #include <memory>
 #include <numeric>
 
-#include "exact_search.hpp"
+#include "search.hpp"
 
 namespace unpooled {
 namespace exact {

@@ -1,17 +1,20 @@
-// Few dimensions: the rows sit in the lanes, the centres pass by one after the other. Distances are summed from
-// residuals, so they are exact to rounding wherever the data lie.
+// The nearest centre for d <= 24, any k, any n; weights play no part.
+//
+// Rows are in the lanes of a vector (W rows side by side), and the centres are compared with them one after the other.
+// Distances are sums of squared residuals, so they are exact to rounding wherever the data lie. For d <= 4 the rows
+// stay in registers while all centres pass; above that, four centres pass at a time. For d > 24 there is a matrix
+// product (centers_in_lanes.hpp), which pays from d of about 50 to 100 on (README.md, last section).
 #pragma once
+#include "paths.hpp"
 #include "simd.hpp"
-#include "table.hpp"
 
 namespace unpooled {
 namespace UNPOOLED_ISA {
 
 constexpr int64_t QUAD = 4;  // centres that pass together when the dimensions do not fit the registers
 
-// Rows to lanes: xt[t * ld + i] = x[i][t]. The lanes past the last row repeat it up to a whole vector, so that
-// what they give can never differ from what a row gives.
-// Meanwhile the rows after these are asked for, which will be wanted next.
+// Transposes rows into lanes: xt[t * ld + i] = x[i][t]. The lanes past the last row repeat it up to a whole vector, so
+// that every lane holds a valid row. The rows after these, which will be wanted next, are prefetched on the way.
 template <class T>
 void to_lanes(const T* x, int64_t rows, int64_t d, double* xt, int64_t ld) {
     const int64_t lanes = round_up(rows, W), ahead = rows * d;
@@ -46,24 +49,25 @@ void to_lanes(const T* x, int64_t rows, int64_t d, double* xt, int64_t ld) {
     }
 }
 
-// The nearest so far, and the second nearest if asked for, of U vectors of rows.
+// The nearest centre so far of U vectors of rows: its squared distance and its label; with SECOND also the squared
+// distance to the second nearest.
 template <int U, bool SECOND>
-struct Leaders {
+struct NearestSoFar {
     Vd first[U], second[U];
     Vi label[U];
 
-    UNPOOLED_INLINE Leaders() {
+    UNPOOLED_INLINE NearestSoFar() {
         for (int u = 0; u < U; ++u) {
             first[u] = second[u] = spread<Vd>(__builtin_inf());
             label[u] = Vi{};
         }
     }
 
-    // The first centre of all.
-    UNPOOLED_INLINE void open(int u, Vd sqdist) { first[u] = sqdist; }
+    // Centre 0. Saves the comparison with infinity.
+    UNPOOLED_INLINE void start(int u, Vd sqdist) { first[u] = sqdist; }
 
-    // One more centre; j is above the label of every centre before.
-    UNPOOLED_INLINE void meet(int u, Vd sqdist, Vi j) {
+    // Centre j, later than all before: a tie keeps the label there is, so that ties go to the lowest index.
+    UNPOOLED_INLINE void compare(int u, Vd sqdist, Vi j) {
         label[u] = if_less(sqdist, first[u], j, label[u]);
         if (SECOND) second[u] = lower(higher(sqdist, first[u]), second[u]);
         first[u] = lower(sqdist, first[u]);
@@ -78,10 +82,11 @@ struct Leaders {
     }
 };
 
-// D dimensions held in registers; centres (k, D).
+// d = D <= 4: the U vectors of rows stay in registers; centres (k, D).
 template <int D, int U, bool SECOND>
-UNPOOLED_INLINE Leaders<U, SECOND> pass_held(const double* xt, int64_t ld, const double* centers, int64_t k) {
-    Leaders<U, SECOND> leaders;
+UNPOOLED_INLINE NearestSoFar<U, SECOND> pass_in_registers(const double* xt, int64_t ld, const double* centers,
+                                                          int64_t k) {
+    NearestSoFar<U, SECOND> so_far;
     Vd x[U][D];
     for (int u = 0; u < U; ++u)
         for (int t = 0; t < D; ++t) x[u][t] = load<Vd>(xt + t * ld + u * W);
@@ -93,21 +98,21 @@ UNPOOLED_INLINE Leaders<U, SECOND> pass_held(const double* xt, int64_t ld, const
         }
         return sum;
     };
-    for (int u = 0; u < U; ++u) leaders.open(u, sqdist(u));
+    for (int u = 0; u < U; ++u) so_far.start(u, sqdist(u));
     Vi label{};
     for (int64_t j = 1; j < k; ++j) {
         centers += D;
         label += 1;
-        for (int u = 0; u < U; ++u) leaders.meet(u, sqdist(u), label);
+        for (int u = 0; u < U; ++u) so_far.compare(u, sqdist(u), label);
     }
-    return leaders;
+    return so_far;
 }
 
-// Any number of dimensions; centres packed by fours, (k / 4, d, 4).
+// d > 4: the rows are read again for every four centres; centres packed by fours, (k / 4, d, 4).
 template <int U, bool SECOND>
-UNPOOLED_INLINE Leaders<U, SECOND> pass_quads(const double* xt, int64_t ld, int64_t d, const double* quads,
+UNPOOLED_INLINE NearestSoFar<U, SECOND> pass_quads(const double* xt, int64_t ld, int64_t d, const double* quads,
                                               int64_t k) {
-    Leaders<U, SECOND> leaders;
+    NearestSoFar<U, SECOND> so_far;
     Vi label{};
     for (int64_t j = 0; j < k; j += QUAD) {
         Vd sqdist[QUAD][U];
@@ -123,38 +128,40 @@ UNPOOLED_INLINE Leaders<U, SECOND> pass_quads(const double* xt, int64_t ld, int6
             }
         }
         for (int q = 0; q < QUAD; ++q, label += 1)
-            for (int u = 0; u < U; ++u) leaders.meet(u, sqdist[q][u], label);
+            for (int u = 0; u < U; ++u) so_far.compare(u, sqdist[q][u], label);
     }
-    return leaders;
+    return so_far;
 }
 
+// The nearest centres of `rows` rows, two vectors of rows at a time. D is d where d <= 4, else 0.
 template <int D, bool SECOND>
-UNPOOLED_APART void nearest_few(const double* xt, int64_t ld, int64_t rows, int64_t d, const double* centers,
+UNPOOLED_NOINLINE void nearest_in_lanes(const double* xt, int64_t ld, int64_t rows, int64_t d, const double* centers,
                                 int64_t k, int64_t* labels, double* sqdist, double* runner_up) {
     int64_t i = 0;
     for (; i + W < rows; i += 2 * W) {
         if constexpr (D > 0)
-            pass_held<D, 2, SECOND>(xt + i, ld, centers, k).write(i, labels, sqdist, runner_up);
+            pass_in_registers<D, 2, SECOND>(xt + i, ld, centers, k).write(i, labels, sqdist, runner_up);
         else
             pass_quads<2, SECOND>(xt + i, ld, d, centers, k).write(i, labels, sqdist, runner_up);
     }
     for (; i < rows; i += W) {
         if constexpr (D > 0)
-            pass_held<D, 1, SECOND>(xt + i, ld, centers, k).write(i, labels, sqdist, runner_up);
+            pass_in_registers<D, 1, SECOND>(xt + i, ld, centers, k).write(i, labels, sqdist, runner_up);
         else
             pass_quads<1, SECOND>(xt + i, ld, d, centers, k).write(i, labels, sqdist, runner_up);
     }
 }
 
 template <bool SECOND>
-void nearest_few(const double* xt, int64_t ld, int64_t rows, int64_t d, const double* centers, int64_t k,
+void nearest_in_lanes(const double* xt, int64_t ld, int64_t rows, int64_t d, const double* centers, int64_t k,
                  int64_t* labels, double* sqdist, double* runner_up) {
+    static_assert(CELL_DIMENSIONS == 4, "use_registers() and these cases are to agree");
     switch (d) {
-        case 1: return nearest_few<1, SECOND>(xt, ld, rows, d, centers, k, labels, sqdist, runner_up);
-        case 2: return nearest_few<2, SECOND>(xt, ld, rows, d, centers, k, labels, sqdist, runner_up);
-        case 3: return nearest_few<3, SECOND>(xt, ld, rows, d, centers, k, labels, sqdist, runner_up);
-        case 4: return nearest_few<4, SECOND>(xt, ld, rows, d, centers, k, labels, sqdist, runner_up);
-        default: return nearest_few<0, SECOND>(xt, ld, rows, d, centers, k, labels, sqdist, runner_up);
+        case 1: return nearest_in_lanes<1, SECOND>(xt, ld, rows, d, centers, k, labels, sqdist, runner_up);
+        case 2: return nearest_in_lanes<2, SECOND>(xt, ld, rows, d, centers, k, labels, sqdist, runner_up);
+        case 3: return nearest_in_lanes<3, SECOND>(xt, ld, rows, d, centers, k, labels, sqdist, runner_up);
+        case 4: return nearest_in_lanes<4, SECOND>(xt, ld, rows, d, centers, k, labels, sqdist, runner_up);
+        default: return nearest_in_lanes<0, SECOND>(xt, ld, rows, d, centers, k, labels, sqdist, runner_up);
     }
 }
 

@@ -1,11 +1,12 @@
-// The node's problem: its rows, prices and regions; what a cluster costs; Lloyd's descent in this setting.
+// The problem of a node: its rows, prices and regions, and what a cluster costs. Lloyd's descent in this setting is
+// declared here and defined in search.hpp.
 #pragma once
 #include <chrono>
 #include <cstdint>
 #include <deque>
 #include <vector>
 
-#include "exact.hpp"
+#include "solve.hpp"
 #include "region.hpp"
 
 namespace unpooled {
@@ -34,7 +35,8 @@ struct Points {
     std::vector<double> rest;    // (n + 1,) weight of the rows from t on
     double scatter = 0;          // weighted squares about the origin, which is the mean
 
-    Points(int rows, int columns) : n(rows), d(columns), column(static_cast<size_t>(rows) * columns), w(rows), rest(rows + 1) {}
+    Points(int rows, int columns)
+        : n(rows), d(columns), column(static_cast<size_t>(rows) * columns), w(rows), rest(rows + 1) {}
 
     void put(int t, const double* y, double weight) {
         w[t] = weight;
@@ -147,7 +149,8 @@ public:
 
     void prepare() {
         double size = points.scatter;
-        for (int i = 0; i < static_cast<int>(q.size()); ++i) size += std::fabs(q[i]) * std::max(std::fabs(lo[i]), std::fabs(hi[i]));
+        for (int i = 0; i < static_cast<int>(q.size()); ++i)
+            size += std::fabs(q[i]) * std::max(std::fabs(lo[i]), std::fabs(hi[i]));
         tolerance = 1e-10 * size;
         if (plain()) return;
         for (const Region& region : regions) halves_ = std::max(halves_, region.halves());

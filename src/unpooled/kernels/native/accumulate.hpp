@@ -1,7 +1,10 @@
-// Sums by cluster over the rows of a block.
+// Sums by cluster (residuals, mass, squares, inertia) of rows whose labels are known, for any d and k, with weights or
+// without. d <= 4 goes to the cells of dims_up_to_4.hpp; above, each row is added to the sums where they are returned.
+//
+// Sums are of residuals about a centre, not of rows: data far from the origin lose nothing.
 #pragma once
-#include "engine.hpp"
-#include "held.hpp"
+#include "assign.hpp"
+#include "dims_up_to_4.hpp"
 
 namespace unpooled {
 namespace UNPOOLED_ISA {
@@ -17,11 +20,11 @@ struct Sums {
 };
 
 template <class T>
-class Tally {
+class Accumulator {
 public:
-    Tally(int64_t sets, int64_t k, int64_t d, bool weighted)
-        : k_(k), d_(d), stride_(cell_stride(d, weighted)), weighted_(weighted), held_(d <= MOST_HELD) {
-        if (!held_) return;
+    Accumulator(int64_t sets, int64_t k, int64_t d, bool weighted)
+        : k_(k), d_(d), stride_(cell_stride(d, weighted)), weighted_(weighted), in_cells_(use_cells(d)) {
+        if (!in_cells_) return;
         cells_.resize(sets * k * MOST_COPIES * stride_);
         table_.resize(sets * k * stride_);
     }
@@ -29,14 +32,16 @@ public:
     void narrow(int64_t k) { k_ = k; }
 
     // The centres of a set; they must stay where they are until its rows are added.
-    void aim(int64_t set, const double* centers) {
-        if (!held_) return;
-        with_held<T>(d_, weighted_, [&](auto held) { held.lay_out(centers, k_, table_.get() + set * k_ * stride_); });
+    void set_centers(int64_t set, const double* centers) {
+        if (!in_cells_) return;
+        with_cell_sums<T>(d_, weighted_, [&](auto cell_sums) {
+            cell_sums.lay_out_centers(centers, k_, table_.get() + set * k_ * stride_);
+        });
     }
 
-    // Before so many rows are added, to any of the sets.
+    // Before `rows` rows are added, to any of the sets.
     void start(int64_t sets, int64_t rows, const Sums& out) {
-        if (held_) {
+        if (in_cells_) {
             copies_ = copies_for(rows);
             clear(cells_.get(), sets * copies_ * k_ * stride_);
             return;
@@ -47,10 +52,10 @@ public:
         if (out.inertia) clear(out.inertia, sets * k_);
     }
 
-    // Rows with their labels and, in few dimensions if inertia is wanted, squared distances; `set` is the place
-    // among start()'s sets, `out` the sums of that set.
-    void add(const Labelled<T>& in, const double* centers, int64_t set, const Sums& out) {
-        if (!held_) {
+    // Adds rows by their labels; where d <= 24 and inertia is wanted, their squared distances must be there too. `set`
+    // is the place among start()'s sets, `out` the sums of that set.
+    void add(const LabelledRows<T>& in, const double* centers, int64_t set, const Sums& out) {
+        if (!in_cells_) {
             if (weighted_)
                 add_rows<true>(in, centers, out);
             else
@@ -59,28 +64,29 @@ public:
         }
         const double* table = table_.get() + set * k_ * stride_;
         double* cells = cells_.get() + set * copies_ * k_ * stride_;
-        with_held<T>(d_, weighted_, [&](auto held) {
+        with_cell_sums<T>(d_, weighted_, [&](auto cell_sums) {
             if (out.inertia)
-                held.template add<true>(in, table, k_, copies_, cells);
+                cell_sums.template add<true>(in, table, k_, copies_, cells);
             else
-                held.template add<false>(in, table, k_, copies_, cells);
+                cell_sums.template add<false>(in, table, k_, copies_, cells);
         });
     }
 
+    // After all rows: d <= 4 has its sums in the cells until here.
     void flush(int64_t sets, const Sums& out) const {
-        if (!held_) return;
-        with_held<T>(d_, weighted_, [&](auto held) { flush_held(held, sets, out); });
+        if (!in_cells_) return;
+        with_cell_sums<T>(d_, weighted_, [&](auto cell_sums) { flush_cells(cell_sums, sets, out); });
     }
 
 private:
     template <int D, bool WEIGHTED>
-    void flush_held(Held<T, D, WEIGHTED> held, int64_t sets, const Sums& out) const {
+    void flush_cells(CellSums<T, D, WEIGHTED> cell_sums, int64_t sets, const Sums& out) const {
         for (int64_t r = 0; r < sets; ++r) {
             const Sums to = out.set(r, k_, D);
             const double* cells = cells_.get() + r * copies_ * k_ * stride_;
             for (int64_t j = 0; j < k_; ++j) {
                 alignas(64) double cell[8];
-                held.total(cells, k_, copies_, j, cell);
+                cell_sums.total(cells, k_, copies_, j, cell);
                 for (int t = 0; t < D; ++t) to.sums[j * D + t] = cell[t];
                 to.mass[j] = cell[Cell<D>::MASS];
                 if (to.squares) to.squares[j] = cell[Cell<D>::SQUARES];
@@ -90,8 +96,8 @@ private:
     }
 
     template <bool WEIGHTED>
-    void add_rows(const Labelled<T>& in, const double* centers, const Sums& out) {
-        const bool known = d_ <= FEW_DIMENSIONS;
+    void add_rows(const LabelledRows<T>& in, const double* centers, const Sums& out) {
+        const bool known = use_lanes(d_);  // the squared distances; else they come with the residuals
         const T* x = in.x;
         for (int64_t i = 0; i < in.rows; ++i, x += d_) {
             const int64_t j = in.labels[i];
@@ -110,7 +116,7 @@ private:
     }
 
     int64_t k_, d_, stride_, copies_ = 1;
-    bool weighted_, held_;
+    bool weighted_, in_cells_;
     Buffer<double> cells_, table_;
 };
 

@@ -1,21 +1,33 @@
-// Up to four dimensions a row with all that it adds is one vector of four, or two. The centre of its cluster, laid
-// out alike, is subtracted, and the rest is added to the cluster's cell.
+// Sums by cluster for d <= 4, any k, with weights or without.
+//
+// A cell holds all sums of one cluster (residuals, mass, squares, inertia) in 4 or 8 doubles. A row is laid out like
+// a cell, the centre of its cluster is subtracted, and the difference is added to the cell: one vector subtraction and
+// one vector addition per row, where a loop over so few columns would cost more than its arithmetic.
 #pragma once
-#include "few.hpp"
+#include "rows_in_lanes.hpp"
 
 namespace unpooled {
 namespace UNPOOLED_ISA {
 
-constexpr int64_t MOST_HELD = 4;
-
-// Consecutive rows often share a cluster, and each would wait for the sum of the one before. They take turns at so
-// many copies of the cells instead. For a handful of rows that is not worth clearing them.
+// Copies of all cells, which rows use in turn: row i adds to copy i % MOST_COPIES. Consecutive rows often share a
+// cluster, and with one copy each would wait until the addition of the row before is done. Below 32 rows one copy is
+// cheaper, since the copies have to be cleared and added up.
 constexpr int64_t MOST_COPIES = 4;
 inline int64_t copies_for(int64_t rows) { return rows < 32 ? 1 : MOST_COPIES; }
 
+// Doubles per cell: 4 where everything fits (the specializations of Cell below), else 8.
 constexpr int64_t cell_stride(int64_t d, bool weighted) { return d == 1 || (d == 2 && !weighted) ? 4 : 8; }
 
-// Where things are in a cell; the residuals come first.
+// The layout of a cell:
+//
+//   D = 1   x  inertia  mass  squares
+//   D = 2   x  x  inertia  mass | squares
+//   D = 3   x  x  x  mass | squares  inertia
+//   D = 4   x  x  x  x | squares  inertia  mass
+//
+// Left of the bar sums are added as one vector, w (row - centre); right of it one by one. row() gives the left part of
+// a row: its columns, its squared distance, 0 for the mass (the centre has -1 there, see lay_out_centers()), and for
+// D = 1 its weight, which times w is what the squares get.
 template <int D>
 struct Cell;
 template <>
@@ -52,7 +64,7 @@ struct Cell<4> {
 };
 
 template <class T>
-struct Labelled {
+struct LabelledRows {
     const T* x;
     int64_t rows;
     const int64_t* labels;
@@ -60,19 +72,24 @@ struct Labelled {
 };
 
 template <class T, int D, bool WEIGHTED>
-struct Held {
+struct CellSums {
     static constexpr int64_t STRIDE = cell_stride(D, WEIGHTED);
 
-    static void lay_out(const double* centers, int64_t k, double* table) {
+    // The centres (k, D) in the layout of cells: (k, STRIDE).
+    static void lay_out_centers(const double* centers, int64_t k, double* table) {
         for (int64_t j = 0; j < k; ++j, centers += D, table += STRIDE) {
             for (int64_t t = 0; t < STRIDE; ++t) table[t] = t < D ? centers[t] : 0.0;
-            if (D < 4) table[Cell<D>::MASS] = -1;  // x - c then counts the row
+            // Up to D = 3 the mass lies in the vector that is added, row minus centre. A row has 0 there, so a centre
+            // with -1 there makes the difference 0 - (-1) = 1: every row adds 1 to the mass, or w after the product
+            // with its weight. For D = 4 the vector is full, and add_one() adds the mass by itself.
+            if (D < 4) table[Cell<D>::MASS] = -1;
         }
     }
 
-    // By value: the sums could otherwise overwrite what `in` points to, for all the compiler knows.
+    // Adds the rows to the cells. `in` is passed by value: as a reference it would have to be read again after every
+    // store, because for all the compiler knows the cells overlap with it.
     template <bool INERTIA>
-    UNPOOLED_APART static void add(const Labelled<T> in, const double* table, int64_t k, int64_t copies,
+    UNPOOLED_NOINLINE static void add(const LabelledRows<T> in, const double* table, int64_t k, int64_t copies,
                                    double* cells) {
         const int64_t turn = copies == 1 ? 0 : k * STRIDE;
         int64_t i = 0;
@@ -81,9 +98,9 @@ struct Held {
         for (; i < in.rows; ++i) add_one<INERTIA>(in, i, table, cells + i % MOST_COPIES * turn);
     }
 
-    // Takes the rows with a bit in `words` out of the cells of their labels before, and adds them to those of their
-    // labels now. Not with weights: of those only a count comes out exact.
-    UNPOOLED_APART static void move(const Labelled<T> in, const int64_t* before, const uint64_t* words,
+    // Moves the rows with a bit in `words` from the cells of their labels before to those of their labels now. Without
+    // weights only: a count goes back to exactly 0, a sum of weights does not.
+    UNPOOLED_NOINLINE static void move(const LabelledRows<T> in, const int64_t* before, const uint64_t* words,
                                     const double* table, double* cells) {
         static_assert(!WEIGHTED, "a weight taken out leaves rounding behind");
         for (int64_t begin = 0; begin < in.rows; begin += 64) {
@@ -115,7 +132,7 @@ struct Held {
 
 private:
     template <bool INERTIA>
-    static UNPOOLED_INLINE void add_one(const Labelled<T> in, int64_t i, const double* table, double* cells) {
+    static UNPOOLED_INLINE void add_one(const LabelledRows<T> in, int64_t i, const double* table, double* cells) {
         const int64_t at = in.labels[i] * STRIDE;
         double* cell = cells + at;
         const double w = WEIGHTED ? in.w[i] : 1.0, sqdist = INERTIA ? in.sqdist[i] : 0.0;
@@ -127,18 +144,19 @@ private:
     }
 };
 
-// Calls visit(Held<...>) for the dimension and the kind of weights at hand.
+// Calls visit(CellSums<T, d, weighted>()): from numbers at run time to template arguments.
 template <class T, class Visit>
-UNPOOLED_INLINE void with_held(int64_t d, bool weighted, Visit&& visit) {
+UNPOOLED_INLINE void with_cell_sums(int64_t d, bool weighted, Visit&& visit) {
+    static_assert(CELL_DIMENSIONS == 4, "use_cells() and these cases are to agree");
     switch (d * 2 + weighted) {
-        case 2: return visit(Held<T, 1, false>());
-        case 3: return visit(Held<T, 1, true>());
-        case 4: return visit(Held<T, 2, false>());
-        case 5: return visit(Held<T, 2, true>());
-        case 6: return visit(Held<T, 3, false>());
-        case 7: return visit(Held<T, 3, true>());
-        case 8: return visit(Held<T, 4, false>());
-        default: return visit(Held<T, 4, true>());
+        case 2: return visit(CellSums<T, 1, false>());
+        case 3: return visit(CellSums<T, 1, true>());
+        case 4: return visit(CellSums<T, 2, false>());
+        case 5: return visit(CellSums<T, 2, true>());
+        case 6: return visit(CellSums<T, 3, false>());
+        case 7: return visit(CellSums<T, 3, true>());
+        case 8: return visit(CellSums<T, 4, false>());
+        default: return visit(CellSums<T, 4, true>());
     }
 }
 

@@ -1,7 +1,9 @@
-// Labels from labels known before, in many dimensions. A row keeps its centre while the centres have moved by less
-// than its margin: how much farther the second nearest is than the nearest (Hamerly's bound). Where that does not
-// hold any more, only the centres are measured that may have come near, by bounds kept for each of them (Elkan's). So
-// the labels are those that measuring all of them would give.
+// Labels of a site's rows from labels and bounds of an earlier time, for d > 24, without weights; for label_cache.hpp.
+//
+// Hamerly's bound: a row keeps its centre while the centres have moved by less than its margin, which is how much
+// farther than the nearest the second nearest was. Where that no longer holds, Elkan's bounds, one per row and centre,
+// say which centres may have come near, and only those are measured. Labels are those that measuring everything would
+// give: bounds include what rounding may do. For what it buys see label_cache.hpp.
 #pragma once
 #include "site.hpp"
 
@@ -14,7 +16,7 @@ inline double rounding(int64_t n, int64_t d, double scale) {
 }
 
 // What is known of the rows of a site, and goes from one time to the next.
-struct Known {
+struct RowBounds {
     int64_t* labels;  // (n,)
     double* margins;  // (n,) how much farther than its own the second nearest centre is, at least
     float* bounds;    // (n, k) at least so far, plus `moved` as it was then
@@ -30,26 +32,27 @@ struct Known {
 };
 
 template <class T>
-class Settler {
+class BoundedLabels {
 public:
-    explicit Settler(const Packed<T>& packed) : d_(packed.d), block_(packed), gathered_(block_rows(d_) * d_) {}
+    explicit BoundedLabels(const PackedCenters<T>& packed)
+        : d_(packed.d), block_(packed), gathered_(block_rows(d_) * d_) {}
 
-    // Every row against all centres, which pack() gives packed.
+    // Measures every row against all centres; pack() gives those packed.
     template <class Pack>
-    void all(const Site<T>& site, int64_t k, const Known& known, Pack&& pack) {
+    void measure_all(const Site<T>& site, int64_t k, const RowBounds& known, Pack&& pack) {
         if (site.n == 0) return;
-        const Packed<T>& packed = pack();
+        const PackedCenters<T>& packed = pack();
         clear(known.moved, k);
         rows_.resize(site.n);
         for (int64_t i = 0; i < site.n; ++i) rows_[i] = i;
         score_rows(site, packed, known, 0, site.n);
     }
 
-    // The same from what is known: centre j has moved by at most drift[j] since, nobody knows where to if that is
-    // infinite. Marks in `differs` the clusters that lose rows or get some.
+    // The same from what is known: centre j has moved by at most drift[j] since (infinite: nothing is known of it).
+    // Marks in `differs` the clusters that lose rows or get some.
     template <class Pack>
-    void again(const Site<T>& site, const double* centers, int64_t k, const double* drift, double slack,
-               const Known& known, bool* differs, Pack&& pack) {
+    void update(const Site<T>& site, const double* centers, int64_t k, const double* drift, double slack,
+               const RowBounds& known, bool* differs, Pack&& pack) {
         rows_.resize(site.n);
         before_.resize(site.n);
         advance(site.n, k, drift, known);
@@ -68,7 +71,7 @@ public:
 private:
     static constexpr int64_t FIRST = 8;  // rows that are measured before it is seen whether packing would pay
 
-    void advance(int64_t n, int64_t k, const double* drift, const Known& known) {
+    void advance(int64_t n, int64_t k, const double* drift, const RowBounds& known) {
         for (int64_t j = 0; j < k; ++j) {
             if (drift[j] < __builtin_inf()) {
                 known.moved[j] += drift[j];
@@ -79,7 +82,7 @@ private:
     }
 
     // Lessens the margins by what the centres have moved, and lists the rows that they may not hold any more.
-    int64_t doubtful(int64_t n, int64_t k, const double* drift, double slack, const Known& known) {
+    int64_t doubtful(int64_t n, int64_t k, const double* drift, double slack, const RowBounds& known) {
         int64_t fastest = 0;
         for (int64_t j = 1; j < k; ++j)
             if (drift[j] > drift[fastest]) fastest = j;
@@ -97,7 +100,8 @@ private:
     }
 
     // A row against its own centre, and those that may be nearer; gives how many were measured.
-    int64_t measure(const T* x, int64_t row, const double* centers, int64_t k, double slack, const Known& known) const {
+    int64_t measure(const T* x, int64_t row, const double* centers, int64_t k, double slack,
+                    const RowBounds& known) const {
         const int64_t own = known.labels[row];
         int64_t nearest = own, measured = 1;
         double least = sqdist(x, centers + own * d_, d_);
@@ -122,7 +126,8 @@ private:
     }
 
     // The rows from one place in the list to another against all centres.
-    void score_rows(const Site<T>& site, const Packed<T>& packed, const Known& known, int64_t from, int64_t to) {
+    void score_rows(const Site<T>& site, const PackedCenters<T>& packed, const RowBounds& known, int64_t from,
+                    int64_t to) {
         const int64_t step = block_rows(d_), k = packed.k;
         for (int64_t a = from; a < to; a += step) {
             const int64_t rows = smaller(step, to - a);
@@ -148,7 +153,7 @@ private:
     }
 
     int64_t d_;
-    Block<T> block_;
+    RowBlock<T> block_;
     Buffer<T> gathered_;
     Buffer<int64_t> rows_, before_;
 };

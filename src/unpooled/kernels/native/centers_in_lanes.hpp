@@ -1,7 +1,9 @@
-// Many dimensions: the centres sit in the lanes, and the rows are ranked by |c|^2 / 2 - x.c in a blocked product.
-// Rows and centres are first moved by the centre of smallest norm: data far from the origin would otherwise lose the
-// ranking to rounding, and with that centre no row loses more than it would without. Where the first two are closer
-// than rounding can tell, the distances themselves decide; these are always taken from residuals.
+// Scores, distances and sums of residuals for d > 24, any k, any n.
+//
+// Centres are in the lanes of a vector, and a row's score |c|^2 / 2 - x.c ranks the centres as their distances do: a
+// blocked matrix product, two operations per entry instead of three. Rows and centres are first moved by the centre of
+// smallest norm, or data far from the origin would lose the ranking to rounding. Where the two best scores are closer
+// than rounding can tell, distances decide; those are always sums of squared residuals.
 #pragma once
 #include "simd.hpp"
 
@@ -31,10 +33,10 @@ UNPOOLED_INLINE void tile(const T* rows, int64_t row_step, const T* panel, int64
         for (int v = 0; v < V; ++v) store(scores + r * score_step + v * L, sum[r][v]);
 }
 
-// Asks for the next stretch of memory while the products run.
-class Ahead {
+// Prefetches a stretch of memory bit by bit while the products run.
+class Prefetcher {
 public:
-    Ahead(const void* from, int64_t bytes) : at_(static_cast<const char*>(from)), end_(at_ + bytes) {}
+    Prefetcher(const void* from, int64_t bytes) : at_(static_cast<const char*>(from)), end_(at_ + bytes) {}
 
     UNPOOLED_INLINE void fetch(int64_t lines) {
         for (; lines > 0 && at_ < end_; --lines, at_ += 64) __builtin_prefetch(at_, 0, 2);
@@ -48,7 +50,7 @@ private:
 // the negated centres, (vectors, d, lanes); the scores start from `starts`, (vectors * lanes,).
 template <class T>
 void score(const T* packed, int64_t rows, int64_t d, const T* panels, const T* starts, int64_t vectors, T* scores,
-           Ahead ahead) {
+           Prefetcher ahead) {
     constexpr int L = LANES<T>;
     const int64_t step = vectors * L;
     for (int64_t i = 0; i < rows; ++i) std::memcpy(scores + i * step, starts, static_cast<size_t>(step) * sizeof(T));
@@ -114,7 +116,7 @@ Lowest<T> lowest(const T* scores, int64_t count, int64_t skip = -1) {
 
 // Scores closer than this, times |c| (|x| + |c|), may be out of order: rounding adds up like a random walk.
 template <class T>
-inline double doubtful(int64_t d) {
+inline double score_rounding(int64_t d) {
     return 8 * __builtin_sqrt(static_cast<double>(d)) * (sizeof(T) == 4 ? 0x1p-24 : 0x1p-53);
 }
 

@@ -1,16 +1,9 @@
-// Depth-first branch and bound over the rows of a Problem, and the suffix bounds that feed it.
-//
-// At a partial assignment with the rows R left, the cost is at least the largest of
-//   sum_k f_k + W(R)                                     W: the optimum of R alone, without prices
-//   sum_k f_k + theta W(R) + sum over R of min_k max{ (1-theta) a_k / (a_k + (1-theta) w(R)) |y - m_k|^2,
-//                                                     (1-theta) dist^2(y, region_k) }
-// The second holds since a cluster's cost grows from its argmin m_k by a_k |m - m_k|^2, which its future rows share.
-// An empty cluster has a_k = 0, but leaving the point where it is cheapest costs q_k . m - min q_k . m >= 0, which
-// its future rows share as well.
+// The search: depth-first branch and bound over the rows of a Problem, the suffix bounds that feed it, and the descent
+// that gives it a good start.
 #pragma once
 #include <memory>
 
-#include "exact_problem.hpp"
+#include "problem.hpp"
 
 namespace unpooled {
 namespace exact {
@@ -18,6 +11,13 @@ namespace exact {
 constexpr double kThetas[] = {0.0, 0.5};
 constexpr int kThetaCount = 2;
 
+// At a partial assignment with the rows R left, the cost is at least the largest of
+//   sum_k f_k + W(R)                                     W: the optimum of R alone, without prices
+//   sum_k f_k + theta W(R) + sum over R of min_k max{ (1-theta) a_k / (a_k + (1-theta) w(R)) |y - m_k|^2,
+//                                                     (1-theta) dist^2(y, region_k) }
+// The second holds since a cluster's cost grows from its argmin m_k by a_k |m - m_k|^2, which its future rows share.
+// An empty cluster has a_k = 0, but leaving the point where it is cheapest costs q_k . m - min q_k . m >= 0, which
+// its future rows share as well.
 class Search {
 public:
     Search(const Problem& problem, int first, const Clock& clock, int64_t limit, Best& best)
@@ -229,7 +229,8 @@ private:
 
     void leaf(double cost) {
         std::vector<double> centers;
-        if (!coupled_ && !p_.plain()) cost = p_.evaluate(path_, first_, centers);  // cells: the multipliers' last digits
+        // with boxes or cells the multipliers were not driven to their last digits
+        if (!coupled_ && !p_.plain()) cost = p_.evaluate(path_, first_, centers);
         if (cost < best_.value) {
             best_.value = cost;
             best_.labels = path_;
@@ -355,7 +356,10 @@ inline void Problem::try_starts(int starts, Best& best) const {
                 for (int c = 0; c < K; ++c) {
                     if (taken[c]) continue;
                     double away = 0;
-                    for (int l = 0; l < d; ++l) b[l] = -2 * centers[c * d + l], away += centers[c * d + l] * centers[c * d + l];
+                    for (int l = 0; l < d; ++l) {
+                        b[l] = -2 * centers[c * d + l];
+                        away += centers[c * d + l] * centers[c * d + l];
+                    }
                     if (!q.empty())
                         for (int l = 0; l < d; ++l) b[l] += q[k * d + l] / std::max(1.0, points.rest[0] / K);
                     std::fill(mu, mu + 64, 0.0);
