@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from unpooled import kernels
-from unpooled.kernels.compiled import Compiled
+from unpooled.kernels import Compiled
 
 needs_native = pytest.mark.skipif(kernels.BACKEND != "native", reason="nothing was compiled")
 

@@ -12,20 +12,16 @@ The compiled kernels are used where they were built. ``UNPOOLED_KERNELS=numpy`` 
 import importlib
 import os
 import warnings
-from typing import TYPE_CHECKING, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from . import reference
 from .backend import Backend
-from .compiled import Compiled
 from .recall import Recall
-from .reference_fuzzy import exponent
+from .reference_rows import Rows
 from .results import Floats, Fuzzy, KMeans, LocalSteps, MiniBatch, Nearest, Scatter, Totals
-
-if TYPE_CHECKING:
-    from .reference_rows import Rows
 
 __all__ = [
     "BACKEND",
@@ -51,6 +47,122 @@ __all__ = [
 ]
 
 
+class Compiled:
+    """The functions of ``Backend`` over the extension module."""
+
+    def __init__(self, native: Any) -> None:
+        self._native = native
+        self.ISA: str = native.isa()
+
+    def totals(
+        self,
+        X: Rows,
+        offsets: NDArray[np.int64],
+        centers: Floats,
+        weights: Floats | None,
+        threads: int,
+        labels: NDArray[np.int32] | None = None,
+    ) -> Totals:
+        S, (R, k, d) = len(offsets) - 1, centers.shape
+        sums, mass, inertia = np.empty((S, R, k, d)), np.empty((S, R, k)), np.empty((S, R, k))
+        squares = mass if weights is None else np.empty((S, R, k))
+        self._native.totals(X, offsets, centers, weights, sums, mass, squares, inertia, labels, threads)
+        return Totals(sums, mass, squares, inertia)
+
+    def nearest(self, X: Rows, centers: Floats, threads: int) -> Nearest:
+        labels, sqdist = np.empty(len(X), np.int32), np.empty(len(X))
+        self._native.nearest(X, centers, labels, sqdist, threads)
+        return Nearest(labels, sqdist)
+
+    def local_steps(
+        self,
+        X: Rows,
+        offsets: NDArray[np.int64],
+        centers: Floats,
+        weights: Floats | None,
+        steps: int,
+        recount: bool,
+        threads: int,
+        recall: Recall | None = None,
+    ) -> LocalSteps:
+        S, (k, d) = len(offsets) - 1, centers.shape[-2:]
+        moved, counts = np.empty((S, k, d)), np.empty((6, S, k))
+        kept = None
+        if recall is not None and weights is None and centers.ndim == 2 and d > self._native.FEW_DIMENSIONS:
+            kept = recall.at(X, offsets, centers, steps)
+        self._native.local_steps(X, offsets, centers, weights, moved, counts, steps, recount, kept, threads)
+        return LocalSteps(moved, *counts)
+
+    def kmeans(
+        self,
+        X: Rows,
+        offsets: NDArray[np.int64],
+        k: int,
+        seeds: NDArray[np.uint64],
+        weights: Floats | None,
+        n_init: int,
+        max_iter: int,
+        swaps: int,
+        threads: int,
+    ) -> KMeans:
+        S, d = len(offsets) - 1, X.shape[1]
+        out = KMeans(np.empty((S, k, d)), np.empty((S, k)), np.empty((S, k)), np.empty(S))
+        self._native.kmeans(X, offsets, seeds, weights, *out, n_init, max_iter, swaps, threads)
+        return out
+
+    def minibatch(
+        self,
+        X: Rows,
+        offsets: NDArray[np.int64],
+        centers: Floats,
+        seeds: NDArray[np.uint64],
+        weights: Floats | None,
+        epochs: int,
+        batch: int,
+        rate: float,
+        threads: int,
+    ) -> MiniBatch:
+        S, (k, d) = len(offsets) - 1, centers.shape
+        out = MiniBatch(np.empty((S, k, d)), np.empty((S, k)), np.empty((S, k)))
+        self._native.minibatch(X, offsets, centers, seeds, weights, *out, epochs, batch, rate, threads)
+        return out
+
+    def scatter(
+        self, X: Rows, offsets: NDArray[np.int64], centers: Floats, weights: Floats | None, threads: int
+    ) -> Scatter:
+        sums = np.empty((5, len(offsets) - 1, len(centers)))
+        self._native.scatter(X, offsets, centers, weights, sums, threads)
+        return Scatter(*sums)
+
+    def fuzzy(
+        self,
+        X: Rows,
+        offsets: NDArray[np.int64],
+        centers: Floats,
+        m: float,
+        power: float,
+        weights: Floats | None,
+        threads: int,
+    ) -> Fuzzy:
+        S, (R, k, d) = len(offsets) - 1, centers.shape
+        sums, counts = np.empty((S, R, k, d)), np.empty((4, S, R, k))
+        self._native.fuzzy(X, offsets, centers, weights, sums, counts, m, power, threads)
+        return Fuzzy(sums, *counts)
+
+    def memberships(self, X: Rows, centers: Floats, m: float, power: float, threads: int) -> Floats:
+        out = np.empty((len(X), len(centers)))
+        self._native.memberships(X, centers, out, m, power, threads)
+        return out
+
+    def fold(self, total: Floats, block: Floats) -> None:
+        self._native.fold(total, block)
+
+    def fold_moves(
+        self, centers: Floats, received: Floats, weight: Floats, weighted: Floats, plain: Floats
+    ) -> None:
+        self._native.fold_moves(centers, received, weight, weighted, plain)
+
+
 def _pick_backend() -> Backend:
     if os.environ.get("UNPOOLED_KERNELS") == "numpy":
         return reference
@@ -68,7 +180,7 @@ BACKEND: Literal["native", "numpy"] = "numpy" if _backend is reference else "nat
 ISA: str = _backend.ISA
 
 
-def _rows(X: ArrayLike) -> "Rows":
+def _rows(X: ArrayLike) -> Rows:
     array = np.asarray(X)
     if array.dtype != np.float64 and array.dtype != np.float32:
         array = array.astype(np.float64)
@@ -153,38 +265,6 @@ def nearest(X: ArrayLike, centers: ArrayLike, *, threads: int = 1) -> Nearest:
     return _backend.nearest(rows, _centers(centers, rows.shape[1], 2), threads)
 
 
-def local_steps(
-    X: ArrayLike,
-    offsets: ArrayLike,
-    centers: ArrayLike,
-    weights: ArrayLike | None = None,
-    *,
-    steps: int = 1,
-    recount: bool = False,
-    threads: int = 1,
-    recall: Recall | None = None,
-) -> LocalSteps:
-    """At each site by itself, up to ``steps`` Lloyd steps from the centres (k, d), or its own of (S, k, d).
-
-    A cluster that is empty keeps its centre. mass, squares and inertia (S, k) are under the received centres;
-    support is the effective number of rows in the final centre, (sum w)^2 / sum w^2 of the assignment that
-    produced it, and 0 where it is still the received one. With ``recount`` the rows are counted again under
-    the final centres, leaving out those without support. A ``recall`` that is kept from call to call saves
-    time where the centres move little, and changes nothing else.
-
-    >>> step = local_steps([[0.0], [1.0], [9.0]], [0, 2, 3], [[0.0], [10.0]])
-    >>> step.centers[..., 0].tolist(), step.support.tolist()
-    ([[0.5, 10.0], [0.0, 9.0]], [[2.0, 0.0], [0.0, 1.0]])
-    """
-    _at_least(0, steps=steps)
-    rows = _rows(X)
-    n, d = rows.shape
-    sites, start = _offsets(offsets, n), _centers(centers, d, 2, 3)
-    if start.ndim == 3 and len(start) != len(sites) - 1:
-        raise ValueError(f"centers of shape {start.shape} do not fit {len(sites) - 1} sites")
-    return _backend.local_steps(rows, sites, start, _weights(weights, n), steps, recount, threads, recall)
-
-
 def kmeans(
     X: ArrayLike,
     offsets: ArrayLike,
@@ -225,45 +305,6 @@ def kmeans(
     )
 
 
-def minibatch(
-    X: ArrayLike,
-    offsets: ArrayLike,
-    centers: ArrayLike,
-    seeds: ArrayLike,
-    weights: ArrayLike | None = None,
-    *,
-    epochs: int = 1,
-    batch: int = 0,
-    rate: float = 1.0,
-    threads: int = 1,
-) -> MiniBatch:
-    """At each site by itself, mini-batch k-means from the centres (k, d).
-
-    The rows are split in order into batches (0: one batch with all rows), whose order is shuffled in every
-    epoch. Counts start at 0 in each epoch; each batch moves a centre towards the mean of its rows by the
-    batch's share of the count, times ``rate``. mass and squares (S, k) are those of the last epoch.
-
-    >>> step = minibatch([[0.0], [1.0], [9.0]], [0, 3], [[0.0], [10.0]], [7])
-    >>> step.centers[0, :, 0].tolist(), step.mass.tolist()
-    ([0.5, 9.0], [[2.0, 1.0]])
-    """
-    _at_least(0, epochs=epochs, batch=batch)
-    rows = _rows(X)
-    n, d = rows.shape
-    sites = _offsets(offsets, n)
-    return _backend.minibatch(
-        rows,
-        sites,
-        _centers(centers, d, 2),
-        _seeds(seeds, len(sites) - 1),
-        _weights(weights, n),
-        epochs,
-        batch,
-        rate,
-        threads,
-    )
-
-
 def scatter(
     X: ArrayLike,
     offsets: ArrayLike,
@@ -285,49 +326,6 @@ def scatter(
     return _backend.scatter(
         rows, _offsets(offsets, n), _centers(centers, d, 2), _weights(weights, n), threads
     )
-
-
-def _fuzzifier(m: float) -> float:
-    m = float(m)
-    if not 1 < m < np.inf:
-        raise ValueError(f"m must be a finite number above 1, not {m}")
-    return m
-
-
-def fuzzy(
-    X: ArrayLike,
-    offsets: ArrayLike,
-    centers: ArrayLike,
-    m: float = 2.0,
-    weights: ArrayLike | None = None,
-    *,
-    threads: int = 1,
-) -> Fuzzy:
-    """What each site adds to a step of fuzzy c-means, for R sets of centres (R, k, d) in one pass.
-
-    u is a row's membership: the squared distances to the power -1 / (m - 1), divided by their sum; 1 for a
-    centre on the row, shared equally if there are several. Gives sums (S, R, k, d) of w u^m (x - c), and sums
-    (S, R, k) of w u^m, w u, (w u^m)^2 and w u^m |x - c|^2.
-
-    >>> step = fuzzy([[0.0], [1.0], [3.0]], [0, 2, 3], [[[0.0], [4.0]]])
-    >>> step.rows[:, 0].round(3).tolist()
-    [[1.9, 0.1], [0.1, 0.9]]
-    """
-    rows, m = _rows(X), _fuzzifier(m)
-    n, d = rows.shape
-    return _backend.fuzzy(
-        rows, _offsets(offsets, n), _centers(centers, d, 3), m, exponent(m), _weights(weights, n), threads
-    )
-
-
-def memberships(X: ArrayLike, centers: ArrayLike, m: float = 2.0, *, threads: int = 1) -> Floats:
-    """(n, k) memberships of the rows in the clusters of the centres (k, d); every row of it sums to 1.
-
-    >>> memberships([[0.0], [1.0], [2.0]], [[0.0], [4.0]]).round(2).tolist()
-    [[1.0, 0.0], [0.9, 0.1], [0.5, 0.5]]
-    """
-    rows, m = _rows(X), _fuzzifier(m)
-    return _backend.memberships(rows, _centers(centers, rows.shape[1], 2), m, exponent(m), threads)
 
 
 def fold(total: Floats, block: Floats) -> Floats:
@@ -369,3 +367,6 @@ def fold_moves(
         if total.dtype != np.float64 or not total.flags.c_contiguous:
             raise ValueError("totals must be contiguous float64 arrays: they are added to in place")
     _backend.fold_moves(own, start, w, weighted, plain)
+
+
+from .steps import fuzzy, local_steps, memberships, minibatch  # noqa: E402  they use what is above
