@@ -62,7 +62,7 @@ class LocalMoves(Summable, wire="dwf.LocalMoves"):
 class _Unfolded(Stacked[LocalMoves]):
     """Replies with the centres (S, k, d) in place of the moves, which are made as they are added up.
 
-    In 784 dimensions a round takes 7 % longer without (20 sites, k 10), 17 % with 100 sites and k 20.
+    In 784 dimensions steps and sums take 7 % longer without (20 sites, k 10), 17 % with 100 sites and k 20.
     """
 
     received: FloatArray  # (k, d)

@@ -4,12 +4,11 @@ Exit codes: 0, 1 for an error with one line on stderr, 2 for wrong usage.
 """
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperGroup
 
-from unpooled import __version__
+from unpooled.app.cli import options as o
 from unpooled.app.cli.certify import certify
 from unpooled.app.cli.compare import compare
 from unpooled.app.cli.federation import federation, join, leave, serve, status
@@ -19,27 +18,9 @@ from unpooled.app.cli.outputs import Overwrite, check
 from unpooled.app.cli.policy import audit, policy
 from unpooled.app.cli.reproduce import reproduce
 from unpooled.app.cli.run import export_job, run
-from unpooled.errors import UnpooledError
-
-
-class _OneLineErrors(TyperGroup):
-    """Whatever unpooled raises on purpose, and what the file system refuses, is one line and exit code 1."""
-
-    def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except BrokenPipeError:
-            raise
-        except UnpooledError as error:
-            text = str(error)
-        except OSError as error:
-            text = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-        typer.echo(f"unpooled: {text}", err=True)
-        raise typer.Exit(1)
-
 
 app = typer.Typer(
-    cls=_OneLineErrors,
+    cls=o.OneLineErrors,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -49,19 +30,7 @@ app = typer.Typer(
 )
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"unpooled {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _options(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
-    ] = False,
-) -> None:
-    pass
+app.callback()(o.version)
 
 
 @app.command()

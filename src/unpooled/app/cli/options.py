@@ -1,4 +1,4 @@
-"""The options that ``fit``, ``run`` and ``export-job`` share, and the job that they make."""
+"""What commands share: errors on one line, the options of a job, and the job that they make."""
 
 import functools
 import inspect
@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 
 import typer
+from typer.core import TyperGroup
 
-from unpooled.errors import BadInput
+from unpooled import __version__
+from unpooled.errors import BadInput, UnpooledError
 
 if TYPE_CHECKING:  # commands import what they need when they are called: the help is quick
     from unpooled.app.job import Between, Job
@@ -99,6 +101,36 @@ RowsInAll = Annotated[
 Force = Annotated[
     bool, typer.Option("--force", help="Go on where noise would win.", rich_help_panel=_PRIVATE)
 ]
+
+
+class OneLineErrors(TyperGroup):
+    """Whatever unpooled raises on purpose, and what the file system refuses, is one line and exit code 1."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise
+        except UnpooledError as error:
+            text = str(error)
+        except OSError as error:
+            text = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        typer.echo(f"unpooled: {text}", err=True)
+        raise typer.Exit(1)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"unpooled {__version__}")
+        raise typer.Exit
+
+
+def version(
+    shown: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """The options before any command."""
 
 
 def names(text: str | None) -> tuple[str, ...]:
