@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
@@ -43,13 +44,22 @@ def blocks(page: Path) -> list[Block]:
 def printed(page: Path) -> list[str]:
     """Run a page's blocks in one namespace, in the current folder, and give what each of them prints."""
     namespace: dict[str, Any] = {"__name__": page.stem}
-    outputs = []
+    outputs, modules = [], []
     for block in blocks(page):
         out = io.StringIO()
         code = compile("\n" * block.line + block.code, str(page), "exec")
+        named = re.match(r"# module: (\w+)\n", block.code)  # a block that stands for a file of its own
         with contextlib.redirect_stdout(out):
-            exec(code, namespace)
+            if named:
+                module = sys.modules[named[1]] = ModuleType(named[1])
+                modules.append(named[1])
+                exec(code, module.__dict__)
+                namespace.update({k: v for k, v in vars(module).items() if not k.startswith("__")})
+            else:
+                exec(code, namespace)
         outputs.append(out.getvalue())
+    for name in modules:
+        del sys.modules[name]
     return outputs
 
 

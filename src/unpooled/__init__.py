@@ -120,7 +120,7 @@ _MOVED = {
     "audit": "site.audit",
     "certification": "optimum.certify",
     "cli": "app.cli",
-    "codec": "core core.codec",
+    "codec": "core core.codec core.exchange",
     "datasets.dual": "experiments.datasets.dual",
     "datasets.images": "experiments.datasets.images",
     "datasets.synthetic": "experiments.datasets.synthetic",

@@ -14,7 +14,7 @@ from unpooled.core.exchange import Part
 from unpooled.errors import Refused
 from unpooled.privacy.secure_sum import Fixed
 from unpooled.privacy.secure_sum import coordinator as sealing
-from unpooled.privacy.secure_sum import site_checks as rules
+from unpooled.privacy.secure_sum import site as rules
 from unpooled.privacy.secure_sum.messages import flattened
 from unpooled.privacy.secure_sum.packing import Scales, exponent, narrowed, one_word, packed, unpacked
 from unpooled.privacy.secure_sum.settings import BITS

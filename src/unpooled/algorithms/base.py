@@ -100,6 +100,9 @@ class Method(Message):
     advice: ClassVar[str] = ""  # when to use it, in a line
     shows: ClassVar[str] = "totals"  # of a site to the coordinator: "totals", or what else
     race: ClassVar[Race | None] = None  # how its starts run side by side; None: each to its end
+    own_objective: ClassVar[bool] = (
+        False  # restarts compare by their states' inertia, not by squared distances
+    )
 
     k: int | None = None
     init: str | FloatArray = "adaptive"  # or "k-fed", "random", or centres (k, d)
@@ -192,10 +195,10 @@ class Method(Message):
         return cast(Algorithm[Any], self) if n == 1 else BestOf(self, n)
 
     def expanded(self) -> Algorithm[Any]:
-        """What a run carries out: the method itself, or its starts side by side."""
-        from unpooled.algorithms.restarts import SideBySide
+        """What a run carries out: the method with ``max_rounds`` held to, or its starts side by side."""
+        from unpooled.algorithms.restarts import Counted, SideBySide
 
-        return SideBySide(self) if self.side_by_side else cast(Algorithm[Any], self)
+        return SideBySide(self) if self.side_by_side else Counted(self)
 
     def judged(self, sites: tuple[SiteId, ...], centers: FloatArray) -> Steps[tuple[FloatArray, FloatArray]]:
         """The inertia of every restart (R, k, d), and the score, lower is better, by which they compare."""

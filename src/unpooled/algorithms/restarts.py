@@ -25,6 +25,60 @@ from unpooled.errors import BadInput
 USUAL = 10  # restarts where nobody says how many
 
 
+# ---------------------------------------------------------------- one start
+
+
+@dataclass(frozen=True, eq=False)
+class CountedState(Message, wire="restarts.CountedState"):
+    """A state that does not count its rounds, and their number."""
+
+    inner: Any
+    rounds: int
+
+    @property
+    def centers(self) -> FloatArray:
+        centers: FloatArray = self.inner.centers
+        return centers
+
+    @property
+    def movement(self) -> float:
+        return float(self.inner.movement)
+
+    @property
+    def inertia(self) -> float:
+        return float(self.inner.inertia)
+
+    def __getattr__(self, name: str) -> Any:
+        """What else the state knows."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self.inner, name)
+
+
+@dataclass(frozen=True, eq=False)
+class Counted(Message, wire="restarts.Counted"):
+    """A method that ends after ``max_rounds``, whether its ``finished`` looks at them or not."""
+
+    inner: Method
+
+    def start(self, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[Any]:
+        inner: Any = self.inner
+        state = yield from inner.start(sites, rng)
+        return state if hasattr(state, "rounds") or inner.finished(state) else CountedState(state, 0)
+
+    def round(self, state: Any, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[Any]:
+        inner: Any = self.inner
+        if not isinstance(state, CountedState):
+            return (yield from inner.round(state, sites, rng))
+        return CountedState((yield from inner.round(state.inner, sites, rng)), state.rounds + 1)
+
+    def finished(self, state: Any) -> bool:
+        inner: Any = self.inner
+        if not isinstance(state, CountedState):
+            return bool(inner.finished(state))
+        return state.rounds >= self.inner.max_rounds or bool(inner.finished(state.inner))
+
+
 # ---------------------------------------------------------------- each to its end
 
 
@@ -98,6 +152,10 @@ class BestOf(Message, wire="best_of.BestOf"):
         inner = expanded(self.inner)
         rngs = rng.spawn(len(state.states))
         going = [i for i, s in enumerate(state.states) if not inner.finished(s)]
+        if not going and self.inner.own_objective:
+            own = np.array([float(s.inertia) for s in state.states])
+            lowest = float(np.nanmin(own))
+            return replace(state, inertias=own, best=int(np.argmax(own <= lowest + 1e-6 * abs(lowest))))
         if not going:
             centers = np.stack([s.centers for s in state.states])
             inertias, scores = yield from self.inner.judged(sites, centers)

@@ -305,7 +305,7 @@ def _check_version(name: str, version: int) -> None:
 def _build(name: str, values: dict[str, Any]) -> Any:
     cls = _register.get(name)
     if cls is None or not dataclasses.is_dataclass(cls):
-        raise CodecError(f"unknown message type {name!r}")
+        raise CodecError(f"unknown message type {name!r}: no module that is imported here defines it")
     hints = _hints(cls)
     for field, travelling in _renamed[cls].items():
         if travelling in values and field not in values:

@@ -185,4 +185,8 @@ def _undeclared(question: Any) -> str:
     missing = [f"what it sends as {name}" for name in declarations.undeclared(question)]
     said = declarations.declared(reply)
     missing += [f"what {name} of its reply is" for name in codec.field_names(reply) if name not in said]
+    for name, one in said.items():
+        rows = getattr(one, "rows", "site")
+        if rows != "site" and not isinstance(said.get(rows), declarations.Count):
+            missing.append(f"the count {rows!r} of the rows behind {name} of its reply")
     return ", ".join(missing)

@@ -12,17 +12,19 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from unpooled.core import codec
 from unpooled.core.arrays import FloatArray, Rows
 from unpooled.core.exchange import Gathered, SiteSeeds, Summed, Turn, gather, size
 from unpooled.core.messages import Question, Reply, SiteId
 from unpooled.core.protocol import Ask, Asks, View
 from unpooled.core.stack import Stack, Stacked, fold
-from unpooled.errors import BadInput, SiteFailed, UnpooledError
-from unpooled.privacy.secure_sum import SecureSums
+from unpooled.errors import BadInput, BadReply, SiteFailed, UnpooledError
+from unpooled.privacy.secure_sum import SecureSums, secure_sums
 from unpooled.runtimes.remote import RemoteFederation
 from unpooled.site import Site
 from unpooled.site.allow_list import only_totals
 
+_HELD: set[type[Any]] = set()  # questions of others whose declarations were seen to hold; ours are tested
 _BLOCK_NUMBERS = 1_000_000  # replies held at once while summing over sites: 8 MB, which malloc keeps
 
 
@@ -79,13 +81,14 @@ class InProcess:
         min_cluster_size: int = 1,
         fused: bool = True,
         threads: int | None = None,
-        secure: SecureSums | None = None,
+        secure: SecureSums | bool | None = None,
         shown: tuple[str, ...] = (),
     ) -> "InProcess":
         """Sites from a mapping of name to rows.
 
         With ``secure`` they answer in secure sums only, but for the questions that ``shown`` names.
         """
+        secure = None if secure is None else secure_sums(secure)
         given = {name: None if weights is None else weights[name] for name in rows}
         if fused and secure is None:
             made = cls.__new__(cls)
@@ -180,6 +183,8 @@ class _Pool:
         if not isinstance(question, Question):
             return gather(ask, self._separately(turn, part, ask))
         sites = tuple(sorted(ask.sites))
+        if type(question) not in _HELD and not type(question).__module__.startswith("unpooled."):
+            self._hold(question, turn, part, ask)
         answers = map(question.answer_all, self._stacks(turn, part, ask.view, sites, question))
         if ask.verb == "each":
             return Gathered(sites, [reply for block in answers for reply in block])
@@ -193,6 +198,18 @@ class _Pool:
 
         total = fold(measured())
         return Summed(sites, sum=total, size=max(sizes))
+
+    def _hold(self, question: Question[Any], turn: Turn, part: int, ask: Ask[Any]) -> None:
+        """The first time that a kind of question is asked: what it declares, held to a site's reply."""
+        name, missing = codec.name_of(type(question)), question.undeclared()
+        if missing:
+            raise BadInput(f"{name} does not declare {missing}; a real site would refuse it")
+        (stack,) = self._stacks(turn, part, ask.view, ask.sites[:1], question)
+        try:
+            question.check_reply(question.answer(replace(stack, memory=({},))))
+        except BadReply as error:
+            raise BadInput(f"what {name} sends is not what it declares: {error}") from error
+        _HELD.add(type(question))
 
     def _separately(self, turn: Turn, part: int, ask: Ask[Any]) -> dict[SiteId, Reply]:
         """A question of its own for every site."""

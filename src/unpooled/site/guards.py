@@ -37,7 +37,12 @@ class Allowed(Guard):
             if missing:
                 raise Refused(f"{name} does not declare {missing}; this site answers only questions that do")
             if name not in self._names:
-                raise Refused(f"the policy does not allow {name}; it allows {', '.join(self._methods)}")
+                hint = (
+                    ""
+                    if type(part.question).__module__.startswith("unpooled.")
+                    else ", and what they say they ask"
+                )
+                raise Refused(f"the policy does not allow {name}; it allows {', '.join(self._methods)}{hint}")
             if part.view is not None and type(part.view) not in VIEWS:
                 raise Refused(f"the policy does not know the view {codec.name_of(type(part.view))}")
 

@@ -118,6 +118,9 @@ class Private(Method, wire="private.Private"):
 
     # ------------------------------------------------------------ releases
 
+    def expanded(self) -> "Private":
+        return self  # it spends its budget in as many rounds as it has
+
     def start(self, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[PrivateState]:
         if self.dp.rows is not None:
             self._refuse(self.forecast(self.dp.rows, self.noises or float(len(sites))))

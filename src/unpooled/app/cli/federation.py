@@ -219,9 +219,10 @@ def _show(site: "SiteFolder", settings: "SiteSettings") -> None:
     """Say what the site will answer from, and by which rules; whatever is wrong with it shows here."""
     table, rules = settings.table(), settings.rules()
     shown = rules.disclosure
+    methods = (*rules.jobs.algorithms, *rules.jobs.modules)
     typer.echo(f"data: {settings.data}, {len(table)} rows; columns: {', '.join(table.names)}")
     typer.echo(
-        f"rules: {settings.policy or 'the usual'}; methods {', '.join(rules.jobs.algorithms)}; groups below "
+        f"rules: {settings.policy or 'the usual'}; methods {', '.join(methods)}; groups below "
         f"{shown.min_cluster_size} rows are not shown; secure sums {rules.aggregation.secure}"
     )
     typer.echo(f"what leaves is logged in {Path(settings.folder) / 'log.jsonl'}")
