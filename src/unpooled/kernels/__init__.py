@@ -21,18 +21,18 @@ from . import reference
 from .backend import Backend
 from .recall import Recall
 from .reference_rows import Rows
-from .results import Floats, Fuzzy, KMeans, LocalSteps, MiniBatch, Nearest, Scatter, Totals
+from .results import Floats, FuzzyTotals, KMeans, LocalSteps, MiniBatchSteps, Nearest, ScatterTotals, Totals
 
 __all__ = [
     "BACKEND",
     "ISA",
-    "Fuzzy",
+    "FuzzyTotals",
     "KMeans",
     "LocalSteps",
-    "MiniBatch",
+    "MiniBatchSteps",
     "Nearest",
     "Recall",
-    "Scatter",
+    "ScatterTotals",
     "Totals",
     "fold",
     "fold_moves",
@@ -121,18 +121,18 @@ class Compiled:
         batch: int,
         rate: float,
         threads: int,
-    ) -> MiniBatch:
+    ) -> MiniBatchSteps:
         S, (k, d) = len(offsets) - 1, centers.shape
-        out = MiniBatch(np.empty((S, k, d)), np.empty((S, k)), np.empty((S, k)))
+        out = MiniBatchSteps(np.empty((S, k, d)), np.empty((S, k)), np.empty((S, k)))
         self._native.minibatch(X, offsets, centers, seeds, weights, *out, epochs, batch, rate, threads)
         return out
 
     def scatter(
         self, X: Rows, offsets: NDArray[np.int64], centers: Floats, weights: Floats | None, threads: int
-    ) -> Scatter:
+    ) -> ScatterTotals:
         sums = np.empty((5, len(offsets) - 1, len(centers)))
         self._native.scatter(X, offsets, centers, weights, sums, threads)
-        return Scatter(*sums)
+        return ScatterTotals(*sums)
 
     def fuzzy(
         self,
@@ -143,11 +143,11 @@ class Compiled:
         power: float,
         weights: Floats | None,
         threads: int,
-    ) -> Fuzzy:
+    ) -> FuzzyTotals:
         S, (R, k, d) = len(offsets) - 1, centers.shape
         sums, counts = np.empty((S, R, k, d)), np.empty((4, S, R, k))
         self._native.fuzzy(X, offsets, centers, weights, sums, counts, m, power, threads)
-        return Fuzzy(sums, *counts)
+        return FuzzyTotals(sums, *counts)
 
     def memberships(self, X: Rows, centers: Floats, m: float, power: float, threads: int) -> Floats:
         out = np.empty((len(X), len(centers)))
@@ -312,7 +312,7 @@ def scatter(
     weights: ArrayLike | None = None,
     *,
     threads: int = 1,
-) -> Scatter:
+) -> ScatterTotals:
     """Per site and cluster of the centres (k, d): sums (S, k) of w, w^2, w |x - c|, w |x - c|^2 and w s.
 
     s is the simplified silhouette (b - a) / max(a, b), from the distance a to the nearest centre and b to the

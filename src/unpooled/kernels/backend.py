@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from .recall import Recall
 from .reference_rows import Rows
-from .results import Floats, Fuzzy, KMeans, LocalSteps, MiniBatch, Nearest, Scatter, Totals
+from .results import Floats, FuzzyTotals, KMeans, LocalSteps, MiniBatchSteps, Nearest, ScatterTotals, Totals
 
 Offsets = NDArray[np.int64]
 Seeds = NDArray[np.uint64]
@@ -68,11 +68,11 @@ class Backend(Protocol):
         batch: int,
         rate: float,
         threads: int,
-    ) -> MiniBatch: ...
+    ) -> MiniBatchSteps: ...
 
     def scatter(
         self, X: Rows, offsets: Offsets, centers: Floats, weights: Floats | None, threads: int
-    ) -> Scatter: ...
+    ) -> ScatterTotals: ...
 
     def fuzzy(
         self,
@@ -83,7 +83,7 @@ class Backend(Protocol):
         power: float,
         weights: Floats | None,
         threads: int,
-    ) -> Fuzzy: ...
+    ) -> FuzzyTotals: ...
 
     def memberships(self, X: Rows, centers: Floats, m: float, power: float, threads: int) -> Floats: ...
 

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from .recall import Recall
 from .reference_fuzzy import fuzzy, memberships
-from .reference_kmeans import Site, best_kmeans
+from .reference_kmeans import RowsOfSite, best_kmeans
 from .reference_rows import Rows, by_label, chunks, masses, nearest_of, second_of, weighted
-from .results import Floats, KMeans, LocalSteps, MiniBatch, Nearest, Scatter, Totals
+from .results import Floats, KMeans, LocalSteps, MiniBatchSteps, Nearest, ScatterTotals, Totals
 from .rng import Xoshiro256
 
 __all__ = [
@@ -137,7 +137,7 @@ def kmeans(
     out = KMeans(np.zeros((S, k, d)), np.zeros((S, k)), np.zeros((S, k)), np.zeros(S))
     for s in range(S):
         part = slice(offsets[s], offsets[s + 1])
-        site = Site(X[part], None if weights is None else weights[part])
+        site = RowsOfSite(X[part], None if weights is None else weights[part])
         found = best_kmeans(site, k, Xoshiro256(int(seeds[s])), n_init, max_iter, swaps)
         if found is not None:
             used = np.flatnonzero(found.mass > 0)
@@ -157,9 +157,9 @@ def minibatch(
     batch: int,
     rate: float,
     threads: int,
-) -> MiniBatch:
+) -> MiniBatchSteps:
     S, (k, d) = len(offsets) - 1, centers.shape
-    out = MiniBatch(np.zeros((S, k, d)), np.zeros((S, k)), np.zeros((S, k)))
+    out = MiniBatchSteps(np.zeros((S, k, d)), np.zeros((S, k)), np.zeros((S, k)))
     for s in range(S):
         begin, end = int(offsets[s]), int(offsets[s + 1])
         size = batch or max(end - begin, 1)
@@ -189,9 +189,9 @@ def minibatch(
 
 def scatter(
     X: Rows, offsets: NDArray[np.int64], centers: Floats, weights: Floats | None, threads: int
-) -> Scatter:
+) -> ScatterTotals:
     S, k = len(offsets) - 1, len(centers)
-    out = Scatter(*(np.zeros((S, k)) for _ in range(5)))
+    out = ScatterTotals(*(np.zeros((S, k)) for _ in range(5)))
     for s in range(S):
         for rows, w in _parts(X, offsets[s], offsets[s + 1], weights, k):
             labels, first, second = second_of(rows, centers)

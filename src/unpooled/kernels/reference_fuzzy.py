@@ -1,4 +1,4 @@
-"""Fuzzy c-means in plain numpy: memberships, and the sums of one step.
+"""FuzzyTotals c-means in plain numpy: memberships, and the sums of one step.
 
 Only ratios to the smallest squared distance of a row are raised to a power: they lie between 0 and 1, so that
 neither an m near 1 nor distances over many orders of magnitude overflow, and a centre on the row has ratio 1
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .reference_rows import Rows, chunks
-from .results import Floats, Fuzzy
+from .results import Floats, FuzzyTotals
 
 FARTHEST = float(np.finfo(np.float64).max)  #: squared distances stop here, so that 0 times them is 0
 
@@ -55,9 +55,9 @@ def fuzzy(
     power: float,
     weights: Floats | None,
     threads: int,
-) -> Fuzzy:
+) -> FuzzyTotals:
     S, (R, k, d) = len(offsets) - 1, centers.shape
-    out = Fuzzy(np.zeros((S, R, k, d)), *(np.zeros((S, R, k)) for _ in range(4)))
+    out = FuzzyTotals(np.zeros((S, R, k, d)), *(np.zeros((S, R, k)) for _ in range(4)))
     for s in range(S):
         for part in chunks(offsets[s], offsets[s + 1], max(k, d)):
             rows = X[part].astype(np.float64)

@@ -19,7 +19,7 @@ SWAP_ITERATIONS = 10  #: Lloyd steps a swap gets before it is judged
 _LESS = 1 - 1e-12  #: what counts as lower: two equal costs, summed in another order, differ by rounding alone
 
 
-class Clustering(NamedTuple):
+class FoundClusters(NamedTuple):
     centers: Floats
     labels: Ints
     mass: Floats
@@ -27,7 +27,7 @@ class Clustering(NamedTuple):
     inertia: float
 
 
-class Site:
+class RowsOfSite:
     """The rows of one site with their weights."""
 
     def __init__(self, rows: Rows, weights: Floats | None) -> None:
@@ -91,7 +91,7 @@ def _candidates(k: int) -> int:
     return 2 + floor(log(k))
 
 
-def _seeds(site: Site, k: int, rng: Xoshiro256) -> Floats:
+def _seeds(site: RowsOfSite, k: int, rng: Xoshiro256) -> Floats:
     """Greedy k-means++; fewer centres than k once every row lies on one."""
     first = np.ones(len(site.rows)) if site.weights is None else site.weights
     chosen = [_pick(np.cumsum(first), rng.uniform())]
@@ -113,7 +113,7 @@ def _seeds(site: Site, k: int, rng: Xoshiro256) -> Floats:
     return site.rows[chosen]
 
 
-def _relocate(site: Site, centers: Floats, labels: Ints, sqdist: Floats) -> None:
+def _relocate(site: RowsOfSite, centers: Floats, labels: Ints, sqdist: Floats) -> None:
     """Give each empty cluster the row that costs most where it is, unless it is alone there."""
     k = len(centers)
     heavy = np.ones(len(labels), bool) if site.weights is None else site.weights > 0
@@ -131,7 +131,7 @@ def _relocate(site: Site, centers: Floats, labels: Ints, sqdist: Floats) -> None
         cost[row] = 0.0
 
 
-def _lloyd(site: Site, centers: Floats, max_iter: int) -> Clustering:
+def _lloyd(site: RowsOfSite, centers: Floats, max_iter: int) -> FoundClusters:
     """Lloyd until no label changes; the centres are then the means of the labels that are counted."""
     centers = centers.copy()
     k = len(centers)
@@ -149,10 +149,12 @@ def _lloyd(site: Site, centers: Floats, max_iter: int) -> Clustering:
             break
         labels = moved
     mass, squares = site.masses(labels, k)
-    return Clustering(centers, labels, mass, squares, site.inertia(centers, labels))
+    return FoundClusters(centers, labels, mass, squares, site.inertia(centers, labels))
 
 
-def _swapped(site: Site, found: Clustering, swaps: int, max_iter: int, rng: Xoshiro256) -> Clustering:
+def _swapped(
+    site: RowsOfSite, found: FoundClusters, swaps: int, max_iter: int, rng: Xoshiro256
+) -> FoundClusters:
     """Random swaps: move a centre that is cheap to lose to where the rows are far from theirs."""
     k = len(found.centers)
     if k == 1:
@@ -174,13 +176,13 @@ def _swapped(site: Site, found: Clustering, swaps: int, max_iter: int, rng: Xosh
 
 
 def best_kmeans(
-    site: Site, k: int, rng: Xoshiro256, n_init: int, max_iter: int, swaps: int
-) -> Clustering | None:
+    site: RowsOfSite, k: int, rng: Xoshiro256, n_init: int, max_iter: int, swaps: int
+) -> FoundClusters | None:
     """The best of n_init restarts, after the swaps; nothing for a site without a row of positive weight."""
     k = min(k, site.positive)
     if k == 0:
         return None
-    found: Clustering | None = None
+    found: FoundClusters | None = None
     for _ in range(n_init):
         tried = _lloyd(site, _seeds(site, k, rng), max_iter)
         if found is None or tried.inertia < found.inertia * _LESS:

@@ -45,7 +45,7 @@ class KMeans(NamedTuple):
     inertia: Floats  #: (S,)
 
 
-class MiniBatch(NamedTuple):
+class MiniBatchSteps(NamedTuple):
     """What each site has after its mini-batch epochs."""
 
     centers: Floats  #: (S, k, d)
@@ -53,7 +53,7 @@ class MiniBatch(NamedTuple):
     squares: Floats  #: (S, k) the same for w^2
 
 
-class Scatter(NamedTuple):
+class ScatterTotals(NamedTuple):
     """Per site and cluster: the sums behind the internal quality measures."""
 
     mass: Floats  #: (S, k) sum of w
@@ -63,7 +63,7 @@ class Scatter(NamedTuple):
     silhouette: Floats  #: (S, k) sum of w s, s the simplified silhouette of the row
 
 
-class Fuzzy(NamedTuple):
+class FuzzyTotals(NamedTuple):
     """Per site, restart and cluster: what a step of fuzzy c-means needs; u is a row's membership."""
 
     sums: Floats  #: (S, R, k, d) sum of w u^m (x - c)

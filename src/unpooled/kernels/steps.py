@@ -10,7 +10,7 @@ from unpooled import kernels
 
 from .recall import Recall
 from .reference_fuzzy import exponent
-from .results import Floats, Fuzzy, LocalSteps, MiniBatch
+from .results import Floats, FuzzyTotals, LocalSteps, MiniBatchSteps
 
 
 def local_steps(
@@ -58,7 +58,7 @@ def minibatch(
     batch: int = 0,
     rate: float = 1.0,
     threads: int = 1,
-) -> MiniBatch:
+) -> MiniBatchSteps:
     """At each site by itself, mini-batch k-means from the centres (k, d).
 
     The rows are split in order into batches (0: one batch with all rows), whose order is shuffled in every
@@ -101,7 +101,7 @@ def fuzzy(
     weights: ArrayLike | None = None,
     *,
     threads: int = 1,
-) -> Fuzzy:
+) -> FuzzyTotals:
     """What each site adds to a step of fuzzy c-means, for R sets of centres (R, k, d) in one pass.
 
     u is a row's membership: the squared distances to the power -1 / (m - 1), divided by their sum; 1 for a

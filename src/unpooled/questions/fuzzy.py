@@ -98,13 +98,13 @@ class LocalRun:
     """A site's own steps from the centres it was sent."""
 
     centers: FloatArray  # (k, d) after the last step
-    first: kernels.Fuzzy  # of the centres that were sent
-    last: kernels.Fuzzy  # of the memberships that gave the final centres
+    first: kernels.FuzzyTotals  # of the centres that were sent
+    last: kernels.FuzzyTotals  # of the memberships that gave the final centres
 
 
 def local_run(local: Stack, centers: FloatArray, m: float, steps: int, rest: float) -> LocalRun:
     """Up to ``steps`` of fuzzy c-means on one site's rows, until the centres move ``rest`` or less in all."""
-    first: kernels.Fuzzy | None = None
+    first: kernels.FuzzyTotals | None = None
     for _ in range(steps):
         got = kernels.fuzzy(local.X, local.offsets, centers[None], m, local.weights, threads=local.threads)
         first = first or got
