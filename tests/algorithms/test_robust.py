@@ -120,5 +120,3 @@ def test_bad_settings():
         FederatedKMeans(2, method=Robust()).fit(np.eye(8), sites=["a", "b"] * 4)
     with pytest.raises(BadInput, match="weight_cap must be above 0"):
         Robust(k=2, weight_cap=0)
-    with pytest.raises(BadInput, match="merge must be geometric-median"):
-        Robust(k=2, merge="mean")

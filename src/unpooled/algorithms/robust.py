@@ -15,7 +15,6 @@ weight in every cluster; tests hold it to a fifth of the sites.
 """
 
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 
@@ -60,14 +59,11 @@ class Robust(Method, method="robust", wire="robust.Robust"):
     asks = (AskLocalMeans,)
     race = Race(tie=0.0, leader_stale=5)  # who is left out may go in circles
 
-    merge: Literal["geometric-median"] = "geometric-median"
     weight_cap: float = 1.5
     n_starts: int = 16
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.merge != "geometric-median":
-            raise BadInput(f"Robust: merge must be geometric-median, got {self.merge!r}")
         if not self.weight_cap > 0:
             raise BadInput(f"Robust: weight_cap must be above 0, got {self.weight_cap}")
         if self.n_starts < 1:

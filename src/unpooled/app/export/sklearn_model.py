@@ -10,7 +10,6 @@ from typing import Any
 from unpooled import __version__
 from unpooled.app.model import Model
 from unpooled.data import Category, Number
-from unpooled.errors import BadInput
 
 _TEXT = '''"""A k-means model as a scikit-learn pipeline: ``build().predict(X)``. Label 0 is cluster 1.
 
@@ -118,9 +117,3 @@ def built(text: bytes) -> Any:
     namespace: dict[str, Any] = {"__name__": "unpooled_model"}
     exec(compile(text, "unpooled_model.py", "exec"), namespace)
     return namespace["build"]()
-
-
-def check_module(text: bytes) -> None:
-    """Raise if a text cannot be a module of ours."""
-    if b"def build()" not in text:
-        raise BadInput("not a module that unpooled export wrote")
