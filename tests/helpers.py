@@ -1,9 +1,13 @@
 """What the tests share: small data, splits, an independent Lloyd, guards that watch, and every algorithm."""
 
 import dataclasses
+import importlib
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -211,3 +215,29 @@ ALGORITHMS: dict[str, Callable[..., Any]] = {
 """Every method and preset by name; settings such as participation are passed on to it."""
 for _name, _method in METHODS.items():  # a new method takes part with its defaults at once
     ALGORITHMS.setdefault(_name, partial(_method, k=K))
+
+
+# ---------------------------------------------------------------- methods of others
+
+
+@contextmanager
+def registered(folder: Path, modules: list[str]) -> Iterator[None]:
+    """Modules of a folder, imported as if they were installed; afterwards nobody knows their methods."""
+    before, messages = dict(METHODS), codec.registered()
+    names = [name for name in sys.modules if name in modules]
+    for name in names:
+        del sys.modules[name]
+    sys.path.insert(0, str(folder))
+    try:
+        for module in modules:
+            importlib.import_module(module)
+        yield
+    finally:
+        sys.path.remove(str(folder))
+        for module in modules:
+            sys.modules.pop(module, None)
+        METHODS.clear()
+        METHODS.update(before)
+        codec._register.clear()
+        codec._register.update(messages)
+        codec._travelling.clear()

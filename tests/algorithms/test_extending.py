@@ -1,6 +1,5 @@
 """docs/extending.md is true to the letter: its method runs wherever the page says that it does."""
 
-import importlib
 import json
 import subprocess
 import sys
@@ -10,13 +9,12 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from helpers import bits, split
+from helpers import bits, registered, split
 from pages import ROOT, blocks
 from unpooled import BestOf, FederatedKMeans, InProcess, Site, run
 from unpooled.algorithms import METHODS
 from unpooled.algorithms.base import citation
 from unpooled.app.cli import app
-from unpooled.core import codec
 from unpooled.data.scaling import Scaled
 from unpooled.errors import BadInput, PolicyError
 from unpooled.privacy.secure_sum import SecureSums
@@ -33,21 +31,8 @@ def hospital(tmp_path_factory):
     """The page's module, installed."""
     folder = tmp_path_factory.mktemp("installed")
     (folder / "hospital_methods.py").write_text(blocks(PAGE)[0].code, encoding="utf-8")
-    sys.path.insert(0, str(folder))
-    taken = {name: METHODS.pop(name) for name in ("spherical",) if name in METHODS}
-    kept = {n: c for n, c in codec._register.items() if n.startswith("hospital.")}
-    for name in kept:
-        del codec._register[name]
-    try:
-        yield importlib.import_module("hospital_methods")
-    finally:
-        sys.path.remove(str(folder))
-        METHODS.pop("spherical", None)
-        METHODS.update(taken)
-        for name in [n for n in codec._register if n.startswith("hospital.")]:
-            del codec._register[name]
-        codec._register.update(kept)
-        codec._travelling.clear()
+    with registered(folder, ["hospital_methods"]):
+        yield sys.modules["hospital_methods"]
 
 
 @pytest.fixture(scope="module")

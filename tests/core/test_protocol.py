@@ -1,6 +1,7 @@
 """Asking: two verbs, protocols made of protocols, and who is missing when too few answer."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from helpers import Declines
 from unpooled import InProcess, Site
 from unpooled.core.arrays import FloatArray
+from unpooled.core.declarations import Count
 from unpooled.core.exchange import Gathered, Summed, Trace, Turn, conduct, gather, round_rng, site_seed
 from unpooled.core.messages import Question, Summable
 from unpooled.core.protocol import each, together, total, viewed
@@ -30,11 +32,13 @@ def federation(request):
 
 @dataclass(frozen=True, eq=False)
 class Above(Summable, wire="test_protocol.Above"):
-    rows: FloatArray  # (1,)
+    rows: Annotated[FloatArray, Count("1")]
 
 
 @dataclass(frozen=True, eq=False)
 class AskAbove(Question[Above], wire="test_protocol.AskAbove"):
+    sees = "rows"
+
     limit: float
 
     def answer_all(self, stack: Stack):

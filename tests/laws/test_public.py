@@ -37,6 +37,7 @@ def test_public_names():
         "InProcess",
         "KFed",
         "Lloyd",
+        "Method",
         "MiniBatch",
         "Private",
         "Robust",
@@ -45,6 +46,7 @@ def test_public_names():
         "Site",
         "__version__",
         "certify",
+        "citation",
         "exact_kmeans",
         "run",
     }

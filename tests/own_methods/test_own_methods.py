@@ -5,20 +5,43 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from gaussian_mixture import GaussianMixture
-from k_medians import KMedians
 
-from helpers import in_order
+from helpers import in_order, registered
 from unpooled import BestOf, FederatedKMeans, InProcess, run
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 
 HERE = Path(__file__).parent
-METHODS = [(KMedians, "k-medians", "k_medians"), (GaussianMixture, "gaussian-mixture", "gaussian_mixture")]
-each = pytest.mark.parametrize(("M", "name", "module"), METHODS, ids=["medians", "mixture"])
+METHODS = [
+    ("KMedians", "k-medians", "k_medians"),
+    ("GaussianMixture", "gaussian-mixture", "gaussian_mixture"),
+]
+each = pytest.mark.parametrize("own", METHODS, ids=["medians", "mixture"], indirect=True)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _registered():
+    """The two modules are known while these tests run, and to no others."""
+    with registered(HERE, [module for _, _, module in METHODS]):
+        yield
+
+
+class Own(NamedTuple):
+    """A method's class, its name and its module."""
+
+    M: Any
+    name: str
+    module: str
+
+
+@pytest.fixture
+def own(request):
+    kind, name, module = request.param
+    return Own(getattr(sys.modules[module], kind), name, module)
 
 
 def rows(seed=0):
@@ -75,7 +98,7 @@ def test_strict(tmp_path):
 def test_medians_as_pooled(seed):
     for k in (3, 4, 6):
         start = X[np.random.default_rng(seed).choice(len(X), k, replace=False)]
-        done = run(KMedians(k=k, init=start), InProcess.of(TABLES), seed=seed)
+        done = run(sys.modules["k_medians"].KMedians(k=k, init=start), InProcess.of(TABLES), seed=seed)
         C, cost = pooled_medians(X, start)
         np.testing.assert_allclose(done.state.centers, C, rtol=1e-5, atol=1e-5)
         np.testing.assert_allclose(done.state.inertia, cost, rtol=1e-6)
@@ -84,7 +107,12 @@ def test_medians_as_pooled(seed):
 @pytest.mark.parametrize("seed", range(3))
 def test_mixture_as_pooled(seed):
     start = X[np.random.default_rng(seed).choice(len(X), 4, replace=False)]
-    done = run(GaussianMixture(k=4, init=start), InProcess.of(TABLES), seed=seed, max_rounds=60)
+    done = run(
+        sys.modules["gaussian_mixture"].GaussianMixture(k=4, init=start),
+        InProcess.of(TABLES),
+        seed=seed,
+        max_rounds=60,
+    )
     m, v, p, cost = pooled_mixture(X, start, done.rounds)
     np.testing.assert_allclose(done.state.centers, m, rtol=1e-8, atol=1e-8)
     np.testing.assert_allclose(done.state.variances, v, rtol=1e-8)
@@ -93,58 +121,62 @@ def test_mixture_as_pooled(seed):
 
 
 @each
-def test_any_split(M, name, module):
+def test_any_split(own):
     for parts in (2, 3, 7):
         cut = {f"s{i}": x for i, x in enumerate(np.array_split(X, parts))}
-        a, b = run(M(k=4), InProcess.of(cut), seed=1), run(M(k=4), InProcess.of({"all": X}), seed=1)
+        a, b = run(own.M(k=4), InProcess.of(cut), seed=1), run(own.M(k=4), InProcess.of({"all": X}), seed=1)
         assert a.finished
         assert b.finished
         np.testing.assert_allclose(a.state.centers, b.state.centers, rtol=1e-8, atol=1e-8)
 
 
 @each
-def test_best_of(M, name, module):
-    done = run(BestOf(M(k=4), 3), InProcess.of(TABLES), seed=1)
+def test_best_of(own):
+    done = run(BestOf(own.M(k=4), 3), InProcess.of(TABLES), seed=1)
     assert done.finished
     assert np.isfinite(done.state.states[done.state.best].centers).all()
 
 
 @each
-def test_best_of_takes_the_best_by_the_methods_own_inertia(M, name, module):
+def test_best_of_takes_the_best_by_the_methods_own_inertia(own):
     wrong = []
     for s in range(10):
         Z = np.random.default_rng(100 + s).standard_t(1.5, (300, 2))
-        got = run(BestOf(M(k=4), 8), InProcess.of({"a": Z[:50], "b": Z[50:150], "c": Z[150:]}), seed=s).state
-        own = np.array([x.inertia for x in got.states])
-        if own[got.best] > own.min() + 1e-3 * abs(own.min()):
-            wrong.append((s, own[got.best], own.min()))
+        got = run(
+            BestOf(own.M(k=4), 8), InProcess.of({"a": Z[:50], "b": Z[50:150], "c": Z[150:]}), seed=s
+        ).state
+        values = np.array([x.inertia for x in got.states])
+        if values[got.best] > values.min() + 1e-3 * abs(values.min()):
+            wrong.append((s, values[got.best], values.min()))
     assert not wrong
 
 
 @each
 @pytest.mark.parametrize("n_init", [None, 1, 4])
 @pytest.mark.parametrize("as_object", [False, True])
-def test_estimator(M, name, module, n_init, as_object):
-    model = FederatedKMeans(4, method=M() if as_object else name, n_init=n_init, random_state=1).fit(TABLES)
+def test_estimator(own, n_init, as_object):
+    model = FederatedKMeans(4, method=own.M() if as_object else own.name, n_init=n_init, random_state=1).fit(
+        TABLES
+    )
     assert model.cluster_centers_.shape == (4, 5)
-    one = FederatedKMeans(4, method=name, n_init=n_init, random_state=1).fit({"all": X})
+    one = FederatedKMeans(4, method=own.name, n_init=n_init, random_state=1).fit({"all": X})
     np.testing.assert_allclose(model.cluster_centers_, one.cluster_centers_, rtol=1e-6, atol=1e-6)
 
 
 @each
-def test_scale(M, name, module):
-    model = FederatedKMeans(4, method=name, scale="standard", n_init=1, random_state=1).fit(TABLES)
+def test_scale(own):
+    model = FederatedKMeans(4, method=own.name, scale="standard", n_init=1, random_state=1).fit(TABLES)
     Z = (X - X.mean(0)) / X.std(0)
-    own = FederatedKMeans(4, method=name, n_init=1, random_state=1).fit({"all": Z}).cluster_centers_ * X.std(
-        0
-    ) + X.mean(0)
-    np.testing.assert_allclose(in_order(model.cluster_centers_), in_order(own), rtol=1e-4, atol=1e-4)
+    found = FederatedKMeans(4, method=own.name, n_init=1, random_state=1).fit(
+        {"all": Z}
+    ).cluster_centers_ * X.std(0) + X.mean(0)
+    np.testing.assert_allclose(in_order(model.cluster_centers_), in_order(found), rtol=1e-4, atol=1e-4)
 
 
 @each
 @pytest.mark.parametrize("restarts", [0, 3])
-def test_resume(M, name, module, restarts, tmp_path):
-    method = BestOf(M(k=4), restarts) if restarts else M(k=4)
+def test_resume(own, restarts, tmp_path):
+    method = BestOf(own.M(k=4), restarts) if restarts else own.M(k=4)
     whole = run(method, InProcess.of(TABLES), seed=3)
     part = run(method, InProcess.of(TABLES), seed=3, max_rounds=2, checkpoint=tmp_path / "c")
     assert not part.finished
@@ -159,15 +191,15 @@ def test_resume(M, name, module, restarts, tmp_path):
 
 
 @each
-def test_secure(M, name, module):
-    plain = FederatedKMeans(4, method=name, n_init=3, random_state=1).fit(TABLES)
-    secure = FederatedKMeans(4, method=name, n_init=3, random_state=1, secure=True).fit(TABLES)
+def test_secure(own):
+    plain = FederatedKMeans(4, method=own.name, n_init=3, random_state=1).fit(TABLES)
+    secure = FederatedKMeans(4, method=own.name, n_init=3, random_state=1, secure=True).fit(TABLES)
     np.testing.assert_allclose(secure.cluster_centers_, plain.cluster_centers_, rtol=1e-5, atol=1e-5)
 
 
 @each
-def test_minimum_size(M, name, module):
-    method = M(k=4, init=X[:4])
+def test_minimum_size(own):
+    method = own.M(k=4, init=X[:4])
     free, held = (
         run(method, InProcess.of(TABLES), seed=1),
         run(method, InProcess.of(TABLES, min_cluster_size=5), seed=1),
@@ -191,24 +223,35 @@ def unpooled(*args, cwd, path=True):
 
 
 @each
-def test_policy_file(M, name, module, tmp_path):
-    (tmp_path / "p.toml").write_text(f'version = 1\n\n[jobs]\nmodules = ["{module}"]\n')
+def test_policy_file(own, tmp_path):
+    (tmp_path / "p.toml").write_text(f'version = 1\n\n[jobs]\nmodules = ["{own.module}"]\n')
     assert unpooled("policy", "check", "p.toml", cwd=tmp_path).returncode == 0
-    assert module in unpooled("policy", "explain", "p.toml", cwd=tmp_path).stdout
+    assert own.module in unpooled("policy", "explain", "p.toml", cwd=tmp_path).stdout
     missing = unpooled("policy", "check", "p.toml", cwd=tmp_path, path=False)
     assert missing.returncode == 1
-    assert f"module {module} cannot be imported" in missing.stderr
+    assert f"module {own.module} cannot be imported" in missing.stderr
 
 
 @each
-def test_fit(M, name, module, tmp_path):
+def test_fit(own, tmp_path):
     for site, table in TABLES.items():
         np.savetxt(
             tmp_path / f"{site}.csv", table, delimiter=",", header="a,b,c,d,e", comments="", fmt="%.17g"
         )
     files = [f"{site}.csv" for site in TABLES]
-    options = ("-k", "4", "--method", name, "--threads", "1", "--restarts", "3", "--min-cluster-size", "1")
-    done = unpooled("fit", *files, *options, "--module", module, "--out", "o", cwd=tmp_path)
+    options = (
+        "-k",
+        "4",
+        "--method",
+        own.name,
+        "--threads",
+        "1",
+        "--restarts",
+        "3",
+        "--min-cluster-size",
+        "1",
+    )
+    done = unpooled("fit", *files, *options, "--module", own.module, "--out", "o", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads((tmp_path / "o" / "result.json").read_text())
     unknown = unpooled("fit", *files, *options, cwd=tmp_path)
@@ -217,10 +260,10 @@ def test_fit(M, name, module, tmp_path):
 
 
 @each
-def test_sites_with_a_policy(M, name, module, tmp_path):
-    """Those that name the module answer with the same bits as in process; another refuses."""
-    rules = parse(f'version = 1\n[jobs]\nmodules = ["{module}"]')
-    method = M(k=4, min_cluster_size=5, max_rounds=4)
+def test_sites_with_a_policy(own, tmp_path):
+    """Those that own.name the module answer with the same bits as in process; another refuses."""
+    rules = parse(f'version = 1\n[jobs]\nmodules = ["{own.module}"]')
+    method = own.M(k=4, min_cluster_size=5, max_rounds=4)
     sites = [open_site(s, x, rules, folder=tmp_path / s) for s, x in TABLES.items()]
     behind = run(method, InProcess(sites), seed=1, quorum=1.0)
     plain = run(method, InProcess.of(TABLES, min_cluster_size=5), seed=1)
@@ -231,8 +274,8 @@ def test_sites_with_a_policy(M, name, module, tmp_path):
 
 
 @each
-def test_it_ends_after_max_rounds(M, name, module):
+def test_it_ends_after_max_rounds(own):
     """Whatever its own ``finished`` says."""
-    model = FederatedKMeans(4, method=name, n_init=1, max_rounds=3, random_state=1).fit(TABLES)
+    model = FederatedKMeans(4, method=own.name, n_init=1, max_rounds=3, random_state=1).fit(TABLES)
     assert model.n_rounds_ <= 3
-    assert run(M(k=4, max_rounds=2), InProcess.of(TABLES)).rounds <= 2
+    assert run(own.M(k=4, max_rounds=2), InProcess.of(TABLES)).rounds <= 2

@@ -58,7 +58,7 @@ def test_a_run_between_sites_that_require_secure_sums(tmp_path) -> None:
             answer: Answer = codec.decode(unpacked(entry["payload"]), expect=Answer)
             kinds |= {type(reply).__name__ for reply in answer.replies}
             assert not any(isinstance(reply, Summable) for reply in answer.replies)
-    assert kinds == {"Keys", "Shares", "Masked", "Hidden", "Agreed", "Opened"}
+    assert kinds == {"Keys", "Shares", "Masked", "LeftMasked", "Agreed", "Opened"}
     verified = CliRunner().invoke(app, ["audit", "verify", str(tmp_path / "site-0")])
     assert verified.exit_code == 0, verified.output
 
@@ -66,7 +66,7 @@ def test_a_run_between_sites_that_require_secure_sums(tmp_path) -> None:
 def test_the_log_of_secure_sums_can_be_shown_and_attacked_in_vain(tmp_path) -> None:
     hidden, _ = federation(tmp_path)
     FederatedKMeans(3, random_state=0, secure=True).fit_federation(hidden)
-    for site in hidden._sites.values():
+    for site in hidden._remote._carrier._sites.values():
         site.close()
     done = [
         subprocess.run(
@@ -89,7 +89,7 @@ def test_single_replies_and_plain_sums_are_refused_with_the_reason(tmp_path) -> 
     hidden, _ = federation(tmp_path)
     with pytest.raises(TooFewAnswers, match=r"AskScatter would show a single site's reply; methods .* lloyd"):
         conduct(each(hidden.sites, AskScatter(np.zeros((1, 2)))), hidden)
-    plain = InProcess(list(hidden._sites.values()))
+    plain = InProcess(list(hidden._remote._carrier._sites.values()))
     with pytest.raises(TooFewAnswers, match="AskMoments would show a single site's reply"):
         conduct(total(plain.sites, AskMoments()), plain)
 
@@ -98,7 +98,7 @@ def test_where_it_is_preferred_both_ways_are_open_and_only_the_plain_one_suppres
     rules = "version = 1\n[disclosure]\nmin_cluster_size = 300\n"
     hidden, _ = federation(tmp_path, rules)
     assert conduct(total(hidden.sites, AskMoments()), hidden, run="a").n == 160
-    plain = InProcess(list(hidden._sites.values()))
+    plain = InProcess(list(hidden._remote._carrier._sites.values()))
     assert conduct(total(plain.sites, AskMoments()), plain, run="b").n == 0
 
 
@@ -111,8 +111,10 @@ def test_guards_look_at_a_question_before_it_is_masked(tmp_path) -> None:
 def test_a_restarted_site_keeps_its_identity_and_comes_back(tmp_path) -> None:
     hidden, rows = federation(tmp_path)
     assert conduct(total(hidden.sites, AskMoments()), hidden, run="r").n == 160
-    hidden._sites["site-1"].close()
-    hidden._sites["site-1"] = open_site("site-1", rows["site-1"], parse(REQUIRED), folder=tmp_path / "site-1")
+    hidden._remote._carrier._sites["site-1"].close()
+    hidden._remote._carrier._sites["site-1"] = open_site(
+        "site-1", rows["site-1"], parse(REQUIRED), folder=tmp_path / "site-1"
+    )
     left = len(rows["site-1"])
     assert conduct(total(hidden.sites, AskMoments()), hidden, run="r", number=1).n == 160 - left
     assert conduct(total(hidden.sites, AskMoments()), hidden, run="r", number=2).n == 160

@@ -12,12 +12,12 @@ from unpooled.algorithms.fkm import AskOneStep
 from unpooled.algorithms.kfed import AskDennisMeans
 from unpooled.algorithms.minibatch import AskEpochs
 from unpooled.core.exchange import Trace, conduct
-from unpooled.core.messages import Question, Summable
+from unpooled.core.messages import Question
 from unpooled.core.protocol import each, together, total, viewed
 from unpooled.core.stack import Stack
 from unpooled.data.views import Affine
 from unpooled.errors import BadInput, SiteFailed
-from unpooled.questions.clusters import AskClusterSums, AskLocalMeans, AskMoments, AskScatter
+from unpooled.questions.clusters import AskClusterSums, AskLocalMeans, AskMoments, AskScatter, Moments
 from unpooled.runtimes import in_process as inprocess
 
 CENTERS = np.random.default_rng(0).uniform(-10, 10, (4, 3))
@@ -100,7 +100,7 @@ def test_blocks_split_the_sites(monkeypatch):
     monkeypatch.setattr(inprocess, "_BLOCK_NUMBERS", 14)
     rows = uneven(4)
     got = conduct(total(tuple(rows), Watching()), InProcess.of(rows))
-    assert sizes == [2, 2, 2, 1]  # 7 numbers a site, so two sites a block
+    assert sizes == [1, 2, 2, 2, 1]  # one to see its declarations hold; 7 numbers a site: two sites a block
     assert got.n == sum(map(len, rows.values()))
 
 
@@ -169,8 +169,10 @@ def test_sites_with_different_minima_each_keep_their_own():
 
 
 @dataclass(frozen=True, eq=False)
-class Fails(Question[Summable], wire="test_runtimes.Fails"):
+class Fails(Question[Moments], wire="test_runtimes.Fails"):
     """A question with a bug that shows at sites with a single row."""
+
+    sees = "rows"
 
     def answer_all(self, stack: Stack):
         if (stack.row_counts == 1).any():

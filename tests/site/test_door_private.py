@@ -13,7 +13,7 @@ from unpooled.privacy import SpendingLimits
 from unpooled.privacy.dp.accounting import epsilon_of
 from unpooled.privacy.dp.cells import AskNoisyCells
 from unpooled.questions.clusters import ClusterSums
-from unpooled.site import open_site as opening
+from unpooled.site import guards
 from unpooled.site.audit.attack import in_process, probe
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
@@ -112,6 +112,6 @@ def test_the_probe_finds_no_row_under_a_budget():
 
 
 def test_a_reply_of_too_many_numbers_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(opening, "SIZES", SpendingLimits(left=np.inf, numbers=10))
+    monkeypatch.setattr(guards, "SIZES", SpendingLimits(left=np.inf, numbers=10))
     model = FederatedKMeans(4, dp=Gaussian(1.0, lower=-15, upper=15), random_state=0)
     refused(model, tmp_path, "noisy numbers, at most 10 are allowed")
