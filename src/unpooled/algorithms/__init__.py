@@ -1,6 +1,6 @@
-"""The methods, one file each. ``X.as_published()`` is the authors' behaviour, ``X()`` what to run.
+"""The methods, one file each. ``X.as_published()`` is the authors' behaviour, ``X()`` the recommended one.
 
-Every module of this package is imported, and a method says its own name, so a new file is a new method.
+Every module of this package is imported, and a method declares its own name, so a new file is a new method.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""The base of all methods: the settings that each has, and what each says about itself."""
+"""The base of all methods: the settings that each has, and the facts that each declares about itself."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ from unpooled.questions.clusters import AskClusterSums, AskMoments, AskScatter
 
 
 def check_participation(participation: float) -> None:
-    """A share in (0, 1], or a whole number of sites of at least 1."""
+    """Raise BadInput unless it is a share in (0, 1], or a whole number of sites of at least 1."""
     share = isinstance(participation, float) and 0 < participation <= 1
     number = isinstance(participation, int) and not isinstance(participation, bool) and participation >= 1
     if not (share or number):
@@ -53,7 +53,7 @@ def choose(sites: tuple[SiteId, ...], participation: float, rng: np.random.Gener
 
 
 def is_full(participation: float, sites: tuple[SiteId, ...]) -> bool:
-    """Does every site take part in every round?"""
+    """True if every site takes part in every round."""
     return participation == 1.0 if isinstance(participation, float) else participation >= len(sites)
 
 
@@ -72,34 +72,34 @@ def import_methods(modules: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class Race:
-    """How starts that run side by side compare, and when one is asked about no more."""
+    """The rules for starts that run side by side: their comparison, and when one is dropped."""
 
-    tie: float = 1e-9  # starts whose scores are lowest but for this factor are equal: the first leads
-    polish: float = 1.0  # of the threshold: the leader rests later than the others, since it is the result
+    tie: float = 1e-9  # starts within this factor of the lowest score are equal: the first leads
+    polish: float = 1.0  # of the threshold: smaller for the leader to run longer, since it is the result
     patience: int = 20  # rounds at its present pace that a start is given to catch up
-    slack: float = 1.0  # how far behind the leader it may end
+    slack: float = 1.0  # times the leader's score: a start must be able to get below it
     slack_hidden: float = 1.005  # the same where sites hide rows, so that a step may lose a little
-    stale: int | None = None  # rounds without a gain that it is given; None: any number
+    stale: int | None = None  # allowed rounds without a gain; None: any number
     stale_hidden: int | None = None
-    alike: float = 0.0  # of the typical distance to a centre: starts nearer than that are one
-    leader_stale: int = 0  # > 0: nobody leaves; all stop when the leader rests, or has not gained for so long
+    alike: float = 0.0  # of the typical distance to a centre: starts nearer than that count as one
+    leader_stale: int = 0  # > 0: none is dropped; all stop when the leader rests or has not gained so long
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Method(Message):
     """The settings every method has. ``k`` may be left out where an estimator will fill it in.
 
-    A method is an Algorithm (see protocol.py) whose settings travel in the codec: they name a checkpoint. A
-    subclass says of itself: its name (``class Dwf(Method, method="dwf", wire="dwf.Dwf")``), which questions
-    it asks, the paper to cite, when to use it, and what the coordinator sees of a site.
+    A method is an Algorithm (see protocol.py) whose settings the codec can encode: they identify a
+    checkpoint. A subclass declares its name (``class Dwf(Method, method="dwf", wire="dwf.Dwf")``), the
+    questions it asks, the paper to cite, when to use it, and what the coordinator sees of a site.
     """
 
     method: ClassVar[str] = ""
     asks: ClassVar[tuple[type[Question[Any]], ...]] = ()  # besides those that every method may ask
     citation: ClassVar[str] = ""
     advice: ClassVar[str] = ""  # when to use it, in a line
-    shows: ClassVar[str] = "totals"  # of a site to the coordinator: "totals", or what else
-    race: ClassVar[Race | None] = None  # how its starts run side by side; None: each to its end
+    shows: ClassVar[str] = "totals"  # what the coordinator sees of a site: "totals", or more
+    race: ClassVar[Race | None] = None  # rules for starts side by side; None: each runs to its end
     own_objective: ClassVar[bool] = (
         False  # restarts compare by their states' inertia, not by squared distances
     )
@@ -109,7 +109,7 @@ class Method(Message):
     max_rounds: int = 300
     tol: float = 1e-4  # on the squared movement, relative to the mean variance of the columns
     participation: float = 1.0  # share of sites a round (float), or number of sites (int)
-    min_cluster_size: int = 1  # what the sites are known to hide; they enforce their own
+    min_cluster_size: int = 1  # the minimum that the sites are known to use; they enforce their own
 
     def __init_subclass__(cls, *, method: str = "", **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -145,12 +145,12 @@ class Method(Message):
 
     @classmethod
     def questions(cls) -> tuple[type[Question[Any]], ...]:
-        """All that a run of the method may ask: its own, and those of starts, inertia and indices."""
+        """All questions that a run may ask: the method's own, and those of starts, inertia and indices."""
         return (AskMoments, AskClusterSums, AskScatter, *cls.asks)
 
     @property
     def clusters(self) -> int:
-        """k, which by now must be known."""
+        """k; BadInput if it was not given."""
         if self.k is None:
             raise BadInput(f"{type(self).__name__}: say how many clusters, e.g. {type(self).__name__}(k=3)")
         return int(self.k)
@@ -159,12 +159,12 @@ class Method(Message):
 
     @property
     def own_start(self) -> bool:
-        """Does the method start in a way of its own, whatever ``init`` says?"""
+        """True if the method has its own start and ignores ``init``."""
         return False
 
     @property
     def side_by_side(self) -> int:
-        """How many starts of it run side by side; 0 for a method without a race."""
+        """The number of starts that run side by side; 0 for a method without a race."""
         return 0
 
     def seeds(self, sites: tuple[SiteId, ...], count: int, rng: np.random.Generator) -> Steps[Starts]:
@@ -180,7 +180,7 @@ class Method(Message):
         raise NotImplementedError
 
     def drops(self, sites: tuple[SiteId, ...]) -> bool:
-        """May a start that falls behind be dropped?"""
+        """True if a start that falls behind may be dropped."""
         return True
 
     def with_init(self, change: Callable[[Any], Any]) -> Self:
@@ -195,7 +195,7 @@ class Method(Message):
         return cast(Algorithm[Any], self) if n == 1 else BestOf(self, n)
 
     def expanded(self) -> Algorithm[Any]:
-        """What a run carries out: the method with ``max_rounds`` held to, or its starts side by side."""
+        """The algorithm that a run executes: its starts side by side, or itself up to ``max_rounds``."""
         from unpooled.algorithms.restarts import Counted, SideBySide
 
         return SideBySide(self) if self.side_by_side else Counted(self)
@@ -206,7 +206,7 @@ class Method(Message):
         asks: list[Steps[Any]] = [total(sites, AskClusterSums(centers)), total(sites, AskMoments())]
         sums, moments = yield from together(asks)
         inertias = sums.inertia.sum(axis=1)
-        hidden = np.maximum(moments.n - sums.mass.sum(axis=1), 0.0)  # as if they had no cluster
+        hidden = np.maximum(moments.n - sums.mass.sum(axis=1), 0.0)  # scored as if they had no cluster
         return inertias, inertias + hidden * float(moments.variance.sum())
 
 
@@ -225,7 +225,7 @@ def citation(method: Any) -> str:
     """The paper to cite for a method, by its name or as the algorithm that was run (``model.algorithm_``)."""
     while hasattr(method, "inner"):
         method = method.inner
-    found: Any = METHODS.get(method) if isinstance(method, str) else method
-    if not getattr(found, "citation", ""):
+    cited: Any = METHODS.get(method) if isinstance(method, str) else method
+    if not getattr(cited, "citation", ""):
         raise BadInput(f"no citation is known for {method!r}; methods are {', '.join(METHODS)}")
-    return str(found.citation)
+    return str(cited.citation)

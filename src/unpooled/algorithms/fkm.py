@@ -46,14 +46,14 @@ class AskOneStep(Question[LocalMeans], wire="fkm.AskOneStep"):
 
     def answer_all(self, stack: Stack) -> list[LocalMeans]:
         after = self.counts == "after"
-        got = kernels.local_steps(
+        local = kernels.local_steps(
             stack.X, stack.offsets, self.centers, stack.weights, recount=after, threads=stack.threads
         )
         if not after:
-            return shown_means(stack, got.centers, got.mass, got.squares, self.p)
-        # The mean is over the rows before the step, so both numbers must be large enough.
-        before = stack.large(got.mass, got.squares, self.p)
-        return shown_means(stack, got.centers, got.recount, got.recount_squares, self.p, only=before)
+            return shown_means(stack, local.centers, local.mass, local.squares, self.p)
+        # The mean is over the rows before the step, the count after it, so both must be large enough.
+        before = stack.large(local.mass, local.squares, self.p)
+        return shown_means(stack, local.centers, local.recount, local.recount_squares, self.p, only=before)
 
     def most(self) -> dict[str, int]:
         return {"shown": len(self.centers)}
@@ -149,7 +149,7 @@ class Fkm(Method, method="fkm", wire="fkm.Fkm"):
     def _merged(
         self, before: FloatArray, means: FloatArray, counts: FloatArray, rng: np.random.Generator
     ) -> tuple[FloatArray, float]:
-        """New centres and how far they moved; a fresh clustering is matched to the old centres for that."""
+        """New centres and their movement; to measure it, a fresh clustering is matched to the old centres."""
         fresh, fresh_inertia = self.clustered(means, counts, rng)
         if self.server == "better":
             offsets = np.array([0, len(means)])
@@ -167,25 +167,25 @@ class Fkm(Method, method="fkm", wire="fkm.Fkm"):
         if self.server_seeds == "unweighted" and len(means) >= self.clusters:
             return self._unweighted(means, counts, rng)
         seed = rng.integers(0, 2**63, size=1, dtype=np.uint64)
-        got = kernels.kmeans(
+        clustering = kernels.kmeans(
             means, np.array([0, len(means)]), self.clusters, seed, counts, n_init=self.server_restarts
         )
-        if not (got.mass > 0).all():
-            found = int((got.mass > 0).sum())
-            raise BadInput(f"k={self.clusters} clusters from {found} distinct local means")
-        return got.centers[0], float(got.inertia[0])
+        if not (clustering.mass > 0).all():
+            distinct = int((clustering.mass > 0).sum())
+            raise BadInput(f"k={self.clusters} clusters from {distinct} distinct local means")
+        return clustering.centers[0], float(clustering.inertia[0])
 
     def _unweighted(
         self, means: FloatArray, counts: FloatArray, rng: np.random.Generator
     ) -> tuple[FloatArray, float]:
-        """Weighted Lloyd from k-means++ seeds that know no weights; all restarts in one call, as sites."""
+        """Weighted Lloyd from unweighted k-means++ seeds; all restarts in one kernel call, as if sites."""
         n, restarts = len(means), self.server_restarts
         seeds = rng.integers(0, 2**63, size=restarts, dtype=np.uint64)
         rows, offsets = np.tile(means, (restarts, 1)), n * np.arange(restarts + 1)
         starts = kernels.kmeans(rows, offsets, self.clusters, seeds, max_iter=0)
         if not (starts.mass > 0).all():
-            found = int((starts.mass[0] > 0).sum())
-            raise BadInput(f"k={self.clusters} clusters from {found} distinct local means")
+            distinct = int((starts.mass[0] > 0).sum())
+            raise BadInput(f"k={self.clusters} clusters from {distinct} distinct local means")
         weights = np.tile(counts, restarts)
         ends = kernels.local_steps(rows, offsets, starts.centers, weights, steps=300).centers
         inertias = kernels.totals(means, np.array([0, n]), ends, counts).inertia[0].sum(axis=1)

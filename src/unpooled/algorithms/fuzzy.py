@@ -3,7 +3,7 @@
 Stallmann, Wilbik: Towards Federated Clustering: A Federated Fuzzy c-Means Algorithm (FFCM). FL-AAAI 2022
 (equations 4-9); after Bezdek, Ehrlich, Full: FCM: The Fuzzy c-Means Clustering Algorithm. 1984.
 
-Two ways to merge what sites find:
+Two ways to merge the sites' centres:
 
 - ``merge="avg1"`` (eq. 8): the weighted mean of the sites' centres, cluster by cluster. It needs totals only.
 - ``merge="avg2"`` (eq. 9): k-means of all sites' centres, unweighted; k-means++ in the first round, from the
@@ -17,7 +17,7 @@ power -2 / (m - 1) with unsquared distances (printed eq. 5 squares them, which e
 run to convergence (the text says one update), and weigh by sum(u) (printed eq. 7: sum(u^m)). The start is
 rand[0, 1)^d, wherever the data lie. A centre on a row has membership 1 there.
 
-Rest: the sum over clusters of how far each centre moved, below a threshold.
+Stopping rule: the sum over clusters of the movement of each centre is below a threshold.
 """
 
 from dataclasses import dataclass, replace
@@ -47,12 +47,12 @@ from unpooled.questions.fuzzy import (
 
 @dataclass(frozen=True, eq=False)
 class FuzzyState(Message, wire="fuzzy.FuzzyState", version=2, since="0.2"):
-    """One fuzzy clustering on its way."""
+    """One fuzzy clustering between two rounds."""
 
     centers: FloatArray  # (k, d)
     inertia: float  # J_m of the centres before the last step; inf before the first, nan in avg2
     score: float  # the same, with rows that no site showed counted as if they had no cluster
-    movement: float  # sum over clusters of how far the last step moved them
+    movement: float  # of the centres in the last step, summed over clusters
     seen: FloatArray  # (k,) weight seen so far, for partial participation
     threshold: float  # movement that counts as rest
     n: float  # rows in all
@@ -61,7 +61,7 @@ class FuzzyState(Message, wire="fuzzy.FuzzyState", version=2, since="0.2"):
 
     @property
     def hidden(self) -> bool:
-        """Did a site hide rows?"""
+        """True if a site hid rows."""
         return self.score > self.inertia
 
 
@@ -226,11 +226,11 @@ class Fuzzy(Method, method="fuzzy", wire="fuzzy.Fuzzy"):
         if len(means) >= self.clusters:
             if np.isinf(state.movement):  # the first merge
                 seed = rng.integers(0, 2**63, size=1, dtype=np.uint64)
-                got = kernels.kmeans(means, offsets, self.clusters, seed, n_init=self.server_restarts)
-                after = np.where(got.mass[0][:, None] > 0, got.centers[0], before)
+                clustering = kernels.kmeans(means, offsets, self.clusters, seed, n_init=self.server_restarts)
+                after = np.where(clustering.mass[0][:, None] > 0, clustering.centers[0], before)
             else:
                 after = kernels.local_steps(means, offsets, before, steps=300).centers[0]
-        # too few shown for k-means: another part of the sites may show more, the same will not
+        # too few means for k-means: go on only if other sites, which may show more, are asked next round
         waiting = len(means) < self.clusters and self.participation != 1.0
         moved = np.inf if waiting else _moved(before, after)
         return replace(state, centers=after, movement=moved, rounds=state.rounds + 1)
@@ -248,12 +248,12 @@ class Fuzzy(Method, method="fuzzy", wire="fuzzy.Fuzzy"):
 
 
 def _scored(sums: FuzzySums, n: float, idle: float) -> FloatArray:
-    """(R,) J_m, plus what rows that no site showed would add if all centres were the grand mean."""
+    """(R,) J_m, plus the J_m of rows that no site showed as if all centres were the grand mean."""
     hidden = np.maximum(n - sums.rows.sum(axis=1), 0.0)
     scores: FloatArray = sums.inertia.sum(axis=1) + np.where(hidden > 1e-9 * n, hidden, 0.0) * idle
     return scores
 
 
 def _moved(before: FloatArray, after: FloatArray) -> float:
-    """The sum over clusters of how far each centre moved."""
+    """The movement of the centres, summed over clusters."""
     return float(np.sqrt(((after - before) ** 2).sum(axis=1)).sum())

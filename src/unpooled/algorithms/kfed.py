@@ -58,7 +58,8 @@ class AskDennisMeans(Question[LocalMeans], wire="kfed.AskDennisMeans"):
         rng = np.random.default_rng(np.asarray(local.seeds))
         starts = _clear_means(X, Y, _plain_seeds(Y, self.k, local.weights, rng))
         steps = kernels.local_steps(X, local.offsets, starts, local.weights, steps=self.steps, recount=True)
-        enough = steps.support >= local.minimum * (1 - 1e-9)  # each mean is over so many rows
+        # A mean is over ``support`` rows, the count is ``recount``: both must be large enough.
+        enough = steps.support >= local.minimum * (1 - 1e-9)
         (reply,) = shown_means(local, steps.centers, steps.recount, steps.recount_squares, 1.0, only=enough)
         return reply
 
@@ -70,7 +71,7 @@ class AskDennisMeans(Question[LocalMeans], wire="kfed.AskDennisMeans"):
 
 
 def _plain_seeds(Y: FloatArray, k: int, weights: FloatArray | None, rng: np.random.Generator) -> FloatArray:
-    """Up to k distinct rows by plain k-means++, one candidate a draw: the kernels' is the greedy one."""
+    """Up to k distinct rows by plain k-means++, one candidate per draw; that of the kernels is greedy."""
     mass = np.ones(len(Y)) if weights is None else weights
     chosen: list[int] = []
     near = np.ones(len(Y))
@@ -91,8 +92,8 @@ def _clear_means(X: FloatArray, Y: FloatArray, centers: FloatArray) -> FloatArra
     clear = 9 * near <= second  # squared distances: one third of the distance
     means = np.empty((len(centers), X.shape[1]))
     for j in range(len(centers)):
-        mine = (labels == j) & clear
-        means[j] = X[mine if mine.any() else labels == j].mean(axis=0)
+        members = (labels == j) & clear
+        means[j] = X[members if members.any() else labels == j].mean(axis=0)
     return means
 
 

@@ -25,11 +25,11 @@ from unpooled.questions.clusters import AskClusterSums
 
 @dataclass(frozen=True, eq=False)
 class LloydState(Message, wire="lloyd.LloydState", version=2, since="0.2"):
-    """One clustering on its way."""
+    """One clustering between two rounds."""
 
     centers: FloatArray  # (k, d)
     inertia: float  # of the centres before the last step; inf before the first
-    movement: float  # how far the last step moved them
+    movement: float  # of the centres in the last step
     hidden: float  # rows that no site showed in the last round
     seen: FloatArray  # (k,) weight seen so far, for partial participation
     threshold: float  # movement that counts as rest

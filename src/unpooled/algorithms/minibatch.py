@@ -31,13 +31,13 @@ from unpooled.errors import BadInput
 
 @dataclass(frozen=True, eq=False)
 class EpochMoves(Summable, wire="minibatch.EpochMoves"):
-    """How a site's centres differ from the received ones after its epochs, weighted by counts."""
+    """The difference of a site's centres after its epochs from the received ones, weighted by counts."""
 
     cells = "counts"
 
     weighted: Annotated[FloatArray, Sum("k d", rows="counts")]  # count (C_i - C)
     counts: Annotated[FloatArray, Count("k")]  # of the last epoch
-    rows: Annotated[FloatArray, Count("1")]  # rows of the site, for the share that reassignment looks at
+    rows: Annotated[FloatArray, Count("1")]  # rows of the site, for the share that reassignment uses
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +52,7 @@ class AskEpochs(Question[EpochMoves], wire="minibatch.AskEpochs"):
     rate: float
 
     def answer_all(self, stack: Stack) -> Stacked[EpochMoves]:
-        got = kernels.minibatch(
+        local = kernels.minibatch(
             stack.X,
             stack.offsets,
             self.centers,
@@ -63,9 +63,9 @@ class AskEpochs(Question[EpochMoves], wire="minibatch.AskEpochs"):
             rate=self.rate,
             threads=stack.threads,
         )
-        shown = stack.shown(got.mass, got.squares)
-        counts = only(shown, got.mass)
-        weighted = only(shown, (got.centers - self.centers) * counts[..., None])
+        shown = stack.shown(local.mass, local.squares)
+        counts = only(shown, local.mass)
+        weighted = only(shown, (local.centers - self.centers) * counts[..., None])
         return Stacked(EpochMoves(weighted, counts, counts.sum(axis=1, keepdims=True)), len(stack))
 
     def reply_numbers(self, d: int) -> int:
@@ -74,7 +74,7 @@ class AskEpochs(Question[EpochMoves], wire="minibatch.AskEpochs"):
 
 @dataclass(frozen=True, eq=False)
 class MiniBatchState(Message, wire="minibatch.MiniBatchState"):
-    """Centres, their velocity, and for how many rounds each has been nearly unused."""
+    """Centres, their velocity, and the number of rounds for which each has been nearly unused."""
 
     centers: FloatArray  # (k, d)
     velocity: FloatArray  # (k, d)
@@ -159,8 +159,8 @@ class MiniBatch(Method, method="mini-batch", wire="minibatch.MiniBatch"):
         if self.start_uniform:
             centers = rng.uniform(low, high, (k, len(low)))
         else:
-            got = yield from starts(sites, k, self.init, 1, rng, min_cluster_size=self.min_cluster_size)
-            centers = got.centers[0]
+            seeding = yield from starts(sites, k, self.init, 1, rng, min_cluster_size=self.min_cluster_size)
+            centers = seeding.centers[0]
         return MiniBatchState(
             centers=centers,
             velocity=np.zeros_like(centers),
@@ -179,12 +179,12 @@ class MiniBatch(Method, method="mini-batch", wire="minibatch.MiniBatch"):
         asked = choose(sites, self.participation, rng)
         # down: the centres; up: sums over sites of counts and of count-weighted moves
         question = AskEpochs(state.centers, self.epochs, self.batch, self.client_rate)
-        got = yield from total(asked, question)
+        moves = yield from total(asked, question)
 
-        update = share_or_zero(got.weighted, got.counts)
+        update = share_or_zero(moves.weighted, moves.counts)
         velocity = updates.ema(state.velocity, update, self.learning_rate, self.momentum)
         centers = state.centers + velocity
-        unused = np.where(got.counts < self.reassign_below * got.rows, state.unused + 1, 0)
+        unused = np.where(moves.counts < self.reassign_below * moves.rows, state.unused + 1, 0)
         lost = unused >= self.reassign_after if self.reassign_after else np.zeros_like(unused, dtype=bool)
         if lost.any():
             fresh = rng.uniform(state.low, state.high, centers.shape)

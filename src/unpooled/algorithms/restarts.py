@@ -1,10 +1,10 @@
-"""Restarts of any method in the same exchanges; the best one wins.
+"""Restarts of any method in the same exchanges; the best one is the result.
 
 Two ways. ``BestOf(method, n)`` runs every restart to its end and then compares them, in one more exchange:
 algorithm 1 of Holzer et al. calls this n_init. ``SideBySide(method)`` compares them after every round, for
-methods that say how (``Method.race``): their questions are merged into one with R sets of centres, a start is
-asked about no more once it rests or cannot win, and the leader is polished. Ten starts cost the exchanges of
-the longest one.
+methods that declare rules for it (``Method.race``): their questions are merged into one with R sets of
+centres, a start is dropped once it rests or cannot win, and the leader runs to a smaller movement. Ten starts
+cost the exchanges of the longest one.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from unpooled.core.messages import Message, SiteId
 from unpooled.core.protocol import Algorithm, Steps, expanded, merged, together
 from unpooled.errors import BadInput
 
-USUAL = 10  # restarts where nobody says how many
+USUAL = 10  # the default number of restarts
 
 
 # ---------------------------------------------------------------- one start
@@ -30,7 +30,7 @@ USUAL = 10  # restarts where nobody says how many
 
 @dataclass(frozen=True, eq=False)
 class CountedState(Message, wire="restarts.CountedState"):
-    """A state that does not count its rounds, and their number."""
+    """The number of rounds, and a state that does not count them itself."""
 
     inner: Any
     rounds: int
@@ -49,7 +49,7 @@ class CountedState(Message, wire="restarts.CountedState"):
         return float(self.inner.inertia)
 
     def __getattr__(self, name: str) -> Any:
-        """What else the state knows."""
+        """Any other attribute of the inner state."""
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(self.inner, name)
@@ -57,7 +57,7 @@ class CountedState(Message, wire="restarts.CountedState"):
 
 @dataclass(frozen=True, eq=False)
 class Counted(Message, wire="restarts.Counted"):
-    """A method that ends after ``max_rounds``, whether its ``finished`` looks at them or not."""
+    """A method that ends after ``max_rounds``, even if its ``finished`` does not check them."""
 
     inner: Method
 
@@ -79,7 +79,7 @@ class Counted(Message, wire="restarts.Counted"):
         return state.rounds >= self.inner.max_rounds or bool(inner.finished(state.inner))
 
 
-# ---------------------------------------------------------------- each to its end
+# ---------------------------------------------------------------- each start to its end
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,10 +137,10 @@ class BestOf(Message, wire="best_of.BestOf"):
         inner = self.inner
         restarts = [inner] * self.n
         if not inner.own_start and isinstance(inner.init, str) and inner.init == "adaptive":
-            got = yield from starts(
+            seeding = yield from starts(
                 sites, inner.clusters, inner.init, self.n, rng, min_cluster_size=inner.min_cluster_size
             )
-            restarts = [replace(inner, init=centers) for centers in got.centers]
+            restarts = [replace(inner, init=centers) for centers in seeding.centers]
         rngs = rng.spawn(len(restarts))
         runs = [expanded(m).start(sites, r) for m, r in zip(restarts, rngs, strict=True)]
         states = yield from together(runs)
@@ -175,7 +175,7 @@ class BestOf(Message, wire="best_of.BestOf"):
 
 @dataclass(frozen=True, eq=False)
 class SideBySideState(Message, wire="restarts.SideBySideState"):
-    """R starts on their way, and how they compare."""
+    """R starts between two rounds, and their comparison."""
 
     states: tuple[Any, ...]  # (R) of the method
     scores: FloatArray  # (R,) of the last round that each took part in; inf before the first
@@ -185,7 +185,7 @@ class SideBySideState(Message, wire="restarts.SideBySideState"):
     lead: float  # the lowest score of all so far
     lead_stale: int  # rounds since it fell
     best: int
-    movement: float  # the largest of all starts; of the leader, where all follow it
+    movement: float  # the largest of all starts; that of the leader, where all stop with it
     rounds: int
 
     @property
@@ -194,7 +194,7 @@ class SideBySideState(Message, wire="restarts.SideBySideState"):
         return self.states[self.best]
 
     def __getattr__(self, name: str) -> Any:
-        """What else the leader's state knows, e.g. the suspects of Robust."""
+        """Any other attribute of the leader's state, e.g. the suspects of Robust."""
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(self.leader, name)
@@ -221,7 +221,7 @@ class SideBySideState(Message, wire="restarts.SideBySideState"):
 
 @dataclass(frozen=True, eq=False)
 class SideBySide(Message, wire="restarts.SideBySide"):
-    """The starts of a method in one race."""
+    """The starts of a method, run and compared round by round."""
 
     inner: Method
 
@@ -246,7 +246,7 @@ class SideBySide(Message, wire="restarts.SideBySide"):
     ) -> Steps[SideBySideState]:
         inner: Any = self.inner
         active = np.flatnonzero(state.active)
-        # every start draws alike, so that all ask the same sites, in one question
+        # equal random draws for all starts, so that they ask the same sites and can share one question
         steps = [inner.round(state.states[i], sites, deepcopy(rng)) for i in active]
         moved = yield from merged(together(steps))
         states = list(state.states)
@@ -295,17 +295,17 @@ class SideBySide(Message, wire="restarts.SideBySide"):
         stale: IntArray,
         sites: tuple[SiteId, ...],
     ) -> BoolArray:
-        """Which of the active starts move, and may yet win."""
-        mine, lead = scores[active], float(scores.min())
+        """Mask of the active starts that still move and can still win."""
+        current, lead = scores[active], float(scores.min())
         moved = np.array([states[i].movement for i in active])
-        rest = states[0].threshold * np.where(mine == lead, rules.polish, 1.0)
+        rest = states[0].threshold * np.where(current == lead, rules.polish, 1.0)
         going: BoolArray = moved > rest
         if not self.inner.drops(sites):
             return going
         hidden = any(states[i].hidden for i in active)
-        gain = state.scores[active] - mine  # infinite in the first round
+        gain = state.scores[active] - current  # infinite in the first round
         slack = rules.slack_hidden if hidden else rules.slack
-        going &= mine - rules.patience * np.maximum(gain, 0.0) <= slack * lead
+        going &= current - rules.patience * np.maximum(gain, 0.0) <= slack * lead
         patience = rules.stale_hidden if hidden else rules.stale
         if patience is not None:
             going &= stale[active] < patience
@@ -319,7 +319,7 @@ class SideBySide(Message, wire="restarts.SideBySide"):
 
 
 def _repeated(centers: list[FloatArray], near: float) -> BoolArray:
-    """(R,) Has an earlier start these centres, in any order?"""
+    """(R,) True where an earlier start has the same centres, in any order."""
     out = np.zeros(len(centers), dtype=np.bool_)
     for i in range(len(centers)):
         out[i] = any(not out[j] and _alike(centers[i], centers[j], near) for j in range(i))

@@ -7,11 +7,11 @@ different shares of the clusters, and with three things that clustering needs be
 - weights are capped at what is usual for the cluster, or one site with a huge count would be the median;
 - sites whose means lie much farther from the median than their counts explain are left out, and the mean of
   the others is taken: without hostile sites this is nearly the exact step;
-- starts are compared by a trimmed mean over sites of what each says of its own rows.
+- starts are compared by a trimmed mean over sites of the inertia that each reports of its own rows.
 
-Every site's reply is seen, so this excludes secure sums: with those a wrong reply cannot be told apart. A
+Every site's reply is seen, so this excludes secure sums: with those a wrong reply cannot be identified. A
 site that is left out in most of its clusters is a suspect, and is named. Safe against fewer than half of the
-weight in every cluster; tests hold it to a fifth of the sites.
+weight in every cluster; the tests check a fifth of the sites.
 """
 
 from dataclasses import dataclass, replace
@@ -35,7 +35,7 @@ _STEPS = 50  # of Weiszfeld
 
 @dataclass(frozen=True, eq=False)
 class RobustState(Message, wire="robust.RobustState", version=2, since="0.2"):
-    """One clustering on its way."""
+    """One clustering between two rounds."""
 
     centers: FloatArray  # (k, d)
     score: float  # trimmed mean over sites of inertia per row; inf before the first round
@@ -57,7 +57,7 @@ class Robust(Method, method="robust", wire="robust.Robust"):
     advice = "Some sites may be broken or hostile: a geometric median over sites, and suspects by name"
     shows = "each site's means and sums"
     asks = (AskLocalMeans,)
-    race = Race(tie=0.0, leader_stale=5)  # who is left out may go in circles
+    race = Race(tie=0.0, leader_stale=5)  # the sites left out may alternate without end
 
     weight_cap: float = 1.5
     n_starts: int = 16
@@ -82,14 +82,14 @@ class Robust(Method, method="robust", wire="robust.Robust"):
             raise BadInput(f"Robust: among {len(sites)} sites no one can tell who is wrong; it takes 3")
         # down: k; up: each site's means and counts
         replies = yield from each(sites, AskLocalMeans(self.clusters, n_init=5))
-        told = [reply for reply in replies.values() if len(reply.counts)]
-        if not told:
+        shown = [reply for reply in replies.values() if len(reply.counts)]
+        if not shown:
             raise BadInput(f"k={self.clusters} clusters from 0 local means: the sites showed too few")
         if isinstance(self.init, np.ndarray):
-            found = self.init[None].astype(np.float64)
+            centers = self.init[None].astype(np.float64)
         else:
-            found = _starts(told, self.clusters, count, rng)
-        return Starts(found, np.nan, float(np.median([_spread(reply) for reply in told])))
+            centers = _starts(shown, self.clusters, count, rng)
+        return Starts(centers, np.nan, float(np.median([_spread(reply) for reply in shown])))
 
     def start(self, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[RobustState]:
         learnt = yield from self.seeds(sites, 1, rng)
@@ -105,17 +105,17 @@ class Robust(Method, method="robust", wire="robust.Robust"):
         asked = choose(sites, self.participation, rng)
         # down: the centres; up: each site's sums, counts, inertia
         replies = yield from each(asked, AskClusterSums(state.centers[None]))
-        told = list(replies.values())
-        centers, out = _merged(told, state.centers, self)
+        sums = list(replies.values())
+        centers, out = _merged(sums, state.centers, self)
         suspects = tuple(
-            name for name, o, t in zip(replies, out, told, strict=True) if _suspect(o, t.mass[0])
+            name for name, o, t in zip(replies, out, sums, strict=True) if _suspect(o, t.mass[0])
         )
         honest = np.array([float(name not in suspects) for name in replies])
         return replace(
             state,
             centers=centers,
-            score=_score(told),
-            inertia=float(honest @ np.array([t.inertia[0].sum() for t in told])),
+            score=_score(sums),
+            inertia=float(honest @ np.array([t.inertia[0].sum() for t in sums])),
             movement=float(np.sqrt(((centers - state.centers) ** 2).sum())),
             suspects=suspects,
             rounds=state.rounds + 1,
@@ -126,7 +126,7 @@ class Robust(Method, method="robust", wire="robust.Robust"):
 
 
 def _suspect(out: BoolArray, mass: FloatArray) -> bool:
-    """Left out in more than half of the clusters in which the site has rows."""
+    """True if a site was left out in more than half of the clusters in which it has rows."""
     return bool(out[mass > 0].sum() > (mass > 0).sum() / 2)
 
 
@@ -136,59 +136,61 @@ def _spread(reply: LocalMeans) -> float:
     return float(np.average((reply.means - mean) ** 2, axis=0, weights=reply.counts).mean())
 
 
-def _starts(told: list[LocalMeans], k: int, count: int, rng: np.random.Generator) -> FloatArray:
-    """(R, k, d): k-means of the means of a few sites each; with a fifth hostile, many of these hold none."""
-    found: list[FloatArray] = []
+def _starts(replies: list[LocalMeans], k: int, count: int, rng: np.random.Generator) -> FloatArray:
+    """(R, k, d): k-means of the means of a few sites each; many such groups contain no hostile site."""
+    starts: list[FloatArray] = []
     for r in range(4 * count):
-        some = rng.permutation(len(told))[: _FEW[r % len(_FEW)]]
-        means = np.concatenate([told[i].means for i in some])
-        usual = np.median(np.concatenate([told[i].counts for i in some]))
-        counts = np.minimum(np.concatenate([told[i].counts for i in some]), 2 * usual)
+        chosen = rng.permutation(len(replies))[: _FEW[r % len(_FEW)]]
+        means = np.concatenate([replies[i].means for i in chosen])
+        usual = np.median(np.concatenate([replies[i].counts for i in chosen]))
+        counts = np.minimum(np.concatenate([replies[i].counts for i in chosen]), 2 * usual)
         if len(means) < k:
             continue
         seed = rng.integers(0, 2**63, size=1, dtype=np.uint64)
-        got = kernels.kmeans(means, np.array([0, len(means)]), k, seed, counts, n_init=5)
-        if (got.mass > 0).all():
-            found.append(got.centers[0])
-        if len(found) == count:
+        clustering = kernels.kmeans(means, np.array([0, len(means)]), k, seed, counts, n_init=5)
+        if (clustering.mass > 0).all():
+            starts.append(clustering.centers[0])
+        if len(starts) == count:
             break
-    if not found:
+    if not starts:
         raise BadInput(
             f"k={k} clusters from too few local means of a few sites each: the sites showed too few"
         )
-    return np.stack(found)
+    return np.stack(starts)
 
 
-def _score(told: list[ClusterSums]) -> float:
+def _score(replies: list[ClusterSums]) -> float:
     """Inertia per row, site by site, averaged without the lowest and highest."""
-    rows = np.array([t.mass[0].sum() for t in told])
-    per_row = np.array([t.inertia[0].sum() for t in told])[rows > 0] / rows[rows > 0]
+    rows = np.array([t.mass[0].sum() for t in replies])
+    per_row = np.array([t.inertia[0].sum() for t in replies])[rows > 0] / rows[rows > 0]
     cut = int(_TRIM * len(per_row))
     return float(np.sort(per_row)[cut : len(per_row) - cut].mean()) if len(per_row) else float("inf")
 
 
-def _merged(told: list[ClusterSums], centers: FloatArray, settings: Robust) -> tuple[FloatArray, BoolArray]:
-    """The next centres (k, d), and which site was left out of which cluster (sites, k)."""
-    mass = np.stack([t.mass[0] for t in told])  # (sites, k)
-    sums = np.stack([t.sums[0] for t in told])
-    inertia = np.stack([t.inertia[0] for t in told])
+def _merged(
+    replies: list[ClusterSums], centers: FloatArray, settings: Robust
+) -> tuple[FloatArray, BoolArray]:
+    """The next centres (k, d), and a mask (sites, k) of the sites left out of each cluster."""
+    mass = np.stack([t.mass[0] for t in replies])  # (sites, k)
+    sums = np.stack([t.sums[0] for t in replies])
+    inertia = np.stack([t.inertia[0] for t in replies])
     out = np.zeros(mass.shape, dtype=np.bool_)
     after = centers.copy()
     for j in range(len(centers)):
-        here = np.flatnonzero((mass[:, j] > 0) & (mass[:, j] >= settings.min_cluster_size))
-        if not len(here):
+        present = np.flatnonzero((mass[:, j] > 0) & (mass[:, j] >= settings.min_cluster_size))
+        if not len(present):
             continue
-        n = mass[here, j]
+        n = mass[present, j]
         weight = np.minimum(n, settings.weight_cap * np.median(n))
-        moves = sums[here, j] / n[:, None]
+        moves = sums[present, j] / n[:, None]
         middle = geometric_median(moves, weight)
-        # how far a mean of n rows usually lies from the cluster's: its rows' spread over the root of n
+        # the usual distance of a mean of n rows from the cluster's mean is spread / sqrt(n)
         spread = max(
-            float(np.sqrt(np.median(inertia[here, j] / n))), 1e-9 * float(np.abs(moves).max()), 1e-100
+            float(np.sqrt(np.median(inertia[present, j] / n))), 1e-9 * float(np.abs(moves).max()), 1e-100
         )
         far = np.linalg.norm(moves - middle, axis=1) * np.sqrt(weight) / spread
         near = far <= _FAR * max(float(np.median(far)), 1e-12)
-        out[here[~near], j] = True
+        out[present[~near], j] = True
         after[j] += np.average(moves[near], axis=0, weights=weight[near] if (~near).any() else n)
     return after, out
 

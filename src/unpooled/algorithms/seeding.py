@@ -1,4 +1,4 @@
-"""Where the centres start. The default, "adaptive", is over-seeding by totals only.
+"""Seeding: the starting centres. The default, "adaptive", is over-seeding by totals only.
 
 No published method: k-means|| (Bahmani et al., 2012) with the proposals drawn by the server from each cell's
 Gaussian, so that no row is ever a proposal. It needs only sums over sites, so it does not depend on how the
@@ -32,7 +32,7 @@ _SWAPS = 30
 
 @dataclass(frozen=True, eq=False)
 class Starts:
-    """Starting centres, and what was learnt on the way."""
+    """Starting centres, and the size and spread of the data."""
 
     centers: FloatArray  # (R, k, d), R distinct starts, the most promising first
     n: float  # rows (or weight) in all
@@ -41,7 +41,7 @@ class Starts:
 
 @dataclass(frozen=True, eq=False)
 class Spread:
-    """How many rows there are, and where their columns lie."""
+    """The number of rows, and the mean and variance of their columns."""
 
     n: float  # rows (or weight) in all
     mean: FloatArray  # (d,)
@@ -76,17 +76,17 @@ def starts(
             raise BadInput(f"init has shape {init.shape}, but k={k} and the rows have {len(mean)} columns")
         if not np.isfinite(init).all():
             raise BadInput("init holds NaN or infinity")
-        found = init[None].astype(np.float64)
+        centers = init[None].astype(np.float64)
     elif init == "k-fed":
         # down: k; up: each site's means and counts
         replies = yield from each(sites, AskLocalMeans(k, n_init=5))
         shown = list(replies.values())
-        found = np.stack([merge_means(shown, k, rng, 10, weighted=True) for _ in range(count)])
+        centers = np.stack([merge_means(shown, k, rng, 10, weighted=True) for _ in range(count)])
     elif init == "random":
-        found = mean + sd * rng.standard_normal((count, k, len(mean)))
+        centers = mean + sd * rng.standard_normal((count, k, len(mean)))
     else:
-        found = yield from _adaptive(sites, k, count, moments, rng, min_cluster_size)
-    return Starts(found, moments.n, float(moments.variance.mean()))
+        centers = yield from _adaptive(sites, k, count, moments, rng, min_cluster_size)
+    return Starts(centers, moments.n, float(moments.variance.mean()))
 
 
 def merge_means(
@@ -98,18 +98,18 @@ def merge_means(
     if len(means) < k:
         raise BadInput(f"k={k} clusters from {len(means)} local means: the sites showed too few")
     seed = rng.integers(0, 2**63, size=1, dtype=np.uint64)
-    got = kernels.kmeans(
+    clustering = kernels.kmeans(
         means, np.array([0, len(means)]), k, seed, counts if weighted else None, n_init=restarts
     )
-    if not (got.mass > 0).all():
-        found = int((got.mass > 0).sum())
-        raise BadInput(f"k={k} clusters from {found} distinct local means: the sites showed too few")
-    centers: FloatArray = got.centers[0]
+    if not (clustering.mass > 0).all():
+        distinct = int((clustering.mass > 0).sum())
+        raise BadInput(f"k={k} clusters from {distinct} distinct local means: the sites showed too few")
+    centers: FloatArray = clustering.centers[0]
     return centers
 
 
 def spread_of(sites: tuple[SiteId, ...]) -> Steps[Spread]:
-    """Moments about zero; asked again about the mean where the offset would drown the variance."""
+    """Moments about zero; asked again about the mean where a large mean would make the variance inexact."""
     # down: nothing; up: mass, sums and squares of the columns
     about_zero = yield from total(sites, AskMoments())
     mean = about_zero.mean
@@ -154,12 +154,12 @@ def _cells(sums: ClusterSums, centers: FloatArray, s: int, p: int) -> Sketch:
     step = residual[keep] / mass[keep, None]
     inertia = sums.inertia[s][keep]
     scatter = inertia - mass[keep] * (step**2).sum(axis=1)
-    scatter[scatter < 1e-12 * inertia] = 0.0  # rows that are all the same, but for rounding
+    scatter[scatter < 1e-12 * inertia] = 0.0  # equal rows: the rest is rounding error
     return Sketch(centers[s][keep] + step, mass[keep], scatter)
 
 
 def _still_visible(before: Sketch, after: Sketch, k: int) -> bool:
-    """Refining must not push rows below the sites' minimum size and so out of sight."""
+    """True if refining did not hide too many rows: smaller cells may fall below the sites' minimum size."""
     too_few = len(before.mass) < min(2 * k, len(after.mass))
     return too_few or float(after.mass.sum()) >= 0.9 * float(before.mass.sum())
 
@@ -169,8 +169,8 @@ def _refined(
 ) -> FloatArray:
     """Centres for the next pass: cells with much scatter are replaced by draws from their own Gaussian.
 
-    In many columns all centres move to the principal axes of the cells. Rows are then told apart by these
-    axes alone, where clusters show, and no longer by the noise of all columns.
+    With many columns all centres move to the principal axes of the cells. Rows are then separated by these
+    axes alone, along which clusters differ, and no longer by the noise of all columns.
     """
     extra = _allotted(cells, target - len(cells.mass), p, rng)
     axes = _axes(cells.means, cells.mass)
@@ -187,7 +187,7 @@ def _refined(
 
 
 def _allotted(cells: Sketch, add: int, p: int, rng: np.random.Generator) -> IntArray:
-    """How many further centres each cell gets: in proportion to its scatter, at most one per p rows."""
+    """The number of further centres for each cell: in proportion to its scatter, at most one per p rows."""
     share = np.where(cells.mass >= 2 * p, cells.scatter, 0.0)
     if add <= 0 or not share.sum() > 0:
         return np.zeros(len(cells.mass), dtype=np.int64)
@@ -201,12 +201,12 @@ def _allotted(cells: Sketch, add: int, p: int, rng: np.random.Generator) -> IntA
 
 
 def _padded(proposals: list[FloatArray]) -> FloatArray:
-    """Sketches of unequal size in one array; a repeated centre never gets a row, for ties go to the first."""
+    """Sketches of unequal size in one array; a repeated centre gets no rows, since ties go to the first."""
     longest = max(map(len, proposals))
     return np.stack([np.concatenate([c, np.repeat(c[-1:], longest - len(c), axis=0)]) for c in proposals])
 
 
-# ---------------------------------------------------------------- at the server: from cells to starts
+# ---------------------------------------------------------------- at the server: starts from cells
 
 
 def _reduced(
@@ -222,7 +222,7 @@ def _reduced(
     runs = _candidates(cells, flat, mass, k, count, rng)
     runs = [_filled(c, k, flat, rng) for c in runs]
     scores = _score(flat, mass, np.stack(runs))
-    # rounded, so that rounding does not decide which of two equals comes first
+    # rounded to 9 digits, so that floating-point error does not order equal scores
     order = np.argsort(np.round(scores / (scores.max() + 1e-300), 9), kind="stable")
     chosen: list[int] = []
     scale = np.sqrt(scores.min() / mass.sum() + 1e-300) + 1e-9 * float(np.linalg.norm(sd))
@@ -252,7 +252,7 @@ def _candidates(
     if len(cells) > 1:
         jobs += [slice(0, len(mass))] * 2
     offsets = np.concatenate([[0], np.cumsum([j.stop - j.start for j in jobs])]).astype(np.int64)
-    got = kernels.kmeans(
+    clusterings = kernels.kmeans(
         np.concatenate([flat[j] for j in jobs]),
         offsets,
         k,
@@ -262,7 +262,7 @@ def _candidates(
         swaps=_SWAPS,
         threads=2,
     )
-    return [c[m > 0] for c, m in zip(got.centers, got.mass, strict=True)]
+    return [c[m > 0] for c, m in zip(clusterings.centers, clusterings.mass, strict=True)]
 
 
 def _filled(centers: FloatArray, k: int, flat: FloatArray, rng: np.random.Generator) -> FloatArray:
@@ -277,15 +277,15 @@ def _filled(centers: FloatArray, k: int, flat: FloatArray, rng: np.random.Genera
 
 def _score(flat: FloatArray, mass: FloatArray, candidates: FloatArray) -> FloatArray:
     """Weighted inertia of every candidate on all sketches."""
-    got = kernels.totals(flat, np.array([0, len(flat)]), candidates, mass, threads=2)
-    scores: FloatArray = got.inertia[0].sum(axis=1)
+    totals = kernels.totals(flat, np.array([0, len(flat)]), candidates, mass, threads=2)
+    scores: FloatArray = totals.inertia[0].sum(axis=1)
     return scores
 
 
 def _alike(a: FloatArray, b: FloatArray, near: float) -> bool:
-    """Are these the same centres but for their order?"""
-    _, there = kernels.nearest(a, b)
-    return bool(np.sqrt(there.max()) <= near)
+    """True if these are the same centres, up to their order."""
+    _, sqdist = kernels.nearest(a, b)
+    return bool(np.sqrt(sqdist.max()) <= near)
 
 
 def _lifted(centers: FloatArray, flat: FloatArray, means: FloatArray, mass: FloatArray) -> FloatArray:

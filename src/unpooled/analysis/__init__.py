@@ -1,4 +1,4 @@
-"""From tables to an answer: preparation, every k in the same exchanges, the choice, what a report shows."""
+"""A whole analysis: preparation, clusterings for every k in the same exchanges, choice of k, description."""
 
 from unpooled.analysis.choose_k import Choice, Scores
 from unpooled.analysis.pipeline import Analysis, AnalysisState, Description

@@ -1,4 +1,4 @@
-"""Which k? Five views of the same question, a recommendation with its reasons, or "no clear k"."""
+"""Choice of k: five criteria, and a recommendation with its reasons, or "no clear k"."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -18,10 +18,10 @@ _NEAR = 1.05  # restarts within this factor of the best inertia count as solutio
 
 @dataclass(frozen=True, eq=False)
 class Scores(Message, wire="scores.Scores"):
-    """Of one clustering; nan where an index does not exist."""
+    """The scores of one clustering; nan where an index does not exist."""
 
     k: int
-    seen: int  # clusters of which some site shows rows
+    seen: int  # clusters that at least one site shows
     mass: float  # rows in clusters that are shown
     inertia: float  # of these rows
     calinski_harabasz: float
@@ -32,16 +32,16 @@ class Scores(Message, wire="scores.Scores"):
 
     @property
     def per_row(self) -> float:
-        """Inertia per row that is shown: comparable between k where sites hide small groups."""
+        """Inertia per row that is shown: comparable between k although sites suppress small groups."""
         return self.inertia / max(self.mass, 1.0)
 
 
 def score(sites: tuple[SiteId, ...], centers: FloatArray, restarts: FloatArray) -> Steps[Scores]:
-    """The scores of ``centers`` (k, d), and how far ``restarts`` (R, k, d), all nearly as good, agree."""
+    """The scores of ``centers`` (k, d), and their agreement with near-best ``restarts`` (R, k, d)."""
 
     def ask(question: Any) -> Steps[Any]:
-        got = yield from total(sites, question)
-        return got
+        answer = yield from total(sites, question)
+        return answer
 
     questions: list[Any] = [AskScatter(centers), AskClusterSums(centers[None])]
     if len(restarts):
@@ -99,7 +99,7 @@ def adjusted_rand(counts: FloatArray) -> float:
 
 
 def near_best(state: Any) -> FloatArray:
-    """(R, k, d): restarts of a method whose inertia is near its best one's, other than the best."""
+    """(R, k, d): restarts of a method whose inertia is near the best, without the best."""
     if not hasattr(state, "candidates"):  # no restarts
         return np.zeros((0, *state.centers.shape))
     found, inertias, best = state.candidates
@@ -115,13 +115,13 @@ _ROWS = 2000
 
 @dataclass(frozen=True, eq=False)
 class Blob:
-    """The inertia of blobs, per k."""
+    """The inertia of reference data without clusters, a uniform box and a Gaussian, per k."""
 
     log_inertia: FloatArray  # (2, K) mean over draws of log(inertia per row); box, Gaussian
     error: FloatArray  # (2, K)
 
     def gap(self, inertia_per_row: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """(K,) how much tighter than the tighter of the two blobs, and the error of that."""
+        """(K,) log inertia of the tighter of the two blobs less that of the data, and its error."""
         which = self.log_inertia.argmin(axis=0)
         columns = np.arange(self.log_inertia.shape[1])
         return (
@@ -147,29 +147,29 @@ def blobs(covariance: FloatArray, n: int, ks: list[int], rng: np.random.Generato
 
 
 def _log_inertia(rows: FloatArray, k: int, *, exact: bool, rng: np.random.Generator) -> FloatArray:
-    """(draws,) of rows (draws, 2, m, d).
+    """(draws,) log inertia per row of k-means on rows (draws, 2, m, d).
 
-    Where the data have more rows than are drawn, the centres of one half are also tried on the other: what
-    they gain by fitting their own rows and lose on others' cancels.
+    If the data have more rows than are drawn, the centres of one half are also scored on the other: the bias
+    of fitting their own rows and that on other rows cancel.
     """
     draws, _, m, d = rows.shape
     fitted = np.ascontiguousarray(rows[:, 0]).reshape(-1, d)
     offsets = np.arange(draws + 1) * m
     seeds = rng.integers(0, 2**63, size=draws, dtype=np.uint64)
-    got = kernels.kmeans(fitted, offsets, min(k, m), seeds, n_init=2, max_iter=100, swaps=10, threads=2)
-    logs: FloatArray = np.log(np.maximum(got.inertia / m, 1e-300))
+    fit = kernels.kmeans(fitted, offsets, min(k, m), seeds, n_init=2, max_iter=100, swaps=10, threads=2)
+    logs: FloatArray = np.log(np.maximum(fit.inertia / m, 1e-300))
     if exact:
         return logs
     others = [
-        kernels.nearest(rows[i, 1], got.centers[i][got.mass[i] > 0]).sqdist.mean() for i in range(draws)
+        kernels.nearest(rows[i, 1], fit.centers[i][fit.mass[i] > 0]).sqdist.mean() for i in range(draws)
     ]
     return np.asarray((logs + np.log(np.maximum(others, 1e-300))) / 2)
 
 
-_VOTES = 3  # of five that must name the same k
-_STABLE = 0.8
+_VOTES = 3  # criteria of five that must name the same k
+_STABLE = 0.8  # least mean adjusted Rand index between near-best restarts
 _SHOWN = 0.9  # share of the rows that must be seen to judge a k
-_FALLING = 0.05  # how far the gap may lie below its largest value
+_FALLING = 0.05  # largest accepted distance of the gap below its largest value
 _MARGIN = 0.02  # the gap to a blob that counts, beyond two errors
 
 
@@ -180,7 +180,7 @@ class Choice(Message, wire="choice.Choice"):
     scores: tuple[Scores, ...]  # one per k
     gaps: FloatArray  # (K,) log inertia of a blob less that of the data; nan where it was not computed
     errors: FloatArray  # (K,)
-    votes: dict[str, int]  # what each criterion would take
+    votes: dict[str, int]  # the k that each criterion names
     best: int  # index into scores
     clear: bool
     reasons: tuple[str, ...]
@@ -193,7 +193,7 @@ class Choice(Message, wire="choice.Choice"):
 def choose(
     scores: list[Scores], rows: float, covariance: FloatArray | None, rng: np.random.Generator
 ) -> Choice:
-    """From the scores of every k, and the covariance if there is one, to a recommendation."""
+    """Recommend a k from the scores of every k, and the covariance if there is one."""
     ks = [s.k for s in scores]
     gaps, errors = np.full(len(ks), np.nan), np.full(len(ks), np.nan)
     per_row = np.array([s.per_row for s in scores])
@@ -207,10 +207,10 @@ def choose(
         return Choice(tuple(scores), gaps, errors, {}, 0, False, ("too little is shown to judge any k",))
     counted = Counter(votes.values())
     silhouettes = {s.k: np.nan_to_num(s.silhouette, nan=-1.0) for s in scores}
-    best_k, got = max(counted.items(), key=lambda item: (item[1], silhouettes[item[0]]))
+    best_k, agreed = max(counted.items(), key=lambda item: (item[1], silhouettes[item[0]]))
     best = ks.index(best_k)
     doubts = []
-    if got < min(_VOTES, len(votes)):
+    if agreed < min(_VOTES, len(votes)):
         doubts.append("the criteria disagree: " + ", ".join(f"{name} says {k}" for name, k in votes.items()))
     elif gaps[best] < np.nanmax(gaps[_seen(scores, rows)], initial=-np.inf) - errors[best] - _FALLING:
         named = ", ".join(name for name, k in votes.items() if k == best_k)
@@ -224,7 +224,7 @@ def choose(
     if doubts:
         return Choice(tuple(scores), gaps, errors, votes, best, False, tuple(doubts))
     agreeing = [name for name, k in votes.items() if k == best_k]
-    reasons = [f"{got} of {len(votes)} criteria agree: {', '.join(agreeing)}"]
+    reasons = [f"{agreed} of {len(votes)} criteria agree: {', '.join(agreeing)}"]
     reasons += _good(scores[best], float(gaps[best]))
     return Choice(tuple(scores), gaps, errors, votes, best, True, tuple(reasons))
 
@@ -242,7 +242,7 @@ def _votes(
     gaps: FloatArray,
     errors: FloatArray,
 ) -> dict[str, int]:
-    """What each criterion would take, among the k whose clusters are all seen, and most of their rows."""
+    """The k that each criterion names, among the k whose clusters are all seen, and most of their rows."""
     seen = _seen(scores, rows)
     scores, gaps, errors = [scores[i] for i in seen], gaps[seen], errors[seen]
     ks, per_row = [s.k for s in scores], np.array([s.per_row for s in scores])
@@ -260,7 +260,7 @@ def _votes(
 
 
 def knee_of(ks: list[int], inertia: FloatArray, whole: float | None = None) -> int | None:
-    """Where the inertia curve bends most: the largest fall in the ratio of successive gains.
+    """The k at which the inertia curve bends most: the largest fall in the ratio of successive gains.
 
     ``whole`` is the inertia of one cluster, which lets the curve begin at k = 1.
 
@@ -276,7 +276,7 @@ def knee_of(ks: list[int], inertia: FloatArray, whole: float | None = None) -> i
 
 
 def _seen(scores: list[Scores], rows: float) -> list[int]:
-    """Which scores can be compared: of clusters that are all seen, with most of their rows if possible."""
+    """Indices of comparable scores: all clusters are seen, with most of their rows if possible."""
     whole = [i for i, s in enumerate(scores) if s.seen == s.k]
     return [i for i in whole if scores[i].mass >= _SHOWN * rows] or whole or list(range(len(scores)))
 

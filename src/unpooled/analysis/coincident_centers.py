@@ -21,23 +21,23 @@ from unpooled.core.messages import SiteId
 from unpooled.core.protocol import Steps, total
 from unpooled.questions.fuzzy import AskDirections, AskFuzzySums, FuzzySums
 
-_COINCIDE = 0.1  # of a cluster's own width: centres nearer than that are one
+_COINCIDE = 0.1  # centres nearer than this share of a cluster's width coincide
 _WHOLE = 48  # columns up to which F is asked for as a whole
-_VECTORS, _ITERATIONS = 4, 6  # beyond, its largest eigenvalues by subspace iteration
+_VECTORS, _ITERATIONS = 4, 6  # of subspace iteration, for more columns
 
 
 @dataclass(frozen=True)
 class Coincidence:
-    """Centres that are one, and what would part them."""
+    """Groups of centres that coincide, and the m below which they would part."""
 
     groups: tuple[tuple[int, ...], ...]  # indices of centres
     m: float  # the m that was used
-    bound: float  # some of them part below it; infinite if at any m
-    apart: float  # all of them, by the rule of thumb
+    bound: float  # below it some of them part; infinite: at any m
+    apart: float  # below it all of them part, by the rule of thumb
 
     @property
     def suggestion(self) -> float:
-        """An m to try: safely below the bound, and below what parts all centres."""
+        """An m to try: safely below the bound, and below the m at which all centres part."""
         return 1 + min(0.7 * (self.bound - 1), 0.95 * (self.apart - 1), 0.7 * (self.m - 1))
 
     def __str__(self) -> str:
@@ -59,7 +59,7 @@ def _floor(m: float) -> str:
 def coinciding(
     sites: tuple[SiteId, ...], centers: FloatArray, m: float, sums: FuzzySums | None = None
 ) -> Steps[Coincidence | None]:
-    """Which centres coincide, if any, and below which m they would not; ``sums`` if they are known."""
+    """The groups of centres that coincide, and the m below which they part; None if there are none."""
     if sums is None:
         # down: the centres; up: J_m and weights, for the width of each cluster
         sums = yield from total(sites, AskFuzzySums(centers[None], m))
@@ -101,15 +101,15 @@ def _eigenvalues(
     d = centers.shape[1]
     if d <= _WHOLE:
         # down: the centres; up: F itself
-        got = yield from total(sites, AskDirections(centers, m, j, np.eye(d)))
-        values = np.linalg.eigvalsh(got.sums / max(float(got.weight[0]), 1e-300))
+        reply = yield from total(sites, AskDirections(centers, m, j, np.eye(d)))
+        values = np.linalg.eigvalsh(reply.sums / max(float(reply.weight[0]), 1e-300))
         return [float(v) for v in values[::-1][:count]]
-    some = min(max(_VECTORS, count + 1), d)
-    vectors = np.linalg.qr(np.random.default_rng(0).standard_normal((d, some)))[0].T
+    width = min(max(_VECTORS, count + 1), d)
+    vectors = np.linalg.qr(np.random.default_rng(0).standard_normal((d, width)))[0].T
     for _ in range(_ITERATIONS):
         # down: a few directions; up: F times each of them
-        got = yield from total(sites, AskDirections(centers, m, j, vectors))
-        image = got.sums / max(float(got.weight[0]), 1e-300)
+        reply = yield from total(sites, AskDirections(centers, m, j, vectors))
+        image = reply.sums / max(float(reply.weight[0]), 1e-300)
         values = np.linalg.eigvalsh((vectors @ image.T + image @ vectors.T) / 2)
         vectors = np.linalg.qr(image.T)[0].T
     return [float(v) for v in values[::-1][:count]]

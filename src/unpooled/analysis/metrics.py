@@ -1,4 +1,4 @@
-"""How good a clustering is: federated, as small protocols; and for evaluation, on pooled data in simulation.
+"""Quality indices of a clustering: federated, as small protocols; and on pooled data, for evaluation.
 
 The federated ones need one total and no labels:
 
@@ -29,20 +29,20 @@ Labels = npt.NDArray[Any]
 
 
 def inertia(sites: tuple[SiteId, ...], centers: FloatArray) -> Steps[float]:
-    """Squared distances of all rows to their nearest centre, summed."""
+    """Sum of the squared distances of all rows to their nearest centres."""
     return (yield from inertia_and_mass(sites, centers))[0]
 
 
 def inertia_and_mass(sites: tuple[SiteId, ...], centers: FloatArray) -> Steps[tuple[float, float]]:
-    """The inertia, and of how many rows (or how much weight) it is: sites hide clusters too small."""
+    """The inertia, and the number (or weight) of its rows: sites suppress clusters that are too small."""
     sums = yield from total(sites, AskClusterSums(centers[None]))
     return float(sums.inertia.sum()), float(sums.mass.sum())
 
 
 def simplified_silhouette(sites: tuple[SiteId, ...], centers: FloatArray) -> Steps[float]:
     """Mean of (b - a) / max(a, b), with distances a and b to the nearest and second nearest centre."""
-    got = yield from total(sites, AskScatter(centers))
-    return float(got.silhouette.sum() / got.mass.sum())
+    reply = yield from total(sites, AskScatter(centers))
+    return float(reply.silhouette.sum() / reply.mass.sum())
 
 
 def davies_bouldin(sites: tuple[SiteId, ...], centers: FloatArray) -> Steps[float]:
@@ -50,11 +50,11 @@ def davies_bouldin(sites: tuple[SiteId, ...], centers: FloatArray) -> Steps[floa
 
     Equals scikit-learn's where the centres are the means of their clusters, as at the end of Lloyd.
     """
-    got = yield from total(sites, AskScatter(centers))
-    used = got.mass > 0
+    reply = yield from total(sites, AskScatter(centers))
+    used = reply.mass > 0
     if used.sum() < 2:
         raise BadInput(f"Davies-Bouldin needs at least 2 clusters with rows, got {int(used.sum())}")
-    width = got.distance[used] / got.mass[used]
+    width = reply.distance[used] / reply.mass[used]
     gaps = np.sqrt(((centers[used][:, None] - centers[used][None]) ** 2).sum(axis=2))
     np.fill_diagonal(gaps, np.inf)
     with np.errstate(divide="ignore"):
@@ -79,17 +79,17 @@ def calinski_harabasz(sites: tuple[SiteId, ...], centers: FloatArray) -> Steps[f
 
 
 def partition_coefficient(sites: tuple[SiteId, ...], centers: FloatArray, m: float = 2.0) -> Steps[float]:
-    """Bezdek's: mean over rows of the sum of squared memberships, from 1 / k (no clusters) to 1 (crisp)."""
-    got = yield from total(sites, AskFuzzyScatter(centers, m))
-    return float(got.sharp.sum() / max(float(got.rows.sum()), 1e-300))
+    """Bezdek's coefficient: mean sum of rows' squared memberships, from 1 / k (no clusters) to 1 (crisp)."""
+    reply = yield from total(sites, AskFuzzyScatter(centers, m))
+    return float(reply.sharp.sum() / max(float(reply.rows.sum()), 1e-300))
 
 
 def xie_beni(sites: tuple[SiteId, ...], centers: FloatArray, m: float = 2.0) -> Steps[float]:
     """Xie-Beni index: J_m per row over the smallest squared distance of two centres; lower is better."""
-    got = yield from total(sites, AskFuzzyScatter(centers, m))
+    reply = yield from total(sites, AskFuzzyScatter(centers, m))
     gaps = _gaps(centers, "Xie-Beni")
     with np.errstate(divide="ignore"):
-        return float(got.inertia.sum() / max(float(got.rows.sum()), 1e-300) / np.float64(gaps.min() ** 2))
+        return float(reply.inertia.sum() / max(float(reply.rows.sum()), 1e-300) / np.float64(gaps.min() ** 2))
 
 
 def fuzzy_davies_bouldin(sites: tuple[SiteId, ...], centers: FloatArray, m: float = 2.0) -> Steps[float]:
@@ -97,10 +97,10 @@ def fuzzy_davies_bouldin(sites: tuple[SiteId, ...], centers: FloatArray, m: floa
 
     As m tends to 1 it becomes ``davies_bouldin``.
     """
-    got = yield from total(sites, AskFuzzyScatter(centers, m))
-    used = got.weight > 0
+    reply = yield from total(sites, AskFuzzyScatter(centers, m))
+    used = reply.weight > 0
     gaps = _gaps(centers[used], "fuzzy Davies-Bouldin")
-    width = got.distance[used] / got.weight[used]
+    width = reply.distance[used] / reply.weight[used]
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = (width[:, None] + width[None]) / gaps
     return float(ratio.max(axis=1).mean())
@@ -122,7 +122,7 @@ def borderline(
     return (yield from each(sites, AskBorderline(centers, m, limit)))
 
 
-# ---------------------------------------------------------------- for evaluation, with all rows at hand
+# ---------------------------------------------------------------- for evaluation, on pooled rows
 
 
 def within_sse(X: FloatArray, centers: FloatArray) -> float:
@@ -158,9 +158,9 @@ def knowledge_gap(found: FloatArray, true: FloatArray) -> float:
 
 
 def nearest_gap(found: FloatArray, true: FloatArray) -> float:
-    """The gap as Stallmann & Wilbik's code has it: of each found centre to the nearest true one.
+    """The gap as in Stallmann & Wilbik's code: summed distances of each found centre to the nearest true one.
 
-    A true centre that nothing came near costs nothing.
+    A true centre that no found centre is near adds nothing.
     """
     return float(np.sqrt(kernels.nearest(found, true).sqdist).sum())
 
@@ -182,7 +182,7 @@ def majority_accuracy(truth: Labels, labels: Labels) -> float:
 
 
 def evaluate(X: FloatArray, labels: Labels, truth: Labels | None = None) -> dict[str, float]:
-    """What can be said with all rows at hand: silhouette; given truth also ARI, v-measure and accuracy."""
+    """Scores on pooled rows: silhouette and others; given truth also ARI, v-measure and accuracy."""
     from sklearn import metrics as pooled
 
     scores: dict[str, float] = {}

@@ -1,7 +1,7 @@
 """A whole analysis as one algorithm: agree on a preparation, cluster for every k, choose, describe.
 
 It is an Algorithm like any other, so it runs in every runtime, its history says what left each site in each
-round, and its checkpoint goes on wherever it was.
+round, and it resumes from its checkpoint.
 """
 
 from copy import deepcopy
@@ -19,7 +19,7 @@ from unpooled.questions.clusters import AskScatter, Scatter
 from unpooled.questions.description import AskCovariance, AskOutline, AskProfile, Outline, Profile
 from unpooled.questions.fuzzy import AskBorderline, Borderline
 
-ALL_SITES = "all sites"  # in place of the sites' names where none is seen by itself
+ALL_SITES = "all sites"  # the only name where replies of single sites are not seen
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,31 +51,31 @@ def describe(
     totals_only: bool = False,
     m: float | None = None,
 ) -> Steps[Description]:
-    """Ask for all that a report shows, in one exchange; with ``totals_only`` of no site by itself.
+    """Ask for all figures of a report, in one exchange; with ``totals_only`` of no site by itself.
 
-    ``m`` is the fuzzifier of fuzzy clusters: then also which rows belong to none of them clearly.
+    ``m`` is the fuzzifier of fuzzy clusters: then also their shares of borderline rows.
     """
     axes, explained, deviation = _axes(centers, mean, covariance)
 
     def seen(question: Any) -> Steps[Any]:
-        got = yield from each(sites, question)
-        return got
+        answers = yield from each(sites, question)
+        return answers
 
     def of_all(question: Any) -> Steps[Any]:
-        got = yield from total(sites, question)
-        return {ALL_SITES: got}
+        answers = yield from total(sites, question)
+        return {ALL_SITES: answers}
 
     def nothing() -> Steps[Any]:
         return {}
         yield
 
     def summed(question: Any) -> Steps[Any]:
-        got = yield from total(sites, question)
-        return got
+        answers = yield from total(sites, question)
+        return answers
 
     asked = of_all if totals_only else seen
     # down: centres and axes; up: per site scatter and outline, and totals of profiles and outlines by cluster
-    got: list[Any] = yield from together(
+    answers: list[Any] = yield from together(
         [
             asked(AskScatter(centers)),
             nothing() if totals_only else seen(AskOutline(axes, mean)),
@@ -84,9 +84,9 @@ def describe(
             nothing() if m is None else asked(AskBorderline(centers, m)),
         ]
     )
-    scatters: dict[SiteId, Scatter] = got[0]
-    outlines: dict[SiteId, Outline] = got[1]
-    profile: Profile = got[2]
+    scatters: dict[SiteId, Scatter] = answers[0]
+    outlines: dict[SiteId, Outline] = answers[1]
+    profile: Profile = answers[2]
     order = np.argsort(-profile.mass, kind="stable")
     n = np.maximum(profile.mass, 1.0)[:, None]
     about = profile.sums / n
@@ -106,22 +106,22 @@ def describe(
         axes=axes,
         explained=explained,
         places=((centers - mean) @ axes)[order],
-        clusters=got[3].ellipses()[order],
+        clusters=answers[3].ellipses()[order],
         outlines=np.array([outlines[s].ellipses()[0] if s in outlines else empty for s in answered]),
-        borderline=_shares(got[4], answered, order) if m is not None else None,
+        borderline=_shares(answers[4], answered, order) if m is not None else None,
     )
 
 
-def _shares(told: dict[SiteId, Borderline], sites: tuple[SiteId, ...], order: IntArray) -> FloatArray:
-    """(S, k) borderline rows among those shown."""
+def _shares(replies: dict[SiteId, Borderline], sites: tuple[SiteId, ...], order: IntArray) -> FloatArray:
+    """(S, k) shares of borderline rows among those shown; nan for sites that did not answer."""
     unknown = np.full(len(order), np.nan)
-    return np.array([told[s].share[order] if s in told else unknown for s in sites])
+    return np.array([replies[s].share[order] if s in replies else unknown for s in sites])
 
 
 def _axes(
     centers: FloatArray, mean: FloatArray, covariance: FloatArray | None
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Principal axes of all rows; where there are too many columns for a covariance, of the centres."""
+    """Principal axes of all rows; of the centres if there are too many columns for a covariance."""
     matrix = (
         covariance if covariance is not None else np.cov((centers - mean).T, bias=True).reshape(len(mean), -1)
     )
@@ -137,12 +137,12 @@ def _axes(
     return np.ascontiguousarray(axes), share, deviation
 
 
-MOST_COLUMNS = 200  # beyond this no covariance is asked for: it would be larger than all the rest
+MOST_COLUMNS = 200  # no covariance is asked for beyond this: it would outweigh all other replies
 
 
 @dataclass(frozen=True, eq=False)
 class AnalysisState(Message, wire="algorithm.AnalysisState"):
-    """What sites agreed on, the clusterings on their way, and what came of them."""
+    """The agreed preparation, the states of the clusterings, and the results."""
 
     agreement: Agreement
     inner: tuple[Any, ...]  # a state per k
@@ -165,7 +165,7 @@ class AnalysisState(Message, wire="algorithm.AnalysisState"):
 
     @property
     def movement(self) -> float:
-        """Of the restart that leads, at the k that moves most; the others stop where they cannot win."""
+        """Movement of the leading restart at the k that moves most; other restarts may stop early."""
         return max(_moved(state) for state in self.inner)
 
     @property
@@ -190,7 +190,7 @@ class Analysis(Message, wire="algorithm.Analysis"):
 
     def start(self, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[AnalysisState]:
         agreement = yield from agree(sites, self.wishes)
-        # every k draws the same sketch of the data, so what they ask alike is asked once
+        # every k draws the same sketch of the data, so equal questions are asked once
         runs = [expanded(m).start(sites, deepcopy(rng)) for m in self.methods]
         states: list[Any] = yield from viewed(agreement.preparation, shared(together(runs)))
         return AnalysisState(agreement, tuple(states))
@@ -226,21 +226,21 @@ class Analysis(Message, wire="algorithm.Analysis"):
         """Score every k in one exchange, and choose."""
 
         def varied() -> Steps[Any]:
-            got = yield from total(sites, AskCovariance(state.agreement.mean))
-            return got
+            results = yield from total(sites, AskCovariance(state.agreement.mean))
+            return results
 
         runs: list[Steps[Any]] = [score(sites, s.centers, near_best(s)) for s in state.inner]
         wide = state.agreement.preparation.width > MOST_COLUMNS
-        got = yield from together(runs if wide else [*runs, varied()])
+        results = yield from together(runs if wide else [*runs, varied()])
         if wide:
             return replace(
-                state, choice=choose(got, state.agreement.used, None, rng), mean=state.agreement.mean
+                state, choice=choose(results, state.agreement.used, None, rng), mean=state.agreement.mean
             )
-        varying = got.pop()
+        varying = results.pop()
         mean = state.agreement.mean + varying.sums / max(float(varying.mass[0]), 1.0)
         matrix = varying.matrix()
         return replace(
-            state, choice=choose(got, state.agreement.used, matrix, rng), mean=mean, covariance=matrix
+            state, choice=choose(results, state.agreement.used, matrix, rng), mean=mean, covariance=matrix
         )
 
     def finished(self, state: AnalysisState) -> bool:

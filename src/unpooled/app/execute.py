@@ -1,4 +1,7 @@
-"""A job done: here, or by a federation's server; from its files to its folder. It prints nothing."""
+"""Execution of a job, in this process or by a federation's server: from its files to its folder.
+
+Nothing is printed here; the command line does that.
+"""
 
 import shutil
 from collections.abc import Callable
@@ -12,13 +15,13 @@ from unpooled.core.disk import write_atomically
 from unpooled.core.run import Record, run
 from unpooled.errors import EngineFailed, ModelError, TooFewAnswers, UnpooledError
 
-if TYPE_CHECKING:  # what runs between machines has requirements of its own
+if TYPE_CHECKING:  # runs between machines need packages that need not be installed
     from unpooled.runtimes.remote_run import RunTask
     from unpooled.site.process import RunTerms
 
 
 class Watcher(Protocol):
-    """Whoever is told how a job goes: called with every round, and with what is being done."""
+    """An observer of a job: called with every round, and with each activity as text."""
 
     def __call__(self, record: Record) -> None: ...
     def say(self, what: str) -> None: ...
@@ -33,9 +36,9 @@ def execute(
     threads: int | None = None,
     stopped: Callable[[str], None] = lambda how: None,
 ) -> Result:
-    """Do a job and write all that it makes; ``new``: not one that goes on.
+    """Do a job and write all its files; ``new`` is False for a run that is resumed.
 
-    ``stopped`` is told how to go on where the user stops it.
+    If the user stops the job, ``stopped`` is called with a message that says how to resume it.
     """
     done = _here if job.between is None else _between
     result = done(job, folder, watcher, new, threads, stopped)
@@ -55,7 +58,7 @@ def _here(
 ) -> Result:
     watcher.say(f"reading {len(job.files)} files" if len(job.files) > 1 else f"reading {job.files[0]}")
     federation = job.federation(threads)
-    made = folder.begin(job) if folder is not None and new else False
+    created = folder.begin(job) if folder is not None and new else False
     watcher.say("agreeing on columns and scales, looking for starts")
     try:
         done = run(
@@ -67,7 +70,7 @@ def _here(
         )
     except BaseException as error:
         if folder is not None and new:
-            folder.give_up(made)
+            folder.give_up(created)
         if isinstance(error, KeyboardInterrupt) and folder is not None and folder.checkpoint.exists():
             stopped(f"stopped; unpooled resume {folder.path} goes on")
         raise
@@ -82,10 +85,10 @@ def _between(
     threads: int | None,
     stopped: Callable[[str], None],
 ) -> Result:
-    """Have the sites of a federation do the job, and take over what its server kept of it."""
+    """Run the job at the sites of a federation, and copy its checkpoint from the server."""
     assert job.between is not None
     assert folder is not None
-    made = folder.begin(job) if new else False
+    created = folder.begin(job) if new else False
     try:
         if not folder.checkpoint.exists():
             checkpoint = _followed(job, job.between, watcher)
@@ -99,13 +102,13 @@ def _between(
         raise type(error)(f"{error}; unpooled resume {folder.path} goes on") from error
     except UnpooledError:
         if new:
-            folder.give_up(made)
+            folder.give_up(created)
             shutil.rmtree(Path(job.between.federation) / "runs" / job.between.run, ignore_errors=True)
         raise
 
 
 def _followed(job: Job, between: Between, watcher: Watcher) -> Path:
-    """Have the federation's server do a job; the checkpoint of the finished run."""
+    """Run a job at the federation's server and return the checkpoint of the finished run."""
     if not between.federation:
         raise ModelError(
             "the run is another console's: copy the checkpoint from the server's workspace here, "
@@ -120,7 +123,7 @@ def _followed(job: Job, between: Between, watcher: Watcher) -> Path:
 
 
 def tasks(job: Job, between: Between) -> "tuple[RunTask, RunTerms]":
-    """What the coordinator's end and the sites' ends are told of a job."""
+    """The task for the coordinator's end and the terms for the sites' ends of a job."""
     from unpooled.runtimes.remote_run import RunTask
     from unpooled.site.process import RunTerms
 
@@ -138,7 +141,7 @@ def tasks(job: Job, between: Between) -> "tuple[RunTask, RunTerms]":
 
 
 def federation_files(job: Job) -> list[Path]:
-    """The files of the federation that does a job, where it is one of ours."""
+    """The files of the federation that does a job; none if another console submits it."""
     if job.between is None or not job.between.federation:
         return []
     from unpooled.runtimes.provisioning.federation_folder import files_of

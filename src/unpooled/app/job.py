@@ -1,4 +1,4 @@
-"""A job: which files, read, prepared and clustered how. All that is needed to run it, again or further."""
+"""A job: its files, and how they are read, prepared and clustered. It is enough to repeat or resume a run."""
 
 import dataclasses
 import glob
@@ -24,14 +24,14 @@ _SHOWN = (codec.name_of(AskSchema),)  # asked of each site even under secure sum
 
 @dataclass(frozen=True)
 class Between:
-    """Which federation does a job between machines, and how long it waits for whom."""
+    """The federation that does a job between machines, and the limits on waiting for its sites."""
 
     federation: str  # its folder; "" if another program's console submits the job
-    run: str  # the name under which it knows the job
+    run: str  # name of the job in the federation
     sites: tuple[str, ...]
     quorum: float = 0.5
-    deadline: float = 60.0  # seconds an exchange
-    wait: float = 60.0  # seconds for a server or sites that are away
+    deadline: float = 60.0  # seconds per exchange
+    wait: float = 60.0  # seconds to wait for a server or sites that are not connected
 
     def __post_init__(self) -> None:
         if not self.sites or len(set(self.sites)) < len(self.sites):
@@ -44,7 +44,7 @@ class Between:
 
 @dataclass(frozen=True)
 class Job:
-    """What ``unpooled fit`` or ``unpooled run`` was told."""
+    """The settings of ``unpooled fit`` or ``unpooled run``."""
 
     files: tuple[str, ...]
     ks: tuple[int, ...]
@@ -59,10 +59,10 @@ class Job:
     secure: bool = False
     epsilon: float | None = None  # differential privacy, with the bounds of wishes
     delta: float = 1e-6
-    rows: int | None = None  # in all, where that is no secret
+    rows: int | None = None  # number of rows in total, if it is not secret
     force: bool = False
     between: Between | None = None  # None: the files are sites in this process
-    modules: tuple[str, ...] = ()  # installed modules whose methods are known by name too
+    modules: tuple[str, ...] = ()  # installed modules with additional methods
 
     def __post_init__(self) -> None:
         import_methods(self.modules)
@@ -78,7 +78,7 @@ class Job:
             check_private(self)
 
     def algorithm(self) -> Any:
-        """What is run: a method per k, all in the same exchanges."""
+        """The algorithm to run: one method per k, all in the same exchanges."""
         if self.epsilon is not None:
             return private_method(self)
         return Analysis(self.wishes, tuple(self._method(k) for k in self.ks), totals_only=self.secure)
@@ -105,7 +105,7 @@ class Job:
         )
 
     def fingerprint(self) -> list[list[Any]]:
-        """Size and time of change of every file, by which a resumed run knows them again."""
+        """Size and time of change of every file, so that a resumed run can detect a changed file."""
         return [[f, Path(f).stat().st_size, Path(f).stat().st_mtime_ns] for f in self.files]
 
     def command(self) -> str:
@@ -115,7 +115,7 @@ class Job:
         steady = len(ks) > 2 and self.ks == tuple(range(self.ks[0], self.ks[-1] + 1))
         words = ["unpooled", *self._what(), "-k", f"{ks[0]}..{ks[-1]}" if steady else ",".join(ks)]
         columns = w.columns if isinstance(w.columns, str) else ",".join(w.columns)
-        told = (
+        options = (
             ("--site-column", r.site_column, None),
             ("--columns", columns, "same"),
             ("--exclude", ",".join(r.exclude), ""),
@@ -134,7 +134,7 @@ class Job:
             ("--delta", self.delta, default.delta),
             ("--rows", self.rows, None),
         )
-        for option, value, usual in told:
+        for option, value, usual in options:
             words += [option, str(value)] if value != usual else []
         words += ["--secure"] if self.secure else []
         words += ["--force"] if self.force else []
@@ -159,14 +159,14 @@ class Job:
         return dataclasses.asdict(self)
 
     @classmethod
-    def from_json(cls, said: dict[str, Any]) -> "Job":
+    def from_json(cls, content: dict[str, Any]) -> "Job":
         try:
             return cls(
                 **{
-                    **{name: _tuples(value) for name, value in said.items()},
-                    "reading": Reading(**{k: _tuples(v) for k, v in said["reading"].items()}),
-                    "wishes": Wishes(**{k: _tuples(v) for k, v in said["wishes"].items()}),
-                    "between": _between(said.get("between")),
+                    **{name: _tuples(value) for name, value in content.items()},
+                    "reading": Reading(**{k: _tuples(v) for k, v in content["reading"].items()}),
+                    "wishes": Wishes(**{k: _tuples(v) for k, v in content["wishes"].items()}),
+                    "between": _between(content.get("between")),
                 }
             )
         except (TypeError, KeyError, AttributeError) as error:
@@ -177,16 +177,16 @@ _SCALES = {"standard": "standard", "min-max": "bounds", "none": None}
 
 
 def check_private(job: Job) -> None:
-    """Refuse what would leave without noise, each with its reason."""
+    """Refuse every option that would release something without noise, and give the reason."""
     if not job.wishes.bounds:
         raise BadInput(
             "--epsilon needs the bounds of every column that is used, said by those who know it: "
             "--bounds age=0:110 (bounds taken from the data would tell of its extreme rows)"
         )
     names = [name for name, _, _ in job.wishes.bounds]
-    told = job.wishes.columns
-    if not isinstance(told, str) and set(told) != set(names):
-        odd = sorted(set(told) ^ set(names))
+    columns = job.wishes.columns
+    if not isinstance(columns, str) and set(columns) != set(names):
+        odd = sorted(set(columns) ^ set(names))
         raise BadInput(
             f"--epsilon: columns and bounds must be of the same names; not in both: {', '.join(odd)}"
         )
@@ -249,7 +249,7 @@ def parse_ks(text: str) -> tuple[int, ...]:
 
 
 def expand(patterns: list[str]) -> tuple[str, ...]:
-    """Files by name; a pattern that the shell did not expand is expanded here."""
+    """File names; a pattern that the shell did not expand is expanded here."""
     files: list[str] = []
     for pattern in patterns:
         found = sorted(glob.glob(pattern)) if any(c in pattern for c in "*?[") else [pattern]

@@ -1,4 +1,4 @@
-"""A saved model: the preparation and the centres, in a file that nothing can run from.
+"""A saved model: the preparation and the centres, in a file without code.
 
 A line of text with the version, a SHA-256 digest, and the codec's bytes.
 """
@@ -23,7 +23,7 @@ _NAME = b"unpooled model "
 
 
 class Labels(NamedTuple):
-    """Where every row of a table belongs."""
+    """The cluster of every row of a table, and its distance to the centre."""
 
     clusters: IntArray  # (n,) from 1, the largest cluster; 0 for a row that was left out
     distances: FloatArray  # (n,) to the centre, in prepared columns; nan for a row that was left out
@@ -31,11 +31,11 @@ class Labels(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Model(Message, wire="model.Model"):
-    """What is needed to say which cluster a row belongs to."""
+    """The preparation and the centres: all that assigns a row to a cluster."""
 
     preparation: Preparation
     centers: FloatArray  # (k, d) in prepared columns, the largest cluster first
-    sizes: FloatArray  # (k,) rows that the clusters were made of
+    sizes: FloatArray  # (k,) number of rows in each cluster at the fit
     made_by: str  # program and version, method, seed
 
     def predict(self, table: Table) -> Labels:
@@ -57,7 +57,7 @@ def save(path: Path, model: Model) -> None:
 
 
 def load(path: Path) -> Model:
-    """Read a model, or raise ModelError saying what is wrong with it."""
+    """Read a model, or raise ModelError that names the fault."""
     try:
         data = path.read_bytes()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The result of a private job: all of it made from what was released, so it may be shown to anyone."""
+"""The result of a private job. It uses only released numbers, so it may be shown to anyone."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -45,10 +45,10 @@ class PrivateResult(Result):
 
     def model(self) -> Model:
         state = self.run.state
-        made = (
+        made_by = (
             f"unpooled {__version__}, private {self.job.method}, epsilon {self.epsilon:g}, k={self.job.ks[0]}"
         )
-        return Model(self.preparation, state.found[self.order] * state.unit, state.sizes[self.order], made)
+        return Model(self.preparation, state.found[self.order] * state.unit, state.sizes[self.order], made_by)
 
     def answer(self) -> str:
         k, state = self.job.ks[0], self.run.state
@@ -58,7 +58,7 @@ class PrivateResult(Result):
         )
 
     def notes(self) -> list[str]:
-        """What should be looked at, one line each."""
+        """Notes for the reader, one line each."""
         warning = self.forecast.warning
         return [
             f"expected: {self.forecast}",
@@ -103,5 +103,5 @@ class PrivateResult(Result):
             "seed": self.job.seed,
             "method": f"private {self.job.method}",
         }
-        said: dict[str, Any] = plain(value)
-        return said
+        result: dict[str, Any] = plain(value)
+        return result

@@ -32,15 +32,15 @@ class Result(ABC):
 
     @abstractmethod
     def to_json(self) -> dict[str, Any]:
-        """For machines; nan is null."""
+        """The result for programs; nan is null."""
 
     @property
     def preparation_json(self) -> dict[str, Any] | None:
-        """The preparation, for people and other programs; None where sites agreed on nothing."""
+        """The preparation, for people and other programs; None if sites agreed on none."""
         return None
 
     def report(self) -> str | None:
-        """The report as one HTML page; None where there is none."""
+        """The report as one HTML page, or None."""
         return None
 
 
@@ -70,7 +70,7 @@ def figure(value: float) -> str:
 
 
 def plain(value: Any) -> Any:
-    """As JSON has it: nan is null, whole numbers are whole."""
+    """A value as JSON can hold it: nan is null, whole numbers are integers."""
     if isinstance(value, dict):
         return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
@@ -91,7 +91,7 @@ def plain(value: Any) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Trait:
-    """What sets a cluster apart in one column (or one level of a category)."""
+    """A difference of a cluster from all rows, in one column (or one level of a category)."""
 
     column: str
     level: str  # "" for a number
@@ -117,7 +117,7 @@ class Trait:
 
 @dataclass(frozen=True, eq=False)
 class ClusterResult(Result):
-    """A finished job: its clusters described by sums, as far as sites show them."""
+    """A finished job: its clusters described by sums, without the groups that sites suppress."""
 
     run: Run[AnalysisState]
 
@@ -137,7 +137,7 @@ class ClusterResult(Result):
 
     @property
     def sites(self) -> tuple[str, ...]:
-        """Those whose rows are in the result."""
+        """The sites whose rows are in the result."""
         return self.agreement.sites if self.job.secure else self.description.sites
 
     @property
@@ -146,7 +146,7 @@ class ClusterResult(Result):
 
     @property
     def sizes(self) -> FloatArray:
-        """(k,) rows in all that sites show."""
+        """(k,) rows of each cluster that sites show, in total."""
         total: FloatArray = self.description.sizes.sum(axis=0)
         return total
 
@@ -161,7 +161,7 @@ class ClusterResult(Result):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What to look at first: odd columns, suspect sites, clusters that are none."""
+        """Warnings: odd columns, suspect sites, doubtful clusters."""
         said = list(self.agreement.warnings)
         suspects = getattr(self.run.state.chosen, "suspects", ())
         if suspects:
@@ -189,11 +189,11 @@ class ClusterResult(Result):
         }
 
     def model(self) -> Model:
-        made = f"unpooled {__version__}, {self.job.method}, k={self.k}, seed {self.job.seed}"
-        return Model(self.agreement.preparation, self.description.centers, self.sizes, made)
+        made_by = f"unpooled {__version__}, {self.job.method}, k={self.k}, seed {self.job.seed}"
+        return Model(self.agreement.preparation, self.description.centers, self.sizes, made_by)
 
     def traits(self, cluster: int) -> list[Trait]:
-        """The columns of a cluster, those that set it apart most first."""
+        """The columns of a cluster, the most distinctive first."""
         d, view = self.description, self.agreement.preparation
         values, overall = view.undo(d.means), view.undo(d.mean[None])[0]
         scales = view.undo(np.ones((1, view.width)))[0] - view.undo(np.zeros((1, view.width)))[0]
@@ -301,11 +301,11 @@ class ClusterResult(Result):
             "secure": self.job.secure,
             "cite": self.citation,
         }
-        said: dict[str, Any] = plain(value)
-        return said
+        result: dict[str, Any] = plain(value)
+        return result
 
     def fit(self) -> FloatArray:
-        """(S,) inertia per row at every site; nan where nothing is shown."""
+        """(S,) inertia per row at every site; nan if the site shows nothing."""
         d = self.description
         rows = d.sizes.sum(axis=1)
         per_row: FloatArray = d.inertias.sum(axis=1) / np.where(rows > 0, rows, np.nan)
@@ -313,7 +313,7 @@ class ClusterResult(Result):
 
     @property
     def filled(self) -> int:
-        """Missing cells of the columns in use, as far as sites tell: few count as none, nearly all as all."""
+        """Missing cells of the columns in use; few count as none, nearly all as all, as sites state them."""
         used = {c.name for c in self.agreement.preparation.columns}
         take = [j for j, name in enumerate(self.agreement.columns) if name in used]
         cells = np.minimum(
@@ -327,7 +327,7 @@ class ClusterResult(Result):
 
 
 def once_a_column(traits: list[Trait]) -> list[Trait]:
-    """Of a category only the level that stands out most."""
+    """The differences with one level per category, the one that differs most."""
     seen: dict[str, Trait] = {}
     for trait in traits:
         seen.setdefault(trait.column, trait)

@@ -1,7 +1,7 @@
 """The folder of a run: the job, the checkpoint, the model, the result and the report.
 
-Every file in it is written whole or not at all. What a kill leaves behind is a job and a checkpoint, from
-which ``unpooled resume`` goes on.
+Every file in it is written whole or not at all. After a kill the folder holds a job and a checkpoint, and
+``unpooled resume`` continues from them.
 """
 
 import json
@@ -29,7 +29,7 @@ _FILES = (
 
 
 class RunFolder:
-    """Where a run keeps what it made."""
+    """The files of a run in its folder."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -39,38 +39,43 @@ class RunFolder:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """All that a run writes."""
+        """All files that a run writes."""
         return tuple(self.path / name for name in _FILES)
 
     # ------------------------------------------------------------ making
 
     def begin(self, job: Job) -> bool:
-        """Write the job down, and say whether the folder had to be made."""
-        made = not self.path.exists()
+        """Write the job, and return whether the folder was created."""
+        created = not self.path.exists()
         self.path.mkdir(parents=True, exist_ok=True)
         self.tidy()
         for path in self.files:
             path.unlink(missing_ok=True)
-        said = {"version": VERSION, "unpooled": __version__, "job": job.to_json(), "seen": job.fingerprint()}
-        self._write_json(self.job, said)
-        return made
+        content = {
+            "version": VERSION,
+            "unpooled": __version__,
+            "job": job.to_json(),
+            "seen": job.fingerprint(),
+        }
+        self._write_json(self.job, content)
+        return created
 
     def tidy(self) -> None:
-        """Remove what a kill in the middle of a write left beside the files."""
+        """Remove the temporary files that a kill during a write left beside the files."""
         for name in _FILES:
             for left in self.path.glob(f".{name}.*"):
                 left.unlink()
 
-    def give_up(self, made: bool) -> None:
-        """Take back a beginning that came to nothing."""
+    def give_up(self, created: bool) -> None:
+        """Remove the job of a run that failed before its first checkpoint, and the folder if ``created``."""
         if self.checkpoint.exists():
             return
         self.job.unlink(missing_ok=True)
-        if made:
+        if created:
             self.path.rmdir()
 
     def finish(self, result: Result) -> None:
-        """Write what came of the run; the result last, since it says that all is there."""
+        """Write the outputs of the run; the result last, because it marks the run as finished."""
         from unpooled.app import model
 
         model.save(self.model, result.model())
@@ -88,32 +93,32 @@ class RunFolder:
     # ------------------------------------------------------------ reading
 
     def load_job(self) -> Job:
-        """The job of the run, if it is one and its files are as they were."""
-        said = self._said()
-        return Job.from_json(said["job"])
+        """The job of the run; raises if the folder holds no run."""
+        content = self._job_json()
+        return Job.from_json(content["job"])
 
     def check_unchanged(self, job: Job) -> None:
-        """Raise if a file of the job is not what it was when the run began."""
-        for file, size, changed in self._said()["seen"]:
+        """Raise if a file of the job was changed since the run began."""
+        for file, size, changed in self._job_json()["seen"]:
             if not Path(file).exists():
                 raise BadInput(f"{file}: no such file; the run began with it")
             now = Path(file).stat()
             if [now.st_size, now.st_mtime_ns] != [size, changed]:
                 raise BadInput(f"{file} was changed since the run began; start a new run with unpooled fit")
 
-    def _said(self) -> dict[str, Any]:
+    def _job_json(self) -> dict[str, Any]:
         if not self.path.is_dir():
             raise ModelError(f"{self.path}: no such folder")
         if not self.job.exists():
             raise ModelError(f"{self.path}: not the folder of a run (it has no job.json)")
         try:
-            said = json.loads(self.job.read_text(encoding="utf-8"))
-            version = said["version"]
+            content = json.loads(self.job.read_text(encoding="utf-8"))
+            version = content["version"]
         except (ValueError, KeyError, TypeError) as error:
             raise ModelError(f"{self.job}: cannot be read ({error})") from error
         if version != VERSION:
             raise ModelError(f"{self.path}: a run of version {version}, this program reads version {VERSION}")
-        return said  # type: ignore[no-any-return]
+        return content  # type: ignore[no-any-return]
 
     def load_result(self) -> ClusterResult:
         """The result of the run, which must be finished, and without noise."""
@@ -135,7 +140,7 @@ class RunFolder:
 
     def load_model(self) -> Model:
         """The run's model."""
-        self._said()
+        self._job_json()
         if not self.model.exists():
             raise ModelError(f"{self.path}: the run has no model yet; unpooled resume {self.path} goes on")
         return load(self.model)

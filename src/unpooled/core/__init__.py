@@ -1,6 +1,6 @@
-"""The vocabulary that everything else is written in: messages, questions, protocols, runs.
+"""The core of the package: messages, questions, protocols, runs.
 
-Whoever writes a method of her own needs what is named here, and no more.
+The names exported here are all that a new method needs.
 """
 
 from unpooled.core.arrays import BoolArray, FloatArray, IntArray, Rows

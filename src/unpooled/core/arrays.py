@@ -1,4 +1,4 @@
-"""The array types that annotations name, and the rows of a site."""
+"""The array types used in annotations, and the type of a site's rows."""
 
 from typing import Any
 

@@ -1,7 +1,8 @@
-"""(round, state) to disk and back: whole or not at all, and never mistaken for another run's.
+"""Checkpoints: (round, state) of a run, written to disk atomically and checked when read.
 
-A file is a line of text, a SHA-256 digest, and the codec's bytes of a Checkpoint. It is written beside its
-place, flushed to the disk, and moved there in one step, so a kill leaves the old one or the new one.
+A file is a line of text, a SHA-256 digest, and the codec's bytes of a Checkpoint. It is written to a
+temporary file in the same folder, flushed to the disk, and renamed in one step, so a killed process leaves
+the old file or the new one.
 """
 
 import hashlib
@@ -20,7 +21,7 @@ _MAGIC = b"unpooled checkpoint 1\n"
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint(Message, wire="checkpoint.Checkpoint"):
-    """A run between two rounds."""
+    """The state and history of a run between two rounds."""
 
     run: str
     algorithm: str  # digest of the algorithm with all its settings
@@ -32,7 +33,7 @@ class Checkpoint(Message, wire="checkpoint.Checkpoint"):
     exchanges: IntArray  # (rounds,)
     answered: tuple[tuple[tuple[str, ...], IntArray], ...]  # distinct (sites, (sites, 2) numbers and bytes)
     answered_in: IntArray  # (rounds,) index into answered
-    silent: tuple[dict[str, str], ...]  # per round: who did not answer, and why
+    silent: tuple[dict[str, str], ...]  # per round: the sites that did not answer, and why
 
 
 def save(path: Path, checkpoint: Checkpoint) -> None:
@@ -42,7 +43,7 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
 
 
 def load(path: Path) -> Checkpoint:
-    """Read a checkpoint, or raise CheckpointError saying what is wrong with it."""
+    """Read a checkpoint; CheckpointError with the reason if it is not valid."""
     try:
         data = path.read_bytes()
     except OSError as error:

@@ -5,9 +5,9 @@ A message is a frozen dataclass of arrays, numbers, text, tuples and further mes
     "UNPL" | version u8 | 3 zero bytes | skeleton length u32 | arrays length u64 | skeleton | arrays
 
 The skeleton is JSON in which every array is replaced by its place in a table of (dtype, shape); the arrays
-follow raw, little-endian, each on an 8-byte boundary. Nothing in it can run: a type arrives by name and must
-stand in the register, and every field must fit the type that its class declares. A class says its own name
-and version; version 1 is not written.
+follow raw, little-endian, each on an 8-byte boundary. No code is executed: a type arrives by name and must be
+registered, and every field must fit the type that its class declares. A class declares its own name and
+version; version 1 is not written.
 """
 
 import dataclasses
@@ -29,18 +29,18 @@ _MAGIC = b"UNPL"
 _HEAD = struct.Struct("<4sB3xIQ")
 _DTYPES = ("<f8", "<f4", "<i8", "<i4", "|b1", "|u1")
 _MAX_DEPTH = 32
-_PLAIN = (str, float, int, bool)  # what JSON gives that is what it is
+_PLAIN = (str, float, int, bool)  # types that JSON returns ready to use
 _CHECKSUM = 16  # bytes, before a message on a wire; a multiple of 8, so that arrays stay aligned
 
 _register: dict[str, type[Any]] = {}
 _field_names: dict[Any, tuple[str, ...]] = {}
 _field_types: dict[Any, dict[str, Any]] = {}
 _renamed: dict[type[Any], dict[str, str]] = {}  # fields that travel under another name than their own
-_travelling: dict[type[Any], dict[str, Any]] = {}  # what goes with a class that was met before
+_travelling: dict[type[Any], dict[str, Any]] = {}  # name and version by class, kept for speed
 
 
 class WireName(typing.NamedTuple):
-    """How a class travels: under which name, in which version, and since which release in that version."""
+    """The wire name of a class, its version, and the release since which it has that version."""
 
     name: str
     version: int
@@ -50,12 +50,12 @@ class WireName(typing.NamedTuple):
 def register(
     cls: type[Any], name: str, version: int = 1, since: str = "", fields: dict[str, str] | None = None
 ) -> None:
-    """Let ``cls`` travel under ``name``. The name is stable: where the class lies has no part in it.
+    """Register ``cls`` to travel under ``name``. The name is stable: it does not depend on the module.
 
-    ``fields`` are the names under which some of its fields travel, where these have other names by now.
+    ``fields`` gives the names under which renamed fields travel.
 
     Change the version, and say since which release, whenever the fields change. Two classes of one name are
-    an error; a class that is defined again, as in a notebook, takes its own place.
+    an error; a class that is defined again, as in a notebook, replaces itself.
     """
     if version < 1 or (version > 1) != bool(since):
         raise CodecError(f"{cls.__qualname__}: a version after 1, and only that, says since=release")
@@ -65,19 +65,19 @@ def register(
             f"two messages travel as {name!r}: {other.__module__}.{other.__qualname__} "
             f"and {cls.__module__}.{cls.__qualname__}"
         )
-    _travelling.clear()  # a name may have passed to another class
+    _travelling.clear()  # the name may belong to a redefined class now
     _register[name] = cls
     cls._wire = WireName(name, version, since)
     _renamed[cls] = fields or {}
 
 
 def _wire_of(cls: type[Any]) -> WireName | None:
-    """How exactly this class travels: a subclass does not take its parent's name."""
+    """The wire name of exactly this class: a subclass does not inherit its parent's."""
     return typing.cast(WireName | None, cls.__dict__.get("_wire"))
 
 
 def name_of(cls: type[Any]) -> str:
-    """The name under which a class travels, or, if it does not, its own.
+    """The name under which a class travels, or its own name if it does not travel.
 
     >>> from unpooled.questions.clusters import Moments
     >>> name_of(Moments)
@@ -98,14 +98,14 @@ def class_named(name: str) -> type[Any] | None:
 
 
 def meaning_of(name: str) -> str:
-    """What a message is for, in the first line of its class's docstring; "" if the name is unknown.
+    """The purpose of a message: the first line of its class's docstring; "" if the name is unknown.
 
     >>> from unpooled.questions.clusters import AskMoments
     >>> meaning_of("summaries.AskMoments")
     'Mass, sums and squares of the columns about ``origin`` (about zero if None).'
     """
-    said = _register[name].__doc__ if name in _register else None
-    return (said or "").strip().partition("\n")[0]
+    docstring = _register[name].__doc__ if name in _register else None
+    return (docstring or "").strip().partition("\n")[0]
 
 
 def encode(message: Any) -> bytes:
@@ -120,9 +120,9 @@ def encode(message: Any) -> bytes:
 
 
 def decode(data: bytes, *, expect: type[Any] | None = None, limit: int | None = None) -> Any:
-    """The message in ``data``, checked throughout; arrays come back read-only, without a copy.
+    """Decode the message in ``data`` and check all of it; arrays are read-only and not copied.
 
-    Raises CodecError for anything else, whatever the bytes are. More than ``limit`` bytes are not looked at.
+    Raises CodecError for any bytes that are not a valid message. More than ``limit`` bytes are not parsed.
     """
     if limit is not None and len(data) > limit:
         raise CodecError(f"message of {len(data):,} bytes, {limit:,} are allowed")
@@ -159,7 +159,7 @@ def wrap(message: Any) -> bytes:
 
 
 def unwrap(data: bytes, *, expect: type[Any] | None = None, limit: int | None = None) -> Any:
-    """The message that ``wrap`` made; CodecError if a single bit is another one, before anything is parsed.
+    """The message that ``wrap`` encoded; CodecError, before anything is parsed, if any bit has changed.
 
     >>> unwrap(wrap(("a", 1)))
     ('a', 1)
@@ -176,20 +176,20 @@ def _checksum(data: bytes) -> bytes:
 
 
 def numbers(message: Any) -> int:
-    """How many array entries a message holds."""
+    """The number of array entries in a message."""
     arrays: list[npt.NDArray[Any]] = []
     _write(message, arrays)
     return sum(a.size for a in arrays)
 
 
 def field_names(cls: Any) -> tuple[str, ...]:
-    """The names of a message's fields, in order; asked for often, so kept."""
+    """The names of a message's fields, in order; cached, since they are needed often."""
     if cls not in _field_names:
         _field_names[cls] = tuple(f.name for f in dataclasses.fields(cls))
     return _field_names[cls]
 
 
-# ---------------------------------------------------------------- to the skeleton
+# ---------------------------------------------------------------- writing the skeleton
 
 
 def _write(value: Any, arrays: list[npt.NDArray[Any]]) -> Any:
@@ -204,11 +204,11 @@ def _write(value: Any, arrays: list[npt.NDArray[Any]]) -> Any:
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else {"float": repr(value)}
-    said = _travelling.get(type(value))
-    if said is not None:
-        other = _renamed.get(type(value)) or {}
+    entry = _travelling.get(type(value))
+    if entry is not None:
+        renamed = _renamed.get(type(value)) or {}
         fields = field_names(type(value))
-        return {**said, "fields": {other.get(f, f): _write(getattr(value, f), arrays) for f in fields}}
+        return {**entry, "fields": {renamed.get(f, f): _write(getattr(value, f), arrays) for f in fields}}
     if isinstance(value, tuple):
         return {"tuple": [_write(v, arrays) for v in value]}
     if isinstance(value, dict):
@@ -219,8 +219,8 @@ def _write(value: Any, arrays: list[npt.NDArray[Any]]) -> Any:
     if wire is None or _register.get(wire.name) is not type(value):
         more = ": its class says no name, as in class X(Message, wire=...)" if _could_travel(value) else ""
         raise CodecError(f"a {_kind(value)} cannot travel in a message{more}")
-    said = {"type": wire.name} if wire.version == 1 else {"type": wire.name, "version": wire.version}
-    _travelling[type(value)] = said
+    entry = {"type": wire.name} if wire.version == 1 else {"type": wire.name, "version": wire.version}
+    _travelling[type(value)] = entry
     return _write(value, arrays)
 
 
@@ -239,7 +239,7 @@ def _padded(data: bytes, fill: bytes = b"\0") -> bytes:
     return data + fill * (-len(data) % 8)
 
 
-# ---------------------------------------------------------------- and back
+# ---------------------------------------------------------------- reading the skeleton
 
 
 def _read_arrays(table: Any, data: bytes, start: int) -> list[npt.NDArray[Any]]:
@@ -330,8 +330,8 @@ def _hints(cls: Any) -> dict[str, Any]:
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    """Does a value fit a field's annotation, as far as messages use annotations?"""
-    if hint is type(value):  # a plain str, float, int or bool, which most fields are
+    """True if a value fits a field's annotation, for the kinds of annotation that messages use."""
+    if hint is type(value):  # first, since most fields are a plain str, float, int or bool
         return True
     if hint is Any:
         return True

@@ -3,8 +3,8 @@
     sums: Annotated[FloatArray, Sum("R k d", rows="mass")]
 
 A shape names its axes; an axis of a digit has that length, an axis named in a question has the length that
-it has there, and ``d`` (columns) is the same for all sites. Whoever checks a reply, rounds a count, guards a
-centre or merges restarts reads declarations; nothing is guessed from the names of fields.
+it has there, and ``d`` (columns) is the same for all sites. The code that checks replies, rounds counts,
+guards centres or merges restarts reads declarations; nothing is inferred from the names of fields.
 """
 
 import dataclasses
@@ -23,13 +23,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def once(function: F) -> F:
-    """Work out once for each class: ``functools.cache`` for functions of classes, which have a hash."""
+    """Cache the result for each class: ``functools.cache`` for functions of classes, which are hashable."""
     return cast(F, functools.cache(function))
 
 
 @dataclass(frozen=True)
 class Declaration:
-    """A field's meaning. ``shape``: the names of its axes, parted by blanks."""
+    """The meaning of a field. ``shape``: the names of its axes, separated by spaces."""
 
     shape: str = ""
 
@@ -38,34 +38,34 @@ class Declaration:
         return tuple(self.shape.split())
 
 
-# ---------------------------------------------------------------- fields of questions: what is sent
+# ---------------------------------------------------------------- fields of questions
 
 
 @dataclass(frozen=True)
 class Centers(Declaration):
     """Sets of positions to which rows are compared: (k, d), or R sets of them in one array."""
 
-    by: Literal["nearest", "memberships", "noise"] = "nearest"  # how rows go to them, or that noise hides it
+    by: Literal["nearest", "memberships", "noise"] = "nearest"  # assignment of rows, or noise hides it
 
 
 class Box(Declaration):
-    """Bounds between which rows or centres are looked at."""
+    """Bounds of the rows or centres that are considered."""
 
 
 class Point(Declaration):
-    """A position about which sums are taken; it chooses no rows."""
+    """A position about which sums are taken; it selects no rows."""
 
 
 class Numbers(Declaration):
-    """Other numbers: prices, axes, steps. They choose no rows either."""
+    """Other numbers: prices, axes, steps. They select no rows either."""
 
 
-# ---------------------------------------------------------------- fields of replies: what comes back
+# ---------------------------------------------------------------- fields of replies
 
 
 @dataclass(frozen=True)
 class Figure(Declaration):
-    """An array of a reply: the least and largest value that is possible, and whether nan or inf may stand."""
+    """An array of a reply: its least and largest possible value, and whether nan or inf are allowed."""
 
     least: float = -inf
     most: float = inf
@@ -74,7 +74,7 @@ class Figure(Declaration):
 
 @dataclass(frozen=True)
 class Count(Figure):
-    """How many rows, or how much weight of rows. ``extra``: what a count holds beyond its rows."""
+    """A number of rows, or their weight. ``extra``: the amount that a count includes beyond its rows."""
 
     least: float = 0.0
     extra: float = 0.0
@@ -89,13 +89,13 @@ class Sum(Figure):
 
 @dataclass(frozen=True)
 class Mean(Figure):
-    """A mean over the rows that the count named by ``rows`` counts, or over so many that it does not say."""
+    """A mean over the rows that the count named by ``rows`` counts, or over an unstated number of rows."""
 
     rows: str = "site"
 
 
 class Value(Figure):
-    """A number that is neither count nor sum nor mean of rows, e.g. a bound, a yes or no."""
+    """A number that is neither count nor sum nor mean of rows, e.g. a bound or a flag."""
 
 
 class Extreme(Figure):
@@ -103,7 +103,7 @@ class Extreme(Figure):
 
 
 class Noisy(Figure):
-    """A count or sum that carries noise, so it may lie anywhere."""
+    """A count or sum with added noise, so any value is possible."""
 
 
 class Text(Declaration):
@@ -114,24 +114,24 @@ class Bytes(Declaration):
     """Bytes or whole numbers that hold ciphertext, keys, masked numbers."""
 
 
-# ---------------------------------------------------------------- reading them
+# ---------------------------------------------------------------- reading declarations
 
 
 @once
 def declared(cls: Any) -> Mapping[str, Declaration]:
-    """The declarations of a message's fields, by name; fields without one are not in it."""
+    """The declarations of a message's fields, by name; fields without one are left out."""
     hints = typing.get_type_hints(cls, include_extras=True)
-    found = {}
+    declarations = {}
     for field in dataclasses.fields(cls):
-        for said in getattr(hints[field.name], "__metadata__", ()):
-            if isinstance(said, Declaration):
-                found[field.name] = said
-    return found
+        for annotation in getattr(hints[field.name], "__metadata__", ()):
+            if isinstance(annotation, Declaration):
+                declarations[field.name] = annotation
+    return declarations
 
 
 @once
 def undeclared(cls: Any) -> tuple[str, ...]:
-    """The fields of a message that hold arrays and say nothing about them."""
+    """The fields of a message that hold arrays and have no declaration."""
     hints, known = typing.get_type_hints(cls), declared(cls)
     names = (f.name for f in dataclasses.fields(cls) if f.name not in known)
     return tuple(name for name in names if _holds_array(hints[name]))
@@ -152,12 +152,12 @@ def _holds_array(hint: Any) -> bool:
 
 @once
 def figures(cls: Any) -> Mapping[str, Figure]:
-    """The declared figures of a kind of reply."""
-    return {name: said for name, said in declared(cls).items() if isinstance(said, Figure)}
+    """The declared figures of a reply class."""
+    return {name: figure for name, figure in declared(cls).items() if isinstance(figure, Figure)}
 
 
 def bind(said: Declaration, shape: tuple[int, ...], known: dict[str, int]) -> bool:
-    """Does a shape fit? Axes that were not known are, from now on."""
+    """True if a shape fits a declaration; lengths of new axes are added to ``known``."""
     if len(shape) != len(said.axes):
         return False
     for axis, length in zip(said.axes, shape, strict=True):
@@ -170,7 +170,7 @@ def bind(said: Declaration, shape: tuple[int, ...], known: dict[str, int]) -> bo
 
 
 def expected(said: Declaration, known: Mapping[str, int]) -> str:
-    """A shape in words, with what is known of it: "(3, d)"."""
+    """A declared shape as text, with the known lengths filled in: "(3, d)"."""
     parts = [str(known.get(axis, axis)) for axis in said.axes]
     return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
 
@@ -198,10 +198,10 @@ def check_field(name: str, value: Any, said: Declaration, known: dict[str, int],
         if not (np.isfinite(least) and np.isfinite(most)):
             raise BadReply(f"{name} holds a number that is not finite")
     elif np.isnan(least):
-        there = value[np.isfinite(value)]
-        if not there.size:
+        finite = value[np.isfinite(value)]
+        if not finite.size:
             return
-        least, most = there.min(), there.max()
+        least, most = finite.min(), finite.max()
     if least < sites * said.least:
         raise BadReply(f"{name} holds {least:g}, the least possible is {sites * said.least:g}")
     if most > sites * said.most and np.isfinite(most):
@@ -209,8 +209,8 @@ def check_field(name: str, value: Any, said: Declaration, known: dict[str, int],
 
 
 def sent(question: Any, kind: type[Declaration]) -> Iterator[tuple[str, Any, Any]]:
-    """The declared fields of one kind that a question sends: name, declaration, array."""
-    for name, said in declared(type(question)).items():
+    """The fields of a question with a declaration of one kind: name, declaration, array."""
+    for name, declaration in declared(type(question)).items():
         value = getattr(question, name)
-        if isinstance(said, kind) and value is not None:
-            yield name, said, value
+        if isinstance(declaration, kind) and value is not None:
+            yield name, declaration, value

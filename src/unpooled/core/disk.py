@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and locks between processes."""
+"""Atomic writes of files, and locks between processes."""
 
 import contextlib
 import fcntl
@@ -12,7 +12,7 @@ from unpooled.errors import BadInput
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Put ``data`` at ``path`` in one step; nothing half-written is ever seen there."""
+    """Write ``data`` to ``path`` in one step; a half-written file is never seen there."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -32,7 +32,7 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 @contextlib.contextmanager
 def held(folder: Path, patience: float = 20.0) -> Iterator[None]:
-    """Only one process works on a run; the system lets go of it when the process ends, however it ends."""
+    """Lock a run for one process; the operating system releases the lock when the process ends or crashes."""
     with (folder / "lock").open("w") as file:
         until = time.monotonic() + patience
         while True:
@@ -47,7 +47,7 @@ def held(folder: Path, patience: float = 20.0) -> Iterator[None]:
 
 
 def is_held(folder: Path) -> bool:
-    """Whether a process is working on the run."""
+    """True if a process is working on the run."""
     try:
         with (folder / "lock").open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

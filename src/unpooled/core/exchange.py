@@ -1,6 +1,7 @@
-"""Exchanges: what travels between coordinator and sites, and a protocol driven over a federation.
+"""Exchanges: the messages between coordinator and sites, and the loop that runs a protocol over a federation.
 
-Above: turns, envelopes, answers, and the seeds that they fix. Below: who answered, what left each site.
+First part: turns, envelopes, answers, and the seeds that they determine. Second part: the gathered replies,
+and the record of the sites that answered and the numbers that left them.
 """
 
 from collections import Counter
@@ -22,7 +23,7 @@ from unpooled.errors import BadReply, TooFewAnswers
 
 @dataclass(frozen=True)
 class Turn(Message, wire="protocol.Turn"):
-    """Which exchange of which run. A site answers a repeated turn with the same bytes."""
+    """The identity of an exchange in a run. A site answers a repeated turn with the same bytes."""
 
     run: str
     seed: int
@@ -30,7 +31,7 @@ class Turn(Message, wire="protocol.Turn"):
     exchange: int
 
 
-STAGE = "stage"  # the verb of a part that is about other parts' secrecy, never about rows
+STAGE = "stage"  # the verb of a part that serves the secrecy of other parts and reads no rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,21 +41,21 @@ class Part(Message, wire="protocol.Part"):
     verb: str  # each, total or STAGE
     question: Question[Any]
     view: View | None
-    index: int  # its place in the exchange, whoever else is asked: it keys the site's draws
+    index: int  # its place in the exchange, for any set of sites: part of the seed of a site's draws
 
 
 @dataclass(frozen=True, eq=False)
 class Envelope(Message, wire="protocol.Envelope", fields={"countersigned": "seal"}):
-    """What goes down to one site in one exchange."""
+    """The message to one site in one exchange."""
 
     turn: Turn
     parts: tuple[Part, ...]
-    countersigned: str = ""  # "number:hash:signature": the last head of the log that came, signed
+    countersigned: str = ""  # "number:hash:signature": the last head of the site's log that arrived, signed
 
 
 @dataclass(frozen=True, eq=False)
 class Answer(Message, wire="protocol.Answer"):
-    """What comes up from one site: a reply per part of the envelope, or a refusal in its place."""
+    """The message from one site: a reply per part of the envelope, or a refusal in its place."""
 
     turn: Turn
     replies: tuple[Reply, ...]
@@ -62,21 +63,21 @@ class Answer(Message, wire="protocol.Answer"):
 
 
 def site_seed(turn: Turn, part: int, site: SiteId) -> int:
-    """The seed for a site's own draws: keyed by all that it depends on, and by nothing else."""
+    """The seed for a site's own draws: a hash of the run's seed, round, exchange, part and site."""
     key = f"{turn.seed}/{turn.round}/{turn.exchange}/{part}/{site}".encode()
     return int.from_bytes(blake2b(key, digest_size=8).digest(), "little")
 
 
 @dataclass(frozen=True)
 class SiteSeeds:
-    """The seeds of several sites, worked out only where a question draws."""
+    """The seeds of several sites, computed only where a question draws."""
 
     turn: Turn
     part: int
     sites: tuple[SiteId, ...]
 
-    def __getitem__(self, some: slice) -> "SiteSeeds":
-        return replace(self, sites=self.sites[some])
+    def __getitem__(self, span: slice) -> "SiteSeeds":
+        return replace(self, sites=self.sites[span])
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         seeds = [site_seed(self.turn, self.part, site) for site in self.sites]
@@ -89,11 +90,11 @@ def round_rng(seed: int, number: int) -> np.random.Generator:
 
 
 class Carrier(Protocol):
-    """An engine between machines: all it knows is bytes and the names of sites.
+    """A transport between machines: it handles only bytes and the names of sites.
 
-    ``carry`` takes one encoded Envelope to each named site and brings back its encoded Answer, or a few words
-    that say why there is none ("late", "gone"); a site may also be missing. It is bounded in time and does
-    not raise for a site's sake.
+    ``carry`` takes one encoded Envelope to each named site and brings back its encoded Answer, or the reason
+    in a few words why there is none ("late", "gone"); a site may also be missing. It is bounded in time and
+    does not raise because of a single site.
     """
 
     @property
@@ -102,7 +103,7 @@ class Carrier(Protocol):
 
 
 def size(message: Any) -> tuple[int, int]:
-    """(numbers, bytes) of a message: how many array entries it holds, how many bytes it takes encoded."""
+    """(numbers, bytes) of a message: the number of its array entries, and its length when encoded."""
     kind: Any = type(message)
     if isinstance(message, Reply):
         values = [getattr(message, name) for name in kind.__match_args__]
@@ -113,7 +114,7 @@ def size(message: Any) -> tuple[int, int]:
 
 @lru_cache(maxsize=4096)
 def _size_of(cls: Any, shapes: tuple[tuple[str, tuple[int, ...]], ...]) -> tuple[int, int]:
-    message = object.__new__(cls)  # of zeros: only its shapes matter
+    message = object.__new__(cls)  # filled with zeros, since only shapes matter
     for name, (dtype, shape) in zip(cls.__match_args__, shapes, strict=True):
         object.__setattr__(message, name, np.zeros(shape, dtype))
     return codec.numbers(message), len(codec.encode(message))
@@ -126,7 +127,7 @@ class Gathered(Generic[R]):
     sites: tuple[SiteId, ...]
     replies: list[R] | Stacked[R]
     refusals: Mapping[SiteId, str] = field(default_factory=dict)
-    exchanges: int = 1  # trips to the sites and back that all asks of the exchange took together
+    exchanges: int = 1  # round trips to the sites that all asks of the exchange took together
 
     def each(self) -> dict[SiteId, R]:
         return dict(zip(self.sites, self.replies, strict=True))
@@ -159,7 +160,7 @@ class Summed(Gathered[R]):
 
 
 class Federation(Protocol):
-    """A runtime: carries one exchange's asks to the sites and gathers what comes back."""
+    """A runtime: carries one exchange's asks to the sites and gathers the replies."""
 
     @property
     def sites(self) -> tuple[SiteId, ...]: ...
@@ -167,9 +168,9 @@ class Federation(Protocol):
 
 
 def gather(ask: Ask[R], replies: Mapping[SiteId, Reply]) -> Gathered[R]:
-    """Sort what sites sent into replies and refusals; a site that sent nothing is in neither.
+    """Divide the messages of sites into replies and refusals; a site that sent nothing is in neither.
 
-    Replies that cannot be put together with those of most sites are as refusals.
+    Replies that cannot be combined with those of most sites count as refusals.
     """
     refusals = {s: r.reason for s, r in replies.items() if isinstance(r, Refusal)}
     refusals |= _odd_ones(ask, {s: r for s, r in replies.items() if s not in refusals})
@@ -179,43 +180,43 @@ def gather(ask: Ask[R], replies: Mapping[SiteId, Reply]) -> Gathered[R]:
 
 def _odd_ones(ask: Ask[Any], replies: Mapping[SiteId, Reply]) -> dict[SiteId, str]:
     """Sites whose replies have other shapes, or other columns, than those of most sites, and why."""
-    found = {site: _fit(ask.verb, reply) for site, reply in replies.items()}
-    counted = Counter(found.values()).most_common(2)
+    fits = {site: _fit(ask.verb, reply) for site, reply in replies.items()}
+    counted = Counter(fits.values()).most_common(2)
     if len(counted) < 2:
         return {}
     (most, number), (_, next_number) = counted
     if number == next_number:
-        sides = [min(s for s, fit in found.items() if fit == one) for one, _ in counted]
+        sides = [min(s for s, fit in fits.items() if fit == frequent) for frequent, _ in counted]
         raise BadReply(
-            f"{ask.title}: replies of {sides[0]} {_told(most)} and of {sides[1]} {_told(counted[1][0])}, "
+            f"{ask.title}: replies of {sides[0]} {_words(most)} and of {sides[1]} {_words(counted[1][0])}, "
             "and no majority says which is right"
         )
     return {
-        site: f"its answer was not usable: {_told(fit)}, where most sites have {_told(most)}"
-        for site, fit in found.items()
+        site: f"its answer was not usable: {_words(fit)}, where most sites have {_words(most)}"
+        for site, fit in fits.items()
         if fit != most
     }
 
 
 def _fit(verb: Verb, reply: Reply) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """What replies must have in common: all shapes to be added, else the number of columns."""
-    said = declared(type(reply))
+    """The shapes that must agree between sites: all of them in a sum, else the number of columns."""
+    fields = declared(type(reply))
     if verb == "total":
         return tuple((name, getattr(reply, name).shape) for name in type(reply).__match_args__)
-    axes = ((name, i) for name, one in said.items() for i, axis in enumerate(one.axes) if axis == "d")
+    axes = ((name, i) for name, of in fields.items() for i, axis in enumerate(of.axes) if axis == "d")
     first = next(axes, None)
     return () if first is None else (("columns", (getattr(reply, first[0]).shape[first[1]],)),)
 
 
-def _told(fit: tuple[tuple[str, tuple[int, ...]], ...]) -> str:
+def _words(fit: tuple[tuple[str, tuple[int, ...]], ...]) -> str:
     return ", ".join(f"{name} {shape}" for name, shape in fit)
 
 
 @dataclass(eq=False)
 class Trace:
-    """What a round's exchanges were: how many, who answered, who did not and why, what left each site."""
+    """The record of a round's exchanges: their number, the sites that answered or did not, what left them."""
 
-    exchanges: int = 0  # trips to the sites and back: a secure sum takes several
+    exchanges: int = 0  # round trips to the sites: a secure sum takes several
     turns: int = 0  # questions, or sets of them, that were asked
     left: dict[SiteId, tuple[int, int]] = field(default_factory=dict)  # numbers and bytes
     silent: dict[SiteId, str] = field(default_factory=dict)
@@ -245,7 +246,7 @@ def conduct(
     quorum: float = 0.5,
     trace: Trace | None = None,
 ) -> T:
-    """Drive a protocol over a federation to its result; ``number`` is the round that it is.
+    """Run a protocol over a federation to its result; ``number`` is that of the round.
 
     ``quorum`` is the share of the asked sites that must answer each ask (always at least one).
     """
@@ -258,28 +259,29 @@ def conduct(
             return stop.value  # type: ignore[no-any-return]
         gathered = federation.ask(Turn(run, seed, number, trace.turns), asks)
         trace.turns += 1
-        trace.exchanges += max(got.exchanges for got in gathered)
-        for ask, got in zip(asks, gathered, strict=True):
-            trace.add(ask, got)
-            _require(ask, got, number, quorum)
+        trace.exchanges += max(answer.exchanges for answer in gathered)
+        for ask, answer in zip(asks, gathered, strict=True):
+            trace.add(ask, answer)
+            _require(ask, answer, number, quorum)
         answers = tuple(
-            got.each() if ask.verb == "each" else got.total() for ask, got in zip(asks, gathered, strict=True)
+            answer.each() if ask.verb == "each" else answer.total()
+            for ask, answer in zip(asks, gathered, strict=True)
         )
 
 
-def _require(ask: Ask[Any], got: Gathered[Any], number: int, quorum: float) -> None:
+def _require(ask: Ask[Any], answer: Gathered[Any], number: int, quorum: float) -> None:
     needed = max(1, int(np.ceil(quorum * len(ask.sites))))
-    if len(got.sites) >= needed:
+    if len(answer.sites) >= needed:
         return
-    silent = {s: got.refusals.get(s, "no answer") for s in ask.sites if s not in set(got.sites)}
+    silent = {s: answer.refusals.get(s, "no answer") for s in ask.sites if s not in set(answer.sites)}
     raise TooFewAnswers(
-        f"round {number}, {ask.title}: {len(got.sites)} of {len(ask.sites)} sites answered, "
+        f"round {number}, {ask.title}: {len(answer.sites)} of {len(ask.sites)} sites answered, "
         f"{needed} needed; missing: {whys(silent)}"
     )
 
 
 def whys(silent: Mapping[SiteId, str]) -> str:
-    """Who did not answer and why, those with the same reason together.
+    """The sites that did not answer, grouped by reason, as text.
 
     >>> whys({"a": "late", "b": "late", "c": "closed"})
     'a, b (late), c (closed)'

@@ -1,8 +1,8 @@
-"""What travels: a Question goes down to a site, a Reply comes up.
+"""Messages: a Question goes down to a site, a Reply comes up.
 
-Both are frozen dataclasses that say the name under which they travel. A Question says how a site answers it
-from its own rows, and which replies it accepts; a Reply that is Summable may be added over sites, and only
-such a reply can be asked for as a total.
+Both are frozen dataclasses that declare the name under which they travel. A Question defines how a site
+answers it from its own rows, and which replies it accepts; a Reply that is Summable may be added over sites,
+and only such a reply can be asked for as a total.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ SiteId = str
 
 
 class Message:
-    """Anything that the codec carries: a frozen dataclass that says the name under which it travels.
+    """A frozen dataclass that the codec can encode; it declares the name under which it travels.
 
     ``class Medians(Reply, wire="hospital.Medians")``; with other fields later, ``version=2, since="1.4"``.
     """
@@ -44,7 +44,7 @@ class Message:
 
 
 class Reply(Message):
-    """What a site sends up."""
+    """A message from a site to the coordinator."""
 
 
 class Summable(Reply):
@@ -57,7 +57,7 @@ class Summable(Reply):
     cells: ClassVar[str] = ""
 
     def of_at_least(self, minimum: float) -> Self:
-        """Without the cells of fewer rows: their counts and sums alike are zero."""
+        """The reply with the counts and sums of cells of fewer than ``minimum`` rows set to zero."""
         if not self.cells or minimum <= 1:
             return self
         size = getattr(self, self.cells)
@@ -76,28 +76,28 @@ A = TypeVar("A", bound=Summable)
 
 @dataclass(frozen=True, eq=False)
 class Refusal(Reply, wire="messages.Refusal"):
-    """A site declines, for a reason that it lets the coordinator see."""
+    """A site's refusal, with the reason that the coordinator may see."""
 
     reason: str
 
 
 @dataclass(frozen=True, eq=False)
 class LeftMasked(Reply, wire="messages.Hidden"):
-    """In place of a reply that left masked, elsewhere in the same answer."""
+    """The placeholder of a reply that left masked, in another part of the same answer."""
 
 
-Sight = Literal["", "rows", "table", "nothing"]  # what a question looks at; "" is not said
+Sight = Literal["", "rows", "table", "nothing"]  # the input of a question; "": not declared
 
 
 @dataclass(frozen=True, eq=False)
 class Question(Message, Generic[R]):
-    """What the coordinator asks; its fields travel down. ``answer_all`` runs at the site.
+    """A question of the coordinator; its fields travel down. ``answer_all`` runs at the site.
 
-    The answer is a pure function of the stack but for ``memory``. A list holds one reply per site; a
-    Stacked reply says the same in one piece, which is what makes thousands of simulated sites cheap.
+    The answer is a pure function of the stack, except for ``memory``. A list holds one reply per site; a
+    Stacked reply holds the same in one object, which makes thousands of simulated sites cheap.
 
-    Its arrays, and all fields of its reply, say what they are (declarations.py), and ``sees`` what it looks
-    at; a real site refuses a question that does not.
+    Its arrays, and all fields of its reply, have declarations (declarations.py), and ``sees`` declares its
+    input; a real site refuses a question without them.
     """
 
     sees: ClassVar[Sight] = ""
@@ -112,55 +112,55 @@ class Question(Message, Generic[R]):
 
     @classmethod
     def reply_type(cls) -> type[Reply]:
-        """The kind of reply that this question gets: what stands in the brackets of ``Question[...]``."""
+        """The class of the reply to this question: the parameter of ``Question[...]``."""
         return _reply_type(cls)
 
     @classmethod
     def undeclared(cls) -> str:
-        """What the question fails to say of itself, in words; "" if it says everything."""
+        """The declarations that the question lacks, in words; "" if it is complete."""
         return _undeclared(cls)
 
     def lengths(self) -> dict[str, int]:
         """The lengths of the axes that the question fixes: those of its arrays, and ``k`` by a field k: int.
 
-        BadInput if two of its arrays disagree. A question that knows more adds to it.
+        BadInput if two of its arrays disagree. A subclass that knows further axes adds them.
         """
         known: dict[str, int] = {}
-        for name, said, value in declarations.sent(self, Declaration):
-            if not declarations.bind(said, np.shape(value), known):
-                shape = declarations.expected(said, known)
+        for name, declaration, value in declarations.sent(self, Declaration):
+            if not declarations.bind(declaration, np.shape(value), known):
+                shape = declarations.expected(declaration, known)
                 raise BadInput(f"{codec.name_of(type(self))}: {name} of shape {np.shape(value)}, not {shape}")
         for name in declarations.whole_numbers(type(self)):
             known.setdefault(name, int(getattr(self, name)))
         return known
 
     def most(self) -> dict[str, int]:
-        """The largest lengths of axes that a site chooses itself."""
+        """The largest allowed lengths of the axes whose length a site chooses itself."""
         return {}
 
     def figures(self) -> Mapping[str, Figure]:
-        """The figures of the reply: as its class declares them, unless the question knows better."""
+        """The figures of the reply: as its class declares them, unless the question overrides them."""
         return declarations.figures(self.reply_type())
 
     def check_reply(self, reply: Reply, sites: int = 1) -> dict[str, int]:
-        """Raise BadReply unless this can be an honest answer, or the sum of those of so many ``sites``.
+        """Raise BadReply unless this can be an honest answer, or the sum of the answers of ``sites`` sites.
 
-        Its kind, and every field's shape and sign.
+        Checked are its class, and the shape and sign of every field.
 
-        Returns the lengths of all axes, those that the reply fixed among them.
+        Returns the lengths of all axes, including those that the reply fixed.
         """
         if type(reply) is not self.reply_type():
             raise BadReply(f"{type(reply).__name__} where {self.reply_type().__name__} was asked for")
         lengths = self.lengths()
-        for name, said in declarations.declared(type(reply)).items():
-            declarations.check_field(name, getattr(reply, name), said, lengths, sites)
+        for name, declaration in declarations.declared(type(reply)).items():
+            declarations.check_field(name, getattr(reply, name), declaration, lengths, sites)
         for axis, most in self.most().items():
             if lengths.get(axis, 0) > most:
                 raise BadReply(f"{lengths[axis]} {axis}, where {most} are possible at most")
         return lengths
 
     def reply_numbers(self, d: int) -> int:
-        """About how many numbers one site's reply holds: lets a simulation bound its memory."""
+        """The approximate count of numbers in one site's reply: a simulation bounds its memory by it."""
         return 0
 
 
@@ -183,10 +183,10 @@ def _undeclared(question: Any) -> str:
     if reply is Reply:
         return "what its reply is (Question[...])"
     missing = [f"what it sends as {name}" for name in declarations.undeclared(question)]
-    said = declarations.declared(reply)
-    missing += [f"what {name} of its reply is" for name in codec.field_names(reply) if name not in said]
-    for name, one in said.items():
-        rows = getattr(one, "rows", "site")
-        if rows != "site" and not isinstance(said.get(rows), declarations.Count):
+    declared = declarations.declared(reply)
+    missing += [f"what {name} of its reply is" for name in codec.field_names(reply) if name not in declared]
+    for name, declaration in declared.items():
+        rows = getattr(declaration, "rows", "site")
+        if rows != "site" and not isinstance(declared.get(rows), declarations.Count):
             missing.append(f"the count {rows!r} of the rows behind {name} of its reply")
     return ", ".join(missing)

@@ -1,4 +1,4 @@
-"""How a coordinator asks: two verbs, Steps made of them, and the Algorithm that a method is.
+"""Protocols: the coordinator's two verbs, the Steps made of them, and the Algorithm interface of methods.
 
 ``each`` shows the coordinator every site's reply; ``total`` shows only their sum. A protocol is a generator
 that yields asks and receives answers, so it reads top to bottom like a paper's pseudocode, and larger ones
@@ -25,14 +25,14 @@ T = TypeVar("T")
 
 
 class View(Message):
-    """What a site makes of its rows before a question sees them, e.g. a scaling agreed by all sites."""
+    """A transformation of a site's rows before a question sees them, e.g. a scaling agreed by all sites."""
 
     def apply(self, X: Rows) -> Rows:
         """Rows (n, d) in, rows (n, d') out; never changes its input."""
         return X
 
     def chosen(self, X: Rows) -> bytes:
-        """Which rows it takes: equal for two views if and only if they take the same ones. b"" is all."""
+        """A key of the rows it selects: equal for two views if and only if they select the same; b"": all."""
         return b""
 
     def undo(self, Z: FloatArray) -> FloatArray:
@@ -40,12 +40,12 @@ class View(Message):
         return Z
 
     def scaling(self) -> tuple[FloatArray, FloatArray]:
-        """By what each of its columns was shifted, and then divided: (d',) and (d',)."""
+        """The shift of each of its columns, and the divisor applied after it: (d',) and (d',)."""
         return np.zeros(0), np.zeros(0)
 
     @property
     def names(self) -> tuple[str, ...] | None:
-        """The column behind each number that it gives; None: those of the rows, in their order."""
+        """The column behind each output column; None: the columns of the rows, in their order."""
         return None
 
 
@@ -124,11 +124,11 @@ def viewed(view: View | None, steps: Steps[T]) -> Steps[T]:
         return stop.value  # type: ignore[no-any-return]
 
 
-# ---------------------------------------------------------------- what a method is
+# ---------------------------------------------------------------- methods
 
 
 class State(Protocol):
-    """What every algorithm's state shows, so that one loop, one history and one report serve them all."""
+    """The attributes of every algorithm's state, on which the loop, the history and the report rely."""
 
     @property
     def centers(self) -> FloatArray: ...  # (k, d)
@@ -150,12 +150,12 @@ class Algorithm(Protocol[S]):
 
 
 def expanded(algorithm: Any) -> Algorithm[Any]:
-    """What a run of an algorithm carries out: one that has several starts runs them side by side."""
+    """The algorithm that a run executes: one that has several starts runs them side by side."""
     expand = getattr(algorithm, "expanded", None)
     return algorithm if expand is None else expand()  # type: ignore[no-any-return]
 
 
-# ---------------------------------------------------------------- turns, and what carries them
+# ---------------------------------------------------------------- fewer questions for the same answers
 
 
 def merged(steps: Steps[T]) -> Steps[T]:
@@ -170,10 +170,10 @@ def merged(steps: Steps[T]) -> Steps[T]:
             groups: dict[Any, list[int]] = {}
             for i, ask in enumerate(asks):
                 groups.setdefault(_merge_key(ask) or i, []).append(i)
-            got = yield tuple(_merged([asks[i] for i in some]) for some in groups.values())
+            replies = yield tuple(_merged([asks[i] for i in group]) for group in groups.values())
             parted: list[Any] = [None] * len(asks)
-            for some, answer in zip(groups.values(), got, strict=True):
-                for i, part in zip(some, _parted([asks[i] for i in some], answer), strict=True):
+            for group, answer in zip(groups.values(), replies, strict=True):
+                for i, part in zip(group, _parted([asks[i] for i in group], answer), strict=True):
                     parted[i] = part
             answers = tuple(parted)
     except StopIteration as stop:
@@ -182,16 +182,16 @@ def merged(steps: Steps[T]) -> Steps[T]:
 
 @once
 def _axis_of_sets(cls: Any) -> tuple[str, ...] | None:
-    """The fields of a kind of question that hold R of something, None if it cannot be merged."""
-    said = {name for name, one in declared(cls).items() if one.axes[:1] == ("R",)}
+    """The fields of a question class with a leading axis R; None if it cannot be merged."""
+    stacked = {name for name, declaration in declared(cls).items() if declaration.axes[:1] == ("R",)}
     reply = cls.reply_type()
     figures = declared(reply).values()
     whole = len(figures) == len(reply.__match_args__) and all(f.axes[:1] == ("R",) for f in figures)
-    return tuple(name for name in cls.__match_args__ if name in said) if said and whole else None
+    return tuple(name for name in cls.__match_args__ if name in stacked) if stacked and whole else None
 
 
 def _merge_key(ask: Ask[Any]) -> Any:
-    """Equal for asks whose questions can be merged, None for one that cannot."""
+    """A key that is equal for asks whose questions can be merged; None if a question cannot be."""
     question: Any = ask.question
     sets = _axis_of_sets(type(question)) if isinstance(question, Question) else None
     if sets is None:
@@ -239,14 +239,14 @@ def shared(steps: Steps[T]) -> Steps[T]:
             asks = steps.send(answers)  # type: ignore[arg-type]
             first: dict[Any, int] = {}
             places = [first.setdefault(_key(ask), len(first)) for ask in asks]
-            got = yield tuple(asks[places.index(i)] for i in range(len(first)))
-            answers = tuple(got[i] for i in places)
+            replies = yield tuple(asks[places.index(i)] for i in range(len(first)))
+            answers = tuple(replies[i] for i in places)
     except StopIteration as stop:
         return stop.value  # type: ignore[no-any-return]
 
 
 def _key(ask: Ask[Any]) -> Any:
-    """Equal for asks of the same question, about the same view, of the same sites."""
+    """A key that is equal for asks of the same question, about the same view, of the same sites."""
     question: Any = ask.question
     if not isinstance(question, Question):
         return id(ask)

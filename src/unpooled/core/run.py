@@ -1,4 +1,4 @@
-"""A run: an algorithm over a federation, round by round, remembered on disk if asked.
+"""A run: an algorithm over a federation, round by round, with checkpoints on disk if wanted.
 
 >>> from unpooled.runtimes import InProcess
 >>> from unpooled.algorithms import Lloyd
@@ -42,33 +42,33 @@ class Record:
 
     @property
     def numbers(self) -> dict[SiteId, int]:
-        """How many numbers left each site."""
+        """The count of numbers that left each site."""
         return {site: numbers for site, (numbers, _) in self.left.items()}
 
     @property
     def bytes(self) -> dict[SiteId, int]:
-        """How many bytes left each site."""
+        """The bytes that left each site."""
         return {site: size for site, (_, size) in self.left.items()}
 
 
 @dataclass(frozen=True, eq=False)
 class Run(Generic[S]):
-    """The result of ``run``: the last state and what happened on the way."""
+    """The result of ``run``: the last state and the history of all rounds."""
 
     state: S
     history: tuple[Record, ...]
     finished: bool
     id: str = field(default="")
-    closing: Record | None = None  # what was asked after the last round, e.g. the final inertia
+    closing: Record | None = None  # the question after the last round, e.g. for the final inertia
 
     @property
     def rounds(self) -> int:
-        """Rounds after the start."""
+        """The number of rounds after the start."""
         return len(self.history) - 1
 
     @property
     def exchanges(self) -> int:
-        """Of all rounds, and of the closing question."""
+        """The number of exchanges of all rounds and of the closing question."""
         return sum(record.exchanges for record in self.records)
 
     @property
@@ -101,8 +101,8 @@ def run(
 
     With ``checkpoint`` the state is written there after every round; if the file exists, the run goes on
     from it and ends with the same bits as a run that was never interrupted. A checkpoint of another
-    algorithm, seed or federation is refused. ``progress`` is called with every round's Record. ``name`` is
-    what sites know the run by; under the same one a run that is begun again repeats its turns.
+    algorithm, seed or federation is refused. ``progress`` is called with every round's Record. ``name``
+    identifies the run at the sites; a run that is started again under the same name repeats its turns.
     """
     sites = tuple(sorted(federation.sites))
     if not isinstance(seed, int | np.integer) or seed < 0:
@@ -115,16 +115,16 @@ def run(
     if path is not None and not path.parent.is_dir():
         raise BadInput(f"checkpoint {path}: there is no folder {path.parent}")
     state: S | None = log.restore(path) if path is not None and path.exists() else None
-    left = max_rounds
+    remaining = max_rounds
 
     while True:
         number = len(log.records)
         if state is not None:
             if algorithm.finished(state):
                 return Run(state, tuple(log.records), True, log.run)
-            if left is not None and left <= 0:
+            if remaining is not None and remaining <= 0:
                 return Run(state, tuple(log.records), False, log.run)
-            left = None if left is None else left - 1
+            remaining = None if remaining is None else remaining - 1
         trace = Trace()
         rng = round_rng(log.seed, number)
         steps = algorithm.start(sites, rng) if state is None else algorithm.round(state, sites, rng)
@@ -139,7 +139,7 @@ def run(
 
 
 def recall(path: str | Path, algorithm: Algorithm[S]) -> Run[S]:
-    """The run that a checkpoint holds, without a federation: to look at, not to go on with."""
+    """The run in a checkpoint, without a federation: for inspection, it cannot be continued."""
     saved = disk.load(Path(path))
     log = _History(saved.run, algorithm, saved.sites, saved.seed)
     state: S = log.restore(Path(path))
@@ -151,7 +151,7 @@ def _digest(algorithm: Any) -> str:
 
 
 class _History:
-    """The history of a run as it grows, and its way to disk and back."""
+    """The growing history of a run, which can be saved and restored."""
 
     def __init__(self, run: str, algorithm: Any, sites: tuple[SiteId, ...], seed: int) -> None:
         self.run, self._algorithm, self.sites, self.seed = run, algorithm, sites, seed
@@ -160,7 +160,7 @@ class _History:
     def add(self, state: State, trace: Trace) -> Record:
         left = trace.left
         if self.records and self.records[-1].left == left:
-            left = self.records[-1].left  # one copy of what repeats
+            left = self.records[-1].left  # the same object, so that save() writes it once
         record = Record(
             len(self.records),
             float(state.movement),
@@ -201,7 +201,7 @@ class _History:
         )
 
     def restore(self, path: Path) -> Any:
-        """Take up the history in a checkpoint and return its state, if it is this run's."""
+        """Load the history of a checkpoint and return its state; CheckpointError if it is of another run."""
         saved = disk.load(path)
         if saved.algorithm != _digest(self._algorithm):
             raise CheckpointError(f"{path}: checkpoint of another algorithm or other settings")

@@ -1,6 +1,6 @@
-"""The rows that a question sees, which cells of them it may show, and the replies of many sites in one piece.
+"""The rows that a question sees, the suppression of small cells, and the replies of many sites in one object.
 
-Suppression is part of answering: a cell of too few rows is left out, and so is what would give it away.
+Suppression is part of answering: a cell of too few rows is left out, and so are cells that would reveal it.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ from unpooled.core.arrays import BoolArray, FloatArray, Rows
 
 
 def hide_enough(shown: BoolArray, mass: FloatArray, squares: FloatArray, least: float) -> BoolArray:
-    """Hide the smallest shown cell, and again, until what is hidden is nothing or of at least ``least`` rows.
+    """Hide the smallest shown cell repeatedly until the hidden rows are none or at least ``least``.
 
     >>> sizes = np.array([1.0, 7.0, 9.0])
     >>> hide_enough(sizes >= 5, sizes, sizes, 5.0)
@@ -38,7 +38,7 @@ def hide_enough(shown: BoolArray, mass: FloatArray, squares: FloatArray, least: 
 
 
 def only(shown: BoolArray, values: FloatArray) -> FloatArray:
-    """The values of the cells that are shown, else plain zeros; a product would keep the sign of the hidden.
+    """The values of shown cells, zeros elsewhere; multiplying by the mask would keep a hidden value's sign.
 
     >>> only(np.array([True, False]), np.array([[-1.0], [-2.0]]))
     array([[-1.],
@@ -72,12 +72,12 @@ class Stack:
     X: Rows  # (n, d)
     offsets: npt.NDArray[np.int64]  # (S + 1,)
     weights: FloatArray | None  # (n,)
-    seeds: Any  # (S,) uint64, for the questions that draw: fixed by (seed, site, round, exchange, part)
+    seeds: Any  # (S,) uint64, for random draws: determined by (seed, site, round, exchange, part)
     minimum: float = 1.0
     threads: int = 1
-    memory: tuple[dict[str, Any], ...] = field(default=())  # (S,) what a site remembers within a run
-    noise: float = 1.0  # how much of a release's noise each site adds: all of it, or its share of one noise
-    labels: list[Any] | None = None  # where a question leaves the (R, n) cells it put rows into, if asked to
+    memory: tuple[dict[str, Any], ...] = field(default=())  # (S,) a site's memory within a run
+    noise: float = 1.0  # the part of a release's noise that each site adds: 1 is all of it
+    labels: list[Any] | None = None  # receives the (R, n) cells of the rows; None: not wanted
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -101,10 +101,10 @@ class Stack:
         )
 
     def large(self, mass: FloatArray, squares: FloatArray, at_least: float = 1.0) -> BoolArray:
-        """Which cells hold at least ``minimum`` rows (or ``at_least``, if larger).
+        """Mask of the cells with at least ``minimum`` rows (or ``at_least``, if larger).
 
         Weighted rows count by Kish's effective size (sum w)^2 / sum w^2: one heavy row among many light
-        ones is one row, and a row of weight zero hides nothing.
+        ones is one row, and a row of weight zero does not count.
         """
         least = max(self.minimum, at_least) * (1 - 1e-9)
         if least <= 1:
@@ -112,11 +112,11 @@ class Stack:
         return effective_size(mass, squares) >= least
 
     def shown(self, mass: FloatArray, squares: FloatArray, at_least: float = 1.0) -> BoolArray:
-        """Which cells may be shown, where the last axis runs over the cells that share out a site's rows.
+        """Mask of the cells that may be shown; the last axis runs over the cells that divide a site's rows.
 
-        Those that are large enough; and what is hidden must not follow by subtraction from what is shown
-        and the site's total: the rows that one set of cells hides are none or again at least ``minimum``,
-        if need be by hiding the smallest cell that could be shown.
+        A shown cell is large enough, and a hidden cell must not follow by subtraction from the shown cells
+        and the site's total. So the hidden rows of one set of cells are none or at least ``minimum``; if
+        necessary, the smallest cell that could be shown is hidden too.
         """
         least = max(self.minimum, at_least) * (1 - 1e-9)
         return hide_enough(self.large(mass, squares, at_least), mass, squares, least)
@@ -124,7 +124,7 @@ class Stack:
 
 @dataclass(frozen=True, eq=False)
 class Stacked(Generic[R]):
-    """The replies of several sites in one: every array of ``reply`` has a leading axis of sites."""
+    """The replies of several sites in one object: every array of ``reply`` has a leading axis of sites."""
 
     reply: R
     sites: int
@@ -173,7 +173,7 @@ def add_up(total: FloatArray, column: FloatArray) -> None:
 
 
 def shown_cells(stack: Stack, mass: FloatArray) -> BoolArray:
-    """(m,) which of the cells that share out one site's rows may be shown."""
+    """(m,) mask of the cells that may be shown, of those that divide one site's rows."""
     if not len(mass):
         return np.zeros(0, dtype=np.bool_)
     shown: BoolArray = stack.shown(mass[None], mass[None])[0]

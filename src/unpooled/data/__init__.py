@@ -1,4 +1,4 @@
-"""Rows on their way in: files to tables, and one preparation that all sites agree on before clustering."""
+"""Input data: tables from files, and one preparation that all sites agree on before clustering."""
 
 from unpooled.data.agreement import Agreement, Wishes, agree
 from unpooled.data.table import Table

@@ -1,4 +1,4 @@
-"""How sites come to one preparation: a schema from each, then totals only.
+"""Agreement of all sites on one preparation: a schema from each, then totals only.
 
 Columns must be the same at every site, or those that all have in common are taken. Numbers are standardised
 by two totals, as scikit-learn's SimpleImputer and StandardScaler would on the pooled table. A category
@@ -19,12 +19,12 @@ from unpooled.data.table import CATEGORY, EMPTY, NUMBER, TEXT
 from unpooled.data.views import Category, Number, Preparation
 from unpooled.errors import BadInput, SchemaMismatch
 
-_FACTOR = np.log10(5.0)  # units that look mixed up: size and spread both off by this factor
+_FACTOR = np.log10(5.0)  # another unit is suspected where size and spread both differ by this factor
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Which columns are used and how, before any value is known."""
+    """The columns to use and their kinds, before any value is known."""
 
     sites: tuple[SiteId, ...]
     columns: tuple[str, ...]
@@ -42,33 +42,33 @@ def settle(
     exclude: tuple[str, ...],
     max_levels: int,
 ) -> Plan:
-    """The columns to use; raises SchemaMismatch where sites do not have them alike."""
+    """The columns to use; raises SchemaMismatch where they differ between sites."""
     sites = tuple(schemas)
     chosen = _chosen(schemas, columns, exclude)
     named = not isinstance(columns, str)
     left_out, numbers, categories, warnings = [], [], [], []
     for name in chosen:
         kinds = {site: schema.kinds[schema.names.index(name)] for site, schema in schemas.items()}
-        found = set(kinds.values()) - {EMPTY}
-        if found == {NUMBER}:
+        present = set(kinds.values()) - {EMPTY}
+        if present == {NUMBER}:
             numbers.append(name)
-        elif found == {CATEGORY} and len(_levels(schemas, name)) <= max_levels:
+        elif present == {CATEGORY} and len(_levels(schemas, name)) <= max_levels:
             categories.append(name)
-        elif not found:
+        elif not present:
             if named:
                 raise SchemaMismatch(f"column {name} has no value at any site", _table(schemas, chosen))
             left_out.append((name, "no value at any site"))
-        elif found <= {CATEGORY, TEXT}:
+        elif present <= {CATEGORY, TEXT}:
             why = f"text with more than {max_levels} levels"
             if named:
                 raise SchemaMismatch(f"column {name} is {why}", _table(schemas, chosen))
             left_out.append((name, why))
         else:
-            said = "; ".join(
-                f"{kind} at {_some([s for s in sites if kinds[s] == kind])}" for kind in sorted(found)
+            differences = "; ".join(
+                f"{kind} at {_some([s for s in sites if kinds[s] == kind])}" for kind in sorted(present)
             )
             raise SchemaMismatch(
-                f"column {name} is {said}; --categories {name} takes it as a category everywhere, "
+                f"column {name} is {differences}; --categories {name} takes it as a category everywhere, "
                 f"--exclude {name} leaves it out",
                 _table(schemas, chosen),
             )
@@ -109,12 +109,12 @@ def _chosen(
             )
         return tuple(common)
     if any(lacking.values()):
-        said = "; ".join(f"{site} lacks {_some(names)}" for site, names in lacking.items() if names)
+        differences = "; ".join(f"{site} lacks {_some(names)}" for site, names in lacking.items() if names)
         shared = [name for name in common if name in everywhere]
         hint = f"; --columns common takes the {len(shared)} that all have" if shared else ""
         if all(set(wanted) == set(names) for names in lacking.values()):
             hint = f"; columns are {_some(everywhere)}"
-        raise SchemaMismatch(f"columns differ between sites: {said}{hint}", _table(schemas, wanted))
+        raise SchemaMismatch(f"columns differ between sites: {differences}{hint}", _table(schemas, wanted))
     if not wanted:
         raise SchemaMismatch("no column is left to cluster", ())
     return tuple(wanted)
@@ -127,7 +127,7 @@ def _some(names: list[str]) -> str:
 def _table(
     schemas: Mapping[SiteId, Schema], columns: tuple[str, ...] | list[str]
 ) -> tuple[tuple[str, ...], ...]:
-    """Rows of (column, kind at every site), heading first; only columns that are not alike everywhere."""
+    """Rows of (column, kind at every site), heading first; only columns that differ or cannot be used."""
     rows = [("column", *schemas)]
     for name in columns:
         kinds = [s.kinds[s.names.index(name)] if name in s.names else "-" for s in schemas.values()]
@@ -137,30 +137,30 @@ def _table(
 
 
 def _levels(schemas: Mapping[SiteId, Schema], name: str) -> tuple[str, ...]:
-    """The levels that any site names: as numbers where all are, else by the alphabet."""
-    found = {level for s in schemas.values() for level in s.levels[s.names.index(name)]}
+    """The levels that any site names: sorted as numbers where all are, else alphabetically."""
+    levels = {level for s in schemas.values() for level in s.levels[s.names.index(name)]}
     try:
-        return tuple(sorted(found, key=float))
+        return tuple(sorted(levels, key=float))
     except ValueError:
-        return tuple(sorted(found))
+        return tuple(sorted(levels))
 
 
 def _odd_units(schemas: Mapping[SiteId, Schema], name: str) -> list[str]:
     """Warnings for sites whose values of a column are larger or smaller than elsewhere by a large factor."""
-    said = {
+    sizes = {
         site: (float(s.size[j]), float(s.spread[j]))
         for site, s in schemas.items()
         if not np.isnan(s.size[j := s.names.index(name)])
     }
-    usual = [v for v in said.values() if np.isfinite(v).all()]
-    if len(said) < 2 or not usual:
+    usual = [v for v in sizes.values() if np.isfinite(v).all()]
+    if len(sizes) < 2 or not usual:
         return []
     warnings = []
-    for site, (size, spread) in said.items():
-        others = [v for other, v in said.items() if other != site and np.isfinite(v).all()]
-        if not others or (len(said) == 2 and np.isfinite([size, spread]).all() and site == min(said)):
-            continue  # of two sites that differ, one is named
-        typical = np.median(np.array(usual if len(said) > 2 else others), axis=0)
+    for site, (size, spread) in sizes.items():
+        others = [v for other, v in sizes.items() if other != site and np.isfinite(v).all()]
+        if not others or (len(sizes) == 2 and np.isfinite([size, spread]).all() and site == min(sizes)):
+            continue  # of two sites that differ, warn about one only
+        typical = np.median(np.array(usual if len(sizes) > 2 else others), axis=0)
         if np.isneginf(size):
             warnings.append(
                 f"{name} at {site}: every value is 0; elsewhere it is about {_about(10 ** typical[0])}"
@@ -181,7 +181,8 @@ def _odd_units(schemas: Mapping[SiteId, Schema], name: str) -> list[str]:
 
 
 def _about(value: float) -> str:
-    """
+    """A value to two significant digits, as text.
+
     >>> _about(316.2), _about(0.0316)
     ('320', '0.032')
     """
@@ -194,14 +195,14 @@ MISSING = ("fill", "drop", "refuse")
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Wishes(Message, wire="agreement.Wishes"):
-    """How a table is to be prepared."""
+    """The wanted preparation of a table."""
 
     columns: str | tuple[str, ...] = "same"  # "same": all sites must have the same; "common"; or names
     exclude: tuple[str, ...] = ()
     scale: str = "standard"
     bounds: tuple[tuple[str, float, float], ...] = ()  # for "min-max": declared, never computed from data
     missing: str = "fill"
-    rare: float = 0.01  # levels that fewer than this share of the rows have are merged into "other"
+    rare: float = 0.01  # levels of less than this share of the rows are merged into "other"
     max_levels: int = 50
 
     def __post_init__(self) -> None:
@@ -218,14 +219,14 @@ class Wishes(Message, wire="agreement.Wishes"):
 
 @dataclass(frozen=True, eq=False)
 class Agreement(Message, wire="agreement.Agreement"):
-    """What sites agreed on, and what was learnt on the way."""
+    """The preparation that sites agreed on, and the facts about their tables that it rests on."""
 
     preparation: Preparation
     sites: tuple[SiteId, ...]
     rows: FloatArray  # (S,) of every site
     used: float  # rows in all that are clustered
     columns: tuple[str, ...]  # (c,) those considered
-    missing: FloatArray  # (S, c) missing cells; nan: some, but fewer than the site tells
+    missing: FloatArray  # (S, c) missing cells; nan: some, but fewer than the site may show
     left_out: tuple[tuple[str, str], ...]  # (column, why)
     merged: tuple[tuple[str, tuple[str, ...]], ...]  # (category, its rare levels)
     warnings: tuple[str, ...]
@@ -300,7 +301,7 @@ def _agreed(
         mean = float(first.mean[j])
         shift, scale = 0.0, 1.0
         if wishes.scale == "standard":
-            # as after filling: the filled cells lie at the mean and add nothing to the squares
+            # the moments after filling: filled cells are at the mean and add nothing to the squares
             filled = mean + float(about.mean[j])
             deviation = float(about.mean[j]) ** 2 * float(about.count[j])
             shift, scale = filled, float(np.sqrt(max(float(about.squares[j]) - deviation, 0.0) / n))
@@ -316,11 +317,11 @@ def _agreed(
     for name, levels in zip(plan.categories, plan.levels, strict=True):
         counts = first.levels[start : start + len(levels) + 1]
         start += len(counts)
-        made = _category(name, levels, counts, n, wishes)
-        if made is None:
+        prepared_category = _category(name, levels, counts, n, wishes)
+        if prepared_category is None:
             left_out.append((name, "constant" if counts.sum() else "no site shows a level"))
             continue
-        columns[name], shares[name], rare = made
+        columns[name], shares[name], rare = prepared_category
         if rare:
             merged.append((name, rare))
     if not columns:
@@ -361,6 +362,6 @@ def _category(
     filled = sizes.copy()
     filled[fill] += max(n - sizes.sum(), 0.0)
     share = filled / filled.sum()
-    # the whole column counts as one: variance 1 where numbers have it, else two levels lie 1 apart
+    # a category weighs as much as one number: total variance 1 under "standard", else two levels 1 apart
     scale = float(np.sqrt(1 - (share**2).sum())) if wishes.scale == "standard" else float(np.sqrt(2.0))
     return Category(name, tuple(levels[i] for i in keep), rest > 0, fill, scale), share, rare

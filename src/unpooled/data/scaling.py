@@ -1,4 +1,4 @@
-"""Scaling: one for all sites, by two totals, and any algorithm on scaled columns."""
+"""Scaling: standardisation over all sites by two totals, and any algorithm on scaled columns."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,7 +15,7 @@ from unpooled.questions.clusters import AskMoments
 def standardise(sites: tuple[SiteId, ...]) -> Steps[Affine]:
     """The scaling to mean 0 and standard deviation 1 over all sites, by two totals.
 
-    Squares are asked about the mean, so that nothing cancels. A constant column keeps scale 1.
+    Squares are taken about the mean, to avoid cancellation. A constant column keeps scale 1.
     """
     # down: nothing; up: mass and sums
     first = yield from total(sites, AskMoments())
@@ -49,7 +49,7 @@ class ScaledState(Message, wire="preparing.ScaledState"):
 
 @dataclass(frozen=True, eq=False)
 class Scaled(Message, wire="preparing.Scaled"):
-    """Any algorithm, run on columns standardised over all sites. Its movement and inertia are scaled ones."""
+    """Any algorithm on columns standardised over all sites. Movement and inertia are in scaled units."""
 
     inner: Any
 

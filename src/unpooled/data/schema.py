@@ -1,7 +1,7 @@
-"""What sites are asked about their tables: a schema, then totals of the agreed columns.
+"""Questions about the tables of sites: a schema, then totals of the agreed columns.
 
-The replies leave through the same door as all others. A number of cells below the site's minimum size is not
-shown, and a level that fewer rows have is not named.
+The replies pass the same checks as all others. A number of cells below the site's minimum size is not shown,
+and a level of fewer rows is not named.
 """
 
 from dataclasses import dataclass
@@ -19,9 +19,9 @@ from unpooled.data.views import complete, side_by_side
 
 @dataclass(frozen=True, eq=False)
 class Schema(Reply, wire="asking.Schema"):
-    """A site's columns, and what may be said of each.
+    """A site's columns, and the facts about each that may be shown.
 
-    Sizes are said coarsely, in quarters of a power of ten: enough to see metres among centimetres.
+    Sizes are rounded to quarters of a power of ten: enough to notice metres among centimetres.
     """
 
     names: Annotated[tuple[str, ...], Text("columns")]
@@ -29,9 +29,9 @@ class Schema(Reply, wire="asking.Schema"):
     # of categories: those of at least the minimum number of rows
     levels: Annotated[tuple[tuple[str, ...], ...], Text("columns")]
     rows: Annotated[FloatArray, Count("1")]
-    # missing cells; nan: some, but fewer than may be told; inf: nearly all
+    # missing cells; nan: some, but fewer than may be shown; inf: nearly all
     missing: Annotated[FloatArray, Count("columns", may_be_missing=True)]
-    # log10 of the root mean square; nan where it may not be told
+    # log10 of the root mean square; nan where it may not be shown
     size: Annotated[FloatArray, Value("columns", may_be_missing=True)]
     # log10 of the standard deviation; -inf for a constant
     spread: Annotated[FloatArray, Value("columns", may_be_missing=True)]
@@ -54,20 +54,20 @@ class AskSchema(Question[Schema], wire="asking.AskSchema"):
         n = len(table)
         rows = np.array([float(n)])
         count, sums, squares = (np.zeros(len(table.names)) for _ in range(3))
-        yes_or_no = np.ones(len(table.names), dtype=np.bool_)  # how often has nothing to do with units
+        yes_or_no = np.ones(len(table.names), dtype=np.bool_)  # 0/1 columns have no unit: no size is sent
         tallies = {name: np.zeros(len(levels)) for name, levels in table.levels.items()}
         for chunk in table.chunks():
-            there, values = _there(chunk)
-            count += there
+            present, values = _there(chunk)
+            count += present
             sums += values.sum(axis=0)
             squares += np.einsum("ij,ij->j", values, values)
             maybe = np.flatnonzero(yes_or_no)
             yes_or_no[maybe] = ((values[:, maybe] == 0) | (values[:, maybe] == 1)).all(axis=0)
             for name, tally in tallies.items():
                 tally += _tally(chunk[:, table.index(name)], len(tally))
-        told = stack.large(count, count)
+        shown = stack.large(count, count)
         missing = n - count
-        number = told & (count > 0) & np.array([kind == NUMBER for kind in table.kinds])
+        number = shown & (count > 0) & np.array([kind == NUMBER for kind in table.kinds])
         number &= ~yes_or_no | (squares == 0)
         size, spread = _sizes(np.maximum(count, 1), sums, squares)
         return Schema(
@@ -87,7 +87,7 @@ class AskSchema(Question[Schema], wire="asking.AskSchema"):
 
 
 def _there(block: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """(c,) how many values there are, and the values with 0 for those that are missing."""
+    """(c,) the number of present values, and the values with 0 in place of missing ones."""
     if np.isfinite(block.sum()):
         return np.full(block.shape[1], float(len(block))), block
     missing = np.isnan(block)
@@ -104,9 +104,9 @@ def _sizes(count: FloatArray, sums: FloatArray, squares: FloatArray) -> tuple[Fl
 
 
 def _told(missing: FloatArray, count: FloatArray, stack: Stack) -> FloatArray:
-    """Missing cells as they may be told: exactly, or as nan for few, or as inf for nearly all."""
-    told = np.where((missing > 0) & ~stack.large(missing, missing), np.nan, missing)
-    return np.where((count > 0) & ~stack.large(count, count), np.inf, told)
+    """Missing cells as they may be shown: exactly, or as nan for few, or as inf for nearly all."""
+    shown = np.where((missing > 0) & ~stack.large(missing, missing), np.nan, missing)
+    return np.where((count > 0) & ~stack.large(count, count), np.inf, shown)
 
 
 def _named(levels: tuple[str, ...], tally: FloatArray, stack: Stack) -> tuple[str, ...]:
@@ -115,7 +115,7 @@ def _named(levels: tuple[str, ...], tally: FloatArray, stack: Stack) -> tuple[st
 
 
 def _tally(codes: FloatArray, levels: int) -> FloatArray:
-    """How many rows have each level."""
+    """The number of rows of each level."""
     return np.bincount(codes[~np.isnan(codes)].astype(np.int64), minlength=levels).astype(np.float64)
 
 
@@ -127,7 +127,7 @@ def _table(stack: Stack) -> Table:
 
 @dataclass(frozen=True, eq=False)
 class ColumnTotals(Summable, wire="asking.ColumnTotals"):
-    """Counts, sums and squares of the columns' values that are there; counts of every category's levels."""
+    """Counts, sums and squares of the columns' present values; counts of every category's levels."""
 
     rows: Annotated[FloatArray, Count("1")]
     count: Annotated[FloatArray, Count("p")]
@@ -160,7 +160,7 @@ class AskColumns(Question[ColumnTotals], wire="asking.AskColumns"):
         ]
 
     def lengths(self) -> dict[str, int]:
-        levels = sum(len(some) + 1 for some in self.levels)
+        levels = sum(len(named) + 1 for named in self.levels)
         return {**super().lengths(), "p": len(self.numbers), "levels": levels}
 
     def _totals(self, table: Table, stack: Stack) -> ColumnTotals:
@@ -174,8 +174,8 @@ class AskColumns(Question[ColumnTotals], wire="asking.AskColumns"):
             if self.complete:
                 chunk = chunk[complete(chunk[:, [*numbers, *codes]])]
             rows += len(chunk)
-            there, block = _there(chunk[:, side_by_side(numbers)] - self.origin)
-            count += there
+            present, block = _there(chunk[:, side_by_side(numbers)] - self.origin)
+            count += present
             sums += block.sum(axis=0)
             squares += np.einsum("ij,ij->j", block, block)
             for tally, place, column in zip(tallies, places, codes, strict=True):
@@ -191,7 +191,7 @@ class AskColumns(Question[ColumnTotals], wire="asking.AskColumns"):
         )
 
     def _places(self, j: int, table: Table) -> IntArray:
-        """Where each level of the table is counted: in its own place, or in the last."""
+        """The index at which each level of the table is counted: its own, or the last one."""
         place = {level: i for i, level in enumerate(self.levels[j])}
         own = table.levels.get(self.categories[j], ())
         return np.array([place.get(level, len(place)) for level in own], dtype=np.int64)

@@ -1,4 +1,4 @@
-"""A site's rows as they come: columns by name, of numbers or of categories, with missing values."""
+"""The raw rows of a site: columns by name, of numbers or of categories, with missing values."""
 
 import mmap
 import os
@@ -18,14 +18,14 @@ _SHARE = 0.5  # of the machine's memory that rows ready for clustering may take
 
 def memory_limit() -> int:
     """Bytes that one array may take in memory; UNPOOLED_MEMORY (in MB) overrides half of the machine's."""
-    told = os.environ.get("UNPOOLED_MEMORY")
-    if told:
-        return int(float(told) * 1e6)
+    megabytes = os.environ.get("UNPOOLED_MEMORY")
+    if megabytes:
+        return int(float(megabytes) * 1e6)
     return int(_SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
 
 def empty(n: int, d: int) -> FloatArray:
-    """An array (n, d) to be filled: in memory, or on disk where memory would not hold it."""
+    """An array (n, d) to be filled: in memory, or on disk if it exceeds the memory limit."""
     if n * d * 8 <= memory_limit():
         return np.empty((n, d))
     with tempfile.TemporaryFile(prefix="unpooled-") as file:
@@ -33,7 +33,7 @@ def empty(n: int, d: int) -> FloatArray:
 
 
 def release(array: npt.NDArray[Any]) -> None:
-    """Let go of the pages of an array on disk that were read; they are read again where needed."""
+    """Free the memory pages of an array on disk; they are read again when needed."""
     mapped = getattr(array, "_mmap", None)
     if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
         mapped.madvise(mmap.MADV_DONTNEED)
@@ -65,7 +65,7 @@ class Spool:
         self._file.write(np.ascontiguousarray(block, dtype=np.float64).data)
 
     def array(self) -> npt.NDArray[np.float64]:
-        """(n, width): all that was appended."""
+        """All appended rows (n, width)."""
         if self._file is None:
             blocks, self._blocks = self._blocks, []
             return np.concatenate(blocks) if blocks else np.zeros((0, self._width))
@@ -76,15 +76,15 @@ class Spool:
 
 
 NUMBER, CATEGORY, TEXT, EMPTY = "number", "category", "text", "empty"
-_CELLS = 1 << 18  # of a chunk: it stays in the processor's cache
+_CELLS = 1 << 18  # of a chunk, so that it fits into the processor's cache
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
     """Rows of one site. A missing value is NaN; a category is held as codes into its levels.
 
-    ``values`` may be a memory map of a file that is larger than memory: it is only ever read in chunks. A
-    column is "empty" where it has no value here, and "text" where it has too many levels to be a category.
+    ``values`` may be a memory map of a file that is larger than memory: it is read only in chunks. A column
+    is "empty" if it has no value at this site, and "text" if it has too many levels to be a category.
 
     >>> table = Table.of({"age": [61.0, np.nan], "sex": ["f", "m"]})
     >>> table.kinds, table.levels["sex"], table.shape
@@ -104,7 +104,7 @@ class Table:
         return len(self.values), len(self.names)
 
     def chunks(self) -> Iterator[FloatArray]:
-        """The values, some rows at a time; the cut does not depend on where they are held."""
+        """The values in chunks of rows; the chunks are the same in memory and on disk."""
         rows = max(64, _CELLS // max(1, len(self.names)))
         for a in range(0, len(self.values), rows):
             yield np.asarray(self.values[a : a + rows])

@@ -1,4 +1,4 @@
-"""From what a user hands in to one array of rows per site: validated once, here, and trusted afterwards."""
+"""Validation of a user's input into one array of rows per site: checked once, here, and not again later."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from unpooled.errors import BadInput
 
 @dataclass(frozen=True, eq=False)
 class SiteRows:
-    """Rows by site, and how to put per-site results back into the order they came in."""
+    """Rows by site, and the order that maps per-site results back to the input."""
 
     rows: dict[SiteId, Rows]
     weights: dict[SiteId, FloatArray] | None
@@ -22,7 +22,7 @@ class SiteRows:
 
     @property
     def mass(self) -> float:
-        """Rows in all, or their weight."""
+        """The number of rows of all sites, or their weight."""
         if self.weights is not None:
             return float(sum(w.sum() for w in self.weights.values()))
         return float(sum(len(X) for X in self.rows.values()))
@@ -37,7 +37,7 @@ class SiteRows:
 
 
 def is_by_site(X: Any) -> bool:
-    """Is X a mapping or sequence of 2-D tables, one per site, rather than one table?"""
+    """True if X is a mapping or sequence of 2-D tables, one per site, rather than one table."""
     if isinstance(X, Mapping):
         return not hasattr(X, "shape")  # some sparse matrices are mappings
     return isinstance(X, list | tuple) and len(X) > 0 and all(getattr(x, "ndim", 0) == 2 for x in X)
@@ -68,7 +68,7 @@ def split_by_site(X: Any, sample_weight: Any, sites: Any) -> tuple[list[Any], li
 
 
 def check_text(X: Any, where: str = "X") -> None:
-    """Refuse text by naming its column, before numpy's less helpful error."""
+    """Raise BadInput for text, with its column: numpy's own error would not name it."""
     columns = getattr(X, "columns", None)
     if columns is not None and hasattr(X, "dtypes"):
         named = [(str(c), X[c].to_numpy()) for c in columns]
@@ -93,7 +93,7 @@ def _is_number(text: str | bytes) -> bool:
 
 
 def check_finite(X: Rows, where: str) -> None:
-    """Refuse NaN and infinity by naming the first place."""
+    """Raise BadInput for NaN and infinity, with the row and column of the first."""
     for a in range(0, len(X), 65536):
         block = X[a : a + 65536]
         with np.errstate(over="ignore", invalid="ignore"):
@@ -105,7 +105,7 @@ def check_finite(X: Rows, where: str) -> None:
 
 
 def check_weights(weights: Any, n: int, where: str) -> FloatArray:
-    """(n,) finite weights >= 0."""
+    """The weights (n,); BadInput unless they are finite and >= 0."""
     array = np.asarray(weights, dtype=np.float64)
     if array.ndim == 0:
         array = np.full(n, float(array))
@@ -122,7 +122,7 @@ def group_rows(X: Rows, weights: FloatArray | None, sites: Any) -> SiteRows:
     """One table with a site label per row (or none: one site) as rows by site."""
     if sites is None:
         return SiteRows({"site-0": X}, None if weights is None else {"site-0": weights}, None)
-    # as objects where numpy would turn 1 and "1", or nan and "nan", into one text
+    # as objects, since numpy would turn 1 and "1", or nan and "nan", into the same text
     labels = np.asarray(sites, dtype=object if isinstance(sites, list | tuple) else None)
     if labels.shape != (len(X),):
         raise BadInput(f"sites has shape {labels.shape}, but X has {len(X)} rows: one label per row")
@@ -143,7 +143,7 @@ def group_rows(X: Rows, weights: FloatArray | None, sites: Any) -> SiteRows:
 
 
 def check_enough(rows: dict[SiteId, Rows], weights: dict[SiteId, FloatArray] | None, k: int) -> None:
-    """At least k rows that differ: counted only as far as needed."""
+    """Raise BadInput unless at least k rows are distinct; counts only as many as needed."""
     if weights is not None:
         rows = {name: X[weights[name] > 0] for name, X in rows.items()}
     n = sum(len(X) for X in rows.values())

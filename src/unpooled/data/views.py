@@ -1,7 +1,8 @@
-"""Views: what all sites make of their rows before a question sees them, agreed once, applied by each.
+"""Views: transformations of rows before a question sees them, agreed once and applied by each site.
 
-``Affine`` shifts and scales the columns of an array. ``Preparation`` makes numbers of a table: missing values
-filled or their rows dropped, numbers scaled, categories in one column per level; it is saved with the model.
+``Affine`` shifts and scales the columns of an array. ``Preparation`` turns a table into numbers: missing
+values filled or their rows dropped, numbers scaled, categories in one column per level; it is saved with the
+model.
 """
 
 from collections.abc import Sequence
@@ -45,7 +46,7 @@ class Affine(View, wire="preparing.Affine"):
 
 @dataclass(frozen=True, eq=False)
 class Number(Message, wire="preparation.Number"):
-    """A column of numbers: missing ones filled, then (x - shift) / scale."""
+    """A column of numbers: missing values filled, then (x - shift) / scale."""
 
     name: str
     fill: float
@@ -79,7 +80,7 @@ class Category(Message, wire="preparation.Category"):
         return len(self.levels) + int(self.other)
 
     def place_of(self, levels: Sequence[str]) -> IntArray:
-        """For a table's own levels: each one's place, -1 for none."""
+        """The place of each of a table's own levels, -1 for none."""
         places = {level: i for i, level in enumerate(self.levels)}
         unknown = len(self.levels) if self.other else -1
         return np.array([places.get(level, unknown) for level in levels], dtype=np.int64)
@@ -87,7 +88,7 @@ class Category(Message, wire="preparation.Category"):
 
 @dataclass(frozen=True, eq=False)
 class Preparation(View, wire="preparation.Preparation"):
-    """What all sites make of their tables before clustering.
+    """The transformation of tables into numbers that all sites apply before clustering.
 
     >>> age, sex = Number("age", 50.0, 50.0, 10.0), Category("sex", ("f", "m"), False, 0, 0.5)
     >>> view = Preparation((age, sex), drop=False)
@@ -113,7 +114,7 @@ class Preparation(View, wire="preparation.Preparation"):
         )
 
     def apply(self, X: Any) -> Rows:
-        """(n, width) of a table; without its incomplete rows where these are dropped."""
+        """The rows of a table as numbers (n, width); without incomplete rows if these are dropped."""
         return self.stack([X])[0]
 
     def chosen(self, X: Any) -> bytes:
@@ -121,7 +122,7 @@ class Preparation(View, wire="preparation.Preparation"):
         return b"" if whole.all() else np.packbits(whole).tobytes()
 
     def stack(self, tables: Sequence[Table]) -> tuple[FloatArray, IntArray]:
-        """The rows of several tables one after the other, and where each begins and the last one ends."""
+        """The rows of several tables one after the other, and their offsets (tables + 1,)."""
         X = empty(sum(map(len, tables)), self.width)
         offsets = [0]
         for table in tables:
@@ -141,7 +142,7 @@ class Preparation(View, wire="preparation.Preparation"):
         return start
 
     def complete(self, table: Table) -> BoolArray:
-        """(n,) which rows have all their values; the others get no cluster where rows are dropped."""
+        """(n,) mask of the rows without missing values; if rows are dropped, the others get no cluster."""
         take = [table.index(column.name) for column in self.columns]
         return np.concatenate(
             [np.zeros(0, np.bool_), *(complete(chunk[:, take]) for chunk in table.chunks())]
@@ -169,7 +170,7 @@ class Preparation(View, wire="preparation.Preparation"):
 
 
 def side_by_side(columns: list[int]) -> Any:
-    """An index of columns; a slice where they are neighbours, so that none is copied.
+    """An index of columns; a slice if they are adjacent, so that none is copied.
 
     >>> side_by_side([2, 3, 4]), side_by_side([2, 4])
     (slice(2, 5, None), [2, 4])
@@ -180,14 +181,14 @@ def side_by_side(columns: list[int]) -> Any:
 
 
 def complete(raw: npt.NDArray[Any]) -> BoolArray:
-    """(n,) rows without a missing value."""
+    """(n,) mask of the rows without a missing value."""
     whole: BoolArray = ~np.isnan(raw).any(axis=1)
     return whole
 
 
 @dataclass(frozen=True, eq=False)
 class _Numbers:
-    """Adjacent columns of numbers, written in one go."""
+    """Adjacent columns of numbers, written together."""
 
     source: slice
     target: slice
@@ -196,11 +197,11 @@ class _Numbers:
     scale: FloatArray
 
     def write(self, raw: FloatArray, out: FloatArray) -> None:
-        block, made = raw[:, self.source], out[:, self.target]
-        np.subtract(block, self.shift, out=made)
-        if not np.isfinite(made.sum()):
-            np.subtract(np.where(np.isnan(block), self.fill, block), self.shift, out=made)
-        made /= self.scale
+        block, scaled = raw[:, self.source], out[:, self.target]
+        np.subtract(block, self.shift, out=scaled)
+        if not np.isfinite(scaled.sum()):
+            np.subtract(np.where(np.isnan(block), self.fill, block), self.shift, out=scaled)
+        scaled /= self.scale
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,7 +224,7 @@ class _Levels:
 
 
 def _parts(columns: Sequence[Number | Category], levels: Sequence[Sequence[str]]) -> list[_Numbers | _Levels]:
-    """How to write each run of numbers and each category, given the levels of one table."""
+    """The writers of each run of numbers and of each category, given the levels of one table."""
     parts: list[_Numbers | _Levels] = []
     at, i = 0, 0
     while i < len(columns):
@@ -234,8 +235,8 @@ def _parts(columns: Sequence[Number | Category], levels: Sequence[Sequence[str]]
             at, i = at + column.width, i + 1
             continue
         run: list[Number] = []
-        while i + len(run) < len(columns) and isinstance(there := columns[i + len(run)], Number):
-            run.append(there)
+        while i + len(run) < len(columns) and isinstance(following := columns[i + len(run)], Number):
+            run.append(following)
         fill, shift, scale = (np.array([getattr(c, f) for c in run]) for f in ("fill", "shift", "scale"))
         parts.append(_Numbers(slice(i, i + len(run)), slice(at, at + len(run)), fill, shift, scale))
         at, i = at + len(run), i + len(run)

@@ -1,4 +1,4 @@
-"""The scikit-learn face: ``FederatedKMeans(...).fit(X, sites=...)`` and its fuzzy sibling."""
+"""The scikit-learn interface: ``FederatedKMeans(...).fit(X, sites=...)`` and FederatedFuzzyCMeans."""
 
 from unpooled.estimators.fuzzy import FederatedFuzzyCMeans
 from unpooled.estimators.kmeans import FederatedKMeans

@@ -1,4 +1,4 @@
-"""What the estimators share: rows by site, a run over them, labels and distances."""
+"""The base class of the estimators: rows by site, a run over them, labels and distances."""
 
 import secrets
 import warnings
@@ -32,7 +32,7 @@ from unpooled.runtimes import InProcess
 
 
 class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[misc]
-    """Base of the estimators: a subclass says what to run, and how the result is scored."""
+    """Base of the estimators: a subclass defines the algorithm to run and the score of its result."""
 
     n_clusters: int
     min_cluster_size: int | None
@@ -46,20 +46,20 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     secure: Any
     dp: Gaussian | None
 
-    # ------------------------------------------------------------ what a subclass says
+    # ------------------------------------------------------------ defined by subclasses
 
     def _algorithm(self) -> Algorithm[Any]:
         raise NotImplementedError
 
     def _scored(self, sites: tuple[SiteId, ...], centers: FloatArray) -> Steps[tuple[float, float]]:
-        """The score of the final centres, and of how many rows (or how much weight) it is."""
+        """The score of the final centres, and the number (or weight) of the rows in it."""
         raise NotImplementedError
 
     def _keep_score(self, score: float, mass: float) -> None:
         raise NotImplementedError
 
     def _warn_of_hidden_rows(self, given: inputs.SiteRows, sqdist: dict[str, FloatArray]) -> None:
-        """A simulation can tell what real sites would hide."""
+        """Warn of the rows that real sites would hide; only a simulation can know them."""
 
     # ------------------------------------------------------------ fitting
 
@@ -81,19 +81,19 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             secure=None if self.secure is False else secure_sums(self.secure),
         )
         self._run(algorithm, federation)
-        found = [
+        assignments = [
             kernels.nearest(self._viewed(given.rows[name]), self._scaled_centers, threads=self.n_threads or 1)
             for name in federation.sites
         ]
-        self.labels_ = given.restored(np.concatenate([near.labels for near in found]))
+        self.labels_ = given.restored(np.concatenate([near.labels for near in assignments]))
         if minimum > 1 and self.dp is None:
             self._warn_of_hidden_rows(
-                given, {n: f.sqdist for n, f in zip(federation.sites, found, strict=True)}
+                given, {n: f.sqdist for n, f in zip(federation.sites, assignments, strict=True)}
             )
         return self
 
     def fit_federation(self, federation: Federation) -> Self:
-        """Cluster the rows of a federation's sites, wherever they are; no row is seen here."""
+        """Cluster the rows of a federation's sites; the rows stay there and are not seen here."""
         if secure_sums(self.secure) is not None and not getattr(federation, "secure", False):
             raise BadInput("secure is asked for, but this federation was not made with secure=SecureSums()")
         self._run(self._algorithm(), federation)
@@ -144,7 +144,7 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     # ------------------------------------------------------------ with differential privacy
 
     def _private(self, **settings: Any) -> Private:
-        """The private algorithm; what the estimator was told must not ask for more than noise covers."""
+        """The private algorithm with the settings of the estimator; BadInput if ``dp`` is no Gaussian."""
         if not isinstance(self.dp, Gaussian):
             raise BadInput(
                 f"dp must be None or unpooled.Gaussian(epsilon, delta, lower, upper), got {self.dp!r}"
@@ -158,7 +158,7 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             raise BadInput(f"dp has bounds for {dp.columns} columns, X has {self.n_features_in_}")
 
     def _keep_private(self, algorithm: Private, done: Run[PrivateState]) -> None:
-        """All from what was released: not even the inertia is asked for once more."""
+        """Set the attributes from released numbers only: even the inertia is not asked for again."""
         state = done.state
         self.run_, self.n_rounds_, self.history_, self.algorithm_ = done, done.rounds, done.history, algorithm
         self.cluster_centers_ = np.array(state.centers)
@@ -236,14 +236,14 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             raise BadInput(f'scale must be None or "standard", got {self.scale!r}')
 
     def _given(self, names: tuple[str, ...]) -> dict[str, Any]:
-        """The settings that were given, by name; None leaves the method its own."""
+        """The settings that were given, by name; those that are None are left to the method."""
         given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         if "init" in given and not isinstance(given["init"], str):
             given["init"] = np.asarray(given["init"], dtype=np.float64)
         return given
 
     def _minimum(self, algorithm: Any) -> int:
-        """The smallest cluster that simulated sites show: as given, or as the method has it."""
+        """The smallest cluster that simulated sites show: as given, or the method's own setting."""
         if self.min_cluster_size is not None:
             return int(self.min_cluster_size)
         while hasattr(algorithm, "inner"):
@@ -253,7 +253,7 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     def _seed(self) -> int:
         if self.random_state is None:
             if self.checkpoint is not None and Path(self.checkpoint).exists():
-                return checkpoint.load(Path(self.checkpoint)).seed  # go on with the seed that was drawn
+                return checkpoint.load(Path(self.checkpoint)).seed  # the checkpoint needs the seed of its run
             return secrets.randbits(63)
         if isinstance(self.random_state, int | np.integer):
             if self.random_state < 0:

@@ -33,26 +33,26 @@ class FederatedFuzzyCMeans(FederatedClusterer):
         k, the number of clusters.
     m : float
         The fuzzifier, above 1. Near 1 memberships are almost 0 or 1, as in k-means; the larger, the softer.
-        In many columns m = 2 is often too large: all centres then meet in one place, and a warning says which
-        m would do.
+        With many columns m = 2 is often too large: all centres then coincide, and a warning names an m that
+        avoids it.
     merge : {"avg1", "avg2"}
         "avg1" needs only totals and, with the other defaults, equals pooling; "avg2" clusters all sites'
         own centres, which the coordinator then sees.
     local_steps : int or "converge"
         Steps that a site takes in a round.
     weights : {"sum(u^m)", "sum(u)"}
-        What weighs a site's centre in "avg1".
+        The weight of a site's centre in "avg1".
     init : None, {"adaptive", "k-fed", "random", "unit"} or array (k, d)
-        Where the centres start; "unit" is the paper's rand[0, 1)^d. None, here and in what follows, is the
-        method's own setting (see Fuzzy).
+        The starting centres; "unit" is the paper's rand[0, 1)^d. None, here and in the parameters below, is
+        the method's own setting (see Fuzzy).
     n_init : None or int
         Restarts, all in the same exchanges; the lowest objective wins. 1 for a given ``init`` array.
     max_rounds, tol : None, int and float
-        Stop after so many rounds, or when the sum over clusters of how far the centres moved is below ``tol``
+        Stop after so many rounds, or when the movement of the centres, summed over clusters, is below ``tol``
         times the root of the columns' mean variance.
     participation, min_cluster_size, scale, random_state, quorum, checkpoint, progress, n_threads, secure,
     dp :
-        As in FederatedKMeans. A cluster is as large as its effective number of rows,
+        As in FederatedKMeans. The size of a cluster is its effective number of rows,
         (sum u^m)^2 / sum u^(2 m).
 
     Attributes
@@ -60,7 +60,7 @@ class FederatedFuzzyCMeans(FederatedClusterer):
     cluster_centers_ : array (k, d), in the columns' own units
     labels_ : array (n,), the cluster of largest membership; only after ``fit``
     objective_ : float, J_m: squared distances weighted by u^m, in scaled columns if ``scale`` is given
-    coincidence_ : None, or which centres coincide and what would part them
+    coincidence_ : None, or the centres that coincide and the setting that would separate them
     n_rounds_, history_, run_, algorithm_ : as in FederatedKMeans
 
     Examples
@@ -116,7 +116,7 @@ class FederatedFuzzyCMeans(FederatedClusterer):
         self.secure = secure
         self.dp = dp
 
-    # ------------------------------------------------------------ what to run
+    # ------------------------------------------------------------ the algorithm
 
     def _algorithm(self) -> Algorithm[Any]:
         self._check_settings()
@@ -149,7 +149,7 @@ class FederatedFuzzyCMeans(FederatedClusterer):
             algorithm = BestOf(algorithm, restarts)
         return Scaled(algorithm) if self.scale == "standard" else algorithm
 
-    # ------------------------------------------------------------ how good it is
+    # ------------------------------------------------------------ the score
 
     def _scored(self, sites: tuple[SiteId, ...], centers: FloatArray) -> Steps[tuple[float, float]]:
         # down: the centres; up: J_m and weights
@@ -177,7 +177,7 @@ class FederatedFuzzyCMeans(FederatedClusterer):
     # ------------------------------------------------------------ using the model
 
     def predict_proba(self, X: Any) -> FloatArray:
-        """Memberships: (n, d) -> (n, k), every row of them sums to 1."""
+        """Memberships: (n, d) -> (n, k), each row sums to 1."""
         rows = self._viewed(self._checked(X))
         return kernels.memberships(rows, self._scaled_centers, float(self.m), threads=self.n_threads or 1)
 
@@ -186,5 +186,5 @@ class FederatedFuzzyCMeans(FederatedClusterer):
         rows = self._checked(X)
         weights = None if sample_weight is None else inputs.check_weights(sample_weight, len(rows), "X")
         centers, m = self._scaled_centers[None], float(self.m)
-        got = kernels.fuzzy(self._viewed(rows), [0, len(rows)], centers, m, weights)
-        return -float(got.inertia.sum())
+        totals = kernels.fuzzy(self._viewed(rows), [0, len(rows)], centers, m, weights)
+        return -float(totals.inertia.sum())

@@ -35,9 +35,9 @@ class FederatedKMeans(FederatedClusterer):
     method : str or Algorithm
         "lloyd" (exact, the default), "dwf", "ewf", "fkm", "k-fed", "mini-batch", "robust", "dual", the name
         of a method of your own, or an object such as ``Dwf(momentum=0.8)``. In the settings that follow None
-        leaves the method its own, and any other value takes its place.
+        keeps the method's own value, and any other value replaces it.
     init : None, {"adaptive", "k-fed", "random"} or array (k, d)
-        Where the centres start; "adaptive" needs only totals and does not depend on the split.
+        The starting centres; "adaptive" needs only totals and does not depend on the split.
     n_init : None or int
         Restarts, all in the same exchanges; the lowest federated inertia wins. None: the method's own number,
         or 10 if it has none. 1 for a given ``init`` array.
@@ -61,24 +61,24 @@ class FederatedKMeans(FederatedClusterer):
     secure : bool or SecureSums
         Sites answer in secure sums only: nobody sees a site's own numbers, so none are suppressed, and
         ``min_cluster_size`` counts the rows of all sites together. From three sites on, and for methods that
-        need only totals; ``SecureSums(bound=1e6)`` halves what travels.
+        need only totals; ``SecureSums(bound=1e6)`` halves the traffic.
     dp : Gaussian or None
         Differential privacy, e.g. ``Gaussian(epsilon=1, lower=0, upper=100)``: every total carries noise. The
         method is then Private, which finds its own start and number of rounds: n_init, max_rounds, tol and
-        min_cluster_size have no say. scale may also be "bounds": all bounds equally wide.
+        min_cluster_size are ignored. scale may also be "bounds": all bounds equally wide.
 
     Attributes
     ----------
     cluster_centers_ : array (k, d), in the columns' own units
     labels_ : array (n,), after ``fit``; ``fit_federation`` never sees rows and has none
-    inertia_ : float, in scaled columns if ``scale`` is given; with dp an estimate from what was released
-    epsilon_, delta_, forecast_, cluster_sizes_ : with dp: what was spent, what to expect, noisy sizes
+    inertia_ : float, in scaled columns if ``scale`` is given; with dp an estimate from released numbers
+    epsilon_, delta_, forecast_, cluster_sizes_ : with dp: the spent budget, the forecast, noisy sizes
     n_rounds_ : int
     history_ : tuple of Record, one per round: movement, inertia, who answered, what left each site
     run_ : the whole Run
-    algorithm_ : what was run
-    lower_bound_, gap_, bound_condition_ : of ``Dual`` alone: what no k centres go below, how far the inertia
-        is from it (1 - lower_bound_ / inertia_), and when that holds
+    algorithm_ : the algorithm that was run
+    lower_bound_, gap_, bound_condition_ : of ``Dual`` alone: a lower bound on the inertia of any k centres,
+        the relative distance of the inertia from it (1 - lower_bound_ / inertia_), and when the bound holds
 
     Examples
     --------
@@ -129,7 +129,7 @@ class FederatedKMeans(FederatedClusterer):
         self.secure = secure
         self.dp = dp
 
-    # ------------------------------------------------------------ what to run
+    # ------------------------------------------------------------ the algorithm
 
     def _algorithm(self) -> Algorithm[Any]:
         self._check_settings()
@@ -151,10 +151,10 @@ class FederatedKMeans(FederatedClusterer):
         algorithm = _restarted(algorithm, 1 if isinstance(settings.get("init"), np.ndarray) else self.n_init)
         return Scaled(algorithm) if self.scale == "standard" else algorithm
 
-    # ------------------------------------------------------------ how good it is
+    # ------------------------------------------------------------ the score
 
     def _scored(self, sites: tuple[SiteId, ...], centers: FloatArray) -> Steps[tuple[float, float]]:
-        # down: the centres; up: their inertia, and of how many rows it is: sites hide clusters too small
+        # down: the centres; up: their inertia, and the number of its rows, since sites hide small clusters
         sums = yield from total(sites, AskClusterSums(centers[None]))
         return float(sums.inertia.sum()), float(sums.mass.sum())
 
@@ -165,7 +165,7 @@ class FederatedKMeans(FederatedClusterer):
         self.inertia_ = score
 
     def _warn_of_hidden_rows(self, given: inputs.SiteRows, sqdist: dict[str, FloatArray]) -> None:
-        """A simulation can tell what real sites would hide, and how much of the inertia it is."""
+        """Warn of the rows, and the share of the inertia, that real sites would hide."""
         weights = given.weights
         inertia = sum(float(d.sum() if weights is None else weights[s] @ d) for s, d in sqdist.items())
         rows_hidden, inertia_hidden = (
@@ -195,7 +195,7 @@ def _refuse_fuzzy(fuzzy: bool) -> None:
 
 
 def _adjusted(method: Any, k: int, settings: dict[str, Any]) -> Any:
-    """The user's algorithm with k filled in, and with what the estimator was given."""
+    """The user's algorithm with k and the settings of the estimator filled in."""
     if isinstance(method, BestOf):
         return replace(method, inner=_adjusted(method.inner, k, settings))
     if isinstance(method, type) or not all(hasattr(method, name) for name in ("start", "round", "finished")):

@@ -1,7 +1,7 @@
-"""Ways to share rows out to sites, for simulation: arrays in, the site of every row out.
+"""Splits of rows into sites, for simulation: functions from arrays to the site of every row.
 
-Every function gives (n,) whole numbers from 0 to sites - 1 and draws from ``seed`` alone, which is a number
-or a generator. Names are those of other federated tools where they exist (Flower's IidPartitioner is ``iid``,
+Every function returns (n,) integers from 0 to sites - 1. Its randomness comes from ``seed`` alone, a number
+or a generator. Names are those of other federated tools if they exist (Flower's IidPartitioner is ``iid``,
 DirichletPartitioner ``dirichlet``, ShardPartitioner ``shards``, PathologicalPartitioner ``pathological``,
 NaturalIdPartitioner ``natural_id``, SizePartitioner ``sizes``); ``by_kmeans`` and ``half_iid`` are Holzer et
 al.'s, ``by_distance`` is Garst & Reinders'.
@@ -85,9 +85,9 @@ def natural_id(ids: npt.ArrayLike) -> IntArray:
 def dirichlet(
     y: npt.ArrayLike, sites: int, alpha: float, *, least: int = 0, seed: Seed, tries: int = 1000
 ) -> IntArray:
-    """The rows of every label shared out in Dirichlet(alpha) proportions: the smaller alpha, the more skewed.
+    """The rows of every label divided in Dirichlet(alpha) proportions; a smaller alpha is more skewed.
 
-    Drawn anew until every site has ``least`` rows.
+    The draw is repeated until every site has ``least`` rows.
     """
     labels = natural_id(y)
     _check(len(labels), sites)
@@ -107,7 +107,7 @@ def dirichlet(
 
 
 def shards(y: npt.ArrayLike, sites: int, shards_per_site: int, *, seed: Seed) -> IntArray:
-    """Rows sorted by label and cut into equal shards, each site getting so many of them (McMahan et al.)."""
+    """Rows sorted by label and cut into equal shards, ``shards_per_site`` for each site (McMahan et al.)."""
     labels = natural_id(y)
     count = sites * shards_per_site
     _check(len(labels), count)
@@ -120,7 +120,7 @@ def shards(y: npt.ArrayLike, sites: int, shards_per_site: int, *, seed: Seed) ->
 
 
 def pathological(y: npt.ArrayLike, sites: int, labels_per_site: int, *, seed: Seed) -> IntArray:
-    """Every site has rows of so many labels; a label's rows go in equal parts to the sites that have it."""
+    """Rows of ``labels_per_site`` labels for every site; the sites of a label share its rows equally."""
     labels = natural_id(y)
     known = int(labels.max()) + 1
     if not 1 <= labels_per_site <= known:
@@ -129,7 +129,7 @@ def pathological(y: npt.ArrayLike, sites: int, labels_per_site: int, *, seed: Se
     if sites * labels_per_site < known:
         raise BadInput(f"pathological: {sites} sites of {labels_per_site} labels cannot hold {known} labels")
     rng = np.random.default_rng(seed)
-    # one round after the other, so that every label is held by as many sites as any other, to one
+    # labels are dealt in rounds, so that the numbers of sites per label differ by at most one
     turns = (np.arange(sites)[:, None] * labels_per_site + np.arange(labels_per_site)) % known
     held = rng.permutation(known)[turns]
     out = np.empty(len(labels), dtype=np.int64)
@@ -145,13 +145,13 @@ def by_kmeans(X: npt.NDArray[Any], sites: int, *, seed: Seed, threads: int = 1) 
     _check(len(X), sites)
     draw = np.random.default_rng(seed).integers(0, 2**63, size=1, dtype=np.uint64)
     offsets = np.array([0, len(X)])
-    got = kernels.kmeans(X, offsets, sites, draw, n_init=5, max_iter=5, threads=threads)
-    centers = got.centers[0][got.mass[0] > 0]
+    result = kernels.kmeans(X, offsets, sites, draw, n_init=5, max_iter=5, threads=threads)
+    centers = result.centers[0][result.mass[0] > 0]
     return kernels.nearest(X, centers, threads=threads).labels.astype(np.int64)
 
 
 def half_iid(X: npt.NDArray[Any], sites: int, *, seed: Seed, threads: int = 1) -> IntArray:
-    """One half of the rows as ``iid`` shares them out, the other half as ``by_kmeans`` does."""
+    """One half of the rows split by ``iid``, the other half by ``by_kmeans``."""
     _check(len(X), 2 * sites)
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(X))
@@ -165,9 +165,9 @@ def half_iid(X: npt.NDArray[Any], sites: int, *, seed: Seed, threads: int = 1) -
 def by_distance(X: FloatArray, places: FloatArray, beta: float, *, seed: Seed) -> IntArray:
     """A row comes to the sites at ``places`` (sites, d), each with probability 1 - exp(-beta / distance).
 
-    Of several that it comes to, one is drawn; if it comes to none, it is the nearest one's. The smaller beta,
-    the more a site has of its own surroundings only. Garst & Reinders, eq. 2; what happens where no site is
-    hit, and that distances are Euclidean, is as in their code.
+    If it comes to several sites, one is drawn; if it comes to none, the nearest site gets it. With a smaller
+    beta a site has more rows from its own surroundings. Garst & Reinders, eq. 2; the case of no site and the
+    Euclidean distance are as in their code.
     """
     if X.ndim != 2 or places.ndim != 2 or X.shape[1] != places.shape[1]:
         raise BadInput(f"by_distance: rows {X.shape} and places {places.shape} must have the same columns")

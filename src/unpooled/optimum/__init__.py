@@ -1,1 +1,1 @@
-"""The best clustering there is: the exact solver, lower bounds, and certificates from totals only."""
+"""Optimal clusterings: the exact solver, lower bounds, and certificates from totals only."""

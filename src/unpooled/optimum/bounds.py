@@ -1,4 +1,4 @@
-"""What ``certify`` asks of a site: bounds for parts of the search, at prices the site keeps to itself."""
+"""The questions of ``certify``: bounds for parts of the search, at prices that stay at the site."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
@@ -18,7 +18,7 @@ from unpooled.optimum.questions import enough, masses, sizes
 
 @dataclass(frozen=True, eq=False)
 class Bounds(Summable, wire="bounding.Bounds"):
-    """Per part of the search: lower bounds, and how the sites' centroids lie, added over sites."""
+    """Per part of the search: lower bounds, and moments of the sites' centroids, added over sites."""
 
     lower: Annotated[FloatArray, Value("B")]
     prices: Annotated[FloatArray, Value("B k d")]
@@ -36,8 +36,7 @@ class AskBounds(Question[Bounds], wire="bounding.AskBounds"):
 
     Evaluation b takes the prices of evaluation ``parents[b]`` and moves them by ``steps[b]`` along 2 w_k
     (m_k - M_k), with its centroids m, their weights w and ``centers[b]`` = M. One without a parent starts
-    from the prices at which the rows nearest to each of M would be content with M, or from none if its step
-    is 0.
+    from the prices at which M is optimal for the rows nearest to each of M, or from zero if its step is 0.
     """
 
     sees = "rows"
@@ -64,13 +63,13 @@ class AskBounds(Question[Bounds], wire="bounding.AskBounds"):
         if len(X) > MOST_ROWS:
             raise BadInput(f"{len(X)} rows at a site: exact solving is out of reach beyond {MOST_ROWS}")
         if not enough(local) or not w.any():
-            return out  # nothing: the sums stay valid, as squared distances are not negative
+            return out  # zeros keep the sums valid, since squared distances are not negative
         memory: dict[Any, Any] = local.memory[0] if local.memory else {}
         kept: dict[int, _Evaluation] = memory.setdefault("evaluations", {})
         for b in range(B):
             before = kept.get(int(self.parents[b]))
             q = self._prices(local, X, w, b, before)
-            got = exact(
+            solution = exact(
                 X,
                 k,
                 weights=w,
@@ -86,17 +85,17 @@ class AskBounds(Question[Bounds], wire="bounding.AskBounds"):
                 seconds=self.seconds,
                 memory=memory,
             )
-            if not np.isfinite(got.lower):
+            if not np.isfinite(solution.lower):
                 out.empty[b] = 1.0
                 continue
-            mass, shown = sizes(local, got.labels, w, k)
+            mass, shown = sizes(local, solution.labels, w, k)
             weight = np.where(shown | (mass == 0), mass + 1, 0.0)
-            kept[int(self.names[b])] = _Evaluation(q, got.labels, got.centers, weight)
-            out.lower[b], out.prices[b], out.weight[b] = got.lower, q, weight
-            out.first[b] = weight[:, None] * got.centers
-            out.second[b] = weight[:, None] * got.centers**2
+            kept[int(self.names[b])] = _Evaluation(q, solution.labels, solution.centers, weight)
+            out.lower[b], out.prices[b], out.weight[b] = solution.lower, q, weight
+            out.first[b] = weight[:, None] * solution.centers
+            out.second[b] = weight[:, None] * solution.centers**2
             for j in np.flatnonzero(shown):
-                out.sums[b, j] = w[got.labels == j] @ X[got.labels == j]
+                out.sums[b, j] = w[solution.labels == j] @ X[solution.labels == j]
             out.counts[b] = np.where(shown, mass, 0.0)
         return out
 
@@ -118,7 +117,7 @@ class AskBounds(Question[Bounds], wire="bounding.AskBounds"):
 
 @dataclass(frozen=True, eq=False)
 class OwnBound(Summable, wire="bounding.OwnBound"):
-    """A lower bound on what any k centres cost a site."""
+    """A lower bound on the cost of any k centres at a site."""
 
     lower: Annotated[FloatArray, Value("1", least=0.0)]
 
@@ -141,13 +140,17 @@ class AskOwnBound(Question[OwnBound], wire="bounding.AskOwnBound"):
             raise BadInput(f"{len(X)} rows at a site: exact solving is out of reach beyond {MOST_ROWS}")
         if not enough(local) or not w.any():
             return OwnBound(np.zeros(1))
-        got = exact(X, self.k, weights=w, seconds=0.5 * self.seconds)
-        lower = got.lower if got.proved or len(np.unique(w)) > 1 else by_blocks(X, self.k, 0.5 * self.seconds)
-        return OwnBound(np.array([max(0.0, got.lower, lower)]))
+        solution = exact(X, self.k, weights=w, seconds=0.5 * self.seconds)
+        lower = (
+            solution.lower
+            if solution.proved or len(np.unique(w)) > 1
+            else by_blocks(X, self.k, 0.5 * self.seconds)
+        )
+        return OwnBound(np.array([max(0.0, solution.lower, lower)]))
 
 
 class _Evaluation(NamedTuple):
-    """What a site remembers of an evaluation."""
+    """The data of an evaluation that a site keeps."""
 
     prices: FloatArray  # (k, d)
     labels: NDArray[np.int32]  # (n,)

@@ -13,7 +13,7 @@ from unpooled.optimum.questions import AskOutside, AskRange
 
 
 def enclosing(sites: tuple[SiteId, ...], box: FloatArray | None) -> Steps[FloatArray]:
-    """(2, d): the box given, once no site objects, or the hull of the sites' own ranges."""
+    """(2, d): the given box, if no site has rows outside, or the hull of the sites' own ranges."""
     if box is not None:
         # down: the box; up: how many sites have rows outside
         outside = yield from total(sites, AskOutside(box))
@@ -39,7 +39,7 @@ def enclosing(sites: tuple[SiteId, ...], box: FloatArray | None) -> Steps[FloatA
 
 
 def check_box(box: Any) -> FloatArray:
-    """(2, d), finite, lowest below highest."""
+    """The box (2, d) as an array; BadInput unless it is finite and lowest is not above highest."""
     array = np.asarray(box, dtype=np.float64)
     if array.ndim != 2 or len(array) != 2 or not np.isfinite(array).all():
         raise BadInput("box must be finite, (2, d): the lowest and the highest value of every column")

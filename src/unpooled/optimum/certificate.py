@@ -1,15 +1,13 @@
-"""``certify``: how far given centres are from the best possible, from totals only and with no condition.
+"""``certify``: a bound on the distance of given centres from the optimum, from totals only, unconditional.
 
-Branch and bound over boxes of centroids. Any k centroids lie somewhere in the cells of the references,
-several perhaps in one: every multiset of cells is a part of the search (35 for k = 4), and a part is halved
-where its sites disagree until none can hold anything cheaper. Sites return a lower bound per part, summed
-over sites.
+Branch and bound over boxes of centroids. Any k centroids lie in the cells of the references, perhaps several
+in one cell: every multiset of cells is a part of the search (35 for k = 4). A part is halved where its sites
+disagree, until no part can contain cheaper centroids. Sites return a lower bound per part, summed over sites.
 
 A site keeps its own prices. They come from its rows: q_k = 2 sum (y - m_k) over its cluster k, about
 centres m that the coordinator sends, a Newton step of the dual function. Only their sum over the sites is
-reported, and whatever that sum is, the bound is corrected for it: sum_i L_i(q_i) - max (sum_i q_i).m holds
-for any prices. So nothing is false if a site forgets its prices, and a cluster below a site's minimum
-simply has no price there.
+reported, and the bound is corrected for it: sum_i L_i(q_i) - max (sum_i q_i).m holds for any prices. So the
+bound stays valid if a site loses its prices, and a cluster below a site's minimum has no price there.
 """
 
 import heapq
@@ -37,13 +35,13 @@ _BATCH = 8  # parts of the search in one exchange
 
 @dataclass(frozen=True, eq=False)
 class Certificate(Message, wire="certifying.Certificate"):
-    """What is known about a clustering's distance from the best possible."""
+    """The bounds on a clustering's distance from the best possible."""
 
-    centers: FloatArray  # (k, d) the given ones, or better ones if the search met them
+    centers: FloatArray  # (k, d) the given ones, or better ones if the search found them
     inertia: float
     lower_bound: float  # no k centres cost less, if the condition holds
     condition: str
-    proved: bool  # the gap is below the tolerance asked for
+    proved: bool  # the gap is at most the tolerance
     parts: int  # boxes that sites were asked about
     seconds: float
 
@@ -63,13 +61,13 @@ class _Part:
     cells: IntArray = field(compare=False)
     best: int = field(compare=False, default=-1)  # the evaluation that gave the bound
     last: "_Seen | None" = field(compare=False, default=None)
-    seen: "_Seen | None" = field(compare=False, default=None)  # what that evaluation showed
+    seen: "_Seen | None" = field(compare=False, default=None)  # the result of that evaluation
     pace: float = field(compare=False, default=1.0)
-    stale: int = field(compare=False, default=0)  # steps that hardly helped
+    stale: int = field(compare=False, default=0)  # steps that hardly raised the bound
 
 
 class _Seen(NamedTuple):
-    """Where the sites' centroids lay in an evaluation."""
+    """The position of the sites' centroids in an evaluation."""
 
     name: int
     value: float
@@ -103,7 +101,7 @@ def certify(
     started = clock()
     k = len(centers)
     search = _Search(sites, centers, box, tolerance, nodes)
-    # down: the centres; up: what they cost
+    # down: the centres; up: their inertia
     costs = yield from total(sites, AskObjective(centers[None]))
     search.inertia, search.mass = float(costs.inertia[0]), float(costs.mass[0])
     unconditional = comb(2 * k - 1, k) <= MOST_CLASSES
@@ -130,7 +128,7 @@ _FIELDS = ("lower", "prices", "weight", "first", "second", "sums", "counts", "em
 
 
 class _Search:
-    """The open parts, the best centres, and how the parts are divided further."""
+    """The open parts of the search, the best centres, and the rules for dividing parts."""
 
     def __init__(
         self, sites: tuple[SiteId, ...], centers: FloatArray, box: FloatArray, tolerance: float, nodes: int
@@ -140,10 +138,10 @@ class _Search:
         self.classes: list[tuple[int, ...]] = []  # multisets of cells
         self.inertia, self.mass = np.inf, 0.0
         self.open: list[_Part] = []
-        self.closed = np.inf  # the lowest bound of a part that was given up as good enough
-        self.base = 0.0  # a bound on everything
-        self.fresh: list[_Try] = []  # parts that were not looked at yet
-        self.misled = False  # better centres were met: their cells are the better ones too
+        self.closed = np.inf  # the lowest bound of the parts that are closed as good enough
+        self.base = 0.0  # a lower bound for all parts
+        self.fresh: list[_Try] = []  # parts that were not evaluated yet
+        self.misled = False  # better centres were found: restart, since their cells are better too
         self.numbers = self.evaluations = 0
 
     @property
@@ -160,7 +158,7 @@ class _Search:
         return relative_gap(self.lower, self.inertia)
 
     def begin(self) -> None:
-        """Every multiset of the cells of the best centres so far; that with one centroid each is priced."""
+        """Start over with every multiset of cells of the best centres; one centroid per cell gets prices."""
         self.references, self.open, self.closed, self.fresh = self.centers, [], np.inf, []
         for cells in map(np.array, self.classes):
             own = np.array_equal(cells, np.arange(len(cells)))
@@ -175,7 +173,7 @@ class _Search:
         return _Part(bound, self.numbers, low, high, cells, **known)
 
     def next(self) -> list[_Try]:
-        """The parts with the lowest bounds: a further step of their prices while those help, else halves."""
+        """The parts with the lowest bounds: another step of prices while steps help, else their halves."""
         if self.fresh:
             tries, self.fresh = self.fresh[:_BATCH], self.fresh[_BATCH:]
             return tries
@@ -188,7 +186,7 @@ class _Search:
             if part.bound >= goal:
                 self.closed = min(self.closed, part.bound)
             elif part.stale < 3:
-                # Polyak's step: as if the dual could rise to the best inertia known
+                # Polyak's step, with the best known inertia in place of the unknown dual optimum
                 rise = 2 * float(part.last.spread.sum())
                 step = part.pace * (self.inertia - part.last.value) / rise if rise > 0 else 0.0
                 tries.append(_Try(part, part.last.name, min(step, 1.0), part.last.mean))
@@ -199,7 +197,7 @@ class _Search:
         return tries
 
     def _halves(self, part: _Part, seen: _Seen) -> list[_Part]:
-        """Two boxes that part the sites' centroids where they are farthest from each other."""
+        """Two boxes, split in the coordinate in which the sites' centroids differ most."""
         width = part.high - part.low
         score = np.where(width > 1e-9 * (self.box[1] - self.box[0]), seen.spread + 1e-9 * width, 0.0)
         j, i = np.unravel_index(int(score.argmax()), score.shape)
@@ -213,7 +211,7 @@ class _Search:
         ]
 
     def evaluate(self, tries: list[_Try], seconds: float) -> Steps[None]:
-        """One exchange for some parts; they go back to the open ones with what was learnt."""
+        """Evaluate some parts in one exchange, and return them to the open ones with their new bounds."""
         if not tries:
             return
         parts = [t.part for t in tries]
@@ -232,28 +230,28 @@ class _Search:
             seconds=max(0.02, 0.5 * seconds / (len(tries) * len(self.sites))),
         )
         candidates = np.stack([t.part.seen.means if t.part.seen else self.centers for t in tries])
-        # down: boxes, and centres to move prices about; up: bounds and how the sites' centroids lie, summed
+        # down: boxes, and centres to move prices about; up: bounds, moments of the sites' centroids, summed
         asks: list[Steps[Any]] = [total(self.sites, ask), total(self.sites, AskObjective(candidates))]
-        got, costs = yield from together(asks)
+        bounds, costs = yield from together(asks)
         yield from self._better(candidates, costs)
         if self.misled:
             self.misled = False
             self.begin()
             return
         for b, t in enumerate(tries):
-            self._learn(t.part, int(names[b]), Bounds(*(getattr(got, f)[b] for f in _FIELDS)))
+            self._learn(t.part, int(names[b]), Bounds(*(getattr(bounds, f)[b] for f in _FIELDS)))
 
-    def _learn(self, part: _Part, name: int, got: Bounds) -> None:
-        """Enter what an evaluation showed of a part, and put it back among the open ones."""
-        q = got.prices
-        value = float(got.lower - np.where(q > 0, q * part.high, q * part.low).sum())
-        if got.empty > 0:
+    def _learn(self, part: _Part, name: int, bounds: Bounds) -> None:
+        """Update a part by the result of its evaluation, and put it back among the open ones."""
+        q = bounds.prices
+        value = float(bounds.lower - np.where(q > 0, q * part.high, q * part.low).sum())
+        if bounds.empty > 0:
             return  # the box and the cells have no point in common
-        weight = np.maximum(got.weight, 1e-300)[:, None]
-        mean = got.first / weight
-        mass = got.counts[:, None]
-        means = np.where(mass > 0, got.sums / np.where(mass > 0, mass, 1.0), mean)
-        seen = _Seen(name, value, mean, np.maximum(got.second - weight * mean**2, 0.0), means)
+        weight = np.maximum(bounds.weight, 1e-300)[:, None]
+        mean = bounds.first / weight
+        mass = bounds.counts[:, None]
+        means = np.where(mass > 0, bounds.sums / np.where(mass > 0, mass, 1.0), mean)
+        seen = _Seen(name, value, mean, np.maximum(bounds.second - weight * mean**2, 0.0), means)
         left = self.inertia - max(part.bound, 0.0)
         helped = value - part.bound > 0.05 * left
         if part.last is not None or part.stale:
@@ -266,7 +264,7 @@ class _Search:
         heapq.heappush(self.open, part)
 
     def _better(self, centers: FloatArray, costs: object) -> Steps[None]:
-        """Centres met on the way that cost less than those given; a few Lloyd steps make the most of them."""
+        """Take over candidate centres that cost less than the best so far, after a few Lloyd steps."""
         inertia, mass = costs.inertia, costs.mass  # type: ignore[attr-defined]
         if mass[0] < self.mass * (1 - 1e-9) or inertia.min() >= self.inertia * (1 - 1e-9):
             return

@@ -1,4 +1,4 @@
-"""``certify``: how far are these centres from the best possible? Asked of the sites, answered in totals."""
+"""``certify`` over a federation: a bound on the distance of centres from the optimum, from totals only."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def certify(
     """Bound the inertia of any k centres from below, until it is within ``tolerance`` of that of ``centers``.
 
     ``box`` (2, d) is a public range that encloses every row; without one the sites are asked for theirs,
-    which those with a minimum cluster size above 1 do not show. ``view`` is how the rows were prepared for
+    which those with a minimum cluster size above 1 do not show. ``view`` is the preparation of the rows for
     these centres.
 
     >>> from unpooled import InProcess

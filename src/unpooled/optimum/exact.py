@@ -1,7 +1,7 @@
-"""``exact_kmeans``: the best clustering there is, with a proof, for the few dozen rows where that can be had.
+"""``exact_kmeans``: the optimal clustering, with a proof, for the few dozen rows for which that is feasible.
 
 Branch and bound over partitions (kernels/exact.py). A search that runs out of time still gives a lower bound
-that no clustering beats, so the result always says how far from the optimum it can be at most.
+on every clustering, so the result always states its largest possible distance from the optimum.
 """
 
 import time
@@ -18,13 +18,13 @@ from unpooled.errors import BadInput
 from unpooled.kernels.exact import MOST_CLUSTERS, MOST_COLUMNS, Exact, available, exact
 
 MOST_ROWS = 2000  # the search keeps n^2 k numbers
-_PROBE = 2.0  # seconds after which an unlimited search asks itself how long it will take
-_LONGEST = 600.0  # expected seconds beyond which it refuses to go on without a limit
+_PROBE = 2.0  # seconds after which an unlimited search estimates its remaining time
+_LONGEST = 600.0  # expected seconds beyond which it stops unless a limit is given
 
 
 @dataclass(frozen=True, eq=False)
 class ExactKMeans:
-    """What ``exact_kmeans`` found."""
+    """The result of ``exact_kmeans``."""
 
     centers: FloatArray  # (k, d)
     labels: NDArray[np.int32]  # (n,)
@@ -34,12 +34,12 @@ class ExactKMeans:
 
     @property
     def gap(self) -> float:
-        """How far the inertia is from the best possible, at most: 1 - lower_bound / inertia."""
+        """The largest possible distance of the inertia from the optimum: 1 - lower_bound / inertia."""
         return relative_gap(self.lower_bound, self.inertia)
 
 
 def relative_gap(lower: float, upper: float) -> float:
-    """1 - lower / upper, and 0 where both are nothing.
+    """The relative gap 1 - lower / upper, and 0 where both are zero.
 
     >>> relative_gap(3.0, 4.0), relative_gap(0.0, 0.0)
     (0.25, 0.0)
@@ -84,7 +84,7 @@ def exact_kmeans(X: Any, k: int, *, time_limit: float | None = None) -> ExactKMe
 
 
 def check_rows(X: Any, k: int) -> FloatArray:
-    """X as finite float64 rows, at least k of them that differ."""
+    """X as finite float64 rows; BadInput unless at least k of them are distinct."""
     inputs.check_text(X)
     rows = np.asarray(X, dtype=np.float64)
     if rows.ndim != 2 or rows.shape[1] < 1:
@@ -97,7 +97,7 @@ def check_rows(X: Any, k: int) -> FloatArray:
 
 
 def check_reach(n: int, d: int, k: int) -> None:
-    """Refuse what the solver has no room for, with both numbers."""
+    """Raise BadInput beyond the solver's limits on rows, clusters and columns."""
     if not available():
         raise BadInput("exact solving needs the compiled kernels: install unpooled where a C++ compiler is")
     for what, number, most in (
@@ -110,13 +110,15 @@ def check_reach(n: int, d: int, k: int) -> None:
 
 
 def _heuristic(X: FloatArray, k: int) -> NDArray[np.int32]:
-    """Labels of a good clustering to start from; the kernels' generator is keyed by the seed given."""
-    got = kernels.kmeans(X, np.array([0, len(X)]), k, np.array([1], dtype=np.uint64), n_init=20, swaps=10)
-    return kernels.nearest(X, got.centers[0]).labels
+    """Labels of a good clustering to start from; a fixed seed makes it repeatable."""
+    clustering = kernels.kmeans(
+        X, np.array([0, len(X)]), k, np.array([1], dtype=np.uint64), n_init=20, swaps=10
+    )
+    return kernels.nearest(X, clustering.centers[0]).labels
 
 
 def _result(X: FloatArray, solved: Exact, lower: float) -> ExactKMeans:
-    """Labels numbered by first appearance, so that equal clusterings look alike."""
+    """The result with clusters numbered by first appearance, so that equal clusterings have equal labels."""
     order = list(dict.fromkeys(solved.labels.tolist()))
     order += [j for j in range(len(solved.centers)) if j not in order]
     rank = np.empty(len(order), dtype=np.int32)
@@ -144,7 +146,7 @@ def by_blocks(X: FloatArray, k: int, seconds: float) -> float:
 
 
 def _expected_seconds(X: FloatArray, k: int, warm: NDArray[np.int32]) -> float:
-    """Extrapolate how many rows the search solves in twice the time."""
+    """The expected time, extrapolated from the further rows that the search solves in twice the time."""
     rows = []
     for seconds in (_PROBE, 2 * _PROBE):
         memory: dict[str, Any] = {}
@@ -158,7 +160,8 @@ def _expected_seconds(X: FloatArray, k: int, warm: NDArray[np.int32]) -> float:
 
 
 def _duration(seconds: float) -> str:
-    """
+    """A time span in words.
+
     >>> _duration(90.0), _duration(1e5), _duration(1e12)
     ('90 seconds', '28 hours', 'years')
     """

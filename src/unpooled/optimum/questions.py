@@ -1,9 +1,9 @@
-"""What the dual methods ask of a site: its range, its priced clustering, what some centres cost it.
+"""The questions of the dual methods: a site's range, its priced clustering, the cost of given centres.
 
 A site's own centroids are means of its rows, shifted by the prices it was sent: a cluster of one row would
-give that row away. A cluster below the site's minimum is therefore left out, centroid and count alike, and
-so is any cluster that would follow by subtraction; the value is a sum over all its rows and is shown from
-``minimum`` rows on. A site that hides a part only makes the bound weaker, never false.
+reveal that row. A cluster below the site's minimum is therefore suppressed, centroid and count alike, and so
+is any cluster that would follow by subtraction; the value is a sum over all its rows and is shown if there
+are at least ``minimum`` rows. A site that hides a part only makes the bound weaker, never false.
 """
 
 from dataclasses import dataclass
@@ -28,13 +28,13 @@ def masses(local: Stack) -> FloatArray:
 
 
 def enough(local: Stack) -> bool:
-    """May sums over all rows of the site be shown?"""
+    """True if sums over all rows of the site may be shown."""
     w = masses(local)
     return bool(local.large(np.array([w.sum()]), np.array([w @ w]))[0])
 
 
 def sizes(local: Stack, labels: NDArray[Any], w: FloatArray, k: int) -> tuple[FloatArray, BoolArray]:
-    """(k,) the weight of every cluster, and whether it may be shown."""
+    """(k,) the weight of every cluster, and a mask of the clusters that may be shown."""
     mass = np.bincount(labels, w, k).astype(np.float64)
     squares = np.bincount(labels, w * w, k).astype(np.float64)
     large = local.large(mass, squares)
@@ -69,7 +69,7 @@ class AskRange(Question[Range], wire="questions.AskRange"):
 
 @dataclass(frozen=True, eq=False)
 class Outside(Summable, wire="questions.Outside"):
-    """How many sites have rows outside a box."""
+    """The number of sites with rows outside a box."""
 
     sites: Annotated[FloatArray, Value("1", least=0.0, most=1.0)]
 
@@ -92,7 +92,7 @@ class AskOutside(Question[Outside], wire="questions.AskOutside"):
 
 @dataclass(frozen=True, eq=False)
 class Objective(Summable, wire="questions.Objective"):
-    """What sets of centres cost, over every row."""
+    """The cost of sets of centres, over every row."""
 
     inertia: Annotated[FloatArray, Sum("R", least=0.0, rows="mass")]
     mass: Annotated[FloatArray, Count("1")]
@@ -142,8 +142,8 @@ class AskNode(Question[NodeSolution], wire="questions.AskNode"):
     low: Annotated[FloatArray, Box("k d")]  # of every centroid's box
     high: Annotated[FloatArray, Box("k d")]
     symmetry: str  # none, cell, pair or published
-    references: Annotated[FloatArray, Point("k d")]  # what the symmetry refers to
-    nodes: int  # of the search; a limit that every run meets at the same place
+    references: Annotated[FloatArray, Point("k d")]  # the reference points of the symmetry
+    nodes: int  # limit of the search; unlike a time limit it makes runs repeatable
 
     def answer_all(self, stack: Stack) -> list[NodeSolution]:
         return [self._one(stack.site(s)) for s in range(len(stack))]
@@ -153,7 +153,7 @@ class AskNode(Question[NodeSolution], wire="questions.AskNode"):
         X = np.asarray(local.X, dtype=np.float64)
         if len(X) > MOST_ROWS:
             raise BadInput(f"{len(X)} rows at a site: exact solving is out of reach beyond {MOST_ROWS}")
-        got = exact(
+        solution = exact(
             X,
             k,
             weights=w,
@@ -166,18 +166,18 @@ class AskNode(Question[NodeSolution], wire="questions.AskNode"):
             nodes=self.nodes,
             memory=local.memory[0] if local.memory else None,
         )
-        counts, shown = sizes(local, got.labels, w, k)
+        counts, shown = sizes(local, solution.labels, w, k)
         seen = shown | (counts == 0)
         if not enough(local) and len(X):
             return NodeSolution(
-                np.zeros(1), np.zeros_like(got.centers), np.zeros(k), np.zeros(k), np.zeros(2)
+                np.zeros(1), np.zeros_like(solution.centers), np.zeros(k), np.zeros(k), np.zeros(2)
             )
         return NodeSolution(
-            np.array([got.lower]),
-            only(seen, got.centers) + 0.0,
+            np.array([solution.lower]),
+            only(seen, solution.centers) + 0.0,
             np.where(shown, counts, 0.0),
             seen.astype(np.float64),
-            np.array([1.0, float(got.proved)]),
+            np.array([1.0, float(solution.proved)]),
         )
 
     def reply_numbers(self, d: int) -> int:

@@ -1,1 +1,1 @@
-"""Small pieces of HTML and SVG: reports, audits and recomputed papers are written in them."""
+"""Small pieces of HTML and SVG for reports, audits and recomputed papers."""

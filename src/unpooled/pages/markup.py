@@ -14,7 +14,7 @@ def style() -> str:
 
 
 def whole(title: str, body: str) -> str:
-    """A page that needs nothing else: no script, no request."""
+    """A complete page: no script, no network request."""
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -105,18 +105,18 @@ def sentence(parts: Iterable[str]) -> str:
     >>> sentence(["one blob would do", "restarts disagree"])
     'One blob would do; restarts disagree.'
     """
-    said = "; ".join(parts)
-    return escape(said[:1].upper() + said[1:]) + "."
+    joined = "; ".join(parts)
+    return escape(joined[:1].upper() + joined[1:]) + "."
 
 
 Point = tuple[float, float]
 
 
-_PALETTE = 8  # colours of clusters; after these they repeat, and the number tells them apart
+_PALETTE = 8  # colours of clusters; further clusters repeat them and differ by their number
 
 
 def colour(cluster: int) -> str:
-    """The class that paints a cluster."""
+    """The CSS class with the colour of a cluster."""
     return f"c{cluster % _PALETTE}"
 
 
@@ -154,7 +154,7 @@ def path(points: Sequence[Point], class_: str) -> str:
 
 
 def drawing(width: float, height: float, content: str, label: str) -> str:
-    """A chart that takes the width it is given; ``label`` is what is read out."""
+    """A chart that fills the available width; ``label`` is the text for screen readers."""
     return tag(
         "svg",
         content,
@@ -193,7 +193,7 @@ def short(value: float) -> str:
 
 
 class Plane:
-    """Two axes, and where a point lies between them."""
+    """Two axes, and the position of a point between them."""
 
     def __init__(
         self,
@@ -242,7 +242,7 @@ def _wide(span: tuple[float, float]) -> tuple[float, float]:
 def ellipse(
     mean: Point, covariance: tuple[float, float, float], radius: float, points: int = 60
 ) -> list[Point]:
-    """The outline of a group: ``radius`` standard deviations about its mean, as it is stretched."""
+    """The outline of a group: the ellipse at ``radius`` standard deviations about its mean."""
     a, b, c = covariance
     middle, half = (a + c) / 2, math.hypot((a - c) / 2, b)
     angle = 0.5 * math.atan2(2 * b, a - c)

@@ -1,1 +1,1 @@
-"""What several methods ask of a site: moments, cluster sums, fuzzy sums, what a report describes."""
+"""Questions that several methods or reports ask: moments, cluster sums, fuzzy sums, descriptions."""

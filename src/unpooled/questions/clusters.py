@@ -1,7 +1,7 @@
 """The summaries that more than one method asks for: moments, cluster sums, local means, scatter.
 
-Each Reply stands above its Question. All replies hold sums and counts; a cell below the site's minimum is
-absent, count and sum alike, and what is absent must not follow from what is shown by subtraction.
+Each Reply is defined above its Question. All replies hold sums and counts; a cell below the site's minimum is
+suppressed, count and sum alike, and must not follow from the shown cells by subtraction.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from unpooled.core.stack import Stack, Stacked, hide_enough, only
 
 @dataclass(frozen=True, eq=False)
 class Moments(Summable, wire="summaries.Moments"):
-    """How much there is, and its first two moments about an agreed origin."""
+    """The number (or weight) of rows, and their first two moments about an agreed origin."""
 
     mass: Annotated[FloatArray, Count("1")]  # sum of weights; the number of rows where there are none
     sums: Annotated[FloatArray, Sum("d", rows="mass")]  # of x - origin
@@ -53,9 +53,9 @@ class AskMoments(Question[Moments], wire="summaries.AskMoments"):
         weights = np.ones(len(stack.X)) if stack.weights is None else stack.weights
         mass, sums, squares = (np.zeros((len(stack), m)) for m in (1, d, d))
         effective = np.zeros((len(stack), 1))
-        for some in _runs_of_small_sites(stack.row_counts):
-            starts, end = stack.offsets[some], stack.offsets[some[-1] + 1]
-            first, w = starts[0], weights[stack.offsets[some[0]] : end]
+        for run in _runs_of_small_sites(stack.row_counts):
+            starts, end = stack.offsets[run], stack.offsets[run[-1] + 1]
+            first, w = starts[0], weights[stack.offsets[run[0]] : end]
             Z = stack.X[first:end] - origin
             for out, values in (
                 (mass, w[:, None]),
@@ -63,7 +63,7 @@ class AskMoments(Question[Moments], wire="summaries.AskMoments"):
                 (sums, w[:, None] * Z),
                 (squares, w[:, None] * Z * Z),
             ):
-                out[some] = np.add.reduceat(values, starts - first, axis=0)
+                out[run] = np.add.reduceat(values, starts - first, axis=0)
         for s in np.flatnonzero(stack.row_counts > _SMALL):
             span = slice(stack.offsets[s], stack.offsets[s + 1])
             mass[s], effective[s] = weights[span].sum(), (weights[span] ** 2).sum()
@@ -99,10 +99,10 @@ def _column_sums(X: Rows, w: FloatArray, origin: FloatArray) -> tuple[FloatArray
 
 
 def too_few_hidden(stack: Stack, large: BoolArray, mass: FloatArray, squares: FloatArray) -> BoolArray:
-    """Which sets of cells hide some rows, but fewer than the minimum, and show others: (..., k) -> (...).
+    """Mask of the sets of cells that show some rows and hide fewer than the minimum: (..., k) -> (...).
 
-    The site's total is known, so what is hidden follows from what is shown by subtraction. That is harmless
-    for many rows, and for none.
+    The site's total is known, so the sum of the hidden cells follows by subtraction. That is harmless where
+    many rows are hidden, or none.
     """
     small = ~large & (mass > 0)
     hidden = np.where(small, mass, 0.0).sum(axis=-1)
@@ -114,7 +114,7 @@ def too_few_hidden(stack: Stack, large: BoolArray, mass: FloatArray, squares: Fl
 
 @dataclass(frozen=True, eq=False)
 class Withheld:
-    """Rows that a site leaves out of one of its cells, so that what it hides is never just a few rows."""
+    """Rows that a site leaves out of one of its cells, so that it never hides only a few rows."""
 
     cell: int
     rows: FloatArray  # (m, d)
@@ -131,13 +131,13 @@ def withheld(local: Stack, centers: FloatArray, large: BoolArray) -> Withheld | 
     w = np.ones(len(labels)) if local.weights is None else local.weights
     mass = np.where(large, np.bincount(labels, w, len(centers)), 0.0)
     cell = int(mass.argmax())
-    mine = np.flatnonzero((labels == cell) & (w > 0))
-    mine = mine[np.argsort(sqdist[mine], kind="stable")]
-    sums, squares = np.cumsum(w[mine]), np.cumsum(w[mine] ** 2)
+    members = np.flatnonzero((labels == cell) & (w > 0))
+    members = members[np.argsort(sqdist[members], kind="stable")]
+    sums, squares = np.cumsum(w[members]), np.cumsum(w[members] ** 2)
     enough = local.large(sums, squares) & local.large(sums[-1] - sums, np.maximum(squares[-1] - squares, 0.0))
     if not enough.any():
         return None
-    rows = mine[: int(enough.argmax()) + 1]
+    rows = members[: int(enough.argmax()) + 1]
     return Withheld(cell, np.asarray(local.X[rows], dtype=np.float64), w[rows], sqdist[rows])
 
 
@@ -237,7 +237,7 @@ class AskLocalMeans(Question[LocalMeans], wire="summaries.AskLocalMeans"):
     at_least: float = 1.0
 
     def answer_all(self, stack: Stack) -> list[LocalMeans]:
-        got = kernels.kmeans(
+        clustering = kernels.kmeans(
             stack.X,
             stack.offsets,
             self.k,
@@ -247,7 +247,7 @@ class AskLocalMeans(Question[LocalMeans], wire="summaries.AskLocalMeans"):
             max_iter=self.steps,
             threads=stack.threads,
         )
-        return shown_means(stack, got.centers, got.mass, got.squares, self.at_least)
+        return shown_means(stack, clustering.centers, clustering.mass, clustering.squares, self.at_least)
 
     def most(self) -> dict[str, int]:
         return {"shown": self.k}
@@ -277,9 +277,9 @@ class AskScatter(Question[Scatter], wire="summaries.AskScatter"):
     centers: Annotated[FloatArray, Centers("k d")]
 
     def answer_all(self, stack: Stack) -> Stacked[Scatter]:
-        got = kernels.scatter(stack.X, stack.offsets, self.centers, stack.weights, threads=stack.threads)
-        shown = stack.shown(got.mass, got.squares)
-        columns = (got.mass, got.distance, got.inertia, got.silhouette)
+        scatter = kernels.scatter(stack.X, stack.offsets, self.centers, stack.weights, threads=stack.threads)
+        shown = stack.shown(scatter.mass, scatter.squares)
+        columns = (scatter.mass, scatter.distance, scatter.inertia, scatter.silhouette)
         return Stacked(Scatter(*(only(shown, c) for c in columns)), len(stack))
 
     def reply_numbers(self, d: int) -> int:

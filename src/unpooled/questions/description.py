@@ -1,4 +1,4 @@
-"""The questions behind a choice of k and a report: crossings, profiles, covariance, outlines. Only sums."""
+"""The questions for the choice of k and for reports: crossings, profiles, covariance, outlines. Only sums."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from unpooled.core.declarations import Centers, Count, Numbers, Point, Sum
 from unpooled.core.messages import Question, Summable
 from unpooled.core.stack import Stack, only, shown_cells
 
-_CELLS = 1 << 19  # of rows that are looked at together: no second copy of the rows is made
+_CELLS = 1 << 19  # of rows that are processed together, so that no second copy of all rows is made
 
 
 def _chunks(stack: Stack, s: int) -> Iterator[Rows]:
@@ -32,7 +32,7 @@ def _labels(X: Rows, centers: FloatArray, stack: Stack) -> IntArray:
 
 @dataclass(frozen=True, eq=False)
 class Crossing(Summable, wire="figures.Crossing"):
-    """How many rows are in cluster i of the first clustering and in cluster j of each other one."""
+    """The number of rows in cluster i of the first clustering and in cluster j of each other one."""
 
     counts: Annotated[FloatArray, Count("R k k")]
 
@@ -111,7 +111,7 @@ class Covariance(Summable, wire="figures.Covariance"):
     products: Annotated[FloatArray, Sum("d d", rows="mass")]
 
     def matrix(self) -> FloatArray:
-        """(d, d)"""
+        """The covariance matrix (d, d)."""
         n = max(float(self.mass[0]), 1.0)
         mean = self.sums / n
         return self.products / n - np.outer(mean, mean)
@@ -145,7 +145,7 @@ class AskCovariance(Question[Covariance], wire="figures.AskCovariance"):
 
 @dataclass(frozen=True, eq=False)
 class Outline(Summable, wire="figures.Outline"):
-    """Where groups of rows lie on a map: rows, sums and products of the two coordinates."""
+    """The position of groups of rows on a map: rows, sums and products of the two coordinates."""
 
     cells = "mass"
 
@@ -177,7 +177,7 @@ class AskOutline(Question[Outline], wire="figures.AskOutline"):
         for s in range(len(stack)):
             mass, sums, products = np.zeros(m), np.zeros((m, 2)), np.zeros((m, 3))
             for X in _chunks(stack, s):
-                # not a matrix product: for two axes its threads cost more than they save
+                # einsum instead of @: with two axes the threads of a matrix product cost more than they save
                 P = np.einsum("ij,jk->ik", X, self.axes) - self.origin @ self.axes
                 whole = np.zeros(len(X), dtype=np.int64)
                 labels = whole if self.centers is None else _labels(X, self.centers, stack)
@@ -191,7 +191,7 @@ class AskOutline(Question[Outline], wire="figures.AskOutline"):
         return replies
 
     def lengths(self) -> dict[str, int]:
-        return {"k": 1, **super().lengths()}  # without centres all rows are one group
+        return {"k": 1, **super().lengths()}  # without centres all rows form one group
 
     def reply_numbers(self, d: int) -> int:
         return 6 * (1 if self.centers is None else len(self.centers))

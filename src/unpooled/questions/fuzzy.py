@@ -1,8 +1,8 @@
 """The summaries of fuzzy clusterings: sums weighted by memberships, local centres, indices, borderline rows.
 
-A membership u says how far a row belongs to a cluster; a row's memberships sum to 1. Sites hide a cell whose
-effective size (sum w u^m)^2 / sum (w u^m)^2 is below their minimum, and show no more cells than they have
-minimum sizes of rows: every cell is a sum over all rows, so many cells of few rows would give the rows away.
+A membership u is the degree to which a row belongs to a cluster; a row's memberships sum to 1. Sites hide a
+cell whose effective size (sum w u^m)^2 / sum (w u^m)^2 is below their minimum, and show at most
+rows / minimum cells: every cell is a sum over all rows, so many cells of few rows would reveal the rows.
 """
 
 from collections.abc import Iterator
@@ -18,12 +18,12 @@ from unpooled.core.messages import Question, Reply, Summable
 from unpooled.core.stack import Stack, Stacked, effective_size, hide_enough, only
 from unpooled.errors import BadInput
 
-_LOCAL_STEPS = 300  # a site that is told to converge gives up after so many
+_LOCAL_STEPS = 300  # limit for a site that is asked to converge
 _CHUNK = 16384  # rows at a time where the memberships themselves are needed
 
 
 def check_m(m: Any, where: str) -> None:
-    """Refuse a fuzzifier that memberships do not exist for."""
+    """Raise BadInput for a fuzzifier m for which memberships are not defined."""
     if isinstance(m, bool) or not isinstance(m, int | float | np.integer | np.floating) or not 1 < m < np.inf:
         raise BadInput(
             f"{where}: m must be a finite number above 1, got {m!r}: memberships go with the distance to the "
@@ -43,7 +43,7 @@ def site_sizes(stack: Stack) -> FloatArray:
 
 
 def shown_cells(stack: Stack, mass: FloatArray, squares: FloatArray) -> BoolArray:
-    """Which cells (S, ..., k) a site shows: large ones, and at most its rows / minimum of them."""
+    """Mask of the cells (S, ..., k) that a site shows: large ones, and at most its rows / minimum of them."""
     if stack.minimum <= 1:
         return np.ones(mass.shape, dtype=np.bool_)
     size = effective_size(mass, squares)
@@ -55,7 +55,7 @@ def shown_cells(stack: Stack, mass: FloatArray, squares: FloatArray) -> BoolArra
 
 @dataclass(frozen=True, eq=False)
 class FuzzySums(Summable, wire="memberships.FuzzySums"):
-    """Per start and cluster: what a step of fuzzy c-means needs."""
+    """Per start and cluster: the sums for a step of fuzzy c-means."""
 
     cells = "rows"
 
@@ -77,12 +77,12 @@ class AskFuzzySums(Question[FuzzySums], wire="memberships.AskFuzzySums"):
     m: float
 
     def answer_all(self, stack: Stack) -> Stacked[FuzzySums]:
-        got = kernels.fuzzy(
+        totals = kernels.fuzzy(
             stack.X, stack.offsets, self.centers, self.m, stack.weights, threads=stack.threads
         )
-        columns = (got.sums, got.mass, got.rows, got.inertia)
+        columns = (totals.sums, totals.mass, totals.rows, totals.inertia)
         if stack.minimum > 1:
-            shown = shown_cells(stack, got.mass, got.squares)
+            shown = shown_cells(stack, totals.mass, totals.squares)
             columns = tuple(only(shown, a) for a in columns)  # type: ignore[assignment]
         return Stacked(FuzzySums(*columns), len(stack))
 
@@ -106,20 +106,22 @@ def local_run(local: Stack, centers: FloatArray, m: float, steps: int, rest: flo
     """Up to ``steps`` of fuzzy c-means on one site's rows, until the centres move ``rest`` or less in all."""
     first: kernels.FuzzyTotals | None = None
     for _ in range(steps):
-        got = kernels.fuzzy(local.X, local.offsets, centers[None], m, local.weights, threads=local.threads)
-        first = first or got
-        mass = got.mass[0, 0]
-        step = np.where(mass > 0, 1 / np.where(mass > 0, mass, 1.0), 0.0)[:, None] * got.sums[0, 0]
+        totals = kernels.fuzzy(local.X, local.offsets, centers[None], m, local.weights, threads=local.threads)
+        first = first or totals
+        mass = totals.mass[0, 0]
+        step = np.where(mass > 0, 1 / np.where(mass > 0, mass, 1.0), 0.0)[:, None] * totals.sums[0, 0]
         centers = centers + step
         if np.sqrt((step**2).sum(axis=1)).sum() <= rest:
             break
     assert first is not None
-    return LocalRun(centers, first, got)
+    return LocalRun(centers, first, totals)
 
 
-def _shown_run(local: Stack, found: LocalRun) -> BoolArray:
-    """(k,) Both what the sent centres weigh and what the final ones are means of must be large."""
-    cells = [shown_cells(local, g.mass[:, 0], g.squares[:, 0])[0] for g in (found.first, found.last)]
+def _shown_run(local: Stack, run: LocalRun) -> BoolArray:
+    """(k,) mask of the cells that are large under the sent centres and under the final ones."""
+    cells = [
+        shown_cells(local, totals.mass[:, 0], totals.squares[:, 0])[0] for totals in (run.first, run.last)
+    ]
     both: BoolArray = cells[0] & cells[1]
     return both
 
@@ -140,17 +142,17 @@ class AskFuzzyMoves(Question[FuzzySums], wire="memberships.AskFuzzyMoves"):
         return [self._one(stack.site(s)) for s in range(len(stack))]
 
     def _one(self, local: Stack) -> FuzzySums:
-        found = [local_run(local, c, self.m, self.steps or _LOCAL_STEPS, self.rest) for c in self.centers]
-        shown = np.stack([_shown_run(local, f) for f in found])
+        runs = [local_run(local, c, self.m, self.steps or _LOCAL_STEPS, self.rest) for c in self.centers]
+        shown = np.stack([_shown_run(local, run) for run in runs])
         weights = np.stack(
-            [(f.last.mass if self.weights == "sum(u^m)" else f.last.rows)[0, 0] for f in found]
+            [(run.last.mass if self.weights == "sum(u^m)" else run.last.rows)[0, 0] for run in runs]
         )
-        moves = np.stack([f.centers for f in found]) - self.centers
+        moves = np.stack([run.centers for run in runs]) - self.centers
         columns = (
             weights[..., None] * moves,
             weights,
-            np.stack([f.first.rows[0, 0] for f in found]),
-            np.stack([f.first.inertia[0, 0] for f in found]),
+            np.stack([run.first.rows[0, 0] for run in runs]),
+            np.stack([run.first.inertia[0, 0] for run in runs]),
         )
         return FuzzySums(*(only(shown, a) for a in columns))
 
@@ -180,8 +182,8 @@ class AskFuzzyMeans(Question[FuzzyMeans], wire="memberships.AskFuzzyMeans"):
         return [self._one(stack.site(s)) for s in range(len(stack))]
 
     def _one(self, local: Stack) -> FuzzyMeans:
-        found = local_run(local, self.centers, self.m, self.steps or _LOCAL_STEPS, self.rest)
-        return FuzzyMeans(found.centers[_shown_run(local, found) & (found.last.mass[0, 0] > 0)])
+        run = local_run(local, self.centers, self.m, self.steps or _LOCAL_STEPS, self.rest)
+        return FuzzyMeans(run.centers[_shown_run(local, run) & (run.last.mass[0, 0] > 0)])
 
     def most(self) -> dict[str, int]:
         return {"shown": len(self.centers)}
@@ -190,11 +192,11 @@ class AskFuzzyMeans(Question[FuzzyMeans], wire="memberships.AskFuzzyMeans"):
         return len(self.centers) * d
 
 
-# ---------------------------------------------------------------- how good, how sharp, how stable
+# ---------------------------------------------------------------- quality, sharpness, stability
 
 
 def _chunks(local: Stack, centers: FloatArray, m: float) -> Iterator[tuple[Rows, FloatArray, FloatArray]]:
-    """Some rows of a site at a time, as float64, with their weights (n, 1) and memberships (n, k)."""
+    """Chunks of a site's rows, as float64, with their weights (n, 1) and memberships (n, k)."""
     for a in range(0, len(local.X), _CHUNK):
         rows = np.asarray(local.X[a : a + _CHUNK], dtype=np.float64)
         w = np.ones(len(rows)) if local.weights is None else local.weights[a : a + _CHUNK]
@@ -224,9 +226,9 @@ class AskFuzzyScatter(Question[FuzzyScatter], wire="memberships.AskFuzzyScatter"
     m: float
 
     def answer_all(self, stack: Stack) -> Stacked[FuzzyScatter]:
-        got = np.stack([self._one(stack.site(s)) for s in range(len(stack))])
-        shown = shown_cells(stack, got[:, 2], got[:, 5])
-        return Stacked(FuzzyScatter(*(only(shown, got[:, i]) for i in range(5))), len(stack))
+        sums = np.stack([self._one(stack.site(s)) for s in range(len(stack))])
+        shown = shown_cells(stack, sums[:, 2], sums[:, 5])
+        return Stacked(FuzzyScatter(*(only(shown, sums[:, i]) for i in range(5))), len(stack))
 
     def _one(self, local: Stack) -> FloatArray:
         out = np.zeros((6, len(self.centers)))
@@ -245,9 +247,9 @@ class AskFuzzyScatter(Question[FuzzyScatter], wire="memberships.AskFuzzyScatter"
 
 @dataclass(frozen=True, eq=False)
 class Borderline(Summable, wire="memberships.Borderline"):
-    """Per cluster, of the rows that belong to it most: how many clearly, how many hardly.
+    """Per cluster: the numbers of clear and of borderline rows among those that belong to it most.
 
-    A site counts the two as cells of their own: either may be too small to be shown.
+    The two are separate cells: either may be too small to be shown.
     """
 
     clear: Annotated[FloatArray, Count("k")]
@@ -290,7 +292,7 @@ class AskBorderline(Question[Borderline], wire="memberships.AskBorderline"):
 
 @dataclass(frozen=True, eq=False)
 class Directions(Summable, wire="memberships.Directions"):
-    """Where the rows lie about one centre, their distances aside."""
+    """The directions of the rows from one centre, without their distances."""
 
     weight: Annotated[FloatArray, Count("1")]  # sum of u^m
     # sum of u^m r (r.v) / |r|^2, r = x - c, for every vector v

@@ -1,4 +1,4 @@
-"""Runtimes: what carries questions to sites and replies back."""
+"""Runtimes: they carry questions to sites and replies back."""
 
 from unpooled.runtimes.in_process import InProcess
 

@@ -1,4 +1,7 @@
-"""What an engine must offer, and which there are. A second engine is one more room beside this file."""
+"""The functions that an engine must offer, and the list of engines.
+
+There is one engine today; this boundary keeps NVFLARE out of every file outside ``runtimes/nvflare``.
+"""
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -27,7 +30,7 @@ class EngineIdentity:
 
 @dataclass(frozen=True)
 class Address:
-    """Where a federation's server is reached, and what the federation is called."""
+    """The name of a federation, and the host and port of its server."""
 
     federation: str
     host: str
@@ -35,32 +38,32 @@ class Address:
 
 
 class Engine(Protocol):
-    """A module of these functions. Folders are the engine's own; what is in them is its business."""
+    """A module with these functions. The content of the folders is up to the engine."""
 
-    CONSOLE_NAME: str  # whose certificate the console's is
+    CONSOLE_NAME: str  # the name in the console's certificate
     CONSOLE_ROLE: str
-    JOB_FILES: tuple[str, ...]  # what write_job writes
+    JOB_FILES: tuple[str, ...]  # the files that write_job writes
 
     def write_server(self, folder: Path, address: Address, identity: EngineIdentity, runs: Path) -> None: ...
     def write_console(self, folder: Path, address: Address, identity: EngineIdentity) -> None: ...
     def write_site(self, folder: Path, address: Address, identity: EngineIdentity, site: SiteId) -> None: ...
-    def settings_file(self, folder: Path) -> Path: ...  # where a site's end looks for its SiteSettings
+    def settings_file(self, folder: Path) -> Path: ...  # the SiteSettings of a site
     def server_command(self, folder: Path, address: Address) -> list[str]: ...
     def site_command(self, folder: Path, address: Address, site: SiteId) -> list[str]: ...
-    def connected(self, server: Path) -> Mapping[SiteId, float] | None: ...  # seconds since last heard of
-    def refused(self, server: Path) -> tuple[str, ...]: ...  # who wanted in and is no site of the federation
-    def identity(self, site: Path) -> tuple[Path, Path, Path]: ...  # its certificate, key, and the root's
-    def heard(self, site: Path) -> float | None: ...  # seconds since the site heard of its server
+    def connected(self, server: Path) -> Mapping[SiteId, float] | None: ...  # seconds since last contact
+    def refused(self, server: Path) -> tuple[str, ...]: ...  # names refused: no sites of the federation
+    def identity(self, site: Path) -> tuple[Path, Path, Path]: ...  # paths: certificate, key, root
+    def heard(self, site: Path) -> float | None: ...  # seconds since the site last reached its server
     def write_job(self, folder: Path, task: RunTask, terms: RunTerms) -> None: ...
     def submitted(
         self, console: Path, job: Path, timeout: float
     ) -> AbstractContextManager[
         Callable[[], str | None]
-    ]: ...  # yields: how the job ended, None while it runs
+    ]: ...  # yields a function: the job's end state, None while it runs
 
 
 def engine(name: str) -> Engine:
-    """An engine by its name."""
+    """The engine of a name; BadInput if it is unknown or not installed."""
     if name not in ENGINES:
         raise BadInput(f"engines are {', '.join(ENGINES)}, got {name!r}")
     if find_spec(name) is None:

@@ -1,7 +1,7 @@
 """All sites in this process: for simulation, for tests, and for one machine that holds every site's file.
 
-Site by site through the one door, or fused: where every site is plain, one kernel call over their stacked
-rows answers for all. Both give the same bits; tests/laws/test_contract.py holds them to it.
+Each site answers by itself, or they are fused: where every site is plain, one kernel call over their stacked
+rows answers for all. Both give the same bits, as tests/laws/test_contract.py checks.
 """
 
 import os
@@ -24,8 +24,8 @@ from unpooled.runtimes.remote import RemoteFederation
 from unpooled.site import Site
 from unpooled.site.allow_list import only_totals
 
-_HELD: set[type[Any]] = set()  # questions of others whose declarations were seen to hold; ours are tested
-_BLOCK_NUMBERS = 1_000_000  # replies held at once while summing over sites: 8 MB, which malloc keeps
+_HELD: set[type[Any]] = set()  # classes of user-defined questions whose declarations were checked
+_BLOCK_NUMBERS = 1_000_000  # numbers of replies held at once while summing over sites: 8 MB
 
 
 class InProcess:
@@ -66,7 +66,7 @@ class InProcess:
         threads: int | None,
         count: int,
     ) -> None:
-        """Answer for all sites at once: they have no rules of their own."""
+        """Stack the rows of all sites, to answer for all at once; for sites without rules of their own."""
         self._names = _checked(rows, count)
         cores = threads if threads is not None else os.cpu_count() or 1
         self._pool = _Pool(self._names, rows, weights, minimum, cores)
@@ -89,17 +89,17 @@ class InProcess:
         With ``secure`` they answer in secure sums only, but for the questions that ``shown`` names.
         """
         secure = None if secure is None else secure_sums(secure)
-        given = {name: None if weights is None else weights[name] for name in rows}
+        site_weights = {name: None if weights is None else weights[name] for name in rows}
         if fused and secure is None:
-            made = cls.__new__(cls)
-            made._fuse(
+            federation = cls.__new__(cls)
+            federation._fuse(
                 {str(name): X for name, X in rows.items()},
-                {str(name): w for name, w in given.items()},
+                {str(name): w for name, w in site_weights.items()},
                 min_cluster_size,
                 threads,
                 len(rows),
             )
-            return made
+            return federation
         masks: Mapping[SiteId, Any] = {}
         if secure is not None:
             from unpooled.privacy.secure_sum.site_mask import maskings
@@ -110,7 +110,7 @@ class InProcess:
                 tuple(rows), min_sites=secure.min_sites, required=True, shown=shown, instead=only_totals()
             )
         sites = [
-            Site(name, X, given[name], min_cluster_size=min_cluster_size, mask=masks.get(name))
+            Site(name, X, site_weights[name], min_cluster_size=min_cluster_size, mask=masks.get(name))
             for name, X in rows.items()
         ]
         return cls(sites, fused=fused, threads=threads, secure=secure)
@@ -121,7 +121,7 @@ class InProcess:
 
     @property
     def secure(self) -> bool:
-        """Is every total a secure sum?"""
+        """True if every total is a secure sum."""
         return self._remote is not None and self._remote.secure
 
     def ask(self, turn: Turn, asks: Asks) -> list[Gathered[Any]]:
@@ -139,7 +139,7 @@ class InProcess:
 
 
 class _LocalCarrier:
-    """The carrier within one process: bytes in at each site's door, bytes out."""
+    """The carrier within one process: calls ``Site.receive``."""
 
     def __init__(self, sites: Mapping[SiteId, Site]) -> None:
         self._sites = sites
@@ -153,7 +153,7 @@ class _LocalCarrier:
 
 
 class _Pool:
-    """The stacked rows of plain sites, and how one call answers for all of them."""
+    """The stacked rows of plain sites; one kernel call answers for all of them."""
 
     def __init__(
         self,
@@ -174,8 +174,8 @@ class _Pool:
         if any(weights[name] is not None for name in names):
             parts = ((weights[name], len(rows[name])) for name in names)
             self._weights = np.concatenate([np.ones(n) if w is None else w for w, n in parts])
-        self._latest: View | None = None  # the view that was asked about last
-        self._viewed_rows: Rows | None = None  # as it shows them
+        self._latest: View | None = None  # the view of the last question
+        self._viewed_rows: Rows | None = None  # the rows under that view
         self._memory: dict[str, tuple[dict[str, Any], ...]] = {}
 
     def gather(self, turn: Turn, part: int, ask: Ask[Any]) -> Gathered[Any]:
@@ -200,7 +200,7 @@ class _Pool:
         return Summed(sites, sum=total, size=max(sizes))
 
     def _hold(self, question: Question[Any], turn: Turn, part: int, ask: Ask[Any]) -> None:
-        """The first time that a kind of question is asked: what it declares, held to a site's reply."""
+        """Check the declarations of a new class of question against one site's reply."""
         name, missing = codec.name_of(type(question)), question.undeclared()
         if missing:
             raise BadInput(f"{name} does not declare {missing}; a real site would refuse it")
@@ -212,7 +212,7 @@ class _Pool:
         _HELD.add(type(question))
 
     def _separately(self, turn: Turn, part: int, ask: Ask[Any]) -> dict[SiteId, Reply]:
-        """A question of its own for every site."""
+        """Replies to a separate question for every site."""
         replies: dict[SiteId, Reply] = {}
         for site in ask.sites:
             question = ask.question_for(site)
@@ -232,8 +232,8 @@ class _Pool:
         chosen = range(len(sites)) if every else [self._index[site] for site in sites]
         block = max(1, _BLOCK_NUMBERS // max(1, question.reply_numbers(X.shape[1])))
         for a in range(0, len(chosen), block):
-            some = chosen[a : a + block]
-            rows, offsets, weights = self._taken(X, some)
+            selected = chosen[a : a + block]
+            rows, offsets, weights = self._taken(X, selected)
             yield Stack(
                 X=rows,
                 offsets=offsets,
@@ -241,16 +241,16 @@ class _Pool:
                 seeds=SiteSeeds(turn, part, sites[a : a + block]),
                 minimum=self._minimum,
                 threads=self._threads,
-                memory=memory if len(some) == len(memory) else tuple(memory[i] for i in some),
+                memory=memory if len(selected) == len(memory) else tuple(memory[i] for i in selected),
             )
 
-    def _taken(self, X: Rows, some: Sequence[int]) -> tuple[Rows, npt.NDArray[np.int64], FloatArray | None]:
-        """Rows, offsets and weights of some sites: a view if they lie side by side, a copy if not."""
-        if isinstance(some, range):
-            offsets = self._offsets[some[0] : some[-1] + 2]
+    def _taken(self, X: Rows, chosen: Sequence[int]) -> tuple[Rows, npt.NDArray[np.int64], FloatArray | None]:
+        """Rows, offsets and weights of chosen sites: a view if the sites are contiguous, else a copy."""
+        if isinstance(chosen, range):
+            offsets = self._offsets[chosen[0] : chosen[-1] + 2]
             span = slice(offsets[0], offsets[-1])
             return X[span], offsets - offsets[0], None if self._weights is None else self._weights[span]
-        spans = [slice(self._offsets[i], self._offsets[i + 1]) for i in some]
+        spans = [slice(self._offsets[i], self._offsets[i + 1]) for i in chosen]
         offsets = np.concatenate([[0], np.cumsum([s.stop - s.start for s in spans])]).astype(np.int64)
         weights = None if self._weights is None else np.concatenate([self._weights[s] for s in spans])
         return np.concatenate([X[s] for s in spans]), offsets, weights
@@ -260,7 +260,7 @@ class _Pool:
             return self._X
         if view is self._latest and self._viewed_rows is not None:
             return self._viewed_rows
-        self._viewed_rows = None  # the old ones go before the new ones come
+        self._viewed_rows = None  # free the old rows before the new ones are made
         if self._tables:
             self._viewed_rows, self._offsets = cast(Any, view).stack(self._tables)
         else:
@@ -269,7 +269,7 @@ class _Pool:
         return self._viewed_rows
 
     def _raw(self, turn: Turn, part: int, sites: tuple[SiteId, ...]) -> Iterator[Stack]:
-        """Tables as they are, site by site: columns need not be the same yet."""
+        """Unprepared tables, site by site, since their columns may still differ."""
         memory = self._remembered(turn.run)
         for i in (self._index[site] for site in sites):
             yield Stack(
@@ -289,7 +289,7 @@ class _Pool:
 
 
 def _checked(rows: Mapping[SiteId, Rows], count: int) -> tuple[SiteId, ...]:
-    """The names of the sites, in order; BadInput if there are none, or two alike, or of other columns."""
+    """The sorted names of the sites; BadInput if there are none, or equal names, or different columns."""
     if not count:
         raise BadInput("a federation needs at least one site, got 0")
     names = tuple(sorted(rows))
@@ -304,7 +304,7 @@ def _checked(rows: Mapping[SiteId, Rows], count: int) -> tuple[SiteId, ...]:
 
 
 def _stacked(arrays: Sequence[Rows]) -> Rows:
-    """Rows of all sites one after the other; arrays that already lie so in memory are not copied."""
+    """The rows of all sites in one array; not copied if they are already contiguous in memory."""
     base = arrays[0].base
     if base is not None and all(a.base is base for a in arrays) and base.flags.c_contiguous:
         end = arrays[0].__array_interface__["data"][0]

@@ -1,7 +1,7 @@
 """A federation over any engine: packs envelopes, has them carried, opens and checks what comes back.
 
-Whatever carries the bytes, they pass the same door at the site and the same check here. A reply that no
-honest site could send is as none: the round goes on without it, and says whose it was and why.
+With every engine, messages pass the same guards at the site and the same checks here. A reply that no honest
+site could send is dropped: the round goes on without it, and records the site and the reason.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ MAX_ANSWER_BYTES = 64 * 2**20
 
 @dataclass(frozen=True, eq=False)
 class Post:
-    """One site's envelope, and which asks of the exchange its parts are."""
+    """One site's envelope, and the indices of the asks that its parts belong to."""
 
     asks: tuple[int, ...]
     envelope: Envelope
@@ -30,9 +30,9 @@ def pack(turn: Turn, asks: Asks) -> dict[SiteId, Post]:
     """One envelope for every asked site, in site order."""
     posts = {}
     for site in sorted({site for ask in asks for site in ask.sites}):
-        mine = tuple(i for i, ask in enumerate(asks) if site in ask.sites)
-        parts = tuple(Part(asks[i].verb, asks[i].question_for(site), asks[i].view, i) for i in mine)
-        posts[site] = Post(mine, Envelope(turn, parts))
+        indices = tuple(i for i, ask in enumerate(asks) if site in ask.sites)
+        parts = tuple(Part(asks[i].verb, asks[i].question_for(site), asks[i].view, i) for i in indices)
+        posts[site] = Post(indices, Envelope(turn, parts))
     return posts
 
 
@@ -57,7 +57,7 @@ def opened(envelope: Envelope, data: bytes, limit: int = MAX_ANSWER_BYTES) -> An
 
 
 def countersignable(site: SiteId, head: str) -> bytes:
-    """What a coordinator signs: that it received this head from this site."""
+    """The bytes that a coordinator signs to confirm that it received this head from this site."""
     return f"unpooled log head\n{site}\n{head}".encode()
 
 
@@ -65,8 +65,8 @@ class RemoteFederation:
     """The Federation over a Carrier.
 
     ``max_answer_bytes`` bounds an answer before it is parsed. With ``secure`` every total is a secure sum.
-    ``heads`` are the ends of the sites' logs as they came with their answers, to be kept as evidence; with
-    ``sign`` (e.g. an Identity's) every head goes back to its site signed, with the next envelope.
+    ``heads`` are the heads of the sites' logs as they came with their answers, to be kept as evidence; with
+    ``sign`` (e.g. an Identity's) every head goes back to its site countersigned, with the next envelope.
     """
 
     def __init__(
@@ -93,26 +93,26 @@ class RemoteFederation:
 
     @property
     def secure(self) -> bool:
-        """Is every total a secure sum?"""
+        """True if every total is a secure sum."""
         return self._secure_sums is not None
 
     def ask(self, turn: Turn, asks: Asks) -> list[Gathered[Any]]:
         if self._secure_sums is not None and any(ask.verb == "total" for ask in asks):
             return self._secure_sums.ask(turn, asks)  # type: ignore[no-any-return]
         posts = pack(turn, asks)
-        came = self._exchange({site: post.envelope for site, post in posts.items()})
+        answers = self._exchange({site: post.envelope for site, post in posts.items()})
         replies: list[dict[SiteId, Reply]] = [{} for _ in asks]
         for site, post in posts.items():
-            for i, reply in zip(post.asks, came[site], strict=True):
+            for i, reply in zip(post.asks, answers[site], strict=True):
                 replies[i][site] = reply
-        return [gather(ask, got) for ask, got in zip(asks, replies, strict=True)]
+        return [gather(ask, by_site) for ask, by_site in zip(asks, replies, strict=True)]
 
     def _exchange(self, envelopes: Mapping[SiteId, Envelope]) -> dict[SiteId, tuple[Reply, ...]]:
         posts = {
             site: replace(post, countersigned=self._countersigned(site)) for site, post in envelopes.items()
         }
-        came = self._carrier.carry(_encoded(posts))
-        return {site: self._replies(site, post, came.get(site)) for site, post in posts.items()}
+        answers = self._carrier.carry(_encoded(posts))
+        return {site: self._replies(site, post, answers.get(site)) for site, post in posts.items()}
 
     def _countersigned(self, site: SiteId) -> str:
         head = self.heads.get(site, "")
@@ -123,7 +123,7 @@ class RemoteFederation:
         )
 
     def _replies(self, site: SiteId, envelope: Envelope, data: bytes | str | None) -> tuple[Reply, ...]:
-        """What a site sent; a refusal with the reason in place of what cannot be used."""
+        """The replies of a site; refusals with the reason if its answer cannot be used."""
         if isinstance(data, bytes):
             try:
                 answer = opened(envelope, data, self._limit)
@@ -136,7 +136,7 @@ class RemoteFederation:
 
 
 def _encoded(envelopes: Mapping[SiteId, Envelope]) -> dict[SiteId, bytes]:
-    """The bytes for every site; what is the same for many is worked out once."""
+    """The encoded envelope of every site; envelopes with equal content are encoded once."""
     known: dict[Any, bytes] = {}
     posts = {}
     for site, post in envelopes.items():

@@ -1,7 +1,7 @@
-"""The two ends of a run between machines, the same for every engine: the coordinator's, and a site's.
+"""The coordinator's process in a run between machines, the same for every engine.
 
-An engine starts both, each in its own process, and carries bytes between them. What it hands to the
-coordinator's end is a Task, what it hands to a site's end are Terms; neither holds a path or code.
+An engine starts it and a process at every site (``site.process``), and carries bytes between them. It gives
+the coordinator's process a RunTask and a site's process RunTerms; neither holds a path or code.
 """
 
 import json
@@ -24,7 +24,7 @@ from unpooled.site.identity import identity_in
 
 @dataclass(frozen=True, eq=False)
 class RunTask(Message, wire="ends.Task"):
-    """A run as the coordinator's end receives it."""
+    """The task of a run, as the coordinator's process receives it."""
 
     run: str  # its name
     algorithm: Any
@@ -42,7 +42,7 @@ WAITING, RUNNING, FINISHED, FAILED = "waiting", "running", "finished", "failed"
 
 
 class ProgressFile:
-    """What a run is doing, in a file beside its checkpoint, for whoever follows it from another process."""
+    """The state of a run, in a file beside its checkpoint, for other processes that follow the run."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "progress.json"
@@ -65,19 +65,19 @@ class ProgressFile:
 
 
 def coordinate(task: RunTask, carrier: Carrier, folder: Path) -> bool:
-    """Run a task, from its checkpoint if there is one, and leave in the folder what came of it."""
+    """Run a task, from its checkpoint if there is one; write progress and results into the folder."""
     secure = SecureSums(min_cluster_size=task.min_cluster_size) if task.secure else None
     with held(folder):
         progress = ProgressFile(folder)
         progress.write(RUNNING)
-        home = folder.parent.parent  # of the federation, over all its runs
+        home = folder.parent.parent  # the federation's folder, shared by all its runs
         posting = RemoteFederation(carrier, secure=secure, sign=identity_in(home).sign)
         heads = home / "heads.json"
 
         def record(of_round: Record) -> None:
-            """The ends of the sites' logs are kept as evidence, from round to round and run to run."""
-            before = json.loads(heads.read_text(encoding="utf-8")) if heads.exists() else {}
-            write_atomically(heads, json.dumps({**before, **posting.heads}, indent=1).encode())
+            """Keep the heads of the sites' logs as evidence, over all rounds and runs."""
+            earlier = json.loads(heads.read_text(encoding="utf-8")) if heads.exists() else {}
+            write_atomically(heads, json.dumps({**earlier, **posting.heads}, indent=1).encode())
             progress.record(of_round)
 
         try:
@@ -95,6 +95,3 @@ def coordinate(task: RunTask, carrier: Carrier, folder: Path) -> bool:
             return False
         progress.write(FINISHED, rounds=done.rounds, seconds=getattr(carrier, "seconds", []))
         return True
-
-
-# ---------------------------------------------------------------- a site's end

@@ -1,6 +1,6 @@
-"""The site's side: the one door through which anything leaves."""
+"""The site's side of a federation: everything that leaves a site passes ``Site``."""
 
-from unpooled.privacy.secure_sum import messages as _stages  # noqa: F401 what any site may be asked, and log
+from unpooled.privacy.secure_sum import messages as _stages  # noqa: F401 registers its messages
 from unpooled.site.site import Guard, Site
 
 __all__ = ["Guard", "Site"]

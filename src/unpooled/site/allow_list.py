@@ -1,8 +1,7 @@
-"""Which questions a site answers: those of the methods that its policy allows.
+"""The allow-list of a site: it answers the questions of the methods that its policy names.
 
-A coordinator could claim any method, so a site does not look at claims: it looks at questions. A method that
-is allowed brings the questions that it says it asks; tests/site/test_door.py runs every method and holds it
-to that.
+A coordinator could claim any method, so a site checks questions, not claims. Each method declares the
+questions that it asks; tests/site/test_door.py runs every method and checks its declaration.
 """
 
 from typing import Any
@@ -19,8 +18,8 @@ from unpooled.privacy.dp.moments import AskNoisyMoments, AskNoisySpread
 from unpooled.questions import description as figures
 from unpooled.questions.clusters import AskClusterSums, AskMoments, AskScatter
 
-VIEWS = (Affine, Preparation)  # what a site lets be made of its rows before a question sees them
-SCHEMA = (AskSchema,)  # the names and kinds of columns: asked of each site, whatever the method
+VIEWS = (Affine, Preparation)  # transformations of a site's rows that a question may ask for
+SCHEMA = (AskSchema,)  # names and kinds of columns: every method asks each site for them
 PREPARE = (AskSchema, AskColumns, AskMoments)
 DESCRIBE = (
     figures.AskCovariance,
@@ -30,18 +29,18 @@ DESCRIBE = (
     AskScatter,
     AskClusterSums,
 )
-NOISY = (AskNoisyCells, AskNoisyMoments, AskNoisySpread)  # a budget is all they need
+NOISY = (AskNoisyCells, AskNoisyMoments, AskNoisySpread)  # always allowed: the privacy budget limits them
 
 METHOD_NAMES = tuple(name for name, method in METHODS.items() if method.__module__.startswith("unpooled."))
 
 
 def only_totals() -> tuple[str, ...]:
-    """Methods whose defaults never ask to see a single site's reply."""
+    """Names of methods that by default ask only for totals, never for a single site's reply."""
     return tuple(name for name, method in METHODS.items() if method.shows == "totals")
 
 
 def methods_in(modules: tuple[str, ...]) -> tuple[type[Method], ...]:
-    """The methods of installed modules, imported by name; PolicyError if one cannot be."""
+    """The methods of installed modules, imported by name; PolicyError if an import fails."""
     try:
         import_methods(modules)
     except BadInput as error:

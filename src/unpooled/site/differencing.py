@@ -1,10 +1,10 @@
-"""Two cells that differ by one row give that row away: their sums minus each other.
+"""Detection of differencing: if two cells differ by one row, the difference of their sums is that row.
 
-A minimum size does not see this, since both cells are large. The detector keeps which rows made up each cell
+A minimum size does not prevent this, since both cells are large. The detector keeps the rows of each cell
 that was shown, over all rounds and runs, and finds a new cell that differs from an earlier one by fewer rows
-than the minimum. Any converging k-means does that in its last rounds; so the usual setting is to write it
-into the log ("warn"), and "refuse" is for sites that would rather lose the last polish. Differential privacy
-is the defence; this is the alarm.
+than the minimum. Any converging k-means does that in its last rounds; so the default only writes it into the
+log ("warn"), and "refuse" is for sites that accept a k-means that stops a little earlier. This only detects;
+differential privacy prevents.
 """
 
 import numpy as np
@@ -18,14 +18,14 @@ from unpooled.site.guards import sent_centers
 from unpooled.site.ledger import Ledger
 from unpooled.site.site import Guard, Labels, digest
 
-_HELD = 1 << 21  # bytes of members that are compared at once
-_FIRST = 8  # words of a pair of cells that are looked at first: most pairs differ enough within them
+_HELD = 1 << 21  # bytes of members compared at once, to bound memory
+_FIRST = 8  # words of a pair of cells that are compared first: most pairs differ enough within them
 
 Words = npt.NDArray[np.uint64]  # (cells, words): a bit for every row, set where it is a member
 
 
 class Differencing(Guard):
-    """Watches hard cells: every question that sends out centres and sums over the nearest rows."""
+    """Watches questions that send centres and sum over the nearest rows: each row is in one cell."""
 
     def __init__(self, ledger: Ledger, minimum: int, *, refuse: bool) -> None:
         self._ledger, self._minimum, self._refuse = ledger, minimum, refuse
@@ -36,8 +36,8 @@ class Differencing(Guard):
         self.pairs = 0
         fresh: list[tuple[str, Words]] = []
         for part, X, given in zip(post.parts, views, labels, strict=True):
-            sets = [centers for said, centers in sent_centers(part.question) if said.by == "nearest"]
-            for centers in sets:  # memberships have no cells of their own rows
+            sets = [centers for declared, centers in sent_centers(part.question) if declared.by == "nearest"]
+            for centers in sets:
                 view = digest(part.view) if part.view is not None else f"rows of {X.shape}"
                 cells = _labels(X, centers) if given is None or len(sets) > 1 else given
                 members = self._shown(cells, centers.shape[1])
@@ -46,7 +46,7 @@ class Differencing(Guard):
                 self.pairs += close_cells(members, known, self._minimum)
                 fresh.append((view, members))
         if self.pairs and self._refuse:
-            self._known.clear()  # what is refused was not shown
+            self._known.clear()  # the refused cells were added, but are not shown
             raise Refused(
                 f"{self.pairs} of these clusters differ from one shown before by fewer than "
                 f"{self._minimum} rows, which could be told apart"
@@ -59,16 +59,16 @@ class Differencing(Guard):
         """Packed members of the cells that are large enough to be shown, each only once."""
         words = -(-labels.shape[1] // 64)
         found: dict[bytes, None] = {}
-        for one in labels:
-            large = np.flatnonzero(np.bincount(one, minlength=k) >= self._minimum).astype(one.dtype)
+        for cell_of in labels:
+            large = np.flatnonzero(np.bincount(cell_of, minlength=k) >= self._minimum).astype(cell_of.dtype)
             packed = np.zeros((len(large), 8 * words), dtype=np.uint8)
-            packed[:, : -(-len(one) // 8)] = np.packbits(one == large[:, None], axis=1)
+            packed[:, : -(-len(cell_of) // 8)] = np.packbits(cell_of == large[:, None], axis=1)
             found |= dict.fromkeys(cell.tobytes() for cell in packed)
         return np.frombuffer(b"".join(found), dtype=np.uint64).reshape(-1, words)
 
     def _load(self, view: str, words: int) -> "_Cells":
         if view not in self._known:
-            cells = self._ledger.cells(view, 8 * words)  # not those of other rows than today's
+            cells = self._ledger.cells(view, 8 * words)  # another width: cells of other rows
             self._known[view] = _Cells(np.frombuffer(b"".join(cells), np.uint64).reshape(-1, words))
         return self._known[view]
 
@@ -98,14 +98,14 @@ class _Cells:
 
 
 def close_cells(members: Words, known: _Cells, minimum: int) -> int:
-    """How many of the cells differ by 1 .. minimum - 1 rows from one that is known."""
+    """The number of cells that differ by 1 .. minimum - 1 rows from a known cell."""
     apart = np.abs(_sizes(members)[:, None] - known.sizes)
-    mine, theirs = np.nonzero(apart < minimum)
+    ours, theirs = np.nonzero(apart < minimum)
     close = np.zeros(len(members), dtype=np.bool_)
     width = min(_FIRST, members.shape[1])
     step = max(1, _HELD // (8 * width))
-    for a in range(0, len(mine), step):
-        i, j = mine[a : a + step], theirs[a : a + step]
+    for a in range(0, len(ours), step):
+        i, j = ours[a : a + step], theirs[a : a + step]
         near = _sizes(members[i, :width] ^ known.members[j, :width]) < minimum
         i, j = i[near], j[near]
         whole = max(1, _HELD // (8 * members.shape[1]))
@@ -121,5 +121,5 @@ def _sizes(members: Words) -> npt.NDArray[np.int64]:
 
 
 def _labels(X: Rows, centers: FloatArray) -> Labels:
-    """(R, n) the nearest of each set of centres (R, k, d), for questions that do not say."""
-    return np.stack([kernels.nearest(X, some).labels for some in centers])
+    """(R, n) nearest of each set of centres (R, k, d), for questions that do not return labels."""
+    return np.stack([kernels.nearest(X, one_set).labels for one_set in centers])

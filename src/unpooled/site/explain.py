@@ -1,4 +1,4 @@
-"""A policy in plain words, and a policy to begin with."""
+"""A policy explained in plain words, and the template of a policy file."""
 
 from unpooled.site.allow_list import only_totals
 from unpooled.site.policy import Policy
@@ -46,13 +46,13 @@ max_message_bytes = 16777216
 
 
 def template(site: str) -> str:
-    """A policy file to begin with: the defaults, each with what it means."""
+    """A template of a policy file: the defaults, each with its meaning."""
     algorithms = ", ".join(f'"{name}"' for name in Policy().jobs.algorithms)
     return TEMPLATE.format(site=site, algorithms=algorithms)
 
 
 def explain(policy: Policy) -> list[tuple[str, list[str]]]:
-    """What the site will and will not answer: headings and sentences."""
+    """A policy in sentences, by heading: what the site answers, refuses, protects and records."""
     jobs, shown, domain = policy.jobs, policy.disclosure, policy.domain
     will = [
         f"It takes part in: {', '.join(jobs.algorithms) or 'nothing'}.",

@@ -1,4 +1,4 @@
-"""The rules of a policy as guards at the door: each small, each refusal with a reason that may be shown."""
+"""The rules of a policy as guards of a site: each small, each refusal with a reason that may be shown."""
 
 from dataclasses import replace
 from math import inf
@@ -20,11 +20,11 @@ from unpooled.site.ledger import Ledger, RunLimits
 from unpooled.site.policy import Domain, Policy
 from unpooled.site.site import Guard, Labels, request_digest
 
-MARGIN = 1.0  # of a column's stated width: how far outside of it a centre may lie
+MARGIN = 1.0  # distance that a centre may lie outside a column's stated range, in widths of the range
 
 
 class Allowed(Guard):
-    """Only the questions of the methods that the policy names."""
+    """Refuse questions other than those of the methods that the policy names."""
 
     def __init__(self, policy: Policy) -> None:
         self._names = allowed(policy.jobs.algorithms, policy.jobs.modules, describe=policy.jobs.describe)
@@ -48,7 +48,7 @@ class Allowed(Guard):
 
 
 class Sight(Guard):
-    """Each question sees what it says it sees: rows or a table of named columns; its arrays fit together."""
+    """Refuse a question that declares rows and would see a table, or the reverse; or of unequal arrays."""
 
     def before(self, post: Envelope, views: tuple[Rows, ...]) -> None:
         for part, X in zip(post.parts, views, strict=True):
@@ -63,7 +63,7 @@ class Sight(Guard):
 
 
 class Sizes(Guard):
-    """A site that is too small to hide anyone answers nothing; nor one that is asked for too much."""
+    """Refuse if the site has fewer rows than the policy's minimum, or too many numbers per row are asked."""
 
     def __init__(self, policy: Policy) -> None:
         self._rows = policy.disclosure.min_site_rows
@@ -73,9 +73,9 @@ class Sizes(Guard):
         for part, X in zip(post.parts, views, strict=True):
             if len(X) < self._rows:
                 raise Refused(f"the site has fewer than the {self._rows} rows that its policy asks for")
-            for said, centers in sent_centers(part.question):
+            for declared, centers in sent_centers(part.question):
                 k, d = centers.shape[1:]
-                if self._share and said.by != "noise" and k * (d + 1) > self._share * len(X):
+                if self._share and declared.by != "noise" and k * (d + 1) > self._share * len(X):
                     raise Refused(
                         f"{k} clusters of {d} columns are {k * (d + 1)} numbers, more than "
                         f"{self._share:g} for every row of the site"
@@ -83,7 +83,7 @@ class Sizes(Guard):
 
 
 class Centroids(Guard):
-    """Centres must be numbers, of the rows' width, distinct, and where data can lie."""
+    """Refuse centres that are not finite, of another width than the rows, repeated, or outside the domain."""
 
     def __init__(self, policy: Policy) -> None:
         self._domain = policy.domain
@@ -91,19 +91,19 @@ class Centroids(Guard):
     def before(self, post: Envelope, views: tuple[Rows, ...]) -> None:
         for part, X in zip(post.parts, views, strict=True):
             _check_view(part.view)
-            for said, centers in sent_centers(part.question):
+            for declared, centers in sent_centers(part.question):
                 if centers.shape[2] != X.shape[1]:
                     raise Refused(f"centres of {centers.shape[2]} columns, the rows have {X.shape[1]}")
                 if not np.isfinite(centers).all():
                     raise Refused("a centre holds a number that is not finite")
-                if said.by == "nearest":  # others may coincide
-                    for some in centers:
-                        _check_distinct(some)
+                if declared.by == "nearest":  # centres for memberships or noise may coincide
+                    for one_set in centers:
+                        _check_distinct(one_set)
                 _check_domain(self._domain, part.view, centers)
 
 
 def _check_distinct(centers: FloatArray) -> None:
-    """The last centre may be repeated: so sets of unequal size travel in one array."""
+    """Refuse equal centres; only the last may repeat, since it pads sets of unequal size in one array."""
     last = (centers == centers[-1]).all(axis=1)[::-1]
     padding = len(last) if last.all() else int(last.argmin())
     rest = centers[: len(centers) - padding + 1]
@@ -112,7 +112,7 @@ def _check_distinct(centers: FloatArray) -> None:
 
 
 def _check_view(view: View | None) -> None:
-    """A scaling must be a scaling: finite, and no column blown up beyond all measure."""
+    """Refuse a view whose scaling is not finite and positive."""
     if view is None:
         return
     shift, scale = view.scaling()
@@ -138,12 +138,12 @@ def _check_domain(domain: Domain, view: View | None, centers: FloatArray) -> Non
 
 
 class SumsOnly(Guard):
-    """Under ``secure = "required"`` a site without a part in secure sums shows the names of its columns."""
+    """Refuse all but the schema: ``secure = "required"`` at a site that has no part in secure sums."""
 
     def before(self, post: Envelope, views: tuple[Rows, ...]) -> None:
         for part in post.parts:
             if isinstance(part.question, SCHEMA):
-                continue  # names of columns, no rows
+                continue  # a schema holds names of columns, no rows
             if part.verb != "total":
                 raise Refused(
                     "the policy allows only secure sums, and this asks to see a single site's reply; methods "
@@ -153,7 +153,7 @@ class SumsOnly(Guard):
 
 
 class Rounded(Guard):
-    """Counts to the nearest multiple; sums over the counted rows go along, so that means stay as they are."""
+    """Round counts to a multiple, and scale sums over the counted rows alike, so that means do not change."""
 
     def __init__(self, policy: Policy) -> None:
         self._to = policy.disclosure.round_counts_to
@@ -164,33 +164,33 @@ class Rounded(Guard):
 
 def rounded(question: Question[Any], reply: Reply, to: int) -> Reply:
     """The reply with every declared count a multiple of ``to``."""
-    said = question.figures()
+    figures = question.figures()
     changed: dict[str, Any] = {}
     ratios: dict[str, FloatArray] = {}
-    for name, figure in said.items():
+    for name, figure in figures.items():
         if isinstance(figure, Count):
             count = getattr(reply, name)
             changed[name] = np.round(count / to) * to
             ratios[name] = np.divide(changed[name], count, out=np.zeros_like(count), where=count > 0)
-    for name, figure in said.items():
+    for name, figure in figures.items():
         if isinstance(figure, Sum) and figure.rows in ratios:
             value, ratio = getattr(reply, name), ratios[figure.rows]
-            if ratio.shape != (1,):  # one count for the whole reply, or one for each of its cells
+            if ratio.shape != (1,):  # a count per cell; a single count belongs to the whole reply
                 ratio = ratio.reshape(ratio.shape + (1,) * (value.ndim - ratio.ndim))
             changed[name] = value * ratio
     return replace(reply, **changed)  # type: ignore[type-var]
 
 
 def sent_centers(question: Question[Any]) -> list[tuple[Centers, FloatArray]]:
-    """Every set of centres that a question declares to send, under any name, as (R, k, d)."""
-    return [(said, value.reshape(-1, *value.shape[-2:])) for _, said, value in sent(question, Centers)]
+    """All sets of centres that a question declares to send, in any field, as (R, k, d)."""
+    return [(kind, value.reshape(-1, *value.shape[-2:])) for _, kind, value in sent(question, Centers)]
 
 
-SIZES = SpendingLimits(left=inf)  # of noisy replies; the ledger looks after what is left
+SIZES = SpendingLimits(left=inf)  # limits the size of noisy replies; the ledger limits their budget
 
 
 class Charging(Guard):
-    """No turn of the past, no more than the policy allows, every release in the ledger before it leaves."""
+    """Refuse past rounds and requests beyond the policy's limits; enter each release into the ledger."""
 
     def __init__(self, policy: Policy, ledger: Ledger) -> None:
         self._private, self._ledger = policy.private, ledger
@@ -207,7 +207,7 @@ class Charging(Guard):
         self._ledger.charge(post.turn, request_digest(post), self._price(post), self._limits)
 
     def _price(self, post: Envelope) -> float:
-        """What this envelope spends of the privacy budget."""
+        """The privacy budget that this envelope spends (mu^2)."""
         spends = 0.0
         for part in post.parts:
             if isinstance(part.question, Spending):

@@ -1,8 +1,8 @@
-"""Who is who: a site's own identity, and the identities of the others that it has pinned, as two small files.
+"""Identities of sites as two small files: the site's own, and the pinned ones of all sites.
 
 ``identity.key`` holds the secret, is made on first use and never leaves the site. ``roster.toml`` holds the
-public half of every site, the own one included; sites hand theirs to each other by a way that the coordinator
-cannot change, for it is the coordinator that they guard against::
+public half of every site, the own one included; sites exchange them by a channel that the coordinator cannot
+change, since secure sums protect against the coordinator::
 
     [sites]
     hospital-a = "3b6a27bc..."   # 64 hexadecimal digits
@@ -24,28 +24,28 @@ IDENTITY, ROSTER = "identity.key", "roster.toml"
 
 
 def identity_in(folder: str | Path) -> Identity:
-    """The site's identity; made where there is none yet, readable by its owner alone."""
+    """The site's identity; created if there is none yet, in a file that only its owner can read."""
     path = Path(folder) / IDENTITY
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         return Identity(_key(path, path.read_text(encoding="ascii").strip()))
     with os.fdopen(handle, "w", encoding="ascii") as file:
-        made = Identity.new()
-        file.write(made.secret.hex() + "\n")
+        identity = Identity.new()
+        file.write(identity.secret.hex() + "\n")
         file.flush()
         os.fsync(file.fileno())
-    return made
+    return identity
 
 
 def read_roster(path: str | Path) -> dict[SiteId, bytes]:
-    """Everybody's public key, by name."""
+    """The public key of every site, by name."""
     try:
-        said = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadInput(f"{path}: not TOML: {error}") from error
-    sites = said.get("sites")
-    if set(said) != {"sites"} or not isinstance(sites, dict):
+    sites = content.get("sites")
+    if set(content) != {"sites"} or not isinstance(sites, dict):
         raise BadInput(f"{path}: a roster has one section, [sites]")
     roster = {str(name): _key(path, key, str(name)) for name, key in sites.items()}
     if len(set(roster.values())) < len(roster):
@@ -54,7 +54,7 @@ def read_roster(path: str | Path) -> dict[SiteId, bytes]:
 
 
 def member_in(name: SiteId, folder: str | Path, *, min_sites: int = MIN_SITES) -> Member | None:
-    """The site's part in secure sums by the files in its folder; None where nobody is pinned."""
+    """The site's part in secure sums, from the files in its folder; None if there is no roster."""
     path = Path(folder) / ROSTER
     return (
         Member(name, identity_in(folder), read_roster(path), min_sites=min_sites) if path.exists() else None

@@ -1,7 +1,7 @@
-"""What a site has given away so far, in one SQLite file: runs, turns, releases, privacy spent.
+"""The ledger of a site's releases so far, in one SQLite file: runs, turns, cells, privacy spent.
 
-Written before anything is released, in full sync, so a kill at any moment can only make the ledger say too
-much, never too little; and at most once for a turn and request, whatever process asks, so a retry is free.
+It is written before anything is released, in full sync, so a kill at any moment can only make it count too
+much, never too little. A turn and request is counted once, whichever process asks, so a retry is free.
 """
 
 import sqlite3
@@ -30,7 +30,7 @@ CREATE TABLE IF NOT EXISTS groups (
 
 @dataclass(frozen=True)
 class RunLimits:
-    """What may be given away in all."""
+    """The most that a site may release in all."""
 
     runs: int
     rounds: int  # a run
@@ -54,7 +54,7 @@ class Ledger:
         if owner != site:
             raise LedgerError(f"{where}: the ledger of site {owner}, opened as {site}")
         self._pending: list[tuple[str, int, bytes]] = []
-        self._admitted: dict[str, int] = {}  # runs that have been counted, and under which limit
+        self._admitted: dict[str, int] = {}  # the run counted last, and the limit at that time
         if path is not None:
             path.chmod(0o600)
 
@@ -63,7 +63,7 @@ class Ledger:
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        """One transaction that no other process can write into."""
+        """A transaction that holds the write lock from its start, so no other process writes meanwhile."""
         self._db.execute("BEGIN IMMEDIATE")
         try:
             yield self._db
@@ -73,7 +73,7 @@ class Ledger:
         self._db.execute("COMMIT")
 
     def charge(self, turn: Turn, request: str, spends: float, limits: RunLimits) -> None:
-        """Write down that this request is going to be answered; Refused if a limit would be passed.
+        """Record that this request is about to be answered; Refused if a limit would be passed.
 
         The same turn and request again costs nothing.
         """
@@ -84,7 +84,7 @@ class Ledger:
                 "SELECT 1 FROM releases WHERE run = ? AND round = ? AND exchange = ? AND request = ?", key
             ).fetchone():
                 return
-            if self._admitted.get(turn.run) != limits.runs:  # it stays one of those that were counted
+            if self._admitted.get(turn.run) != limits.runs:  # counted again only if run or limit changed
                 (runs,) = db.execute(
                     "SELECT COUNT(DISTINCT run) FROM releases WHERE run != ?", (turn.run,)
                 ).fetchone()
@@ -104,7 +104,7 @@ class Ledger:
         self._admitted = {turn.run: limits.runs}
 
     def latest(self, run: str) -> int:
-        """The latest round of a run that was answered; -1 if none was."""
+        """The latest answered round of a run; -1 if there is none."""
         (latest,) = self._db.execute("SELECT MAX(round) FROM releases WHERE run = ?", (run,)).fetchone()
         return -1 if latest is None else int(latest)
 
@@ -118,20 +118,20 @@ class Ledger:
         return float(spent)
 
     def groups(self) -> tuple[str, bytes] | None:
-        """The groups that rows are shown in: of which rows, and their labels; None if there are none yet."""
+        """The groups for microaggregation: a digest of their rows, and their labels; None if not made yet."""
         found = self._db.execute("SELECT which, labels FROM groups").fetchone()
         return None if found is None else (str(found[0]), bytes(found[1]))
 
     def keep_groups(self, which: str, labels: bytes) -> None:
-        """Once and for all."""
+        """Store the groups; they are never replaced."""
         with self._writing() as db:
             db.execute("INSERT INTO groups VALUES (1, ?, ?)", (which, labels))
 
     def cells(self, view: str, width: int) -> list[bytes]:
-        """The cells of ``width`` bytes shown under one view so far: which rows, as packed bits."""
-        found = self._db.execute("SELECT members FROM cells WHERE view = ? AND width = ?", (view, width))
-        return [bytes(members) for (members,) in found]
+        """The cells shown under one view so far: their rows as packed bits, ``width`` bytes each."""
+        rows = self._db.execute("SELECT members FROM cells WHERE view = ? AND width = ?", (view, width))
+        return [bytes(members) for (members,) in rows]
 
     def add_cells(self, view: str, width: int, members: bytes) -> None:
-        """Cells that are about to be shown, ``width`` bytes each; on disk with the charge for them."""
+        """Note cells about to be shown, ``width`` bytes each; they are stored together with their charge."""
         self._pending.append((view, width, members))

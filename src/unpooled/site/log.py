@@ -1,8 +1,10 @@
-"""The log of what left: JSON lines, each bound to the one before by its hash, on disk before it is sent.
+"""The log of a site's answers: JSON lines, chained by hashes, on disk before the answer is sent.
 
-A line says what was asked, holds the answer byte for byte, and how it was protected. Whoever changes, cuts,
-inserts or reorders a line breaks the chain from there on. A chain cannot show that its own end was cut off;
-so its head goes with every answer, and the coordinator keeps it and signs it (lines of the kind ``seal``).
+A line holds the questions, the answer byte for byte, and how it was protected. Changing, cutting, inserting
+or reordering a line breaks the chain from there on. A chain cannot show that its own end was cut off; so its
+head goes with every answer, and the coordinator keeps and countersigns it (lines of the kind ``seal``).
+
+Payloads bypass the JSON encoder (``Packed``): a line with 1 MB of payload takes about 2 ms instead of 8.
 """
 
 import base64
@@ -32,18 +34,18 @@ from unpooled.site.policy import Policy
 from unpooled.site.site import digest, request_digest
 
 START = "0" * 64
-COUNTERSIGNED = "seal"  # how lines that hold a countersigned head are called in the file
+COUNTERSIGNED = "seal"  # the kind, in the file, of lines that hold a countersigned head
 KINDS = ("opening", "release", "refusal", COUNTERSIGNED)
 _SYNC_LAST = 1 << 16  # bytes read from the end to find the last line
 
 
 def line_hash(entry: dict[str, Any]) -> str:
-    """The hash of a line: of everything in it but the hash itself."""
+    """The hash of a line, over all its fields but the hash itself."""
     return sha256(_canonical(entry)).hexdigest()
 
 
 def _canonical(entry: dict[str, Any]) -> bytes:
-    """A line without its hash, in the one way to write it."""
+    """The canonical JSON of a line without its hash."""
     rest = {key: value for key, value in entry.items() if key != "hash"}
     return _dumped(rest).encode()
 
@@ -53,28 +55,28 @@ def _dumped(entry: dict[str, Any], default: Callable[[Any], str] | None = None) 
 
 
 class Packed:
-    """Bytes that will stand in a line as base64: a line is mostly these, and JSON need not look at them."""
+    """Bytes to be written as base64 without passing through the JSON encoder; they are most of a line."""
 
     def __init__(self, data: bytes) -> None:
         self.text = binascii.b2a_base64(data, newline=False)
 
 
-_PLACE = "\0packed"  # where a Packed goes
+_PLACE = "\0packed"  # placeholder for a Packed in the JSON text
 
 
 def _spliced(entry: dict[str, Any]) -> bytes:
-    """The canonical line of an entry with Packed in it: what stands around them by JSON, then they go in."""
-    came: list[bytes] = []
+    """The canonical line of an entry: JSON with placeholders, which are then replaced by the Packed."""
+    texts: list[bytes] = []
 
     def place(value: Packed) -> str:
-        came.append(value.text)  # in the order in which they are written
+        texts.append(value.text)  # in the order of the placeholders
         return _PLACE
 
     around = _dumped(entry, place).encode().split(json.dumps(_PLACE).encode())
-    if len(around) != len(came) + 1:  # some text holds the very mark
+    if len(around) != len(texts) + 1:  # some text contains the placeholder itself
         return _dumped(entry, lambda value: str(value.text.decode("ascii"))).encode()
     pieces = [
-        piece for before, text in zip(around, came, strict=False) for piece in (before, b'"', text, b'"')
+        piece for before, text in zip(around, texts, strict=False) for piece in (before, b'"', text, b'"')
     ]
     return b"".join((*pieces, around[-1]))
 
@@ -84,7 +86,7 @@ def _ending(digest: str) -> bytes:
 
 
 def written(entry: dict[str, Any]) -> bytes:
-    """A line as it stands in the file: its hash comes last."""
+    """A line as written in the file, with its hash last."""
     return _canonical(entry)[:-1] + _ending(entry["hash"])
 
 
@@ -107,14 +109,14 @@ class Log:
             os.close(self._file)
             self._file = -1
 
-    def append(self, kind: str, **said: Any) -> str:
+    def append(self, kind: str, **fields: Any) -> str:
         """Write a line and wait until it is on disk; returns the new head. Values may be, or hold, Packed."""
         entry = {
             "seq": self.seq + 1,
             "prev": self.head,
             "utc": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "kind": kind,
-            **said,
+            **fields,
         }
         line = _spliced(entry)
         head = sha256(line).hexdigest()
@@ -126,7 +128,7 @@ class Log:
         return head
 
     def _mend(self) -> None:
-        """Drop an unfinished last line: a process died while writing it, so what it says was never sent."""
+        """Drop an unfinished last line: a process died while writing it, so its answer was never sent."""
         size = os.fstat(self._file).st_size
         if not size or os.pread(self._file, 1, size - 1) == b"\n":
             return
@@ -174,7 +176,7 @@ class Fault:
 
 
 def entries(path: Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
-    """(line number, what it says), None for a line that is not JSON."""
+    """(line number, entry) of every line; None for a line that is damaged or not canonical."""
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             try:
@@ -186,7 +188,7 @@ def entries(path: Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
 
 
 def verify(path: Path, heads: dict[int, str] | None = None) -> list[Fault]:
-    """All faults of a log; none means that it is whole.
+    """All faults of a log; an empty list means that it is whole.
 
     ``heads`` are line hashes by seq that someone else kept, e.g. the coordinator: they show a cut end.
     """
@@ -237,7 +239,7 @@ def unpacked(text: str) -> bytes:
 
 
 class AuditLog:
-    """The door's audit: writes every answer into the log before it leaves, and remembers the last ones."""
+    """The audit of a site: writes every answer into the log before it leaves, and returns the last ones."""
 
     def __init__(self, name: SiteId, policy: Policy, ledger: Ledger, log: Log | None) -> None:
         self._name, self._ledger, self._log = name, ledger, log
@@ -249,7 +251,7 @@ class AuditLog:
             log.append("opening", site=name, policy=policy.digest, version=version("unpooled"))
 
     def __call__(self, post: Envelope, answer: Answer) -> str:
-        """The head of the log with this answer in it."""
+        """Log an answer; the new head of the log, or "" without a log."""
         if self._log is None:
             return ""
         if post.countersigned and post.countersigned != self._countersigned:
@@ -288,7 +290,7 @@ class AuditLog:
         return f"{self._log.seq}:{head}"
 
     def _new_views(self, post: Envelope) -> dict[str, Packed]:
-        """The views of this envelope that the log does not hold yet; after that their digests will do."""
+        """The views of this envelope that the log does not hold yet; later lines give only their digests."""
         new = {digest(part.view): part.view for part in post.parts if part.view is not None}
         new = {name: view for name, view in new.items() if name not in self._views}
         self._views |= set(new)
@@ -335,12 +337,12 @@ def _shapes(reply: Reply) -> dict[str, list[int]]:
 
 
 def _smallest(replies: tuple[Reply, ...]) -> float | None:
-    """The smallest count that any reply shows, None where none does."""
+    """The smallest count in any reply; None if no reply shows a count."""
     counts: list[Any] = [
         value[value > 0]
         for reply in replies
-        for name, said in figures(type(reply)).items()
-        if isinstance(said, Count) and (value := getattr(reply, name)).size
+        for name, figure in figures(type(reply)).items()
+        if isinstance(figure, Count) and (value := getattr(reply, name)).size
     ]
     shown = np.concatenate([c.ravel() for c in counts]) if counts else np.zeros(0)
     return float(shown.min()) if len(shown) else None

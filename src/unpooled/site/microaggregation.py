@@ -1,10 +1,9 @@
 """Microaggregation: rows in groups of similar ones, each seen only as the mean of its group.
 
-Minimum sizes bound what one answer shows; groups bound what all of them show together. They are made once,
+Minimum sizes bound what one answer shows; groups bound what all answers show together. Groups are made once,
 from the first rows that a question about clusters sees, and kept in the ledger. From then on such questions
-see every row as its group's mean, so whatever is asked, however often, can tell means of groups apart and
-nothing within them. The sums over a group are those of its rows; what is lost is that its rows go to one
-cluster together.
+see every row as its group's mean, so any number of questions can tell apart the means of groups, but no rows
+within a group. The sum over a group is that of its rows; the cost is that its rows all go to one cluster.
 
 Domingo-Ferrer and Mateo-Sanz (2002) is the usual reference. Their MDAV compares all pairs; here groups are
 made by cutting, which takes n log n: across the principal axis, where the squared distances to the means of
@@ -20,7 +19,7 @@ from unpooled.core.arrays import FloatArray, IntArray
 from unpooled.errors import Refused
 from unpooled.site.ledger import Ledger
 
-_TURNS = 8  # of the power iteration for a principal axis: an approximate one will do
+_TURNS = 8  # of the power iteration for a principal axis; an approximate axis is enough
 
 
 class Grouping:
@@ -30,7 +29,7 @@ class Grouping:
         self._ledger, self._least = ledger, least
 
     def __call__(self, X: FloatArray, weights: FloatArray | None, chosen: bytes) -> FloatArray:
-        """Rows (n, d), each as the mean of its group. ``chosen`` tells which of the site's rows these are."""
+        """Rows (n, d), each as the mean of its group. ``chosen`` identifies the rows within the site."""
         which = f"{self._least}:{len(X)}:{sha256(chosen).hexdigest()[:32]}"
         known = self._ledger.groups()
         if known is None:
@@ -51,7 +50,7 @@ def averaged(X: Any, labels: IntArray, weights: FloatArray | None = None) -> Flo
     [[1.0], [1.0], [7.0]]
     """
     w = np.ones(len(X)) if weights is None else np.asarray(weights, dtype=np.float64)
-    w = np.where((np.bincount(labels, w) > 0)[labels], w, 1.0)  # a group of no weight has a mean too
+    w = np.where((np.bincount(labels, w) > 0)[labels], w, 1.0)  # weights all 0: the plain mean
     total = np.bincount(labels, w)
     out = np.empty(X.shape)
     for j in range(X.shape[1]):
@@ -71,13 +70,13 @@ def groups(X: FloatArray, least: int) -> IntArray:
     labels = np.zeros(len(X), dtype=np.int64)
     waiting, count = [np.arange(len(X))], 0
     while waiting:
-        some = waiting.pop()
-        if len(some) < 2 * least:
-            labels[some] = count
+        rows = waiting.pop()
+        if len(rows) < 2 * least:
+            labels[rows] = count
             count += 1
             continue
-        left, right = _cut(Z[some], least)
-        waiting += [some[right], some[left]]
+        left, right = _cut(Z[rows], least)
+        waiting += [rows[right], rows[left]]
     return labels
 
 
@@ -93,8 +92,8 @@ def _cut(Z: FloatArray, least: int) -> tuple[IntArray, IntArray]:
         axis = longer / size
     order = np.argsort(Z @ axis, kind="stable")
     n = len(Z)
-    first = np.arange(least, n - least + 1)  # how many rows the first part may have
-    sums = np.cumsum(Z[order], axis=0)[first - 1]  # the second part's are these, with a minus
+    first = np.arange(least, n - least + 1)  # possible sizes of the first part
+    sums = np.cumsum(Z[order], axis=0)[first - 1]  # the other part's sums are the negatives: Z is centred
     gain = (sums * sums).sum(axis=1) * (1 / first + 1 / (n - first))
     cut = int(first[gain.argmax()])
     return order[:cut], order[cut:]

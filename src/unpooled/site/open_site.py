@@ -1,6 +1,6 @@
-"""Open a site under its policy: rows, rules, ledger, log, and the memory of what it answered last.
+"""Open a site under its policy: rows, rules, ledger, log, and its latest answers.
 
-All of it lies in one folder of the site's own. A site that was killed and opened again gives the same bytes
+All files are in one folder of the site's own. A site that was killed and opened again gives the same bytes
 for the same turn, and is not charged for it again.
 """
 
@@ -34,8 +34,8 @@ def open_site(
     """A site that enforces ``policy`` and keeps its ledger and log in ``folder``.
 
     Without a folder nothing is written, and limits count within this process only: for simulation.
-    ``member`` is the site's part in secure sums (``secure_sum.member.Member``): who it is, and whom it pins;
-    by default what ``roster.toml`` in the folder says, if there is one.
+    ``member`` is the site's part in secure sums (``secure_sum.site.Member``): its identity, and the pinned
+    identities; by default those of ``roster.toml`` in the folder, if there is one.
     """
     if policy.site.id and policy.site.id != name:
         raise LedgerError(f"the policy is that of site {policy.site.id}, opened as {name}")
@@ -55,7 +55,7 @@ def open_site(
         )
         guards.append(books.watch)
     grouped = policy.disclosure.group_rows
-    guards += [Rounded(policy), Charging(policy, ledger)]  # charged last: what is refused costs nothing
+    guards += [Rounded(policy), Charging(policy, ledger)]  # charged last: a refusal costs nothing
     return Site(
         name,
         X,

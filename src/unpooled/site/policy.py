@@ -1,7 +1,7 @@
 """A site's policy: one TOML file that a data protection officer can read, comment and sign off.
 
-Everything has a safe default, so the empty policy is a policy. What is unknown is refused: a misspelt rule
-must not be a rule that nobody enforces. Nothing in a request can loosen a policy.
+Every rule has a safe default, so an empty policy is valid. Unknown keys are errors: a misspelt rule must not
+be silently ignored. Nothing in a request can loosen a policy.
 """
 
 import tomllib
@@ -20,7 +20,7 @@ DIFFERENCING = ("off", "warn", "refuse")
 
 @dataclass(frozen=True)
 class SiteSection:
-    """Who this is."""
+    """The site's name and contact."""
 
     id: str = ""
     contact: str = ""
@@ -28,7 +28,7 @@ class SiteSection:
 
 @dataclass(frozen=True)
 class Jobs:
-    """What the site takes part in, and how often."""
+    """The methods that the site takes part in, and limits on runs."""
 
     algorithms: tuple[str, ...] = METHOD_NAMES
     modules: tuple[str, ...] = ()  # installed modules whose methods the site trusts
@@ -40,18 +40,18 @@ class Jobs:
 
 @dataclass(frozen=True)
 class Disclosure:
-    """What is too little to be shown."""
+    """Minimum sizes, and other rules against disclosure of single rows."""
 
     min_cluster_size: int = 5
     min_site_rows: int = 20
     round_counts_to: int = 1
     differencing: Literal["off", "warn", "refuse"] = "warn"
-    group_rows: int = 0  # rows are shown in fixed groups of at least so many, as their means; 0: as they are
+    group_rows: int = 0  # show rows as means of fixed groups of at least so many; 0: no groups
 
 
 @dataclass(frozen=True)
 class Domain:
-    """Where data can lie, in the file's own units. Stated by the site, never computed from its rows."""
+    """Ranges of columns, in the file's own units. Stated by the site, never computed from its rows."""
 
     columns: tuple[str, ...] = ()
     lower: tuple[float, ...] = ()
@@ -60,7 +60,7 @@ class Domain:
 
 @dataclass(frozen=True)
 class Aggregation:
-    """Whether a single site's sums may be seen."""
+    """Rules for secure sums: off, preferred or required, and the fewest sites."""
 
     secure: Literal["off", "preferred", "required"] = "preferred"
     min_sites: int = 3
@@ -68,7 +68,7 @@ class Aggregation:
 
 @dataclass(frozen=True)
 class Budget:
-    """Differential privacy: how much may be spent in all. Without epsilon_total none is asked for."""
+    """The budget for differential privacy over all runs. Without epsilon_total no noise is required."""
 
     unit: Literal["row"] = "row"
     delta: float = 1e-6
@@ -77,7 +77,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class Wire:
-    """What the site reads at all."""
+    """Limits on messages that the site reads."""
 
     max_message_bytes: int = 16 * 2**20
 
@@ -104,12 +104,12 @@ class Policy:
 
     @property
     def digest(self) -> str:
-        """A name for exactly these rules, whatever the file looked like."""
+        """A digest of the rules, independent of the file's layout and comments."""
         return sha256(repr(self).encode()).hexdigest()
 
     @property
     def private(self) -> bool:
-        """Does the site answer only with noise?"""
+        """True if the site answers only with noise."""
         return self.dp.epsilon_total > 0
 
 
@@ -132,27 +132,27 @@ def parse(text: str, where: str = "policy") -> Policy:
     unpooled.errors.PolicyError: policy: version is missing; this release reads version 1
     """
     try:
-        said = tomllib.loads(text)
+        values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise PolicyError(f"{where}: not TOML: {error}") from error
-    if "version" not in said:
+    if "version" not in values:
         raise PolicyError(f"{where}: version is missing; this release reads version {VERSION}")
     try:
-        policy: Policy = _section(Policy, said, "")
+        policy: Policy = _section(Policy, values, "")
         return policy
     except PolicyError as error:
         raise PolicyError(f"{where}: {error}") from None
 
 
-def _section(cls: Any, said: dict[str, Any], name: str) -> Any:
+def _section(cls: Any, given: dict[str, Any], name: str) -> Any:
     hints = get_type_hints(cls)
     known = [f.name for f in fields(cls)]
-    for key in said:
+    for key in given:
         if key not in known:
             kind = "section or key" if cls is Policy else f"key in [{name}]"
             raise PolicyError(f"unknown {kind} {key!r}; known are {', '.join(known)}")
     values = {}
-    for key, value in said.items():
+    for key, value in given.items():
         hint, label = hints[key], f"[{name}] {key}" if name else key
         if isinstance(hint, type) and hint.__module__ == __name__:
             if not isinstance(value, dict):
@@ -181,7 +181,7 @@ def _value(hint: Any, value: Any, label: str) -> Any:
 
 
 def _check(policy: Policy) -> None:
-    """What each value may be."""
+    """Check the range of every value."""
     if policy.version != VERSION:
         raise PolicyError(f"version {policy.version}, this release reads version {VERSION}")
     least = (

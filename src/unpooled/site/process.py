@@ -1,4 +1,4 @@
-"""A site's side of a run between machines: its settings, its data, and the answers to one run."""
+"""A site's process in a run between machines: its settings, its data, and its answers to one run."""
 
 import json
 import logging
@@ -21,12 +21,12 @@ from unpooled.site.policy import Policy, load
 log = logging.getLogger(__name__)
 
 
-_LET_GO = 30.0  # seconds
+_LET_GO = 30.0  # seconds to wait for an earlier process to release the log
 
 
 @dataclass(frozen=True, eq=False)
 class RunTerms(Message, wire="ends.Terms"):
-    """A run as a site's end receives it: whose version, and which columns are to be read as what."""
+    """The terms of a run that a site receives: the coordinator's version, and how to read columns."""
 
     version: str
     columns: tuple[str, ...] | None
@@ -41,11 +41,11 @@ class RunTerms(Message, wire="ends.Terms"):
 
 @dataclass(frozen=True)
 class SiteSettings:
-    """What a site decides by itself. Lives in a file of the site's own and never leaves it."""
+    """The settings of a site. They are in a file of its own, which never leaves it."""
 
     site: SiteId
     data: str
-    folder: str  # where the site keeps its log and what it must remember
+    folder: str  # the site's log, ledger and keys
     policy: str | None = None
     columns: tuple[str, ...] | None = None  # those it lets be asked about; None: all
     exclude: tuple[str, ...] = ()
@@ -55,16 +55,16 @@ class SiteSettings:
 
     @classmethod
     def read(cls, path: Path) -> "SiteSettings":
-        said: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        for name, value in said.items():
-            said[name] = tuple(value) if isinstance(value, list) else value
-        return cls(**said)
+        values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        for name, value in values.items():
+            values[name] = tuple(value) if isinstance(value, list) else value
+        return cls(**values)
 
     def write(self, path: Path) -> None:
         write_atomically(path, (json.dumps(asdict(self), indent=1) + "\n").encode())
 
     def reading(self, terms: RunTerms) -> Reading:
-        """How the file is read: as the run asks, within what the site allows."""
+        """The options to read the file: as the run asks, within what the site allows."""
         columns = terms.columns if terms.columns is not None else self.columns
         if columns is not None and self.columns is not None:
             columns = tuple(name for name in columns if name in self.columns)
@@ -78,12 +78,12 @@ class SiteSettings:
         )
 
     def open(self, terms: RunTerms) -> Site:
-        """Read the data and stand behind the door."""
+        """Read the data and open the site under its policy."""
         table: Any = self.table(terms)
         return open_site(self.site, table, self.rules(), folder=self.folder)
 
     def table(self, terms: RunTerms | None = None) -> Table:
-        """The site's rows as a run would have them read."""
+        """The site's rows, read under the terms of a run."""
         return read_table(Path(self.data), self.reading(terms or RunTerms.of(Reading())))
 
     def rules(self) -> Policy:
@@ -91,43 +91,43 @@ class SiteSettings:
 
 
 class SiteEnd:
-    """Answers envelopes for one run. Whatever goes wrong, what leaves is an answer or a plain reason."""
+    """Answers envelopes for one run. After any error it returns an answer or a reason without data."""
 
     def __init__(self, settings: SiteSettings, terms: RunTerms) -> None:
         self._settings, self._terms = settings, terms
         self._site: Site | None = None
         self._declined = ""
-        self._lock = threading.Lock()  # a repeat waits for the first answer, and is given the same
+        self._lock = threading.Lock()  # a repeated envelope waits, and gets the same answer as the first
 
     def respond(self, data: bytes) -> bytes | str:
-        """An encoded answer, or why there is none."""
+        """An encoded answer, or the reason why there is none."""
         with self._lock:
             site = self._opened()
             if site is None:
                 return self._declined
             try:
                 return site.receive(data)
-            except CodecError as error:  # which turn it would have been is not known
+            except CodecError as error:  # no turn is known that an answer could name
                 return f"not a message for this site: {error}"
             except Exception as error:
                 log.error("a question failed: %s", error)
-                return site.respond(data)  # the same, in words that may be shown
+                return site.respond(data)  # an answer with a reason that may be shown
 
     def _opened(self) -> Site | None:
         if self._site is None and not self._declined:
-            mine = version("unpooled")
-            if self._terms.version != mine:
-                self._declined = f"the coordinator has unpooled {self._terms.version}, this site {mine}"
+            installed = version("unpooled")
+            if self._terms.version != installed:
+                self._declined = f"the coordinator has unpooled {self._terms.version}, this site {installed}"
                 return None
             try:
                 self._site = self._patiently()
-            except Exception as error:  # its text may quote the data: it stays here
+            except Exception as error:  # its text may quote the data, so only the site's log gets it
                 log.error("the data cannot be opened for this run: %s", error)
                 self._declined = "the site cannot open its data for this run; its own log says why"
         return self._site
 
     def _patiently(self) -> Site:
-        """Open the site; the process of an earlier job that died may take a moment to let go of it."""
+        """Open the site; retry while the process of an earlier job still holds its files."""
         until = time.monotonic() + _LET_GO
         while True:
             try:

@@ -1,12 +1,12 @@
-"""The one door out, the same in every runtime.
+"""A site: everything that leaves it passes the same steps, in every runtime.
 
-An envelope comes in; an answer goes out, always by the same way::
+An envelope comes in, and an answer goes out::
 
     view, blur -> guards before -> answer -> guards after -> guards at the end -> mask -> audit -> out
 
-Guards may refuse (raise Refused) or change what leaves; the mask hides replies that are only to be summed,
-and answers the parts that are about hiding alone, which neither rows nor guards see; the audit writes down
-what leaves before it leaves.
+Guards may refuse (raise Refused) or change a reply. The mask hides replies that are only to be summed, and
+answers the stages of secure sums, which are about no rows and pass no guards. The audit logs an answer before
+it leaves.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,30 +26,30 @@ from unpooled.core.protocol import View
 from unpooled.core.stack import Stack
 from unpooled.errors import BadReply, CodecError, Refused, SiteFailed, UnpooledError
 
-Labels = npt.NDArray[np.int32]  # (R, n): into which cell of each set of centres a question put every row
-NO_TURN = Turn("", 0, 0, 0)  # of an answer to what could not be read
+Labels = npt.NDArray[np.int32]  # (R, n): the cell of every row, for each set of centres of a question
+NO_TURN = Turn("", 0, 0, 0)  # in answers to messages that could not be read
 MAX_MESSAGE_BYTES = 16 * 2**20
 
 
 class Guard:
-    """A rule of the site. This one lets everything pass: others override what they are about.
+    """A rule of the site. This base class lets everything pass; subclasses override its methods.
 
     Each method may raise Refused, with a reason that may be shown.
     """
 
     def before(self, post: Envelope, views: tuple[Rows, ...]) -> None:
-        """``views`` are the rows that each part will see."""
+        """Check an envelope before it is answered; ``views`` are the rows that each part will see."""
 
     def after(self, part: Part, reply: Reply) -> Reply:
-        """What leaves in place of this reply."""
+        """The reply that leaves in place of this one."""
         return reply
 
     def leaving(self, post: Envelope, views: tuple[Rows, ...], labels: tuple[Labels | None, ...]) -> None:
-        """The last word, when every reply is made; ``labels`` are None where a question does not say."""
+        """Check again when all replies are ready; ``labels`` are None if a question does not return them."""
 
 
 class Mask(Protocol):
-    """What hides replies that are only to be summed. It may refuse, too."""
+    """The part of a site that hides replies that are only to be summed. It may refuse, too."""
 
     def before(self, post: Envelope) -> None: ...
     def minimum(self, post: Envelope, part: Part, usual: float) -> float: ...
@@ -58,13 +58,13 @@ class Mask(Protocol):
 
 
 Audit = Callable[[Envelope, Answer], str | None]  # the head of the log, if there is one
-Blur = Callable[[FloatArray, FloatArray | None, bytes], FloatArray]  # rows, weights and which rows they are
+Blur = Callable[[FloatArray, FloatArray | None, bytes], FloatArray]  # of rows, weights, identity of the rows
 
 
 class Site:
     """A site: its rows, its rules, and the answers of the latest round.
 
-    ``min_cluster_size`` is the smallest cluster it shows; 1 hides nothing and is for simulation only.
+    ``min_cluster_size`` is the smallest cluster it shows; 1 suppresses nothing and is for simulation only.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Site:
         self._answered = dict(answered or {})  # of the latest round, by turn and request
 
     def close(self) -> None:
-        """Let go of the log and the ledger, if there are any."""
+        """Close the log and the ledger, if there are any."""
         for part in (self._audit, *self._guards):
             closing = getattr(part, "close", None)
             if closing is not None:
@@ -101,7 +101,7 @@ class Site:
 
     @property
     def plain(self) -> bool:
-        """No guard, mask, audit or blur of its own: a simulation may then answer for many such at once."""
+        """True without guard, mask, audit or blur: a simulation may answer for many such sites at once."""
         return not self._guards and self._mask is None and self._audit is None and self._blur is None
 
     @property
@@ -113,7 +113,7 @@ class Site:
         return self._weights
 
     def receive(self, data: bytes) -> bytes:
-        """Bytes in, bytes out: how an engine reaches the site."""
+        """Answer an encoded envelope with an encoded answer; engines call this."""
         post: Envelope = codec.unwrap(data, expect=Envelope, limit=self.max_message_bytes)
         try:
             return codec.wrap(self.answer(post))
@@ -136,7 +136,7 @@ class Site:
             return codec.wrap(Answer(post.turn, tuple(Refusal(reason) for _ in post.parts)))
 
     def answer(self, post: Envelope) -> Answer:
-        """Answer an envelope. A repeated turn gets the very same answer, and nothing is computed again."""
+        """Answer an envelope. A repeated turn gets the same answer, and nothing is computed again."""
         key = (post.turn, request_digest(post))
         if key in self._answered:
             return self._answered[key]
@@ -196,7 +196,7 @@ class Site:
         return reply
 
     def _check(self, part: Part, reply: Reply) -> None:
-        """Nothing leaves a real site that is not what its question declares."""
+        """Refuse to send a reply that is not what its question declares."""
         try:
             part.question.check_reply(reply)
         except BadReply as error:
@@ -204,7 +204,7 @@ class Site:
             raise Refused(f"what {name} would send is not what it declares: {error}") from error
 
     def _viewed(self, view: View | None) -> Rows:
-        """The rows as the view shows them, and blurred; the last view is kept, since a run keeps to one."""
+        """The rows under a view, blurred if the site blurs; the last view is kept, since a run uses one."""
         if view is None and (self._blur is None or not isinstance(self._X, np.ndarray)):
             return self._X
         key = "" if view is None else digest(view)
@@ -216,13 +216,13 @@ class Site:
         return self._views[key]
 
 
-@lru_cache(maxsize=8)  # by identity: an envelope is asked for its digest by several guards
+@lru_cache(maxsize=8)  # by identity: several guards need the digest of one envelope
 def request_digest(message: Message) -> str:
-    """A name for what is asked: the envelope's content, but for the countersigned head that came with it."""
+    """A digest of a request: of the envelope's content without the countersigned head that came with it."""
     return digest(replace(message, countersigned="") if isinstance(message, Envelope) else message)
 
 
 @lru_cache(maxsize=32)
 def digest(message: Message) -> str:
-    """A short name for a message's content."""
+    """A short digest of a message's content."""
     return sha256(codec.encode(message)).hexdigest()[:32]

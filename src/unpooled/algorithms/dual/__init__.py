@@ -1,4 +1,4 @@
-"""Federated k-means with a proof: dual decomposition. How far is this clustering from the best possible?
+"""Federated k-means with a bound on its distance from the best possible clustering: dual decomposition.
 
 "Federated K-Means Clustering via Dual Decomposition-based Distributed Optimization", submitted to TMLR,
 2023; equation numbers are its. Sites share centroids by constraint (5d). Pricing that constraint by
@@ -7,9 +7,9 @@ the inertia of every clustering of all rows. ``update`` moves the multipliers: "
 (32), or "bundle", ours, which starts at the multipliers of a Lloyd fixed point and models sites one by one
 (bundle.py).
 
-Where this leaves the paper:
+Differences from the paper:
 
-- Centroids lie in a box that encloses ALL rows, here and in ``as_published``. The paper's big-M looks at one
+- Centroids lie in a box that encloses ALL rows, here and in ``as_published``. The paper's big-M uses one
   site's rows alone and can exclude the optimum.
 - ``symmetry="published"`` is constraint (36). It is said to leave the optimum untouched; it does not always,
   so its bound names that condition. "pair" keeps (r_k - r_l).(m_k - m_l) >= 0, which some numbering of any
@@ -20,8 +20,8 @@ Where this leaves the paper:
 - ``primal="lloyd"`` (default) weights the sites' centroids by their counts and goes on by Lloyd steps;
   "mean" is (33).
 
-What is disclosed: every site's centroids and counts at the prices sent, its value, and, unless a public range
-is given as ``box``, the range of its columns.
+Disclosed are every site's centroids and counts at the prices sent, its value, and, unless a public range is
+given as ``box``, the range of its columns.
 """
 
 from dataclasses import dataclass, replace
@@ -128,12 +128,12 @@ class Dual(Method, method="dual", wire="dual.Dual"):
         if references is None:
             references = np.where(first.seen[:, None] > 0, first.centroids, box.mean(axis=0))
         # down: the references; up: what they cost, and each site's residuals about them
-        here = references[None]
-        asks = [total(names, AskObjective(here)), each(names, AskClusterSums(here))]
+        one_set = references[None]
+        asks = [total(names, AskObjective(one_set)), each(names, AskClusterSums(one_set))]
         costs, sums = yield from together(asks)
         prices = np.zeros((len(names), k, d))
         if self.update == "bundle":
-            prices = 2 * np.stack([sums[s].sums[0] for s in names])  # KKT: they sum to zero at a fixed point
+            prices = 2 * np.stack([sums[s].sums[0] for s in names])  # KKT: their sum is 0 at a fixed point
             prices -= prices.mean(axis=0)
         whole = costs.mass[0] >= moments.n * (1 - 1e-9)
         p = links(len(names), self.topology).shape[1] * k * d
@@ -187,13 +187,13 @@ class Dual(Method, method="dual", wire="dual.Dual"):
     ) -> Steps[DualState]:
         asked = choose(sites, self.participation, rng)
         prices = dict(zip(state.sites, state.prices, strict=True))
-        nothing = np.zeros_like(state.references)  # for a site that was silent at the start: it has no price
+        nothing = np.zeros_like(state.references)  # for a site without prices: it was silent at the start
         # down: each site's prices; up: its centroids, counts and value at them
-        got = yield from each(
+        replies = yield from each(
             asked,
             lambda s: self._node(prices.get(s, nothing), state.box, self.symmetry, state.references),
         )
-        now = Evaluated.of(state, got)
+        now = Evaluated.of(state, replies)
         average = now.mean(weighted=self.primal == "lloyd", fallback=state.centers)
         tried = np.stack([average, state.polished]) if self.primal == "lloyd" else average[None]
         # down: the mean centroids (and a Lloyd step from the last ones); up: what they cost, and their sums
@@ -205,7 +205,7 @@ class Dual(Method, method="dual", wire="dual.Dual"):
     def _bounded(
         self, state: DualState, now: Evaluated, tried: FloatArray, costs: Any, sums: Any
     ) -> DualState:
-        """The bounds after a round, and a Lloyd step from the better of what was tried."""
+        """The bounds after a round, and a Lloyd step from the better of the tried centres."""
         upper, centers = state.upper_bound, state.centers
         best = int(costs.inertia.argmin())
         whole = costs.mass[0] >= state.n * (1 - 1e-9)
@@ -232,9 +232,9 @@ class Dual(Method, method="dual", wire="dual.Dual"):
 
     def _moved(self, state: DualState, now: Evaluated) -> DualState:
         """The multipliers to try next."""
-        here = np.flatnonzero(now.answered)
-        M = links(len(here), self.topology)
-        slope = np.einsum("ip,ikd->pkd", M, now.centroids[here])
+        answering = np.flatnonzero(now.answered)
+        M = links(len(answering), self.topology)
+        slope = np.einsum("ip,ikd->pkd", M, now.centroids[answering])
         residual = float(np.linalg.norm(slope))
         state = replace(state, residual=residual)
         if state.gap <= self.gap or residual <= self.residual or state.rounds >= self.max_rounds:
@@ -242,8 +242,10 @@ class Dual(Method, method="dual", wire="dual.Dual"):
         if self.update == "bundle":
             return bundled(state, self.gap)
         alpha = self.step / np.sqrt(state.rounds)
-        slopes = np.einsum("ip,likd->lpkd", M, state.past.centroids[:, here]).reshape(len(state.past), -1)
-        if not slopes.shape[1]:  # one site has nobody to agree with
+        slopes = np.einsum("ip,likd->lpkd", M, state.past.centroids[:, answering]).reshape(
+            len(state.past), -1
+        )
+        if not slopes.shape[1]:  # one site alone has no links, so no multipliers
             return state
         cuts = Cuts(slopes, state.past.heights(state.prices))
         if self.update == "sg":
@@ -251,17 +253,17 @@ class Dual(Method, method="dual", wire="dual.Dual"):
         elif self.update == "btm":
             s = bundle_trust(cuts, alpha)
         else:
-            state = self._curved(state, slopes, here, M)
+            state = self._curved(state, slopes, answering, M)
             s = quasi_newton(state.curve, cuts, alpha)
         prices = state.prices.copy()
-        prices[here] += np.einsum("ip,pkd->ikd", M, s.reshape(slope.shape))
+        prices[answering] += np.einsum("ip,pkd->ikd", M, s.reshape(slope.shape))
         return replace(state, prices=prices)
 
-    def _curved(self, state: DualState, slopes: FloatArray, here: IntArray, M: FloatArray) -> DualState:
+    def _curved(self, state: DualState, slopes: FloatArray, answering: IntArray, M: FloatArray) -> DualState:
         """The Hessian after the last step; afresh where the sites that answer have changed."""
-        if len(slopes) < 2 or len(here) < len(state.sites) or len(state.curve) != slopes.shape[1]:
+        if len(slopes) < 2 or len(answering) < len(state.sites) or len(state.curve) != slopes.shape[1]:
             return replace(state, curve=np.eye(slopes.shape[1]))
-        change = (state.past.prices[-1] - state.past.prices[-2])[here].reshape(len(here), -1)
+        change = (state.past.prices[-1] - state.past.prices[-2])[answering].reshape(len(answering), -1)
         s = np.linalg.lstsq(M, change, rcond=None)[0].ravel()
         return replace(state, curve=damped_bfgs(state.curve, s, slopes[-1] - slopes[-2]))
 

@@ -1,4 +1,4 @@
-"""The better step: one quadratic cut per site and evaluation, which knows how far a partition reaches.
+"""The "bundle" step: one quadratic cut per site and evaluation.
 
 At fixed partition a site's cost is quadratic in its prices, with curvature -1 / (2 n_k) for a centroid that
 does not touch its region's edge. A model of such pieces is far closer than tangents, so a few evaluations
@@ -17,8 +17,7 @@ from unpooled.core.arrays import FloatArray
 def step(
     past: Evaluations, origin: FloatArray, cap: float, *, quadratic: bool
 ) -> tuple[FloatArray, float] | None:
-    """The prices (N, k, d) at which the model is highest within ``cap`` of ``origin``, and its height
-    there."""
+    """The prices (N, k, d) that maximise the model within ``cap`` of ``origin``, and its value there."""
     L, N, k, d = past.prices.shape
     p = k * d
     size = N * p + N  # prices, then a value per site
@@ -32,13 +31,13 @@ def step(
 
     tangents, levels = [], []
     for i in range(N):
-        mine = slice(i * p, (i + 1) * p)
+        own = slice(i * p, (i + 1) * p)
         for at in range(L):
             m, q0 = past.centroids[at, i].ravel(), past.prices[at, i].ravel()
             n = np.repeat(past.counts[at, i], d)
             curved = np.flatnonzero(n > 0) if quadratic else np.zeros(0, dtype=int)
             below = np.zeros(size)  # value + m . q0 - m . q <= L
-            below[mine], below[N * p + i] = -m, 1.0
+            below[own], below[N * p + i] = -m, 1.0
             level = past.values[at, i] - float(m @ q0)
             if not len(curved):
                 tangents.append(below)
@@ -74,10 +73,10 @@ def step(
 
 
 def bundled(state: DualState, gap: float) -> DualState:
-    """The next prices: the model's best within a cap that shrinks when a step disappoints.
+    """The next prices: the model's maximum within a cap that is halved after a step without a gain.
 
-    The quadratic model is no upper bound where a centroid would leave the box, so before the search ends the
-    tangents alone, which are one, must agree that nothing is left to gain.
+    The quadratic model is no upper bound where a centroid would leave the box. So the search ends only if the
+    tangents alone, which are an upper bound, also leave nothing to gain.
     """
     past = state.past
     best = int(state.lowers[-len(past) :].argmax())
@@ -88,7 +87,7 @@ def bundled(state: DualState, gap: float) -> DualState:
         cap *= 0.5
     worth = max(0.05 * gap * state.upper_bound, 1e-3 * abs(state.lower_bound))
     for quadratic in (True, False):
-        got = step(past, origin, cap, quadratic=quadratic)
-        if got is not None and got[1] - height > worth:
-            return replace(state, prices=got[0], cap=cap)
+        candidate = step(past, origin, cap, quadratic=quadratic)
+        if candidate is not None and candidate[1] - height > worth:
+            return replace(state, prices=candidate[0], cap=cap)
     return replace(state, done=True)

@@ -1,4 +1,4 @@
-"""What survives a round of a dual method, and a round's answers made complete."""
+"""The state of a dual method between rounds, and the answers of a round with silent sites filled in."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from unpooled.optimum.questions import NodeSolution
 
 @dataclass(frozen=True, eq=False)
 class Evaluations(Message, wire="state.Evaluations"):
-    """What the sites answered at L sets of prices."""
+    """The answers of the sites at L sets of prices."""
 
     prices: FloatArray  # (L, N, k, d)
     centroids: FloatArray  # (L, N, k, d)
@@ -30,13 +30,13 @@ class Evaluations(Message, wire="state.Evaluations"):
     def and_then(
         self, prices: FloatArray, centroids: FloatArray, values: FloatArray, counts: FloatArray, most: int
     ) -> "Evaluations":
-        """With one more, and without those older than the last ``most``."""
-        mine = (self.prices, self.centroids, self.values, self.counts)
+        """These evaluations and one more; only the last ``most`` are kept."""
+        kept = (self.prices, self.centroids, self.values, self.counts)
         new = (prices, centroids, values, counts)
-        return Evaluations(*(np.concatenate([a, b[None]])[-most:] for a, b in zip(mine, new, strict=True)))
+        return Evaluations(*(np.concatenate([a, b[None]])[-most:] for a, b in zip(kept, new, strict=True)))
 
     def heights(self, at: FloatArray) -> FloatArray:
-        """(L,) how high every tangent is at the prices (N, k, d)."""
+        """(L,) the value of every tangent at the prices (N, k, d)."""
         rise: FloatArray = (self.centroids * (at - self.prices)).sum(axis=(1, 2, 3))
         heights: FloatArray = self.values.sum(axis=1) + rise
         return heights
@@ -44,7 +44,7 @@ class Evaluations(Message, wire="state.Evaluations"):
 
 @dataclass(frozen=True, eq=False)
 class DualState(Message, wire="state.DualState"):
-    """Multipliers, what the sites answered, and the bounds so far."""
+    """The multipliers, the answers of the sites, and the bounds so far."""
 
     sites: tuple[SiteId, ...]  # N, those that answered at the start
     prices: FloatArray  # (N, k, d) to be sent next; they sum to zero over the sites
@@ -75,14 +75,14 @@ class DualState(Message, wire="state.DualState"):
 
     @property
     def gap(self) -> float:
-        """How far from the best possible, at most: 1 - lower_bound / upper_bound (35)."""
+        """The largest possible distance from the optimum: 1 - lower_bound / upper_bound (35)."""
         return relative_gap(self.lower_bound, self.upper_bound) if np.isfinite(self.upper_bound) else np.inf
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluated:
-    """One round's answers, complete: a silent site, or one that hides its value, costs at least its
-    prices."""
+    """One round's answers for all sites; a silent site, or one that hides its value, gets a lower bound
+    from its prices."""
 
     centroids: FloatArray  # (N, k, d)
     counts: FloatArray  # (N, k)
@@ -108,7 +108,8 @@ class Evaluated:
                 values[i], centroids[i] = state.past.values[-1][i], state.past.centroids[-1][i]
         mean = _mean(centroids, seen, counts, state.centers)
         hidden = (seen == 0) & (answered[:, None] > 0)
-        centroids = np.where(hidden[..., None], mean, centroids)  # no pull where nothing is known
+        # a hidden centroid counts as the mean, so that it does not change the prices
+        centroids = np.where(hidden[..., None], mean, centroids)
         return cls(centroids, counts, seen, values, answered)
 
     @property
@@ -121,7 +122,7 @@ class Evaluated:
         return _mean(self.centroids, self.seen, counts, fallback)
 
     def curved(self, box: FloatArray) -> FloatArray:
-        """(N, k) counts where the cost bends with the price: not where a centroid touches the box."""
+        """(N, k) counts where the cost is quadratic in the price; 0 where a centroid touches the box."""
         edge = 1e-9 * (box[1] - box[0])
         inside = ((self.centroids > box[0] + edge) & (self.centroids < box[1] - edge)).all(axis=2)
         return np.where(inside, self.counts, 0.0)

@@ -1,4 +1,4 @@
-"""How the multipliers move: the paper's subgradient, bundle trust and quasi-Newton steps. Pure functions.
+"""Steps of the multipliers: the paper's subgradient, bundle trust and quasi-Newton steps. Pure functions.
 
 A step is a vector s (p,) in the space of the links between sites; ``cuts`` are earlier evaluations of the
 dual function, which lies below each of their tangents.
@@ -21,7 +21,7 @@ class Cuts:
 
 
 def links(sites: int, topology: str) -> FloatArray:
-    """(N, p): how a step along each link changes the prices of each site; every column sums to zero.
+    """(N, p): the change of each site's prices by a step along each link; every column sums to zero.
 
     >>> links(3, "line").tolist()
     [[1.0, 0.0], [-1.0, 1.0], [0.0, -1.0]]
@@ -55,14 +55,14 @@ def quasi_newton(curve: FloatArray, cuts: Cuts, alpha: float) -> FloatArray:
     model is a reverse-convex constraint; the model's tangent, which lies above the model, stands in for it.
     """
     L, p = cuts.slopes.shape
-    here, s = cuts.slopes[-1], np.zeros(p)
+    gradient, s = cuts.slopes[-1], np.zeros(p)
     heights = cuts.heights - cuts.heights[-1]
     for _ in range(2):
-        slope = here - curve @ s  # of the model at s
-        height = here @ s - 0.5 * s @ curve @ s - slope @ s
+        slope = gradient - curve @ s  # of the model at s
+        height = gradient @ s - 0.5 * s @ curve @ s - slope @ s
         A = np.concatenate([slope - cuts.slopes, np.zeros((1, p)), -np.eye(p)])
         b = np.concatenate([np.maximum(heights - height, 0.0), [np.sqrt(alpha)], np.zeros(p)])
-        after = conic(curve, -here, A, b, linear=L, cones=[p + 1])
+        after = conic(curve, -gradient, A, b, linear=L, cones=[p + 1])
         if after is None:
             break
         s = after

@@ -1,4 +1,4 @@
-"""What may be read from noisy cells: means and spreads that know how noisy they are. All of it is free."""
+"""Estimates from released noisy cells: means and spreads, with their noise. They cost no privacy budget."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from unpooled.privacy.dp.moments import AskNoisyMoments, AskNoisySpread, NoisyMo
 
 
 def shrunk(step: FloatArray, variance: FloatArray) -> FloatArray:
-    """Steps (M, d), each column with noise of that variance (M,), drawn back by James-Stein, positive part.
+    """Steps (M, d), each column with noise of that variance (M,), shrunk by positive-part James-Stein.
 
     >>> shrunk(np.array([[3.0, 0.0, 4.0], [0.1, 0.0, 0.0]]), np.array([1.0, 1.0])).round(2)
     array([[2.88, 0.  , 3.84],
@@ -34,10 +34,10 @@ class CellEstimates:
     means: FloatArray  # (kept, d)
     count: FloatArray  # (kept,)
     spread: FloatArray  # (kept,) mean squared distance of a cell's rows to its mean, over all columns
-    room: FloatArray  # (kept,) the upper end of that
-    rho: FloatArray  # (kept,) to what its residuals were cut
+    room: FloatArray  # (kept,) an upper estimate of spread
+    rho: FloatArray  # (kept,) the radius to which its residuals were cut
     noise: FloatArray  # (kept,) standard deviation of each column of a mean
-    sc: float  # and of a count
+    sc: float  # standard deviation of a count
 
     def about(self, centers: FloatArray) -> tuple[FloatArray, FloatArray]:
         """(k,) means of ``room`` and ``rho`` over the cells nearest to each centre; over all if none is."""
@@ -57,20 +57,20 @@ class CellEstimates:
 def read(asked: AskNoisyCells, got: NoisyCells, least: int) -> CellEstimates:
     """Means and spreads of the cells whose counts stand out; of the ``least`` largest if hardly any does."""
     sc, ss, sq = asked.noise(got)
-    told = asked.told(got)
+    totals = asked.told(got)
     kept = got.count > 2 * sc
     if kept.sum() < 2:
         kept = np.zeros(len(kept), dtype=np.bool_)
         kept[np.argsort(-got.count, kind="stable")[:least]] = True
     count, rho, ss, sq = np.maximum(got.count[kept], sc), asked.radii[kept], ss[kept], sq[kept]
-    step = shrunk(told.sums[kept] / count[:, None], (ss / count) ** 2)
+    step = shrunk(totals.sums[kept] / count[:, None], (ss / count) ** 2)
     means = np.clip(asked.centers[kept] + step, -asked.box, asked.box)
-    spread, room = spreads(count, step, told.squares[kept], rho, ss, sq)
+    spread, room = spreads(count, step, totals.squares[kept], rho, ss, sq)
     return CellEstimates(kept, means, count, spread, room, rho, ss / count, sc)
 
 
 def held_back(step: FloatArray, rho: FloatArray) -> BoolArray:
-    """(M,) whose mean moved about as far as residuals were let, so that it may have further to go.
+    """(M,) mask of cells whose mean moved about as far as cut residuals allow, so it may move on.
 
     >>> held_back(np.array([[0.95, 0.0], [0.5, 0.0]]), np.array([1.0, 1.0]))
     array([ True, False])
@@ -82,34 +82,34 @@ def held_back(step: FloatArray, rho: FloatArray) -> BoolArray:
 def spreads(
     count: FloatArray, step: FloatArray, squares: FloatArray, rho: FloatArray, ss: FloatArray, sq: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """(M,) mean squared distances of cells' rows to their means, and their upper ends.
+    """(M,) mean squared distances of cells' rows to their means, and upper estimates of them.
 
-    A radius that is too small holds a mean back from rows that lie further off, so it is chosen from the
-    upper end: cell by cell, since one that lies in its cluster says nothing of another that has far to go.
+    A radius that is too small keeps a mean from reaching rows that lie further away, so it is chosen from
+    the upper estimate: cell by cell, since a cell inside its cluster says nothing about one far from its own.
     """
     raw = squares / count - (step**2).sum(axis=1)
     weight = count / count.sum()
     within = float(np.clip(weight @ raw, 1e-4 * (weight @ rho**2), rho.max() ** 2))
-    # towards the common value, as far as the noise of a cell's own is larger than spreads differ
+    # shrink towards the common value, the more the larger a cell's noise is against the true differences
     own = sq / count
     differ = max(0.25 * within**2, float(weight @ ((raw - within) ** 2 - own**2)))
     trust = 1 / (1 + own**2 / differ)
     spread = np.clip(within + trust * (raw - within), 0.05 * within, rho**2)
-    # one standard deviation of it, and the noise of the mean about which it was taken
+    # upper estimate: one standard deviation, and the noise of the mean about which squares were taken
     doubt = np.sqrt(trust) * own + step.shape[1] * (ss / count) ** 2
     held = held_back(step, rho)
     return np.where(held, rho**2, spread), np.where(held, rho**2, np.clip(doubt, spread, rho**2))
 
 
 def radius(box: FloatArray, square: FloatArray, before: FloatArray) -> FloatArray:
-    """To what length rows are cut that add vectors of these mean squares; not too far below what it was."""
+    """The length to which rows are cut, from the mean squares of residuals; at least 0.2 of the last one."""
     return np.clip(np.maximum(reach(len(box)) * np.sqrt(square), 0.2 * before), *radius_limits(box))
 
 
 def averaged(
     found: FloatArray, settled: FloatArray, after: FloatArray, weight: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Centres (k, d), the mean of steps that weigh ``settled`` (k,), with one more; weight 0 begins anew.
+    """Centres (k, d), a mean of steps of weight ``settled`` (k,), with one more step; weight 0 starts anew.
 
     >>> ones = np.ones((2, 1))
     >>> averaged(0 * ones, ones[:, 0], 4 * ones, np.array([3.0, 0.0]))
@@ -124,10 +124,10 @@ def averaged(
 def scattered(
     reading: CellEstimates, box: FloatArray, wanted: int, rng: np.random.Generator
 ) -> tuple[FloatArray, IntArray]:
-    """(about wanted, d) centres for the next release, and of which kept cell each is a child.
+    """(about wanted, d) centres for the next release, and the index of the kept cell each was drawn from.
 
-    More children where a cell is large, in proportion to sqrt(count x spread), at least one each, and never
-    so many that a child's count would drown.
+    A cell gets new centres in proportion to sqrt(count x spread), at least one, and never so many that
+    their counts would be smaller than the noise.
     """
     size = np.sqrt(reading.count * reading.spread)
     most = np.maximum(1, np.floor(reading.count / (4 * reading.sc)))
@@ -146,7 +146,7 @@ def scattered(
 
 
 def thinned(candidates: FloatArray, wanted: int, rng: np.random.Generator) -> FloatArray:
-    """(wanted, d) of the candidates (m, d), far from each other: k-means++ sampling by squared distance."""
+    """(wanted, d) candidates out of (m, d), far from each other: k-means++ sampling by squared distance."""
     chosen = [int(rng.integers(len(candidates)))]
     distance = ((candidates - candidates[chosen[0]]) ** 2).sum(axis=1)
     while len(chosen) < min(wanted, len(candidates)):
@@ -164,17 +164,16 @@ def merged(means: FloatArray, weights: FloatArray, k: int, rng: np.random.Genera
         extra = means[rng.choice(len(means), k - len(means), p=weights / weights.sum())]
         near = 1e-3 * rng.standard_normal(extra.shape)
         return np.concatenate([means, extra + near])
-    found = kernels.kmeans(means, [0, len(means)], k, [int(rng.integers(2**63))], weights, n_init=10)
-    centers: FloatArray = found.centers[0].copy()
-    centers[found.mass[0] <= 0] = means[int(np.argmax(weights))]
+    clustering = kernels.kmeans(means, [0, len(means)], k, [int(rng.integers(2**63))], weights, n_init=10)
+    centers: FloatArray = clustering.centers[0].copy()
+    centers[clustering.mass[0] <= 0] = means[int(np.argmax(weights))]
     return centers
 
 
 def standing_in(
     reading: CellEstimates, box: FloatArray, rng: np.random.Generator, most: int = 6000
 ) -> tuple[FloatArray, FloatArray]:
-    """Points (m, d) and weights (m,) that lie as the released cells say: normal draws about every cell's
-    mean.
+    """Synthetic points (m, d) and weights (m,) from the released cells: normal draws about every mean.
 
     Where clusters overlap, k-means of the cells' means alone would end too far from that of the rows.
     """
@@ -188,20 +187,20 @@ def standing_in(
 def fuzzy_from(
     points: FloatArray, weights: FloatArray, start: FloatArray, m: float
 ) -> tuple[FloatArray, float]:
-    """Fuzzy c-means of weighted points from the centres ``start``; and the mean square of what rows add to
+    """Fuzzy c-means of weighted points from the centres ``start``; and the mean square of a row's addition to
     a step."""
     centers = start
     for _ in range(100):
-        got = kernels.fuzzy(points, [0, len(points)], centers[None], m, weights)
-        after = centers + got.sums[0, 0] / np.maximum(got.mass[0, 0], 1e-12)[:, None]
+        totals = kernels.fuzzy(points, [0, len(points)], centers[None], m, weights)
+        after = centers + totals.sums[0, 0] / np.maximum(totals.mass[0, 0], 1e-12)[:, None]
         moved, centers = float(np.abs(after - centers).max()), after
         if moved < 1e-6:
             break
-    return centers, float(got.inertia.sum() / weights.sum())
+    return centers, float(totals.inertia.sum() / weights.sum())
 
 
 def overall(asked: AskNoisyMoments, got: NoisyMoments, box: FloatArray) -> tuple[float, FloatArray, float]:
-    """How many rows, their mean (d,), and the root of their mean squared distance to it."""
+    """The number of rows, their mean (d,), and the root of their mean squared distance to it."""
     reach = float(np.linalg.norm(box))
     n = max(float(got.histogram.sum()), 1.0)
     middles = (np.arange(asked.bins) + 0.5) / asked.bins * reach
@@ -214,8 +213,8 @@ def overall(asked: AskNoisyMoments, got: NoisyMoments, box: FloatArray) -> tuple
 def standard_units(asked: AskNoisySpread, got: NoisySpread) -> FloatArray:
     """(d,) standard deviations relative to the bounds.
 
-    Variances are drawn towards their mean, as far as their noise is larger than they differ: a column that
-    seems narrow by chance would outweigh all others.
+    Variances are shrunk towards their mean, the more the larger their noise is against their differences: a
+    column that seems narrow by chance would outweigh all others.
     """
     n, d = max(float(got.count[0]), 1.0), len(got.sums)
     _, ss, sq = (sd * float(np.sqrt(got.noise[0])) / n for sd in asked.sds(d))

@@ -3,19 +3,19 @@ radius.
 
 No paper of its own. That noisy counts and sums give a private Lloyd step is Blum et al. (SuLQ, PODS 2005)
 and Su et al. (CODASPY 2016); the accounting is Dong, Roth, Su (2022). Their starts lose a factor of 2 to
-10. Here about 6 k cells are tried three times over, each time more of them where there is more to see, and
-a weighted k-means of what was released, which is free, gives k centres. A row is cut to the radius of its
-cell and not to that of the box (privacy/cells.py), so noise is as small as clusters are; radii are chosen
-cell by cell, so that one that still lies between two clusters can get to one of them.
+10. Here about 6 k cells are released three times, each time with more cells where counts and spreads are
+large, and a weighted k-means of the released cells, which costs no budget, gives k centres. A row is cut to
+the radius of its cell and not to that of the box (privacy/cells.py), so noise is in proportion to the size of
+clusters; radii are chosen cell by cell, so that a cell between two clusters can still reach one of them.
 
-Shares of the budget mu^2: 5 % for the number of rows, their mean and how far they spread, 58 % for the
-start (three releases), 37 % for Lloyd steps. The centres are a weighted mean over all steps but the first:
-once steps rest, each is a new measurement of the same centres.
+Shares of the budget mu^2: 5 % for the number of rows, their mean and their spread, 58 % for the start (three
+releases), 37 % for Lloyd steps. The centres are a weighted mean over all steps but the first: once the
+centres rest, each step is a new measurement of the same centres.
 
-Every exchange is one release, and the state keeps all of them: it is all that was ever learnt from the
-rows. The noise is the operating system's: a run that is interrupted goes on from what was released and pays
-nothing twice, but no seed brings the same run again. The seed is public; it places cells and restarts the
-free k-means.
+Every exchange is one release, and the state keeps all of them: nothing else was learnt from the rows. The
+noise comes from the operating system: an interrupted run continues from its releases and pays nothing twice,
+but no seed repeats the same run. The seed is public; it places cells and restarts the k-means of released
+cells.
 """
 
 from dataclasses import dataclass, field, replace
@@ -61,7 +61,7 @@ _FIRST = 0.05
 _SEEDS = (0.18, 0.18, 0.22)
 _STEPS = 0.37
 _SEED_PARTS, _STEP_PARTS = (0.3, 0.6, 0.1), (0.15, 0.8, 0.05)  # counts, sums, squares
-_GOAL = 0.004  # an excess below which noise is spent on more steps
+_GOAL = 0.004  # steps are this / expected excess: the less noise, the more steps
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -80,8 +80,8 @@ class Private(Method, wire="private.Private"):
     dp: Gaussian = field(default_factory=Gaussian)
     scale: str | None = None
     m: float | None = None
-    noises: float | None = None  # whole noises in a total, as variances; None: each site adds its own
-    columns: tuple[str, ...] = ()  # of tables: their numbers by name; a missing one counts as half way
+    noises: float | None = None  # noise variance of a total, in units of one noise; None: 1 per site
+    columns: tuple[str, ...] = ()  # of tables: numeric columns by name; a missing value counts as the middle
     drop: bool = False  # leave out rows with a missing value instead
 
     def __post_init__(self) -> None:
@@ -97,19 +97,19 @@ class Private(Method, wire="private.Private"):
                 f"participation must be 1.0 under dp, got {self.participation}: every site takes part in all"
             )
 
-    # ------------------------------------------------------------ what is said before and after
+    # ------------------------------------------------------------ forecast and budget
 
     def forecast(self, n: float, noises: float, d: int | None = None) -> Forecast:
-        """What to expect of ``n`` rows; ``noises`` is the number of sites if each adds its own noise."""
+        """The forecast for ``n`` rows; ``noises`` is the number of sites if each adds its own noise."""
         return forecast(self.dp, n, d or self.dp.columns or 1, self.clusters, noises)
 
     def forecast_of(self, state: PrivateState) -> Forecast:
-        """What was to be expected, knowing what was released."""
-        made = self.forecast(state.n, state.noises, len(state.box))
-        return replace(made, apart=state.apart, tried=state.tried)
+        """The forecast that uses the released numbers of a run."""
+        expected = self.forecast(state.n, state.noises, len(state.box))
+        return replace(expected, apart=state.apart, tried=state.tried)
 
     def epsilon(self, state: PrivateState) -> float:
-        """What has been spent, as epsilon at the budget's delta."""
+        """The spent budget, as epsilon at the budget's delta."""
         return epsilon_of(state.spent**0.5, self.dp.delta)
 
     def _refuse(self, expected: Forecast) -> None:
@@ -119,7 +119,7 @@ class Private(Method, wire="private.Private"):
     # ------------------------------------------------------------ releases
 
     def expanded(self) -> "Private":
-        return self  # it spends its budget in as many rounds as it has
+        return self  # the budget, not max_rounds, limits the rounds
 
     def start(self, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[PrivateState]:
         if self.dp.rows is not None:
@@ -161,15 +161,15 @@ class Private(Method, wire="private.Private"):
         view: View = state.view
         if self.columns:
             view = prepared(self.columns, state.view, self.drop)
-        got = yield from viewed(view, total(sites, state.asking))
-        return replace(state, releases=(*state.releases, Release(state.asking, got)), asking=None)
+        reply = yield from viewed(view, total(sites, state.asking))
+        return replace(state, releases=(*state.releases, Release(state.asking, reply)), asking=None)
 
     def _mu(self, share: float) -> float:
-        """The price of a release with this share of what is left for clustering."""
+        """The mu of a release with this share of the budget for clustering."""
         rest = 1 - _SPREAD if self.scale == "standard" else 1.0
         return self.dp.mu * float(np.sqrt(share * rest))
 
-    # ------------------------------------------------------------ what is made of them
+    # ------------------------------------------------------------ states after releases
 
     def _standardised(self, state: PrivateState) -> PrivateState:
         deviation = standard_units(
@@ -182,11 +182,11 @@ class Private(Method, wire="private.Private"):
         return replace(state, view=view, box=1 / deviation / widest, unit=widest)
 
     def _begun(self, state: PrivateState, rng: np.random.Generator) -> PrivateState:
-        question, got = state.releases[-1].question, state.releases[-1].reply
-        d, k = len(got.sums), self.clusters
+        question, reply = state.releases[-1].question, state.releases[-1].reply
+        d, k = len(reply.sums), self.clusters
         box = np.broadcast_to(state.box, (d,)).copy()
-        n, mean, size = overall(question, got, box)
-        noises = float(got.noise[0])
+        n, mean, size = overall(question, reply, box)
+        noises = float(reply.noise[0])
         view = Affine(*(np.broadcast_to(a, (d,)).copy() for a in (state.view.shift, state.view.scale)))
         state = replace(state, n=n, noises=noises, box=box, view=view, found=mean[None].repeat(k, axis=0))
         self._refuse(self.forecast(self.dp.rows or n, noises, d))
@@ -198,14 +198,14 @@ class Private(Method, wire="private.Private"):
         return replace(state, asking=AskNoisyCells(mu, centers, box, rho, _SEED_PARTS))
 
     def _cells(self, state: PrivateState, mu: float) -> int:
-        """How many cells to try: 6 a cluster, or fewer where their counts would drown in noise."""
+        """The number of cells to release: 6 a cluster, or fewer where noise would exceed their counts."""
         k, drowned = self.clusters, state.n * mu / (3 * state.noises**0.5)
         return int(min(max(6 * k, 8), max(1.2 * k, drowned)))
 
     def _seeded(
-        self, state: PrivateState, asked: AskNoisyCells, got: NoisyCells, rng: np.random.Generator
+        self, state: PrivateState, asked: AskNoisyCells, reply: NoisyCells, rng: np.random.Generator
     ) -> PrivateState:
-        reading = read(asked, got, least=self.clusters)
+        reading = read(asked, reply, least=self.clusters)
         seeds = state.seeds + 1
         if seeds < len(_SEEDS):
             mu = self._mu(_SEEDS[seeds])
@@ -220,7 +220,7 @@ class Private(Method, wire="private.Private"):
         question = AskNoisyCells(self._mu(_STEPS / steps), centers, state.box, rho, _STEP_PARTS, self.m)
         tried = float("nan")
         if self.m is None:
-            sc, ss, _ = question.noise(got)
+            sc, ss, _ = question.noise(reply)
             noise = (sc, float((ss / question.radii).max()))
             tried = excess_in_trial(reading, state.box, self.clusters, steps, noise, rng)
         return replace(
@@ -237,39 +237,39 @@ class Private(Method, wire="private.Private"):
     def _reduced(
         self, reading: CellEstimates, box: FloatArray, rng: np.random.Generator
     ) -> tuple[FloatArray, FloatArray, float]:
-        """k centres from the released cells, to what length rows are cut there, how far apart they are."""
+        """k centres from the released cells, the radii to which rows are cut there, and their silhouette."""
         points, weights = standing_in(reading, box, rng)
         centers = np.clip(merged(points, weights, self.clusters, rng), -box, box)
-        got = kernels.scatter(points, [0, len(points)], centers, weights)
-        apart = float(got.silhouette.sum() / weights.sum())
-        square = got.inertia[0] / np.maximum(got.mass[0], 1e-9)
+        scatter = kernels.scatter(points, [0, len(points)], centers, weights)
+        apart = float(scatter.silhouette.sum() / weights.sum())
+        square = scatter.inertia[0] / np.maximum(scatter.mass[0], 1e-9)
         room, before = reading.about(centers if self.m is None else centers[:1])
         if self.m is not None:  # a row adds to all clusters: one radius for all
             centers, mean = fuzzy_from(points, weights, centers, self.m)
             centers, square = np.clip(centers, -box, box), np.array([mean])
         return centers, radius(box, np.maximum(square, room), before), apart
 
-    def _stepped(self, state: PrivateState, asked: AskNoisyCells, got: NoisyCells) -> PrivateState:
-        sc, ss, sq = asked.noise(got)
-        told = asked.told(got)
-        full = got.count > 3 * sc
-        count = np.where(full, got.count, 1.0)
-        step = np.where(full[:, None], shrunk(told.sums / count[:, None], (ss / count) ** 2), 0.0)
+    def _stepped(self, state: PrivateState, asked: AskNoisyCells, reply: NoisyCells) -> PrivateState:
+        sc, ss, sq = asked.noise(reply)
+        totals = asked.told(reply)
+        full = reply.count > 3 * sc
+        count = np.where(full, reply.count, 1.0)
+        step = np.where(full[:, None], shrunk(totals.sums / count[:, None], (ss / count) ** 2), 0.0)
         after = np.clip(asked.centers + step, -state.box, state.box)
         held = held_back(step, asked.radii) & (self.m is None)
-        # the first step comes from the start, and one that was held back is still under way
+        # no weight for the first step, which leaves the start, and for steps that the radius held back
         weight = np.where(held | (state.steps == 0), 0.0, asked.radii**-2.0)
         found, settled = averaged(state.found, state.settled, after, weight)
-        gained = float(np.where(full, got.count, 0.0) @ (step**2).sum(axis=1))
-        inertia = (float(told.squares.sum()) - gained) * state.unit**2
-        if state.steps > 1:  # likewise a mean over all steps but the first, by the noise of their squares
+        gained = float(np.where(full, reply.count, 0.0) @ (step**2).sum(axis=1))
+        inertia = (float(totals.squares.sum()) - gained) * state.unit**2
+        if state.steps > 1:  # a mean over all steps but the first, weighted by the noise of their squares
             weights = [float((past.question.radii**4).sum()) ** -1 for past in state.releases[-state.steps :]]
             inertia = state.inertia + (inertia - state.inertia) * weights[-1] / sum(weights)
         steps = state.steps + 1
         question = None
         if steps < state.planned:
-            count = np.maximum(got.count, sc)
-            _, room = spreads(count, step, told.squares, asked.radii, ss, sq)
+            count = np.maximum(reply.count, sc)
+            _, room = spreads(count, step, totals.squares, asked.radii, ss, sq)
             if self.m is not None:
                 room = np.array([count @ room / count.sum()])
             question = replace(asked, centers=after, rho=radius(state.box, room, asked.rho))
@@ -279,14 +279,14 @@ class Private(Method, wire="private.Private"):
             steps=steps,
             found=found,
             settled=settled,
-            sizes=np.maximum(got.count, 0.0),
+            sizes=np.maximum(reply.count, 0.0),
             movement=float(np.linalg.norm(after - asked.centers)) * state.unit,
             inertia=max(inertia, 0.0),
         )
 
 
 def prepared(columns: tuple[str, ...], view: Affine, drop: bool) -> Preparation:
-    """A table's numbers by name, as ``view`` shows them; a missing one lies half way between its bounds."""
+    """A table's numeric columns by name, scaled by ``view``; a missing value is the middle of its bounds."""
     shift, scale = (np.broadcast_to(a, (len(columns),)).tolist() for a in (view.shift, view.scale))
     return Preparation(
         tuple(Number(name, a, a, b) for name, a, b in zip(columns, shift, scale, strict=True)), drop

@@ -1,4 +1,4 @@
-"""The state of a private run: all that was released, and what was made of it."""
+"""The state of a private run: all releases, and the numbers computed from them."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,7 +20,7 @@ class Release(Message, wire="private_state.Release"):
 
 @dataclass(frozen=True, eq=False)
 class PrivateState(Message, wire="private_state.PrivateState"):
-    """All that was released, what was made of it, and what is asked next."""
+    """All releases, the numbers computed from them, and the next question."""
 
     releases: tuple[Release, ...]
     asking: Any  # the next question; None at the end
@@ -28,15 +28,15 @@ class PrivateState(Message, wire="private_state.PrivateState"):
     box: FloatArray  # (d,) or (1,) half widths of the bounds in these units
     unit: float  # of the inertia's lengths, in the units of the view
     n: float  # rows, with noise
-    noises: float  # how many whole noises are in a total
-    seeds: int = 0  # cells were tried so often
+    noises: float  # noise variance of a total, in units of one release's noise
+    seeds: int = 0  # releases of cells so far
     steps: int = 0  # steps taken
     planned: int = 0  # steps in all
     found: FloatArray = field(default_factory=lambda: np.zeros((0, 1)))  # (k, d) centres in these units
-    settled: FloatArray = field(default_factory=lambda: np.zeros(0))  # (k,) weight of the steps in it
+    settled: FloatArray = field(default_factory=lambda: np.zeros(0))  # (k,) weight of the steps in found
     sizes: FloatArray = field(default_factory=lambda: np.zeros(0))  # (k,) with noise
-    apart: float = np.nan  # how far the clusters lie apart, as a silhouette; told by what was released
-    tried: float = np.nan  # the excess when the rest was tried on what was released
+    apart: float = np.nan  # separation of the clusters, as a silhouette; from released numbers
+    tried: float = np.nan  # the excess in a trial of the rest on synthetic points (trial.py)
     movement: float = np.inf
     inertia: float = np.nan  # with noise
 
@@ -47,10 +47,10 @@ class PrivateState(Message, wire="private_state.PrivateState"):
 
     @property
     def shown(self) -> Affine:
-        """From the columns' own units to those in which the inertia is."""
+        """The view from the columns' own units to the units of the inertia."""
         return Affine(self.view.shift, self.view.scale / self.unit)
 
     @property
     def spent(self) -> float:
-        """mu^2."""
+        """The spent budget, mu^2."""
         return float(sum(release.question.spends for release in self.releases))

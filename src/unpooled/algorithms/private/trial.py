@@ -1,9 +1,9 @@
-"""A second forecast, once the start is paid for: the rest of the run, tried on what was released.
+"""A second forecast, after the start was released: the rest of the run, tried on synthetic points.
 
-Released cells say how the rows lie, up to noise. So points are drawn as they say, and on these the run is
-repeated with new noise of the same size: how far its centres end above the best ones is what is to be
-expected of the rows. It looks at released numbers only, so it is free. Unlike a formula it knows how many
-clusterings of these very cells are nearly as good.
+Released cells describe the distribution of the rows, up to noise. Points are drawn from it, and on these the
+run is repeated with new noise of the same size: the excess of its inertia over the best one is the expected
+excess on the rows. It uses released numbers only, so it costs no budget. Unlike a formula it takes into
+account how many clusterings of these cells are nearly as good.
 """
 
 from dataclasses import replace
@@ -25,9 +25,9 @@ def excess_in_trial(
     rng: np.random.Generator,
     times: int = 3,
 ) -> float:
-    """Inertia over that without noise, less 1: the median of some trials.
+    """The relative excess of the inertia over that without noise: the median of ``times`` trials.
 
-    noise: of a step, the standard deviations of a count and of a sum's column in units of the radius.
+    noise: the standard deviations, in one step, of a count and of a sum's column in units of the radius.
     """
     points, weights = standing_in(reading, box, rng)
     offsets = [0, len(points)]
@@ -40,10 +40,10 @@ def excess_in_trial(
         centers = merged(*standing_in(_again(reading, box, rng), box, rng), k, rng)
         found, after = centers, centers
         for step in range(steps):
-            got = kernels.totals(points, offsets, after[None], weights)
-            mass = np.maximum(got.mass[0, 0], 1e-9)
-            sd = reach(len(box)) * np.sqrt(got.inertia[0, 0] / mass) * noise[1]
-            drawn = got.sums[0, 0] + sd[:, None] * rng.standard_normal(centers.shape)
+            totals = kernels.totals(points, offsets, after[None], weights)
+            mass = np.maximum(totals.mass[0, 0], 1e-9)
+            sd = reach(len(box)) * np.sqrt(totals.inertia[0, 0] / mass) * noise[1]
+            drawn = totals.sums[0, 0] + sd[:, None] * rng.standard_normal(centers.shape)
             full = mass > 3 * noise[0]
             after = after + np.where(full[:, None], drawn / mass[:, None], 0.0)
             found = after if step <= 1 else found + (after - found) / step
@@ -53,7 +53,7 @@ def excess_in_trial(
 
 
 def _again(reading: CellEstimates, box: FloatArray, rng: np.random.Generator) -> CellEstimates:
-    """The cells as another release of the same rows might have told them."""
+    """The cells with new noise, as in another release of the same rows."""
     away = reading.noise[:, None] * rng.standard_normal(reading.means.shape)
     count = reading.count + reading.sc * rng.standard_normal(len(reading.count))
     return replace(

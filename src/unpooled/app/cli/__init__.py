@@ -1,6 +1,6 @@
-"""The command line. A command imports what it needs, so that ``unpooled --help`` is quick.
+"""The command line. Each command imports what it needs when it runs, so that ``unpooled --help`` is fast.
 
-Exit codes: 0, 1 for an error with one line on stderr, 2 for wrong usage.
+Exit codes: 0 for success, 1 for an error with one line on stderr, 2 for wrong usage.
 """
 
 from pathlib import Path
@@ -35,10 +35,10 @@ app.callback()(o.version)
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option(help="Where the figure goes; made if it is not there.")] = Path("demo"),
+    out: Annotated[Path, typer.Option(help="Folder for the figure; created if needed.")] = Path("demo"),
     overwrite: Overwrite = False,
 ) -> None:
-    """Cluster the penguins of three islands, each island a site, and compare with pooling."""
+    """Cluster the penguins of three islands, one site per island, and compare with pooling."""
     from rich.console import Console
 
     from unpooled.experiments.demo import FIGURE, main
@@ -49,7 +49,7 @@ def demo(
 
 @app.command()
 def methods() -> None:
-    """Which method should I use, what does the coordinator see, and what to cite."""
+    """List the methods: when to use each, what the coordinator sees, and what to cite."""
     from rich.console import Console
     from rich.table import Table
 

@@ -10,14 +10,14 @@ import typer
 def certify(
     folder: Annotated[Path, typer.Argument(help="The folder of a run.")],
     time_limit: Annotated[
-        float, typer.Option(help="Seconds; the bound so far is given when they are over.")
+        float, typer.Option(help="Seconds; after that the best bound so far is given.")
     ] = 60.0,
     tolerance: Annotated[float, typer.Option(help="Stop when the gap is below this share.")] = 1e-4,
     as_json: Annotated[bool, typer.Option("--json", help="Print the certificate as JSON.")] = False,
 ) -> None:
-    """State how far a clustering is from the best possible, with a proof; for some dozen rows a site.
+    """Prove how far a clustering is from the best possible; for some dozen rows per site.
 
-    The files are read again and hide nothing from each other: the certificate is about all their rows.
+    The files are read again and nothing is suppressed: the certificate is about all their rows.
     """
     from dataclasses import replace
 
@@ -38,10 +38,12 @@ def certify(
     n, k = result.agreement.used, result.k
     what = f"k = {k}, {n:,.0f} rows at {len(federation.sites)} sites"
     if as_json:
-        said = {
+        certificate = {
             name: getattr(proof, name) for name in ("inertia", "lower_bound", "gap", "condition", "proved")
         }
-        typer.echo(json.dumps({**said, "k": k, "rows": n, "parts": proof.parts, "seconds": proof.seconds}))
+        typer.echo(
+            json.dumps({**certificate, "k": k, "rows": n, "parts": proof.parts, "seconds": proof.seconds})
+        )
         return
     typer.echo(f"{what}: inertia {proof.inertia:.6g} in prepared columns.")
     if proof.proved:

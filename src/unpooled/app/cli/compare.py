@@ -11,11 +11,13 @@ from unpooled.app.cli.outputs import check
 
 def compare(
     quick: Annotated[bool, typer.Option("--quick", help="Fewer seeds.")] = False,
-    jobs: Annotated[int | None, typer.Option(help="Processes side by side; default: all cores.")] = None,
-    out: Annotated[Path, typer.Option(help="Where results, tables and figures go.")] = Path("compared"),
-    runs: Annotated[int | None, typer.Option(help="So many seeds, instead.")] = None,
+    jobs: Annotated[
+        int | None, typer.Option(help="Number of parallel processes; default: all cores.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for results, tables and figures.")] = Path("compared"),
+    runs: Annotated[int | None, typer.Option(help="Number of seeds, instead.")] = None,
 ) -> None:
-    """Run every method on every set and split, and say which did best, and at what cost."""
+    """Run every method on every data set and split, and compare quality and cost."""
     from rich.console import Console
     from rich.table import Table
 

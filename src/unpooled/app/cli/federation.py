@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from unpooled.runtimes.provisioning.site_folder import SiteFolder
     from unpooled.site.process import SiteSettings
 
-federation = typer.Typer(no_args_is_help=True, help="Set a federation up: who is in it, and their keys.")
+federation = typer.Typer(no_args_is_help=True, help="Set up a federation: its sites and their keys.")
 
 Folder = Annotated[Path, typer.Argument(help="The folder of the federation.")]
 Where = Annotated[Path, typer.Argument(help="The folder of the site, or its invitation.")]
@@ -30,7 +30,7 @@ WithKeys = Annotated[
 ]
 
 
-_ASK_WHY = 10.0  # seconds without a connection after which a site looks for the reason
+_ASK_WHY = 10.0  # seconds without a connection before a site looks for the reason
 
 
 def _say(text: str) -> None:
@@ -40,23 +40,25 @@ def _say(text: str) -> None:
 @federation.command()
 def init(
     folder: Folder,
-    name: Annotated[str, typer.Option(help="What the federation is called.")],
-    address: Annotated[str, typer.Option(help="Where sites reach this machine: host or host:port.")],
-    site: Annotated[list[str], typer.Option(help="A site's name; once for every site.")],
+    name: Annotated[str, typer.Option(help="Name of the federation.")],
+    address: Annotated[
+        str, typer.Option(help="Address at which sites reach this machine: host or host:port.")
+    ],
+    site: Annotated[list[str], typer.Option(help="Name of a site; repeat for every site.")],
     with_keys: WithKeys = False,
-    engine: Annotated[str, typer.Option(help="What carries messages.")] = "nvflare",
+    engine: Annotated[str, typer.Option(help="Engine that carries messages.")] = "nvflare",
 ) -> None:
-    """Make a federation: keys and certificates here, and an invitation for every site.
+    """Create a federation: keys and certificates on this machine, and one invitation per site.
 
     unpooled federation init heart --name heart --address 10.0.0.1 --site hospital-a --site hospital-b
     """
     from unpooled.runtimes.provisioning.federation_folder import create
 
-    made = create(folder, name, address, tuple(site), engine_name=engine, with_keys=with_keys)
-    where = made.address
+    created = create(folder, name, address, tuple(site), engine_name=engine, with_keys=with_keys)
+    where = created.address
     typer.echo(f"{where.federation} will be served at {where.host}, port {where.port}")
-    for one in made.sites:
-        typer.echo(f"send to {one}: {made.invitation(one)}")
+    for one in created.sites:
+        typer.echo(f"send to {one}: {created.invitation(one)}")
     if with_keys:
         typer.echo("The invitations hold private keys: send them by a way that nobody else reads.")
 
@@ -77,7 +79,7 @@ def invite(
 def approve(
     folder: Folder, request: Annotated[Path, typer.Argument(help="The request that a site sent.")]
 ) -> None:
-    """Give a site the certificate that it asks for."""
+    """Approve the request of a site: give it a certificate."""
     from unpooled.runtimes.provisioning.federation_folder import approve as grant
 
     site, fingerprint, granted = grant(folder, request)
@@ -87,7 +89,7 @@ def approve(
 
 
 def serve(folder: Folder) -> None:
-    """Serve a federation: run its server in the foreground and say who comes and goes."""
+    """Run the server of a federation in the foreground; print which sites connect and disconnect."""
     from unpooled.runtimes.provisioning.federation_folder import FederationFolder, check_path
     from unpooled.runtimes.provisioning.supervisor import keep
 
@@ -102,9 +104,9 @@ def join(
     data: Annotated[Path | None, typer.Option(help="The site's rows: CSV, Parquet, .npy or .npz.")] = None,
     policy: Annotated[Path | None, typer.Option(help="The site's rules (TOML).")] = None,
     folder: Annotated[
-        Path | None, typer.Option(help="Where the site keeps its things; default: beside the invitation.")
+        Path | None, typer.Option(help="Folder of the site; default: beside the invitation.")
     ] = None,
-    background: Annotated[bool, typer.Option("--background", help="Go on without this terminal.")] = False,
+    background: Annotated[bool, typer.Option("--background", help="Run without this terminal.")] = False,
     columns: Annotated[
         str | None, typer.Option(help="The only columns that may be asked about: age,bmi")
     ] = None,
@@ -113,7 +115,7 @@ def join(
     delimiter: o.Delimiter = None,
     decimal: o.Decimal = ".",
 ) -> None:
-    """Take part in a federation: answer its questions from the site's own file, by the site's own rules.
+    """Take part in a federation: answer its questions from the site's own file, under the site's own rules.
 
     unpooled join hospital-a.json --data patients.parquet --policy policy.toml
     """
@@ -146,7 +148,7 @@ def join(
 
 
 def status(where: Where) -> None:
-    """Who is connected, at a coordinator; at a site, whether it takes part and what left."""
+    """Show the connected sites and the runs of a coordinator, or the state and the rules of a site."""
     from unpooled.core.disk import is_held
     from unpooled.runtimes.provisioning.federation_folder import FederationFolder
     from unpooled.runtimes.provisioning.follow import present
@@ -155,11 +157,11 @@ def status(where: Where) -> None:
 
     if (where / "federation.json").exists():
         served = FederationFolder.read(where)
-        here = present(served)
-        if here is None:
+        connected_sites = present(served)
+        if connected_sites is None:
             typer.echo("the server is not up")
-        for site in served.sites if here is not None else ():
-            typer.echo(f"{site}: {'connected' if site in (here or ()) else 'not connected'}")
+        for site in served.sites if connected_sites is not None else ():
+            typer.echo(f"{site}: {'connected' if site in (connected_sites or ()) else 'not connected'}")
         for run in sorted(path for path in served.runs.iterdir() if path.is_dir()):
             record = ProgressFile(run).read().get("record")
             reached = f"round {record['round']}" if record else "not begun"
@@ -174,7 +176,7 @@ def status(where: Where) -> None:
 
 
 def leave(where: Where) -> None:
-    """Stop taking part, at a site; stop serving, at a coordinator."""
+    """Stop the process of a site, or the server of a coordinator."""
     from unpooled.runtimes.provisioning.federation_folder import FederationFolder
     from unpooled.runtimes.provisioning.site_folder import SiteFolder
     from unpooled.runtimes.provisioning.supervisor import ended
@@ -194,7 +196,7 @@ def _settings(
     delimiter: str | None,
     decimal: str,
 ) -> "SiteSettings":
-    """What the site decides: as said now, or as said the last time."""
+    """The settings of the site: from the options, or as saved the last time."""
     from unpooled.site.process import SiteSettings
 
     if data is None:
@@ -216,7 +218,7 @@ def _settings(
 
 
 def _show(site: "SiteFolder", settings: "SiteSettings") -> None:
-    """Say what the site will answer from, and by which rules; whatever is wrong with it shows here."""
+    """Print the data and the rules of the site. Reading them also finds any error in them."""
     table, rules = settings.table(), settings.rules()
     shown = rules.disclosure
     methods = (*rules.jobs.algorithms, *rules.jobs.modules)
@@ -229,7 +231,7 @@ def _show(site: "SiteFolder", settings: "SiteSettings") -> None:
 
 
 def _detach(site: "SiteFolder") -> None:
-    """Start the same in the background, and wait until it runs."""
+    """Start the site in the background, and wait until it runs."""
     from unpooled.core.disk import is_held
 
     with (site.path / "join.log").open("ab") as log:
@@ -248,7 +250,7 @@ def _detach(site: "SiteFolder") -> None:
 
 
 class _comings:  # noqa: N801
-    """Says which sites came and went since it was asked last."""
+    """Prints which sites connected and disconnected since the last call."""
 
     def __init__(self, served: "FederationFolder") -> None:
         self._served = served
@@ -259,8 +261,8 @@ class _comings:  # noqa: N801
     def __call__(self) -> None:
         from unpooled.runtimes.provisioning.follow import present
 
-        here = present(self._served)
-        if here is None:
+        connected = present(self._served)
+        if connected is None:
             self._up = False
             return
         if not self._up:
@@ -270,14 +272,14 @@ class _comings:  # noqa: N801
             if stranger not in self._strangers:
                 self._strangers.add(stranger)
                 _say(f"refused: {stranger} has a certificate, but is no site of this federation")
-        for site in sorted(set(here) ^ set(self._here)):
-            what = "connected" if site in here else "is gone"
-            _say(f"{site} {what} ({len(here)} of {len(self._served.sites)})")
-        self._here = here
+        for site in sorted(set(connected) ^ set(self._here)):
+            what = "connected" if site in connected else "is gone"
+            _say(f"{site} {what} ({len(connected)} of {len(self._served.sites)})")
+        self._here = connected
 
 
 class _contact:  # noqa: N801
-    """Says when the site finds or loses the coordinator."""
+    """Prints when the site connects to the coordinator or loses it, and why it cannot connect."""
 
     def __init__(self, site: "SiteFolder") -> None:
         self._site, self._engine = site, site.engine

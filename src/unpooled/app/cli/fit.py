@@ -22,7 +22,7 @@ def fit(
     delimiter: o.Delimiter = None,
     decimal: o.Decimal = ".",
 ) -> None:
-    """Cluster files as if they were pooled, each a site that keeps its rows.
+    """Cluster files as if they were pooled; every file is a site that keeps its rows.
 
     unpooled fit hospital-*.csv -k 3 --report report.html --out run/
     """
@@ -54,7 +54,7 @@ def resume(
     overwrite: Overwrite = False,
     threads: Annotated[int | None, typer.Option(help="Default: all cores.")] = None,
 ) -> None:
-    """Go on with a run that was stopped; it ends as if it never had been."""
+    """Continue a run that was stopped; the result is the same as without the stop."""
     from unpooled.app.cli.perform import perform
     from unpooled.app.execute import federation_files
     from unpooled.app.run_folder import RunFolder

@@ -1,4 +1,4 @@
-"""What is done with a finished run: predict, export, report; and ``example``, to begin with one."""
+"""Commands on a finished run: ``predict``, ``export``, ``report``; and ``example``, which writes a table."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,13 +10,13 @@ from unpooled.app.cli.outputs import Overwrite, check
 
 def predict(
     folder: Annotated[Path, typer.Argument(help="The folder of a run.")],
-    file: Annotated[Path, typer.Argument(help="New rows, with the columns that the model was made of.")],
+    file: Annotated[Path, typer.Argument(help="New rows, with the columns of the model.")],
     out: Annotated[Path, typer.Option("-o", "--out", help="CSV with the cluster of every row.")],
     overwrite: Overwrite = False,
-    na: Annotated[list[str] | None, typer.Option(help="As for fit; default: as it was there.")] = None,
-    delimiter: Annotated[str | None, typer.Option(help="Of CSV; default: seen from the header.")] = None,
+    na: Annotated[list[str] | None, typer.Option(help="As for fit; default: as in that run.")] = None,
+    delimiter: Annotated[str | None, typer.Option(help="Of CSV; default: detected from the header.")] = None,
 ) -> None:
-    """Say which cluster each row of a new file belongs to."""
+    """Find the cluster of each row of a new file."""
     from dataclasses import replace
 
     import numpy as np
@@ -47,9 +47,9 @@ def predict(
     ]
     write_atomically(out, ("\n".join(lines) + "\n").encode())
     counts = np.bincount(clusters, minlength=len(model.centers) + 1)
-    said = ", ".join(f"{n} in cluster {j}" for j, n in enumerate(counts.tolist()) if j and n)
+    summary = ", ".join(f"{n} in cluster {j}" for j, n in enumerate(counts.tolist()) if j and n)
     lost = f"; {counts[0]} lack a value and have none" if counts[0] else ""
-    typer.echo(f"{len(table)} rows: {said}{lost}; written: {out}")
+    typer.echo(f"{len(table)} rows: {summary}{lost}; written: {out}")
 
 
 def export(
@@ -69,7 +69,7 @@ def export(
     if to not in FORMATS:
         raise BadInput(f"--to must be one of {', '.join(FORMATS)}, got {to!r}")
     kept = RunFolder(folder)
-    kept.load_job()  # raises if it is no run
+    kept.load_job()  # raises if the folder holds no run
     path = out or folder / FORMATS[to]
     check(path, inputs=kept.files, overwrite=overwrite)
     checked = write(kept.load_model(), to, path)
@@ -88,7 +88,7 @@ def report(
     from unpooled.core.disk import write_atomically
 
     kept = RunFolder(folder)
-    kept.load_job()  # raises if it is no run
+    kept.load_job()  # raises if the folder holds no run
     path = out or kept.report
     check(path, inputs=[file for file in kept.files if file != kept.report], overwrite=overwrite)
     write_atomically(path, kept.load_result().report().encode())
@@ -97,10 +97,12 @@ def report(
 
 def example(
     name: Annotated[str, typer.Argument(help="heart or penguins")],
-    out: Annotated[Path | None, typer.Option("-o", "--out", help="Default: its own name, here.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="Default: its own name, in this folder.")
+    ] = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Write an example table to try things on, with what to cite for it."""
+    """Write an example table, and print what to cite for it."""
     from importlib.resources import files
 
     from unpooled.core.disk import write_atomically

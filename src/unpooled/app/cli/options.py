@@ -1,4 +1,4 @@
-"""What commands share: errors on one line, the options of a job, and the job that they make."""
+"""Common parts of the commands: errors on one line, the options of a job, and the job built from them."""
 
 import functools
 import inspect
@@ -13,29 +13,34 @@ from typer.core import TyperGroup
 from unpooled import __version__
 from unpooled.errors import BadInput, UnpooledError
 
-if TYPE_CHECKING:  # commands import what they need when they are called: the help is quick
+if TYPE_CHECKING:  # imported by commands only when they run, so that --help is fast
     from unpooled.app.job import Between, Job
 
 _HOW, _READ, _PREPARE = "Clustering", "Reading files", "Preparation"
 _PRIVATE = "Differential privacy"
 
-K = Annotated[str, typer.Option("-k", help="How many clusters: 3, or 2..10 to have it chosen.")]
+K = Annotated[str, typer.Option("-k", help="Number of clusters: 3, or 2..10 to choose it.")]
 Out = Annotated[Path | None, typer.Option(help="Folder for model, preparation, history and report.")]
 Report = Annotated[Path | None, typer.Option(help="Write the report here too.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON and nothing else.")]
-Method = Annotated[str, typer.Option(help="`unpooled methods` says which.", rich_help_panel=_HOW)]
+Method = Annotated[
+    str, typer.Option(help="Name of the method; `unpooled methods` lists them.", rich_help_panel=_HOW)
+]
 Module = Annotated[
     list[str] | None,
-    typer.Option(help="An installed module whose methods are known by name too.", rich_help_panel=_HOW),
+    typer.Option(help="An installed module with additional methods.", rich_help_panel=_HOW),
 ]
 Restarts = Annotated[
-    int, typer.Option(help="All in the same exchanges; the best one wins.", rich_help_panel=_HOW)
+    int,
+    typer.Option(
+        help="Number of restarts, all in the same exchanges; the best is kept.", rich_help_panel=_HOW
+    ),
 ]
-MaxRounds = Annotated[int, typer.Option(help="Stop after so many rounds.", rich_help_panel=_HOW)]
+MaxRounds = Annotated[int, typer.Option(help="Stop after this many rounds.", rich_help_panel=_HOW)]
 MinClusterSize = Annotated[
     int,
     typer.Option(
-        help="A site shows no group of fewer rows; 1 hides nothing and equals pooling.",
+        help="A site shows no group of fewer rows; 1 suppresses nothing and equals pooling.",
         rich_help_panel=_HOW,
     ),
 ]
@@ -44,27 +49,27 @@ Secure = Annotated[
     bool,
     typer.Option(
         "--secure",
-        help="Secure sums: no site's own numbers are seen, and its groups are not hidden. From 3 sites.",
+        help="Secure sums: nobody sees a site's own numbers; sites suppress no groups. From 3 sites.",
         rich_help_panel=_HOW,
     ),
 ]
 Threads = Annotated[int | None, typer.Option(help="Default: all cores.", rich_help_panel=_HOW)]
 SiteColumn = Annotated[
     str | None,
-    typer.Option(help="Split by this column instead: each value a site.", rich_help_panel=_READ),
+    typer.Option(help="Split by this column instead: each value is a site.", rich_help_panel=_READ),
 ]
 Na = Annotated[
     list[str] | None,
     typer.Option(help="A text that means missing, e.g. -9, or chol=0 for one column.", rich_help_panel=_READ),
 ]
 Delimiter = Annotated[
-    str | None, typer.Option(help="Of CSV; default: seen from the header.", rich_help_panel=_READ)
+    str | None, typer.Option(help="Of CSV; default: detected from the header.", rich_help_panel=_READ)
 ]
 Decimal = Annotated[str, typer.Option(help="Of CSV: . or ,", rich_help_panel=_READ)]
 Columns = Annotated[
     str,
     typer.Option(
-        help="same (all sites must have the same), common (those that all have), or names: age,bmi",
+        help="same (must agree at all sites), common (those that all sites have), or names: age,bmi",
         rich_help_panel=_PREPARE,
     ),
 ]
@@ -86,7 +91,7 @@ Missing = Annotated[
 ]
 Rare = Annotated[
     float,
-    typer.Option(help="Levels that a smaller share of the rows has are merged.", rich_help_panel=_PREPARE),
+    typer.Option(help="Levels with a smaller share of the rows are merged.", rich_help_panel=_PREPARE),
 ]
 
 Epsilon = Annotated[
@@ -96,15 +101,15 @@ Epsilon = Annotated[
 Delta = Annotated[float, typer.Option(help="Well below 1 / rows.", rich_help_panel=_PRIVATE)]
 RowsInAll = Annotated[
     int | None,
-    typer.Option(help="Rows in all, if no secret: forecast before spending.", rich_help_panel=_PRIVATE),
+    typer.Option(help="Rows in total, if not secret: forecast before spending.", rich_help_panel=_PRIVATE),
 ]
 Force = Annotated[
-    bool, typer.Option("--force", help="Go on where noise would win.", rich_help_panel=_PRIVATE)
+    bool, typer.Option("--force", help="Run even if the noise is too large.", rich_help_panel=_PRIVATE)
 ]
 
 
 class OneLineErrors(TyperGroup):
-    """Whatever unpooled raises on purpose, and what the file system refuses, is one line and exit code 1."""
+    """Prints errors of unpooled and of the file system as one line, with exit code 1."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -160,7 +165,7 @@ C = TypeVar("C", bound=Callable[..., None])
 
 
 def takes_options(command: C) -> C:
-    """A command with a parameter for a group of options, for typer, which takes each option by itself."""
+    """The command with its group of options split into single options, which is what typer needs."""
     parameters: list[inspect.Parameter] = []
     groups: dict[str, tuple[type[Options], tuple[str, ...]]] = {}
     for name, parameter in inspect.signature(command).parameters.items():
@@ -185,7 +190,7 @@ def takes_options(command: C) -> C:
 
 @dataclass(frozen=True, kw_only=True)
 class JobOptions(Options):
-    """What is clustered, and how."""
+    """Options of a job: the columns to cluster, and the method."""
 
     k: K
     method: Method = "lloyd"
@@ -217,7 +222,7 @@ class JobOptions(Options):
         delimiter: str | None = None,
         decimal: str = ".",
     ) -> "Job":
-        """The job that the options describe; whatever is wrong with it is found here."""
+        """The job that the options describe; raises on any error in them."""
         from unpooled.app.job import Job, parse_ks
         from unpooled.data import Wishes
         from unpooled.data.readers import Reading
@@ -262,13 +267,13 @@ class JobOptions(Options):
 
 
 def check_report(epsilon: float | None, report: Path | None) -> None:
-    """There is no report under differential privacy."""
+    """Raise if a report is wanted under differential privacy: it needs sums without noise."""
     if epsilon is not None and report is not None:
         raise BadInput("--report asks for sums without noise: with --epsilon there is none")
 
 
 def policies(bounds: list[str] | None) -> list[str]:
-    """The files among what ``--bounds`` says."""
+    """The files named in ``--bounds``."""
     return [text for text in bounds or () if text.endswith(".toml")]
 
 

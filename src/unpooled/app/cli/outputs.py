@@ -1,6 +1,6 @@
-"""Where a command may write: nothing is overwritten without ``--overwrite``, and an input never.
+"""Rules for outputs: none is overwritten without ``--overwrite``, and an input is never overwritten.
 
-Every command that writes what its user names asks ``check`` first, before any work is done.
+A command that writes to a path from its user calls ``check`` before it does any work.
 """
 
 import os
@@ -15,11 +15,11 @@ import typer
 
 from unpooled.errors import BadInput
 
-if TYPE_CHECKING:  # the help is quick
+if TYPE_CHECKING:  # not imported at run time, so that --help is fast
     from unpooled.app.run_folder import RunFolder
 
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace outputs that exist; never an input.")]
-_Key = str | tuple[int, int]  # where a file is, or its number on a disk
+_Key = str | tuple[int, int]  # the real path of a file, or its device and inode
 
 
 @dataclass(frozen=True)
@@ -27,11 +27,11 @@ class FolderOutput:
     """A folder that a command fills."""
 
     path: Path
-    what: str  # it is, once filled: "the folder of a run"
-    own: bool  # what is in it is that: it may be replaced, and nothing else is
-    files: tuple[Path, ...] = ()  # what the command writes
-    resumed: bool = False  # the command goes on with what is there: nothing is replaced
-    holds: str = ""  # what would be lost
+    what: str  # description of the filled folder: "the folder of a run"
+    own: bool  # the existing contents are of this kind, so they may be replaced
+    files: tuple[Path, ...] = ()  # files that the command writes
+    resumed: bool = False  # the command continues with the existing files and replaces none
+    holds: str = ""  # description of what would be lost
 
 
 def run_output(folder: "RunFolder") -> FolderOutput:
@@ -47,7 +47,7 @@ def run_output(folder: "RunFolder") -> FolderOutput:
 
 
 def beside_run(report: Path | None, folder: "RunFolder | None") -> Path | None:
-    """The report, unless it is the run's own one, which is written anyway."""
+    """The report, or None if it is the run's own report, which is written anyway."""
     if report is None or folder is None:
         return report
     return None if os.path.abspath(report) == os.path.abspath(folder.report) else report
@@ -59,7 +59,7 @@ def check(
     overwrite: bool = False,
     make_folders: bool = False,
 ) -> None:
-    """Raise unless all outputs, files and folders, may be written: before hours of work, not after."""
+    """Raise unless all outputs, files and folders, may be written. Call it before any work is done."""
     wanted = [output for output in outputs if output is not None]
     given = {key: Path(path) for path in inputs if path is not None for key in _keys(Path(path))}
     seen: set[_Key] = set()
@@ -70,20 +70,22 @@ def check(
             if not seen.isdisjoint(_keys(path)):
                 raise BadInput(f"{path} is named for two outputs")
         seen.update(key for path in paths for key in _keys(path))
-    made = {key for output in wanted if isinstance(output, FolderOutput) for key in _keys(output.path)}
+    folders_made = {
+        key for output in wanted if isinstance(output, FolderOutput) for key in _keys(output.path)
+    }
     for output in wanted:
         if isinstance(output, FolderOutput):
             _check_folder(output, overwrite)
         else:
-            _check_file(output, overwrite, make_folders, made)
+            _check_file(output, overwrite, make_folders, folders_made)
 
 
 def _keys(path: Path) -> set[_Key]:
-    """What a file or folder is known by: all its names and links have a key in common."""
+    """Keys of a file or folder: all its names and links have a key in common."""
     keys: set[_Key] = {os.path.realpath(path)}
     try:
         found = path.stat()
-    except OSError:  # not there
+    except OSError:  # it does not exist
         return keys
     return {*keys, (found.st_dev, found.st_ino)}
 
@@ -94,14 +96,14 @@ def _check_no_input(path: Path, inputs: dict[_Key, Path]) -> None:
         raise BadInput(f"{path} is {which}: an input is never overwritten")
 
 
-def _check_file(path: Path, overwrite: bool, make_folders: bool, made: set[_Key]) -> None:
+def _check_file(path: Path, overwrite: bool, make_folders: bool, folders_made: set[_Key]) -> None:
     if path.is_dir():
         raise BadInput(f"{path}: there is a folder of that name")
     if path.exists() and not path.is_file():
         raise BadInput(f"{path} is no file that could be replaced")  # a device would become a file
-    if os.path.lexists(path) and not overwrite:  # a link that leads nowhere is there, too
+    if os.path.lexists(path) and not overwrite:  # a broken link exists, too
         raise BadInput(f"{path} exists; say --overwrite to replace it")
-    if made.isdisjoint(_keys(path.parent)):
+    if folders_made.isdisjoint(_keys(path.parent)):
         _check_room(path, path.parent, make_folders)
 
 
@@ -121,7 +123,7 @@ def _check_folder(folder: FolderOutput, overwrite: bool) -> None:
 
 
 def _check_room(path: Path, folder: Path, make_folders: bool) -> None:
-    """Raise if nothing can be made in ``folder``, or in the nearest folder above it that is there."""
+    """Raise if no file can be created in ``folder``, or in the nearest existing folder above it."""
     while make_folders and not folder.exists() and folder != folder.parent:
         folder = folder.parent
     if folder.exists() and not folder.is_dir():
@@ -138,7 +140,7 @@ def _check_room(path: Path, folder: Path, make_folders: bool) -> None:
 
 @contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
-    """A folder of that name to fill, moved to ``path`` once it is whole, in place of what is there."""
+    """A temporary folder to fill; it replaces ``path`` once it is complete."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as beside:
         new, old = Path(beside) / "new" / path.name, Path(beside) / "old"

@@ -1,4 +1,4 @@
-"""A job from the command line: done, written, and summed up; what ``fit``, ``run`` and ``resume`` share."""
+"""Execution and summary of a job on the command line, for ``fit``, ``run`` and ``resume``."""
 
 import json
 import sys
@@ -23,7 +23,7 @@ from unpooled.errors import SchemaMismatch
 
 
 class LiveLine:
-    """Shows what is being done, and every round as it ends."""
+    """A status line that shows the current activity and every finished round."""
 
     def __init__(self, console: Console | None, sites: int = 0) -> None:
         self._status = console.status("") if console is not None else None
@@ -44,7 +44,7 @@ class LiveLine:
 
 @contextmanager
 def progress(quiet: bool) -> Iterator[LiveLine]:
-    """A live line on stderr; quiet if asked to be, or if stderr is no terminal."""
+    """A status line on stderr; none if ``quiet``, or if stderr is not a terminal."""
     if quiet or not sys.stderr.isatty():
         yield LiveLine(None)
         return
@@ -57,7 +57,7 @@ def progress(quiet: bool) -> Iterator[LiveLine]:
 def perform(
     job: Job, folder: RunFolder | None, report: Path | None, *, new: bool, as_json: bool, threads: int | None
 ) -> Result:
-    """Do a job, write all that it makes, and print the summary or the JSON."""
+    """Do a job, write all its files, and print the summary or the JSON."""
     with progress(quiet=as_json) as watcher:
         try:
             result = execute(job, folder, watcher, new=new, threads=threads, stopped=_stopped)
@@ -159,7 +159,7 @@ def _scores(result: ClusterResult) -> Table:
 
 
 def notes(result: ClusterResult) -> list[str]:
-    """What should be looked at, one line each."""
+    """Notes for the reader, one line each."""
     a = result.agreement
     lines = [f"warning: {text}" for text in result.warnings]
     lines += [f"column {name} is left out: {why}" for name, why in a.left_out]

@@ -1,4 +1,4 @@
-"""``unpooled policy`` and ``unpooled audit``: what a site will answer, and what has left it."""
+"""``unpooled policy`` and ``unpooled audit``: the rules of a site, and the record of what left it."""
 
 import json
 from pathlib import Path
@@ -9,13 +9,13 @@ import typer
 from unpooled.app.cli.outputs import Overwrite, check
 from unpooled.errors import BadInput, LedgerError
 
-policy = typer.Typer(no_args_is_help=True, help="What a site answers: write, check and explain its rules.")
-audit = typer.Typer(no_args_is_help=True, help="What has left a site: show, verify, attack.")
+policy = typer.Typer(no_args_is_help=True, help="Write, check and explain the rules of a site.")
+audit = typer.Typer(no_args_is_help=True, help="Show, verify and attack the record of what left a site.")
 
 _FILE = Annotated[Path, typer.Argument(help="The policy, a TOML file.")]
-_LOG = Annotated[Path, typer.Argument(help="The site's log, or the folder it is in.")]
+_LOG = Annotated[Path, typer.Argument(help="The site's log, or its folder.")]
 _HEADS = Annotated[
-    Path | None, typer.Option(help="Heads that the coordinator kept (heads.json): they show a cut end.")
+    Path | None, typer.Option(help="Heads that the coordinator kept (heads.json): they show a truncated log.")
 ]
 
 
@@ -25,17 +25,17 @@ def _print(parts: list[tuple[str, list[str]]]) -> None:
     console = Console(highlight=False)
     for heading, sentences in parts:
         console.print(f"[bold]{heading}[/bold]")
-        for said in sentences:
-            console.print(f"  - {said}", markup=False)
+        for line in sentences:
+            console.print(f"  - {line}", markup=False)
 
 
 @policy.command("init")
 def policy_init(
-    path: Annotated[Path, typer.Argument(help="Where to write it.")] = Path("policy.toml"),
+    path: Annotated[Path, typer.Argument(help="File to write.")] = Path("policy.toml"),
     site: Annotated[str, typer.Option(help="The site's name.")] = "",
     overwrite: Overwrite = False,
 ) -> None:
-    """Write a policy with safe defaults and a comment to each rule."""
+    """Write a policy with safe defaults and a comment on each rule."""
     from unpooled.core.disk import write_atomically
     from unpooled.site.explain import template
 
@@ -46,7 +46,7 @@ def policy_init(
 
 @policy.command("check")
 def policy_check(path: _FILE) -> None:
-    """Read a policy and name what is wrong with it."""
+    """Read a policy and name any error in it."""
     from unpooled.site.policy import load
 
     typer.echo(f"{path}: in order, digest {load(path).digest[:16]}")
@@ -54,7 +54,7 @@ def policy_check(path: _FILE) -> None:
 
 @policy.command("explain")
 def policy_explain(path: _FILE) -> None:
-    """Say in plain words what the site will and will not answer."""
+    """Explain in plain words what the site will and will not answer."""
     from unpooled.site.explain import explain
     from unpooled.site.policy import load
 
@@ -66,7 +66,7 @@ def policy_key(
     folder: Annotated[Path, typer.Argument(help="The site's own folder, with its log and ledger.")],
     site: Annotated[str, typer.Option(help="The site's name.")],
 ) -> None:
-    """Make the site's identity for secure sums if there is none, and print its line for every roster.toml."""
+    """Print the site's line for every roster.toml; create its identity for secure sums if there is none."""
     from unpooled.site.identity import identity_in
 
     if not folder.is_dir():
@@ -75,15 +75,15 @@ def policy_key(
 
 
 def _heads(path: Path | None, log: Path) -> dict[int, str] | None:
-    """The head that the coordinator kept of this site's log: {"north": "12:5f3c..."}, one line a site."""
+    """The head of this site's log that the coordinator kept: {"north": "12:5f3c..."}, one entry per site."""
     if path is None:
         return None
     from unpooled.site.audit.summary import read
 
     site = read(log).site
     try:
-        said = json.loads(path.read_text(encoding="utf-8"))
-        number, _, head = said[site].partition(":")
+        heads = json.loads(path.read_text(encoding="utf-8"))
+        number, _, head = heads[site].partition(":")
         return {int(number): head}
     except KeyError:
         raise LedgerError(f"{path}: holds no head of site {site}") from None
@@ -98,7 +98,7 @@ def audit_show(
     heads: _HEADS = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """One page: what left, in which run, how protected, what was refused, and is the log whole."""
+    """Show what left, in which run, how it was protected, what was refused, and whether the log is whole."""
     from unpooled.core.disk import write_atomically
     from unpooled.site.audit.page import lines, page
     from unpooled.site.audit.summary import read
@@ -128,7 +128,7 @@ def audit_verify(log: _LOG, heads: _HEADS = None) -> None:
 
 @audit.command("attack")
 def audit_attack(log: _LOG) -> None:
-    """Attack this site's own messages: how many rows could be recovered from all that left?"""
+    """Attack this site's own messages: count the rows that could be recovered from all that left."""
     from unpooled.site.audit.attack import on_log
     from unpooled.site.audit.summary import read
 

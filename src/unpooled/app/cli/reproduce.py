@@ -1,4 +1,4 @@
-"""``unpooled reproduce``: a paper's tables and figures, recomputed beside what was published."""
+"""``unpooled reproduce``: a paper's tables and figures, recomputed beside the published numbers."""
 
 import os
 import sys
@@ -22,18 +22,20 @@ if TYPE_CHECKING:
 def reproduce(
     name: Annotated[str, typer.Argument(help="LIST, an experiment, a paper (garst), or all")],
     quick: Annotated[
-        bool, typer.Option("--quick", help="Fewer runs; they are the first of the full ones.")
+        bool, typer.Option("--quick", help="Fewer runs; they are the first of the full set.")
     ] = False,
     data: Annotated[
-        Path | None, typer.Option(help="Folder with the authors' own data, where you have it.")
+        Path | None, typer.Option(help="Folder with the authors' own data, if you have it.")
     ] = None,
-    jobs: Annotated[int | None, typer.Option(help="Processes side by side; default: all cores.")] = None,
-    out: Annotated[Path, typer.Option(help="Where results, tables and figures go.")] = Path("reproduced"),
-    runs: Annotated[int | None, typer.Option(help="So many runs of everything, instead.")] = None,
+    jobs: Annotated[
+        int | None, typer.Option(help="Number of parallel processes; default: all cores.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for results, tables and figures.")] = Path("reproduced"),
+    runs: Annotated[int | None, typer.Option(help="Number of runs of everything, instead.")] = None,
 ) -> None:
-    """Recompute a table or a figure of a paper, and set it beside what was published.
+    """Recompute a table or a figure of a paper, and compare it with the published numbers.
 
-    Results are kept as they come: a run that was stopped goes on where it was.
+    Results are saved as they are computed: a run that was stopped continues where it was.
 
     unpooled reproduce garst-fig1 --quick
     """
@@ -55,14 +57,14 @@ def reproduce(
     every = name == "all"
     wanted = chosen(name)
     missing = {e.name: [n for n in e.needs if not sources.has(n)] for e in wanted}
-    if every:  # what cannot be run here is said, and the others are run
+    if every:  # name the experiments without data, and run the others
         for e in wanted:
             if missing[e.name]:
                 console.print(f"{e.name} is left out: it needs {', '.join(missing[e.name])} in --data")
         wanted = tuple(e for e in wanted if not missing[e.name])
     for e in wanted:
         for needed in missing[e.name]:
-            sources.path(needed)  # raises, saying which file is looked for
+            sources.path(needed)  # raises an error that names the missing file
     count = jobs if jobs is not None else os.cpu_count() or 1
     start = time.perf_counter()
     done = finish(wanted, sources, out, quick=quick, runs=runs, jobs=count, watch=bar)
@@ -84,7 +86,7 @@ def reproduce(
 
 
 def results_output(out: Path) -> FolderOutput:
-    """The folder of results that are kept as they come: a run goes on with those that are there."""
+    """The folder of saved results: a run continues with those that exist."""
     from unpooled.experiments.papers.registry import NAMES
 
     own = any((out / "results" / name).is_dir() for name in (*NAMES, "compare"))
@@ -104,7 +106,7 @@ def _listed() -> "Table":
 
 @contextmanager
 def bar(count: int) -> "Iterator[Progress]":
-    """A bar with the time left on stderr, where somebody watches."""
+    """A progress bar with the remaining time, if stderr is a terminal."""
     if not count or not sys.stderr.isatty():
         yield lambda task: None
         return

@@ -22,7 +22,9 @@ Deadline = Annotated[
 Patience = Annotated[
     float,
     typer.Option(
-        "--wait", help="Seconds to wait for a server or sites that are away.", rich_help_panel=_WAITING
+        "--wait",
+        help="Seconds to wait for a server or sites that are not connected.",
+        rich_help_panel=_WAITING,
     ),
 ]
 WAIT = 60.0
@@ -40,7 +42,7 @@ def run(
     deadline: Deadline = 60.0,
     wait: Patience = WAIT,
 ) -> None:
-    """Cluster the rows of a federation's sites, which stay where they are.
+    """Cluster the rows of a federation's sites; the rows stay at the sites.
 
     unpooled run heart/ -k 2..6 --report report.html --out run/
     """
@@ -68,15 +70,15 @@ def run(
 @o.takes_options
 def export_job(
     job_folder: Annotated[Path, typer.Argument(help="The job folder to write, for NVFLARE's console.")],
-    site: Annotated[list[str], typer.Option(help="A site, by its name in your project.")],
-    out: Annotated[Path, typer.Option(help="Folder of the run, for what comes of it.")],
+    site: Annotated[list[str], typer.Option(help="Name of a site in your project; repeat for every site.")],
+    out: Annotated[Path, typer.Option(help="Folder of the run, for its results.")],
     options: o.JobOptions,
     overwrite: Overwrite = False,
-    engine: Annotated[str, typer.Option(help="Whose job folder.")] = "nvflare",
+    engine: Annotated[str, typer.Option(help="Engine that the job folder is for.")] = "nvflare",
     quorum: Quorum = 0.5,
     deadline: Deadline = 60.0,
 ) -> None:
-    """Write a job folder for a federation that you provision and run by yourself.
+    """Write a job folder for a federation that you provision and run yourself.
 
     unpooled export-job jobs/heart --site hospital-a --site hospital-b -k 3 --out run/
     """

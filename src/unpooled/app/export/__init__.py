@@ -21,7 +21,7 @@ _PROBES = 2000
 
 
 def export(model: Model, to: str, path: Path) -> int:
-    """Write the model, after checking that what was written gives the same labels; says for how many rows."""
+    """Write the model after a check that it gives the same labels; returns the number of rows checked."""
     if to not in FORMATS:
         raise BadInput(f"--to must be one of {', '.join(FORMATS)}, got {to!r}")
     columns = probe(model, _PROBES)
@@ -44,7 +44,7 @@ def export(model: Model, to: str, path: Path) -> int:
 
 
 def probe(model: Model, n: int) -> dict[str, list[Any]]:
-    """Made-up rows with all that the model may meet: every level, unknown ones, missing and far values."""
+    """Generated rows for the check: every level, unknown levels, missing values and extreme values."""
     rng = np.random.default_rng(0)
     columns: dict[str, list[Any]] = {}
     for c in model.preparation.columns:

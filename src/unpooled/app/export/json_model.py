@@ -1,4 +1,4 @@
-"""A model as JSON: every step in plain numbers, for programs that know nothing of unpooled.
+"""A model as JSON: every step in plain numbers, for programs without unpooled.
 
 For each column in order: a number is filled if missing, then (x - shift) / scale; a category takes one place
 per level (and one for all others, if ``other``) and has 1 / scale in the place of its level. The cluster is
@@ -39,7 +39,7 @@ def columns_json(preparation: Preparation) -> list[dict[str, Any]]:
 
 def to_json(model: Model) -> bytes:
     """The model as JSON text; numbers keep all their digits."""
-    said = {
+    content = {
         "format": FORMAT,
         "version": VERSION,
         "made_by": model.made_by,
@@ -49,40 +49,40 @@ def to_json(model: Model) -> bytes:
         "centers": model.centers.tolist(),
         "cluster_rows": model.sizes.tolist(),
     }
-    return (json.dumps(said, indent=1, ensure_ascii=False) + "\n").encode()
+    return (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()
 
 
 def from_json(data: bytes) -> Model:
     """The model back from its JSON."""
     try:
-        said = json.loads(data)
-        if said["format"] != FORMAT or said["version"] != VERSION:
-            raise ModelError(f"JSON of version {said['version']}, this program reads version {VERSION}")
-        columns = tuple(_column(c) for c in said["columns"])
-        drop = said["rows_with_missing_values"] == "dropped"
+        content = json.loads(data)
+        if content["format"] != FORMAT or content["version"] != VERSION:
+            raise ModelError(f"JSON of version {content['version']}, this program reads version {VERSION}")
+        columns = tuple(_column(c) for c in content["columns"])
+        drop = content["rows_with_missing_values"] == "dropped"
         return Model(
             Preparation(columns, drop),
-            np.array(said["centers"]),
-            np.array(said["cluster_rows"]),
-            said["made_by"],
+            np.array(content["centers"]),
+            np.array(content["cluster_rows"]),
+            content["made_by"],
         )
     except (ValueError, KeyError, TypeError) as error:
         raise ModelError(f"not a model in JSON: {error}") from error
 
 
-def _column(said: dict[str, Any]) -> Number | Category:
-    if said["kind"] == "number":
-        return Number(said["column"], said["fill"], said["shift"], said["scale"])
-    places = [*said["levels"], *(["other"] if said["other"] else [])]
-    fill = places.index(said["fill"])
-    return Category(said["column"], tuple(said["levels"]), said["other"], fill, said["scale"])
+def _column(content: dict[str, Any]) -> Number | Category:
+    if content["kind"] == "number":
+        return Number(content["column"], content["fill"], content["shift"], content["scale"])
+    places = [*content["levels"], *(["other"] if content["other"] else [])]
+    fill = places.index(content["fill"])
+    return Category(content["column"], tuple(content["levels"]), content["other"], fill, content["scale"])
 
 
 def labels_from_json(data: bytes, columns: dict[str, list[Any]]) -> IntArray:
-    """(n,) labels from 0 by the JSON alone, as a program that knows nothing of unpooled computes them."""
-    said = json.loads(data)
+    """(n,) labels from 0 by the JSON alone, as a program without unpooled computes them."""
+    content = json.loads(data)
     parts = []
-    for c in said["columns"]:
+    for c in content["columns"]:
         cells = columns[c["column"]]
         if c["kind"] == "number":
             x = np.array([np.nan if v is None else float(v) for v in cells])
@@ -95,5 +95,5 @@ def labels_from_json(data: bytes, columns: dict[str, list[Any]]) -> IntArray:
             if place < block.shape[1]:
                 block[i, place] = 1 / c["scale"]
         parts.append(block)
-    X, centers = np.concatenate(parts, axis=1), np.array(said["centers"])
+    X, centers = np.concatenate(parts, axis=1), np.array(content["centers"])
     return np.asarray(((X[:, None] - centers[None]) ** 2).sum(axis=2).argmin(axis=1))

@@ -54,7 +54,7 @@ def to_onnx(model: Model) -> bytes:
             values_int64s=[*range(len(c.levels)), c.fill],
             default_int64=len(c.levels),
         )
-        # a row per level, the last for levels that are not known: their own place, or zeros
+        # one row per level, the last for unknown levels: the column of merged levels, or zeros
         rows = np.eye(len(c.levels) + 1, c.width) / c.scale
         hot = node("Gather", [constant(f"{at}_rows", rows), coded], f"{at}_hot")
         parts.append(

@@ -1,4 +1,4 @@
-"""A finished job as one HTML page that needs nothing else: no script, no request; light, dark, on paper."""
+"""A finished job as one HTML page: no script, no network request; for light and dark screens and paper."""
 
 from unpooled.app.report.sections import page
 

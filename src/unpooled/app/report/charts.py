@@ -1,4 +1,4 @@
-"""The report's charts, each a function from an result to SVG."""
+"""The report's charts, each a function from a result to SVG."""
 
 import math
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ import numpy as np
 from unpooled.app.result import ClusterResult, figure
 from unpooled.pages.markup import Plane, colour, drawing, ellipse, line, path, tag, text, ticks
 
-MOST_OUTLINES = 12  # sites whose outlines can still be told apart
+MOST_OUTLINES = 12  # more outlines of sites could not be distinguished
 
 
 def curve(
@@ -22,7 +22,7 @@ def curve(
     low: float | None = None,
     log: bool = False,
 ) -> str:
-    """One line over k or over rounds; a ring marks the chosen k, a star what the criterion would take."""
+    """One line over k or over rounds; a ring marks the chosen k, a star the k that the criterion prefers."""
     known = [
         (x, math.log10(y) if log else y)
         for x, y in zip(xs, ys, strict=True)
@@ -69,7 +69,7 @@ def curve(
 
 
 def _log_ticks(low: float, high: float) -> list[float]:
-    """Powers of ten, with 2 and 5 between them where there are few: as exponents."""
+    """Exponents of powers of ten, with 2 and 5 between them if there are few."""
     steps = (1.0,) if high - low > 3 else (1.0, 2.0, 5.0)
     found = [e + math.log10(m) for e in range(math.floor(low), math.ceil(high) + 1) for m in steps]
     return [t for t in found if low <= t <= high]
@@ -177,7 +177,7 @@ def spread_map(result: ClusterResult) -> str:
 
 
 def _sites(result: ClusterResult, plane: Plane) -> list[str]:
-    """Dashed outlines of the sites, each with its name where it does not cover another's."""
+    """Dashed outlines of the sites, each with its name unless it would cover another name."""
     d, parts = result.description, []
     if len(d.sites) > MOST_OUTLINES:
         return []
@@ -201,7 +201,7 @@ def _sites(result: ClusterResult, plane: Plane) -> list[str]:
 
 
 def fit(result: ClusterResult) -> str:
-    """How far rows lie from their centres at every site, against all sites."""
+    """The distance of rows to their centres at every site, compared with all sites."""
     d, values = result.description, result.fit()
     overall = float(d.inertias.sum() / max(d.sizes.sum(), 1.0))
     known = [(s, float(v)) for s, v in zip(d.sites, values, strict=True) if math.isfinite(v)]

@@ -1,4 +1,4 @@
-"""The report's sections: the answer, profiles, which site holds what, why so many clusters, what left."""
+"""The report's sections: the answer, profiles, clusters by site, the choice of k, what left each site."""
 
 import math
 from html import escape
@@ -155,7 +155,7 @@ def _absent(result: ClusterResult) -> str:
 
 
 def memberships(result: ClusterResult) -> str:
-    """Of fuzzy clusters: how many rows belong to none of them clearly."""
+    """The share of rows that belong clearly to no cluster, for fuzzy clusters."""
     d = result.description
     if d.borderline is None:
         return ""
@@ -202,7 +202,7 @@ def spread_map(result: ClusterResult) -> str:
 
 
 def _way(result: ClusterResult, axis: int) -> str:
-    """What grows and what falls along an axis."""
+    """The columns that grow and those that fall along an axis."""
     axes = result.description.axes[:, axis]
     outputs = [
         f"{column}: {level}" if level else column for column, level in result.agreement.preparation.outputs
@@ -376,7 +376,7 @@ _SECTIONS = (
 
 
 def page(result: ClusterResult) -> str:
-    """The report. It only reads: nothing is computed from rows here, for there are none."""
+    """The report. It uses the result only; no rows are available here."""
     count = len(result.sites)
     title = f"{result.k} clusters over {count} {'site' if count == 1 else 'sites'}"
     return whole(title, "\n".join(make(result) for make in _SECTIONS))

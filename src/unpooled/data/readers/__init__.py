@@ -1,4 +1,4 @@
-"""From files to tables: CSV, Parquet and numpy's files, each in a module of its own."""
+"""Readers of tables from files: CSV, Parquet and numpy's files, each in a module of its own."""
 
 from unpooled.data.readers.source import Reading, open_file, read_sites, read_table
 

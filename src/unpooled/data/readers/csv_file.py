@@ -12,7 +12,7 @@ from unpooled.core.arrays import FloatArray
 from unpooled.data.readers.source import Cells, Reading, Source
 from unpooled.errors import BadInput
 
-_CELLS = 1 << 18  # that are read at a time
+_CELLS = 1 << 18  # read at a time
 _DELIMITERS = (",", ";", "\t", "|")
 _NAMES = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
 
@@ -55,7 +55,7 @@ def _opened(path: Path) -> IO[str]:
 
 
 def _rows(file: IO[str], path: Path, delimiter: str) -> Iterator[list[str]]:
-    """Rows below the header; blank lines are no rows."""
+    """The rows below the header; blank lines are skipped."""
     reader = csv.reader(file, delimiter=delimiter, strict=True)
     try:
         next(reader)
@@ -69,7 +69,7 @@ def _rows(file: IO[str], path: Path, delimiter: str) -> Iterator[list[str]]:
 
 
 def _not_text(path: Path) -> str:
-    """Where the first line is that is not UTF-8."""
+    """The error text that names the first line that is not UTF-8."""
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             try:
@@ -80,7 +80,7 @@ def _not_text(path: Path) -> str:
 
 
 def _blocks(path: Path, delimiter: str, width: int, take: list[int], plain: bool) -> Iterator[list[Cells]]:
-    """The wanted columns, some lines at a time: as numbers while all cells are, then as text."""
+    """The wanted columns in blocks of lines: as numbers while all cells are numbers, then as text."""
     seen, lines = 0, lines_at_a_time(width)
     with _opened(path) as file:
         if plain:
@@ -99,7 +99,7 @@ def _blocks(path: Path, delimiter: str, width: int, take: list[int], plain: bool
 
 
 def _numbers(path: Path, delimiter: str, width: int, lines: int) -> Iterator[FloatArray]:
-    """Blocks of nothing but numbers, by numpy's fast reader; ends where a cell is anything else."""
+    """Blocks of numbers by numpy's fast reader; ends at the first block with any other cell."""
     with _opened(path) as file:
         below = islice(file, 1, None)
         while True:
@@ -120,7 +120,7 @@ def lines_at_a_time(width: int) -> int:
 
 
 def _line_of(path: Path, delimiter: str, row: int) -> int:
-    """The line of a row, counted again from the start: only an error needs it."""
+    """The line number of a row, counted from the start of the file, since only error messages need it."""
     with _opened(path) as file:
         reader = csv.reader(file, delimiter=delimiter)
         next(reader)

@@ -10,7 +10,7 @@ import numpy as np
 from unpooled.data.readers.source import Cells, Reading, Source
 from unpooled.errors import BadInput
 
-_CELLS = 1 << 20  # that are read at a time
+_CELLS = 1 << 20  # read at a time
 
 
 def open_array(path: Path, reading: Reading) -> Source:

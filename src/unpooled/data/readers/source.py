@@ -1,4 +1,4 @@
-"""Files as sources of tables: every file a site, or one file split by a column; read in chunks."""
+"""Sources of tables: each file is a site, or one file is split by a column; read in chunks."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -13,23 +13,23 @@ from unpooled.data.table import CATEGORY, EMPTY, NUMBER, TEXT, Spool, Table, mem
 from unpooled.errors import BadInput
 
 NA = frozenset({"", "NA", "N/A", "n/a", "na", "NaN", "nan", "NAN", "null", "NULL", "None", "?", "."})
-MOST_LEVELS = 1000  # a text column with more is not held
+MOST_LEVELS = 1000  # a text column with more is not kept
 _HELD = 64 << 20
 
 
 @dataclass(frozen=True)
 class Reading:
-    """How files are to be read."""
+    """The options for reading files."""
 
     columns: tuple[str, ...] | None = None  # None: all of them
     exclude: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()  # columns whose numbers are codes
-    numbers: tuple[str, ...] = ()  # columns that must be numbers, as for a model that is already made
+    numbers: tuple[str, ...] = ()  # columns that must be numbers, as for an existing model
     na: tuple[str, ...] = ()  # further texts that mean a missing value: "-9", or "chol=0" for one column
-    delimiter: str | None = None  # None: seen from the first line
+    delimiter: str | None = None  # None: inferred from the first line
     decimal: str = "."
     site_column: str | None = None
-    held: int | None = None  # bytes of raw rows kept in memory; None: up to 64 MB, the rest waits on disk
+    held: int | None = None  # bytes of raw rows kept in memory; None: up to 64 MB, the rest on disk
 
     def wanted(self, name: str) -> bool:
         if name == self.site_column:
@@ -48,7 +48,7 @@ class Reading:
 
 
 class Locate(Protocol):
-    """Says where a row is, for people: "line 12", or "row 11" in a file without lines."""
+    """The position of a row, for error messages: "line 12", or "row 11" in a file without lines."""
 
     def __call__(self, row: int) -> str: ...
 
@@ -58,7 +58,7 @@ Cells = FloatArray | Sequence[Any]  # numbers, or texts of which some may be mis
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """An open file: its columns, and their cells some rows at a time."""
+    """An open file: its columns, and their cells in blocks of rows."""
 
     path: Path
     every: tuple[str, ...]  # all columns of the file
@@ -68,7 +68,7 @@ class Source:
 
 
 def plain_level(text: str) -> str:
-    """One spelling for codes: "6.0" and "6" are the same level.
+    """The normal form of a level: "6.0" and "6" are the same.
 
     >>> plain_level("6.0"), plain_level("06b"), plain_level("1.5")
     ('6', '06b', '1.5')
@@ -81,7 +81,7 @@ def plain_level(text: str) -> str:
 
 
 class Column:
-    """One column as it is read: decides what it is at the first values, and holds it to that."""
+    """One column while it is read: the first values decide its kind, and later ones must fit it."""
 
     def __init__(self, name: str, source: Source, reading: Reading, decimal: str) -> None:
         self.name, self._source, self._decimal = name, source, decimal
@@ -95,7 +95,7 @@ class Column:
         self.seen = 0  # rows
 
     def codes(self, cells: Cells) -> FloatArray:
-        """(m,) the numbers, or codes of levels, of the next cells."""
+        """The numbers, or codes of levels, of the next cells (m,)."""
         values = self._coded(cells)
         self.seen += len(cells)
         return values
@@ -119,9 +119,9 @@ class Column:
             row = self.seen + int(np.isinf(values).argmax())
             raise BadInput(f"{self._where(row)}: infinity is no value")
         if self.kind == CATEGORY:
-            found, inverse = np.unique(values, return_inverse=True)
+            distinct, inverse = np.unique(values, return_inverse=True)
             codes = np.array(
-                [np.nan if np.isnan(v) else self._code(plain_level(repr(float(v)))) for v in found]
+                [np.nan if np.isnan(v) else self._code(plain_level(repr(float(v)))) for v in distinct]
             )
             return codes[inverse]
         if self.kind == EMPTY and not np.isnan(values).all():
@@ -129,12 +129,12 @@ class Column:
         return values
 
     def _guess(self, cells: Cells) -> str:
-        """Numbers if at least half of what is there is: a stray text is then an error, not a category."""
-        there = [c for c in cells if c is not None and c not in self._na]
-        if not there:
+        """NUMBER if at least half of the present cells are numbers: other text is then an error."""
+        present = [c for c in cells if c is not None and c not in self._na]
+        if not present:
             return EMPTY
-        numbers = sum(_number(c, self._decimal) is not None for c in there)
-        return NUMBER if 2 * numbers >= len(there) else CATEGORY
+        numbers = sum(_number(c, self._decimal) is not None for c in present)
+        return NUMBER if 2 * numbers >= len(present) else CATEGORY
 
     def _numbers(self, cells: Cells) -> FloatArray:
         try:
@@ -235,9 +235,9 @@ def _table(names: tuple[str, ...], kinds: list[tuple[str, tuple[str, ...]]], val
     return Table(names, tuple(kind for kind, _ in kinds), levels, values)
 
 
-# ---------------------------------------------------------------- by a file's ending
+# ---------------------------------------------------------------- readers by file extension
 
-_READERS = {  # by a file's ending: the module that reads it, and what opens it there
+_READERS = {  # extension: module, function that opens the file
     ".csv": ("csv_file", "open_csv"),
     ".tsv": ("csv_file", "open_csv"),
     ".txt": ("csv_file", "open_csv"),
@@ -249,7 +249,7 @@ _READERS = {  # by a file's ending: the module that reads it, and what opens it 
 
 
 def open_file(path: Path, reading: Reading) -> Source:
-    """A file by its ending; checks that it can be read and has what is asked for."""
+    """Open a file by its extension; BadInput if it cannot be read or lacks the wanted columns."""
     reader = _READERS.get(path.suffix.lower())
     if reader is None:
         raise BadInput(f"{path}: unknown kind of file; known are {', '.join(_READERS)}")
@@ -277,8 +277,8 @@ def read_sites(paths: Sequence[Path], reading: Reading) -> dict[str, Table]:
     sources = [open_file(path, reading) for path in paths]
     _check_names(sources, reading)
     for path, source in zip(paths, sources, strict=True):
-        found = tables_of(source, reading, reading.room // len(paths))
-        for name, table in found.items():
+        split = tables_of(source, reading, reading.room // len(paths))
+        for name, table in split.items():
             name = name or (path.stem if short else str(path))
             if name in tables:
                 raise BadInput(f"site {name} is both in {origin[name]} and in {path}: one file per site")
@@ -294,10 +294,10 @@ def read_table(path: Path, reading: Reading) -> Table:
 
 
 def _check_names(sources: Sequence[Source], reading: Reading) -> None:
-    """A column that is named must be in some file: a misspelt name is an error, not a wish."""
+    """Raise BadInput for a named column that is in no file: the name is probably misspelt."""
     every = list(dict.fromkeys(name for source in sources for name in source.every))
-    told = [text.partition("=")[0] for text in reading.na if "=" in text]
-    for name in (*(reading.columns or ()), *reading.exclude, *reading.categories, *told):
+    na_columns = [text.partition("=")[0] for text in reading.na if "=" in text]
+    for name in (*(reading.columns or ()), *reading.exclude, *reading.categories, *na_columns):
         if name not in every:
             raise BadInput(f"no file has a column {name}; columns are {_some(every)}")
 

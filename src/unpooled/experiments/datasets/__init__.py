@@ -18,12 +18,12 @@ MEASUREMENTS = ("bill_length_mm", "bill_depth_mm", "flipper_length_mm", "body_ma
 
 @dataclass(frozen=True, eq=False)
 class Penguins:
-    """Measured penguins: a row each, with the island it lives on and the species it is."""
+    """Measured penguins, one row each, with their island and species."""
 
     X: FloatArray  # (n, 4)
     columns: tuple[str, ...]  # names of the 4 measurements, each ending in its unit
     island: npt.NDArray[np.str_]  # (n,) which site holds the row
-    species: npt.NDArray[np.str_]  # (n,) for judging a clustering, never for making one
+    species: npt.NDArray[np.str_]  # (n,) to judge a clustering, never to make one
     dropped: int  # rows of the table left out because a measurement is missing
 
     def by_island(self) -> dict[str, FloatArray]:

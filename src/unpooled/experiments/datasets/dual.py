@@ -1,4 +1,4 @@
-"""The 90 benchmark problems of the dual-decomposition paper, drawn anew: its data were not published.
+"""The 90 benchmark problems of the dual-decomposition paper, generated here: its data were not published.
 
 2, 3 or 4 nodes, 2, 3 or 4 columns, 3 or 4 clusters, five problems each. Centres are uniform in [-1, 1]^d;
 every node draws five rows for every cluster, at a distance uniform in [0, 1/2] from the centre and in a

@@ -1,7 +1,7 @@
-"""MNIST and FEMNIST, from a file at hand or from the hubs that have them. Never needed by a test.
+"""MNIST and FEMNIST, from a local file or from OpenML or Hugging Face. No test needs them.
 
-A local file is an ``.npz`` with ``X`` (n, 784) of whole numbers 0 to 255 and ``y`` (n,), and, where rows
-belong to somebody, ``client`` or ``writer`` (n,); or Keras' ``mnist.npz``; or a Parquet file of Flower's
+A local file is an ``.npz`` with ``X`` (n, 784) of whole numbers 0 to 255 and ``y`` (n,), and, if rows
+have an owner, ``client`` or ``writer`` (n,); or Keras' ``mnist.npz``; or a Parquet file of Flower's
 FEMNIST.
 """
 
@@ -18,11 +18,11 @@ from unpooled.errors import BadInput
 
 @dataclass(frozen=True, eq=False)
 class Images:
-    """Pixels as bytes, what they show, and whose they are."""
+    """Images as bytes, with their labels and their owners."""
 
     pixels: npt.NDArray[np.uint8]  # (n, 784)
     y: IntArray  # (n,)
-    owner: IntArray | None  # (n,) writer or client, where it is known
+    owner: IntArray | None  # (n,) writer or client, if known
 
     def rows(self, dtype: Any = np.float32) -> npt.NDArray[Any]:
         """(n, 784) pixels from 0 to 1."""

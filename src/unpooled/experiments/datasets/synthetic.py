@@ -1,5 +1,5 @@
-"""The synthetic sets of the papers, generated. All of them draw from ``seed`` alone, but for Holzer's, which
-is one fixed set.
+"""The synthetic sets of the papers, generated. Their randomness comes from ``seed`` alone, except for
+Holzer's, which is one fixed set.
 """
 
 import random
@@ -18,10 +18,10 @@ from unpooled.experiments.partitions import Seed
 
 @dataclass(frozen=True, eq=False)
 class Divided:
-    """Rows, for each what it is and which site has it."""
+    """Rows, with the true label and the site of each."""
 
     X: npt.NDArray[Any]  # (n, d)
-    y: IntArray  # (n,) true labels, for judging a clustering, never for making one
+    y: IntArray  # (n,) true labels, to judge a clustering, never to make one
     site: IntArray  # (n,)
 
     def sites(self) -> dict[str, npt.NDArray[Any]]:
@@ -34,7 +34,7 @@ GRID = np.array([(x, y) for x in (-7.5, -2.5, 2.5, 7.5) for y in (-7.5, -2.5, 2.
 
 
 def garst(beta: float, *, noise: float = 1.0, per_cluster: int = 50, sites: int = 5, seed: Seed) -> Divided:
-    """A 4 x 4 grid of clusters of standard deviation ``noise``, shared out by distance.
+    """A 4 x 4 grid of clusters of standard deviation ``noise``, divided over sites by distance.
 
     The sites lie anywhere in the square from -10 to 10, as in the authors' code (the text says 12.5).
 
@@ -55,8 +55,8 @@ CLUSTERS_AT_SITES = (16, 1, 3, 10, 7)
 def garst_variable(*, per_cluster: int = 50, seed: Seed) -> Divided:
     """The same grid; a site has rows of the first 16, 1, 3, 10 or 7 clusters only.
 
-    The sites that have a cluster get equally many of its rows; what is left over is left out, so that 788 of
-    800 rows remain, and the sites have 473, 10, 34, 173 and 98 of them.
+    The sites that have a cluster get equally many of its rows. The remainder is left out, so that 788 of 800
+    rows remain, and the sites have 473, 10, 34, 173 and 98 of them.
 
     >>> got = garst_variable(seed=0)
     >>> np.bincount(got.site).tolist()

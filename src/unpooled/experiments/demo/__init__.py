@@ -1,8 +1,8 @@
-"""The penguins of three islands, clustered without pooling them: what ``unpooled demo`` shows.
+"""``unpooled demo``: the penguins of three islands, clustered without pooling them.
 
-Every island is a site behind its own door, which shows no group below five penguins, as a real site would.
-The same job is done twice more for comparison: with nothing hidden, and by scikit-learn on pooled rows. An
-observer at every door counts what leaves and looks for rows in it: as they are, and by subtraction.
+Every island is a site that shows no group below five penguins, as a real site would. The same job is done
+twice more for comparison: without suppression, and by scikit-learn on pooled rows. At every site an observer
+counts what leaves and searches it for rows, directly and by subtraction.
 """
 
 from pathlib import Path
@@ -16,7 +16,7 @@ FIGURE = "penguins.png"
 
 
 def main(out: Path, console: Console) -> None:
-    """Run the demo: print, and write the figure into ``out``."""
+    """Run the demo: print the comparison, and write the figure into ``out``."""
     out.mkdir(parents=True, exist_ok=True)
     result = compare()
     show(result, console)

@@ -1,4 +1,4 @@
-"""The demo's figure: the clusters, and what every island holds of them. Needs matplotlib."""
+"""The demo's figure: the clusters, and their rows at every island. Needs matplotlib."""
 
 import io
 from pathlib import Path
@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from unpooled.core.disk import write_atomically
 from unpooled.experiments.demo.study import MINIMUM, Study
 
-COLOURS = ("#0072B2", "#E69F00", "#009E73")  # blue, orange and green that colour-blind people tell apart
+COLOURS = ("#0072B2", "#E69F00", "#009E73")  # blue, orange and green that colour-blind people can distinguish
 MARKERS = ("o", "^", "s")
 
 
@@ -36,8 +36,8 @@ def _draw_points(axes: Any, result: Study) -> None:
     x, y = (penguins.columns.index(name) for name in ("bill_length_mm", "flipper_length_mm"))
     for marker, island in zip(MARKERS, found.doors, strict=True):
         for j, colour in enumerate(COLOURS):
-            here = penguins.X[(penguins.island == island) & (found.labels == j)]
-            axes.scatter(here[:, x], here[:, y], s=28, c=colour, marker=marker, alpha=0.7, lw=0)
+            rows = penguins.X[(penguins.island == island) & (found.labels == j)]
+            axes.scatter(rows[:, x], rows[:, y], s=28, c=colour, marker=marker, alpha=0.7, lw=0)
         axes.scatter([], [], c="0.35", marker=marker, label=island)
     moved = penguins.X[found.labels != result.pooled.labels]
     ring = {"s": 75, "fc": "none", "ec": "0.2", "lw": 0.8}

@@ -1,4 +1,4 @@
-"""What the demo prints: the clusters, how they compare with pooling, and what left each island."""
+"""Output of the demo: the clusters, the comparison with pooling, and what left each island."""
 
 import numpy as np
 from rich.console import Console
@@ -9,7 +9,7 @@ from unpooled.experiments.demo.study import MINIMUM, SEEDS, Study
 
 
 def show(result: Study, console: Console) -> None:
-    """Print what was found, how it compares with pooling, and what left each island."""
+    """Print the clusters, the comparison with pooling, and what left each island."""
     penguins = result.penguins
     console.print(
         f"[bold]{len(penguins.X)} penguins on {len(result.guarded.doors)} islands, clustered without pooling "

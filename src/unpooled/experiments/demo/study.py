@@ -1,4 +1,4 @@
-"""The same penguins clustered three ways, with an observer at every island's door."""
+"""The same penguins clustered in three ways, with an observer at every island."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,23 +20,23 @@ from unpooled.site import Site
 
 K = 3
 MINIMUM = 5
-SEEDS = 10  # so many runs from other seeds show whether the one shown was lucky
+SEEDS = 10  # number of runs from other seeds, to check that the run shown is typical
 
 Labels = npt.NDArray[np.int64]
 
 
 @dataclass(eq=False)
 class Door:
-    """An observer at a site's door (its audit): how much leaves, about how few rows, and is it a row?"""
+    """An observer at a site (its audit): counts what leaves, and searches it for small groups and rows."""
 
     rows: Rows  # (n, d)
     messages: int = 0
     numbers: int = 0
-    zeros: int = 0  # numbers that say nothing: the cell is empty, or too small to be shown
+    zeros: int = 0  # numbers without content: the cell is empty, or suppressed
     bytes: int = 0
     smallest: float = float("inf")  # rows in the smallest group that was shown
-    sent: set[int] = field(default_factory=set)  # rows that stand in what left
-    deduced: set[int] = field(default_factory=set)  # rows that follow from it: all rows less the groups shown
+    sent: set[int] = field(default_factory=set)  # rows that are contained in what left
+    deduced: set[int] = field(default_factory=set)  # rows that follow by subtraction, see _remainders
 
     def __call__(self, post: Envelope, answer: Answer) -> None:
         numbers, amount = size(answer)
@@ -51,21 +51,21 @@ class Door:
             self.smallest = min(self.smallest, float(groups[groups > 0].min(initial=np.inf)))
             if isinstance(reply, ClusterSums) and isinstance(part.question, AskClusterSums):
                 fields.append(reply.means(part.question.centers)[reply.mass > 0])
-                self.deduced |= _rows_in(rows, _what_remains(rows, reply, part.question.centers))
+                self.deduced |= _rows_in(rows, _remainders(rows, reply, part.question.centers))
             for array in fields:
                 if array.shape[-1] == rows.shape[1]:
                     self.sent |= _rows_in(rows, array.reshape(-1, rows.shape[1]))
 
 
-def _what_remains(rows: Rows, reply: ClusterSums, centers: FloatArray) -> FloatArray:
-    """(m, d): all rows (their sum and number left as moments) less the groups shown, where one remains."""
+def _remainders(rows: Rows, reply: ClusterSums, centers: FloatArray) -> FloatArray:
+    """(m, d): all rows (their sum and number left as moments) minus the groups shown, if one row remains."""
     shown = (reply.sums + reply.mass[..., None] * centers).sum(axis=1)
     remaining: FloatArray = (rows.sum(axis=0) - shown)[reply.mass.sum(axis=1) == len(rows) - 1]
     return remaining
 
 
 def _rows_in(rows: Rows, vectors: FloatArray) -> set[int]:
-    """Which rows stand among the vectors, but for rounding."""
+    """The rows that are among the vectors, up to rounding."""
     if not len(vectors):
         return set()
     far = [np.abs(vectors - row).max(axis=1).min() for row in rows]
@@ -74,11 +74,11 @@ def _rows_in(rows: Rows, vectors: FloatArray) -> set[int]:
 
 @dataclass(frozen=True, eq=False)
 class Clustering:
-    """Labels and centres, numbered from the lightest cluster to the heaviest, and what it took."""
+    """Labels and centres, numbered from the lightest cluster to the heaviest, and the observers' records."""
 
     labels: Labels  # (n,)
     centers: FloatArray  # (k, d) in millimetres and grams
-    inertia: float  # of all rows, hidden ones too, in standardised columns
+    inertia: float  # of all rows, suppressed ones included, in standardised columns
     exchanges: int = 0
     doors: dict[SiteId, Door] = field(default_factory=dict)
 
@@ -88,27 +88,27 @@ class Clustering:
 
     @property
     def sent(self) -> int:
-        """Rows that left as they are."""
+        """Rows that left directly."""
         return sum(len(door.sent) for door in self.doors.values())
 
     @property
     def deduced(self) -> int:
-        """Rows that did not, but follow by subtraction."""
+        """Rows that did not leave directly, but follow by subtraction."""
         return sum(len(door.deduced - door.sent) for door in self.doors.values())
 
 
 @dataclass(frozen=True, eq=False)
 class Study:
-    """The same penguins clustered three ways."""
+    """The three clusterings of the same penguins."""
 
     penguins: Penguins
     pooled: Clustering
-    guarded: Clustering  # groups below MINIMUM hidden
-    open: Clustering  # nothing hidden
+    guarded: Clustering  # groups below MINIMUM suppressed
+    open: Clustering  # nothing suppressed
     worst: tuple[float, float]  # inertia of the worst of SEEDS seeds: guarded, open
 
     def sizes(self) -> npt.NDArray[np.int64]:
-        """(islands, k): how many penguins of each island are in each cluster of the guarded run."""
+        """(islands, k): the number of penguins of each island in each cluster of the guarded run."""
         islands = self.guarded.doors
         found = [self.guarded.labels[self.penguins.island == name] for name in islands]
         return np.array([np.bincount(labels, minlength=K) for labels in found])
@@ -120,7 +120,7 @@ class Study:
 
 
 def compare() -> Study:
-    """Cluster the penguins: pooled, by guarded sites, and by sites that hide nothing; shown is seed 0."""
+    """Cluster the penguins: pooled, by guarded sites, and by sites that suppress nothing; seed 0 is shown."""
     penguins = load_penguins()
     guarded, unguarded = (
         [_federated(penguins, minimum, seed, observed=seed == 0) for seed in range(SEEDS)]
@@ -138,7 +138,7 @@ def _federated(penguins: Penguins, minimum: int, seed: int, *, observed: bool) -
     ]
     model = FederatedKMeans(K, scale="standard", min_cluster_size=minimum, random_state=seed)
     model.fit_federation(InProcess(sites))
-    # Every island labels its own penguins with the centres that came back; here all of them at once.
+    # Every island would label its own penguins with the final centres; here all are labelled at once.
     exchanges = max(door.messages for door in doors.values())
     return _ordered(penguins, model.predict(penguins.X), model.cluster_centers_, exchanges, doors)
 

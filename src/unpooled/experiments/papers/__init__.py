@@ -1,8 +1,8 @@
 """The papers recomputed: every table and figure, beside what was published.
 
-``unpooled reproduce`` is the command; here is how it works. experiment.py says what an experiment is,
-registry.py lists them, working.py does their tasks side by side, store.py keeps the results, table.py
-compares them with what was published, and writing.py writes tables, figures and pages. A paper is a module.
+``unpooled reproduce`` is the command. experiment.py defines an experiment, registry.py lists all of them,
+runner.py runs their tasks, worker.py runs tasks in parallel, store.py keeps the results, table.py compares
+them with the published numbers, and output.py writes tables, figures and pages. Each paper is a module.
 """
 
 from unpooled.experiments.papers.experiment import (

@@ -1,6 +1,4 @@
-"""What the papers' modules share: a run to its end or round by round, pooled k-means, and how both are
-judged.
-"""
+"""Functions for all papers: a run to its end or round by round, pooled k-means, and their scores."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -19,7 +17,7 @@ Rows = npt.NDArray[Any]
 
 
 def seed_from(rng: np.random.Generator) -> int:
-    """A whole number to seed a run with."""
+    """An integer seed for a run."""
     return int(rng.integers(0, 2**31))
 
 
@@ -30,7 +28,7 @@ def found(algorithm: Algorithm[Any], sites: Mapping[str, Rows], seed: int) -> Fl
 
 
 def round_by_round(algorithm: Algorithm[Any], sites: Mapping[str, Rows], seed: int) -> Iterator[FloatArray]:
-    """The centres after the start and after every round: those that ``run`` would pass through."""
+    """The centres after the start and after every round, as in ``run``."""
     federation = InProcess.of(sites, threads=1)
     names, number = tuple(sorted(federation.sites)), 0
     state = None
@@ -45,10 +43,10 @@ def round_by_round(algorithm: Algorithm[Any], sites: Mapping[str, Rows], seed: i
 def pooled_kmeans(
     X: Rows, k: int, rng: np.random.Generator, *, n_init: int = 10, max_iter: int = 300
 ) -> FloatArray:
-    """k-means of all rows in one place, k-means++ and the best of ``n_init``."""
+    """Centres of k-means on the pooled rows: k-means++, and the best of ``n_init``."""
     seed = rng.integers(0, 2**63, size=1, dtype=np.uint64)
-    got = kernels.kmeans(X, np.array([0, len(X)]), k, seed, n_init=n_init, max_iter=max_iter)
-    centers: FloatArray = got.centers[0]
+    result = kernels.kmeans(X, np.array([0, len(X)]), k, seed, n_init=n_init, max_iter=max_iter)
+    centers: FloatArray = result.centers[0]
     return centers
 
 
@@ -67,8 +65,9 @@ def ari(truth: IntArray, labels: IntArray) -> float:
 
 
 def ari_by_site(truth: IntArray, labels: IntArray, site: IntArray) -> float:
-    """The mean over sites of each one's own ARI, weighted by its rows, as Garst & Reinders score."""
+    """The mean over sites of the site's own ARI, weighted by its rows, as Garst & Reinders score."""
     parts = [
-        (ari(truth[here], labels[here]), int(here.sum())) for here in (site == s for s in np.unique(site))
+        (ari(truth[at_site], labels[at_site]), int(at_site.sum()))
+        for at_site in (site == s for s in np.unique(site))
     ]
     return sum(score * n for score, n in parts) / len(truth)

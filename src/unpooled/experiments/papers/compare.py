@@ -1,10 +1,10 @@
-"""All methods on all sets and splits from the same seeds: which one should I use?
+"""Comparison of all methods on all sets and splits from the same seeds.
 
 Every method gets the same rows, the same split, the same k, the same seed and the same budget: at most
-``ROUNDS`` rounds, from the start that it has by default, and again from ten of them in the same exchanges
-(``BestOf``) where a method has no restarts of its own. Judged are the inertia over that of pooled k-means
-(n_init = 10) on the same rows, the ARI against the true labels, and what it costs: rounds, exchanges, bytes
-that leave a site, CPU seconds. Fuzzy centres are judged as centres, each row going to the nearest.
+``ROUNDS`` rounds, from its default start. A method without restarts of its own is also run from ten starts
+in the same exchanges (``BestOf``). The scores are the inertia divided by that of pooled k-means (n_init = 10)
+on the same rows, the ARI against the true labels, and the cost: rounds, exchanges, bytes that leave a site,
+CPU seconds. Fuzzy centres are scored as centres, with each row assigned to the nearest.
 """
 
 import time
@@ -57,8 +57,8 @@ METHODS: dict[str, Any] = {
 def rows_of(name: str, rng: np.random.Generator) -> tuple[Rows, IntArray, int]:
     """Rows, true labels and k of a set."""
     if name.startswith("grid"):
-        got = synthetic.garst(1.0, noise=1.5 if "noisy" in name else 1.0, seed=rng)
-        return got.X, got.y, 16
+        grid = synthetic.garst(1.0, noise=1.5 if "noisy" in name else 1.0, seed=rng)
+        return grid.X, grid.y, 16
     if name == "blobs":
         X, y = synthetic.holzer()
         return X, y, 5
@@ -74,7 +74,7 @@ def rows_of(name: str, rng: np.random.Generator) -> tuple[Rows, IntArray, int]:
 
 
 def site_of_rows(split: str, X: Rows, y: IntArray, rng: np.random.Generator) -> IntArray:
-    """Which of the sites has each row."""
+    """The site of each row."""
     if split == "iid":
         return partition.iid(len(X), SITES, seed=rng)
     if split == "dirichlet 0.1":
@@ -120,7 +120,7 @@ def _configurations(sources: Sources, quick: bool) -> list[Settings]:
 
 
 def ranked(results: Results, name: str, higher: bool) -> dict[str, FloatArray]:
-    """Per method its rank in every set, split and run, 1 being best; those that are equal to 0.1 % share."""
+    """The rank of each method in every set, split and run; 1 is best, and ties within 0.1 % share a rank."""
     out: dict[str, list[FloatArray]] = {m: [] for m in METHODS}
     for s in SETS:
         for p in SPLITS:
@@ -176,7 +176,7 @@ EXPERIMENT = Experiment(
 
 
 def short(results: Results) -> list[list[str]]:
-    """A line a method, best by inertia first: what the documentation quotes."""
+    """One line per method, best inertia first, as quoted in the documentation."""
     inertia, agreement = ranked(results, "inertia / pooled", False), ranked(results, "ARI", True)
     lines = [
         ["method", "inertia / pooled", "worst", "ARI", "rank", "rank, ARI", "rounds", "kB a site", "CPU ms"]

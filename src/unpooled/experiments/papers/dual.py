@@ -65,7 +65,7 @@ def method(name: str, k: int, rounds: int = ROUNDS) -> Dual:
 
 
 def solved(name: str, problem: str, rounds: int = ROUNDS) -> DualState:
-    """The last state of a run on a problem."""
+    """The final state of a run on a problem."""
     federation = InProcess.of(dual_problem(problem), threads=1)
     return run(method(name, dual_shape(problem)[2], rounds), federation, seed=0).state
 
@@ -89,7 +89,7 @@ def perform(settings: Settings, runs: range, sources: Sources) -> Numbers:
 
 
 def _curve(name: str) -> Numbers:
-    """The gap after every iteration of one run, best so far; the last one stays."""
+    """The best gap so far after every iteration of one run; the last value is repeated."""
     state = solved(name, SHOWN)
     lower = np.maximum.accumulate(state.lowers)
     gaps = [100 * relative_gap(float(low), state.upper_bound) for low in lower]
@@ -142,7 +142,7 @@ def _present(results: Results, sources: Sources, quick: bool) -> Presented:
 
 
 def _drawn(line: Row, problems: int) -> Row:
-    """The published mean is over other problems of the same kind: its spread is that of as many of ours."""
+    """The row with the spread of our problems: the published mean is over other problems of the same kind."""
     return replace(line, spread=line.sd / float(np.sqrt(problems)))
 
 

@@ -1,9 +1,10 @@
-"""What an experiment is: runs that can be done one by one, and the tables and figures made of them.
+"""Experiments: runs that can be done one by one, and the tables and figures made of them.
 
 An experiment lists its configurations: dictionaries of plain JSON values. Every configuration is run ``full``
 or ``quick`` times, in blocks; a block is a Task, seeded by its settings and the numbers of its runs alone, so
 that tasks may be done in any order, anywhere, and twice. A quick result is the beginning of a full one.
-``perform`` does a block and gives one number a run under every name; ``present`` makes tables and figures.
+``perform`` does a block and returns one number per run under every name; ``present`` makes the tables
+and figures.
 
 To add a paper: a module with an Experiment, and a line in registry.py.
 """
@@ -40,20 +41,20 @@ class Task:
 
     @property
     def digest(self) -> str:
-        """What names the result: all that it depends on.
+        """A digest of all that the result depends on; it names the result.
 
         >>> Task("a", 1, {"k": 2}, range(0, 5)).digest == Task("a", 1, {"k": 2}, range(0, 5)).digest
         True
         >>> Task("a", 1, {"k": 2}, range(0, 5)).digest == Task("a", 1, {"k": 3}, range(0, 5)).digest
         False
         """
-        said = [__version__, self.experiment, self.version, self.settings, self.runs.start, self.runs.stop]
-        return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:32]
+        key = [__version__, self.experiment, self.version, self.settings, self.runs.start, self.runs.stop]
+        return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True)
 class Plot:
-    """A drawing, as SVG, and what is to be seen in it."""
+    """A drawing, as SVG, and its caption."""
 
     name: str  # of its file
     title: str
@@ -62,7 +63,7 @@ class Plot:
 
 @dataclass(frozen=True)
 class Presented:
-    """What an experiment comes to: tables, figures, and why a number does not come out."""
+    """The outcome of an experiment: tables, figures, and notes on numbers that do not match."""
 
     tables: tuple[ResultTable, ...]
     figures: tuple[Plot, ...] = ()
@@ -98,34 +99,34 @@ def _key(settings: Settings) -> str:
 class Experiment:
     """One table or figure of a paper."""
 
-    name: str  # what is said on the command line, e.g. "garst-fig1"
-    paper: str  # what to cite
+    name: str  # name on the command line, e.g. "garst-fig1"
+    paper: str  # citation
     title: str
     full: int  # runs, as in the paper
     quick: int
     block: int  # runs in a task
-    configurations: Callable[[Sources, bool], list[Settings]]  # (data at hand, quick?)
+    configurations: Callable[[Sources, bool], list[Settings]]  # (available data, quick?)
     perform: Callable[[Settings, range, Sources], Numbers]
     present: Callable[[Results, Sources, bool], Presented]
-    version: int = 1  # raise it when results change
-    needs: tuple[str, ...] = ()  # data sets without which it cannot be run
+    version: int = 1  # increase it when results change
+    needs: tuple[str, ...] = ()  # data sets that it requires
 
     def tasks(self, sources: Sources, quick: bool, runs: int | None = None) -> list[Task]:
-        """The blocks to be done; ``runs`` says how many of every configuration instead."""
+        """The blocks to be done; ``runs``, if given, is the number of runs of every configuration."""
         n = runs if runs is not None else self.quick if quick else self.full
         if n < 1:
             raise BadInput(f"{self.name}: runs must be >= 1, got {n}")
         found = []
         for settings in self.configurations(sources, quick):
-            # a setting of that name says how many runs are enough: one where nothing is random
-            here = min(n, int(settings.get("most_runs", n)))
-            for a in range(0, here, self.block):
-                found.append(Task(self.name, self.version, settings, range(a, min(here, a + self.block))))
+            # "most_runs" limits the runs of a configuration, e.g. to one if nothing is random
+            count = min(n, int(settings.get("most_runs", n)))
+            for a in range(0, count, self.block):
+                found.append(Task(self.name, self.version, settings, range(a, min(count, a + self.block))))
         return found
 
 
 def seed_of(settings: Settings, run: int, *more: int) -> list[int]:
-    """Entropy for a run's own generator: of its settings and number alone.
+    """Entropy for a run's own generator, from its settings and number alone.
 
     >>> seed_of({"k": 3}, 0) == seed_of({"k": 3}, 0), seed_of({"k": 3}, 0) == seed_of({"k": 3}, 1)
     (True, False)

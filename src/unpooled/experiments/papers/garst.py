@@ -46,7 +46,7 @@ def _fig1(sources: Sources, quick: bool) -> list[Settings]:
 
 
 def _rows(results: Results, sources: Sources, beta: float, noise: float) -> list[Row]:
-    """Central, FKM and k-FED beside what was published; central, which has no spread, as one run."""
+    """Central, FKM and k-FED beside the published numbers; central, which has no spread, as one run."""
     one = not sources.has("garst")
     central, fkm, kfed = PUBLISHED.get((beta, noise), (None, None, None))
 

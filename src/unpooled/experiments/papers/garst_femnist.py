@@ -1,7 +1,7 @@
 """Garst & Reinders, figure 5: FEMNIST, 10 sites, k = 60; silhouette and simplified silhouette.
 
-The authors' ten writers are not to be had; the first ten clients of the FEMNIST file at hand stand in for
-them. They hold other images, so that the order of the methods can be compared, and levels only roughly.
+The authors' ten writers are not available; the first ten clients of the local FEMNIST file replace them. They
+hold other images, so the order of the methods can be compared, but the levels only roughly.
 """
 
 from dataclasses import replace
@@ -46,16 +46,16 @@ def perform(settings: Settings, runs: range, sources: Sources) -> Numbers:
 
     images = read_images(sources.path("femnist-iid"))
     assert images.owner is not None
-    here = images.owner < SITES
-    X, site = images.rows(np.float64)[here], images.owner[here]
-    drawn, everything = Divided(X, images.y[here], site), InProcess.of({"all": X}, threads=1)
+    chosen = images.owner < SITES
+    X, site = images.rows(np.float64)[chosen], images.owner[chosen]
+    drawn, everything = Divided(X, images.y[chosen], site), InProcess.of({"all": X}, threads=1)
     out: Numbers = {name: [] for name in NAMES}
     for number in runs:
         rng = np.random.default_rng(seed_of(settings, number))
         centers = _centers(settings, drawn, rng)
         labels = labels_of(X, centers)
         used = np.unique(labels)
-        # as theirs: about the means of the clusters, not about the centres
+        # as in the authors' code: about the means of the clusters, not about the centres
         means = np.array([X[labels == j].mean(axis=0) for j in used])
         out["silhouette"].append(float(silhouette_score(X, labels)))
         out["simplified silhouette"].append(
@@ -97,18 +97,18 @@ def _present(results: Results, sources: Sources, quick: bool) -> Presented:
         ("", "unpooled", _of("unpooled", sources)),
     ]
     rows: list[Row] = []
-    for key, said, settings in shown:
+    for key, label, settings in shown:
         for i, name in enumerate(NAMES):
             known = Published(PUBLISHED[key][i], digits=3) if key else None
-            mine = row((said, name), results.of(settings, name), known, digits=3)
-            rows.append(replace(mine, judged=False))
+            line = row((label, name), results.of(settings, name), known, digits=3)
+            rows.append(replace(line, judged=False))
     table = ResultTable("fig5", "FEMNIST, ten sites (higher is better)", ("method", "score"), tuple(rows))
     figures = []
     for name in NAMES:
-        here = [r for r in rows if r.what[1] == name]
-        marks = np.array([r.published.value if r.published is not None else np.nan for r in here])
-        values, errors = np.array([r.ours for r in here]), np.array([r.error for r in here])
-        svg = bars(name, [r.what[0] for r in here], values, errors, marks)
+        of_score = [r for r in rows if r.what[1] == name]
+        marks = np.array([r.published.value if r.published is not None else np.nan for r in of_score])
+        values, errors = np.array([r.ours for r in of_score]), np.array([r.error for r in of_score])
+        svg = bars(name, [r.what[0] for r in of_score], values, errors, marks)
         figures.append(Plot(f"fig5-{name.replace(' ', '-')}", f"Plot 5: {name}", svg))
     note = (
         "Not the authors' data: their ten writers have about 110 images each, ours, the first ten of Holzer "

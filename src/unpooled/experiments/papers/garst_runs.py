@@ -1,13 +1,13 @@
-"""Garst & Reinders: Federated K-means clustering. The runs that figures 1, 3 and 4 are made of.
+"""Garst & Reinders: Federated K-means clustering. The runs of figures 1, 3 and 4.
 
 Five sites, k = 16, 100 rounds, 200 runs. The paper scores central k-means by one ARI over all rows, FKM and
 k-FED by the mean of every site's own ARI; both scores are given for all. FKM is the authors' code: its sites
-begin with raw records (k-means++ seeds), which no protocol of ours sends, so that this start is made here,
-where all rows are at hand; "FKM, means only" is the same through the protocol. k-FED is the code of its
-authors, run with k' = k; "informed" is the k' with the best mean ARI, which labels choose.
+begin with raw records (k-means++ seeds), which no protocol of ours sends. So this start is computed here,
+where all rows are available; "FKM, means only" is the same through the protocol. k-FED is the code of its
+authors, run with k' = k; "informed" is the k' with the best mean ARI, chosen with the true labels.
 
-With the authors' sets (``--data``) every run is over the same rows. Without, every run draws a set of its
-own, and a published number, which is of one set, may be off by the spread over sets.
+With the authors' sets (``--data``) every run uses the same rows. Without them every run draws its own set,
+and a published number, which is of one set, may differ by the spread over sets.
 """
 
 from dataclasses import dataclass, fields
@@ -58,7 +58,7 @@ def _key(settings: Settings) -> str:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FkmFrom(Fkm, wire="garst_runs.FkmFrom"):
-    """FKM from given centres, which no exchange made."""
+    """FKM from given centres instead of its own first exchange."""
 
     first: FloatArray  # (k, d)
 
@@ -68,14 +68,14 @@ class FkmFrom(Fkm, wire="garst_runs.FkmFrom"):
 
 
 def from_records(drawn: Divided, k: int, rng: np.random.Generator, p: int = 2) -> FkmFrom:
-    """FKM as the authors start it: sites give k-means++ seeds, which are rows, and the counts about them."""
+    """FKM with the authors' start: sites give k-means++ seeds, which are rows, and the counts about them."""
     rows, counts = [], []
     for X in drawn.sites().values():
         seed = rng.integers(0, 2**63, size=1, dtype=np.uint64)
-        got = kernels.kmeans(X, np.array([0, len(X)]), min(k, len(X)), seed, max_iter=0)
-        shown = got.mass[0] >= p
-        rows.append(got.centers[0][shown])
-        counts.append(got.mass[0][shown])
+        seeds = kernels.kmeans(X, np.array([0, len(X)]), min(k, len(X)), seed, max_iter=0)
+        shown = seeds.mass[0] >= p
+        rows.append(seeds.centers[0][shown])
+        counts.append(seeds.mass[0][shown])
     published = Fkm.as_published(k=k, p=p, rounds=ROUNDS)
     first, _ = published.clustered(np.concatenate(rows), np.concatenate(counts), rng)
     return FkmFrom(**{f.name: getattr(published, f.name) for f in fields(published)}, first=first)

@@ -44,13 +44,13 @@ SITES = 100
 SPLITS = ("IID", "half-IID", "non-IID")
 METHODS = ("k-means", "EWF", "DWF", "k-FED")
 OURS = ("k-means, n_init 10", "unpooled")
-FIRST = 10_000  # training images that the published numbers are of
+FIRST = 10_000  # training images of the published numbers
 WHOLE, ALL = "MNIST, all rows", ", all 60,000"
 FEMNIST = {"IID": "femnist-iid", "half-IID": "femnist-half-iid"}
 
 
 def rows_of(settings: Settings, sources: Sources) -> tuple[npt.NDArray[Any], IntArray, IntArray | None]:
-    """Rows, true labels, and whose they are where the authors say so."""
+    """Rows, true labels, and the owner of each row if the authors give it."""
     if settings["set"] == "synthetic":
         X, y = synthetic.holzer()
         return X, y, None
@@ -69,7 +69,7 @@ def _held_rows(set_: str, split: str, sources: Sources) -> tuple[npt.NDArray[Any
 
 @lru_cache(maxsize=400)
 def _held_split(set_: str, split: str, sites: int, number: int, sources: Sources) -> IntArray:
-    """The split of a run, which is the same for every method: k-means of 60,000 images takes its time."""
+    """The split of a run, cached for all methods because k-means of 60,000 images is slow."""
     X, _, owner = _held_rows(set_, split if set_ == "FEMNIST" else "", sources)
     same: Settings = {"set": set_, "split": split, "sites": sites}
     return site_of_rows(X, split, sites, owner, np.random.default_rng(seed_of(same, number)))
@@ -78,7 +78,7 @@ def _held_split(set_: str, split: str, sites: int, number: int, sources: Sources
 def site_of_rows(
     X: npt.NDArray[Any], split: str, sites: int, owner: IntArray | None, rng: np.random.Generator
 ) -> IntArray:
-    """Which site has each row, in one of the paper's three splits."""
+    """The site of each row, in one of the paper's three splits."""
     if owner is not None:
         return partition.natural_id(owner)
     if split == "IID":
@@ -161,7 +161,7 @@ def _origin(set_: str, split: str, sources: Sources) -> str:
 
 
 def splits_of(set_: str) -> tuple[str, ...]:
-    """The splits that can be had: LEAF's non-IID FEMNIST is in no file that the authors give."""
+    """The available splits: LEAF's non-IID FEMNIST is in no file that the authors give."""
     return SPLITS[:2] if set_ == "FEMNIST" else SPLITS
 
 
@@ -184,7 +184,7 @@ def _configurations(set_: str) -> Any:
 
 
 def best_half(scores: FloatArray) -> IntArray:
-    """Which runs are in the half that scores best."""
+    """The runs in the half that scores best."""
     return np.argsort(scores, kind="stable")[: max(1, (len(scores) + 1) // 2)]
 
 

@@ -1,4 +1,4 @@
-"""Tables and figures as files: Markdown, CSV, SVG, and one HTML page that needs nothing else."""
+"""Tables and figures as files: Markdown, CSV, SVG, and one HTML page that needs no other file."""
 
 import csv
 import io
@@ -15,13 +15,13 @@ from unpooled.pages.markup import table as html_table
 
 @dataclass(frozen=True)
 class Finished:
-    """An experiment with what it came to."""
+    """A finished experiment with its outcome."""
 
     experiment: Experiment
     presented: Presented
-    runs: str  # how many, said in words
+    runs: str  # number of runs, in words
     seconds: float  # CPU
-    data: str  # where the data came from, said in words
+    data: str  # source of the data, in words
 
     def counted(self) -> tuple[int, int]:
         """(numbers that match, numbers that could)."""
@@ -44,7 +44,7 @@ def _fair(what: tuple[str, ...]) -> bool:
 
 
 def markdown_table(table: ResultTable) -> str:
-    """A table as Markdown, its columns in line so that it reads as text too."""
+    """A table as Markdown, with aligned columns so that it is readable as text too."""
     return aligned(table.cells(), len(table.heads))
 
 
@@ -59,10 +59,10 @@ def aligned(cells: list[list[str]], left: int) -> str:
     width = [max(2, *(len(row[j]) for row in cells)) for j in range(len(cells[0]))]
     lines = []
     for i, row in enumerate(cells):
-        said = [
+        padded = [
             c.ljust(w) if j < left else c.rjust(w) for j, (c, w) in enumerate(zip(row, width, strict=True))
         ]
-        lines.append("| " + " | ".join(said) + " |")
+        lines.append("| " + " | ".join(padded) + " |")
         if i == 0:
             marks = ["-" * w if j < left else "-" * (w - 1) + ":" for j, w in enumerate(width)]
             lines.append("| " + " | ".join(marks) + " |")
@@ -84,7 +84,7 @@ def csv_table(table: ResultTable) -> str:
 
 
 def said(done: Finished) -> str:
-    """One line: what was run, and how much of it came out."""
+    """One line: what was run, and how many numbers match."""
     match, all_ = done.counted()
     share = (
         f"{match} of {all_} published numbers are within {CLOSE:g} standard errors"
@@ -130,7 +130,7 @@ def html(done: Finished) -> str:
 
 
 def page(all_done: list[Finished], title: str = "The papers, recomputed") -> str:
-    """All experiments on one page: no script, no request."""
+    """All experiments on one page: no script, no network request."""
     links = "".join(
         f'<li><a href="#{d.experiment.name}">{escape(d.experiment.name)}</a>: {d.counted()[0]} of '
         f"{d.counted()[1]} match</li>"
@@ -145,7 +145,7 @@ def page(all_done: list[Finished], title: str = "The papers, recomputed") -> str
 
 
 def write(done: Finished, folder: Path) -> Path:
-    """The files of an experiment under ``folder``/NAME; gives the Markdown page."""
+    """Write the files of an experiment under ``folder``/NAME and return the Markdown page."""
     into = folder / done.experiment.name
     into.mkdir(parents=True, exist_ok=True)
     for table in done.presented.tables:

@@ -2,7 +2,7 @@
 
 Means over the half of the runs that scores best, as the paper draws them. The figures have no numbers in
 text; their right ends, where all 100 sites take part, are tables 1-3. The synthetic set is run with 100 sites
-(figure 4) and 10 (figure 7); MNIST (5 and 8) and FEMNIST (6) where their data are at hand, in full only.
+(figure 4) and 10 (figure 7); MNIST (5 and 8) and FEMNIST (6) if their data are available, in full only.
 """
 
 from dataclasses import replace
@@ -31,7 +31,7 @@ COLUMN = {"EWF": 1, "DWF": 2, "k-FED": 3}
 
 
 def _counts(sites: int, quick: bool) -> tuple[int, ...]:
-    """How many sites take part."""
+    """The numbers of sites that take part."""
     if sites == 10:
         return (1, 2, 5, 10) if quick else tuple(range(1, 11))
     return (5, 20, 50, 100) if quick else tuple(range(5, 101, 5))
@@ -84,7 +84,7 @@ def _present(results: Results, sources: Sources, quick: bool) -> Presented:
                             mean, _, sd = PUBLISHED[name][set_][split][COLUMN[method]]
                             known = Published(mean, sd, 50)
                         mine = row((set_, f"{n} of {sites}", split, method, name), values, known)
-                        rows.append(replace(mine, judged=not quick))  # three runs have no spread to judge by
+                        rows.append(replace(mine, judged=not quick))  # three runs are too few for a verdict
                 pooled = _kept(results, pooled_settings(set_, split, "k-means", sources), name)
                 drawn.append(
                     Line("k-means", [counts[0], counts[-1]], np.full(2, float(pooled.mean())), dashed=True)

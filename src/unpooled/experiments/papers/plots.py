@@ -1,4 +1,4 @@
-"""The figures' shapes: lines with a band, and bars beside published marks."""
+"""Figures: lines with a band, and bars beside published marks."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ _WIDTH, _HEIGHT = 460.0, 300.0
 
 @dataclass(frozen=True)
 class Line:
-    """Means over x, with a band of ``spread`` about them; ``dashed`` for what was published."""
+    """Means over x, with a band of ``spread`` about them; ``dashed`` for published numbers."""
 
     name: str
     x: Sequence[float]
@@ -64,7 +64,7 @@ def lines(
             down = [plane.at(ln.x[j], float(ln.y[j] - ln.spread[j])) for j in where[::-1]]
             parts.append(tag("path", d=_area(up + down), class_=f"cloud c{i % 8}", style="stroke:none"))
         points = [plane.at(ln.x[j], float(ln.y[j])) for j in where]
-        if len(points) > 1 and bool(ok.all()):  # what lies between single known points is not known
+        if len(points) > 1 and bool(ok.all()):  # no line if a point is missing: values between are unknown
             parts.append(_stroke(points, i, ln.dashed))
         for (x, y), j in zip(points, where, strict=True):
             shown = tag("title", f"{ln.name}, {ln.x[j]:g}: {ln.y[j]:.4g}")

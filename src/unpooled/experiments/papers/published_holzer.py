@@ -1,4 +1,4 @@
-"""What Holzer et al. print in tables 1-3: (mean, best, standard deviation) of k-means, EWF, DWF and k-FED."""
+"""Tables 1-3 of Holzer et al.: (mean, best, standard deviation) of k-means, EWF, DWF and k-FED."""
 
 Column = tuple[float, float, float]
 Columns = tuple[Column, Column, Column, Column]

@@ -1,4 +1,4 @@
-"""All experiments by name, in the order in which they are listed. A paper is a module; a line adds it."""
+"""All experiments by name, in the order of the list. To add a paper, write a module and add a line here."""
 
 from importlib import import_module
 
@@ -28,7 +28,7 @@ NAMES = tuple(_MODULES)
 
 def find(name: str) -> Experiment:
     """The experiment of that name."""
-    if name == "compare":  # what workers of ``unpooled compare`` ask for; not a paper
+    if name == "compare":  # not a paper, but workers of ``unpooled compare`` ask for it
         from unpooled.experiments.papers.compare import EXPERIMENT
 
         return EXPERIMENT

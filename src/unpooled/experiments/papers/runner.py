@@ -1,4 +1,4 @@
-"""Experiments from their tasks to what they came to: what ``unpooled reproduce`` and the tests call."""
+"""Running of experiments, from their tasks to their outcome; ``unpooled reproduce`` and the tests call it."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -28,10 +28,10 @@ def finish(
     jobs: int = 1,
     watch: Watch = unwatched,
 ) -> list[Finished]:
-    """Do what the store under ``out`` has not yet, and present all of it."""
+    """Do the tasks that are not yet in the store under ``out``, and present all results."""
     store = Store(out)
     tasks = {e.name: e.tasks(sources, quick, runs) for e in experiments}
-    todo = [task for mine in tasks.values() for task in mine if not store.has(task)]
+    todo = [task for of_experiment in tasks.values() for task in of_experiment if not store.has(task)]
     with watch(len(todo)) as progress:
         do_all(experiments, todo, sources, store, jobs, progress)
     return [_finished(e, tasks[e.name], sources, store, quick) for e in experiments]

@@ -1,4 +1,4 @@
-"""Where data come from: generated, or the authors' own in the folder that ``--data`` names."""
+"""Sources of data: generated, or the authors' own in the folder that ``--data`` names."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -31,11 +31,11 @@ class Sources:
             raise BadInput(f"--data {self.folder}: there is no such folder")
 
     def has(self, name: str) -> bool:
-        """Is the authors' own set at hand?"""
+        """True if the authors' own set is available."""
         return self.folder is not None and (self.folder / FILES[name]).is_file()
 
     def path(self, name: str) -> Path:
-        """The file of a set, which must be there."""
+        """The file of a set, which must exist."""
         if self.folder is None or not self.has(name):
             where = f"in {self.folder}" if self.folder is not None else "and no --data folder is given"
             raise BadInput(f"{name} is looked for as {FILES[name]}: it is not there, {where}")
@@ -46,7 +46,7 @@ class Sources:
         return _arrays(self.path(name))
 
     def origin(self, name: str) -> str:
-        """What a configuration says of where its data come from: it is part of what names a result."""
+        """The source of a set, as a configuration records it; it is part of the digest of a result."""
         return f"{FILES[name]}, {self.path(name).stat().st_size} bytes" if self.has(name) else "generated"
 
 

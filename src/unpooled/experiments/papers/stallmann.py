@@ -1,10 +1,10 @@
 """Stallmann & Wilbik: a federated fuzzy c-means algorithm (FFCM). Tables 2-4; table 5 is in stallmann_g2.py.
 
-What the paper leaves open, and what is done here: case 1 has a standard deviation of .5; case 2 has m = 1.1;
+Our choices where the paper leaves details open: case 1 has a standard deviation of .5; case 2 has m = 1.1;
 "SSE" is the sum of unsquared distances over rows x columns, of central over all rows, of avg1 and avg2 the
 plain mean over clients, which is what "(mean)" in the tables' headings says; the gap is that of each found
-centre to the nearest true one, divided by k in case 3. The gap by optimal matching stands beside it. Sites
-run to convergence in every round, weigh by sum(u), and start in the unit cube; central starts from random
+centre to the nearest true one, divided by k in case 3. The gap by optimal matching is shown beside it. Sites
+run to convergence in every round, use weights sum(u), and start in the unit cube; central starts from random
 memberships. Sets are drawn anew in every run, as in the paper.
 """
 
@@ -157,7 +157,7 @@ def _note(name: str, method: str) -> int:
 
 
 def compared(values: FloatArray, what: tuple[str, ...], published: float | None, name: str, note: int) -> Row:
-    """The mean of runs beside the mean of ten published ones, whose spread is taken to be that of ours."""
+    """The mean of runs beside the mean of ten published runs, which are assumed to have our spread."""
     digits = 4 if name == "case 1" else 2
     if published is None:
         return row(what, values, digits=digits)

@@ -1,7 +1,7 @@
 """Finished tasks on disk: one JSON file each, named by the digest of all that its result depends on.
 
-A file is written beside its place and moved there in one step: after a kill it is whole or not there, and
-what is there is not done again.
+A file is written under a temporary name and moved in one step: after a kill it is complete or does not exist,
+and a task with a file is not done again.
 """
 
 import json
@@ -30,14 +30,14 @@ class Store:
     def save(self, task: Task, numbers: Numbers, seconds: float) -> None:
         path = self.path(task)
         path.parent.mkdir(parents=True, exist_ok=True)
-        said = {
+        content = {
             "experiment": task.experiment,
             "settings": task.settings,
             "runs": [task.runs.start, task.runs.stop],
             "cpu_seconds": round(seconds, 3),
             "numbers": numbers,
         }
-        write_atomically(path, (json.dumps(said, indent=1) + "\n").encode())
+        write_atomically(path, (json.dumps(content, indent=1) + "\n").encode())
 
     def load(self, task: Task) -> dict[str, Any]:
         path = self.path(task)
@@ -55,5 +55,5 @@ class Store:
         return Results([(task.settings, self.load(task)["numbers"]) for task in tasks])
 
     def seconds(self, tasks: Sequence[Task]) -> float:
-        """CPU seconds that the tasks took, when they were done."""
+        """CPU seconds of the tasks, as saved when they were done."""
         return float(sum(self.load(task)["cpu_seconds"] for task in tasks))

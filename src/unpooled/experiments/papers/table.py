@@ -1,6 +1,6 @@
-"""Tables of published and recomputed numbers, and how far the two are apart.
+"""Tables of published and recomputed numbers, with the difference of the two.
 
-The difference is counted in standard errors: of our mean over runs, of the published one where its spread is
+The unit of the difference is the standard error: of our mean over runs, of the published one if its spread is
 known, and of the rounding of a printed number, which is uniform over its last digit. A published number that
 is of one drawn data set, where ours are drawn anew in every run, is one draw: ``one_draw`` says so, and the
 spread over draws is its error.
@@ -19,7 +19,7 @@ CLOSE = 2.0  # standard errors
 
 @dataclass(frozen=True)
 class Published:
-    """A printed number. ``sd`` over ``runs``, where they are known; ``digits`` after the point."""
+    """A printed number. ``sd`` over ``runs``, if known; ``digits`` after the point."""
 
     value: float
     sd: float = 0.0
@@ -39,21 +39,21 @@ class Published:
 
 @dataclass(frozen=True)
 class Row:
-    """A line of a table: what was published, what came out, and how far they are apart."""
+    """A line of a table: the published number, ours, and their difference."""
 
-    what: tuple[str, ...]  # cells that say what it is
+    what: tuple[str, ...]  # cells that identify the row
     ours: float
     error: float = 0.0  # standard error of ours
     published: Published | None = None
     spread: float = 0.0  # of the published one beyond its own error, see one_draw
-    note: int = 0  # which of the notes says why it differs; 0: none does
+    note: int = 0  # number of the note that explains a difference; 0: none
     digits: int = 4
     sd: float = 0.0  # of ours over runs
-    judged: bool = True  # is a verdict given?
+    judged: bool = True  # whether a verdict is given
 
     @property
     def difference(self) -> float:
-        """In standard errors; nan where nothing was published."""
+        """The difference in standard errors; nan if nothing was published."""
         if self.published is None:
             return float("nan")
         less = self.ours - self.published.value
@@ -91,10 +91,10 @@ def row(
     'matches'
     """
     n, sd = len(values), float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
-    said = digits if digits is not None else published.digits if published is not None else 4
+    places = digits if digits is not None else published.digits if published is not None else 4
     error = sd / math.sqrt(n)
     if n == 1 and published is not None:
-        error = published.sd  # one run is one draw of what was published
+        error = published.sd  # one run is one draw from the published distribution
     return Row(
         tuple(what),
         float(np.mean(values)),
@@ -102,7 +102,7 @@ def row(
         published,
         sd if one_draw else 0.0,
         note,
-        said,
+        places,
         sd,
     )
 
@@ -119,14 +119,14 @@ def statistic(
     """The row of another statistic than the mean: "min", "max" or a quantile as "25 %".
 
     A quantile's error is the spread over resampled runs (200 of them, seeded). A least or largest value is
-    not judged: it has no standard error to speak of.
+    not judged: it has no useful standard error.
     """
     rng = np.random.default_rng(0)
     drawn = values[rng.integers(0, len(values), (200, len(values)))]
     end = of in ("min", "max")
     error = 0.0 if end else float(np.std([_value(of, sample) for sample in drawn]))
-    said = digits if digits is not None else published.digits if published is not None else 4
-    return Row(tuple(what), _value(of, values), error, published, 0.0, note, said, judged=not end)
+    places = digits if digits is not None else published.digits if published is not None else 4
+    return Row(tuple(what), _value(of, values), error, published, 0.0, note, places, judged=not end)
 
 
 def _value(of: str, values: FloatArray) -> float:
@@ -161,6 +161,6 @@ class ResultTable:
         return out
 
     def counted(self) -> tuple[int, int]:
-        """(rows that match, rows that could)."""
+        """(rows that match, rows with a verdict)."""
         compared = [r for r in self.rows if r.published is not None and r.judged]
         return sum(r.matches for r in compared), len(compared)

@@ -2,8 +2,8 @@
 
 50 sites of ten rows each, one column, five clusters at 1, ..., 5; 50 more sites to test on; 200 rounds,
 alpha = (1, 0.5), full batches. The paper has figures and no numbers in text: the mean distance of a row to
-its centre is .16 to .18 where the settings are right, and .19 to .205 for "central", which is k-means from a
-random start. k-means++ with ten restarts stands beside it.
+its centre is .16 to .18 with suitable settings, and .19 to .205 for "central", which is k-means from a
+random start. k-means++ with ten restarts is shown beside it.
 """
 
 from collections.abc import Sequence
@@ -37,10 +37,10 @@ K, ROUNDS = 5, 200
 FRACTIONS = (0.02, 0.1, 0.3, 1.0)
 EPOCHS = (1, 2, 5, 10, 20)
 RATES = (0.05, 0.1, 0.2, 0.5, 1.0)
-# read off the figures: between .16 and .18 where the settings are right, and between .19 and .205
+# read from the figures: between .16 and .18 with suitable settings, and between .19 and .205
 FEDERATED = Published(0.17, 0.02 / np.sqrt(12), 1, 2)
 CENTRAL = Published(0.1975, 0.015 / np.sqrt(12), 1)
-RIGHT = 0.3  # the share of sites at which all settings of figures 1-3 are
+RIGHT = 0.3  # the share of sites in all settings of figures 1-3
 NAMES = ("distance", "distance, test", "Davies-Bouldin", "Davies-Bouldin, test")
 
 
@@ -52,11 +52,11 @@ def perform(settings: Settings, runs: range, sources: Sources) -> Numbers:
         test = synthetic.triebe(seed=seed_of({"set": "triebe"}, number, 1))
         rng = np.random.default_rng(seed_of(settings, number))
         centers = _centers(settings, data.sites(), data.X, rng)
-        for X, said in ((data.X, ""), (test.X, ", test")):
-            out[f"distance{said}"].append(float(np.sqrt(kernels.nearest(X, centers).sqdist).mean()))
+        for X, suffix in ((data.X, ""), (test.X, ", test")):
+            out[f"distance{suffix}"].append(float(np.sqrt(kernels.nearest(X, centers).sqdist).mean()))
             everything = InProcess.of({"all": X}, threads=1)
             index = conduct(davies_bouldin(everything.sites, centers), everything)
-            out[f"Davies-Bouldin{said}"].append(index)
+            out[f"Davies-Bouldin{suffix}"].append(index)
     return out
 
 
@@ -69,7 +69,7 @@ def _centers(
     if method == "unpooled":
         return found(Lloyd(k=K), sites, seed_from(rng))
     if method == "central":
-        # as theirs: the same uniform start as the federated ones, 20 rounds, no k-means++
+        # as in the paper: the same uniform start as the federated ones, 20 rounds, no k-means++
         start = rng.uniform(0.0, K + 1.0, (K, 1))
         got = kernels.local_steps(X, np.array([0, len(X)]), start, steps=20)
         centers: FloatArray = got.centers[0]
@@ -136,9 +136,9 @@ def _figure(results: Results, name: str, said: str, which: str) -> Plot:
     values = sorted({value for _, value, _ in grid})
     drawn: list[Line] = []
     for label in dict.fromkeys(label for label, _, _ in grid):
-        mine = [(value, results.of(s, which)) for at, value, (s,) in grid if at == label]
-        xs = [float(values.index(value)) for value, _ in mine]
-        drawn.append(Line(label, xs, _of(mine, np.mean)))
+        of_label = [(value, results.of(s, which)) for at, value, (s,) in grid if at == label]
+        xs = [float(values.index(value)) for value, _ in of_label]
+        drawn.append(Line(label, xs, _of(of_label, np.mean)))
     for method in ("central", "central, n_init 10"):
         level = float(results.of({"method": method}, which).mean())
         drawn.append(Line(method, [0.0, len(values) - 1.0], np.full(2, level), dashed=True))

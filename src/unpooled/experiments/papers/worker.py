@@ -1,8 +1,8 @@
-"""Tasks done: here, or by workers, processes that are told tasks as lines of JSON and fill the store.
+"""Execution of tasks, in this process or by workers: processes that read tasks as lines of JSON.
 
-A worker is ``python -m unpooled.experiments.papers.worker OUT DATA``: one task a line on stdin, one line back
-when it is done. It ends when its stdin does, so that no worker outlives the run that started it by more than
-a task. Every worker has one thread: tasks, not threads, are what runs side by side.
+A worker is ``python -m unpooled.experiments.papers.worker OUT DATA``: one task per line on stdin, one line
+back when it is done; results go to the store. It ends when its stdin ends, so that a worker outlives the run
+that started it by at most one task. Every worker has one thread, because tasks already run in parallel.
 """
 
 import json
@@ -24,7 +24,7 @@ Progress = Callable[[Task], None]
 
 
 def do(experiment: Experiment, task: Task, sources: Sources, store: Store) -> None:
-    """One task, from its settings to its file."""
+    """Do one task and save its result."""
     before = time.process_time()
     numbers = experiment.perform(task.settings, task.runs, sources)
     store.save(task, numbers, time.process_time() - before)
@@ -38,7 +38,7 @@ def do_all(
     jobs: int,
     progress: Progress = lambda task: None,
 ) -> None:
-    """Do the tasks that the store has not; ``progress`` is told of every one as it ends."""
+    """Do the tasks that are not in the store; ``progress`` is called with every finished task."""
     if jobs <= 1 or len(tasks) <= 1:
         by = {experiment.name: experiment for experiment in experiments}
         for task in tasks:
@@ -115,7 +115,7 @@ def _worker(sources: Sources, store: Store) -> "subprocess.Popen[str]":
 
 
 def main() -> None:
-    """What a worker process does."""
+    """The main function of a worker process."""
     from unpooled.experiments.papers.registry import find
 
     store, sources = Store(Path(sys.argv[1])), Sources(Path(sys.argv[2]) if sys.argv[2] else None)

@@ -1,1 +1,1 @@
-"""Differential privacy: budgets, noise, the questions that spend, and what may be expected of them."""
+"""Differential privacy: budgets, noise, the questions that spend, and forecasts of their results."""

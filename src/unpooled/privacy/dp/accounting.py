@@ -1,13 +1,13 @@
-"""What noise is worth: mu-GDP, and its exact exchange with (epsilon, delta).
+"""Privacy accounting: mu-GDP, and its exact conversion to (epsilon, delta).
 
 Dong, Roth, Su: Gaussian differential privacy. J. R. Stat. Soc. B 84 (2022): a release whose Gaussian noise
 has standard deviation s, and which one row shifts by at most D, is mu-GDP with mu = D / s; several
 releases, each chosen after seeing the earlier ones, are mu-GDP with mu^2 the sum of theirs (corollary 3.3).
-The exchange with (epsilon, delta) is their eq. 6, the analytic Gaussian of Balle, Wang (ICML 2018), theorem
-8. Neither loses anything, so a budget is one number, mu^2, and shares of it add.
+The conversion to (epsilon, delta) is their eq. 6, the analytic Gaussian of Balle, Wang (ICML 2018), theorem
+8. Both are exact, so a budget is one number, mu^2, and shares of it add.
 
-Neighbours differ by one row that is there or not. An epsilon that is named is a ten-thousandth above the
-exact one, which leaves room for the rounding of floating-point numbers on the way.
+Neighbouring data sets differ by one added or removed row. A reported epsilon is a ten-thousandth above the
+exact one, as a margin for floating-point rounding.
 """
 
 import math
@@ -68,7 +68,7 @@ def epsilon_of(mu: float, delta: float) -> float:
 
 
 def check_budget(epsilon: float, delta: float) -> None:
-    """Both numbers make sense, or BadInput."""
+    """BadInput unless epsilon and delta are in range."""
     if not (isinstance(epsilon, int | float) and 0 < epsilon <= 100):
         raise BadInput(f"epsilon must be a number above 0 and at most 100, got {epsilon!r}")
     if not (isinstance(delta, int | float) and 0 < delta < 0.5):

@@ -1,11 +1,11 @@
-"""The one mechanism: counts, sums and squares of what lies about public centres, with noise.
+"""The mechanism of noisy replies about clusters: counts, sums and squares about public centres, with noise.
 
 Each row goes to its nearest centre p, and its residual x - p is cut at the site to the length rho of that
 cell. One row touches one cell: it adds 1 to a count, a vector of length at most rho to a sum, at most rho^2
 to a sum of squares. With noise of 1 / (mu sqrt a_c), rho / (mu sqrt a_s) and rho^2 / (mu sqrt a_q), where
 a_c + a_s + a_q = 1, it shifts the reply by at most mu standard deviations, whichever cell it is in: every
 cell may have its own radius and with it its own noise. All cells are released, empty ones too. Sensitivity
-is the clusters' radius rather than that of the box, which is what makes small budgets work.
+is the clusters' radius rather than that of the box, so the noise is small enough for small budgets.
 
 With memberships (fuzzy c-means) a row touches all cells, and shifts the reply no more than that. It adds
 u_j^m to the counts, a vector no longer than 1 since the u_j sum to 1. u_j is proportional to |x - c_j|^(-2
@@ -29,25 +29,25 @@ from unpooled.errors import BadInput
 from unpooled.privacy.dp.noise import whole_steps
 from unpooled.privacy.dp.spending import NoisyArray, Spending, bounded_rows, check_box, check_price
 
-_ROWS = 8192  # at once: sums of so many whole steps are exact in floats
-_SMALLEST = 1e-9  # radius, in diagonals of the box
+_ROWS = 8192  # rows at once: sums of so many whole steps are exact in float64
+_SMALLEST = 1e-9  # smallest radius, in diagonals of the box
 _SAFE = 1 - 2.0**-40  # cut a little shorter than rho, so that rounding cannot make it longer
 
 
 @dataclass(frozen=True, eq=False)
 class NoisyCells(Summable, wire="cells.Cells"):
-    """Per cell, with noise: how many rows, their residuals, their squared residuals; in units of the cells'
+    """Noisy count, sum of residuals and sum of squared residuals of each cell, in units of the cells'
     radii."""
 
     count: Annotated[FloatArray, Noisy("M")]
     sums: Annotated[FloatArray, Noisy("M d")]  # of (x - p) / rho
     squares: Annotated[FloatArray, Noisy("M")]  # of |x - p|^2 / rho^2
-    noise: Annotated[FloatArray, Value("1", least=0.0)]  # how many whole noises, as variances, are in it
+    noise: Annotated[FloatArray, Value("1", least=0.0)]  # variance of its noise, in units of one release's
 
     @property
     def noises(self) -> float:
-        """By how much noise has a larger standard deviation than that of one release: sqrt(sites) if each
-        adds its own."""
+        """The standard deviation of the noise in units of one release's: sqrt(sites) if each site adds its
+        own."""
         return float(np.sqrt(self.noise[0]))
 
 
@@ -59,7 +59,7 @@ class AskNoisyCells(Spending[NoisyCells], wire="cells.AskNoisyCells"):
 
     centers: Annotated[FloatArray, Centers("M d", by="noise")]
     box: Annotated[FloatArray, Box("d")]  # rows are cut to -box..box
-    rho: Annotated[FloatArray, Numbers("radii")]  # to what length residuals are cut; (1,) for all cells alike
+    rho: Annotated[FloatArray, Numbers("radii")]  # length to which residuals are cut; (1,): for all cells
     shares: tuple[float, float, float]  # of mu^2: counts, sums, squares
     m: float | None = None  # fuzzifier: memberships instead of the nearest centre
 
@@ -97,17 +97,17 @@ class AskNoisyCells(Spending[NoisyCells], wire="cells.AskNoisyCells"):
 
     @property
     def sds(self) -> tuple[float, FloatArray, FloatArray]:
-        """Of one noise: counts, sums (each column) and squares of each cell (M,)."""
+        """Standard deviations of one release: counts, sums (each column) and squares of each cell (M,)."""
         counts, sums, squares = (self.mu * share**0.5 for share in self.shares)
         return 1 / counts, self.radii / sums, self.radii**2 / squares
 
     def noise(self, got: NoisyCells) -> tuple[float, FloatArray, FloatArray]:
-        """Standard deviations of the noise in a total, as ``sds`` are of one."""
+        """Standard deviations of the noise in a total, as ``sds`` are of one release."""
         counts, sums, squares = self.sds
         return counts * got.noises, sums * got.noises, squares * got.noises
 
     def told(self, got: NoisyCells) -> NoisyCells:
-        """The reply in the units of the centres: what ``sds`` are the noise of."""
+        """The reply in the units of the centres, in which ``sds`` are given."""
         rho = self.radii
         return replace(got, sums=got.sums * rho[:, None], squares=got.squares * rho**2)
 
@@ -157,8 +157,8 @@ class AskNoisyCells(Spending[NoisyCells], wire="cells.AskNoisyCells"):
 
 
 def radius_limits(box: FloatArray) -> tuple[float, float]:
-    """The smallest and the largest radius: residuals in units of the one can be computed with, the other
-    is the box's diagonal.
+    """The smallest radius, in units of which residuals can still be computed, and the largest, the box's
+    diagonal.
 
     >>> radius_limits(np.array([3.0, 4.0]))
     (1e-08, 10.0)

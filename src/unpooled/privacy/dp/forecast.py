@@ -1,11 +1,11 @@
-"""What to expect of a private clustering, before anything is spent, and better once its start is.
+"""Forecast of a private clustering's accuracy: before any budget is spent, and better after its start.
 
 A = n mu / k is how many standard deviations of one count the average cluster holds. Where clusters lie
 apart the centres end about 4 c^2 d / A^2 above the inertia without noise (5.6 for up to three columns),
 with c the radius to which residuals are cut in units of their root mean square. Where they overlap, many
-clusterings are nearly as good, and noise decides among them: 0.03 sqrt(d k / A) more. Which of the two it
-is no one knows beforehand, so both are said. What is released for the start tells: how far clusters lie
-apart, and what comes of trying the rest on it (trial.py).
+clusterings are nearly as good, and noise decides among them: 0.03 sqrt(d k / A) more. Which case applies is
+not known beforehand, so both are reported. The release for the start then shows how far clusters lie apart,
+and a trial of the remaining steps on it refines the forecast (trial.py).
 """
 
 from dataclasses import dataclass
@@ -17,11 +17,11 @@ from unpooled.privacy.dp.gaussian import Gaussian
 
 _REFUSE, _FEW, _CAREFUL = 25.0, 50.0, 80.0
 _OVERLAP, _CLEAR, _TRIAL = 0.03, 0.1, 0.6
-_MOST_MU = 6.0  # more than this is no privacy worth naming
+_MOST_MU = 6.0  # a larger mu is hardly private, so no epsilon is suggested beyond it
 
 
 def reach(d: int) -> float:
-    """c: to how many root mean squares residuals are cut.
+    """The radius c to which residuals are cut, in units of their root mean square.
 
     >>> reach(4), reach(10_000)
     (1.75, 1.15)
@@ -31,7 +31,7 @@ def reach(d: int) -> float:
 
 @dataclass(frozen=True)
 class Forecast:
-    """How well the clusters will stand out from the noise.
+    """A forecast of the inertia that noise adds to a clustering.
 
     >>> print(Forecast(n=10_000, d=10, k=10, epsilon=1.0, delta=1e-6, mu=0.237))
     about 0.15 % above the inertia without noise, or 2.1 % if clusters overlap (n mu / k = 237)
@@ -42,9 +42,9 @@ class Forecast:
     k: int
     epsilon: float
     delta: float
-    mu: float  # with what the sites' noises add up to taken off
-    apart: float = float("nan")  # the clusters' silhouette, once something of them is known
-    tried: float = float("nan")  # what came of a trial on what was released
+    mu: float  # after division by the root of the number of noises
+    apart: float = float("nan")  # the clusters' silhouette; nan until the start is released
+    tried: float = float("nan")  # excess found by a trial on the released start; nan if there was none
 
     @property
     def strength(self) -> float:
@@ -59,14 +59,14 @@ class Forecast:
 
     @property
     def excess_overlapping(self) -> float:
-        """The same for clusters that overlap, down to none at all."""
+        """The same for clusters that overlap, up to data without clusters."""
         more: float = _OVERLAP * (self.d * self.k / max(self.strength, 1e-9)) ** 0.5
         return self.excess_apart + more
 
     @property
     def excess(self) -> float:
-        """The best guess: between the two by the silhouette, and with a trial their weighted geometric mean;
-        for clusters that lie apart if nothing is known."""
+        """The best estimate: ``excess_apart`` if nothing is known, else between the two by the silhouette,
+        and with a trial the weighted geometric mean with its result."""
         if np.isnan(self.apart):
             return self.excess_apart
         none = min(float(self.d) ** -0.8, 0.55)  # about the silhouette of one blob cut into pieces
@@ -74,7 +74,7 @@ class Forecast:
         guess = (1 - share) * self.excess_apart + share * self.excess_overlapping
         if np.isnan(self.tried):
             return guess
-        # a trial that ends at the best, or below, says no more than that there is little to lose
+        # a trial that ends at the best inertia, or below, only shows that the excess is small
         return float(max(self.tried, self.excess_apart / 3) ** _TRIAL * guess ** (1 - _TRIAL))
 
     @property
@@ -83,7 +83,7 @@ class Forecast:
 
     @property
     def warning(self) -> str | None:
-        """What should be said before going on; None if nothing."""
+        """A warning for the user before the run goes on; None if none is needed."""
         if self.hopeless or self.strength >= _CAREFUL:
             return None
         fewer = f", or ask for at most {max(1, int(self.n * self.mu / _CAREFUL))} clusters"
@@ -121,5 +121,5 @@ def _percent(excess: float) -> str:
 
 
 def forecast(dp: Gaussian, n: float, d: int, k: int, noises: float = 1.0) -> Forecast:
-    """For n rows, d columns, k clusters; ``noises`` is 1 under secure sums, else the number of sites."""
+    """A forecast for n rows, d columns, k clusters; ``noises``: 1 under secure sums, else number of sites."""
     return Forecast(max(float(n), 1.0), d, k, dp.epsilon, dp.delta, dp.mu / float(np.sqrt(noises)))

@@ -1,4 +1,4 @@
-"""``Gaussian(epsilon=1, delta=1e-6, lower=-1, upper=1)``: how private, and between which bounds."""
+"""The privacy settings of an estimator: ``Gaussian(epsilon=1, delta=1e-6, lower=-1, upper=1)``."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,21 +13,21 @@ from unpooled.privacy.dp.accounting import check_budget, mu_of
 
 @dataclass(frozen=True, eq=False)
 class Gaussian(Message, wire="gaussian.Gaussian"):
-    """(epsilon, delta)-differential privacy by Gaussian noise; one row more or less is what it hides.
+    """(epsilon, delta)-differential privacy by Gaussian noise, for one added or removed row.
 
     Parameters
     ----------
     epsilon, delta : float
         The whole budget. delta well below one over the number of rows.
     lower, upper : float or array (d,)
-        Between which values lie, for all columns or by column; a value outside counts as the bound. They are
-        said by those who know the columns, never taken from the rows: bounds of the data would tell of its
+        The range of values, for all columns or by column; a value outside counts as the bound. State them
+        from knowledge of the columns, never from the rows: bounds computed from the data would disclose its
         extreme rows.
     rows : int or None
-        How many rows there are in all, where that is no secret. With it the forecast is made before anything
-        is spent; without it the first release, a twentieth of the budget, tells the number.
+        The number of rows in all, if that is public. With it the forecast is made before any budget is spent;
+        without it the first release, a twentieth of the budget, estimates the number.
     force : bool
-        Go on where the forecast says that noise would drown the clusters.
+        Go on although the forecast says that noise would hide the clusters.
 
     >>> Gaussian(epsilon=1, lower=[0, 10], upper=[110, 80]).half.tolist()
     [55.0, 35.0]
@@ -65,18 +65,18 @@ class Gaussian(Message, wire="gaussian.Gaussian"):
 
     @property
     def columns(self) -> int | None:
-        """How many columns the bounds are of; None where one pair serves all."""
+        """The number of columns of the bounds; None if one pair holds for all columns."""
         widths = [len(b) for b in (self.lower, self.upper) if isinstance(b, np.ndarray)]
         return widths[0] if widths else None
 
     @property
     def middle(self) -> FloatArray:
-        """(d,) or (1,): half way between the bounds."""
+        """(d,) or (1,): midpoints of the bounds."""
         return np.atleast_1d((np.asarray(self.lower) + np.asarray(self.upper)) / 2)
 
     @property
     def half(self) -> FloatArray:
-        """(d,) or (1,): from there to either bound."""
+        """(d,) or (1,): half widths of the bounds."""
         return np.atleast_1d((np.asarray(self.upper) - np.asarray(self.lower)) / 2)
 
 

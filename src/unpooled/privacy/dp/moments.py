@@ -1,4 +1,4 @@
-"""Where to begin, with noise: how many rows, how far out, where their mean is; columns' spreads."""
+"""Noisy moments for the start: number of rows, histogram of their norms, their sum; columns' spreads."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -25,7 +25,7 @@ from unpooled.privacy.dp.spending import (
 
 @dataclass(frozen=True, eq=False)
 class NoisyMoments(Summable, wire="moments.NoisyMoments"):
-    """How many rows lie at which distance from the middle of the box, and the sum of all."""
+    """A histogram of the rows' distances from the middle of the box, and the sum of all rows."""
 
     histogram: Annotated[FloatArray, Noisy("bins")]  # of |x|
     sums: Annotated[FloatArray, Noisy("d")]
@@ -59,7 +59,7 @@ class AskNoisyMoments(Spending[NoisyMoments], wire="moments.AskNoisyMoments"):
 
     def _one(self, local: Stack) -> NoisyMoments:
         box = widened(self.box, local)
-        reach = float(np.linalg.norm(box))  # how long a row can be
+        reach = float(np.linalg.norm(box))  # the largest norm of a row
         mu, n = self.mu * 0.5**0.5, len(local.X)
         histogram, sums = NoisyArray((self.bins,), 1.0, mu, n), NoisyArray((len(box),), reach, mu, n)
         for rows in bounded_rows(local, box, _ROWS):
@@ -106,7 +106,7 @@ class AskNoisySpread(Spending[NoisySpread], wire="moments.AskNoisySpread"):
         return {**super().lengths(), **columns_of(self.box)}
 
     def sds(self, d: int) -> tuple[float, float, float]:
-        """Of one noise, for d columns: n, sums, squares."""
+        """Standard deviations of one release's noise, for d columns: n, sums, squares."""
         both = (d / 0.9) ** 0.5 / self.mu
         return 1 / (self.mu * 0.1**0.5), (9 / 8) ** 0.5 * both, 0.75 * both
 

@@ -1,13 +1,13 @@
-"""Noise: whole numbers in, whole numbers with discrete Gaussian noise out, by OpenDP from the system's
-entropy.
+"""Discrete Gaussian noise on whole numbers, by OpenDP from the system's entropy.
 
-Sums of floating-point numbers depend on their order, and with it what one row changes; and their noise has
-gaps that can give a value away (Mironov, CCS 2012). So what a row adds is cut to whole steps before it is
-summed, sums are exact, and the noise is a whole number of steps too (Canonne, Kamath, Steinke: The discrete
-Gaussian for differential privacy, NeurIPS 2020). A step is 2^-30 of the noise or less: far too fine to
-matter for accuracy, and so fine that discrete and continuous noise differ in delta by less than 1e-100.
+Sums of floating-point numbers depend on their order, and so does the effect of one row; and floating-point
+noise has gaps that can disclose a value (Mironov, CCS 2012). So a row's contribution is cut to whole steps
+before it is summed, sums are exact, and the noise is a whole number of steps too (Canonne, Kamath, Steinke:
+The discrete Gaussian for differential privacy, NeurIPS 2020). A step is 2^-30 of the noise or less: far too
+fine to matter for accuracy, and so fine that discrete and continuous noise differ in delta by less than
+1e-100.
 
-No seed reaches this module: noise that can be drawn again is no noise.
+No seed reaches this module: noise that can be reproduced protects nothing.
 """
 
 import functools

@@ -1,9 +1,9 @@
 """Questions that spend: their replies carry noise, and the noise has a price that a site can charge.
 
-Noise is drawn within ``answer_all``, so there is no way to such a reply without it. A row changes the reply
-by at most a known amount whatever the question's centres or view are, since the site itself cuts rows and
-residuals down to size. What is left to a site's rules is the price (``spends``) and the size of the
-question (``check``).
+Noise is drawn within ``answer_all``, so such a reply never exists without it. A row changes the reply by at
+most a known amount for any centres and view of the question, since the site itself cuts rows and residuals to
+a fixed length. A site's rules only have to check the price (``spends``) and the size of the reply
+(``check``).
 """
 
 from abc import abstractmethod
@@ -22,7 +22,7 @@ from unpooled.privacy.dp.noise import check_room, noisy, step_for
 
 @dataclass(frozen=True)
 class SpendingLimits:
-    """What a site allows a question that spends."""
+    """A site's limits for a question that spends."""
 
     left: float  # mu^2 that is left of its budget
     numbers: int = 10_000_000  # in one reply
@@ -42,7 +42,7 @@ class Spending(Question[A], Generic[A]):
     @property
     @abstractmethod
     def numbers(self) -> int:
-        """How many numbers the reply holds."""
+        """The number of values in the reply."""
 
     def check(self, limits: SpendingLimits) -> None:
         """Raise Refused where the question costs or asks more than the site allows."""
@@ -58,7 +58,7 @@ class Spending(Question[A], Generic[A]):
 
 
 def check_price(mu: float, shares: tuple[float, ...], name: str) -> None:
-    """A positive price, shared out over the parts of a reply without a rest."""
+    """BadInput unless the price is in range and the shares of a reply's parts are positive and sum to 1."""
     if not 1e-6 <= mu <= 100:
         raise BadInput(f"{name}: mu must be from 1e-6 to 100, got {mu}")
     if not (all(share > 0 for share in shares) and abs(sum(shares) - 1) < 1e-9):
@@ -71,19 +71,19 @@ def check_box(box: FloatArray, name: str) -> None:
 
 
 def columns_of(box: FloatArray) -> dict[str, int]:
-    """The length of the axis d, where bounds say it: one bound stands for any number of columns."""
+    """The length of the axis d, if the bounds give it: one bound holds for any number of columns."""
     return {"d": len(box)} if len(box) > 1 else {}
 
 
 def widened(box: FloatArray, stack: Stack) -> FloatArray:
-    """(d,) half widths: one that was given for all columns counts for each."""
+    """(d,) half widths; one that is given for all columns is repeated."""
     return np.broadcast_to(box, (stack.X.shape[1],)).copy() if len(box) == 1 else box
 
 
 class NoisyArray:
-    """One array of a noisy reply: what rows add, in whole steps, and the noise that goes on top.
+    """One array of a noisy reply: the sum over rows, in whole steps, and its noise.
 
-    ``length``: what one row adds at most, as a vector. ``mu``: this part's price.
+    ``length``: the largest norm of one row's contribution. ``mu``: this part's price.
     """
 
     def __init__(self, shape: tuple[int, ...], length: float, mu: float, rows: int) -> None:
@@ -93,16 +93,16 @@ class NoisyArray:
         self.sums: IntArray = np.zeros(shape, dtype=np.int64)
 
     def add(self, whole: FloatArray) -> None:
-        """Sums of whole steps over some thousand rows: floats, but exact."""
+        """Add sums of whole steps over some thousand rows: floats, but exact."""
         self.sums += whole.astype(np.int64)
 
     def out(self, share: float) -> FloatArray:
-        """With noise: all of it for share 1."""
+        """The array with noise of ``share`` times its standard deviation."""
         return noisy(self.sums, self.step, self.sd * share)
 
 
 def bounded_rows(stack: Stack, box: FloatArray, at_once: int) -> Iterator[FloatArray]:
-    """The rows of one site within the box, some at a time; a row with a missing value counts for nothing."""
+    """The rows of one site, cut to the box, in blocks; rows with a missing value are left out."""
     if stack.weights is not None:
         raise Refused(
             "rows with weights have no differential privacy here: a weight would scale what a row adds"

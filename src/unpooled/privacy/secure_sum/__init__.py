@@ -1,8 +1,8 @@
-"""Sums that show nobody's part in them: what ``total`` becomes where sites ask for it.
+"""Secure sums: the coordinator reads only the sum over sites, never one site's reply to a ``total``.
 
 ``site.Member`` is a site's side, ``tally.tally`` the coordinator's, both without input or output; the
 messages between them are in ``messages``. ``site_mask`` hooks the one into a site's door, ``coordinator``
-the other into a runtime. What is exported here does not need ``cryptography``; the two sides and
+the other into a runtime. The names exported here do not need ``cryptography``; the two sides and
 ``crypto.Identity`` do: ``pip install "unpooled[secure]"``. See docs/secure-sums.md.
 """
 

@@ -1,7 +1,7 @@
 """Secure sums over any carrier: their stages are further exchanges of the same turn.
 
 Four exchanges where a plain sum takes one: shares, the question itself, signatures, opened shares; before the
-first sum of a run, one more for keys. What is asked of each site travels with the question itself.
+first sum of a run, one more for keys. Questions to each site (``each``) travel with the summed questions.
 """
 
 import secrets
@@ -25,7 +25,7 @@ Exchange = Callable[[Mapping[SiteId, Envelope]], dict[SiteId, tuple[Reply, ...]]
 
 @dataclass(frozen=True, eq=False)
 class SecureTotal(Summed[Any]):
-    """A secure sum; what left each site for it, over all stages."""
+    """A secure sum, and the numbers and bytes that left each site for it, over all stages."""
 
     sent: Mapping[SiteId, tuple[int, int]] = field(default_factory=dict)
 
@@ -35,20 +35,20 @@ class SecureTotal(Summed[Any]):
 
 @dataclass(eq=False)
 class _OpenSum:
-    """One sum on its way: the asks it answers, the stages to come, what they ask now, what came of it."""
+    """A secure sum in progress: the asks it answers, its stages, their present questions, its result."""
 
     terms: SumTerms
     indices: tuple[int, ...]
     stages: Stages
-    wide: SumTerms  # how to make it again if its numbers do not fit
+    wide: SumTerms  # terms in two words a number, for a retry if the numbers do not fit in one
     asks: dict[SiteId, Question[Any]] = field(default_factory=dict)
     total: Total | None = None
     misfit: bool = False
-    before: dict[SiteId, tuple[int, int]] = field(default_factory=dict)  # left for it in vain
+    before: dict[SiteId, tuple[int, int]] = field(default_factory=dict)  # sent before a retry
 
-    def advance(self, came: Mapping[SiteId, Reply] | None) -> None:
+    def advance(self, replies: Mapping[SiteId, Reply] | None) -> None:
         try:
-            self.asks = self.stages.send(came)  # type: ignore[arg-type]
+            self.asks = self.stages.send(replies)  # type: ignore[arg-type]
         except StopIteration as stop:
             self.asks, self.total = {}, stop.value
         except DoesNotFit as error:
@@ -63,8 +63,8 @@ class SecureSummation:
     def __init__(self, exchange: Exchange, wishes: SecureSums) -> None:
         self._carry, self._wishes = exchange, wishes
         self._fixed, self._rounded = lru_cache(wishes.fixed), wishes.rounded
-        self._trips = 0  # of the exchange at hand
-        self._nameless = ""  # the run of exchanges that belong to none
+        self._trips = 0  # carrier exchanges made for the present call of ask
+        self._nameless = ""  # a run id of our own, for turns that name no run
         self._at: tuple[str, int, int] = ("", -1, -1)
         self._epoch = ""
         self._keys: dict[SiteId, Keys] = {}
@@ -85,7 +85,7 @@ class SecureSummation:
         replies: list[dict[SiteId, Reply]] = [{} for _ in asks]
         while any(s.total is None for s in sums):
             self._stage(turn, asks, sums, replies)
-            sums = [self._again(asks, one, len(groups), silent) if one.misfit else one for one in sums]
+            sums = [self._again(asks, s, len(groups), silent) if s.misfit else s for s in sums]
         return self._gathered(asks, sums, replies, silent, cost)
 
     def _exchange(self, envelopes: Mapping[SiteId, Envelope]) -> dict[SiteId, tuple[Reply, ...]]:
@@ -95,7 +95,7 @@ class SecureSummation:
     # ------------------------------------------------------------ before the first stage
 
     def _begin(self, turn: Turn) -> Turn:
-        """The turn under its run's name; a new epoch where a run begins, or goes back to repeat a round."""
+        """The turn with a run id; start a new epoch if a run begins, or goes back to repeat a round."""
         run, at, place = turn.run, self._at, (turn.round, turn.exchange)
         if not run:
             if at[0] != self._nameless or place <= at[1:]:
@@ -121,15 +121,15 @@ class SecureSummation:
     def _fetch_keys(
         self, turn: Turn, sites: list[SiteId]
     ) -> tuple[dict[SiteId, str], dict[SiteId, tuple[int, int]]]:
-        """Ask those whose key is not known; who has none, and why; what the keys cost in bytes."""
+        """Ask for missing keys: the sites that gave none, with reasons, and the bytes that the keys cost."""
         missing = [site for site in sites if site not in self._keys]
         if not missing:
             return {}, {}
         part = Part(STAGE, AskKeys(self._epoch), None, 0)
-        came = self._exchange({site: Envelope(turn, (part,)) for site in missing})
+        replies = self._exchange({site: Envelope(turn, (part,)) for site in missing})
         silent: dict[SiteId, str] = {}
         for site in missing:
-            (reply,) = came.get(site, (Refusal("no answer"),))
+            (reply,) = replies.get(site, (Refusal("no answer"),))
             if isinstance(reply, Keys) and is_keys(reply):
                 self._keys[site] = reply
             else:
@@ -145,73 +145,74 @@ class SecureSummation:
         indices: tuple[int, ...],
         silent: Mapping[SiteId, str],
     ) -> _OpenSum:
-        there = tuple(site for site in sites if site in self._keys)
+        present = tuple(site for site in sites if site in self._keys)
         parts = [Part("total", asks[i].question_for(sites[0]), asks[i].view, i) for i in indices]
-        noisy = any(isinstance(part.question, Spending) for part in parts)  # noise is drawn once a sum
+        # noise is drawn once a sum, so a noisy sum takes two words at once and is never retried
+        noisy = any(isinstance(part.question, Spending) for part in parts)
         wide = SumTerms(
             turn=turn,
             group=group,
             epoch=self._epoch,
-            sites=there,
-            threshold=threshold_for(len(there), self._wishes.min_sites),
-            fixed=self._fixed(max(len(there), 1)),
+            sites=present,
+            threshold=threshold_for(len(present), self._wishes.min_sites),
+            fixed=self._fixed(max(len(present), 1)),
             asked=asked(parts),
             rounded=0 if noisy else self._rounded,
         )
         terms = wide
         if wide.rounded:
-            slack = one_word(len(there)).fraction - wide.rounded
+            slack = one_word(len(present)).fraction - wide.rounded
             scales = self._scales.setdefault(_kind(asks, indices), Scales()).scales(parts, slack)
             terms = narrowed(wide, scales) if scales else wide
-        made = _OpenSum(terms, indices, tally(terms, self._keys, indices, silent), wide)
-        made.advance(None)
-        return made
+        started = _OpenSum(terms, indices, tally(terms, self._keys, indices, silent), wide)
+        started.advance(None)
+        return started
 
-    def _again(self, asks: Asks, one: _OpenSum, groups: int, silent: Mapping[SiteId, str]) -> _OpenSum:
-        """The same sum in two words a number, under a number of its own."""
-        self._scales[_kind(asks, one.indices)].misfits += 1
-        wide = replace(one.wide, group=one.terms.group + groups)
-        stages = tally(wide, self._keys, one.indices, silent)
-        made = _OpenSum(wide, one.indices, stages, wide, before=one.before)
-        made.advance(None)
-        return made
+    def _again(self, asks: Asks, failed: _OpenSum, groups: int, silent: Mapping[SiteId, str]) -> _OpenSum:
+        """Retry a sum in two words a number, under a new group number."""
+        self._scales[_kind(asks, failed.indices)].misfits += 1
+        wide = replace(failed.wide, group=failed.terms.group + groups)
+        stages = tally(wide, self._keys, failed.indices, silent)
+        retry = _OpenSum(wide, failed.indices, stages, wide, before=failed.before)
+        retry.advance(None)
+        return retry
 
     # ------------------------------------------------------------ one stage of all sums together
 
     def _stage(
         self, turn: Turn, asks: Asks, sums: list[_OpenSum], replies: list[dict[SiteId, Reply]]
     ) -> None:
-        """Carry what the sums ask now, in one exchange; the masked stage takes the questions along."""
+        """Carry the present questions of all sums in one exchange; the masked stage takes the asks along."""
         going = [s for s in sums if s.total is None]
         parts: dict[SiteId, list[tuple[Part, _OpenSum | None]]] = {}
-        for one in going:
-            for site, question in one.asks.items():
-                mine = parts.setdefault(site, [])
+        for open_sum in going:
+            for site, question in open_sum.asks.items():
+                site_parts = parts.setdefault(site, [])
                 if isinstance(question, AskMasked):
-                    mine += [(self._part(asks, i, site), None) for i in one.indices]
-                mine.append((Part(STAGE, question, None, one.terms.group), one))
-        first = any(isinstance(q, AskMasked) for one in going for q in one.asks.values()) and not any(replies)
-        if first:
+                    site_parts += [(self._part(asks, i, site), None) for i in open_sum.indices]
+                site_parts.append((Part(STAGE, question, None, open_sum.terms.group), open_sum))
+        first = any(isinstance(q, AskMasked) for s in going for q in s.asks.values()) and not any(replies)
+        if first:  # the questions to each site travel once, with the first masked stage
             for i, ask in enumerate(asks):
                 for site in ask.sites if ask.verb == "each" else ():
                     parts.setdefault(site, []).append((self._part(asks, i, site), None))
-        came = self._exchange(
-            {site: Envelope(turn, tuple(part for part, _ in mine)) for site, mine in parts.items()}
+        answers = self._exchange(
+            {site: Envelope(turn, tuple(part for part, _ in own)) for site, own in parts.items()}
         )
-        staged: dict[int, dict[SiteId, Reply]] = {one.terms.group: {} for one in going}
-        for site, mine in parts.items():
-            for (part, one_sum), reply in zip(mine, came.get(site, ()), strict=False):
-                if one_sum is not None:
-                    staged[one_sum.terms.group][site] = reply
+        staged: dict[int, dict[SiteId, Reply]] = {open_sum.terms.group: {} for open_sum in going}
+        for site, site_parts in parts.items():
+            for (part, owner), reply in zip(site_parts, answers.get(site, ()), strict=False):
+                if owner is not None:
+                    staged[owner.terms.group][site] = reply
                 elif part.verb == "each":
                     replies[part.index][site] = reply
-        for one in going:
-            one.advance(staged[one.terms.group])
+        for open_sum in going:
+            open_sum.advance(staged[open_sum.terms.group])
 
     def _part(self, asks: Asks, i: int, site: SiteId) -> Part:
         return Part(asks[i].verb, asks[i].question_for(site), asks[i].view, i)
 
-    # ------------------------------------------------------------ what came of it
+    # ------------------------------------------------------------ results
 
     def _gathered(
         self,
@@ -222,22 +223,23 @@ class SecureSummation:
         cost: Mapping[SiteId, tuple[int, int]],
     ) -> list[Gathered[Any]]:
         out: list[Gathered[Any]] = [
-            replace(gather(ask, got), exchanges=self._trips) for ask, got in zip(asks, replies, strict=True)
+            replace(gather(ask, by_site), exchanges=self._trips)
+            for ask, by_site in zip(asks, replies, strict=True)
         ]
-        for one in sums:
-            assert one.total is not None
-            total = one.total
-            if one.terms.rounded:
-                parts = [self._part(asks, i, total.sites[0]) for i in one.indices]
-                self._scales[_kind(asks, one.indices)].learn(parts, total.sums)
+        for open_sum in sums:
+            assert open_sum.total is not None
+            total = open_sum.total
+            if open_sum.terms.rounded:
+                parts = [self._part(asks, i, total.sites[0]) for i in open_sum.indices]
+                self._scales[_kind(asks, open_sum.indices)].learn(parts, total.sums)
             for site in total.silent:
-                self._keys.pop(site, None)  # it may have restarted: it is asked again
+                self._keys.pop(site, None)  # it may have restarted, so its key is fetched anew
             sent = dict(total.sent)
-            for site, (numbers, amount) in (*cost.items(), *one.before.items()):
+            for site, (numbers, amount) in (*cost.items(), *open_sum.before.items()):
                 before = sent.get(site, (0, 0))
                 sent[site] = (before[0] + numbers, before[1] + amount)
             cost = {}
-            for i, summed in zip(one.indices, total.sums, strict=True):
+            for i, summed in zip(open_sum.indices, total.sums, strict=True):
                 try:
                     asks[i].question_for(total.sites[0]).check_reply(summed, len(total.sites))
                 except BadReply as error:
@@ -245,7 +247,7 @@ class SecureSummation:
                 summed = summed.of_at_least(self._wishes.min_cluster_size)
                 refusals = {**silent, **total.silent}
                 out[i] = SecureTotal(total.sites, [], refusals, exchanges=self._trips, sum=summed, sent=sent)
-                sent = {}  # said once
+                sent = {}  # counted once for the whole sum, with its first ask
         return out
 
 

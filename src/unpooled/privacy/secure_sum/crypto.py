@@ -1,7 +1,7 @@
-"""The few things taken from ``cryptography``: X25519, HKDF-SHA256, ChaCha20, ChaCha20-Poly1305, Ed25519.
+"""The primitives taken from ``cryptography``: X25519, HKDF-SHA256, ChaCha20, ChaCha20-Poly1305, Ed25519.
 
-Every key is bound to what it is for: the run, the turn, who asked for which sum among whom. All keys and
-seeds come from the operating system's entropy.
+Every key is bound to its purpose: the run, the turn, the sum and its sites. All keys and seeds come
+from the operating system's entropy.
 """
 
 import secrets
@@ -43,7 +43,7 @@ class Identity:
 
     @classmethod
     def new(cls) -> "Identity":
-        """A fresh one, from the operating system's entropy."""
+        """A fresh identity, from the operating system's entropy."""
         return cls(Ed25519PrivateKey.generate().private_bytes_raw())
 
     @property
@@ -55,7 +55,7 @@ class Identity:
 
 
 def is_signed(public: bytes, statement: bytes, signature: bytes) -> bool:
-    """Did the holder of this identity sign this statement?"""
+    """True if the holder of this identity signed this statement."""
     try:
         Ed25519PublicKey.from_public_bytes(public).verify(signature, statement)
     except (InvalidSignature, ValueError):
@@ -82,7 +82,7 @@ class Exchange:
 
 
 def pair_keys(root: bytes, context: bytes) -> tuple[bytes, bytes, bytes]:
-    """For one sum: the seed of a pair's mask, and the keys that seal what goes up and down the list."""
+    """The seed of a pair's mask in one sum, and its keys to seal shares: to later sites, to earlier ones."""
     out = HKDFExpand(SHA256(), messages.SEED + 2 * messages.KEY, info=b"unpooled sum" + context).derive(root)
     return (
         out[: messages.SEED],
@@ -108,7 +108,7 @@ def seal(key: bytes, text: bytes, about: bytes) -> bytes:
 
 
 def unseal(key: bytes, sealed: bytes, about: bytes) -> bytes | None:
-    """What was sealed, or None if it was not sealed with this key and about this."""
+    """The plaintext, or None if the ciphertext was not sealed with this key and this context."""
     try:
         return ChaCha20Poly1305(key).decrypt(_NONCE, sealed, about)
     except InvalidTag:
@@ -137,20 +137,20 @@ def share(secret: bytes, threshold: int, count: int) -> list[int]:
 
 
 def weights(indices: Sequence[int]) -> list[int]:
-    """Lagrange's weights for the value at 0, from the shares of these sites."""
+    """Lagrange weights for the value at 0, from the shares of the sites at ``indices``."""
     points = [i + 1 for i in indices]
-    found = []
+    out = []
     for a in points:
-        above = below = 1
+        numerator = denominator = 1
         for b in points:
             if b != a:
-                above = above * b % PRIME
-                below = below * (b - a) % PRIME
-        found.append(above * pow(below, -1, PRIME) % PRIME)
-    return found
+                numerator = numerator * b % PRIME
+                denominator = denominator * (b - a) % PRIME
+        out.append(numerator * pow(denominator, -1, PRIME) % PRIME)
+    return out
 
 
 def restore(shares: Sequence[int], weights: Sequence[int]) -> bytes | None:
-    """The secret behind some shares; None if no secret of ours has such shares."""
+    """The secret that these shares restore; None if it is no seed of 128 bits."""
     value = sum(s * w for s, w in zip(shares, weights, strict=True)) % PRIME
     return value.to_bytes(messages.SEED, "little") if value < 2 ** (8 * messages.SEED) else None

@@ -1,4 +1,4 @@
-"""Numbers as integers modulo 2^64, 2^128, ...: what is masked and added exactly, in any order.
+"""Fixed-point numbers modulo 2^64, 2^128, ...: masked and added exactly, in any order.
 
 A number x travels as round(x 2^fraction) in ``limbs`` words of 64 bits, two's complement, least word first.
 One limb is as long as the number itself and needs a declared bound; two limbs, the default, need none for
@@ -23,7 +23,7 @@ MAX_LIMBS = 4
 
 @dataclass(frozen=True)
 class Fixed(Message, wire="fixed.Fixed"):
-    """How a number becomes an integer: ``limbs`` words of which ``fraction`` bits lie behind the point."""
+    """A fixed-point format: ``limbs`` words, of which ``fraction`` bits lie behind the point."""
 
     limbs: int = 2
     fraction: int = 64
@@ -57,7 +57,7 @@ class Fixed(Message, wire="fixed.Fixed"):
         return math.ldexp(1.0, -self.fraction)
 
     def fits(self, values: FloatArray, sites: int) -> bool:
-        """Are these finite, and small enough that their sum over so many sites cannot overflow?"""
+        """True if all are finite, and small enough that their sum over so many sites cannot overflow."""
         return bool(np.isfinite(values).all() and (np.abs(values) <= self.largest(sites)).all())
 
     def encode(self, values: FloatArray) -> Words:
@@ -67,7 +67,7 @@ class Fixed(Message, wire="fixed.Fixed"):
         array([[ 6, -1]])
         """
         words = np.empty((self.limbs, len(values)), dtype=np.uint64)
-        # whole words of the magnitude from the top down: a float64 minus its whole part is exact
+        # words of the absolute value from the top down: a float64 minus its whole part is exact
         rest = np.ldexp(np.abs(values), self.fraction - 64 * (self.limbs - 1))
         for i in range(self.limbs - 1, 0, -1):
             whole = np.floor(rest)
@@ -85,33 +85,33 @@ class Fixed(Message, wire="fixed.Fixed"):
         array([ 1.5 , -0.25])
         """
         negative = words[-1] >> np.uint64(63) == 1
-        size = words.copy()
-        size[:, negative] = negated(words[:, negative])
-        values, left = np.zeros(words.shape[1]), np.ones(words.shape[1], dtype=np.bool_)
+        magnitude = words.copy()
+        magnitude[:, negative] = negated(words[:, negative])
+        values, pending = np.zeros(words.shape[1]), np.ones(words.shape[1], dtype=np.bool_)
         for i in range(self.limbs - 1, -1, -1):  # from the highest word that is not 0
-            here = np.flatnonzero(left & (size[i] > 0))
-            left[here] = False
-            values[here] = np.ldexp(*_leading(size[: i + 1, here]))
+            at = np.flatnonzero(pending & (magnitude[i] > 0))
+            pending[at] = False
+            values[at] = np.ldexp(*_leading(magnitude[: i + 1, at]))
         values = np.ldexp(values, -self.fraction)
         return np.where(negative, -values, values)
 
 
-def _leading(size: Words) -> tuple[FloatArray, npt.NDArray[np.int64]]:
+def _leading(words: Words) -> tuple[FloatArray, npt.NDArray[np.int64]]:
     """Integers whose highest word is not 0, rounded once to (float64, exponent).
 
-    The 64 leading bits are converted, which rounds to nearest; of the bits behind them only matters whether
-    there are any, and the last of the 64 says that.
+    The 64 leading bits are converted, which rounds to nearest. Of the lower bits it only matters whether any
+    is set, so the last of the 64 is set if one is (a sticky bit).
     """
-    highest = size[-1]
+    highest = words[-1]
     bits = np.frexp(highest.astype(np.float64))[1].astype(np.uint64)
-    bits -= (highest >> (bits - np.uint64(1)) == 0).astype(np.uint64)  # 2^n - 1 may have become 2^n
+    bits -= (highest >> (bits - np.uint64(1)) == 0).astype(np.uint64)  # float64 may round 2^n - 1 to 2^n
     shift = np.uint64(64) - bits
-    lead, behind = highest << shift, np.zeros(len(highest), dtype=np.bool_)
-    if len(size) > 1:
-        lead |= np.where(shift > 0, size[-2] >> (np.uint64(64) - np.maximum(shift, 1).astype(np.uint64)), 0)
-        behind = (size[-2] << shift != 0) | (size[:-2] != 0).any(axis=0)
-    lead |= behind.astype(np.uint64)
-    return lead.astype(np.float64), 64 * (len(size) - 1) - shift.astype(np.int64)
+    lead, sticky = highest << shift, np.zeros(len(highest), dtype=np.bool_)
+    if len(words) > 1:
+        lead |= np.where(shift > 0, words[-2] >> (np.uint64(64) - np.maximum(shift, 1).astype(np.uint64)), 0)
+        sticky = (words[-2] << shift != 0) | (words[:-2] != 0).any(axis=0)
+    lead |= sticky.astype(np.uint64)
+    return lead.astype(np.float64), 64 * (len(words) - 1) - shift.astype(np.int64)
 
 
 def add(total: Words, more: Words) -> None:

@@ -1,4 +1,4 @@
-"""What travels in a secure sum: a question and a reply per stage, small ones packed as bytes.
+"""Messages of a secure sum: a question and a reply per stage, small ones packed as bytes.
 
 =========  ==============================================  ==================================================
 stage      down                                            up
@@ -37,12 +37,12 @@ SEALED = 2 * SHARE + TAG  # a peer's shares of a site's two seeds
 
 
 def table(n: int) -> int:
-    """A site's pair seeds with its n - 1 peers, sealed."""
+    """Bytes of a site's sealed table: its pair seeds with its n - 1 peers."""
     return SEED * (n - 1) + TAG
 
 
 def shares(n: int) -> int:
-    """All that a site of n sends in the shares stage: a commitment, its table, its sealed shares."""
+    """Bytes that one of n sites sends in the shares stage: a commitment, its table, its sealed shares."""
     return SEED + table(n) + SEALED * (n - 1)
 
 
@@ -50,7 +50,7 @@ ByteArray = npt.NDArray[np.uint8]
 
 
 def threshold_for(sites: int, min_sites: int = MIN_SITES) -> int:
-    """How many sites must be in a sum, and agree on it, before its masks are opened.
+    """The least number of sites in a sum that must sign its list of sites before its masks are opened.
 
     A lying coordinator needs this many signatures under each of two different lists to see one site's reply.
     Honest sites sign one list, colluding ones both: safe while 2 t > n + colluding. More than two thirds of n
@@ -64,17 +64,17 @@ def threshold_for(sites: int, min_sites: int = MIN_SITES) -> int:
 
 @dataclass(frozen=True)
 class SumTerms(Message, wire="stages.Terms"):
-    """One sum: of which exchange, among whom, of what, and how. All keys and signatures are bound to it."""
+    """The terms of a sum: exchange, sites, questions, number format. Keys and signatures bind to them."""
 
     turn: Turn
-    group: int  # several sums of one exchange, among different sites, are told apart by this
+    group: int  # the number of this sum in its exchange, which may hold several among different sites
     epoch: str
     sites: tuple[SiteId, ...]  # in order
     threshold: int
     fixed: Fixed
-    asked: str  # digest of the questions whose replies are summed: everybody is asked the same
-    rounded: int = 0  # to how many bits a site rounds each field of its reply; 0: not at all (see packing)
-    scales: tuple[int, ...] = ()  # numbers of each field travel over 2^scale
+    asked: str  # digest of the questions whose replies are summed, the same at every site
+    rounded: int = 0  # bits to which a site rounds each field of its reply; 0: not rounded (see packing)
+    scales: tuple[int, ...] = ()  # each field is divided by 2^scale before it is encoded
 
     @property
     def context(self) -> bytes:
@@ -83,11 +83,11 @@ class SumTerms(Message, wire="stages.Terms"):
 
 def asked(parts: Iterable[Part]) -> str:
     """The digest of some questions, with their views and places in the exchange."""
-    said = sha256()
+    digest = sha256()
     for part in parts:
         data = codec.encode(part)
-        said.update(len(data).to_bytes(8, "little") + data)
-    return said.hexdigest()
+        digest.update(len(data).to_bytes(8, "little") + data)
+    return digest.hexdigest()
 
 
 # ---------------------------------------------------------------- keys
@@ -95,7 +95,7 @@ def asked(parts: Iterable[Part]) -> str:
 
 @dataclass(frozen=True, eq=False)
 class KeyStatement(Message, wire="stages.KeyStatement"):
-    """What a site signs about its key."""
+    """The statement that a site signs about its key."""
 
     run: str
     epoch: str
@@ -146,7 +146,7 @@ class Masked(Reply, wire="stages.Masked"):
     """The replies to all questions of a sum, masked: their kinds, their shapes, and words of 64 bits."""
 
     layout: Annotated[Layout, Text("parts")]
-    # the last is 1 if the numbers did not fit; the others are then random
+    # the last word is 1 if the numbers did not fit; the others are then random
     data: Annotated[IntArray, Bytes("limbs words")]
 
 
@@ -157,7 +157,7 @@ class AskMasked(Question[Masked], wire="stages.AskMasked"):
     epoch: str
     group: int
     sharers: tuple[SiteId, ...]
-    sealed: Annotated[ByteArray, Bytes("others 50")]  # what the others sealed for this site
+    sealed: Annotated[ByteArray, Bytes("others 50")]  # ciphertexts of the others' shares for this site
     parts: tuple[int, ...]  # places in the exchange of the questions whose replies are summed
 
     def lengths(self) -> dict[str, int]:
@@ -165,7 +165,7 @@ class AskMasked(Question[Masked], wire="stages.AskMasked"):
 
 
 def flattened(replies: Sequence[Summable]) -> tuple[Layout, npt.NDArray[np.float64]]:
-    """Replies as one vector, and what is needed to part them again."""
+    """Replies as one vector, and the layout that ``parted`` needs to split it again."""
     layout, columns = [], [np.zeros(0)]
     for reply in replies:
         arrays = [getattr(reply, f) for f in codec.field_names(type(reply))]
@@ -175,7 +175,7 @@ def flattened(replies: Sequence[Summable]) -> tuple[Layout, npt.NDArray[np.float
 
 
 def is_sound(layout: Layout, parts: int) -> bool:
-    """Does a layout name a Summable with its fields' shapes for every part?"""
+    """True if a layout names a Summable with its fields' shapes for every part."""
     for name, shapes in layout:
         kind = codec.class_named(name)
         if kind is None or not issubclass(kind, Summable) or len(codec.field_names(kind)) != len(shapes):
@@ -186,7 +186,7 @@ def is_sound(layout: Layout, parts: int) -> bool:
 
 
 def parted(layout: Layout, values: npt.NDArray[np.float64]) -> tuple[Summable, ...]:
-    """A vector as the replies that it was made of."""
+    """The replies in a vector, by their layout: the inverse of ``flattened``."""
     sums, start = [], 0
     for name, shapes in layout:
         fields = []
@@ -200,7 +200,7 @@ def parted(layout: Layout, values: npt.NDArray[np.float64]) -> tuple[Summable, .
 
 
 def length(layout: Layout) -> int:
-    """How many numbers replies of this layout hold."""
+    """The number of values that replies of this layout hold."""
     return sum(int(np.prod(shape, dtype=np.int64)) for _, shapes in layout for shape in shapes)
 
 
@@ -209,7 +209,7 @@ def length(layout: Layout) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Statement(Message, wire="stages.Statement"):
-    """What a site signs about who is in a sum."""
+    """The statement that a site signs about the list of sites in a sum."""
 
     context: str
     sharers: tuple[SiteId, ...]
@@ -236,7 +236,7 @@ class AskAgreed(Question[Agreed], wire="stages.AskAgreed"):
 
 @dataclass(frozen=True, eq=False)
 class Opened(Reply, wire="stages.Opened"):
-    data: Annotated[ByteArray, Bytes("length")]  # of every sharer one share
+    data: Annotated[ByteArray, Bytes("length")]  # for every sharer, one share of one of its two seeds
 
 
 @dataclass(frozen=True, eq=False)

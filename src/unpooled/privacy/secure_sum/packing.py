@@ -1,10 +1,13 @@
 """A site's numbers as words of a sum, and the sum's words as numbers.
 
-Where nobody has declared a bound, the first sum of a kind takes two words a number, and the coordinator
-learns from it how large its fields are. Later sums of that kind take one: every field has its own scale, a
-power of two. For both to give the same bits, a site rounds each field to ``BITS`` bits of its largest number
-first, whatever the words; what one word then cannot hold exactly does not fit, and the sum is made again in
-two. So the result never depends on which scales somebody tried before, e.g. before a crash.
+Benefit: one word a number instead of two, which halves the bytes of a secure sum.
+
+Without a declared bound, the first sum of a kind takes two words a number, and the coordinator learns from it
+how large its fields are. Later sums of that kind take one word: every field has its own scale, a power of
+two. Both forms must give the same bits. So a site always rounds each field to ``BITS`` bits of its largest
+number first, before it encodes in one word or two. If one word cannot hold a rounded number exactly, the
+number does not fit, and the sum is retried in two words. So the result never depends on the scales that were
+tried before, e.g. before a crash.
 """
 
 import math
@@ -22,32 +25,32 @@ from unpooled.core.exchange import Part
 from unpooled.privacy.secure_sum.fixed import Fixed, Words
 from unpooled.privacy.secure_sum.messages import Layout, SumTerms
 
-FINEST = -64  # the last bit of two words: no field is rounded to less
+FINEST = -64  # exponent of the last bit of two words: nothing is rounded to finer steps
 
 
 def spans(layout: Layout) -> list[slice]:
-    """Where in the vector each field of each reply lies."""
+    """Slices of the vector, one for each field of each reply."""
     sizes = [int(np.prod(shape, dtype=np.int64)) for _, shapes in layout for shape in shapes]
     return [slice(a, b) for a, b in pairwise(np.cumsum([0, *sizes]).tolist())]
 
 
 def exponent(values: FloatArray) -> int | None:
-    """The least e with all numbers below 2^e by size; None if all are 0."""
+    """The least e with all absolute values below 2^e; None if all are 0."""
     largest = float(np.abs(values).max(initial=0.0))
     return math.frexp(largest)[1] if largest > 0 else None
 
 
 def one_word(sites: int) -> Fixed:
-    """Numbers of size 1 or less, in one word, that so many sites may add."""
+    """The one-word format for numbers of absolute value at most 1, summed over so many sites."""
     return Fixed(1, 62 - max(sites - 1, 1).bit_length())
 
 
 def packed(terms: SumTerms, layout: Layout, vector: FloatArray) -> Words:
-    """The vector as words, and one more: 1 if it does not fit, and random words stand in its place.
+    """The vector as words, and a last word: 0, or 1 if a number does not fit and the others are random.
 
-    Whose numbers do not fit must not be seen, else a coordinator could search for their size by bounds. And
-    the sum must tell nothing: without this site's part it would be that of the others, and the same sum with
-    a larger bound would show by subtraction what this site adds.
+    The coordinator must not see which site's numbers do not fit, else it could search for their size by
+    trying bounds. Nor may it use the failed sum: if this site added zeros, the sum would be that of the other
+    sites, and subtracting it from a retry with a larger bound would show this site's part.
     """
     scaled = _scaled(terms, layout, vector) if terms.rounded else vector
     fits = scaled is not None and terms.fixed.fits(scaled, len(terms.sites))
@@ -62,7 +65,7 @@ def packed(terms: SumTerms, layout: Layout, vector: FloatArray) -> Words:
 
 
 def unpacked(terms: SumTerms, layout: Layout, words: Words) -> FloatArray:
-    """The sum that the words are."""
+    """The sum, decoded from its words and multiplied by the fields' scales."""
     values = terms.fixed.decode(words)
     if terms.scales:
         for span, scale in zip(spans(layout), terms.scales, strict=True):
@@ -71,7 +74,7 @@ def unpacked(terms: SumTerms, layout: Layout, words: Words) -> FloatArray:
 
 
 def _scaled(terms: SumTerms, layout: Layout, vector: FloatArray) -> FloatArray | None:
-    """Every field rounded, and over its scale; None if a scale is too coarse or too fine for it."""
+    """Every field rounded and divided by its scale; None if a scale is too coarse or too fine for it."""
     if not np.isfinite(vector).all():
         return None
     fields = spans(layout)
@@ -84,7 +87,7 @@ def _scaled(terms: SumTerms, layout: Layout, vector: FloatArray) -> FloatArray |
         if top is None:
             out[span] = 0.0
             continue
-        last = max(top - terms.rounded, FINEST)  # the field becomes multiples of 2^last
+        last = max(top - terms.rounded, FINEST)  # numbers are rounded to multiples of 2^last
         if terms.scales and (top > scale or last < scale - terms.fixed.fraction):
             return None
         out[span] = np.ldexp(np.rint(np.ldexp(vector[span], -last)), last - scale)
@@ -92,27 +95,27 @@ def _scaled(terms: SumTerms, layout: Layout, vector: FloatArray) -> FloatArray |
 
 
 def narrowed(terms: SumTerms, scales: tuple[int, ...]) -> SumTerms:
-    """The same sum in one word a number, each field over its scale."""
+    """The same terms with one word a number, each field divided by its scale."""
     return replace(terms, fixed=one_word(len(terms.sites)), scales=scales)
 
 
-_MISFITS = 2  # sums of a kind that did not fit, after which it is not tried again
+_MISFITS = 2  # after so many sums of a kind that did not fit, one word is not tried again
 _GROWTH = 3  # bits by which a field that is never negative may grow from one sum to the next
 
 
 @dataclass(eq=False)
 class Scales:
-    """How large the fields of one kind of sum were so far in a run. It changes how sums travel, never what
-    they are (see packing)."""
+    """The sizes of the fields of one kind of sum so far in a run. They decide how sums are encoded, never
+    their results (see packing)."""
 
     latest: dict[tuple[int, str], int | None] = field(default_factory=dict)  # exponents, by part and field
     largest: dict[tuple[int, str], int | None] = field(default_factory=dict)
-    asked: int = 0  # how many numbers the latest questions sent for one start
+    asked: int = 0  # numbers that the latest questions sent for one start
     misfits: int = 0
 
     def learn(self, parts: Sequence[Part], sums: tuple[Any, ...]) -> None:
-        """From the opened sums of the questions in ``parts``."""
-        fields = [(i, name) for i, one in enumerate(sums) for name in codec.field_names(type(one))]
+        """Record the field sizes in the opened sums of the questions in ``parts``."""
+        fields = [(i, name) for i, summed in enumerate(sums) for name in codec.field_names(type(summed))]
         before, self.latest = self.largest, {(i, f): exponent(getattr(sums[i], f)) for i, f in fields}
         self.largest = {
             key: max((e for e in (now, before.get(key)) if e is not None), default=None)
@@ -123,10 +126,11 @@ class Scales:
     def scales(self, parts: Sequence[Part], slack: int) -> tuple[int, ...]:
         """A scale for every field of the replies, () if one word is not to be tried.
 
-        ``slack`` is by how many bits the largest number of a site may be below its field's scale. What is
-        never negative is largest in the sum. What may be cancels in it, and more so from round to round, so
-        the largest sum so far is taken, and the middle of the slack. Coarser cells than the latest are not
-        tried: their numbers are larger ones.
+        ``slack``: the bits by which a site's largest number may lie below its field's scale. In a field that
+        is never negative no site's number exceeds the sum, so its scale is the latest sum plus room to grow.
+        Numbers of both signs cancel in the sum, more so from round to round; their scale is the largest sum
+        so far plus half of the slack. If the questions send fewer numbers than the latest did, cells are
+        coarser and their sums larger, so one word is not tried.
         """
         if not self.asked or self.misfits >= _MISFITS or _numbers_for_one_start(parts) < self.asked:
             return ()
@@ -141,7 +145,7 @@ class Scales:
 
 
 def _numbers_for_one_start(parts: Sequence[Part]) -> int:
-    """At least 1; the arrays of a question hold a set of centres for each of its starts."""
+    """Numbers sent for one start, at least 1; arrays hold a set of centres for each start."""
     sizes = (a.size // max(len(a), 1) if a.ndim > 2 else a.size for part in parts for a in _arrays(part))
     return max(1, sum(sizes))
 

@@ -1,4 +1,4 @@
-"""The settings of secure sums: how many sites a sum needs, and how its numbers are held."""
+"""The settings of secure sums: the fewest sites in a sum, and the format of its numbers."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -7,20 +7,20 @@ from unpooled.errors import BadInput
 from unpooled.privacy.secure_sum.fixed import Fixed
 
 MIN_SITES = 3
-BITS = 40  # to which a site rounds each field of its reply, where a number takes one word
+BITS = 40  # a site rounds each field of its reply to so many bits, unless a bound is declared
 
 
 @dataclass(frozen=True)
 class SecureSums:
-    """Every ``total`` by secure sums.
+    """Settings under which every ``total`` is a secure sum.
 
     Without a ``bound`` the first sum of a kind takes two words of 64 bits a number, for numbers up to 9e18
     over the number of sites, and later ones take one where their numbers allow it; a site rounds each field
-    of its reply to 40 bits of the largest number in it. ``bound`` declares the largest number, by size, in
-    any site's reply: one word is then always enough, as fine as the bound allows, and nothing else is
-    rounded. It is public, and must not be read off the data.
+    of its reply to 40 bits of the largest number in it. ``bound`` declares the largest absolute value in any
+    site's reply: one word is then always enough, as fine as the bound allows, and fields are not rounded
+    otherwise. It is public, and must not be computed from the data.
     ``min_sites`` is the fewest sites in a sum; never below 3. ``min_cluster_size`` is the fewest rows, of all
-    sites together, in a cell of a sum: smaller ones are dropped as soon as the sum is opened.
+    sites together, in a cell of a sum: smaller ones are suppressed as soon as the sum is opened.
 
     >>> SecureSums(bound=1e6).fixed(10).step < 1e-11
     True
@@ -37,7 +37,7 @@ class SecureSums:
 
     @property
     def rounded(self) -> int:
-        """To how many bits a site rounds the fields of its reply, 0: not at all."""
+        """Bits to which a site rounds each field of its reply; 0: not rounded."""
         return BITS if self.bound is None else 0
 
     def fixed(self, sites: int) -> Fixed:
@@ -45,7 +45,7 @@ class SecureSums:
 
 
 def secure_sums(said: Any) -> SecureSums | None:
-    """From what an estimator was told: True, False, or SecureSums."""
+    """The settings from an estimator's argument ``secure``: True, False, or SecureSums."""
     if isinstance(said, SecureSums):
         return said
     if not isinstance(said, bool):

@@ -1,9 +1,9 @@
-"""A site's side of a secure sum: answers each stage at most once, and refuses what an honest one never asks.
+"""A site's side of a secure sum: answers each stage once, and refuses what an honest coordinator never asks.
 
-What it holds to, whatever the coordinator says: keys of this run signed by the identities that it has pinned;
-its own threshold; every site asked the same; one list of survivors a sum, signed by a threshold of sites
-before anything is opened; of every peer the share of one seed, never of both; no sum of an exchange that is
-over, and never two different sums of one exchange.
+Rules that the coordinator cannot change: keys of this run are signed by the pinned identities; the threshold
+is at least the site's own; every site is asked the same; a sum has one list of survivors, signed by a
+threshold of sites before anything is opened; of every peer the share of one seed is opened, never of both; no
+sum of an exchange that is over, and never two different sums of one exchange.
 """
 
 import secrets
@@ -46,7 +46,7 @@ _RUNS = 64  # runs that a site takes part in at the same time
 
 @dataclass(eq=False)
 class _MemberSum:
-    """What a site knows of one sum, stage by stage."""
+    """A site's state in one sum, filled in stage by stage."""
 
     terms: SumTerms
     context: bytes
@@ -67,15 +67,15 @@ class _MemberSum:
 
 @dataclass(eq=False)
 class _Run:
-    """A site's keys in a run, the sums of its present exchange, and which sums it has opened."""
+    """A site's keys in a run, the sums of its present exchange, and digests of the sums it has opened."""
 
     epoch: str = ""
     exchange: Exchange = field(default_factory=Exchange)
     keys: Keys | None = None
     roots: dict[bytes, bytes] = field(default_factory=dict, repr=False)  # by peer's name and key
     sums: dict[tuple[Turn, int], _MemberSum] = field(default_factory=dict, repr=False)
-    latest: tuple[int, int] = (-1, -1)  # round and exchange that this epoch has come to
-    given: dict[tuple[int, int, int], bytes] = field(default_factory=dict)  # survives an epoch
+    latest: tuple[int, int] = (-1, -1)  # round and exchange of the latest sum in this epoch
+    given: dict[tuple[int, int, int], bytes] = field(default_factory=dict)  # opened; kept over epochs
 
 
 class Member:
@@ -119,7 +119,7 @@ class Member:
     # ------------------------------------------------------------ shares
 
     def shares(self, turn: Turn, ask: AskShares) -> Shares:
-        """Two fresh seeds, each shared out among all sites: of its own mask, and of its pair masks."""
+        """Shares for all sites of two fresh seeds: of its own mask, and of its table of pair seeds."""
         terms, run = ask.terms, self._runs.get(turn.run)
         if run is None or run.keys is None or run.epoch != terms.epoch:
             raise Refused("this site has no key of this run and epoch")
@@ -133,18 +133,18 @@ class Member:
         roots = self._roots(run, ask)
         run.sums = {key: s for key, s in run.sums.items() if key[0] == turn}  # the last exchange is over
         run.latest = (turn.round, turn.exchange)
-        made = self._make_shares(terms, roots)
-        run.sums[turn, terms.group] = made
-        return made.shares
+        new_sum = self._make_shares(terms, roots)
+        run.sums[turn, terms.group] = new_sum
+        return new_sum.shares
 
     def _check_not_over(self, turn: Turn, run: _Run) -> None:
-        """A sum begins once an epoch, else its keys would be used twice; and no exchange comes back."""
+        """Refuse an exchange that is over: a sum begins once an epoch, else its keys would be used twice."""
         place, opened = (turn.round, turn.exchange), {key[:2] for key in run.given}
         if place < run.latest or (place not in opened and place < max(opened, default=place)):
             raise Refused(f"round {turn.round}, exchange {turn.exchange} is over")
 
     def _roots(self, run: _Run, ask: AskShares) -> dict[SiteId, bytes]:
-        """What this site shares with every peer alone, by its key."""
+        """By peer: the secret that only this site and the peer know."""
         peers = peer_keys(ask, self.name, run.exchange.public, self._roster, set(run.roots))
         about = sha256(codec.encode(KeyStatement(ask.terms.turn.run, run.epoch, "", ""))).digest()
         for site, data in peers.items():
@@ -188,7 +188,7 @@ class Member:
     def masked(
         self, turn: Turn, ask: AskMasked, parts: Sequence[Part], replies: Sequence[Summable]
     ) -> Masked:
-        """The replies to ``parts``, behind this site's own mask and one with every sharer."""
+        """The replies to ``parts``, masked with this site's own stream and one for every other sharer."""
         this = self._sum(turn, ask)
         request = sha256(codec.encode(ask)).digest()
         if this.masked is not None:
@@ -220,7 +220,7 @@ class Member:
         return held
 
     def _hide(self, this: _MemberSum, sharers: tuple[SiteId, ...], words: Words) -> None:
-        """Add this site's own stream, the streams with later sites, and take off those with earlier ones."""
+        """Add this site's own stream and those it has with later sites; subtract those with earlier sites."""
         shape = (words.shape[0], words.shape[1])
         add(words, crypto.mask(this.self_seed, this.context, shape))
         minus = np.zeros_like(words)
@@ -233,7 +233,7 @@ class Member:
     # ------------------------------------------------------------ agreed, opened
 
     def agreed(self, turn: Turn, ask: AskAgreed) -> Agreed:
-        """A signature on who is in the sum: on one list a sum."""
+        """A signature on the list of sites in the sum; only one list is signed for a sum."""
         this = self._sum(turn, ask)
         if this.agreed is not None:
             if this.agreed[0] != ask.survivors:
@@ -250,7 +250,7 @@ class Member:
         return reply
 
     def opened(self, turn: Turn, ask: AskOpened) -> Opened:
-        """One share of every sharer: of its own mask if it is in the sum, of its pair masks if it is not."""
+        """For every sharer one share of a seed: its own mask's if it is in the sum, else its table's."""
         this = self._sum(turn, ask)
         if this.agreed is None or this.agreed[0] != ask.survivors:
             raise Refused("the survivors are not those that this site has signed")
@@ -265,7 +265,7 @@ class Member:
         return this.opened
 
     def noise_share(self, turn: Turn, ask: AskMasked) -> float:
-        """The share of the noise's standard deviation that this site adds: a threshold of them is a whole."""
+        """This site's share of the noise's standard deviation: a threshold of sites adds the whole."""
         return float(self._sum(turn, ask).terms.threshold ** -0.5)
 
     def _sum(self, turn: Turn, ask: AskMasked | AskAgreed | AskOpened) -> _MemberSum:
@@ -277,19 +277,19 @@ class Member:
 
 
 def _what(terms: SumTerms, survivors: tuple[SiteId, ...]) -> bytes:
-    """Which sum it is, whatever the keys: the same one may be opened again after a crash, no other.
+    """A digest of a sum without its keys: after a crash the same sum may be opened again, and no other.
 
-    Rounded sums are the same numbers in one word or in two.
+    Rounded sums have the same numbers in one word as in two, so their number format is not part of it.
     """
     how = terms.rounded or terms.fixed
     return sha256(repr((terms.asked, how, survivors)).encode()).digest()
 
 
-Roster = Mapping[SiteId, bytes]  # everybody's Ed25519 key, pinned by the site itself
+Roster = Mapping[SiteId, bytes]  # the Ed25519 key of every site, pinned by the site itself
 
 
 def check_terms(terms: SumTerms, turn: Turn, me: SiteId, roster: Roster, min_sites: int) -> None:
-    """Terms of this exchange, among enough sites that are all pinned, under no lower threshold than ours."""
+    """Refuse terms of another exchange, with too few or unpinned sites, or with too low a threshold."""
     sites = terms.sites
     if terms.turn != turn:
         raise Refused("the terms of the sum are of another exchange")
@@ -312,7 +312,7 @@ def check_terms(terms: SumTerms, turn: Turn, me: SiteId, roster: Roster, min_sit
 def peer_keys(
     ask: AskShares, me: SiteId, own: bytes, roster: Roster, known: set[bytes]
 ) -> dict[SiteId, bytes]:
-    """Every peer's key as it came, 96 bytes; all that are not ``known`` are signed by who is pinned."""
+    """Every peer's key as received, 96 bytes; signatures are checked unless the key is in ``known``."""
     terms, found = ask.terms, {}
     if ask.keys.shape != (len(terms.sites), messages.SIGNED_KEY):
         raise Refused(f"keys of shape {ask.keys.shape} for {len(terms.sites)} sites")
@@ -334,7 +334,7 @@ def peer_keys(
 def check_list(
     some: tuple[SiteId, ...], whole: tuple[SiteId, ...], what: str, least: int, me: SiteId | None = None
 ) -> None:
-    """A list in order, of no others than may be on it, of at least ``least`` sites, this one among them."""
+    """Refuse a list that is unsorted, not within ``whole``, shorter than ``least``, or without ``me``."""
     if list(some) != sorted(set(some)) or not set(some) <= set(whole):
         raise Refused(f"the {what} are not in order, or not among those who may be")
     if len(some) < least:
@@ -344,7 +344,7 @@ def check_list(
 
 
 def check_opening(ask: AskOpened, statement: Statement, least: int, roster: Roster) -> None:
-    """Each peer is either in the sum or not, and a threshold of sites has signed who is."""
+    """Refuse to open unless each peer is either in the sum or not, and enough sites signed the list."""
     both = sorted(set(ask.survivors) & set(ask.dropped))
     if both:
         raise Refused(f"both shares of {both[0]}")

@@ -1,7 +1,7 @@
-"""The mask of a site's door: its side of secure sums, and the rule that it answers in nothing else.
+"""The mask of a site: its side of secure sums, and the rule to answer in secure sums only.
 
 A reply that leaves masked is seen only in a sum over at least three sites, so it is not suppressed: the sum
-equals pooling. ``floor`` is the smallest cell that a site adds to a sum all the same; 1 adds every row.
+equals pooling. ``floor`` is the smallest cell that a site adds to a sum; 1 adds every row.
 """
 
 from collections.abc import Sequence
@@ -49,26 +49,26 @@ class Masking:
             )
 
     def minimum(self, post: Envelope, part: Part, usual: float) -> float:
-        """The smallest cell shown: the site's own rule, unless the reply is only seen in a sum."""
+        """The smallest cell in a reply: the site's own rule, or ``floor`` if it is only seen in a sum."""
         return self._floor if part.verb == "total" and part.index in _masked(post) else usual
 
     def noise(self, post: Envelope, part: Part) -> float:
-        """The share of a noisy reply's noise: all of it, unless sites make up one noise together."""
+        """This site's share of a reply's noise: 1, or less where sites of a secure sum add it together."""
         for stage in (p.question for p in post.parts if p.verb == STAGE):
             if isinstance(stage, AskMasked) and part.verb == "total" and part.index in stage.parts:
                 return self._member.noise_share(post.turn, stage)
         return 1.0
 
     def hide(self, post: Envelope, replies: tuple[Reply, ...]) -> tuple[Reply, ...]:
-        """Answer the stages; a reply that went into a masked one is replaced by nothing."""
+        """Answer the stages; a reply that is part of a masked one is replaced by LeftMasked."""
         out = list(replies)
         hidden: set[int] = set()
-        for place, part in enumerate(post.parts):
+        for position, part in enumerate(post.parts):
             if part.verb == STAGE:
-                out[place] = self._staged(post, part.question, replies)
+                out[position] = self._staged(post, part.question, replies)
             elif part.verb == "total" and part.index in _masked(post):
-                hidden.add(place)
-        return tuple(LeftMasked() if place in hidden else reply for place, reply in enumerate(out))
+                hidden.add(position)
+        return tuple(LeftMasked() if position in hidden else reply for position, reply in enumerate(out))
 
     def _staged(self, post: Envelope, question: Any, replies: tuple[Reply, ...]) -> Reply:
         match question:

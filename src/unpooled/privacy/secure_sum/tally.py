@@ -1,11 +1,12 @@
 """The coordinator's side of a secure sum: a generator of stages that ends in the sum.
 
-It yields one question per site and receives what the sites replied; a site that sent nothing, refused, or
-sent what cannot be used is left out from there on, by name. Runtimes carry the questions; nothing here
-knows how. Bonawitz et al.: Practical secure aggregation for privacy-preserving machine learning. CCS 2017,
-figure 4, with one departure: what sites share out is not their key but the seed of a sealed table of this
-sum's pair seeds. Opening the masks of a site that dropped thus opens one sum and no other, so that keys last
-for a whole run; with shares of the key, they would have to be made anew for every sum.
+It yields one question per site and receives the sites' replies; a site that sent nothing, refused, or sent an
+unusable reply is left out from there on, by name. Runtimes carry the questions; nothing here knows how.
+
+Bonawitz et al.: Practical secure aggregation for privacy-preserving machine learning. CCS 2017,
+figure 4, with one departure: a site shares out not its key but the seed of a sealed table of this sum's pair
+seeds. Opening the masks of a dropped site thus opens one sum and no other, so keys last for a whole run; with
+shares of the key, new keys would be needed for every sum.
 """
 
 from collections import Counter
@@ -47,12 +48,12 @@ class DoesNotFit(BadInput):
 
     def __init__(self, message: str, sent: dict[SiteId, tuple[int, int]]) -> None:
         super().__init__(message)
-        self.sent = sent  # numbers and bytes that left each site all the same
+        self.sent = sent  # numbers and bytes that left each site although the sum failed
 
 
 @dataclass(frozen=True, eq=False)
 class Total:
-    """The sum over the sites that are in it, as the replies it is made of, and who is not in it and why."""
+    """The sum over the sites in it, one summed reply per question, and the sites left out with reasons."""
 
     sites: tuple[SiteId, ...]
     sums: tuple[Summable, ...]
@@ -62,19 +63,24 @@ class Total:
 
 @dataclass(eq=False)
 class _SumLog:
-    """Who is left out and why, and what each site sent."""
+    """A sum's bookkeeping: sites left out, with reasons, and numbers and bytes that each site sent."""
 
     terms: SumTerms
     silent: dict[SiteId, str] = field(default_factory=dict)
     sent: dict[SiteId, tuple[int, int]] = field(default_factory=dict)
 
     def usable(
-        self, stage: str, asked: Mapping[SiteId, Any], came: Replies, kind: type[Q], fits: Callable[[Q], bool]
+        self,
+        stage: str,
+        asked: Mapping[SiteId, Any],
+        replies: Replies,
+        kind: type[Q],
+        fits: Callable[[Q], bool],
     ) -> dict[SiteId, Q]:
         """The replies that can be used; TooFewAnswers if they are fewer than the threshold."""
         good: dict[SiteId, Q] = {}
         for site in asked:
-            reply = came.get(site)
+            reply = replies.get(site)
             if reply is not None:
                 before = self.sent.get(site, (0, 0))
                 self.sent[site] = (before[0] + _numbers(reply), before[1] + size(reply)[1])
@@ -97,12 +103,12 @@ class _SumLog:
 
 
 def _numbers(reply: Reply) -> int:
-    """Numbers about rows; keys, shares and signatures are none."""
+    """Count the numbers about rows in a reply; keys, shares and signatures count 0."""
     return reply.data.shape[-1] - 1 if isinstance(reply, Masked) and reply.data.ndim else 0
 
 
 def is_keys(reply: Reply | None) -> bool:
-    """Can this be a site's signed key?"""
+    """True if a reply has the form of a site's signed key."""
     return (
         isinstance(reply, Keys)
         and reply.data.shape == (messages.SIGNED_KEY,)
@@ -118,7 +124,7 @@ def tally(
 ) -> Stages:
     """The stages of one sum among ``terms.sites``, of the questions at ``parts`` of the exchange.
 
-    ``silent`` says who is missing already, and why.
+    ``silent``: the sites that are missing already, with reasons.
     """
     log, n = _SumLog(terms, dict(silent or {})), len(terms.sites)
     log.require(n, "keys")
@@ -130,7 +136,7 @@ def tally(
     shares = log.usable("shares", asks, (yield asks), Shares, lambda r: r.data.shape == (size,))
     sharers = tuple(shares)
 
-    # down: the question, and what the others sealed for this site; up: the reply, masked
+    # down: the question, and the others' sealed shares for this site; up: the reply, masked
     rows = {site: _sealed(terms, site, shares[site]) for site in sharers}
     asks = {
         site: AskMasked(
@@ -149,14 +155,14 @@ def tally(
     survivors = tuple(masked)
     dropped = tuple(site for site in sharers if site not in masked)
 
-    # down: who is in the sum; up: a signature on it
+    # down: the list of sites in the sum; up: a signature on it
     asks = dict.fromkeys(survivors, AskAgreed(terms.epoch, terms.group, survivors))
     agreed = log.usable(
         "signatures", asks, (yield asks), Agreed, lambda r: r.data.shape == (messages.SIGNATURE,)
     )
     signers = tuple(agreed)[: terms.threshold]
 
-    # down: the signatures; up: of every sharer one share
+    # down: the signatures; up: for every sharer, one share of one of its two seeds
     signatures = np.stack([agreed[site].data for site in signers])
     asks = dict.fromkeys(
         survivors, AskOpened(terms.epoch, terms.group, survivors, dropped, signers, signatures)
@@ -173,7 +179,7 @@ def tally(
 
 
 def _sealed(terms: SumTerms, site: SiteId, shares: Shares) -> dict[SiteId, Any]:
-    """By peer: what a site sealed for it."""
+    """By peer: the shares that a site sealed for it."""
     n = len(terms.sites)
     rows = shares.data[messages.SEED + messages.table(n) :].reshape(n - 1, messages.SEALED)
     return dict(zip([peer for peer in terms.sites if peer != site], rows, strict=True))
@@ -185,12 +191,12 @@ def _is_whole(terms: SumTerms, reply: Masked, parts: int) -> bool:
 
 
 def _alike(masked: dict[SiteId, Masked], log: _SumLog) -> dict[SiteId, Masked]:
-    """Without those whose replies are of another kind or shape than most sites'."""
-    usual, _ = Counter(reply.layout for reply in masked.values()).most_common(1)[0]
+    """The replies of the most common layout; sites with another one are left out."""
+    common, _ = Counter(reply.layout for reply in masked.values()).most_common(1)[0]
     for site, reply in masked.items():
-        if reply.layout != usual:
+        if reply.layout != common:
             log.silent[site] = "its reply is of another shape than the others'"
-    alike = {site: reply for site, reply in masked.items() if reply.layout == usual}
+    alike = {site: reply for site, reply in masked.items() if reply.layout == common}
     log.require(len(alike), "masked replies")
     return alike
 
@@ -198,7 +204,7 @@ def _alike(masked: dict[SiteId, Masked], log: _SumLog) -> dict[SiteId, Masked]:
 def _restored(
     terms: SumTerms, sharers: tuple[SiteId, ...], opened: dict[SiteId, Opened]
 ) -> dict[SiteId, bytes | None]:
-    """Every sharer's seed: of its own mask if it is in the sum, of its table if it is not."""
+    """Every sharer's seed, from the opened shares: of its own mask if it is in the sum, else of its table."""
     openers = list(opened)[: terms.threshold]
     weights = crypto.weights([terms.sites.index(site) for site in openers])
     given = [opened[site].data.tobytes() for site in openers]
@@ -237,7 +243,7 @@ def _unmasked(
             raise TooFewAnswers(_spoiled(terms, site))
         peers = [peer for peer in terms.sites if peer != site]
         for i, peer in enumerate(peers):
-            if peer in masked:  # it added the stream if it stands before the dropped site, else took it off
+            if peer in masked:  # it added the stream if it sorts before the dropped site, else subtracted it
                 stream = crypto.mask(table[messages.SEED * i : messages.SEED * (i + 1)], context, shape)
                 add(minus if peer < site else plus, stream)
     add(plus, negated(minus))
@@ -245,7 +251,7 @@ def _unmasked(
 
 
 def _check_fit(terms: SumTerms, word: npt.NDArray[np.uint64], sent: dict[SiteId, tuple[int, int]]) -> None:
-    """The last word of the sum counts the sites whose numbers did not fit."""
+    """Raise if a site's numbers did not fit: the last word of the sum counts such sites."""
     n, fixed, count = len(terms.sites), terms.fixed, int(word[0])
     where = f"round {terms.turn.round}, secure sum"
     if count > n or word[1:].any():

@@ -1,4 +1,4 @@
-"""What the coordinator tells the engine: the job folder, and its submission."""
+"""The coordinator's console: writes a job folder and submits it to the engine."""
 
 import base64
 import contextlib
@@ -21,7 +21,7 @@ JOB_FILES = ("meta.json", "app/config/config_fed_server.json", "app/config/confi
 
 
 def write_job(folder: Path, task: RunTask, terms: RunTerms) -> None:
-    """A job folder as NVFLARE's console takes it: names of installed classes, settings, and no code."""
+    """Write a job folder for NVFLARE: names of installed classes, settings, and no code."""
     (folder / "app" / "config").mkdir(parents=True)
     needed = max(1, math.ceil(task.quorum * len(task.sites)))
     meta = {
@@ -52,10 +52,10 @@ def write_job(folder: Path, task: RunTask, terms: RunTerms) -> None:
 
 @contextlib.contextmanager
 def submitted(console: Path, job: Path, timeout: float) -> Iterator[Callable[[], str | None]]:
-    """Hand a job folder to the server. Yields how the job ended, as far as the engine says; None: it runs."""
+    """Submit a job folder to the server. Yields a function: the job's end state, None while it runs."""
     from nvflare.fuel.flare_api.flare_api import new_secure_session
 
-    with contextlib.redirect_stdout(io.StringIO()):  # it talks
+    with contextlib.redirect_stdout(io.StringIO()):  # NVFLARE prints while it connects
         try:
             session = new_secure_session(CONSOLE_NAME, str(console), timeout=timeout)
         except Exception as error:
@@ -80,7 +80,7 @@ def submitted(console: Path, job: Path, timeout: float) -> Iterator[Callable[[],
 
 
 def _modules(message: Any) -> list[str]:
-    """The modules of others that must be imported before a message can be read."""
+    """User modules that must be imported before a message can be decoded."""
     found = {type(message).__module__} if isinstance(message, Message) else set()
     if dataclasses.is_dataclass(message):
         message = tuple(getattr(message, name) for name in codec.field_names(type(message)))

@@ -1,4 +1,4 @@
-"""The coordinator's end in NVFLARE: a Controller, in the server's job process."""
+"""The coordinator in NVFLARE: a Controller, in the server's job process."""
 
 import base64
 import json
@@ -33,7 +33,7 @@ class Coordinator(Controller):
 
     def __init__(self, task: str, modules: Sequence[str] = ()) -> None:
         super().__init__()
-        self._task, self._modules = task, modules  # modules of others, which define what the task names
+        self._task, self._modules = task, modules  # user modules that define the task's classes
 
     def start_controller(self, fl_ctx: FLContext) -> None:
         pass
@@ -66,7 +66,7 @@ class Coordinator(Controller):
             self.system_panic("the run did not finish; its folder says why", fl_ctx)
 
     def _folder(self, task: RunTask, fl_ctx: FLContext) -> Path:
-        """Where the run is kept: as the server's own file says; a task names no path."""
+        """The folder of the run, from the server's own settings file; a task names no path."""
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", task.run):
             raise ValueError("the name of the run is not one")
         workspace = fl_ctx.get_workspace()
@@ -81,7 +81,7 @@ class Coordinator(Controller):
 
 
 def opened(reply: Any) -> bytes | NoAnswer:
-    """What a site's end replied, or why there is nothing; nothing of what else came is believed."""
+    """The payload of a site's reply, or the reason why there is none; all other fields are ignored."""
     if reply is None:
         return NoAnswer("not reached")
     code = reply.get_return_code()

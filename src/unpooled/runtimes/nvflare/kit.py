@@ -1,7 +1,7 @@
-"""The folders that NVFLARE starts from, written by us instead of by its provisioning.
+"""The folders that NVFLARE starts from, written here instead of by its own provisioning.
 
 They are as strict as the engine allows: mutual TLS, one role that may submit jobs and see them, no code sent
-with a job, no shell commands, no log streaming, and of all classes only the bridge's may be named in a job.
+with a job, no shell commands, no log streaming, and a job may name only the classes of this package.
 """
 
 import json
@@ -56,13 +56,13 @@ _PERMISSIONS = {
 
 
 def presence_folder(server: Path) -> Path:
-    """Where a server writes down who is connected."""
+    """The folder in which a server records the connected sites."""
     return server / "presence"
 
 
 def write_server(folder: Path, address: Address, identity: EngineIdentity, runs: Path) -> None:
-    """The server's folder. ``runs`` is where its runs are kept."""
-    home = runs.parent / folder.name  # the folder may be written elsewhere and moved there
+    """Write the server's folder. ``runs`` is the folder of its runs."""
+    home = runs.parent / folder.name  # its final place: ``folder`` may be moved after it is written
     service = {"target": f"{address.host}:{address.port}", "scheme": "grpc"}
     _write(
         folder / "startup" / "fed_server.json",
@@ -137,7 +137,7 @@ def write_server(folder: Path, address: Address, identity: EngineIdentity, runs:
 
 
 def write_site(folder: Path, address: Address, identity: EngineIdentity, site: SiteId) -> None:
-    """A site's folder."""
+    """Write a site's folder."""
     _write(
         folder / "startup" / "fed_client.json",
         {
@@ -188,7 +188,7 @@ def write_site(folder: Path, address: Address, identity: EngineIdentity, site: S
 
 
 def write_console(folder: Path, address: Address, identity: EngineIdentity) -> None:
-    """The folder from which the coordinator submits jobs."""
+    """Write the folder from which the coordinator submits jobs."""
     _write(
         folder / "startup" / "fed_admin.json",
         {

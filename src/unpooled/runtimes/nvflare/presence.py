@@ -1,4 +1,4 @@
-"""Who is connected, written down at the server and at each site for whoever looks from another process."""
+"""Records of connections, kept in files at the server and at each site for other processes to read."""
 
 import json
 import threading
@@ -20,10 +20,9 @@ _EVERY = 1.0  # seconds
 
 
 class Presence(FLComponent):
-    """Lets in the sites of the federation and no other, whatever its certificate says.
+    """Admits the sites of the federation and no others, even with a valid certificate.
 
-    Keeps ``connected.json`` in the server's folder: each site and when it was last heard of, and who was
-    refused and when.
+    Keeps ``connected.json`` in the server's folder: times of each site's last contact and of refusals.
     """
 
     def __init__(self) -> None:
@@ -34,7 +33,7 @@ class Presence(FLComponent):
         if event_type == EventType.SYSTEM_START:
             home = presence_folder(Path(fl_ctx.get_workspace().get_root_dir()))
             home.mkdir(exist_ok=True)
-            (home / FILE).unlink(missing_ok=True)  # what an earlier server wrote
+            (home / FILE).unlink(missing_ok=True)  # left by an earlier server
             threading.Thread(target=self._watch, args=(fl_ctx.get_engine(), home), daemon=True).start()
         elif event_type == EventType.CLIENT_REGISTER_RECEIVED:
             self._admit(fl_ctx)
@@ -44,7 +43,7 @@ class Presence(FLComponent):
         peer = fl_ctx.get_peer_context()
         if fl_ctx.get_prop(FLContextKey.CLIENT_TYPE) != ClientType.REGULAR or peer is None:
             return
-        if not own.exists():  # another program's server: it has its own rules for this
+        if not own.exists():  # a server that unpooled did not set up: its own rules apply
             return
         federation = Path(json.loads(own.read_text())["federation"])
         name = str(peer.get_identity_name())
@@ -53,16 +52,16 @@ class Presence(FLComponent):
             raise NotAuthenticated(f"{name[:100]!r} is not a site of this federation")
 
     def _watch(self, engine: Any, home: Path) -> None:
-        with held(home):  # as long as this process lives: so it is known whether what is written is true
+        with held(home):  # the lock shows readers that this process lives and the file is current
             while True:
                 seen = {client.name: client.last_connect_time for client in engine.get_clients()}
-                said = {"sites": seen, "refused": dict(self._refused)}
-                write_atomically(home / FILE, json.dumps(said).encode())
+                record = {"sites": seen, "refused": dict(self._refused)}
+                write_atomically(home / FILE, json.dumps(record).encode())
                 time.sleep(_EVERY)
 
 
 class SitePresence(FLComponent):
-    """Keeps ``connected.json`` in a site's folder: when it last heard of the server."""
+    """Keeps ``connected.json`` in a site's folder: the time of its last contact with the server."""
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         let_in = event_type == EventType.AFTER_CLIENT_REGISTER and fl_ctx.get_prop(FLContextKey.CLIENT_TOKEN)

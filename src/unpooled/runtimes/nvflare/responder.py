@@ -1,4 +1,4 @@
-"""A site's end in NVFLARE: an Executor in the site's job process, and the launcher that brings it back."""
+"""A site in NVFLARE: an Executor in the site's job process, and the launcher that restarts that process."""
 
 import base64
 import json
@@ -22,11 +22,11 @@ from unpooled.runtimes.nvflare.coordinator import TOPIC
 from unpooled.runtimes.nvflare.kit import SITE_FILE
 from unpooled.site.process import RunTerms, SiteEnd, SiteSettings
 
-_RESTARTS = 20  # of one site's job process within a job
+_RESTARTS = 20  # most restarts of one site's process within a job
 
 
 class Responder(Executor):
-    """Answers the coordinator's envelopes through the site's door."""
+    """Answers the coordinator's envelopes through ``SiteEnd``."""
 
     def __init__(self, terms: str) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class Responder(Executor):
             fl_ctx.get_engine().register_aux_message_handler(TOPIC, self._answer)
 
     def _answer(self, topic: str, request: Shareable, fl_ctx: FLContext) -> Shareable:
-        """Never raises: the engine would send the text of the exception on."""
+        """Answer an envelope. Never raises, since the engine would send the text of the exception."""
         data = request.get("payload")
         reply = make_reply(ReturnCode.OK)
         if not isinstance(data, bytes) or self._end is None:
@@ -56,10 +56,10 @@ class Responder(Executor):
 
 
 class TolerantLauncher(ClientProcessJobLauncher):
-    """Keeps a job's process alive: the engine would give up the whole job when one site's process dies.
+    """Keeps a job's process alive: the engine would abort the whole job when one site's process dies.
 
-    A process that a signal killed is started again. And what runs is written down, so that a site that was
-    killed as a whole takes its part in the same job again when it is back.
+    A process that a signal killed is restarted. The running job is recorded in a file, so that a site that
+    was killed as a whole rejoins the same job when it is back.
     """
 
     def launch_job(self, job_meta: dict[str, Any], fl_ctx: FLContext) -> JobHandleSpec:
@@ -75,7 +75,7 @@ class TolerantLauncher(ClientProcessJobLauncher):
             engine: Any = fl_ctx.get_engine()
             try:
                 engine.start_app(job_meta[JobConstants.JOB_ID], job_meta)
-            except Exception as error:  # the job is no longer there: nothing to take part in
+            except Exception as error:  # the job no longer exists, so there is nothing to rejoin
                 self.logger.warning("not taken up again: %s", error)
                 _note(fl_ctx).unlink(missing_ok=True)
 
@@ -85,7 +85,7 @@ def _note(fl_ctx: FLContext) -> Path:
 
 
 class _RestartedJob(JobHandleSpec):
-    """The process of a job, whichever it is at the moment."""
+    """The handle of a job's present process, which may be a restarted one."""
 
     def __init__(self, handle: Any, launch: Callable[[], Any], note: Path) -> None:
         super().__init__()

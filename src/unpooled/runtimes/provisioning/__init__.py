@@ -1,1 +1,1 @@
-"""A federation between machines: who is in it, their keys, and the folders that either side keeps."""
+"""Setup of a federation between machines: its parties, their keys, and the folders that each keeps."""

@@ -1,4 +1,4 @@
-"""Why a site does not reach its federation, found by trying: in words for the person at the site."""
+"""Diagnosis of a site that does not reach its federation: try to connect, and explain the failure."""
 
 import socket
 import ssl
@@ -11,7 +11,7 @@ _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 
 
 
 def obstacle(where: Address, certificate: Path, key: Path, root: Path) -> str:
-    """Shake hands with the server as the engine would; what went wrong."""
+    """Connect to the server as the engine would; a sentence on what failed."""
     context = ssl.create_default_context(cafile=str(root))
     context.load_cert_chain(certificate, key)
     context.set_alpn_protocols(["h2"])
@@ -20,7 +20,7 @@ def obstacle(where: Address, certificate: Path, key: Path, root: Path) -> str:
             socket.create_connection((where.host, where.port), timeout=_PATIENCE) as plain,
             context.wrap_socket(plain, server_hostname=where.host) as secure,
         ):
-            secure.sendall(_PREFACE)  # a server that refuses our certificate says so only now
+            secure.sendall(_PREFACE)  # a server reports a refused certificate only after the first data
             secure.recv(1)
     except ssl.SSLCertVerificationError as error:
         return f"the server's certificate is not of this federation ({error.verify_message})"

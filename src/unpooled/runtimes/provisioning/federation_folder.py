@@ -20,7 +20,7 @@ from unpooled.runtimes.provisioning.keys import Authority, fingerprint, new_key,
 
 PORT = 8002
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
-_TAKEN = {"server", "all", "admin", "console"}  # words that engines keep for themselves
+_TAKEN = {"server", "all", "admin", "console"}  # names that engines reserve
 
 
 def check_name(name: str, of: str) -> str:
@@ -53,7 +53,7 @@ def parse_address(text: str) -> tuple[str, int]:
 
 @dataclass(frozen=True)
 class FederationFolder:
-    """Who is in it, where its server is, and where its things lie."""
+    """A federation's sites, the address of its server, and the paths of its files."""
 
     path: Path
     address: Address
@@ -74,7 +74,7 @@ class FederationFolder:
 
     @property
     def runs(self) -> Path:
-        """A folder for every run on its way."""
+        """The parent of the folders of runs in progress."""
         return self.path / "runs"
 
     @property
@@ -87,17 +87,17 @@ class FederationFolder:
     @classmethod
     def read(cls, path: Path) -> "FederationFolder":
         try:
-            said = json.loads((path / "federation.json").read_text(encoding="utf-8"))
-            version = said["version"]
+            values = json.loads((path / "federation.json").read_text(encoding="utf-8"))
+            version = values["version"]
         except (OSError, ValueError, KeyError):
             raise BadInput(f"{path}: not the folder of a federation") from None
         if version != 1:
             raise BadInput(f"{path}: a federation of version {version}, this program reads version 1")
-        address = Address(said["name"], said["host"], said["port"])
-        return cls(path.absolute(), address, said["engine"], tuple(said["sites"]))
+        address = Address(values["name"], values["host"], values["port"])
+        return cls(path.absolute(), address, values["engine"], tuple(values["sites"]))
 
     def write(self) -> None:
-        said = {
+        values = {
             "version": 1,
             "name": self.address.federation,
             "host": self.address.host,
@@ -105,27 +105,27 @@ class FederationFolder:
             "engine": self.engine_name,
             "sites": list(self.sites),
         }
-        write_atomically(self.path / "federation.json", (json.dumps(said, indent=1) + "\n").encode())
+        write_atomically(self.path / "federation.json", (json.dumps(values, indent=1) + "\n").encode())
 
     def authority(self) -> Authority:
         return Authority.read(self.path / "authority")
 
 
 def files_of(path: Path) -> list[Path]:
-    """All that the federation in a folder is made of; its runs and results are not."""
+    """The files of the federation in a folder, without its runs and results."""
     parts = ("authority", "console", "invitations", "server")
     return [path / "federation.json", *(file for part in parts for file in (path / part).rglob("*"))]
 
 
 def new_name() -> str:
-    """A name for a run, that no other has."""
+    """A unique name for a run."""
     return f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(4)}"
 
 
 def create(
     path: Path, name: str, address: str, sites: tuple[SiteId, ...], *, engine_name: str, with_keys: bool
 ) -> FederationFolder:
-    """Make the folder of a federation: all of it, or nothing."""
+    """Create the folder of a federation, atomically."""
     path = check_path(path)
     check_name(name, "federation")
     for site in sites:
@@ -139,8 +139,8 @@ def create(
     path.parent.mkdir(parents=True, exist_ok=True)
     building = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
     try:
-        made = FederationFolder(building, where, engine_name, tuple(sorted(sites)))
-        _fill(made, path, with_keys)
+        draft = FederationFolder(building, where, engine_name, tuple(sorted(sites)))
+        _fill(draft, path, with_keys)
         os.rename(building, path)
     except BaseException:
         shutil.rmtree(building, ignore_errors=True)
@@ -148,26 +148,26 @@ def create(
     return FederationFolder.read(path)
 
 
-def _fill(made: FederationFolder, path: Path, with_keys: bool) -> None:
-    """Everything in the folder; ``path`` is where it will be once it is whole."""
+def _fill(draft: FederationFolder, path: Path, with_keys: bool) -> None:
+    """Write all files of a federation; ``path`` is its final place, to which it is renamed when complete."""
     for folder in ("authority", "invitations", "runs", "results"):
-        (made.path / folder).mkdir()
-    authority = Authority.new(made.address.federation)
-    authority.write(made.path / "authority")
-    engine = made.engine
-    host = made.address.host
-    server = _identity(authority, host, made, hosts=(host,))
-    engine.write_server(made.server, made.address, server, path / "runs")
-    console = _identity(authority, engine.CONSOLE_NAME, made, role=engine.CONSOLE_ROLE)
-    engine.write_console(made.console, made.address, console)
-    for site in made.sites:
-        invite(made, authority, site, with_keys)
-    made.write()
+        (draft.path / folder).mkdir()
+    authority = Authority.new(draft.address.federation)
+    authority.write(draft.path / "authority")
+    engine = draft.engine
+    host = draft.address.host
+    server = _identity(authority, host, draft, hosts=(host,))
+    engine.write_server(draft.server, draft.address, server, path / "runs")
+    console = _identity(authority, engine.CONSOLE_NAME, draft, role=engine.CONSOLE_ROLE)
+    engine.write_console(draft.console, draft.address, console)
+    for site in draft.sites:
+        invite(draft, authority, site, with_keys)
+    draft.write()
 
 
-def _identity(authority: Authority, name: str, made: FederationFolder, **how: Any) -> EngineIdentity:
+def _identity(authority: Authority, name: str, federation: FederationFolder, **how: Any) -> EngineIdentity:
     key = new_key()
-    certificate = authority.certify(name, key.public_key(), group=made.address.federation, **how)
+    certificate = authority.certify(name, key.public_key(), group=federation.address.federation, **how)
     return EngineIdentity(private_pem(key), certificate, authority.pem)
 
 
@@ -186,7 +186,7 @@ def invite(federation: FederationFolder, authority: Authority, site: SiteId, wit
 
 
 def add(path: Path, site: SiteId, with_key: bool) -> FederationFolder:
-    """One more site."""
+    """Add a site to a federation and write its invitation."""
     federation = FederationFolder.read(path)
     check_name(site, "site")
     if site.lower() in map(str.lower, federation.sites):

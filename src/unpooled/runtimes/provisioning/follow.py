@@ -1,7 +1,7 @@
-"""Have a run done by a federation's server, and follow it from here until it is done.
+"""Submit a run to a federation's server, and follow it until it is done.
 
-The run belongs to the server: this process only submits it, reads what the server writes down, and submits
-it again if it died. So nothing is lost if this process is stopped: whoever follows the run next goes on.
+The server owns the run: this process only submits it, reads the server's progress file, and resubmits the run
+if it died. So nothing is lost if this process is stopped: the next process that follows the run continues.
 """
 
 import shutil
@@ -22,8 +22,8 @@ from unpooled.site.process import RunTerms
 
 _POLL = 0.05
 _START = 90.0  # seconds in which a submitted run must begin
-_GONE = 15.0  # seconds without a sign after which a site counts as not connected
-_ATTEMPTS = 5  # submissions that bring no further round
+_GONE = 15.0  # seconds without contact after which a site counts as not connected
+_ATTEMPTS = 5  # submissions without a further round before giving up
 
 Say = Callable[[str], None]
 
@@ -45,7 +45,7 @@ def follow(
     say: Say = lambda text: None,
     progress: Callable[[Record], None] = lambda record: None,
 ) -> Path:
-    """See a task through; its checkpoint. ``patience``: seconds to wait for the server or for sites."""
+    """Follow a task to its end; its checkpoint. ``patience``: seconds to wait for the server or for sites."""
     work = federation.runs / task.run
     work.mkdir(parents=True, exist_ok=True)
     written = ProgressFile(work)
@@ -78,19 +78,19 @@ def follow(
 
 
 def gather_sites(federation: FederationFolder, task: RunTask, patience: float, say: Say) -> None:
-    """Wait until all sites are connected; after that long, the quorum must be."""
+    """Wait until all sites are connected; after ``patience`` seconds the quorum is enough."""
     until = time.monotonic() + patience
     needed = max(1, -int(-task.quorum * len(task.sites) // 1))
     while True:
-        here = present(federation)
-        missing = [site for site in task.sites if site not in (here or ())]
-        if here is not None and not missing:
+        connected = present(federation)
+        missing = [site for site in task.sites if site not in (connected or ())]
+        if connected is not None and not missing:
             return
         if time.monotonic() >= until:
             break
-        say("waiting for the server" if here is None else f"waiting for {', '.join(missing)}")
+        say("waiting for the server" if connected is None else f"waiting for {', '.join(missing)}")
         time.sleep(0.2)
-    if here is None:
+    if connected is None:
         raise EngineGone(f"the server is not up; unpooled serve {federation.path} starts it")
     if len(task.sites) - len(missing) < needed:
         raise TooFewAnswers(
@@ -102,7 +102,7 @@ def gather_sites(federation: FederationFolder, task: RunTask, patience: float, s
 def _submit(
     federation: FederationFolder, task: RunTask, terms: RunTerms, written: ProgressFile, say: Say
 ) -> None:
-    """Hand the job to the engine, and wait until it has begun."""
+    """Submit the job to the engine, and wait until it has begun."""
     say("handing the run to the server")
     staging = Path(tempfile.mkdtemp(dir=federation.runs, prefix=f".{task.run}."))
     try:
@@ -126,29 +126,29 @@ def _submit(
 def _watch(
     work: Path, written: ProgressFile, progress: Callable[[Record], None]
 ) -> tuple[int, UnpooledError | None]:
-    """Follow until the server's process is done or gone: the last round, and why it failed if it did."""
+    """Follow a run until the server's process ends: the last round, and the error if it failed."""
     shown = -1
     while True:
-        alive = is_held(work)  # first: what is written before it lets go is read after
-        said = written.read()
-        record = said.get("record")
-        if said["state"] == RUNNING and record is not None and record["round"] > shown:
+        alive = is_held(work)  # before the file is read, so that its last state is not missed
+        status = written.read()
+        record = status.get("record")
+        if status["state"] == RUNNING and record is not None and record["round"] > shown:
             shown = record["round"]
             progress(_record(record))
-        if said["state"] == FAILED and not alive:
-            return shown, _raised(said)
+        if status["state"] == FAILED and not alive:
+            return shown, _raised(status)
         if not alive:
             return shown, None
         time.sleep(_POLL)
 
 
-def _record(said: dict[str, Any]) -> Record:
-    left = {site: (int(numbers), int(size)) for site, (numbers, size) in said["left"].items()}
-    return Record(**{**said, "left": left})
+def _record(values: dict[str, Any]) -> Record:
+    left = {site: (int(numbers), int(size)) for site, (numbers, size) in values["left"].items()}
+    return Record(**{**values, "left": left})
 
 
-def _raised(said: dict[str, Any]) -> UnpooledError:
-    kind = getattr(errors, said["kind"], UnpooledError)
+def _raised(failure: dict[str, Any]) -> UnpooledError:
+    kind = getattr(errors, failure["kind"], UnpooledError)
     if kind is SchemaMismatch:
-        return SchemaMismatch(said["text"], tuple(map(tuple, said["table"])))
-    return kind(said["text"])
+        return SchemaMismatch(failure["text"], tuple(map(tuple, failure["table"])))
+    return kind(failure["text"])

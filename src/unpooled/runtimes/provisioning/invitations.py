@@ -1,8 +1,8 @@
-"""The small files that two people send each other: an invitation, a request, and the invitation made good.
+"""Small files that a coordinator and a site exchange: an invitation, a request, the approved invitation.
 
 The coordinator sends an invitation. The site makes its key, keeps it, and sends a request back. The
 coordinator approves, and the invitation with a certificate in it is all the site needs. None of the three
-holds a secret, unless the coordinator was told to make the site's key too.
+holds a secret, unless the coordinator made the site's key too.
 """
 
 import json
@@ -21,27 +21,27 @@ class _Letter:
     KIND = ""
 
     def write(self, path: Path) -> None:
-        said = {"unpooled": self.KIND, "version": 1, **asdict(self)}  # type: ignore[call-overload]
-        write_atomically(path, (json.dumps(said, indent=1) + "\n").encode())
+        values = {"unpooled": self.KIND, "version": 1, **asdict(self)}  # type: ignore[call-overload]
+        write_atomically(path, (json.dumps(values, indent=1) + "\n").encode())
 
     @classmethod
     def read(cls, path: Path) -> Self:
         try:
-            said: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            kind, version = said.pop("unpooled"), said.pop("version")
+            values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            kind, version = values.pop("unpooled"), values.pop("version")
         except (ValueError, KeyError, AttributeError, TypeError):
             raise BadInput(f"{path}: not {_a(cls.KIND)} of a federation") from None
         if (kind, version) != (cls.KIND, 1):
             raise BadInput(f"{path}: {_a(str(kind))} of version {version}, not {_a(cls.KIND)} of version 1")
         try:
-            return cls(**said)
+            return cls(**values)
         except TypeError:
             raise BadInput(f"{path}: {_a(cls.KIND)} that lacks something or has too much") from None
 
 
 @dataclass(frozen=True)
 class Invitation(_Letter):
-    """Where the federation is, who is invited, and by whose authority it goes."""
+    """An invitation: the federation's address, the invited site, and the authority's certificate."""
 
     KIND = "invitation"
 
@@ -64,7 +64,7 @@ class Invitation(_Letter):
 
 @dataclass(frozen=True)
 class Request(_Letter):
-    """A site asks for a certificate of the key that it made."""
+    """A site's request for a certificate of the key that it made."""
 
     KIND = "request"
 

@@ -38,7 +38,7 @@ def private_pem(key: rsa.RSAPrivateKey) -> str:
 
 
 def write_key(path: Path, key: rsa.RSAPrivateKey) -> None:
-    """Write a private key so that only its owner reads it; never over another one."""
+    """Write a private key to a new file that only its owner can read."""
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(handle, "w") as file:
         file.write(private_pem(key))
@@ -61,7 +61,7 @@ def request(name: str, key: rsa.RSAPrivateKey) -> str:
 
 
 def fingerprint(key: rsa.RSAPublicKey) -> str:
-    """What two people read to each other on the telephone to know that a key is the right one."""
+    """The fingerprint of a key, for two people to compare over the telephone."""
     der = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
     digest = hashes.Hash(hashes.SHA256())
     digest.update(der)
@@ -71,7 +71,7 @@ def fingerprint(key: rsa.RSAPublicKey) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Authority:
-    """Who signs the certificates of a federation."""
+    """The certificate authority of a federation."""
 
     key: rsa.RSAPrivateKey
     certificate: x509.Certificate
@@ -129,7 +129,7 @@ class Authority:
 
 
 def requested(pem: str, name: str) -> rsa.RSAPublicKey:
-    """The public key in a request for ``name``, if whoever made it has the private key."""
+    """The public key in a request for ``name``; BadInput unless it is signed with the private key."""
     try:
         asked = x509.load_pem_x509_csr(pem.encode())
         valid = asked.is_signature_valid
@@ -171,7 +171,7 @@ def _builder(
 
 
 def _subject(name: str, group: str | None = None, role: str | None = None) -> x509.Name:
-    """The role goes into the field where the engine looks for it."""
+    """A certificate's subject; the role is in the field where the engine looks for it."""
     parts = [x509.NameAttribute(NameOID.COMMON_NAME, name)]
     if group is not None:
         parts.append(x509.NameAttribute(NameOID.ORGANIZATION_NAME, group))

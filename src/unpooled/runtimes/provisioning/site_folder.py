@@ -22,13 +22,13 @@ from unpooled.site.process import SiteSettings
 
 @dataclass(frozen=True)
 class SiteFolder:
-    """What a site keeps of one federation, beside its invitation unless told otherwise."""
+    """A site's folder for one federation, by default beside its invitation."""
 
     path: Path
 
     @classmethod
     def of(cls, path: Path) -> "SiteFolder":
-        """By its own path, or by that of the invitation it came from."""
+        """The folder at its own path, or beside the invitation at ``path``."""
         if path.is_file():
             return cls(check_path(path.parent / Invitation.read(path).site))
         return cls(check_path(path))
@@ -56,12 +56,12 @@ class SiteFolder:
         return SiteSettings.read(file)
 
     def own(self) -> bool:
-        """Is nothing there that an invitation would replace, but what a site made?"""
+        """True if accepting an invitation would replace only files that a site made."""
         made = (self.path / "invitation.json").exists() or (self.path / "private.key").exists()
         return made or not self.engine_folder.exists()
 
     def letters(self, invitation: Path) -> tuple[Path, ...]:
-        """What accepting an invitation writes, besides the engine's files."""
+        """The files that accepting an invitation writes, besides the engine's files."""
         names = ("invitation.json", "private.key")
         asking = self._asking(Invitation.read(invitation).site)
         return (*(self.path / name for name in names), asking)
@@ -70,7 +70,7 @@ class SiteFolder:
         return self.path.parent / f"{site}.request.json"
 
     def accept(self, file: Path) -> Path | None:
-        """Take an invitation. Without a certificate yet: make the key and return the request to send."""
+        """Accept an invitation. If it has no certificate yet, make a key and return the request to send."""
         invitation = Invitation.read(file)
         engine(invitation.engine)
         self.path.mkdir(parents=True, exist_ok=True)
@@ -92,13 +92,13 @@ class SiteFolder:
         return None
 
     def _settle(self, invitation: Invitation, identity: EngineIdentity) -> None:
-        """Write the engine's files; the settings of an earlier time stay."""
-        made = engine(invitation.engine)
-        settings = made.settings_file(self.engine_folder)
+        """Write the engine's files; earlier settings are kept."""
+        chosen_engine = engine(invitation.engine)
+        settings = chosen_engine.settings_file(self.engine_folder)
         kept = SiteSettings.read(settings) if settings.exists() else None
         for old in ("startup", "local"):
             shutil.rmtree(self.engine_folder / old, ignore_errors=True)
-        made.write_site(self.engine_folder, invitation.address, identity, invitation.site)
+        chosen_engine.write_site(self.engine_folder, invitation.address, identity, invitation.site)
         if kept is not None:
             kept.write(settings)
         invitation.write(self.path / "invitation.json")

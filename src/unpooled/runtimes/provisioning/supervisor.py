@@ -1,4 +1,4 @@
-"""Keep an engine's process alive from the foreground: start it, start it again when it dies, stop it."""
+"""Supervisor of an engine's process, in the foreground: start it, restart it when it dies, stop it."""
 
 import contextlib
 import ctypes
@@ -14,12 +14,12 @@ from unpooled.core.disk import held, is_held
 from unpooled.errors import BadInput
 
 _PAUSES = (1.0, 30.0)  # seconds before a restart: the first, the longest
-_STEADY = 60.0  # seconds after which an engine counts as having started well
+_STEADY = 60.0  # after so many seconds the pause before a restart is reset
 _GRACE = 10.0  # seconds that an engine has to stop by itself
 
 
 def keep(command: list[str], home: Path, say: Callable[[str], None], look: Callable[[], None]) -> None:
-    """Run until SIGTERM or SIGINT. ``look`` is called twice a second; ``say`` gets what is worth saying.
+    """Run until SIGTERM or SIGINT. ``look`` is called twice a second; ``say`` gets messages for the user.
 
     ``home`` is locked meanwhile and holds the process id, by which ``ended`` finds it.
     """
@@ -49,7 +49,7 @@ def keep(command: list[str], home: Path, say: Callable[[str], None], look: Calla
 
 
 def ended(home: Path, patience: float = 30.0) -> bool:
-    """Stop what ``keep`` keeps in another process; False if nothing runs."""
+    """Stop the supervisor that runs in another process; False if none runs."""
     if not is_held(home):
         return False
     process = _process(home)
@@ -81,22 +81,22 @@ def _stop(child: subprocess.Popen[bytes]) -> None:
 
 
 def _die_together() -> None:
-    """The engine must not outlive whoever keeps it: a second one of the same name would disturb the first."""
-    os.setpgid(0, 0)  # a Ctrl-C is for us alone
+    """Make the engine die with its supervisor: two engines of one name would disturb each other."""
+    os.setpgid(0, 0)  # Ctrl-C goes to the supervisor only, which stops the engine in order
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 @contextlib.contextmanager
 def _signals() -> Iterator[Callable[[], bool]]:
-    told: list[int] = []
+    received: list[int] = []
 
     def note(number: int, frame: FrameType | None) -> None:
-        told.append(number)
+        received.append(number)
 
     before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        yield lambda: bool(told)
+        yield lambda: bool(received)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

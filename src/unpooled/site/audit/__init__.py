@@ -1,4 +1,4 @@
-"""For those who must answer for a site: what left it, whether the record is whole, what it gives away."""
+"""Audit of a site's log: its content, its integrity, and the rows that attacks recover from it."""
 
 from unpooled.site.audit.attack import Attack, attack
 from unpooled.site.audit.summary import LogSummary, read

@@ -1,11 +1,10 @@
-"""What could be made of the messages that left? Three attacks that need nothing but them.
+"""Attacks on the messages that left a site: three ways to recover rows from them alone.
 
-A summary of a cell tells its count n, its sum S and, by its inertia, its sum of squares Q.
-Three ways to a row:
+A summary of a cell gives its count n, its sum S and, by its inertia, its sum of squares Q:
 
 - a cell of one row is a row;
-- a set of cells shares out all rows: what is missing from the total, if it is one row, is that row;
-- two cells that differ by one row x have n - n' = 1 and S - S' = x. The attacker can tell that it is so, for
+- a set of cells holds all rows: if one row is missing from their total, it is the difference;
+- two cells that differ by one row x have n - n' = 1 and S - S' = x. The attacker can verify this, for
   then Q - Q' = |x|^2, which holds for hardly any other pair.
 
 Differences are sought among all pairs of all cells ever sent under one view.
@@ -33,13 +32,13 @@ from unpooled.questions.clusters import (
 )
 from unpooled.site.log import entries, unpacked
 
-_FIT = 1e-7  # how well squares must agree, relative to their size
+_FIT = 1e-7  # tolerance for sums of squares, relative to their size
 _AT_ONCE = 2000  # cells compared with all others at once
 
 
 @dataclass(eq=False)
 class ShownCells:
-    """Cells under one view: counts (N,), sums (N, d), sums of squares (N,), nan where they were not told."""
+    """Cells under one view: counts (N,), sums (N, d), sums of squares (N,), nan where not sent."""
 
     n: list[FloatArray] = field(default_factory=list)
     sums: list[FloatArray] = field(default_factory=list)
@@ -52,7 +51,7 @@ class ShownCells:
         self.squares.append(squares[shown])
 
     def arrays(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """All of them, each distinct cell once."""
+        """Counts, sums and sums of squares of all distinct cells."""
         n, sums, squares = np.concatenate(self.n), np.concatenate(self.sums), np.concatenate(self.squares)
         scale = np.abs(sums).max(initial=1e-300)
         key = np.round(np.column_stack([n, sums / scale * 1e9]))
@@ -62,7 +61,7 @@ class ShownCells:
 
 @dataclass(frozen=True, eq=False)
 class Attack:
-    """What was found: rows (m, d) that the messages give away, with how each was found."""
+    """The result of attacks: recovered rows (m, d), from cells of one row and from differences."""
 
     cells: int
     single: FloatArray
@@ -70,7 +69,7 @@ class Attack:
 
     @property
     def rows(self) -> FloatArray:
-        """(m, d) distinct rows."""
+        """(m, d) distinct recovered rows."""
         both = np.concatenate([self.single, self.differences])
         if not len(both):
             return both
@@ -79,7 +78,7 @@ class Attack:
         return both[np.sort(first)]
 
     def hits(self, X: Rows) -> int:
-        """How many rows of X (n, d) are among those found."""
+        """The number of rows of X (n, d) among those found."""
         if not len(self.rows):
             return 0
         from scipy.spatial import cKDTree
@@ -90,12 +89,12 @@ class Attack:
 
 
 def cells_of(question: Question[Any], reply: Reply, cells: ShownCells) -> None:
-    """Take the cells out of a reply, in absolute sums."""
+    """Add the cells in a reply to ``cells``, with sums about 0 instead of about centres."""
     if isinstance(question, AskClusterSums) and isinstance(reply, ClusterSums):
         for c, s, n, inertia in zip(question.centers, reply.sums, reply.mass, reply.inertia, strict=True):
             squares = inertia + 2 * (c * s).sum(axis=1) + n * (c**2).sum(axis=1)
             cells.add(n, s + n[:, None] * c, squares)
-            if (n > 0).any():  # the whole set is a cell too: what the total lacks
+            if (n > 0).any():  # the whole set is a cell too, from which a missing row can be subtracted
                 cells.add(n.sum(keepdims=True), (s + n[:, None] * c).sum(axis=0)[None], squares.sum()[None])
     elif isinstance(question, AskMoments) and isinstance(reply, Moments):
         origin = np.zeros(len(reply.sums)) if question.origin is None else question.origin
@@ -130,8 +129,8 @@ def attack(views: Iterable[ShownCells]) -> Attack:
 def _differing_by_one(n: FloatArray, sums: FloatArray, squares: FloatArray) -> Iterator[FloatArray]:
     size = max(float(np.nanmax(np.abs(squares), initial=1e-300)), 1e-300)
     for a in range(0, len(n), _AT_ONCE):
-        some = slice(a, a + _AT_ONCE)
-        apart = np.abs(n[some, None] - n[None] - 1) < 1e-9
+        block = slice(a, a + _AT_ONCE)
+        apart = np.abs(n[block, None] - n[None] - 1) < 1e-9
         i, j = np.nonzero(apart)
         for b in range(0, len(i), 200_000):
             p, q = i[b : b + 200_000] + a, j[b : b + 200_000]
@@ -163,7 +162,7 @@ def probe(
     queries: int,
     rng: np.random.Generator,
 ) -> Attack:
-    """Questions made to isolate rows: two centres whose border is moved across the data, by bisection.
+    """Attack with questions that isolate rows: two centres whose border moves across the data, by bisection.
 
     In a random direction the border is moved until both sides are shown, then closer and closer to where a
     count changes; sides that differ by one row are left to the differences. ``ask`` puts one question of two
@@ -188,7 +187,7 @@ def probe(
 
 
 def _next_offset(known: dict[float, float], step: int, rng: np.random.Generator) -> float:
-    """Between the two offsets whose counts are closest without being equal, or somewhere in the tail."""
+    """The next offset: between the two whose counts are closest but unequal, or a random one in the tail."""
     if step < 2 or len(known) < 2:
         return float(rng.uniform(1.0, 2.5))
     offsets = sorted(known)
@@ -201,7 +200,7 @@ def _next_offset(known: dict[float, float], step: int, rng: np.random.Generator)
 
 
 def in_process(site_answer: Callable[[Any], Any]) -> Callable[[Question[Any]], Reply | None]:
-    """Put single questions to ``Site.answer``, each in a round of its own."""
+    """A function that puts single questions to ``Site.answer``, each in a round of its own."""
     rounds = iter(range(10**9))
 
     def ask(question: Question[Any]) -> Reply | None:

@@ -1,4 +1,4 @@
-"""One page for a data protection officer: in the terminal, or as HTML that needs nothing else."""
+"""The audit page for a data protection officer: in the terminal, or as one self-contained HTML file."""
 
 from html import escape
 
@@ -21,7 +21,7 @@ _HEAD = (
 
 
 def verdict(record: LogSummary) -> str:
-    """Is the log whole? In one sentence."""
+    """One sentence on whether the log is whole."""
     if record.whole:
         kept = (
             f", {record.countersigned} times countersigned by the coordinator" if record.countersigned else ""
@@ -33,40 +33,40 @@ def verdict(record: LogSummary) -> str:
 
 
 def protection(run: RunRecord) -> list[str]:
-    """How what left was protected, in plain words."""
-    said = []
+    """Sentences on how the answers of a run were protected."""
+    sentences = []
     if run.smallest is not None:
-        said.append(f"No group of fewer than {run.smallest:g} rows was shown.")
+        sentences.append(f"No group of fewer than {run.smallest:g} rows was shown.")
     if run.masked:
-        said.append(
+        sentences.append(
             f"{run.masked} answers left masked, so that only sums over sites could be read; {run.keys} more "
             "held keys and shares for the masks, and nothing of rows."
         )
     if run.alone:
-        said.append(f"{run.alone} replies of this site could be seen by themselves, not only in a sum.")
+        sentences.append(f"{run.alone} replies of this site could be seen by themselves, not only in a sum.")
     if run.close_cells:
-        said.append(
+        sentences.append(
             f"{run.close_cells} groups differed by only a few rows from a group shown before: a patient "
             "reader of all messages could tell such rows apart. unpooled audit attack says how many."
         )
-    return said
+    return sentences
 
 
 def lines(record: LogSummary) -> list[tuple[str, list[str]]]:
-    """Heading and sentences, for the terminal."""
+    """Headings and sentences, for the terminal."""
     out = [(f"What left site {record.site or '?'}", [verdict(record), *_faults(record)])]
     if record.spent:
         out[0][1].append(_budget(record.spent))
     for run in record.runs:
         asked = ", ".join(f"{name} ({times})" for name, times in sorted(run.questions.items()))
-        said = [
+        sentences = [
             f"{run.first[:19]} to {run.last[:19]} UTC: {run.releases} answers in {len(run.rounds)} rounds, "
             f"{run.numbers:,} numbers, {size(run.bytes)}.",
             *([f"Asked: {asked}."] if asked else []),
             *protection(run),
             *(f"Refused {times} times: {reason}." for reason, times in run.reasons.items()),
         ]
-        out.append((f"Run {run.id}", said))
+        out.append((f"Run {run.id}", sentences))
     if not record.runs:
         out[0][1].append("Nothing has left.")
     return out
@@ -122,4 +122,4 @@ def page(record: LogSummary) -> str:
 
 
 def _list(sentences: list[str]) -> str:
-    return "<ul>" + "".join(f"<li>{escape(said)}</li>" for said in sentences) + "</ul>" if sentences else ""
+    return "<ul>" + "".join(f"<li>{escape(text)}</li>" for text in sentences) + "</ul>" if sentences else ""

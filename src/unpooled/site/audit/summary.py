@@ -1,4 +1,4 @@
-"""A site's log in summary: what left, in which run, how protected, what was refused."""
+"""The summary of a site's log: answers by run, their protection, refusals."""
 
 from dataclasses import dataclass, field
 from math import prod
@@ -33,7 +33,7 @@ class RunRecord:
 
 @dataclass
 class LogSummary:
-    """All that a log says."""
+    """The summary of one log."""
 
     path: Path
     site: str
@@ -50,7 +50,7 @@ class LogSummary:
 
 
 def read(path: str | Path, heads: dict[int, str] | None = None) -> LogSummary:
-    """The record of the log at ``path``, checked line by line against its chain and, if given, kept heads."""
+    """The summary of the log at ``path``, each line checked against the chain and, if given, kept heads."""
     path = Path(path)
     if path.is_dir():
         path = path / "log.jsonl"
@@ -74,7 +74,7 @@ def read(path: str | Path, heads: dict[int, str] | None = None) -> LogSummary:
             try:
                 _add(run, entry)
             except (KeyError, TypeError, ValueError, AttributeError):
-                continue  # a damaged line is among the faults
+                continue  # a damaged line is already among the faults
             record.spent = entry.get("spent") or record.spent
     record.runs = list(runs.values())
     return record
