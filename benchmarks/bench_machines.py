@@ -16,9 +16,9 @@ from unpooled.app.cli.run import tasks
 from unpooled.app.job import Between, Job
 from unpooled.core.run import recall
 from unpooled.data import Wishes
+from unpooled.runtimes.coordinator_run import ProgressFile
 from unpooled.runtimes.provisioning.federation_folder import FederationFolder, new_name
-from unpooled.runtimes.provisioning.follow import follow
-from unpooled.runtimes.remote_run import ProgressFile
+from unpooled.runtimes.provisioning.follow_run import follow
 
 K, D, ROWS = 20, 784, 400  # clusters, columns, rows a site
 _RECIPE_ROUNDS = 10

@@ -10,12 +10,12 @@ import re
 from pathlib import Path
 
 from unpooled.experiments.papers.compare import EXPERIMENT, short
+from unpooled.experiments.papers.data_sources import Sources
 from unpooled.experiments.papers.output import Finished, aligned, markdown, write
 from unpooled.experiments.papers.registry import find
+from unpooled.experiments.papers.result_store import Store
+from unpooled.experiments.papers.result_table import CLOSE
 from unpooled.experiments.papers.runner import finish
-from unpooled.experiments.papers.sources import Sources
-from unpooled.experiments.papers.store import Store
-from unpooled.experiments.papers.table import CLOSE
 
 ROOT = Path(__file__).parent.parent
 PLAN: dict[str, int | str | None] = {  # runs; None: as many as the paper

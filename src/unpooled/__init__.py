@@ -136,7 +136,7 @@ _MOVED = {
     "protocol": "core core.protocol core.exchange core.exchange",
     "running": "core.run",
     "secure_sum": "privacy.secure_sum",
-    "site.explaining": "site.explain",
+    "site.explaining": "site.explain_policy",
     "site.opening": "site.open_site",
     "summaries": "questions.clusters questions.clusters",
 }

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from unpooled.algorithms.updates import ema, heavy_ball, movement
+from unpooled.algorithms.server_updates import ema, heavy_ball, movement
 
 C, OLD, TARGET = np.array([[1.0, 2.0]]), np.array([[0.0, 4.0]]), np.array([[3.0, 2.0]])
 

@@ -193,7 +193,7 @@ def test_data_larger_than_memory_gives_the_same_result(tmp_path):
     code = (
         "import resource, sys\n"
         "from unpooled.app.cli import app\n"
-        "import numpy, unpooled.app.execute\n"
+        "import numpy, unpooled.app.run_job\n"
         "numpy.ones((600, 600)) @ numpy.ones((600, 600))\n"  # the room that the linear algebra takes
         "status = open('/proc/self/status').read()\n"
         "held = int(status.split('VmData:')[1].split()[0]) << 10\n"

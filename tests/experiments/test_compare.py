@@ -7,8 +7,8 @@ from unpooled import InProcess
 from unpooled.experiments import partitions as partition
 from unpooled.experiments.papers import compare
 from unpooled.experiments.papers.common import round_by_round
+from unpooled.experiments.papers.data_sources import Sources
 from unpooled.experiments.papers.experiment import Results, seed_of
-from unpooled.experiments.papers.sources import Sources
 
 
 def made_up(values):

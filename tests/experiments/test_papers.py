@@ -21,11 +21,11 @@ from unpooled.experiments.papers import (
     stallmann_g2,
     triebe,
 )
+from unpooled.experiments.papers.data_sources import FILES, Sources
 from unpooled.experiments.papers.experiment import Results
 from unpooled.experiments.papers.registry import find
+from unpooled.experiments.papers.result_table import row
 from unpooled.experiments.papers.runner import finish
-from unpooled.experiments.papers.sources import FILES, Sources
-from unpooled.experiments.papers.table import row
 
 
 @pytest.fixture(scope="module")

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from unpooled.errors import BadInput, CheckpointError
+from unpooled.experiments.papers.data_sources import Sources
 from unpooled.experiments.papers.experiment import Experiment, Presented, Results, Task
 from unpooled.experiments.papers.registry import NAMES, chosen, find
+from unpooled.experiments.papers.result_store import Store
+from unpooled.experiments.papers.result_table import ResultTable, row
 from unpooled.experiments.papers.runner import finish
-from unpooled.experiments.papers.sources import Sources
-from unpooled.experiments.papers.store import Store
-from unpooled.experiments.papers.table import ResultTable, row
 
 NAME = "triebe-epochs"
 

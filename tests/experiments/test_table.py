@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from unpooled.experiments.papers.output import csv_table, markdown_table
-from unpooled.experiments.papers.table import Published, ResultTable, Row, row, statistic
+from unpooled.experiments.papers.result_table import Published, ResultTable, Row, row, statistic
 
 
 def test_a_difference_by_hand():

@@ -5,7 +5,7 @@ import pytest
 from exact_oracle import brute_force, brute_force_coupled
 from kernel_cases import needs_native
 
-from unpooled.kernels.exact import exact
+from unpooled.kernels.exact_solver import exact
 
 pytestmark = needs_native
 

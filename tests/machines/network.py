@@ -15,9 +15,9 @@ from typing import Any
 
 import psutil
 
+from unpooled.runtimes.coordinator_run import ProgressFile
 from unpooled.runtimes.provisioning.federation_folder import FederationFolder
-from unpooled.runtimes.provisioning.follow import present
-from unpooled.runtimes.remote_run import ProgressFile
+from unpooled.runtimes.provisioning.follow_run import present
 
 UNPOOLED = [sys.executable, "-m", "unpooled"]
 PATIENCE = 90.0

@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 import unpooled
 from machines.network import free_port, until
 from unpooled.app.cli import app
+from unpooled.runtimes.coordinator_run import ProgressFile
 from unpooled.runtimes.nvflare.console import submitted
-from unpooled.runtimes.remote_run import ProgressFile
 
 OPTIONS = ("-k", "3", "--restarts", "2", "--seed", "4")
 

@@ -14,10 +14,10 @@ from unpooled.core.disk import held, is_held
 from unpooled.core.run import recall
 from unpooled.data.readers import Reading
 from unpooled.errors import BadInput, TooFewAnswers
+from unpooled.runtimes.coordinator_run import ProgressFile, RunTask, coordinate
 from unpooled.runtimes.delivery import Delivery, NoAnswer
-from unpooled.runtimes.provisioning.follow import _raised, _record
-from unpooled.runtimes.remote_run import ProgressFile, RunTask, coordinate
-from unpooled.site.process import RunTerms, SiteEnd, SiteSettings
+from unpooled.runtimes.provisioning.follow_run import _raised, _record
+from unpooled.site.site_process import RunTerms, SiteEnd, SiteSettings
 
 
 @pytest.fixture

@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 
 from machines.network import until
-from unpooled.app.execute import tasks
 from unpooled.app.job import Between, Job
 from unpooled.app.run_folder import RunFolder
+from unpooled.app.run_job import tasks
 from unpooled.data.readers import Reading, read_table
-from unpooled.runtimes.nvflare import kit
+from unpooled.runtimes.coordinator_run import ProgressFile
+from unpooled.runtimes.nvflare import startup_kit as kit
 from unpooled.runtimes.nvflare.console import submitted
 from unpooled.runtimes.provisioning.federation_folder import FederationFolder, create
 from unpooled.runtimes.provisioning.invitations import Invitation
 from unpooled.runtimes.provisioning.keys import new_key, private_pem
-from unpooled.runtimes.remote_run import ProgressFile
 from unpooled.site.log import unpacked
 
 QUICK = ("-k", "3", "--restarts", "2", "--seed", "2")

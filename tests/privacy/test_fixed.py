@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from unpooled.errors import BadInput
-from unpooled.privacy.secure_sum.fixed import Fixed, add, negated
+from unpooled.privacy.secure_sum.fixed_point import Fixed, add, negated
 
 
 def whole(words, fixed: Fixed) -> list[int]:

@@ -37,8 +37,8 @@ from unpooled.app.cli import app
 from unpooled.data.scaling import Scaled
 from unpooled.errors import CheckpointError
 from unpooled.experiments.datasets.dual import dual_problem
+from unpooled.experiments.papers.data_sources import FILES, Sources
 from unpooled.experiments.papers.registry import find as experiment
-from unpooled.experiments.papers.sources import FILES, Sources
 from unpooled.kernels import BACKEND, ISA
 from unpooled.privacy.secure_sum.site_mask import maskings
 from unpooled.runtimes.remote import RemoteFederation as Posting

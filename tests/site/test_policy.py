@@ -4,7 +4,7 @@ import pytest
 
 from unpooled.algorithms import METHODS
 from unpooled.errors import PolicyError
-from unpooled.site.explain import explain, template
+from unpooled.site.explain_policy import explain, template
 from unpooled.site.policy import Policy, load, parse
 
 

@@ -23,7 +23,7 @@ from typing import Annotated, Literal, Self
 import numpy as np
 
 from unpooled import kernels
-from unpooled.algorithms import updates
+from unpooled.algorithms import server_updates as updates
 from unpooled.algorithms.base import Method, choose
 from unpooled.core.arrays import FloatArray
 from unpooled.core.declarations import Centers

@@ -18,7 +18,7 @@ from typing import Annotated, Self
 import numpy as np
 
 from unpooled import kernels
-from unpooled.algorithms import updates
+from unpooled.algorithms import server_updates as updates
 from unpooled.algorithms.base import Method, choose, share_or_zero
 from unpooled.algorithms.seeding import spread_of, starts
 from unpooled.core.arrays import FloatArray, IntArray

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from . import reference
 from .backend import Backend
-from .recall import Recall
+from .label_cache import Recall
 from .reference_rows import Rows
 from .results import Floats, FuzzyTotals, KMeans, LocalSteps, MiniBatchSteps, Nearest, ScatterTotals, Totals
 

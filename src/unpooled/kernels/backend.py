@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from .recall import Recall
+from .label_cache import Recall
 from .reference_rows import Rows
 from .results import Floats, FuzzyTotals, KMeans, LocalSteps, MiniBatchSteps, Nearest, ScatterTotals, Totals
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from .recall import Recall
+from .label_cache import Recall
 from .reference_fuzzy import fuzzy, memberships
 from .reference_kmeans import RowsOfSite, best_kmeans
 from .reference_rows import Rows, by_label, chunks, masses, nearest_of, second_of, weighted

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 
 from unpooled import kernels
 
-from .recall import Recall
+from .label_cache import Recall
 from .reference_fuzzy import exponent
 from .results import Floats, FuzzyTotals, LocalSteps, MiniBatchSteps
 

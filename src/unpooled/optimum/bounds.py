@@ -11,7 +11,7 @@ from unpooled.core.declarations import Box, Centers, Count, Numbers, Point, Sum,
 from unpooled.core.messages import Question, Summable
 from unpooled.core.stack import Stack
 from unpooled.errors import BadInput
-from unpooled.kernels.exact import exact
+from unpooled.kernels.exact_solver import exact
 from unpooled.optimum.exact import MOST_ROWS, by_blocks
 from unpooled.optimum.questions import enough, masses, sizes
 

@@ -15,7 +15,7 @@ from unpooled import kernels
 from unpooled.core.arrays import FloatArray
 from unpooled.data import validation as inputs
 from unpooled.errors import BadInput
-from unpooled.kernels.exact import MOST_CLUSTERS, MOST_COLUMNS, Exact, available, exact
+from unpooled.kernels.exact_solver import MOST_CLUSTERS, MOST_COLUMNS, Exact, available, exact
 
 MOST_ROWS = 2000  # the search keeps n^2 k numbers
 _PROBE = 2.0  # seconds after which an unlimited search estimates its remaining time

@@ -18,7 +18,7 @@ from unpooled.core.declarations import Box, Centers, Count, Extreme, Mean, Numbe
 from unpooled.core.messages import Question, Reply, Summable
 from unpooled.core.stack import Stack, hide_enough, only
 from unpooled.errors import BadInput
-from unpooled.kernels.exact import exact
+from unpooled.kernels.exact_solver import exact
 from unpooled.optimum.exact import MOST_ROWS
 
 

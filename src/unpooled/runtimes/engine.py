@@ -13,8 +13,8 @@ from typing import Protocol, cast
 
 from unpooled.core.messages import SiteId
 from unpooled.errors import BadInput
-from unpooled.runtimes.remote_run import RunTask
-from unpooled.site.process import RunTerms
+from unpooled.runtimes.coordinator_run import RunTask
+from unpooled.site.site_process import RunTerms
 
 ENGINES = {"nvflare": "unpooled.runtimes.nvflare"}
 

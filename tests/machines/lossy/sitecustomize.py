@@ -3,7 +3,7 @@
 import random
 import time
 
-from unpooled.site.process import SiteEnd
+from unpooled.site.site_process import SiteEnd
 
 _respond = SiteEnd.respond
 _chance = random.Random(1)

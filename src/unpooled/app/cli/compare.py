@@ -23,10 +23,10 @@ def compare(
 
     from unpooled.app.cli.reproduce import bar, results_output
     from unpooled.experiments.papers.compare import EXPERIMENT, short
+    from unpooled.experiments.papers.data_sources import Sources
     from unpooled.experiments.papers.output import write
+    from unpooled.experiments.papers.result_store import Store
     from unpooled.experiments.papers.runner import finish
-    from unpooled.experiments.papers.sources import Sources
-    from unpooled.experiments.papers.store import Store
 
     count = jobs if jobs is not None else os.cpu_count() or 1
     sources = Sources()

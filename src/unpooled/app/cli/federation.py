@@ -15,7 +15,7 @@ from unpooled.errors import BadInput
 if TYPE_CHECKING:
     from unpooled.runtimes.provisioning.federation_folder import FederationFolder
     from unpooled.runtimes.provisioning.site_folder import SiteFolder
-    from unpooled.site.process import SiteSettings
+    from unpooled.site.site_process import SiteSettings
 
 federation = typer.Typer(no_args_is_help=True, help="Set up a federation: its sites and their keys.")
 
@@ -150,10 +150,10 @@ def join(
 def status(where: Where) -> None:
     """Show the connected sites and the runs of a coordinator, or the state and the rules of a site."""
     from unpooled.core.disk import is_held
+    from unpooled.runtimes.coordinator_run import ProgressFile
     from unpooled.runtimes.provisioning.federation_folder import FederationFolder
-    from unpooled.runtimes.provisioning.follow import present
+    from unpooled.runtimes.provisioning.follow_run import present
     from unpooled.runtimes.provisioning.site_folder import SiteFolder
-    from unpooled.runtimes.remote_run import ProgressFile
 
     if (where / "federation.json").exists():
         served = FederationFolder.read(where)
@@ -197,7 +197,7 @@ def _settings(
     decimal: str,
 ) -> "SiteSettings":
     """The settings of the site: from the options, or as saved the last time."""
-    from unpooled.site.process import SiteSettings
+    from unpooled.site.site_process import SiteSettings
 
     if data is None:
         if policy or columns or exclude or na or delimiter or decimal != ".":
@@ -259,7 +259,7 @@ class _comings:  # noqa: N801
         self._up = False
 
     def __call__(self) -> None:
-        from unpooled.runtimes.provisioning.follow import present
+        from unpooled.runtimes.provisioning.follow_run import present
 
         connected = present(self._served)
         if connected is None:

@@ -56,8 +56,8 @@ def resume(
 ) -> None:
     """Continue a run that was stopped; the result is the same as without the stop."""
     from unpooled.app.cli.perform import perform
-    from unpooled.app.execute import federation_files
     from unpooled.app.run_folder import RunFolder
+    from unpooled.app.run_job import federation_files
 
     kept = RunFolder(folder)
     job = kept.load_job()

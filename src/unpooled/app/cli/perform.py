@@ -12,11 +12,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from unpooled.app.execute import execute
 from unpooled.app.job import Job
 from unpooled.app.private_result import PrivateResult
 from unpooled.app.result import ClusterResult, Result, figure, once_a_column
 from unpooled.app.run_folder import RunFolder
+from unpooled.app.run_job import execute
 from unpooled.core.disk import write_atomically
 from unpooled.core.run import Record
 from unpooled.errors import SchemaMismatch

@@ -37,7 +37,7 @@ def policy_init(
 ) -> None:
     """Write a policy with safe defaults and a comment on each rule."""
     from unpooled.core.disk import write_atomically
-    from unpooled.site.explain import template
+    from unpooled.site.explain_policy import template
 
     check(path, overwrite=overwrite)
     write_atomically(path, template(site).encode())
@@ -55,7 +55,7 @@ def policy_check(path: _FILE) -> None:
 @policy.command("explain")
 def policy_explain(path: _FILE) -> None:
     """Explain in plain words what the site will and will not answer."""
-    from unpooled.site.explain import explain
+    from unpooled.site.explain_policy import explain
     from unpooled.site.policy import load
 
     _print(explain(load(path)))

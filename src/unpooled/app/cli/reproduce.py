@@ -42,10 +42,10 @@ def reproduce(
     from rich.console import Console
 
     from unpooled.core.disk import write_atomically
+    from unpooled.experiments.papers.data_sources import FILES, Sources
     from unpooled.experiments.papers.output import markdown_table, page, said, write
     from unpooled.experiments.papers.registry import chosen
     from unpooled.experiments.papers.runner import finish
-    from unpooled.experiments.papers.sources import FILES, Sources
 
     console = Console(highlight=False)
     sources = Sources(data)

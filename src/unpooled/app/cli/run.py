@@ -82,9 +82,9 @@ def export_job(
 
     unpooled export-job jobs/heart --site hospital-a --site hospital-b -k 3 --out run/
     """
-    from unpooled.app.execute import tasks
     from unpooled.app.job import Between
     from unpooled.app.run_folder import RunFolder
+    from unpooled.app.run_job import tasks
     from unpooled.runtimes.engine import engine as find
     from unpooled.runtimes.provisioning.federation_folder import new_name
 

@@ -14,7 +14,7 @@ from unpooled.experiments.papers.experiment import (
     Task,
     seed_of,
 )
-from unpooled.experiments.papers.table import Published, ResultTable, Row, row, statistic
+from unpooled.experiments.papers.result_table import Published, ResultTable, Row, row, statistic
 
 __all__ = [
     "Experiment",

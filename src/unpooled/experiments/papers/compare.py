@@ -20,6 +20,7 @@ from unpooled.errors import BadInput
 from unpooled.experiments import partitions as partition
 from unpooled.experiments.datasets import load_penguins, synthetic
 from unpooled.experiments.papers.common import Rows, ari, inertia_per_row, labels_of, pooled_kmeans, seed_from
+from unpooled.experiments.papers.data_sources import Sources
 from unpooled.experiments.papers.experiment import (
     Experiment,
     Numbers,
@@ -30,8 +31,7 @@ from unpooled.experiments.papers.experiment import (
     seed_of,
 )
 from unpooled.experiments.papers.plots import ranks
-from unpooled.experiments.papers.sources import Sources
-from unpooled.experiments.papers.table import ResultTable, Row, row
+from unpooled.experiments.papers.result_table import ResultTable, Row, row
 from unpooled.runtimes import InProcess
 
 ROUNDS, SITES = 100, 10

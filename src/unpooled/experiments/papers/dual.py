@@ -17,11 +17,11 @@ from unpooled.algorithms.dual.state import DualState
 from unpooled.core.arrays import FloatArray
 from unpooled.core.run import run
 from unpooled.experiments.datasets.dual import dual_problem, dual_shape
+from unpooled.experiments.papers.data_sources import Sources
 from unpooled.experiments.papers.experiment import Experiment, Numbers, Plot, Presented, Results, Settings
 from unpooled.experiments.papers.plots import Line, lines
-from unpooled.experiments.papers.sources import Sources
-from unpooled.experiments.papers.table import Published, ResultTable, Row, row
-from unpooled.kernels.exact import exact
+from unpooled.experiments.papers.result_table import Published, ResultTable, Row, row
+from unpooled.kernels.exact_solver import exact
 from unpooled.optimum.exact import exact_kmeans, relative_gap
 from unpooled.pages.markup import Plane, drawing, tag, text, ticks
 from unpooled.runtimes import InProcess

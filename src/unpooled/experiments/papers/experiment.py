@@ -20,8 +20,8 @@ import numpy as np
 from unpooled import __version__
 from unpooled.core.arrays import FloatArray
 from unpooled.errors import BadInput
-from unpooled.experiments.papers.sources import Sources
-from unpooled.experiments.papers.table import ResultTable
+from unpooled.experiments.papers.data_sources import Sources
+from unpooled.experiments.papers.result_table import ResultTable
 
 Settings = dict[str, Any]
 """Plain JSON: text, numbers, lists, dictionaries."""

@@ -3,11 +3,11 @@
 import numpy as np
 
 from unpooled.core.arrays import FloatArray
+from unpooled.experiments.papers.data_sources import Sources
 from unpooled.experiments.papers.experiment import Experiment, Plot, Presented, Results, Settings
 from unpooled.experiments.papers.garst_runs import PAPER, SHOWN, K, perform
 from unpooled.experiments.papers.plots import Line, bars, lines
-from unpooled.experiments.papers.sources import Sources
-from unpooled.experiments.papers.table import Published, ResultTable, Row, row
+from unpooled.experiments.papers.result_table import Published, ResultTable, Row, row
 
 BETAS = (0.1, 1.0, 10.0)
 NOISES = (1.0, 1.1, 1.2, 1.3, 1.4, 1.5)
@@ -108,7 +108,7 @@ def _present_fig1(results: Results, sources: Sources, quick: bool) -> Presented:
         names = [r.what[2] for r in here]
         values, errors = np.array([r.ours for r in here]), np.array([r.error for r in here])
         svg = bars(f"ARI, beta {beta:g}", names, values, errors, marks)
-        drawn.append(Plot(f"fig1-beta{beta:g}", f"Plot 1 b: ARI, beta {beta:g}", svg))
+        drawn.append(Plot(f"fig1-beta{beta:g}", f"Figure 1 b: ARI, beta {beta:g}", svg))
     return Presented((table,), tuple(drawn), NOTES)
 
 
@@ -140,7 +140,7 @@ def _present_fig3(results: Results, sources: Sources, quick: bool) -> Presented:
         figures.append(
             Plot(
                 f"fig3-beta{beta:g}",
-                f"Plot 3: ARI by noise, beta {beta:g}; band: one standard deviation",
+                f"Figure 3: ARI by noise, beta {beta:g}; band: one standard deviation",
                 svg,
             )
         )
@@ -152,7 +152,7 @@ def _present_fig3(results: Results, sources: Sources, quick: bool) -> Presented:
             f"ARI of FKM by round, beta {beta:g}", over, "round", "ARI", places=[str(r) for r in SHOWN]
         )
         figures.append(
-            Plot(f"fig3-rounds-beta{beta:g}", f"Plot 3 d-f: FKM over the rounds, beta {beta:g}", svg)
+            Plot(f"fig3-rounds-beta{beta:g}", f"Figure 3 d-f: FKM over the rounds, beta {beta:g}", svg)
         )
     return Presented((table,), tuple(figures), NOTES)
 

@@ -15,6 +15,7 @@ from unpooled.core.exchange import conduct
 from unpooled.experiments.datasets.images import read_images
 from unpooled.experiments.datasets.synthetic import Divided
 from unpooled.experiments.papers.common import found, labels_of, pooled_kmeans, seed_from
+from unpooled.experiments.papers.data_sources import Sources
 from unpooled.experiments.papers.experiment import (
     Experiment,
     Numbers,
@@ -26,8 +27,7 @@ from unpooled.experiments.papers.experiment import (
 )
 from unpooled.experiments.papers.garst_runs import PAPER, from_records
 from unpooled.experiments.papers.plots import bars
-from unpooled.experiments.papers.sources import Sources
-from unpooled.experiments.papers.table import Published, ResultTable, Row, row
+from unpooled.experiments.papers.result_table import Published, ResultTable, Row, row
 from unpooled.runtimes import InProcess
 
 K, SITES = 60, 10
@@ -109,7 +109,7 @@ def _present(results: Results, sources: Sources, quick: bool) -> Presented:
         marks = np.array([r.published.value if r.published is not None else np.nan for r in of_score])
         values, errors = np.array([r.ours for r in of_score]), np.array([r.error for r in of_score])
         svg = bars(name, [r.what[0] for r in of_score], values, errors, marks)
-        figures.append(Plot(f"fig5-{name.replace(' ', '-')}", f"Plot 5: {name}", svg))
+        figures.append(Plot(f"fig5-{name.replace(' ', '-')}", f"Figure 5: {name}", svg))
     note = (
         "Not the authors' data: their ten writers have about 110 images each, ours, the first ten of Holzer "
         "et al.'s clients, about 170 of other writers. Only the order of the methods can be expected to "

@@ -32,8 +32,8 @@ from unpooled.experiments.papers.common import (
     round_by_round,
     seed_from,
 )
+from unpooled.experiments.papers.data_sources import Sources
 from unpooled.experiments.papers.experiment import Numbers, Settings, seed_of
-from unpooled.experiments.papers.sources import Sources
 
 PAPER = "Garst, Reinders: Federated K-means clustering. 2023."
 K, ROUNDS = 16, 100

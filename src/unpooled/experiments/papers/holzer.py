@@ -23,6 +23,7 @@ from unpooled.experiments import partitions as partition
 from unpooled.experiments.datasets import synthetic
 from unpooled.experiments.datasets.images import read_images
 from unpooled.experiments.papers.common import inertia_per_row, labels_of, pooled_kmeans, seed_from
+from unpooled.experiments.papers.data_sources import Sources
 from unpooled.experiments.papers.experiment import (
     Experiment,
     Numbers,
@@ -34,8 +35,7 @@ from unpooled.experiments.papers.experiment import (
 )
 from unpooled.experiments.papers.plots import bars
 from unpooled.experiments.papers.published_holzer import ACCURACY, SCORE, V_MEASURE
-from unpooled.experiments.papers.sources import Sources
-from unpooled.experiments.papers.table import Published, ResultTable, Row, row, statistic
+from unpooled.experiments.papers.result_table import Published, ResultTable, Row, row, statistic
 from unpooled.runtimes import InProcess
 
 PAPER = "Holzer, Jacob, Kavane: Dynamically Weighted Federated k-Means. 2023."
@@ -245,7 +245,7 @@ def _present(set_: str) -> Any:
             rows = _rows_of_table(results, sources, set_, name, published[set_])
             better = "lower" if name == "score" else "higher"
             over = "all runs" if name == "score" else "the best half of the runs"
-            title = f"ResultTable {number}, {set_}: {name} ({better} is better; over {over})"
+            title = f"Table {number}, {set_}: {name} ({better} is better; over {over})"
             tables.append(ResultTable(f"table{number}", title, ("split", "method", "of runs"), tuple(rows)))
         means = [r for r in tables[0].rows if r.what[2] == "mean"]
         for split in splits_of(set_):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from unpooled.core.disk import write_atomically
 from unpooled.experiments.papers.experiment import Experiment, Presented
-from unpooled.experiments.papers.table import CLOSE, ResultTable
+from unpooled.experiments.papers.result_table import CLOSE, ResultTable
 from unpooled.pages.markup import section, style, whole
 from unpooled.pages.markup import table as html_table
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from unpooled.core.arrays import FloatArray
+from unpooled.experiments.papers.data_sources import Sources
 from unpooled.experiments.papers.experiment import Experiment, Plot, Presented, Results, Settings
 from unpooled.experiments.papers.holzer import (
     PAPER,
@@ -21,8 +22,7 @@ from unpooled.experiments.papers.holzer import (
 )
 from unpooled.experiments.papers.plots import Line, lines
 from unpooled.experiments.papers.published_holzer import ACCURACY, V_MEASURE
-from unpooled.experiments.papers.sources import Sources
-from unpooled.experiments.papers.table import Published, ResultTable, Row, row
+from unpooled.experiments.papers.result_table import Published, ResultTable, Row, row
 
 METHODS = ("EWF", "DWF", "k-FED")
 SETS = (("synthetic", 100, 4), ("MNIST", 100, 5), ("FEMNIST", 100, 6), ("synthetic", 10, 7), ("MNIST", 10, 8))
@@ -89,7 +89,7 @@ def _present(results: Results, sources: Sources, quick: bool) -> Presented:
                 drawn.append(
                     Line("k-means", [counts[0], counts[-1]], np.full(2, float(pooled.mean())), dashed=True)
                 )
-                title = f"Plot {number}: {set_}, {sites} sites, {split}: {name}"
+                title = f"Figure {number}: {set_}, {sites} sites, {split}: {name}"
                 svg = lines(title, drawn, "sites that take part in a round", name)
                 figures.append(Plot(f"fig{number}-{split}-{name}", title, svg))
     heads = ("set", "sites", "split", "method", "figure")

@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
+from unpooled.experiments.papers.data_sources import FILES, Sources
 from unpooled.experiments.papers.experiment import Experiment, Task
 from unpooled.experiments.papers.output import Finished
-from unpooled.experiments.papers.sources import FILES, Sources
-from unpooled.experiments.papers.store import Store
+from unpooled.experiments.papers.result_store import Store
 from unpooled.experiments.papers.worker import Progress, do_all
 
 Watch = Callable[[int], AbstractContextManager[Progress]]

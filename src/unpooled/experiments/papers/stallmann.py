@@ -21,9 +21,9 @@ from unpooled.experiments.datasets import synthetic
 from unpooled.experiments.datasets.synthetic import Divided
 from unpooled.experiments.papers.common import found as run_to_end
 from unpooled.experiments.papers.common import seed_from
+from unpooled.experiments.papers.data_sources import Sources
 from unpooled.experiments.papers.experiment import Experiment, Numbers, Presented, Results, Settings, seed_of
-from unpooled.experiments.papers.sources import Sources
-from unpooled.experiments.papers.table import Published, ResultTable, Row, row
+from unpooled.experiments.papers.result_table import Published, ResultTable, Row, row
 
 PAPER = (
     "Stallmann, Wilbik: Towards Federated Clustering: A Federated Fuzzy c-Means Algorithm (FFCM). "

@@ -12,6 +12,7 @@ from unpooled.analysis.metrics import knowledge_gap, nearest_gap, outside_sse
 from unpooled.core.arrays import FloatArray
 from unpooled.experiments.datasets import synthetic
 from unpooled.experiments.papers.common import seed_from
+from unpooled.experiments.papers.data_sources import Sources
 from unpooled.experiments.papers.experiment import (
     Experiment,
     Numbers,
@@ -22,9 +23,8 @@ from unpooled.experiments.papers.experiment import (
     seed_of,
 )
 from unpooled.experiments.papers.plots import Line, lines
-from unpooled.experiments.papers.sources import Sources
+from unpooled.experiments.papers.result_table import Published, ResultTable, row
 from unpooled.experiments.papers.stallmann import METHODS, PAPER, found
-from unpooled.experiments.papers.table import Published, ResultTable, row
 from unpooled.experiments.partitions import divided, iid
 
 PUBLISHED_G2 = {  # quantiles of the normalised gap: 25 %, 50 %, 75 %, least, most

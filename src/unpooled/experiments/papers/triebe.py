@@ -18,6 +18,7 @@ from unpooled.core.arrays import FloatArray
 from unpooled.core.exchange import conduct
 from unpooled.experiments.datasets import synthetic
 from unpooled.experiments.papers.common import found, pooled_kmeans, seed_from
+from unpooled.experiments.papers.data_sources import Sources
 from unpooled.experiments.papers.experiment import (
     Experiment,
     Numbers,
@@ -28,8 +29,7 @@ from unpooled.experiments.papers.experiment import (
     seed_of,
 )
 from unpooled.experiments.papers.plots import Line, lines
-from unpooled.experiments.papers.sources import Sources
-from unpooled.experiments.papers.table import Published, ResultTable, Row, row
+from unpooled.experiments.papers.result_table import Published, ResultTable, Row, row
 from unpooled.runtimes import InProcess
 
 PAPER = "Triebe, Rajagopal: Federated K-Means: clustering algorithm and proof of concept. 2019."

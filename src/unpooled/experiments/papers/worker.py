@@ -16,9 +16,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from unpooled.errors import SiteFailed, UnpooledError
+from unpooled.experiments.papers.data_sources import Sources
 from unpooled.experiments.papers.experiment import Experiment, Task
-from unpooled.experiments.papers.sources import Sources
-from unpooled.experiments.papers.store import Store
+from unpooled.experiments.papers.result_store import Store
 
 Progress = Callable[[Task], None]
 

@@ -1,4 +1,4 @@
-// The extension module _native, which Compiled (../__init__.py) and exact.py call. Python has checked the shapes; here arrays become
+// The extension module _native, which Compiled (../__init__.py) and exact_solver.py call. Python has checked the shapes; here arrays become
 // pointers, and the interpreter's lock is released while a kernel runs.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>

@@ -51,7 +51,7 @@ struct LocalPlan {
 };
 
 // What local steps found in the last call for the same rows, and what they leave for the next (label_cache.hpp). Time
-// depends on it, results do not. `steps` below is that of the plan, at least 1. recall.py holds the arrays.
+// depends on it, results do not. `steps` below is that of the plan, at least 1. label_cache.py holds the arrays.
 struct LabelCache {
     int64_t* labels;      // (steps, n)
     double* margins;      // (steps, n)

@@ -6,7 +6,7 @@ the other into a runtime. The names exported here do not need ``cryptography``; 
 ``crypto.Identity`` do: ``pip install "unpooled[secure]"``. See docs/secure-sums.md.
 """
 
-from unpooled.privacy.secure_sum.fixed import Fixed
+from unpooled.privacy.secure_sum.fixed_point import Fixed
 from unpooled.privacy.secure_sum.messages import threshold_for
 from unpooled.privacy.secure_sum.settings import MIN_SITES, SecureSums, secure_sums
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from unpooled.errors import BadInput
 from unpooled.privacy.secure_sum import messages
-from unpooled.privacy.secure_sum.fixed import Words
+from unpooled.privacy.secure_sum.fixed_point import Words
 
 try:
     from cryptography.exceptions import InvalidSignature, InvalidTag

@@ -24,7 +24,7 @@ from unpooled.core.arrays import IntArray
 from unpooled.core.declarations import Bytes, Text
 from unpooled.core.exchange import Part, Turn
 from unpooled.core.messages import Message, Question, Reply, SiteId, Summable
-from unpooled.privacy.secure_sum.fixed import Fixed
+from unpooled.privacy.secure_sum.fixed_point import Fixed
 from unpooled.privacy.secure_sum.settings import MIN_SITES
 
 KEY = 32  # X25519 and Ed25519, public and secret; ChaCha20

@@ -22,7 +22,7 @@ import numpy as np
 from unpooled.core import codec
 from unpooled.core.arrays import FloatArray
 from unpooled.core.exchange import Part
-from unpooled.privacy.secure_sum.fixed import Fixed, Words
+from unpooled.privacy.secure_sum.fixed_point import Fixed, Words
 from unpooled.privacy.secure_sum.messages import Layout, SumTerms
 
 FINEST = -64  # exponent of the last bit of two words: nothing is rounded to finer steps

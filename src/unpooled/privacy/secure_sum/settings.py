@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from unpooled.errors import BadInput
-from unpooled.privacy.secure_sum.fixed import Fixed
+from unpooled.privacy.secure_sum.fixed_point import Fixed
 
 MIN_SITES = 3
 BITS = 40  # a site rounds each field of its reply to so many bits, unless a bound is declared

@@ -19,7 +19,7 @@ from unpooled.core.messages import SiteId, Summable
 from unpooled.errors import BadInput, Refused
 from unpooled.privacy.secure_sum import crypto, messages, packing
 from unpooled.privacy.secure_sum.crypto import Exchange, Identity
-from unpooled.privacy.secure_sum.fixed import Words, add, negated
+from unpooled.privacy.secure_sum.fixed_point import Words, add, negated
 from unpooled.privacy.secure_sum.messages import (
     Agreed,
     AskAgreed,

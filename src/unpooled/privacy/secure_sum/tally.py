@@ -21,7 +21,7 @@ from unpooled.core.exchange import size, whys
 from unpooled.core.messages import Question, Refusal, Reply, SiteId, Summable
 from unpooled.errors import BadInput, TooFewAnswers
 from unpooled.privacy.secure_sum import crypto, messages, packing
-from unpooled.privacy.secure_sum.fixed import Words, add, negated
+from unpooled.privacy.secure_sum.fixed_point import Words, add, negated
 from unpooled.privacy.secure_sum.messages import (
     Agreed,
     AskAgreed,

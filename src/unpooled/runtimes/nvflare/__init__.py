@@ -14,7 +14,7 @@ from unpooled.core.disk import is_held
 from unpooled.core.messages import SiteId
 from unpooled.runtimes.engine import Address
 from unpooled.runtimes.nvflare.console import JOB_FILES, submitted, write_job
-from unpooled.runtimes.nvflare.kit import (
+from unpooled.runtimes.nvflare.startup_kit import (
     CONSOLE_NAME,
     CONSOLE_ROLE,
     FILE,

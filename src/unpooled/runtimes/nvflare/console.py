@@ -13,9 +13,9 @@ from typing import Any
 from unpooled.core import codec
 from unpooled.core.messages import Message
 from unpooled.errors import EngineFailed, EngineGone
-from unpooled.runtimes.nvflare.kit import CONSOLE_NAME, COORDINATOR, RESPONDER
-from unpooled.runtimes.remote_run import RunTask
-from unpooled.site.process import RunTerms
+from unpooled.runtimes.coordinator_run import RunTask
+from unpooled.runtimes.nvflare.startup_kit import CONSOLE_NAME, COORDINATOR, RESPONDER
+from unpooled.site.site_process import RunTerms
 
 JOB_FILES = ("meta.json", "app/config/config_fed_server.json", "app/config/config_fed_client.json")
 

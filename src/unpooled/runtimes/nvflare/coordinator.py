@@ -16,9 +16,9 @@ from nvflare.apis.signal import Signal
 from unpooled.algorithms.base import import_methods
 from unpooled.core import codec
 from unpooled.core.messages import SiteId
+from unpooled.runtimes.coordinator_run import RunTask, coordinate
 from unpooled.runtimes.delivery import Delivery, NoAnswer
-from unpooled.runtimes.nvflare.kit import SITE_FILE
-from unpooled.runtimes.remote_run import RunTask, coordinate
+from unpooled.runtimes.nvflare.startup_kit import SITE_FILE
 
 TOPIC = "unpooled.ask"
 _REASONS = {

@@ -14,7 +14,7 @@ from nvflare.apis.fl_exception import NotAuthenticated
 from nvflare.private.defs import ClientType
 
 from unpooled.core.disk import held, write_atomically
-from unpooled.runtimes.nvflare.kit import FILE, SITE_FILE, presence_folder
+from unpooled.runtimes.nvflare.startup_kit import FILE, SITE_FILE, presence_folder
 
 _EVERY = 1.0  # seconds
 

@@ -19,8 +19,8 @@ from nvflare.app_common.job_launcher.client_process_launcher import ClientProces
 from unpooled.core import codec
 from unpooled.core.disk import write_atomically
 from unpooled.runtimes.nvflare.coordinator import TOPIC
-from unpooled.runtimes.nvflare.kit import SITE_FILE
-from unpooled.site.process import RunTerms, SiteEnd, SiteSettings
+from unpooled.runtimes.nvflare.startup_kit import SITE_FILE
+from unpooled.site.site_process import RunTerms, SiteEnd, SiteSettings
 
 _RESTARTS = 20  # most restarts of one site's process within a job
 

@@ -17,7 +17,7 @@ from unpooled.runtimes.provisioning.keys import (
     request,
     write_key,
 )
-from unpooled.site.process import SiteSettings
+from unpooled.site.site_process import SiteSettings
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from unpooled.core.run import Record, run
 from unpooled.errors import EngineFailed, ModelError, TooFewAnswers, UnpooledError
 
 if TYPE_CHECKING:  # runs between machines need packages that need not be installed
-    from unpooled.runtimes.remote_run import RunTask
-    from unpooled.site.process import RunTerms
+    from unpooled.runtimes.coordinator_run import RunTask
+    from unpooled.site.site_process import RunTerms
 
 
 class Watcher(Protocol):
@@ -115,7 +115,7 @@ def _followed(job: Job, between: Between, watcher: Watcher) -> Path:
             f"runs/{between.run}/checkpoint"
         )
     from unpooled.runtimes.provisioning.federation_folder import FederationFolder
-    from unpooled.runtimes.provisioning.follow import follow
+    from unpooled.runtimes.provisioning.follow_run import follow
 
     federation = FederationFolder.read(Path(between.federation))
     task, terms = tasks(job, between)
@@ -124,8 +124,8 @@ def _followed(job: Job, between: Between, watcher: Watcher) -> Path:
 
 def tasks(job: Job, between: Between) -> "tuple[RunTask, RunTerms]":
     """The task for the coordinator's end and the terms for the sites' ends of a job."""
-    from unpooled.runtimes.remote_run import RunTask
-    from unpooled.site.process import RunTerms
+    from unpooled.runtimes.coordinator_run import RunTask
+    from unpooled.site.site_process import RunTerms
 
     task = RunTask(
         run=between.run,

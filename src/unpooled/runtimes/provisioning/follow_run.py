@@ -16,9 +16,9 @@ from unpooled.core.disk import is_held
 from unpooled.core.messages import SiteId
 from unpooled.core.run import Record
 from unpooled.errors import EngineFailed, EngineGone, SchemaMismatch, TooFewAnswers, UnpooledError
+from unpooled.runtimes.coordinator_run import FAILED, FINISHED, RUNNING, WAITING, ProgressFile, RunTask
 from unpooled.runtimes.provisioning.federation_folder import FederationFolder
-from unpooled.runtimes.remote_run import FAILED, FINISHED, RUNNING, WAITING, ProgressFile, RunTask
-from unpooled.site.process import RunTerms
+from unpooled.site.site_process import RunTerms
 
 _POLL = 0.05
 _START = 90.0  # seconds in which a submitted run must begin
