@@ -16,6 +16,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from unpooled.algorithms import METHODS
+from unpooled.core import codec
+
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
@@ -45,6 +48,7 @@ def printed(page: Path) -> list[str]:
     """Run a page's blocks in one namespace, in the current folder, and give what each of them prints."""
     namespace: dict[str, Any] = {"__name__": page.stem}
     outputs, modules = [], []
+    methods, messages = dict(METHODS), codec.registered()
     for block in blocks(page):
         out = io.StringIO()
         code = compile("\n" * block.line + block.code, str(page), "exec")
@@ -58,8 +62,13 @@ def printed(page: Path) -> list[str]:
             else:
                 exec(code, namespace)
         outputs.append(out.getvalue())
-    for name in modules:
+    for name in modules:  # what a page defines is known on that page only
         del sys.modules[name]
+    METHODS.clear()
+    METHODS.update(methods)
+    codec._register.clear()
+    codec._register.update(messages)
+    codec._travelling.clear()
     return outputs
 
 
