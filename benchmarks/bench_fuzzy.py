@@ -5,9 +5,9 @@ from collections.abc import Callable
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from benchmarks.bench_rounds import Row, best, lazy_rng
+from benchmarks.bench_rounds import Row, best
 from unpooled import Fuzzy, InProcess, kernels, run
-from unpooled.core.exchange import conduct
+from unpooled.core.exchange import conduct, round_rng
 
 STEPS = 3  # of scikit-fuzzy at a time: what it does once per call then counts little
 
@@ -20,8 +20,8 @@ def one_round(X: np.ndarray, start: np.ndarray) -> Callable[[], object]:
     """A round of ten sites, coordinator and all."""
     federation = federation_of(X)
     method = Fuzzy(k=len(start), init=start, n_starts=1)
-    state = conduct(method.start(federation.sites, lazy_rng(0)), federation)
-    return lambda: conduct(method.round(state, federation.sites, lazy_rng(1)), federation)
+    state = conduct(method.start(federation.sites, round_rng(0, 0)), federation)
+    return lambda: conduct(method.round(state, federation.sites, round_rng(0, 1)), federation)
 
 
 def peer(X: np.ndarray, start: np.ndarray) -> Callable[[], np.ndarray]:

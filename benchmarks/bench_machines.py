@@ -12,8 +12,8 @@ import numpy as np
 from sklearn.metrics import pairwise_distances_argmin_min
 from tests.machines.network import Network
 
-from unpooled.app.cli.run import tasks
 from unpooled.app.job import Between, Job
+from unpooled.app.run_job import tasks
 from unpooled.core.run import recall
 from unpooled.data import Wishes
 from unpooled.runtimes.coordinator_run import ProgressFile

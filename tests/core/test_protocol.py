@@ -1,5 +1,6 @@
 """Asking: two verbs, protocols made of protocols, and who is missing when too few answer."""
 
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -10,7 +11,17 @@ from helpers import Declines
 from unpooled import InProcess, Site
 from unpooled.core.arrays import FloatArray
 from unpooled.core.declarations import Count
-from unpooled.core.exchange import Gathered, Summed, Trace, Turn, conduct, gather, round_rng, site_seed
+from unpooled.core.exchange import (
+    Gathered,
+    LazyRng,
+    Summed,
+    Trace,
+    Turn,
+    conduct,
+    gather,
+    round_rng,
+    site_seed,
+)
 from unpooled.core.messages import Question, Summable
 from unpooled.core.protocol import each, together, total, viewed
 from unpooled.core.stack import Stack
@@ -240,3 +251,11 @@ def test_what_was_only_summed_cannot_be_seen_one_by_one():
         got.each()
     assert got.left() == dict.fromkeys(SITES, (3, 100))
     assert isinstance(got, Gathered)
+
+
+def test_a_lazy_rng_draws_what_the_round_would_and_can_be_copied():
+    lazy = LazyRng(7, 3)
+    copied = deepcopy(lazy)
+    first = lazy.random()
+    assert first == copied.random() == round_rng(7, 3).random()
+    assert deepcopy(lazy).random() == lazy.random() != first

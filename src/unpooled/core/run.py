@@ -13,13 +13,13 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic
+from typing import Any, Generic, cast
 
 import numpy as np
 
 from unpooled.core import checkpoint as disk
 from unpooled.core import codec
-from unpooled.core.exchange import Federation, Trace, conduct, round_rng
+from unpooled.core.exchange import Federation, LazyRng, Trace, conduct
 from unpooled.core.messages import SiteId
 from unpooled.core.protocol import Algorithm, S, State, expanded
 from unpooled.errors import BadInput, CheckpointError
@@ -126,7 +126,7 @@ def run(
                 return Run(state, tuple(log.records), False, log.run)
             remaining = None if remaining is None else remaining - 1
         trace = Trace()
-        rng = round_rng(log.seed, number)
+        rng = cast(np.random.Generator, LazyRng(log.seed, number))
         steps = algorithm.start(sites, rng) if state is None else algorithm.round(state, sites, rng)
         state = conduct(
             steps, federation, run=log.run, seed=log.seed, number=number, quorum=quorum, trace=trace
