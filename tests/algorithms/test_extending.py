@@ -19,6 +19,7 @@ from unpooled.data.scaling import Scaled
 from unpooled.errors import BadInput, PolicyError
 from unpooled.privacy.secure_sum import SecureSums
 from unpooled.runtimes.remote import RemoteFederation
+from unpooled.site.explain_policy import explain
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 
@@ -70,8 +71,28 @@ def test_a_site_that_does_not_name_the_module_refuses(hospital, rows):
 
 
 def test_a_module_that_is_not_installed_is_named():
+    policy = parse("version = 1\n[jobs]\nmodules = ['no_such']")
     with pytest.raises(PolicyError, match=r"\[jobs\] modules: module no_such cannot be imported"):
-        parse("version = 1\n[jobs]\nmodules = ['no_such']")
+        open_site("a", np.zeros((30, 2)), policy)
+
+
+def test_reading_a_policy_imports_nothing(tmp_path, monkeypatch):
+    """Somebody else's policy may be read, e.g. for its bounds; only who opens a site trusts its modules."""
+    (tmp_path / "sent_with_a_policy.py").write_text("raise SystemExit('imported')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    text = "version = 1\n[jobs]\nmodules = ['sent_with_a_policy']\nalgorithms = ['lloyd', 'theirs']"
+    policy = parse(text)
+    assert policy.jobs.modules == ("sent_with_a_policy",)
+    assert policy.digest
+    assert explain(policy)
+    with pytest.raises(SystemExit, match="imported"):
+        open_site("a", np.zeros((30, 2)), policy)
+
+
+def test_a_method_that_no_module_has_is_named(hospital):
+    policy = parse("version = 1\n[jobs]\nmodules = ['hospital_methods']\nalgorithms = ['lloid']")
+    with pytest.raises(PolicyError, match=r"unknown 'lloid'; known are lloyd, .*spherical"):
+        open_site("a", np.zeros((30, 2)), policy)
 
 
 class Bytes:

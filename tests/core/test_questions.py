@@ -347,9 +347,35 @@ def test_a_reply_that_is_not_as_declared_does_not_leave_a_real_site(monkeypatch)
     site = open_site("a", rows(0), parse("version = 1"))
     post = Envelope(Turn("r", 0, 0, 0), (Part("each", AskOther(np.zeros(2)), None, 0),))
     (reply,) = site.answer(post).replies
-    assert (
-        "what test_questions.AskOther would send is not what it declares: sums of shape (80,)" in reply.reason
-    )
+    assert reply.reason == "what test_questions.AskOther would send is not what it declares"
+
+
+@dataclass(frozen=True, eq=False)
+class Positive(Summable, wire="test_questions.Positive"):
+    sums: Annotated[FloatArray, Sum("d", least=0.0)]
+
+
+@dataclass(frozen=True, eq=False)
+class AskPositive(Question[Positive], wire="test_questions.AskPositive"):
+    """A reply whose sign is wrong at some rows: a refusal must not say which number it was."""
+
+    sees = "rows"
+
+    def answer_all(self, stack):
+        return [Positive(-np.abs(stack.site(s).X).max(axis=0)) for s in range(len(stack))]
+
+
+def test_a_refusal_holds_no_number_from_the_rows(monkeypatch):
+    monkeypatch.setattr("unpooled.site.guards.allowed", lambda *_, **__: {"test_questions.AskPositive"})
+    reasons = set()
+    for seed in range(3):
+        site = open_site("a", rows(seed), parse("version = 1"))
+        post = Envelope(Turn("r", 0, 0, 0), (Part("total", AskPositive(), None, 0),))
+        (reply,) = site.answer(post).replies
+        assert isinstance(reply, Refusal)
+        reasons.add(reply.reason)
+    assert len(reasons) == 1
+    assert not any(letter.isdigit() for letter in reasons.pop())
 
 
 def test_arrays_of_a_question_that_do_not_fit_together_are_refused():

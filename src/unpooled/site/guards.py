@@ -17,7 +17,7 @@ from unpooled.privacy import Spending, SpendingLimits
 from unpooled.privacy.dp.accounting import mu_of
 from unpooled.site.allow_list import SCHEMA, VIEWS, allowed, only_totals
 from unpooled.site.ledger import Ledger, RunLimits
-from unpooled.site.policy import Domain, Policy
+from unpooled.site.policy import Domain, Policy, check_methods
 from unpooled.site.site import Guard, Labels, request_digest
 
 MARGIN = 1.0  # distance that a centre may lie outside a column's stated range, in widths of the range
@@ -27,6 +27,7 @@ class Allowed(Guard):
     """Refuse questions other than those of the methods that the policy names."""
 
     def __init__(self, policy: Policy) -> None:
+        check_methods(policy)
         self._names = allowed(policy.jobs.algorithms, policy.jobs.modules, describe=policy.jobs.describe)
         self._methods = (*policy.jobs.algorithms, *policy.jobs.modules)
 

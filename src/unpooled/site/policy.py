@@ -196,10 +196,8 @@ def _check(policy: Policy) -> None:
     for label, number, fewest in least:
         if number < fewest:
             raise PolicyError(f"{label} must be at least {fewest}, got {number}")
-    known = (*METHOD_NAMES, *(method.method for method in methods_in(policy.jobs.modules)))
-    for name in policy.jobs.algorithms:
-        if name not in known:
-            raise PolicyError(f"[jobs] algorithms: unknown {name!r}; known are {', '.join(known)}")
+    if not policy.jobs.modules:  # else ``check_methods`` does: reading a policy imports nothing
+        _check_algorithms(policy.jobs.algorithms, METHOD_NAMES)
     if not policy.jobs.max_parameters_per_row >= 0:
         raise PolicyError(
             f"[jobs] max_parameters_per_row must be 0 or more, got {policy.jobs.max_parameters_per_row}"
@@ -227,3 +225,18 @@ def _check(policy: Policy) -> None:
         raise PolicyError(f"[dp] delta must be between 0 and 1, got {policy.dp.delta:g}")
     if not 0 <= policy.dp.epsilon_total < float("inf"):
         raise PolicyError(f"[dp] epsilon_total must be 0 or more, got {policy.dp.epsilon_total:g}")
+
+
+def check_methods(policy: Policy) -> None:
+    """Import the modules that the policy trusts, and raise PolicyError if a method that it names is unknown.
+
+    Only who opens or checks a site of her own calls this: a policy that somebody sent must not import code.
+    """
+    own = tuple(method.method for method in methods_in(policy.jobs.modules))
+    _check_algorithms(policy.jobs.algorithms, (*METHOD_NAMES, *own))
+
+
+def _check_algorithms(names: tuple[str, ...], known: tuple[str, ...]) -> None:
+    for name in names:
+        if name not in known:
+            raise PolicyError(f"[jobs] algorithms: unknown {name!r}; known are {', '.join(known)}")

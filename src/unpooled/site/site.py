@@ -196,12 +196,15 @@ class Site:
         return reply
 
     def _check(self, part: Part, reply: Reply) -> None:
-        """Refuse to send a reply that is not what its question declares."""
+        """Refuse to send a reply that is not what its question declares.
+
+        The reason names the question only: a value, or a shape, would be a number from the rows.
+        """
         try:
             part.question.check_reply(reply)
         except BadReply as error:
             name = codec.name_of(type(part.question))
-            raise Refused(f"what {name} would send is not what it declares: {error}") from error
+            raise Refused(f"what {name} would send is not what it declares") from error
 
     def _viewed(self, view: View | None) -> Rows:
         """The rows under a view, blurred if the site blurs; the last view is kept, since a run uses one."""

@@ -47,9 +47,11 @@ def policy_init(
 @policy.command("check")
 def policy_check(path: _FILE) -> None:
     """Read a policy and name any error in it."""
-    from unpooled.site.policy import load
+    from unpooled.site.policy import check_methods, load
 
-    typer.echo(f"{path}: in order, digest {load(path).digest[:16]}")
+    found = load(path)
+    check_methods(found)
+    typer.echo(f"{path}: in order, digest {found.digest[:16]}")
 
 
 @policy.command("explain")
