@@ -1,5 +1,5 @@
-// The extension module _native, which Compiled (../__init__.py) and exact_solver.py call. Python has checked the shapes; here arrays become
-// pointers, and the interpreter's lock is released while a kernel runs.
+// The extension module _native, which Compiled (../__init__.py), exact_solver.py and grouping.py call. Python has checked the
+// shapes; here arrays become pointers, and the interpreter's lock is released while a kernel runs.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
@@ -8,6 +8,7 @@
 
 #include "dispatch.hpp"
 #include "exact/solve.hpp"
+#include "grouping/group.hpp"
 
 namespace nb = nanobind;
 
@@ -179,6 +180,21 @@ NB_MODULE(_native, m) {
         return nb::make_tuple(result.value, result.lower, result.nodes, result.proved);
     }, nb::arg(), nb::arg(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(),
           nb::arg().none(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg());
+
+    m.def("groups", [](AnyRows x, int least, nb::object progress, Out<int64_t> labels) {
+        const Rows rows = rows_of(x, nullptr, nb::none());
+        grouping::Task task{};
+        if (rows.single) task.single = static_cast<const float*>(rows.x);
+        else task.full = static_cast<const double*>(rows.x);
+        task.n = rows.n, task.columns = static_cast<int>(rows.d), task.least = least;
+        task.tell = [&progress](double share) {
+            nb::gil_scoped_acquire acquire;
+            if (PyErr_CheckSignals() != 0) throw nb::python_error();
+            if (!progress.is_none()) progress(share);
+        };
+        nb::gil_scoped_release release;
+        grouping::group(task, labels.data());
+    }, nb::arg(), nb::arg(), nb::arg().none(), nb::arg());
 
     m.def("fold_moves", [](In<double> centers, In<double> received, In<double> weight, Out<double> weighted,
                            Out<double> plain) {

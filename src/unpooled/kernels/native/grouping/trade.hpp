@@ -1,0 +1,154 @@
+// The rows of a group, one by one: each makes the best move to a group beside it, or the best swap with a row of one, if
+// that lowers the squared error.
+#pragma once
+#include <algorithm>
+#include <vector>
+
+#include "groups.hpp"
+
+namespace unpooled {
+namespace grouping {
+
+class Trade {
+public:
+    Trade(const Table& table, Groups& groups)
+        : table_(table), groups_(groups), width_(table.width), most_(groups.most), own_(room_for(1)),
+          others_(room_for(kNearest)), to_own_(most_), from_others_(kNearest * most_), to_others_(kNearest * most_),
+          at_others_(kNearest * most_) {}
+
+    // By how much the squared error falls. `beside` are at most kNearest groups.
+    double run(int group, const int* beside, int count, double worth) {
+        start(group, beside, count);
+        double gained = 0;
+        for (int i = 0; i < groups_.size(group_);) {
+            const Step step = best_step(i, worth);
+            if (step.beside < 0) {
+                ++i;
+                continue;
+            }
+            gained -= step.change;
+            if (step.row < 0) {
+                move(i, step.beside);  // and the last row is now number i
+            } else {
+                swap(i, step.beside, step.row);
+                ++i;
+            }
+            refresh(step.beside);
+        }
+        return gained;
+    }
+
+    // Multiply-adds of the last run, roughly.
+    int64_t work() const { return work_; }
+
+private:
+    struct Step {
+        double change;
+        int beside, row;  // beside -1: none; row -1: a move
+    };
+
+    size_t room_for(int groups) const { return static_cast<size_t>(groups) * most_ * width_; }
+    double* own(int i) { return &own_[static_cast<size_t>(i) * width_]; }
+    double* other(int q, int i) { return &others_[(static_cast<size_t>(q) * most_ + i) * width_]; }
+
+    void start(int group, const int* beside, int count) {
+        group_ = group, beside_ = beside, count_ = count, work_ = 0;
+        for (int i = 0; i < groups_.size(group); ++i) table_.load(groups_.members(group)[i], own(i));
+        for (int q = 0; q < count; ++q)
+            for (int i = 0; i < groups_.size(beside[q]); ++i) table_.load(groups_.members(beside[q])[i], other(q, i));
+        distances_to_group();
+        for (int q = 0; q < count; ++q) distances_to(q);
+    }
+
+    void distances_to_group() {
+        const double* mean = groups_.mean(group_);
+        for (int i = 0; i < groups_.size(group_); ++i) to_own_[i] = apart(own(i), mean, width_);
+        for (int q = 0; q < count_; ++q)
+            for (int i = 0; i < groups_.size(beside_[q]); ++i)
+                from_others_[q * most_ + i] = apart(other(q, i), mean, width_);
+    }
+
+    void distances_to(int q) {
+        const double* mean = groups_.mean(beside_[q]);
+        for (int i = 0; i < groups_.size(group_); ++i) to_others_[q * most_ + i] = apart(own(i), mean, width_);
+        for (int i = 0; i < groups_.size(beside_[q]); ++i)
+            at_others_[q * most_ + i] = apart(other(q, i), mean, width_);
+    }
+
+    // The first of the best, in the order of groups: the move, then the swaps.
+    Step best_step(int i, double worth) {
+        Step best{-worth, -1, -1};
+        const int size = groups_.size(group_);
+        const double here = to_own_[i];
+        for (int q = 0; q < count_; ++q) {
+            const int theirs = groups_.size(beside_[q]);
+            const double there = to_others_[q * most_ + i];
+            if (size > groups_.least && theirs < most_) {
+                const double change = theirs * there / (theirs + 1) - size * here / (size - 1);
+                if (change < best.change) best = {change, q, -1};
+            }
+            // rows x and y: d(x, b) - d(x, a) + d(y, a) - d(y, b) - |x - y|^2 (1 / n_a + 1 / n_b); and |x - y|^2 is at
+            // most twice the sum of their distances from any point, which saves most of them
+            const double away = there - here, both = 1.0 / size + 1.0 / theirs, bound = 2.000001 * both;
+            const double* from = &from_others_[q * most_];
+            const double* at = &at_others_[q * most_];
+            for (int r = 0; r < theirs; ++r) {
+                const double plain = away + (from[r] - at[r]);
+                if (plain - bound * std::min(here + from[r], there + at[r]) >= best.change) continue;
+                const double change = plain - both * apart(own(i), other(q, r), width_);
+                if (change < best.change) best = {change, q, r};
+            }
+            work_ += theirs * 4;
+        }
+        return best;
+    }
+
+    void move(int i, int q) {
+        const int b = beside_[q], last = groups_.size(group_) - 1, end = groups_.size(b);
+        groups_.members(b)[end] = groups_.members(group_)[i];
+        groups_.members(group_)[i] = groups_.members(group_)[last];
+        std::copy_n(own(i), width_, other(q, end));
+        if (i != last) std::copy_n(own(last), width_, own(i));
+        for (int p = 0; p < count_; ++p) to_others_[p * most_ + i] = to_others_[p * most_ + last];
+        groups_.resize(group_, last);
+        groups_.resize(b, end + 1);
+    }
+
+    void swap(int i, int q, int r) {
+        const int b = beside_[q];
+        std::swap(groups_.members(group_)[i], groups_.members(b)[r]);
+        std::swap_ranges(own(i), own(i) + width_, other(q, r));
+        groups_.resize(group_, groups_.size(group_));
+        groups_.resize(b, groups_.size(b));
+    }
+
+    // Means and distances after a step between the group and number q beside it.
+    void refresh(int q) {
+        mean_of(own(0), groups_.size(group_), groups_.mean(group_));
+        mean_of(other(q, 0), groups_.size(beside_[q]), groups_.mean(beside_[q]));
+        distances_to_group();
+        distances_to(q);
+        work_ += static_cast<int64_t>(groups_.size(group_)) * (count_ + 4) * width_;
+    }
+
+    void mean_of(const double* rows, int count, double* mean) const {
+        std::fill_n(mean, width_, 0.0);
+        for (int i = 0; i < count; ++i) add(mean, rows + static_cast<size_t>(i) * width_, width_);
+        divide(mean, count, width_);
+    }
+
+    const Table& table_;
+    Groups& groups_;
+    const int width_, most_;
+    int group_ = 0, count_ = 0;
+    const int* beside_ = nullptr;
+    int64_t work_ = 0;
+    std::vector<double> own_, others_;        // rows of the group; of the groups beside it
+    std::vector<double> to_own_;              // squared distances of the group's rows from its mean,
+    std::vector<double> from_others_;         // of the others' rows from it,
+    std::vector<double> to_others_;           // of the group's rows from the others' means,
+    std::vector<double> at_others_;           // of the others' rows from their own
+};
+
+}  // namespace grouping
+}  // namespace unpooled
