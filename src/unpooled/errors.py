@@ -11,7 +11,8 @@
     ├── MissingExtra      a package is not installed; says which extra has it (also an ImportError)
     ├── ModelError        a saved model that is damaged or of another version (also a ValueError)
     ├── PolicyError       a site's policy that cannot be read; names the file, section and key (a ValueError)
-    ├── LedgerError       a site's ledger or log that is damaged, or in use by another process
+    ├── LedgerError       a site's ledger, log or copy that is damaged, or in use by another process
+    ├── NotApproved       a site's copy that nobody approved yet: it answers nothing before
     ├── BadReply          a reply that no honest site could send; the round goes on without it
     ├── TooFewAnswers     an exchange that fewer sites answered than the quorum asks
     ├── EngineFailed      the engine between machines does not do what it was told
@@ -63,6 +64,10 @@ class PolicyError(UnpooledError, ValueError):
 
 class LedgerError(UnpooledError, RuntimeError):
     """A site's ledger or log that is damaged, in use by another process, or belongs to another site."""
+
+
+class NotApproved(UnpooledError, RuntimeError):  # noqa: N818
+    """A site's copy that nobody approved yet; until then the site answers nothing."""
 
 
 class BadReply(UnpooledError, ValueError):  # noqa: N818

@@ -42,7 +42,6 @@ from unpooled.questions.fuzzy import (
     AskFuzzyScatter,
     AskFuzzySums,
 )
-from unpooled.site.guards import rounded
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 
@@ -218,8 +217,7 @@ def test_counts_and_sums_double_with_the_weights_and_means_stay(name, i):
         question = sample(i, seed)
         if isinstance(question, Spending | AskNode | AskBounds | AskOwnBound):
             continue  # noise; or solved at prices, which weights change
-        unweighted = AskCrossing | AskProfile | AskCovariance | AskOutline | AskLocalMoves
-        if question.sees == "table" or isinstance(question, unweighted):
+        if question.sees == "table" or isinstance(question, AskLocalMoves):
             one, two = reply_to(question, seed), reply_to(question, seed, twice=True)
         else:
             one = reply_to(question, seed, weights=np.ones(40))
@@ -241,53 +239,6 @@ def test_counts_are_of_the_sites_rows(name, i):
             assert np.nanmax(getattr(reply, field), initial=0) <= 40 + said.extra
         if isinstance(said, Sum | Mean) and said.rows != "site":
             assert isinstance(question.figures()[said.rows], Count)
-
-
-@each_sample
-def test_every_count_is_rounded_and_means_stay(name, i):
-    question = sample(i)
-    reply = reply_to(question, 0)
-    shown = rounded(question, reply, 10)
-    figures = question.figures()
-    for field, said in figures.items():
-        value, before = getattr(shown, field), getattr(reply, field)
-        if isinstance(said, Count):
-            there = value[np.isfinite(value)]
-            assert (there % 10 == 0).all()
-        elif isinstance(said, Sum) and isinstance(figures.get(said.rows), Count):
-            count, old = getattr(shown, said.rows), getattr(reply, said.rows)
-            if count.shape != (1,):
-                count, old = (c.reshape(c.shape + (1,) * (value.ndim - c.ndim)) for c in (count, old))
-            kept = np.broadcast_to((count > 0) & (old > 0), value.shape)
-            means = value / np.where(count > 0, count, 1), before / np.where(old > 0, old, 1)
-            np.testing.assert_allclose(means[0][kept], means[1][kept])
-            assert (value[~kept] == 0).all()
-        else:
-            assert np.array_equal(value, before, equal_nan=True)
-
-
-def test_the_counts_that_were_not_rounded_once():
-    """DWF and EWF moves, fuzzy sums, borderline counts: a policy's rule holds for all."""
-    site = open_site("a", rows(1, 100), parse("version = 1\n[disclosure]\nround_counts_to = 10"))
-    c = rows(1, 3)
-
-    def asked(question):
-        return site.answer(
-            Envelope(Turn("r", 0, 1, asked.number), (Part("each", question, None, 0),))
-        ).replies[0]
-
-    asked.number = 0
-    for question, field in (
-        (AskLocalMoves(c, 1, "counts"), "weight"),
-        (AskFuzzySums(c[None], 2.0), "rows"),
-        (AskBorderline(c, 2.0), "clear"),
-    ):
-        asked.number += 1
-        value = getattr(asked(question), field)
-        assert value.any()
-        assert (value % 10 == 0).all()
-    asked.number += 1
-    assert set(asked(AskLocalMoves(c, 1, "equal")).weight) <= {0.0, 1.0}
 
 
 # ---------------------------------------------------------------- a question that declares nothing

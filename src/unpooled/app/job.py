@@ -11,14 +11,17 @@ from unpooled.algorithms import METHODS, Private
 from unpooled.algorithms.base import import_methods
 from unpooled.analysis import Analysis
 from unpooled.core import codec
-from unpooled.data import Wishes
+from unpooled.data import Table, Wishes
+from unpooled.data.copy import Copy
 from unpooled.data.readers import Reading, read_sites
 from unpooled.data.schema import AskSchema
 from unpooled.errors import BadInput, ModelError
 from unpooled.privacy import Gaussian
+from unpooled.privacy.copy import CopySettings, make_copy
 from unpooled.privacy.secure_sum import SecureSums
 from unpooled.runtimes import InProcess
 
+PROTECTIONS = ("none", "copy", "trusted")
 _SHOWN = (codec.name_of(AskSchema),)  # asked of each site even under secure sums
 
 
@@ -54,7 +57,9 @@ class Job:
     n_init: int = 10
     max_rounds: int = 300
     tol: float = 1e-4
-    min_cluster_size: int = 5
+    protect: str = "none"  # of the sites: "none", "copy" or "trusted"; real sites have it in their policies
+    copy: CopySettings = field(default_factory=CopySettings)
+    min_cluster_size: int = 5  # of trusted sites
     seed: int = 0
     secure: bool = False
     epsilon: float | None = None  # differential privacy, with the bounds of wishes
@@ -74,8 +79,15 @@ class Job:
             raise BadInput(f"restarts must be at least 1, got {self.n_init}")
         if self.seed < 0:
             raise BadInput(f"seed must be 0 or more, got {self.seed}")
+        if self.protect not in PROTECTIONS:
+            raise BadInput(f"protect must be one of {', '.join(PROTECTIONS)}, got {self.protect!r}")
         if self.epsilon is not None:
             check_private(self)
+
+    @property
+    def minimum(self) -> int:
+        """The smallest cluster that the sites show: trusted sites have a minimum, a copy needs none."""
+        return self.min_cluster_size if self.protect == "trusted" else 1
 
     def algorithm(self) -> Any:
         """The algorithm to run: one method per k, all in the same exchanges."""
@@ -85,7 +97,7 @@ class Job:
 
     def _method(self, k: int) -> Any:
         method: Any = METHODS[self.method](
-            k=k, max_rounds=self.max_rounds, tol=self.tol, min_cluster_size=self.min_cluster_size
+            k=k, max_rounds=self.max_rounds, tol=self.tol, min_cluster_size=self.minimum
         )
         return method.restarted(self.n_init)
 
@@ -95,14 +107,26 @@ class Job:
         if self.epsilon is not None:
             names = tuple(name for name, _, _ in self.wishes.bounds)
             reading = dataclasses.replace(reading, columns=names, numbers=names)
+        if self.protect == "copy":  # a site reads all its columns, whatever a study is about
+            codes = (self.copy.person,) if self.copy.person else ()
+            reading = dataclasses.replace(reading, columns=None, categories=(*reading.categories, *codes))
         tables: Any = read_sites([Path(file) for file in self.files], reading)
         return InProcess.of(
-            tables,
-            min_cluster_size=self.min_cluster_size,
+            self._copies(tables) if self.protect == "copy" else tables,
+            min_cluster_size=self.minimum,
             threads=threads,
             secure=SecureSums() if self.secure else None,
             shown=_SHOWN,  # columns must be agreed on before anything can be summed
         )
+
+    def _copies(self, tables: dict[str, Table]) -> dict[str, Copy]:
+        copies = {}
+        for name, table in tables.items():
+            try:
+                copies[name] = make_copy(table, self.copy)
+            except BadInput as error:
+                raise BadInput(f"site {name}: {error}; between machines it would not answer") from error
+        return copies
 
     def fingerprint(self) -> list[list[Any]]:
         """Size and time of change of every file, so that a resumed run can detect a changed file."""
@@ -128,6 +152,11 @@ class Job:
             ("--method", self.method, default.method),
             ("--restarts", self.n_init, default.n_init),
             ("--max-rounds", self.max_rounds, default.max_rounds),
+            ("--protect", self.protect, "none" if self.between is None else "copy"),
+            ("--group-size", self.copy.g, default.copy.g),
+            ("--person", self.copy.person, ""),
+            ("--sensitive", ",".join(self.copy.sensitive), ""),
+            ("--log", ",".join(self.copy.log), ""),
             ("--min-cluster-size", self.min_cluster_size, default.min_cluster_size),
             ("--seed", self.seed, None),
             ("--epsilon", self.epsilon, None),
@@ -166,6 +195,7 @@ class Job:
                     **{name: _tuples(value) for name, value in content.items()},
                     "reading": Reading(**{k: _tuples(v) for k, v in content["reading"].items()}),
                     "wishes": Wishes(**{k: _tuples(v) for k, v in content["wishes"].items()}),
+                    "copy": CopySettings(**{k: _tuples(v) for k, v in content["copy"].items()}),
                     "between": _between(content.get("between")),
                 }
             )
@@ -178,6 +208,10 @@ _SCALES = {"standard": "standard", "min-max": "bounds", "none": None}
 
 def check_private(job: Job) -> None:
     """Refuse every option that would release something without noise, and give the reason."""
+    if job.protect != "none" and job.between is None:
+        raise BadInput(
+            f"--epsilon and --protect {job.protect} exclude each other: a site has noise, or it has not"
+        )
     if not job.wishes.bounds:
         raise BadInput(
             "--epsilon needs the bounds of every column that is used, said by those who know it: "

@@ -156,6 +156,27 @@ class ClusterResult(Result):
         return round(self.agreement.used - float(self.sizes.sum()))
 
     @property
+    def unsure(self) -> tuple[str, ...]:
+        """The sites that may hold rows of a cluster of which they show none: trusted ones, with a minimum."""
+        modes = dict(zip(self.agreement.sites, self.agreement.protection, strict=True))
+        return tuple(site for site in self.agreement.sites if modes[site][0] == "trusted")
+
+    @property
+    def unit(self) -> str:
+        """What is counted: persons, where sites answer from copies."""
+        return "persons" if self.agreement.copied else "rows"
+
+    @property
+    def inertia(self) -> float:
+        """The inertia of the clustering; of the copies, where sites answer from copies."""
+        return float(self.choice.scores[self.choice.best].inertia)
+
+    @property
+    def inertia_of_rows(self) -> float:
+        """The inertia estimated for rows: that of the copies, and the variance within their groups."""
+        return self.inertia + self.agreement.used * sum(self.agreement.within)
+
+    @property
     def citation(self) -> str:
         return citation(self.job.method)
 
@@ -197,11 +218,16 @@ class ClusterResult(Result):
         d, view = self.description, self.agreement.preparation
         values, overall = view.undo(d.means), view.undo(d.mean[None])[0]
         scales = view.undo(np.ones((1, view.width)))[0] - view.undo(np.zeros((1, view.width)))[0]
+        inside = dict(zip((c.name for c in view.columns), self.agreement.within, strict=True))
         found = []
         for j, (column, level) in enumerate(view.outputs):
             gap = d.means[cluster, j] - d.mean[j]
-            effect = float(gap / d.deviation[j]) if d.deviation[j] > 0 else 0.0
-            spread = float("nan") if level else float(d.deviations[cluster, j] * scales[j])
+            within = 0.0 if level else inside[column]  # of copies: what their groups hide of the spread
+            deviation, own = (
+                math.hypot(v, math.sqrt(within)) for v in (d.deviation[j], d.deviations[cluster, j])
+            )
+            effect = float(gap / deviation) if deviation > 0 else 0.0
+            spread = float("nan") if level else float(own * scales[j])
             found.append(Trait(column, level, float(values[cluster, j]), spread, float(overall[j]), effect))
         return sorted(found, key=lambda trait: -abs(trait.effect))
 
@@ -210,13 +236,13 @@ class ClusterResult(Result):
         d, n = self.description, self.agreement.used
         shares = ", ".join(f"{size / max(self.sizes.sum(), 1):.0%}".replace("%", " %") for size in self.sizes)
         everywhere = [j + 1 for j in range(self.k) if (d.sizes[:, j] > 0).all()]
-        places = _places(d, self.k, everywhere)
+        places = _places(d, self.k, everywhere, self.unsure)
         first = (
-            f"{n:,.0f} rows at {len(self.sites)} {'site' if len(self.sites) == 1 else 'sites'} fall into "
-            f"{self.k} {'cluster' if self.k == 1 else 'clusters'} ({shares} of the rows); {places}."
+            f"{n:,.0f} {self.unit} at {len(self.sites)} {'site' if len(self.sites) == 1 else 'sites'} fall "
+            f"into {self.k} {'cluster' if self.k == 1 else 'clusters'} ({shares} of them); {places}."
         )
         if self.k == 1:
-            return first, "One cluster is all rows together."
+            return first, f"One cluster is all {self.unit} together."
         if len(self.job.ks) == 1:
             if self.choice.clear:
                 reasons = "; ".join(self.choice.reasons[1:]) or "nothing speaks against it"
@@ -262,7 +288,7 @@ class ClusterResult(Result):
                     "rows": float(self.sizes[j]),
                     "rows_by_site": None
                     if self.job.secure
-                    else {s: float(d.sizes[i, j]) for i, s in enumerate(d.sites)},
+                    else {s: self.size_at(i, j) for i, s in enumerate(d.sites)},
                     "profile": [
                         {
                             "column": t.column,
@@ -280,6 +306,8 @@ class ClusterResult(Result):
                 {
                     "site": s,
                     "rows": float(a.rows[a.sites.index(s)]),
+                    "protection": a.protection[a.sites.index(s)][0],
+                    "copy_made": a.protection[a.sites.index(s)][1] or None,
                     "inertia_per_row": None if self.job.secure else self.fit()[i],
                     "numbers_left": left[s][0],
                     "bytes_left": left[s][1],
@@ -297,12 +325,20 @@ class ClusterResult(Result):
             "exchanges": self.run.exchanges,
             "seed": self.job.seed,
             "method": self.job.method,
-            "min_cluster_size": self.job.min_cluster_size,
+            "protect": self.job.protect,
+            "min_cluster_size": self.job.minimum,
+            "inertia": self.inertia,
+            "inertia_estimated_for_rows": self.inertia_of_rows,
             "secure": self.job.secure,
             "cite": self.citation,
         }
         result: dict[str, Any] = plain(value)
         return result
+
+    def size_at(self, i: int, j: int) -> float:
+        """The rows of site i in cluster j; nan if the site may have some that it does not show."""
+        d = self.description
+        return float("nan") if not d.sizes[i, j] and d.sites[i] in self.unsure else float(d.sizes[i, j])
 
     def fit(self) -> FloatArray:
         """(S,) inertia per row at every site; nan if the site shows nothing."""
@@ -334,7 +370,7 @@ def once_a_column(traits: list[Trait]) -> list[Trait]:
     return list(seen.values())
 
 
-def _places(d: Description, k: int, everywhere: list[int]) -> str:
+def _places(d: Description, k: int, everywhere: list[int], unsure: tuple[str, ...]) -> str:
     if d.sites == (ALL_SITES,):
         return "secure sums do not show which site has which"
     if len(d.sites) == 1:
@@ -348,7 +384,9 @@ def _places(d: Description, k: int, everywhere: list[int]) -> str:
         where = " and ".join(there) if len(there) <= 2 else f"{len(there)} of {len(d.sites)} sites"
         said.append(f"cluster {j + 1} only at {where}" if there else f"cluster {j + 1} at no site")
     more = f" and {len(some) - 3} more are not everywhere" if len(some) > 3 else ""
-    return _joined(said) + more
+    hiding = any(d.sizes[i, j] == 0 and s in unsure for j in some for i, s in enumerate(d.sites))
+    small = ", as far as sites show: they leave out groups that are too small" if hiding else ""
+    return _joined(said) + more + small
 
 
 def _joined(parts: Any) -> str:

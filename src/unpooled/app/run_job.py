@@ -135,9 +135,9 @@ def tasks(job: Job, between: Between) -> "tuple[RunTask, RunTerms]":
         quorum=between.quorum,
         deadline=between.deadline,
         secure=job.secure,
-        min_cluster_size=job.min_cluster_size,
+        min_cluster_size=job.minimum,
     )
-    return task, RunTerms.of(job.reading)
+    return task, RunTerms.now()
 
 
 def federation_files(job: Job) -> list[Path]:

@@ -31,9 +31,11 @@ class View(Message):
         """Rows (n, d) in, rows (n, d') out; never changes its input."""
         return X
 
-    def chosen(self, X: Rows) -> bytes:
-        """A key of the rows it selects: equal for two views if and only if they select the same; b"": all."""
-        return b""
+    def shown(
+        self, X: Any, weights: FloatArray | None, within: FloatArray | None
+    ) -> tuple[Rows, FloatArray | None, FloatArray | None]:
+        """What a question sees of a site: its rows under the view, their weights, the variance in groups."""
+        return self.apply(X), weights, None if within is None else within / self.scaling()[1] ** 2
 
     def undo(self, Z: FloatArray) -> FloatArray:
         """Rows, or centres, back in the columns' own units: (m, d') -> (m, d')."""

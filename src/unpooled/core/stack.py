@@ -77,7 +77,8 @@ class Stack:
     threads: int = 1
     memory: tuple[dict[str, Any], ...] = field(default=())  # (S,) a site's memory within a run
     noise: float = 1.0  # the part of a release's noise that each site adds: 1 is all of it
-    labels: list[Any] | None = None  # receives the (R, n) cells of the rows; None: not wanted
+    grouped: bool = False  # rows are groups, and weights the numbers of their persons
+    within: FloatArray | None = None  # (S, d) variance within groups, where rows are groups
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -98,17 +99,20 @@ class Stack:
             weights=weights,
             seeds=self.seeds[s : s + 1],
             memory=memory,
+            within=None if self.within is None else self.within[s : s + 1],
         )
 
     def large(self, mass: FloatArray, squares: FloatArray, at_least: float = 1.0) -> BoolArray:
         """Mask of the cells with at least ``minimum`` rows (or ``at_least``, if larger).
 
         Weighted rows count by Kish's effective size (sum w)^2 / sum w^2: one heavy row among many light
-        ones is one row, and a row of weight zero does not count.
+        ones is one row, and a row of weight zero does not count. Groups count by their persons.
         """
         least = max(self.minimum, at_least) * (1 - 1e-9)
         if least <= 1:
             return np.ones(mass.shape, dtype=np.bool_)
+        if self.grouped:
+            return mass >= least
         return effective_size(mass, squares) >= least
 
     def shown(self, mass: FloatArray, squares: FloatArray, at_least: float = 1.0) -> BoolArray:

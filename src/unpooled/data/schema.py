@@ -1,11 +1,11 @@
 """Questions about the tables of sites: a schema, then totals of the agreed columns.
 
-The replies pass the same checks as all others. A number of cells below the site's minimum size is not shown,
-and a level of fewer rows is not named.
+The replies pass the same checks as all others. Of raw rows, a number of cells below the site's minimum size
+is not shown, and a level of fewer rows is not named; of a copy, everything may be shown.
 """
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -13,16 +13,20 @@ from unpooled.core.arrays import FloatArray, IntArray
 from unpooled.core.declarations import Count, Point, Sum, Text, Value
 from unpooled.core.messages import Question, Reply, Summable
 from unpooled.core.stack import Stack, only, shown_cells
+from unpooled.data.copy import OTHER, Copy, level_places
 from unpooled.data.table import CATEGORY, NUMBER, Table
 from unpooled.data.views import complete, side_by_side
 
 
 @dataclass(frozen=True, eq=False)
-class Schema(Reply, wire="asking.Schema"):
-    """A site's columns, and the facts about each that may be shown.
+class Schema(Reply, wire="asking.Schema", version=2, since="0.2"):
+    """A site's columns, the facts about each that may be shown, and how the site is protected.
 
     Sizes are rounded to quarters of a power of ten: enough to notice metres among centimetres.
     """
+
+    # "copy", "trusted" or "none", and the date of the copy
+    protection: Annotated[tuple[str, ...], Text("2")]
 
     names: Annotated[tuple[str, ...], Text("columns")]
     kinds: Annotated[tuple[str, ...], Text("columns")]
@@ -35,6 +39,8 @@ class Schema(Reply, wire="asking.Schema"):
     size: Annotated[FloatArray, Value("columns", may_be_missing=True)]
     # log10 of the standard deviation; -inf for a constant
     spread: Annotated[FloatArray, Value("columns", may_be_missing=True)]
+    # of a copy: the variance within its groups, of a category of all its levels; nan where there is none
+    within: Annotated[FloatArray, Value("columns", may_be_missing=True)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,9 +52,39 @@ class AskSchema(Question[Schema], wire="asking.AskSchema"):
     max_levels: int = 1000
 
     def answer_all(self, stack: Stack) -> list[Schema]:
-        return [
-            self._schema(_table(stack.site(s) if len(stack) > 1 else stack), stack) for s in range(len(stack))
-        ]
+        replies = []
+        for s in range(len(stack)):
+            table = _table(stack.site(s) if len(stack) > 1 else stack)
+            copied = isinstance(table, Copy)
+            replies.append(self._of_copy(table) if copied else self._schema(table, stack))
+        return replies
+
+    def _of_copy(self, copy: Copy) -> Schema:
+        """The schema of a copy. A column whose means are all between 0 and 1 may have no unit: no size."""
+        count, size, spread = (np.full(len(copy.names), v) for v in (0.0, np.nan, np.nan))
+        for j, name in enumerate(copy.names):
+            known = copy.known[:, j]
+            count[j] = known.sum()
+            if name not in copy.means:
+                continue
+            x = copy.means[name]
+            if ((x < 0) | (x > 1)).any() or not x.any():
+                moments = (known @ x, known @ (x * x + copy.within_of(name)))
+                (size[j],), (spread[j],) = _sizes(count[j : j + 1], *(np.array([m]) for m in moments))
+        return Schema(
+            protection=("copy", copy.made),
+            names=copy.names,
+            kinds=copy.kinds,
+            levels=tuple(
+                tuple(level for level in copy.levels.get(name, ()) if level != OTHER)[: self.max_levels]
+                for name in copy.names
+            ),
+            rows=np.array([copy.persons.sum()]),
+            missing=copy.persons.sum() - count,
+            size=size,
+            spread=spread,
+            within=np.array([_inside(copy, name) for name in copy.names]),
+        )
 
     def _schema(self, table: Table, stack: Stack) -> Schema:
         n = len(table)
@@ -71,6 +107,7 @@ class AskSchema(Question[Schema], wire="asking.AskSchema"):
         number &= ~yes_or_no | (squares == 0)
         size, spread = _sizes(np.maximum(count, 1), sums, squares)
         return Schema(
+            protection=("trusted" if stack.minimum > 1 else "none", ""),
             names=table.names,
             kinds=table.kinds,
             levels=tuple(
@@ -83,7 +120,17 @@ class AskSchema(Question[Schema], wire="asking.AskSchema"):
             missing=_told(missing, count, stack),
             size=np.where(number, size, np.nan),
             spread=np.where(number, spread, np.nan),
+            within=np.full(len(table.names), np.nan),
         )
+
+
+def _inside(copy: Copy, name: str) -> float:
+    """The variance of a column within the groups of a copy; of a category, p (1 - p) of all its levels."""
+    if name not in copy.counts:
+        return float(copy.within[copy.index(name)])
+    known, counts = copy.known_of(name), copy.counts[name]
+    inside = counts * (1 - counts / np.maximum(known, 1.0)[:, None])
+    return float(inside.sum() / max(float(known.sum()), 1.0))
 
 
 def _there(block: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -119,8 +166,9 @@ def _tally(codes: FloatArray, levels: int) -> FloatArray:
     return np.bincount(codes[~np.isnan(codes)].astype(np.int64), minlength=levels).astype(np.float64)
 
 
-def _table(stack: Stack) -> Table:
-    if not isinstance(stack.X, Table):
+def _table(stack: Stack) -> Any:
+    """The Table, or the Copy, that a site holds."""
+    if not isinstance(stack.X, Table | Copy):
         raise TypeError("this question is about a table with named columns, and the site holds an array")
     return stack.X
 
@@ -155,9 +203,33 @@ class AskColumns(Question[ColumnTotals], wire="asking.AskColumns"):
     complete: bool
 
     def answer_all(self, stack: Stack) -> list[ColumnTotals]:
-        return [
-            self._totals(_table(stack.site(s) if len(stack) > 1 else stack), stack) for s in range(len(stack))
-        ]
+        replies = []
+        for s in range(len(stack)):
+            table = _table(stack.site(s) if len(stack) > 1 else stack)
+            copied = isinstance(table, Copy)
+            replies.append(self._of_copy(table) if copied else self._totals(table, stack))
+        return replies
+
+    def _of_copy(self, copy: Copy) -> ColumnTotals:
+        """The totals of a copy; the variance within groups is in the squares: scales are those of persons."""
+        persons = copy.complete((*self.numbers, *self.categories)) if self.complete else copy.persons
+        count, sums, squares = (np.zeros(len(self.numbers)) for _ in range(3))
+        for j, name in enumerate(self.numbers):
+            known = persons if self.complete else copy.known_of(name)
+            if name in copy.means:
+                x = copy.means[name] - self.origin[j]
+                count[j], sums[j] = known.sum(), known @ x
+                squares[j] = known @ (x * x) + known.sum() * copy.within_of(name)
+        tallies = [np.zeros(len(levels) + 1) for levels in self.levels]
+        for j, name in enumerate(self.categories):
+            if name in copy.counts:
+                known = copy.known_of(name)
+                part = persons / np.maximum(known, 1.0) if self.complete else np.ones(len(copy))
+                own = level_places(copy.levels[name], self.levels[j], len(self.levels[j]))
+                np.add.at(tallies[j], own, part @ copy.counts[name])
+        return ColumnTotals(
+            np.array([persons.sum()]), count, sums, squares, np.concatenate([np.zeros(0), *tallies])
+        )
 
     def lengths(self) -> dict[str, int]:
         levels = sum(len(named) + 1 for named in self.levels)

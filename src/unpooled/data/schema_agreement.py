@@ -218,7 +218,7 @@ class Wishes(Message, wire="agreement.Wishes"):
 
 
 @dataclass(frozen=True, eq=False)
-class Agreement(Message, wire="agreement.Agreement"):
+class Agreement(Message, wire="agreement.Agreement", version=2, since="0.2"):
     """The preparation that sites agreed on, and the facts about their tables that it rests on."""
 
     preparation: Preparation
@@ -232,6 +232,13 @@ class Agreement(Message, wire="agreement.Agreement"):
     warnings: tuple[str, ...]
     mean: FloatArray  # (width,) of the prepared columns
     share: FloatArray  # (width,) of each level; nan for numbers
+    protection: tuple[tuple[str, ...], ...] = ()  # (S,) "copy", "trusted" or "none", and a copy's date
+    within: tuple[float, ...] = ()  # of every prepared column: the variance within the groups of copies
+
+    @property
+    def copied(self) -> bool:
+        """True if a site answers from a copy: then a row is a person, and figures are of means of groups."""
+        return any(mode == "copy" for mode, _ in self.protection)
 
 
 def agree(sites: tuple[SiteId, ...], wishes: Wishes) -> Steps[Agreement]:
@@ -345,7 +352,19 @@ def _agreed(
             ]
         ),
         share=np.concatenate([[np.nan] if isinstance(c, Number) else shares[c.name] for c in prepared]),
+        protection=tuple(schemas[s].protection for s in plan.sites),
+        within=tuple(_within(schemas, c) for c in prepared),
     )
+
+
+def _within(schemas: dict[SiteId, Schema], column: Number | Category) -> float:
+    """The variance of a prepared column within the groups of copies, over all rows; rows as such add none."""
+    inside = rows = 0.0
+    for schema in schemas.values():
+        j, n = schema.names.index(column.name), float(schema.rows[0])
+        inside += n * float(np.nan_to_num(schema.within[j]))
+        rows += n
+    return inside / max(rows, 1.0) / column.scale**2
 
 
 def _category(

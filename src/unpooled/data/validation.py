@@ -19,6 +19,7 @@ class SiteRows:
     rows: dict[SiteId, Rows]
     weights: dict[SiteId, FloatArray] | None
     order: npt.NDArray[np.int64] | None  # original index of every stacked row; None: already in order
+    within: dict[SiteId, FloatArray] | None = None  # where rows are groups: the variance inside them
 
     @property
     def mass(self) -> float:

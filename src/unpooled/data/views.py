@@ -15,6 +15,7 @@ import numpy.typing as npt
 from unpooled.core.arrays import BoolArray, FloatArray, IntArray, Rows
 from unpooled.core.messages import Message
 from unpooled.core.protocol import View
+from unpooled.data.copy import Copy
 from unpooled.data.table import NUMBER, Table, empty
 
 
@@ -85,6 +86,21 @@ class Category(Message, wire="preparation.Category"):
         unknown = len(self.levels) if self.other else -1
         return np.array([places.get(level, unknown) for level in levels], dtype=np.int64)
 
+    def shares(self, copy: Copy, take: IntArray, share: FloatArray) -> FloatArray:
+        """(groups, width) the shares of the levels in groups of a copy, each 1 / scale in all.
+
+        ``share`` of the persons of each group have a value; the others count as the most frequent level.
+        """
+        out = np.zeros((len(take), self.width + 1))  # the last place is for levels that have none
+        if self.name in copy.counts:
+            counts = copy.counts[self.name][take]
+            known = np.maximum(counts.sum(axis=1), 1.0)
+            for level, place in enumerate(self.place_of(copy.levels[self.name])):
+                out[:, place] += share * counts[:, level] / known
+        out[:, self.fill] += 1 - share
+        scaled: FloatArray = out[:, : self.width] / self.scale
+        return scaled
+
 
 @dataclass(frozen=True, eq=False)
 class Preparation(View, wire="preparation.Preparation"):
@@ -117,9 +133,37 @@ class Preparation(View, wire="preparation.Preparation"):
         """The rows of a table as numbers (n, width); without incomplete rows if these are dropped."""
         return self.stack([X])[0]
 
-    def chosen(self, X: Any) -> bytes:
-        whole = self.complete(X) if self.drop else np.ones(0, np.bool_)
-        return b"" if whole.all() else np.packbits(whole).tobytes()
+    def shown(
+        self, X: Any, weights: FloatArray | None, within: FloatArray | None
+    ) -> tuple[Rows, FloatArray | None, FloatArray | None]:
+        return self._of_copy(X) if isinstance(X, Copy) else (self.apply(X), weights, within)
+
+    def _of_copy(self, copy: Copy) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """The groups of a copy: their means as numbers, their persons, the variance within them.
+
+        Persons without a value count with the fill, as rows would. If rows without a value are dropped, a
+        group counts with the persons who can have all values.
+        """
+        names = tuple(column.name for column in self.columns)
+        weights = copy.complete(names) if self.drop else copy.persons
+        take = np.flatnonzero(weights > 0)
+        X, within, at = np.zeros((len(take), self.width)), np.zeros(self.width), 0
+        weights = weights[take]
+        for column in self.columns:
+            known = copy.known_of(column.name)[take]
+            share = np.ones(len(take)) if self.drop else known / weights  # of the persons who count
+            part = X[:, at : at + column.width]
+            if isinstance(column, Number):
+                means = copy.means[column.name][take] if column.name in copy.means else np.zeros(len(take))
+                filled = np.where(share < 1, share * means + (1 - share) * column.fill, means)
+                part[:, 0] = (filled - column.shift) / column.scale
+                within[at] = copy.within_of(column.name) / column.scale**2
+            else:
+                part[:] = column.shares(copy, take, share)
+                inside = weights @ (part * (1 / column.scale - part))  # p (1 - p) of every level
+                within[at : at + column.width] = inside / max(float(weights.sum()), 1.0)
+            at += column.width
+        return X, weights, within
 
     def stack(self, tables: Sequence[Table]) -> tuple[FloatArray, IntArray]:
         """The rows of several tables one after the other, and their offsets (tables + 1,)."""

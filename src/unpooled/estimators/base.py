@@ -35,6 +35,7 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     """Base of the estimators: a subclass defines the algorithm to run and the score of its result."""
 
     n_clusters: int
+    protect: Any
     min_cluster_size: int | None
     participation: float | None
     scale: str | None
@@ -69,28 +70,59 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         given = self._rows_by_site(X, sites, sample_weight)
         if self.dp is not None:
             self._check_bounds(self.dp, given.weights is not None)
-        inputs.check_enough(given.rows, given.weights, int(self.n_clusters))
         minimum = self._minimum(algorithm)
+        copied = self.protect not in (None, "trusted")
+        shown = self._copies(given) if copied else given
+        inputs.check_enough(shown.rows, shown.weights, int(self.n_clusters))
         if self.participation is not None:
-            check_number(self.participation, len(given.rows))
+            check_number(self.participation, len(shown.rows))
         federation = InProcess.of(
-            given.rows,
-            given.weights,
+            shown.rows,
+            shown.weights,
+            within=shown.within,
             min_cluster_size=minimum,
             threads=self.n_threads,
             secure=None if self.secure is False else secure_sums(self.secure),
         )
         self._run(algorithm, federation)
+        names = sorted(given.rows)
         assignments = [
             kernels.nearest(self._viewed(given.rows[name]), self._scaled_centers, threads=self.n_threads or 1)
-            for name in federation.sites
+            for name in names
         ]
         self.labels_ = given.restored(np.concatenate([near.labels for near in assignments]))
+        if copied:  # the run knows the objective of the copies; a simulation also has the rows
+            self._keep_score(-sum(self.score(X) for X in given.rows.values()), given.mass)
         if minimum > 1 and self.dp is None:
-            self._warn_of_hidden_rows(
-                given, {n: f.sqdist for n, f in zip(federation.sites, assignments, strict=True)}
-            )
+            self._warn_of_hidden_rows(given, {n: f.sqdist for n, f in zip(names, assignments, strict=True)})
         return self
+
+    def _copies(self, given: inputs.SiteRows) -> inputs.SiteRows:
+        """The copies of the sites, as arrays of groups; a site of too few persons is left out and named."""
+        from unpooled.privacy.copy import CopySettings, make_copy
+
+        if given.weights is not None:
+            raise BadInput("sample_weight does not go with protect: in a copy every person counts once")
+        if self.dp is not None:
+            raise BadInput("protect and dp exclude each other: a copy beside noise voids what noise promises")
+        settings = self.protect if isinstance(self.protect, CopySettings) else CopySettings()
+        copies = {}
+        for name, X in given.rows.items():
+            if len(X) >= settings.group_size(len(X)):
+                copies[name] = make_copy(X, settings)
+        small = sorted(set(given.rows) - set(copies))
+        if not copies:
+            raise BadInput(
+                f"no site has enough rows for a copy: at least {settings.group_size(0)} are needed"
+            )
+        if small:
+            warnings.warn(f"left out, for too few rows to make a copy: {', '.join(small)}", stacklevel=3)
+        return inputs.SiteRows(
+            {name: copy.matrix() for name, copy in copies.items()},
+            {name: copy.persons for name, copy in copies.items()},
+            None,
+            {name: np.nan_to_num(copy.within) for name, copy in copies.items()},
+        )
 
     def fit_federation(self, federation: Federation) -> Self:
         """Cluster the rows of a federation's sites; the rows stay there and are not seen here."""
@@ -234,21 +266,39 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
                 raise BadInput(f"{name} must be a whole number >= {least}, got {value!r}")
         if self.dp is None and self.scale not in (None, "standard"):
             raise BadInput(f'scale must be None or "standard", got {self.scale!r}')
+        if self.protect not in (None, "trusted", "copy") and not _is_settings(self.protect):
+            raise BadInput(f'protect must be None, "copy", CopySettings or "trusted", got {self.protect!r}')
+        if self.min_cluster_size not in (None, 1) and self.protect != "trusted":
+            warnings.warn(
+                'min_cluster_size belongs to protect="trusted" and does nothing without it; '
+                'protect="copy" needs no minimum',
+                DeprecationWarning,
+                stacklevel=4,
+            )
 
     def _given(self, names: tuple[str, ...]) -> dict[str, Any]:
         """The settings that were given, by name; those that are None are left to the method."""
         given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        if "min_cluster_size" in names and self.protect != "trusted":
+            given.pop("min_cluster_size", None)
+        elif "min_cluster_size" in names:
+            given["min_cluster_size"] = self._trusted_minimum()
         if "init" in given and not isinstance(given["init"], str):
             given["init"] = np.asarray(given["init"], dtype=np.float64)
         return given
 
     def _minimum(self, algorithm: Any) -> int:
-        """The smallest cluster that simulated sites show: as given, or the method's own setting."""
-        if self.min_cluster_size is not None:
-            return int(self.min_cluster_size)
+        """The smallest cluster that simulated sites show of their rows; a method may ask for more than 1."""
+        if self.protect == "trusted":
+            return self._trusted_minimum()
+        if self.protect is not None:
+            return 1
         while hasattr(algorithm, "inner"):
             algorithm = algorithm.inner
         return int(getattr(algorithm, "min_cluster_size", 1))
+
+    def _trusted_minimum(self) -> int:
+        return 5 if self.min_cluster_size is None else int(self.min_cluster_size)
 
     def _seed(self) -> int:
         if self.random_state is None:
@@ -291,6 +341,12 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         )
         inputs.check_finite(rows, "X")
         return rows
+
+
+def _is_settings(protect: Any) -> bool:
+    from unpooled.privacy.copy.settings import CopySettings
+
+    return isinstance(protect, CopySettings)
 
 
 def _warn_of_noise(expected: Forecast, stacklevel: int) -> None:

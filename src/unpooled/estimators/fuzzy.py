@@ -50,8 +50,8 @@ class FederatedFuzzyCMeans(FederatedClusterer):
     max_rounds, tol : None, int and float
         Stop after so many rounds, or when the movement of the centres, summed over clusters, is below ``tol``
         times the root of the columns' mean variance.
-    participation, min_cluster_size, scale, random_state, quorum, checkpoint, progress, n_threads, secure,
-    dp :
+    participation, protect, min_cluster_size, scale, random_state, quorum, checkpoint, progress, n_threads,
+    secure, dp :
         As in FederatedKMeans. The size of a cluster is its effective number of rows,
         (sum u^m)^2 / sum u^(2 m).
 
@@ -86,6 +86,7 @@ class FederatedFuzzyCMeans(FederatedClusterer):
         max_rounds: int | None = None,
         tol: float | None = None,
         participation: float | None = None,
+        protect: Any = None,
         min_cluster_size: int | None = None,
         scale: str | None = None,
         random_state: Any = None,
@@ -106,6 +107,7 @@ class FederatedFuzzyCMeans(FederatedClusterer):
         self.max_rounds = max_rounds
         self.tol = tol
         self.participation = participation
+        self.protect = protect
         self.min_cluster_size = min_cluster_size
         self.scale = scale
         self.random_state = random_state

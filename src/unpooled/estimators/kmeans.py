@@ -45,8 +45,12 @@ class FederatedKMeans(FederatedClusterer):
         Stop after so many rounds, or when the squared movement is below ``tol`` times the mean variance.
     participation : None, float or int
         Share of the sites (float), or number of sites (int), that takes part in a round: 1.0 is all of them.
+    protect : None, "copy", CopySettings or "trusted"
+        What the simulated sites answer from. None: their rows, which equals pooling. "copy": a protected copy
+        of groups of at least 5 persons, as real sites do by default; ``labels_`` and ``inertia_`` are still
+        of the rows. "trusted": their rows, but for clusters of fewer rows than ``min_cluster_size``.
     min_cluster_size : None or int
-        The smallest cluster a site shows. 1 hides nothing and equals pooling; real sites start from 5.
+        With protect="trusted": the smallest cluster a site shows; None is 5.
     scale : None or "standard"
         Standardise the columns over all sites, by two totals.
     random_state : int, RandomState or None
@@ -60,7 +64,7 @@ class FederatedKMeans(FederatedClusterer):
         Threads for simulated sites; None takes all cores.
     secure : bool or SecureSums
         Sites answer in secure sums only: nobody sees a site's own numbers, so none are suppressed, and
-        ``min_cluster_size`` counts the rows of all sites together. From three sites on, and for methods that
+        a minimum counts the rows of all sites together. From three sites on, and for methods that
         need only totals; ``SecureSums(bound=1e6)`` halves the traffic.
     dp : Gaussian or None
         Differential privacy, e.g. ``Gaussian(epsilon=1, lower=0, upper=100)``: every total carries noise. The
@@ -102,6 +106,7 @@ class FederatedKMeans(FederatedClusterer):
         max_rounds: int | None = None,
         tol: float | None = None,
         participation: float | None = None,
+        protect: Any = None,
         min_cluster_size: int | None = None,
         scale: str | None = None,
         random_state: Any = None,
@@ -119,6 +124,7 @@ class FederatedKMeans(FederatedClusterer):
         self.max_rounds = max_rounds
         self.tol = tol
         self.participation = participation
+        self.protect = protect
         self.min_cluster_size = min_cluster_size
         self.scale = scale
         self.random_state = random_state

@@ -222,7 +222,7 @@ def _seeds(seeds: ArrayLike, sites: int) -> NDArray[np.uint64]:
     return array
 
 
-def _at_least(least: int, **numbers: int) -> None:
+def _at_least(least: int, /, **numbers: int) -> None:
     for name, number in numbers.items():
         if number < least:
             raise ValueError(f"{name} must be at least {least}, not {number}")

@@ -23,9 +23,7 @@ from .reference_rows import Rows
 LARGEST = 1e40  # products of six numbers of this size are still finite
 
 
-def groups(
-    Z: Rows, least: int, *, progress: Callable[[float], object] | None = None
-) -> NDArray[np.int64]:
+def groups(Z: Rows, least: int, *, progress: Callable[[float], object] | None = None) -> NDArray[np.int64]:
     """(n,) labels 0, 1, .. of groups of ``least`` to 2 ``least`` - 1 rows; one group if there are fewer rows.
 
     Z (n, w) is finite and already scaled: columns count as they are. ``progress`` is called now and then

@@ -41,7 +41,10 @@ class Moments(Summable, wire="summaries.Moments"):
 
 @dataclass(frozen=True, eq=False)
 class AskMoments(Question[Moments], wire="summaries.AskMoments"):
-    """Mass, sums and squares of the columns about ``origin`` (about zero if None)."""
+    """Mass, sums and squares of the columns about ``origin`` (about zero if None).
+
+    Where rows are groups, the variance within them is in the squares: scales are then those of persons.
+    """
 
     sees = "rows"
 
@@ -68,6 +71,8 @@ class AskMoments(Question[Moments], wire="summaries.AskMoments"):
             span = slice(stack.offsets[s], stack.offsets[s + 1])
             mass[s], effective[s] = weights[span].sum(), (weights[span] ** 2).sum()
             sums[s], squares[s] = _column_sums(stack.X[span], weights[span], origin)
+        if stack.within is not None:
+            squares += mass * stack.within
         shown = stack.shown(mass, effective)
         return Stacked(Moments(*(np.where(shown, a, 0.0) for a in (mass, sums, squares))), len(stack))
 
@@ -166,13 +171,7 @@ class AskClusterSums(Question[ClusterSums], wire="summaries.AskClusterSums"):
     centers: Annotated[FloatArray, Centers("R k d")]
 
     def answer_all(self, stack: Stack) -> Stacked[ClusterSums]:
-        labels = None
-        if stack.labels is not None:
-            labels = np.empty((len(self.centers), len(stack.X)), dtype=np.int32)
-            stack.labels.append(labels)
-        t = kernels.totals(
-            stack.X, stack.offsets, self.centers, stack.weights, threads=stack.threads, labels=labels
-        )
+        t = kernels.totals(stack.X, stack.offsets, self.centers, stack.weights, threads=stack.threads)
         sums, mass, inertia = t.sums, t.mass, t.inertia
         if stack.minimum > 1:
             large = stack.large(mass, t.squares)

@@ -15,15 +15,18 @@ from unpooled.core.stack import Stack, only, shown_cells
 _CELLS = 1 << 19  # of rows that are processed together, so that no second copy of all rows is made
 
 
-def _chunks(stack: Stack, s: int) -> Iterator[Rows]:
+def _chunks(stack: Stack, s: int) -> Iterator[tuple[Rows, FloatArray | None]]:
+    """Chunks of a site's rows, with their weights."""
     rows = max(256, _CELLS // stack.X.shape[1])
     for a in range(int(stack.offsets[s]), int(stack.offsets[s + 1]), rows):
-        yield stack.X[a : min(a + rows, int(stack.offsets[s + 1]))]
+        span = slice(a, min(a + rows, int(stack.offsets[s + 1])))
+        yield stack.X[span], None if stack.weights is None else stack.weights[span]
 
 
-def _grouped(labels: IntArray, values: FloatArray, k: int) -> FloatArray:
-    """(k, m): the sums of values (n, m) over the rows of each label."""
-    return np.stack([np.bincount(labels, column, k) for column in values.T], axis=1)
+def _grouped(labels: IntArray, values: FloatArray, k: int, w: FloatArray | None) -> FloatArray:
+    """(k, m): the sums of values (n, m) over the rows of each label, weighted where rows have weights."""
+    columns = values.T if w is None else (column * w for column in values.T)
+    return np.stack([np.bincount(labels, column, k) for column in columns], axis=1)
 
 
 def _labels(X: Rows, centers: FloatArray, stack: Stack) -> IntArray:
@@ -51,11 +54,11 @@ class AskCrossing(Question[Crossing], wire="figures.AskCrossing"):
         replies = []
         for s in range(len(stack)):
             counts = np.zeros((R, k, k))
-            for X in _chunks(stack, s):
+            for X, w in _chunks(stack, s):
                 first = _labels(X, self.centers, stack)
                 for r in range(R):
                     pairs = first * k + _labels(X, self.others[r], stack)
-                    counts[r] += np.bincount(pairs, minlength=k * k).reshape(k, k)
+                    counts[r] += np.bincount(pairs, w, k * k).reshape(k, k)
             shown = stack.shown(*2 * (counts.reshape(R, -1),)).reshape(counts.shape)
             replies.append(Crossing(only(shown, counts)))
         return replies
@@ -88,12 +91,12 @@ class AskProfile(Question[Profile], wire="figures.AskProfile"):
         replies = []
         for s in range(len(stack)):
             mass, sums, squares = np.zeros(k), np.zeros((k, d)), np.zeros((k, d))
-            for X in _chunks(stack, s):
+            for X, w in _chunks(stack, s):
                 labels = _labels(X, self.centers, stack)
                 Z = X - self.centers[labels]
-                mass += np.bincount(labels, minlength=k)
-                sums += _grouped(labels, Z, k)
-                squares += _grouped(labels, np.square(Z, out=Z), k)
+                mass += np.bincount(labels, w, k)
+                sums += _grouped(labels, Z, k, w)
+                squares += _grouped(labels, np.square(Z, out=Z), k, w)
             shown = shown_cells(stack, mass)
             replies.append(Profile(*(only(shown, a) for a in (mass, sums, squares))))
         return replies
@@ -130,11 +133,11 @@ class AskCovariance(Question[Covariance], wire="figures.AskCovariance"):
         replies = []
         for s in range(len(stack)):
             mass, sums, products = np.zeros(1), np.zeros(d), np.zeros((d, d))
-            for X in _chunks(stack, s):
+            for X, w in _chunks(stack, s):
                 Z = X - self.origin
-                mass += len(Z)
-                sums += Z.sum(axis=0)
-                products += Z.T @ Z
+                mass += len(Z) if w is None else w.sum()
+                sums += Z.sum(axis=0) if w is None else w @ Z
+                products += Z.T @ (Z if w is None else w[:, None] * Z)
             shown = shown_cells(stack, mass)[0]
             replies.append(Covariance(*(np.where(shown, a, 0.0) for a in (mass, sums, products))))
         return replies
@@ -176,15 +179,15 @@ class AskOutline(Question[Outline], wire="figures.AskOutline"):
         replies = []
         for s in range(len(stack)):
             mass, sums, products = np.zeros(m), np.zeros((m, 2)), np.zeros((m, 3))
-            for X in _chunks(stack, s):
+            for X, w in _chunks(stack, s):
                 # einsum instead of @: with two axes the threads of a matrix product cost more than they save
                 P = np.einsum("ij,jk->ik", X, self.axes) - self.origin @ self.axes
                 whole = np.zeros(len(X), dtype=np.int64)
                 labels = whole if self.centers is None else _labels(X, self.centers, stack)
-                mass += np.bincount(labels, minlength=m)
-                sums += _grouped(labels, P, m)
+                mass += np.bincount(labels, w, m)
+                sums += _grouped(labels, P, m, w)
                 products += _grouped(
-                    labels, np.stack([P[:, 0] ** 2, P[:, 0] * P[:, 1], P[:, 1] ** 2], axis=1), m
+                    labels, np.stack([P[:, 0] ** 2, P[:, 0] * P[:, 1], P[:, 1] ** 2], axis=1), m, w
                 )
             shown = shown_cells(stack, mass)
             replies.append(Outline(*(only(shown, a) for a in (mass, sums, products))))

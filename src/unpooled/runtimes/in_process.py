@@ -44,12 +44,9 @@ class InProcess:
         threads: int | None = None,
         secure: SecureSums | None = None,
     ) -> None:
-        minima = {site.min_cluster_size for site in sites}
-        alike = len(minima) == 1 and all(site.plain for site in sites)
-        if fused and secure is None and alike:
-            rows = {site.name: site.rows for site in sites}
-            weights = {site.name: site.weights for site in sites}
-            self._fuse(rows, weights, minima.pop(), threads, len(sites))
+        kinds = {(site.min_cluster_size, site.grouped, type(site.rows)) for site in sites}
+        if fused and secure is None and len(kinds) == 1 and all(site.plain for site in sites):
+            self._fuse(sites, threads)
             return
         self._names = _checked({site.name: site.rows for site in sites}, len(sites))
         known = {site.name: site for site in sites}
@@ -58,48 +55,33 @@ class InProcess:
             _LocalCarrier({name: known[name] for name in self._names}), secure=secure
         )
 
-    def _fuse(
-        self,
-        rows: Mapping[SiteId, Rows],
-        weights: Mapping[SiteId, FloatArray | None],
-        minimum: int,
-        threads: int | None,
-        count: int,
-    ) -> None:
+    def _fuse(self, sites: Sequence[Site], threads: int | None) -> None:
         """Stack the rows of all sites, to answer for all at once; for sites without rules of their own."""
-        self._names = _checked(rows, count)
+        self._names = _checked({site.name: site.rows for site in sites}, len(sites))
         cores = threads if threads is not None else os.cpu_count() or 1
-        self._pool = _Pool(self._names, rows, weights, minimum, cores)
+        known = {site.name: site for site in sites}
+        self._pool = _Pool([known[name] for name in self._names], cores)
         self._remote = None
 
     @classmethod
     def of(
         cls,
-        rows: Mapping[SiteId, Rows],
+        rows: Mapping[SiteId, Any],
         weights: Mapping[SiteId, FloatArray] | None = None,
         *,
+        within: Mapping[SiteId, FloatArray] | None = None,
         min_cluster_size: int = 1,
         fused: bool = True,
         threads: int | None = None,
         secure: SecureSums | bool | None = None,
         shown: tuple[str, ...] = (),
     ) -> "InProcess":
-        """Sites from a mapping of name to rows.
+        """Sites from a mapping of name to rows: arrays, tables, or copies.
 
-        With ``secure`` they answer in secure sums only, but for the questions that ``shown`` names.
+        With ``within`` the rows of arrays are groups of persons, and it is the variance inside them. With
+        ``secure`` they answer in secure sums only, but for the questions that ``shown`` names.
         """
         secure = None if secure is None else secure_sums(secure)
-        site_weights = {name: None if weights is None else weights[name] for name in rows}
-        if fused and secure is None:
-            federation = cls.__new__(cls)
-            federation._fuse(
-                {str(name): X for name, X in rows.items()},
-                {str(name): w for name, w in site_weights.items()},
-                min_cluster_size,
-                threads,
-                len(rows),
-            )
-            return federation
         masks: Mapping[SiteId, Any] = {}
         if secure is not None:
             from unpooled.privacy.secure_sum.site_mask import maskings
@@ -110,7 +92,15 @@ class InProcess:
                 tuple(rows), min_sites=secure.min_sites, required=True, shown=shown, instead=only_totals()
             )
         sites = [
-            Site(name, X, site_weights[name], min_cluster_size=min_cluster_size, mask=masks.get(name))
+            Site(
+                name,
+                X,
+                None if weights is None else weights[name],
+                grouped=within is not None,
+                within=None if within is None else within[name],
+                min_cluster_size=min_cluster_size,
+                mask=masks.get(name),
+            )
             for name, X in rows.items()
         ]
         return cls(sites, fused=fused, threads=threads, secure=secure)
@@ -155,25 +145,18 @@ class _LocalCarrier:
 class _Pool:
     """The stacked rows of plain sites; one kernel call answers for all of them."""
 
-    def __init__(
-        self,
-        names: tuple[SiteId, ...],
-        rows: Mapping[SiteId, Rows],
-        weights: Mapping[SiteId, FloatArray | None],
-        minimum: int,
-        threads: int,
-    ) -> None:
-        self._names = names
-        self._index = {name: i for i, name in enumerate(names)}
-        self._minimum, self._threads = minimum, threads
-        every = [rows[name] for name in names]
+    def __init__(self, sites: Sequence[Site], threads: int) -> None:
+        self._names = tuple(site.name for site in sites)
+        self._index = {name: i for i, name in enumerate(self._names)}
+        self._minimum, self._grouped, self._threads = sites[0].min_cluster_size, sites[0].grouped, threads
+        every = [site.rows for site in sites]
         self._offsets = np.concatenate([[0], np.cumsum([len(X) for X in every])]).astype(np.int64)
         self._tables = [X for X in every if not isinstance(X, np.ndarray)]
         self._X = every[0] if self._tables or len(every) == 1 else _stacked(every)
-        self._weights = None
-        if any(weights[name] is not None for name in names):
-            parts = ((weights[name], len(rows[name])) for name in names)
-            self._weights = np.concatenate([np.ones(n) if w is None else w for w, n in parts])
+        self._weights = _side_by_side([(site.weights, len(site.rows)) for site in sites])
+        insides = [site.within for site in sites if site.within is not None]
+        self._own_within = np.stack(insides) if insides else None  # (S, d) of arrays of groups
+        self._within = self._own_within  # under the last view
         self._latest: View | None = None  # the view of the last question
         self._viewed_rows: Rows | None = None  # the rows under that view
         self._memory: dict[str, tuple[dict[str, Any], ...]] = {}
@@ -228,6 +211,7 @@ class _Pool:
             yield from self._raw(turn, part, sites)
             return
         X, memory = self._viewed(view), self._remembered(turn.run)
+        within = self._within if view is not None else self._own_within
         every = len(sites) == len(self._names)
         chosen = range(len(sites)) if every else [self._index[site] for site in sites]
         block = max(1, _BLOCK_NUMBERS // max(1, question.reply_numbers(X.shape[1])))
@@ -242,6 +226,8 @@ class _Pool:
                 minimum=self._minimum,
                 threads=self._threads,
                 memory=memory if len(selected) == len(memory) else tuple(memory[i] for i in selected),
+                grouped=self._grouped,
+                within=None if within is None else within[list(selected)],
             )
 
     def _taken(self, X: Rows, chosen: Sequence[int]) -> tuple[Rows, npt.NDArray[np.int64], FloatArray | None]:
@@ -261,12 +247,25 @@ class _Pool:
         if view is self._latest and self._viewed_rows is not None:
             return self._viewed_rows
         self._viewed_rows = None  # free the old rows before the new ones are made
-        if self._tables:
+        if self._tables and self._grouped:
+            self._viewed_rows = self._copies_under(view)
+        elif self._tables:
             self._viewed_rows, self._offsets = cast(Any, view).stack(self._tables)
         else:
             self._viewed_rows = view.apply(self._X)
+            if self._own_within is not None:
+                self._within = self._own_within / view.scaling()[1] ** 2
         self._latest = view
         return self._viewed_rows
+
+    def _copies_under(self, view: View) -> Rows:
+        """The groups of all copies under a view, one site after the other; their weights are the view's."""
+        seen = [view.shown(copy, None, None) for copy in self._tables]
+        counts = [len(rows) for rows, _, _ in seen]
+        self._offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        self._weights = _side_by_side([(weights, len(rows)) for rows, weights, _ in seen])
+        self._within = np.stack([cast(FloatArray, within) for _, _, within in seen])
+        return np.concatenate([rows for rows, _, _ in seen])
 
     def _raw(self, turn: Turn, part: int, sites: tuple[SiteId, ...]) -> Iterator[Stack]:
         """Unprepared tables, site by site, since their columns may still differ."""
@@ -280,6 +279,7 @@ class _Pool:
                 minimum=self._minimum,
                 threads=self._threads,
                 memory=(memory[i],),
+                grouped=self._grouped,
             )
 
     def _remembered(self, run: str) -> tuple[dict[str, Any], ...]:
@@ -301,6 +301,13 @@ def _checked(rows: Mapping[SiteId, Rows], count: int) -> tuple[SiteId, ...]:
         if width != first and isinstance(rows[name], np.ndarray):
             raise BadInput(f"sites with different columns: {names[0]} has {first}, {name} has {width}")
     return names
+
+
+def _side_by_side(parts: Sequence[tuple[FloatArray | None, int]]) -> FloatArray | None:
+    """The weights of several sites one after the other, 1 where a site has none; None if no site has any."""
+    if all(weights is None for weights, _ in parts):
+        return None
+    return np.concatenate([np.ones(n) if w is None else w for w, n in parts])
 
 
 def _stacked(arrays: Sequence[Rows]) -> Rows:

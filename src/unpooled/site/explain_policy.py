@@ -1,100 +1,168 @@
-"""A policy explained in plain words, and the template of a policy file."""
+"""A policy as a commented file, in plain words, and brought up from version 1."""
 
+import json
+import tomllib
+from dataclasses import replace
+from typing import Any
+
+from unpooled.errors import PolicyError
+from unpooled.privacy.copy.settings import LEAST
 from unpooled.site.allow_list import only_totals
-from unpooled.site.policy import Policy
+from unpooled.site.policy import Policy, SiteSection, parse
 
 TEMPLATE = """\
 # What this site answers. Everything not said here has the value shown by `unpooled policy explain`.
 # Unknown keys are refused; nothing that a coordinator sends can loosen a rule.
-version = 1
+version = 2
 
 [site]
-id = "{site}"                    # the name under which the site joins
-contact = ""                     # whom to ask about this policy
+id = {id}                       # the name under which the site joins; "": any
+contact = {contact}                     # whom to ask about this policy
+
+[protect]
+mode = {mode}                    # copy | noise | trusted
+g = {g}                            # copy: persons in a group, at least; 0: proposed, 5 to 11
+person = {person}                      # copy: the column that says whose row it is; "": every row is a person
+columns = {columns}                     # copy: columns that studies are about
+sensitive = {sensitive}                   # copy: columns that do not decide who is grouped with whom
+log = {log}                         # copy: columns of which it holds the logarithm only
+auto = {auto}                     # copy: answer from it before anybody approved it
+min_cluster_size = {min_cluster_size}             # trusted: no group of fewer rows is shown
 
 [jobs]
-algorithms = [{algorithms}]
-modules = []                     # installed modules whose methods it trusts, e.g. "hospital_methods"
-describe = true                  # sums for the report: profiles, spread, how sites differ
-max_runs = 1000
-max_rounds = 1000                # a run
-max_parameters_per_row = 0       # k (d + 1) / rows, e.g. 0.33; 0: no limit
+algorithms = {algorithms}
+modules = {modules}                     # installed modules whose methods it trusts, e.g. "hospital_methods"
+describe = {describe}                  # sums for the report: profiles, spread, how sites differ
+max_runs = {max_runs}                  # noise, trusted
+max_rounds = {max_rounds}                # noise, trusted: a run
 
-[disclosure]
-min_cluster_size = 5             # no group of fewer rows is shown
-min_site_rows = 20               # with fewer rows the site answers nothing
-round_counts_to = 1              # e.g. 5: counts in fives
-differencing = "warn"            # off | warn | refuse: groups that differ by a few rows from one shown before
-group_rows = 0                   # e.g. 5: rows count as the means of fixed groups of at least 5 similar ones
-
+[aggregation]
+secure = {secure}             # off | preferred | required: only sums over sites can be read
+min_sites = {min_sites}
+{noise}
+[wire]
+max_message_bytes = {max_message_bytes}
+"""
+_NOISE = """
+[dp]                             # noise: differential privacy, and a budget for all answers together
+delta = {delta}
+epsilon_total = {epsilon_total}
+{domain}"""
+_DOMAIN = """
+[domain]                         # noise: where values can lie; stated here, never computed from rows
+columns = {columns}
+lower = {lower}
+upper = {upper}
+"""
+_NO_NOISE = """
+# For mode = "noise":
+# [dp]
+# delta = 1e-6
+# epsilon_total = 1.0
 # [domain]                       # where values can lie: stated here, never computed from rows
 # columns = ["age", "bmi"]
 # lower = [0, 10]
 # upper = [110, 80]
-
-[aggregation]
-secure = "preferred"             # off | preferred | required: only sums over sites can be read
-min_sites = 3
-
-# [dp]                           # differential privacy: only noisy answers, and a budget for all of them
-# delta = 1e-6
-# epsilon_total = 1.0
-
-[wire]
-max_message_bytes = 16777216
 """
 
 
+def written(policy: Policy) -> str:
+    """A policy as a file with a comment on each rule."""
+    p, jobs, dp, domain = policy.protect, policy.jobs, policy.dp, policy.domain
+    noise = _NO_NOISE
+    if policy.private or domain.columns:
+        ranges = {name: _toml(getattr(domain, name)) for name in ("columns", "lower", "upper")}
+        noise = _NOISE.format(
+            delta=dp.delta,
+            epsilon_total=dp.epsilon_total,
+            domain=_DOMAIN.format(**ranges) if domain.columns else "",
+        )
+    values = {
+        **{name: getattr(p, name) for name in p.__dataclass_fields__},
+        **{name: getattr(jobs, name) for name in jobs.__dataclass_fields__},
+        "id": policy.site.id,
+        "contact": policy.site.contact,
+        "secure": policy.aggregation.secure,
+        "min_sites": policy.aggregation.min_sites,
+        "max_message_bytes": policy.wire.max_message_bytes,
+    }
+    text = TEMPLATE.format(**{name: _toml(value) for name, value in values.items()}, noise=noise)
+    assert parse(text) == policy
+    return text
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    return json.dumps(value, ensure_ascii=False)
+
+
 def template(site: str) -> str:
-    """A template of a policy file: the defaults, each with its meaning."""
-    algorithms = ", ".join(f'"{name}"' for name in Policy().jobs.algorithms)
-    return TEMPLATE.format(site=site, algorithms=algorithms)
+    """A policy file of the defaults, each with its meaning."""
+    return written(Policy(site=SiteSection(id=site)))
+
+
+def upgraded(text: str, where: str) -> tuple[Policy, list[str]]:
+    """A policy of version 1 as one of version 2, never as trusted; and what became of its rules."""
+    try:
+        old = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise PolicyError(f"{where}: not TOML: {error}") from error
+    if old.get("version") != 1:
+        raise PolicyError(f"{where}: not a policy of version 1, so there is nothing to upgrade")
+    said: list[str] = []
+    gone = old.pop("disclosure", {})
+    grouped = int(gone.pop("group_rows", 0))
+    old.get("jobs", {}).pop("max_parameters_per_row", None)
+    budget = old.get("dp", {}).get("epsilon_total", 0)
+    rest = {**old, "version": 2, "protect": {"mode": "noise" if budget else "copy"}}
+    policy = parse(_document(rest), where)
+    if grouped and not budget:
+        policy = replace(policy, protect=replace(policy.protect, g=max(grouped, LEAST)))
+        said.append(f"group_rows = {grouped} is now g = {policy.protect.g}, counted in persons")
+    said += [f"{key} is gone: the copy makes it needless" for key in gone]
+    said.append(
+        "the site answers with noise only"
+        if budget
+        else 'the site answers from a copy; mode = "trusted" would answer from rows, as version 1 did'
+    )
+    return policy, said
+
+
+def _document(values: dict[str, Any]) -> str:
+    """Plain TOML of one level of sections."""
+    lines = [f"{key} = {_value(value)}" for key, value in values.items() if not isinstance(value, dict)]
+    for name, section in values.items():
+        if isinstance(section, dict):
+            lines += [f"[{name}]", *(f"{key} = {_value(value)}" for key, value in section.items())]
+    return "\n".join(lines)
+
+
+def _value(value: Any) -> str:
+    return _toml(tuple(value)) if isinstance(value, list) else _toml(value)
 
 
 def explain(policy: Policy) -> list[tuple[str, list[str]]]:
     """A policy in sentences, by heading: what the site answers, refuses, protects and records."""
-    jobs, shown, domain = policy.jobs, policy.disclosure, policy.domain
+    jobs = policy.jobs
     will = [
         f"It takes part in: {', '.join(jobs.algorithms) or 'nothing'}.",
-        "It tells the names and kinds of its columns, levels of categories that at least "
-        f"{shown.min_cluster_size} rows have, and roughly how large values are.",
-        "It sends counts, sums and means of groups of rows, never a row.",
+        *_MODES[policy.protect.mode](policy),
     ]
     if jobs.modules:
         will.append(f"It trusts the methods of these installed modules: {', '.join(jobs.modules)}.")
     if jobs.describe:
         will.append("It sends sums for the report: profiles, spread, how rows lie between clusters.")
-    will.append(f"At most {jobs.max_runs} runs of at most {jobs.max_rounds} rounds.")
     wont = [
-        f"A group of fewer than {shown.min_cluster_size} rows is left out, count and sum alike; so is what "
-        "would let such a group be found by subtraction.",
-        f"With fewer than {shown.min_site_rows} rows the site answers nothing.",
-        "A question of another method, of other widths than its rows, with centres that are not numbers or "
-        "that repeat, or of a round that is over, is refused.",
+        "A question of another method, of other widths than its rows, or with centres that are not numbers, "
+        "is refused.",
         f"A message of more than {policy.wire.max_message_bytes:,} bytes is not read.",
-        "Code that a coordinator sends is not run.",
+        "Code that a coordinator sends is not run, and how its file is read is not the coordinator's to say.",
     ]
-    if jobs.max_parameters_per_row:
+    if policy.protect.mode != "copy":
         wont.append(
-            f"More than {jobs.max_parameters_per_row:g} numbers per row of one clustering are refused."
-        )
-    if domain.columns:
-        spans = zip(domain.columns, domain.lower, domain.upper, strict=True)
-        stated = ", ".join(f"{column} {low:g} to {high:g}" for column, low, high in spans)
-        wont.append(f"Centres far outside of the stated domain are refused: {stated}.")
-    if shown.round_counts_to > 1:
-        will.append(f"Counts are rounded to multiples of {shown.round_counts_to}.")
-    word = {
-        "off": "Groups that differ by a few rows from one shown before are not looked for.",
-        "warn": "Groups that differ by a few rows from one shown before are counted in the log.",
-        "refuse": "A question whose groups differ by a few rows from one shown before is refused; "
-        "k-means then stops a little before its end.",
-    }[shown.differencing]
-    if shown.group_rows:
-        word += (
-            f" Rows are in fixed groups of at least {shown.group_rows} similar ones, and questions about "
-            "clusters see each as its group's mean: however many are asked, rows of a group cannot be told "
-            "apart."
+            f"More than {jobs.max_runs} runs, or {jobs.max_rounds} rounds a run, or a round that is over, "
+            "are refused."
         )
     sums = {
         "off": "Its sums may be read by the coordinator as they are.",
@@ -104,15 +172,70 @@ def explain(policy: Policy) -> list[tuple[str, list[str]]]:
         "methods that ask to see single replies are refused (those that do not: "
         f"{', '.join(only_totals())}).",
     }[policy.aggregation.secure]
-    noise = (
-        f"Answers carry noise: ({policy.dp.epsilon_total:g}, {policy.dp.delta:g})-differential privacy for "
-        "a row, over all runs together. When it is spent, nothing more is answered."
-        if policy.private
-        else "Answers carry no noise."
-    )
     return [
         ("Answers", will),
         ("Refuses", wont),
-        ("Protects", [sums, word, noise]),
+        ("Protects", [*_PROTECTS[policy.protect.mode](policy), sums]),
         ("Records", ["Every answer and refusal, byte for byte, in a log that shows any later change."]),
     ]
+
+
+def _copy(policy: Policy) -> list[str]:
+    p = policy.protect
+    size = f"at least {p.g}" if p.g else "at least 5, or more where there are many (up to 11)"
+    said = [
+        f"It answers from its copy: one row per group of {size} persons. Its rows are read while the copy is "
+        "made, and not after.",
+        f"Rows of one person are told by column {p.person}, which is in no answer."
+        if p.person
+        else "Every row counts as a person.",
+    ]
+    if p.columns:
+        said.append(f"Groups are made to suit studies of: {', '.join(p.columns)}.")
+    if p.sensitive:
+        said.append(f"These columns do not decide who is grouped with whom: {', '.join(p.sensitive)}.")
+    if p.log:
+        said.append(f"Of these columns the copy holds the logarithm only: {', '.join(p.log)}.")
+    return said
+
+
+def _noise(policy: Policy) -> list[str]:
+    return ["It answers from its rows, with noise; a question without noise is refused."]
+
+
+def _trusted(policy: Policy) -> list[str]:
+    return [
+        "It answers from its rows, exactly, and trusts whoever runs the federation: sums of many groups can "
+        "be taken apart into rows (`unpooled audit attack` shows how many).",
+        f"A group of fewer than {policy.protect.min_cluster_size} rows is left out, count and sum alike.",
+    ]
+
+
+_MODES = {"copy": _copy, "noise": _noise, "trusted": _trusted}
+
+
+def _copy_protects(policy: Policy) -> list[str]:
+    approved = (
+        "It answers from a copy that nobody approved."
+        if policy.protect.auto
+        else "It answers nothing before somebody at the site approved the copy."
+    )
+    return [
+        "Whatever is asked, in whatever order: the copy is the most that anybody can learn. "
+        "`unpooled copy show` opens it.",
+        approved,
+    ]
+
+
+def _noise_protects(policy: Policy) -> list[str]:
+    return [
+        f"({policy.dp.epsilon_total:g}, {policy.dp.delta:g})-differential privacy for a row, over all runs "
+        "together. When it is spent, nothing more is answered."
+    ]
+
+
+def _trusted_protects(policy: Policy) -> list[str]:
+    return ["Nothing but the contract with its partners protects single rows."]
+
+
+_PROTECTS = {"copy": _copy_protects, "noise": _noise_protects, "trusted": _trusted_protects}

@@ -1,6 +1,5 @@
 """The rules of a policy as guards of a site: each small, each refusal with a reason that may be shown."""
 
-from dataclasses import replace
 from math import inf
 from typing import Any
 
@@ -8,19 +7,17 @@ import numpy as np
 
 from unpooled.core import codec
 from unpooled.core.arrays import FloatArray, Rows
-from unpooled.core.declarations import Centers, Count, Sum, sent
-from unpooled.core.exchange import Envelope, Part
-from unpooled.core.messages import Question, Reply
+from unpooled.core.declarations import Centers, sent
+from unpooled.core.exchange import Envelope
+from unpooled.core.messages import Question
 from unpooled.core.protocol import View
 from unpooled.errors import BadInput, Refused
 from unpooled.privacy import Spending, SpendingLimits
 from unpooled.privacy.dp.accounting import mu_of
 from unpooled.site.allow_list import SCHEMA, VIEWS, allowed, only_totals
 from unpooled.site.ledger import Ledger, RunLimits
-from unpooled.site.policy import Domain, Policy, check_methods
-from unpooled.site.site import Guard, Labels, request_digest
-
-MARGIN = 1.0  # distance that a centre may lie outside a column's stated range, in widths of the range
+from unpooled.site.policy import Policy, check_methods
+from unpooled.site.site import Guard, request_digest
 
 
 class Allowed(Guard):
@@ -49,7 +46,10 @@ class Allowed(Guard):
 
 
 class Sight(Guard):
-    """Refuse a question that declares rows and would see a table, or the reverse; or of unequal arrays."""
+    """Refuse a question that cannot be answered: about rows where a table is, of other widths, not finite.
+
+    The copy protects whatever is asked; this gives a reason in place of an error.
+    """
 
     def before(self, post: Envelope, views: tuple[Rows, ...]) -> None:
         for part, X in zip(post.parts, views, strict=True):
@@ -61,81 +61,20 @@ class Sight(Guard):
                 part.question.lengths()
             except BadInput as error:
                 raise Refused(str(error)) from None
-
-
-class Sizes(Guard):
-    """Refuse if the site has fewer rows than the policy's minimum, or too many numbers per row are asked."""
-
-    def __init__(self, policy: Policy) -> None:
-        self._rows = policy.disclosure.min_site_rows
-        self._share = policy.jobs.max_parameters_per_row
-
-    def before(self, post: Envelope, views: tuple[Rows, ...]) -> None:
-        for part, X in zip(post.parts, views, strict=True):
-            if len(X) < self._rows:
-                raise Refused(f"the site has fewer than the {self._rows} rows that its policy asks for")
-            for declared, centers in sent_centers(part.question):
-                k, d = centers.shape[1:]
-                if self._share and declared.by != "noise" and k * (d + 1) > self._share * len(X):
-                    raise Refused(
-                        f"{k} clusters of {d} columns are {k * (d + 1)} numbers, more than "
-                        f"{self._share:g} for every row of the site"
-                    )
-
-
-class Centroids(Guard):
-    """Refuse centres that are not finite, of another width than the rows, repeated, or outside the domain."""
-
-    def __init__(self, policy: Policy) -> None:
-        self._domain = policy.domain
-
-    def before(self, post: Envelope, views: tuple[Rows, ...]) -> None:
-        for part, X in zip(post.parts, views, strict=True):
-            _check_view(part.view)
-            for declared, centers in sent_centers(part.question):
+            if part.view is not None:
+                _check_view(part.view)
+            for centers in sent_centers(part.question):
                 if centers.shape[2] != X.shape[1]:
                     raise Refused(f"centres of {centers.shape[2]} columns, the rows have {X.shape[1]}")
                 if not np.isfinite(centers).all():
                     raise Refused("a centre holds a number that is not finite")
-                if declared.by == "nearest":  # centres for memberships or noise may coincide
-                    for one_set in centers:
-                        _check_distinct(one_set)
-                _check_domain(self._domain, part.view, centers)
 
 
-def _check_distinct(centers: FloatArray) -> None:
-    """Refuse equal centres; only the last may repeat, since it pads sets of unequal size in one array."""
-    last = (centers == centers[-1]).all(axis=1)[::-1]
-    padding = len(last) if last.all() else int(last.argmin())
-    rest = centers[: len(centers) - padding + 1]
-    if len({center.tobytes() for center in rest + 0.0}) < len(rest):  # + 0.0: -0 is 0
-        raise Refused("two centres of one set are the same")
-
-
-def _check_view(view: View | None) -> None:
+def _check_view(view: View) -> None:
     """Refuse a view whose scaling is not finite and positive."""
-    if view is None:
-        return
     shift, scale = view.scaling()
     if not (np.isfinite(shift).all() and np.isfinite(scale).all() and (scale > 0).all()):
         raise Refused("the scaling of a column is not a positive number")
-
-
-def _check_domain(domain: Domain, view: View | None, centers: FloatArray) -> None:
-    if not domain.columns:
-        return
-    flat = centers.reshape(-1, centers.shape[2])
-    own = flat if view is None else view.undo(flat)
-    names = None if view is None else view.names
-    if names is None:
-        if own.shape[1] != len(domain.columns):
-            raise Refused(f"centres of {own.shape[1]} columns, the policy's domain has {len(domain.columns)}")
-        names = domain.columns
-    for column, low, high in zip(domain.columns, domain.lower, domain.upper, strict=True):
-        slack = MARGIN * (high - low)
-        for j in (j for j, name in enumerate(names) if name == column):
-            if own[:, j].min() < low - slack or own[:, j].max() > high + slack:
-                raise Refused(f"a centre lies outside of the policy's domain in {column}")
 
 
 class SumsOnly(Guard):
@@ -153,45 +92,19 @@ class SumsOnly(Guard):
             raise Refused("the policy allows only secure sums, and this run does not use them")
 
 
-class Rounded(Guard):
-    """Round counts to a multiple, and scale sums over the counted rows alike, so that means do not change."""
-
-    def __init__(self, policy: Policy) -> None:
-        self._to = policy.disclosure.round_counts_to
-
-    def after(self, part: Part, reply: Reply) -> Reply:
-        return reply if self._to <= 1 else rounded(part.question, reply, self._to)
-
-
-def rounded(question: Question[Any], reply: Reply, to: int) -> Reply:
-    """The reply with every declared count a multiple of ``to``."""
-    figures = question.figures()
-    changed: dict[str, Any] = {}
-    ratios: dict[str, FloatArray] = {}
-    for name, figure in figures.items():
-        if isinstance(figure, Count):
-            count = getattr(reply, name)
-            changed[name] = np.round(count / to) * to
-            ratios[name] = np.divide(changed[name], count, out=np.zeros_like(count), where=count > 0)
-    for name, figure in figures.items():
-        if isinstance(figure, Sum) and figure.rows in ratios:
-            value, ratio = getattr(reply, name), ratios[figure.rows]
-            if ratio.shape != (1,):  # a count per cell; a single count belongs to the whole reply
-                ratio = ratio.reshape(ratio.shape + (1,) * (value.ndim - ratio.ndim))
-            changed[name] = value * ratio
-    return replace(reply, **changed)  # type: ignore[type-var]
-
-
-def sent_centers(question: Question[Any]) -> list[tuple[Centers, FloatArray]]:
+def sent_centers(question: Question[Any]) -> list[FloatArray]:
     """All sets of centres that a question declares to send, in any field, as (R, k, d)."""
-    return [(kind, value.reshape(-1, *value.shape[-2:])) for _, kind, value in sent(question, Centers)]
+    return [value.reshape(-1, *value.shape[-2:]) for _, _, value in sent(question, Centers)]
 
 
 SIZES = SpendingLimits(left=inf)  # limits the size of noisy replies; the ledger limits their budget
 
 
-class Charging(Guard):
-    """Refuse past rounds and requests beyond the policy's limits; enter each release into the ledger."""
+class Limits(Guard):
+    """Where rows are asked and not a copy: refuse past rounds and requests beyond the policy's limits.
+
+    Each release is entered into the ledger, with its price in privacy budget.
+    """
 
     def __init__(self, policy: Policy, ledger: Ledger) -> None:
         self._private, self._ledger = policy.private, ledger
@@ -204,7 +117,7 @@ class Charging(Guard):
             raise Refused(f"round {post.turn.round} is over: round {latest} was answered")
         self._price(post)
 
-    def leaving(self, post: Envelope, views: tuple[Rows, ...], labels: tuple[Labels | None, ...]) -> None:
+    def leaving(self, post: Envelope) -> None:
         self._ledger.charge(post.turn, request_digest(post), self._price(post), self._limits)
 
     def _price(self, post: Envelope) -> float:
@@ -220,3 +133,11 @@ class Charging(Guard):
                     "is answered without noise"
                 )
         return spends
+
+
+class NoNoise(Guard):
+    """Refuse questions that add noise: the site answers from its copy, which has no noise and no budget."""
+
+    def before(self, post: Envelope, views: tuple[Rows, ...]) -> None:
+        if any(isinstance(part.question, Spending) for part in post.parts):
+            raise Refused("the site answers from its copy, not with noise: a private run goes without it")

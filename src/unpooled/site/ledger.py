@@ -1,4 +1,4 @@
-"""The ledger of a site's releases so far, in one SQLite file: runs, turns, cells, privacy spent.
+"""The ledger of a site's releases so far, in one SQLite file: runs, turns, privacy spent.
 
 It is written before anything is released, in full sync, so a kill at any moment can only make it count too
 much, never too little. A turn and request is counted once, whichever process asks, so a retry is free.
@@ -18,12 +18,6 @@ CREATE TABLE IF NOT EXISTS about (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS releases (
     run TEXT NOT NULL, round INTEGER NOT NULL, exchange INTEGER NOT NULL, request TEXT NOT NULL,
     spent REAL NOT NULL, PRIMARY KEY (run, round, exchange, request)
-);
-CREATE TABLE IF NOT EXISTS cells (
-    view TEXT NOT NULL, width INTEGER NOT NULL, members BLOB NOT NULL, PRIMARY KEY (view, members)
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS groups (
-    one INTEGER PRIMARY KEY CHECK (one = 1), which TEXT NOT NULL, labels BLOB NOT NULL
 );
 """
 
@@ -53,7 +47,6 @@ class Ledger:
             raise LedgerError(f"{where}: not a ledger of unpooled, or damaged: {error}") from error
         if owner != site:
             raise LedgerError(f"{where}: the ledger of site {owner}, opened as {site}")
-        self._pending: list[tuple[str, int, bytes]] = []
         self._admitted: dict[str, int] = {}  # the run counted last, and the limit at that time
         if path is not None:
             path.chmod(0o600)
@@ -78,7 +71,6 @@ class Ledger:
         The same turn and request again costs nothing.
         """
         key = (turn.run, turn.round, turn.exchange, request)
-        cells, self._pending = self._pending, []
         with self._writing() as db:
             if db.execute(
                 "SELECT 1 FROM releases WHERE run = ? AND round = ? AND exchange = ? AND request = ?", key
@@ -100,7 +92,6 @@ class Ledger:
                         f"this would cost another {spends / limits.spent:.1%}"
                     )
             db.execute("INSERT INTO releases VALUES (?, ?, ?, ?, ?)", (*key, spends))
-            db.executemany("INSERT OR IGNORE INTO cells VALUES (?, ?, ?)", cells)
         self._admitted = {turn.run: limits.runs}
 
     def latest(self, run: str) -> int:
@@ -116,22 +107,3 @@ class Ledger:
         """mu^2 of all releases so far."""
         (spent,) = self._db.execute("SELECT COALESCE(SUM(spent), 0) FROM releases").fetchone()
         return float(spent)
-
-    def groups(self) -> tuple[str, bytes] | None:
-        """The groups for microaggregation: a digest of their rows, and their labels; None if not made yet."""
-        found = self._db.execute("SELECT which, labels FROM groups").fetchone()
-        return None if found is None else (str(found[0]), bytes(found[1]))
-
-    def keep_groups(self, which: str, labels: bytes) -> None:
-        """Store the groups; they are never replaced."""
-        with self._writing() as db:
-            db.execute("INSERT INTO groups VALUES (1, ?, ?)", (which, labels))
-
-    def cells(self, view: str, width: int) -> list[bytes]:
-        """The cells shown under one view so far: their rows as packed bits, ``width`` bytes each."""
-        rows = self._db.execute("SELECT members FROM cells WHERE view = ? AND width = ?", (view, width))
-        return [bytes(members) for (members,) in rows]
-
-    def add_cells(self, view: str, width: int, members: bytes) -> None:
-        """Note cells about to be shown, ``width`` bytes each; they are stored together with their charge."""
-        self._pending.append((view, width, members))

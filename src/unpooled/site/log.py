@@ -28,7 +28,6 @@ from unpooled.core.exchange import Answer, Envelope, Turn
 from unpooled.core.messages import LeftMasked, Refusal, Reply, SiteId
 from unpooled.errors import LedgerError
 from unpooled.privacy.dp.accounting import epsilon_of
-from unpooled.site.differencing import Differencing
 from unpooled.site.ledger import Ledger
 from unpooled.site.policy import Policy
 from unpooled.site.site import digest, request_digest
@@ -241,14 +240,22 @@ def unpacked(text: str) -> bytes:
 class AuditLog:
     """The audit of a site: writes every answer into the log before it leaves, and returns the last ones."""
 
-    def __init__(self, name: SiteId, policy: Policy, ledger: Ledger, log: Log | None) -> None:
+    def __init__(
+        self, name: SiteId, policy: Policy, ledger: Ledger | None, log: Log | None, copy: str = ""
+    ) -> None:
         self._name, self._ledger, self._log = name, ledger, log
         self._policy, self._budget = policy.digest, policy.dp if policy.private else None
-        self.watch: Differencing | None = None
         self._countersigned = ""
         self._views: set[str] = set()
         if log is not None:
-            log.append("opening", site=name, policy=policy.digest, version=version("unpooled"))
+            log.append(
+                "opening",
+                site=name,
+                policy=policy.digest,
+                protection=policy.protect.mode,
+                copy=copy,  # the digest of the copy that it answers from
+                version=version("unpooled"),
+            )
 
     def __call__(self, post: Envelope, answer: Answer) -> str:
         """Log an answer; the new head of the log, or "" without a log."""
@@ -281,7 +288,6 @@ class AuditLog:
             shapes=[_shapes(reply) for reply in answer.replies],
             masked=any(isinstance(reply, LeftMasked) for reply in answer.replies),
             smallest=_smallest(answer.replies),
-            close_cells=0 if self.watch is None else self.watch.pairs,
             spent=self._spent(),
             policy=self._policy,
             digest=sha256(payload).hexdigest(),
@@ -297,12 +303,13 @@ class AuditLog:
         return {name: Packed(codec.encode(view)) for name, view in new.items()}
 
     def close(self) -> None:
-        self._ledger.close()
+        if self._ledger is not None:
+            self._ledger.close()
         if self._log is not None:
             self._log.close()
 
     def _spent(self) -> dict[str, float] | None:
-        if self._budget is None:
+        if self._budget is None or self._ledger is None:
             return None
         delta = self._budget.delta
         spent = epsilon_of(self._ledger.spent() ** 0.5, delta)

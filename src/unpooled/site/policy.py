@@ -10,12 +10,11 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from unpooled.errors import PolicyError
+from unpooled.errors import BadInput, PolicyError
+from unpooled.privacy.copy.settings import CopySettings
 from unpooled.site.allow_list import METHOD_NAMES, methods_in
 
-VERSION = 1
-SECURE = ("off", "preferred", "required")
-DIFFERENCING = ("off", "warn", "refuse")
+VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -33,25 +32,31 @@ class Jobs:
     algorithms: tuple[str, ...] = METHOD_NAMES
     modules: tuple[str, ...] = ()  # installed modules whose methods the site trusts
     describe: bool = True  # sums for the report: profiles, spread, crossings
-    max_runs: int = 1000
+    max_runs: int = 1000  # with noise or trusted: a copy gives nothing more in a thousand runs than in one
     max_rounds: int = 1000  # a run
-    max_parameters_per_row: float = 0.0  # k (d + 1) / rows of one set of clusters; 0: no limit
 
 
 @dataclass(frozen=True)
-class Disclosure:
-    """Minimum sizes, and other rules against disclosure of single rows."""
+class Protect:
+    """What the site answers from: its copy, its rows with noise, or its rows as they are."""
 
-    min_cluster_size: int = 5
-    min_site_rows: int = 20
-    round_counts_to: int = 1
-    differencing: Literal["off", "warn", "refuse"] = "warn"
-    group_rows: int = 0  # show rows as means of fixed groups of at least so many; 0: no groups
+    mode: Literal["copy", "noise", "trusted"] = "copy"
+    g: int = 0  # fewest persons of a group in the copy; 0: proposed by the number of persons
+    person: str = ""  # the column that says whose row it is; "": every row is a person
+    columns: tuple[str, ...] = ()  # those that studies are about; they count three times in the grouping
+    sensitive: tuple[str, ...] = ()  # columns that do not count in the grouping
+    log: tuple[str, ...] = ()  # columns of which the copy holds the logarithm only
+    auto: bool = False  # answer from a copy that nobody approved
+    min_cluster_size: int = 5  # trusted: no group of fewer rows is shown
+
+    def settings(self) -> CopySettings:
+        """How the copy is made."""
+        return CopySettings(self.g, self.person, self.columns, self.sensitive, self.log)
 
 
 @dataclass(frozen=True)
 class Domain:
-    """Ranges of columns, in the file's own units. Stated by the site, never computed from its rows."""
+    """For noise: ranges of columns, in the file's own units. Stated, never computed from rows."""
 
     columns: tuple[str, ...] = ()
     lower: tuple[float, ...] = ()
@@ -68,11 +73,11 @@ class Aggregation:
 
 @dataclass(frozen=True)
 class Budget:
-    """The budget for differential privacy over all runs. Without epsilon_total no noise is required."""
+    """For noise: the budget for differential privacy over all runs."""
 
     unit: Literal["row"] = "row"
     delta: float = 1e-6
-    epsilon_total: float = 0.0  # 0: no budget, and no noise is demanded
+    epsilon_total: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -86,14 +91,14 @@ class Wire:
 class Policy:
     """All rules of one site.
 
-    >>> Policy().disclosure.min_cluster_size
-    5
+    >>> Policy().protect.mode
+    'copy'
     """
 
     version: int = VERSION
     site: SiteSection = field(default_factory=SiteSection)
     jobs: Jobs = field(default_factory=Jobs)
-    disclosure: Disclosure = field(default_factory=Disclosure)
+    protect: Protect = field(default_factory=Protect)
     domain: Domain = field(default_factory=Domain)
     aggregation: Aggregation = field(default_factory=Aggregation)
     dp: Budget = field(default_factory=Budget)
@@ -110,7 +115,7 @@ class Policy:
     @property
     def private(self) -> bool:
         """True if the site answers only with noise."""
-        return self.dp.epsilon_total > 0
+        return self.protect.mode == "noise"
 
 
 def load(path: str | Path) -> Policy:
@@ -124,12 +129,12 @@ def load(path: str | Path) -> Policy:
 
 def parse(text: str, where: str = "policy") -> Policy:
     """
-    >>> parse("version = 1\\n[disclosure]\\nmin_cluster_size = 10").disclosure.min_cluster_size
-    10
-    >>> parse("[disclosure]\\nmin_cluster_sise = 10")
+    >>> parse("version = 2\\n[protect]\\ng = 8").protect.g
+    8
+    >>> parse("[protect]\\ng = 8")
     Traceback (most recent call last):
     ...
-    unpooled.errors.PolicyError: policy: version is missing; this release reads version 1
+    unpooled.errors.PolicyError: policy: version is missing; this release reads version 2
     """
     try:
         values = tomllib.loads(text)
@@ -137,6 +142,8 @@ def parse(text: str, where: str = "policy") -> Policy:
         raise PolicyError(f"{where}: not TOML: {error}") from error
     if "version" not in values:
         raise PolicyError(f"{where}: version is missing; this release reads version {VERSION}")
+    if values["version"] == 1:
+        raise PolicyError(f"{where}: version 1; unpooled policy upgrade {where} writes version {VERSION}")
     try:
         policy: Policy = _section(Policy, values, "")
         return policy
@@ -187,9 +194,7 @@ def _check(policy: Policy) -> None:
     least = (
         ("[jobs] max_runs", policy.jobs.max_runs, 1),
         ("[jobs] max_rounds", policy.jobs.max_rounds, 1),
-        ("[disclosure] min_cluster_size", policy.disclosure.min_cluster_size, 2),
-        ("[disclosure] min_site_rows", policy.disclosure.min_site_rows, 1),
-        ("[disclosure] round_counts_to", policy.disclosure.round_counts_to, 1),
+        ("[protect] min_cluster_size", policy.protect.min_cluster_size, 2),
         ("[aggregation] min_sites", policy.aggregation.min_sites, 3),
         ("[wire] max_message_bytes", policy.wire.max_message_bytes, 4096),
     )
@@ -198,10 +203,10 @@ def _check(policy: Policy) -> None:
             raise PolicyError(f"{label} must be at least {fewest}, got {number}")
     if not policy.jobs.modules:  # else ``check_methods`` does: reading a policy imports nothing
         _check_algorithms(policy.jobs.algorithms, METHOD_NAMES)
-    if not policy.jobs.max_parameters_per_row >= 0:
-        raise PolicyError(
-            f"[jobs] max_parameters_per_row must be 0 or more, got {policy.jobs.max_parameters_per_row}"
-        )
+    try:
+        policy.protect.settings()
+    except BadInput as error:
+        raise PolicyError(f"[protect] {error}") from None
     domain = policy.domain
     if not len(domain.columns) == len(domain.lower) == len(domain.upper):
         raise PolicyError(
@@ -213,18 +218,17 @@ def _check(policy: Policy) -> None:
     for column, low, high in zip(domain.columns, domain.lower, domain.upper, strict=True):
         if not -float("inf") < low < high < float("inf"):
             raise PolicyError(f"[domain] {column}: lower {low:g} must be below upper {high:g}, both finite")
-    grouped = policy.disclosure.group_rows
-    if grouped and grouped < 2:
-        raise PolicyError(f"[disclosure] group_rows must be 0, or at least 2, got {grouped}")
-    if grouped and policy.private:
-        raise PolicyError(
-            "[disclosure] group_rows does not go with [dp] epsilon_total: which group a row is in depends on "
-            "all rows, so noise for one row would no longer hide it"
-        )
     if not 0 < policy.dp.delta < 1:
         raise PolicyError(f"[dp] delta must be between 0 and 1, got {policy.dp.delta:g}")
     if not 0 <= policy.dp.epsilon_total < float("inf"):
         raise PolicyError(f"[dp] epsilon_total must be 0 or more, got {policy.dp.epsilon_total:g}")
+    if policy.private and not policy.dp.epsilon_total:
+        raise PolicyError('[protect] mode = "noise" needs a budget: [dp] epsilon_total')
+    if policy.dp.epsilon_total and not policy.private:
+        raise PolicyError(
+            f'[dp] epsilon_total is the budget of noise, and [protect] mode is "{policy.protect.mode}": '
+            "a site has the one or the other, since a copy beside noise would void what noise promises"
+        )
 
 
 def check_methods(policy: Policy) -> None:

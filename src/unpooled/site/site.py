@@ -2,9 +2,10 @@
 
 An envelope comes in, and an answer goes out::
 
-    view, blur -> guards before -> answer -> guards after -> guards at the end -> mask -> audit -> out
+    view -> guards before -> answer -> check -> guards at the end -> mask -> audit -> out
 
-Guards may refuse (raise Refused) or change a reply. The mask hides replies that are only to be summed, and
+What is seen through a view is the site's copy, or, where its policy says so, its rows. Guards may refuse
+(raise Refused). The mask hides replies that are only to be summed, and
 answers the stages of secure sums, which are about no rows and pass no guards. The audit logs an answer before
 it leaves.
 """
@@ -13,10 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from hashlib import sha256
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from unpooled.core import codec
 from unpooled.core.arrays import FloatArray, Rows
@@ -24,9 +24,9 @@ from unpooled.core.exchange import STAGE, Answer, Envelope, Part, Turn, site_see
 from unpooled.core.messages import LeftMasked, Message, Refusal, Reply, SiteId
 from unpooled.core.protocol import View
 from unpooled.core.stack import Stack
+from unpooled.data.copy import Copy
 from unpooled.errors import BadReply, CodecError, Refused, SiteFailed, UnpooledError
 
-Labels = npt.NDArray[np.int32]  # (R, n): the cell of every row, for each set of centres of a question
 NO_TURN = Turn("", 0, 0, 0)  # in answers to messages that could not be read
 MAX_MESSAGE_BYTES = 16 * 2**20
 
@@ -40,12 +40,16 @@ class Guard:
     def before(self, post: Envelope, views: tuple[Rows, ...]) -> None:
         """Check an envelope before it is answered; ``views`` are the rows that each part will see."""
 
-    def after(self, part: Part, reply: Reply) -> Reply:
-        """The reply that leaves in place of this one."""
-        return reply
+    def leaving(self, post: Envelope) -> None:
+        """Check again when all replies are ready."""
 
-    def leaving(self, post: Envelope, views: tuple[Rows, ...], labels: tuple[Labels | None, ...]) -> None:
-        """Check again when all replies are ready; ``labels`` are None if a question does not return them."""
+
+class Seen(NamedTuple):
+    """What a question sees of the site."""
+
+    rows: Any  # (n, d), or a Table or Copy where there is no view
+    weights: FloatArray | None
+    within: FloatArray | None  # (d,) variance within the groups that are the rows of a copy
 
 
 class Mask(Protocol):
@@ -58,26 +62,28 @@ class Mask(Protocol):
 
 
 Audit = Callable[[Envelope, Answer], str | None]  # the head of the log, if there is one
-Blur = Callable[[FloatArray, FloatArray | None, bytes], FloatArray]  # of rows, weights, identity of the rows
 
 
 class Site:
-    """A site: its rows, its rules, and the answers of the latest round.
+    """A site: what it answers from, its rules, and the answers of the latest round.
 
-    ``min_cluster_size`` is the smallest cluster it shows; 1 suppresses nothing and is for simulation only.
+    ``X`` is a Copy, a Table, or an array (n, d); ``grouped`` says that the rows of an array are groups,
+    ``weights`` their persons and ``within`` the variance inside them. ``min_cluster_size`` is the smallest
+    cluster that a site shows of raw rows; 1 suppresses nothing.
     """
 
     def __init__(
         self,
         name: SiteId,
-        X: Rows,
+        X: Any,
         weights: FloatArray | None = None,
         *,
+        grouped: bool = False,
+        within: FloatArray | None = None,
         min_cluster_size: int = 1,
         guards: Sequence[Guard] = (),
         mask: Mask | None = None,
         audit: Audit | None = None,
-        blur: Blur | None = None,
         threads: int = 1,
         max_message_bytes: int = MAX_MESSAGE_BYTES,
         answered: Mapping[tuple[Turn, str], Answer] | None = None,
@@ -85,10 +91,11 @@ class Site:
         self.name = str(name)
         self.max_message_bytes = max_message_bytes
         self.min_cluster_size = min_cluster_size
-        self._X, self._weights = X, weights
-        self._guards, self._mask, self._audit, self._blur = tuple(guards), mask, audit, blur
+        self._X, self._weights, self._within = X, weights, within
+        self._grouped = grouped or isinstance(X, Copy)
+        self._guards, self._mask, self._audit = tuple(guards), mask, audit
         self._threads = threads
-        self._views: dict[str, Rows] = {}
+        self._views: dict[str, Seen] = {}
         self._memory: dict[str, dict[str, Any]] = {}
         self._answered = dict(answered or {})  # of the latest round, by turn and request
 
@@ -101,16 +108,25 @@ class Site:
 
     @property
     def plain(self) -> bool:
-        """True without guard, mask, audit or blur: a simulation may answer for many such sites at once."""
-        return not self._guards and self._mask is None and self._audit is None and self._blur is None
+        """True without guard, mask or audit: a simulation may answer for many such sites at once."""
+        return not self._guards and self._mask is None and self._audit is None
 
     @property
-    def rows(self) -> Rows:
+    def rows(self) -> Any:
         return self._X
 
     @property
     def weights(self) -> FloatArray | None:
         return self._weights
+
+    @property
+    def grouped(self) -> bool:
+        """True if it answers from groups of persons."""
+        return self._grouped
+
+    @property
+    def within(self) -> FloatArray | None:
+        return self._within
 
     def receive(self, data: bytes) -> bytes:
         """Answer an encoded envelope with an encoded answer; engines call this."""
@@ -149,14 +165,14 @@ class Site:
             views = tuple(self._viewed(part.view) for part in about_rows)
             shown = post if len(about_rows) == len(post.parts) else replace(post, parts=about_rows)
             for guard in self._guards if about_rows else ():
-                guard.before(shown, views)
-            rows, labels = iter(views), list[Labels | None]()
+                guard.before(shown, tuple(seen.rows for seen in views))
+            seen_by = iter(views)
             replies = tuple(
-                LeftMasked() if part.verb == STAGE else self._reply(post, part, next(rows), labels)
+                LeftMasked() if part.verb == STAGE else self._reply(post, part, next(seen_by))
                 for part in post.parts
             )
             for guard in self._guards if about_rows else ():
-                guard.leaving(shown, views, tuple(labels))
+                guard.leaving(shown)
             if self._mask is not None:
                 replies = self._mask.hide(post, replies)
         except Refused as refusal:
@@ -169,28 +185,25 @@ class Site:
         self._answered[key] = answer
         return answer
 
-    def _reply(self, post: Envelope, part: Part, X: Rows, labels: list[Labels | None]) -> Reply:
-        cells: list[Labels] = []
+    def _reply(self, post: Envelope, part: Part, seen: Seen) -> Reply:
         turn, minimum, noise = post.turn, float(self.min_cluster_size), 1.0
         if self._mask is not None:
             minimum = self._mask.minimum(post, part, minimum)
             noise = self._mask.noise(post, part)
         reply: Reply = part.question.answer(
             Stack(
-                X=X,
-                offsets=np.array([0, len(X)]),
-                weights=self._weights,
+                X=seen.rows,
+                offsets=np.array([0, len(seen.rows)]),
+                weights=seen.weights,
                 seeds=np.array([site_seed(turn, part.index, self.name)], dtype=np.uint64),
                 minimum=minimum,
                 noise=noise,
                 threads=self._threads,
                 memory=(self._memory.setdefault(turn.run, {}),),
-                labels=cells if self._guards else None,
+                grouped=self._grouped,
+                within=None if seen.within is None else seen.within[None],
             )
         )
-        labels.append(cells[0] if len(cells) == 1 else None)
-        for guard in self._guards:
-            reply = guard.after(part, reply)
         if self._guards:
             self._check(part, reply)
         return reply
@@ -206,16 +219,13 @@ class Site:
             name = codec.name_of(type(part.question))
             raise Refused(f"what {name} would send is not what it declares") from error
 
-    def _viewed(self, view: View | None) -> Rows:
-        """The rows under a view, blurred if the site blurs; the last view is kept, since a run uses one."""
-        if view is None and (self._blur is None or not isinstance(self._X, np.ndarray)):
-            return self._X
-        key = "" if view is None else digest(view)
+    def _viewed(self, view: View | None) -> Seen:
+        """What a question sees under a view; the last view is kept, since a run uses one."""
+        if view is None:
+            return Seen(self._X, self._weights, self._within)
+        key = digest(view)
         if key not in self._views:
-            rows = self._X if view is None else view.apply(self._X)
-            if self._blur is not None and isinstance(rows, np.ndarray):
-                rows = self._blur(rows, self._weights, b"" if view is None else view.chosen(self._X))
-            self._views = {key: rows}
+            self._views = {key: Seen(*view.shown(self._X, self._weights, self._within))}
         return self._views[key]
 
 

@@ -13,7 +13,7 @@ from unpooled.core.disk import write_atomically
 from unpooled.core.messages import Message, SiteId
 from unpooled.data import Table
 from unpooled.data.readers import Reading, read_table
-from unpooled.errors import CodecError, LedgerError
+from unpooled.errors import CodecError, LedgerError, NotApproved
 from unpooled.site import Site
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import Policy, load
@@ -25,18 +25,14 @@ _LET_GO = 30.0  # seconds to wait for an earlier process to release the log
 
 
 @dataclass(frozen=True, eq=False)
-class RunTerms(Message, wire="ends.Terms"):
-    """The terms of a run that a site receives: the coordinator's version, and how to read columns."""
+class RunTerms(Message, wire="ends.Terms", version=2, since="0.2"):
+    """The terms of a run that a site receives: the coordinator's version. Reading files is the site's."""
 
     version: str
-    columns: tuple[str, ...] | None
-    exclude: tuple[str, ...]
-    categories: tuple[str, ...]
-    na: tuple[str, ...]
 
     @classmethod
-    def of(cls, reading: Reading) -> "RunTerms":
-        return cls(version("unpooled"), reading.columns, reading.exclude, reading.categories, reading.na)
+    def now(cls) -> "RunTerms":
+        return cls(version("unpooled"))
 
 
 @dataclass(frozen=True)
@@ -44,11 +40,12 @@ class SiteSettings:
     """The settings of a site. They are in a file of its own, which never leaves it."""
 
     site: SiteId
-    data: str
-    folder: str  # the site's log, ledger and keys
+    data: str  # the file of its rows; not read where it answers from a copy
+    folder: str  # the site's copy, log, ledger and keys
     policy: str | None = None
-    columns: tuple[str, ...] | None = None  # those it lets be asked about; None: all
+    columns: tuple[str, ...] | None = None  # the only ones that are read; None: all
     exclude: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
     na: tuple[str, ...] = ()
     delimiter: str | None = None
     decimal: str = "."
@@ -63,28 +60,26 @@ class SiteSettings:
     def write(self, path: Path) -> None:
         write_atomically(path, (json.dumps(asdict(self), indent=1) + "\n").encode())
 
-    def reading(self, terms: RunTerms) -> Reading:
-        """The options to read the file: as the run asks, within what the site allows."""
-        columns = terms.columns if terms.columns is not None else self.columns
-        if columns is not None and self.columns is not None:
-            columns = tuple(name for name in columns if name in self.columns)
+    def reading(self) -> Reading:
+        """How the file is read: as the site says, and nobody else."""
         return Reading(
-            columns=columns,
-            exclude=(*self.exclude, *terms.exclude),
-            categories=terms.categories,
-            na=(*self.na, *terms.na),
+            columns=self.columns,
+            exclude=self.exclude,
+            categories=self.categories,
+            na=self.na,
             delimiter=self.delimiter,
             decimal=self.decimal,
         )
 
-    def open(self, terms: RunTerms) -> Site:
-        """Read the data and open the site under its policy."""
-        table: Any = self.table(terms)
-        return open_site(self.site, table, self.rules(), folder=self.folder)
+    def open(self) -> Site:
+        """Open the site under its policy: from its copy, or from its rows where the policy says so."""
+        policy = self.rules()
+        table = None if policy.protect.mode == "copy" else self.table()
+        return open_site(self.site, table, policy, self.folder)
 
-    def table(self, terms: RunTerms | None = None) -> Table:
-        """The site's rows, read under the terms of a run."""
-        return read_table(Path(self.data), self.reading(terms or RunTerms.of(Reading())))
+    def table(self) -> Table:
+        """The site's rows."""
+        return read_table(Path(self.data), self.reading())
 
     def rules(self) -> Policy:
         return Policy() if self.policy is None else load(Path(self.policy))
@@ -121,6 +116,9 @@ class SiteEnd:
                 return None
             try:
                 self._site = self._patiently()
+            except NotApproved as error:
+                log.error("%s", error)
+                self._declined = "nobody at the site has approved its copy yet"
             except Exception as error:  # its text may quote the data, so only the site's log gets it
                 log.error("the data cannot be opened for this run: %s", error)
                 self._declined = "the site cannot open its data for this run; its own log says why"
@@ -131,7 +129,7 @@ class SiteEnd:
         until = time.monotonic() + _LET_GO
         while True:
             try:
-                return self._settings.open(self._terms)
+                return self._settings.open()
             except LedgerError:
                 if time.monotonic() > until:
                     raise

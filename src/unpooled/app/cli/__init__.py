@@ -11,6 +11,7 @@ import typer
 from unpooled.app.cli import options as o
 from unpooled.app.cli.certify import certify
 from unpooled.app.cli.compare import compare
+from unpooled.app.cli.copy import copy
 from unpooled.app.cli.federation import federation, join, leave, serve, status
 from unpooled.app.cli.fit import fit, resume
 from unpooled.app.cli.model import example, export, predict, report
@@ -66,6 +67,7 @@ def methods() -> None:
         console.print(f"[bold]{', '.join(names)}[/bold]: {cited}")
 
 
+app.add_typer(copy, name="copy")
 app.add_typer(policy, name="policy")
 app.add_typer(audit, name="audit")
 _FILES = (fit, resume, predict, export, report, certify, example)

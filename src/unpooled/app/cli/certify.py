@@ -17,7 +17,8 @@ def certify(
 ) -> None:
     """Prove how far a clustering is from the best possible; for some dozen rows per site.
 
-    The files are read again and nothing is suppressed: the certificate is about all their rows.
+    The files are read again and nothing is suppressed: the certificate is about all their rows, or about the
+    copies if the run was one on copies.
     """
     from dataclasses import replace
 
@@ -27,7 +28,8 @@ def certify(
     kept = RunFolder(folder)
     result = kept.load_result()
     kept.check_unchanged(result.job)
-    federation = replace(result.job, min_cluster_size=1).federation(threads=1)
+    job = result.job if result.job.protect == "copy" else replace(result.job, protect="none")
+    federation = job.federation(threads=1)
     proof = prove(
         federation,
         result.description.centers,
@@ -36,7 +38,8 @@ def certify(
         time_limit=time_limit,
     )
     n, k = result.agreement.used, result.k
-    what = f"k = {k}, {n:,.0f} rows at {len(federation.sites)} sites"
+    where = "in the copies of" if job.protect == "copy" else "at"
+    what = f"k = {k}, {n:,.0f} rows {where} {len(federation.sites)} sites"
     if as_json:
         certificate = {
             name: getattr(proof, name) for name in ("inertia", "lower_bound", "gap", "condition", "proved")

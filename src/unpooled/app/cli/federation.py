@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from unpooled.app.cli import options as o
+from unpooled.app.cli.copy import Only, PolicyFile, StudyColumns, make, read_by, settings_of
 from unpooled.app.cli.outputs import FolderOutput, check
 from unpooled.errors import BadInput
 
@@ -99,25 +100,23 @@ def serve(folder: Folder) -> None:
     keep(served.engine.server_command(served.server, where), served.server, _say, _comings(served))
 
 
+@o.takes_options
 def join(
     invitation: Annotated[Path, typer.Argument(help="The invitation, or the folder of a site that joined.")],
+    reading: o.ReadingOptions,
+    copying: o.CopyOptions,
     data: Annotated[Path | None, typer.Option(help="The site's rows: CSV, Parquet, .npy or .npz.")] = None,
-    policy: Annotated[Path | None, typer.Option(help="The site's rules (TOML).")] = None,
+    policy: PolicyFile = None,
     folder: Annotated[
-        Path | None, typer.Option(help="Folder of the site; default: beside the invitation.")
+        Path | None, typer.Option(help="Folder of the site, and of its copy; default: beside the invitation.")
     ] = None,
     background: Annotated[bool, typer.Option("--background", help="Run without this terminal.")] = False,
-    columns: Annotated[
-        str | None, typer.Option(help="The only columns that may be asked about: age,bmi")
-    ] = None,
-    exclude: o.Exclude = None,
-    na: o.Na = None,
-    delimiter: o.Delimiter = None,
-    decimal: o.Decimal = ".",
+    columns: StudyColumns = None,
+    only: Only = None,
 ) -> None:
-    """Take part in a federation: answer its questions from the site's own file, under the site's own rules.
+    """Take part in a federation: answer its questions from the site's copy, under the site's own rules.
 
-    unpooled join hospital-a.json --data patients.parquet --policy policy.toml
+    unpooled join hospital-a.json --data patients.parquet --person patient_id
     """
     from unpooled.runtimes.provisioning.site_folder import SiteFolder
     from unpooled.runtimes.provisioning.supervisor import keep
@@ -136,7 +135,9 @@ def join(
             typer.echo(f"It is in {site.path} and stays there. Send to the coordinator: {request}")
             typer.echo("Join again with the invitation that comes back.")
             return
-    settings = _settings(site, data, policy, columns, exclude, na, delimiter, decimal)
+    settings = _settings(site, data, policy, reading, copying, columns, only)
+    if settings.rules().protect.mode == "copy":
+        _copied(site, settings, copying, columns)
     _show(site, settings)
     settings.write(site.engine.settings_file(site.engine_folder))
     if background:
@@ -190,42 +191,94 @@ def _settings(
     site: "SiteFolder",
     data: Path | None,
     policy: Path | None,
+    reading: o.ReadingOptions,
+    copying: o.CopyOptions,
     columns: str | None,
-    exclude: str | None,
-    na: list[str] | None,
-    delimiter: str | None,
-    decimal: str,
+    only: str | None,
 ) -> "SiteSettings":
     """The settings of the site: from the options, or as saved the last time."""
+    from unpooled.site.copy_folder import CopyFolder
     from unpooled.site.site_process import SiteSettings
 
-    if data is None:
-        if policy or columns or exclude or na or delimiter or decimal != ".":
+    if data is None and not CopyFolder(site.path).exists:
+        if policy or columns or only or reading.given or copying.given:
             raise BadInput("--data is needed where other options are given")
         return site.settings
-    delimiter, decimal = o.separators(delimiter, decimal)
+    if data is None and (columns or only or reading.given or copying.given):
+        raise BadInput(f"the copy in {site.path} is made: options about reading or grouping change nothing")
+    if data is None and policy is None and site.has_settings:
+        return site.settings
+    read = read_by(reading, only)
     return SiteSettings(
         site=site.invitation.site,
-        data=str(data.absolute()),
-        folder=str(site.path / "kept"),
+        data="" if data is None else str(data.absolute()),
+        folder=str(site.path),
         policy=None if policy is None else str(policy.absolute()),
-        columns=o.names(columns) if columns else None,
-        exclude=o.names(exclude),
-        na=tuple(na or ()),
-        delimiter=delimiter,
-        decimal=decimal,
+        columns=read.columns,
+        exclude=read.exclude,
+        categories=read.categories,
+        na=read.na,
+        delimiter=read.delimiter,
+        decimal=read.decimal,
+    )
+
+
+def _copied(
+    site: "SiteFolder", settings: "SiteSettings", copying: o.CopyOptions, columns: str | None
+) -> None:
+    """Make the site's copy if there is none. A changed file changes nothing once there is one."""
+    from unpooled.site.copy_folder import CopyFolder
+
+    place = CopyFolder(Path(settings.folder))
+    if place.exists:
+        if settings.data:
+            typer.echo(f"The copy of {place.about()['made']} is there; {settings.data} is not read again.")
+        return
+    if not settings.data:
+        raise BadInput(f"{site.path}: there is neither a copy nor --data to make one of")
+    rules = settings.rules()
+    make(
+        Path(settings.folder),
+        Path(settings.data),
+        rules,
+        settings.reading(),
+        settings_of(rules, copying, columns),
     )
 
 
 def _show(site: "SiteFolder", settings: "SiteSettings") -> None:
-    """Print the data and the rules of the site. Reading them also finds any error in them."""
-    table, rules = settings.table(), settings.rules()
-    shown = rules.disclosure
+    """Print what the site answers from, and its rules. Reading them also finds any error in them."""
+    from unpooled.site.copy_folder import CopyFolder
+
+    rules = settings.rules()
     methods = (*rules.jobs.algorithms, *rules.jobs.modules)
-    typer.echo(f"data: {settings.data}, {len(table)} rows; columns: {', '.join(table.names)}")
+    if rules.protect.mode == "copy":
+        place = CopyFolder(Path(settings.folder))
+        copy = place.read()
+        typer.echo(
+            f"copy of {copy.made}: {copy.persons.sum():.0f} persons in {len(copy)} groups of at least "
+            f"{copy.group_size}; columns: {', '.join(copy.names)}"
+        )
+        if rules.protect.auto:
+            typer.echo("the policy has auto = true: it is answered from without approval")
+        elif not place.approved:
+            typer.echo(
+                f"NOT APPROVED: the site answers nothing before. unpooled copy show {settings.folder} opens "
+                f"the copy, unpooled copy approve {settings.folder} approves it."
+            )
+        else:
+            typer.echo(f"approved at {place.approved}")
+    else:
+        table = settings.table()
+        typer.echo(f"data: {settings.data}, {len(table)} rows; columns: {', '.join(table.names)}")
+    if rules.protect.mode == "trusted":
+        typer.echo(
+            f"TRUSTED: answers come from the rows; groups below {rules.protect.min_cluster_size} are not "
+            "shown, and yet sums can be taken apart: unpooled audit attack says how far"
+        )
     typer.echo(
-        f"rules: {settings.policy or 'the usual'}; methods {', '.join(methods)}; groups below "
-        f"{shown.min_cluster_size} rows are not shown; secure sums {rules.aggregation.secure}"
+        f"rules: {settings.policy or 'the usual'}; methods {', '.join(methods)}; secure sums "
+        f"{rules.aggregation.secure}"
     )
     typer.echo(f"what leaves is logged in {Path(settings.folder) / 'log.jsonl'}")
 

@@ -7,20 +7,22 @@ import typer
 
 from unpooled.app.cli import options as o
 from unpooled.app.cli.outputs import Overwrite, beside_run, check, run_output
+from unpooled.errors import BadInput
 
 
 @o.takes_options
 def fit(
     files: Annotated[list[str], typer.Argument(help="CSV, Parquet, .npy or .npz; every file is a site.")],
     options: o.JobOptions,
+    reading: o.ReadingOptions,
+    copying: o.CopyOptions,
     out: o.Out = None,
     report: o.Report = None,
     as_json: o.AsJson = False,
     overwrite: Overwrite = False,
+    protect: o.Protect = "none",
     threads: o.Threads = None,
     site_column: o.SiteColumn = None,
-    delimiter: o.Delimiter = None,
-    decimal: o.Decimal = ".",
 ) -> None:
     """Cluster files as if they were pooled; every file is a site that keeps its rows.
 
@@ -30,11 +32,13 @@ def fit(
     from unpooled.app.job import expand
     from unpooled.app.run_folder import RunFolder
 
+    if copying.given and protect != "copy":
+        raise BadInput("--group-size, --person, --sensitive and --log say how a copy is made: --protect copy")
     job = options.job(
+        protect,
         files=expand(files),
-        site_column=site_column,
-        delimiter=delimiter,
-        decimal=decimal,
+        reading=reading.reading(site_column),
+        copy=copying.settings(),
     )
     o.check_report(options.epsilon, report)
     folder = RunFolder(out) if out is not None else None

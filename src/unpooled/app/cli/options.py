@@ -15,9 +15,11 @@ from unpooled.errors import BadInput, UnpooledError
 
 if TYPE_CHECKING:  # imported by commands only when they run, so that --help is fast
     from unpooled.app.job import Between, Job
+    from unpooled.data.readers import Reading
+    from unpooled.privacy.copy import CopySettings
 
 _HOW, _READ, _PREPARE = "Clustering", "Reading files", "Preparation"
-_PRIVATE = "Differential privacy"
+_PRIVATE, _PROTECT = "Differential privacy", "Protection"
 
 K = Annotated[str, typer.Option("-k", help="Number of clusters: 3, or 2..10 to choose it.")]
 Out = Annotated[Path | None, typer.Option(help="Folder for model, preparation, history and report.")]
@@ -37,11 +39,39 @@ Restarts = Annotated[
     ),
 ]
 MaxRounds = Annotated[int, typer.Option(help="Stop after this many rounds.", rich_help_panel=_HOW)]
+Protect = Annotated[
+    str,
+    typer.Option(
+        help="What sites answer from: none (their rows, equals pooling), copy (a protected copy, as real "
+        "sites do) or trusted (rows with a minimum size).",
+        rich_help_panel=_PROTECT,
+    ),
+]
 MinClusterSize = Annotated[
+    int | None,
+    typer.Option(help="With --protect trusted: the smallest group shown; 5.", rich_help_panel=_PROTECT),
+]
+GroupSize = Annotated[
     int,
     typer.Option(
-        help="A site shows no group of fewer rows; 1 suppresses nothing and equals pooling.",
-        rich_help_panel=_HOW,
+        help="Persons in a group of a copy, at least; 0: 5, or up to 11 where there are many.",
+        rich_help_panel=_PROTECT,
+    ),
+]
+Person = Annotated[
+    str,
+    typer.Option(help="Column that says whose row it is; it is never asked about.", rich_help_panel=_PROTECT),
+]
+Sensitive = Annotated[
+    str | None,
+    typer.Option(
+        help="Columns that do not decide who is grouped with whom: hiv,abuse", rich_help_panel=_PROTECT
+    ),
+]
+Log = Annotated[
+    str | None,
+    typer.Option(
+        help="Skewed columns, of which a copy holds the logarithm only: income", rich_help_panel=_PROTECT
     ),
 ]
 Seed = Annotated[int, typer.Option(help="The same seed gives the same result.", rich_help_panel=_HOW)]
@@ -197,13 +227,10 @@ class JobOptions(Options):
     module: Module = None
     restarts: Restarts = 10
     max_rounds: MaxRounds = 300
-    min_cluster_size: MinClusterSize = 5
     seed: Seed = 0
     secure: Secure = False
-    na: Na = None
     columns: Columns = "same"
-    exclude: Exclude = None
-    categories: Categories = None
+    min_cluster_size: MinClusterSize = None
     scale: Scale = "standard"
     bounds: Bounds = None
     missing: Missing = "fill"
@@ -215,33 +242,34 @@ class JobOptions(Options):
 
     def job(
         self,
+        protect: str,
         *,
         files: tuple[str, ...] = (),
         between: "Between | None" = None,
-        site_column: str | None = None,
-        delimiter: str | None = None,
-        decimal: str = ".",
+        reading: "Reading | None" = None,
+        copy: "CopySettings | None" = None,
     ) -> "Job":
         """The job that the options describe; raises on any error in them."""
+        from dataclasses import replace
+
         from unpooled.app.job import Job, parse_ks
         from unpooled.data import Wishes
         from unpooled.data.readers import Reading
+        from unpooled.privacy.copy import CopySettings
 
-        delimiter, decimal = separators(delimiter, decimal)
+        if self.min_cluster_size is not None and protect != "trusted":
+            typer.echo("unpooled: --min-cluster-size does nothing without --protect trusted", err=True)
         same = self.columns in ("same", "common")
         chosen: str | tuple[str, ...] = self.columns if same else names(self.columns)
+        reading, copy = reading or Reading(), copy or CopySettings()
+        if not isinstance(chosen, str):
+            reading, copy = replace(reading, columns=chosen), replace(copy, columns=chosen)
+            if protect == "copy":  # the names that the columns have in copies
+                chosen = tuple(f"log({name})" if name in copy.log else name for name in chosen)
         job = Job(
             files=files,
             ks=parse_ks(self.k),
-            reading=Reading(
-                columns=None if isinstance(chosen, str) else chosen,
-                exclude=names(self.exclude),
-                categories=names(self.categories),
-                na=tuple(self.na or ()),
-                delimiter=delimiter,
-                decimal=decimal,
-                site_column=site_column,
-            ),
+            reading=reading,
             wishes=Wishes(
                 columns=chosen,
                 scale=self.scale,
@@ -252,7 +280,9 @@ class JobOptions(Options):
             method=self.method,
             n_init=self.restarts,
             max_rounds=self.max_rounds,
-            min_cluster_size=self.min_cluster_size,
+            protect=protect,
+            copy=copy,
+            min_cluster_size=5 if self.min_cluster_size is None else self.min_cluster_size,
             seed=self.seed,
             secure=self.secure,
             epsilon=self.epsilon,
@@ -264,6 +294,53 @@ class JobOptions(Options):
         )
         job.algorithm()
         return job
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadingOptions(Options):
+    """Options for reading a site's file: they are the site's own."""
+
+    exclude: Exclude = None
+    categories: Categories = None
+    na: Na = None
+    delimiter: Delimiter = None
+    decimal: Decimal = "."
+
+    def reading(self, site_column: str | None = None) -> "Reading":
+        from unpooled.data.readers import Reading
+
+        delimiter, decimal = separators(self.delimiter, self.decimal)
+        return Reading(
+            exclude=names(self.exclude),
+            categories=names(self.categories),
+            na=tuple(self.na or ()),
+            delimiter=delimiter,
+            decimal=decimal,
+            site_column=site_column,
+        )
+
+    @property
+    def given(self) -> bool:
+        return self != ReadingOptions()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CopyOptions(Options):
+    """Options for making a copy."""
+
+    group_size: GroupSize = 0
+    person: Person = ""
+    sensitive: Sensitive = None
+    log: Log = None
+
+    def settings(self, columns: tuple[str, ...] = ()) -> "CopySettings":
+        from unpooled.privacy.copy import CopySettings
+
+        return CopySettings(self.group_size, self.person, columns, names(self.sensitive), names(self.log))
+
+    @property
+    def given(self) -> bool:
+        return self != CopyOptions()
 
 
 def check_report(epsilon: float | None, report: Path | None) -> None:

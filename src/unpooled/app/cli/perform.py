@@ -130,15 +130,23 @@ def _clusters(result: ClusterResult) -> Table:
     table.add_column("cluster")
     d = result.description
     shown = d.sites if len(d.sites) <= 6 and not result.job.secure else ()
-    for name in (*shown, "rows"):
+    for name in (*shown, result.unit):
         table.add_column(escape(name), justify="right")
     table.add_column("what sets it apart", overflow="fold")
     for j in range(result.k):
-        by_site = [f"{d.sizes[i, j]:.0f}" if d.sizes[i, j] else "-" for i in range(len(shown))]
+        by_site = [_count(result.size_at(i, j)) for i in range(len(shown))]
         traits = [t for t in once_a_column(result.traits(j))[:_TRAITS] if abs(t.effect) >= 0.2]
         said = ", ".join(t.say() for t in traits) or "close to the mean in every column"
         table.add_row(str(j + 1), *by_site, f"{result.sizes[j]:.0f}", escape(said))
     return table
+
+
+def _count(rows: float) -> str:
+    """
+    >>> _count(12.0), _count(0.0), _count(float("nan"))
+    ('12', '-', 'not shown')
+    """
+    return "not shown" if rows != rows else f"{rows:.0f}" if rows else "-"
 
 
 def _scores(result: ClusterResult) -> Table:
@@ -174,12 +182,19 @@ def notes(result: ClusterResult) -> list[str]:
             "over all sites, or the most frequent level"
         )
     if result.hidden > 0:
+        where = "over all sites" if result.job.secure else "at their site, or hide such a one"
+        lines.append(f"{result.hidden} rows are in groups that are not shown: they are too small {where}")
+    if a.copied:
+        dates = sorted({made for mode, made in a.protection if mode == "copy"})
         lines.append(
-            f"{result.hidden} rows are in groups that are not shown: of fewer than "
-            f"{result.job.min_cluster_size} rows over all sites"
-            if result.job.secure
-            else f"{result.hidden} rows are in groups that their site does not show: of fewer than "
-            f"{result.job.min_cluster_size}, or hiding such a one"
+            f"sites answer from copies of {', '.join(dates)}: a row is a group of persons. Inertia is "
+            f"{result.inertia:.6g} of the copies, about {result.inertia_of_rows:.6g} for the rows behind them"
+        )
+    trusted = [site for site, (mode, _) in zip(a.sites, a.protection, strict=True) if mode == "trusted"]
+    if trusted:
+        lines.append(
+            f"warning: {', '.join(trusted)}: trusted, answers come from rows as they are; who reads all "
+            "messages can take sums apart into rows"
         )
     silent: dict[str, list[str]] = {}
     for record in result.run.records:

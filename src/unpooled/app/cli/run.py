@@ -1,15 +1,14 @@
 """Jobs between machines: ``unpooled run`` and ``unpooled export-job``."""
 
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from unpooled.app.cli import options as o
 from unpooled.app.cli.outputs import FolderOutput, Overwrite, beside_run, check, run_output, whole_folder
-
-if TYPE_CHECKING:
-    pass
+from unpooled.errors import BadInput
 
 _WAITING = "Waiting"
 
@@ -28,16 +27,44 @@ Patience = Annotated[
     ),
 ]
 WAIT = 60.0
+Expected = Annotated[
+    str,
+    typer.Option(
+        help="What sites answer from: copy or trusted. Their policies decide; this suits the method to it.",
+        rich_help_panel="Protection",
+    ),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TheSites(o.ReadingOptions):
+    """Options that belong to a site, hidden here: each is refused by name."""
+
+    exclude: Annotated[str | None, typer.Option(hidden=True)] = None
+    categories: Annotated[str | None, typer.Option(hidden=True)] = None
+    na: Annotated[list[str] | None, typer.Option(hidden=True)] = None
+    delimiter: Annotated[str | None, typer.Option(hidden=True)] = None
+    decimal: Annotated[str, typer.Option(hidden=True)] = "."
+
+    def refuse(self) -> None:
+        for field in fields(self):
+            if getattr(self, field.name) not in (field.default, []):
+                raise BadInput(
+                    f"--{field.name}: how a file is read is its site's to say, with unpooled join or "
+                    f"unpooled copy make; a run cannot"
+                )
 
 
 @o.takes_options
 def run(
     federation: Annotated[Path, typer.Argument(help="The folder that `unpooled federation init` made.")],
     options: o.JobOptions,
+    reading: TheSites,
     out: o.Out = None,
     report: o.Report = None,
     as_json: o.AsJson = False,
     overwrite: Overwrite = False,
+    protect: Expected = "copy",
     quorum: Quorum = 0.5,
     deadline: Deadline = 60.0,
     wait: Patience = WAIT,
@@ -53,9 +80,8 @@ def run(
 
     joined = FederationFolder.read(federation)
     between = Between(str(joined.path), new_name(), joined.sites, quorum, deadline, wait)
-    job = options.job(
-        between=between,
-    )
+    reading.refuse()
+    job = options.job(protect, between=between)
     o.check_report(options.epsilon, report)
     folder = RunFolder(out if out is not None else joined.results / between.run)
     check(
@@ -73,7 +99,9 @@ def export_job(
     site: Annotated[list[str], typer.Option(help="Name of a site in your project; repeat for every site.")],
     out: Annotated[Path, typer.Option(help="Folder of the run, for its results.")],
     options: o.JobOptions,
+    reading: TheSites,
     overwrite: Overwrite = False,
+    protect: Expected = "copy",
     engine: Annotated[str, typer.Option(help="Engine that the job folder is for.")] = "nvflare",
     quorum: Quorum = 0.5,
     deadline: Deadline = 60.0,
@@ -88,9 +116,8 @@ def export_job(
     from unpooled.runtimes.engine import engine as find
     from unpooled.runtimes.provisioning.federation_folder import new_name
 
-    job = options.job(
-        between=Between("", new_name(), tuple(sorted(site)), quorum, deadline),
-    )
+    reading.refuse()
+    job = options.job(protect, between=Between("", new_name(), tuple(sorted(site)), quorum, deadline))
     assert job.between is not None
     folder, found = RunFolder(out), find(engine)
     files = tuple(job_folder / name for name in found.JOB_FILES)

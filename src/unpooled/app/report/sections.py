@@ -108,26 +108,29 @@ _ROWS = 200  # sites that are listed
 
 
 def places(result: ClusterResult) -> str:
-    d, least, k = result.description, result.job.min_cluster_size, range(result.k)
-    legend = "".join(f"<span>{chip(j)}{result.sizes[j]:,.0f} rows</span>" for j in k)
+    d, k = result.description, range(result.k)
+    legend = "".join(f"<span>{chip(j)}{result.sizes[j]:,.0f} {result.unit}</span>" for j in k)
     bars = "".join(_bar(result, i) for i in range(min(len(d.sites), _BARS)))
     more = small(f"and {len(d.sites) - _BARS} more sites") if len(d.sites) > _BARS else ""
     rows = [
-        [escape(site), *(f"{n:,.0f}" if n else "&ndash;" for n in d.sizes[i]), f"{d.sizes[i].sum():,.0f}"]
+        [escape(site), *(_there(result.size_at(i, j)) for j in k), f"{d.sizes[i].sum():,.0f}"]
         for i, site in enumerate(d.sites[:_ROWS])
     ]
-    none = (
-        "none"
-        if least == 1
-        else f"none, or a group that is not shown: of fewer than {least} rows, or hiding one"
-    )
-    hidden = f" {result.hidden:,} rows in all are in groups that are not shown." if result.hidden > 0 else ""
+    notes = ["&ndash;: none."]
+    if result.unsure:
+        notes.append("Not shown: none, or a group that is too small to be shown, or that hides such a one.")
+    if result.hidden > 0:
+        notes.append(f"{result.hidden:,} rows in all are in groups that are not shown.")
     body = f'<div class="legend">{legend}</div>{bars}{more}'
-    body += table(["site", *map(chip, k), "rows shown"], rows) + small(f"&ndash;: {none}.{hidden}")
-    lead = "Each bar is a site, cut in proportion to its rows."
+    body += table(["site", *map(chip, k), f"{result.unit} shown"], rows) + small(" ".join(notes))
+    lead = f"Each bar is a site, cut in proportion to its {result.unit}."
     if result.job.secure:
         lead = "All sites together: secure sums do not show which site has which."
     return section("Where the clusters are", body + _absent(result), lead, "sites")
+
+
+def _there(rows: float) -> str:
+    return soft("not shown") if math.isnan(rows) else f"{rows:,.0f}" if rows else "&ndash;"
 
 
 def _bar(result: ClusterResult, i: int) -> str:
@@ -147,8 +150,8 @@ def _bar(result: ClusterResult, i: int) -> str:
 
 def _absent(result: ClusterResult) -> str:
     d = result.description
-    gone = {j: [s for i, s in enumerate(d.sites) if d.sizes[i, j] == 0] for j in range(result.k)}
-    said = [f"<li>{chip(j)}not seen at {listed(sites)}</li>" for j, sites in gone.items() if sites]
+    gone = {j: [s for i, s in enumerate(d.sites) if result.size_at(i, j) == 0] for j in range(result.k)}
+    said = [f"<li>{chip(j)}not at {listed(sites)}</li>" for j, sites in gone.items() if sites]
     if not said or len(d.sites) == 1:
         return ""
     return f'<h3 class="next">Absent</h3><ul class="plain">{"".join(said)}</ul>'
@@ -286,7 +289,7 @@ def preparation(result: ClusterResult) -> str:
 
 
 def _missing(result: ClusterResult) -> str:
-    a, least = result.agreement, result.job.min_cluster_size
+    a = result.agreement
     take = [j for j in range(len(a.columns)) if not (a.missing[:, j] == 0).all()]
     if not take:
         return '<h3 class="next">Missing values</h3><p>None in any column.</p>'
@@ -294,7 +297,7 @@ def _missing(result: ClusterResult) -> str:
         [
             escape(site),
             f"{a.rows[i]:,.0f}",
-            *(_missing_cell(float(a.missing[i, j]), float(a.rows[i]), least) for j in take),
+            *(_missing_cell(float(a.missing[i, j]), float(a.rows[i])) for j in take),
         ]
         for i, site in enumerate(a.sites[:_ROWS])
     ]
@@ -304,30 +307,27 @@ def _missing(result: ClusterResult) -> str:
     return f'<h3 class="next">Missing cells by site</h3>{table(head, rows)}{note}'
 
 
-def _missing_cell(cells: float, rows: float, least: int) -> str:
+def _missing_cell(cells: float, rows: float) -> str:
     if math.isnan(cells):
-        return f"&lt;&thinsp;{least}"
+        return "few"
     if cells == 0:
         return "&ndash;"
     share = min(cells / max(rows, 1.0), 1.0)
-    said = f"all but &lt;&thinsp;{least}" if math.isinf(cells) else f"{cells:,.0f} {soft(percent(share))}"
+    said = "nearly all" if math.isinf(cells) else f"{cells:,.0f} {soft(percent(share))}"
     return f'<td class="heat" style="background:rgba(var(--hot), {0.5 * share:.2f})">{said}</td>'
 
 
 def left(result: ClusterResult) -> str:
-    a, sent, least = result.agreement, result.run.left(), result.job.min_cluster_size
+    a, sent = result.agreement, result.run.left()
     rows = []
     for i, site in enumerate(a.sites[:_ROWS]):
         numbers, amount = sent.get(site, (0, 0))
-        rows.append([escape(site), f"{a.rows[i]:,.0f}", f"{numbers:,}", size(amount)])
-    hidden = (
-        f"none of fewer than {least} rows"
-        if least > 1
-        else "none hidden (minimum size 1: a group of one row is that row)"
-    )
+        mode, made = a.protection[i]
+        answers_from = {"copy": f"its copy of {made}", "trusted": "its rows, trusted"}.get(mode, "its rows")
+        rows.append([escape(site), f"{a.rows[i]:,.0f}", answers_from, f"{numbers:,}", size(amount)])
     lead = (
-        f"Counts, sums and squared distances over groups of rows, {hidden}. No row and no label is among "
-        "them. "
+        "Counts, sums and squared distances over groups. "
+        + _protected(result)
         + (
             "Here all sites were files on one machine, and nothing left it; between machines, this is what "
             "would travel."
@@ -335,12 +335,29 @@ def left(result: ClusterResult) -> str:
             else "Every site has all of it, word for word, in its own log."
         )
     )
-    note = small(
-        "Many of these numbers are zeros of empty or hidden cells. Overlapping sums can still tell something "
-        "about rows; docs/privacy.md says what is guarded against and what is not."
+    body = table(
+        ["site", f"{result.unit} held", "answers from", "numbers sent", "bytes sent"], rows, left=(0, 2)
     )
-    body = table(["site", "rows held", "numbers sent", "bytes sent"], rows)
-    return section("What left each site", body + note, lead, "left")
+    return section("What left each site", body, lead, "left")
+
+
+def _protected(result: ClusterResult) -> str:
+    """Sentences on how the sites are protected."""
+    modes = {mode for mode, _ in result.agreement.protection}
+    said = []
+    if "copy" in modes:
+        said.append(
+            "A site with a copy answers from means of groups of persons only: its copy is the most that "
+            "anybody can learn, however much is asked."
+        )
+    if "trusted" in modes:
+        said.append(
+            "A trusted site answers from its rows, but for groups that are too small: who reads all messages "
+            "can take sums apart into rows."
+        )
+    if "none" in modes:
+        said.append("Sites without protection answer from their rows: who reads all messages can find rows.")
+    return " ".join(said) + " "
 
 
 def method(result: ClusterResult) -> str:
@@ -350,7 +367,7 @@ def method(result: ClusterResult) -> str:
         ("please cite", result.citation),
         ("k", ", ".join(map(str, job.ks)) if len(job.ks) < 4 else f"{job.ks[0]} to {job.ks[-1]}"),
         ("restarts", str(job.n_init)),
-        ("smallest group shown", str(job.min_cluster_size)),
+        ("protection", ", ".join(sorted({mode for mode, _ in result.agreement.protection}))),
         ("seed", str(job.seed)),
         ("run", result.run.id),
         ("program", f"unpooled {__version__}"),

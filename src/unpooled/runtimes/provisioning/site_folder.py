@@ -49,6 +49,10 @@ class SiteFolder:
         return self.path / "engine"
 
     @property
+    def has_settings(self) -> bool:
+        return self.engine.settings_file(self.engine_folder).exists()
+
+    @property
     def settings(self) -> SiteSettings:
         file = self.engine.settings_file(self.engine_folder)
         if not file.exists():

@@ -16,7 +16,6 @@ _HEAD = (
     "size",
     "smallest group",
     "masked",
-    "close groups",
 )
 
 
@@ -44,11 +43,6 @@ def protection(run: RunRecord) -> list[str]:
         )
     if run.alone:
         sentences.append(f"{run.alone} replies of this site could be seen by themselves, not only in a sum.")
-    if run.close_cells:
-        sentences.append(
-            f"{run.close_cells} groups differed by only a few rows from a group shown before: a patient "
-            "reader of all messages could tell such rows apart. unpooled audit attack says how many."
-        )
     return sentences
 
 
@@ -100,7 +94,6 @@ def page(record: LogSummary) -> str:
             size(run.bytes),
             "" if run.smallest is None else f"{run.smallest:g}",
             f"{run.masked}",
-            f"{run.close_cells}",
         )
         for run in record.runs
     ]

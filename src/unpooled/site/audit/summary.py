@@ -26,7 +26,6 @@ class RunRecord:
     keys: int = 0  # answers that hold keys and shares for the masks, and nothing of rows
     alone: int = 0  # answers that show this site's own reply, and not only a sum over sites
     smallest: float | None = None
-    close_cells: int = 0
     questions: dict[str, int] = field(default_factory=dict)
     reasons: dict[str, int] = field(default_factory=dict)
 
@@ -97,6 +96,5 @@ def _add(run: RunRecord, entry: dict[str, Any]) -> None:
         run.alone += asked["verb"] == "each"
     run.masked += bool(entry["masked"])
     run.keys += all(asked["verb"] == STAGE for asked in entry["asked"])
-    run.close_cells += entry["close_cells"]
     if entry["smallest"] is not None:
         run.smallest = min(entry["smallest"], run.smallest or entry["smallest"])

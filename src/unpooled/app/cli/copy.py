@@ -1,0 +1,169 @@
+"""``unpooled copy``: make, open, export and approve the one table that a site answers from."""
+
+import webbrowser
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from unpooled.app.cli import options as o
+from unpooled.app.cli.outputs import Overwrite, check
+from unpooled.errors import BadInput, PolicyError
+
+if TYPE_CHECKING:
+    from unpooled.data.readers import Reading
+    from unpooled.privacy.copy import CopySettings
+    from unpooled.site.policy import Policy
+
+copy = typer.Typer(
+    no_args_is_help=True, help="Make, open and approve the copy: the one table that a site answers from."
+)
+
+Folder = Annotated[Path, typer.Argument(help="The site's own folder; the copy is in FOLDER/copy.")]
+Data = Annotated[Path, typer.Option(help="The site's rows: CSV, Parquet, .npy or .npz.")]
+PolicyFile = Annotated[Path | None, typer.Option("--policy", help="The site's rules (TOML).")]
+StudyColumns = Annotated[
+    str | None,
+    typer.Option(help="Columns that studies are about: groups suit them, the others count a third. age,bmi"),
+]
+Only = Annotated[str | None, typer.Option(help="The only columns that are read: age,bmi,sex")]
+Further = Annotated[
+    str,
+    typer.Option(
+        help="Make another copy although there is one; the message of the refusal says what to say."
+    ),
+]
+
+
+@copy.command("make")
+@o.takes_options
+def copy_make(
+    folder: Folder,
+    data: Data,
+    reading: o.ReadingOptions,
+    copying: o.CopyOptions,
+    policy: PolicyFile = None,
+    columns: StudyColumns = None,
+    only: Only = None,
+    further: Further = "",
+) -> None:
+    """Make the copy of a file. It needs no federation, and nothing leaves this machine.
+
+    unpooled copy make north --data patients.csv --person patient_id --columns age,bmi
+    """
+    from unpooled.site.policy import Policy, load
+
+    rules = Policy() if policy is None else load(policy)
+    make(folder, data, rules, read_by(reading, only), settings_of(rules, copying, columns), further)
+    typer.echo(
+        f"unpooled copy show {folder} opens it; unpooled copy approve {folder} lets the site answer from it."
+    )
+
+
+def read_by(reading: o.ReadingOptions, only: str | None) -> "Reading":
+    from dataclasses import replace
+
+    return replace(reading.reading(), columns=o.names(only) if only else None)
+
+
+def settings_of(rules: "Policy", copying: o.CopyOptions, columns: str | None) -> "CopySettings":
+    """How the copy is made: as the policy says, and where an option is given, as that says."""
+    from unpooled.privacy.copy import CopySettings
+
+    if rules.protect.mode != "copy":
+        raise PolicyError(f'the policy has [protect] mode = "{rules.protect.mode}": such a site has no copy')
+    said, given = rules.protect.settings(), copying.settings(o.names(columns))
+    return CopySettings(
+        given.g or said.g,
+        given.person or said.person,
+        given.columns or said.columns,
+        given.sensitive or said.sensitive,
+        given.log or said.log,
+    )
+
+
+def make(
+    folder: Path, data: Path, rules: "Policy", reading: "Reading", settings: "CopySettings", further: str = ""
+) -> None:
+    """Read a file and write its copy into the site's folder, with a line of progress."""
+    from dataclasses import replace
+
+    from unpooled.app.cli.perform import progress
+    from unpooled.data.readers import read_table
+    from unpooled.site.copy_folder import CopyFolder
+
+    place = CopyFolder(folder)
+    place.check_may_make(further)
+    if folder.exists() and not folder.is_dir():
+        raise BadInput(f"{folder}: not a folder")
+    if settings.person:
+        if settings.person in reading.exclude:
+            raise BadInput(f"--person {settings.person} is excluded: it must be read to tell persons apart")
+        reading = replace(reading, categories=(*reading.categories, settings.person))
+        if reading.columns is not None:
+            reading = replace(reading, columns=(*reading.columns, settings.person))
+    with progress(quiet=False) as line:
+        line.say(f"reading {data}")
+        table = read_table(data, reading)
+        made = place.make(
+            table, settings, further=further, progress=lambda step, share: line.say(f"{step}: {share:.0%}")
+        )
+    typer.echo(
+        f"written: {place.path}: {made.persons.sum():.0f} persons in {len(made)} groups of at least "
+        f"{made.group_size}; digest {made.digest[:16]}"
+    )
+
+
+@copy.command("show")
+def copy_show(
+    folder: Folder,
+    html: Annotated[Path | None, typer.Option(help="Write the page here and do not open it.")] = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Open the copy as a page: the very table, how it was made, what it costs, what it does not promise."""
+    from unpooled.core.disk import write_atomically
+    from unpooled.site.copy_folder import CopyFolder
+    from unpooled.site.copy_page import facts, page, promises
+
+    place = CopyFolder(folder)
+    kept = place.read()
+    settings = place.settings()
+    target = html or place.path / "page.html"
+    check(html, inputs=[place.path / "table.csv", place.path / "about.json"], overwrite=overwrite)
+    write_atomically(target, page(kept, settings, place.approved).encode())
+    for line in (*facts(kept, settings), *promises(kept)):
+        typer.echo(f"- {line}")
+    typer.echo("approved" if place.approved else "not approved yet: the site answers nothing")
+    typer.echo(f"written: {target}")
+    if html is None:
+        webbrowser.open(target.absolute().as_uri())
+
+
+@copy.command("export")
+def copy_export(
+    folder: Folder,
+    out: Annotated[Path, typer.Argument(help="The CSV file to write.")],
+    overwrite: Overwrite = False,
+) -> None:
+    """Write the copy as a CSV file, one row per group."""
+    from unpooled.core.disk import write_atomically
+    from unpooled.data.copy import to_csv
+    from unpooled.site.copy_folder import CopyFolder
+
+    place = CopyFolder(folder)
+    kept = place.read()
+    check(out, inputs=[place.path / "table.csv", place.path / "about.json"], overwrite=overwrite)
+    write_atomically(out, to_csv(kept).encode())
+    typer.echo(f"written: {out}")
+
+
+@copy.command("approve")
+def copy_approve(
+    folder: Folder, by: Annotated[str, typer.Option(help="Who approves; default: the account's name.")] = ""
+) -> None:
+    """Approve the copy: from now on the site answers from it."""
+    from unpooled.site.copy_folder import CopyFolder
+
+    place = CopyFolder(folder)
+    digest = place.approve(by)
+    typer.echo(f"approved: {place.path}, digest {digest[:16]}")

@@ -1,0 +1,174 @@
+"""The protected copy of a site's table: one row per group of persons, and nothing about fewer persons.
+
+A site that is protected by a copy answers every question from it and from nothing else, so the copy is the
+most that anybody can learn. ``privacy/copy`` makes it.
+"""
+
+import csv
+import io
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+
+from unpooled.core.arrays import FloatArray, IntArray
+from unpooled.data.table import CATEGORY, NUMBER
+from unpooled.errors import BadInput
+
+OTHER = "other"  # the reserved name of all levels that too few persons have
+
+
+@dataclass(frozen=True, eq=False)
+class Copy:
+    """One row per group of at least ``group_size`` persons.
+
+    A cell of numbers is the mean over the persons of the group who have a value; a cell of a category holds
+    the number of persons by level. ``known`` says how many persons have a value: 0 where fewer than
+    ``group_size`` do, and then nothing of the cell is shown.
+    """
+
+    names: tuple[str, ...]  # (c,)
+    kinds: tuple[str, ...]  # (c,) as of a Table; only numbers and categories have cells
+    levels: dict[str, tuple[str, ...]]  # of every category; "other" is the last, where it is needed
+    persons: FloatArray  # (G,) of every group
+    known: FloatArray  # (G, c)
+    means: dict[str, FloatArray]  # (G,) of every number; 0 where not shown
+    counts: dict[str, FloatArray]  # (G, levels) of every category
+    within: FloatArray  # (c,) variance within groups, to two digits; nan: not shown
+    group_size: int
+    made: str = ""  # the date, as 2026-11-16
+    named: bool = True  # False: the columns of an array, which have no names
+
+    def __len__(self) -> int:
+        return len(self.persons)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.persons), len(self.names)
+
+    @property
+    def digest(self) -> str:
+        """A digest of everything in the copy."""
+        return sha256(f"{described(self)}\n{to_csv(self)}".encode()).hexdigest()
+
+    def index(self, name: str) -> int:
+        try:
+            return self.names.index(name)
+        except ValueError:
+            raise BadInput(f"there is no column {name!r}; columns are {', '.join(self.names)}") from None
+
+    def known_of(self, name: str) -> FloatArray:
+        """(G,) the persons with a value in a column."""
+        column: FloatArray = self.known[:, self.index(name)]
+        return column
+
+    def within_of(self, name: str) -> float:
+        """The variance of a column within groups; 0 where it is not shown."""
+        return float(np.nan_to_num(self.within[self.index(name)]))
+
+    def complete(self, columns: tuple[str, ...]) -> FloatArray:
+        """(G,) the most persons who can have a value in all of these columns; 0 if a cell is not shown."""
+        least: FloatArray = np.min([self.persons, *(self.known_of(name) for name in columns)], axis=0)
+        return least
+
+    def matrix(self) -> FloatArray:
+        """(G, c) the means of a copy of numbers only; a cell that is not shown has its column's mean."""
+        if set(self.kinds) != {NUMBER}:
+            raise BadInput("the copy has columns that are no numbers: ask through a preparation")
+        X = np.empty(self.shape)
+        for j, name in enumerate(self.names):
+            known, mean = self.known[:, j], self.means[name]
+            X[:, j] = np.where(known > 0, mean, known @ mean / max(float(known.sum()), 1.0))
+        return X
+
+    def cells(self) -> list[tuple[str, FloatArray]]:
+        """All columns of the copy as they are written: a heading and a number per group."""
+        out = [("persons", self.persons)]
+        for j, (name, kind) in enumerate(zip(self.names, self.kinds, strict=True)):
+            known = self.known[:, j]
+            if kind == NUMBER:
+                out.append((name, np.where(known > 0, self.means[name], np.nan)))
+            elif kind == CATEGORY:
+                out += [
+                    (f"{name} = {level}", np.where(known > 0, self.counts[name][:, i], np.nan))
+                    for i, level in enumerate(self.levels[name])
+                ]
+            else:
+                continue
+            if not np.array_equal(known, self.persons):
+                out.append((f"{name} (persons with a value)", known))
+        return out
+
+
+def to_csv(copy: Copy) -> str:
+    """The copy as CSV, each number as short as it can be and still exact; empty: not shown."""
+    cells = copy.cells()
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([heading for heading, _ in cells])
+    columns = [["" if v != v else _plain(v) for v in values.tolist()] for _, values in cells]
+    writer.writerows(zip(*columns, strict=True))
+    return text.getvalue()
+
+
+def _plain(value: float) -> str:
+    return str(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)
+
+
+def from_csv(text: str, about: dict[str, Any]) -> Copy:
+    """The copy in a CSV text; ``about`` is what ``described`` gave. BadInput if the two do not fit."""
+    names, kinds = tuple(about["names"]), tuple(about["kinds"])
+    levels = {name: tuple(given) for name, given in about["levels"].items()}
+    rows = list(csv.reader(io.StringIO(text)))
+    if not rows:
+        raise BadInput("the table of the copy is empty")
+    values = np.array([[float(v) if v else np.nan for v in row] for row in rows[1:]]).reshape(
+        -1, len(rows[0])
+    )
+    columns = iter(values.T)
+    counted = set(about["holes"])
+    try:
+        persons = np.ascontiguousarray(next(columns))
+        known = np.zeros((len(persons), len(names)))
+        means, counts = {}, {}
+        for j, (name, kind) in enumerate(zip(names, kinds, strict=True)):
+            if kind == NUMBER:
+                means[name] = np.nan_to_num(next(columns))
+            elif kind == CATEGORY:
+                counts[name] = np.nan_to_num(np.stack([next(columns) for _ in levels[name]], axis=1))
+            else:
+                continue
+            known[:, j] = next(columns) if name in counted else persons
+    except StopIteration:
+        raise BadInput("the table of the copy lacks columns") from None
+    if next(columns, None) is not None:
+        raise BadInput("the table of the copy has too many columns")
+    within = np.array([np.nan if v is None else v for v in about["within"]])
+    size, made, named = int(about["group_size"]), str(about["made"]), bool(about["named"])
+    return Copy(names, kinds, levels, persons, known, means, counts, within, size, made, named)
+
+
+def described(copy: Copy) -> dict[str, Any]:
+    """What the CSV does not hold, as JSON can hold it."""
+    whole = [np.array_equal(copy.known[:, j], copy.persons) for j in range(len(copy.names))]
+    return {
+        "names": list(copy.names),
+        "kinds": list(copy.kinds),
+        "levels": {name: list(levels) for name, levels in copy.levels.items()},
+        "holes": [
+            name
+            for name, kind, full in zip(copy.names, copy.kinds, whole, strict=True)
+            if kind in (NUMBER, CATEGORY) and not full
+        ],
+        "within": [None if v != v else v for v in copy.within.tolist()],
+        "group_size": copy.group_size,
+        "made": copy.made,
+        "named": copy.named,
+    }
+
+
+def level_places(own: tuple[str, ...], named: tuple[str, ...], unknown: int) -> IntArray:
+    """The place of each of the copy's levels among ``named`` ones; ``unknown`` for all others."""
+    place = {level: i for i, level in enumerate(named)}
+    return np.array([place.get(level, unknown) for level in own], dtype=np.int64)

@@ -1,0 +1,91 @@
+"""The cells of a copy: means of groups in which nobody dominates, rounded; persons by level."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from unpooled.core.arrays import BoolArray, FloatArray, IntArray
+from unpooled.privacy.copy.persons import Held
+
+_STEPS = 16  # of the scale of a column: means are multiples of its sixteenth
+_GROUPS_FOR_SPREAD = 10  # fewer groups show no variance
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Where the values of a column lie, without the g most extreme persons at either end."""
+
+    median: float
+    mean: float
+    deviation: float
+    typical: float  # mean distance to the median; 0 for a column that is constant but for a few persons
+
+    @property
+    def grid(self) -> float:
+        """The step of rounding: a power of two, at most a sixteenth of the typical distance.
+
+        >>> Spread(0.0, 0.0, 1.0, 5.0).grid
+        0.25
+        """
+        return float(2.0 ** np.floor(np.log2(self.typical)) / _STEPS)
+
+
+def spread_of(x: FloatArray, g: int) -> Spread | None:
+    """The spread of the values (nan: none); None if fewer than g persons have one."""
+    there = np.sort(x[~np.isnan(x)])
+    if len(there) < g:
+        return None
+    median = float(np.median(there))
+    cut = min(g, (len(there) - 1) // 3)
+    middle = there[cut : len(there) - cut]
+    apart = np.sort(np.abs(there - median))[cut : len(there) - cut]
+    typical = float(apart.mean())
+    if not typical > 1e-12 * abs(median):  # nothing but rounding
+        typical = 0.0
+    return Spread(median, float(middle.mean()), float(middle.std()), typical)
+
+
+def number_cells(
+    values: FloatArray, nobody: BoolArray, spread: Spread, g: int
+) -> tuple[FloatArray, FloatArray, float]:
+    """Of values (G, most) by group: persons who have one (0: too few), their mean, the variance within.
+
+    The company rule: a deviation from the site's median is cut to the power of two above twice the third
+    largest of the group (or the site's typical one, if larger), so at most two persons are cut, and nobody
+    moves the mean further than others nearly do.
+    """
+    values = np.where(nobody, np.nan, values)
+    there = ~np.isnan(values)
+    known = there.sum(axis=1).astype(np.float64)
+    shown = known >= g
+    if not spread.typical:  # constant but for a few persons: the column is shown as its median
+        return np.where(shown, known, 0.0), np.where(shown, spread.median, 0.0), float("nan")
+    away = np.where(there, values - spread.median, 0.0)
+    size = np.abs(away)
+    third = np.partition(size, -3, axis=1)[:, -3] if size.shape[1] >= 3 else size.min(axis=1)
+    limit = 2.0 ** np.ceil(np.log2(2.0 * np.maximum(third, spread.typical)))
+    away = np.clip(away, -limit[:, None], limit[:, None])
+    mean = away.sum(axis=1) / np.maximum(known, 1.0)
+    residual = np.where(there & shown[:, None], away - mean[:, None], 0.0)
+    variance = float((residual**2).sum() / max(float(known[shown].sum()), 1.0))
+    rounded = np.round((spread.median + mean) / spread.grid) * spread.grid + 0.0
+    return (
+        np.where(shown, known, 0.0),
+        np.where(shown, rounded, 0.0),
+        float(f"{variance:.1e}") if shown.sum() >= _GROUPS_FOR_SPREAD else float("nan"),
+    )
+
+
+def category_cells(
+    has: Held, place: IntArray, levels: int, labels: IntArray, count: int, g: int
+) -> tuple[FloatArray, FloatArray]:
+    """Persons of each group who have a value (0: too few), and by level, in sixteenths of a person."""
+    group = labels[has.who]
+    summed: Any = np.bincount(group * levels + place[has.level], has.share, count * levels)
+    by_level: FloatArray = np.round(summed.reshape(count, levels) * _STEPS) / _STEPS
+    known = np.bincount(labels[np.unique(has.who)], minlength=count).astype(np.float64)
+    largest = by_level.argmax(axis=1)
+    by_level[np.arange(count), largest] += known - by_level.sum(axis=1)
+    shown = known >= g
+    return np.where(shown, known, 0.0), np.where(shown[:, None], by_level, 0.0)

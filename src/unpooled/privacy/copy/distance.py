@@ -1,0 +1,64 @@
+"""The distance by which persons are grouped: robust, so that a few extreme persons do not spoil it."""
+
+import numpy as np
+import numpy.typing as npt
+
+from unpooled.core.arrays import FloatArray, IntArray
+from unpooled.privacy.copy.cells import Spread
+from unpooled.privacy.copy.persons import Held
+from unpooled.privacy.copy.settings import CopySettings
+
+Column = npt.NDArray[np.float32]
+_FARTHEST = 8.0  # deviations, to which a value is clipped
+_STUDIED = 3.0  # weight of the columns that studies are about
+_HOLE = 0.5  # distance of a missing value from a present one
+_LEVELS = 32  # most levels of a category that count; the rest are alike
+
+
+class Distance:
+    """The persons as points: numbers in deviations, levels as 0 or 1 / sqrt 2, a hole as a mark."""
+
+    def __init__(self, persons: int, g: int, settings: CopySettings) -> None:
+        self._persons, self._g, self._settings = persons, g, settings
+        self._columns: list[Column] = []
+
+    def add_number(self, name: str, x: FloatArray, spread: Spread | None) -> None:
+        weight = self._weight(name)
+        if spread is None or not weight:
+            return
+        missing = np.isnan(x)
+        if spread.deviation > 0 and spread.typical > 0:
+            z = np.clip((x - spread.mean) / spread.deviation, -_FARTHEST, _FARTHEST)
+            self._columns.append((weight * np.where(missing, 0.0, z)).astype(np.float32))
+        self._mark(missing, weight)
+
+    def add_category(self, name: str, has: Held, levels: tuple[str, ...], place: IntArray) -> None:
+        weight = self._weight(name)
+        if not levels or not weight:
+            return
+        at = place[has.level]
+        holders = np.bincount(at, minlength=len(levels))
+        for level in sorted(np.argsort(-holders, kind="stable")[:_LEVELS]):
+            mine = at == level
+            share = np.bincount(has.who[mine], has.share[mine], self._persons)
+            self._columns.append((weight / np.sqrt(2.0) * share).astype(np.float32))
+        missing = np.ones(self._persons, dtype=np.bool_)
+        missing[has.who] = False
+        self._mark(missing, weight)
+
+    def matrix(self) -> npt.NDArray[np.float32]:
+        """(persons, width); gives the columns away, to keep memory low."""
+        Z = np.zeros((self._persons, max(1, len(self._columns))), dtype=np.float32)
+        for j in range(len(self._columns)):
+            Z[:, j] = self._columns[j]
+            self._columns[j] = np.zeros(0, dtype=np.float32)
+        return Z
+
+    def _weight(self, name: str) -> float:
+        if name in self._settings.sensitive:
+            return 0.0
+        return _STUDIED if name in self._settings.columns else 1.0
+
+    def _mark(self, missing: npt.NDArray[np.bool_], weight: float) -> None:
+        if missing.any():
+            self._columns.append((weight * _HOLE * missing).astype(np.float32))

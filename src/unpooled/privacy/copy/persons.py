@@ -1,0 +1,79 @@
+"""Rows as persons: a person is the mean of his rows, and counts once however many rows he has."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from unpooled.core.arrays import FloatArray, IntArray
+from unpooled.data.table import CATEGORY, NUMBER, TEXT, Table
+from unpooled.errors import BadInput
+from unpooled.privacy.copy.settings import CopySettings
+
+
+class Held(NamedTuple):
+    """Which persons have which levels of a category, one entry per person and row."""
+
+    who: IntArray  # (m,)
+    level: IntArray  # (m,)
+    share: FloatArray  # (m,) of the person; all of a person's add up to 1
+
+
+class Persons:
+    """The persons of a table.
+
+    >>> table = Table.of({"id": [1.0, 1.0, 2.0], "age": [40.0, 42.0, 70.0]})
+    >>> Persons(table, CopySettings(person="id")).number("age").tolist()
+    [41.0, 70.0]
+    """
+
+    def __init__(self, table: Table, settings: CopySettings) -> None:
+        self._table, self._log = table, settings.log
+        for name in (*settings.columns, *settings.sensitive, *settings.log):
+            table.index(name)
+        for name in settings.log:
+            if table.kinds[table.index(name)] not in (NUMBER, "empty"):
+                raise BadInput(f"column {name} has no numbers of which to take the logarithm")
+        self._row_of: IntArray | None = None
+        self.count = len(table)
+        if settings.person:
+            ids = np.asarray(table.values[:, table.index(settings.person)])
+            if np.isnan(ids).any():
+                row = int(np.isnan(ids).argmax())
+                raise BadInput(f"row {row + 1} names no person in column {settings.person}")
+            known, self._row_of = np.unique(ids, return_inverse=True)
+            self.count = len(known)
+
+    def number(self, name: str) -> FloatArray:
+        """(persons,) the mean of each person's values; nan if he has none."""
+        x = np.array(self._table.values[:, self._table.index(name)], dtype=np.float64)
+        if name in self._log:
+            if (x <= 0).any():
+                raise BadInput(f"column {name} has a value that is not above 0: it has no logarithm")
+            x = np.log(x)
+        if self._row_of is None:
+            return x
+        there = ~np.isnan(x)
+        who = self._row_of[there]
+        rows = np.bincount(who, minlength=self.count)
+        sums = np.bincount(who, x[there], self.count)
+        means: FloatArray = np.divide(sums, rows, out=np.full(self.count, np.nan), where=rows > 0)
+        return means
+
+    def category(self, name: str) -> Held:
+        codes = np.array(self._table.values[:, self._table.index(name)])
+        there = np.flatnonzero(~np.isnan(codes))
+        level = codes[there].astype(np.int64)
+        if self._row_of is None:
+            return Held(there, level, np.ones(len(there)))
+        who = self._row_of[there]
+        rows = np.bincount(who, minlength=self.count)
+        return Held(who, level, 1.0 / rows[who])
+
+
+def released_names(table: Table, settings: CopySettings) -> list[tuple[str, str, str]]:
+    """(column, its name in the copy, its kind) of every column that the copy will have."""
+    return [
+        (name, f"log({name})" if name in settings.log else name, kind)
+        for name, kind in zip(table.names, table.kinds, strict=True)
+        if name != settings.person and kind in (NUMBER, CATEGORY, TEXT, "empty")
+    ]

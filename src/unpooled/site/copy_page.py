@@ -1,0 +1,139 @@
+"""The page of a copy, for the officer who approves it: the very table, how it was made, what it costs."""
+
+from html import escape
+
+import numpy as np
+
+from unpooled.data.copy import Copy
+from unpooled.data.table import CATEGORY, NUMBER
+from unpooled.pages.markup import percent, section, small, soft, table, whole
+from unpooled.privacy.copy import CopySettings
+
+_MOST = 2000  # rows on the page; the CSV has all of them
+_KNOWN = (  # share of cases in which a candidate who was in is told from one who was not, by g: 3, 5, 8, 11
+    (4, ("76", "69", "66", "62")),
+    (16, ("94", "84", "74", "68")),
+)
+
+
+def facts(copy: Copy, settings: CopySettings) -> list[str]:
+    """What the copy is, in sentences."""
+    n, sizes = copy.persons.sum(), copy.persons
+    said = [
+        f"{n:.0f} persons in {len(copy)} groups of {sizes.min():.0f} to {sizes.max():.0f}; made on "
+        f"{copy.made}. The table below is all that this site answers from: the most that anybody can learn.",
+        f"Rows of one person were put together by column {settings.person}."
+        if settings.person
+        else "Every row counts as a person. If a person can have several rows, make the copy with --person.",
+        f"A cell is shown where at least {copy.group_size} persons of a group have a value; a mean is cut so "
+        "that nobody dominates it, and rounded.",
+    ]
+    if settings.columns:
+        said.append(f"Groups suit studies of: {', '.join(settings.columns)}.")
+    if settings.sensitive:
+        said.append(f"Did not decide who is grouped with whom: {', '.join(settings.sensitive)}.")
+    if settings.log:
+        said.append(f"Of these columns only the logarithm is in the copy: {', '.join(settings.log)}.")
+    return [*said, *_odd_columns(copy)]
+
+
+def _odd_columns(copy: Copy) -> list[str]:
+    said = []
+    none = [n for n, kind in zip(copy.names, copy.kinds, strict=True) if kind not in (NUMBER, CATEGORY)]
+    if none:
+        said.append(
+            f"Of these columns nothing is shown, for too few persons share a value: {', '.join(none)}."
+        )
+    flat = [
+        name
+        for name, mean in copy.means.items()
+        if len(np.unique(mean[copy.known_of(name) > 0])) == 1 and len(copy) > 1
+    ]
+    if flat:
+        said.append(
+            f"These columns are constant but for a few persons, and shown as their median: {', '.join(flat)}."
+        )
+    return said
+
+
+def kept(copy: Copy) -> list[tuple[str, float, float]]:
+    """(column, share of its variance between the groups, share of persons in cells that are shown)."""
+    out = []
+    for name in copy.names:
+        known = copy.known_of(name)
+        shown = float(known.sum() / copy.persons.sum())
+        if name in copy.means:
+            mean = float(known @ copy.means[name] / max(float(known.sum()), 1.0))
+            between = float(known @ (copy.means[name] - mean) ** 2 / max(float(known.sum()), 1.0))
+            inside = float(copy.within[copy.index(name)])
+        elif name in copy.counts:
+            share = copy.counts[name] / np.maximum(known, 1.0)[:, None]
+            overall = known @ share / max(float(known.sum()), 1.0)
+            between = float((known @ (share - overall) ** 2).sum() / max(float(known.sum()), 1.0))
+            inside = float((known @ (share * (1 - share))).sum() / max(float(known.sum()), 1.0))
+        else:
+            continue
+        whole_variance = between + inside
+        out.append((name, between / whole_variance if whole_variance > 0 else float("nan"), shown))
+    return out
+
+
+def promises(copy: Copy) -> list[str]:
+    """What the copy does not promise, in sentences with numbers."""
+    near = {g: i for i, g in enumerate((3, 5, 8, 11))}
+    at = near[min(near, key=lambda g: abs(g - copy.group_size))]
+    guessed = " and ".join(f"{rates[at]} % with {columns} columns" for columns, rates in _KNOWN)
+    return [
+        "Persons of a group who are all alike are known to be alike.",
+        "Who knows all persons of a group but one can work out the last.",
+        "With two columns and many persons, the mean of a group is nearly the row of each of them.",
+        "Who has the exact row of somebody can often tell whether he is in the table: of a pair, one in "
+        f"and one out, the right one is picked in {guessed} (1000 rows; 50 % is guessing).",
+        'Noise (mode = "noise" in the policy) is the protection against these.',
+    ]
+
+
+def page(copy: Copy, settings: CopySettings, approved: str) -> str:
+    """The HTML page."""
+    state = f"Approved at {approved} UTC." if approved else "Not approved yet: the site answers nothing."
+    parts = [
+        section("What this is", _list([*facts(copy, settings), state])),
+        section(
+            "What it costs",
+            table(
+                ("column", "kept", "persons in shown cells"),
+                [(escape(n), _share(share), percent(shown)) for n, share, shown in kept(copy)],
+            )
+            + _list([_clusters(copy)]),
+            lead="Of the variance of a column, the share that lies between groups is kept; what lies within "
+            "them is lost.",
+        ),
+        section("What it does not promise", _list(promises(copy))),
+        section("The copy", _table(copy), lead="Means of numbers, persons by level. Empty: not shown."),
+        small(f"digest {copy.digest}"),
+    ]
+    return whole("The copy of this site", "\n".join(parts))
+
+
+def _clusters(copy: Copy) -> str:
+    least = 5 * copy.group_size
+    return (
+        f"Clusters of at least {least} persons at this site are found about as from the rows; smaller ones "
+        "lose. unpooled fit --protect copy rehearses a study on your own file."
+    )
+
+
+def _share(share: float) -> str:
+    return soft("no variance shown") if np.isnan(share) else percent(share)
+
+
+def _table(copy: Copy) -> str:
+    cells = copy.cells()
+    shown = [["" if v != v else f"{v:.6g}" for v in values[:_MOST].tolist()] for _, values in cells]
+    out = table([escape(heading) for heading, _ in cells], zip(*shown, strict=True), left=())
+    more = len(copy) - _MOST
+    return out + (small(f"and {more} more groups in copy/table.csv") if more > 0 else "")
+
+
+def _list(sentences: list[str]) -> str:
+    return "<ul>" + "".join(f"<li>{escape(text)}</li>" for text in sentences) + "</ul>"

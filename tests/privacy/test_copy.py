@@ -1,0 +1,321 @@
+"""The copy: by hand, its laws over many tables, its form, and what it costs."""
+
+import numpy as np
+import pytest
+
+from helpers import blobs, split
+from unpooled import FederatedFuzzyCMeans, FederatedKMeans
+from unpooled.data import Table
+from unpooled.data.copy import Copy, described, from_csv, to_csv
+from unpooled.errors import BadInput
+from unpooled.privacy.copy import CopySettings, make_copy
+from unpooled.privacy.copy.cells import Spread, category_cells, number_cells, spread_of
+from unpooled.privacy.copy.make import frozen_levels
+from unpooled.privacy.copy.persons import Held, Persons
+
+FIVE = CopySettings(g=5)
+
+
+def table(seed: int, n: int = 120, visits: bool = False) -> Table:
+    """Numbers (one skewed, one with holes, one nearly constant), levels (some rare), and whose row it is."""
+    rng = np.random.default_rng(seed)
+    who = rng.integers(0, max(1, n // 3), n) if visits else np.arange(n)
+    return Table.of(
+        {
+            "who": [f"P{i}" for i in who],
+            "age": rng.normal(50, 12, n).round(),
+            "pay": np.exp(rng.normal(8, 1, n)),
+            "lab": np.where(rng.random(n) < 0.12, np.nan, rng.normal(0, 1, n)),
+            "rare": (rng.random(n) < 0.02) * 7.0,
+            "sex": rng.choice(["f", "m", "x", None], n, p=[0.5, 0.4, 0.03, 0.07]).tolist(),
+        }
+    )
+
+
+# ---------------------------------------------------------------- by hand
+
+
+def test_two_groups_of_three_by_hand():
+    rows = Table.of({"age": [30.0, 31.0, 32.0, 70.0, 71.0, 72.0], "sex": list("fffmmm")})
+    copy = make_copy(rows, CopySettings(g=3), made="2026-01-02")
+    assert to_csv(copy) == "persons,age,sex = f,sex = m\n3,31,3,0\n3,71,0,3\n"
+
+
+def test_a_person_is_the_mean_of_his_rows_and_counts_once():
+    rows = Table.of({"id": list("aaabc"), "x": [1.0, 2.0, 3.0, 10.0, np.nan], "y": list("uvvuu")})
+    persons = Persons(rows, CopySettings(person="id"))
+    assert persons.count == 3
+    assert persons.number("x")[:2].tolist() == [2.0, 10.0]
+    assert np.isnan(persons.number("x")[2])
+    held = persons.category("y")
+    assert np.bincount(held.who, held.share).tolist() == [1.0, 1.0, 1.0]
+
+
+def test_nobody_dominates_a_mean():
+    """Of seven persons near 10 one has a million: the mean moves by no more than the third largest allows."""
+    spread = Spread(median=10.0, mean=10.0, deviation=1.0, typical=1.0)
+    values = np.array([[9.0, 9.5, 10.0, 10.5, 11.0, 12.0, 1e6]])
+    known, mean, _ = number_cells(values, np.zeros((1, 7), bool), spread, 5)
+    assert known.tolist() == [7.0]
+    assert mean[0] <= 10 + (2 + 4) / 7  # the third largest deviation is 1: cut to 2 * max(1, 1) = 2
+
+
+def test_two_far_persons_are_cut_and_three_are_company():
+    spread = Spread(median=0.0, mean=0.0, deviation=1.0, typical=1.0)
+    two = np.array([[0.0, 0.0, 0.0, 1000.0, 1000.0]])
+    three = np.array([[0.0, 0.0, 1000.0, 1000.0, 1000.0]])
+    nobody = np.zeros((1, 5), bool)
+    assert number_cells(two, nobody, spread, 5)[1][0] == pytest.approx(2 * 2 / 5, abs=1 / 16)
+    assert number_cells(three, nobody, spread, 5)[1][0] == pytest.approx(600, abs=1 / 16)
+
+
+def test_a_cell_that_too_few_have_is_not_shown():
+    spread = Spread(0.0, 0.0, 1.0, 1.0)
+    values = np.array([[1.0, 1.0, 1.0, 1.0, np.nan], [1.0] * 5])
+    known, mean, _ = number_cells(values, np.zeros((2, 5), bool), spread, 5)
+    assert known.tolist() == [0.0, 5.0]
+    assert mean.tolist() == [0.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("counts", "levels"),
+    [
+        ({"f": 10, "m": 10}, ("f", "m")),
+        ({"f": 10, "m": 10, "x": 3, "y": 3}, ("f", "m", "other")),  # together enough to be shown
+        ({"f": 12, "m": 10, "x": 2}, ("f", "m")),  # too few even together: they count as the commonest
+        ({"x": 3, "y": 4}, ("other",)),
+        ({"x": 2, "y": 2}, ()),
+        ({"other": 9, "f": 9}, ("f", "other")),  # a reserved name
+    ],
+)
+def test_rare_levels(counts, levels):
+    names = tuple(counts)
+    level = np.repeat(np.arange(len(names)), list(counts.values()))
+    held = Held(np.arange(len(level)), level, np.ones(len(level)))
+    found, place = frozen_levels(names, held, len(level), 5)
+    assert found == levels
+    if "x" in names and "other" not in levels and levels:
+        assert place[names.index("x")] == levels.index("f")
+
+
+def test_levels_of_a_group_are_whole_persons_and_add_up():
+    held = Held(np.arange(6), np.array([0, 0, 1, 1, 1, 0]), np.ones(6))
+    known, counts = category_cells(held, np.array([0, 1]), 2, np.array([0, 0, 0, 0, 0, 1]), 2, 3)
+    assert known.tolist() == [5.0, 0.0]
+    assert counts.tolist() == [[2.0, 3.0], [0.0, 0.0]]
+
+
+def test_the_spread_leaves_the_extremes_out():
+    x = np.concatenate([np.arange(100.0), [1e9]])
+    assert spread_of(x, 5).deviation < 40
+    assert spread_of(np.full(20, 3.0), 5).typical == 0
+    assert spread_of(np.array([1.0, 2.0]), 5) is None
+
+
+def test_a_column_that_is_constant_but_for_a_few_is_its_median():
+    copy = make_copy(table(0), CopySettings(g=5, person="who"))
+    assert set(copy.means["rare"][copy.known_of("rare") > 0]) == {0.0}
+
+
+def test_the_logarithm_takes_the_place_of_a_column():
+    copy = make_copy(table(1), CopySettings(g=5, person="who", log=("pay",)))
+    assert "pay" not in copy.names
+    assert "log(pay)" in copy.means
+    with pytest.raises(BadInput, match="lab has a value that is not above 0"):
+        make_copy(table(1), CopySettings(log=("lab",)))
+
+
+# ---------------------------------------------------------------- laws
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_number_of_a_copy_is_about_fewer_than_g_persons(seed):
+    """Patients with 1 to 40 visits: groups, cells and levels count persons, never visits."""
+    rng = np.random.default_rng(seed)
+    visits = rng.integers(1, 41, 200)
+    who = np.repeat(np.arange(200), visits)
+    n = len(who)
+    rows = Table.of(
+        {
+            "who": [f"P{i}" for i in who],
+            "x": rng.normal(size=200)[who] + 0.1 * rng.normal(size=n),
+            "y": np.where(rng.random(n) < 0.3, np.nan, rng.normal(size=n)),
+            "z": rng.choice(["a", "b", "rare"], n, p=[0.6, 0.398, 0.002]).tolist(),
+        }
+    )
+    for g in (3, 5, 8):
+        copy = make_copy(rows, CopySettings(g=g, person="who"))
+        assert copy.persons.sum() == 200
+        assert copy.persons.min() >= g
+        assert (copy.known[(copy.known > 0)] >= g).all()
+        assert "who" not in copy.names
+        holders = {level: len({w for w, own in zip(who, raw_levels(rows), strict=True) if own == level})
+                   for level in ("a", "b", "rare")}  # fmt: skip
+        for level in copy.levels["z"]:
+            assert level == "other" or holders[level] >= g
+
+
+def raw_levels(rows: Table) -> list[str]:
+    return [rows.levels["z"][int(code)] for code in rows.values[:, rows.index("z")]]
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("visits", [False, True])
+def test_a_copy_survives_its_file_and_says_nothing_of_the_order_of_rows(seed, visits):
+    rows = table(seed, visits=visits)
+    settings = CopySettings(g=5, person="who", columns=("age",), sensitive=("sex",))
+    copy = make_copy(rows, settings, made="2026-01-02")
+    again = from_csv(to_csv(copy), described(copy))
+    assert again.digest == copy.digest
+    assert all(np.array_equal(again.means[n], copy.means[n]) for n in copy.means)
+    assert np.array_equal(again.known, copy.known)
+    assert np.array_equal(again.within, copy.within, equal_nan=True)
+    order = np.lexsort([np.nan_to_num(v) for _, v in reversed(copy.cells())])
+    assert np.array_equal(order, np.arange(len(copy)))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_means_lie_on_a_grid_and_sums_are_kept(seed):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(rng.normal(0, 100), rng.uniform(0.1, 10), (400, 3))
+    copy = make_copy(X, FIVE)
+    for j, name in enumerate(copy.names):
+        grid = spread_of(X[:, j], 5).grid
+        assert np.array_equal(copy.means[name], np.round(copy.means[name] / grid) * grid)
+        total = copy.persons @ copy.means[name]
+        assert abs(total - X[:, j].sum()) <= len(X) * grid / 2 + 1e-6 * abs(total)
+
+
+def test_the_variance_within_groups_has_two_digits_and_needs_ten_groups():
+    X = np.random.default_rng(0).normal(size=(200, 2))
+    for value in make_copy(X, FIVE).within:
+        assert value == float(f"{value:.1e}")
+    assert np.isnan(make_copy(X[:40], FIVE).within).all()
+
+
+def test_the_total_variance_is_that_of_the_rows():
+    X = np.random.default_rng(1).normal(size=(2000, 6))
+    copy = make_copy(X, FIVE)
+    for j, name in enumerate(copy.names):
+        mean = copy.persons @ copy.means[name] / 2000
+        between = copy.persons @ (copy.means[name] - mean) ** 2 / 2000
+        assert between + copy.within[j] == pytest.approx(X[:, j].var(), rel=0.05)
+
+
+@pytest.mark.parametrize("n", [5, 9, 10, 11, 19, 20, 33])
+def test_few_persons(n):
+    X = np.random.default_rng(n).normal(size=(n, 2))
+    copy = make_copy(X, FIVE)
+    assert len(copy) >= 1
+    assert len(copy) <= n // 5
+    assert copy.persons.sum() == n
+    if n < 10:
+        assert len(copy) == 1
+
+
+def test_too_few_persons_have_no_copy():
+    with pytest.raises(BadInput, match="fewer than 5 persons"):
+        make_copy(np.zeros((4, 2)))
+    rows = Table.of({"id": list("aaaaabbbb"), "x": np.arange(9.0)})
+    with pytest.raises(BadInput, match="fewer than 5 persons"):
+        make_copy(rows, CopySettings(person="id"))
+
+
+def test_many_holes_make_larger_groups():
+    rng = np.random.default_rng(0)
+    x = np.where(rng.random(400) < 0.3, np.nan, rng.normal(size=400))
+    copy = make_copy(Table.of({"x": x, "y": rng.normal(size=400)}), FIVE)
+    assert copy.persons.min() >= 10
+    assert copy.known_of("x").sum() > 0.95 * (~np.isnan(x)).sum()  # who has a value is in a shown cell
+
+
+def test_the_size_of_groups_is_proposed_by_the_number_of_persons():
+    assert [CopySettings().group_size(n) for n in (20, 299, 300, 480, 660, 10**6)] == [5, 5, 5, 8, 11, 11]
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"g": 2}, "at least 3"),
+        ({"g": True}, "at least 3"),
+        ({"columns": ("a",), "sensitive": ("a",)}, "both"),
+        ({"person": "a", "columns": ("a",)}, "whose row"),
+    ],
+)
+def test_settings_that_make_no_sense(settings, said):
+    with pytest.raises(BadInput, match=said):
+        CopySettings(**settings)
+
+
+def test_columns_and_persons_that_are_not_there_are_named():
+    with pytest.raises(BadInput, match="no column 'nobody'"):
+        make_copy(table(0), CopySettings(person="nobody"))
+    with pytest.raises(BadInput, match="row 2 names no person"):
+        make_copy(Table.of({"id": ["a", None, "b"], "x": [1.0, 2.0, 3.0]}), CopySettings(person="id"))
+
+
+def test_progress_is_told_and_can_stop_it():
+    shares = []
+    make_copy(np.random.default_rng(0).normal(size=(2000, 3)), progress=lambda step, s: shares.append(s))
+    assert shares[0] == 0
+    assert shares == sorted(shares)
+
+    def stop(step, share):
+        if share > 0.3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        make_copy(np.random.default_rng(0).normal(size=(2000, 3)), progress=stop)
+
+
+# ---------------------------------------------------------------- in the estimators
+
+
+@pytest.mark.parametrize("scale", [None, "standard"])
+def test_clusters_from_copies_are_nearly_those_of_the_rows(scale):
+    X, _ = blobs(3, n=3000, d=3, k=4, spread=0.8)
+    rows = split(X, 3)
+    plain = FederatedKMeans(4, scale=scale, random_state=0).fit(rows)
+    copied = FederatedKMeans(4, scale=scale, random_state=0, protect="copy").fit(rows)
+    unscaled = copied.score(np.concatenate(list(rows.values())))
+    assert copied.inertia_ == pytest.approx(-unscaled)  # of the rows, not of the copies
+    assert copied.inertia_ <= 1.01 * plain.inertia_
+    assert len(copied.labels_) == 3000
+
+
+def test_fuzzy_clusters_from_copies():
+    X, _ = blobs(4, n=1200, d=2, k=3, spread=0.6)
+    rows = split(X, 3)
+    plain = FederatedFuzzyCMeans(3, random_state=0).fit(rows)
+    copied = FederatedFuzzyCMeans(3, random_state=0, protect="copy").fit(rows)
+    assert copied.objective_ <= 1.02 * plain.objective_
+
+
+def test_a_site_of_too_few_rows_is_left_out_and_named():
+    X, _ = blobs(5, n=600)
+    rows = {"big": X[:597], "small": X[597:]}
+    with pytest.warns(UserWarning, match="small"):
+        model = FederatedKMeans(3, random_state=0, protect="copy").fit(rows)
+    assert len(model.labels_) == 600
+    with pytest.raises(BadInput, match="no site has enough rows"):
+        FederatedKMeans(2, protect="copy").fit({"a": X[:3], "b": X[3:6]})
+
+
+def test_what_does_not_go_with_a_copy_is_refused_by_name():
+    X, _ = blobs(6)
+    with pytest.raises(BadInput, match="sample_weight"):
+        FederatedKMeans(2, protect="copy").fit(X, sample_weight=np.ones(len(X)))
+    with pytest.raises(BadInput, match="protect must be"):
+        FederatedKMeans(2, protect="nothing").fit(X)
+    with pytest.warns(DeprecationWarning, match="min_cluster_size"):
+        FederatedKMeans(2, min_cluster_size=5, random_state=0).fit(X)
+
+
+def test_the_form_of_a_copy_is_checked_when_it_is_read():
+    copy = make_copy(table(0), FIVE)
+    about, text = described(copy), to_csv(copy)
+    with pytest.raises(BadInput, match="lacks columns"):
+        from_csv("\n".join(line.rpartition(",")[0] for line in text.splitlines()), about)
+    with pytest.raises(BadInput, match="too many columns"):
+        from_csv("\n".join(f"{line},1" for line in text.splitlines()), about)
+    assert isinstance(from_csv(text, about), Copy)
