@@ -76,7 +76,7 @@ def secure_exchange() -> dict[str, int]:
     from unpooled.questions.clusters import AskClusterSums
     from unpooled.runtimes.remote import RemoteFederation
     from unpooled.site.open_site import open_site
-    from unpooled.site.policy import Policy
+    from unpooled.site.policy import parse
 
     class Wire:
         def __init__(self, sites: dict[str, Any]) -> None:
@@ -90,7 +90,11 @@ def secure_exchange() -> dict[str, int]:
     with tempfile.TemporaryDirectory() as folder:
         sites = {
             name: open_site(
-                name, X, Policy(), folder=Path(folder) / name, member=Member(name, identities[name], roster)
+                name,
+                X,
+                parse("version = 2\n[protect]\nauto = true"),
+                Path(folder) / name,
+                member=Member(name, identities[name], roster),
             )
             for name, X in rows().items()
         }

@@ -16,8 +16,8 @@ from unpooled import BestOf, Dual, Dwf, Ewf, Fkm, Fuzzy, InProcess, KFed, Lloyd,
 from unpooled.algorithms import METHODS
 from unpooled.core import codec
 from unpooled.core.arrays import Rows
-from unpooled.core.exchange import Envelope, Part, conduct, round_rng
-from unpooled.core.messages import Reply
+from unpooled.core.exchange import Answer, Envelope, Part, conduct, round_rng
+from unpooled.core.messages import Refusal, Reply
 from unpooled.core.protocol import expanded
 from unpooled.data.scaling import Scaled
 from unpooled.errors import Refused
@@ -106,7 +106,7 @@ def rounds(algorithm: Any, federation: Any, count: int, seed: int = 0) -> Iterat
 
 
 class Recorder(Guard):
-    """A guard that changes nothing; keeps every question, the reply that leaves, and the number of rows."""
+    """A guard and audit that changes nothing: keeps every question, its reply, and the number of rows."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[Part, Reply]] = []
@@ -116,10 +116,11 @@ class Recorder(Guard):
     def before(self, post: Envelope, views: tuple[Rows, ...]) -> None:
         self._rows = len(views[0])
 
-    def after(self, part: Part, reply: Reply) -> Reply:
-        self.seen.append((part, reply))
-        self.rows.append(self._rows)
-        return reply
+    def __call__(self, post: Envelope, answer: Answer) -> None:
+        for part, reply in zip(post.parts, answer.replies, strict=True):
+            if not isinstance(reply, Refusal):
+                self.seen.append((part, reply))
+                self.rows.append(self._rows)
 
 
 class Declines(Guard):
@@ -136,7 +137,10 @@ class Declines(Guard):
 def watched(rows: dict[str, Any], min_cluster_size: int = 1) -> tuple[InProcess, Recorder]:
     """A federation all of whose sites share one Recorder."""
     recorder = Recorder()
-    sites = [Site(name, X, min_cluster_size=min_cluster_size, guards=[recorder]) for name, X in rows.items()]
+    sites = [
+        Site(name, X, min_cluster_size=min_cluster_size, guards=[recorder], audit=recorder)
+        for name, X in rows.items()
+    ]
     return InProcess(sites), recorder
 
 

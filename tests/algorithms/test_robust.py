@@ -34,13 +34,15 @@ def test_the_geometric_median_minimises_its_sum(seed):
     assert all(cost(found) <= cost(at) for at in around)
 
 
-class Hostile(Guard):
-    """A guard that lies in a way of its own."""
+class Hostile(Site):
+    """A site that lies in a way of its own."""
 
-    def __init__(self, kind, seed):
+    def __init__(self, name, X, kind, seed):
+        super().__init__(name, X, guards=[Guard()])
         self.kind, self.rng = kind, np.random.default_rng(seed)
 
-    def after(self, part, reply):
+    def _reply(self, post, part, seen):
+        reply = super()._reply(post, part, seen)
         if isinstance(reply, LocalMeans):
             far = 50 + 30 * self.rng.standard_normal(reply.means.shape)
             return LocalMeans(far, np.full(reply.counts.shape, 1e7))
@@ -76,7 +78,7 @@ def federation(seed, kind, split, sites=20, k=6, d=4, spread=1.0):
             where[y == j] = rng.choice(sites, size=(y == j).sum(), p=rng.dirichlet(np.ones(sites)))
     hostile = set(range(sites // 5)) if kind else set()
     made = [
-        Site(f"s{i:02}", X[where == i], guards=[Hostile(kind, i)] if i in hostile else [])
+        Hostile(f"s{i:02}", X[where == i], kind, i) if i in hostile else Site(f"s{i:02}", X[where == i])
         for i in range(sites)
     ]
     honest = X[~np.isin(where, list(hostile))]

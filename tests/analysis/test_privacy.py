@@ -24,7 +24,9 @@ def watched():
         x[:2] = np.nan
         c = [None if i == 3 else "abz"[v] for i, v in enumerate(np.where(rng.random(n) < 0.05, 2, label % 2))]
         tables[name], guards[name] = Table.of({"x": x, "y": y, "c": c}), Recorder()
-    sites = [Site(n, t, min_cluster_size=MINIMUM, guards=[guards[n]]) for n, t in tables.items()]
+    sites = [
+        Site(n, t, min_cluster_size=MINIMUM, guards=[guards[n]], audit=guards[n]) for n, t in tables.items()
+    ]
     methods = tuple(Lloyd(k=k, min_cluster_size=MINIMUM) for k in (2, 3, 4))
     state = run(Analysis(Wishes(), methods), InProcess(sites)).state
     rows = {name: state.agreement.preparation.apply(table) for name, table in tables.items()}

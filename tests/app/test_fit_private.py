@@ -99,7 +99,7 @@ def test_one_line_for_every_mistake(clinics, tmp_path, monkeypatch, words, says)
 
 def test_bounds_from_a_policy(clinics, tmp_path):
     policy = tmp_path / "policy.toml"
-    policy.write_text('version = 1\n[domain]\ncolumns = ["age", "bmi"]\nlower = [0, 10]\nupper = [110, 80]\n')
+    policy.write_text('version = 2\n[domain]\ncolumns = ["age", "bmi"]\nlower = [0, 10]\nupper = [110, 80]\n')
     code, out, _ = unpooled("fit", *clinics, "-k", 3, "--epsilon", 1, "--bounds", policy, "--json")
     assert code == 0
     assert json.loads(out)["columns"] == ["age", "bmi"]

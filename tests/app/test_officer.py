@@ -23,7 +23,10 @@ def log(tmp_path):
     """The log of one of three sites after a run."""
     rng = np.random.default_rng(3)
     rows = {s: rng.normal(size=(80, 2)) + 8 * rng.integers(2, size=(80, 1)) for s in "abc"}
-    sites = [open_site(s, X, parse("version = 1"), folder=tmp_path / s) for s, X in rows.items()]
+    sites = [
+        open_site(s, X, parse('version = 2\n[protect]\nmode = "trusted"'), folder=tmp_path / s)
+        for s, X in rows.items()
+    ]
     run(Lloyd(k=2, min_cluster_size=5, n_starts=2), InProcess(sites), seed=1)
     for site in sites:
         site.close()
@@ -47,11 +50,11 @@ def test_a_policy_from_init_to_explain(tmp_path):
 
 def test_a_wrong_policy_is_one_line(tmp_path):
     path = tmp_path / "policy.toml"
-    path.write_text("version = 1\n[disclosure]\nmin_cluster = 5\n")
+    path.write_text("version = 2\n[protect]\nmin_cluster = 5\n")
     code, said = call("policy", "check", path)
     assert code == 1
     assert said.count("\n") == 1
-    assert "unknown key in [disclosure] 'min_cluster'" in said
+    assert "unknown key in [protect] 'min_cluster'" in said
 
 
 def test_what_left(log):

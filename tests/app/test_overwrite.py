@@ -145,7 +145,10 @@ def made(tmp_path_factory):
     for name in "ab":
         np.savetxt(folder / f"{name}.csv", rows[name], delimiter=",", header="x,y", comments="")
     create(folder / "fed", "fed", "localhost", ("a", "b"), engine_name="nvflare", with_keys=False)
-    sites = [open_site(s, X, parse("version = 1"), folder=folder / f"kept-{s}") for s, X in rows.items()]
+    sites = [
+        open_site(s, X, parse('version = 2\n[protect]\nmode = "trusted"'), folder=folder / f"kept-{s}")
+        for s, X in rows.items()
+    ]
     done = run(Lloyd(k=2, min_cluster_size=5, n_starts=1), InProcess(sites), seed=1)
     assert done.finished
     for site in sites:
@@ -336,7 +339,7 @@ def test_the_folder_of_a_job_is_replaced_only_if_it_is_nothing_else(there):
 
 def test_bounds_from_a_policy_are_an_input(there):
     policy = there / "policy.toml"
-    policy.write_text('version = 1\n[domain]\ncolumns = ["x", "y"]\nlower = [-9, -9]\nupper = [19, 19]\n')
+    policy.write_text('version = 2\n[domain]\ncolumns = ["x", "y"]\nlower = [-9, -9]\nupper = [19, 19]\n')
     bounds = ("--scale", "min-max", "--bounds", policy, "--overwrite")
     for words in (
         [*fit(there), "--report", policy],

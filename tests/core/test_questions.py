@@ -287,7 +287,7 @@ class AskOther(Question[Declared], wire="test_questions.AskOther"):
     ],
 )
 def test_a_question_that_declares_nothing_is_refused_by_a_real_site(question, why):
-    site = open_site("a", rows(0), parse("version = 1"))
+    site = open_site("a", rows(0), parse('version = 2\n[protect]\nmode = "trusted"'))
     (reply,) = site.answer(Envelope(Turn("r", 0, 0, 0), (Part("total", question, None, 0),))).replies
     assert isinstance(reply, Refusal)
     assert why in reply.reason
@@ -295,7 +295,7 @@ def test_a_question_that_declares_nothing_is_refused_by_a_real_site(question, wh
 
 def test_a_reply_that_is_not_as_declared_does_not_leave_a_real_site(monkeypatch):
     monkeypatch.setattr("unpooled.site.guards.allowed", lambda *_, **__: {"test_questions.AskOther"})
-    site = open_site("a", rows(0), parse("version = 1"))
+    site = open_site("a", rows(0), parse('version = 2\n[protect]\nmode = "trusted"'))
     post = Envelope(Turn("r", 0, 0, 0), (Part("each", AskOther(np.zeros(2)), None, 0),))
     (reply,) = site.answer(post).replies
     assert reply.reason == "what test_questions.AskOther would send is not what it declares"
@@ -320,7 +320,7 @@ def test_a_refusal_holds_no_number_from_the_rows(monkeypatch):
     monkeypatch.setattr("unpooled.site.guards.allowed", lambda *_, **__: {"test_questions.AskPositive"})
     reasons = set()
     for seed in range(3):
-        site = open_site("a", rows(seed), parse("version = 1"))
+        site = open_site("a", rows(seed), parse('version = 2\n[protect]\nmode = "trusted"'))
         post = Envelope(Turn("r", 0, 0, 0), (Part("total", AskPositive(), None, 0),))
         (reply,) = site.answer(post).replies
         assert isinstance(reply, Refusal)
@@ -332,7 +332,7 @@ def test_a_refusal_holds_no_number_from_the_rows(monkeypatch):
 def test_arrays_of_a_question_that_do_not_fit_together_are_refused():
     with pytest.raises(BadInput, match=r"figures.AskCrossing: others of shape \(2, 3, 4\), not \(2, 3, 2\)"):
         AskCrossing(np.zeros((3, 2)), np.zeros((2, 3, 4))).lengths()
-    site = open_site("a", rows(0), parse("version = 1"))
+    site = open_site("a", rows(0), parse('version = 2\n[protect]\nmode = "trusted"'))
     question = AskCrossing(np.zeros((3, 2)), np.zeros((2, 3, 4)))
     (reply,) = site.answer(Envelope(Turn("r", 0, 0, 0), (Part("total", question, None, 0),))).replies
     assert "others of shape" in reply.reason

@@ -282,7 +282,9 @@ def test_an_algorithm_keeps_its_own_settings(data, labels, method):
 
 
 def test_the_estimators_settings_hold_where_they_are_given(data, labels):
-    got = model(method=Dwf(tol=0.5), n_init=1, max_rounds=7, participation=2, min_cluster_size=2)
+    got = model(
+        method=Dwf(tol=0.5), n_init=1, max_rounds=7, participation=2, protect="trusted", min_cluster_size=2
+    )
     used = got.fit(data, sites=labels).algorithm_
     assert (used.max_rounds, used.min_cluster_size, used.tol) == (7, 2, 0.5)
     assert {len(r.answered) for r in got.history_[1:]} == {2}
@@ -395,7 +397,7 @@ def test_progress_and_checkpoint(data, labels, tmp_path):
 
 
 def test_min_cluster_size_hides_and_still_clusters(data):
-    got = model(min_cluster_size=5).fit(data, sites=np.arange(len(data)) % 3)
+    got = model(protect="trusted", min_cluster_size=5).fit(data, sites=np.arange(len(data)) % 3)
     assert got.algorithm_.min_cluster_size == 5
     assert got.inertia_ == pytest.approx(KMeans(3, n_init=10, random_state=0).fit(data).inertia_)
 
@@ -405,7 +407,7 @@ def test_a_minimum_that_hides_much_is_said(data):
     with pytest.warns(
         UserWarning, match=r"min_cluster_size=5 hid 20\.0% of the rows, with \d+\.\d% of the inertia"
     ):
-        model(min_cluster_size=5).fit(data, sites=sites)
+        model(protect="trusted", min_cluster_size=5).fit(data, sites=sites)
 
 
 def test_five_hundred_sites_of_ten_rows():

@@ -141,7 +141,7 @@ def test_a_site_with_other_columns_is_named_with_them(network, other_va, tmp_pat
 def test_a_message_that_is_larger_than_a_site_takes(network, other_va, tmp_path):
     """The site refuses by name, and the others go on."""
     policy = tmp_path / "policy.toml"
-    policy.write_text("version = 1\n[wire]\nmax_message_bytes = 4096\n")
+    policy.write_text("version = 2\n[wire]\nmax_message_bytes = 4096\n")
     other_va("--policy", policy)
     network.run("large", "-k", "8", "--restarts", "8", "--seed", "2")
     said = network.finish("large")

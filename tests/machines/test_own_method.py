@@ -9,7 +9,7 @@ import pytest
 from machines.network import Network
 from pages import ROOT, blocks
 
-POLICY = 'version = 1\n[jobs]\nmodules = ["hospital_methods"]\n'
+POLICY = 'version = 2\n[jobs]\nmodules = ["hospital_methods"]\n'
 OPTIONS = (
     "-k",
     "3",

@@ -26,7 +26,8 @@ from unpooled.site.log import unpacked
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 
-REQUIRED = 'version = 1\n[aggregation]\nsecure = "required"\n'
+TRUSTED = 'version = 2\n[protect]\nmode = "trusted"\n'
+REQUIRED = f'{TRUSTED}[aggregation]\nsecure = "required"\n'
 
 
 def federation(tmp_path, rules: str = REQUIRED, n: int = 160) -> tuple[InProcess, dict]:
@@ -95,7 +96,7 @@ def test_single_replies_and_plain_sums_are_refused_with_the_reason(tmp_path) -> 
 
 
 def test_where_it_is_preferred_both_ways_are_open_and_only_the_plain_one_suppresses(tmp_path) -> None:
-    rules = "version = 1\n[disclosure]\nmin_cluster_size = 300\n"
+    rules = f"{TRUSTED}min_cluster_size = 300\n"
     hidden, _ = federation(tmp_path, rules)
     assert conduct(total(hidden.sites, AskMoments()), hidden, run="a").n == 160
     plain = InProcess(list(hidden._remote._carrier._sites.values()))

@@ -181,7 +181,8 @@ def test_guarded_sites_in_process_give_the_same_model():
 def test_the_coordinator_keeps_and_signs_the_heads_of_logs(tmp_path):
     identity = Identity.new()
     sites = {
-        name: open_site(name, X, parse("version = 1"), folder=tmp_path / name) for name, X in ROWS.items()
+        name: open_site(name, X, parse('version = 2\n[protect]\nmode = "trusted"'), folder=tmp_path / name)
+        for name, X in ROWS.items()
     }
     wire = Wire()
     wire._sites = sites

@@ -20,7 +20,9 @@ from unpooled.site.policy import parse
 
 X, _ = make_blobs(9000, 5, centers=4, random_state=2)
 POLICY = """
-version = 1
+version = 2
+[protect]
+mode = "noise"
 [site]
 id = "a"
 [domain]
@@ -88,7 +90,7 @@ def test_the_probe_finds_no_row_under_a_budget():
     """
     rng = np.random.default_rng(4)
     rows = rng.normal(size=(1000, 5))
-    site = open_site("a", rows, parse("version = 1\n[dp]\nepsilon_total = 1"))
+    site = open_site("a", rows, parse("version = 2\n[protect]\nmode = 'noise'\n[dp]\nepsilon_total = 1"))
     put = in_process(site.answer)
     mu = Gaussian(1.0).mu / 200**0.5
     answered = 0

@@ -58,7 +58,7 @@ class Job:
     max_rounds: int = 300
     tol: float = 1e-4
     protect: str = "none"  # of the sites: "none", "copy" or "trusted"; real sites have it in their policies
-    copy: CopySettings = field(default_factory=CopySettings)
+    copy: CopySettings | None = None  # how copies are made; None: as usual
     min_cluster_size: int = 5  # of trusted sites
     seed: int = 0
     secure: bool = False
@@ -108,7 +108,7 @@ class Job:
             names = tuple(name for name, _, _ in self.wishes.bounds)
             reading = dataclasses.replace(reading, columns=names, numbers=names)
         if self.protect == "copy":  # a site reads all its columns, whatever a study is about
-            codes = (self.copy.person,) if self.copy.person else ()
+            codes = (self.copy.person,) if self.copy is not None and self.copy.person else ()
             reading = dataclasses.replace(reading, columns=None, categories=(*reading.categories, *codes))
         tables: Any = read_sites([Path(file) for file in self.files], reading)
         return InProcess.of(
@@ -153,11 +153,11 @@ class Job:
             ("--restarts", self.n_init, default.n_init),
             ("--max-rounds", self.max_rounds, default.max_rounds),
             ("--protect", self.protect, "none" if self.between is None else "copy"),
-            ("--group-size", self.copy.g, default.copy.g),
-            ("--person", self.copy.person, ""),
-            ("--sensitive", ",".join(self.copy.sensitive), ""),
-            ("--log", ",".join(self.copy.log), ""),
-            ("--min-cluster-size", self.min_cluster_size, default.min_cluster_size),
+            ("--group-size", self.copy.g if self.copy else 0, 0),
+            ("--person", self.copy.person if self.copy else "", ""),
+            ("--sensitive", ",".join(self.copy.sensitive) if self.copy else "", ""),
+            ("--log", ",".join(self.copy.log) if self.copy else "", ""),
+            ("--min-cluster-size", self.minimum if self.protect == "trusted" else 5, 5),
             ("--seed", self.seed, None),
             ("--epsilon", self.epsilon, None),
             ("--delta", self.delta, default.delta),
@@ -195,7 +195,7 @@ class Job:
                     **{name: _tuples(value) for name, value in content.items()},
                     "reading": Reading(**{k: _tuples(v) for k, v in content["reading"].items()}),
                     "wishes": Wishes(**{k: _tuples(v) for k, v in content["wishes"].items()}),
-                    "copy": CopySettings(**{k: _tuples(v) for k, v in content["copy"].items()}),
+                    "copy": _copy(content["copy"]),
                     "between": _between(content.get("between")),
                 }
             )
@@ -254,6 +254,10 @@ def private_method(job: Job) -> Private:
         columns=names,
         drop=job.wishes.missing == "drop",
     )
+
+
+def _copy(said: dict[str, Any] | None) -> CopySettings | None:
+    return None if said is None else CopySettings(**{k: _tuples(v) for k, v in said.items()})
 
 
 def _between(said: dict[str, Any] | None) -> Between | None:

@@ -7,7 +7,7 @@ rows answers for all. Both give the same bits, as tests/laws/test_contract.py ch
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ from unpooled.core.exchange import Gathered, SiteSeeds, Summed, Turn, gather, si
 from unpooled.core.messages import Question, Reply, SiteId
 from unpooled.core.protocol import Ask, Asks, View
 from unpooled.core.stack import Stack, Stacked, fold
+from unpooled.data.copy import Copy
 from unpooled.errors import BadInput, BadReply, SiteFailed, UnpooledError
 from unpooled.privacy.secure_sum import SecureSums, secure_sums
 from unpooled.runtimes.remote import RemoteFederation
@@ -46,7 +47,10 @@ class InProcess:
     ) -> None:
         kinds = {(site.min_cluster_size, site.grouped, type(site.rows)) for site in sites}
         if fused and secure is None and len(kinds) == 1 and all(site.plain for site in sites):
-            self._fuse(sites, threads)
+            self._fuse(
+                [_Held(s.name, s.rows, s.weights, s.within, s.grouped, s.min_cluster_size) for s in sites],
+                threads,
+            )
             return
         self._names = _checked({site.name: site.rows for site in sites}, len(sites))
         known = {site.name: site for site in sites}
@@ -55,7 +59,7 @@ class InProcess:
             _LocalCarrier({name: known[name] for name in self._names}), secure=secure
         )
 
-    def _fuse(self, sites: Sequence[Site], threads: int | None) -> None:
+    def _fuse(self, sites: Sequence["_Held"], threads: int | None) -> None:
         """Stack the rows of all sites, to answer for all at once; for sites without rules of their own."""
         self._names = _checked({site.name: site.rows for site in sites}, len(sites))
         cores = threads if threads is not None else os.cpu_count() or 1
@@ -82,6 +86,21 @@ class InProcess:
         ``secure`` they answer in secure sums only, but for the questions that ``shown`` names.
         """
         secure = None if secure is None else secure_sums(secure)
+        held = [
+            _Held(
+                str(name),
+                X,
+                None if weights is None else weights[name],
+                None if within is None else within[name],
+                within is not None or isinstance(X, Copy),
+                min_cluster_size,
+            )
+            for name, X in rows.items()
+        ]
+        if fused and secure is None:
+            federation = cls.__new__(cls)
+            federation._fuse(held, threads)
+            return federation
         masks: Mapping[SiteId, Any] = {}
         if secure is not None:
             from unpooled.privacy.secure_sum.site_mask import maskings
@@ -93,15 +112,15 @@ class InProcess:
             )
         sites = [
             Site(
-                name,
-                X,
-                None if weights is None else weights[name],
-                grouped=within is not None,
-                within=None if within is None else within[name],
+                h.name,
+                h.rows,
+                h.weights,
+                grouped=h.grouped,
+                within=h.within,
                 min_cluster_size=min_cluster_size,
-                mask=masks.get(name),
+                mask=masks.get(h.name),
             )
-            for name, X in rows.items()
+            for h in held
         ]
         return cls(sites, fused=fused, threads=threads, secure=secure)
 
@@ -128,6 +147,17 @@ class InProcess:
         return self._remote.ask(turn, asks)
 
 
+class _Held(NamedTuple):
+    """What a site without rules of its own answers from."""
+
+    name: SiteId
+    rows: Any  # an array, a Table or a Copy
+    weights: FloatArray | None
+    within: FloatArray | None
+    grouped: bool
+    minimum: int
+
+
 class _LocalCarrier:
     """The carrier within one process: calls ``Site.receive``."""
 
@@ -145,10 +175,10 @@ class _LocalCarrier:
 class _Pool:
     """The stacked rows of plain sites; one kernel call answers for all of them."""
 
-    def __init__(self, sites: Sequence[Site], threads: int) -> None:
+    def __init__(self, sites: Sequence[_Held], threads: int) -> None:
         self._names = tuple(site.name for site in sites)
         self._index = {name: i for i, name in enumerate(self._names)}
-        self._minimum, self._grouped, self._threads = sites[0].min_cluster_size, sites[0].grouped, threads
+        self._minimum, self._grouped, self._threads = sites[0].minimum, sites[0].grouped, threads
         every = [site.rows for site in sites]
         self._offsets = np.concatenate([[0], np.cumsum([len(X) for X in every])]).astype(np.int64)
         self._tables = [X for X in every if not isinstance(X, np.ndarray)]

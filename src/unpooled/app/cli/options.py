@@ -255,16 +255,16 @@ class JobOptions(Options):
         from unpooled.app.job import Job, parse_ks
         from unpooled.data import Wishes
         from unpooled.data.readers import Reading
-        from unpooled.privacy.copy import CopySettings
 
         if self.min_cluster_size is not None and protect != "trusted":
             typer.echo("unpooled: --min-cluster-size does nothing without --protect trusted", err=True)
         same = self.columns in ("same", "common")
         chosen: str | tuple[str, ...] = self.columns if same else names(self.columns)
-        reading, copy = reading or Reading(), copy or CopySettings()
+        reading = reading or Reading()
         if not isinstance(chosen, str):
-            reading, copy = replace(reading, columns=chosen), replace(copy, columns=chosen)
-            if protect == "copy":  # the names that the columns have in copies
+            reading = replace(reading, columns=chosen)
+            if copy is not None:  # groups suit the columns; some have another name in copies
+                copy = replace(copy, columns=chosen)
                 chosen = tuple(f"log({name})" if name in copy.log else name for name in chosen)
         job = Job(
             files=files,
