@@ -18,7 +18,7 @@ Indices = NDArray[np.int64]
 
 SAMPLE, CUT_TURNS, LARGE, FLAT = 512, 8, 32, 1e-24  # see native/grouping/cut.hpp
 RESPLIT_TURNS, ROUNDING = 4, 1e-12  # see native/grouping/resplit.hpp
-NEAREST, ROUNDS, ENOUGH, WORTH = 8, 10, 1e-3, 1e-9  # see native/grouping/groups.hpp and group.cpp
+NEAREST, ROUNDS, ENOUGH, WORTH = 12, 10, 1e-3, 1e-9  # see native/grouping/groups.hpp and group.cpp
 CUT_SHARE = 0.15  # of the time, for the first groups
 
 

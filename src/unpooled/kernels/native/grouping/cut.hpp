@@ -7,6 +7,7 @@
 
 #include "axis.hpp"
 #include "groups.hpp"
+#include "loops.hpp"
 #include "watch.hpp"
 
 namespace unpooled {

@@ -7,7 +7,7 @@
 namespace unpooled {
 namespace grouping {
 
-constexpr int kNearest = 8;  // groups beside a group that are looked at
+constexpr int kNearest = 12; // groups beside a group that are looked at
 
 class Groups {
 public:

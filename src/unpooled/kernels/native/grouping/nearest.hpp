@@ -2,7 +2,7 @@
 // the means, of which a bounded number of leaves is looked at, where there are many.
 #pragma once
 #include <algorithm>
-#include <queue>
+#include <limits>
 #include <vector>
 
 #include "groups.hpp"

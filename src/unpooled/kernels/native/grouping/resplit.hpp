@@ -6,6 +6,7 @@
 
 #include "axis.hpp"
 #include "groups.hpp"
+#include "loops.hpp"
 #include "parts.hpp"
 
 namespace unpooled {

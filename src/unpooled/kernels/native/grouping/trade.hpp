@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "groups.hpp"
+#include "loops.hpp"
 
 namespace unpooled {
 namespace grouping {
@@ -62,17 +63,15 @@ private:
 
     void distances_to_group() {
         const double* mean = groups_.mean(group_);
-        for (int i = 0; i < groups_.size(group_); ++i) to_own_[i] = apart(own(i), mean, width_);
+        distances(own(0), groups_.size(group_), width_, mean, to_own_.data());
         for (int q = 0; q < count_; ++q)
-            for (int i = 0; i < groups_.size(beside_[q]); ++i)
-                from_others_[q * most_ + i] = apart(other(q, i), mean, width_);
+            distances(other(q, 0), groups_.size(beside_[q]), width_, mean, &from_others_[q * most_]);
     }
 
     void distances_to(int q) {
         const double* mean = groups_.mean(beside_[q]);
-        for (int i = 0; i < groups_.size(group_); ++i) to_others_[q * most_ + i] = apart(own(i), mean, width_);
-        for (int i = 0; i < groups_.size(beside_[q]); ++i)
-            at_others_[q * most_ + i] = apart(other(q, i), mean, width_);
+        distances(own(0), groups_.size(group_), width_, mean, &to_others_[q * most_]);
+        distances(other(q, 0), groups_.size(beside_[q]), width_, mean, &at_others_[q * most_]);
     }
 
     // The first of the best, in the order of groups: the move, then the swaps.
@@ -87,17 +86,10 @@ private:
                 const double change = theirs * there / (theirs + 1) - size * here / (size - 1);
                 if (change < best.change) best = {change, q, -1};
             }
-            // rows x and y: d(x, b) - d(x, a) + d(y, a) - d(y, b) - |x - y|^2 (1 / n_a + 1 / n_b); and |x - y|^2 is at
-            // most twice the sum of their distances from any point, which saves most of them
-            const double away = there - here, both = 1.0 / size + 1.0 / theirs, bound = 2.000001 * both;
-            const double* from = &from_others_[q * most_];
-            const double* at = &at_others_[q * most_];
-            for (int r = 0; r < theirs; ++r) {
-                const double plain = away + (from[r] - at[r]);
-                if (plain - bound * std::min(here + from[r], there + at[r]) >= best.change) continue;
-                const double change = plain - both * apart(own(i), other(q, r), width_);
-                if (change < best.change) best = {change, q, r};
-            }
+            const int row = best_swap({own(i), here, there, other(q, 0), &from_others_[q * most_],
+                                       &at_others_[q * most_], theirs, width_, 1.0 / size + 1.0 / theirs},
+                                      best.change);
+            if (row >= 0) best.beside = q, best.row = row;
             work_ += theirs * 4;
         }
         return best;
