@@ -2,8 +2,8 @@
 
 Everything is added up in the order of the compiled kernel, so that both give the same bits: over columns in
 four partial sums, column j in number j mod 4, then (0 + 1) + (2 + 3); over rows one after the other, which is
-what ``cumsum`` does. Here all groups are compared to find the nearest; the compiled kernel does so while there
-are at most 512.
+what ``cumsum`` does. Here all groups are compared to find the nearest; the compiled kernel does so while
+there are at most 512.
 """
 
 from collections.abc import Callable
@@ -80,7 +80,7 @@ class _Groups:
         self.free: list[int] = []
         self.changed: list[int] = []
         self.now = 0
-        self.means = np.full((len(X) // least + 1, X.shape[1]), np.inf)  # of a free slot: nobody's neighbour
+        self.means = np.full((len(X) // least + 1, X.shape[1]), np.inf)  # of a free slot: near nobody
 
     def open(self) -> int:
         if self.free:

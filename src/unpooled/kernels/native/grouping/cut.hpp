@@ -51,7 +51,7 @@ private:
         table_.mean(rows, count, mean_.data(), row_.data());
         find_axis(rows, count);
         for (int64_t i = 0; i < count; ++i) {
-            load_centred(rows[i]);
+            load_centred(rows, i, count);
             along_[i] = {dot(row_.data(), axis_.data(), width_), rows[i]};
         }
         sort_along(along_.data(), count);
@@ -59,8 +59,8 @@ private:
         return best_cut(rows, count);
     }
 
-    void load_centred(int32_t i) {
-        table_.load(i, row_.data());
+    void load_centred(const int32_t* rows, int64_t at, int64_t count) {
+        table_.load_ahead(rows, at, count, row_.data());
         subtract(row_.data(), mean_.data(), width_);
     }
 
@@ -71,7 +71,7 @@ private:
         sample_.resize(static_cast<size_t>(used) * width_);
         double farthest = -1;
         for (int64_t i = 0; i < used; ++i) {
-            load_centred(rows[i * stride]);
+            load_centred(rows, i * stride, count);
             std::copy(row_.begin(), row_.end(), sample_.begin() + i * width_);
             const double away = dot(row_.data(), row_.data(), width_);
             if (away > farthest) {
@@ -89,7 +89,7 @@ private:
         double most = kFlat * count * dot(mean_.data(), mean_.data(), width_);
         int64_t best = count / 2;
         for (int64_t first = 1; first <= count - low; ++first) {
-            load_centred(rows[first - 1]);
+            load_centred(rows, first - 1, count);
             add(sum_.data(), row_.data(), width_);
             if (first < low) continue;
             const double gain = dot(sum_.data(), sum_.data(), width_) * (1.0 / first + 1.0 / (count - first));

@@ -144,6 +144,7 @@ private:
                 std::push_heap(open_.begin(), open_.end());
                 at = near;
             }
+            for (int i = nodes_[at].begin; i < nodes_[at].end; ++i) __builtin_prefetch(groups_.mean(ids_[i]));
             for (int i = nodes_[at].begin; i < nodes_[at].end; ++i) consider(g, ids_[i]);
         }
     }

@@ -54,6 +54,8 @@ private:
 
     void start(int group, const int* beside, int count) {
         group_ = group, beside_ = beside, count_ = count, work_ = 0;
+        for (int q = 0; q < count; ++q)
+            for (int i = 0; i < groups_.size(beside[q]); ++i) table_.fetch(groups_.members(beside[q])[i]);
         for (int i = 0; i < groups_.size(group); ++i) table_.load(groups_.members(group)[i], own(i));
         for (int q = 0; q < count; ++q)
             for (int i = 0; i < groups_.size(beside[q]); ++i) table_.load(groups_.members(beside[q])[i], other(q, i));
