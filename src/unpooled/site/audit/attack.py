@@ -1,17 +1,19 @@
-"""Attacks on the messages that left a site: three ways to recover rows from them alone.
+"""Attacks on the messages that left a site: rows recovered from them alone.
 
 A summary of a cell gives its count n, its sum S and, by its inertia, its sum of squares Q:
 
 - a cell of one row is a row;
 - a set of cells holds all rows: if one row is missing from their total, it is the difference;
-- two cells that differ by one row x have n - n' = 1 and S - S' = x. The attacker can verify this, for
+- two sets of rows that differ by one row x have n - n' = 1 and S - S' = x. The attacker can verify this, for
   then Q - Q' = |x|^2, which holds for hardly any other pair.
 
-Differences are sought among all pairs of all cells ever sent under one view.
+The sets are unions of the cells of one question (partitions.py), compared with those of all others
+(search.py). A row that is found is subtracted from its cell in every question, by the centres that were sent;
+then there are more cells of one row, and more sets that differ by one.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,49 +21,23 @@ from typing import Any
 import numpy as np
 
 from unpooled.core import codec
-from unpooled.core.arrays import BoolArray, FloatArray, Rows
+from unpooled.core.arrays import FloatArray, Rows
 from unpooled.core.exchange import Envelope, Part, Turn
 from unpooled.core.messages import Question, Refusal, Reply
-from unpooled.questions.clusters import (
-    AskClusterSums,
-    AskLocalMeans,
-    AskMoments,
-    ClusterSums,
-    LocalMeans,
-    Moments,
-)
+from unpooled.core.protocol import View
+from unpooled.data.views import Affine, Preparation
+from unpooled.questions.clusters import AskClusterSums, ClusterSums
+from unpooled.site.audit.partitions import Space, shown_in
+from unpooled.site.audit.search import rows_in
 from unpooled.site.log import entries, unpacked
-
-_FIT = 1e-7  # tolerance for sums of squares, relative to their size
-_AT_ONCE = 2000  # cells compared with all others at once
-
-
-@dataclass(eq=False)
-class ShownCells:
-    """Cells under one view: counts (N,), sums (N, d), sums of squares (N,), nan where not sent."""
-
-    n: list[FloatArray] = field(default_factory=list)
-    sums: list[FloatArray] = field(default_factory=list)
-    squares: list[FloatArray] = field(default_factory=list)
-
-    def add(self, n: FloatArray, sums: FloatArray, squares: FloatArray) -> None:
-        shown = n > 0
-        self.n.append(n[shown])
-        self.sums.append(sums[shown])
-        self.squares.append(squares[shown])
-
-    def arrays(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Counts, sums and sums of squares of all distinct cells."""
-        n, sums, squares = np.concatenate(self.n), np.concatenate(self.sums), np.concatenate(self.squares)
-        scale = np.abs(sums).max(initial=1e-300)
-        key = np.round(np.column_stack([n, sums / scale * 1e9]))
-        _, first = np.unique(key, axis=0, return_index=True)
-        return n[first], sums[first], squares[first]
 
 
 @dataclass(frozen=True, eq=False)
 class Attack:
-    """The result of attacks: recovered rows (m, d), from cells of one row and from differences."""
+    """The result of attacks: recovered rows (m, d), in the units of the table.
+
+    ``single`` were shown in a cell of their own, ``differences`` follow from several cells.
+    """
 
     cells: int
     single: FloatArray
@@ -88,68 +64,80 @@ class Attack:
         return int((near < 1e-4).sum())
 
 
-def cells_of(question: Question[Any], reply: Reply, cells: ShownCells) -> None:
-    """Add the cells in a reply to ``cells``, with sums about 0 instead of about centres."""
-    if isinstance(question, AskClusterSums) and isinstance(reply, ClusterSums):
-        for c, s, n, inertia in zip(question.centers, reply.sums, reply.mass, reply.inertia, strict=True):
-            squares = inertia + 2 * (c * s).sum(axis=1) + n * (c**2).sum(axis=1)
-            cells.add(n, s + n[:, None] * c, squares)
-            if (n > 0).any():  # the whole set is a cell too, from which a missing row can be subtracted
-                cells.add(n.sum(keepdims=True), (s + n[:, None] * c).sum(axis=0)[None], squares.sum()[None])
-    elif isinstance(question, AskMoments) and isinstance(reply, Moments):
-        origin = np.zeros(len(reply.sums)) if question.origin is None else question.origin
-        n = reply.mass
-        squares = (reply.squares + 2 * origin * reply.sums + n * origin**2).sum()[None]
-        cells.add(n, (reply.sums + n * origin)[None], squares)
-    elif isinstance(question, AskLocalMeans) and isinstance(reply, LocalMeans) and len(reply.counts):
-        cells.add(reply.counts, reply.means * reply.counts[:, None], np.full(len(reply.counts), np.nan))
+def attack(spaces: Iterable[Space]) -> Attack:
+    """Search all that was shown. Spaces of one table share their rows; of several tables the worst counts."""
+    tables: dict[str, list[Space]] = {}
+    cells = 0
+    for space in spaces:
+        space.prepare()
+        cells += _distinct_cells(space)
+        tables.setdefault(space.table, []).append(space)
+    results = [_attack_table(same, cells) for same in tables.values()]
+    none = np.zeros((0, 0))
+    return max(results, key=lambda result: len(result.rows), default=Attack(cells, none, none))
 
 
-def attack(views: Iterable[ShownCells]) -> Attack:
-    """All three attacks on all cells, view by view."""
+def _attack_table(spaces: list[Space], cells: int) -> Attack:
+    """Search every space of one table; a row found in one is subtracted in the others, and these searched."""
     single: list[FloatArray] = []
     differences: list[FloatArray] = []
-    count = 0
-    for view in views:
-        n, sums, squares = view.arrays()
-        count += len(n)
-        single.append(sums[np.abs(n - 1) < 1e-9])
-        differences.extend(_differing_by_one(n, sums, squares))
-    width = single[0].shape[1] if single else 0
-    same = [s for s in single if s.shape[1] == width]
-    return Attack(
-        count,
-        np.concatenate(same) if same else np.zeros((0, 0)),
-        np.concatenate([d for d in differences if d.shape[1] == width])
-        if differences
-        else np.zeros((0, width)),
-    )
+
+    def tell(space: Space, row: FloatArray) -> None:
+        for other in spaces:
+            if other is not space and other.take(other.of_own_units(space.own_units(row))):
+                open_spaces.add(id(other))
+
+    open_spaces = set(map(id, spaces))
+    for space in spaces:
+        for row in space.alone():
+            if space.take(row):
+                single.append(space.own_units(row))
+                tell(space, row)
+    while open_spaces:
+        for space in spaces:
+            if id(space) in open_spaces:
+                open_spaces.discard(id(space))
+                for row in rows_in(space):
+                    differences.append(space.own_units(row))
+                    tell(space, row)
+    empty = np.zeros((0, spaces[0].width))
+    return Attack(cells, *(np.stack(rows) if rows else empty for rows in (single, differences)))
 
 
-def _differing_by_one(n: FloatArray, sums: FloatArray, squares: FloatArray) -> Iterator[FloatArray]:
-    size = max(float(np.nanmax(np.abs(squares), initial=1e-300)), 1e-300)
-    for a in range(0, len(n), _AT_ONCE):
-        block = slice(a, a + _AT_ONCE)
-        apart = np.abs(n[block, None] - n[None] - 1) < 1e-9
-        i, j = np.nonzero(apart)
-        for b in range(0, len(i), 200_000):
-            p, q = i[b : b + 200_000] + a, j[b : b + 200_000]
-            rows = sums[p] - sums[q]
-            fits: BoolArray = np.abs(squares[p] - squares[q] - (rows**2).sum(axis=1)) <= _FIT * size
-            yield rows[fits]
+def _distinct_cells(space: Space) -> int:
+    """The number of different cells that were shown."""
+    shown = [np.column_stack(s.about(space.origin)[:2])[s.n > 0] for s in space.shown]
+    if not shown:
+        return 0
+    return len(np.unique(np.round(np.concatenate(shown) / space.spread**0.5, 6), axis=0))
 
 
 def on_log(path: Path) -> Attack:
     """The attacks on a site's own log."""
-    views: dict[str, ShownCells] = {}
+    spaces: dict[tuple[str | None, int], Space] = {}
+    views: dict[str, View] = {}
     for _, entry in entries(path):
         if entry is None or entry.get("kind") != "release":
             continue
+        views |= {name: codec.decode(unpacked(view)) for name, view in entry.get("views", {}).items()}
         replies = codec.decode(unpacked(entry["payload"])).replies
         for asked, reply in zip(entry["asked"], replies, strict=True):
-            view = views.setdefault(str(asked["view"]), ShownCells())
-            cells_of(codec.decode(unpacked(asked["payload"])), reply, view)
-    return attack(view for view in views.values() if view.n)
+            for shown in shown_in(codec.decode(unpacked(asked["payload"])), reply):
+                key = (asked["view"], shown.points.shape[1])
+                if key not in spaces:
+                    spaces[key] = _space(key[0], views.get(str(key[0])), key[1])
+                spaces[key].shown.append(shown)
+    return attack(spaces.values())
+
+
+def _space(name: str | None, view: View | None, width: int) -> Space:
+    """An empty space; views that scale the same columns are of one table."""
+    if isinstance(view, Affine):
+        return Space(width, f"rows of {width}", *view.scaling())
+    if isinstance(view, Preparation):
+        columns = [(c.name, getattr(c, "levels", ()), c.fill) for c in view.columns]
+        return Space(width, f"{columns} {view.drop}", *view.scaling())
+    return Space(width, f"rows of {width}" if name is None else name)
 
 
 # ---------------------------------------------------------------- an active attacker
@@ -168,7 +156,7 @@ def probe(
     count changes; sides that differ by one row are left to the differences. ``ask`` puts one question of two
     centres to a site and returns None for a refusal.
     """
-    cells, left = ShownCells(), queries
+    space, left = Space(len(mean)), queries
     while left > 0:
         direction = rng.standard_normal(len(mean))
         direction *= sd / np.linalg.norm(direction)
@@ -181,9 +169,9 @@ def probe(
             question = AskClusterSums(centers[None])
             reply = ask(question)
             if isinstance(reply, ClusterSums):
-                cells_of(question, reply, cells)
+                space.shown.extend(shown_in(question, reply))
                 known[offset] = float(reply.mass[0, 1])
-    return attack([cells]) if cells.n else Attack(0, np.zeros((0, len(mean))), np.zeros((0, len(mean))))
+    return attack([space])
 
 
 def _next_offset(known: dict[float, float], step: int, rng: np.random.Generator) -> float:

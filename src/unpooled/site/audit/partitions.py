@@ -1,0 +1,214 @@
+"""What the replies of a site say about sets of rows: partitions of all its rows into groups of known sums.
+
+A question sends centres; every row belongs to the nearest. The reply gives for each shown cell its count n,
+its sum S and its sum of squares Q. The cells that are not shown form one group together: its sums are those
+of all rows less those of the shown cells. Whoever knows a row knows its group in every partition.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from unpooled.core.arrays import BoolArray, FloatArray, IntArray
+from unpooled.core.messages import Question, Reply
+from unpooled.questions.clusters import (
+    AskClusterSums,
+    AskMoments,
+    ClusterSums,
+    LocalMeans,
+    Moments,
+)
+from unpooled.questions.description import AskCovariance, AskProfile, Covariance, Profile
+
+_SMALL = 1e-9  # what counts as zero, of squares, relative to the mean square of a row
+_SLACK = 1e-7  # the same after many subtractions
+
+Sums = tuple[FloatArray, FloatArray, FloatArray]  # counts (k,), sums (k, d), sums of squares (k,)
+
+
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """The cells of one reply; sums are about a point for each cell, so that nothing cancels."""
+
+    points: FloatArray  # (k, d)
+    n: FloatArray  # (k,)
+    sums: FloatArray  # (k, d)
+    squares: FloatArray  # (k,)
+    kind: str = "nearest"  # rows nearest the points; "all": one cell of all rows; "own": the site's clusters
+    spares: bool = False  # rows may be left out of a large cell, where a few are hidden
+
+    def about(self, origin: FloatArray) -> Sums:
+        off = self.points - origin
+        squares = self.squares + 2 * (off * self.sums).sum(axis=1) + self.n * (off**2).sum(axis=1)
+        return self.n.copy(), self.sums + self.n[:, None] * off, squares
+
+    @property
+    def whole_numbers(self) -> bool:
+        """Whether it counts rows: it shows some, and no weight or noise is in the counts."""
+        n = self.n
+        return bool(len(n) and np.isfinite(n).all() and (n >= 0).all() and (n == n.round()).all() and n.any())
+
+
+def shown_in(question: Question[Any], reply: Reply) -> Iterator[Shown]:
+    """The cells that a reply shows in the clear; nothing for other questions."""
+    if isinstance(question, AskClusterSums) and isinstance(reply, ClusterSums):
+        for c, n, s, inertia in zip(question.centers, reply.mass, reply.sums, reply.inertia, strict=True):
+            yield Shown(c, n, s, inertia, spares=True)
+    elif isinstance(question, AskProfile) and isinstance(reply, Profile):
+        yield Shown(question.centers, reply.mass, reply.sums, reply.squares.sum(axis=1))
+    elif isinstance(question, AskMoments) and isinstance(reply, Moments):
+        origin = np.zeros(len(reply.sums)) if question.origin is None else question.origin
+        yield Shown(origin[None], reply.mass, reply.sums[None], reply.squares.sum()[None], "all")
+    elif isinstance(question, AskCovariance) and isinstance(reply, Covariance):
+        squares = np.trace(reply.products)[None]
+        yield Shown(question.origin[None], reply.mass, reply.sums[None], squares, "all")
+    elif isinstance(reply, LocalMeans):
+        nothing = np.zeros(reply.means.shape)
+        yield Shown(reply.means, reply.counts, nothing, np.full(len(nothing), np.nan), "own")
+
+
+@dataclass(eq=False)
+class Partition:
+    """A division of the rows that are not known yet. Cells of one group count together; -1: in none."""
+
+    centers: FloatArray  # (k, d)
+    group: IntArray  # (k,) the group of every cell
+    n: FloatArray  # (g,)
+    sums: FloatArray  # (g, d)
+    squares: FloatArray  # (g,)
+
+    def group_of(self, row: FloatArray, tie: float) -> int:
+        """The group of a row, -1 for none. Groups between which the row lies become one, as none can tell."""
+        far = ((self.centers - row) ** 2).sum(axis=1)
+        near = set(self.group[far <= far.min() + tie].tolist())
+        keep = min(near)
+        for g in near - {keep}:
+            self.group[self.group == g] = keep
+            for values in (self.n, self.sums, self.squares):
+                if keep >= 0:
+                    values[keep] += values[g]
+                values[g] = 0.0
+        return int(keep)
+
+
+@dataclass(eq=False)
+class Space:
+    """All that was shown of one table under one scaling, and the partitions of its rows.
+
+    Sums are about ``origin``, near the mean of the rows. Spaces with the same ``table`` are about the same
+    rows; a row z of this space is z * scale + shift there.
+    """
+
+    width: int
+    table: str = ""
+    shift: FloatArray | float = 0.0  # (d,)
+    scale: FloatArray | float = 1.0  # (d,)
+    shown: list[Shown] = field(default_factory=list)
+    partitions: list[Partition] = field(default_factory=list)
+    origin: FloatArray = field(default_factory=lambda: np.zeros(0))  # (d,)
+    spread: float = 1.0  # mean square of a row about the origin
+    rows: float = np.inf  # not known yet
+
+    def prepare(self) -> None:
+        """Make partitions of what was shown."""
+        self.origin = np.zeros(self.width)
+        counted = [s for s in self.shown if s.whole_numbers and s.kind != "own"]
+        if not counted:
+            return
+        most = max(counted, key=lambda s: float(s.n.sum()))
+        n, sums, squares = (a.sum(axis=0) for a in most.about(self.origin))
+        self.origin = sums / n
+        total = _total(counted, self.origin)
+        n, sums, squares = total or (a.sum(axis=0) for a in most.about(self.origin))
+        self.spread = max(float(squares / n - sums @ sums / n**2), 1e-300)
+        self.rows = float(n) if total else np.inf
+        least = min(float(s.n[s.n > 0].min()) for s in counted)
+        self.partitions = [self._partition(s, total, least) for s in counted if s.kind == "nearest"]
+
+    def _partition(self, cells: Shown, total: Sums | None, least: float) -> Partition:
+        hidden = (cells.n == 0) | _spared(cells, None if total is None else float(total[0]), least)
+        group = np.where(hidden, -1, np.cumsum(~hidden) - 1)
+        n, sums, squares = (a[~hidden] for a in cells.about(self.origin))
+        if total is not None and hidden.any():
+            group[hidden] = len(n)
+            n = np.append(n, total[0] - n.sum())
+            sums = np.concatenate([sums, (total[1] - sums.sum(axis=0))[None]])
+            squares = np.append(squares, total[2] - squares.sum())
+        return Partition(cells.points - self.origin, group, n, sums, squares)
+
+    @property
+    def small(self) -> float:
+        return _SMALL * self.spread
+
+    @property
+    def slack(self) -> float:
+        return _SLACK * self.spread
+
+    def alone(self) -> FloatArray:
+        """(m, d) the cells of a single row that were shown as such, about the origin."""
+        single = [s.about(self.origin)[1][s.n == 1] for s in self.shown if s.whole_numbers]
+        rows = np.concatenate([np.zeros((0, self.width)), *single])
+        _, first = np.unique(np.round(rows / self.spread**0.5, 6), axis=0, return_index=True)
+        return rows[np.sort(first)]
+
+    def own_units(self, rows: FloatArray) -> FloatArray:
+        """Rows about the origin, in the units of the table."""
+        own: FloatArray = (rows + self.origin) * self.scale + self.shift
+        return own
+
+    def of_own_units(self, rows: FloatArray) -> FloatArray:
+        here: FloatArray = (rows - self.shift) / self.scale - self.origin
+        return here
+
+    def take(self, row: FloatArray) -> bool:
+        """Subtract a row (d,), about the origin, from its group everywhere; False if it cannot be one."""
+        square = float(row @ row)
+        at = [(p, g) for p in self.partitions if (g := p.group_of(row, self.small)) >= 0]
+        for p, g in at:
+            if not self._possible(float(p.n[g]) - 1, p.sums[g] - row, float(p.squares[g]) - square):
+                return False
+        for p, g in at:
+            p.n[g] -= 1
+            p.sums[g] -= row
+            p.squares[g] -= square
+        self.rows -= 1
+        return True
+
+    def _possible(self, n: float, sums: FloatArray, squares: float) -> bool:
+        """Whether n rows may have these sums: those of no row are zero, and one row has Q = |S|^2."""
+        if n < 0:
+            return False
+        slack = self.slack * (1 + abs(squares) / self.spread)
+        if n == 0:
+            return abs(squares) <= slack and float(sums @ sums) <= slack
+        apart = squares - float(sums @ sums) / n
+        return apart >= -slack and (n > 1 or apart <= slack)
+
+
+def _total(shown: list[Shown], origin: FloatArray) -> Sums | None:
+    """The sums of all rows: asked for as such, or of a reply that shows all its cells."""
+    whole = [s for s in shown if (s.n > 0).all()]
+    if not whole:
+        return None
+    # of those alike, the one about the nearest points: the least is lost by rounding
+    best = max(whole, key=lambda s: (s.n.sum(), -float(((s.points - origin) ** 2).sum(axis=1).max())))
+    n, sums, squares = (a.sum(axis=0) for a in best.about(origin))
+    return n, sums, squares
+
+
+def _spared(cells: Shown, total: float | None, least: float) -> BoolArray:
+    """(k,) the large cells from which the site may have left out rows.
+
+    It leaves out as many as its minimum, where it would else hide fewer. ``least`` is the smallest count ever
+    shown, which is the minimum or more.
+    """
+    none = np.zeros(len(cells.n), dtype=np.bool_)
+    if not cells.spares or (cells.n > 0).all():
+        return none
+    hidden = 2 * least - 1 if total is None else total - cells.n.sum()
+    if hidden == 0 or hidden >= 2 * least:
+        return none
+    may: BoolArray = (cells.n > 0) & (cells.n + hidden >= cells.n.max())
+    return may
