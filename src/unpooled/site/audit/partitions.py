@@ -110,6 +110,7 @@ class Space:
     origin: FloatArray = field(default_factory=lambda: np.zeros(0))  # (d,)
     spread: float = 1.0  # mean square of a row about the origin
     rows: float = np.inf  # not known yet
+    chance: bool = False  # some sets looked as if they differed by one row, and did not
 
     def prepare(self) -> None:
         """Make partitions of what was shown."""

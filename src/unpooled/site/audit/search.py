@@ -3,17 +3,22 @@
 The sets are unions of groups of one partition, compared with those of all others: first single groups, then
 unions of more, then differences of unions by a few rows. Every row found is subtracted from its group in each
 partition, and the search starts again on what is left.
+
+Where columns hold few different values, Q fits by chance too: x + y - z with a right angle at z. Then the
+row mostly lies outside the set that it should be in, by the centres that were sent. A search that meets such
+a row takes only rows that several pairs of partitions agree on.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
 from math import comb
 
 import numpy as np
 
-from unpooled.core.arrays import FloatArray
-from unpooled.site.audit.partitions import Space, Sums
+from unpooled.core.arrays import BoolArray, FloatArray, IntArray
+from unpooled.site.audit.partitions import Space
 
 _SIZES = (1, 2, 3, 4, 6)  # groups in a union, in the order of the search
 _SUBSETS = 5000  # unions of one partition
@@ -23,67 +28,91 @@ _PAIRS = 200_000  # such differences
 _WORK = 2e10  # comparisons in all: about a minute
 _BLOCK = 4096
 _EXACT = 1e-9  # tolerance for Q = |S|^2, relative to the square of a row
+_AGREE = 3  # pairs of partitions that must agree on a row, where Q fits by chance too
+
+
+@dataclass(frozen=True, eq=False)
+class Sets:
+    """Sets of rows, sorted by n: their sums, and of which groups they consist."""
+
+    n: FloatArray  # (m,)
+    sums: FloatArray  # (m, d)
+    squares: FloatArray  # (m,)
+    made: IntArray  # (m, 2, 3): partition (-1: none), subset, complement; the second part is subtracted
+
+    def __getitem__(self, index: IntArray | BoolArray) -> "Sets":
+        return Sets(self.n[index], self.sums[index], self.squares[index], self.made[index])
+
+    @staticmethod
+    def joined(parts: "list[Sets]") -> "Sets":
+        names = ("n", "sums", "squares", "made")
+        return Sets(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+
+    def each_once(self, spread: float) -> "Sets":
+        mix = np.random.default_rng(0).standard_normal(self.sums.shape[1])
+        key = np.round(self.sums @ mix / spread**0.5, 5)
+        order = np.lexsort((key, self.n))
+        new = np.ones(len(order), dtype=np.bool_)
+        new[1:] = (np.diff(key[order]) != 0) | (np.diff(self.n[order]) != 0)
+        return self[order[new]]
 
 
 def rows_in(space: Space) -> Iterator[FloatArray]:
     """Rows (d,) about the space's origin, each as soon as it is found and subtracted."""
     work, step = _WORK, 0
     while step <= len(_SIZES) and work > 0 and space.rows > 0:
-        sets = _unions(space, _SIZES[step]) if step < len(_SIZES) else _differences(space)
-        work -= _cost(sets[0])
+        unions = step < len(_SIZES)
+        if not unions and space.chance:
+            return
+        sets = _unions(space, _SIZES[step]) if unions else _differences(space)
+        work -= _cost(sets.n)
         found = 0
-        for row in _one_apart(sets, space) if work > 0 else ():
+        for row in _one_apart(sets, space, _SIZES[step] if unions else 2) if work > 0 else ():
             if space.take(row):
                 found += 1
                 yield row
         step = 0 if found else step + 1
 
 
-def _unions(space: Space, size: int) -> Sums:
-    """The sums of all unions of up to ``size`` groups, each set once, the empty one included.
+def _unions(space: Space, size: int) -> Sets:
+    """All unions of up to ``size`` groups, each set once, the empty one included.
 
     A - B is also the difference of the complements: so none of more than half of the rows is needed.
     """
-    parts = [np.zeros((1, space.width + 2))]
+    made = np.full((1, 2, 3), -1)
+    parts = [Sets(np.zeros(1), np.zeros((1, space.width)), np.zeros(1), made)]
     left = _UNIONS
-    for p in space.partitions:
+    for number, p in enumerate(space.partitions):
         live = np.flatnonzero(p.n > 0)
         values = np.column_stack([p.n, p.sums, p.squares])[live]
         sums = _subsets(len(live), size) @ values
+        made = np.full((len(sums), 2, 3), -1)
+        made[:, 0] = np.column_stack([np.full(len(sums), number), np.arange(len(sums)), np.zeros(len(sums))])
         if (p.group >= 0).all() and np.isfinite(space.rows):
-            sums = np.concatenate([sums, values.sum(axis=0) - sums])
-            sums = sums[sums[:, 0] <= space.rows / 2 + 1]
-        parts.append(sums[:left])
-        left -= len(parts[-1])
-    return _each_once(np.concatenate(parts), space)
+            sums, made = np.concatenate([sums, values.sum(axis=0) - sums]), np.concatenate([made, made])
+            made[len(made) // 2 :, 0, 2] = 1
+            half = sums[:, 0] <= space.rows / 2 + 1
+            sums, made = sums[half], made[half]
+        parts.append(Sets(sums[:left, 0], sums[:left, 1:-1], sums[:left, -1], made[:left]))
+        left -= len(parts[-1].n)
+    return Sets.joined(parts).each_once(space.spread)
 
 
-def _differences(space: Space) -> Sums:
+def _differences(space: Space) -> Sets:
     """Differences A - B of unions by few rows, where A may contain B; and the unions themselves."""
-    n, sums, squares = _unions(space, 2)
-    if len(n) ** 2 > 1e7:
-        n, sums, squares = _unions(space, 1)
-    if len(n) ** 2 > 1e7:
-        return n[:0], sums[:0], squares[:0]
-    more = n[:, None] - n
+    sets = _unions(space, 2)
+    if len(sets.n) ** 2 > 1e7:
+        sets = _unions(space, 1)
+    if len(sets.n) ** 2 > 1e7:
+        return sets[np.zeros(0, dtype=np.int64)]
+    more = sets.n[:, None] - sets.n
     i, j = np.nonzero((more >= 0) & (more <= _FEW))
-    less, by, square = n[i] - n[j], sums[i] - sums[j], squares[i] - squares[j]
-    may = (less == 0) | (square - (by**2).sum(axis=1) / np.maximum(less, 1) >= -space.slack)
-    few = np.column_stack([less, by, square])[may]
-    few = few[np.argsort(few[:, 0], kind="stable")][:_PAIRS]
-    return _each_once(np.concatenate([few, np.column_stack([n, sums, squares])]), space)
-
-
-def _each_once(sets: FloatArray, space: Space) -> Sums:
-    """The columns of sets (m, d + 2), without repetitions, sorted by n."""
-    mix = np.random.default_rng(0).standard_normal(space.width)
-    key = np.round(sets[:, 1:-1] @ mix / space.spread**0.5, 5)
-    order = np.lexsort((key, sets[:, 0]))
-    sets, key = sets[order], key[order]
-    new = np.ones(len(sets), dtype=np.bool_)
-    new[1:] = (np.diff(key) != 0) | (np.diff(sets[:, 0]) != 0)
-    sets = sets[new]
-    return sets[:, 0], np.ascontiguousarray(sets[:, 1:-1]), sets[:, -1]
+    A, B = sets[i], sets[j]
+    n, sums, squares = A.n - B.n, A.sums - B.sums, A.squares - B.squares
+    may = (n == 0) | (squares - (sums**2).sum(axis=1) / np.maximum(n, 1) >= -space.slack)
+    few = Sets(n, sums, squares, np.stack([A.made[:, 0], B.made[:, 0]], axis=1))[may]
+    few = few[np.argsort(few.n, kind="stable")[:_PAIRS]]
+    return Sets.joined([few, sets]).each_once(space.spread)
 
 
 @lru_cache(maxsize=256)
@@ -118,12 +147,12 @@ def _cost(n: FloatArray) -> float:
     return float(sum((a.stop - a.start) * (b.stop - b.start) for a, b in _levels(n)))
 
 
-def _one_apart(sets: Sums, space: Space) -> FloatArray:
+def _one_apart(sets: Sets, space: Space, size: int) -> FloatArray:
     """(m, d) the differences of two sets with n = 1 and Q = |S|^2, each once, the most frequent first."""
-    n, sums, squares = sets
+    n, sums, squares = sets.n, sets.sums, sets.squares
     norms = (sums**2).sum(axis=1)
     near = space.slack + 1e-13 * norms.max(initial=0.0)  # |S - S'|^2 by the product is less exact
-    found = [sums[:0]]
+    pairs = [np.zeros((0, 2), dtype=np.int64)]
     for larger, smaller in _levels(n):
         for a in range(larger.start, larger.stop, _BLOCK):
             A = slice(a, min(a + _BLOCK, larger.stop))
@@ -133,16 +162,41 @@ def _one_apart(sets: Sums, space: Space) -> FloatArray:
                 off += (squares[A] - norms[A])[:, None]
                 off -= squares[B] + norms[B]
                 i, j = np.nonzero(np.abs(off, out=off) <= near)
-                rows = sums[A][i] - sums[B][j]
-                square = (rows**2).sum(axis=1)
-                exact = np.abs(squares[A][i] - squares[B][j] - square) <= _EXACT * (space.spread + square)
-                found.append(rows[exact])
-    return _by_frequency(np.concatenate(found), space.spread)
+                pairs.append(np.column_stack([i + a, j + b]))
+    i, j = np.concatenate(pairs).T
+    rows = sums[i] - sums[j]
+    square = (rows**2).sum(axis=1)
+    exact = np.abs(squares[i] - squares[j] - square) <= _EXACT * (space.spread + square)
+    return _agreed(rows[exact], sets[i[exact]], sets[j[exact]], space, size)
 
 
-def _by_frequency(rows: FloatArray, spread: float) -> FloatArray:
+def _agreed(rows: FloatArray, A: Sets, B: Sets, space: Space, size: int) -> FloatArray:
+    """The rows that lie in A and not in B, each once."""
     if not len(rows):
         return rows
-    key = np.round(rows / spread**0.5, 5)
-    _, first, times = np.unique(key, axis=0, return_index=True, return_counts=True)
-    return rows[first[np.argsort(-times, kind="stable")]]
+    inside = _holds(rows, A, space, size) - _holds(rows, B, space, size) == 1
+    space.chance = space.chance or not inside.all()
+    key = np.round(rows[inside] / space.spread**0.5, 5)
+    _, first, which = np.unique(key, axis=0, return_index=True, return_inverse=True)
+    parts = np.concatenate([A.made[inside, :, 0], B.made[inside, :, 0]], axis=1)
+    agree = np.unique(np.column_stack([which.ravel(), np.sort(parts, axis=1)]), axis=0)[:, 0]
+    times = np.bincount(agree, minlength=len(first))
+    if space.chance:
+        first, times = first[times >= _AGREE], times[times >= _AGREE]
+    return rows[inside][first[np.argsort(-times, kind="stable")]]
+
+
+def _holds(rows: FloatArray, sets: Sets, space: Space, size: int) -> IntArray:
+    """(m,) 1 where the row lies in its set, 0 where not; less 1 where it lies in what is subtracted."""
+    out = np.zeros(len(rows), dtype=np.int64)
+    for part, sign in ((0, 1), (1, -1)):
+        of, subset, flip = sets.made[:, part].T
+        for number in np.unique(of[of >= 0]):
+            p, mine = space.partitions[number], np.flatnonzero(of == number)
+            far = ((rows[mine, None] - p.centers) ** 2).sum(axis=2)
+            group = p.group[far.argmin(axis=1)]
+            live = np.flatnonzero(p.n > 0)
+            member = np.zeros((len(_subsets(len(live), size)), len(p.n) + 1))  # the last: in no group
+            member[:, live] = _subsets(len(live), size)
+            out[mine] += sign * ((member[subset[mine], group] > 0) ^ (flip[mine] == 1))
+    return out
