@@ -158,7 +158,7 @@ def audit_attack(log: _LOG) -> None:
     found = on_log(read(log).path)
     typer.echo(
         f"{len(found.rows)} rows could be recovered from {found.cells} groups: "
-        f"{len(found.single)} shown alone, {len(found.differences)} as the difference of two groups."
+        f"{len(found.single)} shown alone, {len(found.differences)} as differences of groups."
     )
     if len(found.rows):
         typer.echo(

@@ -49,7 +49,7 @@ class Attack:
         both = np.concatenate([self.single, self.differences])
         if not len(both):
             return both
-        scale = np.abs(both).max(initial=1e-300)
+        scale = np.maximum(np.ptp(both, axis=0), 1e-6 * np.abs(both).max(axis=0) + 1e-300)
         _, first = np.unique(np.round(both / scale * 1e6), axis=0, return_index=True)
         return both[np.sort(first)]
 

@@ -55,7 +55,8 @@ def shown_in(question: Question[Any], reply: Reply) -> Iterator[Shown]:
     """The cells that a reply shows in the clear; nothing for other questions."""
     if isinstance(question, AskClusterSums) and isinstance(reply, ClusterSums):
         for c, n, s, inertia in zip(question.centers, reply.mass, reply.sums, reply.inertia, strict=True):
-            yield Shown(c, n, s, inertia, spares=True)
+            _, first = np.unique(c, axis=0, return_index=True)  # a centre that is repeated has no rows
+            yield Shown(c[first], n[first], s[first], inertia[first], spares=True)
     elif isinstance(question, AskProfile) and isinstance(reply, Profile):
         yield Shown(question.centers, reply.mass, reply.sums, reply.squares.sum(axis=1))
     elif isinstance(question, AskMoments) and isinstance(reply, Moments):

@@ -25,10 +25,11 @@ _SUBSETS = 5000  # unions of one partition
 _UNIONS = 200_000  # unions of all partitions
 _FEW = 8  # rows by which two unions differ, in the search among differences
 _PAIRS = 200_000  # such differences
-_WORK = 2e10  # comparisons in all: about a minute
+_WORK = 1e10  # comparisons in all: half a minute
+_MAKE, _TAKE = 1e3, 1e4  # the time to make a set, and to subtract a row in a partition, in comparisons
 _BLOCK = 4096
 _EXACT = 1e-9  # tolerance for Q = |S|^2, relative to the square of a row
-_AGREE = 3  # pairs of partitions that must agree on a row, where Q fits by chance too
+_AGREE = 2  # pairs of partitions that must agree on a row, where Q fits by chance too
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,17 +61,23 @@ class Sets:
 def rows_in(space: Space) -> Iterator[FloatArray]:
     """Rows (d,) about the space's origin, each as soon as it is found and subtracted."""
     work, step = _WORK, 0
-    while step <= len(_SIZES) and work > 0 and space.rows > 0:
+    sets = _unions(space, 2)
+    if _cost(sets) < work:
+        _one_apart(sets, space, 2)  # to know whether Q fits by chance, before any row is taken
+    while step <= len(_SIZES) and space.rows > 0:
         unions = step < len(_SIZES)
         if not unions and space.chance:
             return
         sets = _unions(space, _SIZES[step]) if unions else _differences(space)
-        work -= _cost(sets.n)
+        work -= _cost(sets)
         found = 0
         for row in _one_apart(sets, space, _SIZES[step] if unions else 2) if work > 0 else ():
+            work -= _TAKE * len(space.partitions)
             if space.take(row):
                 found += 1
                 yield row
+        if work <= 0:
+            return
         step = 0 if found else step + 1
 
 
@@ -142,9 +149,10 @@ def _levels(n: FloatArray) -> Iterator[tuple[slice, slice]]:
             yield slice(starts[i], ends[i]), slice(starts[i - 1], ends[i - 1])
 
 
-def _cost(n: FloatArray) -> float:
-    """The comparisons that a search takes."""
-    return float(sum((a.stop - a.start) * (b.stop - b.start) for a, b in _levels(n)))
+def _cost(sets: Sets) -> float:
+    """The comparisons that a search takes, or as many as take the time of making the sets."""
+    pairs = sum((a.stop - a.start) * (b.stop - b.start) for a, b in _levels(sets.n))
+    return float(pairs) + _MAKE * len(sets.n)
 
 
 def _one_apart(sets: Sets, space: Space, size: int) -> FloatArray:
@@ -183,7 +191,8 @@ def _agreed(rows: FloatArray, A: Sets, B: Sets, space: Space, size: int) -> Floa
     times = np.bincount(agree, minlength=len(first))
     if space.chance:
         first, times = first[times >= _AGREE], times[times >= _AGREE]
-    return rows[inside][first[np.argsort(-times, kind="stable")]]
+    best: FloatArray = rows[inside][first[np.argsort(-times, kind="stable")]]
+    return best
 
 
 def _holds(rows: FloatArray, sets: Sets, space: Space, size: int) -> IntArray:
