@@ -25,9 +25,9 @@ _SUBSETS = 5000  # unions of one partition
 _UNIONS = 200_000  # unions of all partitions
 _FEW = 8  # rows by which two unions differ, in the search among differences
 _PAIRS = 200_000  # such differences
-_WORK = 1e10  # comparisons in all: half a minute
+_WORK = 6e9  # comparisons in all: half a minute
 _MAKE, _TAKE = 1e3, 1e4  # the time to make a set, and to subtract a row in a partition, in comparisons
-_BLOCK = 4096
+_BLOCK = 256  # sets compared at once: their products stay in the cache
 _EXACT = 1e-9  # tolerance for Q = |S|^2, relative to the square of a row
 _AGREE = 2  # pairs of partitions that must agree on a row, where Q fits by chance too
 
