@@ -108,6 +108,7 @@ class Space:
     scale: FloatArray | float = 1.0  # (d,)
     shown: list[Shown] = field(default_factory=list)
     partitions: list[Partition] = field(default_factory=list)
+    spared: list[Sums] = field(default_factory=list)  # cells from which rows may have been left out
     origin: FloatArray = field(default_factory=lambda: np.zeros(0))  # (d,)
     spread: float = 1.0  # mean square of a row about the origin
     rows: float = np.inf  # not known yet
@@ -130,9 +131,13 @@ class Space:
         self.partitions = [self._partition(s, total, least) for s in counted if s.kind == "nearest"]
 
     def _partition(self, cells: Shown, total: Sums | None, least: float) -> Partition:
-        hidden = (cells.n == 0) | _spared(cells, None if total is None else float(total[0]), least)
+        spared = _spared(cells, None if total is None else float(total[0]), least)
+        n, sums, squares = cells.about(self.origin)
+        if spared.any():
+            self.spared.append((n[spared], sums[spared], squares[spared]))
+        hidden = (cells.n == 0) | spared
         group = np.where(hidden, -1, np.cumsum(~hidden) - 1)
-        n, sums, squares = (a[~hidden] for a in cells.about(self.origin))
+        n, sums, squares = n[~hidden], sums[~hidden], squares[~hidden]
         if total is not None and hidden.any():
             group[hidden] = len(n)
             n = np.append(n, total[0] - n.sum())

@@ -32,6 +32,9 @@ _EXACT = 1e-9  # tolerance for Q = |S|^2, relative to the square of a row
 _AGREE = 2  # pairs of partitions that must agree on a row, where Q fits by chance too
 
 
+_NONE = -1  # as a partition: the empty set; below it: cells of which it is not known which rows they hold
+
+
 @dataclass(frozen=True, eq=False)
 class Sets:
     """Sets of rows, sorted by n: their sums, and of which groups they consist."""
@@ -39,7 +42,7 @@ class Sets:
     n: FloatArray  # (m,)
     sums: FloatArray  # (m, d)
     squares: FloatArray  # (m,)
-    made: IntArray  # (m, 2, 3): partition (-1: none), subset, complement; the second part is subtracted
+    made: IntArray  # (m, 2, 3): partition, subset, complement; the second part is subtracted
 
     def __getitem__(self, index: IntArray | BoolArray) -> "Sets":
         return Sets(self.n[index], self.sums[index], self.squares[index], self.made[index])
@@ -64,6 +67,9 @@ def rows_in(space: Space) -> Iterator[FloatArray]:
     sets = _unions(space, 2)
     if _cost(sets) < work:
         _one_apart(sets, space, 2)  # to know whether Q fits by chance, before any row is taken
+    for row in _one_apart(_with_spared(space), space, 1):
+        if space.take(row):
+            yield row
     while step <= len(_SIZES) and space.rows > 0:
         unions = step < len(_SIZES)
         if not unions and space.chance:
@@ -86,14 +92,14 @@ def _unions(space: Space, size: int) -> Sets:
 
     A - B is also the difference of the complements: so none of more than half of the rows is needed.
     """
-    made = np.full((1, 2, 3), -1)
+    made = np.full((1, 2, 3), _NONE)
     parts = [Sets(np.zeros(1), np.zeros((1, space.width)), np.zeros(1), made)]
     left = _UNIONS
     for number, p in enumerate(space.partitions):
         live = np.flatnonzero(p.n > 0)
         values = np.column_stack([p.n, p.sums, p.squares])[live]
         sums = _subsets(len(live), size) @ values
-        made = np.full((len(sums), 2, 3), -1)
+        made = np.full((len(sums), 2, 3), _NONE)
         made[:, 0] = np.column_stack([np.full(len(sums), number), np.arange(len(sums)), np.zeros(len(sums))])
         if (p.group >= 0).all() and np.isfinite(space.rows):
             sums, made = np.concatenate([sums, values.sum(axis=0) - sums]), np.concatenate([made, made])
@@ -102,6 +108,16 @@ def _unions(space: Space, size: int) -> Sets:
             sums, made = sums[half], made[half]
         parts.append(Sets(sums[:left, 0], sums[:left, 1:-1], sums[:left, -1], made[:left]))
         left -= len(parts[-1].n)
+    return Sets.joined(parts).each_once(space.spread)
+
+
+def _with_spared(space: Space) -> Sets:
+    """All groups, and the cells that may lack rows, which fit as long as no row was subtracted."""
+    parts = [_unions(space, 1)]
+    for n, sums, squares in space.spared:
+        made = np.full((len(n), 2, 3), _NONE)
+        made[:, 0, 0] -= 1 + len(parts)
+        parts.append(Sets(n, sums, squares, made))
     return Sets.joined(parts).each_once(space.spread)
 
 
@@ -182,7 +198,8 @@ def _agreed(rows: FloatArray, A: Sets, B: Sets, space: Space, size: int) -> Floa
     """The rows that lie in A and not in B, each once."""
     if not len(rows):
         return rows
-    inside = _holds(rows, A, space, size) - _holds(rows, B, space, size) == 1
+    unknown = (A.made[:, 0, 0] < _NONE) | (B.made[:, 0, 0] < _NONE)
+    inside = unknown | (_holds(rows, A, space, size) - _holds(rows, B, space, size) == 1)
     space.chance = space.chance or not inside.all()
     key = np.round(rows[inside] / space.spread**0.5, 5)
     _, first, which = np.unique(key, axis=0, return_index=True, return_inverse=True)
