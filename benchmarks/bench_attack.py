@@ -17,9 +17,10 @@ from unpooled.core.arrays import FloatArray
 from unpooled.data import Table, Wishes
 from unpooled.site.audit.attack import on_log
 from unpooled.site.open_site import open_site
-from unpooled.site.policy import Policy
+from unpooled.site.policy import parse
 
 ROWS, COLUMNS, CLUSTERS, SCAN, SEEDS = 200, (2, 4, 8), (3, 5, 8), range(2, 11), range(2)
+TRUSTED = parse('version = 2\n[protect]\nmode = "trusted"')
 
 
 def main() -> None:
@@ -40,7 +41,7 @@ def _say(name: str, X: FloatArray, algorithm: Any, seed: int) -> None:
         rows = {s: X[i::3] for i, s in enumerate(("east", "north", "west"))}
         sites = [
             open_site(
-                s, _table(x) if isinstance(algorithm, Analysis) else x, Policy(), folder=Path(folder) / s
+                s, _table(x) if isinstance(algorithm, Analysis) else x, TRUSTED, folder=Path(folder) / s
             )
             for s, x in rows.items()
         ]

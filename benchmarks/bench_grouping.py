@@ -12,8 +12,8 @@ import time
 import numpy as np
 
 from benchmarks.bench_rounds import Row
+from benchmarks.plain_cut import plain_cut
 from unpooled.kernels.grouping import groups
-from unpooled.site.microaggregation import groups as plain_cut
 
 LEAST, COLUMNS = 11, 16
 SECONDS = {10_000: 0.3, 100_000: 2.0, 1_000_000: 32.0}  # asked, at most

@@ -96,14 +96,26 @@ def test_the_same_seed_gives_the_same_result_and_threads_do_not_matter(clinics):
 
 
 @pytest.mark.parametrize("method", [name for name in METHODS if name != "dual"])
-def test_every_method_runs_on_files(clinics, method):
-    code, out, _ = unpooled("fit", *clinics, "-k", "3,4", "--method", method, "--restarts", 2, "--json")
-    assert (code, json.loads(out)["method"]) == (0, method)
+@pytest.mark.parametrize("protect", ["none", "copy", "trusted"])
+def test_every_method_runs_on_files_under_every_protection(clinics, method, protect):
+    """With a scan of k; ``dual`` alone does not run where sites are trusted, see below."""
+    words = ["-k", "3,4", "--method", method, "--restarts", 2, "--protect", protect, "--json"]
+    code, out, _ = unpooled("fit", *clinics, *words)
+    said = json.loads(out)
+    assert (code, said["method"], said["protect"]) == (0, method, protect)
+    assert {site["protection"] for site in said["sites"]} == {protect}
+
+
+@pytest.mark.parametrize("protect", ["none", "copy"])
+def test_dual_runs_where_nothing_is_hidden(clinics, protect):
+    words = ["-k", "2", "--method", "dual", "--max-rounds", 2, "--protect", protect, "--json"]
+    code, out, _ = unpooled("fit", *clinics, *words)
+    assert (code, json.loads(out)["method"]) == (0, "dual")
 
 
 def test_dual_on_files_says_what_it_lacks(clinics):
     """Sites that hide small groups hide their columns' ranges too, and a proof needs these."""
-    code, out, err = unpooled("fit", *clinics, "-k", "3", "--method", "dual")
+    code, out, err = unpooled("fit", *clinics, "-k", "3", "--method", "dual", "--protect", "trusted")
     assert (code, out) == (1, "")
     assert "do not show the range of their columns" in err
     assert err.count("\n") == 1

@@ -61,6 +61,15 @@ FILES = {
         lambda d, out: ["audit", "show", d / "kept", "--heads", d / "heads.json", "--html", out],
         ("kept/log.jsonl", "heads.json"),
     ),
+    ("copy show", "html"): Writing(
+        lambda d, out: ["copy", "show", d / "site", "--html", out], ("site/copy/table.csv",)
+    ),
+    ("copy export", "out"): Writing(
+        lambda d, out: ["copy", "export", d / "site", out], ("site/copy/table.csv", "site/copy/about.json")
+    ),
+    ("policy upgrade", "out"): Writing(
+        lambda d, out: ["policy", "upgrade", d / "old.toml", "--out", out], ("old.toml",)
+    ),
     ("demo", "out"): Writing(lambda d, out: ["demo", "--out", out.parent], at=f"figures/{FIGURE}"),
 }
 FOLDERS = {("fit", "out"), ("run", "out"), ("export-job", "job_folder"), ("export-job", "out")}
@@ -70,6 +79,8 @@ GO_ON = {  # with what is there, if it is theirs
     ("compare", "out"),
     ("join", "folder"),
     ("policy key", "folder"),
+    ("copy make", "folder"),
+    ("copy approve", "folder"),
     ("federation invite", "folder"),
     ("federation approve", "folder"),
     ("serve", "folder"),
@@ -91,6 +102,11 @@ READ = {
     ("leave", "where"),
     ("policy check", "path"),
     ("policy explain", "path"),
+    ("policy upgrade", "path"),
+    ("copy make", "data"),
+    ("copy make", "policy"),
+    ("copy show", "folder"),
+    ("copy export", "folder"),
     ("audit show", "log"),
     ("audit show", "heads"),
     ("audit verify", "log"),
@@ -155,6 +171,8 @@ def made(tmp_path_factory):
         site.close()
     (folder / "kept-a").rename(folder / "kept")
     (folder / "heads.json").write_text('{"a": "0:0"}')
+    (folder / "old.toml").write_text("version = 1\n")
+    assert call("copy", "make", folder / "site", "--data", folder / "a.csv") == (0, "")
     return folder
 
 

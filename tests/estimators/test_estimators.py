@@ -296,7 +296,7 @@ def test_none_is_the_methods_own_setting_and_any_other_value_wins():
     kept = FederatedKMeans(3, method=own, n_init=1)._algorithm()
     assert bits(kept) == bits(replace(own, k=3))
     usual = {"tol": 1e-4, "max_rounds": 300, "participation": 1.0, "min_cluster_size": 1, "init": "adaptive"}
-    told = FederatedKMeans(3, method=own, n_init=1, **usual)
+    told = FederatedKMeans(3, method=own, n_init=1, protect="trusted", **usual)
     assert bits(told._algorithm()) == bits(Dwf(k=3))
     assert FederatedKMeans(3, method=Lloyd(n_starts=4))._algorithm().n_starts == 4
     assert FederatedKMeans(3, method=Lloyd(n_starts=4), n_init=10)._algorithm().n_starts == 10

@@ -7,12 +7,12 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from benchmarks.plain_cut import plain_cut
 from kernel_cases import needs_native
 
 from unpooled import kernels
 from unpooled.kernels import reference_grouping
 from unpooled.kernels.grouping import groups
-from unpooled.site.microaggregation import groups as plain_cut
 
 
 def blobs(seed: int, n: int, d: int, k: int = 5, dtype: type = np.float64) -> np.ndarray:

@@ -262,7 +262,7 @@ def test_fit(own, tmp_path):
 @each
 def test_sites_with_a_policy(own, tmp_path):
     """Those that own.name the module answer with the same bits as in process; another refuses."""
-    rules = parse(f'version = 2\n[jobs]\nmodules = ["{own.module}"]')
+    rules = parse(f'version = 2\n[protect]\nmode = "trusted"\n[jobs]\nmodules = ["{own.module}"]')
     method = own.M(k=4, min_cluster_size=5, max_rounds=4)
     sites = [open_site(s, x, rules, folder=tmp_path / s) for s, x in TABLES.items()]
     behind = run(method, InProcess(sites), seed=1, quorum=1.0)

@@ -9,7 +9,7 @@ from unpooled.data import Table
 from unpooled.data.copy import Copy, described, from_csv, to_csv
 from unpooled.errors import BadInput
 from unpooled.privacy.copy import CopySettings, make_copy
-from unpooled.privacy.copy.cells import Spread, category_cells, number_cells, spread_of
+from unpooled.privacy.copy.cells import ColumnSpread, category_cells, number_cells, spread_of
 from unpooled.privacy.copy.make import frozen_levels
 from unpooled.privacy.copy.persons import Held, Persons
 
@@ -53,7 +53,7 @@ def test_a_person_is_the_mean_of_his_rows_and_counts_once():
 
 def test_nobody_dominates_a_mean():
     """Of seven persons near 10 one has a million: the mean moves by no more than the third largest allows."""
-    spread = Spread(median=10.0, mean=10.0, deviation=1.0, typical=1.0)
+    spread = ColumnSpread(median=10.0, mean=10.0, deviation=1.0, typical=1.0)
     values = np.array([[9.0, 9.5, 10.0, 10.5, 11.0, 12.0, 1e6]])
     known, mean, _ = number_cells(values, np.zeros((1, 7), bool), spread, 5)
     assert known.tolist() == [7.0]
@@ -61,7 +61,7 @@ def test_nobody_dominates_a_mean():
 
 
 def test_two_far_persons_are_cut_and_three_are_company():
-    spread = Spread(median=0.0, mean=0.0, deviation=1.0, typical=1.0)
+    spread = ColumnSpread(median=0.0, mean=0.0, deviation=1.0, typical=1.0)
     two = np.array([[0.0, 0.0, 0.0, 1000.0, 1000.0]])
     three = np.array([[0.0, 0.0, 1000.0, 1000.0, 1000.0]])
     nobody = np.zeros((1, 5), bool)
@@ -70,7 +70,7 @@ def test_two_far_persons_are_cut_and_three_are_company():
 
 
 def test_a_cell_that_too_few_have_is_not_shown():
-    spread = Spread(0.0, 0.0, 1.0, 1.0)
+    spread = ColumnSpread(0.0, 0.0, 1.0, 1.0)
     values = np.array([[1.0, 1.0, 1.0, 1.0, np.nan], [1.0] * 5])
     known, mean, _ = number_cells(values, np.zeros((2, 5), bool), spread, 5)
     assert known.tolist() == [0.0, 5.0]

@@ -94,12 +94,12 @@ def test_sites_too_small_to_show_anything_still_count_in_full() -> None:
     X, _ = blobs(1, n=60, d=2, k=3)
     rows = {f"s{i:02d}": X[3 * i : 3 * i + 3] for i in range(20)}
     want = FederatedKMeans(3, random_state=0).fit(rows)
-    got = FederatedKMeans(3, random_state=0, min_cluster_size=5, secure=True).fit(rows)
+    got = FederatedKMeans(3, random_state=0, protect="trusted", secure=True).fit(rows)
     np.testing.assert_allclose(
         np.sort(got.cluster_centers_, axis=0), np.sort(want.cluster_centers_, axis=0), atol=1e-9
     )
     with pytest.raises(BadInput, match="k=3 clusters from 0 rows"):
-        FederatedKMeans(3, random_state=0, min_cluster_size=5).fit(rows)
+        FederatedKMeans(3, random_state=0, protect="trusted").fit(rows)
 
 
 def test_a_cell_of_few_rows_in_all_is_dropped_from_the_sum() -> None:

@@ -20,6 +20,7 @@ from unpooled.errors import BadInput, PolicyError, TooFewAnswers
 from unpooled.privacy.secure_sum.crypto import Identity
 from unpooled.privacy.secure_sum.site import Member
 from unpooled.questions.clusters import AskMoments, AskScatter
+from unpooled.questions.fuzzy import AskFuzzySums
 from unpooled.site.audit.summary import read
 from unpooled.site.identity import identity_in, member_in, read_roster
 from unpooled.site.log import unpacked
@@ -104,9 +105,9 @@ def test_where_it_is_preferred_both_ways_are_open_and_only_the_plain_one_suppres
 
 
 def test_guards_look_at_a_question_before_it_is_masked(tmp_path) -> None:
-    hidden, _ = federation(tmp_path, REQUIRED + "[disclosure]\nmin_site_rows = 1000\n")
-    with pytest.raises(TooFewAnswers, match="fewer than the 1000 rows"):
-        conduct(total(hidden.sites, AskMoments()), hidden)
+    hidden, _ = federation(tmp_path, REQUIRED + "[jobs]\nalgorithms = ['lloyd']\n")
+    with pytest.raises(TooFewAnswers, match=r"does not allow memberships\.AskFuzzySums"):
+        conduct(total(hidden.sites, AskFuzzySums(np.zeros((1, 2, 2)), 2.0)), hidden)
 
 
 def test_a_restarted_site_keeps_its_identity_and_comes_back(tmp_path) -> None:
@@ -171,7 +172,7 @@ def test_fit_with_secure_sums(tmp_path) -> None:
     files = sorted(map(str, tmp_path.glob("*.csv")))
     said = {}
     for secure in (False, True):
-        words = ["fit", *files, "-k", "2..4", "--min-cluster-size", "1", "--json"]
+        words = ["fit", *files, "-k", "2..4", "--json"]
         got = CliRunner().invoke(
             app, words + (["--secure", "--out", str(tmp_path / "run")] if secure else [])
         )

@@ -250,7 +250,7 @@ def behind_doors(algorithm: Any, rows: Any, rules: str, carried: bool = False) -
     """A run over sites that are opened under a policy, what their logs say, or why it came to nothing."""
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
-        policy = a.policy(f"version = 1\n{rules}")
+        policy = a.policy(f"version = 2\n{rules}")
         sites = {name: a.open_site(name, X, policy, folder=home / name) for name, X in rows.items()}
         federation: Any = a.InProcess(list(sites.values()), threads=1)
         if carried:
@@ -278,24 +278,19 @@ GUARDED: dict[str, Any] = {
     "fuzzy": a.Fuzzy(k=K, n_starts=2, max_rounds=5, min_cluster_size=5),
     "robust": a.Robust(k=K, n_starts=2, min_cluster_size=5, max_rounds=6),
 }
+_TRUSTED, _COPY = '[protect]\nmode = "trusted"\n', "[protect]\nauto = true\n"
 for _name, _method in GUARDED.items():
-    add(f"policy/defaults/{_name}", behind_doors, _method, data.EVEN, "")
-_RULES = {
-    "groups of rows": "[disclosure]\ngroup_rows = 5",
-    "rounded counts": "[disclosure]\nround_counts_to = 5",
-    "differencing refused": '[disclosure]\ndifferencing = "refuse"',
-    "too few rows": "[disclosure]\nmin_site_rows = 60",
-    "three rounds": "[jobs]\nmax_rounds = 3",
-}
-for _name, _rules in _RULES.items():
-    add(f"policy/{_name}", behind_doors, GUARDED["lloyd"], data.EVEN, _rules)
-_LLOYD_ONLY = '[jobs]\nalgorithms = ["lloyd"]\ndescribe = false'
+    add(f"policy/trusted/{_name}", behind_doors, _method, data.EVEN, _TRUSTED)
+    add(f"policy/copy/{_name}", behind_doors, replace(_method, min_cluster_size=1), data.EVEN, _COPY)
+add("policy/three rounds", behind_doors, GUARDED["lloyd"], data.EVEN, f"{_TRUSTED}[jobs]\nmax_rounds = 3")
+_LLOYD_ONLY = f'{_TRUSTED}[jobs]\nalgorithms = ["lloyd"]\ndescribe = false'
 add("policy/another method only", behind_doors, GUARDED["dwf"], data.EVEN, _LLOYD_ONLY)
-add("policy/over bytes", behind_doors, GUARDED["lloyd"], data.EVEN, "", carried=True)
+add("policy/over bytes", behind_doors, GUARDED["lloyd"], data.EVEN, _TRUSTED, carried=True)
 add(
     "policy/scaled",
-    lambda: behind_doors(a.Scaled(a.Lloyd(k=4, n_starts=2, min_cluster_size=5)), data.WIDE, ""),
+    lambda: behind_doors(a.Scaled(a.Lloyd(k=4, n_starts=2, min_cluster_size=5)), data.WIDE, _TRUSTED),
 )
+add("policy/copy/scaled", lambda: behind_doors(a.Scaled(a.Lloyd(k=4, n_starts=2)), data.WIDE, _COPY))
 
 
 @case("policy/with noise")
@@ -303,7 +298,7 @@ def door_with_noise() -> dict[str, Any]:
     lines = '[domain]\ncolumns = ["a", "b", "c", "d"]\nlower = [-1, -1, -1, -1]\nupper = [1, 1, 1, 1]\n'
     with a.fixed_noise(1):
         algorithm = a.Private(k=K, dp=a.Gaussian(1.0))
-        return behind_doors(algorithm, data.bounded(), f"{lines}[dp]\nepsilon_total = 1.0")
+        return behind_doors(algorithm, data.bounded(), f'[protect]\nmode = "noise"\n{lines}[dp]\nepsilon_total = 1.0')
 
 
 # ---------------------------------------------------------------- secure sums
@@ -486,7 +481,9 @@ add(
 )
 ESTIMATORS: dict[str, dict[str, Any]] = {
     "defaults": {},
-    "clusters from 5": {"min_cluster_size": 5},
+    "clusters from 5": {"protect": "trusted", "min_cluster_size": 5},
+    "copies": {"protect": "copy"},
+    "copies, scaled": {"protect": "copy", "scale": "standard"},
     "given centres": {"init": np.concatenate(list(data.WIDE.values()))[:4], "scale": "standard"},
     "half of the sites": {"participation": 0.5, "n_init": 2, "max_rounds": 20},
     "an algorithm": {"method": a.Dwf(momentum=0.3, local_steps=2), "n_init": 2, "max_rounds": 30},
@@ -545,7 +542,8 @@ FUZZY: dict[str, dict[str, Any]] = {
     "unit start": {"init": "unit", "n_init": 2, "max_rounds": 20},
     "k-fed start, scaled": {"init": "k-fed", "scale": "standard", "m": 1.4, "n_init": 2},
     "given centres": {"init": data.GIVEN},
-    "clusters from 5": {"min_cluster_size": 5, "n_init": 2},
+    "clusters from 5": {"protect": "trusted", "min_cluster_size": 5, "n_init": 2},
+    "copies": {"protect": "copy", "n_init": 2},
     "secure": {"secure": True, "n_init": 2, "max_rounds": 10},
 }
 for _name, _settings in FUZZY.items():
@@ -627,7 +625,8 @@ def json_of(*words: Any) -> dict[str, Any]:
 add("files/fit -k 4", from_files, report=True)
 add("files/fit -k 2..6", from_files, k="2..6")
 add("files/fit -k 3,5", from_files, k="3,5")
-add("files/fit, nothing hidden", from_files, "--min-cluster-size", 1)
+add("files/fit, trusted", from_files, "--protect", "trusted")
+add("files/fit, from copies", from_files, "--protect", "copy", k="3,4")
 add("files/fit, secure", from_files, "--secure", "--restarts", 2)
 add("files/fit, dropped", from_files, "--missing", "drop", "--seed", 3, "--exclude", "z")
 add(
@@ -645,7 +644,7 @@ for _name in a.METHODS:
 def files_dual() -> dict[str, Any]:
     with in_folder():
         names = write_nodes("2N2D3K1")
-        words = ("-k", 3, "--method", "dual", "--min-cluster-size", 1, "--scale", "none", "--restarts", 2)
+        words = ("-k", 3, "--method", "dual", "--scale", "none", "--restarts", 2)
         return of_result(json.loads(a.command("fit", *names, "--json", "--threads", 1, *words)))
 
 
@@ -673,7 +672,7 @@ def write_nodes(problem: str) -> list[str]:
 def files_certify() -> dict[str, Any]:
     with in_folder():
         names = write_nodes("2N2D3K1")
-        a.command("fit", *names, "-k", 3, "--min-cluster-size", 1, "--out", "run", "--threads", 1)
+        a.command("fit", *names, "-k", 3, "--out", "run", "--threads", 1)
         proof: dict[str, Any] = json.loads(a.command("certify", "run", "--json"))
         proof.pop("seconds")
         return proof

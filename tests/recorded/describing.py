@@ -5,6 +5,7 @@ import json
 import math
 import re
 from collections import Counter
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 from tests.recorded import adapter as a
 
 FEW = 60  # numbers that are written out
-_VOLATILE = ("utc", "prev", "hash", "version", "policy")  # of a line of a log
+_VOLATILE = ("utc", "prev", "hash", "version", "policy", "copy")  # of a line of a log
 
 
 def sha256(data: bytes | str) -> str:
@@ -124,12 +125,15 @@ def text(said: str | bytes) -> dict[str, Any]:
     data = said.encode() if isinstance(said, str) else said
     data = re.sub(rb"<dd>[0-9a-f]{16}</dd>", b"<dd>RUN</dd>", data)
     data = data.replace(f"unpooled {a.__version__}".encode(), b"unpooled VERSION")
+    data = data.replace(datetime.now(UTC).date().isoformat().encode(), b"TODAY")  # of copies
     return {"bytes": len(data), "sha256": sha256(data)}
 
 
 def of_result(said: dict[str, Any]) -> dict[str, Any]:
     """The JSON that ``unpooled fit`` gives: all of it as a digest, and the main numbers."""
     whole = json.loads(json.dumps(said).replace(a.__version__, "VERSION"))
+    for site in whole.get("sites", ()):
+        site.pop("copy_made", None)  # a date
     names = ("k", "rounds", "exchanges", "rows_hidden", "clear", "epsilon", "warnings")
     kept = {name: whole[name] for name in names if name in whole}
     clusters = [{n: c[n] for n in ("rows", "center") if n in c} for c in whole["clusters"]]

@@ -18,9 +18,10 @@ from unpooled.questions.clusters import AskClusterSums, AskMoments
 from unpooled.site.audit.attack import attack, on_log
 from unpooled.site.audit.partitions import Shown, Space, shown_in
 from unpooled.site.open_site import open_site
-from unpooled.site.policy import Policy, parse
+from unpooled.site.policy import parse
 
 NAMES = ("east", "north", "west")
+TRUSTED = parse('version = 2\n[protect]\nmode = "trusted"')
 
 
 def cells(X, centers):
@@ -43,7 +44,7 @@ def logged(folder, X, algorithm, rules=None, seed=0, table=False):
     """The rows of three sites, and the logs of a run of theirs."""
     rows = {name: X[i::3] for i, name in enumerate(NAMES)}
     sites = [
-        open_site(s, Table.of(columns(x)) if table else x, rules or Policy(), folder=folder / s)
+        open_site(s, Table.of(columns(x)) if table else x, rules or TRUSTED, folder=folder / s)
         for s, x in rows.items()
     ]
     run(algorithm, InProcess(sites), seed=seed)
@@ -124,7 +125,7 @@ def test_rows_are_in_the_units_of_the_table_whatever_the_view(offset, tmp_path):
     rng = np.random.default_rng(3)
     X = rng.normal(size=(40, 2)) * [1, 5] + offset
     order = np.sort(X[:, 0])
-    site = open_site("a", X, Policy(), folder=tmp_path)
+    site = open_site("a", X, TRUSTED, folder=tmp_path)
     number = 0
     for view in (None, Affine(np.full(2, offset), np.array([2.0, 3.0]))):
         for i in (15, 16) if view is None else (15, 17):
@@ -186,7 +187,7 @@ def test_memberships_and_local_means_give_no_row(method, tmp_path):
 
 def test_noise_gives_no_row(tmp_path):
     X, _ = make_blobs(9000, 2, centers=3, random_state=2)
-    rules = parse("version = 1\n[dp]\nepsilon_total = 1")
+    rules = parse("version = 2\n[protect]\nmode = 'noise'\n[dp]\nepsilon_total = 1")
     sites = [open_site(s, X[i::3], rules, folder=tmp_path / s) for i, s in enumerate(NAMES)]
     FederatedKMeans(3, dp=Gaussian(1.0, lower=-15, upper=15), random_state=0).fit_federation(InProcess(sites))
     assert len(on_log(tmp_path / "east" / "log.jsonl").rows) == 0
@@ -207,7 +208,7 @@ def test_secure_sums_give_no_row(tmp_path):
     X, _ = make_blobs(300, 2, centers=3, random_state=3)
     keys = {name: Identity.new() for name in NAMES}
     known = {name: key.public for name, key in keys.items()}
-    rules = parse('version = 1\n[aggregation]\nsecure = "required"')
+    rules = parse('version = 2\n[protect]\nmode = "trusted"\n[aggregation]\nsecure = "required"')
     sites = [
         open_site(s, X[i::3], rules, folder=tmp_path / s, member=Member(s, keys[s], known))
         for i, s in enumerate(NAMES)
@@ -219,7 +220,7 @@ def test_secure_sums_give_no_row(tmp_path):
 
 def test_refusals_weights_and_an_empty_log(tmp_path):
     X, w = np.random.default_rng(0).normal(size=(60, 2)), np.linspace(0.5, 1.5, 60)
-    site = open_site("a", X, Policy(), folder=tmp_path, weights=w)
+    site = open_site("a", X, TRUSTED, folder=tmp_path, weights=w)
     assert len(on_log(tmp_path / "log.jsonl").rows) == 0
     questions = [AskMoments(), AskClusterSums(np.zeros((1, 2, 3))), AskClusterSums(X[None, :3])]
     replies = [

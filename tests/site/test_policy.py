@@ -4,33 +4,30 @@ import pytest
 
 from unpooled.algorithms import METHODS
 from unpooled.errors import PolicyError
-from unpooled.site.explain_policy import explain, template
+from unpooled.site.explain_policy import explain, template, upgraded, written
 from unpooled.site.policy import Policy, load, parse
 
 
 def test_the_empty_policy_is_safe():
-    policy = parse("version = 1")
+    policy = parse("version = 2")
     assert policy == Policy()
-    assert policy.disclosure.min_cluster_size == 5
+    assert policy.protect.mode == "copy"
+    assert not policy.protect.auto
     assert policy.aggregation.secure == "preferred"
 
 
 def test_all_keys_are_read():
     policy = parse(
         """
-        version = 1
+        version = 2
         [site]
         id = "hospital-a"
         contact = "dpo@example.org"
         [jobs]
         algorithms = ["lloyd", "dwf", "fuzzy"]
         max_rounds = 50
-        max_parameters_per_row = 0.33
-        [disclosure]
-        min_cluster_size = 7
-        min_site_rows = 50
-        round_counts_to = 5
-        differencing = "refuse"
+        [protect]
+        mode = "noise"
         [domain]
         columns = ["age", "bmi"]
         lower = [0, 10]
@@ -53,25 +50,23 @@ def test_all_keys_are_read():
     assert policy.private
     assert policy.digest != Policy().digest
     said = " ".join(s for _, sentences in explain(policy) for s in sentences)
-    for word in (
-        "lloyd, dwf, fuzzy",
-        "fewer than 7 rows",
-        "age 0 to 110",
-        "multiples of 5",
-        "at least 4 sites",
-    ):
+    for word in ("lloyd, dwf, fuzzy", "with noise", "at least 4 sites"):
         assert word in said
     assert "(1, 1e-07)-differential privacy" in said
 
 
 WRONG = {
     "min_cluster_sise = 5": r"unknown section or key 'min_cluster_sise'",
-    "[disclosure]\nmin_cluster_sise = 5": r"unknown key in \[disclosure\] 'min_cluster_sise'; known are min",
-    "[disclosure]\nmin_cluster_size = 1": r"min_cluster_size must be at least 2, got 1",
-    '[disclosure]\nmin_cluster_size = "5"': r"min_cluster_size must be a whole number, got '5'",
-    "[disclosure]\nmin_cluster_size = true": r"must be a whole number, got True",
-    "[disclosure]\nmin_cluster_size = 5.5": r"must be a whole number, got 5.5",
-    '[disclosure]\ndifferencing = "maybe"': r"differencing must be one of off, warn, refuse, got 'maybe'",
+    "[protect]\nmin_cluster_sise = 5": r"unknown key in \[protect\] 'min_cluster_sise'; known are mode",
+    "[protect]\nmin_cluster_size = 1": r"min_cluster_size must be at least 2, got 1",
+    '[protect]\nmin_cluster_size = "5"': r"min_cluster_size must be a whole number, got '5'",
+    "[protect]\nmin_cluster_size = true": r"must be a whole number, got True",
+    "[protect]\nmin_cluster_size = 5.5": r"must be a whole number, got 5.5",
+    '[protect]\nmode = "maybe"': r"mode must be one of copy, noise, trusted, got 'maybe'",
+    "[protect]\ng = 2": r"\[protect\] g must be 0 \(proposed\) or a whole number of at least 3, got 2",
+    '[protect]\ncolumns = ["a"]\nsensitive = ["a"]': r"\[protect\] column a is named both",
+    '[protect]\nmode = "noise"': r"needs a budget: \[dp\] epsilon_total",
+    "[dp]\nepsilon_total = 1": r"a site has the one or the other",
     '[jobs]\nalgorithms = "lloyd"': r"\[jobs\] algorithms must be a list",
     '[jobs]\nalgorithms = ["loyd"]': r"\[jobs\] algorithms: unknown 'loyd'; known are lloyd",
     "[jobs]\nmax_rounds = 0": r"max_rounds must be at least 1, got 0",
@@ -83,21 +78,21 @@ WRONG = {
     '[domain]\ncolumns = ["a"]\nlower = [-inf]\nupper = [1]': r"both finite",
     "[dp]\ndelta = 0": r"delta must be between 0 and 1, got 0",
     "[dp]\nepsilon_total = -1": r"epsilon_total must be 0 or more, got -1",
-    "disclosure = 5": r"disclosure must be a section, \[disclosure\]",
-    "[disclosure": r"not TOML",
+    "protect = 5": r"protect must be a section, \[protect\]",
+    "[protect": r"not TOML",
 }
 
 
 @pytest.mark.parametrize("text", WRONG)
 def test_what_is_wrong_is_named(text, tmp_path):
     path = tmp_path / "policy.toml"
-    path.write_text(f"version = 1\n{text}", encoding="utf-8")
+    path.write_text(f"version = 2\n{text}", encoding="utf-8")
     with pytest.raises(PolicyError, match=WRONG[text]) as caught:
         load(path)
     assert str(caught.value).startswith(str(path))
 
 
-@pytest.mark.parametrize("text", ["", "version = 2", "version = '1'"])
+@pytest.mark.parametrize("text", ["", "version = 3", "version = '2'"])
 def test_versions(text):
     with pytest.raises(PolicyError, match="version"):
         parse(text)
@@ -113,5 +108,82 @@ def test_the_template_is_the_default_policy():
     policy = parse(template("north"))
     assert policy.site.id == "north"
     assert policy.jobs == Policy().jobs
-    assert policy.disclosure == Policy().disclosure
+    assert policy.protect == Policy().protect
     assert policy.jobs.algorithms == tuple(METHODS)
+
+
+# ---------------------------------------------------------------- version 1
+
+
+OLD = """
+version = 1
+[site]
+id = "north"
+[jobs]
+algorithms = ["lloyd"]
+max_parameters_per_row = 0.33
+[disclosure]
+min_cluster_size = 10
+differencing = "refuse"
+{more}
+[aggregation]
+secure = "required"
+"""
+
+
+def test_a_policy_of_version_1_is_refused_with_the_line_to_run(tmp_path):
+    path = tmp_path / "policy.toml"
+    path.write_text(OLD.format(more=""))
+    with pytest.raises(PolicyError, match=f"unpooled policy upgrade {path}"):
+        load(path)
+
+
+@pytest.mark.parametrize(
+    ("more", "mode", "g"),
+    [
+        ("", "copy", 0),
+        ("group_rows = 8", "copy", 8),
+        ("group_rows = 2", "copy", 3),
+        ("[dp]\nepsilon_total = 1", "noise", 0),
+    ],
+)
+def test_an_upgrade_keeps_what_there_is_and_never_trusts(more, mode, g):
+    policy, said = upgraded(OLD.format(more=more), "old.toml")
+    assert (policy.protect.mode, policy.protect.g) == (mode, g)
+    assert policy.site.id == "north"
+    assert policy.jobs.algorithms == ("lloyd",)
+    assert policy.aggregation.secure == "required"
+    assert any("differencing is gone" in line for line in said)
+    assert parse(written(policy)) == policy
+
+
+def test_what_is_no_policy_of_version_1_is_not_upgraded():
+    for text in ("version = 2", "", "[site"):
+        with pytest.raises(PolicyError):
+            upgraded(text, "p.toml")
+
+
+def test_a_written_policy_says_the_same(tmp_path):
+    policy = parse(
+        """
+        version = 2
+        [protect]
+        g = 8
+        person = "id"
+        columns = ["age", "bmi"]
+        sensitive = ["hiv"]
+        log = ["pay"]
+        auto = true
+        """
+    )
+    assert parse(written(policy)) == policy
+    said = " ".join(s for _, sentences in explain(policy) for s in sentences)
+    for word in (
+        "at least 8 persons",
+        "column id",
+        "age, bmi",
+        "hiv",
+        "logarithm only: pay",
+        "nobody approved",
+    ):
+        assert word in said

@@ -1,8 +1,8 @@
 """``unpooled demo``: the penguins of three islands, clustered without pooling them.
 
-Every island is a site that shows no group below five penguins, as a real site would. The same job is done
-twice more for comparison: without suppression, and by scikit-learn on pooled rows. At every site an observer
-counts what leaves and searches it for rows, directly and by subtraction.
+Every island is a site that answers from its copy, as a real site would. The same job is done twice more for
+comparison: by sites that trust each other and answer from their rows, and by scikit-learn on pooled rows. The
+islands' own logs say what left, and are attacked for rows.
 """
 
 from pathlib import Path

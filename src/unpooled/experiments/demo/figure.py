@@ -9,7 +9,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from unpooled.core.disk import write_atomically
-from unpooled.experiments.demo.study import MINIMUM, Study
+from unpooled.experiments.demo.study import Study
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73")  # blue, orange and green that colour-blind people can distinguish
 MARKERS = ("o", "^", "s")
@@ -22,7 +22,7 @@ def draw(result: Study, path: Path) -> None:
     points, bars = figure.subplots(1, 2, width_ratios=(1.35, 1))
     _draw_points(points, result)
     _draw_bars(bars, result)
-    ratio = result.guarded.inertia / result.pooled.inertia
+    ratio = result.copied.inertia / result.pooled.inertia
     figure.suptitle(
         f"{len(result.penguins.X)} penguins clustered without pooling: inertia {ratio:.4f} times pooling's"
     )
@@ -32,9 +32,9 @@ def draw(result: Study, path: Path) -> None:
 
 
 def _draw_points(axes: Any, result: Study) -> None:
-    penguins, found = result.penguins, result.guarded
+    penguins, found = result.penguins, result.copied
     x, y = (penguins.columns.index(name) for name in ("bill_length_mm", "flipper_length_mm"))
-    for marker, island in zip(MARKERS, found.doors, strict=True):
+    for marker, island in zip(MARKERS, result.copies, strict=True):
         for j, colour in enumerate(COLOURS):
             rows = penguins.X[(penguins.island == island) & (found.labels == j)]
             axes.scatter(rows[:, x], rows[:, y], s=28, c=colour, marker=marker, alpha=0.7, lw=0)
@@ -52,16 +52,14 @@ def _draw_points(axes: Any, result: Study) -> None:
 
 
 def _draw_bars(axes: Any, result: Study) -> None:
-    islands, sizes = list(result.guarded.doors), result.sizes()
+    islands, sizes = list(result.copies), result.sizes()
     for j, colour in enumerate(COLOURS):
         places = np.arange(len(islands)) + (j - 1) * 0.27
         bars = axes.bar(places, sizes[:, j], width=0.25, color=colour, label=f"cluster {j + 1}")
-        axes.bar_label(bars, [f"{n}*" if 0 < n < MINIMUM else str(n) for n in sizes[:, j]], padding=2)
+        axes.bar_label(bars, padding=2)
     named = [f"{name}\n{row.sum()} penguins" for name, row in zip(islands, sizes, strict=True)]
     axes.set_xticks(range(len(islands)), named)
-    axes.set(
-        ylabel=f"penguins (* below {MINIMUM}: not shown by their island)" if result.hidden() else "penguins"
-    )
+    axes.set(ylabel="penguins")
     axes.set_title("what every island holds of them", fontsize=10)
     axes.legend(frameon=False)
     axes.spines[["top", "right"]].set_visible(False)

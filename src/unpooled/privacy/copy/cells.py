@@ -13,7 +13,7 @@ _GROUPS_FOR_SPREAD = 10  # fewer groups show no variance
 
 
 @dataclass(frozen=True)
-class Spread:
+class ColumnSpread:
     """Where the values of a column lie, without the g most extreme persons at either end."""
 
     median: float
@@ -25,13 +25,13 @@ class Spread:
     def grid(self) -> float:
         """The step of rounding: a power of two, at most a sixteenth of the typical distance.
 
-        >>> Spread(0.0, 0.0, 1.0, 5.0).grid
+        >>> ColumnSpread(0.0, 0.0, 1.0, 5.0).grid
         0.25
         """
         return float(2.0 ** np.floor(np.log2(self.typical)) / _STEPS)
 
 
-def spread_of(x: FloatArray, g: int) -> Spread | None:
+def spread_of(x: FloatArray, g: int) -> ColumnSpread | None:
     """The spread of the values (nan: none); None if fewer than g persons have one."""
     there = np.sort(x[~np.isnan(x)])
     if len(there) < g:
@@ -43,11 +43,11 @@ def spread_of(x: FloatArray, g: int) -> Spread | None:
     typical = float(apart.mean())
     if not typical > 1e-12 * abs(median):  # nothing but rounding
         typical = 0.0
-    return Spread(median, float(middle.mean()), float(middle.std()), typical)
+    return ColumnSpread(median, float(middle.mean()), float(middle.std()), typical)
 
 
 def number_cells(
-    values: FloatArray, nobody: BoolArray, spread: Spread, g: int
+    values: FloatArray, nobody: BoolArray, spread: ColumnSpread, g: int
 ) -> tuple[FloatArray, FloatArray, float]:
     """Of values (G, most) by group: persons who have one (0: too few), their mean, the variance within.
 

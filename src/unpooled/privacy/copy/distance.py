@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unpooled.core.arrays import FloatArray, IntArray
-from unpooled.privacy.copy.cells import Spread
+from unpooled.privacy.copy.cells import ColumnSpread
 from unpooled.privacy.copy.persons import Held
 from unpooled.privacy.copy.settings import CopySettings
 
@@ -22,7 +22,7 @@ class Distance:
         self._persons, self._g, self._settings = persons, g, settings
         self._columns: list[Column] = []
 
-    def add_number(self, name: str, x: FloatArray, spread: Spread | None) -> None:
+    def add_number(self, name: str, x: FloatArray, spread: ColumnSpread | None) -> None:
         weight = self._weight(name)
         if spread is None or not weight:
             return

@@ -19,7 +19,7 @@ from unpooled.data.copy import OTHER, Copy
 from unpooled.data.table import CATEGORY, EMPTY, NUMBER, Table
 from unpooled.errors import BadInput
 from unpooled.kernels.grouping import groups
-from unpooled.privacy.copy.cells import Spread, category_cells, number_cells, spread_of
+from unpooled.privacy.copy.cells import ColumnSpread, category_cells, number_cells, spread_of
 from unpooled.privacy.copy.distance import Distance
 from unpooled.privacy.copy.persons import Held, Persons, released_names
 from unpooled.privacy.copy.settings import CopySettings
@@ -53,7 +53,7 @@ def make_copy(
         raise BadInput(f"there are fewer than {g} persons: too few for a copy")
     columns = released_names(table, settings)
     distance = Distance(persons.count, g, settings)
-    spreads: dict[str, Spread | None] = {}
+    spreads: dict[str, ColumnSpread | None] = {}
     held: dict[str, tuple[tuple[str, ...], IntArray]] = {}
     holes = 0.0
     for i, (name, _, kind) in enumerate(columns):
