@@ -7,6 +7,7 @@ import pytest
 
 from machines.network import Network
 
+READING = ("--categories", "cp,restecg", "--na", "chol=0")  # the sites say how their files are read
 HOSPITALS = ("cleveland", "hungarian", "va")
 
 
@@ -30,7 +31,7 @@ def hospital_files(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def network(hospital_files, tmp_path_factory):
-    made = Network(tmp_path_factory.mktemp("network"), hospital_files)
+    made = Network(tmp_path_factory.mktemp("network"), hospital_files, reading=READING)
     try:
         yield made.up()
     finally:
@@ -39,7 +40,7 @@ def network(hospital_files, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def fitted(hospital_files, tmp_path_factory):
-    """The folder of ``unpooled fit`` on the same files, for given options."""
+    """The folder of ``unpooled fit`` on the same files, rehearsing the sites' copies, for given options."""
     from typer.testing import CliRunner
 
     from unpooled.app.cli import app
@@ -50,6 +51,7 @@ def fitted(hospital_files, tmp_path_factory):
         if options not in known:
             out = folder / str(len(known))
             words = ["fit", *map(str, hospital_files.values()), "--out", str(out), *map(str, options)]
+            words += ["--protect", "copy", *READING]
             result = CliRunner().invoke(app, words)
             assert result.exit_code == 0, result.output
             known[options] = out

@@ -59,8 +59,10 @@ class Network:
         port: int | None = None,
         prefix: dict[str, Sequence[str]] | None = None,
         env: dict[str, str] | None = None,
+        reading: Sequence[str] = (),
     ) -> None:
         self.folder, self.files = folder, files
+        self._reading = reading  # how sites read their files, when they join first
         self.home = folder / "federation"
         self.port = port or free_port()
         self._prefix = prefix or {}  # e.g. to enter a network namespace
@@ -106,12 +108,20 @@ class Network:
         place = folder or self.site_folder(site)
         self._joined[site] = self._connections(site)
         if not place.exists():
-            options = ("--folder", place, *options)
+            options = ("--folder", place, *self._reading, *options)
             self.start(site, "join", self.invitation(site), "--data", data or self.files[site], *options)
+            self.approve(site)
         elif data or options:
             self.start(site, "join", place, "--data", data or self.files[site], *options)
         else:
             self.start(site, "join", place)
+
+    def approve(self, site: str) -> None:
+        """What the officer of a site does: nothing is answered before."""
+        copy = self.site_folder(site) / "copy" / "about.json"
+        process = self.processes[site]
+        until(lambda: copy.exists() or process.poll() is not None, f"the copy of {site}")
+        self.command("copy", "approve", self.site_folder(site))
 
     def up(self) -> "Network":
         """Server and all sites."""

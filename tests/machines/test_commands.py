@@ -27,7 +27,8 @@ def test_status_says_who_is_there(network):
     assert said.splitlines() == ["cleveland: connected", "hungarian: connected", "va: connected"]
     said = unpooled_command("status", network.site_folder("va"))
     assert said.splitlines()[0] == "va in heart: connected"
-    assert "200 rows" in said
+    assert "200 persons" in said
+    assert "approved at" in said
     said = unpooled_command("join", network.site_folder("va"), code=1)
     assert "in use already" in said
 

@@ -3,7 +3,7 @@
 import random
 import threading
 import time
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -12,11 +12,12 @@ from helpers import blobs, split
 from unpooled import InProcess, Lloyd, Site, run
 from unpooled.core.disk import held, is_held
 from unpooled.core.run import recall
-from unpooled.data.readers import Reading
 from unpooled.errors import BadInput, TooFewAnswers
+from unpooled.privacy.copy import CopySettings
 from unpooled.runtimes.coordinator_run import ProgressFile, RunTask, coordinate
 from unpooled.runtimes.delivery import Delivery, NoAnswer
 from unpooled.runtimes.provisioning.follow_run import _raised, _record
+from unpooled.site.copy_folder import CopyFolder
 from unpooled.site.site_process import RunTerms, SiteEnd, SiteSettings
 
 
@@ -126,11 +127,13 @@ def test_a_record_survives_the_way_through_the_file(tables, tmp_path):
 def settings(tmp_path):
     data = tmp_path / "patients.csv"
     data.write_text("id,age,bmi\n" + "".join(f"{i},{40 + i % 31},{20 + i % 9}\n" for i in range(60)))
-    return SiteSettings("a", str(data), str(tmp_path / "kept"), exclude=("id",))
+    policy = tmp_path / "policy.toml"
+    policy.write_text('version = 2\n[protect]\nmode = "trusted"\n')
+    return SiteSettings("a", str(data), str(tmp_path / "kept"), str(policy), exclude=("id",))
 
 
 def terms(**how):
-    return replace(RunTerms.of(Reading()), **how)
+    return replace(RunTerms.now(), **how)
 
 
 def test_settings_survive_the_way_through_their_file(settings, tmp_path):
@@ -138,13 +141,21 @@ def test_settings_survive_the_way_through_their_file(settings, tmp_path):
     assert SiteSettings.read(tmp_path / "s.json") == settings
 
 
-def test_a_run_may_ask_for_less_and_never_for_more(settings):
-    assert settings.table(terms()).names == ("age", "bmi")
-    assert settings.table(terms(columns=("age", "id"))).names == ("age",)
-    assert settings.table(terms(exclude=("bmi",))).names == ("age",)
+def test_how_a_file_is_read_is_the_sites(settings):
+    assert settings.table().names == ("age", "bmi")
     only = SiteSettings("a", settings.data, settings.folder, columns=("bmi",))
-    assert only.table(terms()).names == ("bmi",)
-    assert only.reading(terms(columns=("age", "bmi"))).columns == ("bmi",)
+    assert only.table().names == ("bmi",)
+    assert not {"columns", "exclude", "na", "categories"} & {f.name for f in fields(RunTerms)}
+
+
+def test_a_copy_that_nobody_approved_is_not_answered_from(settings, tmp_path):
+    copied = replace(settings, policy=None, data="")
+    assert "cannot open" in SiteEnd(copied, terms()).respond(b"anything")
+    CopyFolder(tmp_path / "kept").make(settings.table(), CopySettings())
+    assert SiteEnd(copied, terms()).respond(b"any") == "nobody at the site has approved its copy yet"
+    CopyFolder(tmp_path / "kept").approve()
+    (tmp_path / "patients.csv").unlink()  # the rows are not needed any more
+    assert "not a message" in SiteEnd(copied, terms()).respond(b"anything")
 
 
 def test_what_a_site_cannot_open_it_declines_without_a_word_of_its_data(settings, tmp_path):

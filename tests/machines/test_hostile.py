@@ -129,7 +129,9 @@ def other_va(network):
 def test_a_site_with_other_columns_is_named_with_them(network, other_va, tmp_path):
     odd = tmp_path / "odd.csv"
     odd.write_text("age,weight\n" + "".join(f"{40 + i % 30},{60 + i % 25}\n" for i in range(60)))
-    other_va(data=odd)
+    trusted = tmp_path / "trusted.toml"
+    trusted.write_text('version = 2\n[protect]\nmode = "trusted"\n')
+    other_va("--policy", trusted, data=odd)
     network.run("odd", *QUICK)
     said = network.finish("odd", code=1)
     assert "weight" in said
@@ -212,7 +214,7 @@ def test_no_row_is_in_what_left_and_paths_stay_at_the_site(network, hospital_fil
     """Everything that left a site is in its log; a row of its table in any of it would be found."""
     network.run("watched", *QUICK)
     network.finish("watched")
-    logged = (network.site_folder("va") / "kept" / "log.jsonl").read_text()
+    logged = (network.site_folder("va") / "log.jsonl").read_text()
     left = b"".join(
         unpacked(json.loads(line)["payload"]) for line in logged.splitlines() if "payload" in line
     )

@@ -47,7 +47,7 @@ def test_sites_that_trust_the_module_answer_and_another_refuses(own_network):
     result = json.loads((own_network.out("own") / "result.json").read_text())
     assert result["method"] == "spherical"
     for site in own_network.files:  # one that does not trust the module does not even know its messages
-        log = (own_network.site_folder(site) / "kept" / "log.jsonl").read_text()
+        log = (own_network.site_folder(site) / "log.jsonl").read_text()
         assert ("hospital.AskPointing" in log) is (site != "va")
     rounds = list(csv.DictReader((own_network.out("own") / "history.csv").read_text().splitlines()))
     assert {row["sites"] for row in rounds[1:-3]} == {"2"}

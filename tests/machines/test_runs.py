@@ -17,8 +17,8 @@ FILES = {
     "report.html",
     "result.json",
 }
-WHOLE = ("-k", "2..4", "--categories", "cp,restecg", "--na", "chol=0", "--seed", "5")
-LONG = ("-k", "5..8", "--seed", "1")  # enough rounds to die in
+WHOLE = ("-k", "2..4", "--seed", "5")
+LONG = ("-k", "6,7", "--method", "fuzzy", "--restarts", "2", "--max-rounds", "30", "--seed", "1")  # to die in
 
 
 def assert_same(run, fit):
@@ -44,7 +44,7 @@ def test_files_at_sites_give_the_model_of_files_in_one_place(network, fitted):
     assert "3 sites fall into" in said
     assert not list((network.home / "runs").iterdir())
     for site in network.files:  # the coordinator kept and signed the end of every site's log
-        kept = network.site_folder(site) / "kept"
+        kept = network.site_folder(site)
         done = network.command("audit", "verify", kept, "--heads", network.home / "heads.json")
         assert "The log is whole" in done.stdout
         assert "times countersigned" in done.stdout
@@ -53,9 +53,7 @@ def test_files_at_sites_give_the_model_of_files_in_one_place(network, fitted):
 def test_secure_sums_between_processes(network, fitted):
     """Every site pins the others' keys; what comes of it is what comes of it in one process."""
     options = ("-k", "3", "--restarts", "2", "--seed", "6", "--secure")
-    kept = {site: network.site_folder(site) / "kept" for site in network.files}
-    for folder in kept.values():
-        folder.mkdir(parents=True, exist_ok=True)
+    kept = {site: network.site_folder(site) for site in network.files}
     lines = [network.command("policy", "key", kept[site], "--site", site).stdout for site in kept]
     for folder in kept.values():
         (folder / "roster.toml").write_text("[sites]\n" + "".join(lines))
@@ -68,8 +66,29 @@ def test_secure_sums_between_processes(network, fitted):
     assert_same(network.out("secure"), fitted(*options))
 
 
-def test_noise_is_drawn_where_the_rows_are(network):
+@pytest.fixture
+def noisy(network, tmp_path):
+    """The same sites under a policy of noise; afterwards they answer from their copies again."""
+    policy = tmp_path / "noise.toml"
+    policy.write_text('version = 2\n[protect]\nmode = "noise"\n[dp]\nepsilon_total = 4\n')
+    for rules in (("--policy", policy), ()):
+        for site, data in network.files.items():
+            network.leave(site)
+            network.join(site, *rules, data=data)
+        network.wait_connected()
+        if rules:
+            yield network
+
+
+def test_a_private_run_goes_without_sites_that_have_a_copy(network):
+    options = ("-k", "2", "--epsilon", "4", "--bounds", "age=0:110", "--bounds", "trestbps=50:250")
+    network.run("unwanted", *options)
+    assert "answers from its copy, not with noise" in network.finish("unwanted", code=1)
+
+
+def test_noise_is_drawn_where_the_rows_are(noisy):
     """Differential privacy between processes: each site adds its own noise, and the budget is spent once."""
+    network = noisy
     options = ("-k", "2", "--epsilon", "4", "--bounds", "age=0:110", "--bounds", "trestbps=50:250")
     network.run("private", *options)
     said = network.finish("private")
@@ -82,6 +101,45 @@ def test_noise_is_drawn_where_the_rows_are(network):
     assert found["rows"] != round(found["rows"])
     for cluster in found["clusters"]:
         assert 0 <= cluster["center"]["age"] <= 110
+
+
+def test_a_site_answers_nothing_before_its_copy_is_approved(network):
+    """The run goes on without it, and says why; once it is approved the site answers."""
+    approval = network.site_folder("va") / "copy" / "approved.json"
+    kept = approval.read_bytes()
+    approval.unlink()
+    lines = (network.site_folder("va") / "log.jsonl").read_bytes().count(b"\n")
+    try:
+        network.run("early", "-k", "2", "--restarts", "1")
+        assert "nobody at the site has approved its copy yet" in " ".join(network.finish("early").split())
+        assert (network.site_folder("va") / "log.jsonl").read_bytes().count(b"\n") == lines
+    finally:
+        approval.write_bytes(kept)
+    network.run("late", "-k", "2", "--restarts", "1")
+    network.finish("late")
+    found = json.loads((network.out("late") / "result.json").read_text())
+    assert [site["site"] for site in found["sites"]] == sorted(network.files)
+
+
+def test_how_a_file_is_read_is_not_the_runs_to_say(network):
+    for option, value in (("na", "-9"), ("categories", "cp"), ("exclude", "age"), ("delimiter", ";")):
+        said = network.command("run", network.home, "-k", "2", f"--{option}", value, code=1).stderr
+        assert f"--{option}: how a file is read is its site's to say" in said
+
+
+def test_a_changed_file_changes_nothing(network, fitted, tmp_path):
+    """Once there is a copy, the file is not read: a site whose file was replaced gives the same bytes."""
+    options = ("-k", "3", "--restarts", "2", "--seed", "9")
+    file = network.files["va"]
+    kept = file.read_bytes()
+    fit = fitted(*options)
+    try:
+        file.write_bytes(b"age\n" + b"17\n" * 40)
+        network.run("changed", *options)
+        network.finish("changed")
+    finally:
+        file.write_bytes(kept)
+    assert_same(network.out("changed"), fit)
 
 
 def test_a_site_whose_job_process_is_killed_is_back_in_the_same_job(network, fitted):

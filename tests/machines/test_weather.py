@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from machines.conftest import READING
 from machines.network import Network
 
 LOSSY = Path(__file__).parent / "lossy"
@@ -18,7 +19,7 @@ def test_three_of_ten_answers_lost_for_a_hundred_rounds(hospital_files, fitted, 
     options = ("-k", "24", "--method", "fuzzy", "--restarts", "1", "--max-rounds", "105", "--seed", "1")
     fit = fitted(*options)
     assert (fit / "history.csv").read_text().count("\n") - 2 >= 100  # less the heading and the start
-    lossy = Network(tmp_path, hospital_files, env={"PYTHONPATH": str(LOSSY)})
+    lossy = Network(tmp_path, hospital_files, env={"PYTHONPATH": str(LOSSY)}, reading=READING)
     try:
         lossy.up()
         lossy.run("lossy", *options)
@@ -88,7 +89,7 @@ def test_three_hosts_and_a_link_that_is_cut_for_twenty_seconds(hosts, hospital_f
         assert network.processes["cut"].poll() is None
         _ip("link", "set", hosts["va"][2], "up")
         network.finish("cut")
-        network.command("fit", *files.values(), "--out", tmp_path / "fit", *options)
+        network.command("fit", *files.values(), "--out", tmp_path / "fit", *options, "--protect", "copy")
         for name in ("model.unpooled", "history.csv"):
             assert (network.out("cut") / name).read_bytes() == (tmp_path / "fit" / name).read_bytes()
     finally:

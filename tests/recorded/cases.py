@@ -298,7 +298,9 @@ def door_with_noise() -> dict[str, Any]:
     lines = '[domain]\ncolumns = ["a", "b", "c", "d"]\nlower = [-1, -1, -1, -1]\nupper = [1, 1, 1, 1]\n'
     with a.fixed_noise(1):
         algorithm = a.Private(k=K, dp=a.Gaussian(1.0))
-        return behind_doors(algorithm, data.bounded(), f'[protect]\nmode = "noise"\n{lines}[dp]\nepsilon_total = 1.0')
+        return behind_doors(
+            algorithm, data.bounded(), f'[protect]\nmode = "noise"\n{lines}[dp]\nepsilon_total = 1.0'
+        )
 
 
 # ---------------------------------------------------------------- secure sums

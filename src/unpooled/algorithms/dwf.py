@@ -50,6 +50,7 @@ class LocalMoves(Summable, wire="dwf.LocalMoves"):
     """The difference of a site's centres after its own steps from the received ones."""
 
     cells = "weight"
+    divided = False  # a weighting may count all rows of a site for every cluster
 
     weighted: Annotated[FloatArray, Sum("k d", rows="weight")]  # w (C_i - C)
     weight: Annotated[FloatArray, Count("k")]

@@ -15,7 +15,7 @@ from unpooled.core.arrays import FloatArray, IntArray
 from unpooled.core.messages import Message, SiteId
 from unpooled.core.protocol import Steps, each, expanded, shared, together, total, viewed
 from unpooled.data import Agreement, Wishes, agree
-from unpooled.questions.clusters import AskScatter, Scatter
+from unpooled.questions.clusters import AskClusterSums, AskScatter, ClusterSums, Scatter
 from unpooled.questions.description import AskCovariance, AskOutline, AskProfile, Outline, Profile
 from unpooled.questions.fuzzy import AskBorderline, Borderline
 
@@ -23,7 +23,7 @@ ALL_SITES = "all sites"  # the only name where replies of single sites are not s
 
 
 @dataclass(frozen=True, eq=False)
-class Description(Message, wire="describing.Description"):
+class Description(Message, wire="describing.Description", version=2, since="0.2"):
     """A clustering in numbers, clusters from the largest to the smallest. All in prepared columns."""
 
     centers: FloatArray  # (k, d)
@@ -41,6 +41,7 @@ class Description(Message, wire="describing.Description"):
     clusters: FloatArray  # (k, 6) ellipses: rows, mean x, y, variance x, covariance, variance y
     outlines: FloatArray  # (S, 6) the same for sites
     borderline: FloatArray | None = None  # (S, k) of fuzzy clusters: share of borderline rows; nan: hidden
+    movers: tuple[SiteId, ...] = ()  # sites that alone move a centre far; see ``moved_alone``
 
 
 def describe(
@@ -82,6 +83,7 @@ def describe(
             summed(AskProfile(centers)),
             summed(AskOutline(axes, mean, centers)),
             nothing() if m is None else asked(AskBorderline(centers, m)),
+            nothing() if totals_only else seen(AskClusterSums(centers[None])),
         ]
     )
     scatters: dict[SiteId, Scatter] = answers[0]
@@ -109,7 +111,33 @@ def describe(
         clusters=answers[3].ellipses()[order],
         outlines=np.array([outlines[s].ellipses()[0] if s in outlines else empty for s in answered]),
         borderline=_shares(answers[4], answered, order) if m is not None else None,
+        movers=moved_alone(centers, answers[5]),
     )
+
+
+def moved_alone(centers: FloatArray, sums: dict[SiteId, ClusterSums]) -> tuple[SiteId, ...]:
+    """The sites without which a mean lies elsewhere by more than half the distance to the next centre.
+
+    A cluster that a site has for itself stays where it is. Of two sites neither can be told from the other.
+    """
+    if len(sums) < 3 or len(centers) < 2:
+        return ()
+    apart = np.sqrt(((centers[:, None] - centers[None]) ** 2).sum(axis=2))
+    reach = np.where(np.eye(len(centers), dtype=np.bool_), np.inf, apart).min(axis=1) / 2
+    mass = sum(reply.mass[0] for reply in sums.values())
+    total = sum(reply.sums[0] for reply in sums.values())
+
+    def means(n: FloatArray, s: FloatArray) -> FloatArray:
+        return s / np.where(n > 0.5, n, 1.0)[:, None]
+
+    found = []
+    for site, reply in sums.items():
+        rest = mass - reply.mass[0]
+        others = means(rest, total - reply.sums[0])
+        moved = np.sqrt(((means(mass, total) - others) ** 2).sum(axis=1))
+        if ((rest > 0.5) & (moved > reach)).any():
+            found.append(site)
+    return tuple(found)
 
 
 def _shares(replies: dict[SiteId, Borderline], sites: tuple[SiteId, ...], order: IntArray) -> FloatArray:

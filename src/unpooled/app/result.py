@@ -190,6 +190,11 @@ class ClusterResult(Result):
                 f"{', '.join(suspects)}: sums far from those of all other sites, left out of the centres; "
                 "broken, hostile, or other data. Sizes and profiles below still include what they sent"
             )
+        if self.description.movers:
+            said.append(
+                f"{', '.join(self.description.movers)}: without it a cluster would lie elsewhere, by more "
+                "than half the way to the next; other data, another unit, or numbers that are not true"
+            )
         blurred = self.description.borderline
         if blurred is not None and np.nanmin(blurred, initial=1.0) > 0.99:
             said.append(

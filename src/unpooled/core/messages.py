@@ -44,17 +44,32 @@ class Message:
 
 
 class Reply(Message):
-    """A message from a site to the coordinator."""
+    """A message from a site to the coordinator.
+
+    The three methods are for the coordinator, which holds replies to each other (statements.py).
+    """
+
+    def check(self, question: Any) -> None:
+        """Raise BadReply if the numbers of this reply contradict each other."""
+
+    def stated(self, question: Any) -> Any:
+        """What the reply states of all rows of a site (a Stated), or None."""
+        return None
+
+    def cell_means(self, question: Any) -> Any:
+        """(means (..., d), numbers of rows (...)) of clusters, under the question's view; or None."""
+        return None
 
 
 class Summable(Reply):
     """A reply of sums and counts: adding two replies gives the reply of both sites' rows together.
 
     Every field is a float64 array of at least one dimension. ``cells`` names the field that counts rows by
-    cell, if there are cells.
+    cell, if there are cells; ``divided`` says that a row is in one of them.
     """
 
     cells: ClassVar[str] = ""
+    divided: ClassVar[bool] = True
 
     def of_at_least(self, minimum: float) -> Self:
         """The reply with the counts and sums of cells of fewer than ``minimum`` rows set to zero."""
@@ -157,6 +172,7 @@ class Question(Message, Generic[R]):
         for axis, most in self.most().items():
             if lengths.get(axis, 0) > most:
                 raise BadReply(f"{lengths[axis]} {axis}, where {most} are possible at most")
+        reply.check(self)
         return lengths
 
     def reply_numbers(self, d: int) -> int:

@@ -13,6 +13,7 @@ from unpooled.core.arrays import FloatArray, IntArray
 from unpooled.core.declarations import Count, Point, Sum, Text, Value
 from unpooled.core.messages import Question, Reply, Summable
 from unpooled.core.stack import Stack, only, shown_cells
+from unpooled.core.statements import Stated
 from unpooled.data.copy import OTHER, Copy, level_places
 from unpooled.data.table import CATEGORY, NUMBER, Table
 from unpooled.data.views import complete, side_by_side
@@ -41,6 +42,9 @@ class Schema(Reply, wire="asking.Schema", version=2, since="0.2"):
     spread: Annotated[FloatArray, Value("columns", may_be_missing=True)]
     # of a copy: the variance within its groups, of a category of all its levels; nan where there is none
     within: Annotated[FloatArray, Value("columns", may_be_missing=True)]
+
+    def stated(self, question: "AskSchema") -> Stated | None:
+        return Stated(float(self.rows[0])) if self.rows[0] > 0 else None
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,6 +14,7 @@ from unpooled.core.arrays import BoolArray, FloatArray, IntArray, Rows
 from unpooled.core.declarations import Centers, Count, Mean, Point, Sum
 from unpooled.core.messages import Question, Reply, Summable
 from unpooled.core.stack import Stack, Stacked, hide_enough, only
+from unpooled.core.statements import Stated, check_squares
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,6 +28,13 @@ class Moments(Summable, wire="summaries.Moments"):
     @property
     def n(self) -> float:
         return float(self.mass[0])
+
+    def check(self, question: "AskMoments") -> None:
+        check_squares(self.sums, np.broadcast_to(self.mass, self.sums.shape), self.squares, 0.0)
+
+    def stated(self, question: "AskMoments") -> Stated:
+        origin = 0.0 if question.origin is None else question.origin
+        return Stated(self.n, origin + self.mean, self.variance) if self.n else Stated(self.n)
 
     @property
     def mean(self) -> FloatArray:
@@ -161,6 +169,13 @@ class ClusterSums(Summable, wire="summaries.ClusterSums"):
         full = (self.mass > 0) & (self.mass >= at_least)
         return centers + np.where(full, 1 / np.where(full, self.mass, 1), 0)[..., None] * self.sums
 
+    def check(self, question: "AskClusterSums") -> None:
+        size = (question.centers**2).sum(axis=-1)
+        check_squares(np.sqrt((self.sums**2).sum(axis=-1)), self.mass, self.inertia, size)
+
+    def cell_means(self, question: "AskClusterSums") -> tuple[FloatArray, FloatArray]:
+        return self.means(question.centers), self.mass
+
 
 @dataclass(frozen=True, eq=False)
 class AskClusterSums(Question[ClusterSums], wire="summaries.AskClusterSums"):
@@ -199,6 +214,11 @@ class LocalMeans(Reply, wire="summaries.LocalMeans"):
 
     means: Annotated[FloatArray, Mean("shown d", rows="counts")]
     counts: Annotated[FloatArray, Count("shown")]
+
+    def cell_means(self, question: Question["LocalMeans"]) -> tuple[FloatArray, FloatArray]:
+        return self.means, np.ones_like(
+            self.counts
+        )  # counts may be of other rows than means: of one at least
 
 
 def shown_means(

@@ -11,6 +11,7 @@ from unpooled.core.arrays import FloatArray, IntArray, Rows
 from unpooled.core.declarations import Centers, Count, Numbers, Point, Sum
 from unpooled.core.messages import Question, Summable
 from unpooled.core.stack import Stack, only, shown_cells
+from unpooled.core.statements import check_squares
 
 _CELLS = 1 << 19  # of rows that are processed together, so that no second copy of all rows is made
 
@@ -76,6 +77,13 @@ class Profile(Summable, wire="figures.Profile"):
     mass: Annotated[FloatArray, Count("k")]
     sums: Annotated[FloatArray, Sum("k d", rows="mass")]
     squares: Annotated[FloatArray, Sum("k d", least=0.0, rows="mass")]
+
+    def check(self, question: "AskProfile") -> None:
+        mass = np.broadcast_to(self.mass[:, None], self.sums.shape)
+        check_squares(self.sums, mass, self.squares, question.centers**2)
+
+    def cell_means(self, question: "AskProfile") -> tuple[FloatArray, FloatArray]:
+        return question.centers + self.sums / np.maximum(self.mass, 1e-300)[:, None], self.mass
 
 
 @dataclass(frozen=True, eq=False)

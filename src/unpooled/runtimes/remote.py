@@ -12,6 +12,7 @@ from unpooled.core import codec
 from unpooled.core.exchange import STAGE, Answer, Carrier, Envelope, Gathered, Part, Turn, gather
 from unpooled.core.messages import LeftMasked, Refusal, Reply, SiteId
 from unpooled.core.protocol import Asks
+from unpooled.core.statements import Statements
 from unpooled.errors import BadReply, CodecError
 from unpooled.privacy.secure_sum import SecureSums
 
@@ -81,6 +82,7 @@ class RemoteFederation:
         self._sign = sign
         self.heads: dict[SiteId, str] = {}
         self._limit = max_answer_bytes
+        self._statements = Statements()
         self._secure_sums: Any = None
         if secure is not None:
             from unpooled.privacy.secure_sum.coordinator import SecureSummation
@@ -127,6 +129,7 @@ class RemoteFederation:
         if isinstance(data, bytes):
             try:
                 answer = opened(envelope, data, self._limit)
+                self._statements.check(site, envelope, answer.replies)
                 if answer.head:
                     self.heads[site] = answer.head[:200]
                 return answer.replies

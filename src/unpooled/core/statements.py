@@ -1,0 +1,101 @@
+"""What a site stated of itself, and replies that contradict it: refused by name, before they are added up.
+
+A site states its number of rows (in its schema, or its moments) and where its rows lie (by its moments). No
+count can be above its rows. No mean of m of its n rows can lie further from the mean of all than
+sd sqrt(n / m - 1). Whoever lies from the first word on is not found here.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from unpooled.core.arrays import FloatArray
+from unpooled.core.declarations import Count
+from unpooled.core.exchange import Envelope
+from unpooled.core.messages import LeftMasked, Refusal, Reply, SiteId
+from unpooled.errors import BadReply
+
+_SLACK = 1e-6  # relative: sums are added in another order
+
+
+@dataclass(frozen=True, eq=False)
+class Stated:
+    """What one reply states of all rows of a site."""
+
+    rows: float
+    mean: FloatArray | None = None  # (d,) under the question's view
+    variance: FloatArray | None = None  # (d,)
+
+
+@dataclass(eq=False)
+class _Site:
+    rows: float = np.inf
+    moments: dict[int, tuple[Any, Stated]] = field(default_factory=dict)  # by view, which is kept alive
+
+
+class Statements:
+    """The statements of all sites in one run; a new run begins anew."""
+
+    def __init__(self) -> None:
+        self._run = ""
+        self._sites: dict[SiteId, _Site] = {}
+
+    def check(self, site: SiteId, post: Envelope, replies: tuple[Reply, ...]) -> None:
+        """Raise BadReply if a reply contradicts what the site stated before; keep what it states now."""
+        if post.turn.run != self._run:
+            self._run, self._sites = post.turn.run, {}
+        known = self._sites.setdefault(site, _Site())
+        for part, reply in zip(post.parts, replies, strict=True):
+            if isinstance(reply, Refusal | LeftMasked):
+                continue
+            stated = reply.stated(part.question)
+            if stated is not None and stated.rows > known.rows * (1 + _SLACK):
+                raise BadReply(f"{stated.rows:g} rows, where the site stated {known.rows:g}")
+            _check_counts(part.question, reply, known.rows)
+            if stated is not None:
+                known.rows = min(known.rows, stated.rows)
+                if stated.mean is not None:
+                    known.moments.setdefault(id(part.view), (part.view, stated))
+            elif id(part.view) in known.moments:
+                _check_means(part.question, reply, known.moments[id(part.view)][1])
+
+
+def _check_counts(question: Any, reply: Reply, rows: float) -> None:
+    if not np.isfinite(rows):
+        return
+    for name, figure in question.figures().items():
+        if not isinstance(figure, Count):
+            continue
+        counts = np.where(np.isfinite(value := getattr(reply, name)), value, 0.0)
+        if name == getattr(reply, "cells", "") and getattr(reply, "divided", False):
+            counts = counts.sum(axis=-1)
+        most = float(counts.max(initial=0.0))
+        if most > rows * (1 + _SLACK) + figure.extra:
+            raise BadReply(f"{name} of {most:g}, where the site stated {rows:g} rows")
+
+
+def _check_means(question: Any, reply: Reply, stated: Stated) -> None:
+    cells = reply.cell_means(question)
+    if cells is None or stated.mean is None or stated.variance is None:
+        return
+    means, mass = cells
+    there = mass > 0
+    if means.shape[-1] != len(stated.mean) or not there.any():
+        return
+    share = np.maximum(stated.rows / mass[there] - 1.0, 0.0)[:, None]
+    apart = np.abs(means[there] - stated.mean)
+    allowed = np.sqrt(stated.variance * share) * (1 + 1e-3)
+    allowed += _SLACK * (np.abs(stated.mean) + np.sqrt(stated.variance)) + 1e-12
+    if (apart > allowed).any():
+        raise BadReply("the mean of a cluster lies where no rows can be that have the moments it stated")
+
+
+def check_squares(sums: FloatArray, mass: FloatArray, squares: FloatArray, size: FloatArray | float) -> None:
+    """Raise BadReply if sums of squares are below what the sums imply: n sum x^2 >= (sum x)^2.
+
+    ``size`` is the square of the numbers that were subtracted, which rounding is relative to.
+    """
+    least = np.divide(sums * sums, mass, out=np.zeros_like(sums), where=mass > 0)
+    if (squares < (1 - 1e-3) * least - 1e-9 * mass * (1.0 + size)).any():
+        raise BadReply("sums of squares below what its sums imply")

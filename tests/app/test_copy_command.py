@@ -1,0 +1,134 @@
+"""``unpooled copy``, and how the commands treat the copy: from a CSV to an approved table."""
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from unpooled.app.cli import app
+from unpooled.site.copy_folder import FURTHER, CopyFolder
+
+
+def call(*words):
+    got = CliRunner().invoke(app, [str(word) for word in words])
+    if got.exception is not None and not isinstance(got.exception, SystemExit):
+        raise got.exception
+    return got.exit_code, got.stdout, got.stderr
+
+
+@pytest.fixture
+def patients(tmp_path):
+    """200 patients with 1 to 5 visits each."""
+    rng = np.random.default_rng(0)
+    lines = ["patient,age,pay,smoker"]
+    for p in range(200):
+        old = rng.random() < 0.4
+        for _ in range(rng.integers(1, 6)):
+            age = rng.normal(70 if old else 35, 5)
+            lines.append(f"P{p:04d},{age:.0f},{np.exp(rng.normal(8, 1)):.2f},{rng.choice(['yes', 'no'])}")
+    path = tmp_path / "patients.csv"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_from_a_file_to_an_approved_copy(patients, tmp_path):
+    site = tmp_path / "north"
+    code, said, _ = call("copy", "make", site, "--data", patients, "--person", "patient", "--log", "pay")
+    assert code == 0
+    assert "200 persons in" in said
+    assert f"unpooled copy show {site}" in said
+    code, said, _ = call("copy", "show", site, "--html", tmp_path / "page.html")
+    assert code == 0
+    assert "not approved yet" in said
+    assert "<table>" in (tmp_path / "page.html").read_text()
+    assert call("copy", "approve", site, "--by", "officer")[0] == 0
+    assert CopyFolder(site).approved
+    assert call("copy", "export", site, tmp_path / "copy.csv")[0] == 0
+    text = (tmp_path / "copy.csv").read_text()
+    assert text == (site / "copy" / "table.csv").read_text()
+    assert "patient" not in text
+    assert "log(pay)" in text.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--data", "nothing.csv"), "no such file"),
+        (("--person", "nobody"), "no column 'nobody'"),
+        (("--person", "patient", "--exclude", "patient"), "must be read to tell persons apart"),
+        (("--columns", "weight"), "no column 'weight'"),
+        (("--log", "smoker"), "no numbers of which to take the logarithm"),
+        (("--group-size", 2), "at least 3"),
+        (("--columns", "age", "--sensitive", "age"), "both"),
+    ],
+)
+def test_what_is_wrong_is_one_line_and_nothing_is_written(patients, tmp_path, words, says):
+    site = tmp_path / "north"
+    more = () if "--data" in words else ("--data", patients)
+    code, out, err = call("copy", "make", site, *more, *words)
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert says in err
+    assert not site.exists()
+
+
+def test_a_second_copy_and_policies_without_one(patients, tmp_path):
+    site = tmp_path / "north"
+    assert call("copy", "make", site, "--data", patients)[0] == 0
+    code, _, err = call("copy", "make", site, "--data", patients)
+    assert code == 1
+    assert FURTHER in err
+    assert call("copy", "make", site, "--data", patients, "--further", FURTHER)[0] == 0
+    policy = tmp_path / "trusted.toml"
+    policy.write_text('version = 2\n[protect]\nmode = "trusted"\n')
+    code, _, err = call("copy", "make", tmp_path / "south", "--data", patients, "--policy", policy)
+    assert code == 1
+    assert "such a site has no copy" in err
+    for command in ("show", "approve"):
+        code, _, err = call("copy", command, tmp_path / "empty")
+        assert code == 1
+        assert "there is no copy" in err
+
+
+def test_the_policy_says_how_a_copy_is_made_and_options_come_first(patients, tmp_path):
+    policy = tmp_path / "policy.toml"
+    policy.write_text('version = 2\n[protect]\nperson = "patient"\ng = 8\nsensitive = ["smoker"]\n')
+    site = tmp_path / "north"
+    assert call("copy", "make", site, "--data", patients, "--policy", policy, "--group-size", 6)[0] == 0
+    settings = CopyFolder(site).settings()
+    assert (settings.g, settings.person, settings.sensitive) == (6, "patient", ("smoker",))
+
+
+def test_a_rehearsal_is_the_copy_of_each_file(patients, tmp_path):
+    """``fit --protect copy`` makes the copies that ``copy make`` makes: its persons and groups are theirs."""
+    out = tmp_path / "run"
+    words = ("--protect", "copy", "--person", "patient", "-k", 2, "--out", out)
+    code, said, _ = call("fit", patients, *words)
+    assert code == 0
+    assert "200 persons at 1 site" in " ".join(said.split())
+    result = json.loads((out / "result.json").read_text())
+    assert result["sites"][0]["protection"] == "copy"
+    assert result["inertia_estimated_for_rows"] > result["inertia"]
+    assert "its copy of" in (out / "report.html").read_text()
+
+
+def test_options_of_a_copy_need_one(patients):
+    code, _, err = call("fit", patients, "-k", 2, "--person", "patient")
+    assert code == 1
+    assert "--protect copy" in err
+    code, _, err = call("fit", patients, "-k", 2, "--protect", "noise")
+    assert code == 1
+    assert "protect must be one of none, copy, trusted" in err
+
+
+def test_a_minimum_without_trust_is_said_to_do_nothing(patients):
+    code, _, err = call("fit", patients, "-k", 2, "--exclude", "patient", "--min-cluster-size", 5)
+    assert code == 0
+    assert "does nothing without --protect trusted" in err
+
+
+def test_a_column_of_logarithms_keeps_its_meaning_in_a_study(patients):
+    words = ("--protect", "copy", "--person", "patient", "--log", "pay", "--columns", "age,pay", "--json")
+    code, said, _ = call("fit", patients, "-k", 2, *words)
+    assert code == 0
+    assert json.loads(said)["columns"] == ["age", "log(pay)"]

@@ -1,0 +1,15 @@
+"""``python -m tests.attacks``: how many of 200 persons each attack finds, under every protection."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from attacks.crafted import ATTACKS
+from attacks.test_crafted import attacked
+
+MODES = ("none", "trusted", "copy", "noise")
+print(f"{'persons of 200 that are found, worst of 3 tables':50} " + " ".join(f"{m:>8}" for m in MODES))
+for name in ATTACKS:
+    worst = [max(attacked(name, mode, seed) for seed in range(3)) for mode in MODES]
+    print(f"{name:50} " + " ".join(f"{n:8}" for n in worst), flush=True)

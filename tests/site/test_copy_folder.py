@@ -1,0 +1,200 @@
+"""The copy on disk: whole or not there, approved by digest, changed by nobody, made once."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from unpooled.data import Table
+from unpooled.data.copy import to_csv
+from unpooled.errors import BadInput, LedgerError, NotApproved
+from unpooled.privacy.copy import CopySettings, make_copy
+from unpooled.questions.clusters import AskMoments
+from unpooled.site.audit.summary import read
+from unpooled.site.copy_folder import FURTHER, CopyFolder
+from unpooled.site.copy_page import page
+from unpooled.site.open_site import open_site
+from unpooled.site.policy import Policy, parse
+
+AUTO = parse("version = 2\n[protect]\nauto = true")
+
+
+@pytest.fixture
+def rows():
+    rng = np.random.default_rng(0)
+    return Table.of({"age": rng.normal(50, 9, 90).round(), "sex": rng.choice(["f", "m"], 90).tolist()})
+
+
+def test_what_is_read_is_what_was_made(rows, tmp_path):
+    place = CopyFolder(tmp_path / "north")
+    made = place.make(rows, CopySettings(g=6, columns=("age",)))
+    assert place.read().digest == made.digest == place.about()["digest"]
+    assert place.settings() == CopySettings(g=6, columns=("age",))
+    assert (place.path / "table.csv").read_text() == to_csv(made)
+    assert not [p for p in (tmp_path / "north").iterdir() if p.name.startswith(".")]
+
+
+def test_a_second_copy_is_refused_unless_the_officer_says_what_it_is(rows, tmp_path):
+    place = CopyFolder(tmp_path)
+    first = place.make(rows, CopySettings())
+    for said in ("", "yes", "a further release"):
+        with pytest.raises(BadInput, match="there is a copy already"):
+            place.make(rows, CopySettings(g=8), further=said)
+    assert place.read().digest == first.digest
+    place.approve()
+    second = place.make(rows, CopySettings(g=8), further=FURTHER)
+    assert place.read().digest == second.digest != first.digest
+    assert place.approved == ""  # an approval is of one copy
+    (kept,) = tmp_path.glob(f"copy-{first.made}-*")
+    assert (kept / "table.csv").read_text() == to_csv(first)
+
+
+def test_a_copy_that_was_changed_is_not_answered_from(rows, tmp_path):
+    place = CopyFolder(tmp_path)
+    place.make(rows, CopySettings())
+    table, about = place.path / "table.csv", place.path / "about.json"
+    kept = table.read_text(), about.read_text()
+    for change in (
+        lambda: table.write_text(kept[0].replace("\n5,", "\n6,", 1)),
+        lambda: table.write_text(kept[0][:-5]),
+        lambda: table.write_text(""),
+        lambda: about.write_text(kept[1].replace('"group_size": 5', '"group_size": 3')),
+        lambda: about.write_text("{"),
+        lambda: about.write_text(json.dumps({**json.loads(kept[1]), "version": 9})),
+        table.unlink,
+    ):
+        change()
+        with pytest.raises(LedgerError):
+            open_site("north", policy=AUTO, folder=tmp_path)
+        table.write_text(kept[0])
+        about.write_text(kept[1])
+    open_site("north", policy=AUTO, folder=tmp_path).close()
+
+
+def test_nothing_is_answered_before_the_copy_is_approved(rows, tmp_path):
+    with pytest.raises(NotApproved, match="unpooled copy approve"):
+        open_site("north", rows, folder=tmp_path)
+    with pytest.raises(NotApproved):
+        open_site("north", folder=tmp_path)
+    place = CopyFolder(tmp_path)
+    place.approve("the officer")
+    site = open_site("north", folder=tmp_path)
+    site.close()
+    assert json.loads((place.path / "approved.json").read_text())["by"] == "the officer"
+    opening = json.loads((tmp_path / "log.jsonl").read_text().splitlines()[0])
+    assert (opening["protection"], opening["copy"]) == ("copy", place.read().digest)
+    assert read(tmp_path).whole
+
+
+def test_an_approval_of_another_copy_is_none(rows, tmp_path):
+    place = CopyFolder(tmp_path)
+    place.make(rows, CopySettings())
+    place.approve()
+    note = place.path / "approved.json"
+    note.write_text(note.read_text().replace(place.about()["digest"][:8], "00000000"))
+    with pytest.raises(NotApproved):
+        open_site("north", folder=tmp_path)
+
+
+def test_the_table_is_not_read_where_there_is_a_copy(rows, tmp_path):
+    open_site("north", rows, AUTO, tmp_path).close()
+    other = Table.of({"other": np.arange(50.0)})
+    site = open_site("north", other, AUTO, tmp_path)
+    assert site.rows.names == ("age", "sex")
+    site.close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({}, "neither a table nor a folder"),
+        ({"table": np.zeros((3, 2))}, "fewer than 5 persons"),
+        ({"table": np.zeros(30)}, "must be an array"),
+        ({"table": "rows.csv"}, "rows must be a Table"),
+        ({"table": np.zeros((30, 2)), "weights": np.ones(30)}, "weights of rows do not go with a copy"),
+        ({"policy": parse('version = 2\n[protect]\nmode = "trusted"')}, "answers from rows"),
+    ],
+)
+def test_what_cannot_be_opened(arguments, says):
+    with pytest.raises(BadInput, match=says):
+        open_site("north", **arguments)
+
+
+def test_tables_of_every_kind():
+    pandas = pytest.importorskip("pandas")
+    columns = {"a": np.arange(30.0), "b": ["x", "y"] * 15}
+    digests = {
+        open_site("n", table, Policy()).rows.digest
+        for table in (columns, Table.of(columns), pandas.DataFrame(columns))
+    }
+    assert len(digests) == 1
+    assert open_site("n", np.zeros((30, 2))).rows.shape[1] == 2
+
+
+CHILD = """
+import sys
+import numpy as np
+from pathlib import Path
+from unpooled.privacy.copy import CopySettings
+from unpooled.site.copy_folder import CopyFolder
+X = np.random.default_rng(0).normal(size=(30000, 6))
+print("ready", flush=True)
+CopyFolder(Path(sys.argv[1])).make(X, CopySettings())
+print("done", flush=True)
+"""
+
+
+def test_kill_9_while_a_copy_is_made_leaves_none_or_all_of_it(tmp_path):
+    random.seed(3)
+    whole = 0
+    for attempt in range(8):
+        folder = tmp_path / str(attempt)
+        process = subprocess.Popen(
+            [sys.executable, "-c", CHILD, str(folder)], stdout=subprocess.PIPE, text=True
+        )
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(random.uniform(0.0, 1.0))
+        os.kill(process.pid, signal.SIGKILL)
+        process.communicate()
+        place = CopyFolder(folder)
+        if place.exists:
+            whole += 1
+            assert place.read().persons.sum() == 30000
+        else:
+            assert not place.path.exists()
+            with pytest.raises(BadInput, match="there is no copy"):
+                open_site("north", folder=folder)
+    folder.mkdir(exist_ok=True)
+    (folder / ".copy.left").mkdir()  # what a killed process left goes with the next copy
+    if not CopyFolder(folder).exists:
+        CopyFolder(folder).make(np.random.default_rng(0).normal(size=(40, 2)), CopySettings())
+        assert not (folder / ".copy.left").exists()
+
+
+def test_the_page_shows_the_very_table_and_what_it_does_not_promise(rows, tmp_path):
+    place = CopyFolder(tmp_path)
+    copy = place.make(rows, CopySettings())
+    html = page(copy, place.settings(), "")
+    for value in copy.means["age"]:
+        assert f"<td>{value:.6g}</td>" in html
+    assert html.count("<tr>") >= len(copy)
+    for words in ("Not approved yet", "does not promise", "What it costs", copy.digest, "69 %"):
+        assert words in html
+    assert "Approved at" in page(copy, place.settings(), "2026-01-01T00:00:00")
+
+
+def test_a_site_without_a_folder_answers_from_a_copy_too():
+    X = np.random.default_rng(0).normal(size=(100, 2))
+    site = open_site("north", X)
+    assert site.grouped
+    assert site.rows.shape[0] < 25
+    assert site.weights.sum() == 100
+    copy = make_copy(X)
+    assert np.array_equal(site.rows, copy.matrix())
+    assert AskMoments().sees == "rows"
