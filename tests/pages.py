@@ -66,8 +66,9 @@ def printed(page: Path) -> list[str]:
         del sys.modules[name]
     METHODS.clear()
     METHODS.update(methods)
+    learnt = {k: v for k, v in codec.registered().items() if v.__module__.startswith("unpooled.")}
     codec._register.clear()
-    codec._register.update(messages)
+    codec._register.update(messages | learnt)  # modules of the package that the page was first to import
     codec._travelling.clear()
     return outputs
 
