@@ -53,6 +53,16 @@ def test_method_pages_carry_the_citation():
         assert title in pages, entry.method
 
 
+NAMED = re.findall(r"`(tests/[\w/.]+)(?:::(\w+))?`", "".join(page.read_text(encoding="utf-8") for page in PAGES))
+
+
+@pytest.mark.parametrize(("file", "name"), sorted(set(NAMED)))
+def test_a_test_that_a_page_names_is_there(file, name):
+    if not (ROOT / file).exists():
+        pytest.skip(f"{file} is yet to come")
+    assert f"def {name}(" in (ROOT / file).read_text(encoding="utf-8")
+
+
 def test_a_wrong_output_is_noticed(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("```python\nprint(1 + 1)\n```\n\n```text\n3\n```\n", encoding="utf-8")
