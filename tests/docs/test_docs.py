@@ -53,7 +53,9 @@ def test_method_pages_carry_the_citation():
         assert title in pages, entry.method
 
 
-NAMED = re.findall(r"`(tests/[\w/.]+)(?:::(\w+))?`", "".join(page.read_text(encoding="utf-8") for page in PAGES))
+NAMED = re.findall(
+    r"`(tests/[\w/.]+)(?:::(\w+))?`", "".join(page.read_text(encoding="utf-8") for page in PAGES)
+)
 
 
 @pytest.mark.parametrize(("file", "name"), sorted(set(NAMED)))
