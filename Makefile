@@ -53,6 +53,8 @@ bench: $(STAMP)  ## what was asked of the speed, and what was reached
 
 assurance: $(STAMP)  ## the long versions of what the tests hold, and their figures
 	UNPOOLED_RUNS=150 $(BIN)/pytest tests/laws/test_contract.py -k no_reply_contains_a_row
+	$(BIN)/python -m tests.attacks
+	$(BIN)/python -m benchmarks.bench_copy
 	UNPOOLED_FUZZ=1000000 $(BIN)/pytest tests/site/test_fuzz.py
 	UNPOOLED_SCHEDULES=10000 $(BIN)/pytest -s tests/privacy/test_sums.py tests/privacy/test_malice.py
 	$(BIN)/python -m benchmarks.bench_secure_sum

@@ -1,6 +1,7 @@
 """Cluster data that cannot be pooled.
 
-Sites keep their rows; only guarded cluster summaries travel; the result equals what pooling would have given.
+Sites keep their rows; only protected cluster summaries travel; the result is what pooling would have given,
+or as close to it as the protection that a site chose allows.
 
 >>> from unpooled import FederatedKMeans
 >>> model = FederatedKMeans(n_clusters=2, random_state=0)
@@ -39,14 +40,17 @@ if TYPE_CHECKING:
     from unpooled.optimum.certify import certify
     from unpooled.optimum.exact import exact_kmeans
     from unpooled.privacy import Gaussian
+    from unpooled.privacy.copy import CopySettings
     from unpooled.privacy.secure_sum import SecureSums
     from unpooled.runtimes import InProcess
     from unpooled.site import Site
+    from unpooled.site.open_site import open_site
 
 __version__ = "0.1.0"
 
 _HOME = {
     "BestOf": "algorithms",
+    "CopySettings": "privacy.copy",
     "Dual": "algorithms",
     "Dwf": "algorithms",
     "Ewf": "algorithms",
@@ -68,11 +72,13 @@ _HOME = {
     "certify": "optimum.certify",
     "citation": "algorithms.base",
     "exact_kmeans": "optimum.exact",
+    "open_site": "site.open_site",
     "run": "core.run",
 }
 
 __all__ = [
     "BestOf",
+    "CopySettings",
     "Dual",
     "Dwf",
     "Ewf",
@@ -95,6 +101,7 @@ __all__ = [
     "certify",
     "citation",
     "exact_kmeans",
+    "open_site",
     "run",
 ]
 

@@ -4,7 +4,8 @@
 
     UnpooledError
     ├── BadInput          what was handed in cannot be used (also a ValueError)
-    │   └── SchemaMismatch  sites do not have the same columns; carries the differences as a table
+    │   ├── SchemaMismatch  sites do not have the same columns; carries the differences as a table
+    │   └── TooFewPersons   a site has fewer persons than a group of its copy needs
     ├── CodecError        bytes that are not one of our messages (also a ValueError)
     ├── CheckpointError   a checkpoint that is damaged, or of another run or version (also a ValueError)
     ├── ForecastRefused   so much noise, for so few rows, that differential privacy would find no clusters
@@ -36,6 +37,10 @@ class SchemaMismatch(BadInput):
     def __init__(self, message: str, table: tuple[tuple[str, ...], ...] = ()) -> None:
         super().__init__(message)
         self.table = table
+
+
+class TooFewPersons(BadInput):
+    """A site has fewer persons than a group of its copy needs: it has no copy, and does not answer."""
 
 
 class CodecError(UnpooledError, ValueError):

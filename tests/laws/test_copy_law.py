@@ -9,7 +9,7 @@ import itertools
 import numpy as np
 import pytest
 
-from core.test_questions import QUESTIONS, samples
+from question_samples import QUESTIONS, samples
 from unpooled.core import codec
 from unpooled.core.exchange import Answer, Envelope, Part, Turn
 from unpooled.core.messages import LeftMasked, Refusal

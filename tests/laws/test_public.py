@@ -26,6 +26,7 @@ def modules() -> list[str]:
 def test_public_names():
     assert set(unpooled.__all__) == {
         "BestOf",
+        "CopySettings",
         "Dual",
         "Dwf",
         "Ewf",
@@ -48,6 +49,7 @@ def test_public_names():
         "certify",
         "citation",
         "exact_kmeans",
+        "open_site",
         "run",
     }
     assert unpooled.__all__ == sorted(unpooled.__all__)

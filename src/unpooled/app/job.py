@@ -3,6 +3,7 @@
 import dataclasses
 import glob
 import shlex
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from unpooled.data import Table, Wishes
 from unpooled.data.copy import Copy
 from unpooled.data.readers import Reading, read_sites
 from unpooled.data.schema import AskSchema
-from unpooled.errors import BadInput, ModelError
+from unpooled.errors import BadInput, ModelError, TooFewPersons
 from unpooled.privacy import Gaussian
 from unpooled.privacy.copy import CopySettings, make_copy
 from unpooled.privacy.secure_sum import SecureSums
@@ -101,8 +102,10 @@ class Job:
         )
         return method.restarted(self.n_init)
 
-    def federation(self, threads: int | None = None) -> InProcess:
-        """The files as sites in this process."""
+    def federation(
+        self, threads: int | None = None, told: Callable[[str], None] = lambda text: None
+    ) -> InProcess:
+        """The files as sites in this process; ``told`` hears which sites have too few persons for a copy."""
         reading = self.reading
         if self.epsilon is not None:
             names = tuple(name for name, _, _ in self.wishes.bounds)
@@ -112,20 +115,25 @@ class Job:
             reading = dataclasses.replace(reading, columns=None, categories=(*reading.categories, *codes))
         tables: Any = read_sites([Path(file) for file in self.files], reading)
         return InProcess.of(
-            self._copies(tables) if self.protect == "copy" else tables,
+            self._copies(tables, told) if self.protect == "copy" else tables,
             min_cluster_size=self.minimum,
             threads=threads,
             secure=SecureSums() if self.secure else None,
             shown=_SHOWN,  # columns must be agreed on before anything can be summed
         )
 
-    def _copies(self, tables: dict[str, Table]) -> dict[str, Copy]:
+    def _copies(self, tables: dict[str, Table], told: Callable[[str], None]) -> dict[str, Copy]:
+        """The copies of the sites; one of too few persons has none, and is left out as between machines."""
         copies = {}
         for name, table in tables.items():
             try:
                 copies[name] = make_copy(table, self.copy)
+            except TooFewPersons as error:
+                told(f"{name} is left out: {error}")
             except BadInput as error:
-                raise BadInput(f"site {name}: {error}; between machines it would not answer") from error
+                raise BadInput(f"site {name}: {error}") from error
+        if not copies:
+            raise BadInput("no site has enough persons for a copy")
         return copies
 
     def fingerprint(self) -> list[list[Any]]:

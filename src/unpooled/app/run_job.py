@@ -21,10 +21,11 @@ if TYPE_CHECKING:  # runs between machines need packages that need not be instal
 
 
 class Watcher(Protocol):
-    """An observer of a job: called with every round, and with each activity as text."""
+    """An observer of a job: called with every round, with each activity and each warning as text."""
 
     def __call__(self, record: Record) -> None: ...
     def say(self, what: str) -> None: ...
+    def warn(self, what: str) -> None: ...
 
 
 def execute(
@@ -57,7 +58,7 @@ def _here(
     stopped: Callable[[str], None],
 ) -> Result:
     watcher.say(f"reading {len(job.files)} files" if len(job.files) > 1 else f"reading {job.files[0]}")
-    federation = job.federation(threads)
+    federation = job.federation(threads, watcher.warn)
     created = folder.begin(job) if folder is not None and new else False
     watcher.say("agreeing on columns and scales, looking for starts")
     try:

@@ -3,6 +3,7 @@
 import secrets
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -24,7 +25,7 @@ from unpooled.core.run import Record, Run, run
 from unpooled.data import validation as inputs
 from unpooled.data.scaling import ScaledState
 from unpooled.data.views import Affine
-from unpooled.errors import BadInput
+from unpooled.errors import BadInput, TooFewPersons
 from unpooled.optimum.exact import relative_gap
 from unpooled.privacy import Forecast, Gaussian
 from unpooled.privacy.secure_sum import secure_sums, threshold_for
@@ -108,7 +109,7 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         settings = self.protect if isinstance(self.protect, CopySettings) else CopySettings()
         copies = {}
         for name, X in given.rows.items():
-            if len(X) >= settings.group_size(len(X)):
+            with suppress(TooFewPersons):
                 copies[name] = make_copy(X, settings)
         small = sorted(set(given.rows) - set(copies))
         if not copies:

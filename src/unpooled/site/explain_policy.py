@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from unpooled.errors import PolicyError
-from unpooled.privacy.copy.settings import LEAST
+from unpooled.privacy.copy.settings import LEAST, USUAL
 from unpooled.site.allow_list import only_totals
 from unpooled.site.policy import Policy, SiteSection, parse
 
@@ -117,9 +117,10 @@ def upgraded(text: str, where: str) -> tuple[Policy, list[str]]:
     budget = old.get("dp", {}).get("epsilon_total", 0)
     rest = {**old, "version": 2, "protect": {"mode": "noise" if budget else "copy"}}
     policy = parse(_document(rest), where)
-    if grouped and not budget:
-        policy = replace(policy, protect=replace(policy.protect, g=max(grouped, LEAST)))
-        said.append(f"group_rows = {grouped} is now g = {policy.protect.g}, counted in persons")
+    smallest = int(gone.get("min_cluster_size", 0))
+    if not budget and (grouped or smallest > USUAL):
+        policy = replace(policy, protect=replace(policy.protect, g=max(grouped, LEAST, smallest)))
+        said.append(f"groups have at least g = {policy.protect.g} persons, as the old minimum asked")
     said += [f"{key} is gone: the copy makes it needless" for key in gone]
     said.append(
         "the site answers with noise only"
@@ -182,10 +183,10 @@ def explain(policy: Policy) -> list[tuple[str, list[str]]]:
 
 def _copy(policy: Policy) -> list[str]:
     p = policy.protect
-    size = f"at least {p.g}" if p.g else "at least 5, or more where there are many (up to 11)"
+    size = f"at least {p.g} persons" if p.g else "at least 5 persons, of up to 11 at a large site"
     said = [
-        f"It answers from its copy: one row per group of {size} persons. Its rows are read while the copy is "
-        "made, and not after.",
+        f"It answers from its copy: one row per group of {size}. Its rows are read while the copy is made, "
+        "and not after.",
         f"Rows of one person are told by column {p.person}, which is in no answer."
         if p.person
         else "Every row counts as a person.",

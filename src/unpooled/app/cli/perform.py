@@ -32,6 +32,9 @@ class LiveLine:
         if self._status is not None:
             self._status.update(text)
 
+    def warn(self, text: str) -> None:
+        typer.echo(f"warning: {text}", err=True)
+
     def __call__(self, record: Record) -> None:
         asked = len(record.answered) + len(record.silent)
         moved = "" if record.movement == float("inf") else f" · movement {record.movement:.3g}"

@@ -11,13 +11,14 @@ Every step is a function of all persons of the site. What leaves a group is a me
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
+from math import comb
 
 import numpy as np
 
 from unpooled.core.arrays import FloatArray, IntArray
 from unpooled.data.copy import OTHER, Copy
 from unpooled.data.table import CATEGORY, EMPTY, NUMBER, Table
-from unpooled.errors import BadInput
+from unpooled.errors import TooFewPersons
 from unpooled.kernels.grouping import groups
 from unpooled.privacy.copy.cells import ColumnSpread, category_cells, number_cells, spread_of
 from unpooled.privacy.copy.distance import Distance
@@ -26,6 +27,7 @@ from unpooled.privacy.copy.settings import CopySettings
 
 Progress = Callable[[str, float], None]  # the step in words, and the share of the work that is done
 _MANY_HOLES = 0.15  # of a column: from here on groups are twice as large, so that cells can be shown
+_HIDDEN = 0.05  # share of the cells of such a column that may be lost
 
 
 def make_copy(
@@ -50,7 +52,7 @@ def make_copy(
     persons = Persons(table, settings)
     g = settings.group_size(persons.count)
     if persons.count < g:
-        raise BadInput(f"there are fewer than {g} persons: too few for a copy")
+        raise TooFewPersons(f"there are fewer than {g} persons: too few for a copy")
     columns = released_names(table, settings)
     distance = Distance(persons.count, g, settings)
     spreads: dict[str, ColumnSpread | None] = {}
@@ -69,7 +71,7 @@ def make_copy(
             missing = 1 - len(np.unique(has.who)) / persons.count
             holes = max(holes, _holes(missing, bool(held[name][0])))
             distance.add_category(name, has, *held[name])
-    least = 2 * g if holes > _MANY_HOLES and persons.count >= 4 * g else g
+    least = min(larger_groups(g, holes), max(g, persons.count // 2))
     labels = groups(distance.matrix(), least, progress=lambda share: say("forming groups", 0.2 + 0.6 * share))
     del distance
     members, sizes = _members(labels)
@@ -110,6 +112,21 @@ def make_copy(
             named=named,
         )
     )
+
+
+def larger_groups(g: int, holes: float) -> int:
+    """The least size of groups of which at least g persons mostly have a value, where ``holes`` have none.
+
+    >>> [larger_groups(5, holes) for holes in (0.0, 0.01, 0.05, 0.1, 0.2)]
+    [5, 5, 6, 7, 10]
+    """
+    if holes > _MANY_HOLES:
+        return 2 * g
+    for size in range(g, 2 * g):
+        chance = (comb(size, k) * (1 - holes) ** k * holes ** (size - k) for k in range(g))
+        if sum(chance) <= _HIDDEN:
+            return size
+    return 2 * g
 
 
 def _holes(missing: float, used: bool) -> float:

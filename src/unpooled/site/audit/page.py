@@ -4,6 +4,7 @@ from html import escape
 
 from unpooled.core import codec
 from unpooled.pages.markup import section, size, small, table, whole
+from unpooled.site.audit.attack import on_log
 from unpooled.site.audit.summary import LogSummary, RunRecord
 
 _HEAD = (
@@ -31,11 +32,28 @@ def verdict(record: LogSummary) -> str:
     return f"THE LOG IS NOT WHOLE: {first}{more}."
 
 
+def protected(record: LogSummary) -> list[str]:
+    """Sentences on what the site answered from."""
+    said = []
+    if "copy" in record.protections:
+        digests = ", ".join(digest[:16] for digest in record.copies)
+        said.append(f"It answered from its copy (digest {digests}), the most that anybody can learn.")
+    if "noise" in record.protections:
+        said.append("It answered from its rows, with noise that was paid for from the privacy budget.")
+    if "trusted" in record.protections:
+        found = on_log(record.path)
+        said.append(
+            f"TRUSTED: it answered from its rows as they are. From this very log {len(found.rows)} rows can "
+            "be worked out by unpooled audit attack; a longer search may find more."
+        )
+    return said
+
+
 def protection(run: RunRecord) -> list[str]:
     """Sentences on how the answers of a run were protected."""
     sentences = []
     if run.smallest is not None:
-        sentences.append(f"No group of fewer than {run.smallest:g} rows was shown.")
+        sentences.append(f"No group of fewer than {run.smallest:g} was counted.")
     if run.masked:
         sentences.append(
             f"{run.masked} answers left masked, so that only sums over sites could be read; {run.keys} more "
@@ -48,7 +66,7 @@ def protection(run: RunRecord) -> list[str]:
 
 def lines(record: LogSummary) -> list[tuple[str, list[str]]]:
     """Headings and sentences, for the terminal."""
-    out = [(f"What left site {record.site or '?'}", [verdict(record), *_faults(record)])]
+    out = [(f"What left site {record.site or '?'}", [verdict(record), *_faults(record), *protected(record)])]
     if record.spent:
         out[0][1].append(_budget(record.spent))
     for run in record.runs:
@@ -80,7 +98,10 @@ def _budget(spent: dict[str, float]) -> str:
 def page(record: LogSummary) -> str:
     """The HTML page."""
     title = f"What left site {record.site or '?'}"
-    parts = [section("Is the record whole?", _list([verdict(record), *_faults(record)]))]
+    parts = [
+        section("Is the record whole?", _list([verdict(record), *_faults(record)])),
+        section("What the site answered from", _list(protected(record))),
+    ]
     if record.spent:
         parts.append(section("Privacy budget", _list([_budget(record.spent)])))
     rows = [

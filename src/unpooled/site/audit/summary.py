@@ -37,6 +37,8 @@ class LogSummary:
     path: Path
     site: str
     policies: list[str]
+    protections: list[str]  # "copy", "noise", "trusted", as the site was opened
+    copies: list[str]  # digests of the copies that it answered from
     runs: list[RunRecord]
     countersigned: int  # heads that the coordinator signed
     lines: int
@@ -56,7 +58,7 @@ def read(path: str | Path, heads: dict[int, str] | None = None) -> LogSummary:
     if not path.is_file():
         raise LedgerError(f"{path}: there is no log")
     runs: dict[str, RunRecord] = {}
-    record = LogSummary(path, "", [], [], 0, 0, verify(path, heads), None)
+    record = LogSummary(path, "", [], [], [], [], 0, 0, verify(path, heads), None)
     for _, entry in entries(path):
         record.lines += 1
         if entry is None:
@@ -64,8 +66,13 @@ def read(path: str | Path, heads: dict[int, str] | None = None) -> LogSummary:
         kind = entry.get("kind")
         if kind == "opening":
             record.site = str(entry.get("site", ""))
-            if entry.get("policy") not in record.policies:
-                record.policies.append(str(entry.get("policy")))
+            for found, name in (
+                (record.policies, "policy"),
+                (record.protections, "protection"),
+                (record.copies, "copy"),
+            ):
+                if entry.get(name) and entry[name] not in found:
+                    found.append(str(entry[name]))
         elif kind == COUNTERSIGNED:
             record.countersigned += 1
         elif kind in ("release", "refusal"):
