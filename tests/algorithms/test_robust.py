@@ -9,6 +9,7 @@ from sklearn.cluster import KMeans
 from helpers import inertia_of
 from unpooled import FederatedKMeans, InProcess, Lloyd, Robust, Site, run
 from unpooled.algorithms.robust import geometric_median
+from unpooled.core.statements import Statements
 from unpooled.errors import BadInput
 from unpooled.questions.clusters import ClusterSums, LocalMeans
 from unpooled.site import Guard
@@ -32,6 +33,13 @@ def test_the_geometric_median_minimises_its_sum(seed):
     found = geometric_median(points, weights)
     around = found + rng.normal(scale=0.01, size=(200, 3))
     assert all(cost(found) <= cost(at) for at in around)
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch):
+    """The checks of replies are off: the method has to stand alone, as against lies from the start."""
+    monkeypatch.setattr(Statements, "check", lambda self, site, post, replies: None)
+    monkeypatch.setattr(ClusterSums, "check", lambda self, question: None)
 
 
 class Hostile(Site):

@@ -137,4 +137,4 @@ def test_a_cluster_of_its_own_does_not_make_a_site_suspect():
 
 def test_what_states_nothing_is_not_held_to_anything():
     assert LocalMeans(np.zeros((0, 2)), np.zeros(0)).stated(None) is None
-    assert Moments(np.zeros(1), np.zeros(2), np.zeros(2)).stated(AskMoments()).mean is None
+    assert Moments(np.zeros(1), np.zeros(2), np.zeros(2)).stated(AskMoments()) is None

@@ -141,9 +141,9 @@ def test_a_policy_of_version_1_is_refused_with_the_line_to_run(tmp_path):
 @pytest.mark.parametrize(
     ("more", "mode", "g"),
     [
-        ("", "copy", 0),
-        ("group_rows = 8", "copy", 8),
-        ("group_rows = 2", "copy", 3),
+        ("", "copy", 10),
+        ("group_rows = 12", "copy", 12),
+        ("group_rows = 2", "copy", 10),
         ("[dp]\nepsilon_total = 1", "noise", 0),
     ],
 )

@@ -115,10 +115,14 @@ def describe(
     )
 
 
-def moved_alone(centers: FloatArray, sums: dict[SiteId, ClusterSums]) -> tuple[SiteId, ...]:
-    """The sites without which a mean lies elsewhere by more than half the distance to the next centre.
+_HEAVY = 5.0
 
-    A cluster that a site has for itself stays where it is. Of two sites neither can be told from the other.
+
+def moved_alone(centers: FloatArray, sums: dict[SiteId, ClusterSums]) -> tuple[SiteId, ...]:
+    """Sites of many more rows than usual, without which a mean lies elsewhere by half the way to the next.
+
+    A site that has most of a cluster decides where it lies, which is no reason for suspicion; so only sites
+    that claim more than ``_HEAVY`` times the rows of the median site are looked at.
     """
     if len(sums) < 3 or len(centers) < 2:
         return ()
@@ -130,8 +134,11 @@ def moved_alone(centers: FloatArray, sums: dict[SiteId, ClusterSums]) -> tuple[S
     def means(n: FloatArray, s: FloatArray) -> FloatArray:
         return s / np.where(n > 0.5, n, 1.0)[:, None]
 
+    usual = float(np.median([reply.mass.sum() for reply in sums.values()]))
     found = []
     for site, reply in sums.items():
+        if reply.mass.sum() <= _HEAVY * usual:
+            continue
         rest = mass - reply.mass[0]
         others = means(rest, total - reply.sums[0])
         moved = np.sqrt(((means(mass, total) - others) ** 2).sum(axis=1))

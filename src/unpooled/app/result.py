@@ -192,8 +192,8 @@ class ClusterResult(Result):
             )
         if self.description.movers:
             said.append(
-                f"{', '.join(self.description.movers)}: without it a cluster would lie elsewhere, by more "
-                "than half the way to the next; other data, another unit, or numbers that are not true"
+                f"{', '.join(self.description.movers)}: states many more rows than other sites, and without "
+                "it a cluster would lie elsewhere; a very large site, or numbers that are not true"
             )
         blurred = self.description.borderline
         if blurred is not None and np.nanmin(blurred, initial=1.0) > 0.99:

@@ -65,7 +65,7 @@ class Summable(Reply):
     """A reply of sums and counts: adding two replies gives the reply of both sites' rows together.
 
     Every field is a float64 array of at least one dimension. ``cells`` names the field that counts rows by
-    cell, if there are cells; ``divided`` says that a row is in one of them.
+    cell, if there are cells; ``divided`` says that a row is in one of them, and that they add up to the rows.
     """
 
     cells: ClassVar[str] = ""

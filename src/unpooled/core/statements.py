@@ -68,7 +68,9 @@ def _check_counts(question: Any, reply: Reply, rows: float) -> None:
         if not isinstance(figure, Count):
             continue
         counts = np.where(np.isfinite(value := getattr(reply, name)), value, 0.0)
-        if name == getattr(reply, "cells", "") and getattr(reply, "divided", False):
+        if name == getattr(reply, "cells", ""):
+            if not getattr(reply, "divided", False):
+                continue
             counts = counts.sum(axis=-1)
         most = float(counts.max(initial=0.0))
         if most > rows * (1 + _SLACK) + figure.extra:

@@ -32,9 +32,11 @@ class Moments(Summable, wire="summaries.Moments"):
     def check(self, question: "AskMoments") -> None:
         check_squares(self.sums, np.broadcast_to(self.mass, self.sums.shape), self.squares, 0.0)
 
-    def stated(self, question: "AskMoments") -> Stated:
+    def stated(self, question: "AskMoments") -> Stated | None:
+        if not self.n:
+            return None  # no rows, or too few to be shown
         origin = 0.0 if question.origin is None else question.origin
-        return Stated(self.n, origin + self.mean, self.variance) if self.n else Stated(self.n)
+        return Stated(self.n, origin + self.mean, self.variance)
 
     @property
     def mean(self) -> FloatArray:
