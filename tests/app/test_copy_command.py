@@ -90,13 +90,17 @@ def test_a_second_copy_and_policies_without_one(patients, tmp_path):
         assert "there is no copy" in err
 
 
-def test_the_policy_says_how_a_copy_is_made_and_options_come_first(patients, tmp_path):
+def test_the_policy_says_how_a_copy_is_made_and_no_option_loosens_it(patients, tmp_path):
     policy = tmp_path / "policy.toml"
     policy.write_text('version = 2\n[protect]\nperson = "patient"\ng = 8\nsensitive = ["smoker"]\n')
     site = tmp_path / "north"
     assert call("copy", "make", site, "--data", patients, "--policy", policy, "--group-size", 6)[0] == 0
     settings = CopyFolder(site).settings()
-    assert (settings.g, settings.person, settings.sensitive) == (6, "patient", ("smoker",))
+    assert (settings.g, settings.person, settings.sensitive) == (8, "patient", ("smoker",))
+    words = ("--data", patients, "--policy", policy, "--person", "smoker")
+    code, _, err = call("copy", "make", tmp_path / "south", *words)
+    assert code == 1
+    assert "--person: the policy has [protect] person = 'patient'" in err
 
 
 def test_a_rehearsal_is_the_copy_of_each_file(patients, tmp_path):

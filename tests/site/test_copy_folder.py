@@ -13,7 +13,7 @@ import pytest
 
 from unpooled.data import Table
 from unpooled.data.copy import to_csv
-from unpooled.errors import BadInput, LedgerError, NotApproved
+from unpooled.errors import BadInput, LedgerError, NotApproved, PolicyError
 from unpooled.privacy.copy import CopySettings, make_copy
 from unpooled.questions.clusters import AskMoments
 from unpooled.site.audit.summary import read
@@ -34,7 +34,8 @@ def rows():
 def test_what_is_read_is_what_was_made(rows, tmp_path):
     place = CopyFolder(tmp_path / "north")
     made = place.make(rows, CopySettings(g=6, columns=("age",)))
-    assert place.read().digest == made.digest == place.about()["digest"]
+    assert place.read().digest == made.digest
+    assert place.digest == place.about()["digest"]
     assert place.settings() == CopySettings(g=6, columns=("age",))
     assert (place.path / "table.csv").read_text() == to_csv(made)
     assert not [p for p in (tmp_path / "north").iterdir() if p.name.startswith(".")]
@@ -65,6 +66,7 @@ def test_a_copy_that_was_changed_is_not_answered_from(rows, tmp_path):
         lambda: table.write_text(kept[0][:-5]),
         lambda: table.write_text(""),
         lambda: about.write_text(kept[1].replace('"group_size": 5', '"group_size": 3')),
+        lambda: about.write_text(kept[1].replace('"person": ""', '"person": "id"')),
         lambda: about.write_text("{"),
         lambda: about.write_text(json.dumps({**json.loads(kept[1]), "version": 9})),
         table.unlink,
@@ -88,8 +90,25 @@ def test_nothing_is_answered_before_the_copy_is_approved(rows, tmp_path):
     site.close()
     assert json.loads((place.path / "approved.json").read_text())["by"] == "the officer"
     opening = json.loads((tmp_path / "log.jsonl").read_text().splitlines()[0])
-    assert (opening["protection"], opening["copy"]) == ("copy", place.read().digest)
+    assert (opening["protection"], opening["copy"]) == ("copy", place.digest)
     assert read(tmp_path).whole
+
+
+@pytest.mark.parametrize(
+    ("rule", "says"),
+    [
+        ("g = 9", r"g = 9, but the copy has groups from 5 persons on"),
+        ('person = "patient"', r"person = 'patient', but the copy was made with ''"),
+        ('sensitive = ["sex"]', r"sensitive = "),
+        ('log = ["age"]', r"log = "),
+    ],
+)
+def test_a_copy_with_less_protection_than_the_policy_asks_is_not_answered_from(rows, tmp_path, rule, says):
+    place = CopyFolder(tmp_path)
+    place.make(rows, CopySettings())
+    place.approve()
+    with pytest.raises(PolicyError, match=says):
+        open_site("north", policy=parse(f"version = 2\n[protect]\n{rule}"), folder=tmp_path)
 
 
 def test_an_approval_of_another_copy_is_none(rows, tmp_path):
@@ -180,13 +199,13 @@ def test_kill_9_while_a_copy_is_made_leaves_none_or_all_of_it(tmp_path):
 def test_the_page_shows_the_very_table_and_what_it_does_not_promise(rows, tmp_path):
     place = CopyFolder(tmp_path)
     copy = place.make(rows, CopySettings())
-    html = page(copy, place.settings(), "")
+    html = page(copy, place.settings(), "", place.digest)
     for value in copy.means["age"]:
         assert f"<td>{value:.6g}</td>" in html
     assert html.count("<tr>") >= len(copy)
-    for words in ("Not approved yet", "does not promise", "What it costs", copy.digest, "69 %"):
+    for words in ("Not approved yet", "does not promise", "What it costs", place.digest, "69 %"):
         assert words in html
-    assert "Approved at" in page(copy, place.settings(), "2026-01-01T00:00:00")
+    assert "Approved at" in page(copy, place.settings(), "2026-01-01T00:00:00", "")
 
 
 def test_a_site_without_a_folder_answers_from_a_copy_too():

@@ -106,7 +106,7 @@ def to_csv(copy: Copy) -> str:
     cells = copy.cells()
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([heading for heading, _ in cells])
+    writer.writerow([" ".join(heading.split()) for heading, _ in cells])
     columns = [["" if v != v else _plain(v) for v in values.tolist()] for _, values in cells]
     writer.writerows(zip(*columns, strict=True))
     return text.getvalue()
@@ -120,7 +120,10 @@ def from_csv(text: str, about: dict[str, Any]) -> Copy:
     """The copy in a CSV text; ``about`` is what ``described`` gave. BadInput if the two do not fit."""
     names, kinds = tuple(about["names"]), tuple(about["kinds"])
     levels = {name: tuple(given) for name, given in about["levels"].items()}
-    rows = list(csv.reader(io.StringIO(text)))
+    try:
+        rows = list(csv.reader(io.StringIO(text)))
+    except csv.Error as error:
+        raise BadInput(f"the table of the copy is no CSV: {error}") from error
     if not rows:
         raise BadInput("the table of the copy is empty")
     values = np.array([[float(v) if v else np.nan for v in row] for row in rows[1:]]).reshape(

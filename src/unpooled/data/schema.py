@@ -17,6 +17,7 @@ from unpooled.core.statements import Stated
 from unpooled.data.copy import OTHER, Copy, level_places
 from unpooled.data.table import CATEGORY, NUMBER, Table
 from unpooled.data.views import complete, side_by_side
+from unpooled.errors import BadInput
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,6 +237,8 @@ class AskColumns(Question[ColumnTotals], wire="asking.AskColumns"):
         )
 
     def lengths(self) -> dict[str, int]:
+        if len(self.origin) != len(self.numbers) or len(self.levels) != len(self.categories):
+            raise BadInput("asking.AskColumns: an origin for every number, and levels for every category")
         levels = sum(len(named) + 1 for named in self.levels)
         return {**super().lengths(), "p": len(self.numbers), "levels": levels}
 

@@ -15,6 +15,7 @@ import shutil
 import tempfile
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,10 @@ from unpooled.privacy.copy.make import Progress
 
 TABLE, ABOUT, APPROVED = "table.csv", "about.json", "approved.json"
 FURTHER = "a further release without a bound"  # the officer types this to make a second copy
+
+
+def _digest(copy: Copy, settings: Any) -> str:
+    return sha256(f"{copy.digest} {json.dumps(settings, sort_keys=True)}".encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -63,7 +68,8 @@ class CopyFolder:
             shutil.rmtree(left, ignore_errors=True)
         building = Path(tempfile.mkdtemp(dir=self.folder, prefix=".copy."))
         try:
-            about = {"version": 1, "digest": copy.digest, **described(copy), "settings": asdict(settings)}
+            about = {**described(copy), "settings": asdict(settings)}
+            about = {"version": 1, "digest": _digest(copy, about["settings"]), **about}
             write_atomically(building / TABLE, to_csv(copy).encode())
             write_atomically(building / ABOUT, (json.dumps(about, indent=1) + "\n").encode())
             self.check_may_make(further)
@@ -111,9 +117,14 @@ class CopyFolder:
             copy = from_csv((self.path / TABLE).read_text(encoding="utf-8"), about)
         except (OSError, KeyError, TypeError, ValueError) as error:
             raise LedgerError(f"{self.path}: the copy cannot be read: {error}") from error
-        if copy.digest != about["digest"]:
+        if _digest(copy, about.get("settings")) != about["digest"]:
             raise LedgerError(f"{self.path}: the copy was changed since it was made")
         return copy
+
+    @property
+    def digest(self) -> str:
+        """The digest of the copy and of the settings that it was made with."""
+        return str(self.about()["digest"])
 
     def settings(self) -> CopySettings:
         """The settings that the copy was made with."""
@@ -123,8 +134,8 @@ class CopyFolder:
 
     def approve(self, by: str = "") -> str:
         """Note that the copy of this digest may be answered from; returns the digest."""
-        digest = self.read().digest
-        name = by
+        self.read()
+        digest, name = self.digest, by
         if not name:
             with contextlib.suppress(OSError, KeyError):
                 name = getpass.getuser()

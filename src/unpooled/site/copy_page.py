@@ -84,7 +84,10 @@ def promises(copy: Copy) -> list[str]:
     at = near[min(near, key=lambda g: abs(g - copy.group_size))]
     guessed = " and ".join(f"{rates[at]} % with {columns} columns" for columns, rates in _KNOWN)
     return [
+        "The number of persons at this site is told exactly.",
         "Persons of a group who are all alike are known to be alike.",
+        "Columns that are sums of others (a, b and a + b) can tell more together than each does; columns "
+        "that tell the same are found, and have their holes alike.",
         "Who knows all persons of a group but one can work out the last.",
         "With two columns and many persons, the mean of a group is nearly the row of each of them.",
         "Who has the exact row of somebody can often tell whether he is in the table: of a pair, one in "
@@ -93,7 +96,7 @@ def promises(copy: Copy) -> list[str]:
     ]
 
 
-def page(copy: Copy, settings: CopySettings, approved: str) -> str:
+def page(copy: Copy, settings: CopySettings, approved: str, digest: str) -> str:
     """The HTML page."""
     state = f"Approved at {approved} UTC." if approved else "Not approved yet: the site answers nothing."
     parts = [
@@ -110,7 +113,7 @@ def page(copy: Copy, settings: CopySettings, approved: str) -> str:
         ),
         section("What it does not promise", _list(promises(copy))),
         section("The copy", _table(copy), lead="Means of numbers, persons by level. Empty: not shown."),
-        small(f"digest {copy.digest}"),
+        small(f"digest {digest}"),
     ]
     return whole("The copy of this site", "\n".join(parts))
 

@@ -19,6 +19,8 @@ from unpooled.site.ledger import Ledger, RunLimits
 from unpooled.site.policy import Policy, check_methods
 from unpooled.site.site import Guard, request_digest
 
+MOST_CLUSTERS = 100_000  # of one question: more would only keep the site busy
+
 
 class Allowed(Guard):
     """Refuse questions other than those of the methods that the policy names."""
@@ -58,9 +60,11 @@ class Sight(Guard):
                 kind = "rows" if isinstance(X, np.ndarray) else "a table of named columns"
                 raise Refused(f"{name} is about {part.question.sees}, and here are {kind}")
             try:
-                part.question.lengths()
+                lengths = part.question.lengths()
             except BadInput as error:
                 raise Refused(str(error)) from None
+            if lengths.get("k", 0) > MOST_CLUSTERS:
+                raise Refused(f"{name} asks for more than {MOST_CLUSTERS} clusters")
             if part.view is not None:
                 _check_view(part.view)
             for centers in sent_centers(part.question):

@@ -15,7 +15,7 @@ from unpooled.core.messages import SiteId
 from unpooled.data.copy import Copy
 from unpooled.data.table import Table
 from unpooled.errors import BadInput, LedgerError, NotApproved, PolicyError
-from unpooled.privacy.copy import make_copy
+from unpooled.privacy.copy import CopySettings, make_copy
 from unpooled.site.allow_list import SCHEMA, only_totals
 from unpooled.site.copy_folder import CopyFolder
 from unpooled.site.guards import Allowed, Limits, NoNoise, Sight, SumsOnly
@@ -53,8 +53,8 @@ def open_site(
     if mode == "copy":
         if weights is not None:
             raise BadInput("weights of rows do not go with a copy: in it every person counts once")
-        held = answered_from(_copy(table, policy, home))
-        digest = held.pop("digest")
+        copy, digest = _copy(table, policy, home)
+        held = answered_from(copy)
     else:
         if table is None:
             raise BadInput(f'mode "{mode}" answers from rows, and none were given')
@@ -88,35 +88,46 @@ def open_site(
 def answered_from(copy: Copy) -> dict[str, Any]:
     """What a Site holds to answer from a copy; that of an array is an array of groups."""
     if copy.named:
-        return {"X": copy, "digest": copy.digest}
+        return {"X": copy}
     return {
         "X": copy.matrix(),
         "weights": copy.persons,
         "grouped": True,
         "within": np.nan_to_num(copy.within),
-        "digest": copy.digest,
     }
 
 
-def _copy(table: Any, policy: Policy, home: Path | None) -> Copy:
-    """The copy in the site's folder, or one made now; NotApproved if it may not be answered from yet."""
+def _copy(table: Any, policy: Policy, home: Path | None) -> tuple[Copy, str]:
+    """The copy in the site's folder, or one made now, and its digest; NotApproved if it is not approved."""
     settings = policy.protect.settings()
     if home is None:
         if table is None:
             raise BadInput("neither a table nor a folder with a copy was given")
-        return make_copy(as_table(table), settings)
+        copy = make_copy(as_table(table), settings)
+        return copy, copy.digest
     kept = CopyFolder(home)
     if not kept.exists:
         if table is None:
             raise BadInput(f"{home}: there is no copy; unpooled copy make writes one")
         kept.make(as_table(table), settings)
     copy = kept.read()
+    _check_settings(settings, kept.settings(), copy.group_size)
     if not (policy.protect.auto or kept.approved):
         raise NotApproved(
             f"{kept.path}: nobody approved the copy yet; unpooled copy show {home} opens it, "
             f"unpooled copy approve {home} approves it"
         )
-    return copy
+    return copy, kept.digest
+
+
+def _check_settings(asked: CopySettings, made: CopySettings, group_size: int) -> None:
+    """Raise PolicyError if the copy was made with less protection than the policy asks for."""
+    if asked.g > group_size:
+        raise PolicyError(f"[protect] g = {asked.g}, but the copy has groups from {group_size} persons on")
+    for name in ("person", "sensitive", "log"):
+        wanted, is_so = getattr(asked, name), getattr(made, name)
+        if wanted and wanted != is_so:
+            raise PolicyError(f"[protect] {name} = {wanted!r}, but the copy was made with {is_so!r}")
 
 
 def as_table(table: Any) -> Any:

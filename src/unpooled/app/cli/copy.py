@@ -67,14 +67,18 @@ def read_by(reading: o.ReadingOptions, only: str | None) -> "Reading":
 
 
 def settings_of(rules: "Policy", copying: o.CopyOptions, columns: str | None) -> "CopySettings":
-    """How the copy is made: as the policy says, and where an option is given, as that says."""
+    """How the copy is made: as the policy says, and where it says nothing, as options say."""
     from unpooled.privacy.copy import CopySettings
 
     if rules.protect.mode != "copy":
         raise PolicyError(f'the policy has [protect] mode = "{rules.protect.mode}": such a site has no copy')
     said, given = rules.protect.settings(), copying.settings(o.names(columns))
+    for name in ("person", "sensitive", "log"):
+        wanted, option = getattr(said, name), getattr(given, name)
+        if wanted and option and wanted != option:
+            raise PolicyError(f"--{name}: the policy has [protect] {name} = {wanted!r}")
     return CopySettings(
-        given.g or said.g,
+        max(given.g, said.g),
         given.person or said.person,
         given.columns or said.columns,
         given.sensitive or said.sensitive,
@@ -110,7 +114,7 @@ def make(
         )
     typer.echo(
         f"written: {place.path}: {made.persons.sum():.0f} persons in {len(made)} groups of at least "
-        f"{made.group_size}; digest {made.digest[:16]}"
+        f"{made.group_size}; digest {place.digest[:16]}"
     )
 
 
@@ -130,7 +134,7 @@ def copy_show(
     settings = place.settings()
     target = html or place.path / "page.html"
     check(html, inputs=[place.path / "table.csv", place.path / "about.json"], overwrite=overwrite)
-    write_atomically(target, page(kept, settings, place.approved).encode())
+    write_atomically(target, page(kept, settings, place.approved, place.digest).encode())
     for line in (*facts(kept, settings), *promises(kept)):
         typer.echo(f"- {line}")
     typer.echo("approved" if place.approved else "not approved yet: the site answers nothing")

@@ -24,6 +24,7 @@ from unpooled.privacy.copy.cells import ColumnSpread, category_cells, number_cel
 from unpooled.privacy.copy.distance import Distance
 from unpooled.privacy.copy.persons import Held, Persons, released_names
 from unpooled.privacy.copy.settings import CopySettings
+from unpooled.privacy.copy.twins import twins
 
 Progress = Callable[[str, float], None]  # the step in words, and the share of the work that is done
 _MANY_HOLES = 0.15  # of a column: from here on groups are twice as large, so that cells can be shown
@@ -54,6 +55,7 @@ def make_copy(
     if persons.count < g:
         raise TooFewPersons(f"there are fewer than {g} persons: too few for a copy")
     columns = released_names(table, settings)
+    persons.treat_alike(twins(table, tuple(name for name, _, kind in columns if kind in (NUMBER, CATEGORY))))
     distance = Distance(persons.count, g, settings)
     spreads: dict[str, ColumnSpread | None] = {}
     held: dict[str, tuple[tuple[str, ...], IntArray]] = {}

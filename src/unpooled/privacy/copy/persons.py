@@ -3,11 +3,14 @@
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from unpooled.core.arrays import FloatArray, IntArray
 from unpooled.data.table import CATEGORY, NUMBER, TEXT, Table
 from unpooled.errors import BadInput
 from unpooled.privacy.copy.settings import CopySettings
+
+_LARGEST = 1e100  # products of such numbers are finite
 
 
 class Held(NamedTuple):
@@ -33,6 +36,10 @@ class Persons:
         for name in settings.log:
             if table.kinds[table.index(name)] not in (NUMBER, "empty"):
                 raise BadInput(f"column {name} has no numbers of which to take the logarithm")
+        for name, kind in zip(table.names, table.kinds, strict=True):
+            if kind == NUMBER and (np.abs(table.values[:, table.index(name)]) > _LARGEST).any():
+                raise BadInput(f"column {name} has a value that is infinite or above {_LARGEST:g}")
+        self._twins: dict[str, tuple[str, ...]] = {}
         self._row_of: IntArray | None = None
         self.count = len(table)
         if settings.person:
@@ -43,6 +50,18 @@ class Persons:
             known, self._row_of = np.unique(ids, return_inverse=True)
             self.count = len(known)
 
+    def treat_alike(self, twins: tuple[tuple[str, ...], ...]) -> None:
+        """Take a row that lacks one of several columns as lacking them all.
+
+        Of two columns that tell the same, the difference of their cells would be whoever lacks one.
+        """
+        self._twins = {name: same for same in twins for name in same}
+
+    def _holes_of(self, name: str) -> npt.NDArray[np.bool_]:
+        columns = [self._table.index(same) for same in self._twins[name]]
+        missing: npt.NDArray[np.bool_] = np.isnan(self._table.values[:, columns]).any(axis=1)
+        return missing
+
     def number(self, name: str) -> FloatArray:
         """(persons,) the mean of each person's values; nan if he has none."""
         x = np.array(self._table.values[:, self._table.index(name)], dtype=np.float64)
@@ -50,6 +69,8 @@ class Persons:
             if (x <= 0).any():
                 raise BadInput(f"column {name} has a value that is not above 0: it has no logarithm")
             x = np.log(x)
+        if name in self._twins:
+            x[self._holes_of(name)] = np.nan
         if self._row_of is None:
             return x
         there = ~np.isnan(x)
@@ -61,6 +82,8 @@ class Persons:
 
     def category(self, name: str) -> Held:
         codes = np.array(self._table.values[:, self._table.index(name)])
+        if name in self._twins:
+            codes[self._holes_of(name)] = np.nan
         there = np.flatnonzero(~np.isnan(codes))
         level = codes[there].astype(np.int64)
         if self._row_of is None:
@@ -72,8 +95,13 @@ class Persons:
 
 def released_names(table: Table, settings: CopySettings) -> list[tuple[str, str, str]]:
     """(column, its name in the copy, its kind) of every column that the copy will have."""
-    return [
+    found = [
         (name, f"log({name})" if name in settings.log else name, kind)
         for name, kind in zip(table.names, table.kinds, strict=True)
-        if name != settings.person and kind in (NUMBER, CATEGORY, TEXT, "empty")
+        if not (settings.person and name == settings.person) and kind in (NUMBER, CATEGORY, TEXT, "empty")
     ]
+    shown = [name for _, name, _ in found]
+    twice = sorted({name for name in shown if shown.count(name) > 1})
+    if twice:
+        raise BadInput(f"two columns would be called {twice[0]} in the copy")
+    return found
