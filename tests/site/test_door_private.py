@@ -1,6 +1,8 @@
 """Private clustering through the door of sites that ask for it in their policies."""
 
+import sqlite3
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,13 +10,18 @@ from sklearn.cluster import KMeans
 from sklearn.datasets import make_blobs
 
 from unpooled import FederatedFuzzyCMeans, FederatedKMeans, Gaussian, InProcess
+from unpooled.core import codec
+from unpooled.core.exchange import Envelope, Part, Turn
+from unpooled.core.messages import Refusal
 from unpooled.errors import TooFewAnswers
 from unpooled.privacy import SpendingLimits
 from unpooled.privacy.dp.accounting import epsilon_of
 from unpooled.privacy.dp.cells import AskNoisyCells
-from unpooled.questions.clusters import ClusterSums
+from unpooled.privacy.dp.moments import AskNoisyMoments
+from unpooled.questions.clusters import AskMoments, ClusterSums
 from unpooled.site import guards
 from unpooled.site.audit.attack import in_process, probe
+from unpooled.site.ledger import Ledger
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 
@@ -117,3 +124,87 @@ def test_a_reply_of_too_many_numbers_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(guards, "SIZES", SpendingLimits(left=np.inf, numbers=10))
     model = FederatedKMeans(4, dp=Gaussian(1.0, lower=-15, upper=15), random_state=0)
     refused(model, tmp_path, "noisy numbers, at most 10 are allowed")
+
+
+# ---------------------------------------------------------------- one answer for one price
+
+
+def noisy(mu=0.05):
+    return AskNoisyMoments(mu, np.full(5, 15.0))
+
+
+def post(run, number, question, exchange=0, seed=0):
+    return Envelope(Turn(run, seed, number, exchange), (Part("total", question, None, 0),))
+
+
+def spent(folder):
+    return Ledger(folder / "ledger.sqlite", "s0").spent()
+
+
+def test_a_turn_asked_again_gets_the_noise_it_got(tmp_path):
+    """After other runs, refused or not, and after a restart: one charge, one answer, the same bytes."""
+    rules = parse(POLICY.replace('"a"\n[domain]', '"s0"\n[domain]'))
+    asked = post("r", 0, noisy())
+    seen, prices = set(), set()
+    for restart in range(3):
+        site = open_site("s0", X[::3], rules, folder=tmp_path)
+        for other in range(20):
+            answer = site.answer(asked)
+            seen.add(codec.encode(replace(answer, head="")))
+            site.answer(post(f"other {restart} {other}", 0, AskMoments()))  # refused: it has no noise
+            prices.add(spent(tmp_path))
+        site.close()
+    assert len(seen) == 1
+    assert prices == {0.05**2}
+
+
+def test_anything_else_is_paid_again(tmp_path):
+    rules = parse(POLICY.replace('"a"\n[domain]', '"s0"\n[domain]'))
+    site = open_site("s0", X[::3], rules, folder=tmp_path)
+    answers = set()
+    for number, asked in enumerate(
+        (
+            post("r", 0, noisy()),
+            post("r", 0, noisy(), exchange=1),
+            post("r", 1, noisy()),
+            post("q", 1, noisy()),
+            post("q", 1, noisy(), seed=3),
+            post("q", 1, noisy(0.06)),
+        )
+    ):
+        reply = site.answer(asked).replies[0]
+        answers.add(reply.sums.tobytes())
+        assert spent(tmp_path) == pytest.approx(
+            min(number + 1, 5) * 0.05**2 + (0.06**2 if number == 5 else 0)
+        )
+    assert len(answers) == 6
+    site.close()
+
+
+def test_no_answer_without_a_charge_however_often_it_is_asked(tmp_path):
+    """Four hundred questions in forty turns: as many charges as byte strings that left."""
+    rules = parse(POLICY.replace('"a"\n[domain]', '"s0"\n[domain]'))
+    site = open_site("s0", X[:300], rules, folder=tmp_path)
+    left = set()
+    rng = np.random.default_rng(0)
+    for _ in range(400):
+        turn = int(rng.integers(40))
+        answer = site.answer(post(f"run {turn % 4}", 0, noisy(0.01), exchange=turn))
+        if not isinstance(answer.replies[0], Refusal):
+            left.add(codec.encode(replace(answer, head="")))
+    site.close()
+    assert spent(tmp_path) == pytest.approx(len(left) * 0.01**2)
+
+
+def test_a_kept_answer_is_on_disk_with_its_charge(tmp_path):
+    """A ledger that was charged and then lost its answer does not give a second one."""
+    rules = parse(POLICY.replace('"a"\n[domain]', '"s0"\n[domain]'))
+    site = open_site("s0", X[::3], rules, folder=tmp_path)
+    site.answer(post("r", 0, noisy()))
+    site.close()
+    (tmp_path / "log.jsonl").unlink()
+    with sqlite3.connect(tmp_path / "ledger.sqlite") as db:
+        db.execute("DELETE FROM paid")
+    site = open_site("s0", X[::3], rules, folder=tmp_path)
+    assert isinstance(site.answer(post("r", 0, noisy())).replies[0], Refusal)
+    site.close()

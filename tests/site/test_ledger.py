@@ -26,9 +26,11 @@ def turn(run="r", number=0, exchange=0):
 
 def test_a_repeated_turn_is_free(path):
     ledger = Ledger(path, "a")
-    for _ in range(3):
-        ledger.charge(turn(), "x", 0.3, WIDE)
+    for computed in (b"first", b"second", b"third"):  # noise that was drawn anew does not leave
+        assert ledger.charge(turn(), "x", 0.3, WIDE, computed) == b"first"
     assert ledger.spent() == 0.3
+    assert ledger.paid(turn(), "x") == b"first"
+    assert ledger.paid(turn(), "y") is None
     ledger.charge(turn(), "another request", 0.3, WIDE)
     assert ledger.spent() == 0.6
 
@@ -68,18 +70,21 @@ def test_another_file(path):
 def test_many_hands_charge_once(path):
     """Eight threads with connections of their own, the same twenty turns: each is charged once."""
 
-    def work():
+    given: dict[int, set[bytes]] = {i: set() for i in range(20)}
+
+    def work(hand):
         ledger = Ledger(path, "a")
         for i in range(20):
-            ledger.charge(turn(number=i), "x", 0.01, RunLimits(1, 100, 1.0))
+            given[i].add(ledger.charge(turn(number=i), "x", 0.01, RunLimits(1, 100, 1.0), b"of %d" % hand))
 
     Ledger(path, "a")
-    threads = [threading.Thread(target=work) for _ in range(8)]
+    threads = [threading.Thread(target=work, args=(hand,)) for hand in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert Ledger(path, "a").spent() == pytest.approx(0.2)
+    assert all(len(answers) == 1 for answers in given.values())  # all hands give the answer of the first
 
 
 KILLED = """

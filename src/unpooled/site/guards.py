@@ -8,7 +8,7 @@ import numpy as np
 from unpooled.core import codec
 from unpooled.core.arrays import FloatArray, Rows
 from unpooled.core.declarations import Centers, sent
-from unpooled.core.exchange import Envelope
+from unpooled.core.exchange import STAGE, Answer, Envelope
 from unpooled.core.messages import Question
 from unpooled.core.protocol import View
 from unpooled.errors import BadInput, Refused
@@ -107,7 +107,9 @@ SIZES = SpendingLimits(left=inf)  # limits the size of noisy replies; the ledger
 class Limits(Guard):
     """Where rows are asked and not a copy: refuse past rounds and requests beyond the policy's limits.
 
-    Each release is entered into the ledger, with its price in privacy budget.
+    Each release is entered into the ledger, with its price in privacy budget. An answer with noise is kept
+    there with its charge, under all that it depends on, and given again in the same bytes; anything else is
+    paid again.
     """
 
     def __init__(self, policy: Policy, ledger: Ledger) -> None:
@@ -121,13 +123,22 @@ class Limits(Guard):
             raise Refused(f"round {post.turn.round} is over: round {latest} was answered")
         self._price(post)
 
-    def leaving(self, post: Envelope) -> None:
-        self._ledger.charge(post.turn, request_digest(post), self._price(post), self._limits)
+    def kept(self, post: Envelope) -> Answer | None:
+        paid = self._ledger.paid(post.turn, request_digest(post)) if self._private else None
+        return None if paid is None else codec.decode(paid, expect=Answer)
+
+    def leaving(self, post: Envelope, answer: Answer) -> Answer:
+        spends = self._price(post)
+        paid = codec.encode(answer) if spends else b""
+        kept = self._ledger.charge(post.turn, request_digest(post), spends, self._limits, paid)
+        return codec.decode(kept, expect=Answer) if kept else answer
 
     def _price(self, post: Envelope) -> float:
         """The privacy budget that this envelope spends (mu^2)."""
         spends = 0.0
         for part in post.parts:
+            if part.verb == STAGE:
+                continue
             if isinstance(part.question, Spending):
                 part.question.check(SIZES)
                 spends += part.question.spends

@@ -19,6 +19,10 @@ CREATE TABLE IF NOT EXISTS releases (
     run TEXT NOT NULL, round INTEGER NOT NULL, exchange INTEGER NOT NULL, request TEXT NOT NULL,
     spent REAL NOT NULL, PRIMARY KEY (run, round, exchange, request)
 );
+CREATE TABLE IF NOT EXISTS paid (
+    run TEXT NOT NULL, round INTEGER NOT NULL, exchange INTEGER NOT NULL, request TEXT NOT NULL,
+    answer BLOB NOT NULL, PRIMARY KEY (run, round, exchange, request)
+);
 """
 
 
@@ -65,17 +69,25 @@ class Ledger:
             raise
         self._db.execute("COMMIT")
 
-    def charge(self, turn: Turn, request: str, spends: float, limits: RunLimits) -> None:
+    def charge(
+        self, turn: Turn, request: str, spends: float, limits: RunLimits, answer: bytes = b""
+    ) -> bytes:
         """Record that this request is about to be answered; Refused if a limit would be passed.
 
-        The same turn and request again costs nothing.
+        An answer that is paid for is kept in the same transaction. The same turn and request again costs
+        nothing, and gives the answer that was kept: whatever was computed since does not leave.
         """
         key = (turn.run, turn.round, turn.exchange, request)
         with self._writing() as db:
             if db.execute(
                 "SELECT 1 FROM releases WHERE run = ? AND round = ? AND exchange = ? AND request = ?", key
             ).fetchone():
-                return
+                kept = self.paid(turn, request)
+                if spends and kept is None:
+                    raise Refused(
+                        "this was paid for by a version that kept no answers: it is not given again"
+                    )
+                return kept or answer
             if self._admitted.get(turn.run) != limits.runs:  # counted again only if run or limit changed
                 (runs,) = db.execute(
                     "SELECT COUNT(DISTINCT run) FROM releases WHERE run != ?", (turn.run,)
@@ -92,7 +104,18 @@ class Ledger:
                         f"this would cost another {spends / limits.spent:.1%}"
                     )
             db.execute("INSERT INTO releases VALUES (?, ?, ?, ?, ?)", (*key, spends))
+            if answer:
+                db.execute("INSERT INTO paid VALUES (?, ?, ?, ?, ?)", (*key, answer))
         self._admitted = {turn.run: limits.runs}
+        return answer
+
+    def paid(self, turn: Turn, request: str) -> bytes | None:
+        """The answer that was paid for and kept, if there is one."""
+        found = self._db.execute(
+            "SELECT answer FROM paid WHERE run = ? AND round = ? AND exchange = ? AND request = ?",
+            (turn.run, turn.round, turn.exchange, request),
+        ).fetchone()
+        return None if found is None else bytes(found[0])
 
     def latest(self, run: str) -> int:
         """The latest answered round of a run; -1 if there is none."""

@@ -2,7 +2,7 @@
 
 An envelope comes in, and an answer goes out::
 
-    view -> guards before -> answer -> check -> guards at the end -> mask -> audit -> out
+    view -> guards before -> answer -> check -> mask -> guards at the end -> audit -> out
 
 What is seen through a view is the site's copy, or, where its policy says so, its rows. Guards may refuse
 (raise Refused). The mask hides replies that are only to be summed, and
@@ -40,8 +40,13 @@ class Guard:
     def before(self, post: Envelope, views: tuple[Rows, ...]) -> None:
         """Check an envelope before it is answered; ``views`` are the rows that each part will see."""
 
-    def leaving(self, post: Envelope) -> None:
-        """Check again when all replies are ready."""
+    def kept(self, post: Envelope) -> Answer | None:
+        """The answer that was given to this very envelope before and must be given again, or None."""
+        return None
+
+    def leaving(self, post: Envelope, answer: Answer) -> Answer:
+        """Check again when the answer is ready; the answer that leaves, e.g. one that was paid for before."""
+        return answer
 
 
 class Seen(NamedTuple):
@@ -156,6 +161,18 @@ class Site:
         key = (post.turn, request_digest(post))
         if key in self._answered:
             return self._answered[key]
+        answer = next((a for a in (guard.kept(post) for guard in self._guards) if a is not None), None)
+        if answer is None:
+            answer = self._computed(post)
+        if self._audit is not None:
+            answer = replace(answer, head=self._audit(post, answer) or "")
+        now = (post.turn.run, post.turn.round)
+        self._answered = {k: v for k, v in self._answered.items() if (k[0].run, k[0].round) == now}
+        self._answered[key] = answer
+        return answer
+
+    def _computed(self, post: Envelope) -> Answer:
+        """The answer to an envelope: its replies, or a refusal of every part."""
         try:
             about_rows = tuple(part for part in post.parts if part.verb != STAGE)
             if self._mask is not None:
@@ -171,19 +188,14 @@ class Site:
                 LeftMasked() if part.verb == STAGE else self._reply(post, part, next(seen_by))
                 for part in post.parts
             )
-            for guard in self._guards if about_rows else ():
-                guard.leaving(shown)
             if self._mask is not None:
                 replies = self._mask.hide(post, replies)
+            answer = Answer(post.turn, replies)
+            for guard in self._guards if about_rows else ():
+                answer = guard.leaving(post, answer)
+            return answer
         except Refused as refusal:
-            replies = tuple(Refusal(str(refusal)) for _ in post.parts)
-        answer = Answer(post.turn, replies)
-        if self._audit is not None:
-            answer = replace(answer, head=self._audit(post, answer) or "")
-        now = (post.turn.run, post.turn.round)
-        self._answered = {k: v for k, v in self._answered.items() if (k[0].run, k[0].round) == now}
-        self._answered[key] = answer
-        return answer
+            return Answer(post.turn, tuple(Refusal(str(refusal)) for _ in post.parts))
 
     def _reply(self, post: Envelope, part: Part, seen: Seen) -> Reply:
         turn, minimum, noise = post.turn, float(self.min_cluster_size), 1.0
