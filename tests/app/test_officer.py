@@ -1,6 +1,7 @@
 """``unpooled policy`` and ``unpooled audit`` as an officer uses them."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,6 +9,8 @@ from typer.testing import CliRunner
 
 from unpooled import InProcess, Lloyd, run
 from unpooled.app.cli import app
+from unpooled.core.exchange import Envelope, Part, Turn
+from unpooled.questions.clusters import AskMoments
 from unpooled.site.log import entries
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
@@ -84,8 +87,8 @@ def test_the_page(log, tmp_path):
 
 def test_verify_and_what_it_says_of_tampering(log):
     *_, last = (entry for _, entry in entries(log))
-    heads = log.parent / "heads.json"
-    heads.write_text(json.dumps({"a": f"{last['seq']}:{last['hash']}"}))
+    heads = log.parent / "heads.jsonl"
+    heads.write_text(json.dumps({"site": "a", "head": f"{last['seq']}:{last['hash']}"}) + "\n")
     assert call("audit", "verify", log, "--heads", heads)[0] == 0
     lines = log.read_bytes().splitlines(keepends=True)
     log.write_bytes(b"".join(lines[:-1]))
@@ -97,6 +100,29 @@ def test_verify_and_what_it_says_of_tampering(log):
     code, said = call("audit", "verify", log)
     assert code == 1
     assert "line 2: its content does not fit its hash" in said
+
+
+def test_a_log_that_was_cut_and_went_on_does_not_fit_the_heads_that_came_before(log, tmp_path):
+    """The coordinator keeps every head: the last one alone would fit a log that was cut and continued."""
+    every = [entry for _, entry in entries(log)]
+    heads = tmp_path / "heads.jsonl"
+    lines = [json.dumps({"site": "a", "head": f"{e['seq']}:{e['hash']}"}) for e in every]
+    log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:4]))
+    site = open_site(
+        "a", np.zeros((30, 2)), parse('version = 2\n[protect]\nmode = "trusted"'), folder=log.parent
+    )
+    post = Envelope(Turn("later", 0, 0, 0), (Part("total", AskMoments(), None, 0),))
+    while len(log.read_bytes().splitlines()) < len(every) + 1:
+        site.answer(replace(post, turn=replace(post.turn, exchange=len(log.read_bytes()))))
+    site.close()
+    *_, last = (entry for _, entry in entries(log))
+    lines.append(json.dumps({"site": "a", "head": f"{last['seq']}:{last['hash']}"}))
+    heads.write_text(lines[-1] + "\n")
+    assert call("audit", "verify", log, "--heads", heads)[0] == 0  # what it was before: found clean
+    heads.write_text("\n".join(lines) + "\n")
+    code, said = call("audit", "verify", log, "--heads", heads)
+    assert code == 1
+    assert "the chain was rewritten" in said
 
 
 def test_the_attack(log):

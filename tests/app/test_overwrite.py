@@ -58,8 +58,8 @@ FILES = {
     ("example", "out"): Writing(lambda d, out: ["example", "penguins", "-o", out], (SHIPPED,)),
     ("policy init", "path"): Writing(lambda d, out: ["policy", "init", out]),
     ("audit show", "html"): Writing(
-        lambda d, out: ["audit", "show", d / "kept", "--heads", d / "heads.json", "--html", out],
-        ("kept/log.jsonl", "heads.json"),
+        lambda d, out: ["audit", "show", d / "kept", "--heads", d / "heads.jsonl", "--html", out],
+        ("kept/log.jsonl", "heads.jsonl"),
     ),
     ("copy show", "html"): Writing(
         lambda d, out: ["copy", "show", d / "site", "--html", out], ("site/copy/table.csv",)
@@ -170,7 +170,7 @@ def made(tmp_path_factory):
     for site in sites:
         site.close()
     (folder / "kept-a").rename(folder / "kept")
-    (folder / "heads.json").write_text('{"a": "0:0"}')
+    (folder / "heads.jsonl").write_text('{"site": "a", "head": "0:0"}\n')
     (folder / "old.toml").write_text("version = 1\n")
     assert call("copy", "make", folder / "site", "--data", folder / "a.csv") == (0, "")
     return folder

@@ -45,7 +45,7 @@ def test_files_at_sites_give_the_model_of_files_in_one_place(network, fitted):
     assert not list((network.home / "runs").iterdir())
     for site in network.files:  # the coordinator kept and signed the end of every site's log
         kept = network.site_folder(site)
-        done = network.command("audit", "verify", kept, "--heads", network.home / "heads.json")
+        done = network.command("audit", "verify", kept, "--heads", network.home / "heads.jsonl")
         assert "The log is whole" in done.stdout
         assert "times countersigned" in done.stdout
 

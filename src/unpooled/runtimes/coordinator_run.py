@@ -5,6 +5,7 @@ the coordinator's process a RunTask and a site's process RunTerms; neither holds
 """
 
 import json
+import os
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -64,6 +65,19 @@ class ProgressFile:
             return {"state": WAITING}
 
 
+def keep_heads(path: Path, federation: RemoteFederation) -> None:
+    """Append every head of a site's log that came since the last call: evidence, over all rounds and runs.
+
+    The last head alone would not do: a site could cut its log, go on from there, and fit the next head.
+    """
+    new, federation.received = federation.received, []
+    lines = "".join(json.dumps({"site": site, "head": head}) + "\n" for site, head in new)
+    with path.open("ab") as file:
+        file.write(lines.encode())
+        file.flush()
+        os.fsync(file.fileno())
+
+
 def coordinate(task: RunTask, carrier: Carrier, folder: Path) -> bool:
     """Run a task, from its checkpoint if there is one; write progress and results into the folder."""
     secure = SecureSums(min_cluster_size=task.min_cluster_size) if task.secure else None
@@ -72,12 +86,9 @@ def coordinate(task: RunTask, carrier: Carrier, folder: Path) -> bool:
         progress.write(RUNNING)
         home = folder.parent.parent  # the federation's folder, shared by all its runs
         posting = RemoteFederation(carrier, secure=secure, sign=identity_in(home).sign)
-        heads = home / "heads.json"
 
         def record(of_round: Record) -> None:
-            """Keep the heads of the sites' logs as evidence, over all rounds and runs."""
-            earlier = json.loads(heads.read_text(encoding="utf-8")) if heads.exists() else {}
-            write_atomically(heads, json.dumps({**earlier, **posting.heads}, indent=1).encode())
+            keep_heads(home / "heads.jsonl", posting)
             progress.record(of_round)
 
         try:

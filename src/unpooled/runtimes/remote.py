@@ -66,8 +66,9 @@ class RemoteFederation:
     """The Federation over a Carrier.
 
     ``max_answer_bytes`` bounds an answer before it is parsed. With ``secure`` every total is a secure sum.
-    ``heads`` are the heads of the sites' logs as they came with their answers, to be kept as evidence; with
-    ``sign`` (e.g. an Identity's) every head goes back to its site countersigned, with the next envelope.
+    ``heads`` are the last heads of the sites' logs, and ``received`` all of them in the order in which they
+    came with answers, to be kept as evidence; with ``sign`` (e.g. an Identity's) every head goes back to its
+    site countersigned, with the next envelope.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class RemoteFederation:
         self._carrier = carrier
         self._sign = sign
         self.heads: dict[SiteId, str] = {}
+        self.received: list[tuple[SiteId, str]] = []
         self._limit = max_answer_bytes
         self._statements = Statements()
         self._secure_sums: Any = None
@@ -130,8 +132,9 @@ class RemoteFederation:
             try:
                 answer = opened(envelope, data, self._limit)
                 self._statements.check(site, envelope, answer.replies)
-                if answer.head:
+                if answer.head and self.heads.get(site) != answer.head[:200]:
                     self.heads[site] = answer.head[:200]
+                    self.received.append((site, self.heads[site]))
                 return answer.replies
             except (CodecError, BadReply) as error:
                 data = f"its answer was not usable: {error}"

@@ -15,7 +15,10 @@ audit = typer.Typer(no_args_is_help=True, help="Show, verify and attack the reco
 _FILE = Annotated[Path, typer.Argument(help="The policy, a TOML file.")]
 _LOG = Annotated[Path, typer.Argument(help="The site's log, or its folder.")]
 _HEADS = Annotated[
-    Path | None, typer.Option(help="Heads that the coordinator kept (heads.json): they show a truncated log.")
+    Path | None,
+    typer.Option(
+        help="Heads that the coordinator kept (heads.jsonl): they show a log that was cut or rewritten."
+    ),
 ]
 
 
@@ -98,20 +101,24 @@ def policy_key(
 
 
 def _heads(path: Path | None, log: Path) -> dict[int, str] | None:
-    """The head of this site's log that the coordinator kept: {"north": "12:5f3c..."}, one entry per site."""
+    """The heads of this site's log that the coordinator kept, by number: one line of JSON for each."""
     if path is None:
         return None
     from unpooled.site.audit.summary import read
 
     site = read(log).site
+    found: dict[int, str] = {}
     try:
-        heads = json.loads(path.read_text(encoding="utf-8"))
-        number, _, head = heads[site].partition(":")
-        return {int(number): head}
-    except KeyError:
-        raise LedgerError(f"{path}: holds no head of site {site}") from None
-    except (ValueError, AttributeError, TypeError) as error:
+        for line in path.read_text(encoding="utf-8").splitlines():
+            kept = json.loads(line)
+            number, _, head = kept["head"].partition(":")
+            if kept["site"] == site:
+                found.setdefault(int(number), head)  # the first one that came counts
+    except (ValueError, AttributeError, TypeError, KeyError) as error:
         raise LedgerError(f"{path}: not a file of heads") from error
+    if not found:
+        raise LedgerError(f"{path}: holds no head of site {site}")
+    return found
 
 
 @audit.command("show")
