@@ -56,6 +56,22 @@ def test_a_second_copy_is_refused_unless_the_officer_says_what_it_is(rows, tmp_p
     assert (kept / "table.csv").read_text() == to_csv(first)
 
 
+def test_a_copy_that_was_taken_away_is_not_forgotten(rows, tmp_path):
+    """Whoever deletes the copy, or is killed between two, needs the officer's words for the next one."""
+    place = CopyFolder(tmp_path)
+    open_site("north", rows, AUTO, tmp_path).close()
+    place.path.rename(tmp_path / "elsewhere")
+    with pytest.raises(BadInput, match="the log tells of a copy that was answered from"):
+        place.make(rows, CopySettings())
+    with pytest.raises(BadInput, match="the log tells of a copy"):
+        open_site("north", rows, AUTO, tmp_path)
+    (tmp_path / "elsewhere").rename(tmp_path / "copy-2026-01-01-1")
+    (tmp_path / "log.jsonl").unlink()
+    with pytest.raises(BadInput, match="there was a copy, which is kept beside"):
+        place.make(rows, CopySettings())
+    place.make(rows, CopySettings(), further=FURTHER)
+
+
 def test_a_copy_that_was_changed_is_not_answered_from(rows, tmp_path):
     place = CopyFolder(tmp_path)
     place.make(rows, CopySettings())

@@ -26,6 +26,7 @@ from unpooled.data.table import Table
 from unpooled.errors import BadInput, LedgerError
 from unpooled.privacy.copy import CopySettings, make_copy
 from unpooled.privacy.copy.make import Progress
+from unpooled.site.log import entries
 
 TABLE, ABOUT, APPROVED = "table.csv", "about.json", "approved.json"
 FURTHER = "a further release without a bound"  # the officer types this to make a second copy
@@ -82,12 +83,24 @@ class CopyFolder:
         return copy
 
     def check_may_make(self, further: str = "") -> None:
-        """Raise BadInput if there is a copy already, unless ``further`` says that another is wanted."""
-        if self.exists and further != FURTHER:
-            raise BadInput(
-                f"{self.path}: there is a copy already, of {self.about()['made']}. Who has seen both could "
-                f'compare them; to make one all the same, say --further "{FURTHER}"'
-            )
+        """Raise BadInput if there is a copy, or was one, unless ``further`` says that another is wanted."""
+        if further == FURTHER or not (earlier := self._earlier()):
+            return
+        raise BadInput(
+            f"{self.folder}: {earlier}. Who has seen both could compare them; to make one all the same, say "
+            f'--further "{FURTHER}"'
+        )
+
+    def _earlier(self) -> str:
+        """The copy that there is, or that the folder or its log tells of; "" if there was none."""
+        if self.exists:
+            return f"there is a copy already, of {self.about()['made']}"
+        if any(self.folder.glob(f"copy-*/{ABOUT}")):
+            return "there was a copy, which is kept beside"
+        log = self.folder / "log.jsonl"
+        if log.exists() and any(entry is None or entry.get("copy") for _, entry in entries(log)):
+            return "the log tells of a copy that was answered from"
+        return ""
 
     def _archived(self) -> Path:
         """Where an earlier copy goes: it was released, so it is kept."""
