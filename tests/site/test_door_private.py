@@ -13,7 +13,7 @@ from unpooled import FederatedFuzzyCMeans, FederatedKMeans, Gaussian, InProcess
 from unpooled.core import codec
 from unpooled.core.exchange import Envelope, Part, Turn
 from unpooled.core.messages import Refusal
-from unpooled.errors import TooFewAnswers
+from unpooled.errors import LedgerError, TooFewAnswers
 from unpooled.privacy import SpendingLimits
 from unpooled.privacy.dp.accounting import epsilon_of
 from unpooled.privacy.dp.cells import AskNoisyCells
@@ -201,10 +201,36 @@ def test_a_kept_answer_is_on_disk_with_its_charge(tmp_path):
     rules = parse(POLICY.replace('"a"\n[domain]', '"s0"\n[domain]'))
     site = open_site("s0", X[::3], rules, folder=tmp_path)
     site.answer(post("r", 0, noisy()))
+    site.answer(post("q", 0, noisy()))  # the log holds the answers of the latest run
     site.close()
-    (tmp_path / "log.jsonl").unlink()
     with sqlite3.connect(tmp_path / "ledger.sqlite") as db:
         db.execute("DELETE FROM paid")
     site = open_site("s0", X[::3], rules, folder=tmp_path)
     assert isinstance(site.answer(post("r", 0, noisy())).replies[0], Refusal)
     site.close()
+
+
+def test_a_lost_or_older_ledger_is_found_and_the_site_does_not_answer(tmp_path):
+    """Deleting the ledger, or putting an old one back, does not give the budget back."""
+    rules = parse(POLICY.replace('"a"\n[domain]', '"s0"\n[domain]'))
+    ledger, log = tmp_path / "ledger.sqlite", tmp_path / "log.jsonl"
+    open_site("s0", X[::3], rules, folder=tmp_path).close()
+    for number in range(2):
+        site = open_site("s0", X[::3], rules, folder=tmp_path)
+        site.answer(post("r", number, noisy()))
+        site.close()
+        if not number:
+            older = ledger.read_bytes()
+    newest, lines = ledger.read_bytes(), log.read_bytes()
+    ledger.unlink()
+    with pytest.raises(LedgerError, match="the ledger is lost, or older than the log"):
+        open_site("s0", X[::3], rules, folder=tmp_path)
+    ledger.write_bytes(older)
+    with pytest.raises(LedgerError, match="the ledger is lost, or older than the log"):
+        open_site("s0", X[::3], rules, folder=tmp_path)
+    ledger.write_bytes(newest)
+    log.unlink()
+    with pytest.raises(LedgerError, match="the log is gone"):
+        open_site("s0", X[::3], rules, folder=tmp_path)
+    log.write_bytes(lines)
+    open_site("s0", X[::3], rules, folder=tmp_path).close()

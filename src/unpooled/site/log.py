@@ -237,6 +237,25 @@ def unpacked(text: str) -> bytes:
     return base64.b64decode(text, validate=True)
 
 
+def check_ledger(log: Log, ledger: Ledger) -> None:
+    """Raise LedgerError if the ledger is older than the log, or the log is gone: a budget must not come back.
+
+    The ledger is charged before the log has the answer, so it may be ahead by what a kill cut off.
+    """
+    if log.seq < 0 and ledger.runs():
+        raise LedgerError(f"{log.path}: the ledger counts releases, and the log is gone: nothing is answered")
+    for line in tail(log.path):
+        spent = json.loads(line).get("spent")
+        if spent:
+            now = epsilon_of(ledger.spent() ** 0.5, float(spent["delta"]))
+            if now < float(spent["epsilon"]) * (1 - 1e-9):
+                raise LedgerError(
+                    f"{log.path.parent}: the ledger is lost, or older than the log: it counts {now:.4g}, "
+                    f"the log {float(spent['epsilon']):.4g}: nothing is answered"
+                )
+            return
+
+
 class AuditLog:
     """The audit of a site: writes every answer into the log before it leaves, and returns the last ones."""
 

@@ -20,7 +20,7 @@ from unpooled.site.allow_list import SCHEMA, only_totals
 from unpooled.site.copy_folder import CopyFolder
 from unpooled.site.guards import Allowed, Limits, NoNoise, Sight, SumsOnly
 from unpooled.site.ledger import Ledger
-from unpooled.site.log import AuditLog, Log
+from unpooled.site.log import AuditLog, Log, check_ledger
 from unpooled.site.policy import Policy
 from unpooled.site.site import Guard, Mask, Site
 
@@ -72,7 +72,15 @@ def open_site(
     else:
         ledger = Ledger(None if home is None else home / "ledger.sqlite", name)
         guards.append(Limits(policy, ledger))  # last: a refusal costs nothing
-    books = AuditLog(name, policy, ledger, None if home is None else Log(home / "log.jsonl"), digest)
+    log = None if home is None else Log(home / "log.jsonl")
+    if log is not None and ledger is not None:
+        try:
+            check_ledger(log, ledger)
+        except LedgerError:
+            log.close()
+            ledger.close()
+            raise
+    books = AuditLog(name, policy, ledger, log, digest)
     return Site(
         name,
         **held,
