@@ -8,6 +8,10 @@ import pytest
 from helpers import ALGORITHMS, blobs, inertia_of, split
 from unpooled import FederatedKMeans, InProcess, Lloyd, Site, run
 from unpooled.analysis.pipeline import moved_alone
+from unpooled.core.exchange import Envelope, Part, Turn
+from unpooled.core.statements import Statements
+from unpooled.data import Number, Preparation, Table
+from unpooled.data.schema import AskColumns, AskSchema
 from unpooled.errors import BadReply
 from unpooled.questions.clusters import AskClusterSums, AskMoments, ClusterSums, LocalMeans, Moments
 from unpooled.questions.description import AskProfile
@@ -84,6 +88,24 @@ def test_no_honest_site_is_refused(name):
                 assert not any("not usable" in why for why in record.silent.values()), record.silent
 
 
+def test_a_view_that_leaves_rows_out_does_not_bind_other_views():
+    """Moments of the complete rows, then a total over all rows: more rows, and no lie."""
+    table = Table.of({"x": np.arange(40.0), "y": np.where(np.arange(40) < 15, np.nan, 1.0)})
+    whole = Preparation((Number("x", 0.0, 0.0, 1.0), Number("y", 0.0, 0.0, 1.0)), drop=True)
+    asks = (
+        (AskSchema(), None),
+        (AskMoments(), whole),
+        (AskColumns(("x",), np.zeros(1), (), (), False), None),
+    )
+    held, site = Statements(), Site("a", table)
+    for number, (question, view) in enumerate(asks):
+        post = Envelope(Turn("r", 0, number, 0), (Part("each", question, view, 0),))
+        held.check("a", post, site.answer(post).replies)
+    more = replace(post, parts=(Part("each", AskMoments(), whole, 0),))
+    with pytest.raises(BadReply, match="30 rows, where the site stated 25"):
+        held.check("a", more, (Moments(np.array([30.0]), np.zeros(2), np.ones(2)),))
+
+
 def test_sums_of_squares_are_held_to_sums():
     X = np.random.default_rng(0).normal(3, 1, (50, 2))
     for question in (AskMoments(), AskClusterSums(CENTERS), AskProfile(CENTERS[0])):
@@ -95,8 +117,6 @@ def test_sums_of_squares_are_held_to_sums():
 
 
 def _answer(question, X):
-    from unpooled.core.exchange import Envelope, Part, Turn
-
     return Site("a", X).answer(Envelope(Turn("r", 0, 0, 0), (Part("each", question, None, 0),))).replies[0]
 
 

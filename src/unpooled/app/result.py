@@ -163,7 +163,7 @@ class ClusterResult(Result):
 
     @property
     def unit(self) -> str:
-        """What is counted: persons, where sites answer from copies."""
+        """The unit of counts: persons, where sites answer from copies."""
         return "persons" if self.agreement.copied else "rows"
 
     @property

@@ -53,7 +53,7 @@ class Reply(Message):
         """Raise BadReply if the numbers of this reply contradict each other."""
 
     def stated(self, question: Any) -> Any:
-        """What the reply states of all rows of a site (a Stated), or None."""
+        """The statement of the reply about all rows of a site (a Stated), or None."""
         return None
 
     def cell_means(self, question: Any) -> Any:

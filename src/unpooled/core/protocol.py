@@ -34,7 +34,7 @@ class View(Message):
     def shown(
         self, X: Any, weights: FloatArray | None, within: FloatArray | None
     ) -> tuple[Rows, FloatArray | None, FloatArray | None]:
-        """What a question sees of a site: its rows under the view, their weights, the variance in groups."""
+        """The rows of a site under the view, their weights, and the variance within rows that are groups."""
         return self.apply(X), weights, None if within is None else within / self.scaling()[1] ** 2
 
     def undo(self, Z: FloatArray) -> FloatArray:

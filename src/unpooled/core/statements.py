@@ -1,4 +1,4 @@
-"""What a site stated of itself, and replies that contradict it: refused by name, before they are added up.
+"""Statements of sites about their rows, and the refusal, by name, of replies that contradict them.
 
 A site states its number of rows (in its schema, or its moments) and where its rows lie (by its moments). No
 count can be above its rows. No mean of m of its n rows can lie further from the mean of all than
@@ -21,7 +21,7 @@ _SLACK = 1e-6  # relative: sums are added in another order
 
 @dataclass(frozen=True, eq=False)
 class Stated:
-    """What one reply states of all rows of a site."""
+    """The statement of one reply about all rows of a site."""
 
     rows: float
     mean: FloatArray | None = None  # (d,) under the question's view
@@ -30,6 +30,8 @@ class Stated:
 
 @dataclass(eq=False)
 class _Site:
+    """The statements of one site: its rows in all, and under every view, which may leave some out."""
+
     rows: float = np.inf
     moments: dict[int, tuple[Any, Stated]] = field(default_factory=dict)  # by view, which is kept alive
 
@@ -50,15 +52,19 @@ class Statements:
             if isinstance(reply, Refusal | LeftMasked):
                 continue
             stated = reply.stated(part.question)
-            if stated is not None and stated.rows > known.rows * (1 + _SLACK):
-                raise BadReply(f"{stated.rows:g} rows, where the site stated {known.rows:g}")
-            _check_counts(part.question, reply, known.rows)
-            if stated is not None:
+            _, moments = known.moments.get(id(part.view), (None, None))
+            rows = known.rows if moments is None else min(known.rows, moments.rows)
+            if stated is not None and stated.rows > rows * (1 + _SLACK):
+                raise BadReply(f"{stated.rows:g} rows, where the site stated {rows:g}")
+            _check_counts(part.question, reply, rows)
+            if stated is None:
+                if moments is not None:
+                    _check_means(part.question, reply, moments)
+                continue
+            if part.view is None:
                 known.rows = min(known.rows, stated.rows)
-                if stated.mean is not None:
-                    known.moments.setdefault(id(part.view), (part.view, stated))
-            elif id(part.view) in known.moments:
-                _check_means(part.question, reply, known.moments[id(part.view)][1])
+            if stated.mean is not None:
+                known.moments.setdefault(id(part.view), (part.view, stated))
 
 
 def _check_counts(question: Any, reply: Reply, rows: float) -> None:

@@ -153,7 +153,7 @@ def from_csv(text: str, about: dict[str, Any]) -> Copy:
 
 
 def described(copy: Copy) -> dict[str, Any]:
-    """What the CSV does not hold, as JSON can hold it."""
+    """The rest of the copy, which the CSV does not hold, as JSON can hold it."""
     whole = [np.array_equal(copy.known[:, j], copy.persons) for j in range(len(copy.names))]
     return {
         "names": list(copy.names),

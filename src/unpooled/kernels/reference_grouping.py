@@ -271,7 +271,7 @@ class _Improvement:
 
 
 class _Steps:
-    """What the moves and swaps of a group's rows change, as long as none is made."""
+    """The change by the moves and swaps of a group's rows, as long as none is made."""
 
     def __init__(self, state: _Groups, g: int, beside: list[int]) -> None:
         own = state.members[g]

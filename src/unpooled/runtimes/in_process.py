@@ -148,7 +148,7 @@ class InProcess:
 
 
 class _Held(NamedTuple):
-    """What a site without rules of its own answers from."""
+    """The rows of a site without rules of its own."""
 
     name: SiteId
     rows: Any  # an array, a Table or a Copy

@@ -17,7 +17,7 @@ _KNOWN = (  # share of cases in which a candidate who was in is told from one wh
 
 
 def facts(copy: Copy, settings: CopySettings) -> list[str]:
-    """What the copy is, in sentences."""
+    """Sentences on the copy: its size, its date, how it was made."""
     n, sizes = copy.persons.sum(), copy.persons
     said = [
         f"{n:.0f} persons in {len(copy)} groups of {sizes.min():.0f} to {sizes.max():.0f}; made on "
@@ -79,7 +79,7 @@ def kept(copy: Copy) -> list[tuple[str, float, float]]:
 
 
 def promises(copy: Copy) -> list[str]:
-    """What the copy does not promise, in sentences with numbers."""
+    """Sentences, with numbers, on what the copy does not promise."""
     near = {g: i for i, g in enumerate((3, 5, 8, 11))}
     at = near[min(near, key=lambda g: abs(g - copy.group_size))]
     guessed = " and ".join(f"{rates[at]} % with {columns} columns" for columns, rates in _KNOWN)

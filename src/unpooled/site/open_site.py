@@ -94,7 +94,7 @@ def open_site(
 
 
 def answered_from(copy: Copy) -> dict[str, Any]:
-    """What a Site holds to answer from a copy; that of an array is an array of groups."""
+    """The arguments of a Site that answers from a copy; the copy of an array is an array of groups."""
     if copy.named:
         return {"X": copy}
     return {

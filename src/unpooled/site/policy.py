@@ -38,7 +38,7 @@ class Jobs:
 
 @dataclass(frozen=True)
 class Protect:
-    """What the site answers from: its copy, its rows with noise, or its rows as they are."""
+    """The protection: answers from the copy, from the rows with noise, or from the rows as they are."""
 
     mode: Literal["copy", "noise", "trusted"] = "copy"
     g: int = 0  # fewest persons of a group in the copy; 0: proposed by the number of persons

@@ -50,7 +50,7 @@ class Guard:
 
 
 class Seen(NamedTuple):
-    """What a question sees of the site."""
+    """The rows that a question sees, with their weights."""
 
     rows: Any  # (n, d), or a Table or Copy where there is no view
     weights: FloatArray | None
@@ -232,7 +232,7 @@ class Site:
             raise Refused(f"what {name} would send is not what it declares") from error
 
     def _viewed(self, view: View | None) -> Seen:
-        """What a question sees under a view; the last view is kept, since a run uses one."""
+        """The rows under a view; the last view is kept, since a run uses one."""
         if view is None:
             return Seen(self._X, self._weights, self._within)
         key = digest(view)

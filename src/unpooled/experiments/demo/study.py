@@ -31,7 +31,7 @@ Labels = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Left:
-    """What left an island, by its own log, and what an attack on that log finds."""
+    """The messages that left an island, by its own log, and the rows that an attack on the log finds."""
 
     messages: int
     numbers: int

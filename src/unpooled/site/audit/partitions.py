@@ -1,4 +1,4 @@
-"""What the replies of a site say about sets of rows: partitions of all its rows into groups of known sums.
+"""Partitions of a site's rows into groups of known sums, as its replies give them.
 
 A question sends centres; every row belongs to the nearest. The reply gives for each shown cell its count n,
 its sum S and its sum of squares Q. The cells that are not shown form one group together: its sums are those
