@@ -5,12 +5,17 @@ import numpy as np
 from unpooled.core.stack import Stack
 from unpooled.privacy.dp.cells import AskNoisyCells
 from unpooled.privacy.dp.moments import AskNoisyMoments, AskNoisySpread
+from unpooled.privacy.dp.noise import Simulated
 
 SHARES = (0.3, 0.6, 0.1)
 
 
-def stack(X, **settings):
-    return Stack(np.asarray(X, dtype=np.float64), np.array([0, len(X)]), None, np.zeros(1), **settings)
+def stack(X, share=1.0, **settings):
+    """The rows of one site, and noise that a simulation pays for."""
+    noise = Simulated().spend([1.0], [share])
+    return Stack(
+        np.asarray(X, dtype=np.float64), np.array([0, len(X)]), None, np.zeros(1), noise=noise, **settings
+    )
 
 
 def questions(rng, d, mu=0.7):

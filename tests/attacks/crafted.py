@@ -187,7 +187,7 @@ def all_rows_less_the_complete_ones(ask: Ask, rng: np.random.Generator) -> Any:
     """One row lacks a value: totals over all rows, minus totals over complete rows, are that row."""
 
     def totals(complete: bool) -> Any:
-        return ask(AskColumns(("x", "y", "lab"), np.zeros(3), (), (), complete), None)
+        return ask(AskColumns(("x", "y", "lab"), np.zeros(3), np.ones(3), (), (), complete), None)
 
     every, whole = totals(False), totals(True)
     return [] if every is None or whole is None else [(every.sums - whole.sums)[:2]]

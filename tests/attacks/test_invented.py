@@ -105,7 +105,7 @@ def test_values_that_too_few_have_change_no_byte():
     """Four of twelve have a value: schema, totals, complete rows and far fills tell nothing of the four."""
     asked = (
         (AskSchema(), None),
-        *((AskColumns(("x", "lab"), np.zeros(2), (), (), whole), None) for whole in (False, True)),
+        *((AskColumns(("x", "lab"), np.zeros(2), np.ones(2), (), (), w), None) for w in (False, True)),
         *(
             (question, Preparation((PLAIN.columns[0], Number("lab", fill, 0.0, 1.0)), drop=drop))
             for question in (AskMoments(), CELLS, AskLocalMeans(2, steps=0))
@@ -231,7 +231,7 @@ def test_a_level_is_named_from_g_persons_on_and_nowhere_before(holders, tmp_path
     site = open_site("a", table, rules, tmp_path)
     hook = Preparation((PLAIN.columns[0], Category("kind", ("Wilson",), False, 0, 1e-6)), drop=False)
     shown = asking(site)(AskSchema())
-    total = asking(site)(AskColumns((), np.zeros(0), ("kind",), (("Wilson",),), False), None)
+    total = asking(site)(AskColumns((), np.zeros(0), np.ones(0), ("kind",), (("Wilson",),), False), None)
     cell = asking(site)(AskClusterSums(np.array([[[0.0, 0.0], [0.0, 1e6]]])), hook)
     site.close()
     kept = (tmp_path / "copy" / "table.csv").read_text() + (tmp_path / "copy" / "about.json").read_text()
@@ -332,7 +332,7 @@ def test_cut_and_altered_messages_are_answered_alike_whatever_the_rows():
         (AskSchema(), PLAIN),
         (AskClusterSums(np.full((1, 2, 2), np.nan)), PLAIN),
         (AskClusterSums(np.zeros((1, 2, 3))), PLAIN),
-        (AskColumns(("nobody",), np.zeros(1), (), (), False), None),
+        (AskColumns(("nobody",), np.zeros(1), np.ones(1), (), (), False), None),
         (AskLocalMeans(-1, steps=0), PLAIN),
         (CELLS, Preparation((Number("x", 0.0, 0.0, 0.0), Number("y", 0.0, 0.0, 1.0)), drop=False)),
         (CELLS, Preparation((Number("patient", 0.0, 0.0, 1.0),), drop=False)),

@@ -22,6 +22,7 @@ from unpooled.data.table import Table
 from unpooled.errors import BadInput, BadReply, CodecError
 from unpooled.optimum.bounds import AskBounds, AskOwnBound
 from unpooled.optimum.questions import AskNode
+from unpooled.privacy.dp.noise import Simulated
 from unpooled.privacy.dp.spending import Spending
 from unpooled.privacy.secure_sum.messages import STAGES
 from unpooled.questions.description import AskCrossing
@@ -40,8 +41,8 @@ def table(seed: int, n: int = 40) -> Table:
 def about_tables():
     return [
         AskSchema(),
-        AskColumns(("age", "bmi"), np.zeros(2), ("sex",), (("f", "m", "x"),), False),
-        AskColumns((), np.zeros(0), (), (), True),
+        AskColumns(("age", "bmi"), np.zeros(2), np.ones(2), ("sex",), (("f", "m", "x"),), False),
+        AskColumns((), np.zeros(0), np.ones(0), (), (), True),
     ]
 
 
@@ -54,7 +55,10 @@ def reply_to(question, seed: int, *, weights=None, minimum: float = 1.0, twice: 
             if question.sees == "table"
             else np.repeat(X, 2, axis=0)
         )
-    stack = Stack(X, np.array([0, len(X)]), weights, np.array([7], dtype=np.uint64), minimum, memory=({},))
+    noise = Simulated().spend([1.0], [1.0])
+    stack = Stack(
+        X, np.array([0, len(X)]), weights, np.array([7], dtype=np.uint64), minimum, memory=({},), noise=noise
+    )
     return question.answer(stack)
 
 

@@ -27,8 +27,8 @@ class Liar(Site):
         super().__init__(name, X, guards=[Guard()])
         self.lie = lie
 
-    def _reply(self, post, part, seen):
-        return self.lie(super()._reply(post, part, seen), post.turn.round)
+    def _reply(self, post, part, seen, noise):
+        return self.lie(super()._reply(post, part, seen, noise), post.turn.round)
 
 
 def heavy(reply, number):
@@ -95,7 +95,7 @@ def test_a_view_that_leaves_rows_out_does_not_bind_other_views():
     asks = (
         (AskSchema(), None),
         (AskMoments(), whole),
-        (AskColumns(("x",), np.zeros(1), (), (), False), None),
+        (AskColumns(("x",), np.zeros(1), np.ones(1), (), (), False), None),
     )
     held, site = Statements(), Site("a", table)
     for number, (question, view) in enumerate(asks):

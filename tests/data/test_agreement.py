@@ -194,7 +194,9 @@ def test_few_cells_and_rare_levels_are_not_told():
     assert np.isnan(schema.missing[0])  # some, but fewer than five
     assert np.isinf(schema.missing[2])  # nearly all
     assert np.isnan(schema.size[2])
-    totals = reply({"p": cells}, AskColumns(("x", "y"), np.zeros(2), ("c",), (("a", "b", "odd"),), False), 5)
+    totals = reply(
+        {"p": cells}, AskColumns(("x", "y"), np.zeros(2), np.ones(2), ("c",), (("a", "b", "odd"),), False), 5
+    )
     assert totals.count.tolist() == [38, 0]
     assert totals.sums[1] == 0
     assert totals.levels[2] == 0

@@ -90,7 +90,9 @@ def envelopes(seed: int, named: bool):
         asked += [(AskSchema(), None), (AskSchema(1), None)]
         for complete in (False, True):
             levels = (("near",), ("far", "near"), ("none",))[rng.integers(3)]
-            asked.append((AskColumns(("x", "y"), rng.normal(size=2), ("side",), (levels,), complete), None))
+            asked.append(
+                (AskColumns(("x", "y"), rng.normal(size=2), np.ones(2), ("side",), (levels,), complete), None)
+            )
     for number, i in enumerate(rng.permutation(len(asked))):
         question, view = asked[i]
         verb = ("each", "total")[rng.integers(2)]

@@ -8,11 +8,9 @@ import pytest
 
 from noisy import SHARES, questions, stack, whitened
 from unpooled.core import codec
-from unpooled.core.stack import Stack
 from unpooled.errors import BadInput, CodecError, MissingExtra, Refused
 from unpooled.privacy import SpendingLimits
 from unpooled.privacy.dp import noise as noise_module
-from unpooled.privacy.dp import spending as spending_module
 from unpooled.privacy.dp.cells import AskNoisyCells, shortened
 from unpooled.privacy.dp.moments import AskNoisyMoments
 
@@ -20,7 +18,7 @@ from unpooled.privacy.dp.moments import AskNoisyMoments
 @pytest.fixture
 def silent(monkeypatch):
     """No noise: to see what is under it. Only a test that reaches into the module can do this."""
-    monkeypatch.setattr(spending_module, "noisy", lambda sums, step, sd: sums * step)
+    monkeypatch.setattr(noise_module.Noise, "added", lambda self, sums, step, sd: sums * step)
 
 
 @pytest.mark.usefixtures("silent")
@@ -103,7 +101,7 @@ def test_noise_has_the_size_it_should_and_never_repeats():
 
 def test_a_share_of_the_noise_is_what_secure_sums_ask_for():
     question = AskNoisyMoments(0.5**0.5, np.ones(3), bins=2000)
-    got = question.answer(stack(np.zeros((0, 3)), noise=0.5))
+    got = question.answer(stack(np.zeros((0, 3)), share=0.5))
     assert got.histogram.std() == pytest.approx(0.5 / 0.5, rel=0.15)  # 2000 noises
     assert got.noise[0] == 0.25
     assert (got + got + got + got).noise[0] == 1.0  # four such sites: one noise
@@ -150,7 +148,7 @@ def test_a_question_that_makes_no_sense_cannot_be_made_nor_arrive(change, says):
 
 
 def test_rows_that_weigh_are_refused():
-    weighted = Stack(np.zeros((2, 1)), np.array([0, 2]), np.array([1.0, 9.0]), np.zeros(1))
+    weighted = dataclasses.replace(stack(np.zeros((2, 1))), weights=np.array([1.0, 9.0]))
     with pytest.raises(Refused, match="weights"):
         AskNoisyMoments(0.1, np.ones(1)).answer(weighted)
 

@@ -1,5 +1,6 @@
-"""An audit from outside: run a question often on two tables that differ in one row, and see how well the
-replies tell them apart. What is seen bounds the real mu from below, whatever the code says of itself.
+"""An audit from outside: ask a site often about two tables that differ in one row, or in one person, and see
+how well its replies tell them apart. They come through the door, of a site that has a budget: what is seen
+bounds from below the real mu that its ledger must have charged, whatever the code says of itself.
 
 A test that tells two mu-GDP outcomes apart has a true positive rate of at most Phi(Phi^-1(false positives) +
 mu). Both rates are bounded by Clopper-Pearson with an error of 1e-8 each, so an honest mechanism fails one of
@@ -10,11 +11,17 @@ import numpy as np
 import pytest
 from scipy.stats import beta, norm
 
-from noisy import SHARES, stack, whitened
-from unpooled.privacy.dp import spending
+from noisy import SHARES, whitened
+from unpooled.core import codec
+from unpooled.core.exchange import Answer, Envelope, Part, Turn
+from unpooled.core.messages import Refusal
+from unpooled.data import Number, Preparation, Table
 from unpooled.privacy.dp.accounting import epsilon_of
 from unpooled.privacy.dp.cells import AskNoisyCells
 from unpooled.privacy.dp.moments import AskNoisyMoments, AskNoisySpread
+from unpooled.privacy.dp.noise import Noise
+from unpooled.site.open_site import open_site
+from unpooled.site.policy import parse
 
 RUNS, ERROR, DELTA, MU, BOX = 500, 1e-8, 1e-6, 2.0, np.ones(2)
 QUESTIONS = {
@@ -35,30 +42,82 @@ def seen_mu(with_row, without, direction):
     return norm.ppf(low) - norm.ppf(high)
 
 
-def audit(question, monkeypatch, factor):
-    """What is seen of a question's price when its noise is made ``factor`` times what it should be."""
+RULES = """
+version = 2
+[protect]
+mode = "noise"
+person = "who"
+[dp]
+unit = "person"
+rows_per_person = {most}
+epsilon_total = 90
+[domain]
+columns = ["x", "y"]
+lower = [-1, -1]
+upper = [1, 1]
+rows = 10
+"""
+VIEW = Preparation((Number("x", 0.0, 0.0, 1.0), Number("y", 0.0, 0.0, 1.0)), drop=False)
+
+
+def asked(rows, who, question, most, runs):
+    """Replies through the door, as bytes, and the charge of each; a new site where a budget is spent."""
+    table = Table.of({"who": who, "x": rows[:, 0], "y": rows[:, 1]})
+    replies, site = [], None
+    while len(replies) < runs:
+        site = site or open_site("a", table, parse(RULES.format(most=most)))
+        before = site._guards[-1]._ledger.spent()
+        post = Envelope(Turn(f"run {len(replies)}", 0, 0, 0), (Part("total", question, VIEW, 0),))
+        (reply,) = codec.unwrap(site.respond(codec.wrap(post)), expect=Answer).replies
+        if isinstance(reply, Refusal):
+            assert "the privacy budget does not allow it" in reply.reason
+            site.close()
+            site = None
+            continue
+        charged = site._guards[-1]._ledger.spent() - before
+        replies.append(whitened(question, reply, 2))
+    return np.array(replies), charged
+
+
+def audit(question, monkeypatch, factor, most=1, own=1):
+    """What is seen of a question's price, its noise ``factor`` times what it should be, and the charge.
+
+    One table has a person more, with ``own`` rows, of which ``most`` are to count.
+    """
     few = np.array([[0.1, 0.0], [0.0, -0.2]])
-    more = np.vstack([few, BOX])  # a row in the corner adds as much as a row can
-    honest = spending.noisy
+    more = np.vstack([few, *[BOX] * own])  # a row in the corner adds as much as a row can
+    tables = ((more, ["a", "b"] + ["c"] * own), (few, ["a", "b"]))
+    honest = Noise.added
 
-    def replies(rows, noisy, runs):
+    def replies(rows, who, noisy, runs):
         with monkeypatch.context() as patch:
-            patch.setattr(spending, "noisy", noisy)
-            return np.array([whitened(question, question.answer(stack(rows)), 2) for _ in range(runs)])
+            patch.setattr(Noise, "added", noisy)
+            return asked(rows, who, question, most, runs)[0]
 
-    def silent(sums, step, sd):
+    def silent(self, sums, step, sd):
         return sums * step
 
-    shift = replies(more, silent, 1)[0] - replies(few, silent, 1)[0]
-    drawn = [
-        replies(rows, lambda sums, step, sd: honest(sums, step, sd * factor), RUNS) for rows in (more, few)
-    ]
-    return seen_mu(*drawn, shift / np.linalg.norm(shift))
+    def scaled(self, sums, step, sd):
+        return honest(self, sums, step, sd * factor)
+
+    shift = replies(*tables[0], silent, 1)[0] - replies(*tables[1], silent, 1)[0]
+    drawn = [replies(*table, scaled, RUNS) for table in tables]
+    return seen_mu(*drawn, shift / np.linalg.norm(shift)), asked(*tables[0], question, most, 1)[1] ** 0.5
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_the_audit_passes_the_honest_and_catches_half_the_noise(name, monkeypatch):
     question = QUESTIONS[name]
-    said = epsilon_of(question.spends**0.5, DELTA)
-    assert epsilon_of(max(audit(question, monkeypatch, 1.0), 1e-3), DELTA) <= said
-    assert epsilon_of(max(audit(question, monkeypatch, 0.5), 1e-3), DELTA) > said
+    seen, charged = audit(question, monkeypatch, 1.0)
+    assert charged == pytest.approx(MU)
+    assert epsilon_of(max(seen, 1e-3), DELTA) <= epsilon_of(charged, DELTA)
+    half, _ = audit(question, monkeypatch, 0.5)
+    assert epsilon_of(max(half, 1e-3), DELTA) > epsilon_of(charged, DELTA)
+
+
+def test_a_person_with_many_rows_costs_and_counts_as_many_as_the_policy_says(monkeypatch):
+    """Four rows of one person, of which three count: three times mu is charged, and no more is seen."""
+    question = QUESTIONS["cells"]
+    seen, charged = audit(question, monkeypatch, 1.0, most=3, own=4)
+    assert charged == pytest.approx(3 * MU)
+    assert MU < seen <= charged  # more than one row's, as it must be

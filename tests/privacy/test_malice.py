@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 from federation import Ring, Vector, through
 
-from unpooled.core.exchange import Part
+from unpooled.core.exchange import Part, Turn
 from unpooled.errors import BadInput, Refused
-from unpooled.privacy.secure_sum import Fixed
 from unpooled.privacy.secure_sum.crypto import Exchange, Identity
 from unpooled.privacy.secure_sum.messages import AskAgreed, AskKeys, KeyStatement, Statement, as_array
 from unpooled.privacy.secure_sum.site import Member
@@ -66,37 +65,110 @@ def mask(ring: Ring, member: Member, ask: Any, number: int = 0) -> Any:
 # ---------------------------------------------------------------- at the shares
 
 
-@move(SHARES, "not signed by the identity that this site has pinned")
+@move(SHARES, "the key of s002 is not signed by its identity")
 def a_key_swapped_for_the_coordinators(ring, member, ask):
     keys = ask.keys.copy()
-    keys[2, :32] = as_array(Exchange().public)
+    keys[2, 32:64] = as_array(Exchange(bytes(range(32))).public)
     member.shares(ring.turn(), replace(ask, keys=keys))
 
 
-@move(SHARES, "not signed by the identity that this site has pinned")
-def a_key_signed_by_another_identity(ring, member, ask):
-    public = Exchange().public
-    statement = KeyStatement("run", "e", "s002", public.hex())
+def swapped(ask, identity, run="run", public=None):
+    """The keys with one of the coordinator's own in place of s002's, signed by an identity of its own."""
+    public = Exchange(bytes(range(32))).public if public is None else public
+    signature = identity.sign(KeyStatement(run, "e", "s002", public.hex()).bytes)
     keys = ask.keys.copy()
-    keys[2] = as_array(public + Identity.new().sign(statement.bytes))
-    member.shares(ring.turn(), replace(ask, keys=keys))
+    keys[2] = as_array(identity.public + public + signature)
+    return keys
 
 
-@move(SHARES, "not signed by the identity that this site has pinned")
+@move(SHARES, "the key of s002 comes with another identity than the roster's")
+def a_key_signed_by_another_identity(ring, member, ask):
+    member.shares(ring.turn(), replace(ask, keys=swapped(ask, Identity.new())))
+
+
+@move(SHARES, "the roster is not signed by the authority")
+def a_roster_of_the_coordinators_making(ring, member, ask):
+    invented = Identity.new()
+    roster = replace(ring.signed("run", s002=invented.public.hex()), signature=ask.roster.signature)
+    terms = replace(ask.terms, roster=roster.digest)
+    member.shares(ring.turn(), replace(ask, terms=terms, roster=roster, keys=swapped(ask, invented)))
+
+
+@move(MASKED, "another roster than the one that this run began with")
+def another_roster_in_the_middle_of_a_run(ring, member, ask):
+    invented, old = Identity.new(), ring.asks[SHARES]["s000"]
+    roster = ring.signed("run", s002=invented.public.hex())
+    terms = replace(old.terms, turn=ring.turn(1), roster=roster.digest)
+    member.shares(ring.turn(1), replace(old, terms=terms, roster=roster, keys=swapped(old, invented)))
+
+
+@move(MASKED, "another roster than the one that this run began with")
+def a_roster_with_one_site_less_in_the_same_run(ring, member, ask):
+    old = ring.asks[SHARES]["s000"]
+    roster = replace(ring.roster, sites=ring.names[:-1], identities=ring.roster.identities[:-1])
+    roster = replace(roster, signature=ring.authority.sign(roster.statement).hex())
+    terms = replace(old.terms, turn=ring.turn(1), roster=roster.digest, sites=ring.names[:-1])
+    member.shares(ring.turn(1), replace(old, terms=terms, roster=roster, keys=old.keys[:-1]))
+
+
+@move(MASKED, "s002 has another key than this site saw first")
+def a_new_key_of_a_site_in_the_next_run(ring, member, ask):
+    invented, old, turn = Identity.new(), ring.asks[SHARES]["s000"], Turn("next", 0, 0, 0)
+    member.keys(turn, AskKeys("e"))
+    roster = ring.signed("next", s002=invented.public.hex())
+    terms = replace(old.terms, turn=turn, roster=roster.digest)
+    keys = swapped(old, invented, run="next")
+    member.shares(turn, replace(old, terms=terms, roster=roster, keys=keys))
+
+
+@move(SHARES, "the roster is that of another run")
+def the_roster_of_another_run(ring, member, ask):
+    roster = ring.signed("other")
+    terms = replace(ask.terms, roster=roster.digest)
+    member.shares(ring.turn(), replace(ask, terms=terms, roster=roster))
+
+
+@move(SHARES, "does not hold this site's own key")
+def a_roster_with_another_key_of_this_site(ring, member, ask):
+    roster = ring.signed("run", s000=Identity.new().public.hex())
+    terms = replace(ask.terms, roster=roster.digest)
+    member.shares(ring.turn(), replace(ask, terms=terms, roster=roster))
+
+
+@move(SHARES, "two of them have one key")
+def one_key_under_two_names(ring, member, ask):
+    roster = ring.signed("run", s003=ring.identities["s002"].public.hex())
+    terms = replace(ask.terms, roster=roster.digest)
+    member.shares(ring.turn(), replace(ask, terms=terms, roster=roster))
+
+
+@move(SHARES, "a key that is not one")
+def a_roster_of_no_keys(ring, member, ask):
+    roster = ring.signed("run", s003="zz")
+    terms = replace(ask.terms, roster=roster.digest)
+    member.shares(ring.turn(), replace(ask, terms=terms, roster=roster))
+
+
+@move(SHARES, "of another roster")
+def terms_of_another_roster(ring, member, ask):
+    member.shares(ring.turn(), replace(ask, terms=replace(ask.terms, roster="0" * 64)))
+
+
+@move(SHARES, "the key of s002 comes with another identity than the roster's")
 def a_key_of_another_site_under_this_name(ring, member, ask):
     keys = ask.keys.copy()
     keys[2] = keys[3]
     member.shares(ring.turn(), replace(ask, keys=keys))
 
 
-@move(SHARES, "not signed by the identity that this site has pinned")
+@move(SHARES, "the key of s002 is not signed by its identity")
 def a_key_of_another_run(ring, member, ask):
     keys = ask.keys.copy()
     keys[2] = ring.members["s002"].keys(replace(ring.turn(), run="other"), AskKeys("e")).data
     member.shares(ring.turn(), replace(ask, keys=keys))
 
 
-@move(SHARES, "not signed by the identity that this site has pinned")
+@move(SHARES, "the key of s002 is not signed by its identity")
 def a_key_of_an_old_epoch(ring, member, ask):
     keys = ask.keys.copy()
     keys[2] = ring.members["s002"].keys(ring.turn(), AskKeys("older")).data
@@ -105,16 +177,14 @@ def a_key_of_an_old_epoch(ring, member, ask):
 
 @move(SHARES, "the key of s002 is not a key")
 def a_key_of_small_order(ring, member, ask):
-    statement = KeyStatement("run", "e", "s002", bytes(32).hex())
-    keys = ask.keys.copy()
-    keys[2] = as_array(bytes(32) + ring.identities["s002"].sign(statement.bytes))
+    keys = swapped(ask, ring.identities["s002"], public=bytes(32))
     member.shares(ring.turn(), replace(ask, keys=keys))
 
 
 @move(SHARES, "said to be this site's is not")
 def another_key_as_this_sites_own(ring, member, ask):
     keys = ask.keys.copy()
-    keys[0] = ring.keys["s001"].data
+    keys[0, 32:] = ring.keys["s001"].data[32:]
     member.shares(ring.turn(), replace(ask, keys=keys))
 
 
@@ -123,23 +193,31 @@ def too_few_keys(ring, member, ask):
     member.shares(ring.turn(), replace(ask, keys=ask.keys[:-1]))
 
 
-@move(SHARES, "threshold 4 of 7 sites, this site's minimum is 5")
+@move(SHARES, "threshold 4 for 7 of 7 sites, this site's minimum is 5")
 def a_lowered_threshold(ring, member, ask):
     member.shares(ring.turn(), replace(ask, terms=replace(ask.terms, threshold=4)))
 
 
-@move(SHARES, "threshold 8 of 7 sites")
+@move(SHARES, "threshold 8 for 7 of 7 sites")
 def a_threshold_that_nobody_reaches(ring, member, ask):
     member.shares(ring.turn(), replace(ask, terms=replace(ask.terms, threshold=8)))
 
 
 @move(SHARES, "a sum over 2 sites, this site's minimum is 3")
-def a_sum_over_two(ring, member, ask):
-    terms = replace(ask.terms, sites=("s000", "s001"), threshold=2)
-    member.shares(ring.turn(), replace(ask, terms=terms, keys=ask.keys[:2]))
+def a_roster_of_two(ring, member, ask):
+    roster = replace(ring.roster, sites=ring.names[:2], identities=ring.roster.identities[:2])
+    roster = replace(roster, signature=ring.authority.sign(roster.statement).hex())
+    terms = replace(ask.terms, roster=roster.digest, sites=("s000", "s001"), threshold=2)
+    member.shares(ring.turn(), replace(ask, terms=terms, roster=roster, keys=ask.keys[:2]))
 
 
-@move(SHARES, "not on this site's roster")
+@move(SHARES, "threshold 3 for 3 of 7 sites, this site's minimum is 5")
+def a_sum_over_three_of_seven(ring, member, ask):
+    terms = replace(ask.terms, sites=ring.names[:3], threshold=3)
+    member.shares(ring.turn(), replace(ask, terms=terms, keys=ask.keys[:3]))
+
+
+@move(SHARES, "t000 is not on the roster")
 def an_invented_site(ring, member, ask):
     terms = replace(ask.terms, sites=(*ask.terms.sites, "t000"), threshold=6)
     member.shares(ring.turn(), replace(ask, terms=terms))
@@ -178,7 +256,7 @@ def a_run_without_keys(ring, member, ask):
 @move(MASKED, "other terms for a sum that has begun")
 def other_terms_once_begun(ring, member, ask):
     shares = ring.asks[SHARES]["s000"]
-    member.shares(ring.turn(), replace(shares, terms=replace(shares.terms, fixed=Fixed(1, 3))))
+    member.shares(ring.turn(), replace(shares, terms=replace(shares.terms, threshold=6)))
 
 
 @move(MASKED, "not those that the terms of the sum name")
@@ -233,7 +311,7 @@ def two_maskings_with_different_sharers(ring, member, ask):
 
 @move(MASKED, "sent nothing to this sum")
 def survivors_before_the_masked_reply(ring, member, ask):
-    member.agreed(ring.turn(), AskAgreed("e", 0, ask.sharers))
+    member.agreed(ring.turn(), AskAgreed("e", ask.sharers))
 
 
 @move(MASKED, "round 0, exchange 0 is over")
@@ -397,10 +475,27 @@ def test_the_same_sum_may_be_opened_again_under_new_keys() -> None:
         assert total.sums[0].values.tolist() == [4.0, 8.0]
 
 
-def test_a_member_knows_itself_and_its_minimum() -> None:
-    one, other = Identity.new(), Identity.new()
-    with pytest.raises(BadInput, match="a: its own identity is not the one"):
-        Member("a", one, {"a": other.public})
+@pytest.mark.parametrize("name", [name for name in MOVES if MOVES[name][0] > SHARES])
+def test_a_site_that_was_killed_refuses_it_too(name: str) -> None:
+    """What it has kept is all that a rule needs: a kill makes no site forget."""
+    stage, make, reason = MOVES[name]
+    ring, ask = honest_until(stage)
+    for site in ring.names:
+        ring.restart(site)
+    with pytest.raises(Refused, match=reason):
+        make(ring, ring.members["s000"], through(ask))
+
+
+def test_a_name_of_an_epoch_that_comes_again_has_other_keys() -> None:
+    """Else a coordinator could go back to an old epoch and have a sum of it masked once more."""
+    member, turn = Ring(3).members["s000"], Turn("run", 0, 0, 0)
+    keys = [member.keys(turn, AskKeys(epoch)).data.tobytes() for epoch in ("e", "f", "e", "e")]
+    assert len({keys[0], keys[1], keys[2]}) == 3
+    assert keys[2] == keys[3]
+
+
+def test_a_member_knows_its_minimum() -> None:
+    one = Identity.new()
     with pytest.raises(BadInput, match="at least 3 sites, got min_sites=2"):
-        Member("a", one, {"a": one.public}, min_sites=2)
+        Member("a", one, min_sites=2)
     assert one.secret.hex() not in repr(one)

@@ -1,13 +1,14 @@
 """Any threshold of shares gives the secret; fewer say nothing."""
 
 import itertools
+import secrets
 
-from unpooled.privacy.secure_sum.crypto import PRIME, restore, share, weights
+from unpooled.privacy.secure_sum.crypto import PRIME, restore, share, stream_length, weights
 
 
 def test_any_three_of_five_restore_and_no_two() -> None:
     secret = bytes(range(16))
-    shares = share(secret, 3, 5)
+    shares = share(secret, 3, 5, secrets.token_bytes(stream_length(3)))
     for some in itertools.permutations(range(5), 3):
         assert restore([shares[i] for i in some], weights(some)) == secret
     for some in itertools.combinations(range(5), 2):
@@ -20,9 +21,10 @@ def test_a_line_by_hand() -> None:
     assert restore([11, 15], weights([0, 1])) == (7).to_bytes(16, "little")
 
 
-def test_shares_are_fresh_every_time() -> None:
-    secret = bytes(16)
-    assert not set(share(secret, 2, 4)) & set(share(secret, 2, 4))
+def test_shares_are_those_of_their_random_bytes() -> None:
+    one, other = (secrets.token_bytes(stream_length(2)) for _ in range(2))
+    assert share(bytes(16), 2, 4, one) == share(bytes(16), 2, 4, one)
+    assert not set(share(bytes(16), 2, 4, one)) & set(share(bytes(16), 2, 4, other))
 
 
 def test_shares_of_no_secret_of_ours_are_known_as_such() -> None:

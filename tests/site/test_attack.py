@@ -12,8 +12,6 @@ from unpooled.core.stack import Stack
 from unpooled.data import Table, Wishes
 from unpooled.data.scaling import Scaled
 from unpooled.data.views import Affine
-from unpooled.privacy.secure_sum.crypto import Identity
-from unpooled.privacy.secure_sum.site import Member
 from unpooled.questions.clusters import AskClusterSums, AskMoments
 from unpooled.site.audit.attack import attack, on_log
 from unpooled.site.audit.partitions import Shown, Space, shown_in
@@ -187,7 +185,7 @@ def test_memberships_and_local_means_give_no_row(method, tmp_path):
 
 def test_noise_gives_no_row(tmp_path):
     X, _ = make_blobs(9000, 2, centers=3, random_state=2)
-    rules = parse("version = 2\n[protect]\nmode = 'noise'\n[dp]\nepsilon_total = 1")
+    rules = parse("version = 2\n[protect]\nmode = 'noise'\n[dp]\nepsilon_total = 1\n[domain]\nrows = 3000")
     sites = [open_site(s, X[i::3], rules, folder=tmp_path / s) for i, s in enumerate(NAMES)]
     FederatedKMeans(3, dp=Gaussian(1.0, lower=-15, upper=15), random_state=0).fit_federation(InProcess(sites))
     assert len(on_log(tmp_path / "east" / "log.jsonl").rows) == 0
@@ -206,13 +204,8 @@ def test_sums_with_noise_added_give_no_row():
 
 def test_secure_sums_give_no_row(tmp_path):
     X, _ = make_blobs(300, 2, centers=3, random_state=3)
-    keys = {name: Identity.new() for name in NAMES}
-    known = {name: key.public for name, key in keys.items()}
     rules = parse('version = 2\n[protect]\nmode = "trusted"\n[aggregation]\nsecure = "required"')
-    sites = [
-        open_site(s, X[i::3], rules, folder=tmp_path / s, member=Member(s, keys[s], known))
-        for i, s in enumerate(NAMES)
-    ]
+    sites = [open_site(s, X[i::3], rules, folder=tmp_path / s) for i, s in enumerate(NAMES)]
     FederatedKMeans(3, random_state=0, secure=True).fit_federation(InProcess(sites, secure=SecureSums()))
     found = on_log(tmp_path / "east" / "log.jsonl")
     assert (found.cells, len(found.rows)) == (0, 0)

@@ -63,12 +63,17 @@ REFUSED = {
     "other columns": ("", AskClusterSums(np.zeros((1, 1, 3))), None, "centres of 3 columns, the rows have 2"),
     "not finite": ("", AskClusterSums(CENTERS * np.nan), None, "not finite"),
     "no scaling": ("", AskMoments(), Affine(np.zeros(2), np.array([1.0, np.inf])), "not a positive number"),
-    "sums only": ('[aggregation]\nsecure = "required"', AskMoments(), None, "this run does not use them"),
+    "sums only": (
+        '[aggregation]\nsecure = "required"',
+        AskMoments(),
+        None,
+        "would show a single site's reply",
+    ),
 }
 
 
 def test_noise_is_asked_for_where_the_policy_says_so_and_nowhere_else():
-    private = open_site("a", X, policy("[dp]\nepsilon_total = 1", "noise"))
+    private = open_site("a", X, policy("[dp]\nepsilon_total = 1\n[domain]\nrows = 1000", "noise"))
     assert "AskMoments is answered without noise" in asked(private, AskMoments()).reason
     copied = open_site("a", X, policy(mode="copy"))
     assert "answers from its copy" in asked(copied, AskNoisyMoments(1.0, np.full(2, 9.0))).reason

@@ -19,7 +19,7 @@ from unpooled.privacy.dp.accounting import epsilon_of
 from unpooled.privacy.dp.cells import AskNoisyCells
 from unpooled.privacy.dp.moments import AskNoisyMoments
 from unpooled.questions.clusters import AskMoments, ClusterSums
-from unpooled.site import guards
+from unpooled.site import paid_noise
 from unpooled.site.audit.attack import in_process, probe
 from unpooled.site.ledger import Ledger
 from unpooled.site.open_site import open_site
@@ -36,9 +36,13 @@ id = "a"
 columns = ["a", "b", "c", "d", "e"]
 lower = [-15, -15, -15, -15, -15]
 upper = [15, 15, 15, 15, 15]
+rows = 10000
 [dp]
 epsilon_total = 1.0
 """
+
+
+ANY_ROWS = "version = 2\n[protect]\nmode = 'noise'\n[dp]\nepsilon_total = 1\n[domain]\nrows = 1000"
 
 
 @contextmanager
@@ -97,7 +101,7 @@ def test_the_probe_finds_no_row_under_a_budget():
     """
     rng = np.random.default_rng(4)
     rows = rng.normal(size=(1000, 5))
-    site = open_site("a", rows, parse("version = 2\n[protect]\nmode = 'noise'\n[dp]\nepsilon_total = 1"))
+    site = open_site("a", rows, parse(ANY_ROWS))
     put = in_process(site.answer)
     mu = Gaussian(1.0).mu / 200**0.5
     answered = 0
@@ -121,7 +125,7 @@ def test_the_probe_finds_no_row_under_a_budget():
 
 
 def test_a_reply_of_too_many_numbers_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(guards, "SIZES", SpendingLimits(left=np.inf, numbers=10))
+    monkeypatch.setattr(paid_noise, "_SIZES", SpendingLimits(left=np.inf, numbers=10))
     model = FederatedKMeans(4, dp=Gaussian(1.0, lower=-15, upper=15), random_state=0)
     refused(model, tmp_path, "noisy numbers, at most 10 are allowed")
 
@@ -196,8 +200,8 @@ def test_no_answer_without_a_charge_however_often_it_is_asked(tmp_path):
     assert spent(tmp_path) == pytest.approx(len(left) * 0.01**2)
 
 
-def test_a_kept_answer_is_on_disk_with_its_charge(tmp_path):
-    """A ledger that was charged and then lost its answer does not give a second one."""
+def test_an_answer_that_was_not_kept_is_paid_again(tmp_path):
+    """As after a kill between the charge and the answer: it counts too much, never too little."""
     rules = parse(POLICY.replace('"a"\n[domain]', '"s0"\n[domain]'))
     site = open_site("s0", X[::3], rules, folder=tmp_path)
     site.answer(post("r", 0, noisy()))
@@ -206,8 +210,9 @@ def test_a_kept_answer_is_on_disk_with_its_charge(tmp_path):
     with sqlite3.connect(tmp_path / "ledger.sqlite") as db:
         db.execute("DELETE FROM paid")
     site = open_site("s0", X[::3], rules, folder=tmp_path)
-    assert isinstance(site.answer(post("r", 0, noisy())).replies[0], Refusal)
+    assert not isinstance(site.answer(post("r", 0, noisy())).replies[0], Refusal)
     site.close()
+    assert spent(tmp_path) == pytest.approx(3 * 0.05**2)
 
 
 def test_a_lost_or_older_ledger_is_found_and_the_site_does_not_answer(tmp_path):
@@ -230,7 +235,7 @@ def test_a_lost_or_older_ledger_is_found_and_the_site_does_not_answer(tmp_path):
         open_site("s0", X[::3], rules, folder=tmp_path)
     ledger.write_bytes(newest)
     log.unlink()
-    with pytest.raises(LedgerError, match="the log is gone"):
+    with pytest.raises(LedgerError, match="the log is lost, or older than the ledger"):
         open_site("s0", X[::3], rules, folder=tmp_path)
     log.write_bytes(lines)
     open_site("s0", X[::3], rules, folder=tmp_path).close()

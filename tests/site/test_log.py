@@ -139,6 +139,6 @@ def test_a_lost_end_needs_a_witness(path):
 
 def test_not_a_log(tmp_path):
     (tmp_path / "log.jsonl").write_text("hello\n")
-    with pytest.raises(LedgerError, match="the last line"):
+    with pytest.raises(LedgerError, match="line 1 is not what was written there: nothing is answered"):
         Log(tmp_path / "log.jsonl")
     assert verify(tmp_path / "log.jsonl")[0].line == 1

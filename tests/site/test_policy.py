@@ -32,6 +32,7 @@ def test_all_keys_are_read():
         columns = ["age", "bmi"]
         lower = [0, 10]
         upper = [110, 80.5]
+        rows = 4000
         [aggregation]
         secure = "required"
         min_sites = 4
@@ -66,6 +67,10 @@ WRONG = {
     "[protect]\ng = 2": r"\[protect\] g must be 0 \(proposed\) or a whole number of at least 3, got 2",
     '[protect]\ncolumns = ["a"]\nsensitive = ["a"]': r"\[protect\] column a is named both",
     '[protect]\nmode = "noise"': r"needs a budget: \[dp\] epsilon_total",
+    '[protect]\nmode = "noise"\n[dp]\nepsilon_total = 1': r"needs \[domain\] rows: the most rows",
+    '[dp]\nunit = "person"': r"unit = .person. needs \[protect\] person",
+    "[dp]\nrows_per_person = 2": r"rows_per_person is for unit = .person.",
+    "[dp]\nrows_per_person = 0": r"rows_per_person must be at least 1",
     "[dp]\nepsilon_total = 1": r"a site has the one or the other",
     '[jobs]\nalgorithms = "lloyd"': r"\[jobs\] algorithms must be a list",
     '[jobs]\nalgorithms = ["loyd"]': r"\[jobs\] algorithms: unknown 'loyd'; known are lloyd",
@@ -144,7 +149,7 @@ def test_a_policy_of_version_1_is_refused_with_the_line_to_run(tmp_path):
         ("", "copy", 10),
         ("group_rows = 12", "copy", 12),
         ("group_rows = 2", "copy", 10),
-        ("[dp]\nepsilon_total = 1", "noise", 0),
+        ("[dp]\nepsilon_total = 1\n[domain]\nrows = 900", "noise", 0),
     ],
 )
 def test_an_upgrade_keeps_what_there_is_and_never_trusts(more, mode, g):

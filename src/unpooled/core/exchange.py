@@ -63,6 +63,11 @@ class Answer(Message, wire="protocol.Answer"):
     head: str = ""  # "number:hash" of the line of the site's log that holds this answer
 
 
+def countersignable(site: SiteId, head: str) -> bytes:
+    """The bytes that a coordinator signs to confirm that it received this head from this site."""
+    return f"unpooled log head\n{site}\n{head}".encode()
+
+
 def site_seed(turn: Turn, part: int, site: SiteId) -> int:
     """The seed for a site's own draws: a hash of the run's seed, round, exchange, part and site."""
     key = f"{turn.seed}/{turn.round}/{turn.exchange}/{part}/{site}".encode()

@@ -109,6 +109,8 @@ def run(
         raise BadInput(f"seed must be a non-negative integer, got {seed!r}")
     if not 0 <= quorum <= 1:
         raise BadInput(f"quorum must be a share between 0 and 1, got {quorum}")
+    if getattr(federation, "secure", False):
+        _check_full(algorithm, len(sites))
     given, algorithm = algorithm, expanded(algorithm)
     log = _History(name or secrets.token_hex(8), given, sites, int(seed))
     path = Path(checkpoint) if checkpoint is not None else None
@@ -136,6 +138,17 @@ def run(
             log.save(path, state)
         if progress is not None:
             progress(record)
+
+
+def _check_full(algorithm: Any, sites: int) -> None:
+    """BadInput unless all sites take part in every round: sums over other sites each time show single ones."""
+    method = getattr(algorithm, "inner", algorithm)  # of one that scales columns first
+    share = getattr(method, "participation", 1.0)
+    if not (share == 1.0 if isinstance(share, float) else share >= sites):
+        raise BadInput(
+            f"participation={share:g} and secure sums exclude each other: sums over different sites would show "
+            "single ones by subtraction"
+        )
 
 
 def recall(path: str | Path, algorithm: Algorithm[S]) -> Run[S]:

@@ -76,7 +76,7 @@ class Stack:
     minimum: float = 1.0
     threads: int = 1
     memory: tuple[dict[str, Any], ...] = field(default=())  # (S,) a site's memory within a run
-    noise: float = 1.0  # the part of a release's noise that each site adds: 1 is all of it
+    noise: tuple[Any, ...] = ()  # (S,) the Noise that each site paid for, where the question takes it
     grouped: bool = False  # rows are groups, and weights the numbers of their persons
     within: FloatArray | None = None  # (S, d) variance within groups, where rows are groups
 
@@ -99,6 +99,7 @@ class Stack:
             weights=weights,
             seeds=self.seeds[s : s + 1],
             memory=memory,
+            noise=self.noise[s : s + 1],
             within=None if self.within is None else self.within[s : s + 1],
         )
 

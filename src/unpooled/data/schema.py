@@ -4,17 +4,18 @@ The replies pass the same checks as all others. Of raw rows, a number of cells b
 is not shown, and a level of fewer rows is not named; of a copy, everything may be shown.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import numpy as np
 
 from unpooled.core.arrays import FloatArray, IntArray
-from unpooled.core.declarations import Count, Point, Sum, Text, Value
+from unpooled.core.declarations import Count, Numbers, Point, Sum, Text, Value
 from unpooled.core.messages import Question, Reply, Summable
 from unpooled.core.stack import Stack, only, shown_cells
 from unpooled.core.statements import Stated
 from unpooled.data.copy import OTHER, Copy, level_places
+from unpooled.data.declared import DeclaredTable
 from unpooled.data.table import CATEGORY, NUMBER, Table
 from unpooled.data.views import complete, side_by_side
 from unpooled.errors import BadInput
@@ -27,7 +28,7 @@ class Schema(Reply, wire="asking.Schema", version=2, since="0.2"):
     Sizes are rounded to quarters of a power of ten: enough to notice metres among centimetres.
     """
 
-    # "copy", "trusted" or "none", and the date of the copy
+    # "copy", "noise", "trusted" or "none", and the date of the copy
     protection: Annotated[tuple[str, ...], Text("2")]
 
     names: Annotated[tuple[str, ...], Text("columns")]
@@ -60,9 +61,28 @@ class AskSchema(Question[Schema], wire="asking.AskSchema"):
         replies = []
         for s in range(len(stack)):
             table = _table(stack.site(s) if len(stack) > 1 else stack)
-            copied = isinstance(table, Copy)
-            replies.append(self._of_copy(table) if copied else self._schema(table, stack))
+            if isinstance(table, DeclaredTable):
+                replies.append(self._declared(table))
+            else:
+                copied = isinstance(table, Copy)
+                replies.append(self._of_copy(table) if copied else self._schema(table, stack))
         return replies
+
+    def _declared(self, table: DeclaredTable) -> Schema:
+        """The schema of a table that is only declared: nothing in it was read from rows."""
+        width = len(table.names)
+        unknown = np.full(width, np.nan)
+        return Schema(
+            protection=("noise", ""),
+            names=table.names,
+            kinds=table.kinds,
+            levels=((),) * width,
+            rows=np.array([float(table.rows)]),
+            missing=unknown,
+            size=unknown,
+            spread=unknown,
+            within=unknown,
+        )
 
     def _of_copy(self, copy: Copy) -> Schema:
         """The schema of a copy. A column whose means are all between 0 and 1 may have no unit: no size."""
@@ -184,8 +204,8 @@ class ColumnTotals(Summable, wire="asking.ColumnTotals"):
 
     rows: Annotated[FloatArray, Count("1")]
     count: Annotated[FloatArray, Count("p")]
-    sums: Annotated[FloatArray, Sum("p", rows="count")]  # of x - origin
-    squares: Annotated[FloatArray, Sum("p", least=0.0, rows="count")]  # of (x - origin)^2
+    sums: Annotated[FloatArray, Sum("p", rows="count")]  # of (x - origin) / unit
+    squares: Annotated[FloatArray, Sum("p", least=0.0, rows="count")]  # of the same, squared
     # category after category, each with one for all other levels
     levels: Annotated[FloatArray, Count("levels")]
 
@@ -194,15 +214,20 @@ class ColumnTotals(Summable, wire="asking.ColumnTotals"):
         """(p,) relative to the origin; 0 where no value is shown."""
         return self.sums / np.maximum(self.count, 1e-300)
 
+    def times(self, unit: FloatArray) -> "ColumnTotals":
+        """The same totals in the columns' own units."""
+        return replace(self, sums=self.sums * unit, squares=self.squares * unit**2)
+
 
 @dataclass(frozen=True, eq=False)
-class AskColumns(Question[ColumnTotals], wire="asking.AskColumns"):
+class AskColumns(Question[ColumnTotals], wire="asking.AskColumns", version=2, since="0.2"):
     """Totals of columns about an origin, over all rows or, if ``complete``, over rows that lack nothing."""
 
     sees = "table"
 
     numbers: tuple[str, ...]
     origin: Annotated[FloatArray, Point("p")]
+    unit: Annotated[FloatArray, Numbers("p")]  # of each column: a power of two, so that nothing is rounded
     categories: tuple[str, ...]
     levels: tuple[tuple[str, ...], ...]
     complete: bool
@@ -222,9 +247,9 @@ class AskColumns(Question[ColumnTotals], wire="asking.AskColumns"):
         for j, name in enumerate(self.numbers):
             known = persons if self.complete else copy.known_of(name)
             if name in copy.means:
-                x = copy.means[name] - self.origin[j]
+                x = (copy.means[name] - self.origin[j]) / self.unit[j]
                 count[j], sums[j] = known.sum(), known @ x
-                squares[j] = known @ (x * x) + known.sum() * copy.within_of(name)
+                squares[j] = known @ (x * x) + known.sum() * (copy.within_of(name) / self.unit[j] ** 2)
         tallies = [np.zeros(len(levels) + 1) for levels in self.levels]
         for j, name in enumerate(self.categories):
             if name in copy.counts:
@@ -237,8 +262,11 @@ class AskColumns(Question[ColumnTotals], wire="asking.AskColumns"):
         )
 
     def lengths(self) -> dict[str, int]:
-        if len(self.origin) != len(self.numbers) or len(self.levels) != len(self.categories):
-            raise BadInput("asking.AskColumns: an origin for every number, and levels for every category")
+        width = len(self.numbers)
+        if not len(self.origin) == len(self.unit) == width or len(self.levels) != len(self.categories):
+            raise BadInput("asking.AskColumns: origin and unit for every number, levels for every category")
+        if not (np.isfinite(self.unit).all() and (np.frexp(self.unit)[0] == 0.5).all()):
+            raise BadInput("asking.AskColumns: a unit must be a power of two")
         levels = sum(len(named) + 1 for named in self.levels)
         return {**super().lengths(), "p": len(self.numbers), "levels": levels}
 
@@ -253,7 +281,7 @@ class AskColumns(Question[ColumnTotals], wire="asking.AskColumns"):
             if self.complete:
                 chunk = chunk[complete(chunk[:, [*numbers, *codes]])]
             rows += len(chunk)
-            present, block = _there(chunk[:, side_by_side(numbers)] - self.origin)
+            present, block = _there((chunk[:, side_by_side(numbers)] - self.origin) / self.unit)
             count += present
             sums += block.sum(axis=0)
             squares += np.einsum("ij,ij->j", block, block)

@@ -245,13 +245,15 @@ def agree(sites: tuple[SiteId, ...], wishes: Wishes) -> Steps[Agreement]:
     """Schema agreement and preparation, in two or three exchanges."""
     # down: nothing; up: names, kinds, levels, missing cells, coarse sizes
     schemas = yield from each(sites, AskSchema())
+    _check_protection(schemas)
     plan = settle(schemas, wishes.columns, wishes.exclude, wishes.max_levels)
     _check(plan, wishes)
+    unit = _units(schemas, plan.numbers)
     question = AskColumns(
-        plan.numbers, np.zeros(len(plan.numbers)), plan.categories, plan.levels, wishes.missing == "drop"
+        plan.numbers, np.zeros(len(unit)), unit, plan.categories, plan.levels, wishes.missing == "drop"
     )
     # down: columns and levels; up: counts, sums, level counts
-    first = yield from total(sites, question)
+    first = (yield from total(sites, question)).times(unit)
     if first.rows[0] == 0:
         raise BadInput(_nothing_left(schemas, wishes))
     about = first
@@ -260,7 +262,33 @@ def agree(sites: tuple[SiteId, ...], wishes: Wishes) -> Steps[Agreement]:
         about = yield from total(
             sites, replace(question, origin=first.mean, levels=((),) * len(plan.categories))
         )
+        about = about.times(unit)
     return _agreed(schemas, plan, wishes, first, about)
+
+
+def _check_protection(schemas: Mapping[SiteId, Schema]) -> None:
+    """BadInput if a site answers with noise only: the run must then be private for all."""
+    noisy = [site for site, schema in schemas.items() if schema.protection[0] == "noise"]
+    if noisy:
+        answer = "answers" if len(noisy) == 1 else "answer"
+        raise BadInput(
+            f"{_some(noisy)} {answer} with noise only, and this run is not private: --epsilon makes it so "
+            "for all sites, else it goes without them"
+        )
+
+
+def _units(schemas: Mapping[SiteId, Schema], numbers: tuple[str, ...]) -> FloatArray:
+    """(p,) a power of two near the largest size that a site states of each column, 1 where none does.
+
+    In such units sums are near the number of rows, whatever the columns' own units are.
+    """
+    stated = np.array(
+        [[schema.size[schema.names.index(name)] for name in numbers] for schema in schemas.values()]
+    ).reshape(len(schemas), len(numbers))
+    largest = np.where(np.isfinite(stated), stated, -np.inf).max(axis=0, initial=-np.inf)
+    exponents = np.where(np.isfinite(largest), np.round(largest * np.log2(10.0)), 0.0)
+    units: FloatArray = np.exp2(np.clip(exponents, -900, 900))
+    return units
 
 
 def _check(plan: Plan, wishes: Wishes) -> None:

@@ -78,6 +78,14 @@ def keep_heads(path: Path, federation: RemoteFederation) -> None:
         os.fsync(file.fileno())
 
 
+def kept_heads(path: Path) -> dict[SiteId, str]:
+    """The last head of every site's log that came, in any run."""
+    if not path.exists():
+        return {}
+    lines = (json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
+    return {str(kept["site"]): str(kept["head"]) for kept in lines}
+
+
 def coordinate(task: RunTask, carrier: Carrier, folder: Path) -> bool:
     """Run a task, from its checkpoint if there is one; write progress and results into the folder."""
     secure = SecureSums(min_cluster_size=task.min_cluster_size) if task.secure else None
@@ -85,10 +93,17 @@ def coordinate(task: RunTask, carrier: Carrier, folder: Path) -> bool:
         progress = ProgressFile(folder)
         progress.write(RUNNING)
         home = folder.parent.parent  # the federation's folder, shared by all its runs
-        posting = RemoteFederation(carrier, secure=secure, sign=identity_in(home).sign)
+        heads = home / "heads.jsonl"
+        try:
+            posting = RemoteFederation(
+                carrier, secure=secure, sign=identity_in(home).sign, heads=kept_heads(heads)
+            )
+        except UnpooledError as error:
+            progress.failed(error)
+            return False
 
         def record(of_round: Record) -> None:
-            keep_heads(home / "heads.jsonl", posting)
+            keep_heads(heads, posting)
             progress.record(of_round)
 
         try:
@@ -102,6 +117,7 @@ def coordinate(task: RunTask, carrier: Carrier, folder: Path) -> bool:
                 progress=record,
             )
         except UnpooledError as error:
+            keep_heads(heads, posting)
             progress.failed(error)
             return False
         progress.write(FINISHED, rounds=done.rounds, seconds=getattr(carrier, "seconds", []))

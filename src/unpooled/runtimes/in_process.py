@@ -20,7 +20,9 @@ from unpooled.core.protocol import Ask, Asks, View
 from unpooled.core.stack import Stack, Stacked, fold
 from unpooled.data.copy import Copy
 from unpooled.errors import BadInput, BadReply, SiteFailed, UnpooledError
-from unpooled.privacy.secure_sum import SecureSums, secure_sums
+from unpooled.privacy import Spending
+from unpooled.privacy.dp.noise import Noise, Simulated
+from unpooled.privacy.secure_sum import SecureSums, check_range, secure_sums
 from unpooled.runtimes.remote import RemoteFederation
 from unpooled.site import Site
 from unpooled.site.allow_list import only_totals
@@ -105,6 +107,8 @@ class InProcess:
         if secure is not None:
             from unpooled.privacy.secure_sum.site_mask import maskings
 
+            for h in held:
+                _check_range(h.name, h.rows, h.weights)
             least = max(secure.min_cluster_size, min_cluster_size)
             secure = replace(secure, min_cluster_size=least)
             masks = maskings(
@@ -156,6 +160,13 @@ class _Held(NamedTuple):
     within: FloatArray | None
     grouped: bool
     minimum: int
+
+
+def _check_range(name: SiteId, rows: Any, weights: FloatArray | None) -> None:
+    """BadInput if the rows of an array are too large for secure sums; a table's columns have units."""
+    if isinstance(rows, np.ndarray) and rows.size:
+        mass = float(len(rows)) if weights is None else float(np.sum(weights))
+        check_range(f"site {name}", float(np.abs(rows).max()), max(mass, 1.0) * rows.shape[1])
 
 
 class _LocalCarrier:
@@ -256,6 +267,7 @@ class _Pool:
                 minimum=self._minimum,
                 threads=self._threads,
                 memory=memory if len(selected) == len(memory) else tuple(memory[i] for i in selected),
+                noise=_simulated(question, len(selected)),
                 grouped=self._grouped,
                 within=None if within is None else within[list(selected)],
             )
@@ -331,6 +343,13 @@ def _checked(rows: Mapping[SiteId, Rows], count: int) -> tuple[SiteId, ...]:
         if width != first and isinstance(rows[name], np.ndarray):
             raise BadInput(f"sites with different columns: {names[0]} has {first}, {name} has {width}")
     return names
+
+
+def _simulated(question: Question[Any], sites: int) -> tuple[Noise, ...]:
+    """The noise that each of so many sites adds to its reply; none where the question takes none."""
+    if not isinstance(question, Spending):
+        return ()
+    return Simulated().spend([question.spends] * sites, [1.0] * sites)
 
 
 def _side_by_side(parts: Sequence[tuple[FloatArray | None, int]]) -> FloatArray | None:

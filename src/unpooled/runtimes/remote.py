@@ -9,7 +9,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from unpooled.core import codec
-from unpooled.core.exchange import STAGE, Answer, Carrier, Envelope, Gathered, Part, Turn, gather
+from unpooled.core.exchange import (
+    STAGE,
+    Answer,
+    Carrier,
+    Envelope,
+    Gathered,
+    Part,
+    Turn,
+    countersignable,
+    gather,
+)
 from unpooled.core.messages import LeftMasked, Refusal, Reply, SiteId
 from unpooled.core.protocol import Asks
 from unpooled.core.statements import Statements
@@ -57,18 +67,13 @@ def opened(envelope: Envelope, data: bytes, limit: int = MAX_ANSWER_BYTES) -> An
     return answer
 
 
-def countersignable(site: SiteId, head: str) -> bytes:
-    """The bytes that a coordinator signs to confirm that it received this head from this site."""
-    return f"unpooled log head\n{site}\n{head}".encode()
-
-
 class RemoteFederation:
     """The Federation over a Carrier.
 
     ``max_answer_bytes`` bounds an answer before it is parsed. With ``secure`` every total is a secure sum.
-    ``heads`` are the last heads of the sites' logs, and ``received`` all of them in the order in which they
-    came with answers, to be kept as evidence; with ``sign`` (e.g. an Identity's) every head goes back to its
-    site countersigned, with the next envelope.
+    ``heads`` are the last heads of the sites' logs, from earlier runs on, and ``received`` all new ones in
+    the order in which they came with answers, to be kept as evidence; with ``sign`` (e.g. an Identity's)
+    every head goes back to its site countersigned, with the next envelope.
     """
 
     def __init__(
@@ -78,10 +83,11 @@ class RemoteFederation:
         max_answer_bytes: int = MAX_ANSWER_BYTES,
         secure: SecureSums | None = None,
         sign: Callable[[bytes], bytes] | None = None,
+        heads: Mapping[SiteId, str] | None = None,
     ) -> None:
         self._carrier = carrier
         self._sign = sign
-        self.heads: dict[SiteId, str] = {}
+        self.heads: dict[SiteId, str] = dict(heads or {})
         self.received: list[tuple[SiteId, str]] = []
         self._limit = max_answer_bytes
         self._statements = Statements()
@@ -89,7 +95,7 @@ class RemoteFederation:
         if secure is not None:
             from unpooled.privacy.secure_sum.coordinator import SecureSummation
 
-            self._secure_sums = SecureSummation(self._exchange, secure)
+            self._secure_sums = SecureSummation(tuple(carrier.sites), self._exchange, secure, sign)
 
     @property
     def sites(self) -> tuple[SiteId, ...]:
@@ -101,8 +107,10 @@ class RemoteFederation:
         return self._secure_sums is not None
 
     def ask(self, turn: Turn, asks: Asks) -> list[Gathered[Any]]:
-        if self._secure_sums is not None and any(ask.verb == "total" for ask in asks):
-            return self._secure_sums.ask(turn, asks)  # type: ignore[no-any-return]
+        if self._secure_sums is not None:
+            turn = self._secure_sums.begin(turn)
+            if any(ask.verb == "total" for ask in asks):
+                return self._secure_sums.ask(turn, asks)  # type: ignore[no-any-return]
         posts = pack(turn, asks)
         answers = self._exchange({site: post.envelope for site, post in posts.items()})
         replies: list[dict[SiteId, Reply]] = [{} for _ in asks]

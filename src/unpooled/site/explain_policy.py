@@ -45,24 +45,28 @@ max_message_bytes = {max_message_bytes}
 """
 _NOISE = """
 [dp]                             # noise: differential privacy, and a budget for all answers together
+unit = {unit}                     # whom it protects: row | person (said by [protect] person)
+rows_per_person = {rows_per_person}              # further rows of a person are left out
 delta = {delta}
 epsilon_total = {epsilon_total}
 {domain}"""
 _DOMAIN = """
-[domain]                         # noise: where values can lie; stated here, never computed from rows
+[domain]                         # noise: all that is told of the table; stated, never computed from rows
 columns = {columns}
 lower = {lower}
 upper = {upper}
+rows = {rows}                         # the most rows that there can be
 """
 _NO_NOISE = """
 # For mode = "noise":
 # [dp]
 # delta = 1e-6
 # epsilon_total = 1.0
-# [domain]                       # where values can lie: stated here, never computed from rows
+# [domain]                       # all that is told of the table: stated here, never computed from rows
 # columns = ["age", "bmi"]
 # lower = [0, 10]
 # upper = [110, 80]
+# rows = 10000                   # the most rows that there can be
 """
 
 
@@ -71,11 +75,10 @@ def written(policy: Policy) -> str:
     p, jobs, dp, domain = policy.protect, policy.jobs, policy.dp, policy.domain
     noise = _NO_NOISE
     if policy.private or domain.columns:
-        ranges = {name: _toml(getattr(domain, name)) for name in ("columns", "lower", "upper")}
+        ranges = {name: _toml(getattr(domain, name)) for name in domain.__dataclass_fields__}
         noise = _NOISE.format(
-            delta=dp.delta,
-            epsilon_total=dp.epsilon_total,
-            domain=_DOMAIN.format(**ranges) if domain.columns else "",
+            **{name: _toml(getattr(dp, name)) for name in dp.__dataclass_fields__},
+            domain=_DOMAIN.format(**ranges) if domain.columns or domain.rows else "",
         )
     values = {
         **{name: getattr(p, name) for name in p.__dataclass_fields__},
@@ -201,7 +204,17 @@ def _copy(policy: Policy) -> list[str]:
 
 
 def _noise(policy: Policy) -> list[str]:
-    return ["It answers from its rows, with noise; a question without noise is refused."]
+    domain, person = policy.domain, policy.protect.person
+    said = [
+        "It answers from its rows, with noise; a question without noise is refused. It has no copy.",
+        f"Of its table it tells what is declared here: {', '.join(domain.columns) or 'no column by name'}, "
+        f"at most {domain.rows:,} rows.",
+    ]
+    if policy.dp.unit == "person":
+        each = policy.dp.rows_per_person
+        rows = "1 row" if each == 1 else f"{each} rows"
+        said.append(f"It takes at most {rows} of each person, told by column {person}.")
+    return said
 
 
 def _trusted(policy: Policy) -> list[str]:
@@ -230,8 +243,8 @@ def _copy_protects(policy: Policy) -> list[str]:
 
 def _noise_protects(policy: Policy) -> list[str]:
     return [
-        f"({policy.dp.epsilon_total:g}, {policy.dp.delta:g})-differential privacy for a row, over all runs "
-        "together. When it is spent, nothing more is answered."
+        f"({policy.dp.epsilon_total:g}, {policy.dp.delta:g})-differential privacy for a {policy.dp.unit}, "
+        "over all runs together. When it is spent, nothing more is answered."
     ]
 
 

@@ -1,5 +1,6 @@
 """The rules of a policy as guards of a site: each small, each refusal with a reason that may be shown."""
 
+from collections.abc import Iterable
 from math import inf
 from typing import Any
 
@@ -8,12 +9,13 @@ import numpy as np
 from unpooled.core import codec
 from unpooled.core.arrays import FloatArray, Rows
 from unpooled.core.declarations import Centers, sent
-from unpooled.core.exchange import STAGE, Answer, Envelope
+from unpooled.core.exchange import Answer, Envelope
 from unpooled.core.messages import Question
 from unpooled.core.protocol import View
+from unpooled.core.stack import Stack
+from unpooled.data.schema import AskColumns, AskSchema
 from unpooled.errors import BadInput, Refused
-from unpooled.privacy import Spending, SpendingLimits
-from unpooled.privacy.dp.accounting import mu_of
+from unpooled.privacy import Spending
 from unpooled.site.allow_list import SCHEMA, VIEWS, allowed, only_totals
 from unpooled.site.ledger import Ledger, RunLimits
 from unpooled.site.policy import Policy, check_methods
@@ -81,6 +83,47 @@ def _check_view(view: View) -> None:
         raise Refused("the scaling of a column is not a positive number")
 
 
+_COARSEST = 2.0**30  # unit or scale, over the size of the values
+
+
+class Proportion(Guard):
+    """Refuse a question that would make the site's values tiny: a unit or scale far above their size.
+
+    Sums travel in steps of 2^-64. In units so large that a site's sum is near one step, the total would count
+    the sites whose sum is above it, and a search over units would find each. The size is the one that the
+    site states in its schema, to a quarter of a power of ten.
+    """
+
+    def __init__(self, X: Any) -> None:
+        self._sizes = _stated_sizes(X)
+
+    def before(self, post: Envelope, views: tuple[Rows, ...]) -> None:
+        for part in post.parts:
+            if isinstance(part.question, AskColumns):
+                self._check(part.question.numbers, part.question.unit)
+            if part.view is not None:
+                names, scale = part.view.names, part.view.scaling()[1]
+                self._check(range(len(scale)) if names is None else names, scale)
+
+    def _check(self, columns: Iterable[str | int], units: FloatArray) -> None:
+        for column, unit in zip(columns, units, strict=True):
+            if not unit <= _COARSEST * self._sizes.get(column, 1.0):
+                raise Refused(f"the unit of column {column} is far above the size of its values")
+
+
+def _stated_sizes(X: Any) -> dict[str | int, float]:
+    """The root mean square of every column of numbers, as coarse as a schema states it, by name or place."""
+    if isinstance(X, np.ndarray):
+        sizes = np.round(2 * np.log10(np.maximum((X.astype(np.float64) ** 2).mean(axis=0), 1e-300))) / 4
+        return {j: float(10**size) for j, size in enumerate(sizes)}
+    schema = AskSchema().answer(Stack(X, np.array([0, len(X)]), None, None))
+    return {
+        name: float(10**size)
+        for name, size in zip(schema.names, schema.size, strict=True)
+        if np.isfinite(size)
+    }
+
+
 class SumsOnly(Guard):
     """Refuse all but the schema: ``secure = "required"`` at a site that has no part in secure sums."""
 
@@ -101,53 +144,20 @@ def sent_centers(question: Question[Any]) -> list[FloatArray]:
     return [value.reshape(-1, *value.shape[-2:]) for _, _, value in sent(question, Centers)]
 
 
-SIZES = SpendingLimits(left=inf)  # limits the size of noisy replies; the ledger limits their budget
-
-
 class Limits(Guard):
-    """Where rows are asked and not a copy: refuse past rounds and requests beyond the policy's limits.
-
-    Each release is entered into the ledger, with its price in privacy budget. An answer with noise is kept
-    there with its charge, under all that it depends on, and given again in the same bytes; anything else is
-    paid again.
-    """
+    """Where rows are asked and not a copy: refuse past rounds, and what is beyond the policy's limits."""
 
     def __init__(self, policy: Policy, ledger: Ledger) -> None:
-        self._private, self._ledger = policy.private, ledger
-        budget = mu_of(policy.dp.epsilon_total, policy.dp.delta) ** 2 if policy.private else 0.0
-        self._limits = RunLimits(policy.jobs.max_runs, policy.jobs.max_rounds, budget)
+        self._ledger = ledger
+        self._limits = RunLimits(policy.jobs.max_runs, policy.jobs.max_rounds, inf)
 
     def before(self, post: Envelope, views: tuple[Rows, ...]) -> None:
         latest = self._ledger.latest(post.turn.run)
         if post.turn.round < latest:
             raise Refused(f"round {post.turn.round} is over: round {latest} was answered")
-        self._price(post)
 
-    def kept(self, post: Envelope) -> Answer | None:
-        paid = self._ledger.paid(post.turn, request_digest(post)) if self._private else None
-        return None if paid is None else codec.decode(paid, expect=Answer)
-
-    def leaving(self, post: Envelope, answer: Answer) -> Answer:
-        spends = self._price(post)
-        paid = codec.encode(answer) if spends else b""
-        kept = self._ledger.charge(post.turn, request_digest(post), spends, self._limits, paid)
-        return codec.decode(kept, expect=Answer) if kept else answer
-
-    def _price(self, post: Envelope) -> float:
-        """The privacy budget that this envelope spends (mu^2)."""
-        spends = 0.0
-        for part in post.parts:
-            if part.verb == STAGE:
-                continue
-            if isinstance(part.question, Spending):
-                part.question.check(SIZES)
-                spends += part.question.spends
-            elif self._private:
-                raise Refused(
-                    f"the policy asks for differential privacy, and {codec.name_of(type(part.question))} "
-                    "is answered without noise"
-                )
-        return spends
+    def leaving(self, post: Envelope, answer: Answer) -> None:
+        self._ledger.charge(post.turn, request_digest(post), 0.0, self._limits)
 
 
 class NoNoise(Guard):

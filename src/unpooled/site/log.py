@@ -1,8 +1,9 @@
 """The log of a site's answers: JSON lines, chained by hashes, on disk before the answer is sent.
 
-A line holds the questions, the answer byte for byte, and how it was protected. Changing, cutting, inserting
-or reordering a line breaks the chain from there on. A chain cannot show that its own end was cut off; so its
-head goes with every answer, and the coordinator keeps and countersigns it (lines of the kind ``seal``).
+What a line holds is written by ``audit_log``. Changing, cutting, inserting or reordering a line breaks the
+chain from there on, and a log that is not whole is not opened. A chain cannot show that its own end was cut
+off; so its head goes with every answer, and the coordinator keeps and countersigns it (lines of the kind
+``seal``), and the ledger notes it.
 
 Payloads bypass the JSON encoder (``Packed``): a line with 1 MB of payload takes about 2 ms instead of 8.
 """
@@ -13,24 +14,13 @@ import fcntl
 import json
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from unpooled.core import codec
-from unpooled.core.declarations import Count, figures
-from unpooled.core.exchange import Answer, Envelope, Turn
-from unpooled.core.messages import LeftMasked, Refusal, Reply, SiteId
 from unpooled.errors import LedgerError
-from unpooled.privacy.dp.accounting import epsilon_of
-from unpooled.site.ledger import Ledger
-from unpooled.site.policy import Policy
-from unpooled.site.site import digest, request_digest
 
 START = "0" * 64
 COUNTERSIGNED = "seal"  # the kind, in the file, of lines that hold a countersigned head
@@ -84,6 +74,9 @@ def _ending(digest: str) -> bytes:
     return f',"hash":{json.dumps(digest)}}}\n'.encode()
 
 
+_ENDING = len(_ending(START))
+
+
 def written(entry: dict[str, Any]) -> bytes:
     """A line as written in the file, with its hash last."""
     return _canonical(entry)[:-1] + _ending(entry["hash"])
@@ -100,8 +93,13 @@ class Log:
         except OSError:
             os.close(self._file)
             raise LedgerError(f"{path}: in use by another process of this site") from None
-        self._mend()
-        self.seq, self.head = self._end()
+        try:
+            self._mend()
+            self.seq, self.head = self._end()
+        except LedgerError:
+            self.close()
+            raise
+        self._size = os.fstat(self._file).st_size
 
     def close(self) -> None:
         if self._file >= 0:
@@ -120,11 +118,41 @@ class Log:
         line = _spliced(entry)
         head = sha256(line).hexdigest()
         ending = _ending(head)
-        if os.writev(self._file, (memoryview(line)[:-1], ending)) != len(line) - 1 + len(ending):
-            raise LedgerError(f"{self.path}: the disk did not take the line; nothing was sent")
-        os.fsync(self._file)
-        self.seq, self.head = self.seq + 1, head
+        length = len(line) - 1 + len(ending)
+        if os.fstat(self._file).st_size != self._size:
+            raise LedgerError(f"{self.path}: changed by another program; nothing is sent")
+        try:
+            taken = os.writev(self._file, (memoryview(line)[:-1], ending))
+            if taken == length:
+                os.fsync(self._file)
+        except OSError as error:
+            self._take_back()
+            raise LedgerError(
+                f"{self.path}: the disk did not take the line, so nothing is sent: {error}"
+            ) from error
+        if taken != length:
+            self._take_back()
+            raise LedgerError(f"{self.path}: the disk is full, so nothing is sent")
+        self.seq, self.head, self._size = self.seq + 1, head, self._size + length
         return head
+
+    def mark(self) -> str:
+        """The head, as it goes with answers: "number:hash"; "" if the log is empty."""
+        return f"{self.seq}:{self.head}" if self.seq >= 0 else ""
+
+    def _take_back(self) -> None:
+        """Remove what was written of a line that did not fit on the disk."""
+        os.ftruncate(self._file, self._size)
+
+    def hash_at(self, number: int) -> str:
+        """The hash of the line of this number; "" if there is none."""
+        if number == self.seq:
+            return self.head
+        for line in tail(self.path) if 0 <= number < self.seq else ():
+            entry = json.loads(line)
+            if entry["seq"] == number:
+                return str(entry["hash"])
+        return ""
 
     def _mend(self) -> None:
         """Drop an unfinished last line: a process died while writing it, so its answer was never sent."""
@@ -136,14 +164,21 @@ class Log:
         os.fsync(self._file)
 
     def _end(self) -> tuple[int, str]:
-        last = next(tail(self.path), None)
-        if last is None:
-            return -1, START
-        try:
-            entry = json.loads(last)
-            return int(entry["seq"]), str(entry["hash"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise LedgerError(f"{self.path}: the last line is not one of a log of unpooled") from error
+        """The number and the hash of the last line; LedgerError unless every line follows the one before."""
+        seq, head = -1, START
+        with self.path.open("rb") as file:
+            for line in file:
+                seq += 1
+                content, ending = line[:-_ENDING] + b"}", line[-_ENDING:]
+                found = sha256(content).hexdigest()
+                follows = f'"prev":"{head}"'.encode() in content and f'"seq":{seq},'.encode() in content
+                if ending != _ending(found) or not follows:
+                    raise LedgerError(
+                        f"{self.path}: line {seq + 1} is not what was written there: nothing is answered; "
+                        "unpooled audit verify says more"
+                    )
+                head = found
+        return seq, head
 
 
 def tail(path: Path) -> Iterator[bytes]:
@@ -195,6 +230,8 @@ def verify(path: Path, heads: dict[int, str] | None = None) -> list[Fault]:
     heads = dict(heads or {})
     before, seq, number = START, -1, 0
     for number, entry in entries(path):
+        if entry is None and unfinished(path, number):
+            continue  # its answer was not sent, and the next opening removes it
         if entry is None:
             faults.append(Fault(number, "not a line of this log: altered or damaged"))
             before, seq = "", seq + 1
@@ -226,6 +263,14 @@ def verify(path: Path, heads: dict[int, str] | None = None) -> list[Fault]:
     return faults
 
 
+def unfinished(path: Path, number: int) -> bool:
+    """True if the line of this number is the last and has no end: a kill or a full disk cut it off."""
+    with path.open("rb") as file:
+        last = sum(1 for _ in file)
+        file.seek(-1, os.SEEK_END)
+        return last == number and file.read(1) != b"\n"
+
+
 def _moved(entry: dict[str, Any], seq: int) -> str:
     number = entry.get("seq")
     if not isinstance(number, int):
@@ -235,140 +280,3 @@ def _moved(entry: dict[str, Any], seq: int) -> str:
 
 def unpacked(text: str) -> bytes:
     return base64.b64decode(text, validate=True)
-
-
-def check_ledger(log: Log, ledger: Ledger) -> None:
-    """Raise LedgerError if the ledger is older than the log, or the log is gone: a budget must not come back.
-
-    The ledger is charged before the log has the answer, so it may be ahead by what a kill cut off.
-    """
-    if log.seq < 0 and ledger.runs():
-        raise LedgerError(f"{log.path}: the ledger counts releases, and the log is gone: nothing is answered")
-    for line in tail(log.path):
-        spent = json.loads(line).get("spent")
-        if spent:
-            now = epsilon_of(ledger.spent() ** 0.5, float(spent["delta"]))
-            if now < float(spent["epsilon"]) * (1 - 1e-9):
-                raise LedgerError(
-                    f"{log.path.parent}: the ledger is lost, or older than the log: it counts {now:.4g}, "
-                    f"the log {float(spent['epsilon']):.4g}: nothing is answered"
-                )
-            return
-
-
-class AuditLog:
-    """The audit of a site: writes every answer into the log before it leaves, and returns the last ones."""
-
-    def __init__(
-        self, name: SiteId, policy: Policy, ledger: Ledger | None, log: Log | None, copy: str = ""
-    ) -> None:
-        self._name, self._ledger, self._log = name, ledger, log
-        self._policy, self._budget = policy.digest, policy.dp if policy.private else None
-        self._countersigned = ""
-        self._views: set[str] = set()
-        if log is not None:
-            log.append(
-                "opening",
-                site=name,
-                policy=policy.digest,
-                protection=policy.protect.mode,
-                copy=copy,  # the digest of the copy that it answers from
-                version=version("unpooled"),
-            )
-
-    def __call__(self, post: Envelope, answer: Answer) -> str:
-        """Log an answer; the new head of the log, or "" without a log."""
-        if self._log is None:
-            return ""
-        if post.countersigned and post.countersigned != self._countersigned:
-            number, head, signature = (*post.countersigned.split(":"), "", "")[:3]
-            self._log.append(COUNTERSIGNED, number=number, head=head, signature=signature)
-            self._countersigned = post.countersigned
-        refused = [r.reason for r in answer.replies if isinstance(r, Refusal)]
-        payload = codec.encode(replace(answer, head=""))
-        head = self._log.append(
-            "refusal" if len(refused) == len(answer.replies) else "release",
-            run=post.turn.run,
-            seed=post.turn.seed,
-            round=post.turn.round,
-            exchange=post.turn.exchange,
-            request=request_digest(post),
-            asked=[
-                {
-                    "question": codec.name_of(type(part.question)),
-                    "verb": part.verb,
-                    "payload": Packed(codec.encode(part.question)),
-                    "view": None if part.view is None else digest(part.view),
-                }
-                for part in post.parts
-            ],
-            views=self._new_views(post),
-            refused=refused,
-            shapes=[_shapes(reply) for reply in answer.replies],
-            masked=any(isinstance(reply, LeftMasked) for reply in answer.replies),
-            smallest=_smallest(answer.replies),
-            spent=self._spent(),
-            policy=self._policy,
-            digest=sha256(payload).hexdigest(),
-            payload=Packed(payload),
-        )
-        return f"{self._log.seq}:{head}"
-
-    def _new_views(self, post: Envelope) -> dict[str, Packed]:
-        """The views of this envelope that the log does not hold yet; later lines give only their digests."""
-        new = {digest(part.view): part.view for part in post.parts if part.view is not None}
-        new = {name: view for name, view in new.items() if name not in self._views}
-        self._views |= set(new)
-        return {name: Packed(codec.encode(view)) for name, view in new.items()}
-
-    def close(self) -> None:
-        if self._ledger is not None:
-            self._ledger.close()
-        if self._log is not None:
-            self._log.close()
-
-    def _spent(self) -> dict[str, float] | None:
-        if self._budget is None or self._ledger is None:
-            return None
-        delta = self._budget.delta
-        spent = epsilon_of(self._ledger.spent() ** 0.5, delta)
-        return {"epsilon": spent, "left": max(self._budget.epsilon_total - spent, 0.0), "delta": delta}
-
-    def answered(self) -> dict[tuple[Turn, str], Answer]:
-        """The answers of the latest round in the log, which a restarted coordinator may ask for again."""
-        found: dict[tuple[Turn, str], Answer] = {}
-        if self._log is None:
-            return found
-        latest: tuple[str, int] | None = None
-        for line in tail(self._log.path):
-            entry = json.loads(line)
-            if entry["kind"] not in ("release", "refusal"):
-                continue
-            if latest is None:
-                latest = (entry["run"], entry["round"])
-            if (entry["run"], entry["round"]) != latest:
-                break
-            turn = Turn(entry["run"], entry["seed"], entry["round"], entry["exchange"])
-            answer: Answer = codec.decode(unpacked(entry["payload"]), expect=Answer)
-            found[turn, entry["request"]] = replace(answer, head=f"{entry['seq']}:{entry['hash']}")
-        return found
-
-
-def _shapes(reply: Reply) -> dict[str, list[int]]:
-    return {
-        name: list(value.shape)
-        for name in codec.field_names(type(reply))
-        if isinstance(value := getattr(reply, name), np.ndarray)
-    }
-
-
-def _smallest(replies: tuple[Reply, ...]) -> float | None:
-    """The smallest count in any reply; None if no reply shows a count."""
-    counts: list[Any] = [
-        value[value > 0]
-        for reply in replies
-        for name, figure in figures(type(reply)).items()
-        if isinstance(figure, Count) and (value := getattr(reply, name)).size
-    ]
-    shown = np.concatenate([c.ravel() for c in counts]) if counts else np.zeros(0)
-    return float(shown.min()) if len(shown) else None

@@ -4,6 +4,7 @@ All files are in one folder of the site's own. A site that was killed and opened
 for the same turn.
 """
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,17 @@ from unpooled.core import codec
 from unpooled.core.arrays import FloatArray
 from unpooled.core.messages import SiteId
 from unpooled.data.copy import Copy
+from unpooled.data.declared import DeclaredTable
 from unpooled.data.table import Table
 from unpooled.errors import BadInput, LedgerError, NotApproved, PolicyError
 from unpooled.privacy.copy import CopySettings, make_copy
 from unpooled.site.allow_list import SCHEMA, only_totals
+from unpooled.site.audit_log import AuditLog, check_books
 from unpooled.site.copy_folder import CopyFolder
-from unpooled.site.guards import Allowed, Limits, NoNoise, Sight, SumsOnly
-from unpooled.site.ledger import Ledger
-from unpooled.site.log import AuditLog, Log, check_ledger
+from unpooled.site.guards import Allowed, Limits, NoNoise, Proportion, Sight, SumsOnly
+from unpooled.site.ledger import Ledger, SumLedger
+from unpooled.site.log import Log
+from unpooled.site.paid_noise import PaidNoise
 from unpooled.site.policy import Policy
 from unpooled.site.site import Guard, Mask, Site
 
@@ -33,6 +37,7 @@ def open_site(
     *,
     weights: FloatArray | None = None,
     member: Any = None,
+    authority: bytes | None = None,
     threads: int = 1,
 ) -> Site:
     """A site that answers under ``policy``: by default from a copy, of which ``folder`` keeps the files.
@@ -40,57 +45,101 @@ def open_site(
     ``table`` is a Table, a DataFrame, a mapping of columns, or an array (n, d). It is read while the copy is
     made, and is not needed where ``folder`` has one; a copy in a folder is answered from once it is approved
     (``unpooled copy approve``), or if the policy has ``auto = true``. Without a folder nothing is written:
-    for simulation. ``member`` is the site's part in secure sums; by default that of ``roster.toml`` in the
-    folder.
+    for simulation. ``authority`` is the coordinator's public key, from the site's invitation: with it,
+    rosters of secure sums and countersigned heads of the log are taken only if it signed them. ``member`` is
+    the site's part in secure sums; by default that of the identity in the folder.
     """
     policy = Policy() if policy is None else policy
     if policy.site.id and policy.site.id != name:
         raise LedgerError(f"the policy is that of site {policy.site.id}, opened as {name}")
     home = Path(folder) if folder is not None else None
-    mode = policy.protect.mode
-    ledger: Ledger | None = None
-    held: dict[str, Any] = {}
-    if mode == "copy":
-        if weights is not None:
-            raise BadInput("weights of rows do not go with a copy: in it every person counts once")
-        copy, digest = _copy(table, policy, home)
-        held = answered_from(copy)
-    else:
-        if table is None:
-            raise BadInput(f'mode "{mode}" answers from rows, and none were given')
-        minimum = policy.protect.min_cluster_size if mode == "trusted" else 1
-        held = {"X": as_table(table), "weights": weights, "min_cluster_size": minimum}
-        digest = ""
+    held, digest = _held(table, policy, home, weights)
     if home is not None:
         home.mkdir(parents=True, exist_ok=True)
-    guards: list[Guard] = [Allowed(policy), Sight()]
-    mask = _mask(name, policy, home, member)
-    if policy.aggregation.secure == "required" and mask is None:
-        guards.append(SumsOnly())
-    if mode == "copy":
-        guards.append(NoNoise())
-    else:
-        ledger = Ledger(None if home is None else home / "ledger.sqlite", name)
-        guards.append(Limits(policy, ledger))  # last: a refusal costs nothing
-    log = None if home is None else Log(home / "log.jsonl")
-    if log is not None and ledger is not None:
-        try:
-            check_ledger(log, ledger)
-        except LedgerError:
+    ledger = Ledger(None if home is None else home / "ledger.sqlite", name)
+    log: Log | None = None
+    try:
+        if home is not None:
+            log = Log(home / "log.jsonl")
+            check_books(log, ledger)
+            ledger.log_head = log.mark
+        mask = _mask(name, policy, home, member, ledger, authority)
+        books = AuditLog(name, policy, ledger, log, copy=digest, authority=authority)
+    except BaseException:
+        ledger.close()
+        if log is not None:
             log.close()
-            ledger.close()
-            raise
-    books = AuditLog(name, policy, ledger, log, digest)
+        raise
     return Site(
         name,
         **held,
-        guards=guards,
+        guards=_guards(policy, held["X"], ledger, mask),
         mask=mask,
         audit=books,
         threads=threads,
         max_message_bytes=policy.wire.max_message_bytes,
         answered=books.answered(),
     )
+
+
+def _held(
+    table: Any, policy: Policy, home: Path | None, weights: FloatArray | None
+) -> tuple[dict[str, Any], str]:
+    """The arguments of a Site for what it answers from, and the digest of its copy, "" if it has none."""
+    mode = policy.protect.mode
+    if mode == "copy":
+        if weights is not None:
+            raise BadInput("weights of rows do not go with a copy: in it every person counts once")
+        copy, digest = _copy(table, policy, home)
+        return answered_from(copy), digest
+    if table is None:
+        raise BadInput(f'mode "{mode}" answers from rows, and none were given')
+    if mode == "noise":
+        return {"X": _declared(as_table(table), policy, home), "weights": weights}, ""
+    return {"X": as_table(table), "weights": weights, "min_cluster_size": policy.protect.min_cluster_size}, ""
+
+
+def _declared(table: Any, policy: Policy, home: Path | None) -> Any:
+    """The rows of a site that answers with noise: of the declared columns, at most so many of a person.
+
+    LedgerError where the site has a copy: what noise promises would be void with it.
+    """
+    if home is not None and CopyFolder(home).exists:
+        raise LedgerError(
+            f'{home}: has a copy, and the policy has mode = "noise": a site has one or the other'
+        )
+    domain, person = policy.domain, policy.protect.person if policy.dp.unit == "person" else ""
+    if isinstance(table, np.ndarray):
+        if person:
+            raise PolicyError('[dp] unit = "person" is for tables with named columns')
+        if len(table) > domain.rows:
+            raise PolicyError(
+                f"[domain] rows: {len(table)} rows, more than the {domain.rows} that are declared"
+            )
+        return table
+    if not domain.columns:
+        raise PolicyError(
+            '[protect] mode = "noise" needs [domain] columns, with their lower and upper bounds'
+        )
+    try:
+        return DeclaredTable.declared(table, domain.columns, domain.rows, person, policy.dp.rows_per_person)
+    except BadInput as error:
+        raise PolicyError(f"[domain] {error}") from error
+
+
+def _guards(policy: Policy, X: Any, ledger: Ledger, mask: Mask | None) -> list[Guard]:
+    """The rules of the policy, those last that count what was answered: a refusal costs nothing."""
+    guards: list[Guard] = [Allowed(policy), Sight()]
+    if mask is not None and not policy.private:
+        guards.append(Proportion(X))
+    if mask is None and policy.aggregation.secure == "required":
+        guards.append(SumsOnly())
+    last: dict[str, Guard] = {
+        "copy": NoNoise(),
+        "noise": PaidNoise(policy, ledger) if policy.private else NoNoise(),
+        "trusted": Limits(policy, ledger),
+    }
+    return [*guards, last[policy.protect.mode]]
 
 
 def answered_from(copy: Copy) -> dict[str, Any]:
@@ -154,19 +203,21 @@ def as_table(table: Any) -> Any:
     raise BadInput(f"rows must be a Table, a DataFrame, a mapping of columns or an array, got {type(table)}")
 
 
-def _mask(name: SiteId, policy: Policy, home: Path | None, member: Any) -> Mask | None:
-    """The site's part in secure sums, as its policy says."""
+def _mask(
+    name: SiteId, policy: Policy, home: Path | None, member: Any, ledger: Ledger, authority: bytes | None
+) -> Mask | None:
+    """The site's part in secure sums, as its policy says; its identity and its state are in its folder."""
     rule = policy.aggregation
-    if rule.secure == "off":
+    if rule.secure == "off" or (member is None and (home is None or not find_spec("cryptography"))):
         return None
-    if member is None and home is not None and (home / "roster.toml").exists():
-        from unpooled.site.identity import member_in
-
-        member = member_in(name, home, min_sites=rule.min_sites)
-    if member is None:
-        return None
+    from unpooled.privacy.secure_sum.site import Member
     from unpooled.privacy.secure_sum.site_mask import Masking
+    from unpooled.site.identity import identity_in
 
+    if member is None:
+        assert home is not None
+        store = SumLedger(ledger)
+        member = Member(name, identity_in(home), min_sites=rule.min_sites, authority=authority, store=store)
     if member.min_sites < rule.min_sites:
         raise PolicyError(f"the policy asks for sums over {rule.min_sites} sites, got {member.min_sites}")
     return Masking(

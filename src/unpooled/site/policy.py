@@ -56,11 +56,15 @@ class Protect:
 
 @dataclass(frozen=True)
 class Domain:
-    """For noise: ranges of columns, in the file's own units. Stated, never computed from rows."""
+    """For noise: all that is told of the table: columns, their ranges in its own units, a number of rows.
+
+    Stated, never computed from rows.
+    """
 
     columns: tuple[str, ...] = ()
     lower: tuple[float, ...] = ()
     upper: tuple[float, ...] = ()
+    rows: int = 0  # the most rows that there can be; the coordinator sees it
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,8 @@ class Aggregation:
 class Budget:
     """For noise: the budget for differential privacy over all runs."""
 
-    unit: Literal["row"] = "row"
+    unit: Literal["row", "person"] = "row"  # whom it protects; "person" needs [protect] person
+    rows_per_person: int = 1  # further rows of a person are left out
     delta: float = 1e-6
     epsilon_total: float = 0.0
 
@@ -196,6 +201,8 @@ def _check(policy: Policy) -> None:
         ("[jobs] max_rounds", policy.jobs.max_rounds, 1),
         ("[protect] min_cluster_size", policy.protect.min_cluster_size, 2),
         ("[aggregation] min_sites", policy.aggregation.min_sites, 3),
+        ("[dp] rows_per_person", policy.dp.rows_per_person, 1),
+        ("[domain] rows", policy.domain.rows, 0),
         ("[wire] max_message_bytes", policy.wire.max_message_bytes, 4096),
     )
     for label, number, fewest in least:
@@ -224,6 +231,14 @@ def _check(policy: Policy) -> None:
         raise PolicyError(f"[dp] epsilon_total must be 0 or more, got {policy.dp.epsilon_total:g}")
     if policy.private and not policy.dp.epsilon_total:
         raise PolicyError('[protect] mode = "noise" needs a budget: [dp] epsilon_total')
+    if policy.private and not domain.rows:
+        raise PolicyError(
+            '[protect] mode = "noise" needs [domain] rows: the most rows that there can be, a public number'
+        )
+    if policy.dp.unit == "person" and not policy.protect.person:
+        raise PolicyError('[dp] unit = "person" needs [protect] person: the column that says whose row it is')
+    if policy.dp.unit == "row" and policy.dp.rows_per_person > 1:
+        raise PolicyError('[dp] rows_per_person is for unit = "person"')
     if policy.dp.epsilon_total and not policy.private:
         raise PolicyError(
             f'[dp] epsilon_total is the budget of noise, and [protect] mode is "{policy.protect.mode}": '

@@ -2,10 +2,11 @@
 
 An envelope comes in, and an answer goes out::
 
-    view -> guards before -> answer -> check -> mask -> guards at the end -> audit -> out
+    view -> guards before -> noise paid -> answer -> check -> mask -> guards at the end -> audit -> out
 
 What is seen through a view is the site's copy, or, where its policy says so, its rows. Guards may refuse
-(raise Refused). The mask hides replies that are only to be summed, and
+(raise Refused). Questions that are answered with noise get it from the site's purse, for a price. The mask
+hides replies that are only to be summed, and
 answers the stages of secure sums, which are about no rows and pass no guards. The audit logs an answer before
 it leaves.
 """
@@ -14,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from hashlib import sha256
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 
@@ -26,6 +27,8 @@ from unpooled.core.protocol import View
 from unpooled.core.stack import Stack
 from unpooled.data.copy import Copy
 from unpooled.errors import BadReply, CodecError, Refused, SiteFailed, UnpooledError
+from unpooled.privacy import Spending
+from unpooled.privacy.dp.noise import Noise, Purse, Simulated
 
 NO_TURN = Turn("", 0, 0, 0)  # in answers to messages that could not be read
 MAX_MESSAGE_BYTES = 16 * 2**20
@@ -44,9 +47,12 @@ class Guard:
         """The answer that was given to this very envelope before and must be given again, or None."""
         return None
 
-    def leaving(self, post: Envelope, answer: Answer) -> Answer:
-        """Check again when the answer is ready; the answer that leaves, e.g. one that was paid for before."""
-        return answer
+    def purse(self, post: Envelope) -> Purse | None:
+        """The purse that pays for noise in the answer to this envelope; None: this guard has none."""
+        return None
+
+    def leaving(self, post: Envelope, answer: Answer) -> None:
+        """Check again when the answer is ready, and note it where it must be noted before it leaves."""
 
 
 class Seen(NamedTuple):
@@ -158,6 +164,12 @@ class Site:
 
     def answer(self, post: Envelope) -> Answer:
         """Answer an envelope. A repeated turn gets the same answer, and nothing is computed again."""
+        admit = getattr(self._audit, "admit", None)
+        try:
+            if admit is not None:
+                admit(post)
+        except Refused as refusal:
+            return _refused(post, refusal)
         key = (post.turn, request_digest(post))
         if key in self._answered:
             return self._answered[key]
@@ -183,25 +195,41 @@ class Site:
             shown = post if len(about_rows) == len(post.parts) else replace(post, parts=about_rows)
             for guard in self._guards if about_rows else ():
                 guard.before(shown, tuple(seen.rows for seen in views))
-            seen_by = iter(views)
+            noises, seen_by = self._paid(post), iter(views)
             replies = tuple(
-                LeftMasked() if part.verb == STAGE else self._reply(post, part, next(seen_by))
-                for part in post.parts
+                LeftMasked() if part.verb == STAGE else self._reply(post, part, next(seen_by), noise)
+                for part, noise in zip(post.parts, noises, strict=True)
             )
             if self._mask is not None:
                 replies = self._mask.hide(post, replies)
             answer = Answer(post.turn, replies)
             for guard in self._guards if about_rows else ():
-                answer = guard.leaving(post, answer)
+                guard.leaving(post, answer)
             return answer
         except Refused as refusal:
-            return Answer(post.turn, tuple(Refusal(str(refusal)) for _ in post.parts))
+            return _refused(post, refusal)
 
-    def _reply(self, post: Envelope, part: Part, seen: Seen) -> Reply:
-        turn, minimum, noise = post.turn, float(self.min_cluster_size), 1.0
+    def _paid(self, post: Envelope) -> list[tuple[Noise, ...]]:
+        """The noise of every part, paid for all at once; () for a part that takes none."""
+        at = [i for i, part in enumerate(post.parts) if isinstance(part.question, Spending)]
+        out: list[tuple[Noise, ...]] = [() for _ in post.parts]
+        if not at:
+            return out
+        purse: Purse | None = None if self._guards else Simulated()
+        for guard in self._guards:
+            purse = guard.purse(post) or purse
+        if purse is None:
+            raise Refused("this site has no budget for noise")
+        shares = [1.0 if self._mask is None else self._mask.noise(post, post.parts[i]) for i in at]
+        prices = [cast(Spending[Any], post.parts[i].question).spends for i in at]
+        for i, noise in zip(at, purse.spend(prices, shares), strict=True):
+            out[i] = (noise,)
+        return out
+
+    def _reply(self, post: Envelope, part: Part, seen: Seen, noise: tuple[Noise, ...]) -> Reply:
+        turn, minimum = post.turn, float(self.min_cluster_size)
         if self._mask is not None:
             minimum = self._mask.minimum(post, part, minimum)
-            noise = self._mask.noise(post, part)
         reply: Reply = part.question.answer(
             Stack(
                 X=seen.rows,
@@ -216,6 +244,8 @@ class Site:
                 within=None if seen.within is None else seen.within[None],
             )
         )
+        for bought in noise:
+            bought.used()
         if self._guards:
             self._check(part, reply)
         return reply
@@ -239,6 +269,10 @@ class Site:
         if key not in self._views:
             self._views = {key: Seen(*view.shown(self._X, self._weights, self._within))}
         return self._views[key]
+
+
+def _refused(post: Envelope, refusal: Refused) -> Answer:
+    return Answer(post.turn, tuple(Refusal(str(refusal)) for _ in post.parts))
 
 
 @lru_cache(maxsize=8)  # by identity: several guards need the digest of one envelope

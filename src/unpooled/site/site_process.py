@@ -4,7 +4,7 @@ import json
 import logging
 import threading
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,7 @@ class SiteSettings:
     data: str  # the file of its rows; not read where it answers from a copy
     folder: str  # the site's copy, log, ledger and keys
     policy: str | None = None
+    authority: str = ""  # the coordinator's public key, hexadecimal
     columns: tuple[str, ...] | None = None  # the only ones that are read; None: all
     exclude: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
@@ -75,11 +76,16 @@ class SiteSettings:
         """Open the site under its policy: from its copy, or from its rows where the policy says so."""
         policy = self.rules()
         table = None if policy.protect.mode == "copy" else self.table()
-        return open_site(self.site, table, policy, self.folder)
+        authority = bytes.fromhex(self.authority) if self.authority else None
+        return open_site(self.site, table, policy, self.folder, authority=authority)
 
     def table(self) -> Table:
-        """The site's rows."""
-        return read_table(Path(self.data), self.reading())
+        """The site's rows; the column that says whose they are is read as text."""
+        reading, person = self.reading(), self.rules().protect.person
+        if person:
+            columns = reading.columns and tuple(dict.fromkeys((*reading.columns, person)))
+            reading = replace(reading, columns=columns, categories=(*reading.categories, person))
+        return read_table(Path(self.data), reading)
 
     def rules(self) -> Policy:
         return Policy() if self.policy is None else load(Path(self.policy))

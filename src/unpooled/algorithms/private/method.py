@@ -18,6 +18,7 @@ but no seed repeats the same run. The seed is public; it places cells and restar
 cells.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -44,8 +45,9 @@ from unpooled.algorithms.private.state import PrivateState, Release
 from unpooled.algorithms.private.trial import excess_in_trial
 from unpooled.core.arrays import FloatArray
 from unpooled.core.messages import SiteId
-from unpooled.core.protocol import Steps, View, total, viewed
+from unpooled.core.protocol import Steps, View, each, total, viewed
 from unpooled.data import Number, Preparation
+from unpooled.data.schema import AskSchema, Schema
 from unpooled.data.views import Affine
 from unpooled.errors import BadInput, ForecastRefused
 from unpooled.privacy.dp.accounting import epsilon_of
@@ -124,6 +126,10 @@ class Private(Method, wire="private.Private"):
     def start(self, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[PrivateState]:
         if self.dp.rows is not None:
             self._refuse(self.forecast(self.dp.rows, self.noises or float(len(sites))))
+        if self.columns:
+            # down: nothing; up: what a site with a budget declares
+            schemas = yield from each(sites, AskSchema())
+            _check_sites(schemas, self.columns)
         half = self.dp.half
         unit = half if self.scale == "bounds" else np.full(len(half), half.max())
         state = PrivateState(
@@ -283,6 +289,22 @@ class Private(Method, wire="private.Private"):
             movement=float(np.linalg.norm(after - asked.centers)) * state.unit,
             inertia=max(inertia, 0.0),
         )
+
+
+def _check_sites(schemas: Mapping[SiteId, Schema], columns: tuple[str, ...]) -> None:
+    """BadInput unless every site answers with noise and has the columns: before any budget is spent."""
+    copied = [site for site, schema in schemas.items() if schema.protection[0] == "copy"]
+    if copied:
+        raise BadInput(
+            f"{', '.join(copied)}: answers from a copy and not with noise, and a private run is private for "
+            "all; run without --epsilon, or without such sites"
+        )
+    for site, schema in schemas.items():
+        lacking = [name for name in columns if name not in schema.names]
+        if lacking:
+            raise BadInput(
+                f"{site} does not have {', '.join(lacking)}; its columns are {', '.join(schema.names)}"
+            )
 
 
 def prepared(columns: tuple[str, ...], view: Affine, drop: bool) -> Preparation:

@@ -16,7 +16,7 @@ from unpooled.app.cli.federation import federation, join, leave, serve, status
 from unpooled.app.cli.fit import fit, resume
 from unpooled.app.cli.model import example, export, predict, report
 from unpooled.app.cli.outputs import Overwrite, check
-from unpooled.app.cli.policy import audit, policy
+from unpooled.app.cli.policy import audit, policy, sums
 from unpooled.app.cli.reproduce import reproduce
 from unpooled.app.cli.run import export_job, run
 
@@ -69,6 +69,7 @@ def methods() -> None:
 
 app.add_typer(copy, name="copy")
 app.add_typer(policy, name="policy")
+app.add_typer(sums, name="sums")
 app.add_typer(audit, name="audit")
 _FILES = (fit, resume, predict, export, report, certify, example)
 _MACHINES = (serve, run, join, status, leave, export_job)

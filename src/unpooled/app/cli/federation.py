@@ -214,6 +214,7 @@ def _settings(
         data="" if data is None else str(data.absolute()),
         folder=str(site.path),
         policy=None if policy is None else str(policy.absolute()),
+        authority=site.invitation.authority,
         columns=read.columns,
         exclude=read.exclude,
         categories=read.categories,

@@ -7,9 +7,10 @@ from typing import Annotated
 import typer
 
 from unpooled.app.cli.outputs import Overwrite, check
-from unpooled.errors import BadInput, LedgerError
+from unpooled.errors import LedgerError
 
 policy = typer.Typer(no_args_is_help=True, help="Write, check and explain the rules of a site.")
+sums = typer.Typer(no_args_is_help=True, help="The keys of the other sites, as secure sums use them.")
 audit = typer.Typer(no_args_is_help=True, help="Show, verify and attack the record of what left a site.")
 
 _FILE = Annotated[Path, typer.Argument(help="The policy, a TOML file.")]
@@ -87,19 +88,6 @@ def policy_explain(path: _FILE) -> None:
     _print(explain(load(path)))
 
 
-@policy.command("key")
-def policy_key(
-    folder: Annotated[Path, typer.Argument(help="The site's own folder, with its log and ledger.")],
-    site: Annotated[str, typer.Option(help="The site's name.")],
-) -> None:
-    """Print the site's line for every roster.toml; create its identity for secure sums if there is none."""
-    from unpooled.site.identity import identity_in
-
-    if not folder.is_dir():
-        raise BadInput(f"{folder}: there is no such folder")
-    typer.echo(f'{json.dumps(site)} = "{identity_in(folder).public.hex()}"')
-
-
 def _heads(path: Path | None, log: Path) -> dict[int, str] | None:
     """The heads of this site's log that the coordinator kept, by number: one line of JSON for each."""
     if path is None:
@@ -152,6 +140,8 @@ def audit_verify(log: _LOG, heads: _HEADS = None) -> None:
     typer.echo(verdict(record))
     for fault in record.faults:
         typer.echo(str(fault), err=True)
+    for text in record.unchecked:
+        typer.echo(f"not checked: {text}")
     if record.faults:
         raise typer.Exit(1)
 
@@ -171,3 +161,32 @@ def audit_attack(log: _LOG) -> None:
         typer.echo(
             'A site with [protect] mode = "copy" answers from groups: what is found there are their means.'
         )
+
+
+_FOLDER = Annotated[Path, typer.Argument(help="The site's own folder, with its log and ledger.")]
+
+
+@sums.command("show")
+def sums_show(folder: _FOLDER) -> None:
+    """Show the keys of the other sites, and the fingerprint of the last run that sites read out in a call."""
+    from unpooled.site.pinned_keys import pinned_keys
+
+    found = pinned_keys(folder)
+    if not found.keys:
+        typer.echo("no key is pinned yet: the first run with secure sums does it")
+    for site, key in found.keys.items():
+        typer.echo(f"{site}: {key.hex()}")
+    if found.fingerprint:
+        typer.echo(f"the last run was among {', '.join(found.sites)}; fingerprint {found.fingerprint}")
+        typer.echo("All of them must have the same fingerprint: compare it in one call.")
+
+
+@sums.command("forget")
+def sums_forget(
+    folder: _FOLDER, site: Annotated[str, typer.Argument(help="The site whose key changed.")]
+) -> None:
+    """Forget the key of a site, after its officer has confirmed the new one; the next key is pinned."""
+    from unpooled.site.pinned_keys import forget
+
+    forget(folder, site)
+    typer.echo(f"forgotten: the next key of {site} is taken")

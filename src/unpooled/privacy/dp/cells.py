@@ -27,7 +27,7 @@ from unpooled.core.messages import Summable
 from unpooled.core.stack import Stack
 from unpooled.errors import BadInput
 from unpooled.privacy.dp.noise import whole_steps
-from unpooled.privacy.dp.spending import NoisyArray, Spending, bounded_rows, check_box, check_price
+from unpooled.privacy.dp.spending import NoisyArray, Spending, bounded_rows, check_box, check_price, paid
 
 _ROWS = 8192  # rows at once: sums of so many whole steps are exact in float64
 _SMALLEST = 1e-9  # smallest radius, in diagonals of the box
@@ -117,7 +117,7 @@ class AskNoisyCells(Spending[NoisyCells], wire="cells.AskNoisyCells"):
     def _one(self, local: Stack) -> NoisyCells:
         M, d = self.centers.shape
         count, sums, squares = (  # a row adds at most 1 to each, as a vector
-            NoisyArray(shape, 1.0, self.mu * share**0.5, len(local.X))
+            NoisyArray(shape, 1.0, self.mu * share**0.5, local)
             for shape, share in zip(((M,), (M, d), (M,)), self.shares, strict=True)
         )
         add = self._nearest if self.m is None else self._memberships
@@ -125,8 +125,8 @@ class AskNoisyCells(Spending[NoisyCells], wire="cells.AskNoisyCells"):
         for rows in bounded_rows(local, self.box, at_once):
             if len(rows):
                 add(rows, count, sums, squares, local.threads)
-        share = local.noise
-        return NoisyCells(count.out(share), sums.out(share), squares.out(share), np.array([share**2]))
+        share = paid(local).share
+        return NoisyCells(count.out(), sums.out(), squares.out(), np.array([share**2]))
 
     def _nearest(
         self, rows: FloatArray, count: NoisyArray, sums: NoisyArray, squares: NoisyArray, threads: int

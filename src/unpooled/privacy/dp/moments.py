@@ -19,6 +19,7 @@ from unpooled.privacy.dp.spending import (
     check_box,
     check_price,
     columns_of,
+    paid,
     widened,
 )
 
@@ -60,14 +61,14 @@ class AskNoisyMoments(Spending[NoisyMoments], wire="moments.AskNoisyMoments"):
     def _one(self, local: Stack) -> NoisyMoments:
         box = widened(self.box, local)
         reach = float(np.linalg.norm(box))  # the largest norm of a row
-        mu, n = self.mu * 0.5**0.5, len(local.X)
-        histogram, sums = NoisyArray((self.bins,), 1.0, mu, n), NoisyArray((len(box),), reach, mu, n)
+        mu = self.mu * 0.5**0.5
+        histogram, sums = NoisyArray((self.bins,), 1.0, mu, local), NoisyArray((len(box),), reach, mu, local)
         for rows in bounded_rows(local, box, _ROWS):
             cut, length = shortened(rows, reach * _SAFE)
             place = np.minimum((length / reach * self.bins).astype(np.int64), self.bins - 1)
             histogram.add(np.bincount(place, minlength=self.bins) / histogram.step)
             sums.add(whole_steps(cut, sums.step).sum(axis=0))
-        return NoisyMoments(histogram.out(local.noise), sums.out(local.noise), np.array([local.noise**2]))
+        return NoisyMoments(histogram.out(), sums.out(), np.array([paid(local).share ** 2]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,15 +115,16 @@ class AskNoisySpread(Spending[NoisySpread], wire="moments.AskNoisySpread"):
         return [self._one(stack.site(s)) for s in range(len(stack))]
 
     def _one(self, local: Stack) -> NoisySpread:
-        box, n = widened(self.box, local), len(local.X)
+        box = widened(self.box, local)
         d = len(box)
         parts = [
-            NoisyArray(shape, sd, 1.0, n) for shape, sd in zip(((1,), (d,), (d,)), self.sds(d), strict=True)
+            NoisyArray(shape, sd, 1.0, local)
+            for shape, sd in zip(((1,), (d,), (d,)), self.sds(d), strict=True)
         ]
         for rows in bounded_rows(local, box, _ROWS):
             unit = rows / box
             values = (np.ones((len(unit), 1)), unit * _SAFE, (unit**2 - 0.75) * _SAFE)
             for part, value in zip(parts, values, strict=True):
                 part.add(whole_steps(value, part.step).sum(axis=0))
-        count, sums, squares = (part.out(local.noise) for part in parts)
-        return NoisySpread(count, sums, squares, np.array([local.noise**2]))
+        count, sums, squares = (part.out() for part in parts)
+        return NoisySpread(count, sums, squares, np.array([paid(local).share ** 2]))

@@ -7,12 +7,15 @@ The discrete Gaussian for differential privacy, NeurIPS 2020). A step is 2^-30 o
 fine to matter for accuracy, and so fine that discrete and continuous noise differ in delta by less than
 1e-100.
 
-No seed reaches this module: noise that can be reproduced protects nothing.
+No seed reaches this module: noise that can be reproduced protects nothing. And there is no noise without a
+price: a ``Noise`` is what a ``Purse`` gives for one, and nothing else here draws.
 """
 
 import functools
 import math
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, final
 
 import numpy as np
 
@@ -43,13 +46,63 @@ def check_room(rows: int, largest: float, step: float) -> None:
         raise BadInput(f"{rows} rows are too many for noise this small: sums would not fit in 64 bits")
 
 
-def noisy(sums: IntArray, step: float, sd: float) -> FloatArray:
-    """Whole sums, in steps, to sums with noise of standard deviation ``sd``, in their own unit. Any shape."""
-    whole = np.ascontiguousarray(sums, dtype=np.int64)
-    if not (math.isfinite(sd) and sd > 0 and sd / step >= 2.0**10):
-        raise BadInput(f"noise of standard deviation {sd:g} does not fit steps of {step:g}")
-    drawn = _mechanism(sd / step)(whole.ravel().tolist())
-    return np.array(drawn, dtype=np.int64).reshape(whole.shape).astype(np.float64) * step
+_BOUGHT = object()  # only Purse.spend passes it
+
+
+@final
+class Noise:
+    """The generator that adds the noise of one reply. ``Purse.spend`` makes it, for a price, and only that.
+
+    ``share``: the part of the noise that this site adds, where sites of a secure sum add it together.
+    ``rows``: the most rows that it may have, as declared; None where nobody declared it.
+    """
+
+    def __init__(self, bought: object, share: float, rows: int | None) -> None:
+        if bought is not _BOUGHT:
+            raise TypeError("noise is not made but bought: Purse.spend")
+        self.share, self.rows = share, rows
+        self._used = False
+
+    def used(self) -> None:
+        """Draw nothing more: the reply that was paid for is done."""
+        self._used = True
+
+    def added(self, sums: IntArray, step: float, sd: float) -> FloatArray:
+        """Whole sums, in steps, to sums with this site's share of noise of standard deviation ``sd``.
+
+        Any shape; the result is in the sums' own unit.
+        """
+        if self._used:
+            raise TypeError("the noise of this reply is used up")
+        whole, sd = np.ascontiguousarray(sums, dtype=np.int64), sd * self.share
+        if not (math.isfinite(sd) and sd > 0 and sd / step >= 2.0**10):
+            raise BadInput(f"noise of standard deviation {sd:g} does not fit steps of {step:g}")
+        drawn = _mechanism(sd / step)(whole.ravel().tolist())
+        return np.array(drawn, dtype=np.int64).reshape(whole.shape).astype(np.float64) * step
+
+
+class Purse(ABC):
+    """A budget from which noise is paid."""
+
+    rows: int | None = None  # the most rows of the site, as declared
+
+    @final
+    def spend(self, prices: Sequence[float], shares: Sequence[float]) -> tuple[Noise, ...]:
+        """Pay the prices (mu^2) of several replies at once: their noise, or Refused and nothing is paid."""
+        self._charge(float(sum(prices)))
+        return tuple(Noise(_BOUGHT, share, self.rows) for _, share in zip(prices, shares, strict=True))
+
+    @abstractmethod
+    def _charge(self, price: float) -> None:
+        """Take the price out of the budget, durably; Refused if it does not allow it."""
+
+
+@final
+class Simulated(Purse):
+    """The purse of a simulation, in which nobody's budget is spent: all rows are in one process."""
+
+    def _charge(self, price: float) -> None:
+        pass
 
 
 @functools.lru_cache(maxsize=64)

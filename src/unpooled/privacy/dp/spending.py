@@ -1,9 +1,9 @@
 """Questions that spend: their replies carry noise, and the noise has a price that a site can charge.
 
-Noise is drawn within ``answer_all``, so such a reply never exists without it. A row changes the reply by at
-most a known amount for any centres and view of the question, since the site itself cuts rows and residuals to
-a fixed length. A site's rules only have to check the price (``spends``) and the size of the reply
-(``check``).
+Noise is drawn within ``answer_all``, so such a reply never exists without it, and it is drawn from the Noise
+that the site paid for (``Stack.noise``), so it never exists unpaid. A row changes the reply by at most a
+known amount for any centres and view of the question, since the site itself cuts rows and residuals to a
+fixed length. A site's rules only have to check the price (``spends``) and the size of the reply (``check``).
 """
 
 from abc import abstractmethod
@@ -17,7 +17,7 @@ from unpooled.core.arrays import FloatArray, IntArray
 from unpooled.core.messages import A, Question
 from unpooled.core.stack import Stack
 from unpooled.errors import BadInput, Refused
-from unpooled.privacy.dp.noise import check_room, noisy, step_for
+from unpooled.privacy.dp.noise import Noise, check_room, step_for
 
 
 @dataclass(frozen=True)
@@ -80,25 +80,33 @@ def widened(box: FloatArray, stack: Stack) -> FloatArray:
     return np.broadcast_to(box, (stack.X.shape[1],)).copy() if len(box) == 1 else box
 
 
+def paid(stack: Stack) -> Noise:
+    """The noise that a site paid for to answer; Refused if it did not."""
+    if len(stack.noise) != 1:
+        raise Refused("this question is answered with noise, and none was paid for")
+    noise: Noise = stack.noise[0]
+    return noise
+
+
 class NoisyArray:
     """One array of a noisy reply: the sum over rows, in whole steps, and its noise.
 
     ``length``: the largest norm of one row's contribution. ``mu``: this part's price.
     """
 
-    def __init__(self, shape: tuple[int, ...], length: float, mu: float, rows: int) -> None:
-        self.sd = length / mu
+    def __init__(self, shape: tuple[int, ...], length: float, mu: float, local: Stack) -> None:
+        self.sd, self._noise = length / mu, paid(local)
         self.step = step_for(self.sd)
-        check_room(rows, length, self.step)
+        check_room(self._noise.rows or len(local.X), length, self.step)
         self.sums: IntArray = np.zeros(shape, dtype=np.int64)
 
     def add(self, whole: FloatArray) -> None:
         """Add sums of whole steps over some thousand rows: floats, but exact."""
         self.sums += whole.astype(np.int64)
 
-    def out(self, share: float) -> FloatArray:
-        """The array with noise of ``share`` times its standard deviation."""
-        return noisy(self.sums, self.step, self.sd * share)
+    def out(self) -> FloatArray:
+        """The array with its noise."""
+        return self._noise.added(self.sums, self.step, self.sd)
 
 
 def bounded_rows(stack: Stack, box: FloatArray, at_once: int) -> Iterator[FloatArray]:

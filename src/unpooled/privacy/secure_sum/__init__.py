@@ -6,8 +6,8 @@ the other into a runtime. The names exported here do not need ``cryptography``; 
 ``crypto.Identity`` do: ``pip install "unpooled[secure]"``. See docs/secure-sums.md.
 """
 
-from unpooled.privacy.secure_sum.fixed_point import Fixed
+from unpooled.privacy.secure_sum.fixed_point import check_range
 from unpooled.privacy.secure_sum.messages import threshold_for
 from unpooled.privacy.secure_sum.settings import MIN_SITES, SecureSums, secure_sums
 
-__all__ = ["MIN_SITES", "Fixed", "SecureSums", "secure_sums", "threshold_for"]
+__all__ = ["MIN_SITES", "SecureSums", "check_range", "secure_sums", "threshold_for"]

@@ -1,10 +1,10 @@
 """The primitives taken from ``cryptography``: X25519, HKDF-SHA256, ChaCha20, ChaCha20-Poly1305, Ed25519.
 
-Every key is bound to its purpose: the run, the turn, the sum and its sites. All keys and seeds come
-from the operating system's entropy.
+Every key is bound to its purpose: the run, the turn, the sum and its sites. A site's secret of a run, like
+its identity, comes from the operating system's entropy; its keys and seeds in that run are derived from it,
+so that a site that was killed gives the same bytes again.
 """
 
-import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -63,11 +63,22 @@ def is_signed(public: bytes, statement: bytes, signature: bytes) -> bool:
     return True
 
 
+def derived(secret: bytes, purpose: bytes, length: int = messages.KEY) -> bytes:
+    """Secret bytes for one purpose, from a secret of 32 bytes."""
+    key = HKDFExpand(SHA256(), messages.KEY, info=b"unpooled " + purpose).derive(secret)
+    return key if length == messages.KEY else _stream(key, length)
+
+
+def _stream(key: bytes, length: int) -> bytes:
+    cipher: Any = Cipher(ChaCha20(key, b"\0" * 16), mode=None)  # every key is used for one stream
+    return bytes(cipher.encryptor().update(bytes(length)))
+
+
 class Exchange:
     """A site's half of the key agreement, for one run: its secret never leaves, nor is it ever shared out."""
 
-    def __init__(self) -> None:
-        self._secret = X25519PrivateKey.generate()
+    def __init__(self, secret: bytes) -> None:
+        self._secret = X25519PrivateKey.from_private_bytes(secret)
         self.public = self._secret.public_key().public_bytes_raw()
 
     def root(self, peer: bytes, about: bytes) -> bytes | None:
@@ -98,8 +109,7 @@ def labelled(label: bytes, context: bytes, seed: bytes) -> bytes:
 
 def mask(seed: bytes, context: bytes, shape: tuple[int, int]) -> Words:
     """The keystream of a seed as words (limbs, N)."""
-    cipher: Any = Cipher(ChaCha20(labelled(b"mask", context, seed), b"\0" * 16), mode=None)
-    stream = cipher.encryptor().update(bytes(8 * shape[0] * shape[1]))
+    stream = _stream(labelled(b"mask", context, seed), 8 * shape[0] * shape[1])
     return np.frombuffer(stream, dtype="<u8").astype(np.uint64, copy=False).reshape(shape)
 
 
@@ -116,16 +126,27 @@ def unseal(key: bytes, sealed: bytes, about: bytes) -> bytes | None:
 
 
 PRIME = 2**130 - 5
+_TERM = 33  # bytes of a coefficient before it is reduced: 134 bits more than needed, so no bias is left
 
 
-def share(secret: bytes, threshold: int, count: int) -> list[int]:
+def stream_length(threshold: int) -> int:
+    """Random bytes that the shares of one secret take."""
+    return _TERM * (threshold - 1)
+
+
+def share(secret: bytes, threshold: int, count: int, stream: bytes) -> list[int]:
     """``count`` shares of a secret, any ``threshold`` of which restore it.
 
-    >>> shares = share(b"sixteen bytes ab", 2, 3)
+    ``stream``: secret random bytes, ``stream_length(threshold)`` of them.
+
+    >>> shares = share(b"sixteen bytes ab", 2, 3, bytes(range(stream_length(2))))
     >>> restore([shares[2], shares[0]], weights([2, 0]))
     b'sixteen bytes ab'
     """
-    terms = [secrets.randbelow(PRIME) for _ in range(threshold - 1)]
+    if len(stream) != stream_length(threshold):
+        raise ValueError(f"{len(stream)} bytes for the shares of {threshold}")
+    parts = (stream[i : i + _TERM] for i in range(0, len(stream), _TERM))
+    terms = [int.from_bytes(part, "little") % PRIME for part in parts]
     terms.append(int.from_bytes(secret, "little"))
     shares = []
     for x in range(1, count + 1):

@@ -1,121 +1,79 @@
-"""Fixed-point numbers modulo 2^64, 2^128, ...: masked and added exactly, in any order.
+"""Fixed-point numbers modulo 2^128: masked and added exactly, in any order, all in one format.
 
-A number x travels as round(x 2^fraction) in ``limbs`` words of 64 bits, two's complement, least word first.
-One limb is as long as the number itself and needs a declared bound; two limbs, the default, need none for
-numbers up to 2^63 / sites and are finer than a float64 for everything above 2^-12.
+A number x travels as round(x 2^64) modulo 2^128, in two words of 64 bits, two's complement, least word first.
+Every number has words: one beyond the range wraps around. So there is nothing that does not fit, and what the
+words of a sum show is the sum modulo 2^128, whatever the parts were. Sums below 2^63 (9.2e18) are decoded as
+they are; ``BOUND`` is that limit, and a coordinator checks it by what sites stated before it asks
+(docs/secure-sums.md). A number above 2^-12 is not rounded: its last bit is in the words.
 """
 
-import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from unpooled.core.arrays import FloatArray
-from unpooled.core.messages import Message
 from unpooled.errors import BadInput
 
-Words = npt.NDArray[np.uint64]  # (limbs, N), least word first
+Words = npt.NDArray[np.uint64]  # (LIMBS, N), least word first
 
-MAX_LIMBS = 4
+LIMBS = 2
+FRACTION = 64  # bits behind the point
+BOUND = 2.0**63  # of a sum
 
 
-@dataclass(frozen=True)
-class Fixed(Message, wire="fixed.Fixed"):
-    """A fixed-point format: ``limbs`` words, of which ``fraction`` bits lie behind the point."""
+def encode(values: FloatArray) -> Words:
+    """Finite numbers (N,) to words (2, N).
 
-    limbs: int = 2
-    fraction: int = 64
+    >>> encode(np.array([1.5, -0.25])).astype(np.int64)
+    array([[-9223372036854775808, -4611686018427387904],
+           [                   1,                   -1]])
+    """
+    words = np.empty((LIMBS, len(values)), dtype=np.uint64)
+    absolute = np.fmod(np.abs(values), 2.0**64)  # exact, as are the next two lines
+    whole = np.floor(absolute)
+    rest = np.rint(np.ldexp(absolute - whole, FRACTION))
+    over = rest == 2.0**64  # rounded up to the next whole number
+    words[1] = whole.astype(np.uint64) + over.astype(np.uint64)
+    words[0] = np.where(over, 0.0, rest).astype(np.uint64)
+    negative = np.signbit(values)
+    words[:, negative] = negated(words[:, negative])
+    return words
 
-    def __post_init__(self) -> None:
-        if not 1 <= self.limbs <= MAX_LIMBS:
-            raise BadInput(f"fixed point: limbs must be 1..{MAX_LIMBS}, got {self.limbs}")
-        if not 64 * self.limbs - 960 <= self.fraction <= 960:  # nothing overflows a float64
-            raise BadInput(
-                f"fixed point: fraction must be {64 * self.limbs - 960}..960 bits, got {self.fraction}"
-            )
 
-    @classmethod
-    def within(cls, bound: float, sites: int) -> "Fixed":
-        """One word a number, as fine as it can be if no number of any site exceeds ``bound``.
+def decode(words: Words) -> FloatArray:
+    """Words (2, N) to the nearest float64 (N,).
 
-        >>> Fixed.within(1e6, sites=10)  # 1e7 < 2^24
-        Fixed(limbs=1, fraction=39)
-        """
-        if not (math.isfinite(bound) and bound > 0):
-            raise BadInput(f"fixed point: bound must be a positive number, got {bound}")
-        return cls(1, 63 - math.frexp(bound * sites * (1 + 2**-39))[1])
-
-    def largest(self, sites: int) -> float:
-        """The largest number that each of so many sites may add without the sum overflowing."""
-        return math.ldexp(1.0, 64 * self.limbs - 1 - self.fraction) / sites * (1 - 2**-40)
-
-    @property
-    def step(self) -> float:
-        """The distance between neighbouring numbers."""
-        return math.ldexp(1.0, -self.fraction)
-
-    def fits(self, values: FloatArray, sites: int) -> bool:
-        """True if all are finite, and small enough that their sum over so many sites cannot overflow."""
-        return bool(np.isfinite(values).all() and (np.abs(values) <= self.largest(sites)).all())
-
-    def encode(self, values: FloatArray) -> Words:
-        """Numbers (N,) that fit to words (limbs, N).
-
-        >>> Fixed(1, 2).encode(np.array([1.5, -0.25])).astype(np.int64)
-        array([[ 6, -1]])
-        """
-        words = np.empty((self.limbs, len(values)), dtype=np.uint64)
-        # words of the absolute value from the top down: a float64 minus its whole part is exact
-        rest = np.ldexp(np.abs(values), self.fraction - 64 * (self.limbs - 1))
-        for i in range(self.limbs - 1, 0, -1):
-            whole = np.floor(rest)
-            words[i] = whole.astype(np.uint64)
-            rest = np.ldexp(rest - whole, 64)
-        words[0] = np.rint(rest).astype(np.uint64)
-        negative = np.signbit(values)
-        words[:, negative] = negated(words[:, negative])
-        return words
-
-    def decode(self, words: Words) -> FloatArray:
-        """Words (limbs, N) to the nearest float64 (N,).
-
-        >>> Fixed(1, 2).decode(np.array([[6, 2**64 - 1]], dtype=np.uint64))
-        array([ 1.5 , -0.25])
-        """
-        negative = words[-1] >> np.uint64(63) == 1
-        magnitude = words.copy()
-        magnitude[:, negative] = negated(words[:, negative])
-        values, pending = np.zeros(words.shape[1]), np.ones(words.shape[1], dtype=np.bool_)
-        for i in range(self.limbs - 1, -1, -1):  # from the highest word that is not 0
-            at = np.flatnonzero(pending & (magnitude[i] > 0))
-            pending[at] = False
-            values[at] = np.ldexp(*_leading(magnitude[: i + 1, at]))
-        values = np.ldexp(values, -self.fraction)
-        return np.where(negative, -values, values)
+    >>> decode(encode(np.array([1.5, -0.25, 2.0**80])))
+    array([ 1.5 , -0.25,  0.  ])
+    """
+    negative = words[1] >> np.uint64(63) == 1
+    magnitude = words.copy()
+    magnitude[:, negative] = negated(words[:, negative])
+    values: FloatArray = np.ldexp(magnitude[0].astype(np.float64), -FRACTION)  # where the high word is 0
+    large = np.flatnonzero(magnitude[1])
+    values[large] = np.ldexp(*_leading(magnitude[:, large]))
+    values[negative] *= -1.0
+    return values
 
 
 def _leading(words: Words) -> tuple[FloatArray, npt.NDArray[np.int64]]:
-    """Integers whose highest word is not 0, rounded once to (float64, exponent).
+    """Integers (2, N) whose high word is not 0, rounded once to (float64, exponent).
 
     The 64 leading bits are converted, which rounds to nearest. Of the lower bits it only matters whether any
     is set, so the last of the 64 is set if one is (a sticky bit).
     """
-    highest = words[-1]
-    bits = np.frexp(highest.astype(np.float64))[1].astype(np.uint64)
-    bits -= (highest >> (bits - np.uint64(1)) == 0).astype(np.uint64)  # float64 may round 2^n - 1 to 2^n
+    low, high = words
+    bits = np.frexp(high.astype(np.float64))[1].astype(np.uint64)
+    bits -= (high >> (bits - np.uint64(1)) == 0).astype(np.uint64)  # float64 may round 2^n - 1 to 2^n
     shift = np.uint64(64) - bits
-    lead, sticky = highest << shift, np.zeros(len(highest), dtype=np.bool_)
-    if len(words) > 1:
-        lead |= np.where(shift > 0, words[-2] >> (np.uint64(64) - np.maximum(shift, 1).astype(np.uint64)), 0)
-        sticky = (words[-2] << shift != 0) | (words[:-2] != 0).any(axis=0)
-    lead |= sticky.astype(np.uint64)
-    return lead.astype(np.float64), 64 * (len(words) - 1) - shift.astype(np.int64)
+    below = np.where(shift > 0, low >> (np.uint64(64) - np.maximum(shift, 1).astype(np.uint64)), 0)
+    lead = high << shift | below | (low << shift != 0).astype(np.uint64)
+    return lead.astype(np.float64), -shift.astype(np.int64)
 
 
 def add(total: Words, more: Words) -> None:
-    """total += more, modulo 2^(64 limbs), in place."""
+    """total += more, modulo 2^128, in place."""
     carry: Any = None
     for a, b in zip(total, more, strict=True):
         a += b
@@ -127,9 +85,18 @@ def add(total: Words, more: Words) -> None:
 
 
 def negated(words: Words) -> Words:
-    """-words, modulo 2^(64 limbs)."""
+    """-words, modulo 2^128."""
     out = ~words
     one = np.zeros_like(out)
     one[0] = 1
     add(out, one)
     return out
+
+
+def check_range(what: str, largest: float, rows: float) -> None:
+    """BadInput if so many rows of values up to ``largest`` could have a sum of squares beyond the range."""
+    if not rows * largest**2 < BOUND:
+        raise BadInput(
+            f"{what}: values up to {largest:.3g} are too large for secure sums, their squares would add up "
+            f"to more than {BOUND:.1e}; scale the columns, or give them in another unit"
+        )

@@ -4,7 +4,7 @@
 stage      down                                            up
 =========  ==============================================  ==================================================
 keys       the epoch                                       a signed key for key agreement; once an epoch
-shares     the terms of the sum, everybody's keys          shares of two fresh seeds, sealed for every peer
+shares     terms of the sum, the roster, all keys          shares of two fresh seeds, sealed for every peer
 masked     the question itself, the peers' sealed shares   the reply, masked
 agreed     who is in the sum                               a signature on it
 opened     the others' signatures                          one share of every peer: of either seed, not both
@@ -12,7 +12,7 @@ opened     the others' signatures                          one share of every pe
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Annotated, Any
 
@@ -24,7 +24,6 @@ from unpooled.core.arrays import IntArray
 from unpooled.core.declarations import Bytes, Text
 from unpooled.core.exchange import Part, Turn
 from unpooled.core.messages import Message, Question, Reply, SiteId, Summable
-from unpooled.privacy.secure_sum.fixed_point import Fixed
 from unpooled.privacy.secure_sum.settings import MIN_SITES
 
 KEY = 32  # X25519 and Ed25519, public and secret; ChaCha20
@@ -32,7 +31,7 @@ SIGNATURE = 64  # Ed25519
 TAG = 16  # Poly1305
 SEED = 16  # of a mask: 128 bits
 SHARE = 17  # of a seed, modulo 2^130 - 5
-SIGNED_KEY = KEY + SIGNATURE
+SIGNED_KEY = 2 * KEY + SIGNATURE  # the site's identity, its key for key agreement, a signature on that
 SEALED = 2 * SHARE + TAG  # a peer's shares of a site's two seeds
 
 
@@ -63,18 +62,15 @@ def threshold_for(sites: int, min_sites: int = MIN_SITES) -> int:
 
 
 @dataclass(frozen=True)
-class SumTerms(Message, wire="stages.Terms"):
-    """The terms of a sum: exchange, sites, questions, number format. Keys and signatures bind to them."""
+class SumTerms(Message, wire="stages.Terms", version=2, since="0.2"):
+    """The terms of a sum: exchange, roster, sites, questions. Keys and signatures bind to them."""
 
-    turn: Turn
-    group: int  # the number of this sum in its exchange, which may hold several among different sites
+    turn: Turn  # of which it is the only sum
     epoch: str
-    sites: tuple[SiteId, ...]  # in order
+    roster: str  # digest of the run's roster
+    sites: tuple[SiteId, ...]  # in order: those of the roster that have not left the run
     threshold: int
-    fixed: Fixed
     asked: str  # digest of the questions whose replies are summed, the same at every site
-    rounded: int = 0  # bits to which a site rounds each field of its reply; 0: not rounded (see packing)
-    scales: tuple[int, ...] = ()  # each field is divided by 2^scale before it is encoded
 
     @property
     def context(self) -> bytes:
@@ -88,6 +84,39 @@ def asked(parts: Iterable[Part]) -> str:
         data = codec.encode(part)
         digest.update(len(data).to_bytes(8, "little") + data)
     return digest.hexdigest()
+
+
+# ---------------------------------------------------------------- the roster
+
+
+@dataclass(frozen=True)
+class Roster(Message, wire="stages.Roster"):
+    """The sites of a run and their identities, fixed when it starts, signed by the federation's authority."""
+
+    run: str
+    sites: tuple[SiteId, ...]  # in order
+    identities: tuple[str, ...]  # Ed25519, hexadecimal
+    signature: str = ""  # hexadecimal; "": no authority, as in simulation
+
+    @property
+    def statement(self) -> bytes:
+        """The bytes that the authority signs."""
+        return b"unpooled roster" + codec.encode(replace(self, signature=""))
+
+    @property
+    def digest(self) -> str:
+        return sha256(self.statement).hexdigest()
+
+    @property
+    def keys(self) -> dict[SiteId, bytes]:
+        return {site: bytes.fromhex(key) for site, key in zip(self.sites, self.identities, strict=True)}
+
+    @property
+    def fingerprint(self) -> str:
+        """The fingerprint of all sites and identities, the same in every run: to be read out in one call."""
+        listed = codec.encode(Roster("", self.sites, self.identities))
+        text = sha256(b"unpooled fingerprint" + listed).hexdigest()[:40]
+        return " ".join(text[i : i + 4] for i in range(0, len(text), 4))
 
 
 # ---------------------------------------------------------------- keys
@@ -108,8 +137,10 @@ class KeyStatement(Message, wire="stages.KeyStatement"):
 
 
 @dataclass(frozen=True, eq=False)
-class Keys(Reply, wire="stages.Keys"):
-    data: Annotated[ByteArray, Bytes("96")]  # X25519 key, Ed25519 signature
+class Keys(Reply, wire="stages.Keys", version=2, since="0.2"):
+    data: Annotated[ByteArray, Bytes("128")]  # Ed25519 identity, X25519 key, signature
+    left: Annotated[tuple[SiteId, ...], Text("left")]  # sites that left this run, as this site knows
+    roster: Annotated[ByteArray, Bytes("known")]  # that of this run, encoded, if the site has seen it
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,11 +160,12 @@ class Shares(Reply, wire="stages.Shares"):
 
 
 @dataclass(frozen=True, eq=False)
-class AskShares(Question[Shares], wire="stages.AskShares"):
+class AskShares(Question[Shares], wire="stages.AskShares", version=2, since="0.2"):
     sees = "nothing"
 
     terms: SumTerms
-    keys: Annotated[ByteArray, Bytes("sites 96")]  # in the order of terms.sites
+    roster: Roster
+    keys: Annotated[ByteArray, Bytes("sites 128")]  # in the order of terms.sites
 
 
 # ---------------------------------------------------------------- masked
@@ -142,20 +174,18 @@ Layout = tuple[tuple[str, tuple[tuple[int, ...], ...]], ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Masked(Reply, wire="stages.Masked"):
+class Masked(Reply, wire="stages.Masked", version=2, since="0.2"):
     """The replies to all questions of a sum, masked: their kinds, their shapes, and words of 64 bits."""
 
     layout: Annotated[Layout, Text("parts")]
-    # the last word is 1 if the numbers did not fit; the others are then random
-    data: Annotated[IntArray, Bytes("limbs words")]
+    data: Annotated[IntArray, Bytes("2 words")]  # the last is a 0, to check the sum by
 
 
 @dataclass(frozen=True, eq=False)
-class AskMasked(Question[Masked], wire="stages.AskMasked"):
+class AskMasked(Question[Masked], wire="stages.AskMasked", version=2, since="0.2"):
     sees = "nothing"
 
     epoch: str
-    group: int
     sharers: tuple[SiteId, ...]
     sealed: Annotated[ByteArray, Bytes("others 50")]  # ciphertexts of the others' shares for this site
     parts: tuple[int, ...]  # places in the exchange of the questions whose replies are summed
@@ -226,11 +256,10 @@ class Agreed(Reply, wire="stages.Agreed"):
 
 
 @dataclass(frozen=True, eq=False)
-class AskAgreed(Question[Agreed], wire="stages.AskAgreed"):
+class AskAgreed(Question[Agreed], wire="stages.AskAgreed", version=2, since="0.2"):
     sees = "nothing"
 
     epoch: str
-    group: int
     survivors: tuple[SiteId, ...]
 
 
@@ -240,11 +269,10 @@ class Opened(Reply, wire="stages.Opened"):
 
 
 @dataclass(frozen=True, eq=False)
-class AskOpened(Question[Opened], wire="stages.AskOpened"):
+class AskOpened(Question[Opened], wire="stages.AskOpened", version=2, since="0.2"):
     sees = "nothing"
 
     epoch: str
-    group: int
     survivors: tuple[SiteId, ...]  # whose own masks are to be opened
     dropped: tuple[SiteId, ...]  # whose pair masks are to be opened
     signers: tuple[SiteId, ...]

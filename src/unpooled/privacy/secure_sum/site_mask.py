@@ -10,9 +10,10 @@ from typing import Any
 from unpooled.core import codec
 from unpooled.core.exchange import STAGE, Envelope, Part
 from unpooled.core.messages import LeftMasked, Reply, SiteId, Summable
-from unpooled.errors import BadInput, Refused
+from unpooled.errors import Refused
 from unpooled.privacy.secure_sum.crypto import Identity
 from unpooled.privacy.secure_sum.messages import AskAgreed, AskKeys, AskMasked, AskOpened, AskShares
+from unpooled.privacy.secure_sum.settings import SecureSums
 from unpooled.privacy.secure_sum.site import Member
 
 
@@ -36,6 +37,10 @@ class Masking:
         self._instead = instead
 
     def before(self, post: Envelope) -> None:
+        """Refuse stages and questions that cannot be answered, before anything is computed or paid for."""
+        for stage in (p.question for p in post.parts if p.verb == STAGE):
+            if isinstance(stage, AskMasked):
+                self._member.check_masked(post.turn, stage, _summed(post, stage))
         if not self._required:
             return
         masked = _masked(post)
@@ -81,16 +86,26 @@ class Masking:
             case AskOpened():
                 return self._member.opened(post.turn, question)
             case AskMasked():
-                parts = [p for p in post.parts if p.verb == "total" and p.index in question.parts]
+                parts = _summed(post, question)
                 summed = [
                     reply
                     for part, reply in zip(post.parts, replies, strict=True)
                     if part in parts and isinstance(reply, Summable)
                 ]
-                if len(summed) < len(parts) or len(parts) < len(question.parts):
+                if len(summed) < len(parts):
                     raise Refused("a secure sum of what is not a sum")
                 return self._member.masked(post.turn, question, parts, summed)
         raise Refused(f"{codec.name_of(type(question))} is no stage of a secure sum")
+
+
+def _summed(post: Envelope, stage: AskMasked) -> list[Part]:
+    """The parts whose replies a stage masks."""
+    parts = [p for p in post.parts if p.verb == "total" and p.index in stage.parts]
+    if [p.index for p in parts] != list(stage.parts) or not parts:
+        raise Refused("a secure sum of what is not a sum")
+    if sum(p.verb == STAGE for p in post.parts) > 1:
+        raise Refused("two stages of secure sums in one envelope")
+    return parts
 
 
 def _masked(post: Envelope) -> set[int]:
@@ -107,14 +122,9 @@ def maskings(
     shown: tuple[str, ...] = (),
     instead: tuple[str, ...] = (),
 ) -> dict[SiteId, Masking]:
-    """Masks for sites that are all in this process: fresh identities, each pinned by all."""
-    if len(names) < min_sites:
-        raise BadInput(f"secure sums need at least {min_sites} sites, got {len(names)}")
-    identities = {str(name): Identity.new() for name in names}
-    roster = {name: identity.public for name, identity in identities.items()}
-    members = {
-        name: Member(name, identity, roster, min_sites=min_sites) for name, identity in identities.items()
-    }
+    """Masks for sites that are all in this process: fresh identities, and no authority."""
+    SecureSums(min_sites).check_sites(len(names))
+    members = {str(name): Member(str(name), Identity.new(), min_sites=min_sites) for name in names}
     return {
         name: Masking(member, required=required, shown=shown, instead=instead)
         for name, member in members.items()

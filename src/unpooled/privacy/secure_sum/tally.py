@@ -15,13 +15,12 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from unpooled.core.exchange import size, whys
 from unpooled.core.messages import Question, Refusal, Reply, SiteId, Summable
-from unpooled.errors import BadInput, TooFewAnswers
-from unpooled.privacy.secure_sum import crypto, messages, packing
-from unpooled.privacy.secure_sum.fixed_point import Words, add, negated
+from unpooled.errors import TooFewAnswers
+from unpooled.privacy.secure_sum import crypto, messages
+from unpooled.privacy.secure_sum.fixed_point import LIMBS, Words, add, decode, negated
 from unpooled.privacy.secure_sum.messages import (
     Agreed,
     AskAgreed,
@@ -31,6 +30,7 @@ from unpooled.privacy.secure_sum.messages import (
     Keys,
     Masked,
     Opened,
+    Roster,
     Shares,
     SumTerms,
     is_sound,
@@ -41,14 +41,6 @@ from unpooled.privacy.secure_sum.messages import (
 Q = TypeVar("Q", bound=Reply)
 Replies = Mapping[SiteId, Reply]
 Stages = Generator[dict[SiteId, Question[Any]], Replies, "Total"]
-
-
-class DoesNotFit(BadInput):
-    """A number of some site is too large for the words of the sum, or they are too coarse for it."""
-
-    def __init__(self, message: str, sent: dict[SiteId, tuple[int, int]]) -> None:
-        super().__init__(message)
-        self.sent = sent  # numbers and bytes that left each site although the sum failed
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,22 +108,13 @@ def is_keys(reply: Reply | None) -> bool:
     )
 
 
-def tally(
-    terms: SumTerms,
-    keys: Mapping[SiteId, Keys],
-    parts: tuple[int, ...],
-    silent: Mapping[SiteId, str] | None = None,
-) -> Stages:
-    """The stages of one sum among ``terms.sites``, of the questions at ``parts`` of the exchange.
+def tally(terms: SumTerms, roster: Roster, keys: Mapping[SiteId, Keys], parts: tuple[int, ...]) -> Stages:
+    """The stages of one sum among ``terms.sites``, of the questions at ``parts`` of the exchange."""
+    log, n = _SumLog(terms), len(terms.sites)
 
-    ``silent``: the sites that are missing already, with reasons.
-    """
-    log, n = _SumLog(terms, dict(silent or {})), len(terms.sites)
-    log.require(n, "keys")
-
-    # down: the terms and everybody's keys; up: shares of two seeds, sealed for every peer
+    # down: the terms, the roster, everybody's keys; up: shares of two seeds, sealed for every peer
     everyone = np.stack([keys[site].data for site in terms.sites])
-    asks: dict[SiteId, Question[Any]] = dict.fromkeys(terms.sites, AskShares(terms, everyone))
+    asks: dict[SiteId, Question[Any]] = dict.fromkeys(terms.sites, AskShares(terms, roster, everyone))
     size = messages.shares(n)
     shares = log.usable("shares", asks, (yield asks), Shares, lambda r: r.data.shape == (size,))
     sharers = tuple(shares)
@@ -141,22 +124,19 @@ def tally(
     asks = {
         site: AskMasked(
             terms.epoch,
-            terms.group,
             sharers,
             np.stack([rows[peer][site] for peer in sharers if peer != site]),
             parts,
         )
         for site in sharers
     }
-    masked = log.usable(
-        "masked replies", asks, (yield asks), Masked, lambda r: _is_whole(terms, r, len(parts))
-    )
+    masked = log.usable("masked replies", asks, (yield asks), Masked, lambda r: _is_whole(r, len(parts)))
     masked = _alike(masked, log)
     survivors = tuple(masked)
     dropped = tuple(site for site in sharers if site not in masked)
 
     # down: the list of sites in the sum; up: a signature on it
-    asks = dict.fromkeys(survivors, AskAgreed(terms.epoch, terms.group, survivors))
+    asks = dict.fromkeys(survivors, AskAgreed(terms.epoch, survivors))
     agreed = log.usable(
         "signatures", asks, (yield asks), Agreed, lambda r: r.data.shape == (messages.SIGNATURE,)
     )
@@ -164,17 +144,16 @@ def tally(
 
     # down: the signatures; up: for every sharer, one share of one of its two seeds
     signatures = np.stack([agreed[site].data for site in signers])
-    asks = dict.fromkeys(
-        survivors, AskOpened(terms.epoch, terms.group, survivors, dropped, signers, signatures)
-    )
+    asks = dict.fromkeys(survivors, AskOpened(terms.epoch, survivors, dropped, signers, signatures))
     size = len(sharers) * messages.SHARE
     opened = log.usable("opened shares", asks, (yield asks), Opened, lambda r: r.data.shape == (size,))
 
     seeds = _restored(terms, sharers, opened)
     words = _unmasked(terms, shares, masked, seeds)
-    _check_fit(terms, words[:, -1], log.sent)
-    layout = masked[survivors[0]].layout
-    sums = parted(layout, packing.unpacked(terms, layout, words[:, :-1]))
+    if words[:, -1].any():
+        where = f"round {terms.turn.round}, secure sum"
+        raise TooFewAnswers(f"{where}: it cannot be the sum of what honest sites send")
+    sums = parted(masked[survivors[0]].layout, decode(words[:, :-1]))
     return Total(survivors, sums, {s: why for s, why in log.silent.items() if s not in masked}, log.sent)
 
 
@@ -185,8 +164,8 @@ def _sealed(terms: SumTerms, site: SiteId, shares: Shares) -> dict[SiteId, Any]:
     return dict(zip([peer for peer in terms.sites if peer != site], rows, strict=True))
 
 
-def _is_whole(terms: SumTerms, reply: Masked, parts: int) -> bool:
-    shape = (terms.fixed.limbs, length(reply.layout) + 1) if is_sound(reply.layout, parts) else None
+def _is_whole(reply: Masked, parts: int) -> bool:
+    shape = (LIMBS, length(reply.layout) + 1) if is_sound(reply.layout, parts) else None
     return reply.data.shape == shape
 
 
@@ -248,21 +227,6 @@ def _unmasked(
                 add(minus if peer < site else plus, stream)
     add(plus, negated(minus))
     return plus
-
-
-def _check_fit(terms: SumTerms, word: npt.NDArray[np.uint64], sent: dict[SiteId, tuple[int, int]]) -> None:
-    """Raise if a site's numbers did not fit: the last word of the sum counts such sites."""
-    n, fixed, count = len(terms.sites), terms.fixed, int(word[0])
-    where = f"round {terms.turn.round}, secure sum"
-    if count > n or word[1:].any():
-        raise TooFewAnswers(f"{where}: it cannot be the sum of what honest sites send")
-    if count:
-        raise DoesNotFit(
-            f"{where}: {count} of {n} sites have a number that is not finite or beyond "
-            f"{fixed.largest(n):.3g}, the most that {fixed.limbs} words with {fixed.fraction} bits behind "
-            "the point hold; declare a larger bound, or scale the columns",
-            sent,
-        )
 
 
 def _spoiled(terms: SumTerms, site: SiteId) -> str:

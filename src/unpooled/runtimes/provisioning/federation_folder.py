@@ -17,6 +17,7 @@ from unpooled.errors import BadInput
 from unpooled.runtimes.engine import Address, Engine, EngineIdentity, engine
 from unpooled.runtimes.provisioning.invitations import Invitation, Request
 from unpooled.runtimes.provisioning.keys import Authority, fingerprint, new_key, private_pem, requested
+from unpooled.site.identity import identity_in
 
 PORT = 8002
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
@@ -175,7 +176,13 @@ def invite(federation: FederationFolder, authority: Authority, site: SiteId, wit
     """Write a site's invitation."""
     where = federation.address
     invitation = Invitation(
-        where.federation, where.host, where.port, federation.engine_name, site, authority.pem
+        where.federation,
+        where.host,
+        where.port,
+        federation.engine_name,
+        site,
+        authority.pem,
+        identity_in(federation.path).public.hex(),
     )
     if with_key:
         identity = _identity(authority, site, federation)

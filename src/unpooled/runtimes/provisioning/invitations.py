@@ -51,6 +51,7 @@ class Invitation(_Letter):
     engine: str
     site: str
     root: str  # certificate of the federation's authority
+    authority: str = ""  # key that signs rosters of secure sums and heads of logs, hexadecimal
     certificate: str = ""  # of the site; "": to be requested
     key: str = ""  # only where the coordinator made it
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from unpooled.core.exchange import STAGE
 from unpooled.errors import LedgerError
+from unpooled.site.audit.evidence import Evidence
 from unpooled.site.log import COUNTERSIGNED, Fault, entries, verify
 
 
@@ -40,10 +41,11 @@ class LogSummary:
     protections: list[str]  # "copy", "noise", "trusted", as the site was opened
     copies: list[str]  # digests of the copies that it answered from
     runs: list[RunRecord]
-    countersigned: int  # heads that the coordinator signed
+    countersigned: int  # heads that the coordinator signed; those with a wrong signature are faults
     lines: int
     faults: list[Fault]
     spent: dict[str, float] | None
+    unchecked: list[str] = field(default_factory=list)  # what could not be checked, and why
 
     @property
     def whole(self) -> bool:
@@ -59,11 +61,17 @@ def read(path: str | Path, heads: dict[int, str] | None = None) -> LogSummary:
         raise LedgerError(f"{path}: there is no log")
     runs: dict[str, RunRecord] = {}
     record = LogSummary(path, "", [], [], [], [], 0, 0, verify(path, heads), None)
-    for _, entry in entries(path):
+    if heads is None:
+        record.unchecked.append(
+            "whether the end was cut off: the coordinator's heads.jsonl shows it (--heads)"
+        )
+    evidence = Evidence(record)
+    for number, entry in entries(path):
         record.lines += 1
         if entry is None:
             continue
         kind = entry.get("kind")
+        evidence.see(number, entry)
         if kind == "opening":
             record.site = str(entry.get("site", ""))
             for found, name in (
@@ -83,6 +91,7 @@ def read(path: str | Path, heads: dict[int, str] | None = None) -> LogSummary:
                 continue  # a damaged line is already among the faults
             record.spent = entry.get("spent") or record.spent
     record.runs = list(runs.values())
+    evidence.finish()
     return record
 
 
@@ -100,7 +109,7 @@ def _add(run: RunRecord, entry: dict[str, Any]) -> None:
     for asked in entry["asked"]:
         name = asked["question"]
         run.questions[name] = run.questions.get(name, 0) + 1
-        run.alone += asked["verb"] == "each"
+        run.alone += not asked.get("masked", asked["verb"] != "each")
     run.masked += bool(entry["masked"])
     run.keys += all(asked["verb"] == STAGE for asked in entry["asked"])
     if entry["smallest"] is not None:

@@ -1,0 +1,118 @@
+"""The evidence around a log: countersigned heads, and the ledger, copy and policy in the site's folder."""
+
+from typing import TYPE_CHECKING, Any
+
+from unpooled.core.exchange import countersignable
+from unpooled.errors import LedgerError, PolicyError
+from unpooled.site.copy_folder import CopyFolder
+from unpooled.site.ledger import Ledger
+from unpooled.site.log import COUNTERSIGNED, Fault
+from unpooled.site.policy import load
+
+if TYPE_CHECKING:
+    from unpooled.site.audit.summary import LogSummary
+
+
+class Evidence:
+    """Checks of a log against all that is bound into it; faults go into the summary, line by line."""
+
+    def __init__(self, record: "LogSummary") -> None:
+        self._record, self._folder = record, record.path.parent
+        self._hashes: dict[int, str] = {}
+        self._opening: dict[str, Any] = {}
+        self._mark = ("", 0)  # the last link of the ledger that a line names, and the line
+        self._unsigned = 0
+
+    def see(self, number: int, entry: dict[str, Any]) -> None:
+        """Look at one line."""
+        if isinstance(entry.get("seq"), int):
+            self._hashes[entry["seq"]] = str(entry.get("hash"))
+        if entry.get("kind") == "opening":
+            self._opening = entry
+        if entry.get("ledger"):
+            self._mark = (str(entry["ledger"]), number)
+        if entry.get("kind") == COUNTERSIGNED:
+            self._check_seal(number, entry)
+
+    def _check_seal(self, number: int, entry: dict[str, Any]) -> None:
+        line, head = str(entry.get("number")), str(entry.get("head"))
+        if not line.isdigit() or self._hashes.get(int(line)) != head:
+            self._fault(number, "a countersigned head that is not that of any line before it")
+            return
+        authority = str(self._opening.get("authority") or "")
+        if not authority:
+            self._unsigned += 1
+            return
+        from unpooled.privacy.secure_sum.crypto import is_signed
+
+        statement = countersignable(str(self._opening.get("site")), f"{line}:{head}")
+        try:
+            signed = is_signed(
+                bytes.fromhex(authority), statement, bytes.fromhex(str(entry.get("signature")))
+            )
+        except ValueError:
+            signed = False
+        if not signed:
+            self._fault(number, "the countersignature is not that of the federation's authority")
+
+    def finish(self) -> None:
+        """Look at the files beside the log: ledger, copy, policy."""
+        if self._unsigned:
+            self._note(f"{self._unsigned} countersignatures: the authority's key is not known to this site")
+        self._check_ledger()
+        self._check_copy()
+        self._check_policy()
+
+    def _check_ledger(self) -> None:
+        path, (mark, number) = self._folder / "ledger.sqlite", self._mark
+        if not mark:
+            return
+        if not path.exists():
+            self._fault(number, "names an entry of the ledger, and there is no ledger beside the log")
+            return
+        try:
+            ledger = Ledger(path, Ledger.owner(path))
+        except LedgerError as error:
+            self._fault(0, str(error))
+            return
+        try:
+            if not ledger.has(mark):
+                self._fault(number, "names an entry that the ledger does not have: it is an older one")
+            line, _, head = ledger.seen_head.partition(":")
+            if head and self._hashes.get(int(line)) != head:
+                self._fault(0, f"the ledger names line {int(line) + 1}, and the log lacks it: it was cut")
+        finally:
+            ledger.close()
+
+    def _check_copy(self) -> None:
+        digest, place = str(self._opening.get("copy") or ""), CopyFolder(self._folder)
+        if not digest:
+            return
+        if not place.exists:
+            self._note("the copy that the site answered from: it is not beside the log")
+            return
+        try:
+            place.read()
+        except LedgerError as error:
+            self._fault(0, str(error))
+            return
+        if place.digest != digest:
+            self._note("the copy that the site last answered from: another one is beside the log")
+
+    def _check_policy(self) -> None:
+        digest, path = str(self._opening.get("policy") or ""), self._folder / "policy.toml"
+        if not path.exists():
+            self._note("the policy that the site answered under: no policy.toml is beside the log")
+            return
+        try:
+            same = load(path).digest == digest
+        except PolicyError:
+            same = False
+        if not same:
+            self._note("the policy that the site last answered under: another one is beside the log")
+
+    def _fault(self, line: int, what: str) -> None:
+        self._record.faults.append(Fault(line, what))
+
+    def _note(self, what: str) -> None:
+        self._record.unchecked.append(what)

@@ -1,0 +1,214 @@
+"""The audit of a site: every answer in its log before it leaves, and the evidence that binds log and ledger.
+
+A line holds the questions, the answer byte for byte, how it was protected, and the last link of the ledger;
+the line that opens a site also the digests of its copy, its policy and its study, and the software's version.
+"""
+
+import json
+from dataclasses import replace
+from hashlib import sha256
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+
+from unpooled.core import codec
+from unpooled.core.declarations import Count, figures
+from unpooled.core.exchange import STAGE, Answer, Envelope, Turn, countersignable
+from unpooled.core.messages import LeftMasked, Refusal, Reply, SiteId
+from unpooled.errors import LedgerError, Refused
+from unpooled.privacy.dp.accounting import epsilon_of
+from unpooled.site.ledger import Ledger
+from unpooled.site.log import COUNTERSIGNED, Log, Packed, tail, unpacked
+from unpooled.site.policy import Policy
+from unpooled.site.site import digest, request_digest
+
+
+def check_books(log: Log, ledger: Ledger) -> None:
+    """Raise LedgerError unless log and ledger have what each says of the other: nothing must come back.
+
+    The ledger is written before the log has the answer, so it may be ahead by what a kill cut off.
+    """
+    number, _, head = ledger.seen_head.partition(":")
+    if head and log.hash_at(int(number)) != head:
+        raise LedgerError(
+            f"{log.path}: the log is lost, or older than the ledger: its line {int(number) + 1} is not the "
+            "one that the ledger names; nothing is answered"
+        )
+    for line in tail(log.path):
+        entry = json.loads(line)
+        if "ledger" in entry:
+            if not ledger.has(entry["ledger"]):
+                raise LedgerError(
+                    f"{log.path.parent}: the ledger is lost, or older than the log: it does not have what "
+                    f"line {entry['seq'] + 1} of the log names; nothing is answered"
+                )
+            return
+        if spent := entry.get("spent"):  # of a version whose lines did not name the ledger
+            now = epsilon_of(ledger.spent() ** 0.5, float(spent["delta"]))
+            if now < float(spent["epsilon"]) * (1 - 1e-9):
+                raise LedgerError(f"{log.path.parent}: the ledger is lost, or older than the log")
+            return
+
+
+class AuditLog:
+    """The audit of a site: writes every answer into the log before it leaves, and returns the last ones."""
+
+    def __init__(
+        self,
+        name: SiteId,
+        policy: Policy,
+        ledger: Ledger | None,
+        log: Log | None,
+        *,
+        copy: str = "",
+        authority: bytes | None = None,
+    ) -> None:
+        self._name, self._ledger, self._log, self._authority = name, ledger, log, authority
+        self._policy, self._budget = policy.digest, policy.dp if policy.private else None
+        self._countersigned = ""
+        self._views: set[str] = set()
+        if log is not None:
+            log.append(
+                "opening",
+                site=name,
+                policy=policy.digest,
+                protection=policy.protect.mode,
+                copy=copy,  # the digest of the copy that it answers from
+                study="",  # the digest of the approved study
+                version=version("unpooled"),
+                authority="" if authority is None else authority.hex(),
+                ledger=self._mark(),
+            )
+
+    def _mark(self) -> str:
+        return "" if self._ledger is None else self._ledger.mark
+
+    def admit(self, post: Envelope) -> None:
+        """Refuse an envelope if its countersignature is forged, or names a line that the log does not have.
+
+        Then the log was cut, or the site restored from an old backup: what it would answer could differ from
+        what it answered before. The refusal is not logged, so that the newest log can still be put back.
+        """
+        if self._log is None or not post.countersigned or post.countersigned == self._countersigned:
+            return
+        number, head, signature = (*post.countersigned.split(":"), "", "")[:3]
+        if self._authority is None:
+            return
+        from unpooled.privacy.secure_sum.crypto import is_signed
+
+        statement = countersignable(self._name, f"{number}:{head}")
+        if not is_signed(self._authority, statement, _hex(signature)) or not number.isdigit():
+            raise Refused("the log's head is not countersigned by the authority of this federation")
+        if self._log.hash_at(int(number)) != head:
+            raise Refused(
+                f"the coordinator has received line {int(number) + 1} of this site's log, and the log does "
+                "not have it: it was cut, or restored from an old backup; nothing is answered until the "
+                "newest log is back"
+            )
+
+    def __call__(self, post: Envelope, answer: Answer) -> str:
+        """Log an answer; the new head of the log, or "" without a log."""
+        if self._log is None:
+            return ""
+        if post.countersigned and post.countersigned != self._countersigned:
+            number, head, signature = (*post.countersigned.split(":"), "", "")[:3]
+            self._log.append(COUNTERSIGNED, number=number, head=head, signature=signature)
+            self._countersigned = post.countersigned
+        refused = [r.reason for r in answer.replies if isinstance(r, Refusal)]
+        payload = codec.encode(replace(answer, head=""))
+        head = self._log.append(
+            "refusal" if len(refused) == len(answer.replies) else "release",
+            run=post.turn.run,
+            seed=post.turn.seed,
+            round=post.turn.round,
+            exchange=post.turn.exchange,
+            request=request_digest(post),
+            asked=[
+                {
+                    "question": codec.name_of(type(part.question)),
+                    "verb": part.verb,
+                    "payload": Packed(codec.encode(part.question)),
+                    "view": None if part.view is None else digest(part.view),
+                    "masked": part.verb == STAGE or isinstance(reply, LeftMasked),
+                }
+                for part, reply in zip(post.parts, answer.replies, strict=True)
+            ],
+            views=self._new_views(post),
+            refused=refused,
+            shapes=[_shapes(reply) for reply in answer.replies],
+            masked=any(isinstance(reply, LeftMasked) for reply in answer.replies),
+            smallest=_smallest(answer.replies),
+            spent=self._spent(),
+            policy=self._policy,
+            ledger=self._mark(),
+            digest=sha256(payload).hexdigest(),
+            payload=Packed(payload),
+        )
+        return f"{self._log.seq}:{head}"
+
+    def _new_views(self, post: Envelope) -> dict[str, Packed]:
+        """The views of this envelope that the log does not hold yet; later lines give only their digests."""
+        new = {digest(part.view): part.view for part in post.parts if part.view is not None}
+        new = {name: view for name, view in new.items() if name not in self._views}
+        self._views |= set(new)
+        return {name: Packed(codec.encode(view)) for name, view in new.items()}
+
+    def close(self) -> None:
+        if self._ledger is not None:
+            self._ledger.close()
+        if self._log is not None:
+            self._log.close()
+
+    def _spent(self) -> dict[str, float] | None:
+        if self._budget is None or self._ledger is None:
+            return None
+        delta = self._budget.delta
+        spent = epsilon_of(self._ledger.spent() ** 0.5, delta)
+        return {"epsilon": spent, "left": max(self._budget.epsilon_total - spent, 0.0), "delta": delta}
+
+    def answered(self) -> dict[tuple[Turn, str], Answer]:
+        """The answers of the latest round in the log, which a restarted coordinator may ask for again."""
+        found: dict[tuple[Turn, str], Answer] = {}
+        if self._log is None:
+            return found
+        latest: tuple[str, int] | None = None
+        for line in tail(self._log.path):
+            entry = json.loads(line)
+            if entry["kind"] not in ("release", "refusal"):
+                continue
+            if latest is None:
+                latest = (entry["run"], entry["round"])
+            if (entry["run"], entry["round"]) != latest:
+                break
+            turn = Turn(entry["run"], entry["seed"], entry["round"], entry["exchange"])
+            answer: Answer = codec.decode(unpacked(entry["payload"]), expect=Answer)
+            found[turn, entry["request"]] = replace(answer, head=f"{entry['seq']}:{entry['hash']}")
+        return found
+
+
+def _hex(text: str) -> bytes:
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        return b""
+
+
+def _shapes(reply: Reply) -> dict[str, list[int]]:
+    return {
+        name: list(value.shape)
+        for name in codec.field_names(type(reply))
+        if isinstance(value := getattr(reply, name), np.ndarray)
+    }
+
+
+def _smallest(replies: tuple[Reply, ...]) -> float | None:
+    """The smallest count in any reply; None if no reply shows a count."""
+    counts: list[Any] = [
+        value[value > 0]
+        for reply in replies
+        for name, figure in figures(type(reply)).items()
+        if isinstance(figure, Count) and (value := getattr(reply, name)).size
+    ]
+    shown = np.concatenate([c.ravel() for c in counts]) if counts else np.zeros(0)
+    return float(shown.min()) if len(shown) else None

@@ -1,0 +1,68 @@
+"""Noise at a site that answers with nothing else: every reply is paid for, kept, and given again."""
+
+from math import inf
+
+from unpooled.core import codec
+from unpooled.core.arrays import Rows
+from unpooled.core.exchange import STAGE, Answer, Envelope
+from unpooled.errors import Refused
+from unpooled.privacy import Spending, SpendingLimits
+from unpooled.privacy.dp.accounting import mu_of
+from unpooled.privacy.dp.noise import Purse
+from unpooled.site.allow_list import SCHEMA
+from unpooled.site.ledger import Ledger, RunLimits
+from unpooled.site.policy import Policy
+from unpooled.site.site import Guard, request_digest
+
+_SIZES = SpendingLimits(left=inf)  # limits the size of noisy replies; the ledger limits their budget
+
+
+class PaidNoise(Guard):
+    """Refuse whatever has no noise, and pay for the rest out of the site's budget, in its ledger.
+
+    A paid answer is kept under all that it depends on: the run, the turn and the whole request, stages of
+    secure sums included. The same again gets the same bytes; anything else is paid again. Refusals depend on
+    the question, the policy and the ledger alone, never on rows.
+    """
+
+    def __init__(self, policy: Policy, ledger: Ledger) -> None:
+        self._ledger, self._rows = ledger, policy.domain.rows
+        self._unit = float(policy.dp.rows_per_person**2)  # a person shifts a reply so many times as a row
+        budget = mu_of(policy.dp.epsilon_total, policy.dp.delta) ** 2
+        self._limits = RunLimits(policy.jobs.max_runs, policy.jobs.max_rounds, budget)
+
+    def before(self, post: Envelope, views: tuple[Rows, ...]) -> None:
+        latest = self._ledger.latest(post.turn.run)
+        if post.turn.round < latest:
+            raise Refused(f"round {post.turn.round} is over: round {latest} was answered")
+        for part in post.parts:
+            if isinstance(part.question, Spending):
+                part.question.check(_SIZES)
+            elif part.verb != STAGE and not isinstance(part.question, SCHEMA):  # a schema is declared
+                raise Refused(
+                    f"the policy asks for differential privacy, and {codec.name_of(type(part.question))} "
+                    "is answered without noise"
+                )
+
+    def kept(self, post: Envelope) -> Answer | None:
+        paid = self._ledger.paid(post.turn, request_digest(post))
+        return None if paid is None else codec.decode(paid, expect=Answer)
+
+    def purse(self, post: Envelope) -> Purse:
+        """The purse that pays for the answer to this envelope."""
+        return _Request(self._ledger, post, self._limits, self._unit, self._rows)
+
+    def leaving(self, post: Envelope, answer: Answer) -> None:
+        if any(isinstance(part.question, Spending) for part in post.parts):
+            self._ledger.keep(post.turn, request_digest(post), codec.encode(answer))
+
+
+class _Request(Purse):
+    """The purse of one request: charges the ledger under it."""
+
+    def __init__(self, ledger: Ledger, post: Envelope, limits: RunLimits, unit: float, rows: int) -> None:
+        self._ledger, self._post, self._limits, self._unit = ledger, post, limits, unit
+        self.rows = rows
+
+    def _charge(self, price: float) -> None:
+        self._ledger.charge(self._post.turn, request_digest(self._post), price * self._unit, self._limits)

@@ -1,0 +1,53 @@
+"""The keys of the other sites that a site has pinned, in the ledger in its folder."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from unpooled.core import codec
+from unpooled.core.messages import SiteId
+from unpooled.errors import BadInput
+from unpooled.privacy.secure_sum.site import MemberRun
+from unpooled.site.ledger import Ledger, SumLedger
+from unpooled.site.log import Log
+
+
+@dataclass(frozen=True)
+class PinnedKeys:
+    """The pinned key of every site, and the roster of the last run with secure sums."""
+
+    keys: dict[SiteId, bytes]
+    sites: tuple[SiteId, ...]
+    fingerprint: str  # "": there was no such run
+
+
+def pinned_keys(folder: Path) -> PinnedKeys:
+    """The pinned keys in a site's folder."""
+    ledger = _ledger(folder)
+    try:
+        store = SumLedger(ledger)
+        latest = store.latest()
+        roster = None if latest is None else codec.decode(latest, expect=MemberRun).roster
+        keys = dict(sorted(store.pinned().items()))
+        return PinnedKeys(keys, () if roster is None else roster.sites, roster.fingerprint if roster else "")
+    finally:
+        ledger.close()
+
+
+def forget(folder: Path, site: SiteId) -> None:
+    """Forget the key of a site; BadInput if none is pinned. It is a write of the ledger, like any other."""
+    ledger, log = _ledger(folder), Log(folder / "log.jsonl")  # the log's lock: no site must run meanwhile
+    try:
+        ledger.log_head = log.mark
+        if not SumLedger(ledger).forget(site):
+            raise BadInput(f"{folder}: no key of {site} is pinned")
+    finally:
+        log.close()
+        ledger.close()
+
+
+def _ledger(folder: Path) -> Ledger:
+    path = folder / "ledger.sqlite"
+    if not path.exists():
+        raise BadInput(f"{folder}: not the folder of a site that has answered anything")
+    owner = Ledger.owner(path)
+    return Ledger(path, owner)
