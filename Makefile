@@ -57,6 +57,7 @@ assurance: $(STAMP)  ## the long versions of what the tests hold, and their figu
 	$(BIN)/python -m benchmarks.bench_copy
 	UNPOOLED_FUZZ=1000000 $(BIN)/pytest tests/site/test_fuzz.py
 	UNPOOLED_SCHEDULES=10000 $(BIN)/pytest -s tests/privacy/test_sums.py tests/privacy/test_malice.py
+	UNPOOLED_HISTORY=10000 $(BIN)/pytest -s tests/attacks/test_vault.py -k byte_string
 	$(BIN)/python -m benchmarks.bench_secure_sum
 	$(BIN)/python -m benchmarks.bench_door
 	-PIP_CONSTRAINT=constraints.txt $(BIN)/pip install --quiet --no-deps --target build/peer diffprivlib

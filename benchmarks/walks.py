@@ -71,8 +71,6 @@ def secure_exchange() -> dict[str, int]:
     from unpooled.core.exchange import conduct
     from unpooled.core.protocol import total
     from unpooled.privacy.secure_sum import SecureSums
-    from unpooled.privacy.secure_sum.crypto import Identity
-    from unpooled.privacy.secure_sum.site import Member
     from unpooled.questions.clusters import AskClusterSums
     from unpooled.runtimes.remote import RemoteFederation
     from unpooled.site.open_site import open_site
@@ -85,17 +83,9 @@ def secure_exchange() -> dict[str, int]:
         def carry(self, posts: Any) -> dict[str, bytes]:
             return {site: self._sites[site].respond(data) for site, data in posts.items()}
 
-    identities = {name: Identity.new() for name in "abc"}
-    roster = {name: identity.public for name, identity in identities.items()}
     with tempfile.TemporaryDirectory() as folder:
         sites = {
-            name: open_site(
-                name,
-                X,
-                parse("version = 2\n[protect]\nauto = true"),
-                Path(folder) / name,
-                member=Member(name, identities[name], roster),
-            )
+            name: open_site(name, X, parse("version = 2\n[protect]\nauto = true"), Path(folder) / name)
             for name, X in rows().items()
         }
         federation = RemoteFederation(Wire(sites), secure=SecureSums())

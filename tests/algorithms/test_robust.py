@@ -49,8 +49,8 @@ class Hostile(Site):
         super().__init__(name, X, guards=[Guard()])
         self.kind, self.rng = kind, np.random.default_rng(seed)
 
-    def _reply(self, post, part, seen):
-        reply = super()._reply(post, part, seen)
+    def _reply(self, post, part, seen, noise):
+        reply = super()._reply(post, part, seen, noise)
         if isinstance(reply, LocalMeans):
             far = 50 + 30 * self.rng.standard_normal(reply.means.shape)
             return LocalMeans(far, np.full(reply.counts.shape, 1e7))

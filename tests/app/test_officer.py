@@ -1,7 +1,6 @@
 """``unpooled policy`` and ``unpooled audit`` as an officer uses them."""
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,9 +8,8 @@ from typer.testing import CliRunner
 
 from unpooled import InProcess, Lloyd, run
 from unpooled.app.cli import app
-from unpooled.core.exchange import Envelope, Part, Turn
-from unpooled.questions.clusters import AskMoments
-from unpooled.site.log import entries
+from unpooled.errors import LedgerError
+from unpooled.site.log import Log, entries
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 
@@ -108,17 +106,20 @@ def test_a_log_that_was_cut_and_went_on_does_not_fit_the_heads_that_came_before(
     heads = tmp_path / "heads.jsonl"
     lines = [json.dumps({"site": "a", "head": f"{e['seq']}:{e['hash']}"}) for e in every]
     log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:4]))
-    site = open_site(
-        "a", np.zeros((30, 2)), parse('version = 2\n[protect]\nmode = "trusted"'), folder=log.parent
-    )
-    post = Envelope(Turn("later", 0, 0, 0), (Part("total", AskMoments(), None, 0),))
-    while len(log.read_bytes().splitlines()) < len(every) + 1:
-        site.answer(replace(post, turn=replace(post.turn, exchange=len(log.read_bytes()))))
-    site.close()
+    with pytest.raises(LedgerError, match="the log is lost, or older than the ledger"):
+        open_site(
+            "a", np.zeros((30, 2)), parse('version = 2\n[protect]\nmode = "trusted"'), folder=log.parent
+        )
+    (log.parent / "ledger.sqlite").unlink()  # so it is forged: without a ledger, and by hand
+    forged = Log(log)
+    while forged.seq < len(every):
+        forged.append("opening", site="a")
+    forged.close()
     *_, last = (entry for _, entry in entries(log))
     lines.append(json.dumps({"site": "a", "head": f"{last['seq']}:{last['hash']}"}))
     heads.write_text(lines[-1] + "\n")
-    assert call("audit", "verify", log, "--heads", heads)[0] == 0  # what it was before: found clean
+    said = call("audit", "verify", log, "--heads", heads)[1]
+    assert "rewritten" not in said  # the last head alone fits
     heads.write_text("\n".join(lines) + "\n")
     code, said = call("audit", "verify", log, "--heads", heads)
     assert code == 1

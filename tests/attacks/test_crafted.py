@@ -13,7 +13,8 @@ from unpooled.site.policy import parse
 
 PROTECTED = {
     "copy": "[protect]\nauto = true",
-    "noise": '[protect]\nmode = "noise"\n[dp]\nepsilon_total = 1',
+    "noise": '[protect]\nmode = "noise"\n[dp]\nepsilon_total = 1\n[domain]\nrows = 500\n'
+    'columns = ["x", "y", "lab"]\nlower = [-20, -20, 0]\nupper = [20, 20, 10]\n',
     "trusted": '[protect]\nmode = "trusted"',
 }
 BLIND = {  # attacks that find nothing even without a rule, and why they are kept

@@ -12,6 +12,7 @@ from sklearn.preprocessing import StandardScaler
 from unpooled import FederatedFuzzyCMeans, FederatedKMeans, Gaussian, InProcess, Site
 from unpooled.errors import BadInput, ForecastRefused, Refused, TooFewAnswers
 from unpooled.privacy import Spending, SpendingLimits
+from unpooled.privacy.dp.noise import Purse
 from unpooled.site import Guard
 
 X, _ = make_blobs(9000, 5, centers=4, random_state=2)
@@ -117,7 +118,17 @@ class Charges(Guard):
             if not isinstance(part.question, Spending):
                 raise Refused("answered without noise")
             part.question.check(SpendingLimits(self.left))
-            self.left -= part.question.spends
+
+    def purse(self, post):
+        return Paying(self)
+
+
+class Paying(Purse):
+    def __init__(self, guard):
+        self.guard = guard
+
+    def _charge(self, price):
+        self.guard.left -= price
 
 
 def guarded(left):

@@ -59,9 +59,12 @@ class Network:
         port: int | None = None,
         prefix: dict[str, Sequence[str]] | None = None,
         env: dict[str, str] | None = None,
-        reading: Sequence[str] = (),
+        reading: Sequence[Any] = (),
+        copied: bool = True,
     ) -> None:
+        folder.mkdir(exist_ok=True)
         self.folder, self.files = folder, files
+        self._copied = copied  # sites have a copy, which is to be approved
         self._reading = reading  # how sites read their files, when they join first
         self.home = folder / "federation"
         self.port = port or free_port()
@@ -110,7 +113,8 @@ class Network:
         if not place.exists():
             options = ("--folder", place, *self._reading, *options)
             self.start(site, "join", self.invitation(site), "--data", data or self.files[site], *options)
-            self.approve(site)
+            if self._copied:
+                self.approve(site)
         elif data or options:
             self.start(site, "join", place, "--data", data or self.files[site], *options)
         else:

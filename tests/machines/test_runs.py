@@ -5,7 +5,8 @@ import json
 
 import pytest
 
-from machines.network import until
+from machines.conftest import READING
+from machines.network import Network, until
 from unpooled.privacy.dp.accounting import mu_of
 
 FILES = {
@@ -51,44 +52,42 @@ def test_files_at_sites_give_the_model_of_files_in_one_place(network, fitted):
 
 
 def test_secure_sums_between_processes(network, fitted):
-    """Every site pins the others' keys; what comes of it is what comes of it in one process."""
+    """Nothing is set up; what comes of it is what comes of it in one process, and all see one fingerprint."""
     options = ("-k", "3", "--restarts", "2", "--seed", "6", "--secure")
-    kept = {site: network.site_folder(site) for site in network.files}
-    lines = [network.command("policy", "key", kept[site], "--site", site).stdout for site in kept]
-    for folder in kept.values():
-        (folder / "roster.toml").write_text("[sites]\n" + "".join(lines))
-    try:
-        network.run("secure", *options)
-        network.finish("secure")
-    finally:
-        for folder in kept.values():
-            (folder / "roster.toml").unlink()
+    network.run("secure", *options)
+    network.finish("secure")
     assert_same(network.out("secure"), fitted(*options))
+    said = [network.command("sums", "show", network.site_folder(site)).stdout for site in network.files]
+    assert len({text.split("fingerprint ")[1].splitlines()[0] for text in said}) == 1
 
 
 @pytest.fixture
-def noisy(network, tmp_path):
-    """The same sites under a policy of noise; afterwards they answer from their copies again."""
+def noisy(hospital_files, tmp_path):
+    """A federation of the same files whose sites answer with noise: they have no copy."""
     policy = tmp_path / "noise.toml"
-    policy.write_text('version = 2\n[protect]\nmode = "noise"\n[dp]\nepsilon_total = 4\n')
-    for rules in (("--policy", policy), ()):
-        for site, data in network.files.items():
-            network.leave(site)
-            network.join(site, *rules, data=data)
-        network.wait_connected()
-        if rules:
-            yield network
+    policy.write_text(
+        'version = 2\n[protect]\nmode = "noise"\n[dp]\nepsilon_total = 4\n[domain]\n'
+        'columns = ["age", "trestbps"]\nlower = [0, 50]\nupper = [110, 250]\nrows = 1000\n'
+    )
+    made = Network(tmp_path / "noisy", hospital_files, reading=(*READING, "--policy", policy), copied=False)
+    try:
+        yield made.up()
+    finally:
+        made.close()
 
 
-def test_a_private_run_goes_without_sites_that_have_a_copy(network):
+def test_a_private_run_is_refused_where_sites_have_a_copy(network):
     options = ("-k", "2", "--epsilon", "4", "--bounds", "age=0:110", "--bounds", "trestbps=50:250")
     network.run("unwanted", *options)
-    assert "answers from its copy, not with noise" in network.finish("unwanted", code=1)
+    said = " ".join(network.finish("unwanted", code=1).split())
+    assert "answers from a copy and not with noise, and a private run is private for all" in said
 
 
 def test_noise_is_drawn_where_the_rows_are(noisy):
     """Differential privacy between processes: each site adds its own noise, and the budget is spent once."""
     network = noisy
+    network.run("plain", "-k", "2")
+    assert "with noise only, and this run is not private" in " ".join(network.finish("plain", code=1).split())
     options = ("-k", "2", "--epsilon", "4", "--bounds", "age=0:110", "--bounds", "trestbps=50:250")
     network.run("private", *options)
     said = network.finish("private")

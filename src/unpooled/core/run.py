@@ -141,13 +141,13 @@ def run(
 
 
 def _check_full(algorithm: Any, sites: int) -> None:
-    """BadInput unless all sites take part in every round: sums over other sites each time show single ones."""
+    """BadInput unless all sites take part in every round: secure sums over other sites show single ones."""
     method = getattr(algorithm, "inner", algorithm)  # of one that scales columns first
     share = getattr(method, "participation", 1.0)
     if not (share == 1.0 if isinstance(share, float) else share >= sites):
         raise BadInput(
-            f"participation={share:g} and secure sums exclude each other: sums over different sites would show "
-            "single ones by subtraction"
+            f"participation={share:g} and secure sums exclude each other: sums over different sites would "
+            "show single ones by subtraction"
         )
 
 

@@ -4,6 +4,7 @@ The replies pass the same checks as all others. Of raw rows, a number of cells b
 is not shown, and a level of fewer rows is not named; of a copy, everything may be shown.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
@@ -11,7 +12,7 @@ import numpy as np
 
 from unpooled.core.arrays import FloatArray, IntArray
 from unpooled.core.declarations import Count, Numbers, Point, Sum, Text, Value
-from unpooled.core.messages import Question, Reply, Summable
+from unpooled.core.messages import Question, Reply, SiteId, Summable
 from unpooled.core.stack import Stack, only, shown_cells
 from unpooled.core.statements import Stated
 from unpooled.data.copy import OTHER, Copy, level_places
@@ -147,6 +148,31 @@ class AskSchema(Question[Schema], wire="asking.AskSchema"):
             spread=np.where(number, spread, np.nan),
             within=np.full(len(table.names), np.nan),
         )
+
+
+def check_not_noisy(schemas: Mapping[SiteId, Schema]) -> None:
+    """BadInput if a site answers with noise only: the run must then be private for all."""
+    noisy = [site for site, schema in schemas.items() if schema.protection[0] == "noise"]
+    if noisy:
+        answer = "answers" if len(noisy) == 1 else "answer"
+        raise BadInput(
+            f"{', '.join(noisy)} {answer} with noise only, and this run is not private: --epsilon makes it "
+            "so for all sites, else it goes without them"
+        )
+
+
+def stated_units(schemas: Mapping[SiteId, Schema], numbers: tuple[str, ...]) -> FloatArray:
+    """(p,) a power of two near the largest size that a site states of each column, 1 where none does.
+
+    In such units sums are near the number of rows, whatever the columns' own units are.
+    """
+    stated = np.array(
+        [[schema.size[schema.names.index(name)] for name in numbers] for schema in schemas.values()]
+    ).reshape(len(schemas), len(numbers))
+    largest = np.where(np.isfinite(stated), stated, -np.inf).max(axis=0, initial=-np.inf)
+    exponents = np.where(np.isfinite(largest), np.round(largest * np.log2(10.0)), 0.0)
+    units: FloatArray = np.exp2(np.clip(exponents, -900, 900))
+    return units
 
 
 def _inside(copy: Copy, name: str) -> float:

@@ -14,7 +14,14 @@ import numpy as np
 from unpooled.core.arrays import FloatArray
 from unpooled.core.messages import Message, SiteId
 from unpooled.core.protocol import Steps, each, total
-from unpooled.data.schema import AskColumns, AskSchema, ColumnTotals, Schema
+from unpooled.data.schema import (
+    AskColumns,
+    AskSchema,
+    ColumnTotals,
+    Schema,
+    check_not_noisy,
+    stated_units,
+)
 from unpooled.data.table import CATEGORY, EMPTY, NUMBER, TEXT
 from unpooled.data.views import Category, Number, Preparation
 from unpooled.errors import BadInput, SchemaMismatch
@@ -245,10 +252,10 @@ def agree(sites: tuple[SiteId, ...], wishes: Wishes) -> Steps[Agreement]:
     """Schema agreement and preparation, in two or three exchanges."""
     # down: nothing; up: names, kinds, levels, missing cells, coarse sizes
     schemas = yield from each(sites, AskSchema())
-    _check_protection(schemas)
+    check_not_noisy(schemas)
     plan = settle(schemas, wishes.columns, wishes.exclude, wishes.max_levels)
     _check(plan, wishes)
-    unit = _units(schemas, plan.numbers)
+    unit = stated_units(schemas, plan.numbers)
     question = AskColumns(
         plan.numbers, np.zeros(len(unit)), unit, plan.categories, plan.levels, wishes.missing == "drop"
     )
@@ -264,31 +271,6 @@ def agree(sites: tuple[SiteId, ...], wishes: Wishes) -> Steps[Agreement]:
         )
         about = about.times(unit)
     return _agreed(schemas, plan, wishes, first, about)
-
-
-def _check_protection(schemas: Mapping[SiteId, Schema]) -> None:
-    """BadInput if a site answers with noise only: the run must then be private for all."""
-    noisy = [site for site, schema in schemas.items() if schema.protection[0] == "noise"]
-    if noisy:
-        answer = "answers" if len(noisy) == 1 else "answer"
-        raise BadInput(
-            f"{_some(noisy)} {answer} with noise only, and this run is not private: --epsilon makes it so "
-            "for all sites, else it goes without them"
-        )
-
-
-def _units(schemas: Mapping[SiteId, Schema], numbers: tuple[str, ...]) -> FloatArray:
-    """(p,) a power of two near the largest size that a site states of each column, 1 where none does.
-
-    In such units sums are near the number of rows, whatever the columns' own units are.
-    """
-    stated = np.array(
-        [[schema.size[schema.names.index(name)] for name in numbers] for schema in schemas.values()]
-    ).reshape(len(schemas), len(numbers))
-    largest = np.where(np.isfinite(stated), stated, -np.inf).max(axis=0, initial=-np.inf)
-    exponents = np.where(np.isfinite(largest), np.round(largest * np.log2(10.0)), 0.0)
-    units: FloatArray = np.exp2(np.clip(exponents, -900, 900))
-    return units
 
 
 def _check(plan: Plan, wishes: Wishes) -> None:

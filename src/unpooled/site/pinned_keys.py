@@ -6,7 +6,7 @@ from pathlib import Path
 from unpooled.core import codec
 from unpooled.core.messages import SiteId
 from unpooled.errors import BadInput
-from unpooled.privacy.secure_sum.site import MemberRun
+from unpooled.privacy.secure_sum.member_store import MemberRun
 from unpooled.site.ledger import Ledger, SumLedger
 from unpooled.site.log import Log
 

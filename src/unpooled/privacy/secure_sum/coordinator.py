@@ -144,6 +144,7 @@ class SecureSummation:
         elif self.roster.run != turn.run:
             self.roster = self._signed(turn.run)
         strangers = {s: "is not on the roster of this run" for s in sites if s not in self.roster.sites}
+        strangers |= {s: "is no site of this federation" for s in self.roster.sites if s not in sites}
         self.out = dict.fromkeys(left, "left the run before it was resumed") | strangers | silent
         self._cost = {site: (0, size(key)[1]) for site, key in self._keys.items()}
 

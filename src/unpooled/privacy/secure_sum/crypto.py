@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from unpooled.core.messages import SiteId
 from unpooled.errors import BadInput
 from unpooled.privacy.secure_sum import messages
 from unpooled.privacy.secure_sum.fixed_point import Words
@@ -175,3 +176,38 @@ def restore(shares: Sequence[int], weights: Sequence[int]) -> bytes | None:
     """The secret that these shares restore; None if it is no seed of 128 bits."""
     value = sum(s * w for s, w in zip(shares, weights, strict=True)) % PRIME
     return value.to_bytes(messages.SEED, "little") if value < 2 ** (8 * messages.SEED) else None
+
+
+@dataclass(frozen=True, eq=False)
+class SumSeeds:
+    """A site's secrets in one sum, derived from the secret of the run, and its reply with shares of them."""
+
+    context: bytes
+    shares: messages.Shares
+    own: tuple[int, int]  # its own shares of its own seeds: self mask, table
+    self_seed: bytes = field(repr=False)
+    pair_seeds: dict[SiteId, bytes] = field(repr=False)
+    unsealing: dict[SiteId, bytes] = field(repr=False)
+
+
+def seeds_of(secret: bytes, terms: messages.SumTerms, name: SiteId, roots: dict[SiteId, bytes]) -> SumSeeds:
+    """The secrets of a site in a sum: from its secret for that sum, and the roots it has with its peers."""
+    sites, context, me = terms.sites, terms.context, terms.sites.index(name)
+    self_seed, table_seed = (derived(secret, purpose)[: messages.SEED] for purpose in (b"self", b"table"))
+    length = stream_length(terms.threshold)
+    of_self, of_table = (
+        share(seed, terms.threshold, len(sites), derived(secret, purpose, length))
+        for seed, purpose in ((self_seed, b"shares of self"), (table_seed, b"shares of table"))
+    )
+    pair_seeds, unsealing, sealed = {}, {}, []
+    for i, site in enumerate(sites):
+        if i == me:
+            continue
+        seed, up, down = pair_keys(roots[site], context)
+        pair_seeds[site], unsealing[site] = seed, down if me < i else up
+        two = b"".join(part[i].to_bytes(messages.SHARE, "little") for part in (of_self, of_table))
+        sealed.append(seal(up if me < i else down, two, context))
+    table = seal(labelled(b"table", context, table_seed), b"".join(pair_seeds.values()), context)
+    check = labelled(b"check", context, self_seed)[: messages.SEED]
+    shares = messages.Shares(messages.as_array(check + table + b"".join(sealed)))
+    return SumSeeds(context, shares, (of_self[me], of_table[me]), self_seed, pair_seeds, unsealing)

@@ -13,19 +13,19 @@ that was killed goes on where it was, with the same bytes, and has forgotten no 
 
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from hashlib import sha256
-from typing import Protocol
 
 import numpy as np
 
 from unpooled.core import codec
 from unpooled.core.exchange import Part, Turn
-from unpooled.core.messages import Message, SiteId, Summable
+from unpooled.core.messages import SiteId, Summable
 from unpooled.errors import BadInput, Refused
-from unpooled.privacy.secure_sum import checks, crypto, fixed_point, messages
-from unpooled.privacy.secure_sum.crypto import Exchange, Identity
+from unpooled.privacy.secure_sum import crypto, fixed_point, messages
+from unpooled.privacy.secure_sum.crypto import Exchange, Identity, SumSeeds
 from unpooled.privacy.secure_sum.fixed_point import Words, add, negated
+from unpooled.privacy.secure_sum.member_store import MemberRun, MemberStore, MemoryStore
 from unpooled.privacy.secure_sum.messages import (
     Agreed,
     AskAgreed,
@@ -44,76 +44,9 @@ from unpooled.privacy.secure_sum.messages import (
     as_array,
     asked,
     flattened,
+    threshold_for,
 )
 from unpooled.privacy.secure_sum.settings import MIN_SITES
-
-RUNS = 64  # runs that a site takes part in at the same time
-
-
-@dataclass(frozen=True, eq=False)
-class MemberRun(Message, wire="sums.MemberRun"):
-    """A site's state in a run: its secret, the roster, who is still in it, and the latest sum, by stage."""
-
-    secret: str = field(repr=False)  # hexadecimal; all keys and seeds of the run are derived from it
-    epoch: str = ""
-    epochs: int = 0  # so many before: the keys of each are others, also if its name comes again
-    roster: Roster | None = None
-    present: tuple[SiteId, ...] = ()  # sites of the roster that have not left the run
-    begun: AskShares | None = None  # the latest sum
-    masked: str = ""  # digest of what was masked in it
-    sharers: tuple[SiteId, ...] = ()
-    sealed: tuple[str, ...] = ()  # the others' shares of it, as received
-    agreed: tuple[SiteId, ...] = ()  # the list of its survivors that was signed
-    given: tuple[tuple[int, int, str], ...] = ()  # opened in the last round: round, exchange, digest
-
-    @property
-    def left(self) -> tuple[SiteId, ...]:
-        sites = self.roster.sites if self.roster is not None else ()
-        return tuple(site for site in sites if site not in self.present)
-
-
-class MemberStore(Protocol):
-    """Where a site keeps the state of its runs and the keys that it has pinned, before a reply leaves."""
-
-    def run(self, run: str) -> bytes | None: ...
-    def keep(self, run: str, state: bytes) -> None: ...
-    def pinned(self) -> dict[SiteId, bytes]: ...
-    def pin(self, keys: Mapping[SiteId, bytes]) -> None: ...
-
-
-class MemoryStore:
-    """A store for simulation: nothing outlives the process."""
-
-    def __init__(self) -> None:
-        self._runs: dict[str, bytes] = {}
-        self._pinned: dict[SiteId, bytes] = {}
-
-    def run(self, run: str) -> bytes | None:
-        return self._runs.get(run)
-
-    def keep(self, run: str, state: bytes) -> None:
-        self._runs.pop(run, None)
-        self._runs[run] = state
-        while len(self._runs) > RUNS:
-            self._runs.pop(next(iter(self._runs)))
-
-    def pinned(self) -> dict[SiteId, bytes]:
-        return dict(self._pinned)
-
-    def pin(self, keys: Mapping[SiteId, bytes]) -> None:
-        self._pinned |= keys
-
-
-@dataclass(eq=False)
-class _Seeds:
-    """A site's secrets in one sum, derived from the secret of the run, and its reply with shares of them."""
-
-    context: bytes
-    shares: Shares
-    own: tuple[int, int]  # its own shares of its own seeds: self mask, table
-    self_seed: bytes = field(repr=False)
-    pair_seeds: dict[SiteId, bytes] = field(repr=False)
-    unsealing: dict[SiteId, bytes] = field(repr=False)
 
 
 class Member:
@@ -139,8 +72,8 @@ class Member:
         self._store: MemberStore = MemoryStore() if store is None else store
         self._runs: dict[str, MemberRun] = {}  # what the store holds, decoded
         self._roots: dict[bytes, bytes] = {}  # of the latest run and epoch, by peer's name and key
-        self._roots_of = ("", "", -1)
-        self._seeds: tuple[bytes, _Seeds] | None = None  # of the latest sum, by its context and keys
+        self._roots_of = ("", -1)
+        self._seeds: tuple[bytes, SumSeeds] | None = None  # of the latest sum, by its context and keys
 
     def _run(self, run: str) -> MemberRun | None:
         if run not in self._runs:
@@ -187,13 +120,12 @@ class Member:
             return self._made(state, ask).shares
         if state.roster is not None and state.roster.digest != ask.roster.digest:
             raise Refused("another roster than the one that this run began with")
-        pinned = self._store.pinned()
-        own = self._identity.public
-        checks.check_roster(ask.roster, turn.run, self.name, own, self._authority, pinned)
+        pinned, own = self._store.pinned(), self._identity.public
+        check_roster(ask.roster, turn.run, self.name, own, self._authority, pinned)
         place = (turn.round, turn.exchange)
         again = place in {given[:2] for given in state.given}  # the same list of survivors is checked later
         present = state.present if state.roster is not None and not again else ask.roster.sites
-        checks.check_terms(terms, turn, self.name, ask.roster, present, self.min_sites)
+        check_terms(terms, turn, self.name, ask.roster, present, self.min_sites)
         _check_not_over(place, state)
         seeds = self._made(state, ask)
         if not ask.roster.keys.items() <= pinned.items():
@@ -205,19 +137,23 @@ class Member:
         self._keep(turn.run, begun)
         return seeds.shares
 
-    def _made(self, state: MemberRun, ask: AskShares) -> _Seeds:
+    def _made(self, state: MemberRun, ask: AskShares) -> SumSeeds:
         """The secrets of a sum. They depend on the run's secret, the terms and the peers' keys alone."""
         about = sha256(b"%d" % state.epochs + codec.encode(ask)).digest()
         if self._seeds is None or self._seeds[0] != about:
-            self._seeds = (about, self._make(state, ask, self._pair_roots(state, ask)))
+            secret = crypto.derived(
+                bytes.fromhex(state.secret), b"sum %d " % state.epochs + ask.terms.context
+            )
+            roots = self._pair_roots(state, ask)
+            self._seeds = (about, crypto.seeds_of(secret, ask.terms, self.name, roots))
         return self._seeds[1]
 
     def _pair_roots(self, state: MemberRun, ask: AskShares) -> dict[SiteId, bytes]:
         """By peer: the secret that only this site and the peer know."""
         run, exchange = ask.terms.turn.run, self._exchange(state)
-        if self._roots_of != (run, state.epoch, state.epochs):
-            self._roots, self._roots_of = {}, (run, state.epoch, state.epochs)
-        peers = checks.peer_keys(ask, self.name, exchange.public, ask.roster.keys, set(self._roots))
+        if self._roots_of != (run, state.epochs):
+            self._roots, self._roots_of = {}, (run, state.epochs)
+        peers = peer_keys(ask, self.name, exchange.public, ask.roster.keys, set(self._roots))
         about = sha256(codec.encode(KeyStatement(run, state.epoch, "", ""))).digest()
         for site, data in peers.items():
             if site.encode() + data not in self._roots:
@@ -227,31 +163,6 @@ class Member:
                 self._roots[site.encode() + data] = root
         return {site: self._roots[site.encode() + data] for site, data in peers.items()}
 
-    def _make(self, state: MemberRun, ask: AskShares, roots: dict[SiteId, bytes]) -> _Seeds:
-        terms = ask.terms
-        sites, context, me = terms.sites, terms.context, terms.sites.index(self.name)
-        of_sum = crypto.derived(bytes.fromhex(state.secret), b"sum %d " % state.epochs + context)
-        self_seed = crypto.derived(of_sum, b"self")[: messages.SEED]
-        table_seed = crypto.derived(of_sum, b"table")[: messages.SEED]
-        length = crypto.stream_length(terms.threshold)
-        of_self, of_table = (
-            crypto.share(seed, terms.threshold, len(sites), crypto.derived(of_sum, purpose, length))
-            for seed, purpose in ((self_seed, b"shares of self"), (table_seed, b"shares of table"))
-        )
-        pair_seeds, unsealing, sealed = {}, {}, []
-        for i, site in enumerate(sites):
-            if i == me:
-                continue
-            seed, up, down = crypto.pair_keys(roots[site], context)
-            pair_seeds[site], unsealing[site] = seed, down if me < i else up
-            two = b"".join(share[i].to_bytes(messages.SHARE, "little") for share in (of_self, of_table))
-            sealed.append(crypto.seal(up if me < i else down, two, context))
-        table_key = crypto.labelled(b"table", context, table_seed)
-        table = crypto.seal(table_key, b"".join(pair_seeds.values()), context)
-        check = crypto.labelled(b"check", context, self_seed)[: messages.SEED]
-        shares = Shares(as_array(check + table + b"".join(sealed)))
-        return _Seeds(context, shares, (of_self[me], of_table[me]), self_seed, pair_seeds, unsealing)
-
     # ------------------------------------------------------------ masked
 
     def check_masked(self, turn: Turn, ask: AskMasked, parts: Sequence[Part]) -> None:
@@ -259,7 +170,7 @@ class Member:
         state, terms = self._sum(turn, ask)
         if asked(parts) != terms.asked:
             raise Refused("the questions are not those that the terms of the sum name")
-        checks.check_list(ask.sharers, terms.sites, "sharers", terms.threshold, self.name)
+        check_list(ask.sharers, terms.sites, "sharers", terms.threshold, self.name)
         if ask.sealed.shape != (len(ask.sharers) - 1, messages.SEALED):
             raise Refused(f"sealed shares of shape {ask.sealed.shape} from {len(ask.sharers)} sites")
         sealed = tuple(row.tobytes().hex() for row in ask.sealed)
@@ -272,8 +183,7 @@ class Member:
     ) -> Masked:
         """The replies to ``parts``, masked with this site's own stream and one for every other sharer."""
         self.check_masked(turn, ask, parts)
-        state, _ = self._sum(turn, ask)
-        layout, vector = flattened(replies)
+        (state, _), (layout, vector) = self._sum(turn, ask), flattened(replies)
         if not np.isfinite(vector).all():
             raise Refused("a reply holds a number that is not finite")
         what = sha256(repr(layout).encode() + vector.tobytes()).hexdigest()
@@ -321,7 +231,7 @@ class Member:
             raise Refused("this site has sent nothing to this sum")
         if state.agreed and state.agreed != ask.survivors:
             raise Refused("a second list of survivors of the same sum")
-        checks.check_list(ask.survivors, state.sharers, "survivors", terms.threshold, self.name)
+        check_list(ask.survivors, state.sharers, "survivors", terms.threshold, self.name)
         place = (turn.round, turn.exchange)
         before = {given[:2]: given[2] for given in state.given}.get(place)
         if before is not None and before != _what(terms, ask.survivors):
@@ -338,7 +248,7 @@ class Member:
             raise Refused("the survivors are not those that this site has signed")
         assert state.roster is not None
         statement = Statement(terms.context.hex(), state.sharers, ask.survivors)
-        checks.check_opening(ask, statement, terms.threshold, state.roster.keys)
+        check_opening(ask, statement, terms.threshold, state.roster.keys)
         held = self._unsealed(state)
         given = (turn.round, turn.exchange, _what(terms, ask.survivors))
         if given not in state.given:
@@ -362,9 +272,8 @@ class Member:
 def _check_not_over(place: tuple[int, int], state: MemberRun) -> None:
     """Refuse an exchange that is over: a sum begins once an epoch, else its keys would be used twice."""
     opened = {given[:2] for given in state.given}
-    before = (-1, -1)
-    if state.begun is not None:
-        before = (state.begun.terms.turn.round, state.begun.terms.turn.exchange)
+    last = None if state.begun is None else state.begun.terms.turn
+    before = (-1, -1) if last is None else (last.round, last.exchange)
     if place < before or (place not in opened and place < max(opened, default=place)):
         raise Refused(f"round {place[0]}, exchange {place[1]} is over")
 
@@ -372,3 +281,118 @@ def _check_not_over(place: tuple[int, int], state: MemberRun) -> None:
 def _what(terms: SumTerms, survivors: tuple[SiteId, ...]) -> str:
     """A digest of a sum without its keys: after a crash the same sum may be opened again, and no other."""
     return sha256(repr((terms.asked, survivors)).encode()).hexdigest()
+
+
+# ---------------------------------------------------------------- checks: each refuses by raising
+
+Identities = Mapping[SiteId, bytes]  # the Ed25519 key of every site
+
+
+def check_roster(
+    roster: Roster, run: str, me: SiteId, own: bytes, authority: bytes | None, pinned: Identities
+) -> None:
+    """Refuse a roster of another run, not signed by the authority, or with other keys than were pinned."""
+    sites, keys = roster.sites, roster.identities
+    if roster.run != run:
+        raise Refused("the roster is that of another run")
+    if list(sites) != sorted(set(sites)) or len(keys) != len(sites) or len(set(keys)) < len(keys):
+        raise Refused("the sites of the roster are not in order, or two of them have one key")
+    if not all(len(_hex(key)) == messages.KEY and key == key.lower() for key in keys):
+        raise Refused("the roster holds a key that is not one")
+    if roster.keys.get(me) != own:
+        raise Refused("the roster does not hold this site's own key")
+    if authority is not None and not crypto.is_signed(authority, roster.statement, _hex(roster.signature)):
+        raise Refused("the roster is not signed by the authority of this federation")
+    for site, key in roster.keys.items():
+        if pinned.get(site, key) != key:
+            raise Refused(
+                f"{site} has another key than this site saw first; if its officer confirms the new one, "
+                f"unpooled sums forget FOLDER {site} lets it in"
+            )
+
+
+def _hex(text: str) -> bytes:
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        return b""
+
+
+def check_terms(
+    terms: SumTerms, turn: Turn, me: SiteId, roster: Roster, present: tuple[SiteId, ...], min_sites: int
+) -> None:
+    """Refuse terms of another exchange or roster, with too few sites, or with too low a threshold.
+
+    ``present``: the sites that have not left the run. The threshold is that of the whole roster, however many
+    have left, so at most a third of the sites can leave a run.
+    """
+    sites, everybody = terms.sites, len(roster.sites)
+    if terms.turn != turn:
+        raise Refused("the terms of the sum are of another exchange")
+    if terms.roster != roster.digest:
+        raise Refused("the terms of the sum are of another roster")
+    if list(sites) != sorted(set(sites)) or me not in sites:
+        raise Refused("the sites of the sum are not in order, or this site is not among them")
+    if everybody < min_sites:
+        raise Refused(f"a sum over {everybody} sites, this site's minimum is {min_sites}")
+    strangers = [site for site in sites if site not in present]
+    if strangers:
+        why = "left this run" if strangers[0] in roster.sites else "is not on the roster"
+        raise Refused(f"{strangers[0]} {why}")
+    least = threshold_for(everybody, min_sites)
+    if not least <= terms.threshold <= len(sites):
+        raise Refused(
+            f"threshold {terms.threshold} for {len(sites)} of {everybody} sites, "
+            f"this site's minimum is {least}"
+        )
+
+
+def peer_keys(
+    ask: AskShares, me: SiteId, own: bytes, identities: Identities, known: set[bytes]
+) -> dict[SiteId, bytes]:
+    """Every peer's key as received; signatures are checked unless the key is in ``known``."""
+    terms, found = ask.terms, {}
+    if ask.keys.shape != (len(terms.sites), messages.SIGNED_KEY):
+        raise Refused(f"keys of shape {ask.keys.shape} for {len(terms.sites)} sites")
+    for site, row in zip(terms.sites, ask.keys, strict=True):
+        data = row.tobytes()
+        identity, key = data[: messages.KEY], data[messages.KEY : 2 * messages.KEY]
+        if identity != identities[site]:
+            raise Refused(f"the key of {site} comes with another identity than the roster's")
+        if site == me:
+            if key != own:
+                raise Refused("the key that is said to be this site's is not")
+            continue
+        if site.encode() + data not in known:
+            statement = KeyStatement(terms.turn.run, terms.epoch, site, key.hex()).bytes
+            if not crypto.is_signed(identity, statement, data[2 * messages.KEY :]):
+                raise Refused(f"the key of {site} is not signed by its identity")
+        found[site] = data
+    return found
+
+
+def check_list(
+    some: tuple[SiteId, ...], whole: tuple[SiteId, ...], what: str, least: int, me: SiteId | None = None
+) -> None:
+    """Refuse a list that is unsorted, not within ``whole``, shorter than ``least``, or without ``me``."""
+    if list(some) != sorted(set(some)) or not set(some) <= set(whole):
+        raise Refused(f"the {what} are not in order, or not among those who may be")
+    if len(some) < least:
+        raise Refused(f"{len(some)} {what}, the threshold is {least}")
+    if me is not None and me not in some:
+        raise Refused(f"this site is not among the {what}")
+
+
+def check_opening(ask: AskOpened, statement: Statement, least: int, identities: Identities) -> None:
+    """Refuse to open unless each peer is either in the sum or not, and enough sites signed the list."""
+    both = sorted(set(ask.survivors) & set(ask.dropped))
+    if both:
+        raise Refused(f"both shares of {both[0]}")
+    if ask.dropped != tuple(site for site in statement.sharers if site not in ask.survivors):
+        raise Refused("the dropped sites are not the sharers that did not survive")
+    check_list(ask.signers, ask.survivors, "signers", least)
+    if ask.signatures.shape != (len(ask.signers), messages.SIGNATURE):
+        raise Refused(f"signatures of shape {ask.signatures.shape} from {len(ask.signers)} sites")
+    for site, row in zip(ask.signers, ask.signatures, strict=True):
+        if not crypto.is_signed(identities[site], statement.bytes, row.tobytes()):
+            raise Refused(f"{site} has not signed this list of survivors")

@@ -1,0 +1,488 @@
+"""Attacks on the budget, the sums and the log: each tried by a script, none gives more than the pages say."""
+
+import base64
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from helpers import blobs
+from unpooled import InProcess, SecureSums
+from unpooled.core import codec
+from unpooled.core.exchange import STAGE, Answer, Envelope, Part, Turn, conduct
+from unpooled.core.messages import Refusal
+from unpooled.core.protocol import total, viewed
+from unpooled.data import Table
+from unpooled.data.schema import AskColumns, AskSchema
+from unpooled.data.views import Affine
+from unpooled.errors import BadInput, LedgerError, TooFewAnswers
+from unpooled.privacy.dp.moments import AskNoisyMoments
+from unpooled.privacy.secure_sum import threshold_for
+from unpooled.privacy.secure_sum.crypto import Identity
+from unpooled.privacy.secure_sum.messages import AskKeys, AskMasked, SumTerms
+from unpooled.questions.clusters import AskMoments
+from unpooled.runtimes.remote import RemoteFederation
+from unpooled.site.ledger import Ledger
+from unpooled.site.log import Log, entries
+from unpooled.site.open_site import open_site
+from unpooled.site.policy import parse
+
+HISTORY = int(os.environ.get("UNPOOLED_HISTORY", "150"))
+NOISE = """
+version = 2
+[protect]
+mode = "noise"
+[dp]
+epsilon_total = 90
+[jobs]
+max_runs = 100000
+max_rounds = 100000
+[domain]
+rows = 300
+"""
+SUMS = 'version = 2\n[protect]\nmode = "copy"\nauto = true\n[aggregation]\nsecure = "required"\n'
+X, _ = blobs(0, n=280, d=2, k=3)
+
+
+# ---------------------------------------------------------------- the budget
+
+
+DOOR = """
+import base64, sys
+import numpy as np
+from unpooled.core import codec
+from unpooled.site.open_site import open_site
+from unpooled.site.policy import parse
+X = np.load(sys.argv[2])
+site = open_site("a", X, parse(open(sys.argv[3]).read()), sys.argv[1])
+print("open", flush=True)
+for line in sys.stdin:
+    print(base64.b64encode(site.respond(base64.b64decode(line))).decode(), flush=True)
+"""
+
+
+class Door:
+    """A site in a process of its own, which is killed and started again."""
+
+    def __init__(self, folder, rules: str) -> None:
+        self.folder = folder
+        np.save(folder / "rows.npy", X)
+        (folder / "rules.toml").write_text(rules)
+        self.process: subprocess.Popen | None = None
+
+    def up(self) -> subprocess.Popen:
+        if self.process is None:
+            words = [self.folder / "site", self.folder / "rows.npy", self.folder / "rules.toml"]
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", DOOR, *map(str, words)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            assert self.process.stdout.readline() == "open\n"
+        return self.process
+
+    def ask(self, post: Envelope, kill: bool = False) -> Answer | None:
+        """The answer; None if the process was killed before it was read."""
+        process = self.up()
+        process.stdin.write(base64.b64encode(codec.wrap(post)).decode() + "\n")
+        process.stdin.flush()
+        if kill:
+            self.kill()
+            return None
+        return codec.unwrap(base64.b64decode(process.stdout.readline()), expect=Answer)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+        self.process = None
+
+
+def test_the_ledger_pays_for_every_byte_string_that_leaves(tmp_path):
+    """Random histories: few requests, asked again and again, between runs, after restarts and kill -9."""
+    rng = np.random.default_rng(int(os.environ.get("UNPOOLED_SEED", "0")))
+    door, left, prices, killed, rounds = Door(tmp_path, NOISE), {}, {}, 0, {}
+    for _ in range(HISTORY):
+        run = f"run {rng.integers(4)}"
+        rounds[run] = rounds.get(run, 0) + int(rng.random() < 0.05)
+        mu = 0.001 * (1 + int(rng.integers(3)))
+        turn = Turn(run, int(rng.integers(2)), rounds[run], int(rng.integers(2)))
+        post = Envelope(
+            turn, (Part("total", AskNoisyMoments(mu, np.full(2, 30.0)), None, int(rng.integers(2))),)
+        )
+        key = codec.encode(post)
+        prices[key] = mu**2
+        action = rng.random()
+        if action < 0.04:
+            door.ask(post, kill=True)  # it may have paid, and nobody has the answer
+            killed += 1
+        elif action < 0.06 and door.process is not None:
+            door.kill()
+        else:
+            answer = door.ask(post)
+            assert not any(isinstance(reply, Refusal) for reply in answer.replies)
+            left.setdefault(key, set()).add(codec.encode(replace(answer, head="")))
+    door.up()
+    door.kill()
+    assert all(len(strings) == 1 for strings in left.values())  # the same request, the same bytes, for ever
+    paid = sum(prices[key] for key in left)
+    spent = Ledger(tmp_path / "site" / "ledger.sqlite", "a").spent()
+    assert paid <= spent * (1 + 1e-12)
+    assert spent <= paid + killed * max(prices.values())  # too much at most by what a kill cut off
+    print(
+        f"{HISTORY} requests, {killed} kills: {len(left)} distinct answers, paid {spent:.3g} for {paid:.3g}"
+    )
+
+
+def test_the_same_noise_is_not_sold_twice_under_other_stages(tmp_path):
+    """Another epoch, other sharers, one part more: whatever the masks are, the answer is paid for itself."""
+    rules = NOISE + '[aggregation]\nsecure = "required"\n'
+    sites = [open_site(f"s{i}", X[i::4], parse(rules), tmp_path / f"s{i}") for i in range(4)]
+    question = AskNoisyMoments(0.01, np.full(2, 30.0))
+    for number in range(3):  # the coordinator loses its place each time: a new epoch, and the same turn
+        federation = InProcess(sites, secure=SecureSums())
+        conduct(total(federation.sites, question), federation, run="r", number=7)
+        for site in sites:
+            assert site._guards[-1]._ledger.spent() == pytest.approx((number + 1) * 0.01**2)
+    for site in sites:
+        site.close()
+
+
+# ---------------------------------------------------------------- the sums
+
+
+def federated(tmp_path, rules: str = SUMS, count: int = 4):
+    table = {f"s{i}": Table.of({"x": X[i::count, 0], "y": X[i::count, 1]}) for i in range(count)}
+    sites = [open_site(name, rows, parse(rules), tmp_path / name) for name, rows in table.items()]
+    return InProcess(sites, secure=SecureSums()), sites
+
+
+def test_a_search_over_units_sees_the_sum_and_never_a_single_site(tmp_path):
+    """In steps as large as a site's sum the total would count the sites above it: such units are refused."""
+    federation, sites = federated(tmp_path)
+    seen, refused = [], []
+    for e in range(-12, 120, 4):
+        question = AskColumns(("x", "y"), np.zeros(2), np.full(2, 2.0**e), (), (), False)
+        try:
+            seen.append(conduct(total(federation.sites, question), federation, run=f"r{e}").sums * 2.0**e)
+        except TooFewAnswers as error:
+            refused.append(str(error))
+    assert 8 < len(seen) < 20
+    np.testing.assert_allclose(seen, [seen[0]] * len(seen), rtol=1e-9)  # the sum, however it is asked
+    assert all("the unit of column x is far above the size of its values" in text for text in refused)
+    for site in sites:
+        site.close()
+
+
+def test_a_search_over_scales_of_a_view_ends_where_steps_would_tell(tmp_path):
+    rows = {f"s{i}": X[i::4] for i in range(4)}
+    rules = parse(SUMS)
+    sites = [open_site(name, own, rules, tmp_path / name) for name, own in rows.items()]
+    federation, seen, refused = InProcess(sites, secure=SecureSums()), [], []
+    for e in range(-20, 120, 4):
+        view = Affine(np.zeros(2), np.full(2, 2.0**e))
+        try:
+            got = conduct(viewed(view, total(federation.sites, AskMoments())), federation, run=f"r{e}")
+            seen.append(got.sums * 2.0**e)
+        except TooFewAnswers as error:
+            refused.append(str(error))
+    assert 8 < len(seen) < 20
+    np.testing.assert_allclose(seen, [seen[0]] * len(seen), rtol=1e-9)
+    assert all("far above the size of its values" in text for text in refused)
+    for site in sites:
+        site.close()
+
+
+def test_there_is_no_format_to_choose_and_nothing_that_does_not_fit():
+    """What a coordinator says of a sum is who and what, never how numbers are written."""
+    assert set(codec.field_names(SumTerms)) == {"turn", "epoch", "roster", "sites", "threshold", "asked"}
+    assert set(codec.field_names(AskMasked)) == {"epoch", "sharers", "sealed", "parts"}
+    assert set(codec.field_names(AskKeys)) == {"epoch"}
+
+
+@pytest.mark.parametrize("count", [4, 5, 7])
+def test_a_site_that_is_called_gone_does_not_come_back_and_at_most_a_third_can_be(tmp_path, count):
+    """abcd minus abc is d: whoever says that d is gone sees this once a run, and not of many sites."""
+    federation, sites = federated(tmp_path, count=count)
+    asked = AskColumns(("x", "y"), np.zeros(2), np.ones(2), (), (), False)
+    assert conduct(total(federation.sites, asked), federation, run="r").rows[0] == 280
+    names = federation.sites
+    fewer = RemoteFederation(_Fewer(federation, names[-1:]), secure=SecureSums())
+    without = conduct(total(fewer.sites, asked), fewer, run="r", number=1)
+    again = RemoteFederation(federation._remote._carrier, secure=SecureSums())
+    with_all = conduct(total(again.sites, asked), again, run="r", number=2)
+    assert with_all.rows[0] == without.rows[0] < 280  # all are asked, and the one that left is not in it
+    most = count - threshold_for(count)
+    with pytest.raises((TooFewAnswers, BadInput), match=r"needed|at least 3 sites"):
+        _asked_of(_Fewer(federation, names[-most - 1 :]), asked)
+    for site in sites:
+        site.close()
+
+
+def _asked_of(carrier, question):
+    fewer = RemoteFederation(carrier, secure=SecureSums())
+    return conduct(total(fewer.sites, question), fewer, run="r", number=3)
+
+
+class _Fewer:
+    """A carrier that leaves sites out, and says that there are none."""
+
+    def __init__(self, federation, without: tuple[str, ...]) -> None:
+        self._inner, self._without = federation._remote._carrier, without
+
+    @property
+    def sites(self):
+        return tuple(site for site in self._inner.sites if site not in self._without)
+
+    def carry(self, posts):
+        return self._inner.carry(posts)
+
+
+def test_two_stages_in_one_envelope_and_parts_out_of_order_are_refused(tmp_path):
+    federation, sites = federated(tmp_path)
+    seen: list[Envelope] = []
+    carry = federation._remote._carrier.carry
+
+    def noting(posts):
+        seen.append(codec.unwrap(posts["s0"], expect=Envelope))
+        return carry(posts)
+
+    federation._remote._carrier.carry = noting
+    asked = AskColumns(("x",), np.zeros(1), np.ones(1), (), (), False)
+    conduct(total(federation.sites, asked), federation, run="q")
+    masked = next(
+        p for p in seen if any(isinstance(x.question, AskMasked) for x in p.parts) and p.turn.run == "q"
+    )
+    (part, stage) = masked.parts
+    for parts, says in (
+        ((part, stage, stage), "knows of no such sum|two stages"),
+        ((part, replace(stage, question=replace(stage.question, parts=(0, 0)))), "not a sum|no such sum"),
+        ((part, replace(stage, question=replace(stage.question, parts=()))), "not a sum|single site's reply"),
+        ((part, part, stage), "not a sum|no such sum"),
+    ):
+        for reply in sites[0].answer(Envelope(masked.turn, parts)).replies:
+            assert isinstance(reply, Refusal)
+            assert any(word in reply.reason for word in says.split("|")), reply.reason
+    for site in sites:
+        site.close()
+
+
+def test_noise_and_copies_do_not_mix_and_it_is_said_before_anything_is_asked(tmp_path):
+    """One site with noise among sites with copies: private for all, or refused; no budget is touched."""
+    from unpooled.app.job import Job, parse_ks
+    from unpooled.core.run import run as do
+    from unpooled.data import Wishes
+
+    files = [Table.of({"x": X[i::3, 0], "y": X[i::3, 1]}) for i in range(3)]
+    declared = NOISE + 'columns = ["x", "y"]\nlower = [-30, -30]\nupper = [30, 30]\n'
+    sites = [
+        open_site(
+            f"s{i}", table, parse(declared if i == 1 else SUMS.replace("required", "off")), tmp_path / f"s{i}"
+        )
+        for i, table in enumerate(files)
+    ]
+    federation = InProcess(sites)
+    bounds = (("x", -30.0, 30.0), ("y", -30.0, 30.0))
+    plain = Job(("",), parse_ks("3"))
+    with pytest.raises(BadInput, match="s1 answers with noise only, and this run is not private"):
+        do(plain.algorithm(), federation, seed=0)
+    private = Job(("",), (3,), wishes=Wishes(bounds=bounds), epsilon=1.0)
+    with pytest.raises(BadInput, match=r"s0, s2: .*private for all"):
+        do(private.algorithm(), federation, seed=0)
+    for site in sites:
+        site.close()
+    assert Ledger(tmp_path / "s1" / "ledger.sqlite", "s1").spent() == 0
+    asked = {
+        part["question"]
+        for i in range(3)
+        for _, entry in entries(tmp_path / f"s{i}" / "log.jsonl")
+        for part in entry.get("asked", ())
+    }
+    assert asked == {codec.name_of(AskSchema)}
+
+
+# ---------------------------------------------------------------- the log
+
+
+def signed_post(authority, log_head: str, run="r", number=0, site="a"):
+    from unpooled.core.exchange import countersignable
+
+    seal = f"{log_head}:{authority.sign(countersignable(site, log_head)).hex()}" if log_head else ""
+    part = Part("total", AskMoments(), None, 0)
+    return Envelope(Turn(run, 0, number, 0), (part,), seal)
+
+
+TRUSTED = parse('version = 2\n[protect]\nmode = "trusted"\n')
+
+
+def test_a_site_restored_from_an_old_backup_answers_nothing_until_its_newest_log_is_back(tmp_path):
+    authority = Identity.new()
+    opened = {"folder": tmp_path, "authority": authority.public}
+    site, head = open_site("a", X, TRUSTED, **opened), ""
+    for number in range(3):
+        head = site.answer(signed_post(authority, head, number=number)).head
+        if number == 1:
+            site.close()
+            backup = {name: (tmp_path / name).read_bytes() for name in ("log.jsonl", "ledger.sqlite")}
+            site = open_site("a", X, TRUSTED, **opened)
+    site.close()
+    newest = {name: (tmp_path / name).read_bytes() for name in backup}
+    for name, data in backup.items():
+        (tmp_path / name).write_bytes(data)
+    site = open_site("a", X, TRUSTED, **opened)
+    for _ in range(2):  # asked again: it does not grow into a log that looks long enough
+        (reply,) = site.answer(signed_post(authority, head, number=3)).replies
+        assert "restored from an old backup" in reply.reason
+    site.close()
+    for name, data in newest.items():
+        (tmp_path / name).write_bytes(data)
+    site = open_site("a", X, TRUSTED, **opened)
+    assert not isinstance(site.answer(signed_post(authority, head, number=3)).replies[0], Refusal)
+    site.close()
+
+
+def test_a_head_that_the_authority_did_not_sign_is_refused(tmp_path):
+    authority = Identity.new()
+    site = open_site("a", X, TRUSTED, folder=tmp_path, authority=authority.public)
+    head = site.answer(signed_post(authority, "")).head
+    for wrong in (
+        signed_post(Identity.new(), head, number=1),
+        signed_post(authority, head, number=1, site="b"),
+        replace(signed_post(authority, head, number=1), countersigned="0:zz"),
+        replace(signed_post(authority, head, number=1), countersigned="x:y:z:" * 9),
+    ):
+        (reply,) = site.answer(wrong).replies
+        assert "not countersigned by the authority" in reply.reason
+    assert not isinstance(site.answer(signed_post(authority, head, number=1)).replies[0], Refusal)
+    site.close()
+    kinds = [entry["kind"] for _, entry in entries(tmp_path / "log.jsonl")]
+    assert kinds == ["opening", "release", "seal", "release"]
+
+
+def test_a_site_whose_log_was_changed_does_not_answer(tmp_path):
+    site = open_site("a", X, TRUSTED, folder=tmp_path)
+    for number in range(4):
+        site.answer(signed_post(None, "", number=number))
+    site.close()
+    log = tmp_path / "log.jsonl"
+    whole = log.read_bytes()
+    lines = whole.splitlines(keepends=True)
+    entry = json.loads(lines[2])
+    entry["round"] = 7
+    for wrong in (
+        b"".join([*lines[:2], json.dumps(entry).encode() + b"\n", *lines[3:]]),
+        whole.replace(b'"round":2', b'"round":3'),
+        b"".join([*lines[:2], *lines[3:]]),
+        b"".join([lines[0], lines[2], lines[1], *lines[3:]]),
+        lines[0] + whole,
+    ):
+        log.write_bytes(wrong)
+        with pytest.raises(LedgerError, match=r"is not what was written there: nothing is answered"):
+            open_site("a", X, TRUSTED, folder=tmp_path)
+    log.write_bytes(b"".join(lines[:3]))  # cut: the ledger has seen more
+    with pytest.raises(LedgerError, match="the log is lost, or older than the ledger"):
+        open_site("a", X, TRUSTED, folder=tmp_path)
+    log.write_bytes(whole)
+    site = open_site("a", X, TRUSTED, folder=tmp_path)
+    with log.open("ab") as file:
+        file.write(b"{}\n")
+    with pytest.raises(LedgerError, match="changed by another program; nothing is sent"):
+        site.answer(signed_post(None, "", number=9))
+    site.close()
+
+
+FULL = """
+import resource, signal, sys
+from pathlib import Path
+from unpooled.errors import LedgerError
+from unpooled.site.log import Log
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+log = Log(Path(sys.argv[1]))
+log.append("opening", site="a")
+size = Path(sys.argv[1]).stat().st_size
+resource.setrlimit(resource.RLIMIT_FSIZE, (size + 300, resource.RLIM_INFINITY))
+try:
+    log.append("release", payload="x" * 1000)
+except LedgerError as error:
+    print(error)
+assert Path(sys.argv[1]).stat().st_size == size
+log.append("release", payload="short")
+"""
+
+
+def test_a_full_disk_is_said_and_leaves_the_log_whole(tmp_path):
+    from unpooled.site.log import verify
+
+    log = tmp_path / "log.jsonl"
+    done = subprocess.run([sys.executable, "-c", FULL, str(log)], capture_output=True, text=True, check=True)
+    assert "so nothing is sent" in done.stdout
+    assert verify(log) == []
+    assert len(list(entries(log))) == 2
+    whole = log.read_bytes()
+    log.write_bytes(whole + b'{"digest":"half a line')  # the power went while a line was written
+    assert verify(log) == []
+    Log(log).close()
+    assert log.read_bytes() == whole
+
+
+def test_verify_names_what_does_not_fit_and_what_it_could_not_check(tmp_path):
+    from typer.testing import CliRunner
+
+    from unpooled.app.cli import app
+
+    authority = Identity.new()
+    site, head = open_site("a", X, TRUSTED, folder=tmp_path, authority=authority.public), ""
+    for number in range(3):
+        head = site.answer(signed_post(authority, head, number=number)).head
+    site.close()
+    done = CliRunner().invoke(app, ["audit", "verify", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    assert "2 times countersigned" in done.output
+    assert "not checked: whether the end was cut off" in done.output
+    assert "not checked: the policy" in done.output
+    ledger = tmp_path / "ledger.sqlite"
+    kept = ledger.read_bytes()
+    ledger.unlink()
+    done = CliRunner().invoke(app, ["audit", "verify", str(tmp_path)])
+    assert done.exit_code == 1
+    assert "there is no ledger beside the log" in done.output
+    ledger.write_bytes(kept)
+    forged = []  # the whole chain written anew, with a seal of somebody else: every hash fits
+    path = tmp_path / "forged" / "log.jsonl"
+    path.parent.mkdir()
+    log = Log(path)
+    for _, entry in entries(tmp_path / "log.jsonl"):
+        kind, rest = (
+            entry["kind"],
+            {k: v for k, v in entry.items() if k not in ("seq", "prev", "utc", "kind", "hash")},
+        )
+        if kind == "seal":
+            rest["head"] = forged[int(rest["number"])]
+            rest["signature"] = Identity.new().sign(b"anything").hex()
+        forged.append(log.append(kind, **rest))
+    log.close()
+    done = CliRunner().invoke(app, ["audit", "verify", str(path.parent)])
+    assert done.exit_code == 1
+    assert "the countersignature is not that of the federation's authority" in done.output
+
+
+def test_the_audit_counts_what_could_be_read_singly(tmp_path):
+    """A plain total is read singly by whoever receives it; a masked one is not."""
+    from unpooled.site.audit.summary import read
+
+    federation, sites = federated(tmp_path, SUMS.replace("required", "preferred"))
+    asked = AskColumns(("x", "y"), np.zeros(2), np.ones(2), (), (), False)
+    conduct(total(federation.sites, asked), federation, run="masked")
+    plain = InProcess(sites)
+    conduct(total(plain.sites, asked), plain, run="plain")
+    for site in sites:
+        site.close()
+    runs = {run.id: run for run in read(tmp_path / "s0").runs}
+    assert (runs["masked"].alone, runs["masked"].masked) == (0, 1)
+    assert (runs["plain"].alone, runs["plain"].masked) == (1, 0)
+    assert runs["masked"].keys == 4
+    assert STAGE == "stage"

@@ -1,0 +1,158 @@
+"""The law of noise: what leaves a site under a budget is declared, or paid for, or depends on no row.
+
+Two sites with other rows and the same policy give equal bytes to every question of the package but those that
+spend; whether one of these is refused, and why, is equal too. There is no noise without a price, in the type.
+"""
+
+import ast
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import unpooled
+from question_samples import samples
+from unpooled.core import codec
+from unpooled.core.exchange import Answer, Envelope, Part, Turn
+from unpooled.core.messages import Refusal
+from unpooled.data import Number, Preparation, Table
+from unpooled.data.schema import AskColumns, AskSchema
+from unpooled.errors import LedgerError, PolicyError, Refused
+from unpooled.privacy import Spending
+from unpooled.privacy.dp.moments import AskNoisyMoments
+from unpooled.privacy.dp.noise import Noise, Purse, Simulated
+from unpooled.site.ledger import Ledger
+from unpooled.site.open_site import open_site
+from unpooled.site.policy import parse
+
+RULES = """
+version = 2
+[protect]
+mode = "noise"
+[dp]
+epsilon_total = 0.5
+[domain]
+columns = ["x", "y"]
+lower = [-9, -9]
+upper = [9, 9]
+rows = 500
+"""
+
+
+def tables(seed: int):
+    """Two tables that have nothing in common: rows, their number, holes, a column that is not declared."""
+    rng = np.random.default_rng(seed)
+    one = rng.normal(0, 3, (300, 2))
+    two = rng.uniform(-8, 8, (17, 2)) ** 3
+    two[3, 1] = np.nan
+    yield Table.of({"x": one[:, 0], "y": one[:, 1], "illness": ["flu"] * 300})
+    yield Table.of({"name": [f"n{i}" for i in range(17)], "y": two[:, 1], "x": two[:, 0]})
+
+
+def told(reply) -> bytes:
+    """A reply as bytes; of a noisy one only that it is one."""
+    return codec.encode(reply) if not hasattr(reply, "noise") else type(reply).__name__.encode()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_two_tables_under_one_policy_give_the_same_bytes_but_for_noise(seed):
+    sites = [open_site("a", table, parse(RULES)) for table in tables(seed)]
+    rng = np.random.default_rng(seed)
+    asked = [
+        (AskSchema(), None),
+        (AskSchema(3), None),
+        (AskColumns(("x", "illness"), np.zeros(2), np.ones(2), (), (), True), None),
+    ]
+    for question in samples(seed):
+        columns = tuple(Number(n, *rng.normal(size=2), rng.uniform(0.5, 30)) for n in "xy")
+        asked.append((question, Preparation(columns, drop=bool(rng.integers(2)))))
+    asked.append((AskNoisyMoments(0.01, np.full(1, 9.0)), Preparation((Number("illness", 0, 0, 1),), False)))
+    answered = 0
+    for number in range(60):
+        question, view = asked[rng.integers(len(asked))]
+        post = Envelope(Turn("r", 0, number, 0), (Part(("each", "total")[number % 2], question, view, 0),))
+        one, two = (codec.unwrap(site.respond(codec.wrap(post)), expect=Answer) for site in sites)
+        assert [told(r) for r in one.replies] == [told(r) for r in two.replies]
+        answered += not isinstance(one.replies[0], Refusal)
+        if not isinstance(question, Spending | AskSchema):
+            assert isinstance(one.replies[0], Refusal)
+    assert answered
+
+
+def test_the_schema_of_a_noise_site_is_its_policy():
+    site = open_site("a", next(tables(0)), parse(RULES))
+    post = Envelope(Turn("r", 0, 0, 0), (Part("each", AskSchema(), None, 0),))
+    (schema,) = site.answer(post).replies
+    assert schema.protection == ("noise", "")
+    assert (schema.names, schema.kinds) == (("x", "y"), ("number", "number"))
+    assert schema.rows.tolist() == [500.0]
+    assert np.isnan([schema.missing, schema.size, schema.spread, schema.within]).all()
+
+
+def test_what_is_declared_must_be_so_and_there_is_no_copy_beside_noise(tmp_path):
+    table = next(tables(0))
+    wrong = {
+        "rows = 500": ("rows = 299", "300 rows, more than the 299 that are declared"),
+        '["x", "y"]': ('["x", "z"]', "there is no column 'z'"),
+        '"x", ': ('"illness", ', "illness is declared as a number, and holds category"),
+    }
+    for old, (new, says) in wrong.items():
+        with pytest.raises(PolicyError, match=says):
+            open_site("a", table, parse(RULES.replace(old, new)))
+    open_site("a", table, parse("version = 2\n[protect]\nauto = true"), tmp_path).close()
+    with pytest.raises(
+        LedgerError, match=r"has a copy, and the policy has mode = .noise.: a site has one or the"
+    ):
+        open_site("a", table, parse(RULES), tmp_path)
+
+
+# ---------------------------------------------------------------- in the type
+
+
+def test_noise_cannot_be_made_only_bought():
+    with pytest.raises(TypeError, match=r"noise is not made but bought: Purse\.spend"):
+        Noise(object(), 1.0, None)
+
+    class Empty(Purse):
+        def _charge(self, price: float) -> None:
+            raise Refused("nothing is left")
+
+    with pytest.raises(Refused, match="nothing is left"):
+        Empty().spend([0.1], [1.0])
+    (noise,) = Simulated().spend([0.1], [1.0])
+    noise.added(np.zeros(2, dtype=np.int64), 2.0**-30, 1.0)
+    noise.used()
+    with pytest.raises(TypeError, match="used up"):
+        noise.added(np.zeros(2, dtype=np.int64), 2.0**-30, 1.0)
+
+
+def test_the_package_has_two_purses_and_one_place_that_draws():
+    """The ledger's and the simulation's; whatever else would draw noise would have to be written here."""
+    purses, drawing = set(), set()
+    for path in Path(unpooled.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef) and any(getattr(b, "id", "") == "Purse" for b in node.bases):
+                purses.add((path.stem, node.name))
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("_mechanism", "library"):
+                drawing.add(path.stem)
+            if isinstance(node, ast.Name) and node.id == "_BOUGHT":
+                assert path.stem == "noise"
+    assert purses == {("noise", "Simulated"), ("paid_noise", "_Request")}
+    assert drawing == {"noise"}
+
+
+def test_a_simulated_purse_never_serves_a_site_with_rules(tmp_path):
+    """A site under a policy pays from its ledger, or answers nothing with noise."""
+    X = np.zeros((20, 2))
+    question = AskNoisyMoments(0.1, np.full(2, 9.0))
+    post = Envelope(Turn("r", 0, 0, 0), (Part("total", question, None, 0),))
+    for mode, says in (("copy", "answers from its copy, not with noise"), ("trusted", "no budget for noise")):
+        policy = parse(f'version = 2\n[protect]\nmode = "{mode}"\nauto = true')
+        site = open_site("a", X, policy, tmp_path / mode)
+        (reply,) = site.answer(post).replies
+        assert says in reply.reason
+        site.close()
+    site = open_site("a", X, parse(RULES), tmp_path / "noise")
+    assert not isinstance(site.answer(post).replies[0], Refusal)
+    site.close()
+    assert Ledger(tmp_path / "noise" / "ledger.sqlite", "a").spent() == pytest.approx(0.01)
