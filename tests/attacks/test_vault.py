@@ -451,6 +451,12 @@ def test_verify_names_what_does_not_fit_and_what_it_could_not_check(tmp_path):
     assert done.exit_code == 1
     assert "there is no ledger beside the log" in done.output
     ledger.write_bytes(kept)
+    lone = tmp_path / "lone"
+    lone.mkdir()
+    (lone / "log.jsonl").write_bytes((tmp_path / "log.jsonl").read_bytes())
+    done = CliRunner().invoke(app, ["audit", "verify", str(lone)])
+    assert done.exit_code == 0
+    assert "not checked: the ledger: the log is not in the folder of its site" in done.output
     forged = []  # the whole chain written anew, with a seal of somebody else: every hash fits
     path = tmp_path / "forged" / "log.jsonl"
     path.parent.mkdir()

@@ -295,7 +295,8 @@ add("policy/copy/scaled", lambda: behind_doors(a.Scaled(a.Lloyd(k=4, n_starts=2)
 
 @case("policy/with noise")
 def door_with_noise() -> dict[str, Any]:
-    lines = '[domain]\ncolumns = ["a", "b", "c", "d"]\nlower = [-1, -1, -1, -1]\nupper = [1, 1, 1, 1]\nrows = 9999\n'
+    bounds = "lower = [-1, -1, -1, -1]\nupper = [1, 1, 1, 1]\nrows = 9999\n"
+    lines = f'[domain]\ncolumns = ["a", "b", "c", "d"]\n{bounds}'
     with a.fixed_noise(1):
         algorithm = a.Private(k=K, dp=a.Gaussian(1.0))
         return behind_doors(

@@ -67,6 +67,9 @@ class Evidence:
         path, (mark, number) = self._folder / "ledger.sqlite", self._mark
         if not mark:
             return
+        if not path.exists() and not (self._folder / "identity.key").exists():
+            self._note("the ledger: the log is not in the folder of its site")
+            return
         if not path.exists():
             self._fault(number, "names an entry of the ledger, and there is no ledger beside the log")
             return
