@@ -55,6 +55,7 @@ assurance: $(STAMP)  ## the long versions of what the tests hold, and their figu
 	UNPOOLED_RUNS=150 $(BIN)/pytest tests/laws/test_contract.py -k no_reply_contains_a_row
 	$(BIN)/python -m tests.attacks
 	$(BIN)/python -m benchmarks.bench_copy
+	UNPOOLED_PROBLEMS=10000 $(BIN)/pytest -s tests/optimum/test_no_false_proof.py
 	UNPOOLED_FUZZ=1000000 $(BIN)/pytest tests/site/test_fuzz.py
 	UNPOOLED_SCHEDULES=10000 $(BIN)/pytest -s tests/privacy/test_sums.py tests/privacy/test_malice.py
 	UNPOOLED_HISTORY=10000 $(BIN)/pytest -s tests/attacks/test_vault.py -k byte_string

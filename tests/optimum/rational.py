@@ -65,6 +65,13 @@ def inertia(X, labels, weights=None) -> Fraction:
     return total * unit
 
 
+def inertia_about(X, centers) -> Fraction:
+    """The sum of squared distances to the nearest of given centres."""
+    at = [[Fraction(v) for v in center] for center in centers]
+    rows = [[Fraction(v) for v in row] for row in X]
+    return sum((min(_dot(z, z) for z in _differences(row, at)) for row in rows), Fraction(0))
+
+
 def priced_optimum(X, k: int, weights, prices, low, high, references=None, cells=None) -> Fraction | None:
     """The least sum of w |x - m|^2 over rows plus p . m over centroids, each in its box and its Voronoi cell.
 
@@ -132,10 +139,8 @@ def _in_box(a: Fraction, b: list[Fraction], box: Box) -> Fraction:
     """min a |m|^2 + b . m in a box: one column at a time."""
     total = Fraction(0)
     for slope, lo, hi in zip(b, *box, strict=True):
-        if a:
-            m = min(max(-slope / (2 * a), lo), hi)
-        else:
-            m = lo if slope > 0 else hi
+        free = -slope / (2 * a) if a else (lo if slope > 0 else hi)
+        m = min(max(free, lo), hi)
         total += a * m * m + slope * m
     return total
 
@@ -152,7 +157,7 @@ def _walls(references, cell: int) -> list[tuple[list[Fraction], Fraction]]:
 
 
 def _in_region(a: Fraction, b: list[Fraction], box: Box, walls) -> Fraction | None:
-    """The same in a box cut by half-spaces: the best of the points that some set of active constraints fixes."""
+    """The same in a box cut by half-spaces: the best point that some set of active constraints fixes."""
     d, best = len(b), None
     unit = [[Fraction(int(c == r)) for c in range(d)] for r in range(d)]
     sides = [(unit[c], box[0][c]) for c in range(d)]
@@ -193,6 +198,10 @@ def _stationary(a: Fraction, b: list[Fraction], active) -> list[Fraction] | None
                 factor = table[r][column]
                 table[r] = [v - factor * u for v, u in zip(table[r], table[column], strict=True)]
     return [table[r][-1] for r in range(d)]
+
+
+def _differences(row, centers):
+    return [[x - c for x, c in zip(row, center, strict=True)] for center in centers]
 
 
 def _dot(a, b) -> Fraction:

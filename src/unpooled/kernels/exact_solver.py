@@ -4,7 +4,7 @@
 
 over centroids m_k in boxes and, if asked, cells.
 
-``lower`` is a valid lower bound whatever stopped the search; ``proved`` says that it is the optimum.
+``lower`` is a valid lower bound whatever stopped the search: it is rounded down, for the numbers as given.
 """
 
 import importlib
@@ -25,10 +25,11 @@ class Exact(NamedTuple):
 
     centers: Floats  # (k, d) of the best partition found
     labels: NDArray[np.int32]  # (n,)
-    value: float  # its cost
-    lower: float  # no partition costs less
+    value: float  # its cost, rounded up; with cells or couplings its dual bound
+    lower: float  # no partition costs less; rounded down
     nodes: int  # visited by the search
-    proved: bool  # the search is complete: value is the optimum, and lower is it but for the tolerance
+    complete: bool  # the search ran to its end
+    proved: bool  # and, without prices and regions, lower >= value (1 - 1e-9)
 
 
 def available() -> bool:
@@ -92,8 +93,8 @@ def exact(
     rows = f"suffix {k} {blake2b(X.tobytes() + w.tobytes(), digest_size=16).hexdigest()}"
     known = rows in cache
     suffix = cache[rows] if known else np.zeros(n + 1)
-    out = Exact(np.empty((k, d)), np.zeros(n, np.int32), 0.0, 0.0, 0, False)
-    value, bound, visited, proved = native.exact(
+    out = Exact(np.empty((k, d)), np.zeros(n, np.int32), 0.0, 0.0, 0, False, False)
+    value, bound, visited, complete, proved = native.exact(
         X,
         w,
         None if prices is None else np.ascontiguousarray(prices, np.float64),
@@ -112,7 +113,7 @@ def exact(
         out.labels,
     )
     cache[rows] = suffix
-    return out._replace(value=value, lower=bound, nodes=visited, proved=proved)
+    return out._replace(value=value, lower=bound, nodes=visited, complete=complete, proved=proved)
 
 
 def _without_rows(k: int, d: int, prices: Floats | None, lower: Floats | None, upper: Floats | None) -> Exact:
@@ -121,5 +122,6 @@ def _without_rows(k: int, d: int, prices: Floats | None, lower: Floats | None, u
     low = np.broadcast_to(0.0 if lower is None else lower, (k, d))
     high = np.broadcast_to(0.0 if upper is None else upper, (k, d))
     at = np.where(q > 0, low, high)
-    value = float((q * at).sum())
-    return Exact(np.array(at), np.zeros(0, np.int32), value, value, 0, True)
+    paid = q * at
+    value, error = float(paid.sum()), 2.0**-52 * (k * d + 2) * float(np.abs(paid).sum())
+    return Exact(np.array(at), np.zeros(0, np.int32), value + error, value - error, 0, True, True)

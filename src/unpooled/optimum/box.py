@@ -48,3 +48,12 @@ def check_box(box: Any) -> FloatArray:
         j = int(bad[0])
         raise BadInput(f"box is empty in column {j}: from {array[0, j]} to {array[1, j]}")
     return array
+
+
+def check_squares(box: FloatArray) -> None:
+    """Raise BadInput where squares of distances in the box would vanish or overflow."""
+    widest = float((0.5 * box[1] - 0.5 * box[0]).max()) * 2
+    if widest > 0 and not 1e-140 < widest < 1e140:
+        raise BadInput(
+            f"rows differ by up to {widest:.0e}: squares of such numbers are beyond float64; scale them"
+        )

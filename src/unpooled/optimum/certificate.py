@@ -8,6 +8,8 @@ A site keeps its own prices. They come from its rows: q_k = 2 sum (y - m_k) over
 centres m that the coordinator sends, a Newton step of the dual function. Only their sum over the sites is
 reported, and the bound is corrected for it: sum_i L_i(q_i) - max (sum_i q_i).m holds for any prices. So the
 bound stays valid if a site loses its prices, and a cluster below a site's minimum has no price there.
+
+Bounds are rounded down and the inertia up, here and at the sites.
 """
 
 import heapq
@@ -23,7 +25,7 @@ import numpy as np
 from unpooled.core.arrays import FloatArray, IntArray
 from unpooled.core.messages import Message, SiteId
 from unpooled.core.protocol import Steps, together, total
-from unpooled.optimum.bounds import AskBounds, AskOwnBound, Bounds
+from unpooled.optimum.bounds import AskBounds, AskOwnBound, Bounds, half_widths
 from unpooled.optimum.exact import relative_gap
 from unpooled.optimum.questions import AskObjective
 from unpooled.questions.clusters import AskClusterSums
@@ -34,11 +36,12 @@ _BATCH = 8  # parts of the search in one exchange
 
 
 @dataclass(frozen=True, eq=False)
-class Certificate(Message, wire="certifying.Certificate"):
+class Certificate(Message, wire="certifying.Certificate", version=2, since="0.2"):
     """The bounds on a clustering's distance from the best possible."""
 
     centers: FloatArray  # (k, d) the given ones, or better ones if the search found them
-    inertia: float
+    inertia: float  # of these centres
+    given_inertia: float  # of the given ones
     lower_bound: float  # no k centres cost less, if the condition holds
     condition: str
     proved: bool  # the gap is at most the tolerance
@@ -47,7 +50,13 @@ class Certificate(Message, wire="certifying.Certificate"):
 
     @property
     def gap(self) -> float:
+        """The largest possible distance of ``centers`` from the optimum: 1 - lower_bound / inertia."""
         return relative_gap(self.lower_bound, self.inertia)
+
+    @property
+    def given_gap(self) -> float:
+        """The largest possible distance of the given centres from the optimum."""
+        return relative_gap(self.lower_bound, self.given_inertia)
 
 
 @dataclass(order=True, eq=True)
@@ -103,12 +112,13 @@ def certify(
     search = _Search(sites, centers, box, tolerance, nodes)
     # down: the centres; up: their inertia
     costs = yield from total(sites, AskObjective(centers[None]))
-    search.inertia, search.mass = float(costs.inertia[0]), float(costs.mass[0])
+    given = _above(float(costs.inertia[0]))
+    search.inertia, search.mass = given, float(costs.mass[0])
     unconditional = comb(2 * k - 1, k) <= MOST_CLASSES
     search.classes = list(combinations_with_replacement(range(k), k)) if unconditional else [tuple(range(k))]
     # down: k; up: a bound that needs no search, in a share of the time
     alone = yield from total(sites, AskOwnBound(k, 0.1 * time_limit / len(sites)))
-    search.base = float(alone.lower[0])
+    search.base = max(0.0, float(alone.lower[0]))
     search.begin()
     while search.unfinished and search.gap > tolerance and clock() - started < time_limit:
         left = max(0.0, time_limit - (clock() - started))
@@ -116,12 +126,18 @@ def certify(
     return Certificate(
         centers=search.centers,
         inertia=search.inertia,
+        given_inertia=given,
         lower_bound=float(search.lower),
         condition=UNCONDITIONAL if unconditional else ONE_PER_CELL,
         proved=bool(search.gap <= tolerance),
         parts=search.evaluations,
         seconds=float(clock() - started),
     )
+
+
+def _above(inertia: float) -> float:
+    """An inertia from sites, rounded up: their sums of squares and the sum over sites are rounded."""
+    return inertia * (1 + 4e-12)
 
 
 _FIELDS = ("lower", "prices", "weight", "first", "second", "sums", "counts", "empty")
@@ -244,7 +260,8 @@ class _Search:
     def _learn(self, part: _Part, name: int, bounds: Bounds) -> None:
         """Update a part by the result of its evaluation, and put it back among the open ones."""
         q = bounds.prices
-        value = float(bounds.lower - np.where(q > 0, q * part.high, q * part.low).sum())
+        paid = float((np.abs(q) * half_widths(part.low, part.high)).sum())
+        value = float(bounds.lower) - paid - 2.0**-50 * (q.size + 2) * (abs(float(bounds.lower)) + paid)
         if bounds.empty > 0:
             return  # the box and the cells have no point in common
         weight = np.maximum(bounds.weight, 1e-300)[:, None]
@@ -276,7 +293,8 @@ class _Search:
                 break
             best = after
         costs = yield from total(self.sites, AskObjective(best))
-        if costs.inertia[0] < self.inertia:
-            gained = relative_gap(float(costs.inertia[0]), self.inertia)
-            self.inertia, self.centers = float(costs.inertia[0]), best[0]
+        now = _above(float(costs.inertia[0]))
+        if now < self.inertia:
+            gained = relative_gap(now, self.inertia)
+            self.inertia, self.centers = now, best[0]
             self.misled = gained > self.tolerance

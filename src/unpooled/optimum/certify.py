@@ -8,7 +8,7 @@ from unpooled.core.arrays import FloatArray
 from unpooled.core.exchange import Federation, conduct
 from unpooled.core.protocol import Steps, View, viewed
 from unpooled.errors import BadInput
-from unpooled.optimum.box import check_box, enclosing
+from unpooled.optimum.box import check_box, check_squares, enclosing
 from unpooled.optimum.certificate import Certificate
 from unpooled.optimum.certificate import certify as certifying
 from unpooled.optimum.exact import check_reach
@@ -48,6 +48,7 @@ def certify(
 
     def steps() -> Steps[Certificate]:
         around = yield from enclosing(sites, public)
+        check_squares(around)
         return (yield from certifying(sites, given, around, tolerance=tolerance, time_limit=time_limit))
 
     return conduct(viewed(view, steps()), federation, run="certify")

@@ -1,11 +1,14 @@
 """``exact_kmeans``: the optimal clustering, with a proof, for the few dozen rows for which that is feasible.
 
-Branch and bound over partitions (kernels/exact.py). A search that runs out of time still gives a lower bound
-on every clustering, so the result always states its largest possible distance from the optimum.
+Branch and bound over partitions (kernels/exact_solver.py). A search that runs out of time still gives a lower
+bound on every clustering, so the result always states its largest possible distance from the optimum. Bounds
+are rounded down and inertias up: they hold for the float64 rows as given, exactly.
 """
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
+from math import fsum
 from typing import Any
 
 import numpy as np
@@ -20,17 +23,18 @@ from unpooled.kernels.exact_solver import MOST_CLUSTERS, MOST_COLUMNS, Exact, av
 MOST_ROWS = 2000  # the search keeps n^2 k numbers
 _PROBE = 2.0  # seconds after which an unlimited search estimates its remaining time
 _LONGEST = 600.0  # expected seconds beyond which it stops unless a limit is given
+_PROVED = 1e-9  # the largest gap that counts as none
 
 
 @dataclass(frozen=True, eq=False)
 class ExactKMeans:
     """The result of ``exact_kmeans``."""
 
-    centers: FloatArray  # (k, d)
+    centers: FloatArray  # (k, d) the means of the clusters, as near as float64 comes
     labels: NDArray[np.int32]  # (n,)
-    inertia: float  # of these centres
-    lower_bound: float  # no k centres have a lower inertia
-    proved: bool  # this is the optimum, up to a relative 1e-9
+    inertia: float  # of these clusters about their exact means, rounded up
+    lower_bound: float  # no k centres have a lower inertia; rounded down
+    proved: bool  # the gap is at most 1e-9: no clustering is better by a larger share of its inertia
 
     @property
     def gap(self) -> float:
@@ -69,11 +73,11 @@ def exact_kmeans(X: Any, k: int, *, time_limit: float | None = None) -> ExactKMe
     if time_limit is not None:
         limit = float(time_limit)
         solved = exact(rows, k, warm=warm, seconds=0.6 * limit)
-        lower = solved.lower if solved.proved else max(solved.lower, by_blocks(rows, k, 0.4 * limit))
-        return _result(rows, solved, lower)
+        lower = solved.lower if solved.complete else max(solved.lower, by_blocks(rows, k, 0.4 * limit))
+        return _result(solved, lower)
     solved = exact(rows, k, warm=warm, seconds=_PROBE)
-    if solved.proved:
-        return _result(rows, solved, solved.lower)
+    if solved.complete:
+        return _result(solved, solved.lower)
     expected = _expected_seconds(rows, k, warm)
     if expected > _LONGEST:
         raise BadInput(
@@ -111,22 +115,25 @@ def check_reach(n: int, d: int, k: int) -> None:
 
 def _heuristic(X: FloatArray, k: int) -> NDArray[np.int32]:
     """Labels of a good clustering to start from; a fixed seed makes it repeatable."""
+    size = np.abs(X).max()
+    if not 1e-100 < size < 1e100 and size > 0:
+        X = np.ldexp(X, -int(np.frexp(size)[1]))  # where squares neither overflow nor vanish
     clustering = kernels.kmeans(
         X, np.array([0, len(X)]), k, np.array([1], dtype=np.uint64), n_init=20, swaps=10
     )
     return kernels.nearest(X, clustering.centers[0]).labels
 
 
-def _result(X: FloatArray, solved: Exact, lower: float) -> ExactKMeans:
+def _result(solved: Exact, lower: float) -> ExactKMeans:
     """The result with clusters numbered by first appearance, so that equal clusterings have equal labels."""
     order = list(dict.fromkeys(solved.labels.tolist()))
     order += [j for j in range(len(solved.centers)) if j not in order]
     rank = np.empty(len(order), dtype=np.int32)
     rank[order] = np.arange(len(order), dtype=np.int32)
-    centers = solved.centers[order]
-    labels = rank[solved.labels]
-    inertia = float(((X - centers[labels]) ** 2).sum())
-    return ExactKMeans(centers, labels, inertia, float(max(0.0, min(lower, inertia))), solved.proved)
+    inertia = solved.value
+    bound = float(max(0.0, min(lower, inertia)))
+    proved = bound >= inertia * (1 - _PROVED)
+    return ExactKMeans(solved.centers[order], rank[solved.labels], inertia, bound, proved)
 
 
 def by_blocks(X: FloatArray, k: int, seconds: float) -> float:
@@ -135,14 +142,23 @@ def by_blocks(X: FloatArray, k: int, seconds: float) -> float:
     best, size = 0.0, max(2 * k, 12)
     while size < len(X):
         blocks = np.array_split(np.random.default_rng(size).permutation(len(X)), -(-len(X) // size))
-        total = 0.0
+        bounds: list[float] = []
         for block in blocks:
             left = end - time.monotonic()
             if left <= 0:
-                return max(best, total)
-            total += max(0.0, exact(X[block], k, starts=3, seconds=left).lower)
-        best, size = max(best, total), int(1.5 * size) + 1
+                return max(best, sum_below(bounds))
+            bounds.append(max(0.0, exact(X[block], k, starts=3, seconds=left).lower))
+        best, size = max(best, sum_below(bounds)), int(1.5 * size) + 1
     return best
+
+
+def sum_below(bounds: Iterable[float]) -> float:
+    """The sum of lower bounds, rounded down, and not below 0.
+
+    >>> sum_below([0.1, 0.2]) < 0.1 + 0.2, sum_below([])
+    (True, 0.0)
+    """
+    return max(0.0, float(np.nextafter(fsum(bounds), -np.inf)))
 
 
 def _expected_seconds(X: FloatArray, k: int, warm: NDArray[np.int32]) -> float:
@@ -150,7 +166,7 @@ def _expected_seconds(X: FloatArray, k: int, warm: NDArray[np.int32]) -> float:
     rows = []
     for seconds in (_PROBE, 2 * _PROBE):
         memory: dict[str, Any] = {}
-        if exact(X, k, warm=warm, seconds=seconds, memory=memory).proved:
+        if exact(X, k, warm=warm, seconds=seconds, memory=memory).complete:
             return seconds
         (suffix,) = memory.values()
         rows.append(len(X) - int(np.flatnonzero(suffix == suffix[0]).max()))

@@ -177,7 +177,7 @@ class AskNode(Question[NodeSolution], wire="questions.AskNode"):
             only(seen, solution.centers) + 0.0,
             np.where(shown, counts, 0.0),
             seen.astype(np.float64),
-            np.array([1.0, float(solution.proved)]),
+            np.array([1.0, float(solution.complete)]),
         )
 
     def reply_numbers(self, d: int) -> int:

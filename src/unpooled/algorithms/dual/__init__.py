@@ -40,7 +40,7 @@ from unpooled.core.protocol import Algorithm, Steps, each, expanded, together, t
 from unpooled.errors import BadInput
 from unpooled.optimum.bounds import AskBounds, AskOwnBound  # which certify asks
 from unpooled.optimum.box import check_box, enclosing
-from unpooled.optimum.exact import check_reach
+from unpooled.optimum.exact import check_reach, sum_below
 from unpooled.optimum.questions import AskNode, AskObjective, AskOutside, AskRange
 from unpooled.questions.clusters import AskClusterSums, AskLocalMeans, AskMoments
 
@@ -145,7 +145,7 @@ class Dual(Method, method="dual", wire="dual.Dual"):
             n=moments.n,
             centers=references,
             upper_bound=float(costs.inertia[0]) if whole else np.inf,
-            lower_bound=max(0.0, sum(float(r.value[0]) for r in free.values())),
+            lower_bound=sum_below(float(r.value[0]) for r in free.values()),
             bound_condition="unconditional",
             polished=references,
             past=Evaluations.none(len(names), k, d),
@@ -213,8 +213,9 @@ class Dual(Method, method="dual", wire="dual.Dual"):
         if primal < upper:
             upper, centers = primal, tried[best]
         lower, condition = state.lower_bound, state.bound_condition
-        if now.dual > lower:
-            lower, condition = now.dual, CONDITIONS[self.symmetry]
+        dual = now.bound(state.prices, state.box)
+        if dual > lower:
+            lower, condition = dual, CONDITIONS[self.symmetry]
         return replace(
             state,
             centers=centers,
@@ -225,7 +226,7 @@ class Dual(Method, method="dual", wire="dual.Dual"):
             past=state.past.and_then(
                 state.prices, now.centroids, now.values, now.curved(state.box), self.cuts
             ),
-            lowers=np.append(state.lowers, now.dual),
+            lowers=np.append(state.lowers, dual),
             uppers=np.append(state.uppers, primal),
             movement=float(np.linalg.norm(centers - state.centers)),
         )

@@ -1,6 +1,7 @@
 """The state of a dual method between rounds, and the answers of a round with silent sites filled in."""
 
 from dataclasses import dataclass
+from math import fsum
 
 import numpy as np
 
@@ -94,8 +95,10 @@ class Evaluated:
     def of(cls, state: DualState, got: dict[SiteId, NodeSolution]) -> "Evaluated":
         low, high = state.box
         cheapest = np.where(state.prices > 0, low, high)  # (N, k, d)
-        values = (state.prices * cheapest).sum(axis=(1, 2))  # squared distances are not negative
-        N, k, _ = state.prices.shape
+        N, k, d = state.prices.shape
+        paid = state.prices * cheapest
+        values = paid.sum(axis=(1, 2))  # squared distances are not negative
+        values -= 2.0**-52 * (k * d + 2) * np.abs(paid).sum(axis=(1, 2))
         centroids, counts, seen, answered = cheapest.copy(), np.zeros((N, k)), np.zeros((N, k)), np.zeros(N)
         for i, site in enumerate(state.sites):
             if site in got:
@@ -112,9 +115,16 @@ class Evaluated:
         centroids = np.where(hidden[..., None], mean, centroids)
         return cls(centroids, counts, seen, values, answered)
 
-    @property
-    def dual(self) -> float:
-        return float(self.values.sum())
+    def bound(self, prices: FloatArray, box: FloatArray) -> float:
+        """The sum of the values at prices (N, k, d), rounded down.
+
+        It is a bound if prices cancel over sites; what rounding leaves of them pays a little in the box.
+        """
+        left, size = prices.sum(axis=0), np.abs(prices).sum(axis=0)
+        reach = np.abs(box).max(axis=0)
+        paid = np.maximum(left * box[0], left * box[1]) + 2.0**-52 * (len(prices) + 2) * size * reach
+        doubt = 2.0**-52 * (paid.size + 2) * (np.abs(self.values).sum() + np.abs(paid).sum())
+        return float(fsum(self.values) - paid.sum() - doubt)
 
     def mean(self, *, weighted: bool, fallback: FloatArray) -> FloatArray:
         """(k, d) the sites' centroids, averaged: by their counts, or plainly (33)."""

@@ -1,6 +1,7 @@
 """``unpooled certify``: how far the clustering of a run is from the best possible."""
 
 import json
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from pathlib import Path
 from typing import Annotated
 
@@ -42,21 +43,39 @@ def certify(
     what = f"k = {k}, {n:,.0f} rows {where} {len(federation.sites)} sites"
     if as_json:
         certificate = {
-            name: getattr(proof, name) for name in ("inertia", "lower_bound", "gap", "condition", "proved")
+            name: getattr(proof, name)
+            for name in ("inertia", "given_inertia", "lower_bound", "gap", "given_gap", "condition", "proved")
         }
         typer.echo(
             json.dumps({**certificate, "k": k, "rows": n, "parts": proof.parts, "seconds": proof.seconds})
         )
         return
-    typer.echo(f"{what}: inertia {proof.inertia:.6g} in prepared columns.")
-    if proof.proved:
+    typer.echo(f"{what}: inertia {proof.given_inertia:.6g} in prepared columns.")
+    below = f"no {k} centres go below {_digits(proof.lower_bound, ROUND_FLOOR)}"
+    distance = f"at most {_digits(100 * proof.given_gap, ROUND_CEILING, 2)} % from the best possible"
+    if proof.given_gap <= tolerance:
         typer.echo(
-            f"Proved: no {k} centres go below {proof.lower_bound:.6g}; this clustering is within "
-            f"{100 * tolerance:g} % of the best possible ({proof.condition})."
+            f"Proved: {below}; this clustering is within {100 * tolerance:g} % of the best possible "
+            f"({proof.condition})."
+        )
+    elif proof.proved:
+        typer.echo(
+            f"Proved: {below}; the search found centres of inertia {proof.inertia:.6g}, within "
+            f"{100 * tolerance:g} % of the best possible ({proof.condition}). This clustering is {distance}: "
+            "run it again with more starts."
         )
     else:
         typer.echo(
-            f"Not closed in {time_limit:g} seconds: no {k} centres go below {proof.lower_bound:.6g}, so this "
-            f"clustering is at most {100 * proof.gap:.2g} % from the best possible ({proof.condition}). "
+            f"Not closed in {time_limit:g} seconds: {below}, so this clustering is {distance} "
+            f"({proof.condition}). "
             "A tighter proof is out of reach at this size, or needs a longer --time-limit."
         )
+
+
+def _digits(value: float, rounding: str, digits: int = 6) -> str:
+    """The number in so many digits, rounded to the safe side.
+
+    >>> _digits(3.5799996, ROUND_FLOOR), _digits(0.0101, ROUND_CEILING, 2), _digits(0.0, ROUND_FLOOR)
+    ('3.57999', '0.011', '0')
+    """
+    return f"{float(Context(digits, rounding).create_decimal(value)):.{digits}g}"

@@ -177,7 +177,7 @@ NB_MODULE(_native, m) {
             nb::gil_scoped_release release;
             exact::solve(task, result);
         }
-        return nb::make_tuple(result.value, result.lower, result.nodes, result.proved);
+        return nb::make_tuple(result.value, result.lower, result.nodes, result.complete, result.proved);
     }, nb::arg(), nb::arg(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(),
           nb::arg().none(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg());
 

@@ -1,9 +1,6 @@
-// The search: depth-first branch and bound over the rows of a Problem, the suffix bounds that feed it, and the descent
-// that gives it a good start.
+// The search: depth-first branch and bound over the rows of a Problem, and the suffix bounds that feed it.
 #pragma once
-#include <memory>
-
-#include "problem.hpp"
+#include "descent.hpp"
 
 namespace unpooled {
 namespace exact {
@@ -17,12 +14,14 @@ constexpr int kThetaCount = 2;
 //                                                     (1-theta) dist^2(y, region_k) }
 // The second holds since a cluster's cost grows from its argmin m_k by a_k |m - m_k|^2, which its future rows share.
 // An empty cluster has a_k = 0, but leaving the point where it is cheapest costs q_k . m - min q_k . m >= 0, which
-// its future rows share as well.
+// its future rows share as well. Without prices |y - m_k|^2 comes from distances between rows: the weighted mean of the
+// squared distances of y from the cluster's rows, less the scatter per weight. Every number is rounded down, and a
+// branch ends only where its bound, so rounded, reaches the cut.
 class Search {
 public:
     Search(const Problem& problem, int first, const Clock& clock, int64_t limit, Best& best)
         : p_(problem), first_(first), clock_(clock), limit_(limit), best_(best), K_(problem.K),
-          cut_(best.value - problem.tolerance), least_(problem.n) {
+          cut_(problem.cut(best)), least_(problem.n) {
         const int depth = p_.n - first_ + 1;
         coupled_ = !p_.couplings.empty();
         candidates_.resize(static_cast<size_t>(depth) * K_);
@@ -35,21 +34,20 @@ public:
 
     void run() {
         std::vector<Cluster*> set(K_);
-        double total = 0;
         for (int k = 0; k < K_; ++k) {
             set[k] = p_.make();
             p_.clear(*set[k], k);
-            total += set[k]->f;
-            distances(*set[k], first_);
+            if (!p_.plain()) distances(*set[k], first_);
         }
         std::vector<double> mu(p_.couplings.size(), 0.0);
         path_.assign(p_.n, 0);
-        descend(first_, set.data(), mu.data(), total, total + suffix(first_), 0);
+        const double total = p_.total(set.data()), bound = plus(total, suffix(first_));
+        if (!(bound >= cut_)) descend(first_, set.data(), mu.data(), bound, 0);
     }
 
     bool complete() const { return !stopped_; }
     int64_t nodes() const { return nodes_; }
-    double lower() const { return std::min(open_, best_.value - p_.tolerance); }
+    double lower() const { return std::min(open_, cut_); }
 
 private:
     struct Candidate {
@@ -57,7 +55,7 @@ private:
         Cluster* own;  // the cluster that takes the row
         std::vector<Cluster*> copies;
         std::vector<double> mu;
-        double cost, bound;
+        double bound;
         int k;
     };
 
@@ -78,24 +76,36 @@ private:
 
     double suffix(int t) const { return p_.suffix ? p_.suffix[t] : 0.0; }
 
+    // A cost and what is at least added to it, rounded down.
+    static double plus(double cost, double added) {
+        return cost + added - rounding(3) * (std::fabs(cost) + std::fabs(added));
+    }
+
     void share_prices() {
         const int n = p_.n, d = p_.d;
         opening_.assign(static_cast<size_t>(kThetaCount) * n * K_ * n, 0.0);
-        double b[64], m[64];
+        double m, off;
         for (int i = 0; i < kThetaCount; ++i) {
             const double keep = 1 - kThetas[i];
             for (int t = first_; t < n; ++t) {  // the rows t.. are left
                 for (int k = 0; k < K_; ++k) {
+                    const Region& region = p_.regions[k];
                     double* out = &opening_[((static_cast<size_t>(i) * n + t) * K_ + k) * n];
                     for (int y = t; y < n; ++y) {
-                        const double share = p_.points.w[y] / p_.points.rest[t], a = keep * p_.points.w[y];
-                        double square = 0;
+                        // of all rows left the shares sum to at most one
+                        const double share = p_.points.w[y] / p_.points.rest[t] * (1 - 2 * p_.points.error);
+                        const double base = share * p_.empty[k];
+                        double pays = -base, error = 0, size = std::fabs(base);
                         for (int l = 0; l < d; ++l) {
-                            b[l] = share * p_.q[k * d + l] - 2 * a * p_.points.at(y, l);
-                            square += a * p_.points.at(y, l) * p_.points.at(y, l);
+                            const double price = share * p_.q[k * d + l], loose = rounding(2) * std::fabs(price);
+                            const Parabola one{keep * p_.points.w[y], 0.0, p_.points.at(y, l), p_.points.blur[l],
+                                               price, loose, rounding(4)};
+                            const Estimate part = column_minimum(one, region.lo[l], region.hi[l], m, off);
+                            pays += part.value;
+                            error += part.error + loose * region.reach(l);
+                            size += std::fabs(part.value);
                         }
-                        const double pays = box_minimum(d, a, b, p_.regions[k].lo, p_.regions[k].hi, m) + square -
-                                            share * p_.empty[k];
+                        pays -= (error + rounding(2 * d + 8) * size) * (1 + rounding(4 * d + 16));
                         out[y] = std::max({0.0, pays, keep * p_.outside[k * n + y]});
                     }
                 }
@@ -103,7 +113,9 @@ private:
         }
     }
 
+    // What every row left pays at the cluster's centroid, from below: r^2 (1 - x) - off / x <= (r - sqrt(off))^2.
     void distances(Cluster& c, int from) const {
+        constexpr double kShare = 0x1.0p-30;
         const int n = p_.n;
         for (int t = from; t < n; ++t) c.row[t] = 0;
         for (int l = 0; l < p_.d; ++l) {
@@ -111,103 +123,140 @@ private:
             const double m = c.m[l];
             for (int t = from; t < n; ++t) c.row[t] += (y[t] - m) * (y[t] - m);
         }
-        for (int t = from; t < n; ++t) c.row[t] *= p_.points.w[t];
+        if (!(c.curve > 0)) return;  // shares nothing
+        const double near = 1 - kShare - rounding(2 * p_.d + 8), off = 1.01 * c.off / kShare;
+        for (int t = from; t < n; ++t) c.row[t] = std::max(0.0, p_.points.w[t] * (c.row[t] * near - off));
     }
 
-    // The second bound for the rows from t on, where `cost` is the sum of f.
-    double shared(int t, Cluster* const* set, double cost) {
+    // The second bound for the rows from t on, where `cost` is the sum of f; without prices or regions.
+    double shared_plainly(int t, Cluster* const* set, double cost) {
         const int n = p_.n;
+        const double error = p_.points.error;
+        for (int k = 0; k < K_; ++k)
+            if (!(set[k]->mass > 0)) return 0.0;  // an empty cluster would take every row for nothing
         double best = 0;
         for (int i = 0; i < kThetaCount; ++i) {
             const double keep = 1 - kThetas[i];
-            bool first = true;
             for (int k = 0; k < K_; ++k) {
                 const Cluster& c = *set[k];
-                const double* far = p_.outside.empty() ? nullptr : &p_.outside[static_cast<size_t>(k) * n];
                 const double* row = c.row;
-                double share = c.curve > 0 ? keep * c.curve / (c.curve + keep * p_.points.rest[t]) : 0.0;
-                if (c.mass <= 0 && !opening_.empty() && !coupled_) {
-                    row = &opening_[((static_cast<size_t>(i) * n + t) * K_ + k) * n];
-                    share = 1;
-                    far = nullptr;
-                } else if (share == 0 && !far) {
-                    return best;  // an empty cluster would take every row for nothing
-                }
-                if (far) {
-                    for (int y = t; y < n; ++y) {
-                        const double pays = std::max(share * row[y], keep * far[y]);
-                        least_[y] = first ? pays : (pays < least_[y] ? pays : least_[y]);
-                    }
-                } else if (first) {
-                    for (int y = t; y < n; ++y) least_[y] = share * row[y];
+                const double share = keep / (c.mass + keep * p_.points.rest[t]);  // per weight of the cluster
+                const double less = share * (c.f + c.error) * (1 + error);
+                const double by = share * (1 - error);
+                if (k == 0) {
+                    for (int y = t; y < n; ++y) least_[y] = by * row[y] - less;
                 } else {
                     for (int y = t; y < n; ++y) {
-                        const double pays = share * row[y];
+                        const double pays = by * row[y] - less;
                         least_[y] = pays < least_[y] ? pays : least_[y];
                     }
                 }
-                first = false;
             }
             double sum = kThetas[i] * suffix(t);
-            for (int y = t; y < n; ++y) sum += least_[y];
-            best = std::max(best, sum);
+            for (int y = t; y < n; ++y) sum += least_[y] > 0 ? p_.points.w[y] * least_[y] : 0.0;
+            best = std::max(best, sum * (1 - 2 * error) - p_.points.faint);
             if (cost + best >= cut_) break;
         }
         return best;
     }
 
-    // How the row t may be assigned: what it costs and what it must cost at least.
-    bool candidate(Candidate& c, int t, Cluster* const* set, const double* mu, double cost, int k) {
+    // The same with prices or regions.
+    double shared(int t, Cluster* const* set, double cost) {
+        const int n = p_.n;
+        double best = 0;
+        for (int i = 0; i < kThetaCount; ++i) {
+            const double keep = 1 - kThetas[i];
+            for (int k = 0; k < K_; ++k) {
+                const Cluster& c = *set[k];
+                const double* far = &p_.outside[static_cast<size_t>(k) * n];
+                const double* row = c.row;
+                double share = c.curve > 0 ? keep * c.curve / (c.curve + keep * p_.points.rest[t]) : 0.0;
+                if (c.mass <= 0 && !opening_.empty() && !coupled_) {
+                    row = &opening_[((static_cast<size_t>(i) * n + t) * K_ + k) * n];
+                    share = 1;
+                    far = row;
+                }
+                for (int y = t; y < n; ++y) {
+                    const double pays = std::max(share * row[y], keep * far[y]);
+                    least_[y] = k == 0 ? pays : (pays < least_[y] ? pays : least_[y]);
+                }
+            }
+            double sum = kThetas[i] * suffix(t);
+            for (int y = t; y < n; ++y) sum += least_[y];
+            best = std::max(best, sum * (1 - 2 * p_.points.error) - p_.points.faint);
+            if (cost + best >= cut_) break;
+        }
+        return best;
+    }
+
+    // How the row t may be assigned, and what that must cost at least.
+    bool candidate(Candidate& c, int t, Cluster* const* set, const double* mu, int k) {
         c.k = k;
         if (!c.own) c.own = p_.make();
         std::copy(set, set + K_, c.set.begin());
-        if (coupled_) {
-            if (c.copies.empty())
-                for (int j = 0; j < K_; ++j) c.copies.push_back(p_.make());
-            for (int j = 0; j < K_; ++j) {
-                p_.copy(*set[j], *c.copies[j]);
-                c.set[j] = c.copies[j];
-            }
-            c.mu.assign(mu, mu + p_.couplings.size());
-            p_.add(*c.set[k], t);
-            p_.cost(*c.set[k], k, 1);
-            p_.ascend(c.set.data(), c.mu.data(), t + 1 == p_.n ? 60 : 2);
-            c.cost = 0;
-            for (int j = 0; j < K_; ++j) c.cost += c.set[j]->f;
-        } else {
-            p_.copy(*set[k], *c.own);
-            p_.add(*c.own, t);
-            p_.cost(*c.own, k, t + 1 == p_.n ? 100 : 3);
+        const int n = p_.n;
+        const bool plain = p_.plain(), last = t + 1 == n;
+        if (plain) {
+            c.own->mass = set[k]->mass, c.own->pairs = set[k]->pairs;
+            p_.add(*c.own, t, set[k]->row[t]);
+            p_.cost(*c.own, k, 0);
             c.set[k] = c.own;
-            c.cost = cost - set[k]->f + c.own->f;
+        } else {
+            double away = 0;
+            for (int u = first_; u < t; ++u)
+                if (path_[u] == k) away += p_.points.w[u] * p_.points.distance(t, u);
+            if (coupled_) {
+                if (c.copies.empty())
+                    for (int j = 0; j < K_; ++j) c.copies.push_back(p_.make());
+                for (int j = 0; j < K_; ++j) {
+                    p_.copy(*set[j], *c.copies[j]);
+                    c.set[j] = c.copies[j];
+                }
+                c.mu.assign(mu, mu + p_.couplings.size());
+                p_.add(*c.set[k], t, away);
+                p_.cost(*c.set[k], k, 1);
+                p_.ascend(c.set.data(), c.mu.data(), last ? 60 : 2);
+            } else {
+                p_.copy(*set[k], *c.own);
+                p_.add(*c.own, t, away);
+                p_.cost(*c.own, k, last ? 100 : 3);
+                c.set[k] = c.own;
+            }
         }
-        c.bound = c.cost + suffix(t + 1);
+        const double cost = p_.total(c.set.data());
+        c.bound = plus(cost, suffix(t + 1));
         if (c.bound >= cut_) return false;
-        if (t + 1 < p_.n) {
+        if (!last && plain) {
+            const double* from = set[k]->row;
+            const double* apart = &p_.points.apart[static_cast<size_t>(t) * n];
+            const double w = p_.points.w[t];
+            for (int y = t + 1; y < n; ++y) c.own->row[y] = from[y] + w * apart[y];
+            c.bound = std::max(c.bound, plus(cost, shared_plainly(t + 1, c.set.data(), cost)));
+        } else if (!last) {
             if (coupled_)
                 for (int j = 0; j < K_; ++j) distances(*c.set[j], t + 1);
             else
                 distances(*c.own, t + 1);
-            c.bound = std::max(c.bound, c.cost + shared(t + 1, c.set.data(), c.cost));
+            c.bound = std::max(c.bound, plus(cost, shared(t + 1, c.set.data(), cost)));
         }
-        return c.bound < cut_;
+        return !(c.bound >= cut_);
     }
 
-    void descend(int t, Cluster* const* set, const double* mu, double cost, double bound, int used) {
+    void descend(int t, Cluster* const* set, const double* mu, double bound, int used) {
         if (++nodes_ > limit_ || ((nodes_ & 255) == 0 && clock_.over())) stopped_ = true;
         if (stopped_) {
             open_ = std::min(open_, bound);
             return;
         }
         if (t == p_.n) {
-            leaf(cost);
+            leaf(bound);
             return;
         }
         Candidate* mine = &candidates_[static_cast<size_t>(t - first_) * K_];
         const int tries = p_.plain() ? std::min(used + 1, K_) : K_;
         int order[64], count = 0;
         for (int k = 0; k < tries; ++k) {
-            if (!candidate(mine[k], t, set, mu, cost, k)) continue;
+            if (!candidate(mine[k], t, set, mu, k)) continue;
             int at = count++;
             while (at > 0 && mine[order[at - 1]].bound > mine[k].bound) {
                 order[at] = order[at - 1];
@@ -223,19 +272,17 @@ private:
                 continue;
             }
             path_[t] = c.k;
-            descend(t + 1, c.set.data(), c.mu.data(), c.cost, c.bound, std::max(used, c.k + 1));
+            descend(t + 1, c.set.data(), c.mu.data(), c.bound, std::max(used, c.k + 1));
         }
     }
 
+    // A whole partition. With boxes or cells the multipliers were not driven to their last digits before.
     void leaf(double cost) {
-        std::vector<double> centers;
-        // with boxes or cells the multipliers were not driven to their last digits
-        if (!coupled_ && !p_.plain()) cost = p_.evaluate(path_, first_, centers);
-        if (cost < best_.value) {
-            best_.value = cost;
-            best_.labels = path_;
-            cut_ = cost - p_.tolerance;
-        }
+        if (p_.plain() && !(cost < best_.value)) return;
+        const Best found = p_.evaluate(path_, first_, true);
+        if (!(found.value < best_.value)) return;  // it costs at least that, hence more than the cut
+        best_ = found;
+        cut_ = std::min(cut_, p_.cut(best_));
     }
 };
 
@@ -273,117 +320,6 @@ inline void fill_suffixes(Points& points, int K, const Clock& clock, int64_t lim
         }
     }
 }
-
-// ---------------------------------------------------------------- descent
-
-inline double Problem::evaluate(const std::vector<int>& labels, int t0, std::vector<double>& centers) const {
-    std::vector<Cluster*> set(K);
-    std::deque<std::vector<double>> memory;
-    std::deque<Cluster> clusters;
-    for (int k = 0; k < K; ++k) {
-        memory.emplace_back(3 * d + halves_ + 1, 0.0);
-        double* at = memory.back().data();
-        clusters.push_back(Cluster{0, 0, 0, 0, 0, at, at + d, at + 2 * d, at + 2 * d + halves_, nullptr});
-        set[k] = &clusters.back();
-    }
-    for (int t = t0; t < n; ++t) add(*set[labels[t]], t);
-    for (int k = 0; k < K; ++k) cost(*set[k], k, 200);
-    if (!couplings.empty()) {
-        std::vector<double> mu(couplings.size(), 0.0);
-        ascend(set.data(), mu.data(), 60);
-    }
-    double value = 0;
-    centers.resize(static_cast<size_t>(K) * d);
-    for (int k = 0; k < K; ++k) {
-        value += set[k]->f;
-        std::copy(set[k]->m, set[k]->m + d, &centers[static_cast<size_t>(k) * d]);
-    }
-    return value;
-}
-
-inline void Problem::improve(std::vector<int>& labels, int t0, Best& best) const {
-    std::vector<double> centers;
-    double value = evaluate(labels, t0, centers);
-    for (int step = 0; step < 100; ++step) {
-        std::vector<int> next = labels;
-        for (int t = t0; t < n; ++t) {
-            double near = distance(t, &centers[static_cast<size_t>(next[t]) * d]);
-            for (int k = 0; k < K; ++k) {
-                const double away = distance(t, &centers[static_cast<size_t>(k) * d]);
-                if (away < near) near = away, next[t] = k;
-            }
-        }
-        if (next == labels) break;
-        std::vector<double> moved;
-        const double lower = evaluate(next, t0, moved);
-        if (!(lower < value)) break;
-        value = lower, labels = next, centers = moved;
-    }
-    if (value < best.value) {
-        best.value = value;
-        best.labels = labels;
-        best.centers = centers;
-    }
-}
-
-// Lloyd from k-means++ draws; the generator is fixed, so the same task takes the same way.
-inline void Problem::try_starts(int starts, Best& best) const {
-    uint64_t state = 0x9E3779B97F4A7C15u;
-    auto uniform = [&state] {
-        state ^= state << 13, state ^= state >> 7, state ^= state << 17;
-        return static_cast<double>(state >> 11) * 0x1.0p-53;
-    };
-    std::vector<double> near(n), centers(static_cast<size_t>(K) * d);
-    for (int s = 0; s < starts; ++s) {
-        std::fill(near.begin(), near.end(), kInf);
-        for (int k = 0; k < K; ++k) {
-            int pick = static_cast<int>(uniform() * n);
-            if (k > 0) {
-                double sum = 0;
-                for (int t = 0; t < n; ++t) sum += points.w[t] * near[t];
-                double at = uniform() * sum;
-                for (pick = 0; pick < n - 1 && (at -= points.w[pick] * near[pick]) > 0; ++pick) {}
-            }
-            for (int l = 0; l < d; ++l) centers[k * d + l] = points.at(pick, l);
-            for (int t = 0; t < n; ++t) near[t] = std::min(near[t], distance(t, &centers[k * d]));
-        }
-        std::vector<int> labels(n), as(K, -1);
-        if (!plain()) {  // which seed becomes which cluster: the nearest still free to each region
-            std::vector<char> taken(K, 0);
-            for (int k = 0; k < K; ++k) {
-                double least = kInf;
-                double b[64], mu[64], m[64];
-                for (int c = 0; c < K; ++c) {
-                    if (taken[c]) continue;
-                    double away = 0;
-                    for (int l = 0; l < d; ++l) {
-                        b[l] = -2 * centers[c * d + l];
-                        away += centers[c * d + l] * centers[c * d + l];
-                    }
-                    if (!q.empty())
-                        for (int l = 0; l < d; ++l) b[l] += q[k * d + l] / std::max(1.0, points.rest[0] / K);
-                    std::fill(mu, mu + 64, 0.0);
-                    away += region_minimum(d, 1.0, b, regions[k], 10, mu, m, work_.data());
-                    if (away < least) least = away, as[k] = c;
-                }
-                taken[as[k]] = 1;
-            }
-        } else {
-            for (int k = 0; k < K; ++k) as[k] = k;
-        }
-        for (int t = 0; t < n; ++t) {
-            double least = kInf;
-            for (int k = 0; k < K; ++k) {
-                const double away = distance(t, &centers[as[k] * d]);
-                if (away < least) least = away, labels[t] = k;
-            }
-        }
-        improve(labels, 0, best);
-    }
-}
-
-// The centres that belong to the best labels.
-inline void Problem::settle(Best& best) const { evaluate(best.labels, 0, best.centers); }
 
 }  // namespace exact
 }  // namespace unpooled

@@ -31,16 +31,18 @@ struct Task {
 struct Result {
     double* centers;  // (k, d)
     int32_t* labels;  // (n,)
-    double value;     // of the best partition found
-    double lower;     // on the value of every partition
+    double value;     // of the best partition found, rounded up; with cells or couplings its dual bound
+    double lower;     // on the value of every partition, rounded down
     int64_t nodes;
-    bool proved;      // lower is value but for the tolerance
+    bool complete;    // the search ran to its end
+    bool proved;      // and, without prices and regions, lower >= value (1 - 1e-9)
 };
 
 //   minimise  sum_j w_j min_k |y_j - m_k|^2 + sum_k q_k . m_k   over centroids m_k in a box and, if asked, a cell,
 //
-// or with centroids coupled by symmetry-breaking constraints. `lower` is always a valid lower bound: a search that ran
-// out of nodes or time returns its open bound, and the tolerance of the pruning is subtracted.
+// or with centroids coupled by symmetry-breaking constraints. `lower` is always a valid lower bound for the float64
+// numbers as given: a search that ran out of nodes or time returns its open bound, the tolerance of the pruning is
+// subtracted, and so is a bound on all rounding errors.
 void solve(const Task& task, Result& result);
 
 }  // namespace exact
