@@ -17,12 +17,14 @@ def unpooled(*words):
     return got.exit_code, got.stdout, got.stderr
 
 
-def run_on(folder, nodes, k):
+def run_on(folder, nodes, k, *options):
     files = []
     for name, rows in nodes.items():
         files.append(folder / f"{name}.csv")
         np.savetxt(files[-1], rows, delimiter=",", header="a,b", comments="")
-    code, _, said = unpooled("fit", *files, "-k", k, "--min-cluster-size", 1, "--out", folder / "run")
+    code, _, said = unpooled(
+        "fit", *files, "-k", k, "--min-cluster-size", 1, "--out", folder / "run", *options
+    )
     assert code == 0, said
     return folder / "run"
 
@@ -51,6 +53,19 @@ def test_a_larger_run_says_plainly_that_it_is_not(tmp_path):
     assert code == 0
     assert "Not closed in 1 seconds" in said
     assert "out of reach at this size" in said
+
+
+def test_better_centres_are_not_taken_for_the_given_ones(tmp_path):
+    """A one-shot method leaves room; the search finds better centres, and says of which it speaks."""
+    rng = np.random.default_rng(3)
+    run = run_on(tmp_path, {s: rng.uniform(size=(10, 2)) for s in "ab"}, 3, "--method", "k-fed")
+    said = unpooled("certify", run)[1]
+    assert "the search found centres of inertia" in said
+    assert "This clustering is at most" in said
+    proof = json.loads(unpooled("certify", run, "--json")[1])
+    assert proof["proved"]
+    assert proof["gap"] <= 1e-4 < 1e-3 < proof["given_gap"]
+    assert proof["inertia"] < proof["given_inertia"]
 
 
 def test_a_changed_file_and_a_missing_run_are_refused(small, tmp_path):

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from helpers import arrays_in, watched
-from unpooled import FederatedKMeans, InProcess, certify, exact_kmeans
+from helpers import Declines, arrays_in, watched
+from unpooled import FederatedKMeans, InProcess, Site, certify, exact_kmeans
 from unpooled.core.exchange import conduct
 from unpooled.core.protocol import total
-from unpooled.errors import BadInput
+from unpooled.errors import BadInput, TooFewAnswers
 from unpooled.experiments.datasets.dual import dual_problem, dual_shape
 from unpooled.optimum.bounds import AskBounds, half_widths
 from unpooled.optimum.questions import AskRange
@@ -90,6 +90,24 @@ def test_a_site_shows_nothing_of_a_cluster_below_its_minimum():
             assert ((reply.counts == 0) | (reply.counts >= 4)).all()
             assert (reply.sums[reply.counts == 0] == 0).all()
             assert all(np.isfinite(a).all() for a in arrays_in(reply))
+
+
+def test_a_site_that_does_not_answer_ends_it():
+    """Its rows would be missing from the inertia, and the gap would look smaller than it is."""
+    rows, centers, _ = clustered("3N2D3K1")
+    sites = [Site(name, X, guards=[Declines()] if name == "node-2" else []) for name, X in rows.items()]
+    with pytest.raises(TooFewAnswers, match="2 of 3 sites answered, 3 needed; missing: node-2"):
+        certify(InProcess(sites), centers, box=[[-2, -2], [2, 2]])
+
+
+def test_a_site_below_its_minimum_adds_nothing_to_either_number():
+    rows, centers, _ = clustered("2N2D3K1")
+    few = {**rows, "few": rows["node-1"][:3] + 0.5}
+    box = [[-2, -2], [2, 2]]
+    with_it = certify(InProcess.of(few, min_cluster_size=4), centers, box=box, time_limit=2)
+    without = certify(InProcess.of(rows, min_cluster_size=4), centers, box=box, time_limit=2)
+    assert with_it.given_inertia == pytest.approx(without.given_inertia)
+    assert with_it.lower_bound <= exact_kmeans(np.concatenate(list(rows.values())), 3).inertia
 
 
 def test_bad_input_is_named():

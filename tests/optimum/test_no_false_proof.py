@@ -87,7 +87,7 @@ def test_weighted_rows():
 
 
 def test_priced_nodes():
-    """In boxes, and every third one in Voronoi cells: the bound holds, and is tight for usual rows."""
+    """In boxes, every third one in Voronoi cells: the bound holds, in boxes tightly for usual rows."""
     for number in range(PROBLEMS // 2):
         p = priced_problem(number)
         cells = {} if p.cells is None else {"symmetry": "cell", "references": p.references, "cells": p.cells}
@@ -97,9 +97,9 @@ def test_priced_nodes():
             continue  # no centroids fit: any bound is true
         assert got.lower < np.inf
         assert Fraction(got.lower) <= best
-        if p.family in ("ordinary", "ties", "nested"):
+        if p.family in ("ordinary", "ties", "nested") and p.cells is None:
             size = float(abs(best)) + float(p.weights @ ((p.X - p.low[0]) ** 2).sum(axis=1))
-            assert float(best - Fraction(got.lower)) <= 1e-8 * size + 1e-290
+            assert float(best - Fraction(got.lower)) <= 1e-8 * size + 1e-30
     print(f"priced: {PROBLEMS // 2} problems, no bound above the optimum")
 
 
@@ -130,18 +130,19 @@ def test_certificates(secure):
             continue  # secure sums have 64 bits before the point and 64 behind it
         federation = InProcess.of(rows, secure=SecureSums() if secure else None)
         box = np.array([p.X.min(axis=0), p.X.max(axis=0)])
-        if not 1e-140 < np.ptp(p.X, axis=0).max() < 1e140 and np.ptp(p.X) > 0:
+        widest = np.ptp(p.X, axis=0).max()
+        if widest > 0 and not 1e-140 < widest < 1e140:
             with pytest.raises(BadInput, match="beyond float64; scale them"):
                 certify(federation, centers, box=box)
             continue
         proof = certify(federation, centers, box=box, time_limit=0.3)
         best, X = optimum(p.X.tolist(), p.k), p.X.tolist()
-        assert Fraction(proof.lower_bound) <= best
-        assert inertia_about(X, centers.tolist()) <= Fraction(proof.given_inertia)
-        if np.isfinite(proof.inertia):
-            own = inertia_about(X, proof.centers.tolist())
-            assert own <= Fraction(proof.inertia)
-            assert not proof.proved or own * (1 - Fraction(1, 10**4)) <= best
+        step = Fraction(1, 10**18) if secure else 0  # of a secure sum
+        assert Fraction(proof.lower_bound) <= best + step
+        assert inertia_about(X, centers.tolist()) <= Fraction(proof.given_inertia) + step
+        own = inertia_about(X, proof.centers.tolist())
+        assert own <= Fraction(proof.inertia) + step
+        assert not proof.proved or own * (1 - Fraction(1, 10**4)) <= best + step
         asked, proved = asked + 1, proved + proof.proved
     print(f"certificates{', secure sums' if secure else ''}: {asked}, no false claim; proved: {proved}")
 

@@ -1,7 +1,7 @@
 """The questions of ``certify``: bounds for parts of the search, at prices that stay at the site.
 
 A bound is lowered at the site by what can still be lost on the way: sums over sites are rounded, and secure
-sums round each field of a reply to 9e-13 of its largest number.
+sums round each field of a reply to 9e-13 of its largest number, and prices to 2^-64.
 """
 
 from dataclasses import dataclass
@@ -109,6 +109,7 @@ class AskBounds(Question[Bounds], wire="bounding.AskBounds", version=2, since="0
             out.counts[b] = np.where(shown, mass, 0.0)
         half = half_widths(self.low, self.high).sum(axis=(1, 2))
         out.lower[:] -= _ON_THE_WAY * (np.abs(out.lower).max() + np.abs(out.prices).max() * half)
+        out.lower[:] -= 2.0**-64 * half
         return out
 
     def _from_middle(self, lower: float, q: FloatArray, b: int) -> float:

@@ -114,8 +114,17 @@ class AskObjective(Question[Objective], wire="questions.AskObjective"):
         if not enough(local):
             return Objective(np.zeros(len(self.centers)), np.zeros(1))
         w = masses(local)
-        costs = [float(w @ kernels.nearest(local.X, c).sqdist) for c in self.centers]
+        costs = [float(w @ _squares(local.X, c)) for c in self.centers]
         return Objective(np.array(costs), np.array([w.sum()]))
+
+
+def _squares(X: Any, centers: FloatArray) -> FloatArray:
+    """(n,) squared distances to the nearest centre; a square that vanishes counts as 1e-290, not as zero."""
+    labels, squares = kernels.nearest(X, centers)
+    faint = np.flatnonzero(squares < 1e-290)
+    apart = (X[faint] != centers[labels[faint]]).any(axis=1)
+    squares[faint[apart]] = 1e-290
+    return squares
 
 
 @dataclass(frozen=True, eq=False)

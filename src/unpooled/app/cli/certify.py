@@ -61,8 +61,7 @@ def certify(
     elif proof.proved:
         typer.echo(
             f"Proved: {below}; the search found centres of inertia {proof.inertia:.6g}, within "
-            f"{100 * tolerance:g} % of the best possible ({proof.condition}). This clustering is {distance}: "
-            "run it again with more starts."
+            f"{100 * tolerance:g} % of the best possible ({proof.condition}). This clustering is {distance}."
         )
     else:
         typer.echo(

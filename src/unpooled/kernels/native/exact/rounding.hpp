@@ -9,7 +9,7 @@ namespace unpooled {
 namespace exact {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
-constexpr double kTiny = 0x1.0p-1000;  // above all errors of underflow in a cluster's cost
+constexpr double kTiny = 0x1.0p-900;  // above all errors of underflow in a cluster's cost
 constexpr double kFaint = 0x1.0p-800;  // smaller squared distances count as zero in lower bounds
 constexpr double kFloor = 0x1.0p-700;  // above the sum of all that counts as zero
 
