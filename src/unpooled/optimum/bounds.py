@@ -1,7 +1,7 @@
 """The questions of ``certify``: bounds for parts of the search, at prices that stay at the site.
 
-A bound is lowered at the site by what can still be lost on the way: sums over sites are rounded, and secure
-sums round each field of a reply to 9e-13 of its largest number, and prices to 2^-64.
+A bound is lowered at the site by what can still be lost on the way: a sum over thousands of sites is rounded
+as often, and secure sums round prices to 2^-64.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from unpooled.kernels.exact_solver import exact
 from unpooled.optimum.exact import MOST_ROWS, by_blocks
 from unpooled.optimum.questions import enough, masses, sizes
 
-_ON_THE_WAY = 2e-12  # relative, of a number that is summed over sites
+_ON_THE_WAY = 1e-12  # relative error of a sum over sites
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,9 +107,9 @@ class AskBounds(Question[Bounds], wire="bounding.AskBounds", version=2, since="0
             for j in np.flatnonzero(shown):
                 out.sums[b, j] = w[solution.labels == j] @ X[solution.labels == j]
             out.counts[b] = np.where(shown, mass, 0.0)
-        half = half_widths(self.low, self.high).sum(axis=(1, 2))
-        out.lower[:] -= _ON_THE_WAY * (np.abs(out.lower).max() + np.abs(out.prices).max() * half)
-        out.lower[:] -= 2.0**-64 * half
+        half = half_widths(self.low, self.high)
+        paid = (np.abs(out.prices) * half).sum(axis=(1, 2))
+        out.lower[:] -= _ON_THE_WAY * (np.abs(out.lower) + paid) + 2.0**-64 * half.sum(axis=(1, 2))
         return out
 
     def _from_middle(self, lower: float, q: FloatArray, b: int) -> float:
