@@ -95,7 +95,7 @@ class AskBounds(Question[Bounds], wire="bounding.AskBounds", version=2, since="0
                 seconds=self.seconds,
                 memory=memory,
             )
-            if not np.isfinite(solution.lower):
+            if solution.lower == np.inf:
                 out.empty[b] = 1.0
                 continue
             mass, shown = sizes(local, solution.labels, w, k)
@@ -114,6 +114,8 @@ class AskBounds(Question[Bounds], wire="bounding.AskBounds", version=2, since="0
 
     def _from_middle(self, lower: float, q: FloatArray, b: int) -> float:
         """The bound less what the prices pay in the middle of the boxes, rounded down."""
+        if lower == -np.inf:  # nothing is known but that squared distances are not negative
+            return -2.0 * float((np.abs(q) * half_widths(self.low[b], self.high[b])).sum())
         paid = q * middles(self.low[b], self.high[b])
         there = fsum(paid.ravel())
         return lower - there - 2.0**-50 * (abs(lower) + float(np.abs(paid).sum()))
