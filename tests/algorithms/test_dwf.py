@@ -230,6 +230,27 @@ def test_it_stops_when_the_oldest_movement_of_the_window_is_the_smallest():
     assert not method.finished(state([0.5, 0.7], 9))
 
 
+def test_the_window_begins_after_the_least_number_of_rounds():
+    """The authors' loop fills its queue from its round number 16 on, counted from 0: 316 rounds at least."""
+    method = Dwf.as_published(k=2)
+    building = np.linspace(0.5, 0.9, 300)  # momentum builds up: the oldest movement is the smallest
+    assert not method.finished(state(building, 300))
+    assert not method.finished(state(building, 315))
+    assert method.finished(state(building, 316))
+    assert not method.finished(state(building[::-1], 316))
+
+
+def test_momentum_that_builds_up_does_not_stop_a_run():
+    """The first movements are the smallest there are: a window over them would stop at its own length."""
+    X, _ = blobs(3, n=400, k=4, spread=3.0)
+    rows = split(X, 10, 3, skewed=True)
+    method = replace(Ewf.as_published(k=4), window=20, max_rounds=400)
+    done = run(method, InProcess.of(rows), seed=1)
+    moved = [record.movement for record in done.history[1:]]
+    assert moved[0] == min(moved[:20])
+    assert done.rounds > 36
+
+
 def test_it_stops_at_max_rounds():
     assert Dwf(k=2, max_rounds=4).finished(state([9.0], 4))
     assert not Dwf(k=2, max_rounds=5).finished(state([9.0], 4))

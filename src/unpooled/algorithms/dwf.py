@@ -156,7 +156,8 @@ class Dwf(Method, method="dwf", wire="dwf.Dwf"):
     """Weighted federated k-means; ``weights`` names the weighting, "counts" being DWF.
 
     Stops when the centres move less than ``tol`` after at least ``min_rounds``, or when the oldest of the
-    last ``window`` movements is the smallest of them (the movement no longer shrinks), or at max_rounds.
+    last ``window`` movements after those rounds is the smallest of them (the movement no longer shrinks), or
+    at max_rounds.
     """
 
     citation = "Holzer, Jacob, Kavane: Dynamically Weighted Federated k-Means. arXiv:2310.14858, 2023."
@@ -246,8 +247,9 @@ class Dwf(Method, method="dwf", wire="dwf.Dwf"):
         if state.rounds < self.min_rounds:
             return False
         resting = state.movement < state.threshold or state.movement == 0
-        stalled = len(state.movements) == self.window and state.movements[0] == state.movements.min()
-        return resting or bool(stalled)
+        # movements grow while momentum builds up: those of the first min_rounds are not compared
+        full = len(state.movements) == self.window and state.rounds >= self.min_rounds + self.window
+        return resting or (full and bool(state.movements[0] == state.movements.min()))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

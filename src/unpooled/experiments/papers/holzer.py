@@ -283,6 +283,7 @@ def _experiment(
         configurations=_configurations(set_),
         perform=perform,
         present=_present(set_),
+        version=2,
         needs=needs,
     )
 

@@ -115,5 +115,6 @@ EXPERIMENTS = (
         configurations=_configurations,
         perform=perform,
         present=_present,
+        version=2,
     ),
 )
