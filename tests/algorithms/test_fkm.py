@@ -9,6 +9,7 @@ from unpooled import Fkm, InProcess, run
 from unpooled.algorithms.fkm import AskOneStep, FkmState
 from unpooled.core.exchange import conduct, round_rng
 from unpooled.core.protocol import each
+from unpooled.core.stack import Stack
 from unpooled.errors import BadInput
 from unpooled.questions.clusters import AskLocalMeans
 
@@ -64,6 +65,32 @@ def test_counts_after_the_step_by_hand():
     assert before.means.tolist() == after.means.tolist()  # the means are those of the first assignment
     assert before.counts.tolist() == [3.0, 3.0]
     assert after.counts.tolist() == [4.0, 2.0]
+
+
+def test_p_is_asked_of_the_count_after_the_step_alone_unless_the_site_hides_rows():
+    """4 is alone at 8; after the step to 4 the row 1.9 comes over, so that two rows stand behind it."""
+    rows = {"a": np.array([[-2.0], [-2.0], [-2.0], [1.9], [4.0], [20.0], [20.0]])}
+    centers = np.array([[-1.2], [8.0], [19.0]])
+    asked = AskOneStep(centers, "after", 2.0)
+    open_ = conduct(each(("a",), asked), InProcess.of(rows))["a"]
+    assert open_.means[:, 0].tolist() == pytest.approx([-1.025, 4.0, 20.0])
+    assert open_.counts.tolist() == [3.0, 2.0, 2.0]
+    trusted = conduct(each(("a",), asked), InProcess.of(rows, min_cluster_size=2))["a"]
+    assert 4.0 not in trusted.means[:, 0]  # the mean of one row, which a site that hides rows never sends
+
+
+def test_a_copy_sends_what_the_authors_send():
+    """Where rows are groups of persons a mean of one row is of a whole group: only p after the step counts."""
+    copy = Stack(
+        np.array([[-2.0], [1.9], [4.0], [20.0]]),
+        np.array([0, 4]),
+        np.array([15.0, 5.0, 5.0, 10.0]),
+        np.zeros(1, np.uint64),
+        grouped=True,
+    )
+    (sent,) = AskOneStep(np.array([[-1.2], [8.0], [19.0]]), "after", 7.0).answer_all(copy)
+    assert sent.means[:, 0].tolist() == pytest.approx([-1.025, 4.0, 20.0])
+    assert sent.counts.tolist() == [15.0, 10.0, 10.0]
 
 
 def test_the_server_weighs_by_counts():

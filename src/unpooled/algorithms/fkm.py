@@ -10,7 +10,8 @@ Departures, each of which ``as_published`` undoes unless stated:
 - The authors' "means" of round 0 are raw records (k-means++ seeds). Here, always, they are the means and
   counts of one assignment to those seeds.
 - Their library counts rows AFTER the step while the means belong to the assignment before it, which biases
-  the fixed point (+1 % inertia on overlapping data). The default counts ``before``.
+  the fixed point (+1 % inertia on overlapping data). The default counts ``before``. With ``after``, p is
+  asked of the count after the step alone, as they do; a site that hides rows asks it of both.
 - Their server starts afresh every round, and there is no stopping rule: 100 rounds. The default also tries
   the centres at hand, keeps the better of the two, and stops when they rest.
 - Their library (scikit-learn before 1.3) weighs the means in Lloyd's steps but not in k-means++, so that the
@@ -51,8 +52,9 @@ class AskOneStep(Question[LocalMeans], wire="fkm.AskOneStep"):
         )
         if not after:
             return shown_means(stack, local.centers, local.mass, local.squares, self.p)
-        # The mean is over the rows before the step, the count after it, so both must be large enough.
-        before = stack.large(local.mass, local.squares, self.p)
+        # The mean is over the rows before the step, the count after it, and the authors ask for p rows after
+        # it only. A site that hides rows asks for both: its means must be of enough rows.
+        before = stack.large(local.mass, local.squares, self.p) if stack.minimum > 1 else None
         return shown_means(stack, local.centers, local.recount, local.recount_squares, self.p, only=before)
 
     def most(self) -> dict[str, int]:

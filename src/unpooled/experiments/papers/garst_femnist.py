@@ -129,6 +129,7 @@ EXPERIMENTS = (
         configurations=_configurations,
         perform=perform,
         present=_present,
+        version=2,
         needs=("femnist-iid",),
     ),
 )
