@@ -78,6 +78,12 @@ def test_g2_as_it_is_defined():
     assert len(list(synthetic.g2_all())) == 100
 
 
+def test_g2_is_cut_off_and_not_rounded():
+    """As in the published files: means are half a unit below 500 and 600."""
+    X = synthetic.g2(1024, 10, seed=1)  # a million numbers a cluster: their mean is known to .01
+    np.testing.assert_allclose([X[:1024].mean(), X[1024:].mean()], [499.5, 599.5], atol=0.05)
+
+
 def some(n=6):
     rng = np.random.default_rng(0)
     return rng.integers(0, 256, (n, 784)).astype(np.uint8), np.arange(n)

@@ -135,13 +135,14 @@ G2_DEVIATIONS = tuple(range(10, 101, 10))
 
 
 def g2(columns: int, sd: int, *, seed: Seed) -> FloatArray:
-    """(2048, columns) drawn as Fraenti's G2 sets are defined: two clusters at 500 and 600, whole numbers.
+    """(2048, columns) drawn as Fraenti's G2 sets are: two clusters at 500 and 600, cut off to whole numbers.
 
-    The first 1024 rows are the first cluster's.
+    The first 1024 rows are the first cluster's. What is after the point is cut off, as in the published
+    files, so that the mean of a cluster is half a unit below its true centre.
     """
     rng = np.random.default_rng(seed)
     means = np.repeat([500.0, 600.0], 1024)[:, None]
-    drawn: FloatArray = np.rint(means + sd * rng.standard_normal((2048, columns)))
+    drawn: FloatArray = np.floor(means + sd * rng.standard_normal((2048, columns)))
     return drawn
 
 
