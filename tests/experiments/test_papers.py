@@ -12,9 +12,11 @@ from sklearn.datasets import load_digits
 from unpooled import Fuzzy, InProcess, run
 from unpooled.analysis.metrics import within_sse
 from unpooled.experiments.papers import (
+    common,
     dual,
     garst,
     garst_femnist,
+    garst_runs,
     holzer,
     participation,
     stallmann,
@@ -70,6 +72,31 @@ def test_garst_fig3_at_its_noisiest(folder):
     assert over[-1] > over[0] + 0.02  # figure 3 d: rounds help where there is noise
 
 
+def test_garsts_k_fed_is_weighed_by_the_sizes_of_the_last_set():
+    """By hand: ARI 1 at a site of one row in four, 0 at the other; the last set's sizes weigh them otherwise."""
+    truth, site = np.array([0, 1, 0, 0, 1, 1, 1, 0]), np.array([0, 0, 1, 1, 1, 1, 1, 1])
+    labels = np.array([0, 1, 0, 0, 0, 0, 0, 0])
+    assert common.ari_by_site(truth, labels, site) == pytest.approx(1 / 4)
+    assert common.ari_by_site(truth, labels, site, [3, 1]) == pytest.approx(3 / 4)
+    settings = garst._settings(Sources(), "k-FED", 0.1, 1.0, k_local=16)
+    sizes = garst_runs.last_sizes(settings, 0, Sources())
+    assert sizes.sum() == 16 * 200
+    assert sizes.min() > 400  # at beta 10 rows go almost anywhere
+    got = garst.perform(settings, range(2), Sources())
+    assert got["ARI by site"] != got["ARI by site, last sizes"]
+    shown = garst._rows(
+        Results(
+            [(garst._settings(Sources(), m, 0.1, 1.0), got) for m in ("central", "FKM")] + [(settings, got)]
+        ),
+        Sources(),
+        0.1,
+        1.0,
+    )
+    by = {r.what[3]: r for r in shown if r.what[2].startswith("k-FED")}
+    assert by["by site, authors' weights"].published.value == 0.690
+    assert by["by site"].published is None
+
+
 def test_garst_fig4(folder):
     rows = rows_of("garst-fig4", 10, folder)
     assert {what: r.difference for what, r in judged(rows).items() if not r.matches} == {}
@@ -94,6 +121,15 @@ def test_holzer_synthetic(folder):
         assert score[split, "unpooled"] < 1.0005 * fair
         assert score[split, "k-FED"] > 1.003 * fair
     assert score["non-IID", "EWF"] > 1.02 * score["non-IID", "DWF"]
+
+
+def test_holzers_halves_are_the_same_in_every_run():
+    X = np.random.default_rng(0).standard_normal((400, 2))
+    alike, clustered = holzer.halves(400)
+    assert alike[:3].tolist() == [183, 203, 283]  # the authors', by scikit-learn with their seed
+    for number in range(3):
+        site = holzer.site_of_rows(X, "half-IID", 10, None, np.random.default_rng(number))
+        assert np.bincount(site[alike]).tolist() == [20] * 10
 
 
 def digits(folder, clients):

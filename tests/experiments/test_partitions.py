@@ -151,3 +151,15 @@ def test_by_distance_follows_equation_2():
 def test_bad_input(call, message):
     with pytest.raises(BadInput, match=message):
         call()
+
+
+def test_half_iid_with_given_halves():
+    X = np.random.default_rng(0).standard_normal((60, 2))
+    alike, clustered = np.arange(0, 60, 2), np.arange(1, 60, 2)
+    site = partition.half_iid(X, 5, seed=1, halves=(alike, clustered))
+    assert np.bincount(site[alike]).tolist() == [6] * 5  # dealt out equally
+    other = partition.half_iid(X, 5, seed=2, halves=(alike, clustered))
+    assert np.bincount(other[alike]).tolist() == [6] * 5
+    assert (site != other).any()
+    with pytest.raises(BadInput, match="halves must have each of the 60 rows once"):
+        partition.half_iid(X, 5, seed=1, halves=(alike, alike))

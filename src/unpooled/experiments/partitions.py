@@ -150,12 +150,26 @@ def by_kmeans(X: npt.NDArray[Any], sites: int, *, seed: Seed, threads: int = 1) 
     return kernels.nearest(X, centers, threads=threads).labels.astype(np.int64)
 
 
-def half_iid(X: npt.NDArray[Any], sites: int, *, seed: Seed, threads: int = 1) -> IntArray:
-    """One half of the rows split by ``iid``, the other half by ``by_kmeans``."""
+def half_iid(
+    X: npt.NDArray[Any],
+    sites: int,
+    *,
+    seed: Seed,
+    halves: tuple[IntArray, IntArray] | None = None,
+    threads: int = 1,
+) -> IntArray:
+    """One half of the rows split by ``iid``, the other half by ``by_kmeans``.
+
+    ``halves`` are the rows of the two; if None, they are drawn.
+    """
     _check(len(X), 2 * sites)
     rng = np.random.default_rng(seed)
-    order = rng.permutation(len(X))
-    first, second = np.sort(order[: len(X) // 2]), np.sort(order[len(X) // 2 :])
+    if halves is None:
+        order = rng.permutation(len(X))
+        halves = order[: len(X) // 2], order[len(X) // 2 :]
+    first, second = (np.sort(half) for half in halves)
+    if not np.array_equal(np.sort(np.concatenate([first, second])), np.arange(len(X))):
+        raise BadInput(f"half_iid: halves must have each of the {len(X)} rows once")
     out = np.empty(len(X), dtype=np.int64)
     out[first] = iid(len(first), sites, seed=rng)
     out[second] = by_kmeans(X[second], sites, seed=rng, threads=threads)

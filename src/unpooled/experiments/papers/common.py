@@ -1,6 +1,6 @@
 """Functions for all papers: a run to its end or round by round, pooled k-means, and their scores."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -64,10 +64,15 @@ def ari(truth: IntArray, labels: IntArray) -> float:
     return float(adjusted_rand_score(truth, labels))
 
 
-def ari_by_site(truth: IntArray, labels: IntArray, site: IntArray) -> float:
-    """The mean over sites of the site's own ARI, weighted by its rows, as Garst & Reinders score."""
-    parts = [
-        (ari(truth[at_site], labels[at_site]), int(at_site.sum()))
-        for at_site in (site == s for s in np.unique(site))
-    ]
-    return sum(score * n for score, n in parts) / len(truth)
+def ari_by_site(
+    truth: IntArray, labels: IntArray, site: IntArray, weights: Sequence[float] | None = None
+) -> float:
+    """The mean over sites of the site's own ARI, weighted by its rows, as Garst & Reinders score.
+
+    ``weights``, one for each site in sorted order, replaces the numbers of rows.
+    """
+    sites = [site == s for s in np.unique(site)]
+    scores = [ari(truth[at_site], labels[at_site]) for at_site in sites]
+    return float(
+        np.average(scores, weights=[at_site.sum() for at_site in sites] if weights is None else weights)
+    )
