@@ -80,7 +80,7 @@ def test_p_is_asked_of_the_count_after_the_step_alone_unless_the_site_hides_rows
 
 
 def test_a_copy_sends_what_the_authors_send():
-    """Where rows are groups of persons a mean of one row is of a whole group: only p after the step counts."""
+    """Where rows are groups of persons a mean of one row is of many: only p after the step counts."""
     copy = Stack(
         np.array([[-2.0], [1.9], [4.0], [20.0]]),
         np.array([0, 4]),
