@@ -11,10 +11,9 @@ from pathlib import Path
 
 from unpooled.experiments.papers.compare import EXPERIMENT, short
 from unpooled.experiments.papers.data_sources import Sources
-from unpooled.experiments.papers.output import Finished, aligned, markdown, write
+from unpooled.experiments.papers.output import Finished, aligned, markdown, together, write
 from unpooled.experiments.papers.registry import find
 from unpooled.experiments.papers.result_store import Store
-from unpooled.experiments.papers.result_table import CLOSE
 from unpooled.experiments.papers.runner import finish
 
 ROOT = Path(__file__).parent.parent
@@ -33,32 +32,33 @@ PLAN: dict[str, int | str | None] = {  # runs; None: as many as the paper
     "stallmann-cases": None,
     "stallmann-g2": None,
     "dual-tables": None,
+    "dual-held-out": None,
 }
 COMPARED = 3
 
 
 def page(all_done: list[Finished], left_out: list[str]) -> str:
-    lines = [["experiment", "runs", "within 2 standard errors", "CPU seconds"]]
+    lines = [["experiment", "runs", "matches", "differs", "says nothing", "CPU seconds"]]
     for done in all_done:
-        match, all_ = done.counted()
-        runs = done.runs.split()[0]
-        lines.append(
-            [done.experiment.name, runs, f"{match} of {all_}" if all_ else "-", f"{done.seconds:.0f}"]
-        )
-    both = [done.counted() for done in all_done]
-    match, all_ = sum(a for a, _ in both), sum(b for _, b in both)
+        counts = done.counted()
+        figures = [f"{n}" if n else "-" for n in (counts.matches, counts.differs, counts.silent)]
+        lines.append([done.experiment.name, done.runs.split()[0], *figures, f"{done.seconds:.0f}"])
     missing = f" Not run: {', '.join(left_out)}." if left_out else ""
     head = f"""# Results: the papers, recomputed
 
 Written by `make results`, from runs; no number on this page is typed. Every table has the published number,
-ours with its standard deviation over runs and the standard error of its mean, and the difference in
-standard errors of both. A number matches within {CLOSE:g}; of numbers that are equal in truth one in twenty
-does not. Where a number does not come out, a note says why, or that we do not know. "central, n_init 10" or
-"k-means, n_init 10" is the fair baseline, pooled k-means with ten restarts; "unpooled" is this package's
-default. Only rows that were published and these two are shown: `unpooled reproduce` writes all of them, and
-the figures. [How to run it](reproduce.md).
+ours with its standard deviation over runs, the difference with the interval that holds the true one with
+95 %, and p, the chance of such a difference between equals (Welch's test). A number that *matches* does not
+differ at 5 %. A verdict *says nothing* where a difference as large as the number itself could not have been
+seen, where runs are fewer than four, or where both are the limit of iterations. What differs has a note with
+an experiment that shows why, or is *open*. Each published number is judged once, where it is first shown.
+[How to run it](reproduce.md) says more.
 
-{match} of {all_} published numbers match.{missing}
+"central, n_init 10" or "k-means, n_init 10" is the fair baseline, pooled k-means with ten restarts;
+"unpooled" is this package's default. Only rows that were published and these two are shown: `unpooled
+reproduce` writes all of them, and the figures.
+
+{together(all_done)}{missing}
 
 {aligned(lines, 1)}"""
     return head + "\n" + "\n".join(markdown(done, 2, short=True) for done in all_done)

@@ -2,13 +2,14 @@
 
 import csv
 import io
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
 
 from unpooled.core.disk import write_atomically
 from unpooled.experiments.papers.experiment import Experiment, Presented
-from unpooled.experiments.papers.result_table import CLOSE, ResultTable
+from unpooled.experiments.papers.result_table import LEVEL, ResultTable, Row, Verdicts, surviving
 from unpooled.pages.markup import section, style, whole
 from unpooled.pages.markup import table as html_table
 
@@ -23,10 +24,12 @@ class Finished:
     seconds: float  # CPU
     data: str  # source of the data, in words
 
-    def counted(self) -> tuple[int, int]:
-        """(numbers that match, numbers that could)."""
-        pairs = [t.counted() for t in self.presented.tables]
-        return sum(a for a, _ in pairs), sum(b for _, b in pairs)
+    def counted(self) -> Verdicts:
+        return sum((table.counted() for table in self.presented.tables), Verdicts())
+
+    @property
+    def rows(self) -> list[Row]:
+        return [r for table in self.presented.tables for r in table.rows]
 
 
 def brief(table: ResultTable) -> ResultTable:
@@ -73,25 +76,47 @@ def csv_table(table: ResultTable) -> str:
     """A table with all its digits, for programs."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    heads = ["published", "published_sd", "ours", "ours_sd", "standard_error", "difference", "verdict"]
+    heads = ["published", "published_sd", "authors_code", "authors_code_sd", "authors_code_runs"]
+    heads += [
+        "ours",
+        "ours_sd",
+        "runs",
+        "standard_error",
+        "degrees_of_freedom",
+        "half_interval",
+        "p",
+        "verdict",
+    ]
     writer.writerow([*table.heads, *heads])
     for r in table.rows:
         value, sd = (r.published.value, r.published.sd) if r.published is not None else ("", "")
-        apart = f"{r.difference:.6g}" if r.published is not None and r.judged else ""
-        ours = [f"{r.ours:.9g}", f"{r.sd:.6g}", f"{r.error:.6g}"]
-        writer.writerow([*r.what, value, sd, *ours, apart, r.verdict])
+        known = r.judged and r.chance is None
+        tested = [f"{r.freedom:.6g}", f"{r.half:.6g}"] if known else ["", ""]
+        a = r.authors
+        theirs = (a.value, a.sd, a.runs) if a is not None else ("", "", "")
+        ours = [f"{r.ours:.9g}", f"{r.sd:.6g}", r.runs, f"{r.error:.6g}"]
+        p = f"{r.p:.6g}" if r.judged else ""
+        writer.writerow([*r.what, value, sd, *theirs, *ours, *tested, p, r.verdict])
     return out.getvalue()
 
 
 def said(done: Finished) -> str:
     """One line: what was run, and how many numbers match."""
-    match, all_ = done.counted()
-    share = (
-        f"{match} of {all_} published numbers are within {CLOSE:g} standard errors"
-        if all_
-        else ("no published numbers to compare with")
-    )
+    share = done.counted().said
     return f"{done.runs}, {done.data}, {done.seconds:.0f} CPU seconds. {share[0].upper()}{share[1:]}."
+
+
+def together(all_done: Sequence[Finished]) -> str:
+    """All verdicts in words, with what comparing so many numbers does to them."""
+    counts = sum((done.counted() for done in all_done), Verdicts())
+    still = len(surviving([r for done in all_done for r in done.rows]))
+    by_chance = LEVEL * counts.judged
+    held = f"Held to {100 * LEVEL:g} % over all of them together (Holm), {still} differ."
+    return (
+        f"{counts.said[0].upper()}{counts.said[1:]}. A verdict is given at {100 * LEVEL:g} % for each: of "
+        f"{counts.judged} that are equal in truth about {by_chance:.0f} would be called different, and "
+        f"{counts.differs} are. {held}"
+    )
 
 
 def markdown(done: Finished, level: int = 1, figures: str = "", short: bool = False) -> str:
@@ -132,15 +157,11 @@ def html(done: Finished) -> str:
 def page(all_done: list[Finished], title: str = "The papers, recomputed") -> str:
     """All experiments on one page: no script, no network request."""
     links = "".join(
-        f'<li><a href="#{d.experiment.name}">{escape(d.experiment.name)}</a>: {d.counted()[0]} of '
-        f"{d.counted()[1]} match</li>"
+        f'<li><a href="#{d.experiment.name}">{escape(d.experiment.name)}</a>: {escape(d.counted().said)}</li>'
         for d in all_done
     )
     body = "\n".join(html(d) for d in all_done)
-    lead = (
-        f"<p>A number matches where it is within {CLOSE:g} standard errors of what was published; of numbers "
-        "that are equal in truth one in twenty is not.</p>"
-    )
+    lead = f"<p>{escape(together(all_done))}</p>"
     return whole(title, f'{lead}<ul class="plain">{links}</ul>\n{body}')
 
 

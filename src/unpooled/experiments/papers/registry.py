@@ -20,6 +20,7 @@ _MODULES = {
     "stallmann-cases": "stallmann",
     "stallmann-g2": "stallmann_g2",
     "dual-tables": "dual",
+    "dual-held-out": "dual",
 }
 """Name -> module of this package, which has it in its tuple EXPERIMENTS."""
 

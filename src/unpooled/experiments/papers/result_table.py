@@ -1,9 +1,10 @@
-"""Tables of published and recomputed numbers, with the difference of the two.
+"""Tables of published and recomputed numbers, with the difference of the two and a verdict.
 
-The unit of the difference is the standard error: of our mean over runs, of the published one if its spread is
-known, and of the rounding of a printed number, which is uniform over its last digit. A published number that
-is of one drawn data set, where ours are drawn anew in every run, is one draw: ``one_draw`` says so, and the
-spread over draws is its error.
+Two means are compared by Welch's test: the error of the difference has parts, our mean's over runs, the
+published one's if its spread is known, and the rounding of a printed number, which is uniform over its last
+digit; each is known to as many degrees of freedom as it was estimated with. A published number that is of one
+drawn data set, where ours are drawn anew in every run, is one draw: ``one_draw`` says so, and the spread over
+draws is its error. A verdict is given at the level of 5 % for each number; ``surviving`` holds it over many.
 """
 
 import math
@@ -14,7 +15,8 @@ import numpy as np
 
 from unpooled.core.arrays import FloatArray
 
-CLOSE = 2.0  # standard errors
+LEVEL = 0.05  # of a verdict on one number
+FEWEST = 4  # runs: with two or three, Welch's test calls equals different too often
 
 
 @dataclass(frozen=True)
@@ -27,9 +29,13 @@ class Published:
     digits: int = 4
 
     @property
-    def error(self) -> float:
-        sampled = self.sd / math.sqrt(self.runs) if self.runs else 0.0
-        return math.hypot(sampled, 10.0**-self.digits / math.sqrt(12))
+    def sampled(self) -> float:
+        """The standard error of a mean over runs; 0 if the spread is not known."""
+        return self.sd / math.sqrt(self.runs) if self.runs else 0.0
+
+    @property
+    def rounding(self) -> float:
+        return 10.0**-self.digits / math.sqrt(12)
 
     @property
     def said(self) -> str:
@@ -45,35 +51,121 @@ class Row:
     ours: float
     error: float = 0.0  # standard error of ours
     published: Published | None = None
-    spread: float = 0.0  # of the published one beyond its own error, see one_draw
-    note: int = 0  # number of the note that explains a difference; 0: none
+    spread: float = 0.0  # of the published one beyond its own error, estimated from our runs; see one_draw
+    note: int = 0  # number of the note that shows why it differs; 0: not known
     digits: int = 4
     sd: float = 0.0  # of ours over runs
-    judged: bool = True  # whether a verdict is given
+    unjudged: str = ""  # why there is no verdict; empty: there is one
+    runs: int = 0  # of ours; 0: errors are known exactly
+    limit: float | None = None  # a bound at which ours and the published one may both have ended
+    authors: Published | None = None  # what the authors' own code gives when we run it
+    chance: float | None = None  # p of a test other than Welch's
+    blind: bool = False  # that test could not have found a difference, whatever ours is
+    derived: bool = False  # computed from published numbers that are judged elsewhere: not counted again
+
+    @property
+    def judged(self) -> bool:
+        """Whether a verdict is given."""
+        return self.published is not None and not self.unjudged
+
+    @property
+    def _parts(self) -> tuple[tuple[float, float], ...]:
+        """Variances of the difference, each with the degrees of freedom it is known to."""
+        assert self.published is not None
+        runs = self.published.runs
+        known = self.runs - 1 if self.runs > 1 else runs - 1 if self.runs == 1 and runs > 1 else math.inf
+        return (
+            (self.error**2 + self.spread**2, known),
+            (self.published.sampled**2, runs - 1 if runs > 1 else math.inf),
+            (self.published.rounding**2, math.inf),
+        )
+
+    @property
+    def apart(self) -> float:
+        """The standard error of the difference."""
+        return math.sqrt(sum(variance for variance, _ in self._parts))
+
+    @property
+    def freedom(self) -> float:
+        """Welch's degrees of freedom of the difference."""
+        below = sum(variance**2 / df for variance, df in self._parts if df < math.inf)
+        return self.apart**4 / below if below else math.inf
 
     @property
     def difference(self) -> float:
         """The difference in standard errors; nan if nothing was published."""
         if self.published is None:
             return float("nan")
-        less = self.ours - self.published.value
-        error = math.sqrt(self.error**2 + self.published.error**2 + self.spread**2)
-        return less / error
+        return (self.ours - self.published.value) / self.apart
+
+    @property
+    def half(self) -> float:
+        """Half the width of the interval that holds the true difference with 95 %."""
+        return self.apart * _quantile(1 - LEVEL / 2, self.freedom)
+
+    @property
+    def p(self) -> float:
+        """The chance of a difference so large between equals."""
+        if self.chance is not None:
+            return self.chance
+        return _two_sided(self.difference, self.freedom)
+
+    @property
+    def equal(self) -> bool:
+        """True if ours, rounded, is the published number."""
+        assert self.published is not None
+        return abs(self.ours - self.published.value) <= 0.5 * 10.0**-self.published.digits * (1 + 1e-9)
+
+    @property
+    def differs(self) -> bool:
+        return self.judged and not self.equal and not self._few and self.p < LEVEL
+
+    @property
+    def _few(self) -> bool:
+        """Too few runs to measure a difference by; one is enough if the published spread is known."""
+        return 1 < self.runs < FEWEST or (self.runs == 1 and not self.error)
+
+    @property
+    def _at_limit(self) -> bool:
+        assert self.published is not None
+        return self.limit is not None and self.ours == self.limit == self.published.value
+
+    @property
+    def silent(self) -> bool:
+        """True if a verdict says nothing: a difference as large as the number itself could not be seen."""
+        if not self.judged or self.differs or self.published is None:
+            return False
+        wide = self.blind if self.chance is not None else self.half > abs(self.published.value)
+        return self._at_limit or wide or (self._few and not self.equal)
 
     @property
     def verdict(self) -> str:
         if self.published is None:
             return "ours alone"
-        if not self.judged:
-            return "not judged"
-        rounding = 0.5 * 10.0**-self.published.digits
-        if abs(self.difference) <= CLOSE or abs(self.ours - self.published.value) <= rounding:
-            return "matches"
-        return f"differs, note {self.note}" if self.note else "differs"
+        if self.unjudged:
+            return f"not judged: {self.unjudged}"
+        again = "derived: " if self.derived else ""
+        if self.silent:
+            return f"{again}says nothing" + (": the limit" if self._at_limit else "")
+        if not self.differs:
+            return f"{again}matches"
+        return f"{again}differs, " + (f"note {self.note}" if self.note else "open")
 
     @property
     def matches(self) -> bool:
-        return self.verdict == "matches"
+        return self.judged and not self.differs and not self.silent
+
+
+def _quantile(share: float, df: float) -> float:
+    from scipy.stats import norm, t
+
+    return float(norm.ppf(share) if math.isinf(df) else t.ppf(share, df))
+
+
+def _two_sided(difference: float, df: float) -> float:
+    from scipy.stats import norm, t
+
+    return float(2 * (norm.sf(abs(difference)) if math.isinf(df) else t.sf(abs(difference), df)))
 
 
 def row(
@@ -87,7 +179,7 @@ def row(
 ) -> Row:
     """The row of a mean over runs.
 
-    >>> row(["k-means"], np.array([1.0, 2.0, 3.0]), Published(2.1, digits=1)).verdict
+    >>> row(["k-means"], np.array([1.0, 2.0, 3.0, 2.0]), Published(2.1, digits=1)).verdict
     'matches'
     """
     n, sd = len(values), float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
@@ -104,6 +196,7 @@ def row(
         note,
         places,
         sd,
+        runs=n,
     )
 
 
@@ -126,12 +219,79 @@ def statistic(
     end = of in ("min", "max")
     error = 0.0 if end else float(np.std([_value(of, sample) for sample in drawn]))
     places = digits if digits is not None else published.digits if published is not None else 4
-    return Row(tuple(what), _value(of, values), error, published, 0.0, note, places, judged=not end)
+    unjudged = "an extreme" if end else ""
+    ours = _value(of, values)
+    return Row(tuple(what), ours, error, published, 0.0, note, places, unjudged=unjudged, runs=len(values))
+
+
+def share(what: Sequence[str], ours: tuple[int, int], published: tuple[int, int], *, note: int = 0) -> Row:
+    """The row of a count: so many of so many, by Fisher's exact test.
+
+    If not even none or all of ours would have differed, the counts say nothing.
+
+    >>> share(["a"], (9, 20), (10, 20)).verdict, share(["a"], (0, 5), (2, 5)).verdict
+    ('matches', 'says nothing')
+    """
+    from scipy.stats import fisher_exact
+
+    def chance(count: int) -> float:
+        table = [[count, ours[1] - count], [published[0], published[1] - published[0]]]
+        return float(fisher_exact(table)[1])
+
+    return Row(
+        tuple(what),
+        ours[0] / ours[1],
+        published=Published(published[0] / published[1], digits=2),
+        note=note,
+        digits=2,
+        runs=ours[1],
+        chance=chance(ours[0]),
+        blind=min(chance(0), chance(ours[1])) >= LEVEL,
+    )
 
 
 def _value(of: str, values: FloatArray) -> float:
-    share = {"min": 0.0, "max": 1.0}.get(of)
-    return float(np.quantile(values, float(of.rstrip(" %")) / 100 if share is None else share))
+    part = {"min": 0.0, "max": 1.0}.get(of)
+    return float(np.quantile(values, float(of.rstrip(" %")) / 100 if part is None else part))
+
+
+def surviving(rows: Sequence[Row]) -> list[Row]:
+    """The rows that differ even when all of them are held to the level together: Holm's method."""
+    said = [r for r in rows if r.judged and not r.silent and not r.derived]
+    judged = sorted(said, key=lambda r: 1.0 if r.equal else r.p)
+    kept: list[Row] = []
+    for i, r in enumerate(judged):
+        if not r.differs or r.p > LEVEL / (len(judged) - i):
+            break
+        kept.append(r)
+    return kept
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """How many published numbers were compared, each once, and how they came out."""
+
+    matches: int = 0
+    differs: int = 0
+    silent: int = 0
+
+    def __add__(self, other: "Verdicts") -> "Verdicts":
+        return Verdicts(
+            self.matches + other.matches, self.differs + other.differs, self.silent + other.silent
+        )
+
+    @property
+    def judged(self) -> int:
+        """Those of which a verdict says something."""
+        return self.matches + self.differs
+
+    @property
+    def said(self) -> str:
+        """The counts in words."""
+        if not self.judged and not self.silent:
+            return "no published number is judged"
+        nothing = f"; of {self.silent} more nothing can be said" if self.silent else ""
+        return f"{self.matches} of {self.judged} published numbers match{nothing}"
 
 
 @dataclass(frozen=True)
@@ -145,22 +305,38 @@ class ResultTable:
 
     def cells(self) -> list[list[str]]:
         """Heading and rows as text."""
-        out = [[*self.heads, "published", "ours", "standard error", "difference", "verdict"]]
+        own = any(r.authors is not None for r in self.rows)
+        out = [
+            [
+                *self.heads,
+                "published",
+                *(["authors' code"] if own else []),
+                "ours",
+                "difference",
+                "p",
+                "verdict",
+            ]
+        ]
         for r in self.rows:
-            known = r.published is not None
-            out.append(
-                [
-                    *r.what,
-                    r.published.said if r.published is not None else "-",
-                    f"{r.ours:.{r.digits}f}" + (f" ± {r.sd:.{r.digits}f}" if r.sd else ""),
-                    f"{r.error:.2g}" if r.error else "-",
-                    f"{r.difference:+.1f}" if known and r.judged else "-",
-                    r.verdict,
-                ]
-            )
+            line = [*r.what, r.published.said if r.published is not None else "-"]
+            if own:
+                line.append(r.authors.said if r.authors is not None else "-")
+            line.append(f"{r.ours:.{r.digits}f}" + (f" ± {r.sd:.{r.digits}f}" if r.sd else ""))
+            out.append([*line, *_compared(r), r.verdict])
         return out
 
-    def counted(self) -> tuple[int, int]:
-        """(rows that match, rows with a verdict)."""
-        compared = [r for r in self.rows if r.published is not None and r.judged]
-        return sum(r.matches for r in compared), len(compared)
+    def counted(self) -> Verdicts:
+        judged = [r for r in self.rows if r.judged and not r.derived]
+        return Verdicts(
+            sum(r.matches for r in judged), sum(r.differs for r in judged), sum(r.silent for r in judged)
+        )
+
+
+def _compared(r: Row) -> list[str]:
+    """The difference with its interval of 95 %, and p."""
+    if r.published is None or r.unjudged:
+        return ["-", "-"]
+    less = f"{r.ours - r.published.value:+.{r.digits}f}"
+    if r.chance is not None:
+        return [less, f"{r.p:.2g}"]
+    return [f"{less} ± {r.half:.{r.digits}f}", f"{r.p:.2g}"]

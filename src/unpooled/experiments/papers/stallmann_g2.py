@@ -84,7 +84,7 @@ def _present_g2(results: Results, sources: Sources, quick: bool) -> Presented:
             # with fewer sets than in the paper the quantiles are not comparable
             known = None if quick else Published(PUBLISHED_G2[method][i], digits=2)
             mine = row((method, which), values, known, one_draw=True, digits=2, note=1)
-            rows.append(replace(mine, judged=share is None))
+            rows.append(replace(mine, unjudged="" if share is None else "an extreme"))
     table = ResultTable("g2", "G2: normalised gap over all sets", ("method", "quantile"), tuple(rows))
     deviations, columns = sorted({sd for _, sd in sets}), sorted({d for d, _ in sets})
     by_sd = [
