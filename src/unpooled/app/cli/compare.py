@@ -1,23 +1,170 @@
-"""``unpooled compare``: all methods, sets, splits and seeds, from the same starts with the same budget."""
+"""``unpooled compare``: all methods side by side, on files of your own, on a suite of sets, or on all sets of
+the documentation."""
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from unpooled.app.cli.outputs import check
+from unpooled.app.cli import options as o
+from unpooled.app.cli.outputs import FolderOutput, Overwrite, check
+from unpooled.errors import BadInput
+
+if TYPE_CHECKING:
+    from unpooled.experiments.comparison import Measured, Problem
+
+_DATA, _WHAT = "Data", "What is compared"
 
 
+@o.takes_options
 def compare(
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer seeds.")] = False,
-    jobs: Annotated[
-        int | None, typer.Option(help="Number of parallel processes; default: all cores.")
+    reading: o.ReadingOptions,
+    files: Annotated[
+        list[str] | None, typer.Argument(help="CSV, Parquet, .npy or .npz; every file is a site.")
     ] = None,
-    out: Annotated[Path, typer.Option(help="Folder for results, tables and figures.")] = Path("compared"),
-    runs: Annotated[int | None, typer.Option(help="Number of seeds, instead.")] = None,
+    suite: Annotated[
+        str, typer.Option(help="shapes, tabular, images or private, or all.", rich_help_panel=_DATA)
+    ] = "",
+    k: Annotated[
+        int | None, typer.Option("-k", help="Number of clusters of the files.", rich_help_panel=_DATA)
+    ] = None,
+    site_column: o.SiteColumn = None,
+    label: Annotated[
+        str,
+        typer.Option(help="Column with true labels: for the ARI, never clustered.", rich_help_panel=_DATA),
+    ] = "",
+    split: Annotated[
+        str,
+        typer.Option(
+            help="Divide the rows anew: iid, dirichlet:.3, power-law:1.5, by-kmeans, half-iid, shards:2 or "
+            "labels:2; suites without sites of their own: dirichlet:.3.",
+            rich_help_panel=_DATA,
+        ),
+    ] = "",
+    sites: Annotated[int, typer.Option(help="Sites of a split.", rich_help_panel=_DATA)] = 10,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder with further sets for a suite.", rich_help_panel=_DATA)
+    ] = None,
+    method: Annotated[
+        str, typer.Option(help="Methods, with commas between; default: all.", rich_help_panel=_WHAT)
+    ] = "",
+    module: o.Module = None,
+    protect: Annotated[
+        str, typer.Option(help="Protections, with commas between.", rich_help_panel=_WHAT)
+    ] = "none,copy,trusted,noise",
+    epsilon: Annotated[float, typer.Option(help="Budget of noise.", rich_help_panel=_WHAT)] = 1.0,
+    runs: Annotated[int | None, typer.Option(help="Number of seeds.", rich_help_panel=_WHAT)] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Without files and suite: fewer seeds.", rich_help_panel=_WHAT)
+    ] = False,
+    jobs: Annotated[
+        int | None,
+        typer.Option(help="Without files and suite: number of processes.", rich_help_panel=_WHAT),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for tables, figures and results.")] = Path("compared"),
+    as_json: o.AsJson = False,
+    overwrite: Overwrite = False,
 ) -> None:
-    """Run every method on every data set and split, and compare quality and cost."""
+    """Run every method on the same rows, and compare quality, cost, and the rows that an attack rebuilds.
+
+    unpooled compare hospital-*.csv -k 3 --label diagnosis --out compared/
+
+    Without files and --suite: the sets, splits and methods of the documentation.
+    """
+    if not files and not suite:
+        _documented(quick, jobs, out, runs)
+        return
+    if files and suite:
+        raise BadInput("give files or --suite, not both")
+    if files and k is None:
+        raise BadInput("-k says how many clusters the files have, e.g. -k 3")
+    from unpooled.algorithms.base import METHODS, import_methods
+    from unpooled.experiments.comparison import PROTECTIONS
+    from unpooled.experiments.comparison import compare as measure
+
+    import_methods(module or [])
+    chosen, protections = o.names(method), o.names(protect)
+    for said, known, what in ((chosen, tuple(METHODS), "method"), (protections, PROTECTIONS, "protect")):
+        for name in said:
+            if name not in known:
+                raise BadInput(f"--{what} must be of {', '.join(known)}, got {name!r}")
+    if runs is not None and runs < 1:
+        raise BadInput(f"--runs must be >= 1, got {runs}")
+    problems = _problems(files, suite, k, reading.reading(site_column), label, split, sites, data)
+    folder = FolderOutput(out, "a folder of comparisons", own=(out / _JSON).is_file())
+    check(folder, inputs=[*(files or ()), data], overwrite=overwrite)
+    found = []
+    for problem in problems:
+        typer.echo(f"{problem.name}: {len(problem.X)} rows", err=True)
+        seeds = range(1 if runs is None else runs)
+        found.append(measure(problem, methods=chosen, protections=protections, seeds=seeds, epsilon=epsilon))
+    _write(found, out, as_json)
+
+
+_JSON = "comparison.json"
+
+
+def _problems(
+    files: list[str] | None,
+    suite: str,
+    k: int | None,
+    reading: object,
+    label: str,
+    split: str,
+    sites: int,
+    data: Path | None,
+) -> "list[Problem]":
+    from unpooled.app.job import expand
+    from unpooled.experiments import comparison
+
+    if files:
+        paths = [Path(file) for file in expand(files)]
+        found = [comparison.from_files(paths, k or 0, reading=reading, label=label)]  # type: ignore[arg-type]
+    else:
+        wanted = tuple(comparison.SUITES) if suite == "all" else (suite,)
+        found = [problem for name in wanted for problem in comparison.suite(name, data=data)]
+    return [
+        comparison.split_of(p, split or "dirichlet:.3", sites) if split or p.site is None else p
+        for p in found
+    ]
+
+
+def _write(found: "list[Measured]", out: Path, as_json: bool) -> None:
+    import json
+
+    from rich.console import Console
+
+    from unpooled.core.disk import write_atomically
+    from unpooled.experiments import comparison
+    from unpooled.experiments.comparison.table import notes
+    from unpooled.experiments.papers.output import aligned, standing_alone
+
+    out.mkdir(parents=True, exist_ok=True)
+    console, parts = Console(highlight=False), []
+    content = json.dumps(comparison.to_json(found), indent=1)
+    for i, measured in enumerate(found):
+        said = aligned(comparison.table(measured), 2) + "\n" + "\n".join(notes(measured)) + "\n"
+        drawn = comparison.figure(measured)
+        link = ""
+        if drawn:
+            name = f"figure-{i + 1}.svg"
+            write_atomically(out / name, standing_alone(drawn).encode())
+            link = f"\n![quality against rows rebuilt]({name})\n"
+        parts.append(f"## {measured.problem}\n\n{said}{link}")
+        if not as_json:
+            console.print(f"\n[bold]{measured.problem}[/bold]")
+            console.print(said, soft_wrap=True, markup=False)
+    write_atomically(out / "comparison.md", ("# All methods side by side\n\n" + "\n".join(parts)).encode())
+    write_atomically(out / _JSON, content.encode())
+    if as_json:
+        typer.echo(content)
+    else:
+        console.print(f"written: {out / 'comparison.md'}", soft_wrap=True, markup=False)
+
+
+def _documented(quick: bool, jobs: int | None, out: Path, runs: int | None) -> None:
+    """The comparison of the documentation: every method on every data set and split."""
     from rich.console import Console
     from rich.table import Table
 

@@ -165,6 +165,13 @@ def page(all_done: list[Finished], title: str = "The papers, recomputed") -> str
     return whole(title, f'{lead}<ul class="plain">{links}</ul>\n{body}')
 
 
+def standing_alone(svg: str) -> str:
+    """A drawing as a file of its own, with its colours in it."""
+    alone = svg.replace("<svg ", '<svg style="background: var(--bg)" ', 1)
+    at = alone.index(">") + 1
+    return f"{alone[:at]}<style>{escape(style(), quote=False)}</style>{alone[at:]}\n"
+
+
 def write(done: Finished, folder: Path) -> Path:
     """Write the files of an experiment under ``folder``/NAME and return the Markdown page."""
     into = folder / done.experiment.name
@@ -172,10 +179,7 @@ def write(done: Finished, folder: Path) -> Path:
     for table in done.presented.tables:
         write_atomically(into / f"{table.name}.csv", csv_table(table).encode())
     for figure in done.presented.figures:
-        alone = figure.svg.replace("<svg ", '<svg style="background: var(--bg)" ', 1)
-        at = alone.index(">") + 1
-        whole = f"{alone[:at]}<style>{escape(style(), quote=False)}</style>{alone[at:]}\n"
-        write_atomically(into / f"{figure.name}.svg", whole.encode())
+        write_atomically(into / f"{figure.name}.svg", standing_alone(figure.svg).encode())
     path = into / f"{done.experiment.name}.md"
     write_atomically(path, (markdown(done, figures=".")).encode())
     return path

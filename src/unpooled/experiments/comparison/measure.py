@@ -1,0 +1,339 @@
+"""One run of a method under a protection: its quality, its cost, and the rows that an attack rebuilds.
+
+The attack is that of ``unpooled audit`` (site/audit): it sees what a coordinator sees, every message that
+left a site, and it counts the rows that follow from them exactly. It reads counts, sums and means; a method
+whose messages are of another kind is not examined, which is said instead of a number. The active attack does
+not depend on a method: it asks a site what it likes.
+"""
+
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unpooled import kernels
+from unpooled.algorithms.base import METHODS
+from unpooled.algorithms.private import Private
+from unpooled.core import codec
+from unpooled.core.arrays import FloatArray
+from unpooled.core.exchange import Answer, Envelope
+from unpooled.core.run import run
+from unpooled.errors import TooFewPersons, UnpooledError
+from unpooled.experiments.comparison.problems import Problem
+from unpooled.experiments.papers.common import ari, labels_of
+from unpooled.optimum.exact import exact_kmeans
+from unpooled.privacy.copy import make_copy
+from unpooled.privacy.dp.gaussian import Gaussian
+from unpooled.runtimes import InProcess
+from unpooled.site.audit.attack import attack, in_process, on_log, probe
+from unpooled.site.audit.partitions import Space, shown_in
+from unpooled.site.log import entries, unpacked
+from unpooled.site.open_site import open_site
+from unpooled.site.policy import Policy, parse
+from unpooled.site.site import Site
+
+PROTECTIONS = ("none", "copy", "trusted", "noise")
+ROUNDS = 100
+_EXACT = 150  # rows up to which the optimum is searched for
+_DUAL = 40  # rows of a site up to which the dual method is run
+_PROBES = 200  # questions of an active attacker
+
+
+@dataclass(frozen=True)
+class MethodRun:
+    """One run of a method. ``why`` says why there is none."""
+
+    method: str
+    protection: str
+    seed: int
+    why: str = ""
+    inertia: float = float("nan")
+    ari: float | None = None
+    rounds: int = 0
+    exchanges: int = 0
+    bytes_a_site: float = float("nan")  # of the site that sends most
+    seconds: float = float("nan")  # CPU, all sites and the coordinator
+    rebuilt: int = 0  # rows
+    messages: int = 0
+    examined: int = 0  # messages that the attack reads
+    left_out: int = 0  # sites with too few persons for a copy
+
+
+@dataclass(frozen=True)
+class Measured:
+    """All runs on a problem, and what they are compared with."""
+
+    problem: str
+    rows: int
+    columns: int
+    k: int
+    sites: int
+    pooled: float  # inertia of pooled k-means, best of 10
+    best: float  # lowest inertia known
+    bound: float  # below which no k centres are
+    ceiling: dict[str, float]  # protection -> lowest inertia known from what sites answer from
+    ceiling_ari: float | None  # of the clustering with the lowest inertia known
+    probed: dict[str, int]  # protection -> rows that an active attacker rebuilds
+    runs: tuple[MethodRun, ...] = field(default=())
+
+
+def compare(
+    problem: Problem,
+    *,
+    methods: Sequence[str] = (),
+    protections: Sequence[str] = PROTECTIONS,
+    seeds: Iterable[int] = (0,),
+    epsilon: float = 1.0,
+    seconds: float = 5.0,
+) -> Measured:
+    """Every method under every protection on one problem; ``seconds`` go into the search for a bound."""
+    rows, chosen = problem.sites(), tuple(methods) or tuple(METHODS)
+    found: list[tuple[FloatArray, float]] = []
+    pooled = _kmeans(problem.X, problem.k)
+    found.append((pooled, _inertia(problem.X, pooled)))
+    runs = []
+    for seed in seeds:
+        for protection in protections:
+            for method in chosen:
+                done, centers = one(problem, method, protection, seed, epsilon)
+                runs.append(done)
+                if centers is not None:
+                    found.append((centers, done.inertia))
+    exact, bound = lower_bound(problem.X, problem.k, seconds)
+    if exact is not None:
+        found.append((exact, _inertia(problem.X, exact)))
+    centers, best = min(found, key=lambda pair: pair[1])
+    top = ari(problem.y, labels_of(problem.X, centers)) if problem.y is not None else None
+    return Measured(
+        problem.name,
+        len(problem.X),
+        problem.X.shape[1],
+        problem.k,
+        len(rows),
+        found[0][1],
+        best,
+        min(bound, best),
+        {p: _ceiling(problem, rows, p, best, runs) for p in protections},
+        top,
+        {p: probed(rows, p, epsilon) for p in protections},
+        tuple(runs),
+    )
+
+
+def one(
+    problem: Problem, method: str, protection: str, seed: int, epsilon: float = 1.0
+) -> tuple[MethodRun, FloatArray | None]:
+    """A run, and the centres that it found."""
+    rows = problem.sites()
+    largest = max(map(len, rows.values()))
+    if method == "dual" and (largest > _DUAL or problem.k > 4):
+        return MethodRun(method, protection, seed, f"for up to {_DUAL} rows a site"), None
+    if protection == "noise" and method not in ("lloyd", "fuzzy"):
+        return MethodRun(method, protection, seed, "has no form with noise"), None
+    with tempfile.TemporaryDirectory() as folder:
+        homes = {name: Path(folder) / name for name in rows}
+        opened, heard = _opened(rows, protection, epsilon, homes, _module(method))
+        if not opened:
+            return MethodRun(method, protection, seed, "no site has enough persons for a copy"), None
+        try:
+            algorithm = _algorithm(problem, method, protection, epsilon)
+            before = time.process_time()
+            done = run(algorithm, InProcess(opened), seed=seed)
+            spent = time.process_time() - before
+        except UnpooledError as error:
+            return MethodRun(method, protection, seed, str(error).splitlines()[0]), None
+        finally:
+            for site in opened:
+                site.close()
+        centers = np.asarray(done.state.centers, dtype=np.float64)
+        hits, messages, examined = 0, 0, 0
+        for site in opened:
+            of_site = _attacked(homes[site.name], heard.get(site.name), rows[site.name])
+            hits, messages, examined = (
+                a + b for a, b in zip((hits, messages, examined), of_site, strict=True)
+            )
+    found = MethodRun(
+        method,
+        protection,
+        seed,
+        "",
+        _inertia(problem.X, centers),
+        ari(problem.y, labels_of(problem.X, centers)) if problem.y is not None else None,
+        done.rounds,
+        done.exchanges,
+        float(max(size for _, size in done.left().values())),
+        spent,
+        hits,
+        messages,
+        examined,
+        len(rows) - len(opened),
+    )
+    return found, centers
+
+
+def _algorithm(problem: Problem, method: str, protection: str, epsilon: float) -> Any:
+    if protection == "noise":
+        low, high = _declared(problem.X)
+        budget = Gaussian(epsilon, 1e-6, low, high, rows=len(problem.X), force=True)
+        return Private(k=problem.k, dp=budget, m=2.0 if method == "fuzzy" else None)
+    minimum = 5 if protection == "trusted" else 1
+    made: Any = METHODS[method](k=problem.k, max_rounds=ROUNDS, min_cluster_size=minimum)
+    return made.restarted(None)
+
+
+def _module(method: str) -> str:
+    """The module of a method that is not of the package; empty for one that is."""
+    name = METHODS[method].__module__
+    return "" if name.startswith("unpooled.") else name
+
+
+def _declared(X: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Bounds as one who knows the columns would say them: about a tenth wider than the data, on each side."""
+    low, high = X.min(axis=0), X.max(axis=0)
+    more = np.maximum(0.1 * (high - low), 1e-9)
+    return low - more, high + more
+
+
+# ---------------------------------------------------------------- sites and attacks
+
+
+class Hearing:
+    """A coordinator's memory of what a site without protection sent: questions and replies."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[Any, Any]] = []
+
+    def __call__(self, post: Envelope, answer: Answer) -> None:
+        for part, reply in zip(post.parts, answer.replies, strict=True):
+            self.heard.append((part.question, reply))
+
+
+def _policy(protection: str, epsilon: float, module: str = "") -> Policy:
+    rules = {
+        "copy": "[protect]\nauto = true",
+        "trusted": '[protect]\nmode = "trusted"',
+        "noise": f'[protect]\nmode = "noise"\n[dp]\nepsilon_total = {epsilon}',
+    }
+    installed = f'\n[jobs]\nmodules = ["{module}"]' if module else ""
+    return parse(f"version = 2\n{rules[protection]}{installed}")
+
+
+def _opened(
+    rows: dict[str, FloatArray],
+    protection: str,
+    epsilon: float,
+    homes: dict[str, Path] | None,
+    module: str = "",
+) -> tuple[list[Site], dict[str, Hearing]]:
+    """The sites under a protection; one of too few persons for a copy is left out.
+
+    ``module`` is that of a method of your own, which the sites have installed.
+    """
+    sites: list[Site] = []
+    heard: dict[str, Hearing] = {}
+    for name, X in rows.items():
+        if protection == "none":
+            heard[name] = Hearing()
+            sites.append(Site(name, X, audit=heard[name]))
+            continue
+        try:
+            policy = _policy(protection, epsilon, module)
+            sites.append(open_site(name, X, policy, None if homes is None else homes[name]))
+        except TooFewPersons:
+            continue
+    return sites, heard
+
+
+def _attacked(home: Path, heard: Hearing | None, X: FloatArray) -> tuple[int, int, int]:
+    """Rows that follow from all that a site sent, messages, and messages that the attack reads."""
+    if heard is not None:
+        shown = [list(shown_in(question, reply)) for question, reply in heard.heard]
+        space = Space(X.shape[1], shown=[one for some in shown for one in some])
+        return attack([space]).hits(X), len(shown), sum(map(bool, shown))
+    path = home / "log.jsonl"
+    messages = examined = 0
+    for _, entry in entries(path):
+        if entry is None or entry.get("kind") != "release":
+            continue
+        replies = codec.decode(unpacked(entry["payload"])).replies
+        for asked, reply in zip(entry["asked"], replies, strict=True):
+            messages += 1
+            examined += any(True for _ in shown_in(codec.decode(unpacked(asked["payload"])), reply))
+    return on_log(path).hits(X), messages, examined
+
+
+def probed(rows: dict[str, FloatArray], protection: str, epsilon: float = 1.0) -> int:
+    """Rows that an active attacker rebuilds: one who asks every site what isolates its rows."""
+    sites, _ = _opened(rows, protection, epsilon, None)
+    hits = 0
+    for site in sites:
+        X = rows[site.name]
+        found = probe(
+            in_process(site.answer), X.mean(axis=0), X.std(axis=0), _PROBES, np.random.default_rng(0)
+        )
+        hits += found.hits(X)
+        site.close()
+    return hits
+
+
+# ---------------------------------------------------------------- what a run is compared with
+
+
+def _kmeans(X: FloatArray, k: int, weights: FloatArray | None = None) -> FloatArray:
+    """Centres of pooled k-means: the best of ten starts."""
+    seed = np.zeros(1, dtype=np.uint64)
+    found = kernels.kmeans(X, np.array([0, len(X)]), k, seed, weights, n_init=10)
+    centers: FloatArray = found.centers[0]
+    return centers
+
+
+def _inertia(X: FloatArray, centers: FloatArray) -> float:
+    return float(kernels.nearest(X, centers).sqdist.sum())
+
+
+def _ceiling(
+    problem: Problem, rows: dict[str, FloatArray], protection: str, best: float, runs: Sequence[MethodRun]
+) -> float:
+    """The lowest inertia of the rows that is known to be reached from what sites answer from; nan: noise.
+
+    From rows it is the lowest known. From copies it is that of pooled k-means of all copies, or of a run.
+    """
+    if protection == "noise":
+        return float("nan")
+    if protection != "copy":
+        return best
+    reached = [r.inertia for r in runs if r.protection == "copy" and not r.why]
+    copies = []
+    for X in rows.values():
+        try:
+            copies.append(make_copy(X))
+        except TooFewPersons:
+            continue
+    if copies:
+        groups = np.concatenate([copy.matrix() for copy in copies])
+        persons = np.concatenate([copy.persons for copy in copies])
+        if len(groups) >= problem.k:
+            reached.append(_inertia(problem.X, _kmeans(groups, problem.k, persons)))
+    return min(reached, default=float("nan"))
+
+
+def lower_bound(X: FloatArray, k: int, seconds: float) -> tuple[FloatArray | None, float]:
+    """The optimum's centres where they are within reach, and a bound below which no k centres are.
+
+    For any rows: k centres explain no more than the k - 1 largest principal components do (Ding, He: K-means
+    Clustering via Principal Component Analysis, ICML 2004).
+
+    >>> lower_bound(np.array([[0.0, 0.0], [0.0, 2.0], [9.0, 0.0], [9.0, 2.0]]), 2, 1.0)[1]
+    4.0
+    """
+    about = X - X.mean(axis=0)
+    values = np.linalg.eigvalsh(about.T @ about)[::-1]
+    bound = float(max(values[k - 1 :].sum(), 0.0))
+    if len(X) > _EXACT:
+        return None, bound
+    solved = exact_kmeans(X, k, time_limit=seconds)
+    return solved.centers, max(bound, solved.lower_bound)

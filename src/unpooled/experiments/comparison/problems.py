@@ -1,0 +1,211 @@
+"""The data of a comparison: files of your own, or a suite of sets that every installation has.
+
+A problem has prepared rows, the number of clusters, who holds each row, and, where they are known, the true
+labels, to judge a clustering and never to make one.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from unpooled.core.arrays import FloatArray, IntArray
+from unpooled.core.exchange import conduct
+from unpooled.data import Wishes
+from unpooled.data.readers import Reading, read_sites
+from unpooled.data.schema_agreement import agree
+from unpooled.errors import BadInput
+from unpooled.experiments import partitions as partition
+from unpooled.experiments.datasets import load_penguins, synthetic
+from unpooled.experiments.datasets.images import read_images
+from unpooled.runtimes import InProcess
+
+SITES = 10  # into which rows are divided that have no sites of their own
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Rows to cluster, and who holds them."""
+
+    name: str
+    X: FloatArray  # (n, d) prepared
+    k: int
+    y: IntArray | None = None  # (n,) true labels
+    site: npt.NDArray[np.str_] | None = None  # (n,) who holds the row; None: not divided yet
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.k <= len(self.X):
+            raise BadInput(f"{self.name}: k must be from 1 to {len(self.X)}, its rows, got {self.k}")
+
+    def sites(self) -> dict[str, FloatArray]:
+        """The rows of every site by name."""
+        if self.site is None:
+            raise BadInput(f"{self.name}: its rows are not divided over sites")
+        return {str(name): self.X[self.site == name] for name in np.unique(self.site)}
+
+
+# ---------------------------------------------------------------- own files
+
+
+def from_files(
+    files: Sequence[Path],
+    k: int,
+    *,
+    reading: Reading | None = None,
+    wishes: Wishes | None = None,
+    label: str = "",
+) -> Problem:
+    """The rows of files, prepared as ``fit`` prepares them; ``label`` names a column that is only compared.
+
+    Every file is a site, or every value of the reading's site column.
+    """
+    reading, wishes = reading or Reading(), wishes or Wishes()
+    if wishes.missing == "drop":
+        raise BadInput("a comparison needs every row: missing must be fill or refuse")
+    without = replace(reading, exclude=(*reading.exclude, label)) if label else reading
+    tables = read_sites(list(files), without)
+    agreed = conduct(agree(tuple(sorted(tables)), wishes), InProcess.of(tables)).preparation
+    names = sorted(tables)
+    X = np.concatenate([np.asarray(agreed.apply(tables[name]), dtype=np.float64) for name in names])
+    site = np.repeat(np.array(names, dtype=np.str_), [len(tables[name]) for name in names])
+    y = _labels(files, reading, label, names) if label else None
+    return Problem(", ".join(path.stem for path in files), X, k, y, site)
+
+
+def _labels(files: Sequence[Path], reading: Reading, label: str, names: list[str]) -> IntArray:
+    only = replace(reading, columns=(label,), exclude=(), categories=(label,))
+    tables = read_sites(list(files), only)
+    said = [
+        levels[int(code)] if np.isfinite(code) else ""
+        for table in (tables[name] for name in names)
+        for levels in [table.levels[label]]
+        for code in np.asarray(table.values[:, table.index(label)], dtype=float)
+    ]
+    return partition.natural_id(said)
+
+
+# ---------------------------------------------------------------- splits
+
+Split = Callable[[Problem, int, float, Any], IntArray]
+
+
+def _labelled(problem: Problem) -> IntArray:
+    if problem.y is None:
+        raise BadInput(f"{problem.name}: this split goes by labels, and none are known; name their column")
+    return problem.y
+
+
+SPLITS: dict[str, tuple[float, Split]] = {  # name -> (usual parameter, function)
+    "iid": (0.0, lambda p, s, a, seed: partition.iid(len(p.X), s, seed=seed)),
+    "dirichlet": (0.3, lambda p, s, a, seed: partition.dirichlet(_labelled(p), s, a, least=2, seed=seed)),
+    "power-law": (1.5, lambda p, s, a, seed: partition.power_law(len(p.X), s, a, least=2, seed=seed)),
+    "by-kmeans": (0.0, lambda p, s, a, seed: partition.by_kmeans(p.X, s, seed=seed)),
+    "half-iid": (0.0, lambda p, s, a, seed: partition.half_iid(p.X, s, seed=seed)),
+    "shards": (2.0, lambda p, s, a, seed: partition.shards(_labelled(p), s, int(a), seed=seed)),
+    "labels": (2.0, lambda p, s, a, seed: partition.pathological(_labelled(p), s, int(a), seed=seed)),
+}
+
+
+def split_of(problem: Problem, said: str, sites: int = SITES, seed: int = 0) -> Problem:
+    """The problem divided anew: "iid", or with a parameter "dirichlet:.3".
+
+    >>> drawn = Problem("blob", np.random.default_rng(0).standard_normal((40, 2)), 2)
+    >>> {name: len(rows) for name, rows in split_of(drawn, "power-law:2", sites=3).sites().items()}
+    {'site-0': 27, 'site-1': 8, 'site-2': 5}
+    """
+    name, _, number = said.partition(":")
+    if name not in SPLITS:
+        raise BadInput(f"splits are {', '.join(SPLITS)}, got {name!r}")
+    usual, function = SPLITS[name]
+    try:
+        parameter = float(number) if number else usual
+    except ValueError:
+        raise BadInput(f"--split {said}: {number!r} is no number; say e.g. dirichlet:.3") from None
+    site = function(problem, sites, parameter, seed)
+    width = len(str(sites - 1))
+    return replace(problem, site=np.array([f"site-{s:0{width}d}" for s in site.tolist()], dtype=np.str_))
+
+
+# ---------------------------------------------------------------- suites
+
+
+def _standard(X: Any) -> FloatArray:
+    rows = np.asarray(X, dtype=np.float64)
+    spread = rows.std(axis=0)
+    kept = rows[:, spread > 0]
+    scaled: FloatArray = (kept - kept.mean(axis=0)) / spread[spread > 0]
+    return scaled
+
+
+def _shapes(data: Path | None, seed: int) -> Iterable[Problem]:
+    """Generated: what k-means finds easily, and what it cannot find at all."""
+    from sklearn.datasets import make_blobs, make_circles, make_moons
+
+    rng = np.random.default_rng([seed, 1])
+    state = int(rng.integers(2**31))
+    X, y = make_blobs(600, centers=4, random_state=state)
+    yield Problem("blobs", X, 4, y)
+    stretch = np.array([[0.6, -0.6], [-0.4, 0.8]])
+    yield Problem("stretched", X @ stretch, 4, y)
+    X, y = make_blobs([400, 100, 40], centers=None, cluster_std=[2.0, 1.0, 0.5], random_state=state)
+    yield Problem("unequal", X, 3, y)
+    X, y = make_moons(400, noise=0.08, random_state=state)
+    yield Problem("moons", X, 2, y)
+    X, y = make_circles(400, noise=0.05, factor=0.5, random_state=state)
+    yield Problem("rings", X, 2, y)
+    grid = synthetic.garst(1.0, seed=rng)
+    yield Problem("grid", grid.X, 16, grid.y)
+
+
+def _tabular(data: Path | None, seed: int) -> Iterable[Problem]:
+    """scikit-learn's tables and the penguins, standardised; the penguins by their islands."""
+    from sklearn.datasets import load_breast_cancer, load_iris, load_wine
+
+    for name, load, k in (("iris", load_iris, 3), ("wine", load_wine, 3), ("cancer", load_breast_cancer, 2)):
+        X, y = load(return_X_y=True)
+        yield Problem(name, _standard(X), k, y.astype(np.int64))
+    birds = load_penguins()
+    yield Problem("penguins", _standard(birds.X), 3, partition.natural_id(birds.species), birds.island)
+
+
+def _images(data: Path | None, seed: int) -> Iterable[Problem]:
+    """scikit-learn's digits; MNIST and FEMNIST where ``data`` has them: 2,000 images of each."""
+    from sklearn.datasets import load_digits
+
+    X, y = load_digits(return_X_y=True)
+    yield Problem("digits", X / 16.0, 10, y.astype(np.int64))
+    for path in sorted(data.glob("*mnist*.npz")) if data is not None else ():
+        images = read_images(path)
+        some = np.sort(np.random.default_rng([seed, 2]).permutation(len(images.y))[:2000])
+        labels = partition.natural_id(images.y[some])
+        yield Problem(path.stem, images.rows(np.float64)[some], 20, labels)
+
+
+def _private(data: Path | None, seed: int) -> Iterable[Problem]:
+    """Sets large enough for noise: what a formal promise costs."""
+    from sklearn.datasets import make_blobs
+
+    rng = np.random.default_rng([seed, 3])
+    for n, d, k in ((20_000, 2, 5), (20_000, 5, 5)):
+        X, y = make_blobs(n, d, centers=k, cluster_std=0.8, random_state=int(rng.integers(2**31)))
+        yield Problem(f"{n} rows, {d} columns", X, k, y)
+
+
+SUITES: dict[str, Callable[[Path | None, int], Iterable[Problem]]] = {
+    "shapes": _shapes,
+    "tabular": _tabular,
+    "images": _images,
+    "private": _private,
+}
+
+
+def suite(name: str, *, data: Path | None = None, seed: int = 0) -> tuple[Problem, ...]:
+    """The problems of a suite; ``data`` is a folder with further sets."""
+    if name not in SUITES:
+        raise BadInput(f"suites are {', '.join(SUITES)}, got {name!r}")
+    if data is not None and not data.is_dir():
+        raise BadInput(f"{data}: there is no such folder")
+    return tuple(SUITES[name](data, seed))

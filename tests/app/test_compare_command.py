@@ -1,0 +1,105 @@
+"""``unpooled compare`` on files: what it prints and writes, and how it fails."""
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from helpers import registered
+from unpooled.app.cli import app
+
+runner = CliRunner()
+
+
+@pytest.fixture
+def patients(tmp_path):
+    rng = np.random.default_rng(1)
+    kinds = np.repeat(["well", "ill"], 30)
+    lines = [
+        f"{'north' if i % 2 else 'south'},{rng.normal(9 * (kind == 'ill')):.3f},{rng.normal():.3f},{kind}"
+        for i, kind in enumerate(kinds)
+    ]
+    path = tmp_path / "patients.csv"
+    path.write_text("clinic,a,b,state\n" + "\n".join(lines) + "\n")
+    return path
+
+
+def compared(*words, env=None):
+    return runner.invoke(app, ["compare", *map(str, words)], env={"COLUMNS": "220", **(env or {})})
+
+
+def test_files_by_a_site_column(patients, tmp_path):
+    out = tmp_path / "out"
+    words = (patients, "-k", 2, "--site-column", "clinic", "--label", "state", "--out", out)
+    got = compared(*words, "--method", "lloyd,k-fed", "--protect", "none,copy")
+    assert got.exit_code == 0, got.output
+    assert "60 rows, 2 columns, 2 sites, k = 2" in got.stdout
+    (said,) = json.loads((out / "comparison.json").read_text())
+    assert {(r["method"], r["protection"]) for r in said["runs"]} == {
+        (m, p) for m in ("lloyd", "k-fed") for p in ("none", "copy")
+    }
+    assert all(r["ari"] > 0.6 for r in said["runs"])
+    assert (out / "figure-1.svg").read_text().startswith("<svg")
+    assert "figure-1.svg" in (out / "comparison.md").read_text()
+    again = compared(*words, "--method", "lloyd", "--protect", "none")
+    assert (again.exit_code, "say --overwrite to replace it" in again.stderr) == (1, True)
+    split = compared(
+        *words, "--split", "dirichlet:.3", "--sites", 3, "--protect", "none", "--method", "lloyd",
+        "--overwrite", "--json", "--runs", 2,
+    )  # fmt: skip
+    assert split.exit_code == 0, split.output
+    (said,) = json.loads(split.stdout)
+    assert (said["sites"], [r["seed"] for r in said["runs"]]) == (3, [0, 1])
+
+
+def test_a_method_of_your_own(patients, tmp_path):
+    (tmp_path / "compare_methods.py").write_text(
+        "from dataclasses import dataclass\n"
+        "from unpooled import Lloyd\n\n\n"
+        "@dataclass(frozen=True, eq=False, kw_only=True)\n"
+        'class Hasty(Lloyd, method="hasty", wire="compare_methods.Hasty"):\n'
+        '    """Lloyd in a hurry."""\n\n'
+        "    max_rounds: int = 2\n"
+    )
+    words = ("--site-column", "clinic", "--label", "state", "--module", "compare_methods")
+    with registered(tmp_path, ["compare_methods"]):
+        got = compared(
+            patients,
+            "-k",
+            2,
+            *words,
+            "--method",
+            "hasty",
+            "--protect",
+            "none,copy,trusted",
+            "--out",
+            tmp_path / "o",
+        )
+    assert got.exit_code == 0, got.output
+    (said,) = json.loads((tmp_path / "o" / "comparison.json").read_text())
+    assert [r["why"] for r in said["runs"]] == [""] * 3
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((), "-k says how many clusters the files have, e.g. -k 3"),
+        (("-k", "2", "--suite", "shapes"), "give files or --suite, not both"),
+        (("-k", "2", "--method", "best"), "--method must be of lloyd, "),
+        (("-k", "2", "--protect", "hope"), "--protect must be of none, copy, trusted, noise, got 'hope'"),
+        (("-k", "2", "--runs", "0"), "--runs must be >= 1, got 0"),
+        (("-k", "2", "--split", "dirichlet"), "this split goes by labels, and none are known"),
+    ],
+)
+def test_errors_are_one_line_and_nothing_is_written(patients, tmp_path, words, message):
+    got = compared(patients, *words, "--out", tmp_path / "out")
+    assert got.exit_code == 1
+    assert message in got.stderr
+    assert got.stderr.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_suite_by_name(tmp_path):
+    got = compared("--suite", "sounds", "--out", tmp_path / "out")
+    assert "suites are shapes, tabular, images, private, got 'sounds'" in got.stderr

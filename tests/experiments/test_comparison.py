@@ -1,0 +1,148 @@
+"""All methods side by side: the data, what is measured of a run, and what is written."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sklearn.cluster import KMeans
+from sklearn.datasets import make_blobs
+
+from unpooled.data.readers import Reading
+from unpooled.errors import BadInput
+from unpooled.experiments import comparison
+from unpooled.experiments.comparison import Problem
+from unpooled.experiments.comparison.measure import MethodRun, lower_bound, one
+from unpooled.experiments.comparison.table import notes, rebuilt
+from unpooled.optimum.exact import exact_kmeans
+
+
+@pytest.fixture(scope="module")
+def problem():
+    X, y = make_blobs(90, centers=3, cluster_std=1.5, random_state=4)
+    return comparison.split_of(Problem("blobs", X, 3, y.astype(np.int64)), "iid", sites=3)
+
+
+@pytest.fixture(scope="module")
+def measured(problem):
+    return comparison.compare(problem, methods=("lloyd", "k-fed", "ewf"), seconds=0.5)
+
+
+def test_every_method_under_every_protection(problem, measured):
+    done = {(r.method, r.protection): r for r in measured.runs}
+    assert len(done) == 3 * 4
+    pooled = KMeans(3, n_init=10, random_state=0).fit(problem.X).inertia_
+    assert measured.pooled == pytest.approx(pooled, rel=1e-6)
+    assert done["lloyd", "none"].inertia == pytest.approx(pooled, rel=1e-6)
+    assert done["k-fed", "none"].exchanges < done["lloyd", "none"].exchanges
+    assert done["ewf", "noise"].why == "has no form with noise"
+    assert measured.bound <= measured.best <= min(r.inertia for r in measured.runs if not r.why)
+
+
+def test_rows_are_rebuilt_without_protection_and_not_from_copies(problem, measured):
+    hits = {(r.method, r.protection): r.rebuilt for r in measured.runs}
+    assert hits["lloyd", "none"] > len(problem.X) / 2
+    assert all(hits[method, "copy"] == 0 for method in ("lloyd", "k-fed", "ewf"))
+    assert measured.probed["none"] > 0
+    assert measured.probed["copy"] == measured.probed["noise"] == 0
+
+
+def test_no_run_from_copies_is_below_the_ceiling(measured):
+    reached = [r.inertia for r in measured.runs if r.protection == "copy"]
+    assert measured.best <= measured.ceiling["copy"] <= min(reached)
+    assert measured.ceiling["none"] == measured.ceiling["trusted"] == measured.best
+    assert np.isnan(measured.ceiling["noise"])
+
+
+def test_the_same_seed_gives_the_same_run(problem, measured):
+    (again, _), first = one(problem, "lloyd", "trusted", 0), measured.runs[6]
+    assert replace(again, seconds=0.0) == replace(first, seconds=0.0)
+
+
+def test_what_the_attack_cannot_read_is_said(measured):
+    whole = MethodRun("a", "none", 0, rebuilt=7, messages=10, examined=10)
+    part = MethodRun("a", "none", 0, rebuilt=7, messages=10, examined=4)
+    assert rebuilt(measured, [whole]) == "7 of 90"
+    assert rebuilt(measured, [part]) == "7 of 90, reads 40 %"
+    assert rebuilt(measured, [replace(part, examined=0)]) == "not examined"
+
+
+def test_what_is_written(measured):
+    head, *lines = comparison.table(measured)
+    assert {len(line) for line in lines} == {len(head)}
+    assert [line[1] for line in lines] == ["none"] * 3 + ["copy"] * 3 + ["trusted"] * 3 + ["noise"]
+    first = [float(line[2]) for line in lines[:3]]
+    assert first == sorted(first)
+    assert "an active attacker" in " ".join(notes(measured))
+    assert "Not run: k-fed, ewf: has no form with noise (noise)." in notes(measured)
+    (said,) = json.loads(json.dumps(comparison.to_json([measured]), allow_nan=False))
+    assert said["problem"] == "blobs"
+    assert len(said["runs"]) == 12
+    assert said["ceiling"]["noise"] is None
+    svg = comparison.figure(measured)
+    assert svg.startswith("<svg")
+    assert svg.count("<circle") == 9 + 4  # noise is not examined; four in the legend
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_clustering_is_below_the_bound(seed):
+    rng = np.random.default_rng(seed)
+    n, d, k = int(rng.integers(8, 16)), int(rng.integers(1, 5)), int(rng.integers(2, 4))
+    X = rng.standard_normal((n, d)) * rng.uniform(0.1, 3, d)
+    optimum = exact_kmeans(X, k)
+    centers, bound = lower_bound(X, k, 5.0)
+    assert bound == pytest.approx(optimum.inertia, rel=1e-6)
+    assert centers.shape == (k, d)
+    about = X - X.mean(axis=0)
+    principal = np.linalg.eigvalsh(about.T @ about)[::-1][k - 1 :].sum()
+    assert principal <= optimum.inertia * (1 + 1e-9)
+
+
+# ---------------------------------------------------------------- data
+
+
+def test_own_files_with_labels(tmp_path):
+    for name, species in (("north", "abba"), ("south", "ba")):
+        rows = [f"{i},{10 * (s == 'b') + i},{s}" for i, s in enumerate(species)]
+        (tmp_path / f"{name}.csv").write_text("x,y,kind\n" + "\n".join(rows) + "\n")
+    got = comparison.from_files(
+        [tmp_path / "north.csv", tmp_path / "south.csv"], 2, reading=Reading(), label="kind"
+    )
+    assert got.X.shape == (6, 2)  # the label is not clustered
+    assert got.y.tolist() == [0, 1, 1, 0, 1, 0]
+    assert {name: len(rows) for name, rows in got.sites().items()} == {"north": 4, "south": 2}
+    np.testing.assert_allclose([got.X.mean(axis=0), got.X.std(axis=0)], [[0, 0], [1, 1]], atol=1e-12)
+    again = comparison.split_of(got, "iid", sites=3)
+    assert [len(rows) for rows in again.sites().values()] == [2, 2, 2]
+
+
+@pytest.mark.parametrize("name", comparison.SUITES)
+def test_suites_are_the_same_every_time(name):
+    first, second = comparison.suite(name), comparison.suite(name)
+    assert [p.name for p in first] == [p.name for p in second]
+    for a, b in zip(first, second, strict=True):
+        np.testing.assert_array_equal(a.X, b.X)
+        assert np.isfinite(a.X).all()
+        assert a.k <= len(np.unique(a.y)) or name == "images"
+
+
+def test_further_sets_by_a_path(tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 255, (50, 784)).astype(np.uint8)
+    np.savez(tmp_path / "mnist.npz", X=pixels, y=np.arange(50) % 10)
+    assert [p.name for p in comparison.suite("images", data=tmp_path)] == ["digits", "mnist"]
+
+
+@pytest.mark.parametrize(
+    ("act", "message"),
+    [
+        (lambda p: comparison.split_of(p, "halves"), "splits are iid, .* got 'halves'"),
+        (lambda p: comparison.split_of(p, "dirichlet:much"), "'much' is no number; say e.g. dirichlet:.3"),
+        (lambda p: comparison.split_of(replace(p, y=None), "shards"), "goes by labels, and none are known"),
+        (lambda p: comparison.suite("sounds"), "suites are shapes, .* got 'sounds'"),
+        (lambda p: replace(p, site=None).sites(), "its rows are not divided over sites"),
+        (lambda p: replace(p, k=91), "k must be from 1 to 90, its rows, got 91"),
+    ],
+)
+def test_bad_input(problem, act, message):
+    with pytest.raises(BadInput, match=message):
+        act(problem)
