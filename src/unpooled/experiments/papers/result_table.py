@@ -52,7 +52,7 @@ class Row:
     error: float = 0.0  # standard error of ours
     published: Published | None = None
     spread: float = 0.0  # of the published one beyond its own error, estimated from our runs; see one_draw
-    note: int = 0  # number of the note that shows why it differs; 0: not known
+    note: int = 0  # number of the note about a difference; 0: none
     digits: int = 4
     sd: float = 0.0  # of ours over runs
     unjudged: str = ""  # why there is no verdict; empty: there is one
@@ -61,6 +61,7 @@ class Row:
     authors: Published | None = None  # what the authors' own code gives when we run it
     chance: float | None = None  # p of a test other than Welch's
     blind: bool = False  # that test could not have found a difference, whatever ours is
+    known: bool = True  # the note shows the cause of a difference; False: it says what was tried
     derived: bool = False  # computed from published numbers that are judged elsewhere: not counted again
 
     @property
@@ -149,7 +150,9 @@ class Row:
             return f"{again}says nothing" + (": the limit" if self._at_limit else "")
         if not self.differs:
             return f"{again}matches"
-        return f"{again}differs, " + (f"note {self.note}" if self.note else "open")
+        if not self.note:
+            return f"{again}differs, open"
+        return f"{again}differs, {'' if self.known else 'open: '}note {self.note}"
 
     @property
     def matches(self) -> bool:
