@@ -133,7 +133,7 @@ def _cases(sources: Sources, quick: bool) -> list[Settings]:
 
 
 NOTES = (
-    "The authors' code (stallmo/federated_clustering, d655a42, with stallmo/cluster_library, 81ac598), run by "
+    "The authors' code (stallmo/federated_clustering, d655a42, stallmo/cluster_library, 81ac598), run by "
     "us on the same sets, gives our numbers and not the published ones wherever these differ. So it is not "
     "the method: it is what the repositories do not hold, the drawn sets or the programs that computed the "
     "tables. Which is open.",
