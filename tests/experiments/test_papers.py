@@ -5,12 +5,16 @@ errors from the spread of these very runs; nothing is added to them. What the pa
 not asked here.
 """
 
+import csv
+
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
+from typer.testing import CliRunner
 
 from unpooled import Fuzzy, InProcess, run
 from unpooled.analysis.metrics import within_sse
+from unpooled.app.cli import app
 from unpooled.experiments.datasets.dual import dual_names
 from unpooled.experiments.papers import (
     common,
@@ -27,7 +31,7 @@ from unpooled.experiments.papers import (
 from unpooled.experiments.papers.authors_code import FFCM
 from unpooled.experiments.papers.data_sources import FILES, Sources
 from unpooled.experiments.papers.experiment import Results
-from unpooled.experiments.papers.registry import find
+from unpooled.experiments.papers.registry import NAMES, find
 from unpooled.experiments.papers.result_table import row
 from unpooled.experiments.papers.runner import finish
 
@@ -330,3 +334,33 @@ def test_dual_tables_of_two_kinds(folder, monkeypatch):
     for better, worse in (("QNDA", "SG"), ("BTM", "SG"), ("bundle (ours)", "SG")):
         assert found[better, "gap in %"] < 1.02 * found[worse, "gap in %"]
         assert found[better, "iterations"] < found[worse, "iterations"]
+
+
+# ---------------------------------------------------------------- all of them
+
+
+def test_reproduce_all_in_small(tmp_path, monkeypatch):
+    """The command from end to end, with a part of every grid: each experiment is run, judged and written."""
+    monkeypatch.setattr(garst, "BETAS", (0.1,))
+    monkeypatch.setattr(garst, "NOISES", (1.0, 1.5))
+    monkeypatch.setattr(garst, "LOCAL", (16,))
+    monkeypatch.setattr(participation, "_counts", lambda sites, quick: (10, sites))
+    monkeypatch.setattr(stallmann_g2, "_sets", lambda quick: [(2, 20), (4, 60)])
+    monkeypatch.setattr(triebe, "FRACTIONS", (0.1, triebe.RIGHT))
+    monkeypatch.setattr(dual, "KINDS", dual.KINDS[:1])
+    words = ["reproduce", "all", "--quick", "--runs", "1", "--jobs", "1", "--out", str(tmp_path / "out")]
+    said = CliRunner().invoke(app, words)
+    assert said.exit_code == 0, said.output
+    without = [name for name in NAMES if find(name).needs]
+    for name in without:
+        assert f"{name} is left out: it needs" in said.stdout
+    for name in set(NAMES) - set(without):
+        tables = list((tmp_path / "out" / name).glob("*.csv"))
+        assert tables
+        for table in tables:
+            for line in csv.DictReader(table.read_text().splitlines()):
+                verdict = line["verdict"].removeprefix("derived: ")
+                assert verdict.startswith(("matches", "differs", "says nothing", "not judged", "ours alone"))
+                assert bool(line["p"]) == verdict.startswith(("matches", "differs", "says nothing"))
+    page = (tmp_path / "out" / "index.html").read_text()
+    assert "Held to 5 % over all of them together (Holm)" in page
