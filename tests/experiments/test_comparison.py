@@ -25,7 +25,7 @@ def problem():
 
 @pytest.fixture(scope="module")
 def measured(problem):
-    return comparison.compare(problem, methods=("lloyd", "k-fed", "ewf"), seconds=0.5)
+    return comparison.compare(problem, methods=("lloyd", "k-fed", "ewf"), seconds=0.5, questions=80)
 
 
 def test_every_method_under_every_protection(problem, measured):

@@ -40,7 +40,6 @@ PROTECTIONS = ("none", "copy", "trusted", "noise")
 ROUNDS = 100
 _EXACT = 150  # rows up to which the optimum is searched for
 _DUAL = 40  # rows of a site up to which the dual method is run
-_PROBES = 200  # questions of an active attacker
 
 
 @dataclass(frozen=True)
@@ -89,8 +88,12 @@ def compare(
     seeds: Iterable[int] = (0,),
     epsilon: float = 1.0,
     seconds: float = 5.0,
+    questions: int = 200,
 ) -> Measured:
-    """Every method under every protection on one problem; ``seconds`` go into the search for a bound."""
+    """Every method under every protection on one problem.
+
+    ``seconds`` go into the search for a bound, ``questions`` are those of the active attacker to a site.
+    """
     rows, chosen = problem.sites(), tuple(methods) or tuple(METHODS)
     found: list[tuple[FloatArray, float]] = []
     pooled = _kmeans(problem.X, problem.k)
@@ -119,7 +122,7 @@ def compare(
         min(bound, best),
         {p: _ceiling(problem, rows, p, best, runs) for p in protections},
         top,
-        {p: probed(rows, p, epsilon) for p in protections},
+        {p: probed(rows, p, epsilon, questions) for p in protections},
         tuple(runs),
     )
 
@@ -266,14 +269,14 @@ def _attacked(home: Path, heard: Hearing | None, X: FloatArray) -> tuple[int, in
     return on_log(path).hits(X), messages, examined
 
 
-def probed(rows: dict[str, FloatArray], protection: str, epsilon: float = 1.0) -> int:
+def probed(rows: dict[str, FloatArray], protection: str, epsilon: float = 1.0, questions: int = 200) -> int:
     """Rows that an active attacker rebuilds: one who asks every site what isolates its rows."""
     sites, _ = _opened(rows, protection, epsilon, None)
     hits = 0
     for site in sites:
         X = rows[site.name]
         found = probe(
-            in_process(site.answer), X.mean(axis=0), X.std(axis=0), _PROBES, np.random.default_rng(0)
+            in_process(site.answer), X.mean(axis=0), X.std(axis=0), questions, np.random.default_rng(0)
         )
         hits += found.hits(X)
         site.close()
