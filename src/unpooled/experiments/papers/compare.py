@@ -172,6 +172,7 @@ EXPERIMENT = Experiment(
     configurations=_configurations,
     perform=perform,
     present=_present,
+    version=2,
 )
 
 

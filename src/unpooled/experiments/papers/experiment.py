@@ -118,8 +118,9 @@ class Experiment:
             raise BadInput(f"{self.name}: runs must be >= 1, got {n}")
         found = []
         for settings in self.configurations(sources, quick):
-            # "most_runs" limits the runs of a configuration, e.g. to one if nothing is random
-            count = min(n, int(settings.get("most_runs", n)))
+            # "most_runs" limits the runs of a configuration, e.g. to one if nothing is random; "times" asks
+            # for more of them, where they are cheap
+            count = min(n, int(settings.get("most_runs", n))) * int(settings.get("times", 1))
             for a in range(0, count, self.block):
                 found.append(Task(self.name, self.version, settings, range(a, min(count, a + self.block))))
         return found

@@ -39,7 +39,7 @@ def finish(
 
 def _finished(e: Experiment, tasks: list[Task], sources: Sources, store: Store, quick: bool) -> Finished:
     presented = e.present(store.results(tasks), sources, quick)
-    most = max(task.runs.stop for task in tasks)
+    most = max(task.runs.stop // int(task.settings.get("times", 1)) for task in tasks)
     used = [FILES[name] for name in FILES if any(_mentions(task, FILES[name]) for task in tasks)]
     data = f"data: {', '.join(used)}" if used else "data generated"
     runs = f"{most} run{'s' if most > 1 else ''} of each configuration"
