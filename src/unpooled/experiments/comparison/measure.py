@@ -215,11 +215,12 @@ class Hearing:
             self.heard.append((part.question, reply))
 
 
-def _policy(protection: str, epsilon: float, module: str = "") -> Policy:
+def _policy(protection: str, epsilon: float, rows: int, module: str = "") -> Policy:
+    """The policy of a site; ``rows`` are those of all sites, which are taken to be public."""
     rules = {
         "copy": "[protect]\nauto = true",
         "trusted": '[protect]\nmode = "trusted"',
-        "noise": f'[protect]\nmode = "noise"\n[dp]\nepsilon_total = {epsilon}',
+        "noise": f'[protect]\nmode = "noise"\n[domain]\nrows = {rows}\n[dp]\nepsilon_total = {epsilon}',
     }
     installed = f'\n[jobs]\nmodules = ["{module}"]' if module else ""
     return parse(f"version = 2\n{rules[protection]}{installed}")
@@ -244,7 +245,7 @@ def _opened(
             sites.append(Site(name, X, audit=heard[name]))
             continue
         try:
-            policy = _policy(protection, epsilon, module)
+            policy = _policy(protection, epsilon, sum(map(len, rows.values())), module)
             sites.append(open_site(name, X, policy, None if homes is None else homes[name]))
         except TooFewPersons:
             continue
