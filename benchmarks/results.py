@@ -69,6 +69,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "results")
     parser.add_argument("--data", type=Path, default=None)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--without", default="", help="names with commas between them: not run, and named so")
     parser.add_argument("--only", default="", help="names with commas between them: run these, write no page")
     args = parser.parse_args()
     sources = Sources(args.data)
@@ -77,7 +78,7 @@ def main() -> None:
         experiment = find(name)
         if args.only and name not in args.only.split(","):
             continue
-        if any(not sources.has(needed) for needed in experiment.needs):
+        if name in args.without.split(",") or any(not sources.has(needed) for needed in experiment.needs):
             left_out.append(name)
             continue
         quick, count = runs == "quick", runs if isinstance(runs, int) else None

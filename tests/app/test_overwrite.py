@@ -72,11 +72,16 @@ FILES = {
     ),
     ("demo", "out"): Writing(lambda d, out: ["demo", "--out", out.parent], at=f"figures/{FIGURE}"),
 }
-FOLDERS = {("fit", "out"), ("run", "out"), ("export-job", "job_folder"), ("export-job", "out")}
+FOLDERS = {
+    ("fit", "out"),
+    ("run", "out"),
+    ("compare", "out"),  # of files or a suite; without them it goes on with what is there
+    ("export-job", "job_folder"),
+    ("export-job", "out"),
+}
 GO_ON = {  # with what is there, if it is theirs
     ("resume", "folder"),
     ("reproduce", "out"),
-    ("compare", "out"),
     ("join", "folder"),
     ("copy make", "folder"),
     ("copy approve", "folder"),
@@ -93,6 +98,7 @@ READ = {
     ("certify", "folder"),
     ("run", "federation"),
     ("reproduce", "data"),
+    ("compare", "data"),
     ("federation approve", "request"),
     ("join", "invitation"),
     ("join", "data"),
