@@ -345,7 +345,7 @@ def test_reproduce_all_in_small(tmp_path, monkeypatch):
     monkeypatch.setattr(garst, "NOISES", (1.0, 1.5))
     monkeypatch.setattr(garst, "LOCAL", (16,))
     monkeypatch.setattr(participation, "_sets", lambda sources, quick: [("synthetic", 10, 7)])
-    monkeypatch.setattr(participation, "_counts", lambda sites, quick: (sites,))
+    monkeypatch.setattr(participation, "_counts", lambda sites, quick: (1, sites))
     monkeypatch.setattr(stallmann_g2, "_sets", lambda quick: [(2, 20), (4, 60)])
     monkeypatch.setattr(triebe, "FRACTIONS", (0.1, triebe.RIGHT))
     monkeypatch.setattr(dual, "KINDS", dual.KINDS[:1])

@@ -134,7 +134,10 @@ def perform(settings: Settings, runs: range, sources: Sources) -> Numbers:
         else:
             site = _held_split(set_, settings["split"], settings["sites"], number, sources)
             federation = InProcess.of(partition.divided(X, site), threads=1)
-            done = run(algorithm_of(method, k, settings["take_part"]), federation, seed=seed_from(rng))
+            some: int | float = settings["take_part"]
+            if some == 1:  # a number of 1 is refused, lest the share 1.0 was meant
+                some = 1 / settings["sites"]
+            done = run(algorithm_of(method, k, some), federation, seed=seed_from(rng))
             centers, rounds = done.state.centers, done.rounds
         labels = labels_of(X, centers)
         out["score"].append(inertia_per_row(X, centers))
