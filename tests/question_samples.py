@@ -18,7 +18,7 @@ from unpooled.optimum.questions import AskNode, AskObjective, AskOutside, AskRan
 from unpooled.privacy.dp.cells import AskNoisyCells
 from unpooled.privacy.dp.moments import AskNoisyMoments, AskNoisySpread
 from unpooled.questions.clusters import AskClusterSums, AskLocalMeans, AskMoments, AskScatter
-from unpooled.questions.description import AskCovariance, AskCrossing, AskOutline, AskProfile
+from unpooled.questions.description import AskBorders, AskCovariance, AskCrossing, AskOutline, AskProfile
 from unpooled.questions.fuzzy import (
     AskBorderline,
     AskDirections,
@@ -75,6 +75,7 @@ def samples(seed: int):
         AskOneStep(c, "after", 1.0),
         AskDennisMeans(K),
         AskEpochs(c, 1, 0, 1.0),
+        AskBorders(c),
         AskCrossing(c, R),
         AskProfile(c),
         AskCovariance(c[0]),

@@ -1,4 +1,6 @@
-"""The choice of k: right where k is known, and "no clear k" where there are no clusters."""
+"""The choice of k: right where k is known, and "no clusters" where there are none."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,10 +10,12 @@ from sklearn.cluster import KMeans
 from helpers import bits
 from unpooled import InProcess, Lloyd, run
 from unpooled.analysis import Analysis
-from unpooled.analysis.choose_k import adjusted_rand, knee_of, score
-from unpooled.analysis.choose_k import blobs as reference
+from unpooled.analysis.choose_k import adjusted_rand, gain, score
 from unpooled.core.exchange import Trace, conduct
+from unpooled.core.protocol import total
 from unpooled.data import Table, Wishes
+from unpooled.privacy.copy import make_copy
+from unpooled.questions.description import AskBorders
 
 
 def analysed(X, ks, seed=0, minimum=1, **wishes):
@@ -37,7 +41,7 @@ def groups(k, d, n, seed):
 def test_known_k_is_found(k, seed):
     choice = analysed(groups(k, 4, 600, seed), range(2, 11), seed).state.choice
     assert (choice.k, choice.clear) == (k, True), choice.reasons
-    assert any("criteria agree" in reason for reason in choice.reasons)
+    assert any("describe the rows best" in reason for reason in choice.reasons)
 
 
 def test_known_k_is_found_where_small_groups_are_hidden():
@@ -45,16 +49,58 @@ def test_known_k_is_found_where_small_groups_are_hidden():
     assert (choice.k, choice.clear) == (4, True), choice.reasons
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
-@pytest.mark.parametrize("shape", ["uniform", "gaussian", "stretched"])
-def test_one_blob_has_no_clear_k(shape, seed):
+def without_clusters(shape, seed):
     rng = np.random.default_rng(seed)
-    X = rng.uniform(size=(800, 3)) if shape == "uniform" else rng.standard_normal((800, 3))
-    if shape == "stretched":
-        X = X @ rng.normal(size=(3, 3))
-    choice = analysed(X, range(2, 9), seed).state.choice
-    assert not choice.clear
-    assert any("blob" in reason for reason in choice.reasons)
+    normal = rng.standard_normal((800, 3))
+    return {
+        "uniform": rng.uniform(size=(800, 3)),
+        "gaussian": normal,
+        "stretched": normal @ rng.normal(size=(3, 3)),
+        "exponential": rng.exponential(size=(800, 3)),
+        "answers": rng.integers(2, size=(800, 10)).astype(float),
+    }[shape]
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("shape", ["uniform", "gaussian", "stretched", "exponential", "answers"])
+def test_one_blob_has_no_clusters(shape, seed):
+    state = analysed(without_clusters(shape, seed), range(2, 9), seed).state
+    assert (state.choice.k, state.choice.clear, state.choice.none) == (1, False, True), state.choice.reasons
+    assert state.description.centers.shape[0] == 1
+    np.testing.assert_allclose(state.description.centers[0], state.mean)
+    assert [s.k for s in state.choice.scores] == list(range(1, 9))  # k = 1 is compared, asked for or not
+
+
+def test_k_from_one_on_finds_no_clusters_in_one_blob():
+    choice = analysed(without_clusters("gaussian", 3), range(1, 9), 3).state.choice
+    assert (choice.k, choice.none) == (1, True), choice.reasons
+    both = [
+        analysed(without_clusters("gaussian", 3), ks, 3).state.choice for ks in (range(1, 5), range(2, 5))
+    ]
+    np.testing.assert_allclose(both[0].gains, both[1].gains)
+    assert both[0].scores[0].inertia == pytest.approx(both[1].scores[0].inertia)
+
+
+def test_no_k_with_empty_clusters_is_taken_and_none_is_described():
+    places = np.array([[0.0, 0.0], [5.0, 0.0], [0.0, 5.0]])
+    X = np.repeat(places, 40, axis=0)
+    choice = analysed(X, range(2, 7)).state.choice
+    assert choice.k == 3
+    given = analysed(X, [5]).state
+    assert given.choice.clear is False
+    assert "2 of 5 clusters have no rows" in given.choice.reasons[0]
+    assert sorted(given.description.sizes.sum(axis=0).tolist()) == [40, 40, 40]
+
+
+def test_copies_give_the_same_answer():
+    X, blob = groups(4, 3, 900, 6), np.random.default_rng(6).standard_normal((900, 3))
+    found = []
+    for rows in (X, blob):
+        tables = {f"s{i}": Table.of({f"x{j}": rows[i::3, j] for j in range(3)}) for i in range(3)}
+        copies = InProcess.of({name: make_copy(table) for name, table in tables.items()})
+        found.append(run(Analysis(Wishes(), tuple(Lloyd(k=k) for k in range(2, 8))), copies).state.choice)
+    assert [choice.k for choice in found] == [4, 1]
+    assert [choice.clear for choice in found] == [True, False]
 
 
 def test_where_sites_are_too_small_to_show_their_groups_no_k_is_clear():
@@ -114,18 +160,36 @@ def test_adjusted_rand_of_counts():
     )
 
 
-def test_knee():
-    assert knee_of([1, 2, 3, 4, 5], np.array([100.0, 60.0, 20.0, 18.0, 17.0])) == 3
-    assert knee_of([2, 3], np.array([60.0, 20.0])) is None
+def test_gain_by_hand():
+    """Two clusters of half the rows each at -2 and 2, of variance 1: T is 5, W is 1."""
+    there = InProcess.of({"a": np.array([[-3.0], [-1.0], [1.0], [3.0]])})
+    got = conduct(score(there.sites, np.array([[-2.0], [2.0]]), np.zeros((0, 2, 1))), there)
+    price = 1 * 2 * np.log(4) / 8
+    assert gain(got, np.array([[5.0]]), 4, np.eye(1)) == pytest.approx(-np.log(2) + np.log(5) / 2 - price)
 
 
-def test_the_reference_is_a_blob_of_the_same_covariance():
-    rng = np.random.default_rng(0)
-    covariance = np.array([[2.0, 0.6], [0.6, 1.0]])
-    X = rng.multivariate_normal([0, 0], covariance, 1000)
-    inertia = KMeans(3, n_init=10, random_state=0).fit(X).inertia_ / len(X)
-    blob = reference(np.cov(X.T, bias=True), 1000, [3], rng)
-    assert blob.log_inertia[1, 0] == pytest.approx(np.log(inertia), abs=0.06)
+def test_gain_does_not_change_with_the_units_or_slant_of_columns():
+    rng = np.random.default_rng(2)
+    X, turn = groups(3, 4, 300, 2), rng.normal(size=(4, 4))
+    labels = KMeans(3, n_init=3, random_state=0).fit(X).labels_
+    centers = np.array([X[labels == j].mean(axis=0) for j in range(3)])
+    there = InProcess.of({"a": X[:100], "b": X[100:]})
+    got = conduct(score(there.sites, centers, np.zeros((0, 3, 4))), there)
+    slanted = replace(got, means=got.means @ turn)
+    covariance = np.cov(X.T, bias=True)
+    there, turned = (
+        gain(s, c, 300, np.eye(4)) for s, c in ((got, covariance), (slanted, turn.T @ covariance @ turn))
+    )
+    assert there == pytest.approx(turned)
+
+
+def test_borders_by_hand():
+    """Centres at 0 and 8: a step is 1 wide, and the border is at 4."""
+    X = np.array([-9.0, -2.0, -1.5, 0.5, 1.5, 3.9, 4.1, 8.0, 9.5])[:, None]
+    weights = np.array([1.0, 1, 1, 1, 2, 1, 1, 1, 1])
+    there = InProcess.of({"a": X[:4], "b": X[4:]}, weights={"a": weights[:4], "b": weights[4:]})
+    got = conduct(total(there.sites, AskBorders(np.array([[0.0], [8.0]]))), there)
+    assert got.counts.tolist() == [[1, 2, 0, 1, 2, 0, 1], [0, 1, 0, 1, 0, 0, 1]]
 
 
 def test_resumed_after_any_round_the_analysis_ends_with_the_same_bits(tmp_path):

@@ -1,23 +1,29 @@
-"""Choice of k: five criteria, and a recommendation with its reasons, or "no clear k"."""
+"""Choice of k: are there clusters at all, and if so how many?
 
-from collections import Counter
-from dataclasses import dataclass
+Two figures decide. The gain says how much more likely the rows are as k clusters of one shape than as one
+blob, per row: the sum of (n_j / n) log(n_j / n) over clusters, and half of log det T - log det W, where T and
+W are the covariances of all rows and within clusters, in the space that the centres of the largest k span
+(Symons, Clustering Criteria and Multivariate Normal Mixtures, Biometrics 37, 1981; with clusters of one size
+it is Marriott's k^2 det W, Biometrics 27, 1971). The border says whether rows thin out between clusters:
+pieces of one blob touch, whatever its shape. Both follow from sums.
+"""
+
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from unpooled import kernels
 from unpooled.core.arrays import FloatArray
 from unpooled.core.messages import Message, SiteId
 from unpooled.core.protocol import Steps, together, total
 from unpooled.questions.clusters import AskClusterSums, AskScatter
-from unpooled.questions.description import AskCrossing
+from unpooled.questions.description import AskBorders, AskCrossing
 
 _NEAR = 1.05  # restarts within this factor of the best inertia count as solutions
 
 
 @dataclass(frozen=True, eq=False)
-class Scores(Message, wire="scores.Scores"):
+class Scores(Message, wire="scores.Scores", version=2, since="0.2"):
     """The scores of one clustering; nan where an index does not exist."""
 
     k: int
@@ -29,6 +35,10 @@ class Scores(Message, wire="scores.Scores"):
     silhouette: float
     stability: float  # mean adjusted Rand index of the near-best restarts with the best
     restarts: int  # near-best restarts that were compared
+    border: float  # rows at the borders of clusters, against where they lie densest: 0 none, 1 as many
+    touching: float  # the same of the cluster with the second most: two touch if a cluster was cut
+    sizes: FloatArray  # (k,) rows of each cluster
+    means: FloatArray  # (k, d) of the rows of each cluster
 
     @property
     def per_row(self) -> float:
@@ -44,21 +54,22 @@ def score(sites: tuple[SiteId, ...], centers: FloatArray, restarts: FloatArray) 
         return answer
 
     questions: list[Any] = [AskScatter(centers), AskClusterSums(centers[None])]
-    if len(restarts):
-        questions.append(AskCrossing(centers, restarts))
-    # down: the centres; up: scatter about them, sums, and crossings with the restarts
-    scatter, sums, *crossing = yield from together([ask(q) for q in questions])
+    questions += [AskBorders(centers)] if len(centers) > 1 else []
+    questions += [AskCrossing(centers, restarts)] if len(restarts) else []
+    # down: the centres; up: scatter about them, sums, rows at borders, and crossings with the restarts
+    scatter, sums, *more = yield from together([ask(q) for q in questions])
     mass, n = scatter.mass, float(scatter.mass.sum())
     k = int((mass > 0).sum())
-    ch = db = silhouette = float("nan")
+    means = sums.means(centers[None])[0]
+    ch = db = silhouette = border = touching = float("nan")
     if k >= 2 and n > k:
-        means = sums.means(centers[None])[0]
         within = float((sums.inertia[0] - mass * ((means - centers) ** 2).sum(axis=1)).sum())
         between = float((mass * ((means - mass @ means / n) ** 2).sum(axis=1)).sum())
         ch = between * (n - k) / (max(within, 1e-300) * (k - 1))
         db = _davies_bouldin(centers[mass > 0], (scatter.distance[mass > 0] / mass[mass > 0]))
         silhouette = float(scatter.silhouette.sum() / n)
-    agreeing = [adjusted_rand(c) for c in crossing[0].counts] if crossing else []
+        border, touching = _borders(more.pop(0).counts, n)
+    agreeing = [adjusted_rand(c) for c in more[-1].counts] if len(restarts) else []
     return Scores(
         k=len(centers),
         seen=k,
@@ -69,7 +80,27 @@ def score(sites: tuple[SiteId, ...], centers: FloatArray, restarts: FloatArray) 
         silhouette=silhouette,
         stability=float(np.mean(agreeing)) if agreeing else 1.0,
         restarts=len(restarts),
+        border=border,
+        touching=touching,
+        sizes=sums.mass[0],
+        means=means,
     )
+
+
+def _borders(counts: FloatArray, rows: float) -> tuple[float, float]:
+    """The last step against the fullest one, of all clusters together and of the second least separate.
+
+    nan if too many rows are in cells that are not shown.
+
+    >>> _borders(np.array([[0, 9, 40, 40, 9, 2, 0], [0, 0, 5, 20, 30, 40, 40.0]]), 235)
+    (0.6666666666666666, 0.0)
+    """
+    if counts.sum() < _SHOWN * rows:
+        return float("nan"), float("nan")
+    steps = np.concatenate([counts.sum(axis=0)[None], counts])[:, 1:]  # not all that lies behind the centre
+    full = steps.max(axis=1)
+    share = steps[:, -1] / np.where(full > 0, full, 1.0)
+    return float(share[0]), float(np.sort(share[1:])[-2])
 
 
 def _davies_bouldin(centers: FloatArray, width: FloatArray) -> float:
@@ -109,187 +140,214 @@ def near_best(state: Any) -> FloatArray:
     return near
 
 
-_DRAWS = 4
-_ROWS = 2000
-
-
-@dataclass(frozen=True, eq=False)
-class Blob:
-    """The inertia of reference data without clusters, a uniform box and a Gaussian, per k."""
-
-    log_inertia: FloatArray  # (2, K) mean over draws of log(inertia per row); box, Gaussian
-    error: FloatArray  # (2, K)
-
-    def gap(self, inertia_per_row: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """(K,) log inertia of the tighter of the two blobs less that of the data, and its error."""
-        which = self.log_inertia.argmin(axis=0)
-        columns = np.arange(self.log_inertia.shape[1])
-        return (
-            self.log_inertia[which, columns] - np.log(np.maximum(inertia_per_row, 1e-300)),
-            self.error[which, columns],
-        )
-
-
-def blobs(covariance: FloatArray, n: int, ks: list[int], rng: np.random.Generator) -> Blob:
-    """Simulate both references for every k."""
-    values, vectors = np.linalg.eigh(covariance)
-    scale = np.sqrt(np.maximum(values, 0.0))
-    m = int(min(n, _ROWS))
-    logs = np.empty((2, _DRAWS, len(ks)))
-    for kind in range(2):
-        shape = (_DRAWS, 2, m, len(scale))
-        drawn = rng.uniform(-np.sqrt(3), np.sqrt(3), shape) if kind == 0 else rng.standard_normal(shape)
-        rows = np.ascontiguousarray((drawn * scale) @ vectors.T)
-        for i, k in enumerate(ks):
-            logs[kind, :, i] = _log_inertia(rows, k, exact=n <= _ROWS, rng=rng)
-    error = logs.std(axis=1, ddof=1) * np.sqrt(1 + 1 / _DRAWS)
-    return Blob(logs.mean(axis=1), error)
-
-
-def _log_inertia(rows: FloatArray, k: int, *, exact: bool, rng: np.random.Generator) -> FloatArray:
-    """(draws,) log inertia per row of k-means on rows (draws, 2, m, d).
-
-    If the data have more rows than are drawn, the centres of one half are also scored on the other: the bias
-    of fitting their own rows and that on other rows cancel.
-    """
-    draws, _, m, d = rows.shape
-    fitted = np.ascontiguousarray(rows[:, 0]).reshape(-1, d)
-    offsets = np.arange(draws + 1) * m
-    seeds = rng.integers(0, 2**63, size=draws, dtype=np.uint64)
-    fit = kernels.kmeans(fitted, offsets, min(k, m), seeds, n_init=2, max_iter=100, swaps=10, threads=2)
-    logs: FloatArray = np.log(np.maximum(fit.inertia / m, 1e-300))
-    if exact:
-        return logs
-    others = [
-        kernels.nearest(rows[i, 1], fit.centers[i][fit.mass[i] > 0]).sqdist.mean() for i in range(draws)
-    ]
-    return np.asarray((logs + np.log(np.maximum(others, 1e-300))) / 2)
-
-
-_VOTES = 3  # criteria of five that must name the same k
-_STABLE = 0.8  # least mean adjusted Rand index between near-best restarts
 _SHOWN = 0.9  # share of the rows that must be seen to judge a k
-_FALLING = 0.05  # largest accepted distance of the gap below its largest value
-_MARGIN = 0.02  # the gap to a blob that counts, beyond two errors
+_POINTS = 5  # a cluster has at least as many on average
+_SLACK = 0.03  # a smaller k is taken if its gain falls short by less than this, and this share
+_GAIN = 0.05  # clusters have at least this gain,
+_HALF = 0.5  # and this share of the largest gain of any k;
+_STABLE = 0.8  # restarts that are nearly as good have this adjusted Rand index on average;
+_BORDER, _TOUCHING = 0.6, 0.8  # and borders hold at most this
+_CLEAR_GAIN, _CLEAR_BORDER, _CLEAR_TOUCHING = 0.1, 0.4, 0.5  # largest shortfall and borders of a clear k
 
 
 @dataclass(frozen=True, eq=False)
-class Choice(Message, wire="choice.Choice"):
-    """The k that is taken, whether the data speak for it, and why."""
+class Choice(Message, wire="choice.Choice", version=2, since="0.2"):
+    """The k that is taken, whether the data speak for its clusters, and why."""
 
     scores: tuple[Scores, ...]  # one per k
-    gaps: FloatArray  # (K,) log inertia of a blob less that of the data; nan where it was not computed
-    errors: FloatArray  # (K,)
+    gains: FloatArray  # (K,) per row; nan where there are too many columns for a covariance
     votes: dict[str, int]  # the k that each criterion names
     best: int  # index into scores
-    clear: bool
+    clear: bool  # there are clusters, and it is clear how many
     reasons: tuple[str, ...]
 
     @property
     def k(self) -> int:
         return self.scores[self.best].k
 
+    @property
+    def none(self) -> bool:
+        """Whether the rows fall into no clusters, as far as the values of k tell that were compared."""
+        return self.k == 1 and len(self.scores) > 1
+
+
+def gain(s: Scores, covariance: FloatArray, rows: float, basis: FloatArray) -> float:
+    """The gain of k clusters of one shape over one blob, per row, less the price of their free numbers.
+
+    ``basis`` (r, d) spans the space that is looked at.
+    """
+    full = s.sizes > 0
+    if full.sum() < 2 or not rows > 0:
+        return 0.0
+    shares = s.sizes[full] / rows  # rows that are not shown count as within
+    means = s.means[full] @ basis.T
+    spread = np.sqrt(shares)[:, None] * (means - shares @ means / shares.sum())  # (k, r)
+    values, vectors = np.linalg.eigh(basis @ covariance @ basis.T)
+    kept = values > 1e-9 * values.max(initial=0.0)
+    between = spread @ (vectors[:, kept] / np.sqrt(values[kept]))  # in units of all rows
+    within = np.clip(1 - np.linalg.svd(between, compute_uv=False) ** 2, 1e-6, 1.0)  # eigenvalues of W / T
+    price = (len(shares) - 1) * (kept.sum() + 1) * np.log(rows) / (2 * rows)  # as in the BIC
+    return float((shares * np.log(shares)).sum() - 0.5 * np.log(within).sum() - price)
+
+
+def spanned(scores: list[Scores]) -> FloatArray:
+    """(r, d): the directions in which the clusters of the largest k differ."""
+    means = scores[-1].means[scores[-1].sizes > 0]
+    _, lengths, directions = np.linalg.svd(means - means.mean(axis=0), full_matrices=False)
+    basis: FloatArray = directions[lengths > 1e-9 * lengths.max(initial=1e-300)]
+    return basis
+
 
 def choose(
-    scores: list[Scores], rows: float, covariance: FloatArray | None, rng: np.random.Generator
+    scores: list[Scores], rows: float, covariance: FloatArray | None, points: float | None = None
 ) -> Choice:
-    """Recommend a k from the scores of every k, and the covariance if there is one."""
-    ks = [s.k for s in scores]
-    gaps, errors = np.full(len(ks), np.nan), np.full(len(ks), np.nan)
-    per_row = np.array([s.per_row for s in scores])
-    if covariance is not None and np.trace(covariance) > 0:
-        n = int(max(s.mass for s in scores))
-        gaps, errors = blobs(covariance, n, ks, rng).gap(per_row)
-    if len(ks) == 1:
-        return _single(scores, rows, gaps, errors)
-    votes = _votes(scores, rows, covariance, gaps, errors)
-    if not votes:
-        return Choice(tuple(scores), gaps, errors, {}, 0, False, ("too little is shown to judge any k",))
-    counted = Counter(votes.values())
-    silhouettes = {s.k: np.nan_to_num(s.silhouette, nan=-1.0) for s in scores}
-    best_k, agreed = max(counted.items(), key=lambda item: (item[1], silhouettes[item[0]]))
-    best = ks.index(best_k)
-    doubts = []
-    if agreed < min(_VOTES, len(votes)):
-        doubts.append("the criteria disagree: " + ", ".join(f"{name} says {k}" for name, k in votes.items()))
-    elif gaps[best] < np.nanmax(gaps[_seen(scores, rows)], initial=-np.inf) - errors[best] - _FALLING:
-        named = ", ".join(name for name, k in votes.items() if k == best_k)
-        most = max(_seen(scores, rows), key=lambda i: float(gaps[i]))
-        doubts.append(
-            f"{named} say {best_k}, but up to k = {ks[most]} clusters grow tighter than pieces of one blob"
-        )
-    if best == max(_seen(scores, rows)) < len(ks) - 1:
-        doubts.append(f"k above {best_k} cannot be judged: sites are too small to show so many groups")
-    doubts += _doubts(scores[best], rows, float(gaps[best]), float(errors[best]))
-    if doubts:
-        return Choice(tuple(scores), gaps, errors, votes, best, False, tuple(doubts))
-    agreeing = [name for name, k in votes.items() if k == best_k]
-    reasons = [f"{agreed} of {len(votes)} criteria agree: {', '.join(agreeing)}"]
-    reasons += _good(scores[best], float(gaps[best]))
-    return Choice(tuple(scores), gaps, errors, votes, best, True, tuple(reasons))
+    """Recommend a k from the scores of every k, and the covariance of all rows if there is one.
+
+    k = 1 is added where it is not among several k: "no clusters" is an answer too. ``points`` is the number
+    of rows that were clustered, where they are groups.
+    """
+    if covariance is not None and not np.trace(covariance) > 0:
+        covariance = None
+    if len(scores) > 1 and scores[0].k > 1 and covariance is not None:
+        scores = [_one(scores[0], rows, covariance), *scores]
+    gains = np.full(len(scores), np.nan)
+    if covariance is not None:
+        basis = spanned(scores)
+        gains = np.array([gain(s, covariance, rows, basis) for s in scores])
+    if len(scores) == 1:
+        doubts = _doubts(scores[0], float(gains[0]), rows) if scores[0].k > 1 else []
+        reasons = doubts or ["k was given", *_good(scores[0])]
+        return Choice(tuple(scores), gains, {}, 0, not doubts, tuple(reasons))
+    judged = _seen(scores, rows, rows if points is None else points)
+    votes = _votes([scores[i] for i in judged], gains[judged])
+    least = _HALF * float(np.nanmax(gains[judged], initial=0.0))
+    better = [
+        i
+        for i in judged
+        if scores[i].k > 1 and not gains[i] < least and not _doubts(scores[i], float(gains[i]), rows)
+    ]
+    if not better:
+        return _none(scores, gains, votes, judged)
+    best = _leading(scores, gains, better)
+    doubts = _rivals(scores, gains, judged, best)
+    reasons = doubts or [_compared(scores, gains, best), *_good(scores[best])]
+    return Choice(tuple(scores), gains, votes, best, not doubts, tuple(reasons))
 
 
-def _single(scores: list[Scores], rows: float, gaps: FloatArray, errors: FloatArray) -> Choice:
-    doubts = _doubts(scores[0], rows, float(gaps[0]), float(errors[0])) if scores[0].k > 1 else []
-    reasons = doubts or ["k was given", *_good(scores[0], float(gaps[0]))]
-    return Choice(tuple(scores), gaps, errors, {}, 0, not doubts, tuple(reasons))
+def _one(like: Scores, rows: float, covariance: FloatArray) -> Scores:
+    """The scores of all rows as one cluster, which need no question."""
+    nan = float("nan")
+    mean = like.sizes @ like.means / max(float(like.sizes.sum()), 1.0)
+    return replace(
+        like,
+        k=1,
+        seen=1,
+        mass=rows,
+        inertia=rows * float(np.trace(covariance)),
+        calinski_harabasz=nan,
+        davies_bouldin=nan,
+        silhouette=nan,
+        stability=1.0,
+        restarts=0,
+        border=nan,
+        touching=nan,
+        sizes=np.array([rows]),
+        means=mean[None],
+    )
 
 
-def _votes(
-    scores: list[Scores],
-    rows: float,
-    covariance: FloatArray | None,
-    gaps: FloatArray,
-    errors: FloatArray,
-) -> dict[str, int]:
+def _blob(s: Scores, gained: float) -> str:
+    """The reason why these clusters are no better than pieces of one blob; empty if they are."""
+    if gained <= _GAIN:
+        return f"one blob describes the rows as well as {s.k} clusters do"
+    if s.border > _BORDER or s.touching > _TOUCHING:
+        return "rows do not thin out between the clusters: they are pieces of larger ones"
+    return ""
+
+
+def _leading(scores: list[Scores], gains: FloatArray, better: list[int]) -> int:
+    """The smallest k whose gain is nearly the largest; without gains the largest silhouette."""
+    if np.isnan(gains[better]).all():
+        return max(better, key=lambda i: float(np.nan_to_num(scores[i].silhouette, nan=-1.0)))
+    most = float(gains[better].max())
+    return next(i for i in better if gains[i] >= most - _SLACK - _SLACK * most)
+
+
+def _none(scores: list[Scores], gains: FloatArray, votes: dict[str, int], judged: list[int]) -> Choice:
+    """The answer that there are no clusters: k = 1 where it was compared, else the best of what there is."""
+    tried = [i for i in judged if scores[i].k > 1]
+    ones = [i for i in judged if scores[i].k == 1]
+    best = ones[0] if ones else max(tried, key=lambda i: float(np.nan_to_num(gains[i], nan=-np.inf)))
+    span = f"{scores[tried[0]].k} to {scores[tried[-1]].k}" if len(tried) > 1 else "those that were tried"
+    top = max(tried, key=lambda i: float(np.nan_to_num(gains[i], nan=-np.inf)), default=best)
+    if not votes or not tried:
+        why = "too little is shown to judge any k"
+    elif gains[top] <= _GAIN:
+        why = f"one blob describes the rows as well as any k from {span}"
+    elif scores[top].stability < _STABLE:
+        why = f"for every k from {span} equally good restarts cut the rows in other places"
+    else:
+        why = f"for every k from {span} rows do not thin out between the clusters, as if one blob were cut"
+    return Choice(tuple(scores), gains, votes, best, False, (why,))
+
+
+def _votes(scores: list[Scores], gains: FloatArray) -> dict[str, int]:
     """The k that each criterion names, among the k whose clusters are all seen, and most of their rows."""
-    seen = _seen(scores, rows)
-    scores, gaps, errors = [scores[i] for i in seen], gaps[seen], errors[seen]
-    ks, per_row = [s.k for s in scores], np.array([s.per_row for s in scores])
     votes = {}
+    named = [("gain", gains)]
     for name, sign in (("silhouette", 1), ("calinski_harabasz", 1), ("davies_bouldin", -1)):
-        values = np.array([sign * getattr(s, name) for s in scores])
+        named.append((name.replace("_", "-"), np.array([sign * getattr(s, name) for s in scores])))
+    for name, values in named:
         if not np.isnan(values).all():
-            votes[name.replace("_", "-")] = ks[int(np.nanargmax(values))]
-    knee = knee_of(ks, per_row, float(np.trace(covariance)) if covariance is not None else None)
-    if knee is not None:
-        votes["knee of the inertia"] = knee
-    if np.isfinite(gaps).all():
-        votes["gap"] = ks[int(np.argmax(gaps >= gaps.max() - errors - 0.01))]
+            votes[name] = scores[int(np.nanargmax(values))].k
     return votes
 
 
-def knee_of(ks: list[int], inertia: FloatArray, whole: float | None = None) -> int | None:
-    """The k at which the inertia curve bends most: the largest fall in the ratio of successive gains.
-
-    ``whole`` is the inertia of one cluster, which lets the curve begin at k = 1.
-
-    >>> knee_of([2, 3, 4, 5], np.array([50.0, 10.0, 9.0, 8.2]), 100.0)
-    3
-    """
-    if whole is not None and ks[0] > 1:
-        ks, inertia = [1, *ks], np.concatenate([[whole], inertia])
-    if len(ks) < 3 or not inertia[0] > 0:
-        return None
-    steps = np.diff(np.log(np.maximum(inertia, 1e-300))) / np.diff(np.log(ks))
-    return ks[int(np.argmax(np.diff(steps))) + 1]
-
-
-def _seen(scores: list[Scores], rows: float) -> list[int]:
-    """Indices of comparable scores: all clusters are seen, with most of their rows if possible."""
-    whole = [i for i, s in enumerate(scores) if s.seen == s.k]
+def _seen(scores: list[Scores], rows: float, points: float) -> list[int]:
+    """Indices of comparable scores: all clusters are seen and have points, with most rows if possible."""
+    whole = [i for i, s in enumerate(scores) if s.seen == s.k and s.k <= max(points / _POINTS, 1.0)]
     return [i for i in whole if scores[i].mass >= _SHOWN * rows] or whole or list(range(len(scores)))
 
 
-def _doubts(s: Scores, rows: float, gap: float, error: float) -> list[str]:
+def _rivals(scores: list[Scores], gains: FloatArray, judged: list[int], best: int) -> list[str]:
+    """Doubts about the best k beside the other k."""
+    s, doubts = scores[best], []
+    higher = [i for i in judged if gains[i] > gains[best]]
+    near = [i for i in higher if not _blob(scores[i], float(gains[i]))]
+    if near:
+        others = " or ".join(f"{scores[i].k}" for i in near[:3])
+        doubts.append(f"k = {others} describes the rows about as well")
+    elif higher and max(gains[higher]) > gains[best] + _CLEAR_GAIN:
+        doubts.append(f"{s.k} clusters are separate, but finer groups within them may matter")
+    if s.border > _CLEAR_BORDER or s.touching > _CLEAR_TOUCHING:
+        doubts.append("clusters run into each other: many rows lie at their borders")
+    if best == len(scores) - 1 and len(judged) > 1:
+        doubts.append(f"{s.k} is the largest k that was tried; there may be more clusters")
+    elif best == max(judged):
+        doubts.append(f"k above {s.k} cannot be judged: there are too few rows, or sites that show them")
+    return doubts
+
+
+def _compared(scores: list[Scores], gains: FloatArray, best: int) -> str:
+    """The reason for the best k: its gain beside the gains of the neighbouring k."""
+    beside = [i for i in (best - 1, best + 1) if 0 <= i < len(scores) and scores[i].k > 1]
+    said = [f"gain {gains[best]:.2f}", *(f"{gains[i]:.2f} for k = {scores[i].k}" for i in beside)]
+    return f"{scores[best].k} clusters describe the rows best ({', '.join(said)})"
+
+
+def _doubts(s: Scores, gained: float, rows: float) -> list[str]:
     doubts = []
+    empty = s.k - s.seen
+    if empty and s.mass > 0.999 * rows:
+        doubts.append(f"{empty} of {s.k} clusters have no rows: there are fewer rows that differ")
     if s.mass < _SHOWN * rows:
         share = 100 * (1 - s.mass / max(rows, 1.0))
         doubts.append(
             f"{share:.0f} % of the rows are in groups that are too small at their sites to be shown"
         )
-    if gap <= _MARGIN + 2 * error:
-        doubts.append("one blob without clusters, cut into as many pieces, would look much the same")
+    blob = _blob(s, gained)
+    if blob:
+        doubts.append(blob)
     if s.stability < _STABLE:
         doubts.append(
             f"restarts that are as good disagree about the clusters (agreement {s.stability:.2f} of 1)"
@@ -297,11 +355,12 @@ def _doubts(s: Scores, rows: float, gap: float, error: float) -> list[str]:
     return doubts
 
 
-def _good(s: Scores, gap: float) -> list[str]:
+def _good(s: Scores) -> list[str]:
     reasons = []
+    if np.isfinite(s.border):
+        reasons.append(
+            f"rows thin out between them (borders hold {100 * s.border:.0f} % of the densest part)"
+        )
     if s.restarts:
         reasons.append(f"restarts agree about the clusters (agreement {s.stability:.2f} of 1)")
-    if np.isfinite(gap):
-        tighter = 100 * (1 - np.exp(-gap))
-        reasons.append(f"inertia is {tighter:.0f} % below that of one blob cut into as many pieces")
     return reasons

@@ -51,10 +51,12 @@ def describe(
     covariance: FloatArray | None,
     totals_only: bool = False,
     m: float | None = None,
+    rows: float = np.inf,
 ) -> Steps[Description]:
     """Ask for all figures of a report, in one exchange; with ``totals_only`` of no site by itself.
 
-    ``m`` is the fuzzifier of fuzzy clusters: then also their shares of borderline rows.
+    ``m`` is the fuzzifier of fuzzy clusters: then also their shares of borderline rows. If all
+    ``rows`` are in clusters that are shown, the other clusters are empty, and left out.
     """
     axes, explained, deviation = _axes(centers, mean, covariance)
 
@@ -90,6 +92,8 @@ def describe(
     outlines: dict[SiteId, Outline] = answers[1]
     profile: Profile = answers[2]
     order = np.argsort(-profile.mass, kind="stable")
+    if profile.mass.sum() >= rows * (1 - 1e-6):
+        order = order[profile.mass[order] > 0]
     n = np.maximum(profile.mass, 1.0)[:, None]
     about = profile.sums / n
     variance = np.maximum(profile.squares / n - about**2, 0.0)
@@ -172,6 +176,22 @@ def _axes(
     return np.ascontiguousarray(axes), share, deviation
 
 
+def _within(agreement: Agreement) -> FloatArray:
+    """(d,) variance of the prepared columns within the groups of copies; none within a level."""
+    view = agreement.preparation
+    inside = dict(zip((c.name for c in view.columns), agreement.within, strict=False))
+    return np.array([0.0 if level else inside.get(column, 0.0) for column, level in view.outputs])
+
+
+def _points(agreement: Agreement) -> float:
+    """The number of rows that are clustered: persons, or groups of copies, of 5 to 11 persons as is usual."""
+    if not agreement.copied:
+        return agreement.used
+    copied = np.array([mode == "copy" for mode, _ in agreement.protection])
+    persons = np.where(copied, np.clip(agreement.rows / 60, 5, 11), 1.0)
+    return agreement.used * float((agreement.rows / persons).sum() / max(float(agreement.rows.sum()), 1.0))
+
+
 MOST_COLUMNS = 200  # no covariance is asked for beyond this: it would outweigh all other replies
 
 
@@ -188,13 +208,17 @@ class AnalysisState(Message, wire="algorithm.AnalysisState"):
 
     @property
     def chosen(self) -> Any:
-        return self.inner[self.choice.best if self.choice is not None else 0]
+        """The state of the k that was taken; of the first k before, and if no k of them was taken."""
+        k = self.choice.k if self.choice is not None else None
+        return next((state for state in self.inner if len(state.centers) == k), self.inner[0])
 
     @property
     def centers(self) -> FloatArray:
         """(k, d) in prepared columns."""
         if self.description is not None:
             return self.description.centers
+        if self.choice is not None and self.choice.none and self.mean is not None:
+            return self.mean[None]
         centers: FloatArray = self.chosen.centers
         return centers
 
@@ -248,16 +272,16 @@ class Analysis(Message, wire="algorithm.Analysis"):
                 inner[i] = new
             return replace(state, inner=tuple(inner))
         if state.choice is None:
-            return (yield from viewed(view, self._judged(state, sites, rng)))
+            return (yield from viewed(view, self._judged(state, sites)))
         assert state.mean is not None
-        m = getattr(self.methods[state.choice.best], "m", None)
-        asked = describe(sites, state.chosen.centers, state.mean, state.covariance, self.totals_only, m)
+        m = None if state.choice.none else getattr(self.methods[0], "m", None)
+        asked = describe(
+            sites, state.centers, state.mean, state.covariance, self.totals_only, m, state.agreement.used
+        )
         description = yield from viewed(view, asked)
         return replace(state, description=description)
 
-    def _judged(
-        self, state: AnalysisState, sites: tuple[SiteId, ...], rng: np.random.Generator
-    ) -> Steps[AnalysisState]:
+    def _judged(self, state: AnalysisState, sites: tuple[SiteId, ...]) -> Steps[AnalysisState]:
         """Score every k in one exchange, and choose."""
 
         def varied() -> Steps[Any]:
@@ -268,15 +292,14 @@ class Analysis(Message, wire="algorithm.Analysis"):
         wide = state.agreement.preparation.width > MOST_COLUMNS
         results = yield from together(runs if wide else [*runs, varied()])
         if wide:
-            return replace(
-                state, choice=choose(results, state.agreement.used, None, rng), mean=state.agreement.mean
-            )
+            choice = choose(results, state.agreement.used, None, _points(state.agreement))
+            return replace(state, choice=choice, mean=state.agreement.mean)
         varying = results.pop()
         mean = state.agreement.mean + varying.sums / max(float(varying.mass[0]), 1.0)
         matrix = varying.matrix()
-        return replace(
-            state, choice=choose(results, state.agreement.used, matrix, rng), mean=mean, covariance=matrix
-        )
+        of_rows = matrix + np.diag(_within(state.agreement))
+        choice = choose(results, state.agreement.used, of_rows, _points(state.agreement))
+        return replace(state, choice=choice, mean=mean, covariance=matrix)
 
     def finished(self, state: AnalysisState) -> bool:
         return state.description is not None

@@ -22,6 +22,7 @@ from unpooled.privacy.copy import CopySettings, make_copy
 from unpooled.privacy.secure_sum import SecureSums
 from unpooled.runtimes import InProcess
 
+AUTO = tuple(range(1, 13))  # the k that are compared where the user says auto
 PROTECTIONS = ("none", "copy", "trusted")
 _SHOWN = (codec.name_of(AskSchema),)  # asked of each site even under secure sums
 
@@ -145,7 +146,8 @@ class Job:
         r, w, default = self.reading, self.wishes, Job(("",), (1,))
         ks = [str(k) for k in self.ks]
         steady = len(ks) > 2 and self.ks == tuple(range(self.ks[0], self.ks[-1] + 1))
-        words = ["unpooled", *self._what(), "-k", f"{ks[0]}..{ks[-1]}" if steady else ",".join(ks)]
+        said = "auto" if self.ks == AUTO else f"{ks[0]}..{ks[-1]}" if steady else ",".join(ks)
+        words = ["unpooled", *self._what(), "-k", said]
         columns = w.columns if isinstance(w.columns, str) else ",".join(w.columns)
         options = (
             ("--site-column", r.site_column, None),
@@ -278,9 +280,11 @@ def _tuples(value: Any) -> Any:
 
 def parse_ks(text: str) -> tuple[int, ...]:
     """
-    >>> parse_ks("3"), parse_ks("2..5"), parse_ks("2,4,8")
-    ((3,), (2, 3, 4, 5), (2, 4, 8))
+    >>> parse_ks("3"), parse_ks("2..5"), parse_ks("2,4,8"), len(parse_ks("auto"))
+    ((3,), (2, 3, 4, 5), (2, 4, 8), 12)
     """
+    if text.strip() == "auto":
+        return AUTO
     try:
         if ".." in text:
             low, high = (int(part) for part in text.split(".."))
@@ -288,7 +292,9 @@ def parse_ks(text: str) -> tuple[int, ...]:
         else:
             ks = tuple(int(part) for part in text.split(","))
     except ValueError:
-        raise BadInput(f"k must be a number (3), a range (2..10) or a list (2,4,8), got {text!r}") from None
+        raise BadInput(
+            f"k must be a number (3), a range (2..10), a list (2,4,8) or auto, got {text!r}"
+        ) from None
     if not ks or min(ks) < 1 or len(set(ks)) < len(ks):
         raise BadInput(f"k must be at least 1, and a range must rise: got {text!r}")
     return tuple(sorted(ks))

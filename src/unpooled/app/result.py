@@ -242,10 +242,16 @@ class ClusterResult(Result):
         shares = ", ".join(f"{size / max(self.sizes.sum(), 1):.0%}".replace("%", " %") for size in self.sizes)
         everywhere = [j + 1 for j in range(self.k) if (d.sizes[:, j] > 0).all()]
         places = _places(d, self.k, everywhere, self.unsure)
-        first = (
-            f"{n:,.0f} {self.unit} at {len(self.sites)} {'site' if len(self.sites) == 1 else 'sites'} fall "
-            f"into {self.k} {'cluster' if self.k == 1 else 'clusters'} ({shares} of them); {places}."
-        )
+        there = f"{n:,.0f} {self.unit} at {len(self.sites)} {'site' if len(self.sites) == 1 else 'sites'}"
+        span = f"{self.job.ks[0]} to {self.job.ks[-1]}"
+        if self.choice.none:
+            reasons = "; ".join(self.choice.reasons)
+            return (
+                f"No clusters were found: {there} are one group.",
+                f"Of k = {span}, none is better: {reasons}.",
+            )
+        many = "cluster" if self.k == 1 else "clusters"
+        first = f"{there} fall into {self.k} {many} ({shares} of them); {places}."
         if self.k == 1:
             return first, f"One cluster is all {self.unit} together."
         if len(self.job.ks) == 1:
@@ -253,7 +259,6 @@ class ClusterResult(Result):
                 reasons = "; ".join(self.choice.reasons[1:]) or "nothing speaks against it"
                 return first, f"You asked for {self.k}: {reasons}."
             return first, f"You asked for {self.k}, but be careful: {'; '.join(self.choice.reasons)}."
-        span = f"{self.job.ks[0]} to {self.job.ks[-1]}"
         if self.choice.clear:
             return first, f"Of k = {span}, {self.k} is recommended: {'; '.join(self.choice.reasons)}."
         return first, (
@@ -274,6 +279,7 @@ class ClusterResult(Result):
             "answer": " ".join(self.answer()),
             "k": self.k,
             "clear": c.clear,
+            "no_clusters": c.none,
             "reasons": list(c.reasons),
             "votes": c.votes,
             "scores": [
@@ -281,9 +287,10 @@ class ClusterResult(Result):
                     **{f: getattr(s, f) for f in ("k", "inertia", "calinski_harabasz", "davies_bouldin")},
                     **{f: getattr(s, f) for f in ("silhouette", "stability")},
                     "rows_shown": s.mass,
-                    "gap": float(gap),
+                    "border": s.border,
+                    "gain": float(gain),
                 }
-                for s, gap in zip(c.scores, c.gaps, strict=True)
+                for s, gain in zip(c.scores, c.gains, strict=True)
             ],
             "rows": a.used,
             "rows_hidden": self.hidden,

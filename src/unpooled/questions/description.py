@@ -1,4 +1,7 @@
-"""The questions for the choice of k and for reports: crossings, profiles, covariance, outlines. Only sums."""
+"""The questions for the choice of k and for reports: crossings, borders, profiles, covariance, outlines.
+
+Replies hold only counts and sums.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,6 +16,7 @@ from unpooled.core.messages import Question, Summable
 from unpooled.core.stack import Stack, only, shown_cells
 from unpooled.core.statements import check_squares
 
+STEPS = 7  # positions that borders are told by: up to the border, and a quarter behind the centre
 _CELLS = 1 << 19  # of rows that are processed together, so that no second copy of all rows is made
 
 
@@ -66,6 +70,53 @@ class AskCrossing(Question[Crossing], wire="figures.AskCrossing"):
 
     def reply_numbers(self, d: int) -> int:
         return int(np.prod(self.others.shape[:2])) * len(self.centers)
+
+
+@dataclass(frozen=True, eq=False)
+class Borders(Summable, wire="figures.Borders"):
+    """Rows of each cluster by their position on the way from its centre to the next nearest centre.
+
+    The last step ends half-way, at the border of the cluster; the first holds all rows that lie further back.
+    """
+
+    counts: Annotated[FloatArray, Count("k steps")]
+
+
+@dataclass(frozen=True, eq=False)
+class AskBorders(Question[Borders], wire="figures.AskBorders"):
+    """Do rows thin out between the clusters? A step is an eighth of the way from centre to centre."""
+
+    sees = "rows"
+
+    centers: Annotated[FloatArray, Centers("k d")]  # two or more
+
+    def answer_all(self, stack: Stack) -> list[Borders]:
+        k, middle = len(self.centers), self.centers.mean(axis=0)
+        centers = self.centers - middle
+        gaps = ((centers[:, None] - centers[None]) ** 2).sum(axis=2)  # (k, k)
+        replies = []
+        for s in range(len(stack)):
+            counts = np.zeros(k * STEPS)
+            for X, w in _chunks(stack, s):
+                # |x - c|^2 less |x|^2, which is the same for every centre
+                away = (centers**2).sum(axis=1) - 2 * ((X - middle) @ centers.T)  # (n, k)
+                rows = np.arange(len(X))
+                own = away.argmin(axis=1)
+                nearest = away[rows, own]
+                away[rows, own] = np.inf
+                other = away.argmin(axis=1)
+                gap = gaps[own, other]
+                way = 0.5 + (nearest - away[rows, other]) / np.where(gap > 0, 2 * gap, 1.0)
+                step = np.clip(np.floor(8 * way) + STEPS - 4, 0, STEPS - 1).astype(np.int64)
+                counts += np.bincount(own * STEPS + step, w, k * STEPS)
+            replies.append(Borders(only(shown_cells(stack, counts), counts).reshape(k, STEPS)))
+        return replies
+
+    def lengths(self) -> dict[str, int]:
+        return {**super().lengths(), "steps": STEPS}
+
+    def reply_numbers(self, d: int) -> int:
+        return STEPS * len(self.centers)
 
 
 @dataclass(frozen=True, eq=False)

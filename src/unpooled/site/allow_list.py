@@ -22,6 +22,7 @@ VIEWS = (Affine, Preparation)  # transformations of a site's rows that a questio
 SCHEMA = (AskSchema,)  # names and kinds of columns: every method asks each site for them
 PREPARE = (AskSchema, AskColumns, AskMoments)
 DESCRIBE = (
+    figures.AskBorders,
     figures.AskCovariance,
     figures.AskCrossing,
     figures.AskOutline,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # imported by commands only when they run, so that --help is 
 _HOW, _READ, _PREPARE = "Clustering", "Reading files", "Preparation"
 _PRIVATE, _PROTECT = "Differential privacy", "Protection"
 
-K = Annotated[str, typer.Option("-k", help="Number of clusters: 3, or 2..10 to choose it.")]
+K = Annotated[str, typer.Option("-k", help="Number of clusters: 3, or auto or 2..10 to choose it.")]
 Out = Annotated[Path | None, typer.Option(help="Folder for model, preparation, history and report.")]
 Report = Annotated[Path | None, typer.Option(help="Write the report here too.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON and nothing else.")]

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from unpooled.app.job import Job
 from unpooled.app.private_result import PrivateResult
-from unpooled.app.result import ClusterResult, Result, figure, once_a_column
+from unpooled.app.result import ClusterResult, Result, once_a_column
 from unpooled.app.run_folder import RunFolder
 from unpooled.app.run_job import execute
 from unpooled.core.disk import write_atomically
@@ -154,17 +154,18 @@ def _count(rows: float) -> str:
 
 def _scores(result: ClusterResult) -> Table:
     table = Table(title="Choice of k (* what a criterion would take)")
-    heads = ("k", "inertia per row", "silhouette", "calinski-harabasz", "davies-bouldin", "stability", "gap")
+    heads = ["k", "inertia per row", "gain", "border", "stability"]
+    heads += ["silhouette", "calinski-harabasz", "davies-bouldin"]
     for head in heads:
         table.add_column(head, justify="right")
     votes, c = result.choice.votes, result.choice
     for i, s in enumerate(c.scores):
-        cells = [str(s.k), f"{s.per_row:.4g}", f"{s.silhouette:.3f}", f"{s.calinski_harabasz:.1f}"]
-        cells += [f"{s.davies_bouldin:.3f}", f"{s.stability:.2f}", figure(float(c.gaps[i]))]
+        cells = [str(s.k), f"{s.per_row:.4g}", f"{c.gains[i]:.2f}", f"{s.border:.2f}", f"{s.stability:.2f}"]
+        cells += [f"{s.silhouette:.3f}", f"{s.calinski_harabasz:.1f}", f"{s.davies_bouldin:.3f}"]
+        cells = ["-" if cell == "nan" else cell for cell in cells]
         for name, k in votes.items():
-            at = heads.index(name) if name in heads else 1
             if k == s.k:
-                cells[at] += " *"
+                cells[heads.index(name)] += " *"
         table.add_row(*cells, style="bold" if i == c.best else "")
     return table
 

@@ -100,9 +100,23 @@ def choice(result: ClusterResult) -> list[tuple[str, str, str]]:
     shown = [
         (
             "Inertia per row",
-            "lower is tighter; look for the knee",
+            "lower is tighter; it always falls",
             [s.per_row for s in c.scores],
-            votes.get("knee of the inertia"),
+            None,
+            0.0,
+        ),
+        (
+            "Gain over one blob",
+            "higher is better; 0 is no better",
+            list(map(float, c.gains)),
+            votes.get("gain"),
+            None,
+        ),
+        (
+            "Rows at the borders",
+            "0: clusters are apart; 1: they are pieces",
+            [s.border for s in c.scores],
+            None,
             0.0,
         ),
         (
@@ -126,7 +140,6 @@ def choice(result: ClusterResult) -> list[tuple[str, str, str]]:
             votes.get("davies-bouldin"),
             None,
         ),
-        ("Gap to one blob", "above 0: tighter than a blob", list(map(float, c.gaps)), votes.get("gap"), 0.0),
         ("Stability over restarts", "1: all good restarts agree", [s.stability for s in c.scores], None, 0.0),
     ]
     return [

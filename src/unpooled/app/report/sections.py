@@ -228,7 +228,8 @@ def choice(result: ClusterResult) -> str:
         f'<div><h3>{escape(title)}</h3><div class="small soft">{escape(hint)}</div>{chart}</div>'
         for title, hint, chart in charts.choice(result)
     )
-    verdict = f"k = {c.k} is recommended." if c.clear else f"No clear k; {c.k} was taken."
+    unclear = "No clusters were found." if c.none else f"No clear k; {c.k} was taken."
+    verdict = f"k = {c.k} is recommended." if c.clear else unclear
     lead = (
         f"<b>{verdict}</b> {sentence(c.reasons)} The star marks what a criterion would take, "
         "the ring what was taken."
@@ -242,7 +243,8 @@ def _given(result: ClusterResult) -> str:
         ("silhouette (simplified)", f"{s.silhouette:.3f}"),
         ("Calinski-Harabasz", f"{s.calinski_harabasz:.1f}"),
         ("Davies-Bouldin", f"{s.davies_bouldin:.3f}"),
-        ("gap to one blob", figure(float(c.gaps[0]))),
+        ("gain over one blob", figure(float(c.gains[0]))),
+        ("rows at the borders", figure(s.border)),
         ("stability over restarts", f"{s.stability:.2f}"),
     ]
     rows = "".join(f"<dt>{name}</dt><dd>{value}</dd>" for name, value in items if value not in ("nan", "-"))
