@@ -1,15 +1,22 @@
 """The report in a real browser: it renders without errors or requests, and says what was found."""
 
+import base64
+import csv
+import hashlib
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from urllib.parse import unquote
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 from browser import browser
+from scipy.cluster.hierarchy import linkage
 
 from unpooled.app.job import Job
-from unpooled.app.report import page
+from unpooled.app.report import charts, page
 from unpooled.app.result import ClusterResult
 from unpooled.core.run import run
 from unpooled.data import Wishes
@@ -156,12 +163,145 @@ def test_is_well_formed(scanned):
     assert parser.open == []
 
 
-def test_needs_no_script_and_names_no_address(scanned):
+def test_names_no_address_and_runs_no_other_script(scanned):
     text = page(scanned)
-    assert "<script" not in text
+    script = re.search(r"<script>(.*)</script>", text, re.DOTALL)[1]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in text  # no other one may run
+    assert text.count("<script") == 1
     assert re.findall(r'(?:src|href)="(?!data:)', text) == []
     assert "url(" not in text
     assert "@import" not in text
+
+
+def test_all_is_said_without_the_script(scanned):
+    """The script adds buttons and sorting; every word and figure of the page is there without it."""
+    said = re.sub(r"<script>.*</script>", "", page(scanned), flags=re.DOTALL)
+    assert "<button" not in said
+    assert said.count("<table") >= 4
+    assert said.count("<svg") >= 8
+
+
+def saved(tab, kind):
+    """The (name, address) of every file that the buttons of a kind save."""
+    return tab.value(
+        """(() => {
+            const kept = [];
+            HTMLAnchorElement.prototype.click = function () { kept.push([this.download, this.href]); };
+            document.querySelectorAll('button').forEach(b => { if (b.textContent === 'KIND') b.onclick(); });
+            return kept;
+        })()""".replace("KIND", kind)
+    )
+
+
+def test_tables_sort_by_a_click_and_are_saved_as_csv(seen):
+    tab, folder = seen
+    tab.open(folder / "scan.html")
+    cells = "[...document.querySelectorAll('#left tbody tr')].map(r => r.cells[3].textContent)"
+    head = "document.querySelectorAll('#left th')[3]"
+    for way in ("ascending", "descending"):
+        tab.value(f"{head}.click()")
+        sent = [int(cell.replace(",", "")) for cell in tab.value(cells)]
+        assert sent == sorted(sent, reverse=way == "descending")
+        assert tab.value(f"{head}.getAttribute('aria-sort')") == way
+    tables = tab.value("document.querySelectorAll('table').length")
+    kept = saved(tab, "CSV")
+    assert len(kept) == tables
+    name, address = next(item for item in kept if item[0].startswith("left"))
+    lines = list(csv.reader(unquote(address.partition(",")[2]).splitlines()))
+    assert name.endswith(".csv")
+    assert lines[0][0] == "site"
+    assert sorted(line[0] for line in lines[1:]) == ["north", "south", "west"]
+    assert all(line[1] == "150" for line in lines[1:])
+
+
+def test_figures_are_saved_as_svg_that_stands_alone(seen):
+    tab, folder = seen
+    tab.open(folder / "scan.html")
+    kept = saved(tab, "SVG")
+    assert len(kept) == tab.value("document.querySelectorAll('svg').length")
+    for name, address in kept:
+        drawn = ElementTree.fromstring(unquote(address.partition(",")[2]))
+        assert name.endswith(".svg")
+        assert drawn.tag.endswith("svg")
+        assert all("fill:" in node.get("style", "") for node in drawn.iter() if node is not drawn)
+
+
+def test_the_answer_comes_first_with_a_sentence_a_cluster_and_the_date(hospitals):
+    text = page(outcome(hospitals, (3,), begun="2026-11-16"))
+    assert '<time datetime="2026-11-16">' in text.partition("<section")[0]
+    first = re.search(r'<section id="answer">(.*?)</section>', text, re.DOTALL)[1]
+    assert first.count('class="each"') == 3
+    assert all(f"{word} " in first for word in ("high", "low", "more often"))
+    assert page(outcome(hospitals, (3,))).count("<time") == 0
+
+
+def test_what_is_left_out_is_in_the_headline(hospitals, tmp_path):
+    lines = Path(hospitals[0]).read_text(encoding="utf-8").splitlines()
+    constant = tmp_path / "north.csv"
+    constant.write_text(
+        "\n".join([lines[0] + ",same", *(line + ",1" for line in lines[1:])]) + "\n", encoding="utf-8"
+    )
+    result = outcome([str(constant)], (3,), wishes=Wishes(missing="drop"))
+    first = re.search(r'<section id="answer">(.*?)</section>', page(result), re.DOTALL)[1]
+    assert "column same: constant" in first
+    assert re.search(r"\d+ rows: they lack a value", first)
+    silent = replace(result.run.history[0], silent={"west": "late"})
+    missing = replace(result, run=replace(result.run, history=(silent, *result.run.history[1:])))
+    assert "<b>site west</b>: late" in page(missing).partition("</section>")[0]
+
+
+def test_a_hundred_sites_are_listed_as_people_count(tmp_path):
+    rng = np.random.default_rng(0)
+    for i in range(1, 101):
+        X = rng.standard_normal((12, 2)) + 8 * rng.integers(0, 2, (12, 1))
+        np.savetxt(tmp_path / f"site{i}.csv", X, delimiter=",", header="x,y", comments="")
+    text = page(outcome([str(path) for path in tmp_path.glob("*.csv")], (2,), n_init=1))
+    where = re.search(r'<section id="places">(.*?)</section>', text, re.DOTALL)[1]
+    bars = re.findall(r'class="who">(.*?)<', where)
+    assert bars == [f"site{i}" for i in range(1, 101)]
+    assert re.findall(r"<td[^>]*>(site\d+)</td>", where) == bars
+    assert "The 20 sites that fit worst" in text
+    assert len(text) < 400_000
+
+
+def test_noise_is_reported_as_no_clusters(tmp_path):
+    rng = np.random.default_rng(0)
+    for name in "abcd":
+        X = rng.standard_normal((250, 3))
+        np.savetxt(tmp_path / f"{name}.csv", X, delimiter=",", header="x,y,z", comments="")
+    result = outcome([str(tmp_path / f"{name}.csv") for name in "abcd"], tuple(range(2, 9)), n_init=2)
+    assert result.answer()[0] == "No clusters were found: 1,000 rows at 4 sites are one group."
+    assert (result.to_json()["no_clusters"], result.to_json()["clear"], result.to_json()["k"]) == (
+        True,
+        False,
+        1,
+    )
+    assert "<h1>No clusters over 4 sites</h1>" in page(result)
+
+
+def test_the_convergence_chart_is_of_the_k_that_was_taken(scanned):
+    assert "Inertia after each round (k = 3)" in page(scanned)
+    traced = scanned.run.state.inertias
+    assert traced.shape == (len(scanned.run.history) - 3, 4)
+    assert traced[-1, scanned.job.ks.index(3)] == pytest.approx(scanned.inertia, rel=1e-3)
+
+
+def test_ticks_of_a_logarithmic_axis_do_not_touch():
+    for low, high in ((-16.2, -0.3), (-3.0, 0.0), (-0.2, 0.9), (-40.0, 3.0), (2.0, 2.4)):
+        found = charts._log_ticks(low, high)
+        assert len(found) <= 6
+        assert all(low <= t <= high for t in found)
+        assert len(found) >= 2 or high - low < 1
+
+
+def test_wards_tree_is_scipys():
+    rng = np.random.default_rng(1)
+    means, sizes = rng.normal(size=(6, 3)), np.ones(6)
+    found = charts.ward(means, sizes)
+    theirs = linkage(means, "ward")
+    np.testing.assert_allclose([cost for _, _, cost in found], theirs[:, 2] ** 2 / 2)
+    assert [{a, b} for a, b, _ in found] == [{int(a), int(b)} for a, b in theirs[:, :2]]
 
 
 def test_no_row_is_in_it(hospitals, scanned):

@@ -142,6 +142,7 @@ def near_best(state: Any) -> FloatArray:
 
 _SHOWN = 0.9  # share of the rows that must be seen to judge a k
 _POINTS = 5  # a cluster has at least as many on average
+_TIGHT = 1e-3  # least share of the variance within clusters: a level of a category has none at all
 _SLACK = 0.03  # a smaller k is taken if its gain falls short by less than this, and this share
 _GAIN = 0.05  # clusters have at least this gain,
 _HALF = 0.5  # and this share of the largest gain of any k;
@@ -185,7 +186,7 @@ def gain(s: Scores, covariance: FloatArray, rows: float, basis: FloatArray) -> f
     values, vectors = np.linalg.eigh(basis @ covariance @ basis.T)
     kept = values > 1e-9 * values.max(initial=0.0)
     between = spread @ (vectors[:, kept] / np.sqrt(values[kept]))  # in units of all rows
-    within = np.clip(1 - np.linalg.svd(between, compute_uv=False) ** 2, 1e-6, 1.0)  # eigenvalues of W / T
+    within = np.clip(1 - np.linalg.svd(between, compute_uv=False) ** 2, _TIGHT, 1.0)  # eigenvalues of W / T
     price = (len(shares) - 1) * (kept.sum() + 1) * np.log(rows) / (2 * rows)  # as in the BIC
     return float((shares * np.log(shares)).sum() - 0.5 * np.log(within).sum() - price)
 
@@ -316,7 +317,7 @@ def _rivals(scores: list[Scores], gains: FloatArray, judged: list[int], best: in
     near = [i for i in higher if not _blob(scores[i], float(gains[i]))]
     if near:
         others = " or ".join(f"{scores[i].k}" for i in near[:3])
-        doubts.append(f"k = {others} describes the rows about as well")
+        doubts.append(f"{others} clusters describe the rows about as well")
     elif higher and max(gains[higher]) > gains[best] + _CLEAR_GAIN:
         doubts.append(f"{s.k} clusters are separate, but finer groups within them may matter")
     if s.border > _CLEAR_BORDER or s.touching > _CLEAR_TOUCHING:

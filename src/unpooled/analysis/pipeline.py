@@ -43,6 +43,21 @@ class Description(Message, wire="describing.Description", version=2, since="0.2"
     borderline: FloatArray | None = None  # (S, k) of fuzzy clusters: share of borderline rows; nan: hidden
     movers: tuple[SiteId, ...] = ()  # sites that alone move a centre far; see ``moved_alone``
 
+    def differences(self) -> list[tuple[SiteId, int, float, float]]:
+        """(site, cluster, its share there, its share at all sites) where they differ, the largest first.
+
+        By ten points or more, and four standard errors: not by chance.
+        """
+        rows = self.sizes.sum(axis=1)
+        overall = self.sizes.sum(axis=0) / max(float(rows.sum()), 1.0)
+        found = []
+        for i in np.flatnonzero(rows):
+            shares = self.sizes[i] / rows[i]
+            gaps, errors = np.abs(shares - overall), np.sqrt(overall * (1 - overall) / rows[i])
+            for j in np.flatnonzero((gaps >= 0.1) & (gaps >= 4 * errors)):
+                found.append((float(gaps[j]), (self.sites[i], int(j), float(shares[j]), float(overall[j]))))
+        return [item for _, item in sorted(found, key=lambda pair: -pair[0])]
+
 
 def describe(
     sites: tuple[SiteId, ...],
@@ -176,11 +191,18 @@ def _axes(
     return np.ascontiguousarray(axes), share, deviation
 
 
-def _within(agreement: Agreement) -> FloatArray:
-    """(d,) variance of the prepared columns within the groups of copies; none within a level."""
-    view = agreement.preparation
+_LEVEL = 1.0  # noise of a level, of its variance: else any two levels were clusters, for nothing lies between
+
+
+def _blurred(covariance: FloatArray, agreement: Agreement) -> FloatArray:
+    """The covariance with the variance within the groups of copies, and with noise on levels."""
+    view, variance = agreement.preparation, np.diag(covariance)
     inside = dict(zip((c.name for c in view.columns), agreement.within, strict=False))
-    return np.array([0.0 if level else inside.get(column, 0.0) for column, level in view.outputs])
+    more = [
+        _LEVEL * variance[j] if level else inside.get(column, 0.0)
+        for j, (column, level) in enumerate(view.outputs)
+    ]
+    return covariance + np.diag(more)
 
 
 def _points(agreement: Agreement) -> float:
@@ -196,11 +218,12 @@ MOST_COLUMNS = 200  # no covariance is asked for beyond this: it would outweigh 
 
 
 @dataclass(frozen=True, eq=False)
-class AnalysisState(Message, wire="algorithm.AnalysisState"):
+class AnalysisState(Message, wire="algorithm.AnalysisState", version=2, since="0.2"):
     """The agreed preparation, the states of the clusterings, and the results."""
 
     agreement: Agreement
     inner: tuple[Any, ...]  # a state per k
+    inertias: FloatArray  # (rounds, K) after every round of clustering
     choice: Choice | None = None
     mean: FloatArray | None = None  # (d,) of all rows
     covariance: FloatArray | None = None  # (d, d)
@@ -252,7 +275,7 @@ class Analysis(Message, wire="algorithm.Analysis"):
         # every k draws the same sketch of the data, so equal questions are asked once
         runs = [expanded(m).start(sites, deepcopy(rng)) for m in self.methods]
         states: list[Any] = yield from viewed(agreement.preparation, shared(together(runs)))
-        return AnalysisState(agreement, tuple(states))
+        return AnalysisState(agreement, tuple(states), np.zeros((0, len(states))))
 
     def round(
         self, state: AnalysisState, sites: tuple[SiteId, ...], rng: np.random.Generator
@@ -270,7 +293,8 @@ class Analysis(Message, wire="algorithm.Analysis"):
             inner = list(state.inner)
             for i, new in zip(going, moved, strict=True):
                 inner[i] = new
-            return replace(state, inner=tuple(inner))
+            now = [float(s.inertia) for s in inner]
+            return replace(state, inner=tuple(inner), inertias=np.vstack([state.inertias, now]))
         if state.choice is None:
             return (yield from viewed(view, self._judged(state, sites)))
         assert state.mean is not None
@@ -297,8 +321,8 @@ class Analysis(Message, wire="algorithm.Analysis"):
         varying = results.pop()
         mean = state.agreement.mean + varying.sums / max(float(varying.mass[0]), 1.0)
         matrix = varying.matrix()
-        of_rows = matrix + np.diag(_within(state.agreement))
-        choice = choose(results, state.agreement.used, of_rows, _points(state.agreement))
+        blurred = _blurred(matrix, state.agreement)
+        choice = choose(results, state.agreement.used, blurred, _points(state.agreement))
         return replace(state, choice=choice, mean=mean, covariance=matrix)
 
     def finished(self, state: AnalysisState) -> bool:

@@ -70,6 +70,7 @@ class Job:
     force: bool = False
     between: Between | None = None  # None: the files are sites in this process
     modules: tuple[str, ...] = ()  # installed modules with additional methods
+    begun: str = ""  # the date, as 2026-11-16; kept beside the job, for it does not change what is done
 
     def __post_init__(self) -> None:
         import_methods(self.modules)
@@ -195,7 +196,7 @@ class Job:
         return ["run", self.between.federation] if self.between.federation else ["export-job", "JOB"]
 
     def to_json(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+        return {name: value for name, value in dataclasses.asdict(self).items() if name != "begun"}
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> "Job":

@@ -10,9 +10,10 @@ from unpooled.algorithms import Private, PrivateState
 from unpooled.algorithms.private.method import prepared
 from unpooled.app.job import private_method
 from unpooled.app.model import Model
-from unpooled.app.result import Result, figure, plain
+from unpooled.app.result import Result, plain
 from unpooled.core.run import Run
 from unpooled.data import Preparation
+from unpooled.pages.markup import figure
 from unpooled.privacy import Forecast
 
 

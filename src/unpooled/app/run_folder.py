@@ -5,6 +5,7 @@ Every file in it is written whole or not at all. After a kill the folder holds a
 """
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,7 @@ class RunFolder:
         content = {
             "version": VERSION,
             "unpooled": __version__,
+            "begun": job.begun,
             "job": job.to_json(),
             "seen": job.fingerprint(),
         }
@@ -95,7 +97,7 @@ class RunFolder:
     def load_job(self) -> Job:
         """The job of the run; raises if the folder holds no run."""
         content = self._job_json()
-        return Job.from_json(content["job"])
+        return replace(Job.from_json(content["job"]), begun=str(content.get("begun", "")))
 
     def check_unchanged(self, job: Job) -> None:
         """Raise if a file of the job was changed since the run began."""

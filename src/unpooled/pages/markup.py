@@ -1,6 +1,9 @@
 """Small pieces of HTML that all pages share, and their style."""
 
+import base64
+import hashlib
 import math
+import re
 from collections.abc import Iterable, Sequence
 from html import escape
 from importlib.resources import files
@@ -8,19 +11,32 @@ from importlib.resources import files
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
+FULL = 2.0  # standard deviations that fill half a bar, or give a cell its deepest colour
+_LONG = 25  # rows of a table that scrolls on a screen
+
+
 def style() -> str:
     """The style sheet of all pages, light and dark."""
     return (files("unpooled.pages") / "style.css").read_text(encoding="utf-8")
 
 
-def whole(title: str, body: str) -> str:
-    """A complete page: no script, no network request."""
+def whole(title: str, body: str, date: str = "", *, script: bool = False) -> str:
+    """A complete page, without any network request.
+
+    ``script`` adds the one for tables and figures; the page reads without it, and no other one may run.
+    """
+    policy, code = _POLICY, ""
+    if script:
+        code = (files("unpooled.pages") / "report.js").read_text(encoding="utf-8")
+        digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
+        policy, code = f"{_POLICY}; script-src 'sha256-{digest}'", f"<script>{code}</script>\n"
+    made = f'<p class="date"><time datetime="{escape(date)}">{escape(date)}</time></p>\n' if date else ""
     return f"""<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="{_POLICY}">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
 <link rel="icon" href="data:,">
 <title>{escape(title)}</title>
 <style>
@@ -29,10 +45,10 @@ def whole(title: str, body: str) -> str:
 <body>
 <main>
 <h1>{escape(title)}</h1>
-{body}
+{made}{body}
 <footer>Made by unpooled: clusters of data that cannot be pooled.</footer>
 </main>
-</body>
+{code}</body>
 </html>
 """
 
@@ -51,16 +67,62 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], left: Sequence[int
             return said
         return f'<{name} class="left">{said}</{name}>' if j in left else f"<{name}>{said}</{name}>"
 
+    rows = list(rows)
     top = "".join(cell(j, said, "th") for j, said in enumerate(head))
     body = "".join(
         "<tr>" + "".join(cell(j, said, "td") for j, said in enumerate(row)) + "</tr>" for row in rows
     )
-    return f'<div class="scroll"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
+    kind = "scroll long" if len(rows) > _LONG else "scroll"
+    whole = f"<thead><tr>{top}</tr></thead><tbody>{body}</tbody>"
+    return f'<div class="{kind}"><table class="data">{whole}</table></div>'
 
 
 def chip(cluster: int) -> str:
     """The number of a cluster on its colour."""
     return f'<span class="chip {colour(cluster)}">{cluster + 1}</span>'
+
+
+def deviation(name: str, said: str, effect: float, class_: str) -> str:
+    """A name, a value, and a bar to the left or right of the middle; ``effect`` is in standard deviations."""
+    width = min(abs(effect) / FULL, 1.0) * 50
+    start = 50 - width if effect < 0 else 50
+    way = "below" if effect < 0 else "above"
+    return (
+        f'<div class="trait" title="{abs(effect):.1f} standard deviations {way} the mean of all rows">'
+        f'<span class="name">{escape(name)}</span><span class="said">{said}</span>'
+        f'<span class="track"><i class="{class_}" style="left:{start:.1f}%;width:{width:.1f}%"></i></span>'
+        "</div>"
+    )
+
+
+def heat(said: str, depth: float) -> str:
+    """A cell of a table, warm above 0 and cold below; deepest at 1."""
+    paint = f"rgba(var(--{'hot' if depth > 0 else 'cold'}), {0.55 * min(abs(depth), 1.0):.2f})"
+    return f'<td class="heat" style="background:{paint}">{said}</td>'
+
+
+def stacked(name: str, sizes: Sequence[float], unit: str, least: float = 0.07) -> str:
+    """A bar that is cut in proportion to the sizes of clusters, with shares from ``least`` on."""
+    whole, parts = max(sum(sizes), 1.0), ""
+    for j, size in enumerate(sizes):
+        share, tip = size / whole, f"cluster {j + 1}: {size:,.0f} {unit}"
+        label = percent(round(share, 2)) if share >= least else ""
+        if size:
+            parts += f'<i class="{colour(j)}" style="width:{100 * share:.2f}%" title="{tip}">{label}</i>'
+    return (
+        f'<div class="stack"><span class="who">{escape(name)}</span><span class="bars">{parts}</span>'
+        f"{soft(f'{sum(sizes):,.0f} {unit}')}</div>"
+    )
+
+
+def cards(charts: Iterable[tuple[str, str, str]]) -> str:
+    """A grid of charts, each with its title and a hint."""
+    parts = [
+        f'<div><h3>{escape(title)}</h3><div class="small soft">{escape(hint)}</div>{chart}</div>'
+        for title, hint, chart in charts
+        if chart
+    ]
+    return f'<div class="grid">{"".join(parts)}</div>' if parts else ""
 
 
 def soft(said: str) -> str:
@@ -107,6 +169,32 @@ def sentence(parts: Iterable[str]) -> str:
     """
     joined = "; ".join(parts)
     return escape(joined[:1].upper() + joined[1:]) + "."
+
+
+def figure(value: float) -> str:
+    """A number for people: three digits, more where the whole part has them.
+
+    >>> figure(61.234), figure(4207.4), figure(0.01234), figure(float("nan"))
+    ('61.2', '4207', '0.0123', '-')
+    """
+    if not math.isfinite(value):
+        return "-"
+    if abs(value) >= 1000 or value == 0:
+        return f"{value:.0f}"
+    digits = 2 - math.floor(math.log10(abs(value)))
+    return f"{value:.{min(max(digits, 0), 6)}f}"
+
+
+def natural(name: str) -> list[tuple[bool, int, str]]:
+    """The key by which names sort as people count.
+
+    >>> sorted(["site 10", "site 9", "10", "a"], key=natural)
+    ['10', 'a', 'site 9', 'site 10']
+    """
+    parts = re.split(r"(\d+)", name)
+    return [
+        (not part.isdecimal(), int(part) if part.isdecimal() else 0, part.lower()) for part in parts if part
+    ]
 
 
 Point = tuple[float, float]

@@ -251,6 +251,7 @@ class JobOptions(Options):
     ) -> "Job":
         """The job that the options describe; raises on any error in them."""
         from dataclasses import replace
+        from datetime import UTC, datetime
 
         from unpooled.app.job import Job, parse_ks
         from unpooled.data import Wishes
@@ -269,6 +270,7 @@ class JobOptions(Options):
         job = Job(
             files=files,
             ks=parse_ks(self.k),
+            begun=datetime.now(UTC).date().isoformat(),
             reading=reading,
             wishes=Wishes(
                 columns=chosen,

@@ -155,7 +155,7 @@ def _count(rows: float) -> str:
 def _scores(result: ClusterResult) -> Table:
     table = Table(title="Choice of k (* what a criterion would take)")
     heads = ["k", "inertia per row", "gain", "border", "stability"]
-    heads += ["silhouette", "calinski-harabasz", "davies-bouldin"]
+    heads += ["silhouette", "calinski harabasz", "davies bouldin"]
     for head in heads:
         table.add_column(head, justify="right")
     votes, c = result.choice.votes, result.choice
@@ -165,7 +165,7 @@ def _scores(result: ClusterResult) -> Table:
         cells = ["-" if cell == "nan" else cell for cell in cells]
         for name, k in votes.items():
             if k == s.k:
-                cells[heads.index(name)] += " *"
+                cells[heads.index(name.replace("-", " "))] += " *"
         table.add_row(*cells, style="bold" if i == c.best else "")
     return table
 

@@ -1,13 +1,31 @@
-"""The report's charts, each a function from a result to SVG."""
+"""The report's charts, each a function from a result to SVG; and the two sections that are one chart each."""
 
 import math
 from collections.abc import Sequence
+from html import escape
 
 import numpy as np
 
-from unpooled.app.result import ClusterResult, figure
-from unpooled.pages.markup import Plane, colour, drawing, ellipse, line, path, tag, text, ticks
+from unpooled.app.result import ClusterResult
+from unpooled.core.arrays import FloatArray
+from unpooled.pages.markup import (
+    Plane,
+    colour,
+    drawing,
+    ellipse,
+    figure,
+    line,
+    natural,
+    path,
+    section,
+    small,
+    tag,
+    text,
+    ticks,
+)
 
+_TICKS = 6  # on a logarithmic axis; more would touch
+MOST_FITS = 40  # sites whose fit is drawn; of more, those that fit worst
 MOST_OUTLINES = 12  # more outlines of sites could not be distinguished
 
 
@@ -69,21 +87,29 @@ def curve(
 
 
 def _log_ticks(low: float, high: float) -> list[float]:
-    """Exponents of powers of ten, with 2 and 5 between them if there are few."""
-    steps = (1.0,) if high - low > 3 else (1.0, 2.0, 5.0)
-    found = [e + math.log10(m) for e in range(math.floor(low), math.ceil(high) + 1) for m in steps]
-    return [t for t in found if low <= t <= high]
+    """Exponents of powers of ten, with 2 and 5 between them if there are few, and fewer if there are many."""
+    fine = [(1, (1.0, 2.0, 5.0)), *((every, (1.0,)) for every in (1, 2, 3, 5, 10, 20, 50, 100))]
+    for every, steps in fine:
+        powers = range(math.floor(low / every) * every, math.ceil(high) + 1, every)
+        found = [t for e in powers for m in steps if low <= (t := e + math.log10(m)) <= high]
+        if len(found) <= _TICKS:
+            break
+    return found
+    return found
 
 
 def convergence(result: ClusterResult) -> list[tuple[str, str]]:
     """(title, chart) of inertia and movement over the rounds."""
     history = result.run.history[1:-2] or result.run.history[1:]
     rounds = [float(r.round) for r in history]
-    of = f" (k = {result.job.ks[0]})" if len(result.job.ks) > 1 else ""
+    ks, several = result.job.ks, len(result.job.ks) > 1
+    k = result.choice.k if result.choice.k in ks else ks[-1]
+    of = f" (k = {k})" if several else ""
+    inertias = result.run.state.inertias[: len(rounds), ks.index(k)].tolist()
     return [
         (
             f"Inertia after each round{of}",
-            curve(rounds, [r.inertia for r in history], "inertia by round", "round"),
+            curve(rounds[: len(inertias)], inertias, "inertia by round", "round"),
         ),
         (
             "Movement of the centres (log scale)",
@@ -149,7 +175,7 @@ def choice(result: ClusterResult) -> list[tuple[str, str, str]]:
     ]
 
 
-def spread_map(result: ClusterResult) -> str:
+def _map(result: ClusterResult) -> str:
     """Clusters and sites on two axes: outlines only, no rows."""
     d = result.description
     groups = [e for e in (*d.clusters, *d.outlines) if np.isfinite(e).all()]
@@ -189,12 +215,25 @@ def spread_map(result: ClusterResult) -> str:
     return drawing(760, 480, "".join(parts), "map of clusters and sites on two principal axes")
 
 
+def _way(result: ClusterResult, axis: int) -> str:
+    """The columns that grow and those that fall along an axis."""
+    axes = result.description.axes[:, axis]
+    outputs = [
+        f"{column}: {level}" if level else column for column, level in result.agreement.preparation.outputs
+    ]
+    top = np.argsort(-np.abs(axes), kind="stable")[:4]
+    more = [outputs[j] for j in top if axes[j] > 0.1]
+    less = [outputs[j] for j in top if axes[j] < -0.1]
+    ways = [f"{word} {', '.join(names)}" for word, names in (("more", more), ("less", less)) if names]
+    return f"axis {axis + 1} has {', '.join(ways)}" if ways else ""
+
+
 def _sites(result: ClusterResult, plane: Plane) -> list[str]:
     """Dashed outlines of the sites, each with its name unless it would cover another name."""
     d, parts = result.description, []
     if len(d.sites) > MOST_OUTLINES:
         return []
-    taken: list[tuple[float, float]] = []
+    taken = [plane.at(float(x), float(y)) for x, y in d.places]
     for i, (name, e) in enumerate(zip(d.sites, d.outlines, strict=True)):
         if not np.isfinite(e).all():
             continue
@@ -213,13 +252,15 @@ def _sites(result: ClusterResult, plane: Plane) -> list[str]:
     return parts
 
 
-def fit(result: ClusterResult) -> str:
+def _fit(result: ClusterResult) -> str:
     """The distance of rows to their centres at every site, compared with all sites."""
     d, values = result.description, result.fit()
     overall = float(d.inertias.sum() / max(d.sizes.sum(), 1.0))
     known = [(s, float(v)) for s, v in zip(d.sites, values, strict=True) if math.isfinite(v)]
     if not known or overall <= 0:
         return ""
+    worst = sorted(known, key=lambda pair: -pair[1])[: MOST_FITS // 2]
+    known = sorted(known, key=lambda pair: natural(pair[0])) if len(known) <= MOST_FITS else worst
     height = 46 + 30 * len(known) + 36
     most = max(max(v for _, v in known), overall) * 1.08
     plane = Plane((0.0, most), (0.0, 1.0), (760, height), (28, 110, 40, 150))
@@ -256,3 +297,94 @@ def fit(result: ClusterResult) -> str:
         )
     )
     return drawing(760, height, "".join(parts), "how well the clusters fit each site")
+
+
+def ward(means: FloatArray, sizes: FloatArray) -> list[tuple[int, int, float]]:
+    """Ward's tree: which two groups merge, and by how much the inertia grows. Merge i makes group k + i.
+
+    >>> ward(np.array([[0.0], [1.0], [9.0]]), np.array([1.0, 1.0, 2.0]))
+    [(0, 1, 0.5), (2, 3, 72.25)]
+    """
+    groups = {j: (means[j], float(sizes[j])) for j in range(len(means))}
+    merges = []
+    for new in range(len(means), 2 * len(means) - 1):
+        grown = {
+            (a, b): n * m / max(n + m, 1e-300) * float(((x - y) ** 2).sum())
+            for a, (x, n) in groups.items()
+            for b, (y, m) in groups.items()
+            if a < b
+        }
+        a, b = min(grown, key=lambda pair: (grown[pair], pair))
+        (x, n), (y, m) = groups.pop(a), groups.pop(b)
+        groups[new] = ((n * x + m * y) / max(n + m, 1e-300), n + m)
+        merges.append((a, b, grown[a, b]))
+    return merges
+
+
+def tree(result: ClusterResult) -> str:
+    """Ward's tree on the clusters: which of them are nearest, and what merging them would cost."""
+    k, d = result.k, result.description
+    if k < 2:
+        return ""
+    merges = ward(d.means, result.sizes)
+    share = max(sum(cost for _, _, cost in merges) + float(d.inertias.sum()), 1e-300)
+    costs = np.cumsum([100 * cost / share for _, _, cost in merges])
+    children = {k + i: (a, b) for i, (a, b, _) in enumerate(merges)}
+
+    def leaves(group: int) -> list[int]:
+        return [group] if group < k else [j for child in children[group] for j in leaves(child)]
+
+    order = leaves(2 * k - 2)
+    plane = Plane((0.0, float(costs[-1]) * 1.05), (0.0, 1.0), (340, 60.0 + 26 * k), (14, 12, 44, 40))
+    xs = ticks(*plane.x, 5)
+    parts = [text(plane.at(v, 0)[0], plane.bottom + 17, f"{v:g} %", "tick", "middle") for v in xs]
+    parts += [line((plane.at(v, 0)[0], plane.top), (plane.at(v, 0)[0], plane.bottom), "grid") for v in xs]
+    at = {j: (plane.left, plane.top + 13 + 26.0 * i) for i, j in enumerate(order)}
+    for i, (a, b, _) in enumerate(merges):
+        x, ends = plane.at(float(costs[i]), 0)[0], sorted((at[a], at[b]), key=lambda point: point[1])
+        (x1, y1), (x2, y2) = ends
+        parts.append(path([(x1, y1), (x, y1), (x, y2), (x2, y2)], "curve"))
+        at[k + i] = (x, (y1 + y2) / 2)
+    for j in order:
+        x, y = at[j]
+        parts.append(tag("circle", cx=x - 14, cy=y, r=11.0, class_=f"place {colour(j)}"))
+        parts.append(text(x - 14, y + 4.5, str(j + 1), f"inside {colour(j)}", "middle"))
+    parts.append(
+        text(
+            (plane.left + plane.right) / 2,
+            plane.bottom + 36,
+            "spread of all rows that is lost",
+            "name",
+            "middle",
+        )
+    )
+    return drawing(340, 60 + 26 * k, "".join(parts), "which clusters are nearest: Ward's tree")
+
+
+def fit(result: ClusterResult) -> str:
+    sites = len(result.description.sites)
+    drawn = _fit(result) if sites > 1 else ""
+    if not drawn:
+        return ""
+    some = f"The {MOST_FITS // 2} sites that fit worst. " if sites > MOST_FITS else ""
+    lead = some + (
+        "Mean squared distance to the nearest centre, in prepared columns. A site far above the line is "
+        "described less well by these clusters."
+    )
+    return section("How well the clusters fit each site", f'<div class="wide">{drawn}</div>', lead, "fit")
+
+
+def spread_map(result: ClusterResult) -> str:
+    drawn = _map(result)
+    if not drawn:
+        return ""
+    sites = len(result.description.sites)
+    dashed = "; broken outlines are sites" if 1 < sites <= MOST_OUTLINES else ""
+    lead = (
+        "Two principal axes of all rows, from a covariance total. Numbered discs are centres, shaded "
+        f"ellipses hold most of a cluster (two standard deviations){dashed}. No row is drawn, for none is "
+        "known here."
+    )
+    ways = " &middot; ".join(filter(None, (escape(_way(result, axis)) for axis in range(2))))
+    body = f'<div class="wide">{drawn}</div>{small(f"Which way the axes point: {ways}.")}'
+    return section("Map", body, lead, "map")

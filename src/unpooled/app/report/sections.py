@@ -7,24 +7,32 @@ import numpy as np
 
 from unpooled import __version__
 from unpooled.app.report import charts
-from unpooled.app.result import ClusterResult, Trait, figure, once_a_column
+from unpooled.app.result import ClusterResult, Trait, once_a_column
 from unpooled.data import Number
 from unpooled.pages.markup import (
+    FULL,
+    cards,
     chip,
     colour,
+    deviation,
+    figure,
+    heat,
     listed,
+    natural,
     percent,
     section,
     sentence,
     size,
     small,
     soft,
+    stacked,
     table,
     whole,
 )
 
 _TRAITS = 5
-_FULL = 2.0  # standard deviations that fill half a bar, or give a cell its deepest colour
+_TOLD, _TELLS = 3, 0.4  # columns in the sentence of a cluster, and the least standard deviations that tell
+_LISTED = 12  # of what is left out
 
 
 def answer(result: ClusterResult) -> str:
@@ -32,19 +40,60 @@ def answer(result: ClusterResult) -> str:
     a, run = result.agreement, result.run
     left = max((amount for _, amount in run.left().values()), default=0)
     figures = [
-        (f"{a.used:,.0f}", "rows"),
+        (f"{a.used:,.0f}", result.unit),
         (str(len(result.sites)), "sites"),
-        (str(result.k), "clusters"),
+        ("none" if result.choice.none else str(result.k), "clusters"),
         (str(len(a.preparation.columns)), "columns used"),
         (str(run.exchanges), "exchanges"),
         (size(left), "left a site at most"),
     ]
-    body = f'<div class="answer"><p>{escape(first)}</p><p class="second">{escape(second)}</p></div>'
+    body = f"<p>{escape(first)}</p>"
+    if result.k > 1:
+        body += "".join(f'<p class="each">{chip(j)}{_sentence(result, j)}</p>' for j in range(result.k))
+    body += f'<p class="second">{escape(second)}</p>'
+    out = "".join(f"<li>{said}</li>" for said in _left_out(result))
+    body += f'<div class="second">Not in this result:<ul>{out}</ul></div>' if out else ""
+    body = f'<div class="answer">{body}</div>'
     if result.warnings:
         items = "".join(f"<li>{escape(text)}</li>" for text in result.warnings)
         body += f'<div class="warn" role="note"><b>Look at this first</b><ul>{items}</ul></div>'
     strip = "".join(f"<div><b>{value}</b>{name}</div>" for value, name in figures)
     return f'<section id="answer">{body}<div class="figures">{strip}</div></section>'
+
+
+_WORDS = (
+    ("high", False, True),
+    ("low", False, False),
+    ("more often", True, True),
+    ("less often", True, False),
+)
+
+
+def _sentence(result: ClusterResult, j: int) -> str:
+    """A cluster in one sentence: its size, and how it differs most from all rows."""
+    rows = float(result.sizes[j])
+    share = percent(rows / max(float(result.sizes.sum()), 1.0))
+    traits = [t for t in once_a_column(result.traits(j)) if abs(t.effect) >= _TELLS][:_TOLD]
+    ways = []
+    for word, level, up in _WORDS:
+        some = [
+            f"{escape(f'{t.column} {t.level}'.strip())} ({_value(t)}, all {_value(t, overall=True)})"
+            for t in traits
+            if bool(t.level) is level and (t.effect > 0) is up
+        ]
+        ways += [f"{word} {', '.join(some)}"] if some else []
+    said = "; ".join(ways) or "close to the mean in every column"
+    return f"<b>{rows:,.0f} {result.unit} ({share}):</b> {said}."
+
+
+def _left_out(result: ClusterResult) -> list[str]:
+    """Sites, columns and rows that are not in the result, sites first."""
+    said = []
+    for item in result.left_out:
+        site, column, rows = (item.get(name) for name in ("site", "column", "rows"))
+        who = f"<b>site {escape(site)}</b>" if site else f"column {escape(column)}" if column else ""
+        said.append(f"{who or f'{rows:,} {result.unit}'}: {escape(item['why'])}")
+    return said[:_LISTED] + ([f"and {len(said) - _LISTED} more"] if len(said) > _LISTED else [])
 
 
 def profiles(result: ClusterResult) -> str:
@@ -57,31 +106,31 @@ def profiles(result: ClusterResult) -> str:
     heading = f'<h3 class="next">Every column {soft("(mean &plusmn; sd, or share)")}</h3>'
     pairs = " two" if result.k in (2, 4) else ""
     body = f'<div class="grid{pairs}">{cards}</div>{heading}{_every_column(result)}'
-    return section("What the clusters look like", body, lead, "profiles")
+    return section(f"What {_these(result)} look like", body, lead, "profiles")
+
+
+def _these(result: ClusterResult) -> str:
+    return "the clusters" if result.k > 1 else f"the {result.unit}"
 
 
 def _card(result: ClusterResult, j: int) -> str:
     rows = float(result.sizes[j])
     share = percent(rows / max(float(result.sizes.sum()), 1.0))
     traits = [t for t in once_a_column(result.traits(j)) if abs(t.effect) >= 0.1][:_TRAITS]
-    said = "".join(_trait(t, j) for t in traits) or '<p class="soft">Close to the mean in every column.</p>'
+    said = (
+        "".join(deviation(t.name, _beside(t), t.effect, colour(j)) for t in traits)
+        or '<p class="soft">Close to the mean in every column.</p>'
+    )
     return f'<div class="cluster"><h3>{chip(j)}{rows:,.0f} rows {soft(f"({share})")}</h3>{said}</div>'
 
 
-def _trait(t: Trait, j: int) -> str:
-    width = min(abs(t.effect) / _FULL, 1.0) * 50
-    start = 50 - width if t.effect < 0 else 50
-    value, overall = (
-        (percent(t.value), percent(t.overall)) if t.level else (figure(t.value), figure(t.overall))
-    )
-    way = "below" if t.effect < 0 else "above"
-    return (
-        f'<div class="trait" title="{abs(t.effect):.1f} standard deviations {way} the mean of all rows">'
-        f'<span class="name">{escape(t.name)}</span>'
-        f'<span class="said">{value} {soft(f"all {overall}")}</span>'
-        f'<span class="track"><i class="{colour(j)}" style="left:{start:.1f}%;width:{width:.1f}%"></i></span>'
-        "</div>"
-    )
+def _value(t: Trait, *, overall: bool = False) -> str:
+    value = t.overall if overall else t.value
+    return percent(value) if t.level else figure(value)
+
+
+def _beside(t: Trait) -> str:
+    return f"{_value(t)} {soft(f'all {_value(t, overall=True)}')}"
 
 
 def _every_column(result: ClusterResult) -> str:
@@ -89,63 +138,80 @@ def _every_column(result: ClusterResult) -> str:
     rows = []
     for key in result.agreement.preparation.outputs:
         traits = [by[key] for by in by_cluster]
-        overall = percent(traits[0].overall) if key[1] else figure(traits[0].overall)
-        rows.append([escape(traits[0].name), *map(_heat, traits), overall])
+        spreads = ["" if t.level else soft(f"&plusmn; {figure(t.spread)}") for t in traits]
+        cells = [
+            heat(f"{_value(t)} {spread}", t.effect / FULL) for t, spread in zip(traits, spreads, strict=True)
+        ]
+        rows.append([escape(traits[0].name), *cells, _value(traits[0], overall=True)])
     head = ["column", *map(chip, range(result.k)), "all rows"]
     return table(head, rows)
 
 
-def _heat(t: Trait) -> str:
-    depth = 0.55 * min(abs(t.effect) / _FULL, 1.0)
-    paint = f"rgba(var(--{'hot' if t.effect > 0 else 'cold'}), {depth:.2f})"
-    spread = soft(f"&plusmn; {figure(t.spread)}")
-    said = percent(t.value) if t.level else f"{figure(t.value)} {spread}"
-    return f'<td class="heat" style="background:{paint}">{said}</td>'
+_BARS = 120  # sites that are drawn
+_ROWS = 1000  # sites that are listed
+_WORSE = 1.5  # times the mean distance, from which on a site is described less well
 
 
-_BARS = 40  # sites that are drawn
-_ROWS = 200  # sites that are listed
+def _order(result: ClusterResult) -> list[int]:
+    """The sites as people count: 1, 2, 10."""
+    sites = result.description.sites
+    return sorted(range(len(sites)), key=lambda i: natural(sites[i]))
 
 
 def places(result: ClusterResult) -> str:
     d, k = result.description, range(result.k)
+    order, many = _order(result), len(d.sites) > 20
     legend = "".join(f"<span>{chip(j)}{result.sizes[j]:,.0f} {result.unit}</span>" for j in k)
-    bars = "".join(_bar(result, i) for i in range(min(len(d.sites), _BARS)))
+    least = 0.14 if many else 0.07
+    bars = "".join(stacked(d.sites[i], d.sizes[i].tolist(), result.unit, least) for i in order[:_BARS])
     more = small(f"and {len(d.sites) - _BARS} more sites") if len(d.sites) > _BARS else ""
+    fits = result.fit()
     rows = [
-        [escape(site), *(_there(result.size_at(i, j)) for j in k), f"{d.sizes[i].sum():,.0f}"]
-        for i, site in enumerate(d.sites[:_ROWS])
+        [
+            escape(d.sites[i]),
+            *(_there(result.size_at(i, j)) for j in k),
+            f"{d.sizes[i].sum():,.0f}",
+            f"{fits[i]:.3g}",
+        ]
+        for i in order[:_ROWS]
     ]
-    notes = ["&ndash;: none."]
+    notes = ["&ndash;: none. The last column is the mean squared distance to the centres."]
     if result.unsure:
         notes.append("Not shown: none, or a group that is too small to be shown, or that hides such a one.")
     if result.hidden > 0:
         notes.append(f"{result.hidden:,} rows in all are in groups that are not shown.")
-    body = f'<div class="legend">{legend}</div>{bars}{more}'
-    body += table(["site", *map(chip, k), f"{result.unit} shown"], rows) + small(" ".join(notes))
+    body = _differences(result) + f'<div class="legend">{legend}</div>'
+    body += f'<div class="sites{" many" if many else ""}">{bars}</div>{more}'
+    head = ["site", *map(chip, k), f"{result.unit} shown", "distance"]
+    body += table(head, rows) + small(" ".join(notes))
     lead = f"Each bar is a site, cut in proportion to its {result.unit}."
     if result.job.secure:
         lead = "All sites together: secure sums do not show which site has which."
-    return section("Where the clusters are", body + _absent(result), lead, "sites")
+    return section(f"Where {_these(result)} are", body + _absent(result), lead, "places")
+
+
+def _differences(result: ClusterResult) -> str:
+    """The sites whose shares of clusters differ from all sites' by more than chance, largest first."""
+    d = result.description
+    if len(d.sites) < 2 or result.k < 2:
+        return ""
+    by_site: dict[str, list[str]] = {}
+    for site, j, share, overall in d.differences():
+        part = f"{chip(j)}{share:.0%} {soft(f'all {overall:.0%}')}".replace("%", "&thinsp;%")
+        by_site.setdefault(site, []).append(f'<span class="once">{part}</span>')
+    said = [f"<li><b>{escape(site)}</b>: {', '.join(parts[:2])}</li>" for site, parts in by_site.items()]
+    fits, mean = result.fit(), float(d.inertias.sum() / max(d.sizes.sum(), 1.0))
+    worse = [i for i in _order(result) if fits[i] > _WORSE * mean > 0]
+    note = f"Described less well, by distance: {listed([d.sites[i] for i in worse], 8)}." if worse else ""
+    if not said:
+        return small(f"No site differs much from the others in its shares of the clusters. {note}")
+    more = small(f"and {len(said) - _LISTED} more sites differ") if len(said) > _LISTED else ""
+    items = f'<ul class="plain">{"".join(said[:_LISTED])}</ul>'
+    return f"<h3>Sites that differ</h3>{items}{more}{small(note) if note else ''}"
 
 
 def _there(rows: float) -> str:
     return soft("not shown") if math.isnan(rows) else f"{rows:,.0f}" if rows else "&ndash;"
-
-
-def _bar(result: ClusterResult, i: int) -> str:
-    d = result.description
-    whole = max(float(d.sizes[i].sum()), 1.0)
-    parts = ""
-    for j in np.flatnonzero(d.sizes[i]):
-        share = float(d.sizes[i, j]) / whole
-        tip = f"cluster {j + 1}: {d.sizes[i, j]:,.0f} rows"
-        label = percent(round(share, 2)) if share >= 0.07 else ""
-        parts += f'<i class="{colour(int(j))}" style="width:{100 * share:.2f}%" title="{tip}">{label}</i>'
-    return (
-        f'<div class="stack"><span class="who">{escape(d.sites[i])}</span><span class="bars">{parts}</span>'
-        f"{soft(f'{d.sizes[i].sum():,.0f} rows')}</div>"
-    )
 
 
 def _absent(result: ClusterResult) -> str:
@@ -165,7 +231,7 @@ def memberships(result: ClusterResult) -> str:
     k = range(result.k)
     rows = [
         [escape(site), *("&ndash;" if np.isnan(u) else percent(float(u)) for u in d.borderline[i])]
-        for i, site in enumerate(d.sites[:_ROWS])
+        for i, site in ((i, d.sites[i]) for i in _order(result)[:_ROWS])
     ]
     body = table(["site", *map(chip, k)], rows)
     body += small("&ndash;: no such rows, or too few to be shown.")
@@ -176,65 +242,23 @@ def memberships(result: ClusterResult) -> str:
     return section("Rows between clusters", body, lead, "memberships")
 
 
-def fit(result: ClusterResult) -> str:
-    sites = len(result.description.sites)
-    drawn = charts.fit(result) if 1 < sites <= _BARS else ""
-    if not drawn:
-        return ""
-    lead = (
-        "Mean squared distance to the nearest centre, in prepared columns. A site far above the line is "
-        "described less well by these clusters."
-    )
-    return section("How well the clusters fit each site", f'<div class="wide">{drawn}</div>', lead, "fit")
-
-
-def spread_map(result: ClusterResult) -> str:
-    drawn = charts.spread_map(result)
-    if not drawn:
-        return ""
-    sites = len(result.description.sites)
-    dashed = "; broken outlines are sites" if 1 < sites <= charts.MOST_OUTLINES else ""
-    lead = (
-        "Two principal axes of all rows, from a covariance total. Numbered discs are centres, shaded "
-        f"ellipses hold most of a cluster (two standard deviations){dashed}. No row is drawn, for none is "
-        "known here."
-    )
-    ways = " &middot; ".join(filter(None, (_way(result, axis) for axis in range(2))))
-    body = f'<div class="wide">{drawn}</div>{small(f"Which way the axes point: {ways}.")}'
-    return section("Map", body, lead, "map")
-
-
-def _way(result: ClusterResult, axis: int) -> str:
-    """The columns that grow and those that fall along an axis."""
-    axes = result.description.axes[:, axis]
-    outputs = [
-        f"{column}: {level}" if level else column for column, level in result.agreement.preparation.outputs
-    ]
-    top = np.argsort(-np.abs(axes), kind="stable")[:4]
-    more = [outputs[j] for j in top if axes[j] > 0.1]
-    less = [outputs[j] for j in top if axes[j] < -0.1]
-    ways = [f"{word} {listed(names)}" for word, names in (("more", more), ("less", less)) if names]
-    return f"axis {axis + 1} has {', '.join(ways)}" if ways else ""
-
-
-_ROWS = 200  # sites that are listed
-
-
 def choice(result: ClusterResult) -> str:
     c = result.choice
     if len(c.scores) == 1:
         return _given(result)
-    drawn = "".join(
-        f'<div><h3>{escape(title)}</h3><div class="small soft">{escape(hint)}</div>{chart}</div>'
-        for title, hint, chart in charts.choice(result)
-    )
+    drawn = cards([*charts.choice(result), _tree(result)])
     unclear = "No clusters were found." if c.none else f"No clear k; {c.k} was taken."
     verdict = f"k = {c.k} is recommended." if c.clear else unclear
     lead = (
         f"<b>{verdict}</b> {sentence(c.reasons)} The star marks what a criterion would take, "
         "the ring what was taken."
     )
-    return section("Choice of k", f'<div class="grid">{drawn}</div>', lead, "choice")
+    return section("Choice of k", drawn, lead, "choice")
+
+
+def _tree(result: ClusterResult) -> tuple[str, str, str]:
+    hint = "Ward's tree: how much of the spread is lost if clusters merge"
+    return "Which clusters are nearest", hint, charts.tree(result)
 
 
 def _given(result: ClusterResult) -> str:
@@ -248,20 +272,20 @@ def _given(result: ClusterResult) -> str:
         ("stability over restarts", f"{s.stability:.2f}"),
     ]
     rows = "".join(f"<dt>{name}</dt><dd>{value}</dd>" for name, value in items if value not in ("nan", "-"))
-    lead = f"k = {result.k} was asked for; <code>-k 2..10</code> would compare. {sentence(c.reasons)}"
-    return section("Number of clusters", f"<dl>{rows}</dl>", lead, "choice")
+    lead = (
+        f"k = {result.k} was asked for; <code>-k auto</code> would compare. {sentence(c.reasons[c.clear :])}"
+    )
+    return section("Number of clusters", f"<dl>{rows}</dl>{cards([_tree(result)])}", lead, "choice")
 
 
 def convergence(result: ClusterResult) -> str:
-    drawn = "".join(
-        f"<div><h3>{escape(t)}</h3>{chart}</div>" for t, chart in charts.convergence(result) if chart
-    )
+    drawn = cards((title, "", chart) for title, chart in charts.convergence(result))
     every = "every restart and every k travel" if len(result.job.ks) > 1 else "all restarts travel"
     lead = (
         f"{result.run.rounds} rounds after the start, {result.run.exchanges} exchanges in all; "
         f"{every} in the same ones."
     )
-    return section("Convergence", f'<div class="grid">{drawn}</div>', lead, "convergence")
+    return section("Convergence", drawn, lead, "convergence")
 
 
 def preparation(result: ClusterResult) -> str:
@@ -275,12 +299,9 @@ def preparation(result: ClusterResult) -> str:
         else:
             rows.append([escape(c.name), "category", listed(c.places, 12), escape(c.places[c.fill])])
     fills = "if a value were missing" if a.preparation.drop else "missing values filled with"
-    notes = [f"{escape(name)} is left out: {escape(why)}" for name, why in a.left_out]
-    notes += [
+    notes = [
         f"rare levels of {escape(name)} are merged into other: {listed(levels)}" for name, levels in a.merged
     ]
-    if a.preparation.drop:
-        notes.append(f"{a.rows.sum() - a.used:,.0f} rows lack a value and are left out")
     body = table(["column", "kind", "scaling, or levels", fills], rows, left=(0, 1, 2, 3))
     body += f"<ul>{''.join(f'<li>{note}</li>' for note in notes)}</ul>" if notes else ""
     lead = (
@@ -299,9 +320,9 @@ def _missing(result: ClusterResult) -> str:
         [
             escape(site),
             f"{a.rows[i]:,.0f}",
-            *(_missing_cell(float(a.missing[i, j]), float(a.rows[i])) for j in take),
+            *(_lacking(float(a.missing[i, j]), float(a.rows[i])) for j in take),
         ]
-        for i, site in enumerate(a.sites[:_ROWS])
+        for i, site in sorted(enumerate(a.sites), key=lambda pair: natural(pair[1]))[:_ROWS]
     ]
     whole = [name for j, name in enumerate(a.columns) if j not in take]
     note = small(f"Complete everywhere: {listed(whole, 20)}.") if whole else ""
@@ -309,33 +330,34 @@ def _missing(result: ClusterResult) -> str:
     return f'<h3 class="next">Missing cells by site</h3>{table(head, rows)}{note}'
 
 
-def _missing_cell(cells: float, rows: float) -> str:
-    if math.isnan(cells):
-        return "few"
-    if cells == 0:
-        return "&ndash;"
+def _lacking(cells: float, rows: float) -> str:
+    if math.isnan(cells) or cells == 0:
+        return "few" if cells else "&ndash;"
     share = min(cells / max(rows, 1.0), 1.0)
-    said = "nearly all" if math.isinf(cells) else f"{cells:,.0f} {soft(percent(share))}"
-    return f'<td class="heat" style="background:rgba(var(--hot), {0.5 * share:.2f})">{said}</td>'
+    return heat("nearly all" if math.isinf(cells) else f"{cells:,.0f} {soft(percent(share))}", share)
 
 
 def left(result: ClusterResult) -> str:
     a, sent = result.agreement, result.run.left()
     rows = []
-    for i, site in enumerate(a.sites[:_ROWS]):
+    for i, site in sorted(enumerate(a.sites), key=lambda pair: natural(pair[1]))[:_ROWS]:
         numbers, amount = sent.get(site, (0, 0))
         mode, made = a.protection[i]
         answers_from = {"copy": f"its copy of {made}", "trusted": "its rows, trusted"}.get(mode, "its rows")
-        rows.append([escape(site), f"{a.rows[i]:,.0f}", answers_from, f"{numbers:,}", size(amount)])
-    lead = (
-        "Counts, sums and squared distances over groups. "
-        + _protected(result)
-        + (
-            "Here all sites were files on one machine, and nothing left it; between machines, this is what "
-            "would travel."
-            if result.job.between is None
-            else "Every site has all of it, word for word, in its own log."
+        rows.append(
+            [
+                escape(site),
+                f"{a.rows[i]:,.0f}",
+                answers_from,
+                f"{numbers:,}",
+                f'<td data-v="{amount}">{size(amount)}</td>',
+            ]
         )
+    modes = {mode for mode, _ in a.protection}
+    lead = "Counts, sums and squared distances over groups. "
+    lead += "".join(said for mode, said in _PROTECTED.items() if mode in modes)
+    lead += (
+        _HERE if result.job.between is None else "Every site has all of it, word for word, in its own log."
     )
     body = table(
         ["site", f"{result.unit} held", "answers from", "numbers sent", "bytes sent"], rows, left=(0, 2)
@@ -343,23 +365,14 @@ def left(result: ClusterResult) -> str:
     return section("What left each site", body, lead, "left")
 
 
-def _protected(result: ClusterResult) -> str:
-    """Sentences on how the sites are protected."""
-    modes = {mode for mode, _ in result.agreement.protection}
-    said = []
-    if "copy" in modes:
-        said.append(
-            "A site with a copy answers from means of groups of persons only: its copy is the most that "
-            "anybody can learn, however much is asked."
-        )
-    if "trusted" in modes:
-        said.append(
-            "A trusted site answers from its rows, but for groups that are too small: who reads all messages "
-            "can take sums apart into rows."
-        )
-    if "none" in modes:
-        said.append("Sites without protection answer from their rows: who reads all messages can find rows.")
-    return " ".join(said) + " "
+_HERE = "Here all sites were files on one machine, and nothing left it; between machines, this would travel."
+_PROTECTED = {
+    "copy": "A site with a copy answers from means of groups of persons only: its copy is the most that "
+    "anybody can learn, however much is asked. ",
+    "trusted": "A trusted site answers from its rows, but for groups that are too small: who reads all "
+    "messages can take sums apart into rows. ",
+    "none": "Sites without protection answer from their rows: who reads all messages can find rows. ",
+}
 
 
 def method(result: ClusterResult) -> str:
@@ -379,23 +392,11 @@ def method(result: ClusterResult) -> str:
     return section("Method, and how to reproduce", body, "", "method")
 
 
-_SECTIONS = (
-    answer,
-    profiles,
-    places,
-    memberships,
-    fit,
-    spread_map,
-    choice,
-    convergence,
-    preparation,
-    left,
-    method,
-)
-
-
 def page(result: ClusterResult) -> str:
     """The report. It uses the result only; no rows are available here."""
     count = len(result.sites)
-    title = f"{result.k} clusters over {count} {'site' if count == 1 else 'sites'}"
-    return whole(title, "\n".join(make(result) for make in _SECTIONS))
+    many = "No clusters" if result.choice.none else f"{result.k} cluster{'' if result.k == 1 else 's'}"
+    title = f"{many} over {count} {'site' if count == 1 else 'sites'}"
+    parts = [answer, profiles, places, memberships, charts.fit, charts.spread_map]
+    parts += [choice, convergence, preparation, left, method]
+    return whole(title, "\n".join(make(result) for make in parts), result.job.begun, script=True)
