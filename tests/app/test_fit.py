@@ -85,7 +85,7 @@ def test_one_command_makes_the_folder_and_the_report(clinics, tmp_path):
 def test_json_is_all_that_is_printed(clinics):
     code, out, err = unpooled("fit", *clinics, "-k", "2..6", "--json")
     said = json.loads(out)
-    assert (code, err, said["k"], said["clear"]) == (0, "", 4, True)
+    assert (code, err, said["k"], said["no_clusters"]) == (0, "", 4, False)
     assert [site["site"] for site in said["sites"]] == ["a", "b", "c"]
     assert sum(cluster["rows"] for cluster in said["clusters"]) + said["rows_hidden"] == 410
 
@@ -313,7 +313,7 @@ def test_one_live_line_on_a_terminal(slow, tmp_path):
     os.close(ours)
     assert process.returncode == 0
     assert re.search(r"round \d+ · movement \S+ · inertia \S+ · 2 of 2 sites answered", shown.decode())
-    assert "40,000 rows at 2 sites fall into" in " ".join(out.decode().split())
+    assert "40,000 rows at 2 sites are one group" in " ".join(out.decode().split())
 
 
 # ---------------------------------------------------------------- mistakes

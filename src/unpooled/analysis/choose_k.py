@@ -216,7 +216,7 @@ def choose(
         basis = spanned(scores)
         gains = np.array([gain(s, covariance, rows, basis) for s in scores])
     if len(scores) == 1:
-        doubts = _doubts(scores[0], float(gains[0]), rows) if scores[0].k > 1 else []
+        doubts = _doubts(scores[0], float(gains[0]), rows) or _overlap(scores[0]) if scores[0].k > 1 else []
         reasons = doubts or ["k was given", *_good(scores[0])]
         return Choice(tuple(scores), gains, {}, 0, not doubts, tuple(reasons))
     judged = _seen(scores, rows, rows if points is None else points)
@@ -310,18 +310,23 @@ def _seen(scores: list[Scores], rows: float, points: float) -> list[int]:
     return [i for i in whole if scores[i].mass >= _SHOWN * rows] or whole or list(range(len(scores)))
 
 
+def _overlap(s: Scores) -> list[str]:
+    if s.border > _CLEAR_BORDER or s.touching > _CLEAR_TOUCHING:
+        return ["clusters run into each other, many rows lie at their borders"]
+    return []
+
+
 def _rivals(scores: list[Scores], gains: FloatArray, judged: list[int], best: int) -> list[str]:
     """Doubts about the best k beside the other k."""
     s, doubts = scores[best], []
-    higher = [i for i in judged if gains[i] > gains[best]]
-    near = [i for i in higher if not _blob(scores[i], float(gains[i]))]
+    higher = [i for i in judged if i != best and gains[i] > gains[best] - _SLACK]
+    near = [i for i in higher if scores[i].stability >= _STABLE and not _blob(scores[i], float(gains[i]))]
     if near:
         others = " or ".join(f"{scores[i].k}" for i in near[:3])
         doubts.append(f"{others} clusters describe the rows about as well")
     elif higher and max(gains[higher]) > gains[best] + _CLEAR_GAIN:
         doubts.append(f"{s.k} clusters are separate, but finer groups within them may matter")
-    if s.border > _CLEAR_BORDER or s.touching > _CLEAR_TOUCHING:
-        doubts.append("clusters run into each other: many rows lie at their borders")
+    doubts += _overlap(s)
     if best == len(scores) - 1 and len(judged) > 1:
         doubts.append(f"{s.k} is the largest k that was tried; there may be more clusters")
     elif best == max(judged):
