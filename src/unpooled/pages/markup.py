@@ -74,7 +74,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], left: Sequence[int
     )
     kind = "scroll long" if len(rows) > _LONG else "scroll"
     whole = f"<thead><tr>{top}</tr></thead><tbody>{body}</tbody>"
-    return f'<div class="{kind}"><table class="data">{whole}</table></div>'
+    return f'<div class="{kind}"><table>{whole}</table></div>'
 
 
 def chip(cluster: int) -> str:
@@ -168,7 +168,7 @@ def sentence(parts: Iterable[str]) -> str:
     'One blob would do; restarts disagree.'
     """
     joined = "; ".join(parts)
-    return escape(joined[:1].upper() + joined[1:]) + "."
+    return escape(joined[:1].upper() + joined[1:]) + "." if joined else ""
 
 
 def figure(value: float) -> str:

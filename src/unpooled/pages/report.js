@@ -17,7 +17,7 @@ const button = (after, label, action) => {
 };
 const name = (node, ending) => (node.closest("section").id || "page") + "-" + ending;
 
-document.querySelectorAll("table.data").forEach((table, t) => {
+document.querySelectorAll("table").forEach((table, t) => {
   const body = table.tBodies[0];
   [...table.tHead.rows[0].cells].forEach((head, j) => {
     head.tabIndex = 0;

@@ -20,6 +20,7 @@ from unpooled.app.run_job import execute
 from unpooled.core.disk import write_atomically
 from unpooled.core.run import Record
 from unpooled.errors import SchemaMismatch
+from unpooled.pages.markup import natural
 
 
 class LiveLine:
@@ -132,12 +133,13 @@ def _clusters(result: ClusterResult) -> Table:
     table = Table(title="Clusters")
     table.add_column("cluster")
     d = result.description
-    shown = d.sites if len(d.sites) <= 6 and not result.job.secure else ()
-    for name in (*shown, result.unit):
+    order = sorted(range(len(d.sites)), key=lambda i: natural(d.sites[i]))
+    shown = order if len(order) <= 6 and not result.job.secure else []
+    for name in (*(d.sites[i] for i in shown), result.unit):
         table.add_column(escape(name), justify="right")
     table.add_column("what sets it apart", overflow="fold")
     for j in range(result.k):
-        by_site = [_count(result.size_at(i, j)) for i in range(len(shown))]
+        by_site = [_count(result.size_at(i, j)) for i in shown]
         traits = [t for t in once_a_column(result.traits(j))[:_TRAITS] if abs(t.effect) >= 0.2]
         said = ", ".join(t.say() for t in traits) or "close to the mean in every column"
         table.add_row(str(j + 1), *by_site, f"{result.sizes[j]:.0f}", escape(said))

@@ -162,7 +162,7 @@ def places(result: ClusterResult) -> str:
     d, k = result.description, range(result.k)
     order, many = _order(result), len(d.sites) > 20
     legend = "".join(f"<span>{chip(j)}{result.sizes[j]:,.0f} {result.unit}</span>" for j in k)
-    least = 0.14 if many else 0.07
+    least = 0.2 if many else 0.07
     bars = "".join(stacked(d.sites[i], d.sizes[i].tolist(), result.unit, least) for i in order[:_BARS])
     more = small(f"and {len(d.sites) - _BARS} more sites") if len(d.sites) > _BARS else ""
     fits = result.fit()
@@ -272,9 +272,7 @@ def _given(result: ClusterResult) -> str:
         ("stability over restarts", f"{s.stability:.2f}"),
     ]
     rows = "".join(f"<dt>{name}</dt><dd>{value}</dd>" for name, value in items if value not in ("nan", "-"))
-    lead = (
-        f"k = {result.k} was asked for; <code>-k auto</code> would compare. {sentence(c.reasons[c.clear :])}"
-    )
+    lead = f"k = {c.k} was asked for; <code>-k auto</code> would compare. {sentence(c.reasons[c.clear :])}"
     return section("Number of clusters", f"<dl>{rows}</dl>{cards([_tree(result)])}", lead, "choice")
 
 
