@@ -92,6 +92,15 @@ def test_no_k_with_empty_clusters_is_taken_and_none_is_described():
     assert sorted(given.description.sizes.sum(axis=0).tolist()) == [40, 40, 40]
 
 
+def test_with_too_many_columns_for_a_covariance_the_borders_and_the_silhouette_decide():
+    rng = np.random.default_rng(0)
+    noise = rng.standard_normal((300, 201))
+    rows = np.repeat(rng.normal(size=(3, 201)), 100, axis=0) + noise
+    found, none = (analysed(X, range(2, 5)).state.choice for X in (rows, noise))
+    assert (found.k, found.clear, none.k, none.none) == (3, True, 1, True), (found.reasons, none.reasons)
+    assert np.isnan(found.gains).all()
+
+
 def test_copies_give_the_same_answer():
     X, blob = groups(4, 3, 900, 6), np.random.default_rng(6).standard_normal((900, 3))
     found = []

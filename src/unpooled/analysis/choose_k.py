@@ -30,6 +30,7 @@ class Scores(Message, wire="scores.Scores", version=2, since="0.2"):
     seen: int  # clusters that at least one site shows
     mass: float  # rows in clusters that are shown
     inertia: float  # of these rows
+    whole: float  # inertia of these rows about their mean
     calinski_harabasz: float
     davies_bouldin: float
     silhouette: float
@@ -62,9 +63,9 @@ def score(sites: tuple[SiteId, ...], centers: FloatArray, restarts: FloatArray) 
     k = int((mass > 0).sum())
     means = sums.means(centers[None])[0]
     ch = db = silhouette = border = touching = float("nan")
+    within = float((sums.inertia[0] - mass * ((means - centers) ** 2).sum(axis=1)).sum())
+    between = float((mass * ((means - mass @ means / max(n, 1e-300)) ** 2).sum(axis=1)).sum())
     if k >= 2 and n > k:
-        within = float((sums.inertia[0] - mass * ((means - centers) ** 2).sum(axis=1)).sum())
-        between = float((mass * ((means - mass @ means / n) ** 2).sum(axis=1)).sum())
         ch = between * (n - k) / (max(within, 1e-300) * (k - 1))
         db = _davies_bouldin(centers[mass > 0], (scatter.distance[mass > 0] / mass[mass > 0]))
         silhouette = float(scatter.silhouette.sum() / n)
@@ -75,6 +76,7 @@ def score(sites: tuple[SiteId, ...], centers: FloatArray, restarts: FloatArray) 
         seen=k,
         mass=n,
         inertia=float(scatter.inertia.sum()),
+        whole=within + between,
         calinski_harabasz=ch,
         davies_bouldin=db,
         silhouette=silhouette,
@@ -209,8 +211,8 @@ def choose(
     """
     if covariance is not None and not np.trace(covariance) > 0:
         covariance = None
-    if len(scores) > 1 and scores[0].k > 1 and covariance is not None:
-        scores = [_one(scores[0], rows, covariance), *scores]
+    if len(scores) > 1 and scores[0].k > 1:
+        scores = [_one(scores[0]), *scores]
     gains = np.full(len(scores), np.nan)
     if covariance is not None:
         basis = spanned(scores)
@@ -235,7 +237,7 @@ def choose(
     return Choice(tuple(scores), gains, votes, best, not doubts, tuple(reasons))
 
 
-def _one(like: Scores, rows: float, covariance: FloatArray) -> Scores:
+def _one(like: Scores) -> Scores:
     """The scores of all rows as one cluster, which need no question."""
     nan = float("nan")
     mean = like.sizes @ like.means / max(float(like.sizes.sum()), 1.0)
@@ -243,8 +245,7 @@ def _one(like: Scores, rows: float, covariance: FloatArray) -> Scores:
         like,
         k=1,
         seen=1,
-        mass=rows,
-        inertia=rows * float(np.trace(covariance)),
+        inertia=like.whole,
         calinski_harabasz=nan,
         davies_bouldin=nan,
         silhouette=nan,
@@ -252,7 +253,7 @@ def _one(like: Scores, rows: float, covariance: FloatArray) -> Scores:
         restarts=0,
         border=nan,
         touching=nan,
-        sizes=np.array([rows]),
+        sizes=like.sizes.sum()[None],
         means=mean[None],
     )
 
@@ -336,6 +337,8 @@ def _rivals(scores: list[Scores], gains: FloatArray, judged: list[int], best: in
 
 def _compared(scores: list[Scores], gains: FloatArray, best: int) -> str:
     """The reason for the best k: its gain beside the gains of the neighbouring k."""
+    if np.isnan(gains[best]):
+        return f"{scores[best].k} clusters have the largest silhouette ({scores[best].silhouette:.2f})"
     beside = [i for i in (best - 1, best + 1) if 0 <= i < len(scores) and scores[i].k > 1]
     said = [f"gain {gains[best]:.2f}", *(f"{gains[i]:.2f} for k = {scores[i].k}" for i in beside)]
     return f"{scores[best].k} clusters describe the rows best ({', '.join(said)})"
