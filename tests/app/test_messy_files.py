@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from sklearn.cluster import KMeans
 from sklearn.preprocessing import StandardScaler
+from tests.app.messy import AFTER, BEFORE, Kind
 from typer.testing import CliRunner
 
-from tests.app.messy import AFTER, BEFORE, Kind
 from unpooled.app.cli import app
 
 runner = CliRunner()
@@ -27,19 +27,23 @@ def test_a_messy_file(kind: Kind, tmp_path):
     for name, content in kind.files.items():
         (tmp_path / name).write_bytes(content)
     paths = [str(tmp_path / name) for name in kind.files]
-    done = runner.invoke(app, ["fit", *paths, "-k", "3", "--out", str(tmp_path / "run"), "--json", *kind.options])
+    done = runner.invoke(
+        app, ["fit", *paths, "-k", "3", "--out", str(tmp_path / "run"), "--json", *kind.options]
+    )
     if kind.wrong:
         assert done.exit_code == 1, (done.output, done.exception)
-        assert done.stderr.count("\n") == 1 and done.stderr.startswith("unpooled: ")
+        assert done.stderr.count("\n") == 1
+        assert done.stderr.startswith("unpooled: ")
         assert re.search(kind.wrong, done.stderr)
         assert sorted(path.name for path in tmp_path.iterdir()) == sorted(kind.files)
         return
     assert done.exit_code == 0, (done.stderr, done.exception)
     result = json.loads(done.stdout)
-    said = [*result["warnings"], *(f"{one['what']}: {one['why']}" for one in result["left_out"])]
+    left = {one.get("column") or one.get("site") or "rows": one["why"] for one in result["left_out"]}
+    said = [*result["warnings"], *(f"{what}: {why}" for what, why in left.items())]
     for pattern in kind.says:
         assert any(re.search(pattern, line) for line in said), (pattern, said)
-    assert {one["what"] for one in result["left_out"]} == set(kind.left)
+    assert set(left) == set(kind.left)
     if kind.quiet:
         assert not result["warnings"]
     assert set(result["columns"]) == set(kind.used)

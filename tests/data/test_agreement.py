@@ -167,7 +167,10 @@ def test_mixed_up_units_are_named():
     assert agreed(given).warnings == ()
     given["s2"]["height"] = given["s2"]["height"] / 100
     (warning,) = agreed(given).warnings
-    assert warning == "height at s2: values about 100 times smaller than elsewhere; another unit?"
+    assert warning == (
+        "height at s2: values about 100 times smaller than elsewhere; another unit? "
+        "Convert it at s2, or leave it out (--exclude height)"
+    )
     given["s2"]["height"] = np.zeros(60)
     (warning,) = agreed(given).warnings
     assert warning.startswith("height at s2: every value is 0; elsewhere it is about 1")

@@ -16,7 +16,9 @@ from unpooled.app.job import Job
 from unpooled.app.model import Model
 from unpooled.core.arrays import FloatArray
 from unpooled.core.run import Run
-from unpooled.data import Agreement, Number
+from unpooled.data import Agreement
+
+_SCORES = ("k", "inertia", "calinski_harabasz", "davies_bouldin", "silhouette", "stability")
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,8 +52,6 @@ def result_of(job: Job, run: Run[Any]) -> Result:
         from unpooled.app.private_result import PrivateResult
 
         return PrivateResult(job, run)
-    from unpooled.app.result import ClusterResult
-
     return ClusterResult(job, run)
 
 
@@ -77,13 +77,8 @@ def plain(value: Any) -> Any:
         return [plain(v) for v in value]
     if isinstance(value, float | np.floating):
         number = float(value)
-        return (
-            None
-            if not math.isfinite(number)
-            else int(number)
-            if number.is_integer() and abs(number) < 1e15
-            else number
-        )
+        whole = number.is_integer() and abs(number) < 1e15
+        return None if not math.isfinite(number) else int(number) if whole else number
     if isinstance(value, np.integer):
         return int(value)
     return value
@@ -204,14 +199,24 @@ class ClusterResult(Result):
         return tuple(said)
 
     @property
+    def left_out(self) -> list[dict[str, Any]]:
+        """What is not in the result: {"site": ...}, {"column": ...} or {"rows": ...}, each with "why"."""
+        a, silent = self.agreement, dict(self.job.absent)
+        for record in self.run.records:
+            silent.update({site: why for site, why in record.silent.items() if site not in self.sites})
+        found: list[dict[str, Any]] = [{"site": site, "why": why} for site, why in silent.items()]
+        found += [{"column": name, "why": why} for name, why in a.left_out]
+        lost = round(float(a.rows.sum()) - a.used) if a.preparation.drop else 0
+        rows = ((lost, "they lack a value"), (self.hidden, "they are in groups too small to be shown"))
+        return found + [{"rows": n, "why": why} for n, why in rows if n > 0]
+
+    @property
     def preparation_json(self) -> dict[str, Any]:
-        agreement = self.agreement
+        a = self.agreement
         return {
-            "columns": columns_json(agreement.preparation),
-            "rows_with_missing_values": "dropped" if agreement.preparation.drop else "filled",
-            "left_out": dict(agreement.left_out),
-            "merged_levels": {name: list(levels) for name, levels in agreement.merged},
-            "warnings": list(agreement.warnings),
+            "columns": columns_json(a.preparation),
+            "rows_with_missing_values": "dropped" if a.preparation.drop else "filled",
+            **{name: self.to_json()[name] for name in ("left_out", "merged_levels", "warnings")},
         }
 
     def model(self) -> Model:
@@ -278,8 +283,7 @@ class ClusterResult(Result):
             "votes": c.votes,
             "scores": [
                 {
-                    **{f: getattr(s, f) for f in ("k", "inertia", "calinski_harabasz", "davies_bouldin")},
-                    **{f: getattr(s, f) for f in ("silhouette", "stability")},
+                    **{f: getattr(s, f) for f in _SCORES},
                     "rows_shown": s.mass,
                     "gap": float(gap),
                 }
@@ -323,7 +327,7 @@ class ClusterResult(Result):
                 for i, s in enumerate(self.sites)
             ],
             "columns": [c.name for c in a.preparation.columns],
-            "left_out": dict(a.left_out),
+            "left_out": self.left_out,
             "merged_levels": {name: list(levels) for name, levels in a.merged},
             "warnings": list(self.warnings),
             "rounds": self.run.rounds,
@@ -357,14 +361,8 @@ class ClusterResult(Result):
         """Missing cells of the columns in use; few count as none, nearly all as all, as sites state them."""
         used = {c.name for c in self.agreement.preparation.columns}
         take = [j for j, name in enumerate(self.agreement.columns) if name in used]
-        cells = np.minimum(
-            np.nan_to_num(self.agreement.missing[:, take], posinf=np.inf), self.agreement.rows[:, None]
-        )
-        return int(cells.sum())
-
-    @property
-    def numbers(self) -> list[Number]:
-        return [c for c in self.agreement.preparation.columns if isinstance(c, Number)]
+        missing = np.nan_to_num(self.agreement.missing[:, take], posinf=np.inf)
+        return int(np.minimum(missing, self.agreement.rows[:, None]).sum())
 
 
 def once_a_column(traits: list[Trait]) -> list[Trait]:

@@ -26,7 +26,8 @@ from unpooled.errors import BadInput
 class Schema(Reply, wire="asking.Schema", version=2, since="0.2"):
     """A site's columns, the facts about each that may be shown, and how the site is protected.
 
-    Sizes are rounded to quarters of a power of ten: enough to notice metres among centimetres.
+    Sizes are rounded to a twentieth of a power of ten: enough to notice pounds among kilograms. Those of a
+    trusted site's rows are rounded to a quarter.
     """
 
     # "copy", "noise", "trusted" or "none", and the date of the copy
@@ -96,7 +97,9 @@ class AskSchema(Question[Schema], wire="asking.AskSchema"):
             x = copy.means[name]
             if ((x < 0) | (x > 1)).any() or not x.any():
                 moments = (known @ x, known @ (x * x + copy.within_of(name)))
-                (size[j],), (spread[j],) = _sizes(count[j : j + 1], *(np.array([m]) for m in moments))
+                (size[j],), (spread[j],) = _sizes(
+                    count[j : j + 1], np.array([moments[0]]), np.array([moments[1]]), 20
+                )
         return Schema(
             protection=("copy", copy.made),
             names=copy.names,
@@ -131,7 +134,7 @@ class AskSchema(Question[Schema], wire="asking.AskSchema"):
         missing = n - count
         number = shown & (count > 0) & np.array([kind == NUMBER for kind in table.kinds])
         number &= ~yes_or_no | (squares == 0)
-        size, spread = _sizes(np.maximum(count, 1), sums, squares)
+        size, spread = _sizes(np.maximum(count, 1), sums, squares, 4 if stack.minimum > 1 else 20)
         return Schema(
             protection=("trusted" if stack.minimum > 1 else "none", ""),
             names=table.names,
@@ -192,13 +195,15 @@ def _there(block: FloatArray) -> tuple[FloatArray, FloatArray]:
     return len(block) - missing.sum(axis=0).astype(np.float64), np.where(missing, 0.0, block)
 
 
-def _sizes(count: FloatArray, sums: FloatArray, squares: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """log10 of root mean square and of standard deviation, to the nearest quarter."""
+def _sizes(
+    count: FloatArray, sums: FloatArray, squares: FloatArray, steps: int
+) -> tuple[FloatArray, FloatArray]:
+    """log10 of root mean square and of standard deviation, in so many steps to a power of ten."""
     mean = squares / count
     variance = mean - (sums / count) ** 2
     variance = np.where(variance <= 1e-12 * mean, 0.0, variance)
     with np.errstate(divide="ignore"):
-        return np.round(2 * np.log10(mean)) / 4, np.round(2 * np.log10(variance)) / 4
+        return tuple(np.round(steps / 2 * np.log10(v)) / steps for v in (mean, variance))  # type: ignore[return-value]
 
 
 def _told(missing: FloatArray, count: FloatArray, stack: Stack) -> FloatArray:

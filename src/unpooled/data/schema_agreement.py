@@ -14,6 +14,7 @@ import numpy as np
 from unpooled.core.arrays import FloatArray
 from unpooled.core.messages import Message, SiteId
 from unpooled.core.protocol import Steps, each, total
+from unpooled.data.plausibility import all_differ, check_spelling, odd_units
 from unpooled.data.schema import (
     AskColumns,
     AskSchema,
@@ -22,11 +23,16 @@ from unpooled.data.schema import (
     check_not_noisy,
     stated_units,
 )
-from unpooled.data.table import CATEGORY, EMPTY, NUMBER, TEXT
+from unpooled.data.table import CATEGORY, CODE, DATE, EMPTY, ID, NUMBER, TEXT
 from unpooled.data.views import Category, Number, Preparation
 from unpooled.errors import BadInput, SchemaMismatch
 
-_FACTOR = np.log10(5.0)  # another unit is suspected where size and spread both differ by this factor
+_DIFFER = 0.1  # of a power of ten: sizes of a column that differ by more are looked at
+_WHY = {
+    DATE: "dates are no measurements; a number such as an age or days could be clustered by",
+    ID: "looks like ids or row numbers; --numbers {0} takes it as numbers",
+    CODE: "looks like codes (digits with leading zeros); --categories {0} takes it as a category",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,8 +63,16 @@ def settle(
     for name in chosen:
         kinds = {site: schema.kinds[schema.names.index(name)] for site, schema in schemas.items()}
         present = set(kinds.values()) - {EMPTY}
-        if present == {NUMBER}:
+        odd = [kind for kind in _WHY if kind in present]
+        if odd:
+            why = _WHY[odd[0]].format(name)
+            if named:
+                raise SchemaMismatch(f"column {name}: {why}", _table(schemas, chosen))
+            left_out.append((name, why))
+        elif present == {NUMBER}:
             numbers.append(name)
+        elif present == {CATEGORY} and not named and all_differ(schemas, name):
+            left_out.append((name, "a different text in every row: names or ids"))
         elif present == {CATEGORY} and len(_levels(schemas, name)) <= max_levels:
             categories.append(name)
         elif not present:
@@ -83,7 +97,16 @@ def settle(
         [[schema.missing[schema.names.index(name)] for name in chosen] for schema in schemas.values()]
     ).reshape(len(sites), len(chosen))
     for name in numbers:
-        warnings += _odd_units(schemas, name)
+        if _sizes_differ(schemas, name):
+            warnings += odd_units(schemas, name)
+    for name in categories:
+        check_spelling(schemas, name)
+    for name in (*numbers, *categories):
+        none = [site for site in sites if schemas[site].kinds[schemas[site].names.index(name)] == EMPTY]
+        if none:
+            warnings.append(
+                f"{name} at {_some(none)}: no value at all; every cell is filled from the other sites"
+            )
     return Plan(
         sites=sites,
         columns=chosen,
@@ -152,48 +175,11 @@ def _levels(schemas: Mapping[SiteId, Schema], name: str) -> tuple[str, ...]:
         return tuple(sorted(levels))
 
 
-def _odd_units(schemas: Mapping[SiteId, Schema], name: str) -> list[str]:
-    """Warnings for sites whose values of a column are larger or smaller than elsewhere by a large factor."""
-    sizes = {
-        site: (float(s.size[j]), float(s.spread[j]))
-        for site, s in schemas.items()
-        if not np.isnan(s.size[j := s.names.index(name)])
-    }
-    usual = [v for v in sizes.values() if np.isfinite(v).all()]
-    if len(sizes) < 2 or not usual:
-        return []
-    warnings = []
-    for site, (size, spread) in sizes.items():
-        others = [v for other, v in sizes.items() if other != site and np.isfinite(v).all()]
-        if not others or (len(sizes) == 2 and np.isfinite([size, spread]).all() and site == min(sizes)):
-            continue  # of two sites that differ, warn about one only
-        typical = np.median(np.array(usual if len(sizes) > 2 else others), axis=0)
-        if np.isneginf(size):
-            warnings.append(
-                f"{name} at {site}: every value is 0; elsewhere it is about {_about(10 ** typical[0])}"
-            )
-            continue
-        if np.isneginf(spread):
-            if len(others) > 1 or abs(size - typical[0]) >= _FACTOR:
-                warnings.append(f"{name} at {site}: every value is the same; elsewhere they differ")
-            continue
-        ratio = np.array([size, spread]) - typical
-        if (ratio >= _FACTOR).all() or (ratio <= -_FACTOR).all():
-            factor = 10 ** abs(ratio[0])
-            way = "larger" if ratio[0] > 0 else "smaller"
-            warnings.append(
-                f"{name} at {site}: values about {_about(factor)} times {way} than elsewhere; another unit?"
-            )
-    return warnings
-
-
-def _about(value: float) -> str:
-    """A value to two significant digits, as text.
-
-    >>> _about(316.2), _about(0.0316)
-    ('320', '0.032')
-    """
-    return f"{float(f'{value:.2g}'):g}"
+def _sizes_differ(schemas: Mapping[SiteId, Schema], name: str) -> bool:
+    sizes = [float(s.size[s.names.index(name)]) for s in schemas.values()]
+    spreads = [float(s.spread[s.names.index(name)]) for s in schemas.values()]
+    known = [v for v in sizes if not np.isnan(v)]
+    return not np.isfinite(known + spreads).all() or bool(known and max(known) - min(known) > _DIFFER)
 
 
 SCALES = ("standard", "min-max", "none")

@@ -1,0 +1,164 @@
+"""Doubts about the columns of sites: another unit at one site, one level in several spellings."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from unpooled.core.messages import SiteId
+from unpooled.data.schema import Schema
+from unpooled.errors import SchemaMismatch
+
+_MANY = np.log10(5.0)  # another unit is suspected where mean and spread both differ by this factor
+_LEAST = 5  # rows of a site from which its mean and spread say something
+_FAR = 1.5  # standard deviations between means from which a smaller factor is suspicious
+_FACTORS = {  # usual conversions: a factor, and what it may be
+    2.2046: "kilograms and pounds",
+    2.54: "inches and centimetres",
+    3.2808: "metres and feet",
+    1.6093: "miles and kilometres",
+    4.184: "kilocalories and kilojoules",
+    12.0: "months and years, or inches and feet",
+    18.016: "glucose in mmol/l and mg/dl",
+    28.35: "ounces and grams",
+    38.67: "cholesterol in mmol/l and mg/dl",
+    88.4: "creatinine in mg/dl and µmol/l",
+    365.25: "days and years",
+    10.0: "",
+    100.0: "",
+    1000.0: "",
+}
+_SAME = 0.06  # of a power of ten: as near as coarse sizes can be to a conversion
+_ALIKE = 0.12  # between the factor of the means and that of the spreads
+
+
+def odd_units(schemas: Mapping[SiteId, Schema], name: str) -> list[str]:
+    """Warnings for sites where a column probably has another unit: from its mean and its spread.
+
+    A change of the unit multiplies both by one factor. Sites of few rows say nothing about either.
+    """
+    sizes: dict[SiteId, tuple[float, float]] = {}
+    for site, schema in schemas.items():
+        j = schema.names.index(name)
+        there = float(schema.rows[0]) - float(np.nan_to_num(schema.missing[j], nan=0.0))
+        if not np.isnan(schema.size[j]) and there >= _LEAST:
+            sizes[site] = float(schema.size[j]), float(schema.spread[j])
+    usual = {site: v for site, v in sizes.items() if np.isfinite(v).all()}
+    if len(sizes) < 2 or not usual:
+        return []
+    warnings = []
+    for site, (size, spread) in sizes.items():
+        others = [v for other, v in usual.items() if other != site]
+        if not others or (len(sizes) == 2 and site in usual and site == min(sizes)):
+            continue  # of two sites that differ, warn about one only
+        typical = np.median(np.array(others), axis=0)
+        if np.isneginf(size):
+            about = _about(10 ** typical[0])
+            warnings.append(f"{name} at {site}: every value is 0; elsewhere it is about {about}")
+        elif np.isneginf(spread):
+            if len(others) > 1 or abs(size - typical[0]) >= _MANY:
+                warnings.append(f"{name} at {site}: every value is the same; elsewhere they differ")
+        elif all(abs(v[0] - typical[0]) < abs(size - typical[0]) / 2 for v in others):
+            guess = _conversion((size, spread), (float(typical[0]), float(typical[1])))
+            if guess:
+                warnings.append(
+                    f"{name} at {site}: {guess} Convert it at {site}, or leave it out (--exclude {name})"
+                )
+    return warnings
+
+
+def _conversion(own: tuple[float, float], typical: tuple[float, float]) -> str:
+    """The suspicion in words, or ""; both are log10 of root mean square and of standard deviation."""
+    a, b = own[0] - typical[0], own[1] - typical[1]
+    way = "larger" if a > 0 else "smaller"
+    said = f"values about {_about(10 ** abs(a))} times {way} than elsewhere; another unit"
+    mean, other_mean = (np.sqrt(max(100**r - 100**s, 0.0)) for r, s in (own, typical))
+    far = abs(mean - other_mean) > _FAR * 10 ** typical[1]
+    if abs(a - b) <= _ALIKE:
+        factor = min(_FACTORS, key=lambda known: abs(abs(a) - np.log10(known)))
+        if abs(abs(a) - np.log10(factor)) <= _SAME and far:
+            return f"{said} ({_FACTORS[factor]})?" if _FACTORS[factor] else f"{said}?"
+    if far and (
+        _fahrenheit(mean, own[1], other_mean, typical[1]) or _fahrenheit(other_mean, typical[1], mean, own[1])
+    ):
+        return f"{said} (degrees Celsius and Fahrenheit)?"
+    if (min(a, b) >= _MANY) or (max(a, b) <= -_MANY):
+        return f"{said}?"
+    return ""
+
+
+def _fahrenheit(hot: float, hot_spread: float, cold: float, cold_spread: float) -> bool:
+    factor = hot_spread - cold_spread
+    return abs(factor - np.log10(1.8)) <= 0.08 and abs(hot / (1.8 * cold + 32) - 1) < 0.1 and hot > cold
+
+
+def _about(value: float) -> str:
+    """A value to two significant digits, as text.
+
+    >>> _about(316.2), _about(0.0316)
+    ('320', '0.032')
+    """
+    return f"{float(f'{value:.2g}'):g}"
+
+
+# ---------------------------------------------------------------- spellings
+
+_FAMILIES = (  # words for one meaning, by language
+    (
+        ("m", "male", "man", "mann", "männlich", "maennlich", "homme", "masculin", "masculino", "uomo"),
+        ("f", "w", "female", "woman", "frau", "weiblich", "femme", "féminin", "feminin", "femenino", "donna"),
+    ),
+    (
+        ("y", "yes", "ja", "j", "oui", "si", "sí", "true", "t", "wahr", "1"),
+        ("n", "no", "nein", "non", "false", "0"),
+    ),
+)
+
+
+def spellings(schemas: Mapping[SiteId, Schema], name: str) -> dict[str, list[str]]:
+    """Levels of a category that are probably one, by their meaning: {"male": ["M", "m", "male"]}.
+
+    Levels are one if they differ by capitals or blanks, or if all levels are words for a sex, or for yes and
+    no, and they mean the same.
+    """
+    levels = sorted({level for s in schemas.values() for level in s.levels[s.names.index(name)]})
+    plain = {level: " ".join(level.casefold().split()) for level in levels}
+    for family in _FAMILIES:
+        meant = {word: words[0] for words in family for word in words}
+        if all(text in meant for text in plain.values()) and not all(text in "01" for text in plain.values()):
+            plain = {level: meant[text] for level, text in plain.items()}
+            break
+    alike: dict[str, list[str]] = {}
+    for level, text in plain.items():
+        alike.setdefault(text, []).append(level)
+    return {max(same, key=len): same for same in alike.values() if len(same) > 1}
+
+
+def check_spelling(schemas: Mapping[SiteId, Schema], name: str) -> None:
+    """Raise SchemaMismatch if levels of a category are probably one in several spellings."""
+    same = spellings(schemas, name)
+    if not same:
+        return
+    own = {site: set(s.levels[s.names.index(name)]) for site, s in schemas.items()}
+    where = "; ".join(
+        f"{', '.join(levels)} at {', '.join(site for site in own if own[site] & set(levels))}"
+        for levels in same.values()
+    )
+    pairs = ",".join(f"{old}={new}" for new, levels in same.items() for old in levels if old != new)
+    raise SchemaMismatch(
+        f"column {name}: several spellings of one level: {where}; --recode {name}:{pairs} reads them as one "
+        f"(between machines the sites do), --exclude {name} leaves the column out",
+        (),
+    )
+
+
+def all_differ(schemas: Mapping[SiteId, Schema], name: str) -> bool:
+    """True if no two rows share a level, and there are at least ten: of a copy nobody can tell."""
+    cells, levels = 0.0, set[str]()
+    for s in schemas.values():
+        j = s.names.index(name)
+        there = float(s.rows[0]) - float(s.missing[j])
+        if s.protection[0] == "copy" or len(s.levels[j]) != there:
+            return False
+        cells += there
+        levels.update(s.levels[j])
+    return cells >= 10 and len(levels) == cells
