@@ -449,3 +449,18 @@ def test_a_hostile_site_is_named_by_the_robust_method(tmp_path):
     done = CliRunner().invoke(app, ["fit", *files, "-k", "2", "--method", "robust", "--restarts", "1"])
     assert done.exit_code == 0, done.output
     assert "warning: s3: sums far from those of all other sites" in done.output
+
+
+def test_sites_are_shown_in_the_order_in_which_people_count(tmp_path):
+    rng = np.random.default_rng(0)
+    names = [f"site-{i}" for i in range(1, 12)]
+    for i, name in enumerate(names):
+        rows = rng.normal(size=(i + 3, 2)) + 9 * (np.arange(i + 3) % 2)[:, None]
+        (tmp_path / f"{name}.csv").write_text("x,y\n" + "".join(f"{a:.3f},{b:.3f}\n" for a, b in rows))
+    files = [str(tmp_path / f"{name}.csv") for name in names]
+    result = json.loads(CliRunner().invoke(app, ["fit", *files, "-k", "2", "--json"]).stdout)
+    assert [site["site"] for site in result["sites"]] == names
+    assert [site["rows"] for site in result["sites"]] == list(range(3, 14))
+    assert [*result["clusters"][0]["rows_by_site"]] == names
+    both = [sum(cluster["rows_by_site"][name] for cluster in result["clusters"]) for name in names]
+    assert both == list(range(3, 14))

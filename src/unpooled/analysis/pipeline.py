@@ -4,6 +4,7 @@ It is an Algorithm like any other, so it runs in every runtime, its history says
 round, and it resumes from its checkpoint.
 """
 
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
@@ -42,6 +43,16 @@ class Description(Message, wire="describing.Description", version=2, since="0.2"
     outlines: FloatArray  # (S, 6) the same for sites
     borderline: FloatArray | None = None  # (S, k) of fuzzy clusters: share of borderline rows; nan: hidden
     movers: tuple[SiteId, ...] = ()  # sites that alone move a centre far; see ``moved_alone``
+
+    def in_order(self, order: Sequence[int]) -> "Description":
+        """The same with the sites in another order, to be shown."""
+        at = list(order)
+        return replace(
+            self,
+            sites=tuple(self.sites[i] for i in at),
+            **{name: getattr(self, name)[at] for name in ("sizes", "inertias", "silhouettes", "outlines")},
+            borderline=None if self.borderline is None else self.borderline[at],
+        )
 
 
 def describe(

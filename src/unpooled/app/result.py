@@ -17,6 +17,7 @@ from unpooled.app.model import Model
 from unpooled.core.arrays import FloatArray
 from unpooled.core.run import Run
 from unpooled.data import Agreement
+from unpooled.pages.markup import natural_order
 
 _SCORES = ("k", "inertia", "calinski_harabasz", "davies_bouldin", "silhouette", "stability")
 
@@ -118,7 +119,8 @@ class ClusterResult(Result):
 
     @property
     def agreement(self) -> Agreement:
-        return self.run.state.agreement
+        """What the sites agreed on; sites in the order in which people count."""
+        return self.run.state.agreement.in_order(natural_order(self.run.state.agreement.sites))
 
     @property
     def choice(self) -> Choice:
@@ -127,8 +129,9 @@ class ClusterResult(Result):
 
     @property
     def description(self) -> Description:
-        assert self.run.state.description is not None
-        return self.run.state.description
+        found = self.run.state.description
+        assert found is not None
+        return found.in_order(natural_order(found.sites))
 
     @property
     def sites(self) -> tuple[str, ...]:

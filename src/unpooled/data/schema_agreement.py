@@ -6,7 +6,7 @@ becomes one-hot over the levels that sites name, scaled so that the whole column
 number.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -227,6 +227,16 @@ class Agreement(Message, wire="agreement.Agreement", version=2, since="0.2"):
     share: FloatArray  # (width,) of each level; nan for numbers
     protection: tuple[tuple[str, ...], ...] = ()  # (S,) "copy", "trusted" or "none", and a copy's date
     within: tuple[float, ...] = ()  # of every prepared column: the variance within the groups of copies
+
+    def in_order(self, order: Sequence[int]) -> "Agreement":
+        """The same with the sites in another order, to be shown."""
+        return replace(
+            self,
+            sites=tuple(self.sites[i] for i in order),
+            rows=self.rows[list(order)],
+            missing=self.missing[list(order)],
+            protection=tuple(self.protection[i] for i in order),
+        )
 
     @property
     def copied(self) -> bool:

@@ -70,7 +70,7 @@ def perform(
             raise
         page = result.report() if report is not None else None
         if report is not None and page is not None:
-            write_atomically(report, page.encode())
+            write_atomically(report, page.encode(), shared=True)
     if as_json:
         typer.echo(json.dumps(result.to_json(), ensure_ascii=False))
         return result

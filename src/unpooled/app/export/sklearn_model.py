@@ -1,8 +1,8 @@
 """A model as a Python module that builds a scikit-learn Pipeline. Text to read, and no pickle.
 
-``build()`` in the module needs scikit-learn and numpy only. The pipeline takes a DataFrame, or an array of
-objects, whose columns come in the order of COLUMNS; missing numbers are NaN, missing categories None.
-Its labels are 0-based: label 0 is cluster 1.
+``build()`` in the module needs scikit-learn and numpy only. The pipeline takes a DataFrame as it is loaded
+from a file, whose columns are found by name: in any order, among others, whole numbers as such. An array has
+the columns in the order of COLUMNS. Its labels are 0-based: label 0 is cluster 1.
 """
 
 from typing import Any
@@ -14,8 +14,8 @@ from unpooled.data import Category, Number
 _TEXT = '''"""A k-means model as a scikit-learn pipeline: ``build().predict(X)``. Label 0 is cluster 1.
 
 {made_by}; exported by unpooled {version}.
-X: a DataFrame, or an array of objects, with the columns of COLUMNS in that order. Missing numbers are NaN,
-missing categories None. {dropped}
+X: a DataFrame that has the columns of COLUMNS, in any order and among others; or an array of these columns in
+that order. Missing values are NaN or None. {dropped}
 """
 
 import numpy as np
@@ -38,6 +38,45 @@ CENTERS = {centers}
 DENSE = {{"sparse_output": False}}
 
 
+def chosen(X):
+    """The columns of COLUMNS, from a table by name, from an array as they are; missing values are None."""
+    if hasattr(X, "columns"):
+        lacking = [name for name in COLUMNS if name not in X.columns]
+        if lacking:
+            raise ValueError(f"X lacks the columns {{', '.join(lacking)}}")
+        X = np.column_stack([np.asarray(X[name], dtype=object) for name in COLUMNS])
+    X = np.asarray(X, dtype=object)
+    if X.shape[1] != len(COLUMNS):
+        raise ValueError(f"X has {{X.shape[1]}} columns and not {{len(COLUMNS)}}: {{', '.join(COLUMNS)}}")
+    rows = np.empty(X.shape, dtype=object)
+    for j, name in enumerate(COLUMNS):
+        rows[:, j] = [as_number(v) if name in NUMBERS else as_level(v) for v in X[:, j]]
+    return rows
+
+
+def lacks(value):
+    return str(value) in ("", "None", "nan", "<NA>", "NaT")
+
+
+def as_number(value):
+    return np.nan if lacks(value) else float(value)
+
+
+def as_level(value):
+    """The level as text: 6.0 and 6 are the same."""
+    if lacks(value):
+        return None
+    try:
+        number = float(str(value))
+    except ValueError:
+        return str(value).strip()
+    return str(int(number)) if number == int(number) else repr(number)
+
+
+def to_float(X):
+    return np.asarray(X, dtype=float)
+
+
 def one_name_for_others(X, levels):
     """Levels that the model does not know, by one name."""
     X = np.asarray(X, dtype=object)
@@ -58,7 +97,8 @@ def build():
             fill, shift, scale = NUMBERS[name]
             imputer = SimpleImputer(strategy="constant", fill_value=fill)
             scaler = StandardScaler()
-            step = Pipeline([("fill", imputer), ("scale", scaler)]).fit(np.array([[fill], [fill]]))
+            step = Pipeline([("float", FunctionTransformer(to_float)), ("fill", imputer), ("scale", scaler)])
+            step.fit(np.array([[fill], [fill]]))
             scaler.mean_, scaler.scale_ = np.array([shift]), np.array([scale])
             scaler.var_ = scaler.scale_**2
         else:
@@ -81,7 +121,7 @@ def build():
     rows = [[NUMBERS[n][0] if n in NUMBERS else CATEGORIES[n][0][0] for n in COLUMNS]] * 2
     columns.fit(np.array(rows, dtype=object))
     columns.transformers_ = steps  # as built above, not as fitted to the two rows
-    return Pipeline([("columns", columns), ("kmeans", kmeans)])
+    return Pipeline([("chosen", FunctionTransformer(chosen)), ("columns", columns), ("kmeans", kmeans)])
 '''
 
 

@@ -33,6 +33,7 @@ class Reading:
     )
     recode: tuple[tuple[str, str, str], ...] = ()  # (column, its spelling, the level that is meant)
     site_column: str | None = None
+    raw: bool = False  # cells of text as they are written, also where they are numbers
     held: int | None = None  # bytes of raw rows kept in memory; None: up to 64 MB, the rest on disk
 
     def wanted(self, name: str) -> bool:
