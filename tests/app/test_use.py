@@ -162,6 +162,40 @@ def test_a_model_of_whole_numbers_is_exported(tmp_path):
     assert np.array_equal(built((tmp_path / "m.py").read_bytes()).predict(rows), got)
 
 
+def test_columns_with_a_shape_are_exported(tmp_path):
+    rng = np.random.default_rng(0)
+    X = np.exp(rng.normal(3, 1.5, (80, 3)))
+    (tmp_path / "a.csv").write_text("x,y,z\n" + "".join(f"{a:.3f},{b:.3f},{c:.3f}\n" for a, b, c in X))
+    words = (
+        "fit",
+        tmp_path / "a.csv",
+        "-k",
+        2,
+        "--scale",
+        "x=log,y=rank,z=robust",
+        "--json",
+        "--out",
+        tmp_path / "run",
+    )
+    code, out, err = unpooled(*words)
+    assert code == 0, err
+    assert {trait["column"] for trait in json.loads(out)["clusters"][0]["profile"]} == {
+        "log(x)",
+        "rank(y)",
+        "z",
+    }
+    for to in ("sklearn", "json"):
+        assert unpooled("export", tmp_path / "run", "--to", to)[0] == 0
+    code, _, err = unpooled("export", tmp_path / "run", "--to", "onnx")
+    assert (code, "column y: ONNX has no rank" in err) == (1, True)
+    assert unpooled("predict", tmp_path / "run", tmp_path / "a.csv", "-o", tmp_path / "labels.csv")[0] == 0
+    got = built((tmp_path / "run/model_sklearn.py").read_bytes()).predict(pd.read_csv(tmp_path / "a.csv"))
+    assert [str(label + 1) for label in got] == labels(tmp_path / "labels.csv")
+    (tmp_path / "a.csv").write_text((tmp_path / "a.csv").read_text() + "0,1,1\n")
+    code, _, err = unpooled("predict", tmp_path / "run", tmp_path / "a.csv", "-o", tmp_path / "l.csv")
+    assert (code, "column x has a value that is not above 0" in err) == (1, True)
+
+
 def test_labels_can_be_joined(tmp_path):
     text = "patient;weight;note\n" + "".join(f'00{i};{60 + 30 * (i % 2)},5;"a; {i}"\n' for i in range(20))
     (tmp_path / "a.csv").write_text(text, encoding="utf-8")

@@ -157,7 +157,11 @@ class Job:
             ("--decimal", r.decimal, None),
             ("--encoding", r.encoding, None),
             ("--numbers", ",".join(r.numbers), ""),
-            ("--scale", w.scale, default.wishes.scale),
+            (
+                "--scale",
+                ",".join([w.scale, *(f"{n}={scale}" for n, scale in w.scales)]),
+                default.wishes.scale,
+            ),
             ("--missing", w.missing, default.wishes.missing),
             ("--rare", w.rare, default.wishes.rare),
             ("--method", self.method, default.method),

@@ -231,7 +231,7 @@ class ClusterResult(Result):
         d, view = self.description, self.agreement.preparation
         values, overall = view.undo(d.means), view.undo(d.mean[None])[0]
         scales = view.undo(np.ones((1, view.width)))[0] - view.undo(np.zeros((1, view.width)))[0]
-        inside = dict(zip((c.name for c in view.columns), self.agreement.within, strict=True))
+        inside = dict(zip((c.label for c in view.columns), self.agreement.within, strict=True))
         found = []
         for j, (column, level) in enumerate(view.outputs):
             gap = d.means[cluster, j] - d.mean[j]

@@ -1,4 +1,4 @@
-"""Doubts about the columns of sites: another unit at one site, one level in several spellings."""
+"""Doubts about the columns of sites: another unit at one site."""
 
 from collections.abc import Mapping
 
@@ -6,7 +6,6 @@ import numpy as np
 
 from unpooled.core.messages import SiteId
 from unpooled.data.schema import Schema
-from unpooled.errors import SchemaMismatch
 
 _MANY = np.log10(5.0)  # another unit is suspected where mean and spread both differ by this factor
 _LEAST = 5  # rows of a site from which its mean and spread say something
@@ -98,67 +97,3 @@ def _about(value: float) -> str:
     ('320', '0.032')
     """
     return f"{float(f'{value:.2g}'):g}"
-
-
-# ---------------------------------------------------------------- spellings
-
-_FAMILIES = (  # words for one meaning, by language
-    (
-        ("m", "male", "man", "mann", "männlich", "maennlich", "homme", "masculin", "masculino", "uomo"),
-        ("f", "w", "female", "woman", "frau", "weiblich", "femme", "féminin", "feminin", "femenino", "donna"),
-    ),
-    (
-        ("y", "yes", "ja", "j", "oui", "si", "sí", "true", "t", "wahr", "1"),
-        ("n", "no", "nein", "non", "false", "0"),
-    ),
-)
-
-
-def spellings(schemas: Mapping[SiteId, Schema], name: str) -> dict[str, list[str]]:
-    """Levels of a category that are probably one, by their meaning: {"male": ["M", "m", "male"]}.
-
-    Levels are one if they differ by capitals or blanks, or if all levels are words for a sex, or for yes and
-    no, and they mean the same.
-    """
-    levels = sorted({level for s in schemas.values() for level in s.levels[s.names.index(name)]})
-    plain = {level: " ".join(level.casefold().split()) for level in levels}
-    for family in _FAMILIES:
-        meant = {word: words[0] for words in family for word in words}
-        if all(text in meant for text in plain.values()) and not all(text in "01" for text in plain.values()):
-            plain = {level: meant[text] for level, text in plain.items()}
-            break
-    alike: dict[str, list[str]] = {}
-    for level, text in plain.items():
-        alike.setdefault(text, []).append(level)
-    return {max(same, key=len): same for same in alike.values() if len(same) > 1}
-
-
-def check_spelling(schemas: Mapping[SiteId, Schema], name: str) -> None:
-    """Raise SchemaMismatch if levels of a category are probably one in several spellings."""
-    same = spellings(schemas, name)
-    if not same:
-        return
-    own = {site: set(s.levels[s.names.index(name)]) for site, s in schemas.items()}
-    where = "; ".join(
-        f"{', '.join(levels)} at {', '.join(site for site in own if own[site] & set(levels))}"
-        for levels in same.values()
-    )
-    pairs = ",".join(f"{old}={new}" for new, levels in same.items() for old in levels if old != new)
-    raise SchemaMismatch(
-        f"column {name}: several spellings of one level: {where}; --recode {name}:{pairs} reads them as one "
-        f"(between machines the sites do), --exclude {name} leaves the column out",
-        (),
-    )
-
-
-def all_differ(schemas: Mapping[SiteId, Schema], name: str) -> bool:
-    """True if no two rows share a level, and there are at least ten: of a copy nobody can tell."""
-    cells, levels = 0.0, set[str]()
-    for s in schemas.values():
-        j = s.names.index(name)
-        there = float(s.rows[0]) - float(s.missing[j])
-        if s.protection[0] == "copy" or len(s.levels[j]) != there:
-            return False
-        cells += there
-        levels.update(s.levels[j])
-    return cells >= 10 and len(levels) == cells

@@ -17,7 +17,7 @@ from unpooled.core.stack import Stack, only, shown_cells
 from unpooled.core.statements import Stated
 from unpooled.data.copy import OTHER, Copy, level_places
 from unpooled.data.declared import DeclaredTable
-from unpooled.data.table import CATEGORY, NUMBER, Table
+from unpooled.data.table import CATEGORY, EMPTY, NUMBER, TEXT, Table
 from unpooled.data.views import complete, side_by_side
 from unpooled.errors import BadInput
 
@@ -333,3 +333,15 @@ class AskColumns(Question[ColumnTotals], wire="asking.AskColumns", version=2, si
         place = {level: i for i, level in enumerate(self.levels[j])}
         own = table.levels.get(self.categories[j], ())
         return np.array([place.get(level, len(place)) for level in own], dtype=np.int64)
+
+
+def kinds_by_site(
+    schemas: Mapping[SiteId, Schema], columns: tuple[str, ...] | list[str]
+) -> tuple[tuple[str, ...], ...]:
+    """Rows of (column, kind at every site), heading first; only columns that differ or cannot be used."""
+    rows = [("column", *schemas)]
+    for name in columns:
+        kinds = [s.kinds[s.names.index(name)] if name in s.names else "-" for s in schemas.values()]
+        if len(set(kinds)) > 1 or kinds[0] in (TEXT, EMPTY, "-"):
+            rows.append((name, *kinds))
+    return tuple(rows)

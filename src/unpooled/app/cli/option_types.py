@@ -97,7 +97,12 @@ Categories = Annotated[
     str | None, typer.Option(help="Columns whose numbers are codes: cp,thal", rich_help_panel=PREPARE)
 ]
 Scale = Annotated[
-    str, typer.Option(help="standard, min-max (needs --bounds) or none", rich_help_panel=PREPARE)
+    str,
+    typer.Option(
+        help="standard, robust (median and middle half), log, rank, none or min-max (needs --bounds); "
+        "of single columns: standard,income=log,crp=rank",
+        rich_help_panel=PREPARE,
+    ),
 ]
 Bounds = Annotated[
     list[str] | None, typer.Option(help="Declared: age=0:110; or policy.toml", rich_help_panel=PREPARE)

@@ -192,7 +192,7 @@ class JobOptions(Options):
             reading=reading,
             wishes=Wishes(
                 columns=chosen,
-                scale=self.scale,
+                **_scales(self.scale),
                 bounds=_bounds(self.bounds or [], () if isinstance(chosen, str) else chosen),
                 missing=self.missing,
                 rare=self.rare,
@@ -297,6 +297,19 @@ def _bounds(given: list[str], columns: tuple[str, ...]) -> tuple[tuple[str, floa
             raise BadInput(f"bounds {text} are for all columns: name these by --columns age,bmi")
         found += [(each, *pair) for each in ((name.strip(),) if name else columns)]
     return tuple(found)
+
+
+def _scales(text: str) -> dict[str, Any]:
+    """
+    >>> _scales("robust"), _scales("income=log, crp=rank")
+    ({'scale': 'robust', 'scales': ()}, {'scale': 'standard', 'scales': (('income', 'log'), ('crp', 'rank'))})
+    """
+    parts = [part.rpartition("=") for part in names(text)]
+    usual = [scale for name, _, scale in parts if not name]
+    if len(usual) > 1:
+        raise BadInput(f"--scale has one scale for all columns, and others as column=scale; got {text!r}")
+    own = tuple((name.strip(), scale.strip()) for name, _, scale in parts if name)
+    return {"scale": usual[0] if usual else "standard", "scales": own}
 
 
 def _domain(path: str) -> list[tuple[str, float, float]]:

@@ -10,9 +10,10 @@ from unpooled.app.export.json_model import from_json, labels_from_json, to_json
 from unpooled.app.export.onnx_model import to_onnx
 from unpooled.app.export.sklearn_model import built, to_module
 from unpooled.app.model import Model
-from unpooled.core.arrays import IntArray
+from unpooled.core.arrays import FloatArray, IntArray
 from unpooled.core.disk import write_atomically
 from unpooled.data import Number, Table
+from unpooled.data.views import Shaped
 from unpooled.errors import BadInput, ModelError
 
 __all__ = ["FORMATS", "export", "from_json", "probe", "to_json", "to_module", "to_onnx"]
@@ -79,13 +80,21 @@ def probe(model: Model, n: int, *, whole: bool = False) -> dict[str, list[Any]]:
     for c in model.preparation.columns:
         lost = rng.random(n) < (0.02 if model.preparation.drop else 0.1)
         if isinstance(c, Number):
-            values: list[Any] = (c.fill + c.scale * rng.normal(0, 1.5, n)).tolist()
+            values: list[Any] = _numbers(c, rng, n).tolist()
             if whole:
                 values, lost = [round(v) for v in values], np.zeros(n, dtype=np.bool_)
         else:
             values = rng.choice([*c.levels, "never seen before"], n).tolist()
         columns[c.name] = [None if gone else v for v, gone in zip(values, lost, strict=True)]
     return columns
+
+
+def _numbers(c: Number, rng: np.random.Generator, n: int) -> FloatArray:
+    if isinstance(c, Shaped) and c.form == "rank":
+        low, high = c.knots[0], c.knots[-1]
+        return rng.uniform(low - 0.1 * (high - low), high + 0.1 * (high - low), n)
+    drawn: FloatArray = c.fill + c.scale * rng.normal(0, 1.5, n)
+    return np.exp(drawn) + 0.6 if isinstance(c, Shaped) else drawn  # also rounded it has a logarithm
 
 
 def _as_arrays(model: Model, columns: dict[str, list[Any]]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 from unpooled import __version__
 from unpooled.app.model import Model
 from unpooled.data import Category, Number
+from unpooled.data.views import Shaped
 
 _TEXT = '''"""A k-means model as a scikit-learn pipeline: ``build().predict(X)``. Label 0 is cluster 1.
 
@@ -29,6 +30,9 @@ COLUMNS = {columns}
 
 # column: (fill, shift, scale)
 NUMBERS = {numbers}
+
+# column: (log or rank, and the quantiles between which ranks are interpolated)
+SHAPES = {shapes}
 
 # column: (levels, whether all others share one place, what fills a missing one, scale)
 CATEGORIES = {categories}
@@ -77,6 +81,17 @@ def to_float(X):
     return np.asarray(X, dtype=float)
 
 
+def shaped(X, form, knots):
+    """Logarithms, or the shares of rows below: the middle one where quantiles are equal."""
+    X = np.asarray(X, dtype=float)
+    if form == "log":
+        return np.log(X)
+    knots, shares = np.array(knots), np.linspace(0, 1, len(knots))
+    middle = 0.5 * (np.interp(X, knots, shares) - np.interp(-X, -knots[::-1], -shares[::-1]))
+    ends = np.where(X <= knots[0], 0.0, np.where(X >= knots[-1], 1.0, middle))
+    return np.where(np.isnan(X), np.nan, ends)
+
+
 def one_name_for_others(X, levels):
     """Levels that the model does not know, by one name."""
     X = np.asarray(X, dtype=object)
@@ -97,8 +112,16 @@ def build():
             fill, shift, scale = NUMBERS[name]
             imputer = SimpleImputer(strategy="constant", fill_value=fill)
             scaler = StandardScaler()
-            step = Pipeline([("float", FunctionTransformer(to_float)), ("fill", imputer), ("scale", scaler)])
-            step.fit(np.array([[fill], [fill]]))
+            form, knots = SHAPES.get(name, ("", []))
+            first = FunctionTransformer(shaped, kw_args={{"form": form, "knots": knots}})
+            step = Pipeline(
+                [
+                    ("shape", first if form else FunctionTransformer(to_float)),
+                    ("fill", imputer),
+                    ("scale", scaler),
+                ]
+            )
+            step.fit(np.array([[1.0], [2.0]]))
             scaler.mean_, scaler.scale_ = np.array([shift]), np.array([scale])
             scaler.var_ = scaler.scale_**2
         else:
@@ -118,7 +141,7 @@ def build():
     kmeans = KMeans(len(centers), init=centers, n_init=1, max_iter=1).fit(centers)
     kmeans.cluster_centers_ = centers
     columns = ColumnTransformer(steps)
-    rows = [[NUMBERS[n][0] if n in NUMBERS else CATEGORIES[n][0][0] for n in COLUMNS]] * 2
+    rows = [[1.0 if n in NUMBERS else CATEGORIES[n][0][0] for n in COLUMNS]] * 2
     columns.fit(np.array(rows, dtype=object))
     columns.transformers_ = steps  # as built above, not as fitted to the two rows
     return Pipeline([("chosen", FunctionTransformer(chosen)), ("columns", columns), ("kmeans", kmeans)])
@@ -136,6 +159,9 @@ def to_module(model: Model) -> bytes:
         dropped="Rows with a missing value were left out of the model; here they are filled." if drop else "",
         columns=_listed([repr(c.name) for c in model.preparation.columns], "[]"),
         numbers=_listed([f"{c.name!r}: {(c.fill, c.shift, c.scale)!r}" for c in numbers], "{}"),
+        shapes=_listed(
+            [f"{c.name!r}: {(c.form, list(c.knots))!r}" for c in numbers if isinstance(c, Shaped)], "{}"
+        ),
         categories=_listed(
             [f"{c.name!r}: ({list(c.levels)!r}, {c.other}, {_fill(c)!r}, {c.scale!r})" for c in categories],
             "{}",
