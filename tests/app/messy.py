@@ -408,6 +408,14 @@ def thermometer() -> dict[str, np.ndarray]:
     return made
 
 
+def tailed() -> dict[str, np.ndarray]:
+    made = {}
+    for i, (site, X) in enumerate(TRUE.items()):
+        crp = np.round(np.exp(0.2 * np.random.default_rng(i).normal(size=len(X))), 2)
+        made[site] = np.column_stack([X, np.where(np.arange(len(X)) == 5, 60.0, crp)])
+    return made
+
+
 def children() -> dict[str, np.ndarray]:
     made = {site: X.copy() for site, X in TRUE.items()}
     made["west"][:, 1] = np.round(24 + 0.7 * (made["west"][:, 1] - 73), 1)
@@ -788,5 +796,38 @@ AFTER = [
         {"north.csv": text(cells("north")).encode()},
         ("--report", "/"),
         wrong="/",
+    ),
+    Kind(
+        "a long tail",
+        named_numbers(tailed(), (*NAMES, "crp")),
+        used=(*NAMES, "crp"),
+        truth=tailed,
+        says=("crp: .*--scale crp=log",),
+    ),
+    Kind(
+        "a long tail, by --scale",
+        named_numbers(tailed(), (*NAMES, "crp")),
+        ("--scale", "crp=log"),
+        used=(*NAMES, "crp"),
+        quiet=True,
+        truth=lambda: {s: np.column_stack([X[:, :3], np.log(X[:, 3])]) for s, X in tailed().items()},
+    ),
+    Kind(
+        "a scale of a column that there is not",
+        files(lambda s: text(cells(s))),
+        ("--scale", "crp=log,pulse=rank"),
+        wrong="--scale for crp, pulse",
+    ),
+    Kind(
+        "a scale that there is not",
+        files(lambda s: text(cells(s))),
+        ("--scale", "income=cube"),
+        wrong="scale must be one of.*cube",
+    ),
+    Kind(
+        "no logarithm of 0",
+        one_site(lambda s: text(cells(s) | {"weight": ["0", *cells(s)["weight"][1:]]})),
+        ("--scale", "weight=log"),
+        wrong="column weight.*not above 0",
     ),
 ]

@@ -130,3 +130,25 @@ def test_a_copy_has_no_ranks():
 def test_ranks_of_values_beyond_all_others_are_0_and_1():
     column = Shaped("x", 0.5, 0.0, 1.0, "rank", (1.0, 2.0, 2.0, 4.0))
     np.testing.assert_allclose(column.shaped(np.array([-5.0, 2.0, 9.0])), [0.0, 0.5, 1.0])
+
+
+def test_a_tail_that_carries_the_distances_is_told_with_advice():
+    rng = np.random.default_rng(0)
+    tables = {s: {"crp": np.exp(rng.normal(0, 1.5, 400)), "age": rng.normal(50, 9, 400)} for s in "ab"}
+    (warning,) = agreed(tables).warnings
+    assert warning.startswith("crp: ")
+    assert "--scale crp=log or crp=rank" in warning
+    assert agreed(tables, scales=(("crp", "log"),)).warnings == ()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_tail_is_told_of_usual_columns(seed):
+    rng = np.random.default_rng(seed)
+    columns = {
+        "normal": rng.normal(size=300),
+        "uniform": rng.random(300) * 9,
+        "groups": rng.normal(size=300) + 9 * rng.integers(0, 3, 300),
+        "rare": (rng.random(300) < 0.01).astype(float),
+        "gamma": rng.gamma(2.0, 3.0, 300),
+    }
+    assert agreed({"a": columns, "b": columns}).warnings == ()

@@ -1,4 +1,4 @@
-"""Doubts about the columns of sites: another unit at one site."""
+"""Doubts about the columns of sites: another unit at one site, a tail that carries the distances."""
 
 from collections.abc import Mapping
 
@@ -14,7 +14,6 @@ _FACTORS = {  # usual conversions: a factor, and what it may be
     2.2046: "kilograms and pounds",
     2.54: "inches and centimetres",
     3.2808: "metres and feet",
-    1.6093: "miles and kilometres",
     4.184: "kilocalories and kilojoules",
     12.0: "months and years, or inches and feet",
     18.016: "glucose in mmol/l and mg/dl",
@@ -26,8 +25,9 @@ _FACTORS = {  # usual conversions: a factor, and what it may be
     100.0: "",
     1000.0: "",
 }
-_SAME = 0.06  # of a power of ten: as near as coarse sizes can be to a conversion
-_ALIKE = 0.12  # between the factor of the means and that of the spreads
+_TAIL = 0.4  # of the squared distances; of a normal distribution it is 0.03, of an exponential one 0.3
+_SAME = 0.1  # of a power of ten: as near to a conversion as sites that differ and coarse sizes are
+_ALIKE = 0.2  # between the factor of the means and that of the spreads
 
 
 def odd_units(schemas: Mapping[SiteId, Schema], name: str) -> list[str]:
@@ -41,6 +41,7 @@ def odd_units(schemas: Mapping[SiteId, Schema], name: str) -> list[str]:
         there = float(schema.rows[0]) - float(np.nan_to_num(schema.missing[j], nan=0.0))
         if not np.isnan(schema.size[j]) and there >= _LEAST:
             sizes[site] = float(schema.size[j]), float(schema.spread[j])
+    coarse = any(schema.protection[0] == "trusted" for schema in schemas.values())
     usual = {site: v for site, v in sizes.items() if np.isfinite(v).all()}
     if len(sizes) < 2 or not usual:
         return []
@@ -57,7 +58,7 @@ def odd_units(schemas: Mapping[SiteId, Schema], name: str) -> list[str]:
             if len(others) > 1 or abs(size - typical[0]) >= _MANY:
                 warnings.append(f"{name} at {site}: every value is the same; elsewhere they differ")
         elif all(abs(v[0] - typical[0]) < abs(size - typical[0]) / 2 for v in others):
-            guess = _conversion((size, spread), (float(typical[0]), float(typical[1])))
+            guess = _conversion((size, spread), (float(typical[0]), float(typical[1])), coarse)
             if guess:
                 warnings.append(
                     f"{name} at {site}: {guess} Convert it at {site}, or leave it out (--exclude {name})"
@@ -65,29 +66,35 @@ def odd_units(schemas: Mapping[SiteId, Schema], name: str) -> list[str]:
     return warnings
 
 
-def _conversion(own: tuple[float, float], typical: tuple[float, float]) -> str:
-    """The suspicion in words, or ""; both are log10 of root mean square and of standard deviation."""
+def _conversion(own: tuple[float, float], typical: tuple[float, float], coarse: bool) -> str:
+    """The suspicion in words, or ""; both are log10 of root mean square and of standard deviation.
+
+    Sizes that are ``coarse`` show large factors only.
+    """
     a, b = own[0] - typical[0], own[1] - typical[1]
     way = "larger" if a > 0 else "smaller"
     said = f"values about {_about(10 ** abs(a))} times {way} than elsewhere; another unit"
     mean, other_mean = (np.sqrt(max(100**r - 100**s, 0.0)) for r, s in (own, typical))
-    far = abs(mean - other_mean) > _FAR * 10 ** typical[1]
-    if abs(a - b) <= _ALIKE:
-        factor = min(_FACTORS, key=lambda known: abs(abs(a) - np.log10(known)))
-        if abs(abs(a) - np.log10(factor)) <= _SAME and far:
-            return f"{said} ({_FACTORS[factor]})?" if _FACTORS[factor] else f"{said}?"
+    far = not coarse and abs(mean - other_mean) > _FAR * 10 ** typical[1]
     if far and (
         _fahrenheit(mean, own[1], other_mean, typical[1]) or _fahrenheit(other_mean, typical[1], mean, own[1])
     ):
         return f"{said} (degrees Celsius and Fahrenheit)?"
-    if (min(a, b) >= _MANY) or (max(a, b) <= -_MANY):
+    if far and abs(a - b) <= _ALIKE:
+        near = sorted(_FACTORS, key=lambda factor: abs(abs(a) - np.log10(factor)))[:2]
+        known = [_FACTORS[factor] for factor in near if abs(abs(a) - np.log10(factor)) <= _SAME]
+        if known:
+            return f"{said} ({', or '.join(filter(None, known))})?" if known[0] else f"{said}?"
+    if min(a, b) >= _MANY or max(a, b) <= -_MANY:
         return f"{said}?"
     return ""
 
 
 def _fahrenheit(hot: float, hot_spread: float, cold: float, cold_spread: float) -> bool:
-    factor = hot_spread - cold_spread
-    return abs(factor - np.log10(1.8)) <= 0.08 and abs(hot / (1.8 * cold + 32) - 1) < 0.1 and hot > cold
+    """True if one column may be the other in degrees Fahrenheit; less is needed of the heat of a body."""
+    near = 0.15 if 33 < cold < 42 else 0.08
+    factor = hot_spread - cold_spread - np.log10(1.8)
+    return bool(hot > cold and abs(factor) <= near and abs(hot / (1.8 * cold + 32) - 1) < near)
 
 
 def _about(value: float) -> str:
@@ -97,3 +104,22 @@ def _about(value: float) -> str:
     ('320', '0.032')
     """
     return f"{float(f'{value:.2g}'):g}"
+
+
+def long_tail(schemas: Mapping[SiteId, Schema], name: str) -> str:
+    """A warning if few values of a column carry much of its squared distances, or ""."""
+    shares, rows = [], []
+    for schema in schemas.values():
+        share = float(schema.tail[schema.names.index(name)])
+        if not np.isnan(share):
+            shares.append(share)
+            rows.append(float(schema.rows[0]))
+    share = float(np.average(shares, weights=rows)) if sum(rows) else 0.0
+    if share < _TAIL:
+        return ""
+    return (
+        f"{name}: {share:.0%}".replace("%", " %")
+        + " of its squared distances come from values beyond 3 standard "
+        f"deviations, a long tail or a small group; --scale {name}=log or {name}=rank lets all rows count "
+        f"(a copy: --log {name})"
+    )

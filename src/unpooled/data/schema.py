@@ -46,6 +46,8 @@ class Schema(Reply, wire="asking.Schema", version=2, since="0.2"):
     spread: Annotated[FloatArray, Value("columns", may_be_missing=True)]
     # of a copy: the variance within its groups, of a category of all its levels; nan where there is none
     within: Annotated[FloatArray, Value("columns", may_be_missing=True)]
+    # of the squares about the mean: the share of values beyond 3 standard deviations, in tenths
+    tail: Annotated[FloatArray, Value("columns", may_be_missing=True)]
 
     def stated(self, question: "AskSchema") -> Stated | None:
         return Stated(float(self.rows[0])) if self.rows[0] > 0 else None
@@ -84,11 +86,12 @@ class AskSchema(Question[Schema], wire="asking.AskSchema"):
             size=unknown,
             spread=unknown,
             within=unknown,
+            tail=unknown,
         )
 
     def _of_copy(self, copy: Copy) -> Schema:
         """The schema of a copy. A column whose means are all between 0 and 1 may have no unit: no size."""
-        count, size, spread = (np.full(len(copy.names), v) for v in (0.0, np.nan, np.nan))
+        count, size, spread, tail = (np.full(len(copy.names), v) for v in (0.0, np.nan, np.nan, np.nan))
         for j, name in enumerate(copy.names):
             known = copy.known[:, j]
             count[j] = known.sum()
@@ -100,6 +103,9 @@ class AskSchema(Question[Schema], wire="asking.AskSchema"):
                 (size[j],), (spread[j],) = _sizes(
                     count[j : j + 1], np.array([moments[0]]), np.array([moments[1]]), 20
                 )
+                mean = moments[0] / max(count[j], 1.0)
+                variance = moments[1] / max(count[j], 1.0) - mean**2
+                tail[j] = _tenths(known @ _far(x - mean, variance), count[j], variance)
         return Schema(
             protection=("copy", copy.made),
             names=copy.names,
@@ -113,6 +119,7 @@ class AskSchema(Question[Schema], wire="asking.AskSchema"):
             size=size,
             spread=spread,
             within=np.array([_inside(copy, name) for name in copy.names]),
+            tail=tail,
         )
 
     def _schema(self, table: Table, stack: Stack) -> Schema:
@@ -150,6 +157,9 @@ class AskSchema(Question[Schema], wire="asking.AskSchema"):
             size=np.where(number, size, np.nan),
             spread=np.where(number, spread, np.nan),
             within=np.full(len(table.names), np.nan),
+            tail=np.where(number, _tails(table, sums, squares, count), np.nan)
+            if stack.minimum == 1
+            else np.full(len(table.names), np.nan),
         )
 
 
@@ -176,6 +186,26 @@ def stated_units(schemas: Mapping[SiteId, Schema], numbers: tuple[str, ...]) -> 
     exponents = np.where(np.isfinite(largest), np.round(largest * np.log2(10.0)), 0.0)
     units: FloatArray = np.exp2(np.clip(exponents, -900, 900))
     return units
+
+
+def _tails(table: Table, sums: FloatArray, squares: FloatArray, count: FloatArray) -> FloatArray:
+    """(c,) of every column the share of its squares about the mean that its far values have."""
+    mean = sums / np.maximum(count, 1)
+    variance = np.maximum(squares / np.maximum(count, 1) - mean**2, 0.0)
+    far = np.zeros(len(mean))
+    for chunk in table.chunks():
+        far += _far(np.nan_to_num(chunk - mean), variance).sum(axis=0)
+    shares: FloatArray = _tenths(far, count, variance)
+    return shares
+
+
+def _far(off: FloatArray, variance: Any) -> FloatArray:
+    """The squares of what lies beyond 3 standard deviations, else 0."""
+    return np.where(off * off > 9 * variance, off * off, 0.0)
+
+
+def _tenths(far: Any, count: Any, variance: Any) -> Any:
+    return np.round(10 * far / np.maximum(count * variance, 1e-300)) / 10
 
 
 def _inside(copy: Copy, name: str) -> float:

@@ -16,7 +16,7 @@ from unpooled.core.messages import Message, SiteId
 from unpooled.core.protocol import Steps, each, total
 from unpooled.data.categories import all_differ, check_spelling, levels_of, one_hot
 from unpooled.data.column_scales import SHAPES, all_columns, check_rows, shaped
-from unpooled.data.plausibility import odd_units
+from unpooled.data.plausibility import long_tail, odd_units
 from unpooled.data.schema import (
     AskColumns,
     AskSchema,
@@ -264,7 +264,26 @@ def agree(sites: tuple[SiteId, ...], wishes: Wishes) -> Steps[Agreement]:
     if shapes:
         others = all_columns(plan.numbers, plan.categories, plan.levels) if wishes.missing == "drop" else ()
         made = yield from shaped(sites, shapes, plan.numbers, first, about, others)
+    tails = [name for name in plan.numbers if name not in shapes and _has_tail(schemas, name)]
+    plan = replace(
+        plan, warnings=(*plan.warnings, *filter(None, (long_tail(schemas, name) for name in tails)))
+    )
     return _agreed(schemas, plan, wishes, first, about, made)
+
+
+def _has_tail(schemas: Mapping[SiteId, Schema], name: str) -> bool:
+    return any(s.tail[s.names.index(name)] >= 0.4 for s in schemas.values())
+
+
+def _check_protection(schemas: Mapping[SiteId, Schema]) -> None:
+    """BadInput if a site answers with noise only: the run must then be private for all."""
+    noisy = [site for site, schema in schemas.items() if schema.protection[0] == "noise"]
+    if noisy:
+        answer = "answers" if len(noisy) == 1 else "answer"
+        raise BadInput(
+            f"{_some(noisy)} {answer} with noise only, and this run is not private: --epsilon makes it so "
+            "for all sites, else it goes without them"
+        )
 
 
 def _check(plan: Plan, wishes: Wishes) -> None:

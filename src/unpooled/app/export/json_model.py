@@ -1,7 +1,7 @@
 """A model as JSON: every step in plain numbers, for programs without unpooled.
 
 For each column in order: a number is filled if missing, then (x - shift) / scale. One with a ``form`` is
-shaped before: "log" is its logarithm, "rank" the share of rows below it, interpolated between ``knots``, which
+shaped before: "log" is its logarithm, "rank" the share of rows below, interpolated between ``knots``, which
 are at equal steps from 0 to 1, the middle share where knots are equal. A category takes one place per level
 (and one for all others, if ``other``) and has 1 / scale in the place of its level. The cluster is the centre
 with the least squared distance; centers[0] is cluster 1.
