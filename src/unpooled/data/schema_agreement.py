@@ -128,12 +128,13 @@ def _chosen(
     schemas: Mapping[SiteId, Schema], columns: str | tuple[str, ...], exclude: tuple[str, ...]
 ) -> tuple[str, ...]:
     everywhere = list(dict.fromkeys(name for schema in schemas.values() for name in schema.names))
-    for name in exclude:
-        if name not in everywhere:
-            raise SchemaMismatch(
-                f"column {name} is to be left out, but no site has it; columns are {', '.join(everywhere)}",
-                (),
-            )
+    unknown = [name for name in exclude if name not in everywhere]
+    if unknown:
+        raise SchemaMismatch(
+            f"column {', '.join(unknown)} is to be left out, but no site has it; columns are "
+            f"{', '.join(everywhere)}",
+            (),
+        )
     wanted = [name for name in (everywhere if isinstance(columns, str) else columns) if name not in exclude]
     lacking = {site: [n for n in wanted if n not in schema.names] for site, schema in schemas.items()}
     common = [name for name in wanted if not any(name in names for names in lacking.values())]

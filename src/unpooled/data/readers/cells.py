@@ -73,6 +73,7 @@ _PERHAPS_IDS = {
     "record",
     "case",
 }
+_SURE = 100  # numbers whose decimal mark is beyond doubt, from which on no more are looked at
 _LEAST = 10  # rows from which a column can be told to be ids, dates without marks, or codes for missing
 STAND_INS = (-9.0, -99.0, -999.0, -9999.0, -99999.0, 999.0, 9999.0, 99999.0)
 
@@ -105,6 +106,20 @@ def number(core: str, decimal: str) -> float | None:
     except ValueError:
         return None
     return value if np.isfinite(value) else None
+
+
+def plain_numbers(cells: Any, decimal: str) -> FloatArray | None:
+    """The numbers of cells that have a decimal mark at most, and no other sign; None if a cell has more."""
+    try:
+        if decimal == ",":
+            joined = "\n".join(cells)
+            if "." in joined or joined.count("\n") != len(cells) - 1:
+                return None
+            cells = joined.replace(",", ".").split("\n")
+        values = np.array(list(map(float, cells)))
+    except (ValueError, TypeError):
+        return None
+    return values if np.isfinite(values).all() else None
 
 
 def decimal_of(core: str) -> str:
@@ -180,6 +195,8 @@ def _marks_in(cells: Iterable[Any]) -> tuple[dict[str, int], str]:
         shown = decimal_of(core)
         counts[shown] = counts.get(shown, 0) + 1
         example = core if shown == "?" else example
+        if counts.get(".", 0) + counts.get(",", 0) >= _SURE:
+            break
     return counts, example
 
 

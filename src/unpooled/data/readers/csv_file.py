@@ -200,10 +200,12 @@ def _blocks(file: _File, width: int, take: list[int], plain: bool, sure: bool) -
     """The wanted columns in blocks of lines: as numbers while all cells are plain numbers, then as text."""
     seen, lines = 0, lines_at_a_time(width)
     with file.opened() as text:
-        if plain:
-            for numbers in _numbers(file, width, lines, sure):
-                yield [numbers[:, j] for j in take]
-                seen += len(numbers)
+        fast = _numbers(file, width, lines, sure) if plain else iter(())
+        for numbers in fast:
+            if numbers is None:
+                return  # all of the file is read
+            yield [numbers[:, j] for j in take]
+            seen += len(numbers)
         rows = islice(_rows(text, file), seen, None)
         while block := list(islice(rows, lines)):
             lengths = set(map(len, block))
@@ -226,20 +228,23 @@ def _start(row: list[str]) -> str:
     return text[:40] + ("..." if len(text) > 40 else "")
 
 
-def _numbers(file: _File, width: int, lines: int, sure: bool) -> Iterator[FloatArray]:
-    """Blocks of numbers by numpy's fast reader; ends at the first block with any other cell.
+def _numbers(file: _File, width: int, lines: int, sure: bool) -> Iterator[FloatArray | None]:
+    """Blocks of numbers by numpy's fast reader; ends at the first block with any other cell, or with None.
 
     Codes with leading zeros, and numbers whose decimal mark is not yet ``sure``, are no plain numbers.
     """
-    zeros = re.compile(rf"(?:^|[{re.escape(file.delimiter)}])0\d", re.MULTILINE)
+    zeros = re.compile(rf"[\n{re.escape(file.delimiter)}]0\d")
     with file.opened() as text:
         below = islice(text, 1, None)
         while True:
             try:
                 block = list(islice(below, lines))
-                if not block or any('"' in line for line in block):
+                joined = "\n" + "".join(block)
+                if not block:
+                    yield None
                     return
-                joined = "".join(block)
+                if '"' in joined:
+                    return
                 sure = sure or _POINT.search(joined) is not None
                 if zeros.search(joined) or (not sure and _POINTED.search(joined)):
                     return

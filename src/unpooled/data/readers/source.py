@@ -14,6 +14,7 @@ from unpooled.data.table import CATEGORY, CODE, DATE, EMPTY, ID, NUMBER, TEXT, S
 from unpooled.errors import BadInput
 
 MOST_LEVELS = 1000  # a text column with more is not kept
+_ENOUGH = 2000  # cells of the first block that decide the kind of a column
 _HELD = 64 << 20
 
 
@@ -136,6 +137,7 @@ class Column:
         present = [c for c in cells if not self._lacks(c) and c.strip() not in texts.NO_NUMBER]
         if not present:
             return EMPTY
+        present = present[:: max(1, len(present) // _ENOUGH)]
         mark = self._marks.of(self.name)
         kind, unit = texts.kind_of(present, mark)
         if kind == CATEGORY and texts.kind_of(present, "," if mark == "." else ".")[0] == NUMBER:
@@ -153,14 +155,10 @@ class Column:
 
     def _numbers(self, cells: Cells) -> FloatArray:
         mark = self._marks.of(self.name)
-        if mark == "." and self._affix in (None, ""):
-            try:
-                values = np.array(list(map(float, cells)))
-                if np.isfinite(values).all() and not self._na_numbers:
-                    self._affix = ""
-                    return values
-            except (ValueError, TypeError):
-                pass
+        values = texts.plain_numbers(cells, mark) if self._affix in (None, "") else None
+        if values is not None and not self._na_numbers:
+            self._affix = ""
+            return values
         values = np.empty(len(cells))
         for i, cell in enumerate(cells):
             if self._lacks(cell) or cell.strip() in texts.NO_NUMBER:
