@@ -830,4 +830,25 @@ AFTER = [
         ("--scale", "weight=log"),
         wrong="column weight.*not above 0",
     ),
+    Kind(
+        "decimal commas between commas, without quotes",
+        files(lambda s: text(german_cells(s))),
+        wrong="north.csv, line 2: 5 fields.*decimal comma",
+    ),
+    Kind(
+        "dates that a spreadsheet made of numbers, at one site",
+        one_site(lambda s: text(cells(s) | {"weight": [f"{1 + i % 28:02}.05.2024" for i in range(24)]})),
+        wrong="weight is date at south; number at north, west",
+    ),
+    Kind(
+        "patients' numbers at small sites",
+        {
+            f"{s}.csv": text(
+                {n: v[::3] for n, v in cells(s, patient_id=[str(100 + i) for i in range(24)]).items()}
+            ).encode()
+            for s in SITES
+        },
+        left=("patient_id",),
+        truth=lambda: few(8),
+    ),
 ]

@@ -346,7 +346,7 @@ def mistakes(folder):
         ([good, "-k", 2, "--report", folder / "nowhere" / "r.html"], "there is no folder"),
         ([good, "-k", 2, "--report", folder], "there is a folder of that name"),
         ([good, "-k", 2, "--method", "kmeans"], "method must be one of"),
-        ([good, "-k", 2, "--scale", "log"], "scale must be one of"),
+        ([good, "-k", 2, "--scale", "cube"], "scale must be one of"),
         ([good, "-k", 2, "--scale", "min-max"], "min-max needs declared bounds"),
         ([good, "-k", 2, "--bounds", "x=1"], "bounds are said as"),
         ([good, "-k", 2, "--site-column", "zz"], "no column zz"),

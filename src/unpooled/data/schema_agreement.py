@@ -67,7 +67,7 @@ def settle(
         kinds = {site: schema.kinds[schema.names.index(name)] for site, schema in schemas.items()}
         present = set(kinds.values()) - {EMPTY}
         odd = [kind for kind in _WHY if kind in present]
-        if odd:
+        if odd and (NUMBER not in present or odd == [ID]):
             why = _WHY[odd[0]].format(name)
             if named:
                 raise SchemaMismatch(f"column {name}: {why}", kinds_by_site(schemas, chosen))
@@ -274,17 +274,6 @@ def agree(sites: tuple[SiteId, ...], wishes: Wishes) -> Steps[Agreement]:
 
 def _has_tail(schemas: Mapping[SiteId, Schema], name: str) -> bool:
     return any(s.tail[s.names.index(name)] >= 0.4 for s in schemas.values())
-
-
-def _check_protection(schemas: Mapping[SiteId, Schema]) -> None:
-    """BadInput if a site answers with noise only: the run must then be private for all."""
-    noisy = [site for site, schema in schemas.items() if schema.protection[0] == "noise"]
-    if noisy:
-        answer = "answers" if len(noisy) == 1 else "answer"
-        raise BadInput(
-            f"{_some(noisy)} {answer} with noise only, and this run is not private: --epsilon makes it so "
-            "for all sites, else it goes without them"
-        )
 
 
 def _check(plan: Plan, wishes: Wishes) -> None:

@@ -291,17 +291,16 @@ def odd_numbers(name: str, values: FloatArray, counting: bool) -> str:
 
     ``counting`` says that they are the numbers of the rows, from 0 or 1.
     """
-    there = values[~np.isnan(values)]
+    there, named = values[~np.isnan(values)], named_as_id(name)
+    if named == "id":
+        return ID
     if len(there) < _LEAST:
         return ""
-    if counting:
-        return ID
     if there.min() >= 19000101 and there.max() <= 21001231:
         month, day = (there // 100) % 100, there % 100
         if ((month >= 1) & (month <= 12) & (day >= 1) & (day <= 31)).all():
             return DATE
-    named = named_as_id(name)
-    return ID if named == "id" or (named and len(np.unique(there)) == len(there)) else ""
+    return ID if counting or (named and len(np.unique(there)) == len(there)) else ""
 
 
 def stand_in(values: FloatArray) -> float | None:

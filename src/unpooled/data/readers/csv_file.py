@@ -215,8 +215,10 @@ def _blocks(file: _File, width: int, take: list[int], plain: bool, sure: bool) -
                 i = next(i for i, row in enumerate(block) if len(row) != width)
                 line = _line_of(file, seen + i)
                 where = f"{file.path}, line {line}"
+                hint = "; a decimal comma needs quotes, or another delimiter" if file.delimiter == "," else ""
                 raise BadInput(
                     f"{where}: {len(block[i])} fields where the header has {width}: {_start(block[i])}"
+                    f"{hint if len(block[i]) > width else ''}"
                 )
             columns = list(zip(*block, strict=True))
             yield [columns[j] for j in take]
