@@ -119,7 +119,6 @@ class ClusterResult(Result):
 
     @property
     def agreement(self) -> Agreement:
-        """What the sites agreed on; sites in the order in which people count."""
         return self.run.state.agreement.in_order(natural_order(self.run.state.agreement.sites))
 
     @property
@@ -129,8 +128,7 @@ class ClusterResult(Result):
 
     @property
     def description(self) -> Description:
-        found = self.run.state.description
-        assert found is not None
+        assert (found := self.run.state.description) is not None
         return found.in_order(natural_order(found.sites))
 
     @property
@@ -219,7 +217,9 @@ class ClusterResult(Result):
         return {
             "columns": columns_json(a.preparation),
             "rows_with_missing_values": "dropped" if a.preparation.drop else "filled",
-            **{name: self.to_json()[name] for name in ("left_out", "merged_levels", "warnings")},
+            "left_out": self.left_out,
+            "merged_levels": {name: list(levels) for name, levels in a.merged},
+            "warnings": list(a.warnings),
         }
 
     def model(self) -> Model:
