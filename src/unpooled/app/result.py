@@ -128,7 +128,8 @@ class ClusterResult(Result):
 
     @property
     def description(self) -> Description:
-        assert (found := self.run.state.description) is not None
+        found = self.run.state.description
+        assert found is not None
         return found.in_order(natural_order(found.sites))
 
     @property
@@ -344,8 +345,7 @@ class ClusterResult(Result):
             "secure": self.job.secure,
             "cite": self.citation,
         }
-        result: dict[str, Any] = plain(value)
-        return result
+        return dict(plain(value))
 
     def size_at(self, i: int, j: int) -> float:
         """The rows of site i in cluster j; nan if the site may have some that it does not show."""
