@@ -74,9 +74,8 @@ def check_spelling(schemas: Mapping[SiteId, Schema], name: str) -> None:
     same = spellings(schemas, name)
     if not same:
         return
-    own = {site: set(s.levels[s.names.index(name)]) for site, s in schemas.items()}
     where = "; ".join(
-        f"{', '.join(levels)} at {', '.join(site for site in own if own[site] & set(levels))}"
+        " and ".join(f"{level} ({', '.join(_sites_with(schemas, name, level))})" for level in levels)
         for levels in same.values()
     )
     pairs = ",".join(f"{old}={new}" for new, levels in same.items() for old in levels if old != new)
@@ -85,6 +84,10 @@ def check_spelling(schemas: Mapping[SiteId, Schema], name: str) -> None:
         f"(between machines the sites do), --exclude {name} leaves the column out",
         (),
     )
+
+
+def _sites_with(schemas: Mapping[SiteId, Schema], name: str, level: str) -> list[SiteId]:
+    return [site for site, s in schemas.items() if level in s.levels[s.names.index(name)]]
 
 
 def all_differ(schemas: Mapping[SiteId, Schema], name: str) -> bool:
