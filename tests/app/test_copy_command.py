@@ -136,3 +136,23 @@ def test_a_column_of_logarithms_keeps_its_meaning_in_a_study(patients):
     code, said, _ = call("fit", patients, "-k", 2, *words)
     assert code == 0
     assert json.loads(said)["columns"] == ["age", "log(pay)"]
+
+
+def test_a_copy_is_made_of_a_messy_file_and_says_what_it_has_no_cells_of(tmp_path):
+    rows = "".join(f"{i + 1};{70 + i % 9},5;{1 + i % 28:02}.03.2024;{'MmWw'[i % 4]}\n" for i in range(40))
+    (tmp_path / "a.csv").write_bytes(("nr;größe;aufnahme;sex\n" + rows).encode("cp1252"))
+    words = [
+        "copy",
+        "make",
+        str(tmp_path / "site"),
+        "--data",
+        str(tmp_path / "a.csv"),
+        "--recode",
+        "sex:M=m,W=w",
+    ]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.stderr
+    assert "without cells in the copy: nr (id), aufnahme (date)" in done.stdout
+    head, *groups = (tmp_path / "site/copy/table.csv").read_text(encoding="utf-8").splitlines()
+    assert head == "persons,größe,sex = m,sex = w"
+    assert sum(int(line.split(",")[0]) for line in groups) == 40

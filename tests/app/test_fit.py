@@ -346,7 +346,7 @@ def mistakes(folder):
         ([good, "-k", 2, "--report", folder / "nowhere" / "r.html"], "there is no folder"),
         ([good, "-k", 2, "--report", folder], "there is a folder of that name"),
         ([good, "-k", 2, "--method", "kmeans"], "method must be one of"),
-        ([good, "-k", 2, "--scale", "log"], "scale must be one of"),
+        ([good, "-k", 2, "--scale", "cube"], "scale must be one of"),
         ([good, "-k", 2, "--scale", "min-max"], "min-max needs declared bounds"),
         ([good, "-k", 2, "--bounds", "x=1"], "bounds are said as"),
         ([good, "-k", 2, "--site-column", "zz"], "no column zz"),
@@ -449,3 +449,36 @@ def test_a_hostile_site_is_named_by_the_robust_method(tmp_path):
     done = CliRunner().invoke(app, ["fit", *files, "-k", "2", "--method", "robust", "--restarts", "1"])
     assert done.exit_code == 0, done.output
     assert "warning: s3: sums far from those of all other sites" in done.output
+
+
+def test_sites_are_shown_in_the_order_in_which_people_count(tmp_path):
+    rng = np.random.default_rng(0)
+    names = [f"site-{i}" for i in range(1, 12)]
+    for i, name in enumerate(names):
+        rows = rng.normal(size=(i + 3, 2)) + 9 * (np.arange(i + 3) % 2)[:, None]
+        (tmp_path / f"{name}.csv").write_text("x,y\n" + "".join(f"{a:.3f},{b:.3f}\n" for a, b in rows))
+    files = [str(tmp_path / f"{name}.csv") for name in names]
+    result = json.loads(CliRunner().invoke(app, ["fit", *files, "-k", "2", "--json"]).stdout)
+    assert [site["site"] for site in result["sites"]] == names
+    assert [site["rows"] for site in result["sites"]] == list(range(3, 14))
+    assert [*result["clusters"][0]["rows_by_site"]] == names
+    both = [sum(cluster["rows_by_site"][name] for cluster in result["clusters"]) for name in names]
+    assert both == list(range(3, 14))
+
+
+def test_a_site_that_is_left_out_is_in_the_result_with_the_reason(tmp_path):
+    rng = np.random.default_rng(0)
+    for name, n in (("north", 60), ("south", 60), ("west", 3)):
+        rows = rng.normal(size=(n, 2)) + 9 * (np.arange(n) % 2)[:, None]
+        (tmp_path / f"{name}.csv").write_text("x,y\n" + "".join(f"{a:.3f},{b:.3f}\n" for a, b in rows))
+    (tmp_path / "east.csv").write_text("x,y\n")
+    files = [str(tmp_path / f"{name}.csv") for name in ("east", "north", "south", "west")]
+    words = ["fit", *files, "-k", "2", "--protect", "copy", "--json", "--out", str(tmp_path / "run")]
+    done = CliRunner().invoke(app, words)
+    left = json.loads(done.stdout)["left_out"]
+    assert [one["site"] for one in left] == ["east", "west"]
+    assert "no rows" in left[0]["why"]
+    assert "fewer than 5 persons" in left[1]["why"]
+    kept = RunFolder(tmp_path / "run").load_result()  # also when the report is made again
+    assert kept.left_out == left
+    assert "east is left out" in done.stderr

@@ -2,9 +2,11 @@
 
 import csv
 import json
+import os
 
 import numpy as np
 import onnxruntime
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
@@ -79,7 +81,7 @@ def test_predict_does_not_depend_on_the_order_of_columns_or_on_further_ones(hear
 
 def test_predict_refuses_what_the_model_cannot_take(heart):
     for name, text, says in (
-        ("lacks.csv", "age,sex\n61,1\n", "there is no column"),
+        ("lacks.csv", "age,sex\n61,1\n", "the model needs the columns cp, trestbps, chol"),
         (
             "text.csv",
             (heart / "heart.csv").read_text().replace("cleveland,63,", "cleveland,old,", 1),
@@ -133,6 +135,94 @@ def test_the_exported_pipeline_labels_a_data_frame_like_predict(heart):
         else:
             X[:, j] = [None if c == "" else str(int(float(c))) for c in cells]
     assert [str(label + 1) for label in pipeline.predict(X)] == labels(heart / "labels.csv")
+
+
+def test_the_exported_pipeline_takes_the_table_as_pandas_loads_it(heart):
+    unpooled("export", heart / "run", "--to", "sklearn", "-o", heart / "m.py")
+    unpooled("predict", heart / "run", heart / "heart.csv", "-o", heart / "labels.csv")
+    pipeline, found = built((heart / "m.py").read_bytes()), labels(heart / "labels.csv")
+    frame = pd.read_csv(heart / "heart.csv")
+    frame["chol"] = frame["chol"].where(frame["chol"] != 0)
+    for table in (frame, frame[frame.columns[::-1]], frame.assign(more="text"), frame.convert_dtypes()):
+        assert [str(label + 1) for label in pipeline.predict(table)] == found
+    with pytest.raises(ValueError, match="lacks the columns age, sex"):
+        pipeline.predict(frame.drop(columns=["age", "sex"]))
+
+
+def test_a_model_of_whole_numbers_is_exported(tmp_path):
+    rng = np.random.default_rng(0)
+    rows = np.concatenate([rng.integers(0, 9, (30, 2)), rng.integers(30, 39, (30, 2))])
+    (tmp_path / "a.csv").write_text("x,y\n" + "".join(f"{a},{b}\n" for a, b in rows), encoding="utf-8")
+    unpooled("fit", tmp_path / "a.csv", "-k", 2, "--out", tmp_path / "run")
+    assert unpooled("export", tmp_path / "run", "--to", "sklearn", "-o", tmp_path / "m.py")[0] == 0
+    unpooled("predict", tmp_path / "run", tmp_path / "a.csv", "-o", tmp_path / "labels.csv")
+    frame = pd.DataFrame(rows[:, ::-1], columns=["y", "x"])
+    got = built((tmp_path / "m.py").read_bytes()).predict(frame)
+    assert [str(label + 1) for label in got] == labels(tmp_path / "labels.csv")
+    assert np.array_equal(built((tmp_path / "m.py").read_bytes()).predict(rows), got)
+
+
+def test_columns_with_a_shape_are_exported(tmp_path):
+    rng = np.random.default_rng(0)
+    X = np.exp(rng.normal(3, 1.5, (80, 3)))
+    (tmp_path / "a.csv").write_text("x,y,z\n" + "".join(f"{a:.3f},{b:.3f},{c:.3f}\n" for a, b, c in X))
+    words = (
+        "fit",
+        tmp_path / "a.csv",
+        "-k",
+        2,
+        "--scale",
+        "x=log,y=rank,z=robust",
+        "--json",
+        "--out",
+        tmp_path / "run",
+    )
+    code, out, err = unpooled(*words)
+    assert code == 0, err
+    assert {trait["column"] for trait in json.loads(out)["clusters"][0]["profile"]} == {
+        "log(x)",
+        "rank(y)",
+        "z",
+    }
+    for to in ("sklearn", "json"):
+        assert unpooled("export", tmp_path / "run", "--to", to)[0] == 0
+    code, _, err = unpooled("export", tmp_path / "run", "--to", "onnx")
+    assert (code, "column y: ONNX has no rank" in err) == (1, True)
+    assert unpooled("predict", tmp_path / "run", tmp_path / "a.csv", "-o", tmp_path / "labels.csv")[0] == 0
+    got = built((tmp_path / "run/model_sklearn.py").read_bytes()).predict(pd.read_csv(tmp_path / "a.csv"))
+    assert [str(label + 1) for label in got] == labels(tmp_path / "labels.csv")
+    (tmp_path / "a.csv").write_text((tmp_path / "a.csv").read_text() + "0,1,1\n")
+    code, _, err = unpooled("predict", tmp_path / "run", tmp_path / "a.csv", "-o", tmp_path / "l.csv")
+    assert (code, "column x has a value that is not above 0" in err) == (1, True)
+
+
+def test_labels_can_be_joined(tmp_path):
+    text = "patient;weight;note\n" + "".join(f'00{i};{60 + 30 * (i % 2)},5;"a; {i}"\n' for i in range(20))
+    (tmp_path / "a.csv").write_text(text, encoding="utf-8")
+    code, _, err = unpooled(
+        "fit", tmp_path / "a.csv", "-k", 2, "--exclude", "patient,note", "--out", tmp_path / "run"
+    )
+    assert code == 0, err
+    words = ("predict", tmp_path / "run", tmp_path / "a.csv", "-o", tmp_path / "labels.csv")
+    assert unpooled(*words, "--id", "patient", "--keep", "weight,note")[0] == 0
+    table = pd.read_csv(tmp_path / "labels.csv", dtype={"patient": str})
+    assert table.columns.tolist() == ["patient", "weight", "note", "row", "cluster", "distance"]
+    assert table["patient"].tolist() == [f"00{i}" for i in range(20)]
+    assert table["note"][3] == "a; 3"
+    assert table["weight"][1] == "90,5"  # as it is in the file
+    assert table.groupby("weight")["cluster"].nunique().tolist() == [1, 1]
+    code, _, err = unpooled(*words, "--id", "name", "--keep", "note,size", "--overwrite")
+    assert (code, "no column name or size" in err) == (1, True)
+
+
+def test_what_is_made_to_be_passed_on_can_be_read_by_others(heart):
+    unpooled("predict", heart / "run", heart / "heart.csv", "-o", heart / "labels.csv")
+    unpooled("export", heart / "run", "--to", "json")
+    usual = 0o666 & ~os.umask(os.umask(0o022))
+    for name in ("labels.csv", "run/report.html", "run/result.json", "run/model.json", "run/model.unpooled"):
+        assert (heart / name).stat().st_mode & 0o777 == usual, name
+    for name in ("run/job.json", "run/checkpoint"):
+        assert (heart / name).stat().st_mode & 0o777 == 0o600, name
 
 
 def test_the_json_is_a_whole_model(heart):

@@ -167,10 +167,56 @@ def test_mixed_up_units_are_named():
     assert agreed(given).warnings == ()
     given["s2"]["height"] = given["s2"]["height"] / 100
     (warning,) = agreed(given).warnings
-    assert warning == "height at s2: values about 100 times smaller than elsewhere; another unit?"
+    assert warning == (
+        "height at s2: values about 100 times smaller than elsewhere; another unit? "
+        "Convert it at s2, or leave it out (--exclude height)"
+    )
     given["s2"]["height"] = np.zeros(60)
     (warning,) = agreed(given).warnings
     assert warning.startswith("height at s2: every value is 0; elsewhere it is about 1")
+
+
+UNITS = {
+    "pounds": (lambda x: x * 2.2046, "kilograms and pounds", (75, 14)),
+    "inches": (lambda x: x / 2.54, "inches and centimetres", (172, 9)),
+    "Fahrenheit": (lambda x: x * 1.8 + 32, "Celsius and Fahrenheit", (37, 0.7)),
+    "glucose": (lambda x: x * 18.016, "mmol/l and mg/dl", (5.5, 1.2)),
+    "months": (lambda x: x * 12, "times larger", (50, 15)),
+}
+
+
+def usual_sites(rng, mean, spread, n=80):
+    """Four sites whose means and spreads differ as those of hospitals do."""
+    return {
+        f"s{i}": {"x": rng.normal(mean + 0.3 * spread * rng.normal(), spread * rng.uniform(0.85, 1.15), n)}
+        for i in range(4)
+    }
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_a_usual_change_of_units_is_told_by_site_and_column(unit):
+    change, said, (mean, spread) = UNITS[unit]
+    told = 0
+    for seed in range(20):
+        given = usual_sites(np.random.default_rng(seed), mean, spread)
+        assert agreed(given).warnings == ()
+        given["s2"]["x"] = change(given["s2"]["x"])
+        warnings = agreed(given).warnings
+        told += len(warnings) == 1 and warnings[0].startswith("x at s2: ") and said in warnings[0]
+    assert told >= 18
+
+
+def test_trusted_sites_of_usual_differences_give_no_warning():
+    for seed in range(20):
+        assert agreed(usual_sites(np.random.default_rng(seed), 75, 14), minimum=5).warnings == ()
+
+
+def test_a_site_of_one_person_gives_no_warning_about_units():
+    rng = np.random.default_rng(0)
+    names = ("age", "weight", "height", "pulse", "crp", "visits")
+    given = {s: {n: rng.normal(70, 9, 40) for n in names} for s in ("p", "q")}
+    given["r"] = {n: np.array([55.0]) for n in names}
+    assert agreed(given).warnings == ()
 
 
 def test_how_often_something_is_so_has_nothing_to_do_with_units():

@@ -184,8 +184,11 @@ def test_decimal_commas_are_told(tmp_path):
 
 def test_text_that_is_not_utf8(tmp_path):
     path = write(tmp_path, "a.csv", "a,b\n1,x\n2,Zürich\n", encoding="latin-1")
-    with pytest.raises(BadInput, match="not UTF-8"):
+    assert read_table(path, Reading()).levels["b"] == ("x", "Zürich")
+    path = write(tmp_path, "b.csv", "a,b\n1,x\n2,Москва\n", encoding="cp1251")
+    with pytest.raises(BadInput, match=r"line 3: not UTF-8.*--encoding"):
         read_table(path, Reading())
+    assert read_table(path, Reading(encoding="cp1251")).levels["b"] == ("x", "Москва")
 
 
 def test_files_that_are_not_what_they_say(tmp_path):

@@ -4,11 +4,12 @@ import pickle
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.cluster import KMeans
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -19,6 +20,7 @@ from unpooled import (
     Dual,
     Dwf,
     Ewf,
+    FederatedFuzzyCMeans,
     FederatedKMeans,
     Fkm,
     InProcess,
@@ -240,6 +242,7 @@ def test_other_columns_than_fitted(data):
 # ---------------------------------------------------------------- what is run
 
 
+@pytest.mark.filterwarnings("ignore:the rounds ran out")
 @pytest.mark.parametrize("name", [name for name in METHODS if name != "fuzzy"])
 def test_every_method_by_name(data, labels, name):
     got = model(method=name, n_init=3, participation=0.8, max_rounds=20).fit(data, sites=labels)
@@ -257,6 +260,7 @@ def test_restarts_of_lloyd_are_its_own_and_of_others_a_best_of(data):
     assert isinstance(model(method="dwf", n_init=1).fit(data).algorithm_, Dwf)
 
 
+@pytest.mark.filterwarnings("ignore:the rounds ran out")
 @pytest.mark.parametrize(
     "method",
     [
@@ -549,3 +553,54 @@ def test_without_a_seed_a_fit_goes_on_with_the_seed_of_its_checkpoint(tmp_path):
     first = FederatedKMeans(3, max_rounds=2, checkpoint=path).fit(X)
     again = FederatedKMeans(3, max_rounds=2, checkpoint=path).fit(X)
     np.testing.assert_array_equal(first.cluster_centers_, again.cluster_centers_)
+
+
+# ---------------------------------------------------------------- rounds
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if name not in ("k-fed", "dual")])
+@pytest.mark.parametrize("n_init", [1, 3])
+def test_rounds_that_ran_out_are_told_and_counted(name, n_init):
+    X = np.random.default_rng(0).normal(size=(300, 3))
+    kind = FederatedFuzzyCMeans if name == "fuzzy" else FederatedKMeans
+    settings = {} if name == "fuzzy" else {"method": name}
+    given = kind(6, max_rounds=2, n_init=n_init, init="random", random_state=0, tol=1e-9, **settings)
+    with pytest.warns(ConvergenceWarning, match="ran out after 2, .* raise max_rounds"):
+        given.fit(X, sites=np.arange(300) % 3)
+    assert given.n_rounds_ == 2
+
+
+def test_rounds_that_sufficed_are_not_warned_of(data, labels):
+    assert model(n_init=3).fit(data, sites=labels).n_rounds_ < 300  # warnings are errors here
+
+
+# ---------------------------------------------------------------- tables with names
+
+
+def frames(data):
+    return {s: pd.DataFrame(data[i::3], columns=["x", "y"]) for i, s in enumerate("abc")}
+
+
+def test_tables_of_sites_are_aligned_by_name(data):
+    pd_tables = frames(data)
+    expected = model().fit(pd_tables)
+    mixed = pd_tables | {"b": pd_tables["b"][["y", "x"]]}
+    got = model().fit(mixed)
+    assert np.array_equal(got.cluster_centers_, expected.cluster_centers_)
+    assert got.feature_names_in_.tolist() == ["x", "y"]
+    with pytest.raises(ValueError, match="feature names"):
+        got.predict(mixed["b"])
+
+
+def test_tables_of_sites_whose_columns_differ_are_refused(data):
+    tables = frames(data)
+    with pytest.raises(BadInput, match="b lacks x, y; b has u, v, which a lacks"):
+        model().fit(tables | {"b": tables["b"].rename(columns={"x": "u", "y": "v"})})
+    with pytest.raises(BadInput, match="c has z, which a lacks"):
+        model().fit(tables | {"c": tables["c"].assign(z=1.0)})
+    with pytest.raises(BadInput, match="a has names of columns, site b has none"):
+        model().fit(tables | {"b": tables["b"].to_numpy()})
+    with pytest.raises(BadInput, match="column y is text at b and numbers elsewhere"):
+        model().fit(tables | {"b": tables["b"].assign(y=tables["b"]["y"].astype(str))})
+    whole = tables | {"b": tables["b"].round().astype(int)}
+    assert model().fit(whole).n_features_in_ == 2

@@ -273,6 +273,7 @@ def test_sites_with_a_policy(own, tmp_path):
     assert any("the policy does not allow cold." in r.silent.get("west", "") for r in done.history)
 
 
+@pytest.mark.filterwarnings("ignore:the rounds ran out")
 @each
 def test_it_ends_after_max_rounds(own):
     """Whatever its own ``finished`` says."""

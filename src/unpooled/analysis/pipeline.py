@@ -4,6 +4,7 @@ It is an Algorithm like any other, so it runs in every runtime, its history says
 round, and it resumes from its checkpoint.
 """
 
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
@@ -57,6 +58,16 @@ class Description(Message, wire="describing.Description", version=2, since="0.2"
             for j in np.flatnonzero((gaps >= 0.1) & (gaps >= 4 * errors)):
                 found.append((float(gaps[j]), (self.sites[i], int(j), float(shares[j]), float(overall[j]))))
         return [item for _, item in sorted(found, key=lambda pair: -pair[0])]
+
+    def in_order(self, order: Sequence[int]) -> "Description":
+        """The same with the sites in another order, to be shown."""
+        at = list(order)
+        return replace(
+            self,
+            sites=tuple(self.sites[i] for i in at),
+            **{name: getattr(self, name)[at] for name in ("sizes", "inertias", "silhouettes", "outlines")},
+            borderline=None if self.borderline is None else self.borderline[at],
+        )
 
 
 def describe(

@@ -69,6 +69,7 @@ class Job:
     rows: int | None = None  # number of rows in total, if it is not secret
     force: bool = False
     between: Between | None = None  # None: the files are sites in this process
+    absent: tuple[tuple[str, str], ...] = ()  # sites that are left out before the run begins, and why
     modules: tuple[str, ...] = ()  # installed modules with additional methods
     begun: str = ""  # the date, as 2026-11-16; kept beside the job, for it does not change what is done
 
@@ -105,9 +106,9 @@ class Job:
         return method.restarted(self.n_init)
 
     def federation(
-        self, threads: int | None = None, told: Callable[[str], None] = lambda text: None
+        self, threads: int | None = None, told: Callable[[str, str], None] = lambda site, why: None
     ) -> InProcess:
-        """The files as sites in this process; ``told`` hears which sites have too few persons for a copy."""
+        """The files as sites in this process; ``told`` hears which sites are left out, and why."""
         reading = self.reading
         if self.epsilon is not None:
             names = tuple(name for name, _, _ in self.wishes.bounds)
@@ -115,7 +116,7 @@ class Job:
         if self.protect == "copy":  # a site reads all its columns, whatever a study is about
             codes = (self.copy.person,) if self.copy is not None and self.copy.person else ()
             reading = dataclasses.replace(reading, columns=None, categories=(*reading.categories, *codes))
-        tables: Any = read_sites([Path(file) for file in self.files], reading)
+        tables: Any = read_sites([Path(file) for file in self.files], reading, told)
         return InProcess.of(
             self._copies(tables, told) if self.protect == "copy" else tables,
             min_cluster_size=self.minimum,
@@ -124,14 +125,14 @@ class Job:
             shown=_SHOWN,  # columns must be agreed on before anything can be summed
         )
 
-    def _copies(self, tables: dict[str, Table], told: Callable[[str], None]) -> dict[str, Copy]:
+    def _copies(self, tables: dict[str, Table], told: Callable[[str, str], None]) -> dict[str, Copy]:
         """The copies of the sites; one of too few persons has none, and is left out as between machines."""
         copies = {}
         for name, table in tables.items():
             try:
                 copies[name] = make_copy(table, self.copy)
             except TooFewPersons as error:
-                told(f"{name} is left out: {error}")
+                told(name, str(error))
             except BadInput as error:
                 raise BadInput(f"site {name}: {error}") from error
         if not copies:
@@ -156,8 +157,14 @@ class Job:
             ("--exclude", ",".join(r.exclude), ""),
             ("--categories", ",".join(r.categories), ""),
             ("--delimiter", r.delimiter, None),
-            ("--decimal", r.decimal, "."),
-            ("--scale", w.scale, default.wishes.scale),
+            ("--decimal", r.decimal, None),
+            ("--encoding", r.encoding, None),
+            ("--numbers", ",".join(r.numbers), ""),
+            (
+                "--scale",
+                ",".join([w.scale, *(f"{n}={scale}" for n, scale in w.scales)]),
+                default.wishes.scale,
+            ),
             ("--missing", w.missing, default.wishes.missing),
             ("--rare", w.rare, default.wishes.rare),
             ("--method", self.method, default.method),
@@ -182,6 +189,8 @@ class Job:
             words += ["--module", module]
         for text in r.na:
             words += ["--na", text]
+        for name, old, new in r.recode:
+            words += ["--recode", f"{name}:{old}={new}"]
         for name, low, high in w.bounds:
             words += ["--bounds", f"{name}={low:g}:{high:g}"]
         if self.between is not None:

@@ -16,7 +16,7 @@ from unpooled.core.arrays import FloatArray, IntArray
 from unpooled.core.disk import write_atomically
 from unpooled.core.messages import Message
 from unpooled.data import Preparation, Table
-from unpooled.errors import CodecError, ModelError
+from unpooled.errors import BadInput, CodecError, ModelError
 
 VERSION = 1
 _NAME = b"unpooled model "
@@ -40,6 +40,9 @@ class Model(Message, wire="model.Model"):
 
     def predict(self, table: Table) -> Labels:
         """The nearest centre of every row, by the same preparation as when the model was made."""
+        lacking = [name for name in self.preparation.kinds if name not in table.names]
+        if lacking:
+            raise BadInput(f"the model needs the columns {', '.join(lacking)}, which the table lacks")
         clusters, distances = np.zeros(len(table), dtype=np.int64), np.full(len(table), np.nan)
         keep = (
             self.preparation.complete(table) if self.preparation.drop else np.ones(len(table), dtype=np.bool_)
@@ -53,7 +56,9 @@ class Model(Message, wire="model.Model"):
 def save(path: Path, model: Model) -> None:
     """Write a model, whole or not at all."""
     body = codec.encode(model)
-    write_atomically(path, _NAME + str(VERSION).encode() + b"\n" + hashlib.sha256(body).digest() + body)
+    write_atomically(
+        path, _NAME + str(VERSION).encode() + b"\n" + hashlib.sha256(body).digest() + body, shared=True
+    )
 
 
 def load(path: Path) -> Model:

@@ -17,7 +17,7 @@ from unpooled.app.model import Model
 from unpooled.core.arrays import FloatArray
 from unpooled.core.run import Run
 from unpooled.data import Agreement
-from unpooled.pages.markup import figure
+from unpooled.pages.markup import figure, natural_order
 
 _SCORES = ("k", "inertia", "calinski_harabasz", "davies_bouldin", "silhouette", "stability")
 
@@ -105,7 +105,7 @@ class ClusterResult(Result):
 
     @property
     def agreement(self) -> Agreement:
-        return self.run.state.agreement
+        return self.run.state.agreement.in_order(natural_order(self.run.state.agreement.sites))
 
     @property
     def choice(self) -> Choice:
@@ -114,8 +114,9 @@ class ClusterResult(Result):
 
     @property
     def description(self) -> Description:
-        assert self.run.state.description is not None
-        return self.run.state.description
+        found = self.run.state.description
+        assert found is not None
+        return found.in_order(natural_order(found.sites))
 
     @property
     def sites(self) -> tuple[str, ...]:
@@ -188,7 +189,7 @@ class ClusterResult(Result):
     @property
     def left_out(self) -> list[dict[str, Any]]:
         """What is not in the result: {"site": ...}, {"column": ...} or {"rows": ...}, each with "why"."""
-        a, silent = self.agreement, dict[str, str]()
+        a, silent = self.agreement, dict(self.job.absent)
         for record in self.run.records:
             silent.update({site: why for site, why in record.silent.items() if site not in self.sites})
         found: list[dict[str, Any]] = [{"site": site, "why": why} for site, why in silent.items()]
@@ -203,7 +204,9 @@ class ClusterResult(Result):
         return {
             "columns": columns_json(a.preparation),
             "rows_with_missing_values": "dropped" if a.preparation.drop else "filled",
-            **{name: self.to_json()[name] for name in ("left_out", "merged_levels", "warnings")},
+            "left_out": self.left_out,
+            "merged_levels": {name: list(levels) for name, levels in a.merged},
+            "warnings": list(a.warnings),
         }
 
     def model(self) -> Model:
@@ -215,7 +218,7 @@ class ClusterResult(Result):
         d, view = self.description, self.agreement.preparation
         values, overall = view.undo(d.means), view.undo(d.mean[None])[0]
         scales = view.undo(np.ones((1, view.width)))[0] - view.undo(np.zeros((1, view.width)))[0]
-        inside = dict(zip((c.name for c in view.columns), self.agreement.within, strict=True))
+        inside = dict(zip((c.label for c in view.columns), self.agreement.within, strict=True))
         found = []
         for j, (column, level) in enumerate(view.outputs):
             gap = d.means[cluster, j] - d.mean[j]
@@ -335,8 +338,7 @@ class ClusterResult(Result):
             "secure": self.job.secure,
             "cite": self.citation,
         }
-        result: dict[str, Any] = plain(value)
-        return result
+        return dict(plain(value))
 
     def size_at(self, i: int, j: int) -> float:
         """The rows of site i in cluster j; nan if the site may have some that it does not show."""

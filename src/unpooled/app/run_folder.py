@@ -83,14 +83,15 @@ class RunFolder:
         model.save(self.model, result.model())
         if result.preparation_json is not None:
             self._write_json(self.preparation, result.preparation_json)
-        write_atomically(self.history, history_csv(result).encode())
+        write_atomically(self.history, history_csv(result).encode(), shared=True)
         page = result.report()
         if page is not None:
-            write_atomically(self.report, page.encode())
+            write_atomically(self.report, page.encode(), shared=True)
         self._write_json(self.result, result.to_json())
 
     def _write_json(self, path: Path, value: Any) -> None:
-        write_atomically(path, (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode())
+        text = json.dumps(value, indent=1, ensure_ascii=False) + "\n"
+        write_atomically(path, text.encode(), shared=path != self.job)
 
     # ------------------------------------------------------------ reading
 

@@ -5,6 +5,7 @@ Nothing is printed here; the command line does that.
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -58,7 +59,11 @@ def _here(
     stopped: Callable[[str], None],
 ) -> Result:
     watcher.say(f"reading {len(job.files)} files" if len(job.files) > 1 else f"reading {job.files[0]}")
-    federation = job.federation(threads, watcher.warn)
+    absent: dict[str, str] = {}
+    federation = job.federation(threads, absent.__setitem__)
+    job = replace(job, absent=tuple(absent.items()))
+    for site, why in absent.items():
+        watcher.warn(f"{site} is left out: {why}")
     created = folder.begin(job) if folder is not None and new else False
     watcher.say("agreeing on columns and scales, looking for starts")
     try:

@@ -11,14 +11,21 @@ from pathlib import Path
 from unpooled.errors import BadInput
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write ``data`` to ``path`` in one step; a half-written file is never seen there."""
+def write_atomically(path: Path, data: bytes, *, shared: bool = False) -> None:
+    """Write ``data`` to ``path`` in one step; a half-written file is never seen there.
+
+    Only its owner may read the file, unless it is ``shared``: then whoever may read the user's new files.
+    """
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
+        if shared:
+            usual = os.umask(0o077)
+            os.umask(usual)
+            os.chmod(name, 0o666 & ~usual)
         os.replace(name, path)
     except BaseException:
         os.unlink(name)

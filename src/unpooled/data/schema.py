@@ -17,7 +17,7 @@ from unpooled.core.stack import Stack, only, shown_cells
 from unpooled.core.statements import Stated
 from unpooled.data.copy import OTHER, Copy, level_places
 from unpooled.data.declared import DeclaredTable
-from unpooled.data.table import CATEGORY, NUMBER, Table
+from unpooled.data.table import CATEGORY, EMPTY, NUMBER, TEXT, Table
 from unpooled.data.views import complete, side_by_side
 from unpooled.errors import BadInput
 
@@ -26,7 +26,8 @@ from unpooled.errors import BadInput
 class Schema(Reply, wire="asking.Schema", version=2, since="0.2"):
     """A site's columns, the facts about each that may be shown, and how the site is protected.
 
-    Sizes are rounded to quarters of a power of ten: enough to notice metres among centimetres.
+    Sizes are rounded to a twentieth of a power of ten: enough to notice pounds among kilograms. Those of a
+    trusted site's rows are rounded to a quarter.
     """
 
     # "copy", "noise", "trusted" or "none", and the date of the copy
@@ -45,6 +46,8 @@ class Schema(Reply, wire="asking.Schema", version=2, since="0.2"):
     spread: Annotated[FloatArray, Value("columns", may_be_missing=True)]
     # of a copy: the variance within its groups, of a category of all its levels; nan where there is none
     within: Annotated[FloatArray, Value("columns", may_be_missing=True)]
+    # of the squares about the mean: the share of values beyond 3 standard deviations, in tenths
+    tail: Annotated[FloatArray, Value("columns", may_be_missing=True)]
 
     def stated(self, question: "AskSchema") -> Stated | None:
         return Stated(float(self.rows[0])) if self.rows[0] > 0 else None
@@ -83,11 +86,12 @@ class AskSchema(Question[Schema], wire="asking.AskSchema"):
             size=unknown,
             spread=unknown,
             within=unknown,
+            tail=unknown,
         )
 
     def _of_copy(self, copy: Copy) -> Schema:
         """The schema of a copy. A column whose means are all between 0 and 1 may have no unit: no size."""
-        count, size, spread = (np.full(len(copy.names), v) for v in (0.0, np.nan, np.nan))
+        count, size, spread, tail = (np.full(len(copy.names), v) for v in (0.0, np.nan, np.nan, np.nan))
         for j, name in enumerate(copy.names):
             known = copy.known[:, j]
             count[j] = known.sum()
@@ -96,7 +100,12 @@ class AskSchema(Question[Schema], wire="asking.AskSchema"):
             x = copy.means[name]
             if ((x < 0) | (x > 1)).any() or not x.any():
                 moments = (known @ x, known @ (x * x + copy.within_of(name)))
-                (size[j],), (spread[j],) = _sizes(count[j : j + 1], *(np.array([m]) for m in moments))
+                (size[j],), (spread[j],) = _sizes(
+                    count[j : j + 1], np.array([moments[0]]), np.array([moments[1]]), 20
+                )
+                mean = moments[0] / max(count[j], 1.0)
+                variance = moments[1] / max(count[j], 1.0) - mean**2
+                tail[j] = _tenths(known @ _far(x - mean, variance), count[j], variance)
         return Schema(
             protection=("copy", copy.made),
             names=copy.names,
@@ -110,6 +119,7 @@ class AskSchema(Question[Schema], wire="asking.AskSchema"):
             size=size,
             spread=spread,
             within=np.array([_inside(copy, name) for name in copy.names]),
+            tail=tail,
         )
 
     def _schema(self, table: Table, stack: Stack) -> Schema:
@@ -131,7 +141,7 @@ class AskSchema(Question[Schema], wire="asking.AskSchema"):
         missing = n - count
         number = shown & (count > 0) & np.array([kind == NUMBER for kind in table.kinds])
         number &= ~yes_or_no | (squares == 0)
-        size, spread = _sizes(np.maximum(count, 1), sums, squares)
+        size, spread = _sizes(np.maximum(count, 1), sums, squares, 4 if stack.minimum > 1 else 20)
         return Schema(
             protection=("trusted" if stack.minimum > 1 else "none", ""),
             names=table.names,
@@ -147,6 +157,9 @@ class AskSchema(Question[Schema], wire="asking.AskSchema"):
             size=np.where(number, size, np.nan),
             spread=np.where(number, spread, np.nan),
             within=np.full(len(table.names), np.nan),
+            tail=np.where(number, _tails(table, sums, squares, count), np.nan)
+            if stack.minimum == 1
+            else np.full(len(table.names), np.nan),
         )
 
 
@@ -175,6 +188,26 @@ def stated_units(schemas: Mapping[SiteId, Schema], numbers: tuple[str, ...]) -> 
     return units
 
 
+def _tails(table: Table, sums: FloatArray, squares: FloatArray, count: FloatArray) -> FloatArray:
+    """(c,) of every column the share of its squares about the mean that its far values have."""
+    mean = sums / np.maximum(count, 1)
+    variance = np.maximum(squares / np.maximum(count, 1) - mean**2, 0.0)
+    far = np.zeros(len(mean))
+    for chunk in table.chunks():
+        far += _far(np.nan_to_num(chunk - mean), variance).sum(axis=0)
+    shares: FloatArray = _tenths(far, count, variance)
+    return shares
+
+
+def _far(off: FloatArray, variance: Any) -> FloatArray:
+    """The squares of what lies beyond 3 standard deviations, else 0."""
+    return np.where(off * off > 9 * variance, off * off, 0.0)
+
+
+def _tenths(far: Any, count: Any, variance: Any) -> Any:
+    return np.round(10 * far / np.maximum(count * variance, 1e-300)) / 10
+
+
 def _inside(copy: Copy, name: str) -> float:
     """The variance of a column within the groups of a copy; of a category, p (1 - p) of all its levels."""
     if name not in copy.counts:
@@ -192,13 +225,15 @@ def _there(block: FloatArray) -> tuple[FloatArray, FloatArray]:
     return len(block) - missing.sum(axis=0).astype(np.float64), np.where(missing, 0.0, block)
 
 
-def _sizes(count: FloatArray, sums: FloatArray, squares: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """log10 of root mean square and of standard deviation, to the nearest quarter."""
+def _sizes(
+    count: FloatArray, sums: FloatArray, squares: FloatArray, steps: int
+) -> tuple[FloatArray, FloatArray]:
+    """log10 of root mean square and of standard deviation, in so many steps to a power of ten."""
     mean = squares / count
     variance = mean - (sums / count) ** 2
     variance = np.where(variance <= 1e-12 * mean, 0.0, variance)
     with np.errstate(divide="ignore"):
-        return np.round(2 * np.log10(mean)) / 4, np.round(2 * np.log10(variance)) / 4
+        return tuple(np.round(steps / 2 * np.log10(v)) / steps for v in (mean, variance))  # type: ignore[return-value]
 
 
 def _told(missing: FloatArray, count: FloatArray, stack: Stack) -> FloatArray:
@@ -328,3 +363,15 @@ class AskColumns(Question[ColumnTotals], wire="asking.AskColumns", version=2, si
         place = {level: i for i, level in enumerate(self.levels[j])}
         own = table.levels.get(self.categories[j], ())
         return np.array([place.get(level, len(place)) for level in own], dtype=np.int64)
+
+
+def kinds_by_site(
+    schemas: Mapping[SiteId, Schema], columns: tuple[str, ...] | list[str]
+) -> tuple[tuple[str, ...], ...]:
+    """Rows of (column, kind at every site), heading first; only columns that differ or cannot be used."""
+    rows = [("column", *schemas)]
+    for name in columns:
+        kinds = [s.kinds[s.names.index(name)] if name in s.names else "-" for s in schemas.values()]
+        if len(set(kinds)) > 1 or kinds[0] in (TEXT, EMPTY, "-"):
+            rows.append((name, *kinds))
+    return tuple(rows)

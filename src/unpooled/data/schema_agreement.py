@@ -6,7 +6,7 @@ becomes one-hot over the levels that sites name, scaled so that the whole column
 number.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,19 +14,28 @@ import numpy as np
 from unpooled.core.arrays import FloatArray
 from unpooled.core.messages import Message, SiteId
 from unpooled.core.protocol import Steps, each, total
+from unpooled.data.categories import all_differ, check_spelling, levels_of, one_hot
+from unpooled.data.column_scales import SHAPES, all_columns, check_rows, shaped
+from unpooled.data.plausibility import long_tail, odd_units
 from unpooled.data.schema import (
     AskColumns,
     AskSchema,
     ColumnTotals,
     Schema,
     check_not_noisy,
+    kinds_by_site,
     stated_units,
 )
-from unpooled.data.table import CATEGORY, EMPTY, NUMBER, TEXT
+from unpooled.data.table import CATEGORY, CODE, DATE, EMPTY, ID, NUMBER, TEXT
 from unpooled.data.views import Category, Number, Preparation
 from unpooled.errors import BadInput, SchemaMismatch
 
-_FACTOR = np.log10(5.0)  # another unit is suspected where size and spread both differ by this factor
+_DIFFER = 0.1  # of a power of ten: sizes of a column that differ by more are looked at
+_WHY = {
+    DATE: "dates are no measurements; a number such as an age or days could be clustered by",
+    ID: "looks like ids or row numbers; --numbers {0} takes it as numbers",
+    CODE: "looks like codes (digits with leading zeros); --categories {0} takes it as a category",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,18 +66,28 @@ def settle(
     for name in chosen:
         kinds = {site: schema.kinds[schema.names.index(name)] for site, schema in schemas.items()}
         present = set(kinds.values()) - {EMPTY}
-        if present == {NUMBER}:
+        odd = [kind for kind in _WHY if kind in present]
+        if odd and (NUMBER not in present or odd == [ID]):
+            why = _WHY[odd[0]].format(name)
+            if named:
+                raise SchemaMismatch(f"column {name}: {why}", kinds_by_site(schemas, chosen))
+            left_out.append((name, why))
+        elif present == {NUMBER}:
             numbers.append(name)
-        elif present == {CATEGORY} and len(_levels(schemas, name)) <= max_levels:
+        elif present == {CATEGORY} and not named and all_differ(schemas, name):
+            left_out.append((name, "a different text in every row: names or ids"))
+        elif present == {CATEGORY} and len(levels_of(schemas, name)) <= max_levels:
             categories.append(name)
         elif not present:
             if named:
-                raise SchemaMismatch(f"column {name} has no value at any site", _table(schemas, chosen))
+                raise SchemaMismatch(
+                    f"column {name} has no value at any site", kinds_by_site(schemas, chosen)
+                )
             left_out.append((name, "no value at any site"))
         elif present <= {CATEGORY, TEXT}:
             why = f"text with more than {max_levels} levels"
             if named:
-                raise SchemaMismatch(f"column {name} is {why}", _table(schemas, chosen))
+                raise SchemaMismatch(f"column {name} is {why}", kinds_by_site(schemas, chosen))
             left_out.append((name, why))
         else:
             differences = "; ".join(
@@ -77,19 +96,28 @@ def settle(
             raise SchemaMismatch(
                 f"column {name} is {differences}; --categories {name} takes it as a category everywhere, "
                 f"--exclude {name} leaves it out",
-                _table(schemas, chosen),
+                kinds_by_site(schemas, chosen),
             )
     missing = np.array(
         [[schema.missing[schema.names.index(name)] for name in chosen] for schema in schemas.values()]
     ).reshape(len(sites), len(chosen))
     for name in numbers:
-        warnings += _odd_units(schemas, name)
+        if _sizes_differ(schemas, name):
+            warnings += odd_units(schemas, name)
+    for name in categories:
+        check_spelling(schemas, name)
+    for name in (*numbers, *categories):
+        none = [site for site in sites if schemas[site].kinds[schemas[site].names.index(name)] == EMPTY]
+        if none:
+            warnings.append(
+                f"{name} at {_some(none)}: no value at all; every cell is filled from the other sites"
+            )
     return Plan(
         sites=sites,
         columns=chosen,
         numbers=tuple(numbers),
         categories=tuple(categories),
-        levels=tuple(_levels(schemas, name) for name in categories),
+        levels=tuple(levels_of(schemas, name) for name in categories),
         missing=missing,
         left_out=tuple(left_out),
         warnings=tuple(warnings),
@@ -100,19 +128,20 @@ def _chosen(
     schemas: Mapping[SiteId, Schema], columns: str | tuple[str, ...], exclude: tuple[str, ...]
 ) -> tuple[str, ...]:
     everywhere = list(dict.fromkeys(name for schema in schemas.values() for name in schema.names))
-    for name in exclude:
-        if name not in everywhere:
-            raise SchemaMismatch(
-                f"column {name} is to be left out, but no site has it; columns are {', '.join(everywhere)}",
-                (),
-            )
+    unknown = [name for name in exclude if name not in everywhere]
+    if unknown:
+        raise SchemaMismatch(
+            f"column {', '.join(unknown)} is to be left out, but no site has it; columns are "
+            f"{', '.join(everywhere)}",
+            (),
+        )
     wanted = [name for name in (everywhere if isinstance(columns, str) else columns) if name not in exclude]
     lacking = {site: [n for n in wanted if n not in schema.names] for site, schema in schemas.items()}
     common = [name for name in wanted if not any(name in names for names in lacking.values())]
     if columns == "common":
         if not common:
             raise SchemaMismatch(
-                f"no column is common to all {len(schemas)} sites", _table(schemas, everywhere)
+                f"no column is common to all {len(schemas)} sites", kinds_by_site(schemas, everywhere)
             )
         return tuple(common)
     if any(lacking.values()):
@@ -121,7 +150,9 @@ def _chosen(
         hint = f"; --columns common takes the {len(shared)} that all have" if shared else ""
         if all(set(wanted) == set(names) for names in lacking.values()):
             hint = f"; columns are {_some(everywhere)}"
-        raise SchemaMismatch(f"columns differ between sites: {differences}{hint}", _table(schemas, wanted))
+        raise SchemaMismatch(
+            f"columns differ between sites: {differences}{hint}", kinds_by_site(schemas, wanted)
+        )
     if not wanted:
         raise SchemaMismatch("no column is left to cluster", ())
     return tuple(wanted)
@@ -131,90 +162,34 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
 
 
-def _table(
-    schemas: Mapping[SiteId, Schema], columns: tuple[str, ...] | list[str]
-) -> tuple[tuple[str, ...], ...]:
-    """Rows of (column, kind at every site), heading first; only columns that differ or cannot be used."""
-    rows = [("column", *schemas)]
-    for name in columns:
-        kinds = [s.kinds[s.names.index(name)] if name in s.names else "-" for s in schemas.values()]
-        if len(set(kinds)) > 1 or kinds[0] in (TEXT, EMPTY, "-"):
-            rows.append((name, *kinds))
-    return tuple(rows)
+def _sizes_differ(schemas: Mapping[SiteId, Schema], name: str) -> bool:
+    sizes = [float(s.size[s.names.index(name)]) for s in schemas.values()]
+    spreads = [float(s.spread[s.names.index(name)]) for s in schemas.values()]
+    known = [v for v in sizes if not np.isnan(v)]
+    return not np.isfinite(known + spreads).all() or bool(known and max(known) - min(known) > _DIFFER)
 
 
-def _levels(schemas: Mapping[SiteId, Schema], name: str) -> tuple[str, ...]:
-    """The levels that any site names: sorted as numbers where all are, else alphabetically."""
-    levels = {level for s in schemas.values() for level in s.levels[s.names.index(name)]}
-    try:
-        return tuple(sorted(levels, key=float))
-    except ValueError:
-        return tuple(sorted(levels))
-
-
-def _odd_units(schemas: Mapping[SiteId, Schema], name: str) -> list[str]:
-    """Warnings for sites whose values of a column are larger or smaller than elsewhere by a large factor."""
-    sizes = {
-        site: (float(s.size[j]), float(s.spread[j]))
-        for site, s in schemas.items()
-        if not np.isnan(s.size[j := s.names.index(name)])
-    }
-    usual = [v for v in sizes.values() if np.isfinite(v).all()]
-    if len(sizes) < 2 or not usual:
-        return []
-    warnings = []
-    for site, (size, spread) in sizes.items():
-        others = [v for other, v in sizes.items() if other != site and np.isfinite(v).all()]
-        if not others or (len(sizes) == 2 and np.isfinite([size, spread]).all() and site == min(sizes)):
-            continue  # of two sites that differ, warn about one only
-        typical = np.median(np.array(usual if len(sizes) > 2 else others), axis=0)
-        if np.isneginf(size):
-            warnings.append(
-                f"{name} at {site}: every value is 0; elsewhere it is about {_about(10 ** typical[0])}"
-            )
-            continue
-        if np.isneginf(spread):
-            if len(others) > 1 or abs(size - typical[0]) >= _FACTOR:
-                warnings.append(f"{name} at {site}: every value is the same; elsewhere they differ")
-            continue
-        ratio = np.array([size, spread]) - typical
-        if (ratio >= _FACTOR).all() or (ratio <= -_FACTOR).all():
-            factor = 10 ** abs(ratio[0])
-            way = "larger" if ratio[0] > 0 else "smaller"
-            warnings.append(
-                f"{name} at {site}: values about {_about(factor)} times {way} than elsewhere; another unit?"
-            )
-    return warnings
-
-
-def _about(value: float) -> str:
-    """A value to two significant digits, as text.
-
-    >>> _about(316.2), _about(0.0316)
-    ('320', '0.032')
-    """
-    return f"{float(f'{value:.2g}'):g}"
-
-
-SCALES = ("standard", "min-max", "none")
+SCALES = ("standard", *SHAPES, "min-max", "none")
 MISSING = ("fill", "drop", "refuse")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Wishes(Message, wire="agreement.Wishes"):
+class Wishes(Message, wire="agreement.Wishes", version=2, since="0.2"):
     """The wanted preparation of a table."""
 
     columns: str | tuple[str, ...] = "same"  # "same": all sites must have the same; "common"; or names
     exclude: tuple[str, ...] = ()
-    scale: str = "standard"
+    scale: str = "standard"  # of every column of numbers,
+    scales: tuple[tuple[str, str], ...] = ()  # but for these: (column, its scale)
     bounds: tuple[tuple[str, float, float], ...] = ()  # for "min-max": declared, never computed from data
     missing: str = "fill"
     rare: float = 0.01  # levels of less than this share of the rows are merged into "other"
     max_levels: int = 50
 
     def __post_init__(self) -> None:
-        if self.scale not in SCALES:
-            raise BadInput(f"scale must be one of {', '.join(SCALES)}, got {self.scale!r}")
+        for scale in (self.scale, *(scale for _, scale in self.scales)):
+            if scale not in SCALES:
+                raise BadInput(f"scale must be one of {', '.join(SCALES)}, got {scale!r}")
         if self.missing not in MISSING:
             raise BadInput(f"missing must be one of {', '.join(MISSING)}, got {self.missing!r}")
         if not 0 <= self.rare < 1:
@@ -222,6 +197,9 @@ class Wishes(Message, wire="agreement.Wishes"):
         for name, low, high in self.bounds:
             if not (np.isfinite(low) and np.isfinite(high) and low < high):
                 raise BadInput(f"bounds of {name} must be two numbers that rise, got {low:g} to {high:g}")
+
+    def scale_of(self, name: str) -> str:
+        return dict(self.scales).get(name, self.scale)
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,6 +220,16 @@ class Agreement(Message, wire="agreement.Agreement", version=2, since="0.2"):
     protection: tuple[tuple[str, ...], ...] = ()  # (S,) "copy", "trusted" or "none", and a copy's date
     within: tuple[float, ...] = ()  # of every prepared column: the variance within the groups of copies
 
+    def in_order(self, order: Sequence[int]) -> "Agreement":
+        """The same with the sites in another order, to be shown."""
+        return replace(
+            self,
+            sites=tuple(self.sites[i] for i in order),
+            rows=self.rows[list(order)],
+            missing=self.missing[list(order)],
+            protection=tuple(self.protection[i] for i in order),
+        )
+
     @property
     def copied(self) -> bool:
         """True if a site answers from a copy: then a row is a person, and figures are of means of groups."""
@@ -255,6 +243,9 @@ def agree(sites: tuple[SiteId, ...], wishes: Wishes) -> Steps[Agreement]:
     check_not_noisy(schemas)
     plan = settle(schemas, wishes.columns, wishes.exclude, wishes.max_levels)
     _check(plan, wishes)
+    shapes = {name: wishes.scale_of(name) for name in plan.numbers if wishes.scale_of(name) in SHAPES}
+    if shapes:
+        check_rows(schemas, shapes)
     unit = stated_units(schemas, plan.numbers)
     question = AskColumns(
         plan.numbers, np.zeros(len(unit)), unit, plan.categories, plan.levels, wishes.missing == "drop"
@@ -264,19 +255,34 @@ def agree(sites: tuple[SiteId, ...], wishes: Wishes) -> Steps[Agreement]:
     if first.rows[0] == 0:
         raise BadInput(_nothing_left(schemas, wishes))
     about = first
-    if wishes.scale == "standard" and plan.numbers:
+    if any(wishes.scale_of(name) in ("standard", *SHAPES) for name in plan.numbers):
         # down: the means; up: squares about them
         about = yield from total(
             sites, replace(question, origin=first.mean, levels=((),) * len(plan.categories))
         )
         about = about.times(unit)
-    return _agreed(schemas, plan, wishes, first, about)
+    made: dict[str, Number] = {}
+    if shapes:
+        others = all_columns(plan.numbers, plan.categories, plan.levels) if wishes.missing == "drop" else ()
+        made = yield from shaped(sites, shapes, plan.numbers, first, about, others)
+    tails = [name for name in plan.numbers if name not in shapes and _has_tail(schemas, name)]
+    plan = replace(
+        plan, warnings=(*plan.warnings, *filter(None, (long_tail(schemas, name) for name in tails)))
+    )
+    return _agreed(schemas, plan, wishes, first, about, made)
+
+
+def _has_tail(schemas: Mapping[SiteId, Schema], name: str) -> bool:
+    return any(s.tail[s.names.index(name)] >= 0.4 for s in schemas.values())
 
 
 def _check(plan: Plan, wishes: Wishes) -> None:
     bounded = {name for name, _, _ in wishes.bounds}
-    if wishes.scale == "min-max":
-        lacking = [name for name in plan.numbers if name not in bounded]
+    unknown = [name for name, _ in wishes.scales if name not in plan.numbers]
+    if unknown:
+        raise BadInput(f"--scale for {', '.join(unknown)}, which is no column of numbers in use")
+    if any(wishes.scale_of(name) == "min-max" for name in plan.numbers):
+        lacking = [n for n in plan.numbers if wishes.scale_of(n) == "min-max" and n not in bounded]
         if lacking:
             raise BadInput(
                 f"min-max needs declared bounds for every number; none for {', '.join(lacking)} "
@@ -304,7 +310,12 @@ def _nothing_left(schemas: dict[SiteId, Schema], wishes: Wishes) -> str:
 
 
 def _agreed(
-    schemas: dict[SiteId, Schema], plan: Plan, wishes: Wishes, first: ColumnTotals, about: ColumnTotals
+    schemas: dict[SiteId, Schema],
+    plan: Plan,
+    wishes: Wishes,
+    first: ColumnTotals,
+    about: ColumnTotals,
+    made: dict[str, Number],
 ) -> Agreement:
     left_out = list(plan.left_out)
     columns: dict[str, Number | Category] = {}
@@ -315,9 +326,15 @@ def _agreed(
         if first.count[j] == 0:
             left_out.append((name, "no site shows a value"))
             continue
+        if name in made:
+            if made[name].scale > 0:
+                columns[name] = made[name]
+            else:
+                left_out.append((name, f"constant ({made[name].shift:.6g})"))
+            continue
         mean = float(first.mean[j])
         shift, scale = 0.0, 1.0
-        if wishes.scale == "standard":
+        if wishes.scale_of(name) == "standard":
             # the moments after filling: filled cells are at the mean and add nothing to the squares
             filled = mean + float(about.mean[j])
             deviation = float(about.mean[j]) ** 2 * float(about.count[j])
@@ -326,7 +343,7 @@ def _agreed(
                 left_out.append((name, f"constant ({filled:.6g})"))
                 continue
             mean = filled
-        elif wishes.scale == "min-max":
+        elif wishes.scale_of(name) == "min-max":
             shift, scale = bounds[name][0], bounds[name][1] - bounds[name][0]
         columns[name] = Number(name, mean, shift, scale)
     start = 0
@@ -334,7 +351,9 @@ def _agreed(
     for name, levels in zip(plan.categories, plan.levels, strict=True):
         counts = first.levels[start : start + len(levels) + 1]
         start += len(counts)
-        prepared_category = _category(name, levels, counts, n, wishes)
+        prepared_category = one_hot(
+            name, levels, counts, n, wishes.rare, wishes.scale not in ("none", "min-max")
+        )
         if prepared_category is None:
             left_out.append((name, "constant" if counts.sum() else "no site shows a level"))
             continue
@@ -375,22 +394,3 @@ def _within(schemas: dict[SiteId, Schema], column: Number | Category) -> float:
         inside += n * float(np.nan_to_num(schema.within[j]))
         rows += n
     return inside / max(rows, 1.0) / column.scale**2
-
-
-def _category(
-    name: str, levels: tuple[str, ...], counts: FloatArray, n: float, wishes: Wishes
-) -> tuple[Category, FloatArray, tuple[str, ...]] | None:
-    """The one-hot of a category, the share of each of its places, and the levels that were merged."""
-    keep = [i for i in range(len(levels)) if counts[i] > 0 and counts[i] >= wishes.rare * n]
-    rest = float(counts.sum() - counts[keep].sum())
-    rare = tuple(levels[i] for i in range(len(levels)) if i not in keep)
-    sizes = np.append(counts[keep], rest) if rest > 0 else counts[keep]
-    if len(sizes) < 2:
-        return None
-    fill = int(np.argmax(sizes))
-    filled = sizes.copy()
-    filled[fill] += max(n - sizes.sum(), 0.0)
-    share = filled / filled.sum()
-    # a category weighs as much as one number: total variance 1 under "standard", else two levels 1 apart
-    scale = float(np.sqrt(1 - (share**2).sum())) if wishes.scale == "standard" else float(np.sqrt(2.0))
-    return Category(name, tuple(levels[i] for i in keep), rest > 0, fill, scale), share, rare

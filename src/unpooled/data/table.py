@@ -76,6 +76,7 @@ class Spool:
 
 
 NUMBER, CATEGORY, TEXT, EMPTY = "number", "category", "text", "empty"
+DATE, ID, CODE = "date", "id", "code"  # of a column that looks like these, and is therefore not clustered by
 _CELLS = 1 << 18  # of a chunk, so that it fits into the processor's cache
 
 
@@ -84,7 +85,8 @@ class Table:
     """Rows of one site. A missing value is NaN; a category is held as codes into its levels.
 
     ``values`` may be a memory map of a file that is larger than memory: it is read only in chunks. A column
-    is "empty" if it has no value at this site, and "text" if it has too many levels to be a category.
+    is "empty" if it has no value at this site, and "text" if it has too many levels to be a category. One of
+    dates, ids (or row numbers) or codes (digits with leading zeros) is named so, and nobody clusters by it.
 
     >>> table = Table.of({"age": [61.0, np.nan], "sex": ["f", "m"]})
     >>> table.kinds, table.levels["sex"], table.shape

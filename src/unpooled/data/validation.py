@@ -68,6 +68,51 @@ def split_by_site(X: Any, sample_weight: Any, sites: Any) -> tuple[list[Any], li
     return tables, weights, names
 
 
+def aligned(tables: list[Any], names: list[SiteId]) -> list[Any]:
+    """The tables with their columns in the order of the first; BadInput if names or kinds of columns differ.
+
+    Tables without names of columns, arrays, are taken as they are; the two do not mix.
+    """
+    columns = [_column_names(table) for table in tables]
+    known = [at for at, own in enumerate(columns) if own is not None]
+    if not known:
+        return tables
+    if len(known) < len(tables):
+        without = names[next(at for at, own in enumerate(columns) if own is None)]
+        raise BadInput(
+            f"site {names[known[0]]} has names of columns, site {without} has none: give all as tables"
+        )
+    first = columns[0]
+    assert first is not None
+    for name, own in zip(names, columns, strict=True):
+        assert own is not None
+        if len(set(own)) < len(own):
+            raise BadInput(f"site {name}: two columns are named {next(c for c in own if own.count(c) > 1)}")
+        lacks, more = [c for c in first if c not in own], [c for c in own if c not in first]
+        if lacks or more:
+            said = [f"{name} lacks {', '.join(map(str, lacks))}"] if lacks else []
+            said += [f"{name} has {', '.join(map(str, more))}, which {names[0]} lacks"] if more else []
+            raise BadInput(f"columns differ between sites: {'; '.join(said)}")
+    for column in first:
+        text = [name for name, table in zip(names, tables, strict=True) if _has_text(table[column])]
+        if text and len(text) < len(tables):
+            raise BadInput(
+                f"column {column} is text at {', '.join(text)} and numbers elsewhere; convert it there"
+            )
+    return [table[first] for table in tables]
+
+
+def _column_names(table: Any) -> list[Any] | None:
+    return list(table.columns) if hasattr(table, "columns") and hasattr(table, "dtypes") else None
+
+
+def _has_text(column: Any) -> bool:
+    values = np.asarray(column)
+    return values.dtype.kind in "US" or (
+        values.dtype.kind == "O" and any(isinstance(v, str | bytes) for v in values.tolist())
+    )
+
+
 def check_text(X: Any, where: str = "X") -> None:
     """Raise BadInput for text, with its column: numpy's own error would not name it."""
     columns = getattr(X, "columns", None)

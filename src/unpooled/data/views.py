@@ -17,6 +17,7 @@ from unpooled.core.messages import Message
 from unpooled.core.protocol import View
 from unpooled.data.copy import Copy
 from unpooled.data.table import NUMBER, Table, empty
+from unpooled.errors import BadInput
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +59,49 @@ class Number(Message, wire="preparation.Number"):
     def width(self) -> int:
         return 1
 
+    @property
+    def label(self) -> str:
+        """The name of what is clustered by."""
+        return self.name
+
+
+@dataclass(frozen=True, eq=False)
+class Shaped(Number, wire="preparation.Shaped"):
+    """A column of numbers that are shaped before they are filled and scaled; all three are in shaped units.
+
+    "log" takes logarithms. "rank" takes the share of rows below, interpolated between ``knots``, quantiles of
+    all rows at equal steps, as scikit-learn's QuantileTransformer does: a value that fills several knots has
+    the middle of their shares, and the ends have 0 and 1.
+
+    >>> Shaped("x", 0.5, 0.0, 1.0, "rank", (1.0, 2.0, 4.0)).shaped(np.array([0.0, 1.5, 4.0]))
+    array([0.  , 0.25, 1.  ])
+    """
+
+    form: str
+    knots: tuple[float, ...]
+
+    @property
+    def label(self) -> str:
+        return f"{self.form}({self.name})"
+
+    def shaped(self, x: FloatArray) -> FloatArray:
+        """(n,) shaped; nan stays nan. BadInput for a value that has no logarithm."""
+        if self.form == "log":
+            if (x <= 0).any():
+                raise BadInput(
+                    f"column {self.name} has a value that is not above 0: it has no logarithm; "
+                    f"--scale {self.name}=rank takes ranks"
+                )
+            return np.asarray(np.log(x))
+        knots, shares = np.array(self.knots), np.linspace(0, 1, len(self.knots))
+        at = np.clip(np.searchsorted(knots, x), 1, len(knots) - 1)
+        near = np.where(x - knots[at - 1] < knots[at] - x, knots[at - 1], knots[at])
+        x = np.where(np.abs(x - near) <= 1e-10 * (knots[-1] - knots[0]), near, x)  # knots have 12 digits
+        under = np.interp(x, knots, shares)
+        over = np.interp(-x, -knots[::-1], -shares[::-1])
+        middle = np.where(x <= knots[0], 0.0, np.where(x >= knots[-1], 1.0, 0.5 * (under - over)))
+        return np.where(np.isnan(x), np.nan, middle)
+
 
 @dataclass(frozen=True, eq=False)
 class Category(Message, wire="preparation.Category"):
@@ -71,6 +115,10 @@ class Category(Message, wire="preparation.Category"):
     other: bool
     fill: int  # the place of the most frequent level
     scale: float
+
+    @property
+    def label(self) -> str:
+        return self.name
 
     @property
     def places(self) -> tuple[str, ...]:
@@ -122,9 +170,9 @@ class Preparation(View, wire="preparation.Preparation"):
 
     @property
     def outputs(self) -> tuple[tuple[str, str], ...]:
-        """(column, level) of every number that is clustered; the level is "" for a number."""
+        """(label, level) of every number that is clustered; the level is "" for a number."""
         return tuple(
-            (column.name, place)
+            (column.label, place)
             for column in self.columns
             for place in (("",) if isinstance(column, Number) else column.places)
         )
@@ -153,6 +201,8 @@ class Preparation(View, wire="preparation.Preparation"):
             known = copy.known_of(column.name)[take]
             share = np.ones(len(take)) if self.drop else known / weights  # of the persons who count
             part = X[:, at : at + column.width]
+            if isinstance(column, Shaped):
+                raise BadInput(f"column {column.name}: the means of a copy have no {column.form}")
             if isinstance(column, Number):
                 means = copy.means[column.name][take] if column.name in copy.means else np.zeros(len(take))
                 filled = np.where(share < 1, share * means + (1 - share) * column.fill, means)
@@ -267,9 +317,25 @@ class _Levels:
         block[known, place[known]] = self.value
 
 
-def _parts(columns: Sequence[Number | Category], levels: Sequence[Sequence[str]]) -> list[_Numbers | _Levels]:
+@dataclass(frozen=True, eq=False)
+class _Shaped:
+    """One column of numbers with a shape."""
+
+    source: int
+    target: int
+    column: Shaped
+
+    def write(self, raw: FloatArray, out: FloatArray) -> None:
+        c = self.column
+        shaped = c.shaped(raw[:, self.source])
+        out[:, self.target] = (np.where(np.isnan(shaped), c.fill, shaped) - c.shift) / c.scale
+
+
+def _parts(
+    columns: Sequence[Number | Category], levels: Sequence[Sequence[str]]
+) -> list[_Numbers | _Levels | _Shaped]:
     """The writers of each run of numbers and of each category, given the levels of one table."""
-    parts: list[_Numbers | _Levels] = []
+    parts: list[_Numbers | _Levels | _Shaped] = []
     at, i = 0, 0
     while i < len(columns):
         column = columns[i]
@@ -279,7 +345,11 @@ def _parts(columns: Sequence[Number | Category], levels: Sequence[Sequence[str]]
             at, i = at + column.width, i + 1
             continue
         run: list[Number] = []
-        while i + len(run) < len(columns) and isinstance(following := columns[i + len(run)], Number):
+        if isinstance(column, Shaped):
+            parts.append(_Shaped(i, at, column))
+            at, i = at + 1, i + 1
+            continue
+        while i + len(run) < len(columns) and type(following := columns[i + len(run)]) is Number:
             run.append(following)
         fill, shift, scale = (np.array([getattr(c, f) for c in run]) for f in ("fill", "shift", "scale"))
         parts.append(_Numbers(slice(i, i + len(run)), slice(at, at + len(run)), fill, shift, scale))

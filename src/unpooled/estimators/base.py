@@ -11,16 +11,18 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from unpooled import kernels
-from unpooled.algorithms import Private, PrivateState
+from unpooled.algorithms import Method, Private, PrivateState
 from unpooled.algorithms.base import check_number
+from unpooled.algorithms.restarts import BestOfState, SideBySideState
 from unpooled.core import checkpoint
 from unpooled.core.arrays import FloatArray
 from unpooled.core.exchange import Federation, Trace, conduct
 from unpooled.core.messages import SiteId
-from unpooled.core.protocol import Algorithm, Steps, viewed
+from unpooled.core.protocol import Algorithm, Steps, expanded, viewed
 from unpooled.core.run import Record, Run, run
 from unpooled.data import validation as inputs
 from unpooled.data.scaling import ScaledState
@@ -163,12 +165,19 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         self.run_ = replace(done, closing=closing)
         self.cluster_centers_: FloatArray = np.array(state.centers)
         self._scaled_centers = np.array(scaled)
-        self.n_rounds_ = done.rounds
+        inner = state.inner if isinstance(state, ScaledState) else state
+        self.n_rounds_ = done.rounds - int(isinstance(inner, BestOfState))  # its last round scores the starts
         self.history_ = done.history
         self.algorithm_ = algorithm
+        if ran_out(algorithm, state):
+            warnings.warn(
+                f"the rounds ran out after {self.n_rounds_}, before the centres came to rest; "
+                "raise max_rounds or tol",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
         self._n_features_out = len(scaled)
         self._keep_score(score, mass)
-        inner = state.inner if isinstance(state, ScaledState) else state
         if hasattr(inner, "lower_bound"):
             self.lower_bound_ = float(inner.lower_bound)
             self.gap_ = relative_gap(self.lower_bound_, score)
@@ -223,9 +232,11 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
 
     def _many_tables(self, X: Any, sites: Any, sample_weight: Any) -> inputs.SiteRows:
         tables, given, names = inputs.split_by_site(X, sample_weight, sites)
-        rows: dict[str, Any] = {}
         for name, table in zip(names, tables, strict=True):
             inputs.check_text(table, f"site {name}")
+        tables = inputs.aligned(tables, names)
+        rows: dict[str, Any] = {}
+        for name, table in zip(names, tables, strict=True):
             array = check_array(
                 table,
                 dtype=[np.float64, np.float32],
@@ -251,7 +262,7 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
                 name: inputs.check_weights(1.0 if w is None else w, len(rows[name]), f"site {name}")
                 for name, w in zip(names, given, strict=True)
             }
-        self.n_features_in_ = rows[first].shape[1]
+        validate_data(self, tables[0], skip_check_array=True)  # keeps the number of columns, and their names
         starts = dict(zip(names, np.cumsum([0] + [len(rows[n]) for n in names[:-1]]), strict=True))
         order = np.concatenate([starts[n] + np.arange(len(rows[n])) for n in sorted(names)])
         return inputs.SiteRows(rows, weights, order)
@@ -342,6 +353,22 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         )
         inputs.check_finite(rows, "X")
         return rows
+
+
+def ran_out(algorithm: Any, state: Any) -> bool:
+    """True if a run ended only because of its number of rounds; never if the method has no other end."""
+    algorithm = expanded(algorithm)
+    if isinstance(state, ScaledState):
+        return ran_out(algorithm.inner, state.inner)
+    if isinstance(state, BestOfState):
+        return ran_out(algorithm.inner, state.states[max(state.best, 0)])
+    if isinstance(state, SideBySideState):
+        return state.rounds >= algorithm.inner.max_rounds and bool(state.active[state.best])
+    method = getattr(algorithm, "inner", algorithm)
+    if not isinstance(method, Method) or method.tol == 0 or not getattr(method, "stop", True):
+        return False
+    longer: Any = replace(method, max_rounds=method.max_rounds + 1)
+    return not (longer if method is algorithm else replace(algorithm, inner=longer)).finished(state)
 
 
 def _is_settings(protect: Any) -> bool:

@@ -77,7 +77,7 @@ class FederatedKMeans(FederatedClusterer):
     labels_ : array (n,), after ``fit``; ``fit_federation`` never sees rows and has none
     inertia_ : float, in scaled columns if ``scale`` is given; with dp an estimate from released numbers
     epsilon_, delta_, forecast_, cluster_sizes_ : with dp: the spent budget, the forecast, noisy sizes
-    n_rounds_ : int
+    n_rounds_ : int, of the method; if they ran out before the centres came to rest, there is a warning
     history_ : tuple of Record, one per round: movement, inertia, who answered, what left each site
     run_ : the whole Run
     algorithm_ : the algorithm that was run

@@ -197,6 +197,15 @@ def natural(name: str) -> list[tuple[bool, int, str]]:
     ]
 
 
+def natural_order(names: Sequence[str]) -> list[int]:
+    """The places of names in the order in which people count.
+
+    >>> natural_order(["site-1", "site-10", "site-2"])
+    [0, 2, 1]
+    """
+    return sorted(range(len(names)), key=lambda i: natural(names[i]))
+
+
 Point = tuple[float, float]
 
 

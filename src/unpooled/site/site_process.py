@@ -49,13 +49,16 @@ class SiteSettings:
     categories: tuple[str, ...] = ()
     na: tuple[str, ...] = ()
     delimiter: str | None = None
-    decimal: str = "."
+    decimal: str | None = None
+    encoding: str | None = None
+    numbers: tuple[str, ...] = ()
+    recode: tuple[tuple[str, str, str], ...] = ()
 
     @classmethod
     def read(cls, path: Path) -> "SiteSettings":
         values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         for name, value in values.items():
-            values[name] = tuple(value) if isinstance(value, list) else value
+            values[name] = _tuples(value)
         return cls(**values)
 
     def write(self, path: Path) -> None:
@@ -70,6 +73,9 @@ class SiteSettings:
             na=self.na,
             delimiter=self.delimiter,
             decimal=self.decimal,
+            encoding=self.encoding,
+            numbers=self.numbers,
+            recode=self.recode,
         )
 
     def open(self) -> Site:
@@ -89,6 +95,10 @@ class SiteSettings:
 
     def rules(self) -> Policy:
         return Policy() if self.policy is None else load(Path(self.policy))
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 class SiteEnd:

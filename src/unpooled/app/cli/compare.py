@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from unpooled.app.cli import option_types as t
 from unpooled.app.cli import options as o
 from unpooled.app.cli.outputs import FolderOutput, Overwrite, check
 from unpooled.errors import BadInput
@@ -49,7 +50,7 @@ def compare(
     method: Annotated[
         str, typer.Option(help="Methods, with commas between; default: all.", rich_help_panel=_WHAT)
     ] = "",
-    module: o.Module = None,
+    module: t.Module = None,
     protect: Annotated[
         str, typer.Option(help="Protections, with commas between.", rich_help_panel=_WHAT)
     ] = "none,copy,trusted,noise",

@@ -116,6 +116,15 @@ def make(
         f"written: {place.path}: {made.persons.sum():.0f} persons in {len(made)} groups of at least "
         f"{made.group_size}; digest {place.digest[:16]}"
     )
+    lost = [
+        f"{name} ({kind})"
+        for name, kind in zip(made.names, made.kinds, strict=True)
+        if kind not in ("number", "category")
+    ]
+    if lost:
+        typer.echo(
+            f"without cells in the copy: {', '.join(lost)}; --numbers or --categories takes such a column"
+        )
 
 
 @copy.command("show")

@@ -221,6 +221,9 @@ def _settings(
         na=read.na,
         delimiter=read.delimiter,
         decimal=read.decimal,
+        encoding=read.encoding,
+        numbers=read.numbers,
+        recode=read.recode,
     )
 
 

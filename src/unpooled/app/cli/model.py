@@ -1,11 +1,15 @@
 """Commands on a finished run: ``predict``, ``export``, ``report``; and ``example``, which writes a table."""
 
+import csv
+import io
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from unpooled.app.cli import options as o
 from unpooled.app.cli.outputs import Overwrite, check
+from unpooled.errors import BadInput
 
 
 def predict(
@@ -13,8 +17,14 @@ def predict(
     file: Annotated[Path, typer.Argument(help="New rows, with the columns of the model.")],
     out: Annotated[Path, typer.Option("-o", "--out", help="CSV with the cluster of every row.")],
     overwrite: Overwrite = False,
+    id_column: Annotated[
+        str | None, typer.Option("--id", help="Column to join by; it is written as it is in the file.")
+    ] = None,
+    keep: Annotated[str | None, typer.Option(help="Further columns to write: age,sex")] = None,
     na: Annotated[list[str] | None, typer.Option(help="As for fit; default: as in that run.")] = None,
     delimiter: Annotated[str | None, typer.Option(help="Of CSV; default: detected from the header.")] = None,
+    decimal: Annotated[str | None, typer.Option(help="Of CSV: . or , (default: detected)")] = None,
+    encoding: Annotated[str | None, typer.Option(help="Of CSV; default: detected")] = None,
 ) -> None:
     """Find the cluster of each row of a new file."""
     from dataclasses import replace
@@ -23,12 +33,13 @@ def predict(
 
     from unpooled.app.run_folder import RunFolder
     from unpooled.core.disk import write_atomically
-    from unpooled.data.readers import read_table
+    from unpooled.data.readers import read_cells, read_table
 
     kept = RunFolder(folder)
     check(out, inputs=[file, *kept.files], overwrite=overwrite)
     model, job = kept.load_model(), kept.load_job()
     kinds = model.preparation.kinds
+    given = o.ReadingOptions(delimiter=delimiter, decimal=decimal, encoding=encoding).reading()
     reading = replace(
         job.reading,
         columns=tuple(kinds),
@@ -36,16 +47,23 @@ def predict(
         categories=tuple(name for name, kind in kinds.items() if kind == "category"),
         numbers=tuple(name for name, kind in kinds.items() if kind == "number"),
         na=tuple(na) if na else job.reading.na,
-        delimiter=delimiter or job.reading.delimiter,
+        delimiter=given.delimiter or job.reading.delimiter,
+        decimal=given.decimal or job.reading.decimal,
+        encoding=given.encoding or job.reading.encoding,
     )
+    handed = tuple(dict.fromkeys([*([id_column] if id_column else []), *o.names(keep)]))
+    twice = [name for name in handed if name in ("row", "cluster", "distance")]
+    if twice:
+        raise BadInput(f"{out} has a column {twice[0]} of its own: rename that of {file}")
     table = read_table(file, reading)
     clusters, distances = model.predict(table)
-    lines = ["row,cluster,distance"]
-    lines += [
-        f"{i},{c},{x:.9g}" if c else f"{i},,"
-        for i, (c, x) in enumerate(zip(clusters.tolist(), distances.tolist(), strict=True), start=1)
-    ]
-    write_atomically(out, ("\n".join(lines) + "\n").encode())
+    cells = read_cells(file, handed, reading)
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*handed, "row", "cluster", "distance"])
+    for i, (c, x) in enumerate(zip(clusters.tolist(), distances.tolist(), strict=True)):
+        writer.writerow([*(cells[name][i] for name in handed), i + 1, *((c, f"{x:.9g}") if c else ("", ""))])
+    write_atomically(out, text.getvalue().encode(), shared=True)
     counts = np.bincount(clusters, minlength=len(model.centers) + 1)
     summary = ", ".join(f"{n} in cluster {j}" for j, n in enumerate(counts.tolist()) if j and n)
     lost = f"; {counts[0]} lack a value and have none" if counts[0] else ""
@@ -64,7 +82,6 @@ def export(
     from unpooled.app.export import FORMATS
     from unpooled.app.export import export as write
     from unpooled.app.run_folder import RunFolder
-    from unpooled.errors import BadInput
 
     if to not in FORMATS:
         raise BadInput(f"--to must be one of {', '.join(FORMATS)}, got {to!r}")
@@ -91,7 +108,7 @@ def report(
     kept.load_job()  # raises if the folder holds no run
     path = out or kept.report
     check(path, inputs=[file for file in kept.files if file != kept.report], overwrite=overwrite)
-    write_atomically(path, kept.load_result().report().encode())
+    write_atomically(path, kept.load_result().report().encode(), shared=True)
     typer.echo(f"written: {path}")
 
 
@@ -106,13 +123,12 @@ def example(
     from importlib.resources import files
 
     from unpooled.core.disk import write_atomically
-    from unpooled.errors import BadInput
 
     examples = {"heart": "heart_disease.csv", "penguins": "penguins.csv"}
     if name not in examples:
         raise BadInput(f"examples are {', '.join(examples)}, got {name!r}")
     path, shipped = out or Path(examples[name]), files("unpooled.experiments.datasets")
     check(path, inputs=[str(shipped / examples[name])], overwrite=overwrite)
-    write_atomically(path, (shipped / examples[name]).read_bytes())
+    write_atomically(path, (shipped / examples[name]).read_bytes(), shared=True)
     about = (shipped / f"{examples[name].removesuffix('.csv').upper()}.md").read_text(encoding="utf-8")
     typer.echo(f"{about}\nwritten: {path}")

@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from unpooled import __version__
+from unpooled.app.cli import option_types as t
 from unpooled.errors import BadInput, UnpooledError
 
 if TYPE_CHECKING:  # imported by commands only when they run, so that --help is fast
@@ -18,123 +19,21 @@ if TYPE_CHECKING:  # imported by commands only when they run, so that --help is 
     from unpooled.data.readers import Reading
     from unpooled.privacy.copy import CopySettings
 
-_HOW, _READ, _PREPARE = "Clustering", "Reading files", "Preparation"
-_PRIVATE, _PROTECT = "Differential privacy", "Protection"
-
-K = Annotated[str, typer.Option("-k", help="Number of clusters: 3, or auto or 2..10 to choose it.")]
 Out = Annotated[Path | None, typer.Option(help="Folder for model, preparation, history and report.")]
 Report = Annotated[Path | None, typer.Option(help="Write the report here too.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON and nothing else.")]
-Method = Annotated[
-    str, typer.Option(help="Name of the method; `unpooled methods` lists them.", rich_help_panel=_HOW)
-]
-Module = Annotated[
-    list[str] | None,
-    typer.Option(help="An installed module with additional methods.", rich_help_panel=_HOW),
-]
-Restarts = Annotated[
-    int,
-    typer.Option(
-        help="Number of restarts, all in the same exchanges; the best is kept.", rich_help_panel=_HOW
-    ),
-]
-MaxRounds = Annotated[int, typer.Option(help="Stop after this many rounds.", rich_help_panel=_HOW)]
 Protect = Annotated[
     str,
     typer.Option(
         help="What sites answer from: none (their rows, equals pooling), copy (a protected copy, as real "
         "sites do) or trusted (rows with a minimum size).",
-        rich_help_panel=_PROTECT,
+        rich_help_panel=t.PROTECT,
     ),
 ]
-MinClusterSize = Annotated[
-    int | None,
-    typer.Option(help="With --protect trusted: the smallest group shown; 5.", rich_help_panel=_PROTECT),
-]
-GroupSize = Annotated[
-    int,
-    typer.Option(
-        help="Persons in a group of a copy, at least; 0: 5, or up to 11 where there are many.",
-        rich_help_panel=_PROTECT,
-    ),
-]
-Person = Annotated[
-    str,
-    typer.Option(help="Column that says whose row it is; it is never asked about.", rich_help_panel=_PROTECT),
-]
-Sensitive = Annotated[
-    str | None,
-    typer.Option(
-        help="Columns that do not decide who is grouped with whom: hiv,abuse", rich_help_panel=_PROTECT
-    ),
-]
-Log = Annotated[
-    str | None,
-    typer.Option(
-        help="Skewed columns, of which a copy holds the logarithm only: income", rich_help_panel=_PROTECT
-    ),
-]
-Seed = Annotated[int, typer.Option(help="The same seed gives the same result.", rich_help_panel=_HOW)]
-Secure = Annotated[
-    bool,
-    typer.Option(
-        "--secure",
-        help="Secure sums: nobody sees a site's own numbers; sites suppress no groups. From 3 sites.",
-        rich_help_panel=_HOW,
-    ),
-]
-Threads = Annotated[int | None, typer.Option(help="Default: all cores.", rich_help_panel=_HOW)]
+Threads = Annotated[int | None, typer.Option(help="Default: all cores.", rich_help_panel=t.HOW)]
 SiteColumn = Annotated[
     str | None,
-    typer.Option(help="Split by this column instead: each value is a site.", rich_help_panel=_READ),
-]
-Na = Annotated[
-    list[str] | None,
-    typer.Option(help="A text that means missing, e.g. -9, or chol=0 for one column.", rich_help_panel=_READ),
-]
-Delimiter = Annotated[
-    str | None, typer.Option(help="Of CSV; default: detected from the header.", rich_help_panel=_READ)
-]
-Decimal = Annotated[str, typer.Option(help="Of CSV: . or ,", rich_help_panel=_READ)]
-Columns = Annotated[
-    str,
-    typer.Option(
-        help="same (must agree at all sites), common (those that all sites have), or names: age,bmi",
-        rich_help_panel=_PREPARE,
-    ),
-]
-Exclude = Annotated[str | None, typer.Option(help="Columns to leave out: id,date", rich_help_panel=_PREPARE)]
-Categories = Annotated[
-    str | None, typer.Option(help="Columns whose numbers are codes: cp,thal", rich_help_panel=_PREPARE)
-]
-Scale = Annotated[
-    str, typer.Option(help="standard, min-max (needs --bounds) or none", rich_help_panel=_PREPARE)
-]
-Bounds = Annotated[
-    list[str] | None, typer.Option(help="Declared: age=0:110; or policy.toml", rich_help_panel=_PREPARE)
-]
-Missing = Annotated[
-    str,
-    typer.Option(
-        help="fill (mean or most frequent over all sites), drop or refuse", rich_help_panel=_PREPARE
-    ),
-]
-Rare = Annotated[
-    float,
-    typer.Option(help="Levels with a smaller share of the rows are merged.", rich_help_panel=_PREPARE),
-]
-
-Epsilon = Annotated[
-    float | None,
-    typer.Option(help="Add noise for this budget; needs --bounds of all columns.", rich_help_panel=_PRIVATE),
-]
-Delta = Annotated[float, typer.Option(help="Well below 1 / rows.", rich_help_panel=_PRIVATE)]
-RowsInAll = Annotated[
-    int | None,
-    typer.Option(help="Rows in total, if not secret: forecast before spending.", rich_help_panel=_PRIVATE),
-]
-Force = Annotated[
-    bool, typer.Option("--force", help="Run even if the noise is too large.", rich_help_panel=_PRIVATE)
+    typer.Option(help="Split by this column instead: each value is a site.", rich_help_panel=t.READ),
 ]
 
 
@@ -176,15 +75,36 @@ def names(text: str | None) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip()) if text else ()
 
 
-def separators(delimiter: str | None, decimal: str) -> tuple[str | None, str]:
+def separators(delimiter: str | None, decimal: str | None) -> tuple[str | None, str | None]:
     """The two characters of a CSV file, checked."""
-    if decimal not in (".", ","):
+    if decimal not in (None, ".", ","):
         raise BadInput(f"--decimal must be . or , got {decimal!r}")
     if delimiter == "\\t":
         delimiter = "\t"
     if delimiter is not None and len(delimiter) != 1:
         raise BadInput(f"--delimiter must be one character, got {delimiter!r}")
     return delimiter, decimal
+
+
+def _encoding(name: str | None) -> str | None:
+    import codecs
+
+    try:
+        return None if name is None else codecs.lookup(name).name
+    except LookupError:
+        raise BadInput(f"--encoding: there is no encoding {name!r}; e.g. utf-8, cp1252, utf-16") from None
+
+
+def _recoded(text: str) -> list[tuple[str, str, str]]:
+    """
+    >>> _recoded("sex: M=male, F=female")
+    [('sex', 'M', 'male'), ('sex', 'F', 'female')]
+    """
+    column, _, pairs = text.partition(":")
+    found = [pair.partition("=") for pair in pairs.split(",")]
+    if not column.strip() or not all(old.strip() and new.strip() for old, _, new in found):
+        raise BadInput(f"--recode is said as column:spelling=level,spelling=level, got {text!r}")
+    return [(column.strip(), old.strip(), new.strip()) for old, _, new in found]
 
 
 class Options:
@@ -222,23 +142,23 @@ def takes_options(command: C) -> C:
 class JobOptions(Options):
     """Options of a job: the columns to cluster, and the method."""
 
-    k: K
-    method: Method = "lloyd"
-    module: Module = None
-    restarts: Restarts = 10
-    max_rounds: MaxRounds = 300
-    seed: Seed = 0
-    secure: Secure = False
-    columns: Columns = "same"
-    min_cluster_size: MinClusterSize = None
-    scale: Scale = "standard"
-    bounds: Bounds = None
-    missing: Missing = "fill"
-    rare: Rare = 0.01
-    epsilon: Epsilon = None
-    delta: Delta = 1e-6
-    rows: RowsInAll = None
-    force: Force = False
+    k: t.K
+    method: t.Method = "lloyd"
+    module: t.Module = None
+    restarts: t.Restarts = 10
+    max_rounds: t.MaxRounds = 300
+    seed: t.Seed = 0
+    secure: t.Secure = False
+    columns: t.Columns = "same"
+    min_cluster_size: t.MinClusterSize = None
+    scale: t.Scale = "standard"
+    bounds: t.Bounds = None
+    missing: t.Missing = "fill"
+    rare: t.Rare = 0.01
+    epsilon: t.Epsilon = None
+    delta: t.Delta = 1e-6
+    rows: t.RowsInAll = None
+    force: t.Force = False
 
     def job(
         self,
@@ -274,7 +194,7 @@ class JobOptions(Options):
             reading=reading,
             wishes=Wishes(
                 columns=chosen,
-                scale=self.scale,
+                **_scales(self.scale),
                 bounds=_bounds(self.bounds or [], () if isinstance(chosen, str) else chosen),
                 missing=self.missing,
                 rare=self.rare,
@@ -302,11 +222,14 @@ class JobOptions(Options):
 class ReadingOptions(Options):
     """Options for reading a site's file: they are the site's own."""
 
-    exclude: Exclude = None
-    categories: Categories = None
-    na: Na = None
-    delimiter: Delimiter = None
-    decimal: Decimal = "."
+    exclude: t.Exclude = None
+    categories: t.Categories = None
+    na: t.Na = None
+    delimiter: t.Delimiter = None
+    decimal: t.Decimal = None
+    encoding: t.Encoding = None
+    numbers: t.Numbers = None
+    recode: t.Recode = None
 
     def reading(self, site_column: str | None = None) -> "Reading":
         from unpooled.data.readers import Reading
@@ -316,8 +239,11 @@ class ReadingOptions(Options):
             exclude=names(self.exclude),
             categories=names(self.categories),
             na=tuple(self.na or ()),
+            numbers=names(self.numbers),
             delimiter=delimiter,
             decimal=decimal,
+            encoding=_encoding(self.encoding),
+            recode=tuple(pair for text in self.recode or () for pair in _recoded(text)),
             site_column=site_column,
         )
 
@@ -330,10 +256,10 @@ class ReadingOptions(Options):
 class CopyOptions(Options):
     """Options for making a copy."""
 
-    group_size: GroupSize = 0
-    person: Person = ""
-    sensitive: Sensitive = None
-    log: Log = None
+    group_size: t.GroupSize = 0
+    person: t.Person = ""
+    sensitive: t.Sensitive = None
+    log: t.Log = None
 
     def settings(self, columns: tuple[str, ...] = ()) -> "CopySettings":
         from unpooled.privacy.copy import CopySettings
@@ -373,6 +299,19 @@ def _bounds(given: list[str], columns: tuple[str, ...]) -> tuple[tuple[str, floa
             raise BadInput(f"bounds {text} are for all columns: name these by --columns age,bmi")
         found += [(each, *pair) for each in ((name.strip(),) if name else columns)]
     return tuple(found)
+
+
+def _scales(text: str) -> dict[str, Any]:
+    """
+    >>> _scales("robust"), _scales("income=log, crp=rank")
+    ({'scale': 'robust', 'scales': ()}, {'scale': 'standard', 'scales': (('income', 'log'), ('crp', 'rank'))})
+    """
+    parts = [part.rpartition("=") for part in names(text)]
+    usual = [scale for name, _, scale in parts if not name]
+    if len(usual) > 1:
+        raise BadInput(f"--scale has one scale for all columns, and others as column=scale; got {text!r}")
+    own = tuple((name.strip(), scale.strip()) for name, _, scale in parts if name)
+    return {"scale": usual[0] if usual else "standard", "scales": own}
 
 
 def _domain(path: str) -> list[tuple[str, float, float]]:

@@ -66,11 +66,12 @@ def perform(
         try:
             result = execute(job, folder, watcher, new=new, threads=threads, stopped=_stopped)
         except SchemaMismatch as mismatch:
-            _show_table(mismatch)
+            if not as_json:
+                _show_table(mismatch)
             raise
         page = result.report() if report is not None else None
         if report is not None and page is not None:
-            write_atomically(report, page.encode())
+            write_atomically(report, page.encode(), shared=True)
     if as_json:
         typer.echo(json.dumps(result.to_json(), ensure_ascii=False))
         return result
@@ -176,6 +177,7 @@ def notes(result: ClusterResult) -> list[str]:
     """Notes for the reader, one line each."""
     a = result.agreement
     lines = [f"warning: {text}" for text in result.warnings]
+    lines += [f"warning: {site} is left out: {why}" for site, why in result.job.absent]
     lines += [f"column {name} is left out: {why}" for name, why in a.left_out]
     lines += [f"rare levels of {name} are merged: {', '.join(levels)}" for name, levels in a.merged]
     if a.preparation.drop:

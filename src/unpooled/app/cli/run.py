@@ -44,7 +44,10 @@ class TheSites(o.ReadingOptions):
     categories: Annotated[str | None, typer.Option(hidden=True)] = None
     na: Annotated[list[str] | None, typer.Option(hidden=True)] = None
     delimiter: Annotated[str | None, typer.Option(hidden=True)] = None
-    decimal: Annotated[str, typer.Option(hidden=True)] = "."
+    decimal: Annotated[str | None, typer.Option(hidden=True)] = None
+    encoding: Annotated[str | None, typer.Option(hidden=True)] = None
+    numbers: Annotated[str | None, typer.Option(hidden=True)] = None
+    recode: Annotated[list[str] | None, typer.Option(hidden=True)] = None
 
     def refuse(self) -> None:
         for field in fields(self):

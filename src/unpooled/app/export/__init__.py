@@ -1,5 +1,6 @@
 """A model for other programs: JSON, a scikit-learn pipeline, ONNX. Each is read back before it is written."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,52 +10,91 @@ from unpooled.app.export.json_model import from_json, labels_from_json, to_json
 from unpooled.app.export.onnx_model import to_onnx
 from unpooled.app.export.sklearn_model import built, to_module
 from unpooled.app.model import Model
-from unpooled.core.arrays import IntArray
+from unpooled.core.arrays import FloatArray, IntArray
 from unpooled.core.disk import write_atomically
 from unpooled.data import Number, Table
+from unpooled.data.views import Shaped
 from unpooled.errors import BadInput, ModelError
 
 __all__ = ["FORMATS", "export", "from_json", "probe", "to_json", "to_module", "to_onnx"]
 
 FORMATS = {"json": "model.json", "sklearn": "model_sklearn.py", "onnx": "model.onnx"}
-_PROBES = 2000
+_PROBES = 1000  # rows of any numbers, and as many of whole numbers
 
 
 def export(model: Model, to: str, path: Path) -> int:
     """Write the model after a check that it gives the same labels; returns the number of rows checked."""
     if to not in FORMATS:
         raise BadInput(f"--to must be one of {', '.join(FORMATS)}, got {to!r}")
-    columns = probe(model, _PROBES)
-    expected = model.predict(Table.of(_as_arrays(model, columns))).clusters
-    keep = expected > 0
+    data = {"json": to_json, "sklearn": to_module, "onnx": to_onnx}[to](model)
+    checked = 0
+    for whole in (False, True):
+        columns = probe(model, _PROBES, whole=whole)
+        expected = model.predict(Table.of(_as_arrays(model, columns))).clusters
+        keep = expected > 0
+        for got in _labels(data, to, model, columns):
+            differ = int((got != expected)[keep].sum())
+            if differ:
+                raise ModelError(
+                    f"the {to} model gives another cluster for {differ} of {int(keep.sum())} rows tried"
+                )
+        checked += int(keep.sum())
+    write_atomically(path, data, shared=True)
+    return checked
+
+
+def _labels(data: bytes, to: str, model: Model, columns: dict[str, list[Any]]) -> Iterator[IntArray]:
+    """The clusters by the export, from every form in which a user may have the table."""
     if to == "json":
-        data = to_json(model)
-        got = labels_from_json(data, columns) + 1
-    elif to == "sklearn":
-        data = to_module(model)
-        got = _by_pipeline(built(data), model, columns) + 1
+        yield labels_from_json(data, columns) + 1
+    elif to == "onnx":
+        yield _by_onnx(data, model, columns)
     else:
-        data = to_onnx(model)
-        got = _by_onnx(data, model, columns)
-    differ = int((got != expected)[keep].sum())
-    if differ:
-        raise ModelError(f"the {to} model gives another cluster for {differ} of {int(keep.sum())} rows tried")
-    write_atomically(path, data)
-    return int(keep.sum())
+        pipeline = built(data)
+        yield _by_pipeline(pipeline, model, columns) + 1
+        frame = _as_frame(model, columns)
+        if frame is not None:
+            yield np.asarray(pipeline.predict(frame), dtype=np.int64) + 1
 
 
-def probe(model: Model, n: int) -> dict[str, list[Any]]:
-    """Generated rows for the check: every level, unknown levels, missing values and extreme values."""
+def _as_frame(model: Model, columns: dict[str, list[Any]]) -> Any:
+    """A DataFrame in another order, with one more column, whole numbers as such; None without pandas."""
+    try:
+        import pandas
+    except ModuleNotFoundError:
+        return None
+    arrays: dict[str, Any] = {"a further column": ["text"] * len(next(iter(columns.values())))}
+    for name, cells in reversed(columns.items()):
+        whole = all(isinstance(cell, int) for cell in cells)
+        arrays[name] = np.array(cells) if whole else _as_arrays(model, {name: cells})[name]
+    return pandas.DataFrame(arrays)
+
+
+def probe(model: Model, n: int, *, whole: bool = False) -> dict[str, list[Any]]:
+    """Generated rows for the check: every level, unknown levels, missing values and extreme values.
+
+    With ``whole`` the numbers are whole, and none is missing.
+    """
     rng = np.random.default_rng(0)
     columns: dict[str, list[Any]] = {}
     for c in model.preparation.columns:
         lost = rng.random(n) < (0.02 if model.preparation.drop else 0.1)
         if isinstance(c, Number):
-            values: list[Any] = (c.fill + c.scale * rng.normal(0, 1.5, n)).tolist()
+            values: list[Any] = _numbers(c, rng, n).tolist()
+            if whole:
+                values, lost = [round(v) for v in values], np.zeros(n, dtype=np.bool_)
         else:
             values = rng.choice([*c.levels, "never seen before"], n).tolist()
         columns[c.name] = [None if gone else v for v, gone in zip(values, lost, strict=True)]
     return columns
+
+
+def _numbers(c: Number, rng: np.random.Generator, n: int) -> FloatArray:
+    if isinstance(c, Shaped) and c.form == "rank":
+        low, high = c.knots[0], c.knots[-1]
+        return rng.uniform(low - 0.1 * (high - low), high + 0.1 * (high - low), n)
+    drawn: FloatArray = c.fill + c.scale * rng.normal(0, 1.5, n)
+    return np.exp(drawn) + 0.6 if isinstance(c, Shaped) else drawn  # also rounded it has a logarithm
 
 
 def _as_arrays(model: Model, columns: dict[str, list[Any]]) -> dict[str, Any]:
@@ -81,7 +121,7 @@ def _by_onnx(data: bytes, model: Model, columns: dict[str, list[Any]]) -> IntArr
     session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
     kinds = model.preparation.kinds
     feed = {
-        name: np.array([np.nan if v is None else v for v in cells])[:, None]
+        name: np.array([np.nan if v is None else v for v in cells], dtype=np.float64)[:, None]
         if kinds[name] == "number"
         else np.array([v or "" for v in cells], dtype=object)[:, None]
         for name, cells in columns.items()

@@ -1,8 +1,10 @@
 """A model as JSON: every step in plain numbers, for programs without unpooled.
 
-For each column in order: a number is filled if missing, then (x - shift) / scale; a category takes one place
-per level (and one for all others, if ``other``) and has 1 / scale in the place of its level. The cluster is
-the centre with the least squared distance; centers[0] is cluster 1.
+For each column in order: a number is filled if missing, then (x - shift) / scale. One with a ``form`` is
+shaped before: "log" is its logarithm, "rank" the share of rows below, interpolated between ``knots``, which
+are at equal steps from 0 to 1, the middle share where knots are equal. A category takes one place per level
+(and one for all others, if ``other``) and has 1 / scale in the place of its level. The cluster is the centre
+with the least squared distance; centers[0] is cluster 1.
 """
 
 import json
@@ -12,8 +14,9 @@ import numpy as np
 
 from unpooled import __version__
 from unpooled.app.model import Model
-from unpooled.core.arrays import IntArray
+from unpooled.core.arrays import FloatArray, IntArray
 from unpooled.data import Category, Number, Preparation
+from unpooled.data.views import Shaped
 from unpooled.errors import ModelError
 
 FORMAT = "unpooled model"
@@ -24,6 +27,7 @@ def columns_json(preparation: Preparation) -> list[dict[str, Any]]:
     """The preparation of every column."""
     return [
         {"column": c.name, "kind": "number", "fill": c.fill, "shift": c.shift, "scale": c.scale}
+        | ({"form": c.form, "knots": list(c.knots)} if isinstance(c, Shaped) else {})
         if isinstance(c, Number)
         else {
             "column": c.name,
@@ -72,10 +76,22 @@ def from_json(data: bytes) -> Model:
 
 def _column(content: dict[str, Any]) -> Number | Category:
     if content["kind"] == "number":
-        return Number(content["column"], content["fill"], content["shift"], content["scale"])
+        plain = content["column"], content["fill"], content["shift"], content["scale"]
+        return (
+            Shaped(*plain, content["form"], tuple(content["knots"])) if "form" in content else Number(*plain)
+        )
     places = [*content["levels"], *(["other"] if content["other"] else [])]
     fill = places.index(content["fill"])
     return Category(content["column"], tuple(content["levels"]), content["other"], fill, content["scale"])
+
+
+def _shaped(form: str, knots: FloatArray, x: FloatArray) -> FloatArray:
+    if form == "log":
+        return np.asarray(np.log(x))
+    shares = np.linspace(0, 1, len(knots))
+    middle = 0.5 * (np.interp(x, knots, shares) - np.interp(-x, -knots[::-1], -shares[::-1]))
+    ends = np.where(x <= knots[0], 0.0, np.where(x >= knots[-1], 1.0, middle))
+    return np.where(np.isnan(x), np.nan, ends)
 
 
 def labels_from_json(data: bytes, columns: dict[str, list[Any]]) -> IntArray:
@@ -86,6 +102,8 @@ def labels_from_json(data: bytes, columns: dict[str, list[Any]]) -> IntArray:
         cells = columns[c["column"]]
         if c["kind"] == "number":
             x = np.array([np.nan if v is None else float(v) for v in cells])
+            if "form" in c:
+                x = _shaped(c["form"], np.array(c["knots"]), x)
             parts.append(((np.where(np.isnan(x), c["fill"], x) - c["shift"]) / c["scale"])[:, None])
             continue
         places = {level: i for i, level in enumerate(c["levels"])}

@@ -10,6 +10,7 @@ import numpy as np
 
 from unpooled.app.model import Model
 from unpooled.data import Number
+from unpooled.data.views import Shaped
 from unpooled.errors import BadInput
 
 _OPSET, _OPSET_ML = 17, 3
@@ -39,8 +40,11 @@ def to_onnx(model: Model) -> bytes:
         at = f"c{j}"
         if isinstance(c, Number):
             inputs.append(helper.make_tensor_value_info(c.name, TensorProto.DOUBLE, ["rows", 1]))
-            lacks = node("IsNaN", [c.name], f"{at}_lacks")
-            filled = node("Where", [lacks, constant(f"{at}_fill", c.fill), c.name], f"{at}_filled")
+            if isinstance(c, Shaped) and c.form != "log":
+                raise BadInput(f"column {c.name}: ONNX has no {c.form}; --to sklearn or json has")
+            x = node("Log", [c.name], f"{at}_log") if isinstance(c, Shaped) else c.name
+            lacks = node("IsNaN", [x], f"{at}_lacks")
+            filled = node("Where", [lacks, constant(f"{at}_fill", c.fill), x], f"{at}_filled")
             moved = node("Sub", [filled, constant(f"{at}_shift", c.shift)], f"{at}_moved")
             parts.append(node("Div", [moved, constant(f"{at}_scale", c.scale)], f"{at}_out"))
             continue

@@ -1,8 +1,8 @@
 """A model as a Python module that builds a scikit-learn Pipeline. Text to read, and no pickle.
 
-``build()`` in the module needs scikit-learn and numpy only. The pipeline takes a DataFrame, or an array of
-objects, whose columns come in the order of COLUMNS; missing numbers are NaN, missing categories None.
-Its labels are 0-based: label 0 is cluster 1.
+``build()`` in the module needs scikit-learn and numpy only. The pipeline takes a DataFrame as it is loaded
+from a file, whose columns are found by name: in any order, among others, whole numbers as such. An array has
+the columns in the order of COLUMNS. Its labels are 0-based: label 0 is cluster 1.
 """
 
 from typing import Any
@@ -10,12 +10,13 @@ from typing import Any
 from unpooled import __version__
 from unpooled.app.model import Model
 from unpooled.data import Category, Number
+from unpooled.data.views import Shaped
 
 _TEXT = '''"""A k-means model as a scikit-learn pipeline: ``build().predict(X)``. Label 0 is cluster 1.
 
 {made_by}; exported by unpooled {version}.
-X: a DataFrame, or an array of objects, with the columns of COLUMNS in that order. Missing numbers are NaN,
-missing categories None. {dropped}
+X: a DataFrame that has the columns of COLUMNS, in any order and among others; or an array of these columns in
+that order. Missing values are NaN or None. {dropped}
 """
 
 import numpy as np
@@ -30,12 +31,65 @@ COLUMNS = {columns}
 # column: (fill, shift, scale)
 NUMBERS = {numbers}
 
+# column: (log or rank, and the quantiles between which ranks are interpolated)
+SHAPES = {shapes}
+
 # column: (levels, whether all others share one place, what fills a missing one, scale)
 CATEGORIES = {categories}
 
 CENTERS = {centers}
 
 DENSE = {{"sparse_output": False}}
+
+
+def chosen(X):
+    """The columns of COLUMNS, from a table by name, from an array as they are; missing values are None."""
+    if hasattr(X, "columns"):
+        lacking = [name for name in COLUMNS if name not in X.columns]
+        if lacking:
+            raise ValueError(f"X lacks the columns {{', '.join(lacking)}}")
+        X = np.column_stack([np.asarray(X[name], dtype=object) for name in COLUMNS])
+    X = np.asarray(X, dtype=object)
+    if X.shape[1] != len(COLUMNS):
+        raise ValueError(f"X has {{X.shape[1]}} columns and not {{len(COLUMNS)}}: {{', '.join(COLUMNS)}}")
+    rows = np.empty(X.shape, dtype=object)
+    for j, name in enumerate(COLUMNS):
+        rows[:, j] = [as_number(v) if name in NUMBERS else as_level(v) for v in X[:, j]]
+    return rows
+
+
+def lacks(value):
+    return str(value) in ("", "None", "nan", "<NA>", "NaT")
+
+
+def as_number(value):
+    return np.nan if lacks(value) else float(value)
+
+
+def as_level(value):
+    """The level as text: 6.0 and 6 are the same."""
+    if lacks(value):
+        return None
+    try:
+        number = float(str(value))
+    except ValueError:
+        return str(value).strip()
+    return str(int(number)) if number == int(number) else repr(number)
+
+
+def to_float(X):
+    return np.asarray(X, dtype=float)
+
+
+def shaped(X, form, knots):
+    """Logarithms, or the shares of rows below: the middle one where quantiles are equal."""
+    X = np.asarray(X, dtype=float)
+    if form == "log":
+        return np.log(X)
+    knots, shares = np.array(knots), np.linspace(0, 1, len(knots))
+    middle = 0.5 * (np.interp(X, knots, shares) - np.interp(-X, -knots[::-1], -shares[::-1]))
+    ends = np.where(X <= knots[0], 0.0, np.where(X >= knots[-1], 1.0, middle))
+    return np.where(np.isnan(X), np.nan, ends)
 
 
 def one_name_for_others(X, levels):
@@ -58,7 +112,16 @@ def build():
             fill, shift, scale = NUMBERS[name]
             imputer = SimpleImputer(strategy="constant", fill_value=fill)
             scaler = StandardScaler()
-            step = Pipeline([("fill", imputer), ("scale", scaler)]).fit(np.array([[fill], [fill]]))
+            form, knots = SHAPES.get(name, ("", []))
+            first = FunctionTransformer(shaped, kw_args={{"form": form, "knots": knots}})
+            step = Pipeline(
+                [
+                    ("shape", first if form else FunctionTransformer(to_float)),
+                    ("fill", imputer),
+                    ("scale", scaler),
+                ]
+            )
+            step.fit(np.array([[1.0], [2.0]]))
             scaler.mean_, scaler.scale_ = np.array([shift]), np.array([scale])
             scaler.var_ = scaler.scale_**2
         else:
@@ -78,10 +141,10 @@ def build():
     kmeans = KMeans(len(centers), init=centers, n_init=1, max_iter=1).fit(centers)
     kmeans.cluster_centers_ = centers
     columns = ColumnTransformer(steps)
-    rows = [[NUMBERS[n][0] if n in NUMBERS else CATEGORIES[n][0][0] for n in COLUMNS]] * 2
+    rows = [[1.0 if n in NUMBERS else CATEGORIES[n][0][0] for n in COLUMNS]] * 2
     columns.fit(np.array(rows, dtype=object))
     columns.transformers_ = steps  # as built above, not as fitted to the two rows
-    return Pipeline([("columns", columns), ("kmeans", kmeans)])
+    return Pipeline([("chosen", FunctionTransformer(chosen)), ("columns", columns), ("kmeans", kmeans)])
 '''
 
 
@@ -96,6 +159,9 @@ def to_module(model: Model) -> bytes:
         dropped="Rows with a missing value were left out of the model; here they are filled." if drop else "",
         columns=_listed([repr(c.name) for c in model.preparation.columns], "[]"),
         numbers=_listed([f"{c.name!r}: {(c.fill, c.shift, c.scale)!r}" for c in numbers], "{}"),
+        shapes=_listed(
+            [f"{c.name!r}: {(c.form, list(c.knots))!r}" for c in numbers if isinstance(c, Shaped)], "{}"
+        ),
         categories=_listed(
             [f"{c.name!r}: ({list(c.levels)!r}, {c.other}, {_fill(c)!r}, {c.scale!r})" for c in categories],
             "{}",

@@ -1,7 +1,10 @@
 """CSV: read once, some thousand lines at a time, with errors that name file, line and column."""
 
+import codecs
 import csv
+import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import IO
@@ -15,99 +18,239 @@ from unpooled.errors import BadInput
 _CELLS = 1 << 18  # read at a time
 _DELIMITERS = (",", ";", "\t", "|")
 _NAMES = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
+_BOMS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+_WESTERN = frozenset(
+    [0x80, *range(0x91, 0x98), *range(0xA0, 0x100)]
+)  # of cp1252: letters, quotes, dashes, euro
+_NO_LETTERS = re.compile(rb"[\x80-\xff]{3}")  # a longer run of these is hardly a word of a Western language
+_POINTED = re.compile(r"\d\.\d")
+_POINT = re.compile(r"\d\.\d{1,2}(?!\d)|\d\.\d{4}|\d{4}\.\d|(?<![\d.])0\.\d")  # surely a decimal point
+
+
+@dataclass(frozen=True)
+class _File:
+    """A CSV file, and how its text is cut into cells."""
+
+    path: Path
+    encoding: str
+    skip: int  # lines above the header
+    delimiter: str
+
+    def opened(self) -> IO[str]:
+        file = self.path.open(encoding=self.encoding, newline="")
+        for _ in range(self.skip):
+            file.readline()
+        return file
 
 
 def open_csv(path: Path, reading: Reading) -> Source:
     """A CSV file with a header."""
-    try:
-        with path.open("rb") as file:
-            first = file.readline().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise BadInput(_not_text(path)) from error
-    if not first.strip():
-        raise BadInput(f"{path}: the file is empty" if not first else f"{path}, line 1: no header")
-    delimiter = reading.delimiter or max(_DELIMITERS, key=first.count)
-    names = tuple(name.strip() for name in next(csv.reader([first], delimiter=delimiter)))
-    if len(names) == 1 and reading.delimiter is not None:
-        others = [d for d in _DELIMITERS if d != delimiter and first.count(d)]
-        if others:
-            raise BadInput(
-                f"{path}, line 1: one column when split at {delimiter!r}; "
-                f"the header looks split at {_NAMES[others[0]]} (--delimiter {others[0]!r})"
-            )
+    file = _cut(path, reading)
+    with file.opened() as text:
+        try:
+            names = tuple(" ".join(name.split()) for name in next(csv.reader(text, delimiter=file.delimiter)))
+        except StopIteration:
+            raise BadInput(f"{path}: the file is empty") from None
+        except csv.Error as error:
+            raise BadInput(f"{path}, line 1: {error}") from error
+    unnamed = []
     for j, name in enumerate(names):
         if not name:
-            raise BadInput(f"{path}, line 1: column {j + 1} has no name")
-        if name in names[:j]:
+            unnamed.append(f"column {j + 1}")
+        elif name in names[:j]:
             raise BadInput(f"{path}, line 1: two columns are named {name}")
+    if not any(names):
+        raise BadInput(f"{path}, line 1: no header")
+    if all(_is_number(name) for name in names):
+        raise BadInput(
+            f"{path}, line 1: numbers where the names of columns should be; put a line with names first"
+        )
+    names = tuple(name or f"column {j + 1}" for j, name in enumerate(names))
+    if len(names) == 1:
+        _check_alone(file, names[0], reading)
     take = [j for j, name in enumerate(names) if reading.wanted(name)]
+    plain = reading.decimal in (None, ".") and not reading.raw
+    sure = reading.decimal is not None or file.delimiter == ","
     return Source(
         path,
         names,
         tuple(names[j] for j in take),
-        lambda: _blocks(path, delimiter, len(names), take, reading.decimal == "."),
-        lambda row: f"line {_line_of(path, delimiter, row)}",
+        lambda: _blocks(file, len(names), take, plain, sure),
+        lambda row: f"line {_line_of(file, row)}",
+        usual="." if file.delimiter == "," else None,
+        unnamed=tuple(unnamed),
     )
 
 
-def _opened(path: Path) -> IO[str]:
-    return path.open(encoding="utf-8-sig", newline="")
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
-def _rows(file: IO[str], path: Path, delimiter: str) -> Iterator[list[str]]:
-    """The rows below the header; blank lines are skipped."""
-    reader = csv.reader(file, delimiter=delimiter, strict=True)
+# ---------------------------------------------------------------- how the text is encoded and cut
+
+
+def _cut(path: Path, reading: Reading) -> _File:
+    """The encoding and the delimiter of a file: as declared, or as its first bytes and its header show."""
+    encoding = reading.encoding or _encoding(path)
+    try:
+        with path.open(encoding=encoding, newline="") as file:
+            first = file.readline()
+    except (UnicodeError, LookupError) as error:
+        raise BadInput(f"{path}: not {encoding} text ({error}); --encoding names another") from error
+    if not first.strip():
+        raise BadInput(f"{path}: the file is empty" if not first else f"{path}, line 1: no header")
+    declared = re.fullmatch(r"sep=(.)\s*", first)  # a line that Excel reads and writes
+    if declared:
+        return _File(path, encoding, 1, reading.delimiter or declared[1])
+    bare = re.sub(r'"[^"]*"', "", first)
+    delimiter = reading.delimiter or max(_DELIMITERS, key=bare.count)
+    if reading.delimiter is None and not any(map(bare.count, _DELIMITERS)):
+        delimiter = ";" if _are_decimals(path, encoding) else ","
+    return _File(path, encoding, 0, delimiter)
+
+
+def _are_decimals(path: Path, encoding: str) -> bool:
+    """True if the lines under a header of one name are numbers with a decimal comma."""
+    with path.open(encoding=encoding, errors="replace") as file:
+        lines = [line.strip() for line in islice(file, 1, 100) if line.strip()]
+    return bool(lines) and all(re.fullmatch(r"[-+]?\d+(,\d+)?", line) for line in lines)
+
+
+def _check_alone(file: _File, name: str, reading: Reading) -> None:
+    """Raise BadInput if the one column of a file looks like several: cut at the wrong place."""
+    others = [d for d in (*_DELIMITERS, " ") if d != file.delimiter and d in name]
+    if reading.delimiter is not None and others and others != [" "]:
+        raise BadInput(
+            f"{file.path}, line 1: one column when split at {file.delimiter!r}; "
+            f"the header looks split at {_NAMES[others[0]]} (--delimiter {others[0]!r})"
+        )
+    if others == [" "]:
+        with file.opened() as text:
+            lines = [line.split() for line in islice(text, 1, 20) if line.strip()]
+        if lines and all(len(line) == len(lines[0]) > 1 and all(map(_is_number, line)) for line in lines):
+            raise BadInput(
+                f"{file.path}, line 1: one column; the rows look split at blanks (--delimiter ' ')"
+            )
+
+
+def _encoding(path: Path) -> str:
+    """UTF-8 or UTF-16 where the bytes show it, cp1252 where nothing speaks against it; else BadInput."""
+    with path.open("rb") as file:
+        head = file.read(4096)
+        for mark, encoding in _BOMS.items():
+            if head.startswith(mark):
+                return encoding
+        if b"\0" in head:
+            raise BadInput(
+                f"{path}: not a text file, or UTF-16 without its mark; --encoding utf-16-le reads the latter"
+            )
+        decoder, block, high = codecs.getincrementaldecoder("utf-8")(), head, set[int]()
+        line, utf8, foreign = 1, True, 0
+        while block:
+            if utf8:
+                try:
+                    decoder.decode(block)
+                except UnicodeDecodeError as error:
+                    utf8, foreign = False, line + block[: error.start].count(b"\n")
+            if not utf8:
+                high.update(byte for byte in set(block) if byte >= 0x80)
+                if _NO_LETTERS.search(block):
+                    high.add(0x81)
+            line += block.count(b"\n")
+            block = file.read(1 << 20)
+    if utf8:
+        return "utf-8"
+    if high <= _WESTERN:
+        return "cp1252"
+    raise BadInput(
+        f"{path}, line {foreign}: not UTF-8 text; save the file as UTF-8, or say what it is: --encoding "
+        "cp1250, mac-roman, ..."
+    )
+
+
+# ---------------------------------------------------------------- rows
+
+
+def _rows(text: IO[str], file: _File) -> Iterator[list[str]]:
+    """The rows below the header; blank lines, and lines of delimiters only, are skipped."""
+    reader = csv.reader(text, delimiter=file.delimiter, strict=True)
     try:
         next(reader)
         for row in reader:
-            if row:
+            if _has_cells(row):
                 yield row
     except csv.Error as error:
-        raise BadInput(f"{path}, line {reader.line_num}: {error}") from error
-    except UnicodeDecodeError as error:
-        raise BadInput(_not_text(path)) from error
+        raise BadInput(f"{file.path}, line {reader.line_num + file.skip}: {error}") from error
+    except UnicodeError as error:
+        raise BadInput(
+            f"{file.path}: not {file.encoding} text ({error}); --encoding names another"
+        ) from error
 
 
-def _not_text(path: Path) -> str:
-    """The error text that names the first line that is not UTF-8."""
-    with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            try:
-                line.decode("utf-8")
-            except UnicodeDecodeError:
-                return f"{path}, line {number}: not UTF-8 text; save the file as UTF-8"
-    return f"{path}: not UTF-8 text; save the file as UTF-8"
+def _has_cells(row: list[str]) -> bool:
+    """False for a blank line, and for one of delimiters only."""
+    return bool(row) and (bool(row[0].strip()) or any(cell.strip() for cell in row))
 
 
-def _blocks(path: Path, delimiter: str, width: int, take: list[int], plain: bool) -> Iterator[list[Cells]]:
-    """The wanted columns in blocks of lines: as numbers while all cells are numbers, then as text."""
+def _blocks(file: _File, width: int, take: list[int], plain: bool, sure: bool) -> Iterator[list[Cells]]:
+    """The wanted columns in blocks of lines: as numbers while all cells are plain numbers, then as text."""
     seen, lines = 0, lines_at_a_time(width)
-    with _opened(path) as file:
-        if plain:
-            for numbers in _numbers(path, delimiter, width, lines):
-                yield [numbers[:, j] for j in take]
-                seen += len(numbers)
-        rows = islice(_rows(file, path, delimiter), seen, None)
+    with file.opened() as text:
+        fast = _numbers(file, width, lines, sure) if plain else iter(())
+        for numbers in fast:
+            if numbers is None:
+                return  # all of the file is read
+            yield [numbers[:, j] for j in take]
+            seen += len(numbers)
+        rows = islice(_rows(text, file), seen, None)
         while block := list(islice(rows, lines)):
-            if set(map(len, block)) != {width}:
+            lengths = set(map(len, block))
+            if lengths == {width + 1} and not any(row[-1].strip() for row in block):
+                block = [row[:-1] for row in block]  # every line ends with a delimiter
+            elif lengths != {width}:
                 i = next(i for i, row in enumerate(block) if len(row) != width)
-                line = _line_of(path, delimiter, seen + i)
-                raise BadInput(f"{path}, line {line}: {len(block[i])} fields where the header has {width}")
+                line = _line_of(file, seen + i)
+                where = f"{file.path}, line {line}"
+                hint = "; a decimal comma needs quotes, or another delimiter" if file.delimiter == "," else ""
+                raise BadInput(
+                    f"{where}: {len(block[i])} fields where the header has {width}: {_start(block[i])}"
+                    f"{hint if len(block[i]) > width else ''}"
+                )
             columns = list(zip(*block, strict=True))
             yield [columns[j] for j in take]
             seen += len(block)
 
 
-def _numbers(path: Path, delimiter: str, width: int, lines: int) -> Iterator[FloatArray]:
-    """Blocks of numbers by numpy's fast reader; ends at the first block with any other cell."""
-    with _opened(path) as file:
-        below = islice(file, 1, None)
+def _start(row: list[str]) -> str:
+    text = " | ".join(row)
+    return text[:40] + ("..." if len(text) > 40 else "")
+
+
+def _numbers(file: _File, width: int, lines: int, sure: bool) -> Iterator[FloatArray | None]:
+    """Blocks of numbers by numpy's fast reader; ends at the first block with any other cell, or with None.
+
+    Codes with leading zeros, and numbers whose decimal mark is not yet ``sure``, are no plain numbers.
+    """
+    zeros = re.compile(rf"[\n{re.escape(file.delimiter)}]0\d")
+    with file.opened() as text:
+        below = islice(text, 1, None)
         while True:
             try:
                 block = list(islice(below, lines))
-                if not block or any('"' in line for line in block):
+                joined = "\n" + "".join(block)
+                if not block:
+                    yield None
                     return
-                values = np.loadtxt(block, delimiter=delimiter, comments=None, ndmin=2)
+                if '"' in joined:
+                    return
+                sure = sure or _POINT.search(joined) is not None
+                if zeros.search(joined) or (not sure and _POINTED.search(joined)):
+                    return
+                values = np.loadtxt(block, delimiter=file.delimiter, comments=None, ndmin=2)
             except (ValueError, UserWarning):  # not numbers, not UTF-8, or nothing but blank lines
                 return
             if values.shape[1] != width or not np.isfinite(values).all():
@@ -119,13 +262,13 @@ def lines_at_a_time(width: int) -> int:
     return max(64, _CELLS // width)
 
 
-def _line_of(path: Path, delimiter: str, row: int) -> int:
+def _line_of(file: _File, row: int) -> int:
     """The line number of a row, counted from the start of the file, since only error messages need it."""
-    with _opened(path) as file:
-        reader = csv.reader(file, delimiter=delimiter)
+    with file.opened() as text:
+        reader = csv.reader(text, delimiter=file.delimiter)
         next(reader)
         for fields in reader:
-            row -= bool(fields)
+            row -= _has_cells(fields)
             if row < 0:
                 break
-        return reader.line_num
+        return reader.line_num + file.skip

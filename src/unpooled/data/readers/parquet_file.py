@@ -47,6 +47,8 @@ def _cells(column: Any, path: Path, name: str) -> Cells:
         column, kind = column.dictionary_decode(), kind.value_type
     if arrow.types.is_string(kind) or arrow.types.is_large_string(kind):
         return column.to_pylist()  # type: ignore[no-any-return]
+    if arrow.types.is_date(kind) or arrow.types.is_timestamp(kind):
+        return [None if v is None else str(v)[:10] for v in column.to_pylist()]  # recognised as dates
     if arrow.types.is_null(kind):
         return np.full(len(column), np.nan)
     if arrow.types.is_boolean(kind) or arrow.types.is_decimal(kind):

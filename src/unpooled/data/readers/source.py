@@ -1,6 +1,6 @@
 """Sources of tables: each file is a site, or one file is split by a column; read in chunks."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -9,11 +9,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from unpooled.core.arrays import FloatArray
-from unpooled.data.table import CATEGORY, EMPTY, NUMBER, TEXT, Spool, Table, memory_limit
+from unpooled.data.readers import cells as texts
+from unpooled.data.table import CATEGORY, CODE, DATE, EMPTY, ID, NUMBER, TEXT, Spool, Table, memory_limit
 from unpooled.errors import BadInput
 
-NA = frozenset({"", "NA", "N/A", "n/a", "na", "NaN", "nan", "NAN", "null", "NULL", "None", "?", "."})
 MOST_LEVELS = 1000  # a text column with more is not kept
+_ENOUGH = 2000  # cells of the first block that decide the kind of a column
 _HELD = 64 << 20
 
 
@@ -27,8 +28,13 @@ class Reading:
     numbers: tuple[str, ...] = ()  # columns that must be numbers, as for an existing model
     na: tuple[str, ...] = ()  # further texts that mean a missing value: "-9", or "chol=0" for one column
     delimiter: str | None = None  # None: inferred from the first line
-    decimal: str = "."
+    decimal: str | None = None  # None: inferred from the numbers, column by column
+    encoding: str | None = (
+        None  # None: UTF-8, UTF-16 with its mark, or cp1252 where nothing speaks against it
+    )
+    recode: tuple[tuple[str, str, str], ...] = ()  # (column, its spelling, the level that is meant)
     site_column: str | None = None
+    raw: bool = False  # cells of text as they are written, also where they are numbers
     held: int | None = None  # bytes of raw rows kept in memory; None: up to 64 MB, the rest on disk
 
     def wanted(self, name: str) -> bool:
@@ -44,7 +50,7 @@ class Reading:
         """The texts that mean a missing value in a column."""
         more = {text for text in self.na if "=" not in text}
         more |= {text.partition("=")[2] for text in self.na if text.partition("=")[0] == name and "=" in text}
-        return NA | more
+        return texts.NA | more
 
 
 class Locate(Protocol):
@@ -65,40 +71,38 @@ class Source:
     names: tuple[str, ...]  # those that are wanted
     blocks: Callable[[], Iterator[list[Cells]]]
     locate: Locate
-
-
-def plain_level(text: str) -> str:
-    """The normal form of a level: "6.0" and "6" are the same.
-
-    >>> plain_level("6.0"), plain_level("06b"), plain_level("1.5")
-    ('6', '06b', '1.5')
-    """
-    try:
-        number = float(text)
-    except ValueError:
-        return text
-    return str(int(number)) if number == int(number) and abs(number) < 1e15 else repr(number)
+    usual: str | None = (
+        None  # the decimal mark where a number leaves it open; None: such a number is an error
+    )
+    unnamed: tuple[str, ...] = ()  # columns without a name in the file
 
 
 class Column:
     """One column while it is read: the first values decide its kind, and later ones must fit it."""
 
-    def __init__(self, name: str, source: Source, reading: Reading, decimal: str) -> None:
-        self.name, self._source, self._decimal = name, source, decimal
+    def __init__(self, name: str, source: Source, reading: Reading, marks: texts.Marks) -> None:
+        self.name, self._source, self._marks = name, source, marks
         self._na = reading.missing(name)
-        self._na_numbers = [float(t) for t in self._na if _number(t) is not None]
-        self.kind = EMPTY
-        if name in reading.categories:
-            self.kind = CATEGORY
+        self._na_numbers = [float(t) for t in self._na - texts.NA if texts.is_plain_number(t)]
+        self._recode = {old: new for column, old, new in reading.recode if column == name}
+        self.kind = CATEGORY if name in reading.categories or self._recode else EMPTY
+        self.sure = self.kind == CATEGORY or name in reading.numbers
         self._must = NUMBER if name in reading.numbers else None
         self.levels: dict[str, int] = {}
+        self._affix: str | None = None  # percent or a currency, the same in all cells
+        self._whole, self._counting, self._low, self._high = True, True, np.inf, -np.inf
         self.seen = 0  # rows
 
     def codes(self, cells: Cells) -> FloatArray:
         """The numbers, or codes of levels, of the next cells (m,)."""
         values = self._coded(cells)
+        self._watch(values)
         self.seen += len(cells)
         return values
+
+    def may_be_text(self, cells: Cells) -> bool:
+        """True if the next cells are texts that may hold numbers."""
+        return not (isinstance(cells, np.ndarray) or self.kind in (CATEGORY, CODE, DATE))
 
     def _coded(self, cells: Cells) -> FloatArray:
         if isinstance(cells, np.ndarray) and cells.dtype.kind == "f":
@@ -117,11 +121,11 @@ class Column:
             values = np.where(np.isin(values, self._na_numbers), np.nan, values)
         if np.isinf(values).any():
             row = self.seen + int(np.isinf(values).argmax())
-            raise BadInput(f"{self._where(row)}: infinity is no value")
+            raise BadInput(f"{self._where(row)}: infinity (inf) is no value")
         if self.kind == CATEGORY:
             distinct, inverse = np.unique(values, return_inverse=True)
             codes = np.array(
-                [np.nan if np.isnan(v) else self._code(plain_level(repr(float(v)))) for v in distinct]
+                [np.nan if np.isnan(v) else self._code(texts.plain_level(repr(float(v)))) for v in distinct]
             )
             return codes[inverse]
         if self.kind == EMPTY and not np.isnan(values).all():
@@ -130,27 +134,47 @@ class Column:
 
     def _guess(self, cells: Cells) -> str:
         """NUMBER if at least half of the present cells are numbers: other text is then an error."""
-        present = [c for c in cells if c is not None and c not in self._na]
+        present = [c for c in cells if not self._lacks(c) and c.strip() not in texts.NO_NUMBER]
         if not present:
             return EMPTY
-        numbers = sum(_number(c, self._decimal) is not None for c in present)
-        return NUMBER if 2 * numbers >= len(present) else CATEGORY
+        present = present[:: max(1, len(present) // _ENOUGH)]
+        mark = self._marks.of(self.name)
+        kind, unit = texts.kind_of(present, mark)
+        if kind == CATEGORY and texts.kind_of(present, "," if mark == "." else ".")[0] == NUMBER:
+            kind = NUMBER  # with the other decimal mark: the error names it
+        if unit:
+            row = self.seen + next(i for i, c in enumerate(cells) if not self._lacks(c))
+            raise BadInput(
+                f"{self._where(row)}: numbers with the unit {unit} in the cell: {present[0].strip()!r}; "
+                f"write them without it, or --exclude {self.name} leaves the column out"
+            )
+        return kind
+
+    def _lacks(self, cell: Any) -> bool:
+        return cell is None or cell in self._na or cell.strip() in self._na
 
     def _numbers(self, cells: Cells) -> FloatArray:
-        try:
-            values = np.array(list(map(float, cells)))
-            if np.isfinite(values).all() and not self._na_numbers:
-                return values
-        except (ValueError, TypeError):
-            pass
+        mark = self._marks.of(self.name)
+        values = texts.plain_numbers(cells, mark) if self._affix in (None, "") else None
+        if values is not None and not self._na_numbers:
+            self._affix = ""
+            return values
         values = np.empty(len(cells))
         for i, cell in enumerate(cells):
-            if cell is None or cell in self._na or cell.strip() in self._na:
+            if self._lacks(cell) or cell.strip() in texts.NO_NUMBER:
                 values[i] = np.nan
                 continue
-            number = _number(cell, self._decimal)
+            core, affix = texts.parts(cell)
+            number = texts.number(core, mark)
             if number is None:
                 raise BadInput(self._stray(i, cell))
+            if self._affix is None:
+                self._affix = affix
+            elif affix != self._affix and number != 0:
+                raise BadInput(
+                    f"{self._where(self.seen + i)}: {cell.strip()[:30]!r}, where others have "
+                    f"{self._affix or 'no sign'}; a column has one unit (--exclude {self.name} leaves it out)"
+                )
             values[i] = number
         if self._na_numbers:
             values[np.isin(values, self._na_numbers)] = np.nan
@@ -161,53 +185,84 @@ class Column:
         values = np.empty(len(cells))
         for i, cell in enumerate(cells):
             if cell not in known:
-                missing = cell is None or cell in self._na or cell.strip() in self._na
-                known[cell] = np.nan if missing else self._code(plain_level(cell.strip()))
+                known[cell] = np.nan if self._lacks(cell) else self._code(texts.plain_level(cell.strip()))
             values[i] = known[cell]
         return values
 
     def _code(self, level: str) -> float:
+        level = self._recode.get(level, level)
         return float(self.levels.setdefault(level, len(self.levels)))
 
-    def done(self) -> tuple[str, tuple[str, ...]]:
-        """The column's kind and levels, once all of it is read."""
+    def done(self, arrays: Mapping[str, FloatArray], at: int) -> tuple[str, tuple[str, ...]]:
+        """The column's kind and levels, once all of it is read: column ``at`` of the arrays of all sites."""
         if self.kind == CATEGORY and len(self.levels) > MOST_LEVELS:
             return TEXT, ()
         if self.kind == CATEGORY and not self.levels:
             return EMPTY, ()
+        if self.kind == NUMBER and not self.sure and self._odd:
+            return self._measured(np.concatenate([X[:, at] for X in arrays.values()])), ()
         return self.kind, tuple(self.levels)
+
+    def _watch(self, values: FloatArray) -> None:
+        """Keep in mind whether the numbers so far could be ids, dates or stand-ins for missing values."""
+        there = values[~np.isnan(values)]
+        if self.kind != NUMBER or self.sure or not len(there):
+            return
+        self._whole = self._whole and bool((there == np.floor(there)).all())
+        self._low, self._high = min(self._low, float(there.min())), max(self._high, float(there.max()))
+        if self._whole and self._counting and (self.seen or there[0] in (0, 1)):
+            first = self._low + self.seen
+            self._counting = np.array_equal(values, np.arange(first, first + len(values)))
+        else:
+            self._counting = False
+
+    @property
+    def _odd(self) -> bool:
+        extreme = self._low in texts.STAND_INS or self._high in texts.STAND_INS
+        return extreme or (
+            self._whole and (self._counting or texts.may_be_odd(self.name, self._low, self._high))
+        )
+
+    def _measured(self, values: FloatArray) -> str:
+        """NUMBER, unless the numbers look like ids or dates; BadInput for one that may mean missing."""
+        found = texts.stand_in(values)
+        if found is not None:
+            raise BadInput(
+                f"{self._source.path}, column {self.name}: {found:g} lies far from all other values; "
+                f"--na {self.name}={found:g} takes it as missing, --numbers {self.name} as a number"
+            )
+        odd = texts.odd_numbers(self.name, values, self._counting) if self._whole else ""
+        return odd or NUMBER
 
     def _stray(self, i: int, cell: str) -> str:
         hint = f"--categories {self.name} takes the column as a category, --na '{cell}' the text as missing"
+        other = "," if self._marks.of(self.name) == "." else "."
         if self._must:
-            hint = "the model has numbers there"
-        elif self._decimal == "." and _number(cell, ",") is not None:
-            hint = "--decimal , reads decimal commas"
+            hint = "numbers are needed there"
+        elif texts.number(texts.parts(cell)[0], other) is not None:
+            hint = f"other numbers of the column have a decimal {'point' if other == ',' else 'comma'}"
+            hint += f" (--decimal {other} reads them all so)"
         return f"{self._where(self.seen + i)}: text in a column of numbers: {cell[:30]!r}; {hint}"
 
     def _where(self, row: int) -> str:
         return f"{self._source.path}, {self._source.locate(row)}, column {self.name}"
 
 
-def _number(text: str, decimal: str = ".") -> float | None:
-    try:
-        number = float(text if decimal == "." else text.replace(decimal, "."))
-    except ValueError:
-        return None
-    return number if np.isfinite(number) else None
-
-
 def tables_of(source: Source, reading: Reading, held: int) -> dict[str, Table]:
     """The table in a file, under the name ""; or one per value of the site column."""
-    columns = [Column(name, source, reading, reading.decimal) for name in source.names]
+    marks = texts.Marks(reading.decimal, source.path, source.usual)
+    columns = [Column(name, source, reading, marks) for name in source.names]
     split = source.names.index(reading.site_column) if reading.site_column is not None else None
     keep = [j for j in range(len(columns)) if j != split]
     spools: dict[str, Spool] = {}
     names: list[str] = []
     if split is not None:
-        columns[split].kind = CATEGORY
+        columns[split].kind, columns[split].sure = CATEGORY, True
     for cells in source.blocks():
         block = np.empty((len(cells[0]), len(keep)))
+        unknown = [(columns[j].name, cells[j]) for j in keep if columns[j].may_be_text(cells[j])]
+        if unknown:
+            marks.learn(unknown)
         for at, j in enumerate(keep):
             block[:, at] = columns[j].codes(cells[j])
         if split is None:
@@ -221,13 +276,26 @@ def tables_of(source: Source, reading: Reading, held: int) -> dict[str, Table]:
         for code in np.unique(codes):
             name = names[int(code)]
             spools.setdefault(name, Spool(len(keep), held // 16)).append(block[codes == code])
-    if not spools:
-        raise BadInput(f"{source.path}: no rows under its header")
-    kinds = [columns[j].done() for j in keep]
+    arrays = {name: spool.array() for name, spool in sorted(spools.items())}
+    if not arrays and split is None:
+        arrays[""] = np.zeros((0, len(keep)))
+    kinds = [columns[j].done(arrays, at) for at, j in enumerate(keep)]
+    shown = [at for at, j in enumerate(keep) if _of_use(source, columns[j].name, kinds[at][0])]
+    if len(shown) < len(keep):
+        arrays = {name: np.ascontiguousarray(X[:, shown]) for name, X in arrays.items()}
     return {
-        name: _table(tuple(source.names[j] for j in keep), kinds, spool.array())
-        for name, spool in sorted(spools.items())
+        name: _table(tuple(source.names[keep[at]] for at in shown), [kinds[at] for at in shown], X)
+        for name, X in arrays.items()
     }
+
+
+def _of_use(source: Source, name: str, kind: str) -> bool:
+    """False for a column without a name and values; BadInput if it has values that are no row numbers."""
+    if name not in source.unnamed or kind == ID:
+        return True
+    if kind != EMPTY:
+        raise BadInput(f"{source.path}, line 1: {name} has no name")
+    return False
 
 
 def _table(names: tuple[str, ...], kinds: list[tuple[str, tuple[str, ...]]], values: FloatArray) -> Table:
@@ -248,11 +316,21 @@ _READERS = {  # extension: module, function that opens the file
 }
 
 
+_OTHERS = {
+    ".xlsx": "a workbook; save the sheet as CSV",
+    ".xls": "a workbook; save the sheet as CSV",
+    ".ods": "a workbook; save the sheet as CSV",
+    ".gz": "compressed; unpack it first (gunzip)",
+    ".zip": "compressed; unpack it first (unzip)",
+}
+
+
 def open_file(path: Path, reading: Reading) -> Source:
     """Open a file by its extension; BadInput if it cannot be read or lacks the wanted columns."""
     reader = _READERS.get(path.suffix.lower())
     if reader is None:
-        raise BadInput(f"{path}: unknown kind of file; known are {', '.join(_READERS)}")
+        known = f"unknown kind of file; save it as CSV (known are {', '.join(_READERS)})"
+        raise BadInput(f"{path}: {_OTHERS.get(path.suffix.lower(), known)}")
     if not path.exists():
         raise BadInput(f"{path}: no such file")
     if not path.is_file():
@@ -269,8 +347,13 @@ def open_file(path: Path, reading: Reading) -> Source:
     return source
 
 
-def read_sites(paths: Sequence[Path], reading: Reading) -> dict[str, Table]:
-    """A table per site: named after its file, or after the values of ``reading.site_column``."""
+def read_sites(
+    paths: Sequence[Path], reading: Reading, told: Callable[[str, str], None] = lambda site, why: None
+) -> dict[str, Table]:
+    """A table per site: named after its file, or after the values of ``reading.site_column``.
+
+    A site whose file has no rows is left out, and ``told`` hears why.
+    """
     tables: dict[str, Table] = {}
     origin: dict[str, Path] = {}
     short = len({path.stem for path in paths}) == len(paths)
@@ -282,7 +365,12 @@ def read_sites(paths: Sequence[Path], reading: Reading) -> dict[str, Table]:
             name = name or (path.stem if short else str(path))
             if name in tables:
                 raise BadInput(f"site {name} is both in {origin[name]} and in {path}: one file per site")
-            tables[name], origin[name] = table, path
+            if len(table):
+                tables[name], origin[name] = table, path
+            else:
+                told(name, "no rows under the header of its file")
+    if not tables:
+        raise BadInput(f"{', '.join(map(str, paths))}: no rows under its header")
     return tables
 
 
@@ -290,16 +378,20 @@ def read_table(path: Path, reading: Reading) -> Table:
     """All rows of one file."""
     reading = replace(reading, site_column=None)
     (table,) = tables_of(open_file(path, reading), reading, reading.room).values()
+    if not len(table):
+        raise BadInput(f"{path}: no rows under its header")
     return table
 
 
 def _check_names(sources: Sequence[Source], reading: Reading) -> None:
-    """Raise BadInput for a named column that is in no file: the name is probably misspelt."""
+    """Raise BadInput for named columns that are in no file: the names are probably misspelt."""
     every = list(dict.fromkeys(name for source in sources for name in source.every))
-    na_columns = [text.partition("=")[0] for text in reading.na if "=" in text]
-    for name in (*(reading.columns or ()), *reading.exclude, *reading.categories, *na_columns):
-        if name not in every:
-            raise BadInput(f"no file has a column {name}; columns are {_some(every)}")
+    named = [*(reading.columns or ()), *reading.exclude, *reading.categories, *reading.numbers]
+    named += [text.partition("=")[0] for text in reading.na if "=" in text]
+    named += [name for name, _, _ in reading.recode]
+    lacking = list(dict.fromkeys(name for name in named if name not in every))
+    if lacking:
+        raise BadInput(f"no file has a column {' or '.join(lacking)}; columns are {_some(every)}")
 
 
 def _some(names: Sequence[str]) -> str:

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unpooled.core.arrays import FloatArray, IntArray
-from unpooled.data.table import CATEGORY, NUMBER, TEXT, Table
+from unpooled.data.table import NUMBER, Table
 from unpooled.errors import BadInput
 from unpooled.privacy.copy.settings import CopySettings
 
@@ -98,7 +98,7 @@ def released_names(table: Table, settings: CopySettings) -> list[tuple[str, str,
     found = [
         (name, f"log({name})" if name in settings.log else name, kind)
         for name, kind in zip(table.names, table.kinds, strict=True)
-        if not (settings.person and name == settings.person) and kind in (NUMBER, CATEGORY, TEXT, "empty")
+        if not (settings.person and name == settings.person)
     ]
     shown = [name for _, name, _ in found]
     twice = sorted({name for name in shown if shown.count(name) > 1})

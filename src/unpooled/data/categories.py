@@ -1,0 +1,103 @@
+"""Categories: the levels that sites name, their spellings, and their one-hot."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from unpooled.core.arrays import FloatArray
+from unpooled.core.messages import SiteId
+from unpooled.data.schema import Schema
+from unpooled.data.views import Category
+from unpooled.errors import SchemaMismatch
+
+_FAMILIES = (  # words for one meaning, by language
+    (
+        ("m", "male", "man", "mann", "männlich", "maennlich", "homme", "masculin", "masculino", "uomo"),
+        ("f", "w", "female", "woman", "frau", "weiblich", "femme", "féminin", "feminin", "femenino", "donna"),
+    ),
+    (
+        ("y", "yes", "ja", "j", "oui", "si", "sí", "true", "t", "wahr", "1"),
+        ("n", "no", "nein", "non", "false", "0"),
+    ),
+)
+
+
+def levels_of(schemas: Mapping[SiteId, Schema], name: str) -> tuple[str, ...]:
+    """The levels that any site names: sorted as numbers where all are, else alphabetically."""
+    levels = {level for s in schemas.values() for level in s.levels[s.names.index(name)]}
+    try:
+        return tuple(sorted(levels, key=float))
+    except ValueError:
+        return tuple(sorted(levels))
+
+
+def one_hot(
+    name: str, levels: tuple[str, ...], counts: FloatArray, n: float, rare_share: float, scaled: bool
+) -> tuple[Category, FloatArray, tuple[str, ...]] | None:
+    """The one-hot of a category, the share of each of its places, and the levels that were merged."""
+    keep = [i for i in range(len(levels)) if counts[i] > 0 and counts[i] >= rare_share * n]
+    rest = float(counts.sum() - counts[keep].sum())
+    rare = tuple(levels[i] for i in range(len(levels)) if i not in keep)
+    sizes = np.append(counts[keep], rest) if rest > 0 else counts[keep]
+    if len(sizes) < 2:
+        return None
+    fill = int(np.argmax(sizes))
+    filled = sizes.copy()
+    filled[fill] += max(n - sizes.sum(), 0.0)
+    share = filled / filled.sum()
+    # a category weighs as much as one number: total variance 1 if these are scaled, else two levels 1 apart
+    scale = float(np.sqrt(1 - (share**2).sum())) if scaled else float(np.sqrt(2.0))
+    return Category(name, tuple(levels[i] for i in keep), rest > 0, fill, scale), share, rare
+
+
+def spellings(schemas: Mapping[SiteId, Schema], name: str) -> dict[str, list[str]]:
+    """Levels of a category that are probably one, by their meaning: {"male": ["M", "m", "male"]}.
+
+    Levels are one if they differ by capitals or blanks, or if all levels are words for a sex, or for yes and
+    no, and they mean the same.
+    """
+    levels = sorted({level for s in schemas.values() for level in s.levels[s.names.index(name)]})
+    plain = {level: " ".join(level.casefold().split()) for level in levels}
+    for family in _FAMILIES:
+        meant = {word: words[0] for words in family for word in words}
+        if all(text in meant for text in plain.values()) and not all(text in "01" for text in plain.values()):
+            plain = {level: meant[text] for level, text in plain.items()}
+            break
+    alike: dict[str, list[str]] = {}
+    for level, text in plain.items():
+        alike.setdefault(text, []).append(level)
+    return {max(same, key=len): same for same in alike.values() if len(same) > 1}
+
+
+def check_spelling(schemas: Mapping[SiteId, Schema], name: str) -> None:
+    """Raise SchemaMismatch if levels of a category are probably one in several spellings."""
+    same = spellings(schemas, name)
+    if not same:
+        return
+    where = "; ".join(
+        " and ".join(f"{level} ({', '.join(_sites_with(schemas, name, level))})" for level in levels)
+        for levels in same.values()
+    )
+    pairs = ",".join(f"{old}={new}" for new, levels in same.items() for old in levels if old != new)
+    raise SchemaMismatch(
+        f"column {name}: several spellings of one level: {where}; --recode {name}:{pairs} reads them as one "
+        f"(between machines the sites do), --exclude {name} leaves the column out",
+        (),
+    )
+
+
+def _sites_with(schemas: Mapping[SiteId, Schema], name: str, level: str) -> list[SiteId]:
+    return [site for site, s in schemas.items() if level in s.levels[s.names.index(name)]]
+
+
+def all_differ(schemas: Mapping[SiteId, Schema], name: str) -> bool:
+    """True if no two rows share a level, and there are at least ten: of a copy nobody can tell."""
+    cells, levels = 0.0, set[str]()
+    for s in schemas.values():
+        j = s.names.index(name)
+        there = float(s.rows[0]) - float(s.missing[j])
+        if s.protection[0] == "copy" or len(s.levels[j]) != there:
+            return False
+        cells += there
+        levels.update(s.levels[j])
+    return cells >= 10 and len(levels) == cells

@@ -1,0 +1,172 @@
+"""Scales of skewed columns, agreed by totals: logarithms, ranks, and the median with the middle half.
+
+Quantiles are found by counting: rows are assigned to the cells of a grid, as to the centres of clusters, and
+the cell that holds the wanted row is cut again. A cell of equal values ends the search.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from unpooled.core.arrays import FloatArray
+from unpooled.core.messages import SiteId
+from unpooled.core.protocol import Steps, together, total, viewed
+from unpooled.data.schema import ColumnTotals, Schema
+from unpooled.data.views import Category, Number, Preparation, Shaped
+from unpooled.errors import BadInput
+from unpooled.questions.clusters import AskClusterSums, AskMoments
+
+SHAPES = ("robust", "log", "rank")
+KNOTS = 33  # quantiles between which ranks are interpolated
+_CELLS = 32  # of a grid
+_CUTS = 16  # of a cell, at most; 32^12 is beyond all digits of a number
+_MIDDLE = 1.3489795003921634  # the middle half of a normal distribution of variance 1
+
+
+def check_rows(schemas: Mapping[SiteId, Schema], shapes: dict[str, str]) -> None:
+    """Raise BadInput if a column is to be shaped and a site does not answer from all its rows."""
+    other = [site for site, schema in schemas.items() if schema.protection[0] != "none"]
+    if other:
+        name, shape = next(iter(shapes.items()))
+        raise BadInput(
+            f"--scale {shape} of {', '.join(shapes)} needs all rows of a site; {', '.join(other)} has a "
+            f"copy, or hides small groups. A copy can be made with logarithms (--log {name})"
+        )
+
+
+def all_columns(
+    numbers: tuple[str, ...], categories: tuple[str, ...], levels: tuple[tuple[str, ...], ...]
+) -> tuple[Number | Category, ...]:
+    """All columns in use, to find the rows that lack none."""
+    own = zip(categories, levels, strict=True)
+    return (
+        *(Number(name, 0.0, 0.0, 1.0) for name in numbers),
+        *(Category(name, named, True, 0, 1.0) for name, named in own),
+    )
+
+
+def shaped(
+    sites: tuple[SiteId, ...],
+    shapes: dict[str, str],
+    numbers: Sequence[str],
+    first: ColumnTotals,
+    about: ColumnTotals,
+    others: tuple[Number | Category, ...],
+) -> Steps[dict[str, Number]]:
+    """The columns of numbers with a shape of their own, ready for a preparation.
+
+    ``first`` and ``about`` are totals of all columns, about 0 and about the means. If rows with a missing
+    value are dropped, ``others`` are all columns that must be there; else it is empty.
+    """
+    made = yield from together(
+        [
+            _one(sites, name, shapes[name], _moments(first, about, list(numbers).index(name)), others)
+            for name in shapes
+        ]
+    )
+    return dict(zip(shapes, made, strict=True))
+
+
+def _moments(first: ColumnTotals, about: ColumnTotals, j: int) -> tuple[float, float, int, int]:
+    """Mean, standard deviation, present and missing values of a column."""
+    count = float(about.count[j])
+    mean = float(first.mean[j]) + float(about.mean[j])
+    variance = float(about.squares[j]) / max(count, 1.0) - float(about.mean[j]) ** 2
+    return mean, float(np.sqrt(max(variance, 0.0))), round(count), round(float(first.rows[0]) - count)
+
+
+def _one(
+    sites: tuple[SiteId, ...],
+    name: str,
+    shape: str,
+    moments: tuple[float, float, int, int],
+    others: tuple[Number | Category, ...],
+) -> Steps[Number]:
+    mean, sd, n, missing = moments
+    if sd <= 1e-12 * abs(mean) + 1e-300:
+        return Number(name, mean, mean, 0.0)  # constant: it is left out
+    if shape == "log":
+        return (yield from _standardised(sites, Shaped(name, 0.0, 0.0, 1.0, "log", ()), n, others))
+    # units of standard deviations: all values lie within sqrt(n) of them (Samuelson's inequality)
+    reach = float(np.sqrt(n)) + 1.0
+    wanted = [0.25, 0.5, 0.75] if shape == "robust" else np.linspace(0, 1, KNOTS).tolist()
+    view = _alone(Number(name, mean - 3 * reach * sd, mean, sd), others)
+    found = yield from viewed(view, _quantiles(sites, wanted, n, 0 if others else missing, reach, view.width))
+    values = mean + sd * found
+    if shape == "rank":
+        column = Shaped(name, 0.5, 0.0, 1.0, "rank", tuple(float(f"{v:.12g}") for v in values))
+        return (yield from _standardised(sites, column, n, others))
+    low, median, high = (float(v) for v in values)
+    if high - low <= 1e-12 * abs(median) + 1e-300:
+        raise BadInput(
+            f"column {name}: the middle half of its values is {median:g}, which gives no scale; --scale "
+            f"{name}=rank or {name}=standard does"
+        )
+    return Number(name, median, median, (high - low) / _MIDDLE)
+
+
+def _alone(column: Number, others: tuple[Number | Category, ...]) -> Preparation:
+    """A view of one column; with others, of the rows that lack none of them, and they count for nothing."""
+    rest = tuple(replace(other, scale=1e150) for other in others if other.name != column.name)
+    return Preparation((column, *rest), bool(others))
+
+
+def _standardised(
+    sites: tuple[SiteId, ...], column: Shaped, n: int, others: tuple[Number | Category, ...]
+) -> Steps[Number]:
+    """The column with mean 0 and variance 1 over all rows, missing values at the mean."""
+    # missing values are filled with the origin, and so add nothing to sums and squares about it
+    # down: the shape; up: sums of the shaped values
+    zero = replace(column, fill=0.0)
+    first = yield from viewed(_alone(zero, others), total(sites, AskMoments()))
+    mean = float(first.sums[0]) / max(n, 1)
+    # down: the mean; up: squares about it
+    filled = _alone(replace(column, fill=mean), others)
+    origin = np.zeros(filled.width)
+    origin[0] = mean
+    second = yield from viewed(filled, total(sites, AskMoments(origin)))
+    shift = mean + float(second.sums[0]) / max(n, 1)
+    scale = float(np.sqrt(float(second.variance[0])))
+    return replace(column, fill=shift, shift=shift, scale=scale)
+
+
+def _quantiles(
+    sites: tuple[SiteId, ...], wanted: Sequence[float], n: int, below: int, reach: float, width: int
+) -> Steps[FloatArray]:
+    """The quantiles of the first column of a view, as numpy's; ``below`` rows lie under all others."""
+    places = np.array(wanted) * (n - 1)
+    ranks = np.unique(np.concatenate([np.floor(places), np.ceil(places)]))
+    values = yield from _ordered(sites, ranks + below, reach, width)
+    known = dict(zip(ranks.tolist(), values.tolist(), strict=True))
+    low, high = (np.array([known[float(v)] for v in f(places)]) for f in (np.floor, np.ceil))
+    found: FloatArray = low + (places - np.floor(places)) * (high - low)
+    return found
+
+
+def _ordered(sites: tuple[SiteId, ...], ranks: FloatArray, reach: float, width: int) -> Steps[FloatArray]:
+    """The values of the rows of these ranks, from 0, in the first column of a view; all are within reach."""
+    low, high = np.full(len(ranks), -reach), np.full(len(ranks), reach)
+    values, searching = np.zeros(len(ranks)), np.ones(len(ranks), dtype=np.bool_)
+    for _ in range(_CUTS):
+        at = np.flatnonzero(searching)
+        step = (high[at] - low[at]) / _CELLS
+        # one cell more at each end, for what is rounded across the edges; rows outside count there too
+        places = low[at, None] + step[:, None] * (np.arange(_CELLS + 2) - 0.5)
+        centers = np.zeros((len(at), _CELLS + 2, width))
+        centers[:, :, 0] = places
+        # down: a grid for each rank; up: rows, sums and squares of its cells
+        cells = yield from total(sites, AskClusterSums(centers))
+        for i, rank in enumerate(at):
+            cell = int(np.argmax(np.cumsum(cells.mass[i]) > ranks[rank] + 0.5))
+            mass = max(float(cells.mass[i, cell]), 1.0)
+            off = float(cells.sums[i, cell, 0]) / mass
+            values[rank] = places[i, cell] + off
+            spread = float(cells.inertia[i, cell]) / mass - off * off
+            low[rank], high[rank] = places[i, cell] - 0.5 * step[i], places[i, cell] + 0.5 * step[i]
+            inner = 0 < cell < _CELLS + 1
+            fine = step[i] <= 1e-13 * max(abs(values[rank]), 1e-3)
+            searching[rank] = not ((inner and spread <= 1e-26 * reach**2) or fine)
+        if not searching.any():
+            break
+    return values
