@@ -27,6 +27,9 @@ T = TypeVar("T")
 class View(Message):
     """A transformation of a site's rows before a question sees them, e.g. a scaling agreed by all sites."""
 
+    def check(self, X: Any) -> None:
+        """Raise Refused unless it suits the columns of ``X``: a view must not fail because of some rows."""
+
     def apply(self, X: Rows) -> Rows:
         """Rows (n, d) in, rows (n, d') out; never changes its input."""
         return X

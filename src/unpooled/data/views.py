@@ -17,7 +17,7 @@ from unpooled.core.messages import Message
 from unpooled.core.protocol import View
 from unpooled.data.copy import Copy
 from unpooled.data.table import NUMBER, Table, empty
-from unpooled.errors import BadInput
+from unpooled.errors import BadInput, Refused
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +31,12 @@ class Affine(View, wire="preparing.Affine"):
 
     shift: FloatArray  # (d,)
     scale: FloatArray  # (d,) > 0
+
+    def check(self, X: Any) -> None:
+        """Refuse all but one number, or one a column: a shift of every row would tell how many there are."""
+        for numbers in (self.shift, self.scale):
+            if isinstance(X, np.ndarray) and numbers.shape not in ((), (1,), X.shape[1:]):
+                raise Refused(f"a scaling of shape {numbers.shape} for rows of {X.shape[1]} columns")
 
     def apply(self, X: Rows) -> Rows:
         if X.dtype == np.float32:
@@ -176,6 +182,20 @@ class Preparation(View, wire="preparation.Preparation"):
             for column in self.columns
             for place in (("",) if isinstance(column, Number) else column.places)
         )
+
+    def check(self, X: Any) -> None:
+        """Refuse a column twice, levels of a column of numbers, and a fill that is no place: their failure,
+        or the memory that they take, would depend on the rows."""
+        names = [column.name for column in self.columns]
+        if len(set(names)) < len(names):
+            raise Refused("a view with a column twice")
+        kinds = dict(zip(X.names, X.kinds, strict=True)) if isinstance(X, Table) else {}
+        for column in self.columns:
+            if isinstance(column, Category):
+                if kinds.get(column.name) == NUMBER:
+                    raise Refused(f"levels of column {column.name}, which holds numbers")
+                if not -1 <= column.fill < max(column.width, 1):
+                    raise Refused(f"column {column.name}: a missing value has no place {column.fill}")
 
     def apply(self, X: Any) -> Rows:
         """The rows of a table as numbers (n, width); without incomplete rows if these are dropped."""

@@ -267,6 +267,7 @@ class Site:
             return Seen(self._X, self._weights, self._within)
         key = digest(view)
         if key not in self._views:
+            view.check(self._X)
             self._views = {key: Seen(*view.shown(self._X, self._weights, self._within))}
         return self._views[key]
 
