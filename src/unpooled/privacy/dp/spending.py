@@ -65,9 +65,13 @@ def check_price(mu: float, shares: tuple[float, ...], name: str) -> None:
         raise BadInput(f"{name}: the shares must be positive and add up to 1, got {shares}")
 
 
+_WIDTHS = 1e-100, 1e100  # of a box: outside, squares underflow, and a row is longer than it seems
+
+
 def check_box(box: FloatArray, name: str) -> None:
-    if box.ndim != 1 or not len(box) or not (np.isfinite(box).all() and (box > 0).all()):
-        raise BadInput(f"{name}: box must be a positive half width for every column")
+    """BadInput unless the box has a half width for every column whose square is a number as exact as any."""
+    if box.ndim != 1 or not len(box) or not ((box >= _WIDTHS[0]) & (box <= _WIDTHS[1])).all():
+        raise BadInput(f"{name}: box must be a positive half width for every column, from 1e-100 to 1e100")
 
 
 def columns_of(box: FloatArray) -> dict[str, int]:
