@@ -16,6 +16,8 @@ from unpooled.privacy.secure_sum.messages import AskAgreed, AskKeys, AskMasked, 
 from unpooled.privacy.secure_sum.settings import SecureSums
 from unpooled.privacy.secure_sum.site import Member
 
+_ALONE = (AskKeys, AskShares, AskAgreed, AskOpened)  # stages that no question about rows comes with
+
 
 class Masking:
     """A site's mask. ``required``: refuse every question whose reply would be seen by itself.
@@ -41,6 +43,10 @@ class Masking:
         for stage in (p.question for p in post.parts if p.verb == STAGE):
             if isinstance(stage, AskMasked):
                 self._member.check_masked(post.turn, stage, _summed(post, stage))
+            elif not isinstance(stage, _ALONE):
+                raise Refused(f"{codec.name_of(type(stage))} is no stage of a secure sum")
+            elif len(post.parts) > 1:  # it might be refused when the rest is paid for
+                raise Refused(f"{codec.name_of(type(stage))} comes alone")
         if not self._required:
             return
         masked = _masked(post)
