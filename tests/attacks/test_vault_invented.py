@@ -20,8 +20,9 @@ from unpooled.privacy.dp.cells import AskNoisyCells, radius_limits
 from unpooled.privacy.dp.moments import AskNoisyMoments, AskNoisySpread
 from unpooled.privacy.dp.noise import Noise, Simulated
 from unpooled.privacy.secure_sum.crypto import Identity
-from unpooled.privacy.secure_sum.messages import AskAgreed, AskKeys
+from unpooled.privacy.secure_sum.messages import AskAgreed, AskKeys, Keys, Roster, as_array
 from unpooled.questions.clusters import AskMoments
+from unpooled.runtimes.remote import RemoteFederation
 from unpooled.site.ledger import Ledger
 from unpooled.site.log import verify
 from unpooled.site.open_site import open_site
@@ -259,6 +260,39 @@ def test_a_folder_that_is_copied_or_opened_twice_is_one_site_at_a_time(tmp_path)
 
 
 # ---------------------------------------------------------------- secure sums
+
+
+LIES = {
+    "a roster of another run": {"roster": as_array(codec.encode(Roster("q", ("s3",), ("00" * 32,))))},
+    "a roster that nobody signed": {"roster": as_array(codec.encode(Roster("r", ("s3",), ("00" * 32,))))},
+    "no roster": {"roster": as_array(b"no roster")},
+    "others have left": {"left": ("s0", "s1")},
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_site_that_lies_about_the_roster_is_left_out_by_name_and_the_run_goes_on(tmp_path, lie):
+    """The first word of a site, beside its key: what it remembers of the run."""
+    authority, rules = Identity.new(), parse("version = 2\n[protect]\nauto = true\n")
+    sites = [
+        open_site(f"s{i}", X[i::4], rules, tmp_path / f"s{i}", authority=authority.public) for i in range(4)
+    ]
+    carrier = InProcess(sites)._remote._carrier
+    carry = carrier.carry
+
+    def lying(posts):
+        came = dict(carry(posts))
+        answer = codec.unwrap(came["s3"], expect=Answer) if "s3" in came else None
+        if answer is not None and isinstance(answer.replies[0], Keys):
+            came["s3"] = codec.wrap(replace(answer, replies=(replace(answer.replies[0], **LIES[lie]),)))
+        return came
+
+    carrier.carry = lying
+    federation = RemoteFederation(carrier, secure=SecureSums(), sign=authority.sign)
+    assert conduct(total(federation.sites, AskMoments()), federation, run="r").n == 68
+    assert federation._secure_sums.out == {"s3": "its key was not usable"}
+    for site in sites:
+        site.close()
 
 
 def test_sites_that_are_killed_after_every_stage_end_with_the_sum_of_those_that_are_not(tmp_path):

@@ -127,7 +127,7 @@ class SecureSummation:
         known: Counter[bytes] = Counter()  # rosters of this run that sites have from before
         for site in sites:
             (reply,) = replies.get(site, (Refusal("no answer"),))
-            if isinstance(reply, Keys) and is_keys(reply):
+            if isinstance(reply, Keys) and is_keys(reply) and self._is_ours(reply, turn.run):
                 self._keys[site] = reply
                 left |= set(reply.left)
                 known.update([reply.roster.tobytes()] if len(reply.roster) else [])
@@ -148,12 +148,23 @@ class SecureSummation:
         self.out = dict.fromkeys(left, "left the run before it was resumed") | strangers | silent
         self._cost = {site: (0, size(key)[1]) for site, key in self._keys.items()}
 
+    def _is_ours(self, reply: Keys, run: str) -> bool:
+        """True if a site remembers nothing of this run, or a roster that was signed here, and who left it.
+
+        Without this check a single site that lies could give all others a roster that they refuse.
+        """
+        if not len(reply.roster):
+            return not reply.left
+        try:
+            roster: Roster = codec.decode(reply.roster.tobytes(), expect=Roster)
+        except CodecError:
+            return False
+        signed = self._sign is None or self._sign(roster.statement).hex() == roster.signature
+        return roster.run == run and signed and set(reply.left) < set(roster.sites)
+
     def _resumed(self, known: "Counter[bytes]") -> Roster:
         """The roster that most sites remember of this run; those who remember another one refuse it."""
-        try:
-            roster: Roster = codec.decode(known.most_common(1)[0][0], expect=Roster)
-        except CodecError as error:
-            raise BadReply(f"secure sum: the roster that sites remember cannot be read: {error}") from error
+        roster: Roster = codec.decode(known.most_common(1)[0][0], expect=Roster)
         return roster
 
     def _signed(self, run: str) -> Roster:
