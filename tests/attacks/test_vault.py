@@ -16,9 +16,9 @@ from unpooled.core import codec
 from unpooled.core.exchange import STAGE, Answer, Envelope, Part, Turn, conduct
 from unpooled.core.messages import Refusal
 from unpooled.core.protocol import total, viewed
-from unpooled.data import Table
+from unpooled.data import Preparation, Table
 from unpooled.data.schema import AskColumns, AskSchema
-from unpooled.data.views import Affine
+from unpooled.data.views import Affine, Shaped
 from unpooled.errors import BadInput, LedgerError, TooFewAnswers
 from unpooled.privacy.dp.moments import AskNoisyMoments
 from unpooled.privacy.secure_sum import threshold_for
@@ -150,6 +150,98 @@ def test_the_same_noise_is_not_sold_twice_under_other_stages(tmp_path):
             assert site._guards[-1]._ledger.spent() == pytest.approx((number + 1) * 0.01**2)
     for site in sites:
         site.close()
+
+
+def test_a_kill_between_mask_and_answer_costs_a_price_and_stops_no_sum(tmp_path, monkeypatch):
+    """State of the mask and answer are kept as one: noise that nobody has is not bound to a mask."""
+    rules = NOISE + '[aggregation]\nsecure = "required"\n'
+    sites = [open_site(f"s{i}", X[i::3], parse(rules), tmp_path / f"s{i}") for i in range(3)]
+    keep, died = Ledger.keep, []
+
+    def dies(self, turn, request, answer):
+        if not died:
+            died.append(request)
+            raise KeyboardInterrupt
+        keep(self, turn, request, answer)
+
+    monkeypatch.setattr(Ledger, "keep", dies)
+    question = AskNoisyMoments(0.01, np.full(2, 30.0))
+    federation = InProcess(sites, secure=SecureSums())
+    carrier = federation._remote._carrier
+    receive = {name: site.receive for name, site in carrier._sites.items()}
+
+    def again(name):
+        def answered(data):
+            try:
+                return receive[name](data)
+            except KeyboardInterrupt:
+                return receive[name](data)  # the same envelope again, as after a restart
+
+        return answered
+
+    for name, site in carrier._sites.items():
+        monkeypatch.setattr(site, "receive", again(name))
+    got = conduct(total(federation.sites, question), federation, run="r")
+    assert got.noise[0] == pytest.approx(3.0)  # each adds the whole: nobody vouched for anybody
+    spent = sorted(site._guards[-1]._ledger.spent() / 0.01**2 for site in sites)
+    assert spent == pytest.approx([1.0, 1.0, 2.0])
+    for site in sites:
+        site.close()
+
+
+@pytest.mark.parametrize(("honest", "share"), [(1, 1.0), (2, 1 / 2), (3, 1 / 3), (9, 1 / 4)])
+def test_a_site_shares_its_noise_with_as_many_as_its_officer_vouches_for(tmp_path, honest, share):
+    """Five sites, of which four are needed: a coordinator that holds the others finds no less noise."""
+    rules = (
+        NOISE.replace("[jobs]", f"honest_sites = {honest}\n[jobs]") + '[aggregation]\nsecure = "required"\n'
+    )
+    sites = [open_site(f"s{i}", X[i::5], parse(rules), tmp_path / f"s{i}") for i in range(5)]
+    federation = InProcess(sites, secure=SecureSums())
+    got = conduct(total(federation.sites, AskNoisyMoments(0.01, np.full(2, 30.0))), federation, run="r")
+    assert got.noise[0] == pytest.approx(5 * share)
+    for site in sites:
+        site.close()
+
+
+def test_a_folder_that_answered_with_noise_answers_in_no_other_way(tmp_path):
+    site = open_site("a", X, parse(NOISE), tmp_path)
+    question = AskNoisyMoments(0.01, np.full(2, 30.0))
+    site.answer(Envelope(Turn("r", 0, 0, 0), (Part("total", question, None, 0),)))
+    site.close()
+    for rules in ("version = 2\n[protect]\nauto = true", 'version = 2\n[protect]\nmode = "trusted"'):
+        with pytest.raises(LedgerError, match="answered with noise before; another protection would void"):
+            open_site("a", X, parse(rules), tmp_path)
+    open_site("a", X, parse(NOISE), tmp_path).close()
+
+
+def test_a_shape_of_a_column_is_refused_by_a_site_that_declares_or_copies_it(tmp_path):
+    """A logarithm fails if somebody has a value of 0 or less: the failure would tell."""
+    table = Table.of({"x": X[:, 0], "y": X[:, 1]})
+    declared = NOISE + 'columns = ["x", "y"]\nlower = [-30, -30]\nupper = [30, 30]\n'
+    view = Preparation((Shaped("x", 0.0, 0.0, 1.0, "log", ()),), drop=False)
+    for rules in (declared, "version = 2\n[protect]\nauto = true"):
+        site = open_site("a", table, parse(rules))
+        for question in (AskMoments(), AskNoisyMoments(0.01, np.full(1, 30.0))):
+            post = Envelope(Turn("r", 0, 0, 0), (Part("total", question, view, 0),))
+            (reply,) = codec.unwrap(site.respond(codec.wrap(post)), expect=Answer).replies
+            assert "log(x): a copy, or a declared table, has its columns as they are" in reply.reason
+        site.close()
+
+
+def test_a_failure_is_in_the_log_and_is_tried_again(tmp_path, monkeypatch):
+    site = open_site("a", X, TRUSTED, folder=tmp_path)
+    post = codec.wrap(signed_post(None, ""))
+    with monkeypatch.context() as patch:
+        patch.setattr(AskMoments, "answer_all", lambda self, stack: 1 / 0)
+        (reply,) = codec.unwrap(site.respond(post), expect=Answer).replies
+    assert reply.reason == "failed with ZeroDivisionError; the site's own log says more"
+    site.close()
+    lines = [entry for _, entry in entries(tmp_path / "log.jsonl")]
+    assert [line["kind"] for line in lines] == ["opening", "refusal"]
+    assert lines[1]["refused"] == [reply.reason]
+    site = open_site("a", X, TRUSTED, folder=tmp_path)
+    assert not isinstance(codec.unwrap(site.respond(post), expect=Answer).replies[0], Refusal)
+    site.close()
 
 
 # ---------------------------------------------------------------- the sums

@@ -15,6 +15,7 @@ from unpooled.core.stack import Stack
 from unpooled.data.views import Affine
 from unpooled.errors import Refused
 from unpooled.questions.clusters import AskClusterSums, AskLocalMeans, AskMoments, Moments
+from unpooled.site import Guard as BaseGuard
 
 ROWS = np.array([[1.0], [2.0], [6.0]])
 TURN = Turn("run", 0, 1, 0)
@@ -47,7 +48,7 @@ class SeenQuestion(Question[Moments], wire="test_site.SeenQuestion"):
         return [Moments(np.array([float(stack.memory[0]["times"])]), stack.X.sum(axis=0), np.full(1, 1e9))]
 
 
-class Guard:
+class Guard(BaseGuard):
     def __init__(self, name: str, refuses: str = "") -> None:
         self.name, self.refuses = name, refuses
 
@@ -55,9 +56,6 @@ class Guard:
         events.append(f"{self.name} before {len(views[0])}")
         if self.refuses == "before":
             raise Refused("not this question")
-
-    def kept(self, post):
-        return None
 
     def leaving(self, post, answer):
         events.append(f"{self.name} leaving")
@@ -79,6 +77,9 @@ class Mask:
     def hide(self, post, replies):
         events.append("mask")
         return tuple(replace(r, sums=r.sums * 2) for r in replies)
+
+    def forget(self):
+        pass
 
 
 mask = Mask()

@@ -16,6 +16,7 @@ from unpooled.core.arrays import BoolArray, FloatArray, IntArray, Rows
 from unpooled.core.messages import Message
 from unpooled.core.protocol import View
 from unpooled.data.copy import Copy
+from unpooled.data.declared import DeclaredTable
 from unpooled.data.table import NUMBER, Table, empty
 from unpooled.errors import BadInput, Refused
 
@@ -184,13 +185,15 @@ class Preparation(View, wire="preparation.Preparation"):
         )
 
     def check(self, X: Any) -> None:
-        """Refuse a column twice, levels of a column of numbers, and a fill that is no place: their failure,
-        or the memory that they take, would depend on the rows."""
+        """Refuse a column twice, levels of a column of numbers, a fill that is no place, and shapes of what
+        has none: their failure, or the memory that they take, would depend on the rows."""
         names = [column.name for column in self.columns]
         if len(set(names)) < len(names):
             raise Refused("a view with a column twice")
         kinds = dict(zip(X.names, X.kinds, strict=True)) if isinstance(X, Table) else {}
         for column in self.columns:
+            if isinstance(column, Shaped) and isinstance(X, Copy | DeclaredTable):
+                raise Refused(f"{column.label}: a copy, or a declared table, has its columns as they are")
             if isinstance(column, Category):
                 if kinds.get(column.name) == NUMBER:
                     raise Refused(f"levels of column {column.name}, which holds numbers")

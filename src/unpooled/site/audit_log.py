@@ -107,7 +107,14 @@ class AuditLog:
                 "newest log is back"
             )
 
-    def __call__(self, post: Envelope, answer: Answer) -> str:
+    def failed(self, post: Envelope, answer: Answer) -> str:
+        """Log an answer that says only that there is none; asked again, the question is tried again."""
+        try:
+            return self(post, answer, failed=True)
+        except LedgerError:  # e.g. a full disk, which may be what failed
+            return ""
+
+    def __call__(self, post: Envelope, answer: Answer, failed: bool = False) -> str:
         """Log an answer; the new head of the log, or "" without a log."""
         if self._log is None:
             return ""
@@ -140,6 +147,7 @@ class AuditLog:
             masked=any(isinstance(reply, LeftMasked) for reply in answer.replies),
             smallest=_smallest(answer.replies),
             spent=self._spent(),
+            failed=failed,
             policy=self._policy,
             ledger=self._mark(),
             digest=sha256(payload).hexdigest(),
@@ -175,7 +183,7 @@ class AuditLog:
         latest: tuple[str, int] | None = None
         for line in tail(self._log.path):
             entry = json.loads(line)
-            if entry["kind"] not in ("release", "refusal"):
+            if entry["kind"] not in ("release", "refusal") or entry.get("failed"):
                 continue
             if latest is None:
                 latest = (entry["run"], entry["round"])

@@ -47,6 +47,7 @@ _NOISE = """
 [dp]                             # noise: differential privacy, and a budget for all answers together
 unit = {unit}                     # whom it protects: row | person (said by [protect] person)
 rows_per_person = {rows_per_person}              # further rows of a person are left out
+honest_sites = {honest_sites}                 # of a secure sum, that share one noise; 1: it adds all
 delta = {delta}
 epsilon_total = {epsilon_total}
 {domain}"""

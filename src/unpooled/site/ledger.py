@@ -103,13 +103,19 @@ class Ledger:
     @contextmanager
     def _writing(self, *what: Any) -> Iterator[sqlite3.Connection]:
         """A transaction that holds the write lock from its start, and adds a link for ``what`` it writes."""
+        with self.whole():
+            yield self._db
+            self._link(what)
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """Several writes as one: all of them are kept, or none."""
+        if self._db.in_transaction:
+            yield
+            return
         self._db.execute("BEGIN IMMEDIATE")
         try:
-            yield self._db
-            seq, digest, _ = self._last()
-            head = self.log_head()
-            link = sha256(repr((digest, head, what)).encode()).hexdigest()
-            self._db.execute("INSERT INTO chain VALUES (?, ?, ?)", (seq + 1, link, head))
+            yield
         except sqlite3.OperationalError as error:  # e.g. a full disk
             self._rollback()
             raise LedgerError(f"the ledger cannot be written, so nothing is sent: {error}") from error
@@ -121,6 +127,12 @@ class Ledger:
         except sqlite3.OperationalError as error:
             self._rollback()
             raise LedgerError(f"the ledger cannot be written, so nothing is sent: {error}") from error
+
+    def _link(self, what: tuple[Any, ...]) -> None:
+        seq, digest, _ = self._last()
+        head = self.log_head()
+        link = sha256(repr((digest, head, what)).encode()).hexdigest()
+        self._db.execute("INSERT INTO chain VALUES (?, ?, ?)", (seq + 1, link, head))
 
     def _rollback(self) -> None:
         if self._db.in_transaction:

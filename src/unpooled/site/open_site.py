@@ -53,6 +53,8 @@ def open_site(
     if policy.site.id and policy.site.id != name:
         raise LedgerError(f"the policy is that of site {policy.site.id}, opened as {name}")
     home = Path(folder) if folder is not None else None
+    if not policy.private:
+        _check_no_noise_before(name, home)
     held, digest = _held(table, policy, home, weights)
     if home is not None:
         home.mkdir(parents=True, exist_ok=True)
@@ -80,6 +82,20 @@ def open_site(
         max_message_bytes=policy.wire.max_message_bytes,
         answered=books.answered(),
     )
+
+
+def _check_no_noise_before(name: SiteId, home: Path | None) -> None:
+    """Raise LedgerError if the site has answered with noise: another protection would void it afterwards."""
+    if home is None or not (home / "ledger.sqlite").exists():
+        return
+    ledger = Ledger(home / "ledger.sqlite", name)
+    spent = ledger.spent()
+    ledger.close()
+    if spent:
+        raise LedgerError(
+            f"{home}: answered with noise before; another protection would void what noise promised, so it "
+            "needs a folder of its own"
+        )
 
 
 def _held(
@@ -225,4 +241,5 @@ def _mask(
         required=rule.secure == "required",
         shown=tuple(map(codec.name_of, SCHEMA)),
         instead=only_totals(),
+        honest=policy.dp.honest_sites,
     )

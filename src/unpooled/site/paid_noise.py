@@ -1,5 +1,6 @@
 """Noise at a site that answers with nothing else: every reply is paid for, kept, and given again."""
 
+from contextlib import AbstractContextManager
 from math import inf
 
 from unpooled.core import codec
@@ -51,6 +52,10 @@ class PaidNoise(Guard):
     def purse(self, post: Envelope) -> Purse:
         """The purse that pays for the answer to this envelope."""
         return _Request(self._ledger, post, self._limits, self._unit, self._rows)
+
+    def whole(self) -> AbstractContextManager[None]:
+        """A masked answer with noise is kept together with the state of its mask, or neither is."""
+        return self._ledger.whole()
 
     def leaving(self, post: Envelope, answer: Answer) -> None:
         if any(isinstance(part.question, Spending) for part in post.parts):

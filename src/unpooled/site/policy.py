@@ -81,6 +81,7 @@ class Budget:
 
     unit: Literal["row", "person"] = "row"  # whom it protects; "person" needs [protect] person
     rows_per_person: int = 1  # further rows of a person are left out
+    honest_sites: int = 1  # of a secure sum, known to add their part of one noise; 1: all of it here
     delta: float = 1e-6
     epsilon_total: float = 0.0
 
@@ -202,6 +203,7 @@ def _check(policy: Policy) -> None:
         ("[protect] min_cluster_size", policy.protect.min_cluster_size, 2),
         ("[aggregation] min_sites", policy.aggregation.min_sites, 3),
         ("[dp] rows_per_person", policy.dp.rows_per_person, 1),
+        ("[dp] honest_sites", policy.dp.honest_sites, 1),
         ("[domain] rows", policy.domain.rows, 0),
         ("[wire] max_message_bytes", policy.wire.max_message_bytes, 4096),
     )

@@ -12,6 +12,7 @@ it leaves.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from functools import lru_cache
 from hashlib import sha256
@@ -51,6 +52,10 @@ class Guard:
         """The purse that pays for noise in the answer to this envelope; None: this guard has none."""
         return None
 
+    def whole(self) -> AbstractContextManager[None]:
+        """Whatever this guard and the mask keep within it is kept together, or not at all."""
+        return nullcontext()
+
     def leaving(self, post: Envelope, answer: Answer) -> None:
         """Check again when the answer is ready, and note it where it must be noted before it leaves."""
 
@@ -70,6 +75,7 @@ class Mask(Protocol):
     def minimum(self, post: Envelope, part: Part, usual: float) -> float: ...
     def noise(self, post: Envelope, part: Part) -> float: ...
     def hide(self, post: Envelope, replies: tuple[Reply, ...]) -> tuple[Reply, ...]: ...
+    def forget(self) -> None: ...
 
 
 Audit = Callable[[Envelope, Answer], str | None]  # the head of the log, if there is one
@@ -160,7 +166,9 @@ class Site:
             post: Envelope = codec.unwrap(data, expect=Envelope)
             cause = error.__cause__ if isinstance(error, SiteFailed) else error
             reason = f"failed with {type(cause).__name__}; the site's own log says more"
-            return codec.wrap(Answer(post.turn, tuple(Refusal(reason) for _ in post.parts)))
+            answer = _refused(post, Refused(reason))
+            failed = getattr(self._audit, "failed", None)
+            return codec.wrap(answer if failed is None else replace(answer, head=failed(post, answer)))
 
     def answer(self, post: Envelope) -> Answer:
         """Answer an envelope. A repeated turn gets the same answer, and nothing is computed again."""
@@ -200,14 +208,26 @@ class Site:
                 LeftMasked() if part.verb == STAGE else self._reply(post, part, next(seen_by), noise)
                 for part, noise in zip(post.parts, noises, strict=True)
             )
-            if self._mask is not None:
-                replies = self._mask.hide(post, replies)
-            answer = Answer(post.turn, replies)
-            for guard in self._guards if about_rows else ():
-                guard.leaving(post, answer)
-            return answer
+            return self._kept(post, replies, bool(about_rows))
         except Refused as refusal:
             return _refused(post, refusal)
+
+    def _kept(self, post: Envelope, replies: tuple[Reply, ...], about_rows: bool) -> Answer:
+        """The answer with its mask on, noted by the guards; what they and the mask keep is kept as one."""
+        try:
+            with ExitStack() as together:
+                for guard in self._guards:
+                    together.enter_context(guard.whole())
+                if self._mask is not None:
+                    replies = self._mask.hide(post, replies)
+                answer = Answer(post.turn, replies)
+                for guard in self._guards if about_rows else ():
+                    guard.leaving(post, answer)
+                return answer
+        except BaseException:
+            if self._mask is not None:
+                self._mask.forget()
+            raise
 
     def _paid(self, post: Envelope) -> list[tuple[Noise, ...]]:
         """The noise of every part, paid for all at once; () for a part that takes none."""

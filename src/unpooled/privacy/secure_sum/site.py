@@ -120,9 +120,8 @@ class Member:
             return self._made(state, ask).shares
         if state.roster is not None and state.roster.digest != ask.roster.digest:
             raise Refused("another roster than the one that this run began with")
-        pinned, own = self._store.pinned(), self._identity.public
-        check_roster(ask.roster, turn.run, self.name, own, self._authority, pinned)
-        place = (turn.round, turn.exchange)
+        pinned, place = self._store.pinned(), (turn.round, turn.exchange)
+        check_roster(ask.roster, turn.run, self.name, self._identity.public, self._authority, pinned)
         again = place in {given[:2] for given in state.given}  # the same list of survivors is checked later
         present = state.present if state.roster is not None and not again else ask.roster.sites
         check_terms(terms, turn, self.name, ask.roster, present, self.min_sites)
@@ -258,9 +257,13 @@ class Member:
         shares = (held[site][0 if site in ask.survivors else 1] for site in state.sharers)
         return Opened(as_array(b"".join(share.to_bytes(messages.SHARE, "little") for share in shares)))
 
-    def noise_share(self, turn: Turn, ask: AskMasked) -> float:
-        """This site's share of the noise's standard deviation: a threshold of sites adds the whole."""
-        return float(self._sum(turn, ask)[1].threshold ** -0.5)
+    def threshold(self, turn: Turn, ask: AskMasked) -> int:
+        """The fewest sites in a sum that has begun."""
+        return self._sum(turn, ask)[1].threshold
+
+    def forget(self) -> None:
+        """Read the state of runs again from where it is kept: what was kept last was taken back."""
+        self._runs.clear()
 
     def _sum(self, turn: Turn, ask: AskMasked | AskAgreed | AskOpened) -> tuple[MemberRun, SumTerms]:
         state = self._run(turn.run)
@@ -284,7 +287,6 @@ def _what(terms: SumTerms, survivors: tuple[SiteId, ...]) -> str:
 
 
 # ---------------------------------------------------------------- checks: each refuses by raising
-
 Identities = Mapping[SiteId, bytes]  # the Ed25519 key of every site
 
 

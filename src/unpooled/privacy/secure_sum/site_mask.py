@@ -34,9 +34,10 @@ class Masking:
         shown: tuple[str, ...] = (),
         instead: tuple[str, ...] = (),
         floor: float = 1.0,
+        honest: int | None = None,
     ) -> None:
         self._member, self._required, self._shown, self._floor = member, required, shown, floor
-        self._instead = instead
+        self._instead, self._honest = instead, honest
 
     def before(self, post: Envelope) -> None:
         """Refuse stages and questions that cannot be answered, before anything is computed or paid for."""
@@ -67,8 +68,13 @@ class Masking:
         """This site's share of a reply's noise: 1, or less where sites of a secure sum add it together."""
         for stage in (p.question for p in post.parts if p.verb == STAGE):
             if isinstance(stage, AskMasked) and part.verb == "total" and part.index in stage.parts:
-                return self._member.noise_share(post.turn, stage)
+                sharing = self._member.threshold(post.turn, stage)
+                return float(min(sharing, self._honest or sharing) ** -0.5)
         return 1.0
+
+    def forget(self) -> None:
+        """Take back what the mask remembers of an answer that was not kept."""
+        self._member.forget()
 
     def hide(self, post: Envelope, replies: tuple[Reply, ...]) -> tuple[Reply, ...]:
         """Answer the stages; a reply that is part of a masked one is replaced by LeftMasked."""
