@@ -23,7 +23,7 @@ PLAN: dict[str, int | str | None] = {  # runs; None: as many as the paper
     "garst-fig4": None,
     "garst-fig5": 4,
     "holzer-synthetic": None,
-    "holzer-mnist": 4,
+    "holzer-mnist": 10,
     "holzer-femnist": 4,
     "holzer-participation": "quick",
     "triebe-fraction": 30,
