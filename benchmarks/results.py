@@ -24,7 +24,7 @@ PLAN: dict[str, int | str | None] = {  # runs; None: as many as the paper
     "garst-fig5": 4,
     "holzer-synthetic": None,
     "holzer-mnist": 10,
-    "holzer-femnist": 4,
+    "holzer-femnist": 8,
     "holzer-participation": "quick",
     "triebe-fraction": 30,
     "triebe-epochs": 30,
