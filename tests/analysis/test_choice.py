@@ -8,10 +8,10 @@ from sklearn import metrics as sk
 from sklearn.cluster import KMeans
 
 from helpers import bits
-from unpooled import InProcess, Lloyd, run
+from unpooled import InProcess, Lloyd, Site, run
 from unpooled.analysis import Analysis
 from unpooled.analysis.choose_k import adjusted_rand, gain, score
-from unpooled.core.exchange import Trace, conduct
+from unpooled.core.exchange import Envelope, Part, Trace, Turn, conduct
 from unpooled.core.protocol import total
 from unpooled.data import Table, Wishes
 from unpooled.privacy.copy import make_copy
@@ -214,3 +214,18 @@ def test_resumed_after_any_round_the_analysis_ends_with_the_same_bits(tmp_path):
             break
     assert bits(step.state) == bits(straight.state)
     assert whole.choice is not None
+
+
+def test_borders_of_a_trusted_site_count_one_heavy_row_as_one():
+    """A row of weight 10 alone in its cell is not shown; ten rows of weight 1 are."""
+    centers = np.array([[0.0, 0.0], [8.0, 0.0]])
+    rows = np.vstack([np.zeros((20, 2)), [[8.0, 0.0]]])
+    heavy = np.append(np.ones(20), 10.0)
+    many = np.vstack([np.zeros((20, 2)), np.tile([[8.0, 0.0]], (10, 1))])
+    told = []
+    for X, weights in ((rows, heavy), (many, None)):
+        site = Site("a", X, weights, min_cluster_size=5)
+        post = Envelope(Turn("r", 0, 0, 0), (Part("total", AskBorders(centers), None, 0),))
+        told.append(site.answer(post).replies[0].counts.sum(axis=1).tolist())
+    assert told[0][1] == 0.0
+    assert told[1] == [20.0, 10.0]

@@ -96,7 +96,7 @@ class AskBorders(Question[Borders], wire="figures.AskBorders"):
         gaps = ((centers[:, None] - centers[None]) ** 2).sum(axis=2)  # (k, k)
         replies = []
         for s in range(len(stack)):
-            counts = np.zeros(k * STEPS)
+            counts, squares = np.zeros(k * STEPS), np.zeros(k * STEPS)
             for X, w in _chunks(stack, s):
                 # |x - c|^2 less |x|^2, which is the same for every centre
                 away = (centers**2).sum(axis=1) - 2 * ((X - middle) @ centers.T)  # (n, k)
@@ -109,7 +109,9 @@ class AskBorders(Question[Borders], wire="figures.AskBorders"):
                 way = 0.5 + (nearest - away[rows, other]) / np.where(gap > 0, 2 * gap, 1.0)
                 step = np.clip(np.floor(8 * way) + STEPS - 4, 0, STEPS - 1).astype(np.int64)
                 counts += np.bincount(own * STEPS + step, w, k * STEPS)
-            replies.append(Borders(only(shown_cells(stack, counts), counts).reshape(k, STEPS)))
+                squares += np.bincount(own * STEPS + step, None if w is None else w * w, k * STEPS)
+            shown = stack.shown(counts[None], squares[None])[0]
+            replies.append(Borders(only(shown, counts).reshape(k, STEPS)))
         return replies
 
     def lengths(self) -> dict[str, int]:
