@@ -15,7 +15,7 @@ from unpooled.core.exchange import Envelope, Part, Trace, Turn, conduct
 from unpooled.core.protocol import total
 from unpooled.data import Table, Wishes
 from unpooled.privacy.copy import make_copy
-from unpooled.questions.description import AskBorders
+from unpooled.questions.description import AskBorders, AskCovariance, AskOutline, AskProfile
 
 
 def analysed(X, ks, seed=0, minimum=1, **wishes):
@@ -216,16 +216,33 @@ def test_resumed_after_any_round_the_analysis_ends_with_the_same_bits(tmp_path):
     assert whole.choice is not None
 
 
-def test_borders_of_a_trusted_site_count_one_heavy_row_as_one():
+CENTERS = np.array([[0.0, 0.0], [8.0, 0.0]])
+
+
+@pytest.mark.parametrize(
+    ("question", "field"),
+    [
+        (AskBorders(CENTERS), "counts"),
+        (AskProfile(CENTERS), "mass"),
+        (AskOutline(np.eye(2), np.zeros(2), CENTERS), "mass"),
+    ],
+    ids=["borders", "profile", "outline"],
+)
+def test_a_trusted_site_counts_one_heavy_row_as_one(question, field):
     """A row of weight 10 alone in its cell is not shown; ten rows of weight 1 are."""
-    centers = np.array([[0.0, 0.0], [8.0, 0.0]])
     rows = np.vstack([np.zeros((20, 2)), [[8.0, 0.0]]])
     heavy = np.append(np.ones(20), 10.0)
     many = np.vstack([np.zeros((20, 2)), np.tile([[8.0, 0.0]], (10, 1))])
     told = []
     for X, weights in ((rows, heavy), (many, None)):
         site = Site("a", X, weights, min_cluster_size=5)
-        post = Envelope(Turn("r", 0, 0, 0), (Part("total", AskBorders(centers), None, 0),))
-        told.append(site.answer(post).replies[0].counts.sum(axis=1).tolist())
+        post = Envelope(Turn("r", 0, 0, 0), (Part("total", question, None, 0),))
+        told.append(getattr(site.answer(post).replies[0], field).reshape(2, -1).sum(axis=1).tolist())
     assert told[0][1] == 0.0
     assert told[1] == [20.0, 10.0]
+
+
+def test_the_covariance_of_a_trusted_site_is_not_that_of_one_heavy_row():
+    site = Site("a", np.array([[8.0, 1.0], [0.0, 0.0]]), np.array([10.0, 0.01]), min_cluster_size=5)
+    post = Envelope(Turn("r", 0, 0, 0), (Part("total", AskCovariance(np.zeros(2)), None, 0),))
+    assert not site.answer(post).replies[0].mass.any()

@@ -177,9 +177,12 @@ def add_up(total: FloatArray, column: FloatArray) -> None:
     kernels.fold(total.reshape(-1), np.ascontiguousarray(column).reshape(len(column), -1))
 
 
-def shown_cells(stack: Stack, mass: FloatArray) -> BoolArray:
-    """(m,) mask of the cells that may be shown, of those that divide one site's rows."""
+def shown_cells(stack: Stack, mass: FloatArray, squares: FloatArray | None = None) -> BoolArray:
+    """(m,) mask of the cells that may be shown, of those that divide one site's rows.
+
+    ``squares``: of the weights in each cell; None where rows have no weights, and so ``mass`` counts them.
+    """
     if not len(mass):
         return np.zeros(0, dtype=np.bool_)
-    shown: BoolArray = stack.shown(mass[None], mass[None])[0]
+    shown: BoolArray = stack.shown(mass[None], (mass if squares is None else squares)[None])[0]
     return shown

@@ -34,6 +34,11 @@ def _grouped(labels: IntArray, values: FloatArray, k: int, w: FloatArray | None)
     return np.stack([np.bincount(labels, column, k) for column in columns], axis=1)
 
 
+def _squared_weights(labels: IntArray, w: FloatArray | None, k: int) -> FloatArray:
+    """(k,) the sums of squared weights: with them a heavy row counts as one (Kish's effective size)."""
+    return np.bincount(labels, None if w is None else w * w, k).astype(np.float64)
+
+
 def _labels(X: Rows, centers: FloatArray, stack: Stack) -> IntArray:
     return kernels.nearest(X, centers, threads=stack.threads).labels.astype(np.int64)
 
@@ -96,7 +101,7 @@ class AskBorders(Question[Borders], wire="figures.AskBorders"):
         gaps = ((centers[:, None] - centers[None]) ** 2).sum(axis=2)  # (k, k)
         replies = []
         for s in range(len(stack)):
-            counts, squares = np.zeros(k * STEPS), np.zeros(k * STEPS)
+            counts, heavy = np.zeros(k * STEPS), np.zeros(k * STEPS)
             for X, w in _chunks(stack, s):
                 # |x - c|^2 less |x|^2, which is the same for every centre
                 away = (centers**2).sum(axis=1) - 2 * ((X - middle) @ centers.T)  # (n, k)
@@ -109,9 +114,8 @@ class AskBorders(Question[Borders], wire="figures.AskBorders"):
                 way = 0.5 + (nearest - away[rows, other]) / np.where(gap > 0, 2 * gap, 1.0)
                 step = np.clip(np.floor(8 * way) + STEPS - 4, 0, STEPS - 1).astype(np.int64)
                 counts += np.bincount(own * STEPS + step, w, k * STEPS)
-                squares += np.bincount(own * STEPS + step, None if w is None else w * w, k * STEPS)
-            shown = stack.shown(counts[None], squares[None])[0]
-            replies.append(Borders(only(shown, counts).reshape(k, STEPS)))
+                heavy += _squared_weights(own * STEPS + step, w, k * STEPS)
+            replies.append(Borders(only(shown_cells(stack, counts, heavy), counts).reshape(k, STEPS)))
         return replies
 
     def lengths(self) -> dict[str, int]:
@@ -152,13 +156,15 @@ class AskProfile(Question[Profile], wire="figures.AskProfile"):
         replies = []
         for s in range(len(stack)):
             mass, sums, squares = np.zeros(k), np.zeros((k, d)), np.zeros((k, d))
+            heavy = np.zeros(k)
             for X, w in _chunks(stack, s):
                 labels = _labels(X, self.centers, stack)
                 Z = X - self.centers[labels]
                 mass += np.bincount(labels, w, k)
+                heavy += _squared_weights(labels, w, k)
                 sums += _grouped(labels, Z, k, w)
                 squares += _grouped(labels, np.square(Z, out=Z), k, w)
-            shown = shown_cells(stack, mass)
+            shown = shown_cells(stack, mass, heavy)
             replies.append(Profile(*(only(shown, a) for a in (mass, sums, squares))))
         return replies
 
@@ -194,12 +200,14 @@ class AskCovariance(Question[Covariance], wire="figures.AskCovariance"):
         replies = []
         for s in range(len(stack)):
             mass, sums, products = np.zeros(1), np.zeros(d), np.zeros((d, d))
+            heavy = np.zeros(1)
             for X, w in _chunks(stack, s):
                 Z = X - self.origin
+                heavy += _squared_weights(np.zeros(len(Z), dtype=np.int64), w, 1)
                 mass += len(Z) if w is None else w.sum()
                 sums += Z.sum(axis=0) if w is None else w @ Z
                 products += Z.T @ (Z if w is None else w[:, None] * Z)
-            shown = shown_cells(stack, mass)[0]
+            shown = shown_cells(stack, mass, heavy)[0]
             replies.append(Covariance(*(np.where(shown, a, 0.0) for a in (mass, sums, products))))
         return replies
 
@@ -240,17 +248,19 @@ class AskOutline(Question[Outline], wire="figures.AskOutline"):
         replies = []
         for s in range(len(stack)):
             mass, sums, products = np.zeros(m), np.zeros((m, 2)), np.zeros((m, 3))
+            heavy = np.zeros(m)
             for X, w in _chunks(stack, s):
                 # einsum instead of @: with two axes the threads of a matrix product cost more than they save
                 P = np.einsum("ij,jk->ik", X, self.axes) - self.origin @ self.axes
                 whole = np.zeros(len(X), dtype=np.int64)
                 labels = whole if self.centers is None else _labels(X, self.centers, stack)
                 mass += np.bincount(labels, w, m)
+                heavy += _squared_weights(labels, w, m)
                 sums += _grouped(labels, P, m, w)
                 products += _grouped(
                     labels, np.stack([P[:, 0] ** 2, P[:, 0] * P[:, 1], P[:, 1] ** 2], axis=1), m, w
                 )
-            shown = shown_cells(stack, mass)
+            shown = shown_cells(stack, mass, heavy)
             replies.append(Outline(*(only(shown, a) for a in (mass, sums, products))))
         return replies
 
