@@ -18,6 +18,7 @@ from unpooled.core.exchange import STAGE, Answer, Envelope, Turn, countersignabl
 from unpooled.core.messages import LeftMasked, Refusal, Reply, SiteId
 from unpooled.errors import LedgerError, Refused
 from unpooled.privacy.dp.accounting import epsilon_of
+from unpooled.privacy.secure_sum.messages import from_hex
 from unpooled.site.ledger import Ledger
 from unpooled.site.log import COUNTERSIGNED, Log, Packed, tail, unpacked
 from unpooled.site.policy import Policy
@@ -98,7 +99,7 @@ class AuditLog:
         from unpooled.privacy.secure_sum.crypto import is_signed
 
         statement = countersignable(self._name, f"{number}:{head}")
-        if not is_signed(self._authority, statement, _hex(signature)) or not number.isdigit():
+        if not is_signed(self._authority, statement, from_hex(signature)) or not number.isdigit():
             raise Refused("the log's head is not countersigned by the authority of this federation")
         if self._log.hash_at(int(number)) != head:
             raise Refused(
@@ -193,13 +194,6 @@ class AuditLog:
             answer: Answer = codec.decode(unpacked(entry["payload"]), expect=Answer)
             found[turn, entry["request"]] = replace(answer, head=f"{entry['seq']}:{entry['hash']}")
         return found
-
-
-def _hex(text: str) -> bytes:
-    try:
-        return bytes.fromhex(text)
-    except ValueError:
-        return b""
 
 
 def _shapes(reply: Reply) -> dict[str, list[int]]:

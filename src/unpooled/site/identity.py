@@ -30,10 +30,7 @@ def identity_in(folder: str | Path) -> Identity:
 
 
 def _key(path: Path) -> bytes:
-    try:
-        key = bytes.fromhex(path.read_text(encoding="ascii").strip())
-    except ValueError:
-        key = b""
+    key = messages.from_hex(path.read_text(encoding="utf-8", errors="replace").strip())
     if len(key) != messages.KEY:
         raise BadInput(f"{path}: the identity must be {2 * messages.KEY} hexadecimal digits")
     return key

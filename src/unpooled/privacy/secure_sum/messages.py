@@ -282,5 +282,17 @@ class AskOpened(Question[Opened], wire="stages.AskOpened", version=2, since="0.2
 STAGES = (AskKeys, AskShares, AskMasked, AskAgreed, AskOpened)
 
 
+def from_hex(text: str) -> bytes:
+    """The bytes of hexadecimal digits, as keys and signatures are written; b"" if the text is none.
+
+    >>> from_hex("00ff"), from_hex("zz")
+    (b'\\x00\\xff', b'')
+    """
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        return b""
+
+
 def as_array(data: bytes) -> ByteArray:
     return np.frombuffer(data, dtype=np.uint8)

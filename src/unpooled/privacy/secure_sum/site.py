@@ -44,6 +44,7 @@ from unpooled.privacy.secure_sum.messages import (
     as_array,
     asked,
     flattened,
+    from_hex,
     threshold_for,
 )
 from unpooled.privacy.secure_sum.settings import MIN_SITES
@@ -299,11 +300,13 @@ def check_roster(
         raise Refused("the roster is that of another run")
     if list(sites) != sorted(set(sites)) or len(keys) != len(sites) or len(set(keys)) < len(keys):
         raise Refused("the sites of the roster are not in order, or two of them have one key")
-    if not all(len(_hex(key)) == messages.KEY and key == key.lower() for key in keys):
+    if not all(len(from_hex(key)) == messages.KEY and key == key.lower() for key in keys):
         raise Refused("the roster holds a key that is not one")
     if roster.keys.get(me) != own:
         raise Refused("the roster does not hold this site's own key")
-    if authority is not None and not crypto.is_signed(authority, roster.statement, _hex(roster.signature)):
+    if authority is not None and not crypto.is_signed(
+        authority, roster.statement, from_hex(roster.signature)
+    ):
         raise Refused("the roster is not signed by the authority of this federation")
     for site, key in roster.keys.items():
         if pinned.get(site, key) != key:
@@ -311,13 +314,6 @@ def check_roster(
                 f"{site} has another key than this site saw first; if its officer confirms the new one, "
                 f"unpooled sums forget FOLDER {site} lets it in"
             )
-
-
-def _hex(text: str) -> bytes:
-    try:
-        return bytes.fromhex(text)
-    except ValueError:
-        return b""
 
 
 def check_terms(

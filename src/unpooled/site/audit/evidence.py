@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from unpooled.core.exchange import countersignable
 from unpooled.errors import LedgerError, PolicyError
+from unpooled.privacy.secure_sum.messages import from_hex
 from unpooled.site.copy_folder import CopyFolder
 from unpooled.site.ledger import Ledger
 from unpooled.site.log import COUNTERSIGNED, Fault
@@ -46,12 +47,7 @@ class Evidence:
         from unpooled.privacy.secure_sum.crypto import is_signed
 
         statement = countersignable(str(self._opening.get("site")), f"{line}:{head}")
-        try:
-            signed = is_signed(
-                bytes.fromhex(authority), statement, bytes.fromhex(str(entry.get("signature")))
-            )
-        except ValueError:
-            signed = False
+        signed = is_signed(from_hex(authority), statement, from_hex(str(entry.get("signature"))))
         if not signed:
             self._fault(number, "the countersignature is not that of the federation's authority")
 
