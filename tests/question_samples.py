@@ -17,7 +17,7 @@ from unpooled.optimum.bounds import AskBounds, AskOwnBound
 from unpooled.optimum.questions import AskNode, AskObjective, AskOutside, AskRange
 from unpooled.privacy.dp.cells import AskNoisyCells
 from unpooled.privacy.dp.moments import AskNoisyMoments, AskNoisySpread
-from unpooled.questions.clusters import AskClusterSums, AskLocalMeans, AskMoments, AskScatter
+from unpooled.questions.clusters import AskClusterSums, AskDrawnSums, AskLocalMeans, AskMoments, AskScatter
 from unpooled.questions.description import AskBorders, AskCovariance, AskCrossing, AskOutline, AskProfile
 from unpooled.questions.fuzzy import (
     AskBorderline,
@@ -59,6 +59,7 @@ def samples(seed: int):
         AskMoments(),
         AskMoments(c[0]),
         AskClusterSums(R),
+        AskDrawnSums(R, c[0], 1.0, 0.0, 7),  # a draw of all rows
         AskLocalMeans(K),
         AskScatter(c),
         AskFuzzySums(R, 2.0),

@@ -6,9 +6,12 @@ from sklearn.cluster import KMeans
 
 from helpers import blobs, in_order, inertia_of, lloyd, pooled, split, watched
 from unpooled import InProcess, Lloyd, run
+from unpooled.algorithms import seeding
 from unpooled.algorithms.seeding import spread_of, starts
 from unpooled.core.exchange import Trace, conduct
-from unpooled.errors import BadInput
+from unpooled.core.protocol import total
+from unpooled.errors import BadInput, Refused
+from unpooled.questions.clusters import AskClusterSums, AskDrawnSums
 
 
 def started(rows, k, init="adaptive", count=10, seed=0, minimum=1, **settings):
@@ -174,3 +177,77 @@ def test_constant_rows_and_one_cluster():
     got, _ = started({"a": np.full((5, 2), 3.0)}, 1)
     np.testing.assert_allclose(got.centers[0], [[3.0, 3.0]])
     assert got.spread == 0.0
+
+
+# ---------------------------------------------------------------- of very many rows: on a draw of them
+
+
+def drawn(rows, question, **settings):
+    federation = InProcess.of(rows, **settings)
+    return conduct(total(federation.sites, question), federation)
+
+
+def test_a_draw_with_chance_one_has_all_rows():
+    rows = split(blobs(0, n=300, d=2, k=3)[0], 4, 0)
+    centers = np.random.default_rng(0).normal(size=(2, 3, 2))
+    whole = drawn(rows, AskClusterSums(centers))
+    draw = drawn(rows, AskDrawnSums(centers, np.zeros(2), 1.0, 0.0, draw=3))
+    for name in ("sums", "mass", "inertia"):
+        np.testing.assert_array_equal(getattr(whole, name), getattr(draw, name))
+
+
+def test_sums_of_draws_are_right_in_the_mean_and_hold_what_is_far():
+    rng = np.random.default_rng(1)
+    X = np.concatenate([rng.normal(size=(4000, 2)), [[90.0, 90.0]]])
+    rows = split(X, 3, 1)
+    centers = np.array([[[0.0, 0.0], [1.0, 1.0], [80.0, 80.0]]])
+    scatter = len(X) * X.var(axis=0).sum()
+    whole = drawn(rows, AskClusterSums(centers))
+    draws = [
+        drawn(rows, AskDrawnSums(centers, X.mean(axis=0), 0.5 * 400 / len(X), 0.5 * 400 / scatter, draw))
+        for draw in range(200)
+    ]
+    for name in ("sums", "mass", "inertia"):
+        values = np.stack([getattr(d, name) for d in draws])
+        error = values.std(axis=0) / np.sqrt(len(draws))
+        assert (abs(values.mean(axis=0) - getattr(whole, name)) <= 4.5 * error + 1e-9).all()
+    assert all(d.mass[0, 2] == 1 for d in draws)  # the row far away is in each of them
+
+
+def test_a_draw_is_the_same_rows_in_every_question_and_runtime():
+    rows = split(blobs(2, n=900, d=3, k=3)[0], 3, 2)
+    centers = np.random.default_rng(0).normal(size=(2, 4, 3))
+    seen = []
+    for settings in ({}, {"threads": 2}, {"fused": False}):
+        federation = InProcess.of(rows, **settings)
+        ask = AskDrawnSums(centers, np.zeros(3), 0.1, 0.001, draw=9)
+        seen += [conduct(total(federation.sites, ask), federation) for _ in range(2)]
+    for other in seen[1:]:
+        assert other.mass.tobytes() == seen[0].mass.tobytes()
+        assert other.sums.tobytes() == seen[0].sums.tobytes()
+    assert 40 < seen[0].mass[0].sum() / 10 < 160  # about a tenth of the rows, each counted about ten times
+
+
+@pytest.mark.parametrize(("even", "far"), [(0.0, 1.0), (np.nan, 0.0), (2.0, 0.0), (0.5, -1.0), (0.5, np.inf)])
+def test_a_draw_without_chances_is_refused(even, far):
+    rows = split(blobs(2, n=90, d=2, k=3)[0], 3, 2)
+    with pytest.raises(Refused, match="chances"):
+        drawn(rows, AskDrawnSums(np.zeros((1, 2, 2)), np.zeros(2), even, far, 1))
+
+
+@pytest.mark.parametrize("shape", ["heavy tails", "a tiny cluster far away", "overlapping"])
+def test_a_fit_of_very_many_rows_is_as_good_as_without_a_draw(shape, monkeypatch):
+    rng = np.random.default_rng(5)
+    k = 6
+    if shape == "heavy tails":
+        X = rng.standard_t(2, (40_000, 2))
+    elif shape == "overlapping":
+        X = rng.normal(0, 2, (k, 2))[rng.integers(k, size=40_000)] + rng.normal(size=(40_000, 2))
+    else:
+        X = np.concatenate([rng.normal(size=(40_000, 2)), rng.normal(99, 1, (12, 2))])
+    rows = split(X, 5, 0)
+    quick = run(Lloyd(k=k), InProcess.of(rows), seed=1)
+    monkeypatch.setattr(seeding, "_ROWS_A_CELL", 1000)
+    whole = run(Lloyd(k=k), InProcess.of(rows), seed=1)
+    assert inertia_of(X, quick.state.centers) < 1.003 * inertia_of(X, whole.state.centers)
+    assert quick.exchanges <= 1.5 * whole.exchanges + 3

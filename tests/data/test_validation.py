@@ -193,3 +193,30 @@ def test_rows_that_differ_only_at_the_end():
     inputs.check_enough({"a": many[:4000], "b": many[4000:]}, None, 3)
     with pytest.raises(BadInput, match="n_clusters=4, but only 3 of the 5000 rows"):
         inputs.check_enough({"a": many[:4000], "b": many[4000:]}, None, 4)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        np.array([3, 1, 3, -2]),
+        np.array([2**40, 1, 2**40, 7]),
+        np.array(["b", "a", "b", "c"]),
+        ["b", "a", "b", "c"],
+        [1, "x", 1, 2.5],
+        np.array([0.5, 1.5, 0.5, 9.0]),
+        np.array([True, False, True, True]),
+    ],
+)
+def test_labels_of_any_kind_are_sites_in_the_order_of_their_text(labels):
+    X = np.arange(8.0).reshape(4, 2)
+    got = inputs.group_rows(X, None, labels)
+    text = [str(v) for v in (labels.tolist() if isinstance(labels, np.ndarray) else labels)]
+    assert list(got.rows) == sorted(set(text))
+    for name, rows in got.rows.items():
+        np.testing.assert_array_equal(rows, X[[t == name for t in text]])
+
+
+def test_one_and_true_are_two_sites_and_one_and_its_text_are_refused():
+    assert list(inputs.group_rows(np.zeros((3, 1)), None, [1, True, 1.0]).rows) == ["1", "1.0", "True"]
+    with pytest.raises(BadInput, match="read the same"):
+        inputs.group_rows(np.zeros((2, 1)), None, [1, "1"])

@@ -247,3 +247,21 @@ def test_what_does_not_fit_is_refused() -> None:
         kernels.fold(np.zeros(3), np.zeros((2, 4)))
     with pytest.raises(ValueError, match="total"):
         kernels.fold(np.zeros(3, np.float32), np.zeros((2, 3)))
+
+
+@pytest.mark.parametrize("scale", [1e-120, 1e-30, 1.0, 1e30, 1e90])
+@pytest.mark.parametrize("apart", [0.0, 1e4, 1e7])
+def test_labels_of_many_columns_are_those_of_distances_in_double(scale, apart):
+    """Scores are taken in float; where it cannot tell two centres apart, distances decide."""
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((700, 40))
+    X[:350] += apart
+    centers = np.concatenate([X[10:16] + 1e-3 * rng.standard_normal((6, 40)), X[400:406], X[400:402]])
+    X[5] = 1e50  # a row whose scores overflow
+    X, centers = X * scale, centers * scale
+    labels = kernels.nearest(X, centers).labels
+    exact = ((X[:, None] - centers) ** 2).sum(axis=2)
+    chosen = exact[np.arange(len(X)), labels]
+    assert (chosen <= exact.min(axis=1) * (1 + 1e-9)).all()
+    one_by_one = [kernels.nearest(x[None], centers).labels[0] for x in X[:40]]
+    assert labels[:40].tolist() == one_by_one

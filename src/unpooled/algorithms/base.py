@@ -82,6 +82,7 @@ class Race:
     stale: int | None = None  # allowed rounds without a gain; None: any number
     stale_hidden: int | None = None
     alike: float = 0.0  # of the typical distance to a centre: starts nearer than that count as one
+    draws: bool = False  # starts of very many rows are made on a draw of them
     leader_stale: int = 0  # > 0: none is dropped; all stop when the leader rests or has not gained so long
 
 
@@ -171,7 +172,13 @@ class Method(Message):
         """Up to ``count`` starts of k centres each."""
         return (
             yield from starts(
-                sites, self.clusters, self.init, count, rng, min_cluster_size=self.min_cluster_size
+                sites,
+                self.clusters,
+                self.init,
+                count,
+                rng,
+                min_cluster_size=self.min_cluster_size,
+                draws=self.race is not None and self.race.draws,
             )
         )
 

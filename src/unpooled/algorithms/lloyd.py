@@ -20,7 +20,7 @@ from unpooled.core.arrays import FloatArray
 from unpooled.core.messages import Message, SiteId
 from unpooled.core.protocol import Algorithm, Steps, total
 from unpooled.errors import BadInput
-from unpooled.questions.clusters import AskClusterSums
+from unpooled.questions.clusters import AskClusterSums, AskDrawnSums
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +49,8 @@ class Lloyd(Method, method="lloyd", wire="lloyd.Lloyd"):
 
     citation = "Lloyd: Least Squares Quantization in PCM. IEEE Trans. Inf. Theory 28(2), 1982."
     advice = "Start here: the clustering that pooling would give, whatever the split"
-    race = Race(polish=0.1, stale=1, stale_hidden=4)
+    race = Race(polish=0.1, stale=1, stale_hidden=4, draws=True)
+    asks = (AskDrawnSums,)
 
     n_starts: int = 10
 

@@ -8,6 +8,9 @@ rows are split, works with many tiny sites, and can run under secure sums. Four 
 2. first cells: a quarter of the cells, drawn from one Gaussian; totals per cell come back;
 3. and 4. refine: cells with much scatter are replaced by several draws from their own Gaussian.
 
+Of very many rows the sites draw a sample for all of this, once a run, and the best few starts are settled on
+it by some of Lloyd's steps before they go on to all rows.
+
 The server then reduces the cells (means with weights) to k centres, many times, and keeps the best distinct
 solutions as starts. Several such sketches travel in the same exchanges.
 """
@@ -22,12 +25,21 @@ from unpooled.core.arrays import FloatArray, IntArray
 from unpooled.core.messages import SiteId
 from unpooled.core.protocol import Steps, each, total
 from unpooled.errors import BadInput
-from unpooled.questions.clusters import AskClusterSums, AskLocalMeans, AskMoments, ClusterSums, LocalMeans
+from unpooled.questions.clusters import (
+    AskClusterSums,
+    AskDrawnSums,
+    AskLocalMeans,
+    AskMoments,
+    ClusterSums,
+    LocalMeans,
+)
 
 INITS = ("adaptive", "k-fed", "random")
 _SEARCH_DIMENSIONS = 40  # beyond this the server searches in the sketch's principal axes
 _WIDE = 100  # columns from which fewer, finer sketches do better
 _SWAPS = 30
+_ROWS_A_CELL, _ROWS_A_CELL_WIDE = 50, 10  # rows that a draw has for every cell of a sketch
+_STEPS_ON_DRAW, _GAIN_ON_DRAW, _WORSE_ON_DRAW = 5, 1e-3, 0.01
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,8 +77,13 @@ def starts(
     rng: np.random.Generator,
     *,
     min_cluster_size: int = 1,
+    draws: bool = False,
 ) -> Steps[Starts]:
-    """Up to ``count`` starts of k centres each: "adaptive", "k-fed", "random", or the given centres."""
+    """Up to ``count`` starts of k centres each: "adaptive", "k-fed", "random", or the given centres.
+
+    With ``draws`` the adaptive starts of very many rows are made on a draw of them, settled there, and given
+    without those that cannot be the best.
+    """
     moments = yield from spread_of(sites)
     if moments.n < k:
         raise BadInput(f"k={k} clusters from {moments.n:g} rows")
@@ -85,7 +102,10 @@ def starts(
     elif init == "random":
         centers = mean + sd * rng.standard_normal((count, k, len(mean)))
     else:
-        centers = yield from _adaptive(sites, k, count, moments, rng, min_cluster_size)
+        draw = _draw_of(moments, k, min_cluster_size, rng) if draws else None
+        centers = yield from _adaptive(sites, k, count, moments, rng, min_cluster_size, draw)
+        if draw is not None:
+            centers = yield from _settled(sites, centers, draw, min_cluster_size)
     return Starts(centers, moments.n, float(moments.variance.mean()))
 
 
@@ -119,21 +139,79 @@ def spread_of(sites: tuple[SiteId, ...]) -> Steps[Spread]:
     return Spread(centred.n, mean + centred.mean, centred.variance)
 
 
+@dataclass(frozen=True, eq=False)
+class Draw:
+    """A draw of rows that all questions of a start see."""
+
+    seed: int
+    origin: FloatArray  # (d,)
+    even: float  # the chance of a row at the origin
+    far: float  # what a squared distance adds
+
+    def sums(self, centers: FloatArray) -> AskDrawnSums:
+        return AskDrawnSums(centers, self.origin, self.even, self.far, self.seed)
+
+
+def _draw_of(moments: Spread, k: int, p: int, rng: np.random.Generator) -> Draw | None:
+    """A draw of enough rows for each cell of a sketch; None unless there are more than twice as many."""
+    wide = len(moments.mean) >= _WIDE
+    rows = (_ROWS_A_CELL_WIDE if wide else _ROWS_A_CELL) * _most_cells(len(moments.mean), k) * p
+    scatter = moments.n * float(moments.variance.sum())
+    if moments.n <= 2 * rows or not scatter > 0:
+        return None
+    return Draw(int(rng.integers(2**63)), moments.mean, 0.5 * rows / moments.n, 0.5 * rows / scatter)
+
+
+def _most_cells(d: int, k: int) -> int:
+    return max(500 if d >= _WIDE else 300, 8 * k)
+
+
+def _settled(sites: tuple[SiteId, ...], centers: FloatArray, draw: Draw, p: int) -> Steps[FloatArray]:
+    """The starts that may be the best, after Lloyd's steps on the draw; the best on the draw first.
+
+    The steps end when the best start gains less than the draw can tell. Starts that are clearly worse, or
+    have become the same, are left out.
+    """
+    lead = np.inf
+    for _ in range(_STEPS_ON_DRAW):
+        # down: every start's centres; up: sums of the drawn rows about them, counts, inertia
+        sums = yield from total(sites, draw.sums(centers))
+        inertia = sums.inertia.sum(axis=1)
+        order = np.argsort(inertia, kind="stable")
+        gain, lead = lead - inertia[order[0]], inertia[order[0]]
+        near = 0.02 * np.sqrt(lead / max(float(sums.mass[order[0]].sum()), 1e-300))
+        moved, kept = sums.means(centers, p), list[FloatArray]()
+        for i in order[inertia[order] <= (1 + _WORSE_ON_DRAW) * lead]:
+            if not any(_alike(moved[i], other, near) for other in kept):
+                kept.append(moved[i])
+        centers = np.stack(kept)
+        if not gain > _GAIN_ON_DRAW * lead:
+            break
+    return centers
+
+
 def _adaptive(
-    sites: tuple[SiteId, ...], k: int, count: int, moments: Spread, rng: np.random.Generator, p: int
+    sites: tuple[SiteId, ...],
+    k: int,
+    count: int,
+    moments: Spread,
+    rng: np.random.Generator,
+    p: int,
+    draw: Draw | None = None,
 ) -> Steps[FloatArray]:
-    sketches, enough = (3, 500) if len(moments.mean) >= _WIDE else (5, 300)
-    most = max(2, min(max(enough, 8 * k), int(moments.n / p)))
+    ask = AskClusterSums if draw is None else draw.sums
+    sketches = 3 if len(moments.mean) >= _WIDE else 5
+    most = max(2, min(_most_cells(len(moments.mean), k), int(moments.n / p)))
     first = max(2, most // 4)
     mean, sd = moments.mean, np.sqrt(moments.variance)
     centers = mean + sd * rng.standard_normal((sketches, first, len(mean)))
     # down: cell centres; up: totals per cell
-    sums = yield from total(sites, AskClusterSums(centers))
+    sums = yield from total(sites, ask(centers))
     cells = [_cells(sums, centers, s, p) for s in range(sketches)]
     while first > 2 and min(c.mass.sum() for c in cells) < 0.5 * moments.n:
         first = max(2, first // 4)  # small sites hide small cells: ask again for coarser ones
         centers = centers[:, :first]
-        sums = yield from total(sites, AskClusterSums(centers))
+        sums = yield from total(sites, ask(centers))
         cells = [_cells(sums, centers, s, p) for s in range(sketches)]
     whole = Sketch(mean[None], np.array([moments.n]), np.array([moments.n * moments.variance.sum()]))
     cells = [c if len(c.mass) else whole for c in cells]
@@ -141,7 +219,7 @@ def _adaptive(
         proposals = [_refined(c, target, mean, sd, p, rng) for c in cells]
         centers = _padded(proposals)
         # down: refined cell centres; up: totals per cell
-        sums = yield from total(sites, AskClusterSums(centers))
+        sums = yield from total(sites, ask(centers))
         finer = [_cells(sums, centers, s, p) for s in range(sketches)]
         cells = [b if _still_visible(a, b, k) else a for a, b in zip(cells, finer, strict=True)]
     return _reduced(cells, k, count, mean, sd, rng)
@@ -236,9 +314,12 @@ def _axes(means: FloatArray, mass: FloatArray) -> FloatArray | None:
     """(d, 40) principal axes of the sketch, where there are more columns than that."""
     if means.shape[1] <= _SEARCH_DIMENSIONS:
         return None
-    centred = means - np.average(means, axis=0, weights=mass)
-    _, _, directions = np.linalg.svd(centred * np.sqrt(mass)[:, None], full_matrices=False)
-    return np.ascontiguousarray(directions[:_SEARCH_DIMENSIONS].T)
+    centred = (means - np.average(means, axis=0, weights=mass)) * np.sqrt(mass)[:, None]
+    if len(centred) >= means.shape[1]:
+        return np.ascontiguousarray(np.linalg.eigh(centred.T @ centred)[1][:, : -_SEARCH_DIMENSIONS - 1 : -1])
+    # fewer cells than columns: the axes from the cells' products, which are a smaller matrix
+    weights = np.linalg.eigh(centred @ centred.T)[1][:, : -_SEARCH_DIMENSIONS - 1 : -1]
+    return np.ascontiguousarray(np.linalg.qr(centred.T @ weights)[0])
 
 
 def _candidates(

@@ -164,6 +164,28 @@ def check_weights(weights: Any, n: int, where: str) -> FloatArray:
     return array
 
 
+def _factorised(labels: Any) -> tuple[list[Any], Any]:
+    """The different labels, and the place of each row's label among them: (n,).
+
+    >>> _factorised(np.array(["b", "a", "b"]))
+    (['b', 'a'], array([0, 1, 0]))
+    """
+    if labels.dtype.kind in "iu" and len(labels):
+        first, span = int(labels.min()), int(np.ptp(labels)) + 1
+        if span <= 4 * len(labels):
+            codes = (labels - first).astype(np.int64)
+            used = np.flatnonzero(np.bincount(codes, minlength=span))
+            place = np.zeros(span, np.int64)
+            place[used] = np.arange(len(used))
+            return (used + first).tolist(), place[codes]
+    values = labels.tolist()
+    several = len(set(map(type, values))) > 1  # 1, 1.0 and True are equal, yet not the same text
+    keys = [(type(value), value) for value in values] if several else values
+    places: dict[Any, int] = {}
+    codes = np.fromiter((places.setdefault(key, len(places)) for key in keys), np.int64, len(keys))
+    return [key[1] for key in places] if several else list(places), codes
+
+
 def group_rows(X: Rows, weights: FloatArray | None, sites: Any) -> SiteRows:
     """One table with a site label per row (or none: one site) as rows by site."""
     if sites is None:
@@ -172,14 +194,16 @@ def group_rows(X: Rows, weights: FloatArray | None, sites: Any) -> SiteRows:
     labels = np.asarray(sites, dtype=object if isinstance(sites, list | tuple) else None)
     if labels.shape != (len(X),):
         raise BadInput(f"sites has shape {labels.shape}, but X has {len(X)} rows: one label per row")
-    values = labels.tolist()
-    missing = [i for i, v in enumerate(values) if v is None or v != v]
+    different, codes = _factorised(labels)
+    missing = [code for code, label in enumerate(different) if label is None or label != label]
     if missing:
-        raise BadInput(f"sites has no label at row {missing[0]}")
-    text = labels.astype(str)
-    if len(np.unique(text)) < len(set(values)):
+        raise BadInput(f"sites has no label at row {int(np.isin(codes, missing).argmax())}")
+    text = np.array(different, dtype=labels.dtype).astype(str)
+    names, order_of_names = np.unique(text, return_inverse=True)
+    if len(names) < len(different):
         raise BadInput("sites has different labels that read the same as text")
-    names, codes, counts = np.unique(text, return_inverse=True, return_counts=True)
+    codes = order_of_names[codes]
+    counts = np.bincount(codes, minlength=len(names))
     order = np.argsort(codes, kind="stable")
     stacked = X[order]
     ends = np.concatenate([[0], np.cumsum(counts)])

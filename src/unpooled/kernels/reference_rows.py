@@ -34,8 +34,14 @@ def _ranking(rows: Floats, centers: Floats) -> Floats:
     if d > FEW_DIMENSIONS:
         # moved by the centre of smallest norm: data far from the origin would lose the ranking to rounding
         shift = centers[np.einsum("ij,ij->i", centers, centers).argmin()]
-        moved = centers - shift
-        scores: Floats = 0.5 * np.einsum("ij,ij->i", moved, moved) - (rows - shift) @ moved.T
+        moved, near = centers - shift, rows - shift
+        halves = 0.5 * np.einsum("ij,ij->i", moved, moved)
+        scores: Floats = halves - near @ moved.T
+        reach, length = np.sqrt(2 * halves.max()), np.sqrt(np.einsum("ij,ij->i", near, near))
+        doubt = 2 * (d + 8) * 2.0**-53 * reach * (length + reach)
+        close = scores <= scores.min(axis=1, keepdims=True) + doubt[:, None]
+        for i in np.flatnonzero(close.sum(axis=1) > 1):  # closer than rounding can tell: distances decide
+            scores[i] = np.where(close[i], sqdist_to(centers, rows[i]), np.inf)
         return scores
     total = np.zeros((n, len(centers)))
     for t in range(d):

@@ -4,8 +4,9 @@ Each Reply is defined above its Question. All replies hold sums and counts; a ce
 suppressed, count and sum alike, and must not follow from the shown cells by subtraction.
 """
 
-from dataclasses import dataclass
-from typing import Annotated
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -15,6 +16,8 @@ from unpooled.core.declarations import Centers, Count, Mean, Point, Sum
 from unpooled.core.messages import Question, Reply, Summable
 from unpooled.core.stack import Stack, Stacked, hide_enough, only
 from unpooled.core.statements import Stated, check_squares
+from unpooled.errors import Refused
+from unpooled.kernels.rng import uniform
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +93,7 @@ class AskMoments(Question[Moments], wire="summaries.AskMoments"):
         return 2 * d + 1
 
 
+_DRAWS = 16  # draws that a site remembers, for the numbers of clusters that one run compares
 _SMALL = 256  # rows up to which sites are summed together, so that thousands of them are cheap
 
 
@@ -205,6 +209,71 @@ class AskClusterSums(Question[ClusterSums], wire="summaries.AskClusterSums"):
                     mass[s, r, less.cell] -= less.weights.sum()
                     inertia[s, r, less.cell] -= less.weights @ less.sqdist
         return Stacked(ClusterSums(sums, mass, inertia), len(stack))
+
+    def reply_numbers(self, d: int) -> int:
+        return int(np.prod(self.centers.shape[:2])) * (d + 2)
+
+
+@dataclass(frozen=True, eq=False)
+class AskDrawnSums(Question[ClusterSums], wire="summaries.AskDrawnSums"):
+    """Cluster sums of a draw of the rows, the same rows in every question of one ``draw``.
+
+    A row of weight w at distance r from the origin is drawn with chance p = w (even + far r^2), at most 1,
+    and counts w / p: sums over the draw estimate sums over all rows, and rows far away are not missed
+    (Bachem, Lucic, Krause: Scalable k-means clustering via lightweight coresets. KDD 2018).
+    """
+
+    sees = "rows"
+
+    centers: Annotated[FloatArray, Centers("R k d")]
+    origin: Annotated[FloatArray, Point("d")]
+    even: float
+    far: float
+    draw: int
+
+    def answer_all(self, stack: Stack) -> Stacked[ClusterSums]:
+        return AskClusterSums(self.centers).answer_all(self._drawn(stack))
+
+    def _drawn(self, stack: Stack) -> Stack:
+        """The drawn rows of all sites; a site remembers its own for the next question."""
+        memory = stack.memory or tuple({} for _ in range(len(stack)))
+        kept = [site.setdefault("draws", {}) for site in memory]
+        keys = [self._key(stack.X[a:b]) for a, b in pairwise(stack.offsets)]
+        if any(key not in draws for key, draws in zip(keys, kept, strict=True)):
+            taken, weights = self._draw(stack)
+            ends = np.searchsorted(taken, stack.offsets)
+            for key, draws, (a, b) in zip(keys, kept, pairwise(ends), strict=True):
+                while len(draws) >= _DRAWS:
+                    del draws[next(iter(draws))]
+                draws[key] = stack.X[taken[a:b]], weights[a:b]
+        parts = [draws[key] for key, draws in zip(keys, kept, strict=True)]
+        return replace(
+            stack,
+            X=np.concatenate([rows for rows, _ in parts]),
+            offsets=np.concatenate([[0], np.cumsum([len(rows) for rows, _ in parts])]),
+            weights=np.concatenate([weights for _, weights in parts]),
+        )
+
+    def _key(self, X: Rows) -> Any:
+        """The draw, and the rows that it is from: one run may look at them through several views."""
+        return self.draw, self.even, self.far, self.origin.tobytes(), X.shape, X[:1].tobytes()
+
+    def _draw(self, stack: Stack) -> tuple[IntArray, FloatArray]:
+        """The places of the drawn rows in the stack, and what each counts."""
+        if not (2.0**-40 <= self.even <= 1 and 0 <= self.far < np.inf):
+            raise Refused(
+                f"a draw with the chances {self.even:g} and {self.far:g}: of 2^-40 to 1, and 0 or more"
+            )
+        X, origin = stack.X, np.broadcast_to(self.origin, (1, stack.X.shape[1]))
+        chance = self.even + self.far * kernels.nearest(X, origin, threads=stack.threads).sqdist
+        if stack.weights is not None:
+            chance *= stack.weights
+        np.minimum(chance, 1.0, out=chance)
+        place = np.arange(len(X)) - np.repeat(stack.offsets[:-1], stack.row_counts)  # within its site
+        value = np.ascontiguousarray(X[:, 0], dtype=np.float64)  # sites in the same order draw other rows
+        taken = np.flatnonzero(uniform(self.draw, place.view(np.uint64) ^ value.view(np.uint64)) < chance)
+        weights = 1 / chance[taken]
+        return taken, weights if stack.weights is None else weights * stack.weights[taken]
 
     def reply_numbers(self, d: int) -> int:
         return int(np.prod(self.centers.shape[:2])) * (d + 2)

@@ -84,17 +84,19 @@ struct Lowest {
     T first, second;
 };
 
-// Of `count` scores, a whole number of vectors, passing over the place `skip`.
-template <class T>
-Lowest<T> lowest(const T* scores, int64_t count, int64_t skip = -1) {
+// Of `count` scores, a whole number of vectors; with SKIP, passing over the place `skip`.
+template <bool SKIP, class T>
+Lowest<T> lowest(const T* scores, int64_t count, int64_t skip) {
     constexpr int L = LANES<T>;
-    Vec<T> first = spread<Vec<T>>(static_cast<T>(__builtin_inf())), second = first;
+    const Vec<T> infinite = spread<Vec<T>>(static_cast<T>(__builtin_inf()));
+    Vec<T> first = infinite, second = infinite;
     IndexVec<T> place{}, here;
     for (int i = 0; i < L; ++i) here[i] = static_cast<Index<T>>(i);
     const IndexVec<T> skipped = static_cast<Index<T>>(skip) - IndexVec<T>{};
     for (int64_t j = 0; j < count; j += L, here += L) {
-        const Vec<T> s = load<Vec<T>>(scores + j);
-        const IndexVec<T> lower = (s < first) & (here != skipped);
+        Vec<T> s = load<Vec<T>>(scores + j);
+        if (SKIP) s = here == skipped ? infinite : s;
+        const IndexVec<T> lower = s < first;
         const Vec<T> loser = lower ? first : s;
         second = loser < second ? loser : second;
         first = lower ? s : first;
@@ -114,10 +116,11 @@ Lowest<T> lowest(const T* scores, int64_t count, int64_t skip = -1) {
     return result;
 }
 
-// Scores closer than this, times |c| (|x| + |c|), may be out of order: rounding adds up like a random walk.
-template <class T>
+// Scores closer than this, times |c| (|x| + |c|), may be out of order: d + 2 roundings of each score, and those of row
+// and centre to S.
+template <class S>
 inline double score_rounding(int64_t d) {
-    return 8 * __builtin_sqrt(static_cast<double>(d)) * (sizeof(T) == 4 ? 0x1p-24 : 0x1p-53);
+    return 2 * static_cast<double>(d + 8) * (sizeof(S) == 4 ? 0x1p-24 : 0x1p-53);
 }
 
 template <bool WEIGHTED>
@@ -133,32 +136,29 @@ UNPOOLED_INLINE void add_residual(const T* x, const double* c, int64_t d, double
     for (; t < d; ++t) sums[t] = fma(w, static_cast<double>(x[t]) - c[t], sums[t]);
 }
 
-// to = x - shift; gives its squared norm, if only roughly for float.
-template <class T>
-UNPOOLED_INLINE double move(const T* x, const T* shift, int64_t d, T* to) {
-    constexpr int CHAINS = 4, L = LANES<T>;
-    Vec<T> squares[CHAINS];
-    for (int i = 0; i < CHAINS; ++i) squares[i] = Vec<T>{};
+// to = (x - shift) unit, rounded to S; gives its squared norm.
+template <class T, class S>
+UNPOOLED_INLINE double move(const T* x, const T* shift, double unit, int64_t d, S* to) {
+    constexpr int CHAINS = 4;
+    Vd squares[CHAINS];
+    for (int i = 0; i < CHAINS; ++i) squares[i] = Vd{};
+    const auto at = [&](int64_t t, Vd& sum) UNPOOLED_LAMBDA {
+        const Vd r = (widen(x + t) - widen(shift + t)) * unit;
+        sum = fma(r, r, sum);
+        if constexpr (sizeof(S) == 8)
+            store(to + t, r);
+        else
+            store(to + t, __builtin_convertvector(r, typename VectorOf<S, W>::type));
+    };
     int64_t t = 0;
-    for (; t + CHAINS * L <= d; t += CHAINS * L) {
-        for (int i = 0; i < CHAINS; ++i) {
-            const Vec<T> r = load<Vec<T>>(x + t + i * L) - load<Vec<T>>(shift + t + i * L);
-            squares[i] = fma(r, r, squares[i]);
-            store(to + t + i * L, r);
-        }
-    }
-    for (; t + L <= d; t += L) {
-        const Vec<T> r = load<Vec<T>>(x + t) - load<Vec<T>>(shift + t);
-        squares[0] = fma(r, r, squares[0]);
-        store(to + t, r);
-    }
-    T part[L];
-    store(part, (squares[0] + squares[1]) + (squares[2] + squares[3]));
-    double sum = 0;
-    for (int i = 0; i < L; ++i) sum += static_cast<double>(part[i]);
+    for (; t + CHAINS * W <= d; t += CHAINS * W)
+        for (int i = 0; i < CHAINS; ++i) at(t + i * W, squares[i]);
+    for (; t + W <= d; t += W) at(t, squares[0]);
+    double sum = across((squares[0] + squares[1]) + (squares[2] + squares[3]));
     for (; t < d; ++t) {
-        to[t] = x[t] - shift[t];
-        sum += static_cast<double>(to[t]) * static_cast<double>(to[t]);
+        const double r = (static_cast<double>(x[t]) - static_cast<double>(shift[t])) * unit;
+        to[t] = static_cast<S>(r);
+        sum = fma(r, r, sum);
     }
     return sum;
 }

@@ -13,7 +13,7 @@ constexpr int64_t CELL_DIMENSIONS = 4;    // up to which a row fits the register
 constexpr int64_t LANE_VALUES = 1 << 15;  // of a site that stays in lanes: 256 KB, in the second cache
 constexpr int64_t MOST_PAIRED = 1024;     // rows between which all distances are taken: 8 MB
 
-// Assignment: are the rows in the lanes (rows_in_lanes.hpp), or the centres (centers_in_lanes.hpp)?
+// Assignment: are the rows in the lanes (rows_in_lanes.hpp), or the centres (scores.hpp)?
 inline bool use_lanes(int64_t d) { return d <= FEW_DIMENSIONS; }
 
 // Rows in lanes: do they stay in registers while the centres pass?
