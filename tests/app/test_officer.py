@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 from unpooled import InProcess, Lloyd, run
 from unpooled.app.cli import app
 from unpooled.errors import LedgerError
+from unpooled.privacy.presets import PRESETS
 from unpooled.site.log import Log, entries
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
@@ -53,6 +54,52 @@ def test_a_policy_from_init_to_explain(tmp_path):
     code, said = call("policy", "init", path)
     assert code == 1
     assert "exists; say --overwrite to replace it" in said
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_is_written_and_in_order(tmp_path, name):
+    path = tmp_path / "policy.toml"
+    code, said = call("policy", "init", path, "--site", "north", "--preset", name)
+    assert code == 0
+    assert said.startswith(f"written: {path}\n")
+    assert ("to be filled in before a copy is made" in said) == (name == "utility-15-15")
+    assert call("policy", "check", path)[0] == 0
+    assert PRESETS[name].asks.split(",")[0] in " ".join(call("policy", "explain", path)[1].split())
+    assert name in call("policy", "presets")[1]
+
+
+def test_an_unknown_preset_is_one_line_and_writes_nothing(tmp_path):
+    code, said = call("policy", "init", tmp_path / "policy.toml", "--preset", "hospital")
+    assert (code, said.count("\n")) == (1, 1)
+    assert "unknown preset 'hospital'; presets are opensafely, cms, datashield, utility-15-15, strict" in said
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_copy_under_15_15_from_policy_to_page(tmp_path):
+    rng = np.random.default_rng(2)
+    kwh = np.exp(rng.normal(3, 1.5, 200))
+    (tmp_path / "homes.csv").write_text(
+        "area,kwh\n"
+        + "\n".join(f"{a:.1f},{k:.2f}" for a, k in zip(rng.normal(90, 20, 200), kwh, strict=True))
+    )
+    policy, site = tmp_path / "policy.toml", tmp_path / "north"
+    make = ("copy", "make", site, "--data", tmp_path / "homes.csv", "--policy", policy)
+    assert call("policy", "init", policy, "--preset", "utility-15-15")[0] == 0
+    code, said = call(*make)
+    assert (code, said.count("\n")) == (1, 1)
+    assert "needs consumption" in said
+    assert not site.exists()
+    assert (
+        call("policy", "init", policy, "--preset", "utility-15-15", "--consumption", "kwh", "--overwrite")[0]
+        == 0
+    )
+    assert call(*make)[0] == 0
+    assert (
+        "nobody has more than 15 % of the group's total"
+        in call("copy", "show", site, "--html", site / "p")[1]
+    )
+    cells = [line.split(",") for line in (site / "copy" / "table.csv").read_text().splitlines()]
+    assert any("" in row for row in cells), "no cell is withheld: the data are not skewed enough"
 
 
 def test_a_wrong_policy_is_one_line(tmp_path):

@@ -1,9 +1,14 @@
 """The policy: what it reads, what it refuses to read, what it says in plain words."""
 
+import re
+from dataclasses import replace
+from hashlib import sha256
+
 import pytest
 
 from unpooled.algorithms import METHODS
-from unpooled.errors import PolicyError
+from unpooled.errors import BadInput, PolicyError
+from unpooled.privacy.presets import PRESETS
 from unpooled.site.explain_policy import explain, template, upgraded, written
 from unpooled.site.policy import Policy, load, parse
 
@@ -192,3 +197,65 @@ def test_a_written_policy_says_the_same(tmp_path):
         "nobody approved",
     ):
         assert word in said
+
+
+# ---------------------------------------------------------------- presets
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_is_a_policy_that_keeps_to_it_and_names_its_source(name):
+    rule = PRESETS[name]
+    text = template("north", name, consumption=("kwh",) if rule.largest_share else ())
+    policy = parse(text)
+    assert rule.where in text
+    assert rule.rule in text
+    assert policy.protect.mode == rule.mode
+    assert policy.protect.g == (rule.persons if rule.mode == "copy" else 0)
+    assert policy.dp.epsilon_total == rule.epsilon
+    said = " ".join(line for _, lines in explain(policy) for line in lines)
+    assert f"It keeps to the preset {name}" in said
+    assert written(policy) == text
+
+
+def test_the_presets_are_those_of_the_published_rules():
+    assert {name: rule.persons for name, rule in PRESETS.items() if rule.mode == "copy"} == {
+        "opensafely": 8,
+        "cms": 11,
+        "datashield": 5,
+        "utility-15-15": 15,
+    }
+    assert PRESETS["utility-15-15"].largest_share == 0.15
+    assert PRESETS["strict"].mode == "noise"
+
+
+@pytest.mark.parametrize(
+    ("rules", "said"),
+    [
+        ('preset = "hospital"', "unknown preset 'hospital'; presets are opensafely, cms"),
+        ('preset = "opensafely"\ng = 5', "asks for groups of 8 persons, got g = 5"),
+        ('preset = "opensafely"', "asks for groups of 8 persons, got g = 0"),
+        ('preset = "cms"\nmode = "trusted"\nmin_cluster_size = 10', "got min_cluster_size = 10"),
+        ('preset = "utility-15-15"\nmode = "trusted"\nmin_cluster_size = 15', "a trusted site does not"),
+        ('preset = "utility-15-15"\ng = 15\nlargest_share = 0.2', "shares of at most 0.15, got 0.2"),
+        ('preset = "strict"', 'answers with noise, and mode is "copy"'),
+        ('mode = "trusted"\nconsumption = ["kwh"]', "a rule for the cells of a copy"),
+        ("largest_share = 0", "largest_share must be above 0"),
+    ],
+)
+def test_a_policy_that_is_weaker_than_its_preset_is_refused(rules, said):
+    with pytest.raises(PolicyError, match=re.escape(said)):
+        parse(f"version = 2\n[protect]\n{rules}")
+
+
+def test_an_unknown_preset_is_named():
+    with pytest.raises(BadInput, match="unknown preset 'x'"):
+        template("north", "x")
+
+
+def test_the_digest_counts_every_rule_and_a_new_rule_only_where_it_is_used():
+    plain, ruled = parse("version = 2"), parse(template("", "opensafely"))
+    assert plain.digest == sha256(repr(plain).encode()).hexdigest()
+    for rules in ('consumption = ["kwh"]', "largest_share = 0.1", "g = 8"):
+        assert parse(f"version = 2\n[protect]\n{rules}").digest != plain.digest
+    without = replace(ruled, protect=replace(ruled.protect, preset=""))
+    assert without.digest != ruled.digest

@@ -175,6 +175,7 @@ class Job:
             ("--person", self.copy.person if self.copy else "", ""),
             ("--sensitive", ",".join(self.copy.sensitive) if self.copy else "", ""),
             ("--log", ",".join(self.copy.log) if self.copy else "", ""),
+            ("--consumption", ",".join(self.copy.consumption) if self.copy else "", ""),
             ("--min-cluster-size", self.minimum if self.protect == "trusted" else 5, 5),
             ("--seed", self.seed, None),
             ("--epsilon", self.epsilon, None),

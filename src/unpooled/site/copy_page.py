@@ -34,6 +34,11 @@ def facts(copy: Copy, settings: CopySettings) -> list[str]:
         said.append(f"Did not decide who is grouped with whom: {', '.join(settings.sensitive)}.")
     if settings.log:
         said.append(f"Of these columns only the logarithm is in the copy: {', '.join(settings.log)}.")
+    if settings.consumption:
+        said.append(
+            f"Of {', '.join(settings.consumption)} a cell is shown only if nobody has more than "
+            f"{settings.largest_share * 100:g} % of the group's total."
+        )
     return [*said, *_odd_columns(copy)]
 
 

@@ -3,13 +3,15 @@
 import json
 import tomllib
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from unpooled.errors import PolicyError
 from unpooled.privacy.copy.settings import LEAST, USUAL
+from unpooled.privacy.presets import PRESETS, preset
 from unpooled.site.allow_list import only_totals
-from unpooled.site.policy import Policy, SiteSection, parse
+from unpooled.site.policy import Budget, Domain, Policy, Protect, SiteSection, parse
 
+_ROWS = 1_000_000  # declared of a site with noise, until its officer says a number
 TEMPLATE = """\
 # What this site answers. Everything not said here has the value shown by `unpooled policy explain`.
 # Unknown keys are refused; nothing that a coordinator sends can loosen a rule.
@@ -26,6 +28,9 @@ person = {person}                      # copy: the column that says whose row it
 columns = {columns}                     # copy: columns that studies are about
 sensitive = {sensitive}                   # copy: columns that do not decide who is grouped with whom
 log = {log}                         # copy: columns of which it holds the logarithm only
+preset = {preset}                      # a published rule that this policy keeps to: {presets}
+consumption = {consumption}                 # copy: columns of which nobody may have a large share of a total
+largest_share = {largest_share}             # copy: of a group's total in such a column, at most
 auto = {auto}                     # copy: answer from it before anybody approved it
 min_cluster_size = {min_cluster_size}             # trusted: no group of fewer rows is shown
 
@@ -90,7 +95,11 @@ def written(policy: Policy) -> str:
         "min_sites": policy.aggregation.min_sites,
         "max_message_bytes": policy.wire.max_message_bytes,
     }
-    text = TEMPLATE.format(**{name: _toml(value) for name, value in values.items()}, noise=noise)
+    said = {name: _toml(value) for name, value in values.items()}
+    text = TEMPLATE.format(**said, noise=noise, presets=" | ".join(PRESETS))
+    if p.preset:
+        rule = PRESETS[p.preset]
+        text = f"# Preset {rule.name}: {rule.rule}.\n# {rule.by}: {rule.where}\n{text}"
     assert parse(text) == policy
     return text
 
@@ -101,9 +110,23 @@ def _toml(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def template(site: str) -> str:
-    """A policy file of the defaults, each with its meaning."""
-    return written(Policy(site=SiteSection(id=site)))
+def template(
+    site: str, name: str = "", *, person: str = "", consumption: tuple[str, ...] = (), rows: int = 0
+) -> str:
+    """A policy file of the defaults, or of the preset of a name, each rule with its meaning."""
+    protect, dp, domain = Protect(person=person, consumption=consumption), Budget(), Domain(rows=rows)
+    if name:
+        rule = preset(name)
+        least = max(rule.persons, protect.min_cluster_size)
+        protect = replace(protect, preset=name, mode=rule.mode, min_cluster_size=least)
+        if rule.mode == "copy":
+            protect = replace(protect, g=rule.persons)
+        else:
+            unit: Literal["row", "person"] = "person" if person else "row"
+            dp, domain = Budget(unit=unit, epsilon_total=rule.epsilon), Domain(rows=rows or _ROWS)
+        if rule.largest_share:
+            protect = replace(protect, largest_share=rule.largest_share)
+    return written(Policy(site=SiteSection(id=site), protect=protect, dp=dp, domain=domain))
 
 
 def upgraded(text: str, where: str) -> tuple[Policy, list[str]]:
@@ -180,9 +203,17 @@ def explain(policy: Policy) -> list[tuple[str, list[str]]]:
     return [
         ("Answers", will),
         ("Refuses", wont),
-        ("Protects", [*_PROTECTS[policy.protect.mode](policy), sums]),
+        ("Protects", [*_keeps_to(policy), *_PROTECTS[policy.protect.mode](policy), sums]),
         ("Records", ["Every answer and refusal, byte for byte, in a log that shows any later change."]),
     ]
+
+
+def _keeps_to(policy: Policy) -> list[str]:
+    """The published rule that the policy keeps to, if any."""
+    if not policy.protect.preset:
+        return []
+    rule = preset(policy.protect.preset)
+    return [f"It keeps to the preset {rule.name}: {rule.asks} ({rule.rule}. {rule.by}.)"]
 
 
 def _copy(policy: Policy) -> list[str]:
@@ -201,6 +232,11 @@ def _copy(policy: Policy) -> list[str]:
         said.append(f"These columns do not decide who is grouped with whom: {', '.join(p.sensitive)}.")
     if p.log:
         said.append(f"Of these columns the copy holds the logarithm only: {', '.join(p.log)}.")
+    if p.consumption:
+        said.append(
+            f"Of {', '.join(p.consumption)} a group's mean is shown only if nobody has more than "
+            f"{p.largest_share * 100:g} % of the group's total."
+        )
     return said
 
 

@@ -25,7 +25,7 @@ from unpooled.site.guards import Allowed, Limits, NoNoise, Proportion, Sight, Su
 from unpooled.site.ledger import Ledger, SumLedger
 from unpooled.site.log import Log
 from unpooled.site.paid_noise import PaidNoise
-from unpooled.site.policy import Policy
+from unpooled.site.policy import Policy, check_declared
 from unpooled.site.site import Guard, Mask, Site
 
 
@@ -176,14 +176,17 @@ def _copy(table: Any, policy: Policy, home: Path | None) -> tuple[Copy, str]:
     if home is None:
         if table is None:
             raise BadInput("neither a table nor a folder with a copy was given")
+        check_declared(policy, settings.consumption)
         copy = make_copy(as_table(table), settings)
         return copy, copy.digest
     kept = CopyFolder(home)
     if not kept.exists:
         if table is None:
             raise BadInput(f"{home}: there is no copy; unpooled copy make writes one")
+        check_declared(policy, settings.consumption)
         kept.make(as_table(table), settings)
     copy = kept.read()
+    check_declared(policy, kept.settings().consumption)
     _check_settings(settings, kept.settings(), copy.group_size)
     if not (policy.protect.auto or kept.approved):
         raise NotApproved(
@@ -197,7 +200,12 @@ def _check_settings(asked: CopySettings, made: CopySettings, group_size: int) ->
     """Raise PolicyError if the copy was made with less protection than the policy asks for."""
     if asked.g > group_size:
         raise PolicyError(f"[protect] g = {asked.g}, but the copy has groups from {group_size} persons on")
-    for name in ("person", "sensitive", "log"):
+    if asked.consumption and made.largest_share > asked.largest_share:
+        raise PolicyError(
+            f"[protect] largest_share = {asked.largest_share:g}, but the copy was made with "
+            f"{made.largest_share:g}"
+        )
+    for name in ("person", "sensitive", "log", "consumption"):
         wanted, is_so = getattr(asked, name), getattr(made, name)
         if wanted and wanted != is_so:
             raise PolicyError(f"[protect] {name} = {wanted!r}, but the copy was made with {is_so!r}")

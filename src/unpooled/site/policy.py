@@ -5,13 +5,14 @@ be silently ignored. Nothing in a request can loosen a policy.
 """
 
 import tomllib
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, is_dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from unpooled.errors import BadInput, PolicyError
 from unpooled.privacy.copy.settings import CopySettings
+from unpooled.privacy.presets import preset
 from unpooled.site.allow_list import METHOD_NAMES, methods_in
 
 VERSION = 2
@@ -46,12 +47,23 @@ class Protect:
     columns: tuple[str, ...] = ()  # those that studies are about; they count three times in the grouping
     sensitive: tuple[str, ...] = ()  # columns that do not count in the grouping
     log: tuple[str, ...] = ()  # columns of which the copy holds the logarithm only
+    preset: str = field(default="", repr=False)  # a published rule that the policy keeps to; "": none
+    consumption: tuple[str, ...] = field(default=(), repr=False)  # no cell that one person dominates is shown
+    largest_share: float = field(default=0.15, repr=False)  # of a cell's total that one person may have
     auto: bool = False  # answer from a copy that nobody approved
     min_cluster_size: int = 5  # trusted: no group of fewer rows is shown
 
     def settings(self) -> CopySettings:
         """How the copy is made."""
-        return CopySettings(self.g, self.person, self.columns, self.sensitive, self.log)
+        return CopySettings(
+            self.g,
+            self.person,
+            self.columns,
+            self.sensitive,
+            self.log,
+            self.consumption,
+            self.largest_share,
+        )
 
 
 @dataclass(frozen=True)
@@ -115,8 +127,19 @@ class Policy:
 
     @property
     def digest(self) -> str:
-        """A digest of the rules, independent of the file's layout and comments."""
-        return sha256(repr(self).encode()).hexdigest()
+        """A digest of the rules, independent of the file's layout and comments.
+
+        Rules that came later (``repr=False``) count where they differ from their defaults, so that a policy
+        has the digest that it had before there were such rules.
+        """
+        later = [
+            f"{section.name}.{rule.name}={getattr(part, rule.name)!r}"
+            for section in fields(self)
+            if is_dataclass(part := getattr(self, section.name))
+            for rule in fields(part)
+            if not rule.repr and getattr(part, rule.name) != rule.default
+        ]
+        return sha256("\n".join([repr(self), *later]).encode()).hexdigest()
 
     @property
     def private(self) -> bool:
@@ -216,6 +239,7 @@ def _check(policy: Policy) -> None:
         policy.protect.settings()
     except BadInput as error:
         raise PolicyError(f"[protect] {error}") from None
+    _check_rules(policy.protect)
     domain = policy.domain
     if not len(domain.columns) == len(domain.lower) == len(domain.upper):
         raise PolicyError(
@@ -245,6 +269,46 @@ def _check(policy: Policy) -> None:
         raise PolicyError(
             f'[dp] epsilon_total is the budget of noise, and [protect] mode is "{policy.protect.mode}": '
             "a site has the one or the other, since a copy beside noise would void what noise promises"
+        )
+
+
+def _check_rules(protect: Protect) -> None:
+    """Check that the protection keeps to its preset, and that a rule on shares is one that can be kept."""
+    if protect.consumption and protect.mode != "copy":
+        raise PolicyError(
+            f'[protect] consumption is a rule for the cells of a copy, and mode is "{protect.mode}": '
+            "shares of a total are not looked at there"
+        )
+    if not protect.preset:
+        return
+    try:
+        rule = preset(protect.preset)
+    except BadInput as error:
+        raise PolicyError(f"[protect] {error}") from None
+    said = f'[protect] preset = "{rule.name}"'
+    if rule.mode == "noise" and protect.mode != "noise":
+        raise PolicyError(f'{said} answers with noise, and mode is "{protect.mode}"')
+    if protect.mode == "copy" and protect.g < rule.persons:
+        raise PolicyError(f"{said} asks for groups of {rule.persons} persons, got g = {protect.g}")
+    if protect.mode == "trusted" and rule.largest_share:
+        raise PolicyError(f"{said} looks at shares of totals, which a trusted site does not")
+    if protect.mode == "trusted" and protect.min_cluster_size < rule.persons:
+        raise PolicyError(
+            f"{said} asks for groups of {rule.persons}, got min_cluster_size = {protect.min_cluster_size}"
+        )
+    if rule.largest_share and protect.largest_share > rule.largest_share:
+        raise PolicyError(
+            f"{said} asks for shares of at most {rule.largest_share:g}, got {protect.largest_share:g}"
+        )
+
+
+def check_declared(policy: Policy, consumption: tuple[str, ...]) -> None:
+    """Raise PolicyError if a copy with these columns of consumption lacks what the preset asks for."""
+    rule = preset(policy.protect.preset) if policy.protect.preset else None
+    if rule is not None and rule.largest_share and not consumption:
+        raise PolicyError(
+            f'[protect] preset = "{rule.name}" needs consumption: the columns of which nobody may have more '
+            f"than {rule.largest_share:.0%} of a group's total"
         )
 
 

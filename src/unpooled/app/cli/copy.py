@@ -69,20 +69,25 @@ def read_by(reading: o.ReadingOptions, only: str | None) -> "Reading":
 def settings_of(rules: "Policy", copying: o.CopyOptions, columns: str | None) -> "CopySettings":
     """How the copy is made: as the policy says, and where it says nothing, as options say."""
     from unpooled.privacy.copy import CopySettings
+    from unpooled.site.policy import check_declared
 
     if rules.protect.mode != "copy":
         raise PolicyError(f'the policy has [protect] mode = "{rules.protect.mode}": such a site has no copy')
     said, given = rules.protect.settings(), copying.settings(o.names(columns))
-    for name in ("person", "sensitive", "log"):
+    for name in ("person", "sensitive", "log", "consumption"):
         wanted, option = getattr(said, name), getattr(given, name)
         if wanted and option and wanted != option:
             raise PolicyError(f"--{name}: the policy has [protect] {name} = {wanted!r}")
+    consumption = given.consumption or said.consumption
+    check_declared(rules, consumption)
     return CopySettings(
         max(given.g, said.g),
         given.person or said.person,
         given.columns or said.columns,
         given.sensitive or said.sensitive,
         given.log or said.log,
+        consumption,
+        said.largest_share,
     )
 
 

@@ -33,7 +33,10 @@ def fit(
     from unpooled.app.run_folder import RunFolder
 
     if copying.given and protect != "copy":
-        raise BadInput("--group-size, --person, --sensitive and --log say how a copy is made: --protect copy")
+        raise BadInput(
+            "--group-size, --person, --sensitive, --log and --consumption say how a copy is made: "
+            "--protect copy"
+        )
     job = options.job(
         protect,
         files=expand(files),

@@ -49,6 +49,13 @@ Log = Annotated[
         help="Skewed columns, of which a copy holds the logarithm only: income", rich_help_panel=PROTECT
     ),
 ]
+Consumption = Annotated[
+    str | None,
+    typer.Option(
+        help="Columns of which a copy shows no mean that one person dominates (15 % of the total): kwh",
+        rich_help_panel=PROTECT,
+    ),
+]
 Seed = Annotated[int, typer.Option(help="The same seed gives the same result.", rich_help_panel=HOW)]
 Secure = Annotated[
     bool,

@@ -260,11 +260,19 @@ class CopyOptions(Options):
     person: t.Person = ""
     sensitive: t.Sensitive = None
     log: t.Log = None
+    consumption: t.Consumption = None
 
     def settings(self, columns: tuple[str, ...] = ()) -> "CopySettings":
         from unpooled.privacy.copy import CopySettings
 
-        return CopySettings(self.group_size, self.person, columns, names(self.sensitive), names(self.log))
+        return CopySettings(
+            self.group_size,
+            self.person,
+            columns,
+            names(self.sensitive),
+            names(self.log),
+            names(self.consumption),
+        )
 
     @property
     def given(self) -> bool:

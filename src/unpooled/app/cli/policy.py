@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
+from unpooled.app.cli import options as o
 from unpooled.app.cli.outputs import Overwrite, check
-from unpooled.errors import LedgerError
+from unpooled.errors import LedgerError, PolicyError
 
 policy = typer.Typer(no_args_is_help=True, help="Write, check and explain the rules of a site.")
 sums = typer.Typer(no_args_is_help=True, help="The keys of the other sites, as secure sums use them.")
@@ -37,15 +38,35 @@ def _print(parts: list[tuple[str, list[str]]]) -> None:
 def policy_init(
     path: Annotated[Path, typer.Argument(help="File to write.")] = Path("policy.toml"),
     site: Annotated[str, typer.Option(help="The site's name.")] = "",
+    preset: Annotated[str, typer.Option(help="A published rule to keep to; unpooled policy presets")] = "",
+    person: Annotated[str, typer.Option(help="The column that says whose row it is.")] = "",
+    consumption: Annotated[
+        str | None, typer.Option(help="Columns of which nobody may have a large share of a total: kwh,gas")
+    ] = None,
+    rows: Annotated[int, typer.Option(min=0, help="With noise: the most rows that there can be.")] = 0,
     overwrite: Overwrite = False,
 ) -> None:
-    """Write a policy with safe defaults and a comment on each rule."""
+    """Write a policy with safe defaults, or those of a preset, and a comment on each rule."""
     from unpooled.core.disk import write_atomically
     from unpooled.site.explain_policy import template
+    from unpooled.site.policy import check_declared, parse
 
+    text = template(site, preset, person=person, consumption=o.names(consumption), rows=rows)
     check(path, overwrite=overwrite)
-    write_atomically(path, template(site).encode())
+    write_atomically(path, text.encode())
     typer.echo(f"written: {path}")
+    try:
+        check_declared(parse(text), o.names(consumption))
+    except PolicyError as error:
+        typer.echo(f"to be filled in before a copy is made: {error}")
+
+
+@policy.command("presets")
+def policy_presets() -> None:
+    """List the presets: the published rules that a policy or a release can keep to."""
+    from unpooled.privacy.presets import PRESETS
+
+    _print([(rule.name, [rule.asks, f"{rule.rule}. {rule.by}.", rule.where]) for rule in PRESETS.values()])
 
 
 @policy.command("check")

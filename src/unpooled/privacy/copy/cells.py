@@ -59,10 +59,25 @@ def spread_of(x: FloatArray, g: int) -> ColumnSpread | None:
     return ColumnSpread(median, float(middle.mean()), float(middle.std()), typical, constant)
 
 
+def dominated(values: FloatArray, share: float) -> BoolArray:
+    """(G,) True where one person has more than ``share`` of a group's total of values (G, most), nan: none.
+
+    Values below zero count by their size.
+
+    >>> dominated(np.array([[1.0, 1.0, 2.0], [1.0, 1.0, 3.0], [0.0, 0.0, np.nan]]), 0.5)
+    array([False,  True, False])
+    """
+    size = np.abs(np.nan_to_num(values))
+    found: BoolArray = size.max(axis=1) > share * size.sum(axis=1)
+    return found
+
+
 def number_cells(
-    values: FloatArray, nobody: BoolArray, spread: ColumnSpread, g: int
+    values: FloatArray, nobody: BoolArray, spread: ColumnSpread, g: int, share: float = 1.0
 ) -> tuple[FloatArray, FloatArray, float]:
     """Of values (G, most) by group: persons who have one (0: too few), their mean, the variance within.
+
+    A cell in which one person has more than ``share`` of the total is not shown either.
 
     The company rule: a deviation from the site's median is cut to the power of two above twice the third
     largest of the group (or the site's typical one, if larger), so at most two persons are cut, and nobody
@@ -71,7 +86,7 @@ def number_cells(
     values = np.where(nobody, np.nan, values)
     there = ~np.isnan(values)
     known = there.sum(axis=1).astype(np.float64)
-    shown = known >= g
+    shown = (known >= g) & ~dominated(values, share)
     if not spread.typical:  # constant but for a few persons: the column is shown as its median
         return np.where(shown, known, 0.0), np.where(shown, spread.constant, 0.0), float("nan")
     away = np.where(there, values - spread.median, 0.0)

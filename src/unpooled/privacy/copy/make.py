@@ -86,7 +86,10 @@ def make_copy(
             EMPTY if kind in (NUMBER, CATEGORY) else kind,
         )
         if kind == NUMBER and (spread := spreads[name]) is not None:
-            has_value, mean, variance = number_cells(persons.number(name)[members], members < 0, spread, g)
+            share = settings.largest_share if name in settings.consumption else 1.0
+            has_value, mean, variance = number_cells(
+                persons.number(name)[members], members < 0, spread, g, share
+            )
             if has_value.any():
                 means[shown], seen = mean, NUMBER
         elif kind == CATEGORY and held[name][0]:

@@ -31,11 +31,14 @@ class Persons:
 
     def __init__(self, table: Table, settings: CopySettings) -> None:
         self._table, self._log = table, settings.log
-        for name in (*settings.columns, *settings.sensitive, *settings.log):
+        for name in (*settings.columns, *settings.sensitive, *settings.log, *settings.consumption):
             table.index(name)
         for name in settings.log:
             if table.kinds[table.index(name)] not in (NUMBER, "empty"):
                 raise BadInput(f"column {name} has no numbers of which to take the logarithm")
+        for name in settings.consumption:
+            if table.kinds[table.index(name)] not in (NUMBER, "empty"):
+                raise BadInput(f"column {name} is named as consumption, and has no numbers")
         for name, kind in zip(table.names, table.kinds, strict=True):
             if kind == NUMBER and (np.abs(table.values[:, table.index(name)]) > _LARGEST).any():
                 raise BadInput(f"column {name} has a value that is infinite or above {_LARGEST:g}")

@@ -21,6 +21,8 @@ class CopySettings:
     columns: tuple[str, ...] = ()  # those that studies are about: they count three times in the grouping
     sensitive: tuple[str, ...] = ()  # these do not count in the grouping
     log: tuple[str, ...] = ()  # of these the copy holds the logarithm only
+    consumption: tuple[str, ...] = ()  # of these a cell is shown if nobody dominates its total
+    largest_share: float = 0.15  # of the total of such a cell that one person may have
 
     def __post_init__(self) -> None:
         if isinstance(self.g, bool) or not isinstance(self.g, int) or (self.g and self.g < LEAST):
@@ -28,7 +30,12 @@ class CopySettings:
         for name in (*self.columns, *self.log):
             if name in self.sensitive and name in self.columns:
                 raise BadInput(f"column {name} is named both as one that studies are about and as sensitive")
-        if self.person and self.person in (*self.columns, *self.sensitive, *self.log):
+        for name in self.consumption:
+            if name in self.log:
+                raise BadInput(f"column {name} is named both as consumption and for its logarithm")
+        if not 0 < self.largest_share <= 1:
+            raise BadInput(f"largest_share must be above 0 and up to 1, got {self.largest_share!r}")
+        if self.person and self.person in (*self.columns, *self.sensitive, *self.log, *self.consumption):
             raise BadInput(f"column {self.person} says whose row it is: it is in no group")
 
     def group_size(self, persons: int) -> int:

@@ -1,0 +1,94 @@
+"""Presets: published rules on small numbers that officers know, each with its source.
+
+A site takes one by ``unpooled policy init --preset NAME``, a run is released under one by
+``unpooled release RUN --preset NAME``.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from unpooled.errors import BadInput
+
+
+@dataclass(frozen=True)
+class Preset:
+    """One rule: the fewest persons behind a number, and what else it asks for."""
+
+    name: str
+    rule: str  # title of the published rule
+    by: str  # who published it
+    where: str  # where it can be read
+    asks: str  # the rule in one sentence
+    persons: int  # the fewest behind a number that is shown; 0: noise protects, whatever their number
+    mode: Literal["copy", "noise"] = "copy"
+    rounding: int = 5  # counts of a release are multiples of it
+    largest_share: float = 0.0  # of a group's total that one person may have in a consumption column; 0: any
+    epsilon: float = 0.0  # of noise, over all runs
+    most_rows: int = 0  # of a released table; 0: any
+    most_bytes: int = 0  # of a released file; 0: any
+
+
+PRESETS = {
+    preset.name: preset
+    for preset in (
+        Preset(
+            "opensafely",
+            "Applying statistical disclosure control, and the checklist of Requesting release of research "
+            "outputs",
+            "OpenSAFELY",
+            "https://docs.opensafely.org/outputs/sdc/",
+            "Counts of 7 or fewer persons are redacted, and what is left is rounded to the nearest 5.",
+            persons=8,
+            most_rows=5000,
+            most_bytes=16 * 10**6,
+        ),
+        Preset(
+            "cms",
+            "CMS Cell Size Suppression Policy",
+            "Centers for Medicare & Medicaid Services, as explained by ResDAC",
+            "https://resdac.org/articles/cms-cell-size-suppression-policy",
+            "No cell of 1 to 10 persons is shown, and none from which one could be worked out.",
+            persons=11,
+        ),
+        Preset(
+            "datashield",
+            "Disclosure settings of DataSHIELD: datashield.privacyLevel",
+            "DataSHIELD, package dsBase",
+            "https://rdrr.io/github/datashield/dsBaseClient/man/ds.listDisclosureSettings.html",
+            "No cell of fewer than 5 persons is shown. (A server may set nfilter.tab; 3 is usual there, "
+            "and 5 is named as the commonest threshold.)",
+            persons=5,
+        ),
+        Preset(
+            "utility-15-15",
+            "The 15/15 rule: Decision 14-05-016, adopting rules to provide access to energy usage and "
+            "usage-related data while protecting privacy of personal data",
+            "California Public Utilities Commission; likewise Colorado, 4 CCR 723-3",
+            "https://docs.cpuc.ca.gov/PublishedDocs/Published/G000/M090/K845/90845985.PDF",
+            "An aggregate has at least 15 customers, and none of them has more than 15 % of its total.",
+            persons=15,
+            largest_share=0.15,
+        ),
+        Preset(
+            "strict",
+            "Calibrating Noise to Sensitivity in Private Data Analysis",
+            "Dwork, McSherry, Nissim, Smith, Theory of Cryptography Conference 2006",
+            "https://doi.org/10.1007/11681878_14",
+            "Every answer carries noise that is paid for from one budget: differential privacy.",
+            persons=0,
+            mode="noise",
+            epsilon=1.0,
+        ),
+    )
+}
+
+
+def preset(name: str) -> Preset:
+    """The preset of a name; BadInput names those that there are.
+
+    >>> preset("opensafely").persons
+    8
+    """
+    if name not in PRESETS:
+        raise BadInput(f"unknown preset {name!r}; presets are {', '.join(PRESETS)}")
+    return PRESETS[name]

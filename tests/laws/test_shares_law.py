@@ -1,0 +1,92 @@
+"""The 15/15 rule over random tables: no cell of a copy in which one person has more than 15 % of a total."""
+
+import os
+
+import numpy as np
+import pytest
+
+from unpooled.data import Table
+from unpooled.data.copy import Copy
+from unpooled.errors import BadInput, PolicyError
+from unpooled.privacy.copy import CopySettings, make_copy
+from unpooled.privacy.copy.cells import dominated
+from unpooled.site.explain_policy import template
+from unpooled.site.open_site import open_site
+from unpooled.site.policy import parse
+
+TABLES = int(os.environ.get("UNPOOLED_TABLES", "2000"))
+RULE = CopySettings(g=15, sensitive=("kwh",), consumption=("kwh",))
+
+
+def blocks(rng: np.random.Generator) -> tuple[Table, list[np.ndarray]]:
+    """A table whose groups are known beforehand, since each lies alone, and its kwh by group, very skewed."""
+    sizes = rng.integers(15, 30, size=rng.integers(2, 5))
+    skew = rng.choice([0.0, 0.5, 1.0, 2.0, 3.0])
+    by_group = []
+    for size in sizes:
+        kwh = np.exp(rng.normal(3, skew, size))
+        kwh[rng.random(size) < rng.choice([0.0, 0.3])] = 0.0
+        kwh[rng.random(size) < rng.choice([0.0, 0.0, 0.0, 0.1])] = np.nan
+        if rng.random() < 0.1:
+            kwh = -kwh
+        by_group.append(kwh)
+    place = np.repeat(np.arange(len(sizes)) * 1000.0, sizes)
+    mixed = rng.permutation(len(place))
+    return Table.of({"place": place[mixed], "kwh": np.concatenate(by_group)[mixed]}), by_group
+
+
+def brute_force(kwh: np.ndarray) -> bool:
+    """True if the cell may be shown: one person after the other, added by hand."""
+    values = [abs(v) for v in kwh.tolist() if v == v]
+    total = sum(values)
+    return len(values) >= 15 and all(v <= 0.15 * total * (1 + 1e-9) for v in values)
+
+
+def shown(copy: Copy) -> dict[float, tuple[float, float]]:
+    """(persons, persons in the shown cell of kwh) of each group, by its place, which is rounded."""
+    places = 1000.0 * (copy.means["place"] / 1000).round()
+    cells = zip(copy.persons.tolist(), copy.known_of("kwh").tolist(), strict=True)
+    return dict(zip(places.tolist(), cells, strict=True))
+
+
+def test_no_cell_is_shown_that_one_person_dominates():
+    held = withheld = told = 0
+    for seed in range(TABLES):
+        table, by_group = blocks(np.random.default_rng(seed))
+        copy = make_copy(table, RULE)
+        found = shown(copy)
+        laid_out = {1000.0 * b: len(kwh) for b, kwh in enumerate(by_group)}
+        if {place: persons for place, (persons, _) in found.items()} != laid_out:
+            continue  # other groups than those laid out: nothing to compare with
+        told += 1
+        for b, kwh in enumerate(by_group):
+            known = found[1000.0 * b][1]
+            may = brute_force(kwh)
+            assert not known or (may and known == (kwh == kwh).sum()), (seed, b)
+            held, withheld = held + bool(known), withheld + (not may)
+    assert told > TABLES / 2, told
+    assert held > TABLES / 2, "the rule withholds nearly everything: the test shows nothing"
+    assert withheld > TABLES / 2
+
+
+def test_a_share_of_fifteen_percent_by_hand():
+    others = [1.0] * 17
+    assert not dominated(np.array([[*others, 3.0]]), 0.15)[0]  # 3 of 20
+    assert dominated(np.array([[*others, 3.01]]), 0.15)[0]
+    for most, cells in ((3.0, 18.0), (3.01, 0.0)):
+        rows = Table.of({"age": np.arange(36.0), "kwh": [*others, most] * 2})
+        copy = make_copy(rows, CopySettings(g=18, consumption=("kwh",)))
+        assert set(copy.known_of("kwh").tolist()) == ({cells} if len(copy) > 1 else {36.0}), most
+
+
+def test_what_the_rule_does_not_go_with_is_said():
+    text = template("north", "utility-15-15", consumption=("kwh",))
+    assert parse(text).protect.settings().consumption == ("kwh",)
+    with pytest.raises(BadInput, match="both as consumption and for its logarithm"):
+        CopySettings(log=("kwh",), consumption=("kwh",))
+    with pytest.raises(BadInput, match="there is no column 'gas'"):
+        make_copy(Table.of({"kwh": np.arange(30.0)}), CopySettings(consumption=("gas",)))
+    with pytest.raises(PolicyError, match="a rule for the cells of a copy"):
+        parse('version = 2\n[protect]\nmode = "trusted"\nconsumption = ["kwh"]')
+    with pytest.raises(PolicyError, match="needs consumption"):
+        open_site("north", np.zeros((40, 2)), parse(template("", "utility-15-15")))
