@@ -15,6 +15,7 @@ from unpooled.app.cli.copy import copy
 from unpooled.app.cli.federation import federation, join, leave, serve, status
 from unpooled.app.cli.fit import fit, resume
 from unpooled.app.cli.model import example, export, predict, report
+from unpooled.app.cli.officer import release
 from unpooled.app.cli.outputs import Overwrite, check
 from unpooled.app.cli.policy import audit, policy, sums
 from unpooled.app.cli.reproduce import reproduce
@@ -71,7 +72,7 @@ app.add_typer(copy, name="copy")
 app.add_typer(policy, name="policy")
 app.add_typer(sums, name="sums")
 app.add_typer(audit, name="audit")
-_FILES = (fit, resume, predict, export, report, certify, example)
+_FILES = (fit, resume, predict, export, report, certify, release, example)
 _MACHINES = (serve, run, join, status, leave, export_job)
 _RESEARCH = (reproduce, compare)
 for _command in (*_FILES, *_MACHINES, *_RESEARCH):

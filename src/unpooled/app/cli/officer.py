@@ -1,0 +1,49 @@
+"""``unpooled release`` and ``unpooled dossier``: files for an output checker, a document to sign."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from unpooled.app.cli import options as o
+from unpooled.app.cli.outputs import FolderOutput, Overwrite, check, whole_folder
+
+
+def release(
+    run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
+    preset: Annotated[str, typer.Option(help="The rule to keep to; unpooled policy presets lists them.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="The folder to write.")],
+    consumption: Annotated[
+        str | None, typer.Option(help="For a rule on shares: the columns of consumption, kwh,gas")
+    ] = None,
+    register: Annotated[
+        Path | None,
+        typer.Option(help="Earlier releases; default: releases.jsonl beside the folder of the run."),
+    ] = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Write tables and figures of a run that keep to a preset, with context and controls for a checker.
+
+    unpooled release run --preset opensafely --out release
+    """
+    from unpooled.app.release import release as made_of
+    from unpooled.app.release.earlier import add
+    from unpooled.app.release.folder import CONTROLS, REGISTER
+    from unpooled.app.run_folder import RunFolder
+    from unpooled.core.disk import write_atomically
+    from unpooled.privacy.presets import preset as rule_of
+
+    rule, kept = rule_of(preset), RunFolder(run)
+    kept.load_job()  # raises if the folder holds no run
+    beside = register or run.resolve().parent / REGISTER
+    target = FolderOutput(out, "the folder of a release", own=(out / CONTROLS).exists())
+    check(target, inputs=[run, *kept.files, beside], overwrite=overwrite)
+    files, entries, warned = made_of(run, rule, out.resolve().name, o.names(consumption), beside)
+    with whole_folder(out) as building:
+        for name, text in files.items():
+            write_atomically(building / name, text.encode(), shared=True)
+        add(beside, entries)
+    for line in warned:
+        typer.echo(f"warning: {line}")
+    typer.echo(f"written: {out}: {', '.join(files)}")
+    typer.echo(f"noted in {beside}, which has true numbers and stays inside")

@@ -1,0 +1,191 @@
+"""The folder of a release: tables, figures, context for a checker, the controls that were applied."""
+
+import json
+from dataclasses import asdict
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from unpooled import __version__
+from unpooled.app.private_result import PrivateResult
+from unpooled.app.release import earlier
+from unpooled.app.release.figures import figures
+from unpooled.app.release.tables import Released, breaches, released, released_noise
+from unpooled.app.result import ClusterResult, Result, result_of
+from unpooled.app.run_folder import RunFolder
+from unpooled.data.views import Number
+from unpooled.errors import BadInput
+from unpooled.privacy.presets import Preset
+
+CONTROLS, CONTEXT, REGISTER = "controls.json", "context.txt", "releases.jsonl"
+
+
+def release(
+    run: Path, preset: Preset, name: str, consumption: tuple[str, ...], register: Path
+) -> tuple[dict[str, str], list[earlier.Entry], list[str]]:
+    """The files of a release by name, the entries of the register with the new one, and warnings.
+
+    Nothing is written. BadInput names the number that breaks the preset.
+    """
+    kept = RunFolder(run)
+    job = kept.load_job()
+    result = result_of(job, kept.load_run(job))
+    if (preset.mode == "noise") != isinstance(result, PrivateResult):
+        raise BadInput(
+            f"{run}: a run with noise; it is released under --preset strict"
+            if isinstance(result, PrivateResult)
+            else f"{run}: a run without noise, and --preset {preset.name} releases noise only"
+        )
+    made = (
+        released_noise(result, preset)
+        if isinstance(result, PrivateResult)
+        else released(_clusters(result), preset, consumption)
+    )
+    broken = breaches(made.tables, preset)
+    if broken:
+        raise BadInput(f"{run}: {broken[0]}; {preset.name} does not allow it")
+    date = datetime.now(UTC).date().isoformat()
+    entries, now = earlier.read(register), earlier.entry_of(result, preset, name, date)
+    said, warned = earlier.relation(now, entries, preset)
+    unit = "rows" if isinstance(result, PrivateResult) else _clusters(result).unit
+    files = {file: table.csv() for file, table in made.tables.items()} | figures(made, unit)
+    context = _context(result, preset, made, unit, date, said, warned)
+    files = {CONTEXT: context, **files}
+    files[CONTROLS] = _controls(result, preset, made, unit, date, files, said, warned)
+    _check_limits(files, made, preset)
+    return files, [*entries, now], warned
+
+
+def _clusters(result: Result) -> ClusterResult:
+    assert isinstance(result, ClusterResult)
+    return result
+
+
+def _check_limits(files: dict[str, str], made: Released, preset: Preset) -> None:
+    for file, table in made.tables.items():
+        if preset.most_rows and len(table.rows) > preset.most_rows:
+            raise BadInput(f"{file} has {len(table.rows)} rows; {preset.name} takes {preset.most_rows}")
+    for file, text in files.items():
+        if preset.most_bytes and len(text.encode()) > preset.most_bytes:
+            raise BadInput(f"{file} has {len(text.encode())} bytes; {preset.name} takes {preset.most_bytes}")
+
+
+def _applied(preset: Preset, made: Released, unit: str) -> list[str]:
+    """Sentences on the controls, each with how often it was needed."""
+    if preset.mode == "noise":
+        return [
+            "Every number carries noise that was paid for from a privacy budget.",
+            f"Counts are rounded to multiples of {preset.rounding}.",
+        ]
+    said = [
+        f"Counts of fewer than {preset.persons} {unit}, and statistics about them, are redacted. No cluster "
+        "has fewer.",
+        f"Counts are rounded to the nearest {preset.rounding}; one that would be shown as fewer than "
+        f"{preset.persons} is redacted.",
+        "Rates are of rounded counts. Means and standard deviations have three digits.",
+        "Totals are sums of the counts that are shown, after rounding.",
+        f"Further cells are redacted where a small one would follow from totals. {made.redacted} cells are "
+        "redacted in all.",
+        "No minimum, maximum, quantile or single value is in the release.",
+    ]
+    if preset.largest_share:
+        said.append(f"Nobody has more than {preset.largest_share:.0%} of a total in a column of consumption.")
+    return said
+
+
+def _context(
+    result: Result, preset: Preset, made: Released, unit: str, date: str, said: list[str], warned: list[str]
+) -> str:
+    """The text for the output checker."""
+    sites = ", ".join(sorted(made.sites))
+    parts = [
+        f"RELEASE OF A CLUSTERING, {date}",
+        "",
+        "Population",
+        f"  About {made.population:.0f} {unit} (the sum of the rounded counts that are shown), in "
+        f"{made.by_site.values.shape[1]} clusters, of: {sites}.",
+        f"  {_unit(result, unit)}",
+        "",
+        "Variables",
+        *(f"  {line}" for line in _variables(result)),
+        "",
+        "Files, and the count behind each number",
+    ]
+    for file, table in made.tables.items():
+        beside = f"Counts: {', '.join(table.counts)}." if table.counts else ""
+        parts.append(f"  {file}: {table.about} {beside}")
+    parts += [
+        "  clusters_by_site.svg: drawn from clusters_by_site.csv.",
+        "  profiles.svg: drawn from profiles.csv.",
+        "",
+        f"Controls: preset {preset.name} ({preset.rule}; {preset.by})",
+        *(f"  {line}" for line in _applied(preset, made, unit)),
+        "",
+        "Relation to earlier releases",
+        *(f"  {line}" for line in (said or ["No earlier release of these sites is in the register."])),
+    ]
+    if warned:
+        parts += ["", "To be looked at", *(f"  {line}." for line in warned)]
+    if made.certain:
+        parts += [
+            "",
+            "Cells that hold for nobody, or for everybody of a cluster",
+            *(f"  {c}" for c in made.certain),
+        ]
+    parts += ["", f"Made by unpooled {__version__} from run {result.run.id}, method {result.job.method}."]
+    return "\n".join(parts) + "\n"
+
+
+def _unit(result: Result, unit: str) -> str:
+    if unit == "persons":
+        return "Sites answered from copies: counts are of persons, values of means over groups of persons."
+    return "Counts are of rows: every row counts as a person."
+
+
+def _variables(result: Result) -> list[str]:
+    if isinstance(result, PrivateResult):
+        return [f"{name}: number" for name in result.method.columns]
+    return [
+        f"{column.label}: number, in its own unit; a missing value was filled with the mean of all"
+        if isinstance(column, Number)
+        else f"{column.label}: category of {', '.join(column.places)}; a missing one became the commonest"
+        for column in _clusters(result).agreement.preparation.columns
+    ]
+
+
+def _controls(
+    result: Result,
+    preset: Preset,
+    made: Released,
+    unit: str,
+    date: str,
+    files: dict[str, str],
+    said: list[str],
+    warned: list[str],
+) -> str:
+    """The controls for programs: the preset, what was applied, every file with its digest."""
+    value: dict[str, Any] = {
+        "version": 1,
+        "unpooled": __version__,
+        "date": date,
+        "run": result.run.id,
+        "preset": asdict(preset),
+        "unit": unit,
+        "population": made.population,
+        "sites": sorted(made.sites),
+        "applied": _applied(preset, made, unit),
+        "cells_redacted": made.redacted,
+        "earlier_releases": said,
+        "to_be_looked_at": warned,
+        "files": {
+            file: {
+                "sha256": sha256(text.encode()).hexdigest(),
+                "bytes": len(text.encode()),
+                **({"rows": len(made.tables[file].rows)} if file in made.tables else {}),
+                **({"counts": list(made.tables[file].counts)} if file in made.tables else {}),
+            }
+            for file, text in files.items()
+        },
+    }
+    return json.dumps(value, indent=1, ensure_ascii=False) + "\n"

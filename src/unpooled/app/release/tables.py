@@ -1,0 +1,328 @@
+"""The tables of a release, from the result of a run; and what in them would break the preset."""
+
+import csv
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from unpooled.app.private_result import PrivateResult
+from unpooled.app.release.counts import REDACTED, Counts, large_enough, rounded
+from unpooled.app.result import ClusterResult
+from unpooled.core.arrays import FloatArray
+from unpooled.data.views import Category, Number, Shaped
+from unpooled.errors import BadInput
+from unpooled.pages.markup import figure
+from unpooled.privacy.presets import Preset
+
+_RATE = 1e-6  # by which a variance may exceed that of a rate, for rounding
+
+
+class ReleaseTable(NamedTuple):
+    """One CSV file: its heading, its rows, and which of its columns are counts of persons."""
+
+    about: str  # the file in one sentence
+    head: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+    counts: tuple[str, ...] = ()
+
+    def csv(self) -> str:
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(self.head)
+        writer.writerows(self.rows)
+        return text.getvalue()
+
+
+@dataclass(frozen=True, eq=False)
+class Released:
+    """What is released of a run: tables by file name, and the numbers that figures are drawn from."""
+
+    tables: dict[str, ReleaseTable]
+    sites: tuple[str, ...]
+    by_site: Counts  # (sites, clusters)
+    means: list[tuple[str, list[float], list[float]]]  # (column, mean by cluster, distance in deviations)
+    redacted: int  # cells
+    certain: tuple[str, ...]  # cells that hold for nobody, or for all persons of a cluster
+
+    @property
+    def population(self) -> float:
+        return float(self.by_site.values.sum())
+
+
+def released(result: ClusterResult, preset: Preset, consumption: Sequence[str]) -> Released:
+    """The tables of a run without noise; BadInput names the number that breaks the preset."""
+    sizes = result.sizes
+    if result.agreement.used < preset.persons:
+        raise BadInput(
+            f"the run has {result.agreement.used:.0f} {result.unit}; {preset.name} shows no number about "
+            f"fewer than {preset.persons}"
+        )
+    for j, size in enumerate(sizes.tolist()):
+        if not large_enough(np.array([size]), preset)[0] or not size:
+            raise BadInput(
+                f"cluster {j + 1} has {size:.0f} {result.unit}; {preset.name} shows no number about fewer "
+                f"than {preset.persons}: run again with fewer clusters"
+            )
+    check_shares(result, preset, consumption)
+    sites = result.description.sites
+    by_site = Counts.of(
+        np.array([[result.size_at(i, j) for j in range(result.k)] for i in range(len(sites))]), preset
+    )
+    levels, level_cells, certain = _levels(result, preset)
+    profiles, means, rates, lost = _profiles(result, preset, by_site)
+    unit = result.unit
+    tables = {
+        "clusters.csv": ReleaseTable(
+            f"The number of {unit} in each cluster.",
+            ("cluster", unit),
+            [(str(j + 1), by_site.total(j)) for j in range(result.k)],
+            (unit,),
+        ),
+        "clusters_by_site.csv": ReleaseTable(
+            f"The number of {unit} of each site in each cluster; the last line is the sum of those above.",
+            ("site", *(f"cluster_{j + 1}" for j in range(result.k))),
+            [
+                *(
+                    (site, *(by_site.said(i, j) for j in range(result.k)))
+                    for i, site in sorted(enumerate(sites), key=lambda pair: pair[1])
+                ),
+                ("total", *(by_site.total(j) for j in range(result.k))),
+            ],
+            tuple(f"cluster_{j + 1}" for j in range(result.k)),
+        ),
+        "profiles.csv": profiles,
+        "scores.csv": _scores(result, by_site),
+    }
+    if levels is not None:
+        tables["levels.csv"] = levels
+    redacted = by_site.redacted + level_cells + lost
+    return Released(tables, sites, by_site, means, redacted, (*rates, *certain))
+
+
+def _profiles(
+    result: ClusterResult, preset: Preset, by_site: Counts
+) -> tuple[ReleaseTable, list[tuple[str, list[float], list[float]]], list[str], int]:
+    """Means of numbers by cluster; what is drawn; rates that hold for nobody or for all; cells redacted."""
+    view = result.agreement.preparation
+    unit, rows, drawn, certain, lost = result.unit, [], [], [], 0
+    places = {label: j for j, (label, level) in enumerate(view.outputs) if not level}
+    spreads = {
+        (c, t.column): (t.value, t.spread) for c in range(result.k) for t in result.traits(c) if not t.level
+    }
+    weights = by_site.values.sum(axis=0)
+    for label in places:
+        cells = [spreads[c, label] for c in range(result.k)]
+        rate = all(0 <= m <= 1 and s * s <= m * (1 - m) + _RATE for m, s in cells)
+        shown = []
+        for c, (mean, spread) in enumerate(cells):
+            size = float(result.sizes[c])
+            apart = np.array([round(mean * size), size - round(mean * size)])
+            if by_site.total(c) == REDACTED or (rate and not large_enough(apart, preset).all()):
+                shown.append((REDACTED, REDACTED))
+                lost += 1
+            elif rate:
+                many = rounded(np.array([mean * size, size]), preset.rounding)
+                shown.append((figure(float(many[0] / many[1])), ""))
+            else:
+                shown.append((figure(mean), figure(spread)))
+        kind = "rate" if rate else "mean"
+        if rate:
+            certain += [
+                f"{label}: {'nobody' if mean == '0' else f'all {unit}'} of cluster {c + 1}"
+                for c, (mean, _) in enumerate(shown)
+                if mean in ("0", "1.00")
+            ]
+        mean_of_all = _overall(shown, weights)
+        rows += [(label, str(c + 1), by_site.total(c), kind, *shown[c]) for c in range(result.k)]
+        rows.append((label, "all shown", f"{weights.sum():.0f}", kind, mean_of_all, ""))
+        drawn.append((label, [_number(mean) for mean, _ in shown], _apart(shown, weights, mean_of_all)))
+    table = ReleaseTable(
+        f"The mean of each column in each cluster, over all {unit} of the cluster, of which those at sites "
+        "that are shown are counted; missing values are filled. A column of 0 and 1 has the rate of 1, of "
+        "rounded counts. The last line of a column is the "
+        "mean of the lines above it, weighted by their counts.",
+        ("column", "cluster", unit, "kind", "value", "standard_deviation"),
+        rows,
+        (unit,),
+    )
+    return table, drawn, certain, lost
+
+
+def _overall(shown: list[tuple[str, str]], weights: FloatArray) -> str:
+    """The mean over clusters as they are shown: it says nothing that they do not."""
+    pairs = [(_number(mean), w) for (mean, _), w in zip(shown, weights, strict=True) if mean != REDACTED]
+    total = sum(w for _, w in pairs)
+    return figure(sum(m * w for m, w in pairs) / total) if total else REDACTED
+
+
+def _apart(shown: list[tuple[str, str]], weights: FloatArray, overall: str) -> list[float]:
+    """How far each mean lies from that of all, in standard deviations, from numbers that are shown."""
+    means = np.array([_number(mean) for mean, _ in shown])
+    inside = np.array([_number(spread) for _, spread in shown])
+    inside = np.where(np.isnan(inside), means * (1 - means), inside**2)
+    there = ~np.isnan(means)
+    middle = _number(overall)
+    variance = (
+        np.average(inside[there] + (means[there] - middle) ** 2, weights=weights[there]) if there.any() else 0
+    )
+    scale = math.sqrt(max(float(variance), 0.0))
+    return [float(m - middle) / scale if scale > 0 else 0.0 for m in means]
+
+
+def _number(said: str) -> float:
+    return math.nan if said in (REDACTED, "-", "") else float(said)
+
+
+def _levels(result: ClusterResult, preset: Preset) -> tuple[ReleaseTable | None, int, tuple[str, ...]]:
+    """Counts of levels by cluster, cells that are redacted, and those that hold for nobody or for all."""
+    view, unit = result.agreement.preparation, result.unit
+    values = view.undo(result.description.means)
+    rows, lost, certain, at = [], 0, [], 0
+    for column in view.columns:
+        if not isinstance(column, Category):
+            at += column.width
+            continue
+        counts = np.rint(np.clip(values[:, at : at + column.width], 0.0, 1.0) * result.sizes[:, None])
+        at += column.width
+        cells = Counts.of(counts, preset)
+        lost += cells.redacted
+        for c in range(result.k):
+            whole = cells.shown[c].all() and cells.values[c].sum() > 0
+            for place, level in enumerate(column.places):
+                share = f"{cells.values[c, place] / cells.values[c].sum():.3f}" if whole else REDACTED
+                rows.append((column.label, level, str(c + 1), cells.said(c, place), share))
+                if whole and cells.values[c, place] in (0.0, cells.values[c].sum()):
+                    some = "nobody" if not cells.values[c, place] else f"all {unit}"
+                    certain.append(f"{column.label} {level}: {some} of cluster {c + 1}")
+    if not rows:
+        return None, 0, ()
+    about = (
+        f"The number of {unit} with each level of a category in each cluster, missing ones filled; shares "
+        "are of the rounded counts."
+    )
+    return (
+        ReleaseTable(about, ("column", "level", "cluster", unit, "share"), rows, (unit,)),
+        lost,
+        tuple(certain),
+    )
+
+
+def _scores(result: ClusterResult, by_site: Counts) -> ReleaseTable:
+    rows = [
+        (str(s.k), f"{by_site.values.sum():.0f}", *map(figure, (s.inertia, s.silhouette, s.stability)))
+        for s in result.choice.scores
+    ]
+    return ReleaseTable(
+        f"Figures of the whole clustering for each number of clusters, over all {result.unit}.",
+        ("k", result.unit, "inertia", "silhouette", "stability"),
+        rows,
+        (result.unit,),
+    )
+
+
+def released_noise(result: PrivateResult, preset: Preset) -> Released:
+    """The tables of a run with noise: its numbers, which are released as they are but for rounding."""
+    state, order = result.run.state, [int(j) for j in result.order]
+    counts = Counts.of(np.maximum(state.sizes[order], 0.0)[None, :], preset)
+    columns = result.method.columns
+    tables = {
+        "clusters.csv": ReleaseTable(
+            "The number of rows in each cluster, with noise.",
+            ("cluster", "rows"),
+            [(str(i + 1), counts.total(i)) for i in range(len(order))],
+            ("rows",),
+        ),
+        "profiles.csv": ReleaseTable(
+            "The centre of each cluster, with noise.",
+            ("column", "cluster", "rows", "mean"),
+            [
+                (name, str(i + 1), counts.total(i), figure(float(state.centers[j][at])))
+                for at, name in enumerate(columns)
+                for i, j in enumerate(order)
+            ],
+            ("rows",),
+        ),
+    }
+    drawn: list[tuple[str, list[float], list[float]]] = [
+        (name, [float(state.centers[j][at]) for j in order], []) for at, name in enumerate(columns)
+    ]
+    return Released(tables, ("all sites",), counts, drawn, 0, ())
+
+
+def check_shares(result: ClusterResult, preset: Preset, named: Sequence[str]) -> None:
+    """Raise BadInput unless nobody can have more than the preset's share of a total that is shown."""
+    if not preset.largest_share:
+        return
+    copied = result.job.copy
+    columns = tuple(named) or (copied.consumption if copied is not None else ())
+    if not columns:
+        raise BadInput(f"--preset {preset.name} needs --consumption: the columns of consumption")
+    view = {column.name: column for column in result.agreement.preparation.columns}
+    for name in columns:
+        column = view.get(name)
+        if column is None:
+            continue  # not in the run, so nothing about it is shown
+        if not isinstance(column, Number) or isinstance(column, Shaped):
+            raise BadInput(
+                f"column {name} is no total of numbers in this run: its shares cannot be looked at"
+            )
+        if (
+            copied is not None
+            and name in copied.consumption
+            and copied.largest_share <= preset.largest_share
+            and copied.g >= preset.persons
+        ):
+            continue  # every cell of the copies keeps to it, and sums of such cells do
+        _check_bound(result, preset, name)
+
+
+def _check_bound(result: ClusterResult, preset: Preset, name: str) -> None:
+    a = result.agreement
+    if a.copied:
+        raise BadInput(
+            f"column {name}: the copies were not made by this run with --consumption {name} and --group-size "
+            f"{preset.persons}, so it is not known whether one person dominates"
+        )
+    if name in a.columns and np.nan_to_num(a.missing[:, a.columns.index(name)], nan=1.0).any():
+        raise BadInput(f"column {name} has missing values that were filled: its shares cannot be looked at")
+    for c in range(result.k):
+        trait = next(t for t in result.traits(c) if t.column == name)
+        most = largest_share(float(result.sizes[c]), trait.value, trait.spread)
+        if most > preset.largest_share:
+            raise BadInput(
+                f"cluster {c + 1}: one of its {result.sizes[c]:.0f} {result.unit} may have up to {most:.0%} "
+                f"of its total of {name} (by their mean and spread); {preset.name} allows "
+                f"{preset.largest_share:.0%}"
+            )
+
+
+def largest_share(count: float, mean: float, spread: float) -> float:
+    """The most that one of ``count`` values can have of their total, by mean and standard deviation.
+
+    No value lies farther from the mean than the deviation times sqrt(count - 1) (Samuelson: How Deviant Can
+    You Be? Journal of the American Statistical Association 63, 1968).
+
+    >>> x = np.array([1.0, 1.0, 1.0, 5.0])
+    >>> round(largest_share(4, x.mean(), x.std()), 3)  # 5 of 8
+    0.625
+    """
+    if not mean:
+        return 1.0 if spread else 0.0
+    return min(1.0, (abs(mean) + spread * math.sqrt(max(count - 1, 0.0))) / (count * abs(mean)))
+
+
+def breaches(tables: dict[str, ReleaseTable], preset: Preset) -> list[str]:
+    """The counts of tables, as they are written, that break the preset: file, row and value."""
+    found = []
+    for file, table in tables.items():
+        for row in table.rows:
+            for name in table.counts:
+                said = row[table.head.index(name)]
+                count = 0.0 if said == REDACTED else float(said)
+                if count % preset.rounding or 0 < count < preset.persons:
+                    found.append(f"{file}: {name} of {row[0]} is {said}")
+    return found

@@ -1,0 +1,337 @@
+"""``unpooled release``: the checklist of OpenSAFELY on real data, laws over random tables, refusals."""
+
+import csv
+import io
+import json
+import os
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from unpooled.app.cli import app
+from unpooled.app.release.counts import REDACTED, Counts, follows
+from unpooled.app.release.tables import ReleaseTable, breaches, largest_share
+from unpooled.privacy.presets import PRESETS
+
+TABLES = int(os.environ.get("UNPOOLED_TABLES", "2000"))
+OPENSAFELY = PRESETS["opensafely"]
+
+
+def call(*words):
+    done = CliRunner().invoke(app, [str(word) for word in words])
+    return done.exit_code, done.stdout + (done.stderr or "")
+
+
+def refused(*words):
+    code, said = call(*words)
+    assert (code, said.count("\n")) == (1, 1), said
+    return said
+
+
+@pytest.fixture(scope="module")
+def heart(tmp_path_factory):
+    """The folder of a run on the patients of four hospitals."""
+    home = tmp_path_factory.mktemp("heart")
+    assert call("example", "heart", "-o", home / "heart.csv")[0] == 0
+    words = (
+        "--site-column",
+        "site",
+        "--exclude",
+        "num",
+        "--na",
+        "chol=0",
+        "--categories",
+        "cp,restecg,slope,thal",
+    )
+    assert call("fit", home / "heart.csv", *words, "-k", 3, "--restarts", 2, "--out", home / "run")[0] == 0
+    return home / "run"
+
+
+@pytest.fixture(scope="module")
+def files(heart):
+    """The files of its release, by name."""
+    out = heart.parent / "release"
+    code, said = call("release", heart, "--preset", "opensafely", "--out", out)
+    assert code == 0, said
+    return {path.name: path.read_text(encoding="utf-8") for path in out.iterdir()}
+
+
+def rows_of(text):
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def counts_of(files):
+    """(file, column, cell) of every count, as controls.json declares them."""
+    about = json.loads(files["controls.json"])["files"]
+    for name, said in about.items():
+        for row in rows_of(files[name]) if name.endswith(".csv") else ():
+            yield from ((name, column, row[column]) for column in said["counts"])
+
+
+# ---------------------------------------------------------------- the checklist of OpenSAFELY, line by line
+
+
+def test_1_only_aggregates_are_in_it_and_no_site_but_those_named(files):
+    for name, text in files.items():
+        if name.endswith(".csv"):
+            assert len(rows_of(text)) < 60, name
+    assert {row["site"] for row in rows_of(files["clusters_by_site.csv"])} == {
+        "cleveland", "hungarian", "switzerland", "va", "total",
+    }  # fmt: skip
+
+
+def test_2_file_types_are_allowed_ones(files):
+    assert {name.rsplit(".")[-1] for name in files} == {"csv", "svg", "txt", "json"}
+    for name, text in files.items():
+        if name.endswith(".svg"):
+            assert ElementTree.fromstring(text).tag.endswith("svg")
+
+
+def test_3_counts_of_seven_or_fewer_are_redacted(files):
+    cells = [cell for _, _, cell in counts_of(files)]
+    assert len(cells) > 50
+    assert REDACTED in cells, "the heart data have a cell of 5: the test would show nothing"
+    assert all(cell == REDACTED or cell == "0" or int(cell) >= 8 for cell in cells)
+
+
+def test_4_counts_and_those_under_rates_are_multiples_of_five(files):
+    assert all(cell == REDACTED or int(cell) % 5 == 0 for _, _, cell in counts_of(files))
+    for row in rows_of(files["profiles.csv"]):
+        if row["kind"] == "rate" and row["cluster"] != "all shown":
+            share = float(row["value"])
+            assert any(abs(5 * a / (5 * b) - share) < 5e-4 for b in range(2, 100) for a in range(b + 1)), row
+    for column in {row["column"] for row in rows_of(files["levels.csv"])}:
+        for cluster in "123":
+            some = [
+                r for r in rows_of(files["levels.csv"]) if (r["column"], r["cluster"]) == (column, cluster)
+            ]
+            if REDACTED not in {r["share"] for r in some}:
+                total = sum(int(r["rows"]) for r in some)
+                assert all(abs(int(r["rows"]) / total - float(r["share"])) < 1e-3 for r in some)
+
+
+def test_5_every_result_has_the_count_behind_it(files):
+    for name, said in json.loads(files["controls.json"])["files"].items():
+        if name.endswith(".csv"):
+            assert said["counts"], name
+    for row in rows_of(files["profiles.csv"]):
+        assert row["rows"] != REDACTED or row["value"] == REDACTED
+    for figure in ("clusters_by_site", "profiles"):
+        assert f"{figure}.csv" in files
+    drawn = {e.text for e in ElementTree.fromstring(files["clusters_by_site.svg"]).iter() if e.text}
+    shown = {cell for row in rows_of(files["clusters_by_site.csv"]) for cell in list(row.values())[1:]}
+    bars = {text for text in drawn if text.isdigit()}
+    sums = {
+        str(sum(int(v) for v in list(row.values())[1:] if v != REDACTED))
+        for row in rows_of(files["clusters_by_site.csv"])
+    }
+    assert bars <= shown | sums
+
+
+def test_6_context_and_controls_describe_every_file(files):
+    context = files["context.txt"]
+    for heading in ("Population", "Variables", "Controls", "Relation to earlier releases", "count behind"):
+        assert heading in context
+    for name in files:
+        assert name in context or name in ("context.txt", "controls.json")
+    for column in ("age", "thalach", "slope"):
+        assert f"{column}: " in context
+    assert "rounded to the nearest 5" in context
+    assert "fewer than 8" in context
+    assert "fbs: all rows of cluster 3" in context  # a checker looks at what holds for everybody
+
+
+def test_7_no_log_file_is_in_it(files):
+    assert not [name for name in files if "log" in name or "history" in name]
+
+
+def test_8_files_are_below_the_maximum_size(files):
+    assert max(len(text.encode()) for text in files.values()) < 16e6
+
+
+def test_a_number_in_the_text_is_rounded_too(files, heart):
+    """No true count of the run is in the context or the controls, where it is not one of the rounded ones."""
+    result = json.loads((heart / "result.json").read_text())
+    true = {f"{n}" for c in result["clusters"] for n in [c["rows"], *c["rows_by_site"].values()]}
+    true |= {f"{site['rows']}" for site in result["sites"]} | {str(result["rows"])}
+    words = set(files["context.txt"].replace(",", " ").replace(".", " ").split())
+    assert not {n for n in true if int(n) % 5 and int(n) > 20} & words
+
+
+# ---------------------------------------------------------------- laws
+
+
+def random_counts(rng):
+    shape = rng.integers(1, 6), rng.integers(1, 6)
+    return np.floor(rng.exponential(rng.choice([3.0, 15.0, 80.0]), shape)) * (rng.random(shape) > 0.15)
+
+
+def test_nothing_small_is_shown_or_follows_from_totals():
+    """Against somebody who knows every true total and reads the shown counts as if they were not rounded."""
+    shut = opened = 0
+    for seed in range(TABLES // 2):
+        rng = np.random.default_rng(seed)
+        counts = random_counts(rng)
+        rule = PRESETS[("opensafely", "cms", "datashield", "utility-15-15")[seed % 4]]
+        got = Counts.of(counts, rule)
+        assert not (got.values % 5).any()
+        assert ((got.values == 0) | (got.values >= rule.persons)).all()
+        assert (np.abs(got.values - counts)[got.shown] <= 2.5).all()
+        for j in range(counts.shape[1]):
+            assert got.total(j) in (REDACTED, f"{got.values[:, j].sum():.0f}")
+        hidden = ~got.shown & (counts > 0)
+        rows, columns = counts.shape
+        places = np.argwhere(hidden)
+        totals = np.zeros((rows + columns, len(places)))
+        totals[places[:, 0], np.arange(len(places))] = 1
+        totals[rows + places[:, 1], np.arange(len(places))] = 1
+        rank = np.linalg.matrix_rank(totals) if len(places) else 0
+        for at, (i, j) in enumerate(places.tolist()):
+            alone = np.zeros((1, len(places)))
+            alone[0, at] = 1
+            known = bool(np.linalg.matrix_rank(np.concatenate([totals, alone])) == rank)
+            assert known == follows(hidden, i, j), "the program's search and linear algebra disagree"
+            small = min(counts[i, j], 5 * np.floor(counts[i, j] / 5 + 0.5)) < rule.persons
+            others = got.shown & (counts > 0)
+            if known and small:  # only where there is nothing left that could be hidden with it
+                assert not others[i].any()
+                assert not others[:, j].any()
+                opened += 1
+            shut += small and not known
+    assert shut > TABLES / 8
+    assert opened < shut
+
+
+def test_a_bound_on_shares_is_never_below_the_largest_share():
+    rng = np.random.default_rng(5)
+    near = 0
+    for _ in range(TABLES):
+        x = np.exp(rng.normal(0, rng.choice([0.1, 1.0, 3.0]), rng.integers(2, 60)))
+        if rng.random() < 0.3:
+            x = np.where(rng.random(len(x)) < 0.2, -x, x)
+        true = np.abs(x).max() / np.abs(x).sum()
+        bound = largest_share(len(x), x.mean(), x.std())
+        assert bound >= true * (1 - 1e-9)
+        near += bound < 2 * true
+    assert near > TABLES / 4, "the bound is so wide that it says nothing"
+
+
+def test_a_breach_in_a_written_table_is_named():
+    table = ReleaseTable(
+        "", ("site", "rows"), [("a", "10"), ("b", "5"), ("c", "12"), ("d", REDACTED)], ("rows",)
+    )
+    assert breaches({"t.csv": table}, OPENSAFELY) == ["t.csv: rows of b is 5", "t.csv: rows of c is 12"]
+
+
+# ---------------------------------------------------------------- other runs, other presets, refusals
+
+
+def write_rows(path, X, names="x,y"):
+    np.savetxt(path, X, delimiter=",", header=names, comments="", fmt="%.5f")
+
+
+def fitted(home, name, tables, *words, k=2):
+    home.mkdir(exist_ok=True)
+    for site, X in tables.items():
+        write_rows(home / f"{site}.csv", X)
+    paths = [home / f"{site}.csv" for site in tables]
+    code, said = call("fit", *paths, "-k", k, "--restarts", 1, "--out", home / name, *words)
+    assert code == 0, said
+    return home / name
+
+
+def two(seed, n=60, m=60):
+    rng = np.random.default_rng(seed)
+    X = np.concatenate([rng.normal(size=(n, 2)), rng.normal(size=(m, 2)) + 8])
+    return {"east": X[::2], "west": X[1::2]}
+
+
+def test_a_cluster_that_is_too_small_is_refused_and_named(tmp_path):
+    run = fitted(tmp_path, "run", two(1, 60, 6))
+    said = refused("release", run, "--preset", "opensafely", "--out", tmp_path / "out")
+    assert "cluster 2 has 6 rows; opensafely shows no number about fewer than 8" in said
+    assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "releases.jsonl").exists()
+    assert call("release", run, "--preset", "datashield", "--out", tmp_path / "out")[0] == 0
+
+
+def test_a_second_release_that_differs_by_few_persons_is_refused(tmp_path):
+    tables = two(2)
+    first = fitted(tmp_path, "first", tables)
+    assert call("release", first, "--preset", "opensafely", "--out", tmp_path / "a")[0] == 0
+    code, said = call("release", first, "--preset", "opensafely", "--out", tmp_path / "again")
+    assert code == 0
+    assert "has the same numbers, of the same run" in (tmp_path / "again" / "context.txt").read_text()
+    assert (tmp_path / "a" / "profiles.csv").read_bytes() == (
+        tmp_path / "again" / "profiles.csv"
+    ).read_bytes()
+    said = refused("release", first, "--preset", "cms", "--out", tmp_path / "b")
+    assert "this run was released under preset opensafely" in said
+
+    fewer = fitted(tmp_path, "fewer", {**tables, "west": tables["west"][3:]})
+    said = refused("release", fewer, "--preset", "opensafely", "--out", tmp_path / "b")
+    assert "site west has 57 persons here and 60 in release a: a difference of 3" in said
+    assert not (tmp_path / "b").exists()
+
+    other = fitted(tmp_path, "other", {**tables, "west": tables["west"][5:-5]}, "--seed", 3)
+    code, said = call("release", other, "--preset", "opensafely", "--out", tmp_path / "b")
+    assert code == 0
+    context = (tmp_path / "b" / "context.txt").read_text()
+    assert "release a of " in context
+    assert "no number of persons differs from this one by fewer than 8" in context
+    assert "warning: cluster" in said, "the clusters are 5 smaller"
+    assert "To be looked at" in context
+
+
+def test_a_column_of_consumption_is_held_to_its_share(tmp_path):
+    rng = np.random.default_rng(3)
+    heavy = {s: np.column_stack([np.exp(rng.normal(3, 2.0, 100)), rng.normal(size=100)]) for s in "ab"}
+    run = fitted(tmp_path, "run", heavy, k=1)
+    words = ("release", run, "--preset", "utility-15-15", "--out", tmp_path / "out")
+    assert "needs --consumption" in refused(*words)
+    said = refused(*words, "--consumption", "x")
+    assert "of its total of x" in said
+    assert "utility-15-15 allows 15%" in said
+    assert call(*words, "--consumption", "y")[0] == 1  # its mean is near 0: a share of the total is unbounded
+    copied = fitted(
+        tmp_path, "copied", heavy, "--protect", "copy", "--consumption", "x", "--group-size", 15, k=1
+    )
+    code, said = call("release", copied, "--preset", "utility-15-15", "--out", tmp_path / "out")
+    assert code == 0, said
+    assert "more than 15%" in (tmp_path / "out" / "context.txt").read_text()
+
+
+def test_a_run_with_noise_is_released_under_strict(tmp_path):
+    run = fitted(
+        tmp_path, "noisy", {s: np.random.default_rng(i).uniform(0, 9, (3000, 2)) for i, s in enumerate("ab")},
+        "--epsilon", 5, "--bounds", "x=0:9", "--bounds", "y=0:9",
+    )  # fmt: skip
+    assert "under --preset strict" in refused("release", run, "--preset", "cms", "--out", tmp_path / "out")
+    assert call("release", run, "--preset", "strict", "--out", tmp_path / "out")[0] == 0
+    rows = rows_of((tmp_path / "out" / "clusters.csv").read_text())
+    assert all(int(row["rows"]) % 5 == 0 for row in rows)
+
+
+def test_wrong_inputs_are_one_line_and_write_nothing(heart, files, tmp_path):
+    out = tmp_path / "out"
+    assert "unknown preset 'x'" in refused("release", heart, "--preset", "x", "--out", out)
+    assert "no such folder" in refused("release", tmp_path / "none", "--preset", "cms", "--out", out)
+    assert "not the folder of a run" in refused("release", tmp_path, "--preset", "cms", "--out", out)
+    assert "releases noise only" in refused("release", heart, "--preset", "strict", "--out", out)
+    assert "exists; say --overwrite" in refused(
+        "release", heart, "--preset", "opensafely", "--out", heart.parent / "release"
+    )
+    full = tmp_path / "full"
+    full.mkdir()
+    (full / "mine.txt").write_text("mine")
+    assert "is not empty, and not the folder of a release" in refused(
+        "release", heart, "--preset", "opensafely", "--out", full, "--overwrite"
+    )
+    broken = tmp_path / "register"
+    broken.write_text("{}\n")
+    words = ("release", heart, "--preset", "opensafely", "--out", out, "--register", broken)
+    assert "line 1: not an entry of a register" in refused(*words)
+    assert not out.exists()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["full", "register"]
