@@ -15,7 +15,7 @@ from unpooled.app.cli.copy import copy
 from unpooled.app.cli.federation import federation, join, leave, serve, status
 from unpooled.app.cli.fit import fit, resume
 from unpooled.app.cli.model import example, export, predict, report
-from unpooled.app.cli.officer import release
+from unpooled.app.cli.officer import dossier, release
 from unpooled.app.cli.outputs import Overwrite, check
 from unpooled.app.cli.policy import audit, policy, sums
 from unpooled.app.cli.reproduce import reproduce
@@ -75,6 +75,6 @@ app.add_typer(audit, name="audit")
 _FILES = (fit, resume, predict, export, report, certify, release, example)
 _MACHINES = (serve, run, join, status, leave, export_job)
 _RESEARCH = (reproduce, compare)
-for _command in (*_FILES, *_MACHINES, *_RESEARCH):
+for _command in (*_FILES, *_MACHINES, dossier, *_RESEARCH):
     app.command()(_command)
 app.add_typer(federation, name="federation")

@@ -7,6 +7,7 @@ import typer
 
 from unpooled.app.cli import options as o
 from unpooled.app.cli.outputs import FolderOutput, Overwrite, check, whole_folder
+from unpooled.errors import BadInput
 
 
 def release(
@@ -47,3 +48,33 @@ def release(
         typer.echo(f"warning: {line}")
     typer.echo(f"written: {out}: {', '.join(files)}")
     typer.echo(f"noted in {beside}, which has true numbers and stays inside")
+
+
+def dossier(
+    folder: Annotated[Path, typer.Argument(help="The site's own folder, with its copy and its log.")],
+    policy: Annotated[
+        Path | None, typer.Option(help="The site's rules; default: policy.toml in the folder.")
+    ] = None,
+    heads: Annotated[
+        Path | None,
+        typer.Option(help="Heads that the coordinator kept (heads.jsonl), to check the log's end."),
+    ] = None,
+    html: Annotated[Path | None, typer.Option(help="The page; default: dossier.html in the folder.")] = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Write the dossier of a site for an impact assessment: one page to read, print and sign.
+
+    unpooled dossier north
+    """
+    from unpooled.app.cli.policy import kept_heads
+    from unpooled.core.disk import write_atomically
+    from unpooled.site.dossier import page, read
+
+    if not folder.is_dir():
+        raise BadInput(f"{folder}: no such folder")
+    target = html or folder / "dossier.html"
+    inputs = [folder / "log.jsonl", folder / "policy.toml", policy, heads]
+    check(target, inputs=inputs, overwrite=overwrite)
+    found = read(folder, policy, kept_heads(heads, folder) if heads is not None else None)
+    write_atomically(target, page(found).encode())
+    typer.echo(f"written: {target}; open it in a browser, fill in the last section, print and sign")

@@ -109,7 +109,7 @@ def policy_explain(path: _FILE) -> None:
     _print(explain(load(path)))
 
 
-def _heads(path: Path | None, log: Path) -> dict[int, str] | None:
+def kept_heads(path: Path | None, log: Path) -> dict[int, str] | None:
     """The heads of this site's log that the coordinator kept, by number: one line of JSON for each."""
     if path is None:
         return None
@@ -143,7 +143,7 @@ def audit_show(
     from unpooled.site.audit.summary import read
 
     check(html, inputs=[log, log / "log.jsonl", heads], overwrite=overwrite)
-    record = read(log, _heads(heads, log))
+    record = read(log, kept_heads(heads, log))
     if html is None:
         _print(lines(record))
         return
@@ -157,7 +157,7 @@ def audit_verify(log: _LOG, heads: _HEADS = None) -> None:
     from unpooled.site.audit.page import verdict
     from unpooled.site.audit.summary import read
 
-    record = read(log, _heads(heads, log))
+    record = read(log, kept_heads(heads, log))
     typer.echo(verdict(record))
     for fault in record.faults:
         typer.echo(str(fault), err=True)

@@ -1,0 +1,113 @@
+"""The facts of a dossier, from a site's folder: policy, copy, approval, log, and the attack on the log."""
+
+import json
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from unpooled.data.copy import Copy
+from unpooled.errors import BadInput, UnpooledError
+from unpooled.privacy.copy import CopySettings
+from unpooled.site.audit import summary
+from unpooled.site.audit.attack import Attack, on_log
+from unpooled.site.audit.summary import LogSummary
+from unpooled.site.copy_folder import ABOUT, APPROVED, TABLE, CopyFolder
+from unpooled.site.log import entries
+from unpooled.site.policy import Policy, load
+
+_FILES = (f"copy/{TABLE}", f"copy/{ABOUT}", f"copy/{APPROVED}", "log.jsonl", "policy.toml")
+
+
+@dataclass(frozen=True, eq=False)
+class SiteFacts:
+    """All that a dossier says, before it is put into words."""
+
+    folder: Path
+    policy: Policy | None  # None: it is not known
+    policy_from: str
+    copy: Copy | None
+    settings: CopySettings | None
+    copy_digest: str
+    approval: dict[str, str]  # who approved the copy, and when; empty: nobody
+    record: LogSummary | None  # None: nothing has left
+    found: Attack | None  # None: nothing to attack, or the log is damaged
+    versions: tuple[str, ...]  # of the package, as the log names them
+    files: tuple[tuple[str, str], ...]  # (file, SHA-256)
+
+    @property
+    def name(self) -> str:
+        said = self.record.site if self.record is not None else ""
+        return said or (self.policy.site.id if self.policy is not None else "") or self.folder.resolve().name
+
+    @property
+    def mode(self) -> str:
+        """The protection: of the policy, or else as the log or the copy tells."""
+        if self.policy is not None:
+            return self.policy.protect.mode
+        return self.record.protections[-1] if self.record is not None and self.record.protections else "copy"
+
+
+def read(folder: Path, policy: Path | None = None, heads: dict[int, str] | None = None) -> SiteFacts:
+    """The facts of the site in a folder. BadInput if it is no site's; LedgerError if its copy was changed."""
+    place = CopyFolder(folder)
+    log = folder / "log.jsonl"
+    if not folder.is_dir():
+        raise BadInput(f"{folder}: no such folder")
+    if not place.exists and not log.exists():
+        raise BadInput(f"{folder}: not the folder of a site: it has neither a copy nor a log")
+    record = summary.read(log, heads) if log.exists() else None
+    rules, where = _rules(folder, policy, record)
+    copy = place.read() if place.exists else None
+    return SiteFacts(
+        folder,
+        rules,
+        where,
+        copy,
+        place.settings() if copy is not None else None,
+        place.digest if copy is not None else "",
+        _approval(place) if copy is not None else {},
+        record,
+        _attacked(record),
+        _versions(log) if record is not None else (),
+        tuple(
+            (name, sha256((folder / name).read_bytes()).hexdigest())
+            for name in _FILES
+            if (folder / name).exists()
+        ),
+    )
+
+
+def _rules(folder: Path, given: Path | None, record: LogSummary | None) -> tuple[Policy | None, str]:
+    """The policy, and where it is from."""
+    path = given or folder / "policy.toml"
+    if given is not None or path.exists():
+        return load(path), path.name
+    if record is None or not record.policies or record.policies[-1] == Policy().digest:
+        return Policy(), "the rules that hold where no policy is given"
+    return None, f"not in the folder; the log names digest {record.policies[-1][:16]}, say --policy FILE"
+
+
+def _approval(place: CopyFolder) -> dict[str, str]:
+    if not place.approved:
+        return {}
+    note: dict[str, Any] = json.loads((place.path / APPROVED).read_text(encoding="utf-8"))
+    return {name: str(note.get(name, "")) for name in ("by", "utc")}
+
+
+def _attacked(record: LogSummary | None) -> Attack | None:
+    if record is None:
+        return None
+    with suppress(UnpooledError, ValueError, KeyError, TypeError):
+        return on_log(record.path)
+    return None
+
+
+def _versions(log: Path) -> tuple[str, ...]:
+    said = [
+        str(entry.get("version") or "")
+        for _, entry in entries(log)
+        if entry and entry.get("kind") == "opening"
+    ]
+    return tuple(dict.fromkeys(filter(None, said)))

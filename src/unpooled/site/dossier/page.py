@@ -1,0 +1,320 @@
+"""The page of a dossier: what is processed and sent, who sees what, threats, attack, digests, signature."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from html import escape
+
+from unpooled import __version__
+from unpooled.core import codec
+from unpooled.data.table import CATEGORY, NUMBER
+from unpooled.pages.markup import listed, percent, section, size, soft, table, whole
+from unpooled.privacy.presets import preset
+from unpooled.site.audit.page import protection, verdict
+from unpooled.site.copy_page import facts as copy_facts
+from unpooled.site.copy_page import kept, promises
+from unpooled.site.dossier.facts import SiteFacts
+from unpooled.site.dossier.threats import threats
+from unpooled.site.explain_policy import explain
+
+_STYLE = """<style>
+td { vertical-align: top; } .left code { overflow-wrap: anywhere; font-size: .8rem; }
+.field { margin: 0 0 1rem; break-inside: avoid; }
+.field label { display: block; font-weight: 600; font-size: .93rem; }
+textarea { display: block; width: 100%; font: inherit; color: inherit; background: var(--bg);
+  margin-top: .25rem; border: 1px solid var(--line); border-radius: 8px; padding: .5rem .7rem; }
+.signs { display: grid; grid-template-columns: 2fr 2fr 1fr; gap: 1.2rem; break-inside: avoid; }
+.digests { word-break: break-all; }
+@media (max-width: 560px) { .signs { grid-template-columns: 1fr; } .left code { font-size: .7rem; }
+  .threats td, .threats th { min-width: 9rem; } }
+@media print { textarea { background: none; border-color: #999; resize: none; font-size: 9pt; }
+  table, .digests { font-size: 8.5pt; } .field { margin-bottom: .6rem; }
+  td, th { overflow-wrap: break-word; } td.left { overflow-wrap: anywhere; } li { break-inside: avoid; }
+  .figures { grid-template-columns: repeat(6, 1fr); gap: .6rem; } .figures b { font-size: 1.2rem; }
+  #sign { break-before: page; } footer { display: none; }
+  @page { @bottom-right { content: counter(page) " / " counter(pages); font: 9pt sans-serif; } } }
+</style>
+"""
+_OPEN = (
+    ("Purpose of the processing", 4),
+    ("Legal basis", 3),
+    ("Retention: of the rows, of the copy, of the log", 3),
+    ("Recipients, and the contract with them", 3),
+    ("Assessment: are the remaining risks acceptable, and why", 5),
+)
+
+
+def page(site: SiteFacts) -> str:
+    """The HTML page: it reads without a script, asks no other host for anything, and prints."""
+    parts = [
+        _first(site),
+        _processed(site),
+        _sent(site),
+        _sees(site),
+        _threats(site),
+        _attack(site),
+        _rules(site),
+        _digests(site),
+        _to_sign(),
+    ]
+    date = datetime.now(UTC).date().isoformat()
+    return whole(f"Dossier of site {site.name}", _STYLE + "\n".join(parts), date)
+
+
+def _first(site: SiteFacts) -> str:
+    """The state of the site in a few lines."""
+    said = {
+        "copy": "This site answers from its copy, a table of groups of persons. Its rows do not leave it. "
+        "Whatever is asked, the copy is the most that anybody can learn.",
+        "noise": "This site answers from its rows, with noise that is paid for from one privacy budget. It "
+        "has no copy.",
+        "trusted": "This site answers from its rows as they are. Rows can be worked out from its answers: "
+        "nothing but the contract with its partners protects them.",
+    }[site.mode]
+    rule = (
+        preset(site.policy.protect.preset) if site.policy is not None and site.policy.protect.preset else None
+    )
+    second = [f"It keeps to the preset {rule.name} ({rule.by}): {rule.asks}"] if rule is not None else []
+    if site.copy is not None and site.mode == "copy":
+        second.append(
+            f"The copy was approved by {site.approval['by'] or 'an account without a name'} on "
+            f"{site.approval['utc'][:10]}."
+            if site.approval
+            else "Nobody has approved the copy."
+        )
+    runs = site.record.runs if site.record is not None else []
+    figures = []
+    if site.copy is not None:
+        figures += [
+            (f"{site.copy.persons.sum():,.0f}", "persons"),
+            (f"{len(site.copy):,}", "groups"),
+            (f"{site.copy.group_size}", "persons in a group, at least"),
+        ]
+    figures += [
+        (f"{len(runs)}", "runs answered"),
+        (size(sum(run.bytes for run in runs)), "have left"),
+        _found(site),
+    ]
+    body = f"<p>{escape(said)}</p>" + "".join(f'<p class="second">{escape(line)}</p>' for line in second)
+    body = f'<div class="answer">{body}</div>{_warnings(site)}'
+    strip = "".join(f"<div><b>{value}</b>{name}</div>" for value, name in figures)
+    return f'<section id="first">{body}<div class="figures">{strip}</div></section>'
+
+
+def _found(site: SiteFacts) -> tuple[str, str]:
+    """What the attack on the log found, and what that is."""
+    what = "lines of the copy found by attack" if site.mode == "copy" else "rows found by attack"
+    if site.record is not None and site.found is None:
+        return "?", what
+    return f"{0 if site.found is None else len(site.found.rows):,}", what
+
+
+def _warnings(site: SiteFacts) -> str:
+    said = []
+    if site.record is not None and not site.record.whole:
+        said.append(verdict(site.record))
+    if site.policy is None:
+        said.append(f"The policy is {site.policy_from}.")
+    elif site.record is not None and site.record.policies and site.record.policies[-1] != site.policy.digest:
+        said.append(
+            f"The site last answered under another policy (digest {site.record.policies[-1][:16]}) than that "
+            f"described here (digest {site.policy.digest[:16]})."
+        )
+    if site.mode == "copy" and site.copy is None:
+        said.append("There is no copy in the folder.")
+    if site.policy is not None and site.policy.protect.auto:
+        said.append("The policy has auto = true: the site answers from a copy that nobody approved.")
+    if not said:
+        return ""
+    items = "".join(f"<li>{escape(text)}</li>" for text in said)
+    return f'<div class="warn" role="note"><b>Look at this first</b><ul>{items}</ul></div>'
+
+
+def _processed(site: SiteFacts) -> str:
+    if site.copy is None or site.settings is None:
+        domain = site.policy.domain if site.policy is not None else None
+        rows = [
+            (escape(name), f"{low:g} to {high:g}")
+            for name, low, high in (
+                zip(domain.columns, domain.lower, domain.upper, strict=True) if domain is not None else ()
+            )
+        ]
+        body = table(("column", "declared range"), rows) if rows else "<p>No column is declared.</p>"
+        return section(
+            "What is processed", body, "Rows at the site. Of them is told what the policy declares."
+        )
+    named = {
+        "studied": site.settings.columns,
+        "does not decide who is grouped": site.settings.sensitive,
+        "consumption": site.settings.consumption,
+    }
+    costs = {name: (share, shown) for name, share, shown in kept(site.copy)}
+    columns = []
+    for name, kind in zip(site.copy.names, site.copy.kinds, strict=True):
+        marks = ", ".join(mark for mark, some in named.items() if name in some)
+        share, shown = costs.get(name, (float("nan"), 0.0))
+        held = (
+            f"means of groups, {percent(shown)} of persons"
+            if kind == NUMBER
+            else f"persons by level ({listed(site.copy.levels[name], 4)}), {percent(shown)} of persons"
+            if kind == CATEGORY
+            else soft("nothing")
+        )
+        columns.append(
+            (escape(name), held, soft("none shown") if share != share else percent(share), escape(marks))
+        )
+    sizes = site.copy.persons
+    facts = [
+        f"{sizes.sum():.0f} persons in {len(site.copy)} groups of {sizes.min():.0f} to {sizes.max():.0f}; "
+        f"made on {site.copy.made}. copy/table.csv has every line of it.",
+        *copy_facts(site.copy, site.settings)[1:],
+    ]
+    return section(
+        "What is processed",
+        _list(facts) + table(("column", "in the copy", "variance kept", "declared"), columns, left=(0, 1, 3)),
+        "Rows are read once, at the site, to make the copy; these columns are in it.",
+    )
+
+
+def _sent(site: SiteFacts) -> str:
+    if site.record is None or not site.record.runs:
+        return section("What was sent", "<p>Nothing has left this site.</p>", "From the site's own log.")
+    rows = [
+        (
+            escape(run.id),
+            escape(run.first[:16].replace("T", " ")),
+            f"{run.releases}",
+            f"{run.refusals}",
+            f"{run.numbers:,}",
+            size(run.bytes),
+            f"{run.masked}",
+            f"{run.alone}",
+        )
+        for run in site.record.runs
+    ]
+    head = ("run", "first answer", "answers", "refusals", "numbers", "size", "masked", "seen alone")
+    asked: dict[str, int] = {}
+    for run in site.record.runs:
+        for name, times in run.questions.items():
+            asked[name] = asked.get(name, 0) + times
+    kinds = [
+        (escape(codec.meaning_of(name).replace("``", "")), escape(name), str(times))
+        for name, times in sorted(asked.items())
+    ]
+    body = table(head, rows, left=(0, 1)) + '<h3 class="next">What was asked for</h3>'
+    body += table(("asked for", "question", "times"), kinds, left=(0, 1))
+    for run in site.record.runs:
+        run = replace(run, smallest=None) if site.mode == "copy" else run  # every line of a copy is a group
+        body += _list([f"Run {run.id}: {line}" for line in protection(run)])
+    lead = "From the site's own log, which has every answer byte for byte. Masked: can be read only in a sum."
+    return section("What was sent", body, lead)
+
+
+def _sees(site: SiteFacts) -> str:
+    held = {"copy": "its copy", "noise": "its rows, with noise", "trusted": "its rows"}[site.mode]
+    secure = site.policy.aggregation.secure if site.policy is not None else "preferred"
+    alone = sum(run.alone for run in site.record.runs) if site.record is not None else 0
+    single = {
+        "required": "Sums over all sites only",
+        "preferred": f"Counts and sums from {held}; only sums over all sites where a run uses secure sums",
+        "off": f"Counts and sums from {held}",
+    }[secure]
+    if alone:
+        single += f". So far {alone} replies of this site could be seen by themselves"
+    rows = [
+        ("Coordinator", single, "Rows, the column that says whose row it is, how the file is read"),
+        ("Other sites", "The centres that the coordinator sends", "Answers of this site"),
+        ("The network", "Encrypted messages, their sizes and times", "What they say"),
+        (
+            "Readers of the result",
+            "Centres, counts and profiles over all sites",
+            "Single answers of this site",
+        ),
+        ("This site", "All of its own: rows, copy, log, ledger", "Anything of other sites but centres"),
+    ]
+    cells = [tuple(map(escape, row)) for row in rows]
+    return section("Who sees what", table(("who", "sees", "does not see"), cells, left=(0, 1, 2)))
+
+
+def _threats(site: SiteFacts) -> str:
+    rows = [
+        (escape(t.threat), escape(t.measure), escape(t.remains), f"<code>{escape(t.test)}</code>")
+        for t in threats(site.mode)
+    ]
+    head = ("threat", "measure", "what remains", "shown by the test")
+    body = f'<div class="threats">{table(head, rows, left=(0, 1, 2, 3))}</div>'
+    if site.copy is not None:
+        body += '<h3 class="next">What the copy does not promise</h3>' + _list(promises(site.copy))
+    lead = "The tests are part of the package that made this page; make test runs them."
+    return section("Threats, measures, and what remains", body, lead)
+
+
+def _attack(site: SiteFacts) -> str:
+    if site.record is None:
+        said = ["Nothing has left this site, so there is nothing to attack."]
+    elif site.found is None:
+        said = ["The log is damaged: it could not be attacked."]
+    else:
+        cells, rows = site.found.cells, len(site.found.rows)
+        said = [
+            "All answers in the log were attacked as a reader of them all would: "
+            f"{cells:,} groups were subtracted from each other, what was left was checked by its squares, "
+            "and the search began again with what was found.",
+            f"{rows} lines were found. The site answered from its copy, so any that is found is a mean over "
+            "a group of persons in the copy."
+            if site.mode == "copy"
+            else f"{rows} rows were found; a longer search may find more.",
+        ]
+    return section("The attack on this site's own log", _list(said), "What unpooled audit attack finds.")
+
+
+def _rules(site: SiteFacts) -> str:
+    if site.policy is None:
+        return section("The policy", f"<p>{escape(site.policy_from)}</p>")
+    body = "".join(f"<h3>{escape(heading)}</h3>{_list(lines)}" for heading, lines in explain(site.policy))
+    return section("The policy", body, f"In plain words; from {escape(site.policy_from)}.")
+
+
+def _digests(site: SiteFacts) -> str:
+    items = [
+        ("this page by", f"unpooled {__version__}"),
+        ("site answered with", ", ".join(f"unpooled {v}" for v in site.versions) or "nothing yet"),
+    ]
+    if site.policy is not None:
+        items.append(("policy", site.policy.digest))
+        if site.policy.protect.preset:
+            rule = preset(site.policy.protect.preset)
+            items.append(("preset", f"{rule.name}: {rule.rule}. {rule.by}. {rule.where}"))
+    if site.copy is not None:
+        items += [("copy", site.copy_digest), ("copy made on", site.copy.made)]
+    if site.approval:
+        items.append(("approved", f"{site.approval['by']}, {site.approval['utc']}"))
+    if site.record is not None:
+        items += [("log", verdict(site.record))]
+        items += [("not checked", text) for text in site.record.unchecked]
+        if site.record.spent:
+            spent = site.record.spent
+            items.append(
+                ("privacy budget", f"epsilon {spent['epsilon']:.3g} spent, {spent['left']:.3g} left")
+            )
+    items += [(f"SHA-256 of {name}", digest) for name, digest in site.files]
+    rows = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in items)
+    return section("Versions and digests", f'<dl class="digests">{rows}</dl>')
+
+
+def _to_sign() -> str:
+    fields = "".join(
+        f'<div class="field"><label for="f{i}">{escape(name)}</label>'
+        f'<textarea id="f{i}" rows="{lines}"></textarea></div>'
+        for i, (name, lines) in enumerate(_OPEN)
+    )
+    signs = "".join(
+        f'<div class="field"><label for="s{i}">{name}</label><textarea id="s{i}" rows="3"></textarea></div>'
+        for i, name in enumerate(("Name and function", "Signature", "Date"))
+    )
+    body = f'{fields}<div class="signs">{signs}</div>'
+    lead = "All above was generated from the site's folder; only these fields are filled in by hand."
+    return section("To be filled in and signed", body, lead, "sign")
+
+
+def _list(sentences: list[str]) -> str:
+    return "<ul>" + "".join(f"<li>{escape(text)}</li>" for text in sentences) + "</ul>" if sentences else ""

@@ -1,0 +1,189 @@
+"""``unpooled dossier``: what it says is in the folder, its tests exist, it renders and prints."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from browser import browser
+from typer.testing import CliRunner
+
+from unpooled import InProcess, Lloyd, run
+from unpooled.app.cli import app
+from unpooled.data import Table
+from unpooled.site.audit.attack import on_log
+from unpooled.site.copy_folder import CopyFolder
+from unpooled.site.dossier import page, read
+from unpooled.site.dossier.threats import ALL, THREATS, threats
+from unpooled.site.explain_policy import explain, template
+from unpooled.site.open_site import open_site
+from unpooled.site.policy import parse
+
+ROOT = Path(__file__).parents[2]
+ODD = "a <b>&\"' ü"
+TEXTS = {
+    "copy": template("", "opensafely"),
+    "trusted": 'version = 2\n[protect]\nmode = "trusted"\n',
+    "noise": template("", "strict", rows=500),
+}
+
+
+def call(*words):
+    done = CliRunner().invoke(app, [str(word) for word in words])
+    return done.exit_code, done.stdout + (done.stderr or "")
+
+
+def refused(*words):
+    code, said = call(*words)
+    assert (code, said.count("\n")) == (1, 1), said
+    return said
+
+
+@pytest.fixture(scope="module")
+def sites(tmp_path_factory):
+    """Folders of three sites for each protection, after a run; one with noise, which answered nothing."""
+    home = tmp_path_factory.mktemp("sites")
+    rng = np.random.default_rng(3)
+    rows = {s: rng.normal(size=(80, 2)) + 8 * rng.integers(2, size=(80, 1)) for s in "abc"}
+    for mode in ("copy", "trusted"):
+        for s, X in rows.items():
+            folder = home / mode / s
+            folder.mkdir(parents=True)
+            (folder / "policy.toml").write_text(TEXTS[mode])
+            if mode == "copy":
+                CopyFolder(folder).make(X, parse(TEXTS[mode]).protect.settings())
+                CopyFolder(folder).approve(by=ODD)
+        doors = [open_site(s, X, parse(TEXTS[mode]), home / mode / s) for s, X in rows.items()]
+        run(Lloyd(k=2, min_cluster_size=5 if mode == "trusted" else 1), InProcess(doors), seed=1)
+        for door in doors:
+            door.close()
+    (home / "noise" / "a").mkdir(parents=True)
+    (home / "noise" / "a" / "policy.toml").write_text(TEXTS["noise"])
+    open_site("a", rows["a"], parse(TEXTS["noise"]), home / "noise" / "a").close()
+    return home
+
+
+def escaped(text):
+    return (
+        text.replace("&", "&amp;")
+        .replace("<", "&lt;")
+        .replace(">", "&gt;")
+        .replace('"', "&quot;")
+        .replace("'", "&#x27;")
+    )
+
+
+# ---------------------------------------------------------------- what it says
+
+
+def test_what_it_says_of_a_site_with_a_copy_is_in_its_folder(sites):
+    folder = sites / "copy" / "a"
+    facts = read(folder)
+    text = page(facts)
+    about = json.loads((folder / "copy" / "about.json").read_text())
+    opening = json.loads((folder / "log.jsonl").read_text().splitlines()[0])
+    copy = CopyFolder(folder).read()
+    assert about["digest"] in text
+    assert opening["policy"] in text
+    assert f"unpooled {opening['version']}" in text
+    assert f"{copy.persons.sum():.0f} persons in {len(copy)} groups" in text
+    assert f"approved by {escaped(ODD)} on" in text
+    assert ODD not in text
+    for run_ in facts.record.runs:
+        assert run_.id in text
+        assert f"{run_.numbers:,}" in text
+    for _, lines in explain(facts.policy):
+        for line in lines:
+            assert escaped(line) in text
+    assert "OpenSAFELY" in text
+    assert f"{len(on_log(folder / 'log.jsonl').rows)} lines were found" in text
+    assert "The log is whole" in text
+    for field in ("Purpose", "Legal basis", "Retention", "Signature"):
+        assert field in text
+
+
+def test_the_attack_on_a_trusted_site_is_counted(sites):
+    text = page(read(sites / "trusted" / "a"))
+    found = len(on_log(sites / "trusted" / "a" / "log.jsonl").rows)
+    assert found > 0
+    assert f"{found} rows were found" in text
+    assert "nothing but the contract with its partners protects them" in text
+
+
+def test_a_site_with_noise_that_answered_nothing(sites):
+    text = page(read(sites / "noise" / "a"))
+    assert "Nothing has left this site" in text
+    assert "with noise that is paid for" in text
+    assert "0 rows were found" in text
+
+
+def test_every_threat_names_a_test_that_there_is():
+    for threat in THREATS:
+        file, _, name = threat.test.partition("::")
+        assert (ROOT / file).exists(), threat.test
+        assert not name or f"def {name}(" in (ROOT / file).read_text(encoding="utf-8"), threat.test
+        assert all(threat[:4])
+    for mode in ALL:
+        assert len(threats(mode)) > 5
+
+
+# ---------------------------------------------------------------- as its reader sees it
+
+
+def test_it_renders_and_prints_without_errors_and_without_any_request(sites, tmp_path):
+    shown = {mode: tmp_path / f"{mode}.html" for mode in ALL}
+    for mode, path in shown.items():
+        path.write_text(page(read(sites / mode / "a")), encoding="utf-8")
+    with browser(tmp_path / "profile") as tab:
+        for mode, path in shown.items():
+            for width, dark in ((1200, False), (390, True)):
+                tab.open(path, width, dark=dark)
+                wide = tab.value("document.documentElement.scrollWidth")
+                assert wide <= width, f"{mode}: {wide} pixels wide on a screen of {width}"
+            tab.open(path, paper=True)
+            assert tab.value("getComputedStyle(document.querySelector('#sign')).breakBefore") == "page"
+            pages = tab.pdf().count(b"/Type /Page\n")
+            assert 4 <= pages <= 8
+        assert not tab.complaints
+        assert [url for url in tab.requests if not url.startswith(("file:", "data:"))] == []
+
+
+# ---------------------------------------------------------------- the command
+
+
+def test_the_command_writes_once_and_names_what_is_wrong(sites, tmp_path):
+    folder = sites / "copy" / "b"
+    code, said = call("dossier", folder)
+    assert code == 0
+    assert f"written: {folder / 'dossier.html'}" in said
+    assert "exists; say --overwrite" in refused("dossier", folder)
+    assert call("dossier", folder, "--overwrite")[0] == 0
+    assert call("dossier", folder, "--html", tmp_path / "mine.html")[0] == 0
+    assert "no such folder" in refused("dossier", tmp_path / "none")
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert "not the folder of a site: it has neither a copy nor a log" in refused("dossier", empty)
+    assert not list(empty.iterdir())
+    (empty / "bad.toml").write_text("version = 2\nx = 1\n")
+    assert "unknown section or key 'x'" in refused(
+        "dossier", folder, "--policy", empty / "bad.toml", "--html", empty / "page.html"
+    )
+    assert not (empty / "page.html").exists()
+
+
+def test_a_changed_copy_is_refused_and_a_changed_log_stands_first(tmp_path):
+    rows = Table.of({"age": np.arange(60.0), "sex": list("fm") * 30})
+    folder = tmp_path / "north"
+    CopyFolder(folder).make(rows, parse("version = 2").protect.settings())
+    CopyFolder(folder).approve(by="Dr. Low")
+    open_site("north", folder=folder).close()
+    open_site("north", folder=folder).close()
+    assert "Look at this first" not in page(read(folder))
+    log = folder / "log.jsonl"
+    log.write_text(log.read_text().replace('"protection":"copy"', '"protection":"none"', 1))
+    text = page(read(folder))
+    assert text.index("THE LOG IS NOT WHOLE") < text.index("What is processed")
+    table = folder / "copy" / "table.csv"
+    table.write_text(table.read_text().replace("5", "6", 1))
+    assert refused("dossier", folder)
+    assert not (folder / "dossier.html").exists()
