@@ -53,7 +53,8 @@ def release(
 def dossier(
     folder: Annotated[Path, typer.Argument(help="The site's own folder, with its copy and its log.")],
     policy: Annotated[
-        Path | None, typer.Option(help="The site's rules; default: policy.toml in the folder.")
+        Path | None,
+        typer.Option(help="The site's rules; default: policy.toml in the folder, or those of join."),
     ] = None,
     heads: Annotated[
         Path | None,
@@ -75,6 +76,23 @@ def dossier(
     target = html or folder / "dossier.html"
     inputs = [folder / "log.jsonl", folder / "policy.toml", policy, heads]
     check(target, inputs=inputs, overwrite=overwrite)
-    found = read(folder, policy, kept_heads(heads, folder) if heads is not None else None)
+    found = read(
+        folder, policy or _joined_under(folder), kept_heads(heads, folder) if heads is not None else None
+    )
     write_atomically(target, page(found).encode())
     typer.echo(f"written: {target}; open it in a browser, fill in the last section, print and sign")
+
+
+def _joined_under(folder: Path) -> Path | None:
+    """The policy with which the site last joined a federation, if there is none in its folder."""
+    from unpooled.runtimes.provisioning.site_folder import SiteFolder
+
+    site = SiteFolder(folder)
+    if (
+        (folder / "policy.toml").exists()
+        or not (folder / "invitation.json").exists()
+        or not site.has_settings
+    ):
+        return None
+    said = site.settings.policy
+    return Path(said) if said is not None and Path(said).exists() else None

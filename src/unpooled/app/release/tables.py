@@ -18,7 +18,7 @@ from unpooled.errors import BadInput
 from unpooled.pages.markup import figure
 from unpooled.privacy.presets import Preset
 
-_RATE = 1e-6  # by which a variance may exceed that of a rate, for rounding
+_RATE = 1.25  # times the variance of a rate that a column of 0 and 1 may seem to have: copies are rounded
 
 
 class ReleaseTable(NamedTuple):
@@ -116,7 +116,7 @@ def _profiles(
     weights = by_site.values.sum(axis=0)
     for label in places:
         cells = [spreads[c, label] for c in range(result.k)]
-        rate = all(0 <= m <= 1 and s * s <= m * (1 - m) + _RATE for m, s in cells)
+        rate = _is_rate(cells, result.sizes)
         shown = []
         for c, (mean, spread) in enumerate(cells):
             size = float(result.sizes[c])
@@ -150,6 +150,18 @@ def _profiles(
         (unit,),
     )
     return table, drawn, certain, lost
+
+
+def _is_rate(cells: list[tuple[float, float]], sizes: FloatArray) -> bool:
+    """True if a column can be one of 0 and 1, by mean and standard deviation in each cluster.
+
+    The mean of such a column is a rate, and tells how many persons have 1.
+    """
+    means, spreads = np.array(cells).T
+    overall = np.average(means, weights=sizes)
+    variance = np.average(spreads**2 + (means - overall) ** 2, weights=sizes)
+    inside = bool((means >= 0).all() and (means <= 1).all())
+    return inside and bool(variance <= _RATE * overall * (1 - overall) + 1e-6)
 
 
 def _overall(shown: list[tuple[str, str]], weights: FloatArray) -> str:

@@ -1,0 +1,87 @@
+"""The officer's page as it is written: its commands run in their order; the run itself in one process."""
+
+import re
+import shlex
+
+import pytest
+from typer.testing import CliRunner
+
+from pages import ROOT
+from unpooled import InProcess, Lloyd
+from unpooled.analysis import Analysis
+from unpooled.app.cli import app
+from unpooled.core.run import run
+from unpooled.data import Wishes
+from unpooled.privacy.presets import PRESETS
+from unpooled.site.open_site import open_site
+from unpooled.site.policy import load
+
+PAGE = (ROOT / "docs" / "officer.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```sh\n(.*?)^```$", PAGE, re.M | re.S)
+CODES = ("--site-column", "site", "--exclude", "num,ca,thal", "--categories", "cp,restecg,slope")
+
+
+def call(words):
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, (words, done.stdout, done.stderr)
+    return done.stdout
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def between_processes(here):
+    """What the section on the run leaves behind: answers in the logs, and the folder of the run."""
+    doors = [open_site(name, policy=load("policy.toml"), folder=here / name) for name in ("north", "south")]
+    run(Analysis(Wishes(), (Lloyd(k=2, max_rounds=1, n_starts=1),)), InProcess(doors), seed=0)
+    for door in doors:
+        door.close()
+    rows = (here / "heart_disease.csv").read_text().splitlines()
+    some = [row for row in rows if row.startswith(("site", "cleveland", "hungarian"))]
+    (here / "both.csv").write_text("\n".join(some) + "\n")
+    call(["fit", "both.csv", *CODES, "-k", "2", "--protect", "copy", "--group-size", "8", "--out", "run"])
+
+
+def test_the_commands_run_as_they_are_written(here):
+    asked = []
+    for block in BLOCKS:
+        if "unpooled serve" in block:
+            between_processes(here)
+            continue
+        for line in block.splitlines():
+            if line.startswith("awk"):
+                level, target = re.search(r'"(\w+)".*> (\S+)$', line).groups()
+                rows = (here / "heart_disease.csv").read_text().splitlines()
+                kept = [rows[0], *(row for row in rows if row.startswith(level))]
+                (here / target).write_text("\n".join(kept) + "\n")
+                continue
+            program, *words = shlex.split(line)
+            assert program == "unpooled"
+            call(words)
+            asked.append(" ".join(words[:2]))
+    assert {"policy init", "copy approve", "audit attack", "dossier north", "release run"} <= set(asked)
+    text = (here / "north" / "dossier.html").read_text()
+    assert "approved by your name on" in text
+    assert "opensafely" in (here / "release" / "context.txt").read_text()
+    for name in re.findall(r"`(\w+\.(?:csv|svg|txt|json))`", PAGE.split("## 7.")[1].split("## Presets")[0]):
+        assert (here / "release" / name).exists(), name
+
+
+def test_the_commands_of_the_run_have_these_options(here):
+    """Those that start processes: they are parsed, and stop where a file is missing, or do nothing."""
+    block = next(block for block in BLOCKS if "unpooled serve" in block)
+    for line in block.splitlines():
+        program, *words = shlex.split(line.replace("> serve.log &", ""))
+        if program != "unpooled" or words[0] == "federation":
+            continue
+        done = CliRunner().invoke(app, words)
+        assert done.exit_code == (0 if words[0] == "leave" else 1), line  # 2 would be a wrong option
+
+
+def test_the_table_has_every_preset_and_its_number():
+    for name, rule in PRESETS.items():
+        row = next(line for line in PAGE.splitlines() if line.startswith(f"| `{name}` |"))
+        assert row.split("|")[2].strip() == (str(rule.persons) if rule.persons else "")
