@@ -160,6 +160,15 @@ def test_a_number_in_the_text_is_rounded_too(files, heart):
     assert not {n for n in true if int(n) % 5 and int(n) > 20} & words
 
 
+def test_means_are_rounded_to_the_second_digit_of_their_deviation(files):
+    for row in rows_of(files["profiles.csv"]):
+        if row["kind"] == "mean" and row["standard_deviation"]:
+            digits = row["standard_deviation"].replace(".", "").strip("0")
+            assert len(digits) <= 2, row
+            decimals = len(row["standard_deviation"].partition(".")[2])
+            assert len(row["value"].partition(".")[2]) == decimals, row
+
+
 # ---------------------------------------------------------------- laws
 
 
@@ -291,6 +300,7 @@ def test_a_column_of_consumption_is_held_to_its_share(tmp_path):
     run = fitted(tmp_path, "run", heavy, k=1)
     words = ("release", run, "--preset", "utility-15-15", "--out", tmp_path / "out")
     assert "needs --consumption" in refused(*words)
+    assert "there is no column 'z'; columns are x, y" in refused(*words, "--consumption", "z")
     said = refused(*words, "--consumption", "x")
     assert "of its total of x" in said
     assert "utility-15-15 allows 15%" in said

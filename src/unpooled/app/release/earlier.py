@@ -96,7 +96,7 @@ def relation(now: Entry, before: Iterable[Entry], preset: Preset) -> tuple[list[
                 warned.append(
                     f"cluster {j + 1} here and cluster {others} of release {old.name} have nearly as many "
                     "persons: if one holds the other, their difference is about a few persons. Counts are "
-                    "rounded and means have three digits; look at both before both are handed out"
+                    "rounded, and so are means; look at both before both are handed out"
                 )
     return said, warned
 

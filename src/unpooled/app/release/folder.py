@@ -83,7 +83,7 @@ def _applied(preset: Preset, made: Released, unit: str) -> list[str]:
         "has fewer.",
         f"Counts are rounded to the nearest {preset.rounding}; one that would be shown as fewer than "
         f"{preset.persons} is redacted.",
-        "Rates are of rounded counts. Means and standard deviations have three digits.",
+        "Rates are of rounded counts. Means are rounded to the second digit of their standard deviation.",
         "Totals are sums of the counts that are shown, after rounding.",
         f"Further cells are redacted where a small one would follow from totals. {made.redacted} cells are "
         "redacted in all.",

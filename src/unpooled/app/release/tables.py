@@ -128,7 +128,7 @@ def _profiles(
                 many = rounded(np.array([mean * size, size]), preset.rounding)
                 shown.append((figure(float(many[0] / many[1])), ""))
             else:
-                shown.append((figure(mean), figure(spread)))
+                shown.append((rounded_mean(mean, spread), rounded_mean(spread, spread)))
         kind = "rate" if rate else "mean"
         if rate:
             certain += [
@@ -150,6 +150,21 @@ def _profiles(
         (unit,),
     )
     return table, drawn, certain, lost
+
+
+def rounded_mean(mean: float, spread: float) -> str:
+    """A mean to the second digit of its standard deviation; of a constant, three digits.
+
+    >>> rounded_mean(48.731, 8.82), rounded_mean(52314.7, 17000.0), rounded_mean(2015.31, 0.42)
+    ('48.7', '52000', '2015.31')
+    """
+    if not (math.isfinite(mean) and math.isfinite(spread)):
+        return REDACTED
+    scale = spread if spread > 0 else abs(mean) / 10
+    if not scale:
+        return "0"
+    digits = 1 - math.floor(math.log10(scale))
+    return f"{round(mean, digits) + 0.0:.{max(digits, 0)}f}"
 
 
 def _is_rate(cells: list[tuple[float, float]], sizes: FloatArray) -> bool:
@@ -225,7 +240,7 @@ def _levels(result: ClusterResult, preset: Preset) -> tuple[ReleaseTable | None,
 
 def _scores(result: ClusterResult, by_site: Counts) -> ReleaseTable:
     rows = [
-        (str(s.k), f"{by_site.values.sum():.0f}", *map(figure, (s.inertia, s.silhouette, s.stability)))
+        (str(s.k), f"{by_site.values.sum():.0f}", *map(_three, (s.inertia, s.silhouette, s.stability)))
         for s in result.choice.scores
     ]
     return ReleaseTable(
@@ -234,6 +249,15 @@ def _scores(result: ClusterResult, by_site: Counts) -> ReleaseTable:
         rows,
         (result.unit,),
     )
+
+
+def _three(value: float) -> str:
+    """Three digits.
+
+    >>> _three(123456.0), _three(0.23719), _three(float("nan"))
+    ('123000', '0.237', '-')
+    """
+    return rounded_mean(value, abs(value) / 10) if math.isfinite(value) else "-"
 
 
 def released_noise(result: PrivateResult, preset: Preset) -> Released:
@@ -273,8 +297,12 @@ def check_shares(result: ClusterResult, preset: Preset, named: Sequence[str]) ->
     columns = tuple(named) or (copied.consumption if copied is not None else ())
     if not columns:
         raise BadInput(f"--preset {preset.name} needs --consumption: the columns of consumption")
-    view = {column.name: column for column in result.agreement.preparation.columns}
+    a = result.agreement
+    view = {column.name: column for column in a.preparation.columns}
+    known = {*view, *a.columns, *(name for name, _ in a.left_out), *result.job.reading.exclude}
     for name in columns:
+        if name not in known:
+            raise BadInput(f"--consumption: there is no column {name!r}; columns are {', '.join(view)}")
         column = view.get(name)
         if column is None:
             continue  # not in the run, so nothing about it is shown
@@ -319,7 +347,7 @@ def largest_share(count: float, mean: float, spread: float) -> float:
     You Be? Journal of the American Statistical Association 63, 1968).
 
     >>> x = np.array([1.0, 1.0, 1.0, 5.0])
-    >>> round(largest_share(4, x.mean(), x.std()), 3)  # 5 of 8
+    >>> round(largest_share(4, float(x.mean()), float(x.std())), 3)  # 5 of 8
     0.625
     """
     if not mean:
