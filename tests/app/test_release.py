@@ -12,7 +12,9 @@ from typer.testing import CliRunner
 
 from unpooled.app.cli import app
 from unpooled.app.release.counts import REDACTED, Counts, follows
+from unpooled.app.release.earlier import Entry, add, read
 from unpooled.app.release.tables import ReleaseTable, breaches, largest_share
+from unpooled.errors import BadInput
 from unpooled.privacy.presets import PRESETS
 
 TABLES = int(os.environ.get("UNPOOLED_TABLES", "2000"))
@@ -294,6 +296,15 @@ def test_a_second_release_that_differs_by_few_persons_is_refused(tmp_path):
     assert "To be looked at" in context
 
 
+def test_a_release_that_was_noted_meanwhile_is_not_lost(tmp_path):
+    entries = [Entry(name, "2026-01-02", name, "cms", {"a": 50.0}, 50.0, (50.0,), ("x",)) for name in "pqr"]
+    add(tmp_path / "register", entries[:1])
+    add(tmp_path / "register", entries[:2])
+    with pytest.raises(BadInput, match="another release was noted meanwhile"):
+        add(tmp_path / "register", [entries[0], entries[2]])
+    assert read(tmp_path / "register") == entries[:2]
+
+
 def test_a_column_of_consumption_is_held_to_its_share(tmp_path):
     rng = np.random.default_rng(3)
     heavy = {s: np.column_stack([np.exp(rng.normal(3, 2.0, 100)), rng.normal(size=100)]) for s in "ab"}
@@ -343,5 +354,9 @@ def test_wrong_inputs_are_one_line_and_write_nothing(heart, files, tmp_path):
     broken.write_text("{}\n")
     words = ("release", heart, "--preset", "opensafely", "--out", out, "--register", broken)
     assert "line 1: not an entry of a register" in refused(*words)
+    words = ("release", heart, "--preset", "opensafely", "--out", out, "--register", full)
+    assert "not a register of releases" in refused(*words)
+    words = ("release", heart, "--preset", "opensafely", "--out", out, "--register", tmp_path / "no" / "r")
+    assert "there is no folder" in refused(*words)
     assert not out.exists()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["full", "register"]

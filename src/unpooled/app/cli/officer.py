@@ -39,6 +39,8 @@ def release(
     beside = register or run.resolve().parent / REGISTER
     target = FolderOutput(out, "the folder of a release", own=(out / CONTROLS).exists())
     check(target, inputs=[run, *kept.files, beside], overwrite=overwrite)
+    if not beside.parent.is_dir():
+        raise BadInput(f"{beside}: there is no folder {beside.parent}")
     files, entries, warned = made_of(run, rule, out.resolve().name, o.names(consumption), beside)
     with whole_folder(out) as building:
         for name, text in files.items():

@@ -3,8 +3,10 @@
 It is a file beside the folders of runs, ``releases.jsonl``, and has true numbers: it stays inside.
 """
 
+import fcntl
 import json
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -46,8 +48,12 @@ def read(path: Path) -> list[Entry]:
     """The entries of a register, none if there is no file; BadInput names the line that is not one."""
     if not path.exists():
         return []
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path}: not a register of releases ({error})") from error
     found = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(lines, 1):
         try:
             said = json.loads(line)
             for name in ("clusters", "columns"):
@@ -58,10 +64,17 @@ def read(path: Path) -> list[Entry]:
     return found
 
 
-def add(path: Path, entries: Iterable[Entry]) -> None:
-    """Write a register anew, whole."""
-    text = "".join(json.dumps(asdict(entry), ensure_ascii=False) + "\n" for entry in entries)
-    write_atomically(path, text.encode())
+def add(path: Path, entries: Sequence[Entry]) -> None:
+    """Write a register with one entry more, the last; BadInput if another release was noted meanwhile."""
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        if read(path) != list(entries[:-1]):
+            raise BadInput(f"{path}: another release was noted meanwhile; try again")
+        text = "".join(json.dumps(asdict(entry), ensure_ascii=False) + "\n" for entry in entries)
+        write_atomically(path, text.encode())
+    finally:
+        os.close(folder)
 
 
 def relation(now: Entry, before: Iterable[Entry], preset: Preset) -> tuple[list[str], list[str]]:
