@@ -10,7 +10,7 @@ from unpooled.privacy.copy.settings import CopySettings
 
 Column = npt.NDArray[np.float32]
 _FARTHEST = 8.0  # deviations, to which a value is clipped
-_STUDIED = 3.0  # weight of the columns that studies are about
+_STUDIED = 3.0  # weight of the columns that studies are about, and of consumption: alike ones dominate less
 _HOLE = 0.5  # distance of a missing value from a present one
 _LEVELS = 32  # most levels of a category that count; the rest are alike
 
@@ -57,7 +57,7 @@ class Distance:
     def _weight(self, name: str) -> float:
         if name in self._settings.sensitive:
             return 0.0
-        return _STUDIED if name in self._settings.columns else 1.0
+        return _STUDIED if name in (*self._settings.columns, *self._settings.consumption) else 1.0
 
     def _mark(self, missing: npt.NDArray[np.bool_], weight: float) -> None:
         if missing.any():
