@@ -266,6 +266,9 @@ def test_a_cluster_that_is_too_small_is_refused_and_named(tmp_path):
     assert not (tmp_path / "out").exists()
     assert not (tmp_path / "releases.jsonl").exists()
     assert call("release", run, "--preset", "datashield", "--out", tmp_path / "out")[0] == 0
+    run = fitted(tmp_path / "twelve", "run", two(1, 60, 12))
+    said = refused("release", run, "--preset", "cms", "--out", tmp_path / "twelve" / "out")
+    assert "cluster 2 has 12 rows (rounded 10); cms shows no number about fewer than 11" in said
 
 
 def test_a_second_release_that_differs_by_few_persons_is_refused(tmp_path):

@@ -146,12 +146,19 @@ def _unit(result: Result, unit: str) -> str:
 def _variables(result: Result) -> list[str]:
     if isinstance(result, PrivateResult):
         return [f"{name}: number" for name in result.method.columns]
-    return [
-        f"{column.label}: number, in its own unit; a missing value was filled with the mean of all"
+    view = _clusters(result).agreement.preparation
+    said = [
+        f"{column.label}: number, in its own unit"
         if isinstance(column, Number)
-        else f"{column.label}: category of {', '.join(column.places)}; a missing one became the commonest"
-        for column in _clusters(result).agreement.preparation.columns
+        else f"{column.label}: category of {', '.join(column.places)}"
+        for column in view.columns
     ]
+    missing = (
+        "Rows that lack a value are left out."
+        if view.drop
+        else "Missing numbers are filled with the mean of all, missing levels with the commonest."
+    )
+    return [*said, missing]
 
 
 def _controls(

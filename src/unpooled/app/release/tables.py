@@ -63,9 +63,10 @@ def released(result: ClusterResult, preset: Preset, consumption: Sequence[str]) 
         )
     for j, size in enumerate(sizes.tolist()):
         if not large_enough(np.array([size]), preset)[0] or not size:
+            small = f" (rounded {rounded(np.array(size), preset.rounding):.0f})"
             raise BadInput(
-                f"cluster {j + 1} has {size:.0f} {result.unit}; {preset.name} shows no number about fewer "
-                f"than {preset.persons}: run again with fewer clusters"
+                f"cluster {j + 1} has {size:.0f} {result.unit}{small if size >= preset.persons else ''}; "
+                f"{preset.name} shows no number about fewer than {preset.persons}; fewer clusters may do"
             )
     check_shares(result, preset, consumption)
     sites = result.description.sites
