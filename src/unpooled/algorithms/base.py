@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 
-from unpooled.algorithms.seeding import INITS, Starts, starts
+from unpooled.algorithms.seeding import INITS, WHOLE, Asked, Starts, starts
 from unpooled.core.arrays import FloatArray
 from unpooled.core.messages import Message, Question, SiteId
 from unpooled.core.protocol import Algorithm, Steps, together, total
@@ -104,6 +104,7 @@ class Method(Message):
     own_objective: ClassVar[bool] = (
         False  # restarts compare by their states' inertia, not by squared distances
     )
+    asked: ClassVar[Asked] = WHOLE  # the questions by which a start is found
 
     k: int | None = None
     init: str | FloatArray = "adaptive"  # or "k-fed", "random", or centres (k, d)
@@ -178,6 +179,7 @@ class Method(Message):
                 count,
                 rng,
                 min_cluster_size=self.min_cluster_size,
+                asked=self.asked,
                 draws=self.race is not None and self.race.draws,
             )
         )
@@ -193,6 +195,17 @@ class Method(Message):
     def with_init(self, change: Callable[[Any], Any]) -> Self:
         """The same method with given starting centres changed, e.g. into scaled columns."""
         return replace(self, init=change(self.init)) if isinstance(self.init, np.ndarray) else self
+
+    @property
+    def keeps_holes(self) -> bool:
+        """True if the method can cluster rows with missing cells, see ``over_holes``."""
+        return False
+
+    def over_holes(self) -> Any:
+        """The method for rows with missing cells; BadInput, by name, if it cannot cluster them."""
+        raise BadInput(
+            f"--missing keep is for --method lloyd, got {self.method}: fill or drop deals with missing cells"
+        )
 
     def restarted(self, n: int | None) -> Algorithm[Any]:
         """The method with ``n`` restarts; None: as many as is usual."""

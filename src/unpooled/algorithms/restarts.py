@@ -133,6 +133,13 @@ class BestOf(Message, wire="best_of.BestOf"):
     def restarted(self, n: int | None) -> Algorithm[Any]:
         return self if n is None else replace(self, n=n)
 
+    @property
+    def keeps_holes(self) -> bool:
+        return self.inner.keeps_holes
+
+    def over_holes(self) -> Self:
+        return replace(self, inner=self.inner.over_holes())
+
     def start(self, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[BestOfState]:
         inner = self.inner
         restarts = [inner] * self.n

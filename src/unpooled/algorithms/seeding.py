@@ -15,8 +15,10 @@ The server then reduces the cells (means with weights) to k centres, many times,
 solutions as starts. Several such sketches travel in the same exchanges.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,14 +27,8 @@ from unpooled.core.arrays import FloatArray, IntArray
 from unpooled.core.messages import SiteId
 from unpooled.core.protocol import Steps, each, total
 from unpooled.errors import BadInput
-from unpooled.questions.clusters import (
-    AskClusterSums,
-    AskDrawnSums,
-    AskLocalMeans,
-    AskMoments,
-    ClusterSums,
-    LocalMeans,
-)
+from unpooled.questions.clusters import AskClusterSums, AskDrawnSums, AskLocalMeans, AskMoments, LocalMeans
+from unpooled.questions.observed import AskObservedMoments, AskObservedSums
 
 INITS = ("adaptive", "k-fed", "random")
 _SEARCH_DIMENSIONS = 40  # beyond this the server searches in the sketch's principal axes
@@ -40,6 +36,17 @@ _WIDE = 100  # columns from which fewer, finer sketches do better
 _SWAPS = 30
 _ROWS_A_CELL, _ROWS_A_CELL_WIDE = 50, 10  # rows that a draw has for every cell of a sketch
 _STEPS_ON_DRAW, _GAIN_ON_DRAW, _WORSE_ON_DRAW = 5, 1e-3, 0.01
+
+
+class Asked(NamedTuple):
+    """The two questions that a start is found by: about rows as such, or about rows with missing cells."""
+
+    moments: Any
+    sums: Any
+
+
+WHOLE = Asked(AskMoments, AskClusterSums)
+OBSERVED = Asked(AskObservedMoments, AskObservedSums)
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +84,7 @@ def starts(
     rng: np.random.Generator,
     *,
     min_cluster_size: int = 1,
+    asked: Asked = WHOLE,
     draws: bool = False,
 ) -> Steps[Starts]:
     """Up to ``count`` starts of k centres each: "adaptive", "k-fed", "random", or the given centres.
@@ -84,7 +92,7 @@ def starts(
     With ``draws`` the adaptive starts of very many rows are made on a draw of them, settled there, and given
     without those that cannot be the best.
     """
-    moments = yield from spread_of(sites)
+    moments = yield from spread_of(sites, asked)
     if moments.n < k:
         raise BadInput(f"k={k} clusters from {moments.n:g} rows")
     mean, sd = moments.mean, np.sqrt(moments.variance)
@@ -102,8 +110,10 @@ def starts(
     elif init == "random":
         centers = mean + sd * rng.standard_normal((count, k, len(mean)))
     else:
-        draw = _draw_of(moments, k, min_cluster_size, rng) if draws else None
-        centers = yield from _adaptive(sites, k, count, moments, rng, min_cluster_size, draw)
+        draw = _draw_of(moments, k, min_cluster_size, rng) if draws and asked is WHOLE else None
+        centers = yield from _adaptive(
+            sites, k, count, moments, rng, min_cluster_size, draw.sums if draw is not None else asked.sums
+        )
         if draw is not None:
             centers = yield from _settled(sites, centers, draw, min_cluster_size)
     return Starts(centers, moments.n, float(moments.variance.mean()))
@@ -128,14 +138,14 @@ def merge_means(
     return centers
 
 
-def spread_of(sites: tuple[SiteId, ...]) -> Steps[Spread]:
+def spread_of(sites: tuple[SiteId, ...], asked: Asked = WHOLE) -> Steps[Spread]:
     """Moments about zero; asked again about the mean where a large mean would make the variance inexact."""
     # down: nothing; up: mass, sums and squares of the columns
-    about_zero = yield from total(sites, AskMoments())
+    about_zero = yield from total(sites, asked.moments())
     mean = about_zero.mean
     if not about_zero.n > 0 or (about_zero.variance > 1e-8 * mean**2).all():
         return Spread(about_zero.n, mean, about_zero.variance)
-    centred = yield from total(sites, AskMoments(mean))
+    centred = yield from total(sites, asked.moments(mean))
     return Spread(centred.n, mean + centred.mean, centred.variance)
 
 
@@ -197,9 +207,8 @@ def _adaptive(
     moments: Spread,
     rng: np.random.Generator,
     p: int,
-    draw: Draw | None = None,
+    ask: Callable[[FloatArray], Any],
 ) -> Steps[FloatArray]:
-    ask = AskClusterSums if draw is None else draw.sums
     sketches = 3 if len(moments.mean) >= _WIDE else 5
     most = max(2, min(_most_cells(len(moments.mean), k), int(moments.n / p)))
     first = max(2, most // 4)
@@ -225,13 +234,15 @@ def _adaptive(
     return _reduced(cells, k, count, mean, sd, rng)
 
 
-def _cells(sums: ClusterSums, centers: FloatArray, s: int, p: int) -> Sketch:
-    """The cells of sketch ``s`` that hold at least p rows."""
+def _cells(sums: Any, centers: FloatArray, s: int, p: int) -> Sketch:
+    """The cells of sketch ``s`` that hold at least p rows; a column that none of them has stays as drawn."""
     mass, residual = sums.mass[s], sums.sums[s]
     keep = mass >= max(p, 1e-300)
-    step = residual[keep] / mass[keep, None]
+    known = sums.known[s][keep]
+    step = residual[keep] / np.where(known > 0, known, 1.0)
     inertia = sums.inertia[s][keep]
-    scatter = inertia - mass[keep] * (step**2).sum(axis=1)
+    lost = mass[keep] * (step**2).sum(axis=1) if known.shape[1] == 1 else (known * step**2).sum(axis=1)
+    scatter = inertia - lost
     scatter[scatter < 1e-12 * inertia] = 0.0  # equal rows: the rest is rounding error
     return Sketch(centers[s][keep] + step, mass[keep], scatter)
 

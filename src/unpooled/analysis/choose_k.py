@@ -8,6 +8,7 @@ it is Marriott's k^2 det W, Biometrics 27, 1971). The border says whether rows t
 pieces of one blob touch, whatever its shape. Both follow from sums.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -47,14 +48,19 @@ class Scores(Message, wire="scores.Scores", version=2, since="0.2"):
         return self.inertia / max(self.mass, 1.0)
 
 
-def score(sites: tuple[SiteId, ...], centers: FloatArray, restarts: FloatArray) -> Steps[Scores]:
-    """The scores of ``centers`` (k, d), and their agreement with near-best ``restarts`` (R, k, d)."""
+def score(
+    sites: tuple[SiteId, ...], centers: FloatArray, restarts: FloatArray, sums_of: Any = AskClusterSums
+) -> Steps[Scores]:
+    """The scores of ``centers`` (k, d), and their agreement with near-best ``restarts`` (R, k, d).
+
+    ``sums_of`` asks for the sums of clusters; where cells are missing, ``AskObservedSums``.
+    """
 
     def ask(question: Any) -> Steps[Any]:
         answer = yield from total(sites, question)
         return answer
 
-    questions: list[Any] = [AskScatter(centers), AskClusterSums(centers[None])]
+    questions: list[Any] = [AskScatter(centers), sums_of(centers[None])]
     questions += [AskBorders(centers)] if len(centers) > 1 else []
     questions += [AskCrossing(centers, restarts)] if len(restarts) else []
     # down: the centres; up: scatter about them, sums, rows at borders, and crossings with the restarts
@@ -63,13 +69,18 @@ def score(sites: tuple[SiteId, ...], centers: FloatArray, restarts: FloatArray) 
     k = int((mass > 0).sum())
     means = sums.means(centers[None])[0]
     ch = db = silhouette = border = touching = float("nan")
-    within = float((sums.inertia[0] - mass * ((means - centers) ** 2).sum(axis=1)).sum())
-    between = float((mass * ((means - mass @ means / max(n, 1e-300)) ** 2).sum(axis=1)).sum())
+    if sums_of is AskClusterSums:
+        within = float((sums.inertia[0] - mass * ((means - centers) ** 2).sum(axis=1)).sum())
+        between = float((mass * ((means - mass @ means / max(n, 1e-300)) ** 2).sum(axis=1)).sum())
+    else:
+        within, between = sums.within_and_between(centers)
     if k >= 2 and n > k:
         ch = between * (n - k) / (max(within, 1e-300) * (k - 1))
         db = _davies_bouldin(centers[mass > 0], (scatter.distance[mass > 0] / mass[mass > 0]))
         silhouette = float(scatter.silhouette.sum() / n)
-        border, touching = _borders(more.pop(0).counts, n)
+        counts = more.pop(0).counts
+        # where cells are missing, only the rows count that tell two clusters apart
+        border, touching = _borders(counts, n if sums_of is AskClusterSums else float(counts.sum()))
     agreeing = [adjusted_rand(c) for c in more[-1].counts] if len(restarts) else []
     return Scores(
         k=len(centers),
@@ -193,6 +204,14 @@ def gain(s: Scores, covariance: FloatArray, rows: float, basis: FloatArray) -> f
     return float((shares * np.log(shares)).sum() - 0.5 * np.log(within).sum() - price)
 
 
+def between(s: Scores) -> FloatArray:
+    """(d, d): the covariance of the clusters' means, each with its rows."""
+    shares = s.sizes / max(float(s.sizes.sum()), 1e-300)
+    apart = np.sqrt(shares)[:, None] * (s.means - shares @ s.means)
+    matrix: FloatArray = apart.T @ apart
+    return matrix
+
+
 def spanned(scores: list[Scores]) -> FloatArray:
     """(r, d): the directions in which the clusters of the largest k differ."""
     means = scores[-1].means[scores[-1].sizes > 0]
@@ -202,9 +221,16 @@ def spanned(scores: list[Scores]) -> FloatArray:
 
 
 def choose(
-    scores: list[Scores], rows: float, covariance: FloatArray | None, points: float | None = None
+    scores: list[Scores],
+    rows: float,
+    covariance: FloatArray | None,
+    points: float | None = None,
+    within: Mapping[int, FloatArray] | None = None,
 ) -> Choice:
     """Recommend a k from the scores of every k, and the covariance of all rows if there is one.
+
+    ``within`` is the covariance within clusters by k, where cells are missing: with that of the means it is
+    the covariance of all rows, while one of all observed cells may contradict the means.
 
     k = 1 is added where it is not among several k: "no clusters" is an answer too. ``points`` is the number
     of rows that were clustered, where they are groups.
@@ -216,7 +242,8 @@ def choose(
     gains = np.full(len(scores), np.nan)
     if covariance is not None:
         basis = spanned(scores)
-        gains = np.array([gain(s, covariance, rows, basis) for s in scores])
+        matrices = [within[s.k] + between(s) if within and s.k in within else covariance for s in scores]
+        gains = np.array([gain(s, m, rows, basis) for s, m in zip(scores, matrices, strict=True)])
     if len(scores) == 1:
         doubts = _doubts(scores[0], float(gains[0]), rows) or _overlap(scores[0]) if scores[0].k > 1 else []
         reasons = doubts or ["k was given", *_good(scores[0])]

@@ -16,9 +16,15 @@ from unpooled.core.arrays import FloatArray, IntArray
 from unpooled.core.messages import Message, SiteId
 from unpooled.core.protocol import Steps, each, expanded, shared, together, total, viewed
 from unpooled.data import Agreement, Wishes, agree
-from unpooled.questions.clusters import AskClusterSums, AskScatter, ClusterSums, Scatter
+from unpooled.questions.clusters import AskClusterSums, AskScatter, Scatter
 from unpooled.questions.description import AskCovariance, AskOutline, AskProfile, Outline, Profile
 from unpooled.questions.fuzzy import AskBorderline, Borderline
+from unpooled.questions.observed import (
+    AskObservedCovariance,
+    AskObservedProfile,
+    AskObservedSums,
+    ObservedProfile,
+)
 
 ALL_SITES = "all sites"  # the only name where replies of single sites are not seen
 
@@ -78,11 +84,13 @@ def describe(
     totals_only: bool = False,
     m: float | None = None,
     rows: float = np.inf,
+    holes: bool = False,
 ) -> Steps[Description]:
     """Ask for all figures of a report, in one exchange; with ``totals_only`` of no site by itself.
 
     ``m`` is the fuzzifier of fuzzy clusters: then also their shares of borderline rows. If all
-    ``rows`` are in clusters that are shown, the other clusters are empty, and left out.
+    ``rows`` are in clusters that are shown, the other clusters are empty, and left out. With ``holes``
+    cells are missing, and figures are of those that there are.
     """
     axes, explained, deviation = _axes(centers, mean, covariance)
 
@@ -108,19 +116,21 @@ def describe(
         [
             asked(AskScatter(centers)),
             nothing() if totals_only else seen(AskOutline(axes, mean)),
-            summed(AskProfile(centers)),
+            summed(AskObservedProfile(centers) if holes else AskProfile(centers)),
             summed(AskOutline(axes, mean, centers)),
             nothing() if m is None else asked(AskBorderline(centers, m)),
-            nothing() if totals_only else seen(AskClusterSums(centers[None])),
+            nothing()
+            if totals_only
+            else seen(AskObservedSums(centers[None]) if holes else AskClusterSums(centers[None])),
         ]
     )
     scatters: dict[SiteId, Scatter] = answers[0]
     outlines: dict[SiteId, Outline] = answers[1]
-    profile: Profile = answers[2]
+    profile: Profile | ObservedProfile = answers[2]
     order = np.argsort(-profile.mass, kind="stable")
     if profile.mass.sum() >= rows * (1 - 1e-6):
         order = order[profile.mass[order] > 0]
-    n = np.maximum(profile.mass, 1.0)[:, None]
+    n = np.maximum(profile.known if isinstance(profile, ObservedProfile) else profile.mass[:, None], 1.0)
     about = profile.sums / n
     variance = np.maximum(profile.squares / n - about**2, 0.0)
     answered = tuple(scatters)
@@ -148,7 +158,7 @@ def describe(
 _HEAVY = 5.0
 
 
-def moved_alone(centers: FloatArray, sums: dict[SiteId, ClusterSums]) -> tuple[SiteId, ...]:
+def moved_alone(centers: FloatArray, sums: dict[SiteId, Any]) -> tuple[SiteId, ...]:
     """Sites of many more rows than usual, without which a mean lies elsewhere by half the way to the next.
 
     A site that has most of a cluster decides where it lies, which is no reason for suspicion; so only sites
@@ -159,10 +169,11 @@ def moved_alone(centers: FloatArray, sums: dict[SiteId, ClusterSums]) -> tuple[S
     apart = np.sqrt(((centers[:, None] - centers[None]) ** 2).sum(axis=2))
     reach = np.where(np.eye(len(centers), dtype=np.bool_), np.inf, apart).min(axis=1) / 2
     mass = sum(reply.mass[0] for reply in sums.values())
+    known = sum(reply.known[0] for reply in sums.values())  # (k, 1), or (k, d) where cells are missing
     total = sum(reply.sums[0] for reply in sums.values())
 
     def means(n: FloatArray, s: FloatArray) -> FloatArray:
-        return s / np.where(n > 0.5, n, 1.0)[:, None]
+        return s / np.where(n > 0.5, n, 1.0)
 
     usual = float(np.median([reply.mass.sum() for reply in sums.values()]))
     found = []
@@ -170,8 +181,9 @@ def moved_alone(centers: FloatArray, sums: dict[SiteId, ClusterSums]) -> tuple[S
         if reply.mass.sum() <= _HEAVY * usual:
             continue
         rest = mass - reply.mass[0]
-        others = means(rest, total - reply.sums[0])
-        moved = np.sqrt(((means(mass, total) - others) ** 2).sum(axis=1))
+        left = known - reply.known[0]
+        others = np.where(left > 0.5, means(left, total - reply.sums[0]), means(known, total))
+        moved = np.sqrt(((means(known, total) - others) ** 2).sum(axis=1))
         if ((rest > 0.5) & (moved > reach)).any():
             found.append(site)
     return tuple(found)
@@ -282,24 +294,38 @@ class Analysis(Message, wire="algorithm.Analysis"):
     totals_only: bool = False
 
     def start(self, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[AnalysisState]:
-        agreement = yield from agree(sites, self.wishes)
+        agreement = yield from agree(sites, self._wishes())
         # every k draws the same sketch of the data, so equal questions are asked once
-        runs = [expanded(m).start(sites, deepcopy(rng)) for m in self.methods]
+        runs = [expanded(m).start(sites, deepcopy(rng)) for m in self._methods(agreement)]
         states: list[Any] = yield from viewed(agreement.preparation, shared(together(runs)))
         return AnalysisState(agreement, tuple(states), np.zeros((0, len(states))))
+
+    def _wishes(self) -> Wishes:
+        """The wishes; a method that cannot keep missing cells has them filled, unless the user said keep."""
+        if all(getattr(m, "keeps_holes", False) for m in self.methods):
+            return self.wishes
+        if self.wishes.missing == "keep":
+            self.methods[0].over_holes()
+        return replace(self.wishes, missing="fill") if self.wishes.missing == "auto" else self.wishes
+
+    def _methods(self, agreement: Agreement) -> tuple[Any, ...]:
+        """The methods as the prepared rows need them: over the cells that there are, if some are missing."""
+        if not agreement.preparation.keeps_holes:
+            return self.methods
+        return tuple(m.over_holes() for m in self.methods)
 
     def round(
         self, state: AnalysisState, sites: tuple[SiteId, ...], rng: np.random.Generator
     ) -> Steps[AnalysisState]:
-        view = state.agreement.preparation
+        view, methods = state.agreement.preparation, self._methods(state.agreement)
         going = [
             i
-            for i, (m, s) in enumerate(zip(self.methods, state.inner, strict=True))
+            for i, (m, s) in enumerate(zip(methods, state.inner, strict=True))
             if not expanded(m).finished(s)
         ]
         if going:
             rngs = rng.spawn(len(state.inner))
-            rounds = [expanded(self.methods[i]).round(state.inner[i], sites, rngs[i]) for i in going]
+            rounds = [expanded(methods[i]).round(state.inner[i], sites, rngs[i]) for i in going]
             moved: list[Any] = yield from viewed(view, together(rounds))
             inner = list(state.inner)
             for i, new in zip(going, moved, strict=True):
@@ -311,30 +337,44 @@ class Analysis(Message, wire="algorithm.Analysis"):
         assert state.mean is not None
         m = None if state.choice.none else getattr(self.methods[0], "m", None)
         asked = describe(
-            sites, state.centers, state.mean, state.covariance, self.totals_only, m, state.agreement.used
+            sites,
+            state.centers,
+            state.mean,
+            state.covariance,
+            self.totals_only,
+            m,
+            state.agreement.used,
+            view.keeps_holes,
         )
         description = yield from viewed(view, asked)
         return replace(state, description=description)
 
     def _judged(self, state: AnalysisState, sites: tuple[SiteId, ...]) -> Steps[AnalysisState]:
         """Score every k in one exchange, and choose."""
+        agreement = state.agreement
+        holes, origin = agreement.preparation.keeps_holes, agreement.mean
 
-        def varied() -> Steps[Any]:
-            results = yield from total(sites, AskCovariance(state.agreement.mean))
+        def varied(centers: FloatArray | None = None) -> Steps[Any]:
+            question: Any = AskObservedCovariance(origin, centers) if holes else AskCovariance(origin)
+            results = yield from total(sites, question)
             return results
 
-        runs: list[Steps[Any]] = [score(sites, s.centers, near_best(s)) for s in state.inner]
-        wide = state.agreement.preparation.width > MOST_COLUMNS
-        results = yield from together(runs if wide else [*runs, varied()])
+        sums_of = AskObservedSums if holes else AskClusterSums
+        runs: list[Steps[Any]] = [score(sites, s.centers, near_best(s), sums_of) for s in state.inner]
+        wide = agreement.preparation.width > MOST_COLUMNS
+        inside = [varied(s.centers) for s in state.inner] if holes and not wide else []
+        results = yield from together([*runs, *inside] if wide else [*runs, *inside, varied()])
+        scores, points = results[: len(runs)], _points(agreement)
         if wide:
-            choice = choose(results, state.agreement.used, None, _points(state.agreement))
-            return replace(state, choice=choice, mean=state.agreement.mean)
+            choice = choose(scores, agreement.used, None, points)
+            return replace(state, choice=choice, mean=origin)
         varying = results.pop()
-        mean = state.agreement.mean + varying.sums / max(float(varying.mass[0]), 1.0)
         matrix = varying.matrix()
-        blurred = _blurred(matrix, state.agreement)
-        choice = choose(results, state.agreement.used, blurred, _points(state.agreement))
-        return replace(state, choice=choice, mean=mean, covariance=matrix)
+        blurred = _blurred(matrix, agreement)
+        found = zip(scores, results[len(runs) :], strict=True) if holes else ()
+        within = {s.k: w.matrix() + blurred - matrix for s, w in found}
+        choice = choose(scores, agreement.used, blurred, points, within)
+        return replace(state, choice=choice, mean=origin + varying.mean, covariance=matrix)
 
     def finished(self, state: AnalysisState) -> bool:
         return state.description is not None

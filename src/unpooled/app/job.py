@@ -87,6 +87,8 @@ class Job:
             raise BadInput(f"protect must be one of {', '.join(PROTECTIONS)}, got {self.protect!r}")
         if self.epsilon is not None:
             check_private(self)
+        elif self.wishes.missing == "keep" and not METHODS[self.method]().keeps_holes:
+            METHODS[self.method]().over_holes()
 
     @property
     def minimum(self) -> int:
@@ -253,6 +255,8 @@ def check_private(job: Job) -> None:
         raise BadInput(
             "--missing refuse would tell whether a value is missing; with --epsilon use fill or drop"
         )
+    if job.wishes.missing == "keep":
+        raise BadInput("--missing keep counts cells without noise; with --epsilon use fill or drop")
     if len(job.ks) > 1:
         raise BadInput(
             f"--epsilon with {len(job.ks)} values of k: the criteria that choose k look at rows again, which "

@@ -17,6 +17,7 @@ from unpooled.core.disk import write_atomically
 from unpooled.core.messages import Message
 from unpooled.data import Preparation, Table
 from unpooled.errors import BadInput, CodecError, ModelError
+from unpooled.kernels.observed import nearest_observed
 
 VERSION = 1
 _NAME = b"unpooled model "
@@ -26,7 +27,7 @@ class Labels(NamedTuple):
     """The cluster of every row of a table, and its distance to the centre."""
 
     clusters: IntArray  # (n,) from 1, the largest cluster; 0 for a row that was left out
-    distances: FloatArray  # (n,) to the centre, in prepared columns; nan for a row that was left out
+    distances: FloatArray  # (n,) to the centre, in prepared columns that it has; nan for one left out
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,16 +40,20 @@ class Model(Message, wire="model.Model"):
     made_by: str  # program and version, method, seed
 
     def predict(self, table: Table) -> Labels:
-        """The nearest centre of every row, by the same preparation as when the model was made."""
+        """The nearest centre of every row, by the same preparation as when the model was made.
+
+        A model of rows with missing cells compares by the columns that a row has, and leaves out one
+        without any; a column that the table lacks is missing in every row.
+        """
+        holes = self.preparation.keeps_holes
         lacking = [name for name in self.preparation.kinds if name not in table.names]
-        if lacking:
+        if lacking and (not holes or len(lacking) == len(self.preparation.kinds)):
             raise BadInput(f"the model needs the columns {', '.join(lacking)}, which the table lacks")
         clusters, distances = np.zeros(len(table), dtype=np.int64), np.full(len(table), np.nan)
-        keep = (
-            self.preparation.complete(table) if self.preparation.drop else np.ones(len(table), dtype=np.bool_)
-        )
+        keep = self.preparation.kept(table)
         if keep.any():
-            labels, squared = kernels.nearest(self.preparation.apply(table), self.centers, threads=2)
+            nearest = nearest_observed if holes else kernels.nearest
+            labels, squared = nearest(self.preparation.apply(table), self.centers, threads=2)
             clusters[keep], distances[keep] = labels + 1, np.sqrt(squared)
         return Labels(clusters, distances)
 

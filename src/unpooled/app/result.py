@@ -11,7 +11,7 @@ from unpooled import __version__
 from unpooled.algorithms.base import citation
 from unpooled.analysis import AnalysisState, Choice, Description
 from unpooled.analysis.pipeline import ALL_SITES
-from unpooled.app.export.json_model import columns_json
+from unpooled.app.export.json_model import columns_json, missing_json
 from unpooled.app.job import Job
 from unpooled.app.model import Model
 from unpooled.core.arrays import FloatArray
@@ -194,8 +194,9 @@ class ClusterResult(Result):
             silent.update({site: why for site, why in record.silent.items() if site not in self.sites})
         found: list[dict[str, Any]] = [{"site": site, "why": why} for site, why in silent.items()]
         found += [{"column": name, "why": why} for name, why in a.left_out]
-        lost = round(float(a.rows.sum()) - a.used) if a.preparation.drop else 0
-        rows = ((lost, "they lack a value"), (self.hidden, "they are in groups too small to be shown"))
+        lost = round(float(a.rows.sum()) - a.used) if a.preparation.drop or self.kept else 0
+        why = "they have no value in any column" if self.kept else "they lack a value"
+        rows = ((lost, why), (self.hidden, "they are in groups too small to be shown"))
         return found + [{"rows": n, "why": why} for n, why in rows if n > 0]
 
     @property
@@ -203,7 +204,7 @@ class ClusterResult(Result):
         a = self.agreement
         return {
             "columns": columns_json(a.preparation),
-            "rows_with_missing_values": "dropped" if a.preparation.drop else "filled",
+            "rows_with_missing_values": missing_json(a.preparation),
             "left_out": self.left_out,
             "merged_levels": {name: list(levels) for name, levels in a.merged},
             "warnings": list(a.warnings),
@@ -353,7 +354,12 @@ class ClusterResult(Result):
         return per_row
 
     @property
-    def filled(self) -> int:
+    def kept(self) -> bool:
+        """True if missing cells stay missing: clusters are then made from the cells that there are."""
+        return self.agreement.preparation.keeps_holes
+
+    @property
+    def missing_cells(self) -> int:
         """Missing cells of the columns in use; few count as none, nearly all as all, as sites state them."""
         used = {c.name for c in self.agreement.preparation.columns}
         take = [j for j, name in enumerate(self.agreement.columns) if name in used]

@@ -116,6 +116,7 @@ class Question(Message, Generic[R]):
     """
 
     sees: ClassVar[Sight] = ""
+    over_holes: ClassVar[bool] = False  # True if it can be answered from rows with missing cells
 
     def answer_all(self, stack: Stack) -> list[R] | Stacked[R]:
         raise BadInput(f"{type(self).__name__} does not say how it is answered")

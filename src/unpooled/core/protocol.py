@@ -12,7 +12,7 @@ are made of smaller ones by ``yield from``.
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
 
@@ -20,12 +20,15 @@ from unpooled.core import codec
 from unpooled.core.arrays import FloatArray, Rows
 from unpooled.core.declarations import declared, once
 from unpooled.core.messages import A, Message, Question, R, SiteId
+from unpooled.errors import Refused
 
 T = TypeVar("T")
 
 
 class View(Message):
     """A transformation of a site's rows before a question sees them, e.g. a scaling agreed by all sites."""
+
+    keeps_holes: ClassVar[bool] = False  # True if missing cells stay missing: NaN in the rows that it gives
 
     def check(self, X: Any) -> None:
         """Raise Refused unless it suits the columns of ``X``: a view must not fail because of some rows."""
@@ -116,6 +119,15 @@ def together(protocols: Sequence[Steps[T]]) -> Steps[list[T]]:
             advance(index, answers[start : start + width])
             start += width
     return [results[index] for index in range(len(protocols))]
+
+
+def has_holes(view: View | None, question: Question[Any]) -> bool:
+    """True if a question sees missing cells under a view; Refused if it cannot be answered from them."""
+    if view is None or not view.keeps_holes:
+        return False
+    if not question.over_holes:
+        raise Refused(f"{codec.name_of(type(question))} cannot be answered where cells are missing")
+    return True
 
 
 def viewed(view: View | None, steps: Steps[T]) -> Steps[T]:

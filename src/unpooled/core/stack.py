@@ -71,7 +71,7 @@ class Stack:
 
     X: Rows  # (n, d)
     offsets: npt.NDArray[np.int64]  # (S + 1,)
-    weights: FloatArray | None  # (n,)
+    weights: FloatArray | None  # (n,); of groups with holes (n, 1 + d), with the share that has each cell
     seeds: Any  # (S,) uint64, for random draws: determined by (seed, site, round, exchange, part)
     minimum: float = 1.0
     threads: int = 1
@@ -79,6 +79,7 @@ class Stack:
     noise: tuple[Any, ...] = ()  # (S,) the Noise that each site paid for, where the question takes it
     grouped: bool = False  # rows are groups, and weights the numbers of their persons
     within: FloatArray | None = None  # (S, d) variance within groups, where rows are groups
+    holes: bool = False  # rows may have missing cells, which are NaN: the view keeps them
 
     def __len__(self) -> int:
         return len(self.offsets) - 1

@@ -26,6 +26,7 @@ class Stated:
     rows: float
     mean: FloatArray | None = None  # (d,) under the question's view
     variance: FloatArray | None = None  # (d,)
+    known: FloatArray | None = None  # (d,) rows that have a value, where cells are missing
 
 
 @dataclass(eq=False)
@@ -91,11 +92,17 @@ def _check_means(question: Any, reply: Reply, stated: Stated) -> None:
     there = mass > 0
     if means.shape[-1] != len(stated.mean) or not there.any():
         return
-    share = np.maximum(stated.rows / mass[there] - 1.0, 0.0)[:, None]
-    apart = np.abs(means[there] - stated.mean)
+    if mass.shape == means.shape:  # cells of cluster and column, each of the rows that have the column
+        share = np.maximum(
+            (stated.rows if stated.known is None else stated.known) / np.where(there, mass, 1.0) - 1, 0.0
+        )
+    else:
+        means, share = means[there], np.maximum(stated.rows / mass[there] - 1.0, 0.0)[:, None]
+        there = np.ones_like(means, dtype=np.bool_)
+    apart = np.abs(means - stated.mean)
     allowed = np.sqrt(stated.variance * share) * (1 + 1e-3)
-    allowed += _SLACK * (np.abs(stated.mean) + np.sqrt(stated.variance)) + 1e-12
-    if (apart > allowed).any():
+    allowed = allowed + _SLACK * (np.abs(stated.mean) + np.sqrt(stated.variance)) + 1e-12
+    if (there & (apart > allowed)).any():
         raise BadReply("the mean of a cluster lies where no rows can be that have the moments it stated")
 
 

@@ -59,12 +59,16 @@ class Copy:
             raise BadInput(f"there is no column {name!r}; columns are {', '.join(self.names)}") from None
 
     def known_of(self, name: str) -> FloatArray:
-        """(G,) the persons with a value in a column."""
+        """(G,) the persons with a value in a column; none where the copy lacks it."""
+        if name not in self.names:
+            return np.zeros(len(self))
         column: FloatArray = self.known[:, self.index(name)]
         return column
 
     def within_of(self, name: str) -> float:
-        """The variance of a column within groups; 0 where it is not shown."""
+        """The variance of a column within groups; 0 where it is not shown, or the copy lacks it."""
+        if name not in self.names:
+            return 0.0
         return float(np.nan_to_num(self.within[self.index(name)]))
 
     def complete(self, columns: tuple[str, ...]) -> FloatArray:

@@ -332,13 +332,12 @@ class AskColumns(Question[ColumnTotals], wire="asking.AskColumns", version=2, si
         return {**super().lengths(), "p": len(self.numbers), "levels": levels}
 
     def _totals(self, table: Table, stack: Stack) -> ColumnTotals:
-        numbers = [table.index(name) for name in self.numbers]
-        codes = [table.index(name) for name in self.categories]
+        numbers, codes = table.places(self.numbers), table.places(self.categories)
         places = [self._places(j, table) for j in range(len(self.categories))]
         rows = np.zeros(1)
         count, sums, squares = (np.zeros(len(numbers)) for _ in range(3))
         tallies = [np.zeros(len(levels) + 1) for levels in self.levels]
-        for chunk in table.chunks():
+        for chunk in table.chunks_with((*numbers, *codes)):
             if self.complete:
                 chunk = chunk[complete(chunk[:, [*numbers, *codes]])]
             rows += len(chunk)

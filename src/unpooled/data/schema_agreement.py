@@ -1,9 +1,9 @@
 """Agreement of all sites on one preparation: a schema from each, then totals only.
 
-Columns must be the same at every site, or those that all have in common are taken. Numbers are standardised
-by two totals, as scikit-learn's SimpleImputer and StandardScaler would on the pooled table. A category
-becomes one-hot over the levels that sites name, scaled so that the whole column has the variance of one
-number.
+Columns must be the same at every site, or those that all have in common are taken, or all. Numbers are
+standardised by two totals, as scikit-learn's SimpleImputer and StandardScaler would on the pooled table. A
+category becomes one-hot over the levels that sites name, scaled so that the whole column has the variance of
+one number. Where many cells are missing they stay so, and scales are those of the cells that there are.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,176 +13,39 @@ import numpy as np
 
 from unpooled.core.arrays import FloatArray
 from unpooled.core.messages import Message, SiteId
-from unpooled.core.protocol import Steps, each, total
-from unpooled.data.categories import all_differ, check_spelling, levels_of, one_hot
+from unpooled.core.protocol import Steps, each, total, viewed
+from unpooled.data.categories import one_hot
+from unpooled.data.column_choice import Plan, settle, with_all_columns
 from unpooled.data.column_scales import SHAPES, all_columns, check_rows, shaped
-from unpooled.data.plausibility import long_tail, odd_units
+from unpooled.data.observed_view import Observed
+from unpooled.data.plausibility import long_tail
 from unpooled.data.schema import (
     AskColumns,
     AskSchema,
     ColumnTotals,
     Schema,
     check_not_noisy,
-    kinds_by_site,
     stated_units,
 )
-from unpooled.data.table import CATEGORY, CODE, DATE, EMPTY, ID, NUMBER, TEXT
-from unpooled.data.views import Category, Number, Preparation
-from unpooled.errors import BadInput, SchemaMismatch
-
-_DIFFER = 0.1  # of a power of ten: sizes of a column that differ by more are looked at
-_WHY = {
-    DATE: "dates are no measurements; a number such as an age or days could be clustered by",
-    ID: "looks like ids or row numbers; --numbers {0} takes it as numbers",
-    CODE: "looks like codes (digits with leading zeros); --categories {0} takes it as a category",
-}
-
-
-@dataclass(frozen=True, eq=False)
-class Plan:
-    """The columns to use and their kinds, before any value is known."""
-
-    sites: tuple[SiteId, ...]
-    columns: tuple[str, ...]
-    numbers: tuple[str, ...]
-    categories: tuple[str, ...]
-    levels: tuple[tuple[str, ...], ...]
-    missing: FloatArray  # (S, columns)
-    left_out: tuple[tuple[str, str], ...]
-    warnings: tuple[str, ...]
-
-
-def settle(
-    schemas: Mapping[SiteId, Schema],
-    columns: str | tuple[str, ...],
-    exclude: tuple[str, ...],
-    max_levels: int,
-) -> Plan:
-    """The columns to use; raises SchemaMismatch where they differ between sites."""
-    sites = tuple(schemas)
-    chosen = _chosen(schemas, columns, exclude)
-    named = not isinstance(columns, str)
-    left_out, numbers, categories, warnings = [], [], [], []
-    for name in chosen:
-        kinds = {site: schema.kinds[schema.names.index(name)] for site, schema in schemas.items()}
-        present = set(kinds.values()) - {EMPTY}
-        odd = [kind for kind in _WHY if kind in present]
-        if odd and (NUMBER not in present or odd == [ID]):
-            why = _WHY[odd[0]].format(name)
-            if named:
-                raise SchemaMismatch(f"column {name}: {why}", kinds_by_site(schemas, chosen))
-            left_out.append((name, why))
-        elif present == {NUMBER}:
-            numbers.append(name)
-        elif present == {CATEGORY} and not named and all_differ(schemas, name):
-            left_out.append((name, "a different text in every row: names or ids"))
-        elif present == {CATEGORY} and len(levels_of(schemas, name)) <= max_levels:
-            categories.append(name)
-        elif not present:
-            if named:
-                raise SchemaMismatch(
-                    f"column {name} has no value at any site", kinds_by_site(schemas, chosen)
-                )
-            left_out.append((name, "no value at any site"))
-        elif present <= {CATEGORY, TEXT}:
-            why = f"text with more than {max_levels} levels"
-            if named:
-                raise SchemaMismatch(f"column {name} is {why}", kinds_by_site(schemas, chosen))
-            left_out.append((name, why))
-        else:
-            differences = "; ".join(
-                f"{kind} at {_some([s for s in sites if kinds[s] == kind])}" for kind in sorted(present)
-            )
-            raise SchemaMismatch(
-                f"column {name} is {differences}; --categories {name} takes it as a category everywhere, "
-                f"--exclude {name} leaves it out",
-                kinds_by_site(schemas, chosen),
-            )
-    missing = np.array(
-        [[schema.missing[schema.names.index(name)] for name in chosen] for schema in schemas.values()]
-    ).reshape(len(sites), len(chosen))
-    for name in numbers:
-        if _sizes_differ(schemas, name):
-            warnings += odd_units(schemas, name)
-    for name in categories:
-        check_spelling(schemas, name)
-    for name in (*numbers, *categories):
-        none = [site for site in sites if schemas[site].kinds[schemas[site].names.index(name)] == EMPTY]
-        if none:
-            warnings.append(
-                f"{name} at {_some(none)}: no value at all; every cell is filled from the other sites"
-            )
-    return Plan(
-        sites=sites,
-        columns=chosen,
-        numbers=tuple(numbers),
-        categories=tuple(categories),
-        levels=tuple(levels_of(schemas, name) for name in categories),
-        missing=missing,
-        left_out=tuple(left_out),
-        warnings=tuple(warnings),
-    )
-
-
-def _chosen(
-    schemas: Mapping[SiteId, Schema], columns: str | tuple[str, ...], exclude: tuple[str, ...]
-) -> tuple[str, ...]:
-    everywhere = list(dict.fromkeys(name for schema in schemas.values() for name in schema.names))
-    unknown = [name for name in exclude if name not in everywhere]
-    if unknown:
-        raise SchemaMismatch(
-            f"column {', '.join(unknown)} is to be left out, but no site has it; columns are "
-            f"{', '.join(everywhere)}",
-            (),
-        )
-    wanted = [name for name in (everywhere if isinstance(columns, str) else columns) if name not in exclude]
-    lacking = {site: [n for n in wanted if n not in schema.names] for site, schema in schemas.items()}
-    common = [name for name in wanted if not any(name in names for names in lacking.values())]
-    if columns == "common":
-        if not common:
-            raise SchemaMismatch(
-                f"no column is common to all {len(schemas)} sites", kinds_by_site(schemas, everywhere)
-            )
-        return tuple(common)
-    if any(lacking.values()):
-        differences = "; ".join(f"{site} lacks {_some(names)}" for site, names in lacking.items() if names)
-        shared = [name for name in common if name in everywhere]
-        hint = f"; --columns common takes the {len(shared)} that all have" if shared else ""
-        if all(set(wanted) == set(names) for names in lacking.values()):
-            hint = f"; columns are {_some(everywhere)}"
-        raise SchemaMismatch(
-            f"columns differ between sites: {differences}{hint}", kinds_by_site(schemas, wanted)
-        )
-    if not wanted:
-        raise SchemaMismatch("no column is left to cluster", ())
-    return tuple(wanted)
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
-
-
-def _sizes_differ(schemas: Mapping[SiteId, Schema], name: str) -> bool:
-    sizes = [float(s.size[s.names.index(name)]) for s in schemas.values()]
-    spreads = [float(s.spread[s.names.index(name)]) for s in schemas.values()]
-    known = [v for v in sizes if not np.isnan(v)]
-    return not np.isfinite(known + spreads).all() or bool(known and max(known) - min(known) > _DIFFER)
-
+from unpooled.data.views import Category, Number, Preparation, Shaped
+from unpooled.errors import BadInput
+from unpooled.questions.observed import AskObservedMoments
 
 SCALES = ("standard", *SHAPES, "min-max", "none")
-MISSING = ("fill", "drop", "refuse")
+MISSING = ("auto", "keep", "fill", "drop", "refuse")
+MANY = 0.05  # share of missing cells above which "auto" keeps them missing, up to which it fills them
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Wishes(Message, wire="agreement.Wishes", version=2, since="0.2"):
     """The wanted preparation of a table."""
 
-    columns: str | tuple[str, ...] = "same"  # "same": all sites must have the same; "common"; or names
+    columns: str | tuple[str, ...] = "same"  # "same": all sites must have the same; "common"; "any"; or names
     exclude: tuple[str, ...] = ()
     scale: str = "standard"  # of every column of numbers,
     scales: tuple[tuple[str, str], ...] = ()  # but for these: (column, its scale)
     bounds: tuple[tuple[str, float, float], ...] = ()  # for "min-max": declared, never computed from data
-    missing: str = "fill"
+    missing: str = "auto"  # "keep" if many cells are missing, else "fill"
     rare: float = 0.01  # levels of less than this share of the rows are merged into "other"
     max_levels: int = 50
 
@@ -241,7 +104,11 @@ def agree(sites: tuple[SiteId, ...], wishes: Wishes) -> Steps[Agreement]:
     # down: nothing; up: names, kinds, levels, missing cells, coarse sizes
     schemas = yield from each(sites, AskSchema())
     check_not_noisy(schemas)
+    if wishes.columns == "any":
+        schemas = with_all_columns(schemas)
     plan = settle(schemas, wishes.columns, wishes.exclude, wishes.max_levels)
+    wishes = _decided(plan, schemas, wishes)
+    plan = replace(plan, warnings=(*plan.warnings, *_told_empty(plan, wishes)))
     _check(plan, wishes)
     shapes = {name: wishes.scale_of(name) for name in plan.numbers if wishes.scale_of(name) in SHAPES}
     if shapes:
@@ -269,7 +136,28 @@ def agree(sites: tuple[SiteId, ...], wishes: Wishes) -> Steps[Agreement]:
     plan = replace(
         plan, warnings=(*plan.warnings, *filter(None, (long_tail(schemas, name) for name in tails)))
     )
-    return _agreed(schemas, plan, wishes, first, about, made)
+    agreement = _agreed(schemas, plan, wishes, first, about, made)
+    if wishes.missing == "keep":
+        # down: the preparation; up: the rows that have a value
+        seen = yield from viewed(agreement.preparation, total(sites, AskObservedMoments()))
+        agreement = replace(agreement, used=seen.n)
+    return agreement
+
+
+def _decided(plan: Plan, schemas: Mapping[SiteId, Schema], wishes: Wishes) -> Wishes:
+    """The wishes with a decision about missing cells: "auto" keeps them if there are many."""
+    if wishes.missing != "auto":
+        return wishes
+    rows = np.array([float(schemas[s].rows[0]) for s in plan.sites])
+    many = plan.share_missing(rows) > MANY
+    return replace(wishes, missing="keep" if many else "fill")
+
+
+def _told_empty(plan: Plan, wishes: Wishes) -> list[str]:
+    how = "every cell is filled from the other sites"
+    if wishes.missing == "keep":
+        how = "rows there are compared by their other columns"
+    return [f"{name} at {where}: no value at all; {how}" for name, where in plan.empty]
 
 
 def _has_tail(schemas: Mapping[SiteId, Schema], name: str) -> bool:
@@ -298,7 +186,7 @@ def _check(plan: Plan, wishes: Wishes) -> None:
             i, j = bad[0]
             raise BadInput(
                 f"missing values: column {plan.columns[j]} at site {plan.sites[i]} "
-                f"(and {len(bad) - 1} more places); --missing fill or drop deals with them"
+                f"(and {len(bad) - 1} more places); --missing keep, fill or drop deals with them"
             )
 
 
@@ -320,7 +208,7 @@ def _agreed(
     left_out = list(plan.left_out)
     columns: dict[str, Number | Category] = {}
     merged: list[tuple[str, tuple[str, ...]]] = []
-    n = float(first.rows[0])
+    n, keep = float(first.rows[0]), wishes.missing == "keep"
     bounds = {name: (low, high) for name, low, high in wishes.bounds}
     for j, name in enumerate(plan.numbers):
         if first.count[j] == 0:
@@ -328,7 +216,7 @@ def _agreed(
             continue
         if name in made:
             if made[name].scale > 0:
-                columns[name] = made[name]
+                columns[name] = _observed_scale(made[name], n, float(first.count[j])) if keep else made[name]
             else:
                 left_out.append((name, f"constant ({made[name].shift:.6g})"))
             continue
@@ -338,7 +226,8 @@ def _agreed(
             # the moments after filling: filled cells are at the mean and add nothing to the squares
             filled = mean + float(about.mean[j])
             deviation = float(about.mean[j]) ** 2 * float(about.count[j])
-            shift, scale = filled, float(np.sqrt(max(float(about.squares[j]) - deviation, 0.0) / n))
+            cells = float(about.count[j]) if keep else n
+            shift, scale = filled, float(np.sqrt(max(float(about.squares[j]) - deviation, 0.0) / cells))
             if scale <= 1e-12 * abs(filled) + 1e-300:
                 left_out.append((name, f"constant ({filled:.6g})"))
                 continue
@@ -352,7 +241,12 @@ def _agreed(
         counts = first.levels[start : start + len(levels) + 1]
         start += len(counts)
         prepared_category = one_hot(
-            name, levels, counts, n, wishes.rare, wishes.scale not in ("none", "min-max")
+            name,
+            levels,
+            counts,
+            counts.sum() if keep else n,
+            wishes.rare,
+            wishes.scale not in ("none", "min-max"),
         )
         if prepared_category is None:
             left_out.append((name, "constant" if counts.sum() else "no site shows a level"))
@@ -365,7 +259,7 @@ def _agreed(
         raise BadInput(f"no column is left to cluster ({reasons})")
     prepared = tuple(columns[name] for name in plan.columns if name in columns)
     return Agreement(
-        preparation=Preparation(prepared, wishes.missing == "drop"),
+        preparation=Observed(prepared, False) if keep else Preparation(prepared, wishes.missing == "drop"),
         sites=plan.sites,
         rows=np.array([float(schemas[s].rows[0]) for s in plan.sites]),
         used=n,
@@ -383,6 +277,15 @@ def _agreed(
         share=np.concatenate([[np.nan] if isinstance(c, Number) else shares[c.name] for c in prepared]),
         protection=tuple(schemas[s].protection for s in plan.sites),
         within=tuple(_within(schemas, c) for c in prepared),
+    )
+
+
+def _observed_scale(column: Number, rows: float, known: float) -> Number:
+    """A logarithm or rank with variance 1 over the cells that there are, not over all ``rows`` with fills."""
+    return (
+        replace(column, scale=column.scale * float(np.sqrt(rows / known)))
+        if isinstance(column, Shaped)
+        else column
     )
 
 

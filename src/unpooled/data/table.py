@@ -3,7 +3,7 @@
 import mmap
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -113,6 +113,16 @@ class Table:
             if a % (32 * rows) == 0:
                 release(self.values)
         release(self.values)
+
+    def places(self, names: Sequence[str]) -> list[int]:
+        """The index of every column; one past the last for a column that the table lacks."""
+        return [self.index(name) if name in self.names else len(self.names) for name in names]
+
+    def chunks_with(self, places: Sequence[int]) -> Iterator[FloatArray]:
+        """The chunks, with a column of missing values at their end if one of the places is there."""
+        for chunk in self.chunks():
+            lacks = len(self.names) in places
+            yield np.column_stack([chunk, np.full(len(chunk), np.nan)]) if lacks else chunk
 
     def index(self, name: str) -> int:
         try:

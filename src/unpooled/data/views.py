@@ -2,7 +2,7 @@
 
 ``Affine`` shifts and scales the columns of an array. ``Preparation`` turns a table into numbers: missing
 values filled or their rows dropped, numbers scaled, categories in one column per level; it is saved with the
-model.
+model. ``observed_view`` has one that leaves missing cells missing.
 """
 
 from collections.abc import Sequence
@@ -209,6 +209,10 @@ class Preparation(View, wire="preparation.Preparation"):
     ) -> tuple[Rows, FloatArray | None, FloatArray | None]:
         return self._of_copy(X) if isinstance(X, Copy) else (self.apply(X), weights, within)
 
+    def kept(self, table: Table) -> BoolArray:
+        """(n,) mask of the rows that get a cluster: those of ``apply``."""
+        return self.complete(table) if self.drop else np.ones(len(table), dtype=np.bool_)
+
     def _of_copy(self, copy: Copy) -> tuple[FloatArray, FloatArray, FloatArray]:
         """The groups of a copy: their means as numbers, their persons, the variance within them.
 
@@ -247,23 +251,28 @@ class Preparation(View, wire="preparation.Preparation"):
         return X[: offsets[-1]], np.array(offsets, dtype=np.int64)
 
     def _fill(self, table: Table, X: FloatArray, start: int) -> int:
-        take = side_by_side([table.index(column.name) for column in self.columns])
-        parts = _parts(self.columns, [table.levels.get(column.name, ()) for column in self.columns])
-        for chunk in table.chunks():
+        levels = [table.levels.get(column.name, ()) for column in self.columns]
+        parts = _parts(self.columns, levels, self.keeps_holes)
+        places = table.places([column.name for column in self.columns])
+        take = side_by_side(places)
+        for chunk in table.chunks_with(places):
             raw = chunk[:, take]
-            if self.drop:
-                raw = raw[complete(raw)]
+            if self.drop or self.keeps_holes:
+                raw = raw[self._takes(raw)]
             for part in parts:
                 part.write(raw, X[start : start + len(raw)])
             start += len(raw)
         return start
 
+    def _takes(self, raw: FloatArray) -> BoolArray:
+        """(n,) mask of the rows that ``apply`` gives, by their own columns (n, c)."""
+        return complete(raw)
+
     def complete(self, table: Table) -> BoolArray:
         """(n,) mask of the rows without missing values; if rows are dropped, the others get no cluster."""
-        take = [table.index(column.name) for column in self.columns]
-        return np.concatenate(
-            [np.zeros(0, np.bool_), *(complete(chunk[:, take]) for chunk in table.chunks())]
-        )
+        take = table.places([column.name for column in self.columns])
+        masks = (self._takes(chunk[:, take]) for chunk in table.chunks_with(take))
+        return np.concatenate([np.zeros(0, np.bool_), *masks])
 
     def undo(self, Z: FloatArray) -> FloatArray:
         """(m, width) -> (m, width) in the columns' own units; for categories, the share of each level."""
@@ -329,6 +338,7 @@ class _Levels:
     target: slice
     place: IntArray  # (levels of the table + 1,) the last is for missing values
     value: float
+    keep: bool  # a missing value stays missing
 
     def write(self, raw: FloatArray, out: FloatArray) -> None:
         codes = raw[:, self.source]
@@ -338,6 +348,8 @@ class _Levels:
         block[:] = 0.0
         known = np.flatnonzero(place >= 0)
         block[known, place[known]] = self.value
+        if self.keep:
+            block[missing] = np.nan
 
 
 @dataclass(frozen=True, eq=False)
@@ -347,34 +359,40 @@ class _Shaped:
     source: int
     target: int
     column: Shaped
+    keep: bool  # a missing value stays missing
 
     def write(self, raw: FloatArray, out: FloatArray) -> None:
         c = self.column
         shaped = c.shaped(raw[:, self.source])
-        out[:, self.target] = (np.where(np.isnan(shaped), c.fill, shaped) - c.shift) / c.scale
+        filled = shaped if self.keep else np.where(np.isnan(shaped), c.fill, shaped)
+        out[:, self.target] = (filled - c.shift) / c.scale
 
 
 def _parts(
-    columns: Sequence[Number | Category], levels: Sequence[Sequence[str]]
+    columns: Sequence[Number | Category], levels: Sequence[Sequence[str]], keep: bool
 ) -> list[_Numbers | _Levels | _Shaped]:
-    """The writers of each run of numbers and of each category, given the levels of one table."""
+    """The writers of each run of numbers and of each category, given the levels of one table.
+
+    With ``keep`` a missing value stays missing.
+    """
     parts: list[_Numbers | _Levels | _Shaped] = []
     at, i = 0, 0
     while i < len(columns):
         column = columns[i]
         if isinstance(column, Category):
             place = np.append(column.place_of(levels[i]), column.fill)
-            parts.append(_Levels(i, slice(at, at + column.width), place, 1 / column.scale))
+            parts.append(_Levels(i, slice(at, at + column.width), place, 1 / column.scale, keep))
             at, i = at + column.width, i + 1
             continue
         run: list[Number] = []
         if isinstance(column, Shaped):
-            parts.append(_Shaped(i, at, column))
+            parts.append(_Shaped(i, at, column, keep))
             at, i = at + 1, i + 1
             continue
         while i + len(run) < len(columns) and type(following := columns[i + len(run)]) is Number:
             run.append(following)
         fill, shift, scale = (np.array([getattr(c, f) for c in run]) for f in ("fill", "shift", "scale"))
+        fill = np.full_like(fill, np.nan) if keep else fill
         parts.append(_Numbers(slice(i, i + len(run)), slice(at, at + len(run)), fill, shift, scale))
         at, i = at + len(run), i + len(run)
     return parts

@@ -63,6 +63,23 @@ class ScatterTotals(NamedTuple):
     silhouette: Floats  #: (S, k) sum of w s, s the simplified silhouette of the row
 
 
+class ObservedTotals(NamedTuple):
+    """Per site and cluster of rows with missing cells; v is 1 for an observed cell, 0 for a missing one.
+
+    Where rows are groups of persons, v is the share of them who have a value.
+    """
+
+    mass: Floats  #: (S, k) sum of w
+    squares: Floats  #: (S, k) sum of w^2
+    distance: Floats  #: (S, k) sum of w |x - c| sqrt(d / v): as if all columns were like the observed ones
+    inertia: Floats  #: (S, k) sum of w |x - c|^2, over observed columns
+    silhouette: Floats  #: (S, k) sum of w s, s from distances over observed columns
+    sums: Floats  #: (S, k, d) sum of w v (x - c)
+    deviations: Floats  #: (S, k, d) sum of w v (x - c)^2
+    known: Floats  #: (S, k, d) sum of w v
+    known_squares: Floats  #: (S, k, d) sum of (w v)^2
+
+
 class FuzzyTotals(NamedTuple):
     """Per site, restart and cluster: what a step of fuzzy c-means needs; u is a row's membership."""
 

@@ -17,7 +17,9 @@ from unpooled.core.messages import Question, Reply, Summable
 from unpooled.core.stack import Stack, Stacked, hide_enough, only
 from unpooled.core.statements import Stated, check_squares
 from unpooled.errors import Refused
+from unpooled.kernels.observed import observed
 from unpooled.kernels.rng import uniform
+from unpooled.questions.observed import weights_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,6 +176,11 @@ class ClusterSums(Summable, wire="summaries.ClusterSums"):
         """(R, k, d): the clusters' means; a cluster without rows, or below ``at_least``, keeps its centre."""
         full = (self.mass > 0) & (self.mass >= at_least)
         return centers + np.where(full, 1 / np.where(full, self.mass, 1), 0)[..., None] * self.sums
+
+    @property
+    def known(self) -> FloatArray:
+        """(R, k, 1): the rows behind the sums of every column, as of ``ObservedSums``: all of the cluster."""
+        return self.mass[..., None]
 
     def check(self, question: "AskClusterSums") -> None:
         size = (question.centers**2).sum(axis=-1)
@@ -363,11 +370,16 @@ class AskScatter(Question[Scatter], wire="summaries.AskScatter"):
     """How rows lie about the centres they belong to."""
 
     sees = "rows"
+    over_holes = True
 
     centers: Annotated[FloatArray, Centers("k d")]
 
     def answer_all(self, stack: Stack) -> Stacked[Scatter]:
-        scatter = kernels.scatter(stack.X, stack.offsets, self.centers, stack.weights, threads=stack.threads)
+        scatter: Any = (
+            observed(stack.X, stack.offsets, self.centers, *weights_of(stack), threads=stack.threads)
+            if stack.holes
+            else kernels.scatter(stack.X, stack.offsets, self.centers, stack.weights, threads=stack.threads)
+        )
         shown = stack.shown(scatter.mass, scatter.squares)
         columns = (scatter.mass, scatter.distance, scatter.inertia, scatter.silhouette)
         return Stacked(Scatter(*(only(shown, c) for c in columns)), len(stack))

@@ -5,7 +5,7 @@ Replies hold only counts and sums.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -15,13 +15,17 @@ from unpooled.core.declarations import Centers, Count, Numbers, Point, Sum
 from unpooled.core.messages import Question, Summable
 from unpooled.core.stack import Stack, only, shown_cells
 from unpooled.core.statements import check_squares
+from unpooled.questions.observed import RowsWithHoles, chunks_with_holes
 
 STEPS = 7  # positions that borders are told by: up to the border, and a quarter behind the centre
 _CELLS = 1 << 19  # of rows that are processed together, so that no second copy of all rows is made
 
 
-def _chunks(stack: Stack, s: int) -> Iterator[tuple[Rows, FloatArray | None]]:
-    """Chunks of a site's rows, with their weights."""
+def _chunks(stack: Stack, s: int) -> Iterator[tuple[Any, FloatArray | None]]:
+    """Chunks of a site's rows, with their weights; RowsWithHoles where cells may be missing."""
+    if stack.holes:
+        yield from ((rows, rows.weights) for rows in chunks_with_holes(stack, s))
+        return
     rows = max(256, _CELLS // stack.X.shape[1])
     for a in range(int(stack.offsets[s]), int(stack.offsets[s + 1]), rows):
         span = slice(a, min(a + rows, int(stack.offsets[s + 1])))
@@ -39,7 +43,9 @@ def _squared_weights(labels: IntArray, w: FloatArray | None, k: int) -> FloatArr
     return np.bincount(labels, None if w is None else w * w, k).astype(np.float64)
 
 
-def _labels(X: Rows, centers: FloatArray, stack: Stack) -> IntArray:
+def _labels(X: Rows | RowsWithHoles, centers: FloatArray, stack: Stack) -> IntArray:
+    if isinstance(X, RowsWithHoles):
+        return X.nearest(centers, stack.threads)
     return kernels.nearest(X, centers, threads=stack.threads).labels.astype(np.int64)
 
 
@@ -55,6 +61,7 @@ class AskCrossing(Question[Crossing], wire="figures.AskCrossing"):
     """How alike are these clusterings? Enough for the adjusted Rand index of each with the first."""
 
     sees = "rows"
+    over_holes = True
 
     centers: Annotated[FloatArray, Centers("k d")]
     others: Annotated[FloatArray, Centers("R k d")]
@@ -92,6 +99,7 @@ class AskBorders(Question[Borders], wire="figures.AskBorders"):
     """Do rows thin out between the clusters? A step is an eighth of the way from centre to centre."""
 
     sees = "rows"
+    over_holes = True
 
     centers: Annotated[FloatArray, Centers("k d")]  # two or more
 
@@ -103,15 +111,11 @@ class AskBorders(Question[Borders], wire="figures.AskBorders"):
         for s in range(len(stack)):
             counts, heavy = np.zeros(k * STEPS), np.zeros(k * STEPS)
             for X, w in _chunks(stack, s):
-                # |x - c|^2 less |x|^2, which is the same for every centre
-                away = (centers**2).sum(axis=1) - 2 * ((X - middle) @ centers.T)  # (n, k)
-                rows = np.arange(len(X))
-                own = away.argmin(axis=1)
-                nearest = away[rows, own]
-                away[rows, own] = np.inf
-                other = away.argmin(axis=1)
-                gap = gaps[own, other]
-                way = 0.5 + (nearest - away[rows, other]) / np.where(gap > 0, 2 * gap, 1.0)
+                if stack.holes:
+                    own, way = X.towards_others(self.centers)
+                    own, way, w = (a[~np.isnan(way)] for a in (own, way, X.weights))
+                else:
+                    own, way = _towards_others(X - middle, centers, gaps)
                 step = np.clip(np.floor(8 * way) + STEPS - 4, 0, STEPS - 1).astype(np.int64)
                 counts += np.bincount(own * STEPS + step, w, k * STEPS)
                 heavy += _squared_weights(own * STEPS + step, w, k * STEPS)
@@ -123,6 +127,19 @@ class AskBorders(Question[Borders], wire="figures.AskBorders"):
 
     def reply_numbers(self, d: int) -> int:
         return STEPS * len(self.centers)
+
+
+def _towards_others(X: FloatArray, centers: FloatArray, gaps: FloatArray) -> tuple[IntArray, FloatArray]:
+    """(n,) the nearest centre, and where a row lies on the way from it to the next: 0.5 at the border."""
+    # |x - c|^2 less |x|^2, which is the same for every centre
+    away = (centers**2).sum(axis=1) - 2 * (X @ centers.T)  # (n, k)
+    rows = np.arange(len(X))
+    own = away.argmin(axis=1)
+    nearest = away[rows, own]
+    away[rows, own] = np.inf
+    other = away.argmin(axis=1)
+    gap = gaps[own, other]
+    return own, 0.5 + (nearest - away[rows, other]) / np.where(gap > 0, 2 * gap, 1.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,6 +197,11 @@ class Covariance(Summable, wire="figures.Covariance"):
     sums: Annotated[FloatArray, Sum("d", rows="mass")]
     products: Annotated[FloatArray, Sum("d d", rows="mass")]
 
+    @property
+    def mean(self) -> FloatArray:
+        """(d,) about the origin."""
+        return self.sums / max(float(self.mass[0]), 1.0)
+
     def matrix(self) -> FloatArray:
         """The covariance matrix (d, d)."""
         n = max(float(self.mass[0]), 1.0)
@@ -235,9 +257,13 @@ class Outline(Summable, wire="figures.Outline"):
 
 @dataclass(frozen=True, eq=False)
 class AskOutline(Question[Outline], wire="figures.AskOutline"):
-    """Where do your rows lie on the map; in each cluster, if centres are given?"""
+    """Where do your rows lie on the map; in each cluster, if centres are given?
+
+    A missing cell lies at the centre of its row's cluster, or at the origin if no centres are given.
+    """
 
     sees = "rows"
+    over_holes = True
 
     axes: Annotated[FloatArray, Numbers("d 2")]
     origin: Annotated[FloatArray, Point("d")]
@@ -251,9 +277,12 @@ class AskOutline(Question[Outline], wire="figures.AskOutline"):
             heavy = np.zeros(m)
             for X, w in _chunks(stack, s):
                 # einsum instead of @: with two axes the threads of a matrix product cost more than they save
-                P = np.einsum("ij,jk->ik", X, self.axes) - self.origin @ self.axes
-                whole = np.zeros(len(X), dtype=np.int64)
+                whole = np.zeros(len(X.X if stack.holes else X), dtype=np.int64)
                 labels = whole if self.centers is None else _labels(X, self.centers, stack)
+                if stack.holes:
+                    fill = self.origin if self.centers is None else self.centers[labels]
+                    X = np.where(np.isnan(X.X), fill, X.X)
+                P = np.einsum("ij,jk->ik", X, self.axes) - self.origin @ self.axes
                 mass += np.bincount(labels, w, m)
                 heavy += _squared_weights(labels, w, m)
                 sums += _grouped(labels, P, m, w)

@@ -16,7 +16,7 @@ from unpooled.core import codec
 from unpooled.core.arrays import FloatArray, Rows
 from unpooled.core.exchange import Gathered, SiteSeeds, Summed, Turn, gather, size
 from unpooled.core.messages import Question, Reply, SiteId
-from unpooled.core.protocol import Ask, Asks, View
+from unpooled.core.protocol import Ask, Asks, View, has_holes
 from unpooled.core.stack import Stack, Stacked, fold
 from unpooled.data.copy import Copy
 from unpooled.errors import BadInput, BadReply, SiteFailed, UnpooledError
@@ -270,6 +270,7 @@ class _Pool:
                 noise=_simulated(question, len(selected)),
                 grouped=self._grouped,
                 within=None if within is None else within[list(selected)],
+                holes=has_holes(view, question),
             )
 
     def _taken(self, X: Rows, chosen: Sequence[int]) -> tuple[Rows, npt.NDArray[np.int64], FloatArray | None]:

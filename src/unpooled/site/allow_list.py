@@ -10,6 +10,7 @@ from unpooled.algorithms import METHODS, Method
 from unpooled.algorithms.base import import_methods
 from unpooled.core import codec
 from unpooled.core.messages import Question
+from unpooled.data.observed_view import Observed
 from unpooled.data.schema import AskColumns, AskSchema
 from unpooled.data.views import Affine, Preparation
 from unpooled.errors import BadInput, PolicyError
@@ -17,10 +18,16 @@ from unpooled.privacy.dp.cells import AskNoisyCells
 from unpooled.privacy.dp.moments import AskNoisyMoments, AskNoisySpread
 from unpooled.questions import description as figures
 from unpooled.questions.clusters import AskClusterSums, AskMoments, AskScatter
+from unpooled.questions.observed import (
+    AskObservedCovariance,
+    AskObservedMoments,
+    AskObservedProfile,
+    AskObservedSums,
+)
 
-VIEWS = (Affine, Preparation)  # transformations of a site's rows that a question may ask for
+VIEWS = (Affine, Preparation, Observed)  # transformations of a site's rows that a question may ask for
 SCHEMA = (AskSchema,)  # names and kinds of columns: every method asks each site for them
-PREPARE = (AskSchema, AskColumns, AskMoments)
+PREPARE = (AskSchema, AskColumns, AskMoments, AskObservedMoments)
 DESCRIBE = (
     figures.AskBorders,
     figures.AskCovariance,
@@ -29,6 +36,9 @@ DESCRIBE = (
     figures.AskProfile,
     AskScatter,
     AskClusterSums,
+    AskObservedCovariance,
+    AskObservedProfile,
+    AskObservedSums,
 )
 NOISY = (AskNoisyCells, AskNoisyMoments, AskNoisySpread)  # always allowed: the privacy budget limits them
 

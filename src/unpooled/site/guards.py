@@ -11,7 +11,7 @@ from unpooled.core.arrays import FloatArray, Rows
 from unpooled.core.declarations import Centers, sent
 from unpooled.core.exchange import Answer, Envelope
 from unpooled.core.messages import Question
-from unpooled.core.protocol import View
+from unpooled.core.protocol import View, has_holes
 from unpooled.core.stack import Stack
 from unpooled.data.schema import AskColumns, AskSchema
 from unpooled.errors import BadInput, Refused
@@ -67,6 +67,7 @@ class Sight(Guard):
                 raise Refused(str(error)) from None
             if lengths.get("k", 0) > MOST_CLUSTERS:
                 raise Refused(f"{name} asks for more than {MOST_CLUSTERS} clusters")
+            has_holes(part.view, part.question)
             if part.view is not None:
                 _check_view(part.view)
             for centers in sent_centers(part.question):
@@ -96,6 +97,7 @@ class Proportion(Guard):
 
     def __init__(self, X: Any) -> None:
         self._sizes = _stated_sizes(X)
+        self._names = () if isinstance(X, np.ndarray) else X.names
 
     def before(self, post: Envelope, views: tuple[Rows, ...]) -> None:
         for part in post.parts:
@@ -107,6 +109,8 @@ class Proportion(Guard):
 
     def _check(self, columns: Iterable[str | int], units: FloatArray) -> None:
         for column, unit in zip(columns, units, strict=True):
+            if isinstance(column, str) and self._names and column not in self._names:
+                continue  # the site has no such column: all its cells are missing
             if not unit <= _COARSEST * self._sizes.get(column, 1.0):
                 raise Refused(f"the unit of column {column} is far above the size of its values")
 

@@ -24,7 +24,7 @@ from unpooled.core import codec
 from unpooled.core.arrays import FloatArray, Rows
 from unpooled.core.exchange import STAGE, Answer, Envelope, Part, Turn, site_seed
 from unpooled.core.messages import LeftMasked, Message, Refusal, Reply, SiteId
-from unpooled.core.protocol import View
+from unpooled.core.protocol import View, has_holes
 from unpooled.core.stack import Stack
 from unpooled.data.copy import Copy
 from unpooled.errors import BadReply, CodecError, Refused, SiteFailed, UnpooledError
@@ -262,6 +262,7 @@ class Site:
                 memory=(self._memory.setdefault(turn.run, {}),),
                 grouped=self._grouped,
                 within=None if seen.within is None else seen.within[None],
+                holes=has_holes(part.view, part.question),
             )
         )
         for bought in noise:

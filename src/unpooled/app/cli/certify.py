@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from unpooled.errors import BadInput
+
 
 def certify(
     folder: Annotated[Path, typer.Argument(help="The folder of a run.")],
@@ -29,6 +31,11 @@ def certify(
     kept = RunFolder(folder)
     result = kept.load_result()
     kept.check_unchanged(result.job)
+    if result.agreement.preparation.keeps_holes:
+        raise BadInput(
+            "the run kept missing cells, and a certificate needs rows without them: fit with --missing fill "
+            "or drop"
+        )
     job = result.job if result.job.protect == "copy" else replace(result.job, protect="none")
     federation = job.federation(threads=1)
     proof = prove(

@@ -95,7 +95,8 @@ Recode = Annotated[
 Columns = Annotated[
     str,
     typer.Option(
-        help="same (must agree at all sites), common (those that all sites have), or names: age,bmi",
+        help="same (must agree at all sites), common (those that all sites have), any (all; a site may lack "
+        "some), or names: age,bmi",
         rich_help_panel=PREPARE,
     ),
 ]
@@ -116,7 +117,11 @@ Bounds = Annotated[
 ]
 Missing = Annotated[
     str,
-    typer.Option(help="fill (mean or most frequent over all sites), drop or refuse", rich_help_panel=PREPARE),
+    typer.Option(
+        help="keep (compare rows by the cells they have), fill (mean or most frequent over all sites), drop "
+        "or refuse; auto: keep where more than 5 % of cells are missing, else fill",
+        rich_help_panel=PREPARE,
+    ),
 ]
 Rare = Annotated[
     float,

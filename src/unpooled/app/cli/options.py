@@ -153,7 +153,7 @@ class JobOptions(Options):
     min_cluster_size: t.MinClusterSize = None
     scale: t.Scale = "standard"
     bounds: t.Bounds = None
-    missing: t.Missing = "fill"
+    missing: t.Missing = "auto"
     rare: t.Rare = 0.01
     epsilon: t.Epsilon = None
     delta: t.Delta = 1e-6
@@ -179,7 +179,7 @@ class JobOptions(Options):
 
         if self.min_cluster_size is not None and protect != "trusted":
             typer.echo("unpooled: --min-cluster-size does nothing without --protect trusted", err=True)
-        same = self.columns in ("same", "common")
+        same = self.columns in ("same", "common", "any")
         chosen: str | tuple[str, ...] = self.columns if same else names(self.columns)
         reading = reading or Reading()
         if not isinstance(chosen, str):

@@ -183,12 +183,16 @@ def notes(result: ClusterResult) -> list[str]:
     if a.preparation.drop:
         lost = float(a.rows.sum()) - a.used
         lines.append(f"{lost:.0f} of {a.rows.sum():.0f} rows lack a value and are left out" if lost else "")
-    elif result.filled:
+    elif result.missing_cells:
         cells = float(a.rows.sum()) * len(a.preparation.columns)
+        how = "filled: by the mean over all sites, or the most frequent level"
+        if result.kept:
+            how = "kept: rows are compared by the cells that they have (--missing fill fills them)"
         lines.append(
-            f"{result.filled} missing cells ({100 * result.filled / cells:.1f} %) are filled: by the mean "
-            "over all sites, or the most frequent level"
+            f"{result.missing_cells} missing cells ({100 * result.missing_cells / cells:.1f} %) are {how}"
         )
+    lost = round(float(a.rows.sum()) - a.used) if result.kept else 0
+    lines.append(f"{lost} rows have no value in any column and are left out" if lost else "")
     if result.hidden > 0:
         where = "over all sites" if result.job.secure else "at their site, or hide such a one"
         lines.append(f"{result.hidden} rows are in groups that are not shown: they are too small {where}")

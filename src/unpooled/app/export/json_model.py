@@ -4,7 +4,8 @@ For each column in order: a number is filled if missing, then (x - shift) / scal
 shaped before: "log" is its logarithm, "rank" the share of rows below, interpolated between ``knots``, which
 are at equal steps from 0 to 1, the middle share where knots are equal. A category takes one place per level
 (and one for all others, if ``other``) and has 1 / scale in the place of its level. The cluster is the centre
-with the least squared distance; centers[0] is cluster 1.
+with the least squared distance; centers[0] is cluster 1. If ``rows_with_missing_values`` are "kept", nothing
+is filled: the distance is over the columns that a row has, and a category counts with all its places or none.
 """
 
 import json
@@ -16,6 +17,7 @@ from unpooled import __version__
 from unpooled.app.model import Model
 from unpooled.core.arrays import FloatArray, IntArray
 from unpooled.data import Category, Number, Preparation
+from unpooled.data.observed_view import Observed
 from unpooled.data.views import Shaped
 from unpooled.errors import ModelError
 
@@ -41,6 +43,11 @@ def columns_json(preparation: Preparation) -> list[dict[str, Any]]:
     ]
 
 
+def missing_json(preparation: Preparation) -> str:
+    """What is done with missing values, in a word."""
+    return "kept" if preparation.keeps_holes else "dropped" if preparation.drop else "filled"
+
+
 def to_json(model: Model) -> bytes:
     """The model as JSON text; numbers keep all their digits."""
     content = {
@@ -49,7 +56,7 @@ def to_json(model: Model) -> bytes:
         "made_by": model.made_by,
         "exported_by": f"unpooled {__version__}",
         "columns": columns_json(model.preparation),
-        "rows_with_missing_values": "dropped" if model.preparation.drop else "filled",
+        "rows_with_missing_values": missing_json(model.preparation),
         "centers": model.centers.tolist(),
         "cluster_rows": model.sizes.tolist(),
     }
@@ -63,9 +70,10 @@ def from_json(data: bytes) -> Model:
         if content["format"] != FORMAT or content["version"] != VERSION:
             raise ModelError(f"JSON of version {content['version']}, this program reads version {VERSION}")
         columns = tuple(_column(c) for c in content["columns"])
-        drop = content["rows_with_missing_values"] == "dropped"
+        missing = content["rows_with_missing_values"]
+        view = Observed if missing == "kept" else Preparation
         return Model(
-            Preparation(columns, drop),
+            view(columns, missing == "dropped"),
             np.array(content["centers"]),
             np.array(content["cluster_rows"]),
             content["made_by"],
@@ -97,6 +105,7 @@ def _shaped(form: str, knots: FloatArray, x: FloatArray) -> FloatArray:
 def labels_from_json(data: bytes, columns: dict[str, list[Any]]) -> IntArray:
     """(n,) labels from 0 by the JSON alone, as a program without unpooled computes them."""
     content = json.loads(data)
+    kept = content["rows_with_missing_values"] == "kept"
     parts = []
     for c in content["columns"]:
         cells = columns[c["column"]]
@@ -104,7 +113,8 @@ def labels_from_json(data: bytes, columns: dict[str, list[Any]]) -> IntArray:
             x = np.array([np.nan if v is None else float(v) for v in cells])
             if "form" in c:
                 x = _shaped(c["form"], np.array(c["knots"]), x)
-            parts.append(((np.where(np.isnan(x), c["fill"], x) - c["shift"]) / c["scale"])[:, None])
+            filled = x if kept else np.where(np.isnan(x), c["fill"], x)
+            parts.append(((filled - c["shift"]) / c["scale"])[:, None])
             continue
         places = {level: i for i, level in enumerate(c["levels"])}
         block = np.zeros((len(cells), len(places) + c["other"]))
@@ -112,6 +122,8 @@ def labels_from_json(data: bytes, columns: dict[str, list[Any]]) -> IntArray:
             place = places.get(c["fill"], len(places)) if v is None else places.get(v, len(places))
             if place < block.shape[1]:
                 block[i, place] = 1 / c["scale"]
+            if v is None and kept:
+                block[i] = np.nan
         parts.append(block)
     X, centers = np.concatenate(parts, axis=1), np.array(content["centers"])
-    return np.asarray(((X[:, None] - centers[None]) ** 2).sum(axis=2).argmin(axis=1))
+    return np.asarray(np.nansum((X[:, None] - centers[None]) ** 2, axis=2).argmin(axis=1))

@@ -23,6 +23,7 @@ def to_onnx(model: Model) -> bytes:
         from onnx import TensorProto, helper, numpy_helper
     except ModuleNotFoundError as missing:
         raise BadInput("ONNX needs the package onnx; pip install 'unpooled[onnx]' brings it") from missing
+    kept = model.preparation.keeps_holes
     nodes: list[Any] = []
     constants: list[Any] = []
     inputs: list[Any] = []
@@ -44,7 +45,8 @@ def to_onnx(model: Model) -> bytes:
                 raise BadInput(f"column {c.name}: ONNX has no {c.form}; --to sklearn or json has")
             x = node("Log", [c.name], f"{at}_log") if isinstance(c, Shaped) else c.name
             lacks = node("IsNaN", [x], f"{at}_lacks")
-            filled = node("Where", [lacks, constant(f"{at}_fill", c.fill), x], f"{at}_filled")
+            fill = np.nan if kept else c.fill
+            filled = node("Where", [lacks, constant(f"{at}_fill", fill), x], f"{at}_filled")
             moved = node("Sub", [filled, constant(f"{at}_shift", c.shift)], f"{at}_moved")
             parts.append(node("Div", [moved, constant(f"{at}_scale", c.scale)], f"{at}_out"))
             continue
@@ -55,11 +57,12 @@ def to_onnx(model: Model) -> bytes:
             f"{at}_place",
             domain="ai.onnx.ml",
             keys_strings=[*c.levels, ""],
-            values_int64s=[*range(len(c.levels)), c.fill],
+            values_int64s=[*range(len(c.levels)), len(c.levels) + 1 if kept else c.fill],
             default_int64=len(c.levels),
         )
         # one row per level, the last for unknown levels: the column of merged levels, or zeros
         rows = np.eye(len(c.levels) + 1, c.width) / c.scale
+        rows = np.vstack([rows, np.full(c.width, np.nan)]) if kept else rows  # one more for missing values
         hot = node("Gather", [constant(f"{at}_rows", rows), coded], f"{at}_hot")
         parts.append(
             node("Squeeze", [hot, constant(f"{at}_axis", np.array([1], dtype=np.int64))], f"{at}_out")
@@ -67,6 +70,8 @@ def to_onnx(model: Model) -> bytes:
     X = node("Concat", parts, "prepared", axis=1) if len(parts) > 1 else parts[0]
     lifted = node("Unsqueeze", [X, constant("one", np.array([1], dtype=np.int64))], "lifted")
     gaps = node("Sub", [lifted, constant("centers", model.centers[None])], "gaps")
+    if kept:  # a missing cell adds nothing to a distance
+        gaps = node("Where", [node("IsNaN", [gaps], "holes"), constant("zero", 0.0), gaps], "seen_gaps")
     squared = node(
         "ReduceSum",
         [node("Mul", [gaps, gaps], "squares"), constant("two", np.array([2], dtype=np.int64))],

@@ -20,7 +20,7 @@ that order. Missing values are NaN or None. {dropped}
 """
 
 import numpy as np
-from sklearn.cluster import KMeans
+{base}from sklearn.cluster import KMeans
 from sklearn.compose import ColumnTransformer
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import Pipeline
@@ -102,7 +102,7 @@ def one_name_for_others(X, levels):
 def times(X, weight):
     """A whole category counts as one column."""
     return X * weight
-
+{by_cells}
 
 def build():
     """The fitted pipeline."""
@@ -144,7 +144,30 @@ def build():
     rows = [[1.0 if n in NUMBERS else CATEGORIES[n][0][0] for n in COLUMNS]] * 2
     columns.fit(np.array(rows, dtype=object))
     columns.transformers_ = steps  # as built above, not as fitted to the two rows
-    return Pipeline([("chosen", FunctionTransformer(chosen)), ("columns", columns), ("kmeans", kmeans)])
+    return Pipeline([("chosen", FunctionTransformer(chosen)), {last}])
+'''
+
+_NEAREST = '("columns", columns), ("kmeans", kmeans)'
+_NEAREST_BY_CELLS = '("by_cells", ByCells(columns, centers))'
+_BY_CELLS = '''
+
+class ByCells(BaseEstimator):
+    """The nearest centre by the cells that a row has: a missing cell adds nothing to a distance."""
+
+    def __init__(self, columns, centers):
+        self.columns, self.centers = columns, centers
+
+    def fit(self, X, y=None):
+        return self
+
+    def __sklearn_is_fitted__(self):
+        return True
+
+    def predict(self, X):
+        widths = [1 if n in NUMBERS else len(CATEGORIES[n][0]) + CATEGORIES[n][1] for n in COLUMNS]
+        missing = np.array([[lacks(v) for v in row] for row in X]).reshape(X.shape)
+        rows = np.where(np.repeat(missing, widths, axis=1), np.nan, self.columns.transform(X))
+        return np.nansum((rows[:, None] - self.centers[None]) ** 2, axis=2).argmin(axis=1)
 '''
 
 
@@ -152,7 +175,7 @@ def to_module(model: Model) -> bytes:
     """The text of the module."""
     numbers = [c for c in model.preparation.columns if isinstance(c, Number)]
     categories = [c for c in model.preparation.columns if isinstance(c, Category)]
-    drop = model.preparation.drop
+    drop, kept = model.preparation.drop, model.preparation.keeps_holes
     return _TEXT.format(
         made_by=model.made_by.replace('"', "'").replace("\\", "/"),
         version=__version__,
@@ -166,6 +189,9 @@ def to_module(model: Model) -> bytes:
             [f"{c.name!r}: ({list(c.levels)!r}, {c.other}, {_fill(c)!r}, {c.scale!r})" for c in categories],
             "{}",
         ),
+        base="from sklearn.base import BaseEstimator\n" if kept else "",
+        by_cells=_BY_CELLS if kept else "",
+        last=_NEAREST_BY_CELLS if kept else _NEAREST,
         centers=_listed([repr(center) for center in model.centers.tolist()], "[]"),
     ).encode()
 

@@ -7,8 +7,8 @@ import numpy as np
 
 from unpooled import __version__
 from unpooled.app.report import charts
+from unpooled.app.report.preparation import preparation
 from unpooled.app.result import ClusterResult, Trait, once_a_column
-from unpooled.data import Number
 from unpooled.pages.markup import (
     FULL,
     cards,
@@ -284,55 +284,6 @@ def convergence(result: ClusterResult) -> str:
         f"{every} in the same ones."
     )
     return section("Convergence", drawn, lead, "convergence")
-
-
-def preparation(result: ClusterResult) -> str:
-    a = result.agreement
-    rows = []
-    for c in a.preparation.columns:
-        if isinstance(c, Number):
-            moved = (c.shift, c.scale) != (0.0, 1.0)
-            how = f"(x &minus; {figure(c.shift)}) / {figure(c.scale)}" if moved else "as it is"
-            rows.append([escape(c.name), "number", how, figure(c.fill)])
-        else:
-            rows.append([escape(c.name), "category", listed(c.places, 12), escape(c.places[c.fill])])
-    fills = "if a value were missing" if a.preparation.drop else "missing values filled with"
-    notes = [
-        f"rare levels of {escape(name)} are merged into other: {listed(levels)}" for name, levels in a.merged
-    ]
-    body = table(["column", "kind", "scaling, or levels", fills], rows, left=(0, 1, 2, 3))
-    body += f"<ul>{''.join(f'<li>{note}</li>' for note in notes)}</ul>" if notes else ""
-    lead = (
-        "The same for every site, agreed from totals: no site is scaled by its own mean. Categories are "
-        "one-hot, and weighted so that a whole column counts as one."
-    )
-    return section("Preparation", body + _missing(result), lead, "preparation")
-
-
-def _missing(result: ClusterResult) -> str:
-    a = result.agreement
-    take = [j for j in range(len(a.columns)) if not (a.missing[:, j] == 0).all()]
-    if not take:
-        return '<h3 class="next">Missing values</h3><p>None in any column.</p>'
-    rows = [
-        [
-            escape(site),
-            f"{a.rows[i]:,.0f}",
-            *(_lacking(float(a.missing[i, j]), float(a.rows[i])) for j in take),
-        ]
-        for i, site in sorted(enumerate(a.sites), key=lambda pair: natural(pair[1]))[:_ROWS]
-    ]
-    whole = [name for j, name in enumerate(a.columns) if j not in take]
-    note = small(f"Complete everywhere: {listed(whole, 20)}.") if whole else ""
-    head = ["site", "rows", *(escape(a.columns[j]) for j in take)]
-    return f'<h3 class="next">Missing cells by site</h3>{table(head, rows)}{note}'
-
-
-def _lacking(cells: float, rows: float) -> str:
-    if math.isnan(cells) or cells == 0:
-        return "few" if cells else "&ndash;"
-    share = min(cells / max(rows, 1.0), 1.0)
-    return heat("nearly all" if math.isinf(cells) else f"{cells:,.0f} {soft(percent(share))}", share)
 
 
 def left(result: ClusterResult) -> str:

@@ -63,8 +63,9 @@ def from_files(
     Every file is a site, or every value of the reading's site column.
     """
     reading, wishes = reading or Reading(), wishes or Wishes()
-    if wishes.missing == "drop":
-        raise BadInput("a comparison needs every row: missing must be fill or refuse")
+    if wishes.missing in ("drop", "keep"):
+        raise BadInput("a comparison needs every cell of every row: missing must be fill or refuse")
+    wishes = replace(wishes, missing="fill") if wishes.missing == "auto" else wishes
     without = replace(reading, exclude=(*reading.exclude, label)) if label else reading
     tables = read_sites(list(files), without)
     agreed = conduct(agree(tuple(sorted(tables)), wishes), InProcess.of(tables)).preparation

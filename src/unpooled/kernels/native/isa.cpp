@@ -5,6 +5,7 @@
 #include "kmeans.hpp"
 #include "local_steps.hpp"
 #include "minibatch.hpp"
+#include "observed.hpp"
 #include "scatter.hpp"
 #include "totals.hpp"
 
@@ -42,6 +43,12 @@ const Table table = {
             ScatterWork<float>(rows, centers, k, out, threads).run();
         else
             ScatterWork<double>(rows, centers, k, out, threads).run();
+    },
+    [](const Rows& rows, const double* shares, const double* centers, int64_t k, const ObservedOut& out, int threads) {
+        if (rows.single)
+            ObservedWork<float>(rows, shares, centers, k, out, threads).run();
+        else
+            ObservedWork<double>(rows, shares, centers, k, out, threads).run();
     },
     [](const Rows& rows, const double* centers, int64_t sets, int64_t k, double m, double power, const FuzzyOut& out,
        int threads) {

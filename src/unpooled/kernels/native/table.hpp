@@ -40,6 +40,13 @@ struct ScatterOut {
     double *mass, *squares, *distance, *inertia, *silhouette;
 };
 
+struct ObservedOut {
+    double *mass, *squares, *distance, *inertia, *silhouette;  // (sites, k)
+    double *sums, *deviations, *known, *known_squares;         // (sites, k, d)
+    int32_t* labels;                                           // (n,), null where they are not wanted
+    double* sqdist;                                            // (n,), null where they are not wanted
+};
+
 struct FuzzyOut {
     double *sums, *mass, *rows, *squares, *inertia;
 };
@@ -89,6 +96,8 @@ struct Table {
     void (*minibatch)(const Rows&, const double* centers, int64_t k, const uint64_t* seeds, const MiniBatchPlan&,
                       const MiniBatchOut&, int threads);
     void (*scatter)(const Rows&, const double* centers, int64_t k, const ScatterOut&, int threads);
+    void (*observed)(const Rows&, const double* shares, const double* centers, int64_t k, const ObservedOut&,
+                     int threads);
     void (*fuzzy)(const Rows&, const double* centers, int64_t sets, int64_t k, double m, double power, const FuzzyOut&,
                   int threads);
     void (*memberships)(const Rows&, const double* centers, int64_t k, double m, double power, double* out,
