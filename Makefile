@@ -58,6 +58,7 @@ assurance: $(STAMP)  ## the long versions of what the tests hold, and their figu
 	UNPOOLED_PROBLEMS=10000 $(BIN)/pytest -s tests/optimum/test_no_false_proof.py
 	$(BIN)/python -m benchmarks.choice_of_k
 	UNPOOLED_TABLES=50000 $(BIN)/pytest tests/laws/test_shares_law.py tests/app/test_release.py -k "dominates or follows or bound"
+	$(BIN)/python -m benchmarks.missing_cells
 	UNPOOLED_FUZZ=1000000 $(BIN)/pytest tests/site/test_fuzz.py
 	UNPOOLED_SCHEDULES=10000 $(BIN)/pytest -s tests/privacy/test_sums.py tests/privacy/test_malice.py
 	UNPOOLED_HISTORY=10000 $(BIN)/pytest -s tests/attacks/test_vault.py -k byte_string

@@ -27,6 +27,12 @@ from unpooled.questions.fuzzy import (
     AskFuzzyScatter,
     AskFuzzySums,
 )
+from unpooled.questions.observed import (
+    AskObservedCovariance,
+    AskObservedMoments,
+    AskObservedProfile,
+    AskObservedSums,
+)
 
 for _module in pkgutil.walk_packages(unpooled.__path__, "unpooled."):
     if not _module.name.endswith(("__main__", "_native", ".nvflare")) and ".nvflare." not in _module.name:
@@ -80,6 +86,12 @@ def samples(seed: int):
         AskCrossing(c, R),
         AskProfile(c),
         AskCovariance(c[0]),
+        AskObservedMoments(),
+        AskObservedMoments(c[0]),
+        AskObservedSums(R),
+        AskObservedProfile(c),
+        AskObservedCovariance(c[0]),
+        AskObservedCovariance(c[0], c),
         AskOutline(np.eye(D), c[0], c),
         AskOutline(np.eye(D), c[0]),
         AskNoisyCells(1.0, c, np.full(D, 20.0), np.full(K, 5.0), (0.3, 0.4, 0.3)),

@@ -52,7 +52,7 @@ def pooled(given, names):
 
 def test_equals_scikit_learn_on_the_pooled_table():
     given = sites()
-    view = agreed(given, rare=0.0).preparation
+    view = agreed(given, rare=0.0, missing="fill").preparation
     ours = np.concatenate([view.apply(Table.of(given[s])) for s in sorted(given)])
     whole = pooled(given, ("x", "y", "c"))
     X = np.column_stack([whole["x"], whole["y"], whole["c"]])

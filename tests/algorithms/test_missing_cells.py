@@ -1,0 +1,358 @@
+"""Lloyd over the cells that there are: by hand, equal to pooling, never rising, and k-POD's own form."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from helpers import blobs, rounds
+from unpooled import InProcess, run
+from unpooled.algorithms import METHODS, Lloyd
+from unpooled.analysis import Analysis
+from unpooled.core.exchange import conduct
+from unpooled.core.protocol import total, viewed
+from unpooled.data import Table, Wishes, agree
+from unpooled.data.declared import DeclaredTable
+from unpooled.data.observed_view import Observed
+from unpooled.data.views import Category, Number
+from unpooled.errors import BadInput, Refused, UnpooledError
+from unpooled.privacy.copy import CopySettings, make_copy
+from unpooled.questions.clusters import AskClusterSums, AskScatter
+from unpooled.questions.description import AskBorders, AskCrossing, AskOutline
+from unpooled.questions.observed import (
+    AskObservedCovariance,
+    AskObservedMoments,
+    AskObservedProfile,
+    AskObservedSums,
+)
+from unpooled.site.open_site import open_site
+from unpooled.site.policy import parse
+
+NAN = np.nan
+
+
+def holed(seed: int, n: int = 150, d: int = 4, k: int = 3, share: float = 0.3):
+    rng = np.random.default_rng(seed)
+    X, labels = blobs(seed, n=n, d=d, k=k, spread=1.0)[:2]
+    X = np.where(rng.random(X.shape) < share, NAN, X)
+    X[np.isnan(X).all(axis=1), 0] = 1.0
+    return X, labels
+
+
+def view(d: int) -> Observed:
+    return Observed(tuple(Number(f"c{j}", 0.0, 0.0, 1.0) for j in range(d)), False)
+
+
+def named(X) -> Table:
+    return Table(
+        tuple(f"c{j}" for j in range(X.shape[1])), ("number",) * X.shape[1], {}, np.asarray(X, dtype=float)
+    )
+
+
+def sites_of(X, parts: int = 3, seed: int = 0, **options) -> InProcess:
+    holder = np.random.default_rng(seed).integers(parts, size=len(X))
+    return InProcess.of({f"s{i}": named(X[holder == i]) for i in range(parts)}, **options)
+
+
+def asked(federation, question, d: int):
+    return conduct(viewed(view(d), total(federation.sites, question)), federation)
+
+
+def pooled_step(X, centers, weights=None):
+    """A Lloyd step on pooled rows, in the plainest numpy: centres, and the objective before the step."""
+    w = np.ones(len(X)) if weights is None else weights
+    away = np.nansum((X[:, None] - centers[None]) ** 2, axis=2)
+    labels = away.argmin(axis=1)
+    after = centers.copy()
+    for j in range(len(centers)):
+        mine, there = X[labels == j], ~np.isnan(X[labels == j])
+        mass = (w[labels == j][:, None] * there).sum(axis=0)
+        sums = np.nansum(w[labels == j][:, None] * mine, axis=0)
+        after[j] = np.where(mass > 0, sums / np.where(mass > 0, mass, 1.0), centers[j])
+    return after, float(w @ away[np.arange(len(X)), labels])
+
+
+def test_by_hand():
+    X = np.array([[0.0, NAN], [2.0, 4.0], [NAN, 6.0], [10.0, NAN]])
+    sums = asked(sites_of(X, 2), AskObservedSums(np.array([[[1.0, 5.0], [11.0, 5.0]]])), 2)
+    # rows 0, 1, 2 to the first centre (row 2 is as near to both), row 3 to the second
+    assert sums.mass[0].tolist() == [3.0, 1.0]
+    assert sums.known[0].tolist() == [[2.0, 2.0], [1.0, 0.0]]
+    assert sums.means(np.array([[[1.0, 5.0], [11.0, 5.0]]]))[0].tolist() == [[1.0, 5.0], [10.0, 5.0]]
+    assert sums.inertia[0].tolist() == [4.0, 1.0]
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_every_round_equals_the_pooled_step_and_never_raises_the_objective(fused):
+    for seed in range(12):
+        X, _ = holed(seed, d=2 + seed % 4, share=0.1 + 0.1 * (seed % 5))
+        d, start = X.shape[1], np.random.default_rng(seed).normal(0, 5, (3, X.shape[1]))
+        federation = sites_of(X, 1 + seed % 5, seed, fused=fused)
+        method = Lloyd(k=3, init=start, n_starts=1, tol=0.0).over_holes()
+        centers, last = start, np.inf
+        for state in rounds(_Viewed(method, view(d)), federation, 8):
+            if state.rounds == 0:
+                continue
+            expected, objective = pooled_step(X, centers)
+            np.testing.assert_allclose(state.centers, expected, atol=1e-9)
+            assert state.inertia == pytest.approx(objective, rel=1e-9)
+            assert state.inertia <= last * (1 + 1e-12)
+            centers, last = state.centers, state.inertia
+
+
+class _Viewed:
+    """A method whose questions are about rows under a view."""
+
+    def __init__(self, method, shown):
+        self.method, self.view = method, shown
+
+    def start(self, sites, rng):
+        return (yield from viewed(self.view, self.method.start(sites, rng)))
+
+    def round(self, state, sites, rng):
+        return (yield from viewed(self.view, self.method.round(state, sites, rng)))
+
+    def finished(self, state):
+        return False
+
+
+def test_it_rests_where_k_pod_rests():
+    """k-POD fills a missing cell with the centre of its cluster and takes plain means: same fixed points."""
+    for seed in range(5):
+        X, _ = holed(seed)
+        centers = np.random.default_rng(seed).normal(0, 5, (3, 4))
+        for _ in range(100):
+            centers, objective = pooled_step(X, centers)
+        labels = np.nansum((X[:, None] - centers[None]) ** 2, axis=2).argmin(axis=1)
+        filled = np.where(np.isnan(X), centers[labels], X)
+        means = np.array(
+            [filled[labels == j].mean(axis=0) if (labels == j).any() else centers[j] for j in range(3)]
+        )
+        np.testing.assert_allclose(means, centers, atol=1e-9)
+        assert ((filled - centers[labels]) ** 2).sum() == pytest.approx(objective)
+
+
+def test_any_split_secure_sums_and_weights_of_copies_give_the_pooled_result():
+    for seed in range(6):
+        X, _ = holed(seed, n=120)
+        analysis = Analysis(Wishes(missing="keep"), (Lloyd(k=3, n_starts=3),))
+        whole = run(analysis, InProcess.of({"all": named(X)}), seed=seed).state
+        parts = run(analysis, sites_of(X, 4, seed), seed=seed).state
+        np.testing.assert_allclose(parts.centers, whole.centers, atol=1e-6)
+        assert parts.inertia == pytest.approx(whole.inertia)
+    secure = run(
+        replace(analysis, totals_only=True),
+        sites_of(X, 4, seed, secure=True, shown=("asking.AskSchema",)),
+        seed=seed,
+    ).state
+    np.testing.assert_allclose(secure.centers, whole.centers, atol=1e-6)
+
+
+def test_without_holes_it_is_lloyd():
+    for seed in range(5):
+        X = blobs(seed, n=150, d=3)[0]
+        tables = {"a": named(X[:50]), "b": named(X[50:])}
+        plain = run(Analysis(Wishes(missing="fill"), (Lloyd(k=3),)), InProcess.of(tables), seed=0).state
+        kept = run(Analysis(Wishes(missing="keep"), (Lloyd(k=3),)), InProcess.of(tables), seed=0).state
+        np.testing.assert_allclose(kept.centers, plain.centers, atol=1e-9)
+        assert kept.choice.gains == pytest.approx(plain.choice.gains)
+        assert kept.choice.scores[0].calinski_harabasz == pytest.approx(
+            plain.choice.scores[0].calinski_harabasz
+        )
+        for name in ("silhouette", "davies_bouldin", "border", "whole", "inertia"):
+            assert getattr(kept.choice.scores[0], name) == pytest.approx(
+                getattr(plain.choice.scores[0], name)
+            )
+        for name in ("means", "deviations", "clusters", "outlines", "sizes"):
+            np.testing.assert_allclose(
+                getattr(kept.description, name), getattr(plain.description, name), atol=1e-8
+            )
+
+
+def test_part_of_the_sites_a_round_counts_each_cell_by_what_it_has_seen():
+    X, _ = holed(3, n=400)
+    method = Lloyd(k=3, participation=0.5, max_rounds=40).over_holes()
+    done = run(Analysis(Wishes(missing="keep"), (replace(method),)), sites_of(X, 8), seed=0).state
+    assert np.isfinite(done.centers).all()
+
+
+# ---------------------------------------------------------------- who keeps, who fills
+
+
+def wide_table(share: float, n: int = 400) -> dict:
+    X, _ = holed(0, n=n, share=share)
+    return {"a": named(X[:200]), "b": named(X[200:])}
+
+
+@pytest.mark.parametrize(("share", "keeps"), [(0.0, False), (0.03, False), (0.08, True), (0.3, True)])
+def test_by_default_many_missing_cells_are_kept_and_few_are_filled(share, keeps):
+    there = InProcess.of(wide_table(share))
+    assert conduct(agree(there.sites, Wishes()), there).preparation.keeps_holes is keeps
+
+
+def test_scales_are_of_the_cells_that_there_are():
+    X, _ = holed(0, n=400)
+    levels = [None if v != v else "ab"[int(v > 0)] for v in X[:, 2]]
+    table = Table.of({"x": X[:, 0], "y": np.exp(X[:, 1] / 10), "c": levels})
+    there = InProcess.of({"a": table})
+    agreement = conduct(agree(("a",), Wishes(missing="keep", scales=(("y", "log"),))), there)
+    Z = agreement.preparation.apply(table)
+    np.testing.assert_allclose(np.nanmean(Z[:, :2], axis=0), 0, atol=1e-9)
+    np.testing.assert_allclose(np.nanstd(Z[:, :2], axis=0), 1, atol=1e-9)
+    assert np.nanvar(Z[:, 2:], axis=0).sum() == pytest.approx(1.0)
+    np.testing.assert_array_equal(np.isnan(Z[:, 0]), np.isnan(X[~np.isnan(X[:, :3]).all(axis=1), 0]))
+    assert agreement.used == len(Z) == (~np.isnan(X[:, :3]).all(axis=1)).sum()
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if name != "lloyd"])
+def test_other_methods_refuse_by_name_and_fill_by_default(name):
+    method = METHODS[name]
+    if name == "private" or not method.__module__.startswith("unpooled."):
+        return
+    kept = Analysis(Wishes(missing="keep"), (method(k=2).restarted(1),))
+    with pytest.raises(BadInput, match=f"--missing keep is for --method lloyd, got {name}: fill or drop"):
+        run(kept, InProcess.of(wide_table(0.3)), seed=0)
+
+
+def test_fuzzy_fills_by_default():
+    state = run(
+        Analysis(Wishes(), (METHODS["fuzzy"](k=2, max_rounds=5).restarted(1),)),
+        InProcess.of(wide_table(0.3)),
+        seed=0,
+    ).state
+    assert not state.agreement.preparation.keeps_holes
+
+
+def test_a_question_that_cannot_be_answered_over_holes_is_refused_by_name():
+    X, _ = holed(0)
+    question = AskClusterSums(np.zeros((1, 2, 4)))
+    for federation in (sites_of(X), sites_of(X, fused=False)):
+        with pytest.raises(UnpooledError, match="AskClusterSums cannot be answered where cells are missing"):
+            asked(federation, question, 4)
+
+
+# ---------------------------------------------------------------- columns that a site lacks
+
+
+def test_a_site_that_lacks_columns_takes_part():
+    X, _ = holed(2, n=300, share=0.0)
+    lacking = {"a": named(X[:150]), "b": Table.of({"c1": X[150:, 1], "c3": X[150:, 3]})}
+    holes = X.copy()
+    holes[150:, [0, 2]] = NAN
+    full = {"a": named(holes[:150]), "b": named(holes[150:])}
+    ours = run(Analysis(Wishes(columns="any"), (Lloyd(k=3),)), InProcess.of(lacking), seed=0).state
+    theirs = run(Analysis(Wishes(), (Lloyd(k=3),)), InProcess.of(full), seed=0).state
+    np.testing.assert_allclose(ours.centers, theirs.centers, rtol=1e-12)
+    assert ours.agreement.missing.tolist() == [[0, 0, 0, 0], [150, 0, 150, 0]]
+    assert any(
+        "c0 at b: no value at all; rows there are compared" in text for text in ours.agreement.warnings
+    )
+    apart = run(
+        Analysis(Wishes(columns="any"), (Lloyd(k=3),)), InProcess.of(lacking, fused=False), seed=0
+    ).state
+    np.testing.assert_array_equal(apart.centers, ours.centers)
+
+
+# ---------------------------------------------------------------- protection
+
+
+def test_a_cell_of_a_copy_counts_with_the_persons_who_have_it_and_none_rests_on_fewer_than_g():
+    for seed in range(8):
+        X, _ = holed(seed, n=300, share=0.3)
+        copy = make_copy(named(X), CopySettings(g=5))
+        rows, weights, _ = view(4).shown(copy, None, None)
+        persons, known = weights[:, 0], weights[:, :1] * weights[:, 1:]
+        np.testing.assert_array_equal(np.isnan(rows), np.round(known) == 0)
+        assert (np.round(known[known > 0.5]) >= 5).all()
+        assert (known <= persons[:, None] + 1e-9).all()
+        sums = asked(InProcess.of({"a": copy}), AskObservedSums(np.zeros((1, 1, 4))), 4)
+        np.testing.assert_allclose(sums.known[0, 0], copy.known.sum(axis=0))
+        means = [copy.known[:, j] @ copy.means[f"c{j}"] for j in range(4)]
+        np.testing.assert_allclose(sums.sums[0, 0], means)
+
+
+def test_a_group_of_a_copy_that_shows_nothing_is_left_out():
+    X, _ = holed(0, n=60, share=0.0)
+    X[:20] = NAN
+    X[:20, 0] = 100.0
+    table = Table.of({"c0": X[:, 0], "c1": X[:, 1]})
+    only_second = Observed((Number("c1", 0.0, 0.0, 1.0),), False)
+    rows, weights, _ = only_second.shown(make_copy(table, CopySettings(g=5)), None, None)
+    assert len(rows) == len(weights)
+    assert not np.isnan(rows).any()
+    assert weights[:, 0].sum() <= 45
+
+
+def test_a_trusted_site_shows_no_small_cell_of_cluster_and_column():
+    rng = np.random.default_rng(0)
+    X = np.concatenate([rng.normal(0, 1, (30, 2)), rng.normal(20, 1, (30, 2)), rng.normal(-20, 1, (30, 2))])
+    X[30:57, 1] = NAN  # of the second cluster 3 rows have the second column
+    centers = np.array([[0.0, 0.0], [20.0, 20.0], [-20.0, -20.0]])
+    federation = InProcess.of({"a": named(X)}, min_cluster_size=5)
+    sums = asked(federation, AskObservedSums(centers[None]), 2)
+    assert sums.mass[0].tolist() == [30.0, 30.0, 30.0]
+    known = sums.known[0]
+    assert known[:, 0].tolist() == [30.0, 30.0, 30.0]
+    assert known[1, 1] == 0.0 == sums.sums[0, 1, 1]
+    assert sorted(known[:, 1].tolist()) == [0.0, 0.0, 30.0]  # and one more: else the 3 follow by subtraction
+    profile = asked(federation, AskObservedProfile(centers), 2)
+    assert profile.known.tolist() == known.tolist()
+    X[0, 0] = NAN  # one row has the second column and lacks the first
+    pairs = asked(InProcess.of({"a": named(X)}, min_cluster_size=5), AskObservedCovariance(np.zeros(2)), 2)
+    assert pairs.known[0, 1] == pairs.known[1, 0] == 0.0 == pairs.products[0, 1]
+    X[30:57, 1], X[0, 0] = 0.0, 0.0
+    few = X.copy()
+    few[:88, 1] = NAN
+    moments = asked(InProcess.of({"a": named(few)}, min_cluster_size=5), AskObservedMoments(), 2)
+    assert moments.known.tolist() == [90.0, 0.0]
+    assert moments.sums[1] == 0.0
+
+
+def test_a_real_site_answers_from_its_copy_with_holes_and_lacking_columns():
+    X, _ = holed(1, n=400)
+    policy = parse("version = 2\n[protect]\ng = 5\nauto = true")
+    tables = {"a": named(X[:200]), "b": Table.of({f"c{j}": X[200:, j] for j in (0, 1, 3)})}
+    real = InProcess([open_site(name, table, policy) for name, table in tables.items()])
+    copies = InProcess.of({name: make_copy(table, CopySettings(g=5)) for name, table in tables.items()})
+    analysis = Analysis(Wishes(columns="any"), (Lloyd(k=3),))
+    ours, rehearsed = (run(analysis, there, seed=0).state for there in (real, copies))
+    np.testing.assert_array_equal(ours.centers, rehearsed.centers)
+    assert ours.agreement.preparation.keeps_holes
+
+
+def test_a_site_that_answers_with_noise_refuses():
+    declared = DeclaredTable(("c0", "c1"), ("number", "number"), {}, np.zeros((9, 2)), 9)
+    with pytest.raises(Refused, match="fills missing values, or drops their rows"):
+        view(2).check(declared)
+
+
+# ---------------------------------------------------------------- the figures of a report
+
+
+def test_figures_over_holes_by_hand():
+    X = np.array([[0.0, 1.0], [1.0, NAN], [NAN, 9.0], [10.0, 10.0]])
+    centers = np.array([[0.0, 0.0], [10.0, 10.0]])
+    there = sites_of(X, 2)
+    scatter = asked(there, AskScatter(centers), 2)
+    assert scatter.mass.tolist() == [2.0, 2.0]
+    assert scatter.inertia.tolist() == [2.0, 1.0]
+    a = np.array([1.0, 1.0])
+    b = np.array([np.sqrt(181.0), 9.0])
+    assert scatter.silhouette[0] == pytest.approx(((b - a) / b).sum())
+    crossing = asked(there, AskCrossing(centers, centers[None, ::-1]), 2)
+    assert crossing.counts[0].tolist() == [[0.0, 2.0], [2.0, 0.0]]
+    outline = asked(there, AskOutline(np.eye(2), np.zeros(2), centers), 2)
+    assert outline.sums.tolist() == [[1.0, 1.0], [20.0, 19.0]]  # a missing cell lies at its centre
+    whole = asked(there, AskOutline(np.eye(2), np.array([5.0, 5.0])), 2)
+    assert whole.sums.tolist() == [[-5.0 - 4.0 + 5.0, -4.0 + 4.0 + 5.0]]  # at the origin
+    covariance = asked(there, AskObservedCovariance(np.zeros(2)), 2)
+    assert covariance.known.tolist() == [[3.0, 2.0], [2.0, 3.0]]
+    both = np.array([[0.0, 1.0], [10.0, 10.0]])
+    assert covariance.matrix()[0, 1] == pytest.approx(np.cov(both.T, bias=True)[0, 1], rel=0.2)
+    assert asked(there, AskBorders(centers), 2).counts.sum() == 4.0
+
+
+def test_categories_with_holes():
+    table = Table.of({"x": [1.0, NAN, 3.0], "c": ["a", "b", None]})
+    shown = Observed((Number("x", 0.0, 0.0, 1.0), Category("c", ("a", "b"), False, 0, 1.0)), False)
+    np.testing.assert_array_equal(shown.apply(table), [[1, 1, 0], [NAN, 0, 1], [3, NAN, NAN]])
