@@ -137,6 +137,10 @@ class Lloyd(Method, method="lloyd", wire="lloyd.Lloyd"):
 class LloydOverHoles(Lloyd, wire="lloyd.LloydOverHoles"):
     """Exact federated k-means of rows with missing cells, over the cells that there are."""
 
+    citation = (
+        "Chi, Chi, Baraniuk: k-POD: A Method for k-Means Clustering of Missing Data. The American "
+        "Statistician 70(1), 2016."
+    )
     asked = OBSERVED
 
     def over_holes(self) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from unpooled import __version__
-from unpooled.algorithms.base import citation
+from unpooled.algorithms.base import METHODS, citation
 from unpooled.analysis import AnalysisState, Choice, Description
 from unpooled.analysis.pipeline import ALL_SITES
 from unpooled.app.export.json_model import columns_json, missing_json
@@ -161,7 +161,8 @@ class ClusterResult(Result):
 
     @property
     def citation(self) -> str:
-        return citation(self.job.method)
+        cited = citation(self.job.method)
+        return f"{cited} {citation(METHODS[self.job.method]().over_holes())}" if self.kept else cited
 
     @property
     def warnings(self) -> tuple[str, ...]:

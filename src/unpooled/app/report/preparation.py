@@ -54,19 +54,23 @@ def _missing(result: ClusterResult) -> str:
     return f'<h3 class="next">Missing cells by site</h3>{_treated(result)}{table(head, rows)}{note}'
 
 
+def kept_cells(result: ClusterResult) -> str:
+    """How many cells are missing and stay so, in a sentence."""
+    cells = float(result.agreement.rows.sum()) * len(result.agreement.preparation.columns)
+    share = percent(result.missing_cells / max(cells, 1.0))
+    return f"{result.missing_cells:,} of {cells:,.0f} cells ({share}) are missing, and they stay missing."
+
+
 def _treated(result: ClusterResult) -> str:
     """Missing cells that are kept, and what that means for distances, in a paragraph."""
-    a, missing = result.agreement, result.missing_cells
-    cells = float(a.rows.sum()) * len(a.preparation.columns)
     if not result.kept:
         return ""
     return (
-        f"<p>{missing:,} of {cells:,.0f} cells ({percent(missing / max(cells, 1.0))}) are missing, and they "
-        "stay missing. A row is compared to the centres by the columns that it has: its distance is the sum "
-        "over these, not scaled up for the others. A centre is, in every column, the mean of the rows that "
-        "have it, and inertia is the sum over all cells that there are. Profiles and scales are of these "
-        "cells too. On the map a missing cell lies at the centre of its cluster, and for the outlines of "
-        "sites at the mean.</p>"
+        f"<p>{kept_cells(result)} A row is compared to the centres by the columns that it has: its distance "
+        "is the sum over these, not scaled up for the others. A centre is, in every column, the mean of the "
+        "rows that have it, and inertia is the sum over all cells that there are. Profiles and scales are of "
+        "these cells too. On the map a missing cell lies at the centre of its cluster, and for the outlines "
+        "of sites at the mean.</p>"
     )
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from unpooled import __version__
 from unpooled.app.report import charts
-from unpooled.app.report.preparation import preparation
+from unpooled.app.report.preparation import kept_cells, preparation
 from unpooled.app.result import ClusterResult, Trait, once_a_column
 from unpooled.pages.markup import (
     FULL,
@@ -51,6 +51,8 @@ def answer(result: ClusterResult) -> str:
     if result.k > 1:
         body += "".join(f'<p class="each">{chip(j)}{_sentence(result, j)}</p>' for j in range(result.k))
     body += f'<p class="second">{escape(second)}</p>'
+    if result.kept:
+        body += f'<p class="second">{kept_cells(result)} Rows are compared by the cells that they have.</p>'
     out = "".join(f"<li>{said}</li>" for said in _left_out(result))
     body += f'<div class="second">Not in this result:<ul>{out}</ul></div>' if out else ""
     body = f'<div class="answer">{body}</div>'
