@@ -2,10 +2,12 @@
 
 import contextlib
 import fcntl
+import json
 import os
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from unpooled.errors import BadInput
@@ -37,10 +39,56 @@ def write_atomically(path: Path, data: bytes, *, shared: bool = False) -> None:
         os.close(folder)
 
 
+@dataclass(frozen=True)
+class Holder:
+    """The process that holds a lock, as it writes itself into the lock's file."""
+
+    pid: int
+    started: str  # by the kernel's clock: a process id that is used again does not pass for this process
+    what: str  # the activity, in words for people
+
+    @classmethod
+    def me(cls, what: str) -> "Holder":
+        return cls(os.getpid(), start_of(os.getpid()), what)
+
+    @classmethod
+    def read(cls, file: Path) -> "Holder | None":
+        """The holder that a file names; None if it names none."""
+        try:
+            values = json.loads(file.read_text(encoding="utf-8"))
+            return cls(int(values["pid"]), str(values["started"]), str(values["what"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def write(self, file: int) -> None:
+        """Replace the content of an open file by this holder."""
+        os.ftruncate(file, 0)
+        os.pwrite(file, (json.dumps(asdict(self)) + "\n").encode(), 0)
+
+    @property
+    def lives(self) -> bool:
+        return bool(self.started) and start_of(self.pid) == self.started
+
+    def __str__(self) -> str:
+        return f"process {self.pid} ({self.what})"
+
+
+def start_of(pid: int) -> str:
+    """The time at which a process started, in ticks of the kernel's clock; "" if there is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""
+
+
 @contextlib.contextmanager
-def held(folder: Path, patience: float = 20.0) -> Iterator[None]:
-    """Lock a run for one process; the operating system releases the lock when the process ends or crashes."""
-    with (folder / "lock").open("w") as file:
+def held(folder: Path, patience: float = 20.0, what: str = "a run") -> Iterator[None]:
+    """Lock a run for one process; the operating system releases the lock when the process ends or crashes.
+
+    The file of the lock names its holder.
+    """
+    path = folder / "lock"
+    with path.open("ab") as file:
         until = time.monotonic() + patience
         while True:
             try:
@@ -48,8 +96,10 @@ def held(folder: Path, patience: float = 20.0) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if time.monotonic() > until:
-                    raise BadInput(f"{folder}: another process is working on this run") from None
+                    who = Holder.read(path) or "another process"
+                    raise BadInput(f"{folder}: {who} is working on it") from None
                 time.sleep(0.1)
+        Holder.me(what).write(file.fileno())
         yield
 
 
@@ -63,3 +113,8 @@ def is_held(folder: Path) -> bool:
         return True
     except FileNotFoundError:
         return False
+
+
+def holder(folder: Path) -> Holder | None:
+    """The process that works on the run; None if there is none, or it has not written its name yet."""
+    return Holder.read(folder / "lock") if is_held(folder) else None

@@ -54,9 +54,10 @@ class ProgressFile:
     def record(self, record: Record) -> None:
         self.write(RUNNING, record=asdict(record))
 
-    def failed(self, error: UnpooledError) -> None:
+    def failed(self, error: UnpooledError, again: bool = False) -> None:
+        """``again``: to repeat the run may help, since some site was not reached."""
         table = error.table if isinstance(error, SchemaMismatch) else ()
-        self.write(FAILED, kind=type(error).__name__, text=str(error), table=table)
+        self.write(FAILED, kind=type(error).__name__, text=str(error), table=table, again=again)
 
     def read(self) -> dict[str, Any]:
         try:
@@ -89,7 +90,7 @@ def kept_heads(path: Path) -> dict[SiteId, str]:
 def coordinate(task: RunTask, carrier: Carrier, folder: Path) -> bool:
     """Run a task, from its checkpoint if there is one; write progress and results into the folder."""
     secure = SecureSums(min_cluster_size=task.min_cluster_size) if task.secure else None
-    with held(folder):
+    with held(folder, what="the coordinator's process of a run"):
         progress = ProgressFile(folder)
         progress.write(RUNNING)
         home = folder.parent.parent  # the federation's folder, shared by all its runs
@@ -118,7 +119,7 @@ def coordinate(task: RunTask, carrier: Carrier, folder: Path) -> bool:
             )
         except UnpooledError as error:
             keep_heads(heads, posting)
-            progress.failed(error)
+            progress.failed(error, again=bool(getattr(carrier, "absent", ())))
             return False
         progress.write(FINISHED, rounds=done.rounds, seconds=getattr(carrier, "seconds", []))
         return True

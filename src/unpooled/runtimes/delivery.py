@@ -1,42 +1,60 @@
-"""A Carrier over any function that takes one message to one site: deadlines, retries, one thread per site.
+"""A Carrier over any function that posts a message to a site: deadlines and retries, without threads.
 
 A retry is safe, since a site answers a repeated turn with the same bytes. So a lost request, a lost reply or
 a dead process at the site costs a retry and no more, until the deadline.
 """
 
+import queue
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from unpooled.core.messages import SiteId
 
-_WAITS = (0.25, 2.0, 30.0)  # seconds for the first try of an exchange: least, initial, most
+_WAITS = (0.25, 1.0, 30.0)  # seconds for the first try of an exchange: least, initial, most
 _SLACK = 4.0  # first try: so many times the site's last response time; each retry has twice as long
-_GRACE = 5.0  # seconds beyond the deadline that a thread may take
-_SPARE = 4  # threads a site, since some may hang
 _PAUSE = (0.05, 0.5)  # seconds between tries that failed at once: the first, the longest
+_LOOK = 0.25  # seconds between looks whether the run was aborted
 
 
 @dataclass(frozen=True)
 class NoAnswer:
-    """A failed try: the reason, in words that may be shown, and whether to retry."""
+    """A failed try: the reason, in words that may be shown, and whether to retry.
+
+    ``absent``: the site was not reached, so that another run may reach it; else it declined.
+    """
 
     reason: str
     again: bool = True
+    absent: bool = False
 
 
-Send = Callable[[SiteId, bytes, float], bytes | NoAnswer]
+Answered = Callable[[bytes | NoAnswer], None]
+Post = Callable[[SiteId, bytes, Answered], None]
+
+
+@dataclass
+class _Try:
+    """The present try to get one site's answer. All times are by the monotonic clock."""
+
+    sent: float
+    due: float  # when to try again
+    until: float
+    wait: float
+    pause: float = _PAUSE[0]
+    early: bool = False  # it failed before its time
+    reason: str = "no answer"
 
 
 class Delivery:
     """Carries one exchange to all sites at once, within about ``deadline`` seconds.
 
-    ``send(site, data, timeout)`` takes a message to a site and brings its answer; it may be called from
-    several threads. ``stopped`` returns True once the run is aborted.
+    ``post(site, data, answered)`` sends a message to a site and returns at once; ``answered`` is called with
+    what comes back, from any thread, and never if it gets lost. ``stopped`` returns True once the run is
+    aborted.
 
-    >>> courier = Delivery(("a", "b"), lambda site, data, timeout: data if site == "a" else
-    ...                   NoAnswer("declines", again=False), deadline=1.0)
+    >>> courier = Delivery(("a", "b"), lambda site, data, answered: answered(data if site == "a" else
+    ...                   NoAnswer("declines", again=False)), deadline=1.0)
     >>> courier.carry({"a": b"ping", "b": b"ping"})
     {'a': b'ping', 'b': 'declines'}
     """
@@ -44,60 +62,88 @@ class Delivery:
     def __init__(
         self,
         sites: Sequence[SiteId],
-        send: Send,
+        post: Post,
         *,
         deadline: float,
         stopped: Callable[[], bool] = lambda: False,
     ) -> None:
         self.sites = tuple(sorted(sites))
-        self._send, self._deadline, self._stopped = send, deadline, stopped
+        self._post, self._deadline, self._stopped = post, deadline, stopped
         self._lost: set[SiteId] = set()
         self._wait = dict.fromkeys(self.sites, _WAITS[1])
+        self._number = 0
+        self._inbox: queue.SimpleQueue[tuple[int, SiteId, bytes | NoAnswer | None]] = queue.SimpleQueue()
         self.seconds: list[float] = []  # duration of each exchange
-        self._threads = ThreadPoolExecutor(_SPARE * max(1, len(self.sites)), thread_name_prefix="courier")
+        self.absent: set[SiteId] = set()  # sites that the last exchange did not reach
+
+    def ready(self, site: SiteId) -> None:
+        """A site's process has just started: what it has not answered is sent again at once."""
+        self._inbox.put((0, site, None))
 
     def carry(self, posts: Mapping[SiteId, bytes]) -> Mapping[SiteId, bytes | str]:
         """By site: its answer, or the reason why there is none."""
         began = time.monotonic()
-        waiting = {site: self._threads.submit(self._deliver, site, data) for site, data in posts.items()}
-        results = {site: self._result(site, answer) for site, answer in waiting.items()}
+        self._number += 1
+        self.absent = set()
+        results: dict[SiteId, bytes | str] = {}
+        tries: dict[SiteId, _Try] = {}
+        for site, data in posts.items():
+            wait = self._wait[site]
+            patience = wait if site in self._lost else self._deadline  # one try after a missed deadline
+            until = began + min(patience, self._deadline)
+            tries[site] = _Try(began, min(began + wait, until), until, wait)
+            self._send(site, data)
+        while tries:
+            self._take(tries, results)
+            now, stopped = time.monotonic(), self._stopped()
+            for site, attempt in list(tries.items()):
+                if stopped or now >= attempt.until:
+                    results[site] = tries.pop(site).reason
+                    self._lost.add(site)
+                    self.absent.add(site)
+                elif now >= attempt.due:
+                    attempt.wait *= 1 if attempt.early else 2
+                    attempt.sent, attempt.early = now, False
+                    attempt.due = min(now + attempt.wait, attempt.until)
+                    self._send(site, posts[site])
         self.seconds.append(time.monotonic() - began)
-        return results
+        return {site: results[site] for site in posts}
 
-    def _result(self, site: SiteId, answer: "Future[bytes | str]") -> bytes | str:
-        """A site's answer, or "late": an engine that ignores its timeouts must not block a round."""
+    def _send(self, site: SiteId, data: bytes) -> None:
+        number = self._number
+
+        def answered(answer: bytes | NoAnswer) -> None:
+            self._inbox.put((number, site, answer))
+
         try:
-            return answer.result(self._deadline + _GRACE)
-        except TimeoutError:
-            self._lost.add(site)
-            return "late"
+            self._post(site, data, answered)
+        except Exception as error:  # raised by the engine, not by the site
+            answered(NoAnswer(f"the engine failed with {type(error).__name__}"))
 
-    def close(self) -> None:
-        self._threads.shutdown(wait=False, cancel_futures=True)
-
-    def _deliver(self, site: SiteId, data: bytes) -> bytes | str:
-        wait, pause = self._wait[site], _PAUSE[0]
-        patience = wait if site in self._lost else self._deadline  # one try after a missed deadline
-        until = time.monotonic() + min(patience, self._deadline)
-        reason = "no answer"
-        while (left := until - time.monotonic()) > 0 and not self._stopped():
-            began = time.monotonic()
-            try:
-                result = self._send(site, data, min(wait, left))
-            except Exception as error:  # raised by the engine, not by the site
-                result = NoAnswer(f"the engine failed with {type(error).__name__}")
-            if isinstance(result, bytes):
-                self._lost.discard(site)
-                took = time.monotonic() - began
-                self._wait[site] = min(max(_SLACK * took, _WAITS[0]), _WAITS[2])
-                return result
-            reason = result.reason
-            if not result.again:
-                return reason
-            if time.monotonic() - began < min(wait, left):  # failed early: pause before the retry
-                time.sleep(max(0.0, min(pause, until - time.monotonic())))
-                pause = min(2 * pause, _PAUSE[1])
-            else:
-                wait *= 2
-        self._lost.add(site)
-        return reason
+    def _take(self, tries: dict[SiteId, _Try], results: dict[SiteId, bytes | str]) -> None:
+        """Wait for what comes in, at most until a try is due."""
+        now = time.monotonic()
+        due = min(min(attempt.due, attempt.until) for attempt in tries.values())
+        try:
+            number, site, answer = self._inbox.get(timeout=max(0.0, min(due - now, _LOOK)))
+        except queue.Empty:
+            return
+        attempt, now = tries.get(site), time.monotonic()
+        if attempt is None or number not in (0, self._number):
+            return
+        if answer is None:
+            attempt.due, attempt.early = now, True
+        elif isinstance(answer, bytes):
+            results[site] = answer
+            self._lost.discard(site)
+            self._wait[site] = min(max(_SLACK * (now - attempt.sent), _WAITS[0]), _WAITS[2])
+            del tries[site]
+        elif not answer.again:
+            results[site] = answer.reason
+            if answer.absent:
+                self.absent.add(site)
+            del tries[site]
+        else:
+            attempt.reason, attempt.early = answer.reason, True
+            attempt.due = min(attempt.due, now + attempt.pause)
+            attempt.pause = min(2 * attempt.pause, _PAUSE[1])

@@ -10,6 +10,7 @@ Payloads bypass the JSON encoder (``Packed``): a line with 1 MB of payload takes
 
 import base64
 import binascii
+import contextlib
 import fcntl
 import json
 import os
@@ -20,6 +21,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from unpooled.core.disk import Holder
 from unpooled.errors import LedgerError
 
 START = "0" * 64
@@ -41,6 +43,15 @@ def _canonical(entry: dict[str, Any]) -> bytes:
 
 def _dumped(entry: dict[str, Any], default: Callable[[Any], str] | None = None) -> str:
     return json.dumps(entry, sort_keys=True, separators=(",", ":"), ensure_ascii=True, default=default)
+
+
+class LogInUse(LedgerError):
+    """A log that another process has open."""
+
+
+def holder_file(log: Path) -> Path:
+    """The file that names the process that has a log open."""
+    return log.with_name(f"{log.name}.holder")
 
 
 class Packed:
@@ -83,16 +94,22 @@ def written(entry: dict[str, Any]) -> bytes:
 
 
 class Log:
-    """The log of one site, open for writing by one process at a time."""
+    """The log of one site, open for writing by one process at a time.
 
-    def __init__(self, path: Path) -> None:
+    The operating system releases the lock when the process ends. While it is held, the file
+    ``log.jsonl.holder`` names the process and ``what`` it does.
+    """
+
+    def __init__(self, path: Path, what: str = "another program") -> None:
         self.path = path
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(self._file)
-            raise LedgerError(f"{path}: in use by another process of this site") from None
+            who = f": {holder}" if (holder := Holder.read(holder_file(path))) else ""
+            raise LogInUse(f"{path}: in use by another process of this site{who}") from None
+        self._name(Holder.me(what))
         try:
             self._mend()
             self.seq, self.head = self._end()
@@ -105,6 +122,15 @@ class Log:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
+
+    def _name(self, holder: Holder) -> None:
+        """Name the holder of the lock. A disk without room for the name holds up nothing else."""
+        with contextlib.suppress(OSError):
+            file = os.open(holder_file(self.path), os.O_RDWR | os.O_CREAT, 0o600)
+            try:
+                holder.write(file)
+            finally:
+                os.close(file)
 
     def append(self, kind: str, **fields: Any) -> str:
         """Write a line and wait until it is on disk; returns the new head. Values may be, or hold, Packed."""

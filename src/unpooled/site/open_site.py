@@ -39,6 +39,7 @@ def open_site(
     member: Any = None,
     authority: bytes | None = None,
     threads: int = 1,
+    what: str = "another program",
 ) -> Site:
     """A site that answers under ``policy``: by default from a copy, of which ``folder`` keeps the files.
 
@@ -47,7 +48,8 @@ def open_site(
     (``unpooled copy approve``), or if the policy has ``auto = true``. Without a folder nothing is written:
     for simulation. ``authority`` is the coordinator's public key, from the site's invitation: with it,
     rosters of secure sums and countersigned heads of the log are taken only if it signed them. ``member`` is
-    the site's part in secure sums; by default that of the identity in the folder.
+    the site's part in secure sums; by default that of the identity in the folder. ``what`` is the activity
+    that others read who find the log in use.
     """
     policy = Policy() if policy is None else policy
     if policy.site.id and policy.site.id != name:
@@ -62,7 +64,7 @@ def open_site(
     log: Log | None = None
     try:
         if home is not None:
-            log = Log(home / "log.jsonl")
+            log = Log(home / "log.jsonl", what)
             check_books(log, ledger)
             ledger.log_head = log.mark
         mask = _mask(name, policy, home, member, ledger, authority)

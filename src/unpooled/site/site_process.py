@@ -1,7 +1,10 @@
 """A site's process in a run between machines: its settings, its data, and its answers to one run."""
 
+import contextlib
 import json
 import logging
+import os
+import signal
 import threading
 import time
 from dataclasses import asdict, dataclass, replace
@@ -9,19 +12,24 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from unpooled.core.disk import write_atomically
+from unpooled.core.disk import Holder, write_atomically
 from unpooled.core.messages import Message, SiteId
 from unpooled.data import Table
 from unpooled.data.readers import Reading, read_table
 from unpooled.errors import CodecError, LedgerError, NotApproved
 from unpooled.site import Site
+from unpooled.site.log import LogInUse, holder_file
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import Policy, load
 
 log = logging.getLogger(__name__)
 
 
+ANSWERING = "the answers of this site in a run"  # the activity that the log's holder names
 _LET_GO = 30.0  # seconds to wait for an earlier process to release the log
+_COAX = 10.0  # seconds in which a process of ours must hand the log over; it is killed then
+_LOOK = 0.2  # seconds between looks whether another process wants the log
+_FRESH = 2.0  # seconds for which a wish for the log counts; whoever waits renews it
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +91,7 @@ class SiteSettings:
         policy = self.rules()
         table = None if policy.protect.mode == "copy" else self.table()
         authority = bytes.fromhex(self.authority) if self.authority else None
-        return open_site(self.site, table, policy, self.folder, authority=authority)
+        return open_site(self.site, table, policy, self.folder, authority=authority, what=ANSWERING)
 
     def table(self) -> Table:
         """The site's rows; the column that says whose they are is read as text."""
@@ -102,13 +110,41 @@ def _tuples(value: Any) -> Any:
 
 
 class SiteEnd:
-    """Answers envelopes for one run. After any error it returns an answer or a reason without data."""
+    """Answers envelopes for one run. After any error it returns an answer or a reason without data.
+
+    The site's log has one writer. A process of another run that waits for it gets it between two answers;
+    the next question opens it again. So a process that is done, or hangs, never keeps a site out of a run.
+    """
 
     def __init__(self, settings: SiteSettings, terms: RunTerms) -> None:
         self._settings, self._terms = settings, terms
         self._site: Site | None = None
         self._declined = ""
         self._lock = threading.Lock()  # a repeated envelope waits, and gets the same answer as the first
+        self._log = Path(settings.folder) / "log.jsonl"
+        self._wanted = Path(settings.folder) / "log.jsonl.wanted"  # touched by a process that waits
+        self._watching = False
+
+    def close(self) -> None:
+        """Answer nothing any more, and release the log."""
+        with self._lock:
+            self._declined = "the run is over"
+            self._release()
+
+    def _release(self) -> None:
+        if self._site is not None:
+            self._site.close()
+            self._site = None
+
+    def _hand_over(self) -> None:
+        """Release the log whenever another process wants it."""
+        while not self._declined:
+            time.sleep(_LOOK)
+            with contextlib.suppress(FileNotFoundError):
+                if time.time() - self._wanted.stat().st_mtime < _FRESH:
+                    with self._lock:
+                        self._release()
+                    time.sleep(2 * _LOOK)  # for the other process to take it
 
     def respond(self, data: bytes) -> bytes | str:
         """An encoded answer, or the reason why there is none."""
@@ -135,18 +171,45 @@ class SiteEnd:
             except NotApproved as error:
                 log.error("%s", error)
                 self._declined = "nobody at the site has approved its copy yet"
+            except LogInUse as error:
+                log.error("%s", error)
+                self._declined = "another program at the site has its log open; the site's own log names it"
             except Exception as error:  # its text may quote the data, so only the site's log gets it
                 log.error("the data cannot be opened for this run: %s", error)
                 self._declined = "the site cannot open its data for this run; its own log says why"
         return self._site
 
     def _patiently(self) -> Site:
-        """Open the site; retry while the process of an earlier job still holds its files."""
-        until = time.monotonic() + _LET_GO
+        """Open the site; a process of ours that holds its log hands it over, or is killed if it does not.
+
+        To kill such a process loses nothing: all that it has sent is on disk, and it is started again if its
+        run goes on.
+        """
+        began = time.monotonic()
         while True:
             try:
-                return self._settings.open()
-            except LedgerError:
-                if time.monotonic() > until:
+                site = self._settings.open()
+                break
+            except LedgerError as error:
+                waited = time.monotonic() - began
+                if waited > (_LET_GO if isinstance(error, LogInUse) else _FRESH):
                     raise
-                time.sleep(0.2)
+                if isinstance(error, LogInUse):
+                    self._ask_for_log(waited)
+                time.sleep(_LOOK / 2)
+        self._wanted.unlink(missing_ok=True)
+        if not self._watching:
+            self._watching = True
+            threading.Thread(target=self._hand_over, daemon=True).start()
+        return site
+
+    def _ask_for_log(self, waited: float) -> None:
+        with contextlib.suppress(OSError):  # a full disk: then only the end of the other process helps
+            self._wanted.touch()
+        holder = Holder.read(holder_file(self._log))
+        if holder is None or holder.what != ANSWERING or holder.pid == os.getpid():
+            return
+        if waited > _COAX and holder.lives:
+            log.warning("%s keeps the log and is killed", holder)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(holder.pid, signal.SIGKILL)

@@ -4,7 +4,6 @@ This package is the only one that imports the engine. Its functions are those of
 """
 
 import json
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 from unpooled.core.disk import is_held
 from unpooled.core.messages import SiteId
+from unpooled.runtimes import tied
 from unpooled.runtimes.engine import Address
 from unpooled.runtimes.nvflare.console import JOB_FILES, submitted, write_job
 from unpooled.runtimes.nvflare.startup_kit import (
@@ -45,19 +45,21 @@ __all__ = [
 
 _APP = "nvflare.private.fed.app"
 _HEARTBEAT = 3.0  # seconds between a site's heartbeats
+_OUTCOME = 20.0  # seconds that a finished job counts as running while a site has not said how it ended there
 
 
 def server_command(folder: Path, address: Address) -> list[str]:
     """The command that starts the server."""
-    words = [sys.executable, "-m", f"{_APP}.server.server_train", "-m", str(folder), "-s", "fed_server.json"]
-    return [*words, "--set", "secure_train=true", f"org={address.federation}", "config_folder=config"]
+    words = ["-m", str(folder), "-s", "fed_server.json", "--set", "secure_train=true"]
+    settings = [f"org={address.federation}", "config_folder=config", f"client_outcome_wait_timeout={_OUTCOME}"]
+    return tied.command(f"{_APP}.server.server_train", *words, *settings)
 
 
 def site_command(folder: Path, address: Address, site: SiteId) -> list[str]:
     """The command that starts a site."""
-    words = [sys.executable, "-m", f"{_APP}.client.client_train", "-m", str(folder), "-s", "fed_client.json"]
-    settings = ["secure_train=true", f"uid={site}", f"org={address.federation}", "config_folder=config"]
-    return [*words, "--set", *settings, f"heart_beat_interval={_HEARTBEAT}"]
+    words = ["-m", str(folder), "-s", "fed_client.json", "--set", "secure_train=true", f"uid={site}"]
+    settings = [f"org={address.federation}", "config_folder=config", f"heart_beat_interval={_HEARTBEAT}"]
+    return tied.command(f"{_APP}.client.client_train", *words, *settings)
 
 
 def settings_file(folder: Path) -> Path:

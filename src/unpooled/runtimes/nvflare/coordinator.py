@@ -3,6 +3,7 @@
 import base64
 import json
 import re
+import secrets
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,22 +11,17 @@ from typing import Any
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.impl.controller import Controller
-from nvflare.apis.shareable import Shareable
+from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 
 from unpooled.algorithms.base import import_methods
 from unpooled.core import codec
 from unpooled.core.messages import SiteId
 from unpooled.runtimes.coordinator_run import RunTask, coordinate
-from unpooled.runtimes.delivery import Delivery, NoAnswer
+from unpooled.runtimes.delivery import Answered, Delivery, NoAnswer
 from unpooled.runtimes.nvflare.startup_kit import SITE_FILE
 
-TOPIC = "unpooled.ask"
-_REASONS = {
-    ReturnCode.TIMEOUT: "late",
-    ReturnCode.COMMUNICATION_ERROR: "not reached",
-    ReturnCode.TOPIC_UNKNOWN: "not ready",
-}
+TOPIC, ANSWER, READY = "unpooled.ask", "unpooled.answer", "unpooled.ready"
 
 
 class Coordinator(Controller):
@@ -45,24 +41,18 @@ class Coordinator(Controller):
         import_methods(self._modules)
         task: RunTask = codec.decode(base64.b64decode(self._task), expect=RunTask)
         engine: Any = fl_ctx.get_engine()
-
-        def send(site: SiteId, data: bytes, timeout: float) -> bytes | NoAnswer:
-            if engine.get_client_from_name(site) is None:
-                return NoAnswer("was not connected when the run began", again=False)
-            with engine.new_context() as context:
-                replies = engine.send_aux_request(
-                    [site], TOPIC, Shareable({"payload": data}), timeout, context, optional=True
-                )
-            return opened((replies or {}).get(site))
-
+        mail = Mail(engine)
         courier = Delivery(
-            task.sites, send, deadline=task.deadline, stopped=lambda: bool(abort_signal.triggered)
+            task.sites, mail.post, deadline=task.deadline, stopped=lambda: bool(abort_signal.triggered)
         )
-        try:
-            done = coordinate(task, courier, self._folder(task, fl_ctx))
-        finally:
-            courier.close()
-        if not done:
+
+        def ready(topic: str, request: Shareable, fl_ctx: FLContext) -> Shareable:
+            courier.ready(str(request.get("site")))
+            return make_reply(ReturnCode.OK)
+
+        engine.register_aux_message_handler(ANSWER, mail.receive)
+        engine.register_aux_message_handler(READY, ready)
+        if not coordinate(task, courier, self._folder(task, fl_ctx)):
             self.system_panic("the run did not finish; its folder says why", fl_ctx)
 
     def _folder(self, task: RunTask, fl_ctx: FLContext) -> Path:
@@ -80,14 +70,40 @@ class Coordinator(Controller):
         """No tasks are sent, so no result is expected."""
 
 
-def opened(reply: Any) -> bytes | NoAnswer:
-    """The payload of a site's reply, or the reason why there is none; all other fields are ignored."""
-    if reply is None:
-        return NoAnswer("not reached")
-    code = reply.get_return_code()
-    if code != ReturnCode.OK:
-        return NoAnswer(_REASONS.get(code, "failed"))
-    payload, reason = reply.get("payload"), reply.get("reason")
+class Mail:
+    """Posts messages to sites and takes their answers, in messages of one way: nothing waits in a thread.
+
+    An answer names the post by a word that only the asked site knows, so no site can answer for another.
+    """
+
+    def __init__(self, engine: Any) -> None:
+        self._engine = engine
+        self._open: dict[str, tuple[SiteId, Answered]] = {}
+
+    def post(self, site: SiteId, data: bytes, answered: Answered) -> None:
+        if self._engine.get_client_from_name(site) is None:
+            answered(NoAnswer("was not connected when the run began", again=False, absent=True))
+            return
+        word = secrets.token_hex(16)
+        self._open[word] = (site, answered)
+        with self._engine.new_context() as context:
+            self._engine.send_aux_request(
+                [site], TOPIC, Shareable({"payload": data, "word": word}), 0.0, context, optional=True
+            )
+
+    def receive(self, topic: str, request: Shareable, fl_ctx: FLContext) -> Shareable:
+        """Take an answer; one that answers nothing is dropped."""
+        site, answered = self._open.pop(str(request.get("word")), ("", None))
+        if answered is not None:
+            answered(opened(request))
+            for word in [word for word, (asked, _) in self._open.items() if asked == site]:
+                self._open.pop(word, None)  # earlier tries: a site answers all of them alike
+        return make_reply(ReturnCode.OK)
+
+
+def opened(answer: Shareable) -> bytes | NoAnswer:
+    """The payload of a site's answer, or the reason why there is none; all other fields are ignored."""
+    payload, reason = answer.get("payload"), answer.get("reason")
     if isinstance(payload, bytes):
         return payload
     if isinstance(reason, str):

@@ -14,12 +14,13 @@ from unpooled.runtimes.engine import Address, EngineIdentity
 
 _HERE = "unpooled.runtimes.nvflare"
 COORDINATOR, RESPONDER = f"{_HERE}.coordinator.Coordinator", f"{_HERE}.responder.Responder"
-LAUNCHER = f"{_HERE}.responder.TolerantLauncher"
+LAUNCHER, SERVER_LAUNCHER = f"{_HERE}.launchers.TolerantLauncher", f"{_HERE}.launchers.ServerLauncher"
 PRESENCE, SITE_PRESENCE = f"{_HERE}.presence.Presence", f"{_HERE}.presence.SitePresence"
 CONSOLE_ROLE = "lead"
 CONSOLE_NAME = "coordinator@unpooled"
 FILE = "connected.json"
 _MOST_SITES = 1000
+_LARGEST = 2**31 - 2**21  # bytes of a message, as by the engine's default
 SITE_FILE = "unpooled.json"  # in local/: a site's data and policy, or a server's runs; never sent anywhere
 
 _LOGGING = {
@@ -36,6 +37,22 @@ _LOGGING = {
         }
     },
     "root": {"level": "INFO", "handlers": ["file"]},
+}
+
+_COMMUNICATION = {
+    "allow_adhoc_conns": False,
+    "internal": {  # between the engine and its job's process, on one machine: mutual TLS as between machines
+        "scheme": "tcp",
+        "resources": {"host": "localhost", "connection_security": "mtls"},
+    },
+    "grpc": {
+        "max_workers": 2 * _MOST_SITES + 100,  # a thread for each connection: a site has one, and one in a job
+        "options": [
+            ["grpc.max_send_message_length", _LARGEST],
+            ["grpc.max_receive_message_length", _LARGEST],
+            ["grpc.so_reuseport", 0],  # else two servers would share a port, and sites meet either
+        ]
+    },
 }
 
 _PERMISSIONS = {
@@ -122,10 +139,7 @@ def write_server(folder: Path, address: Address, identity: EngineIdentity, runs:
                     job_store_id="job_store",
                 ),
                 _component("job_store", storage),
-                _component(
-                    "process_launcher",
-                    "nvflare.app_common.job_launcher.server_process_launcher.ServerProcessJobLauncher",
-                ),
+                _component("process_launcher", SERVER_LAUNCHER),
                 _component("presence", PRESENCE),
             ],
         },
@@ -222,7 +236,7 @@ def _component(name: str, path: str, **args: Any) -> dict[str, Any]:
 def _write_common(folder: Path) -> None:
     _write(folder / "local" / "authorization.json", _PERMISSIONS)
     _write(folder / "local" / "log_config.json", _LOGGING)
-    _write(folder / "local" / "comm_config.json", {"allow_adhoc_conns": False})
+    _write(folder / "local" / "comm_config.json", _COMMUNICATION)
     (folder / "transfer").mkdir(exist_ok=True)
 
 

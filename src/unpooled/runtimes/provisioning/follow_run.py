@@ -67,12 +67,13 @@ def follow(
                 say(f"{gone}; trying again")
                 time.sleep(2.0)
                 continue
-        reached, failure = _watch(work, written, progress)
+        reached, failure, again = _watch(work, written, progress)
         if reached > best:
             submissions, best = 0, reached
         if failure is None:
             continue
-        if not isinstance(failure, TooFewAnswers) or submissions >= _ATTEMPTS or patience <= 0:
+        curable = again and isinstance(failure, TooFewAnswers)  # what a site declines it declines again
+        if not curable or submissions >= _ATTEMPTS or patience <= 0:
             raise failure
         say(f"{failure}; asking again")
 
@@ -125,8 +126,10 @@ def _submit(
 
 def _watch(
     work: Path, written: ProgressFile, progress: Callable[[Record], None]
-) -> tuple[int, UnpooledError | None]:
-    """Follow a run until the server's process ends: the last round, and the error if it failed."""
+) -> tuple[int, UnpooledError | None, bool]:
+    """Follow a run until the server's process ends: the last round, the error if it failed, and whether to
+    repeat it may help.
+    """
     shown = -1
     while True:
         alive = is_held(work)  # before the file is read, so that its last state is not missed
@@ -136,9 +139,9 @@ def _watch(
             shown = record["round"]
             progress(_record(record))
         if status["state"] == FAILED and not alive:
-            return shown, _raised(status)
+            return shown, _raised(status), bool(status.get("again"))
         if not alive:
-            return shown, None
+            return shown, None, False
         time.sleep(_POLL)
 
 

@@ -1,4 +1,8 @@
-"""Supervisor of an engine's process, in the foreground: start it, restart it when it dies, stop it."""
+"""Supervisor of an engine's process, in the foreground: start it, restart it when it dies, stop it.
+
+No process of the engine outlives the supervisor: each is tied to its parent (``runtimes.tied``). The
+supervisor adopts what loses its parent, and says that it has stopped only when nothing is left.
+"""
 
 import contextlib
 import ctypes
@@ -10,65 +14,98 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 
-from unpooled.core.disk import held, is_held
+from unpooled.core.disk import held, holder, is_held
 from unpooled.errors import BadInput
 
 _PAUSES = (1.0, 30.0)  # seconds before a restart: the first, the longest
 _STEADY = 60.0  # after so many seconds the pause before a restart is reset
 _GRACE = 10.0  # seconds that an engine has to stop by itself
+_PR_SET_CHILD_SUBREAPER = 36
 
 
-def keep(command: list[str], home: Path, say: Callable[[str], None], look: Callable[[], None]) -> None:
+def keep(
+    command: list[str],
+    home: Path,
+    say: Callable[[str], None],
+    look: Callable[[], None],
+    obstacle: Callable[[], str] = lambda: "",
+) -> None:
     """Run until SIGTERM or SIGINT. ``look`` is called twice a second; ``say`` gets messages for the user.
 
-    ``home`` is locked meanwhile and holds the process id, by which ``ended`` finds it.
+    ``home`` is locked meanwhile by a lock that names this process, by which ``ended`` finds it. ``obstacle``
+    returns the reason why the engine cannot start now, or "": BadInput the first time, a message later.
     """
     if is_held(home):
-        raise BadInput(f"{home} is in use already (process {_process(home)})")
-    with held(home, patience=2.0), (home / "engine.log").open("ab") as log, _signals() as stopped:
-        (home / "pid").write_text(f"{os.getpid()}\n")
-        pause = _PAUSES[0]
-        while not stopped():
-            began = time.monotonic()
-            child = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=_die_together
-            )
-            while child.poll() is None and not stopped():
-                time.sleep(0.5)
-                look()
-            if child.poll() is None:
-                _stop(child)
-                break
-            pause = _PAUSES[0] if time.monotonic() - began > _STEADY else pause
-            say(f"the engine's process ended with code {child.returncode}; starting it again")
-            until = time.monotonic() + pause
-            while time.monotonic() < until and not stopped():
-                time.sleep(0.1)
-            pause = min(2 * pause, _PAUSES[1])
-        (home / "pid").unlink(missing_ok=True)
+        raise BadInput(f"{home} is in use already ({holder(home) or 'by a process that just started'})")
+    with held(home, 2.0, "the engine's supervisor"), (home / "engine.log").open("ab") as log:
+        if why := obstacle():
+            raise BadInput(why)
+        with _signals() as stopped:
+            _supervise(command, log.fileno(), say, look, obstacle, stopped)
+
+
+def _supervise(
+    command: list[str],
+    log: int,
+    say: Callable[[str], None],
+    look: Callable[[], None],
+    obstacle: Callable[[], str],
+    stopped: Callable[[], bool],
+) -> None:
+    _adopt()
+    pause = _PAUSES[0]
+    while not stopped():
+        began = time.monotonic()
+        child = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            process_group=0,  # Ctrl-C goes to the supervisor only, which stops the engine in order
+        )
+        while child.poll() is None and not stopped():
+            time.sleep(0.5)
+            look()
+        if child.poll() is None:
+            _stop(child)
+        end_children()
+        if stopped():
+            return
+        pause = _PAUSES[0] if time.monotonic() - began > _STEADY else pause
+        say(f"the engine's process ended with code {child.returncode}; starting it again")
+        _wait(pause, stopped)
+        pause = min(2 * pause, _PAUSES[1])
+        while (why := obstacle()) and not stopped():
+            say(why)
+            _wait(_PAUSES[1], stopped)
+
+
+def _wait(seconds: float, stopped: Callable[[], bool]) -> None:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until and not stopped():
+        time.sleep(0.1)
 
 
 def ended(home: Path, patience: float = 30.0) -> bool:
-    """Stop the supervisor that runs in another process; False if none runs."""
+    """Stop the supervisor that runs in another process, and all that it started; False if none runs.
+
+    One that does not stop in time is killed, and the kernel ends with it what it started.
+    """
     if not is_held(home):
         return False
-    process = _process(home)
-    if process is None:
+    process = holder(home)
+    if process is None or not process.lives:
         raise BadInput(f"{home} is in use, but does not say by which process")
-    os.kill(process, signal.SIGTERM)
-    until = time.monotonic() + patience
-    while is_held(home):
-        if time.monotonic() > until:
-            raise BadInput(f"process {process} does not stop; it was told to {patience:g} seconds ago")
-        time.sleep(0.2)
-    return True
-
-
-def _process(home: Path) -> int | None:
-    try:
-        return int((home / "pid").read_text())
-    except (FileNotFoundError, ValueError):
-        return None
+    for patient, signals in ((patience, (signal.SIGTERM, signal.SIGCONT)), (10.0, (signal.SIGKILL,))):
+        with contextlib.suppress(ProcessLookupError):
+            for number in signals:  # one that is halted stops only when it goes on
+                os.kill(process.pid, number)
+        until = time.monotonic() + patient
+        while time.monotonic() < until:
+            if not is_held(home):
+                return True
+            time.sleep(0.1)
+    raise BadInput(f"{process} does not stop")
 
 
 def _stop(child: subprocess.Popen[bytes]) -> None:
@@ -80,11 +117,33 @@ def _stop(child: subprocess.Popen[bytes]) -> None:
         child.wait()
 
 
-def _die_together() -> None:
-    """Make the engine die with its supervisor: two engines of one name would disturb each other."""
-    os.setpgid(0, 0)  # Ctrl-C goes to the supervisor only, which stops the engine in order
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+def _adopt() -> None:
+    """Become the parent of all processes below this one that lose their own."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def end_children() -> None:
+    """Kill all children of this process, adopted ones too, and wait until none is left."""
+    while True:
+        for child in _children():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+        try:
+            if os.waitpid(-1, os.WNOHANG)[0] == 0:
+                time.sleep(0.01)
+        except ChildProcessError:
+            return
+
+
+def _children() -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                parent = (entry / "stat").read_text().rpartition(")")[2].split()[1]
+                if int(parent) == os.getpid():
+                    found.append(int(entry.name))
+    return found
 
 
 @contextlib.contextmanager
