@@ -54,7 +54,7 @@ def change(path, edit):
 
 def test_a_job_with_code_of_its_own_is_refused(network, job, tmp_path):
     marker = tmp_path / "it-ran"
-    custom = job / "app" / "custom"
+    custom = job / "site" / "custom"
     custom.mkdir()
     (custom / "evil.py").write_text(
         "from pathlib import Path\n"
@@ -62,7 +62,7 @@ def test_a_job_with_code_of_its_own_is_refused(network, job, tmp_path):
         f"Path({str(marker)!r}).touch()\n"
         "class Evil(Responder):\n    pass\n"
     )
-    site = job / "app" / "config" / "config_fed_client.json"
+    site = job / "site" / "config" / "config_fed_client.json"
     change(site, lambda said: said["executors"][0]["executor"].update(path="evil.Evil"))
     how, progress = submit(network, job)
     assert "FAILED" in how
@@ -78,7 +78,8 @@ def test_a_job_that_names_another_class_is_refused(network, job, end):
         "path": "nvflare.app_common.launchers.subprocess_launcher.SubprocessLauncher",
         "args": {"script": "touch /tmp/never"},
     }
-    change(job / "app" / "config" / end, lambda said: said["components"].append(extra))
+    (config,) = job.rglob(end)
+    change(config, lambda said: said["components"].append(extra))
     how, progress = submit(network, job)
     assert "COMPLETED" not in how
     assert progress["state"] != "finished"

@@ -24,9 +24,8 @@ LONG = ("-k", "6,7", "--method", "fuzzy", "--restarts", "2", "--max-rounds", "30
 
 def assert_same(run, fit):
     assert {path.name for path in run.iterdir()} == FILES
-    for name in ("model.unpooled", "preparation.json", "history.csv"):
+    for name in ("model.unpooled", "preparation.json", "history.csv", "result.json"):
         assert (run / name).read_bytes() == (fit / name).read_bytes(), name
-    assert json.loads((run / "result.json").read_text()) == json.loads((fit / "result.json").read_text())
 
 
 def points(fit):

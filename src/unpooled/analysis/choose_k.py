@@ -329,7 +329,7 @@ def _votes(scores: list[Scores], gains: FloatArray) -> dict[str, int]:
     for name, values in named:
         if not np.isnan(values).all():
             votes[name] = scores[int(np.nanargmax(values))].k
-    return votes
+    return dict(sorted(votes.items()))  # in the order in which they come back from a checkpoint
 
 
 def _seen(scores: list[Scores], rows: float, points: float) -> list[int]:

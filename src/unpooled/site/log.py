@@ -45,7 +45,7 @@ def _dumped(entry: dict[str, Any], default: Callable[[Any], str] | None = None) 
     return json.dumps(entry, sort_keys=True, separators=(",", ":"), ensure_ascii=True, default=default)
 
 
-class LogInUse(LedgerError):
+class LogInUse(LedgerError):  # noqa: N818
     """A log that another process has open."""
 
 

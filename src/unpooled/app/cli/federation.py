@@ -91,13 +91,15 @@ def approve(
 
 def serve(folder: Folder) -> None:
     """Run the server of a federation in the foreground; print which sites connect and disconnect."""
+    from unpooled.runtimes.ports import port_taken
     from unpooled.runtimes.provisioning.federation_folder import FederationFolder, check_path
     from unpooled.runtimes.provisioning.supervisor import keep
 
     served = FederationFolder.read(check_path(folder))
     where = served.address
     _say(f"serving {where.federation} at {where.host}, port {where.port}; Ctrl-C ends it")
-    keep(served.engine.server_command(served.server, where), served.server, _say, _comings(served))
+    command = served.engine.server_command(served.server, where)
+    keep(command, served.server, _say, _comings(served), lambda: port_taken(where.port))
 
 
 @o.takes_options

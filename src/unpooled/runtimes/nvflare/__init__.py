@@ -7,7 +7,6 @@ import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from unpooled.core.disk import is_held
 from unpooled.core.messages import SiteId
@@ -20,6 +19,7 @@ from unpooled.runtimes.nvflare.startup_kit import (
     FILE,
     SITE_FILE,
     presence_folder,
+    read_presence,
     write_console,
     write_server,
     write_site,
@@ -51,7 +51,8 @@ _OUTCOME = 20.0  # seconds that a finished job counts as running while a site ha
 def server_command(folder: Path, address: Address) -> list[str]:
     """The command that starts the server."""
     words = ["-m", str(folder), "-s", "fed_server.json", "--set", "secure_train=true"]
-    settings = [f"org={address.federation}", "config_folder=config", f"client_outcome_wait_timeout={_OUTCOME}"]
+    settings = [f"org={address.federation}", "config_folder=config"]
+    settings += [f"client_outcome_wait_timeout={_OUTCOME}"]
     return tied.command(f"{_APP}.server.server_train", *words, *settings)
 
 
@@ -75,25 +76,19 @@ def identity(site: Path) -> tuple[Path, Path, Path]:
 
 def connected(server: Path) -> Mapping[SiteId, float] | None:
     """Seconds since each site's last contact; None if the server is not up."""
-    home = presence_folder(server)
-    if not is_held(home) or (record := _read(home / FILE)) is None:
+    if not is_held(presence_folder(server)) or not (record := read_presence(server)):
         return None
     return {site: time.time() - seen for site, seen in record["sites"].items()}
 
 
 def refused(server: Path) -> tuple[str, ...]:
     """Names that tried to join with a valid certificate and are no sites of the federation."""
-    return tuple((_read(presence_folder(server) / FILE) or {}).get("refused", ()))
+    return tuple(read_presence(server).get("refused", ()))
 
 
 def heard(site: Path) -> float | None:
     """Seconds since the site last reached its server; None if it never did."""
-    record = _read(site / FILE)
-    return None if record is None else time.time() - float(record["time"])
-
-
-def _read(path: Path) -> dict[str, Any] | None:
     try:
-        return dict(json.loads(path.read_text()))
+        return time.time() - float(json.loads((site / FILE).read_text())["time"])
     except FileNotFoundError:
         return None

@@ -6,7 +6,7 @@ import dataclasses
 import io
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +14,24 @@ from unpooled.core import codec
 from unpooled.core.messages import Message
 from unpooled.errors import EngineFailed, EngineGone
 from unpooled.runtimes.coordinator_run import RunTask
-from unpooled.runtimes.nvflare.startup_kit import CONSOLE_NAME, COORDINATOR, RESPONDER
+from unpooled.runtimes.nvflare.startup_kit import CONSOLE_NAME, COORDINATOR, RESPONDER, read_presence
 from unpooled.site.site_process import RunTerms
 
-JOB_FILES = ("meta.json", "app/config/config_fed_server.json", "app/config/config_fed_client.json")
+JOB_FILES = (
+    "meta.json",
+    "coordinator/config/config_fed_server.json",
+    "site/config/config_fed_client.json",  # all that sites get: no task, and no name of another site
+)
+_GOING = ("SUBMITTED", "APPROVED", "DISPATCHED", "RUNNING")
 
 
 def write_job(folder: Path, task: RunTask, terms: RunTerms) -> None:
     """Write a job folder for NVFLARE: names of installed classes, settings, and no code."""
-    (folder / "app" / "config").mkdir(parents=True)
     needed = max(1, math.ceil(task.quorum * len(task.sites)))
     meta = {
         "name": folder.name,
         "resource_spec": {},
-        "deploy_map": {"app": ["server", *task.sites]},
+        "deploy_map": {"coordinator": ["server"], "site": list(task.sites)},
         "min_clients": needed,
     }
     server = {
@@ -47,6 +51,7 @@ def write_job(folder: Path, task: RunTask, terms: RunTerms) -> None:
         "task_result_filters": [],
     }
     for name, value in zip(JOB_FILES, (meta, server, site), strict=True):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         _write(folder / name, value)
 
 
@@ -68,15 +73,24 @@ def submitted(console: Path, job: Path, timeout: float) -> Iterator[Callable[[],
 
         def ended() -> str | None:
             try:
-                status = str(session.get_job_meta(job_id).get("status"))
+                meta = session.get_job_meta(job_id)
             except Exception as error:
                 return f"the server cannot be asked: {error}"
-            return None if status in ("SUBMITTED", "APPROVED", "DISPATCHED", "RUNNING") else status
+            status = str(meta.get("status"))
+            return None if status in _GOING else _how(status, job_id, meta, console)
 
         yield ended
     finally:
         with contextlib.suppress(Exception):
             session.close()
+
+
+def _how(status: str, job: str, meta: Mapping[str, Any], console: Path) -> str:
+    """How a job ended: its state, and for each site that did not take it the reason."""
+    detail = [str(line) for line in meta.get("job_deploy_detail") or ()]
+    wrong = [line for line in detail if not line.endswith(": OK")]
+    failed = read_presence(console.parent / "server").get("failed", {})  # here if the server is
+    return "; ".join([status, *wrong, *([failed[job]] if job in failed else [])])
 
 
 def _modules(message: Any) -> list[str]:

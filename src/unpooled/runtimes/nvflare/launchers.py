@@ -66,9 +66,9 @@ class TolerantLauncher(ClientProcessJobLauncher):
 
         _without_names(job_meta, str(fl_ctx.get_identity_name()))
         workspace: Any = fl_ctx.get_prop(FLContextKey.WORKSPACE_OBJECT)
-        write_atomically(Path(workspace.get_job_meta_path(job_meta[JobConstants.JOB_ID])), json.dumps(job_meta, indent=1).encode())
         note = _note(fl_ctx)
-        write_atomically(note, json.dumps(job_meta).encode())
+        for path in (Path(workspace.get_job_meta_path(job_meta[JobConstants.JOB_ID])), note):
+            write_atomically(path, json.dumps(job_meta).encode())
         return _RestartedJob(launch(), launch, note)
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:

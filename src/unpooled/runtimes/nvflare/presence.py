@@ -1,6 +1,9 @@
 """Records of connections, kept in files at the server and at each site for other processes to read."""
 
 import json
+import logging
+import os
+import re
 import threading
 import time
 from pathlib import Path
@@ -8,35 +11,47 @@ from typing import Any
 
 from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_component import FLComponent
-from nvflare.apis.fl_constant import FLContextKey
+from nvflare.apis.fl_constant import FLContextKey, SystemComponents
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.fl_exception import NotAuthenticated
 from nvflare.private.defs import ClientType
 
 from unpooled.core.disk import held, write_atomically
+from unpooled.runtimes.nvflare.launchers import ended_folder, job_folders
 from unpooled.runtimes.nvflare.startup_kit import FILE, SITE_FILE, presence_folder
+from unpooled.runtimes.ports import listens
 
 _EVERY = 1.0  # seconds
+_KEPT_JOBS = 20  # records of ended jobs that stay
 
 
 class Presence(FLComponent):
     """Admits the sites of the federation and no others, even with a valid certificate.
 
-    Keeps ``connected.json`` in the server's folder: times of each site's last contact and of refusals.
+    Keeps ``connected.json`` in the server's folder, from the moment when this process listens at the server's
+    port: times of each site's last contact and of refusals, and why jobs did not start. Removes the engine's
+    records of old jobs.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self._refused: dict[str, float] = {}
+        self._failures = _Failures()
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         if event_type == EventType.SYSTEM_START:
-            home = presence_folder(Path(fl_ctx.get_workspace().get_root_dir()))
+            root = Path(fl_ctx.get_workspace().get_root_dir())
+            home = presence_folder(root)
             home.mkdir(exist_ok=True)
             (home / FILE).unlink(missing_ok=True)  # left by an earlier server
+            for folder in job_folders(root):
+                ended_folder(folder)
+            logging.getLogger().addHandler(self._failures)
             threading.Thread(target=self._watch, args=(fl_ctx.get_engine(), home), daemon=True).start()
         elif event_type == EventType.CLIENT_REGISTER_RECEIVED:
             self._admit(fl_ctx)
+        elif event_type in (EventType.JOB_COMPLETED, EventType.JOB_ABORTED):
+            _forget_old_jobs(fl_ctx)
 
     def _admit(self, fl_ctx: FLContext) -> None:
         own = Path(fl_ctx.get_workspace().get_file_path_in_site_config(SITE_FILE))
@@ -52,12 +67,46 @@ class Presence(FLComponent):
             raise NotAuthenticated(f"{name[:100]!r} is not a site of this federation")
 
     def _watch(self, engine: Any, home: Path) -> None:
-        with held(home):  # the lock shows readers that this process lives and the file is current
+        port = _port(home.parent)
+        while not listens(os.getpid(), port):  # the engine goes on without a port if it gets none
+            time.sleep(0.1)
+        with held(home, what="the server"):  # readers see that this process lives
             while True:
                 seen = {client.name: client.last_connect_time for client in engine.get_clients()}
-                record = {"sites": seen, "refused": dict(self._refused)}
+                record = {"sites": seen, "refused": dict(self._refused), "failed": self._failures.latest()}
                 write_atomically(home / FILE, json.dumps(record).encode())
                 time.sleep(_EVERY)
+
+
+def _port(server: Path) -> int:
+    settings = json.loads((server / "startup" / "fed_server.json").read_text())
+    return int(settings["servers"][0]["service"]["target"].rpartition(":")[2])
+
+
+class _Failures(logging.Handler):
+    """Picks from the engine's log why a job did not start: the engine tells nobody else."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self._known: dict[str, str] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        found = re.search(r"Failed to run the Job \(([0-9a-f-]{36})\): (.*)", record.getMessage(), re.DOTALL)
+        if found:
+            self._known[found[1]] = " ".join(found[2].split())[:500]
+
+    def latest(self) -> dict[str, str]:
+        return dict(list(self._known.items())[-_KEPT_JOBS:])
+
+
+def _forget_old_jobs(fl_ctx: FLContext) -> None:
+    """Delete all but the latest jobs that have ended from the engine's store."""
+    engine: Any = fl_ctx.get_engine()
+    manager = engine.get_component(SystemComponents.JOB_MANAGER)
+    running = set(engine.run_processes)
+    jobs = sorted(manager.get_all_jobs(fl_ctx), key=lambda job: str(job.meta.get("submit_time")))
+    for job in [job for job in jobs if job.job_id not in running][:-_KEPT_JOBS]:
+        manager.delete(job.job_id, fl_ctx)
 
 
 class SitePresence(FLComponent):

@@ -46,7 +46,7 @@ _COMMUNICATION = {
         "resources": {"host": "localhost", "connection_security": "mtls"},
     },
     "grpc": {
-        "max_workers": 2 * _MOST_SITES + 100,  # a thread for each connection: a site has one, and one in a job
+        "max_workers": 2 * _MOST_SITES + 100,  # threads, one a connection: a site has one, and one in a job
         "options": [
             ["grpc.max_send_message_length", _LARGEST],
             ["grpc.max_receive_message_length", _LARGEST],
@@ -75,6 +75,14 @@ _PERMISSIONS = {
 def presence_folder(server: Path) -> Path:
     """The folder in which a server records the connected sites."""
     return server / "presence"
+
+
+def read_presence(server: Path) -> dict[str, Any]:
+    """What the server's process last recorded there; empty if it never did."""
+    try:
+        return dict(json.loads((presence_folder(server) / FILE).read_text()))
+    except FileNotFoundError:
+        return {}
 
 
 def write_server(folder: Path, address: Address, identity: EngineIdentity, runs: Path) -> None:
