@@ -1,11 +1,14 @@
 """One federation of three hospitals for most tests, since it takes a while to set up."""
 
 import csv
+import os
+import shutil
+import subprocess
 from importlib.resources import files
 
 import pytest
 
-from machines.network import Network
+from machines.network import Network, ip
 
 READING = ("--categories", "cp,restecg", "--na", "chol=0")  # the sites say how their files are read
 HOSPITALS = ("cleveland", "hungarian", "va")
@@ -58,3 +61,42 @@ def fitted(hospital_files, tmp_path_factory):
         return known[options]
 
     return fit
+
+
+def _may_make_networks():
+    if shutil.which("ip") is None or os.getuid() != 0:
+        return False
+    try:
+        ip("netns", "add", "unpooled-try")
+        ip("netns", "del", "unpooled-try")
+    except subprocess.CalledProcessError:
+        return False
+    return True
+
+
+@pytest.fixture
+def hosts():
+    """Three hosts with addresses of their own on one switch: name -> (namespace, address, link)."""
+    if not _may_make_networks():
+        pytest.skip("this machine makes no network namespaces")
+    tag, made = f"un{os.getpid() % 10000}", {}
+    try:
+        ip("link", "add", tag, "type", "bridge")
+        ip("link", "set", tag, "up")
+        for number, name in enumerate(("coordinator", "cleveland", "va"), start=1):
+            space, here, there = f"{tag}-{name}", f"{tag}h{number}", f"{tag}n{number}"
+            address = f"10.213.{os.getpid() % 200}.{number}"
+            ip("netns", "add", space)
+            made[name] = (space, address, here)
+            ip("link", "add", here, "type", "veth", "peer", "name", there)
+            ip("link", "set", here, "master", tag)
+            ip("link", "set", here, "up")
+            ip("link", "set", there, "netns", space)
+            ip("-n", space, "addr", "add", f"{address}/24", "dev", there)
+            ip("-n", space, "link", "set", there, "up")
+            ip("-n", space, "link", "set", "lo", "up")
+        yield made
+    finally:
+        for space, _, _ in made.values():
+            subprocess.run(["ip", "netns", "del", space], check=False)
+        subprocess.run(["ip", "link", "del", tag], check=False)

@@ -47,6 +47,11 @@ def tree(process: int) -> list[psutil.Process]:
         return []
 
 
+def ip(*words: Any) -> None:
+    """A command about networks of this machine."""
+    subprocess.run(["ip", *map(str, words)], check=True, capture_output=True)
+
+
 class Network:
     """Processes by name: "server", each site, and commands as they are called."""
 
@@ -208,6 +213,33 @@ class Network:
             return None
 
         return until(found, f"the job of {name}", pause=0.01)
+
+    def engine_process(self, name: str) -> psutil.Process:
+        """The engine's process at a site or at the server."""
+        wanted = "server_train" if name == "server" else "client_train"
+
+        def found() -> psutil.Process | None:
+            for process in tree(self.processes[name].pid):
+                with contextlib.suppress(psutil.Error):
+                    if process.status() != psutil.STATUS_ZOMBIE and any(
+                        word.endswith(wanted) for word in process.cmdline()
+                    ):
+                        return process
+            return None
+
+        return until(found, f"the engine of {name}", pause=0.01)
+
+    def strays(self) -> list[list[str]]:
+        """The commands of processes of this network that no living process of it started."""
+        ours = {process.pid for pid in self._started for process in tree(pid)}
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                words = process.cmdline()
+                strange = process.pid not in {*ours, os.getpid()}
+                if strange and any(str(self.folder) in word for word in words):
+                    found.append(words)
+        return found
 
     # ------------------------------------------------------------ ending
 

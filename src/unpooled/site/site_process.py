@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 ANSWERING = "the answers of this site in a run"  # the activity that the log's holder names
-_LET_GO = 30.0  # seconds to wait for an earlier process to release the log
+_LET_GO = (5.0, 30.0)  # seconds to wait for the log: of another program, of a process of ours
 _COAX = 10.0  # seconds in which a process of ours must hand the log over; it is killed then
 _LOOK = 0.2  # seconds between looks whether another process wants the log
 _FRESH = 2.0  # seconds for which a wish for the log counts; whoever waits renews it
@@ -192,10 +192,8 @@ class SiteEnd:
                 break
             except LedgerError as error:
                 waited = time.monotonic() - began
-                if waited > (_LET_GO if isinstance(error, LogInUse) else _FRESH):
+                if waited > (self._ask_for_log(waited) if isinstance(error, LogInUse) else _FRESH):
                     raise
-                if isinstance(error, LogInUse):
-                    self._ask_for_log(waited)
                 time.sleep(_LOOK / 2)
         self._wanted.unlink(missing_ok=True)
         if not self._watching:
@@ -203,13 +201,15 @@ class SiteEnd:
             threading.Thread(target=self._hand_over, daemon=True).start()
         return site
 
-    def _ask_for_log(self, waited: float) -> None:
+    def _ask_for_log(self, waited: float) -> float:
+        """Have the log handed over; the seconds for which to wait for it in all."""
         with contextlib.suppress(OSError):  # a full disk: then only the end of the other process helps
             self._wanted.touch()
         holder = Holder.read(holder_file(self._log))
-        if holder is None or holder.what != ANSWERING or holder.pid == os.getpid():
-            return
-        if waited > _COAX and holder.lives:
+        if holder is None or holder.what != ANSWERING:
+            return _LET_GO[0]
+        if waited > _COAX and holder.lives and holder.pid != os.getpid():
             log.warning("%s keeps the log and is killed", holder)
             with contextlib.suppress(ProcessLookupError):
                 os.kill(holder.pid, signal.SIGKILL)
+        return _LET_GO[1]

@@ -93,7 +93,8 @@ class _Failures(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         found = re.search(r"Failed to run the Job \(([0-9a-f-]{36})\): (.*)", record.getMessage(), re.DOTALL)
         if found:
-            self._known[found[1]] = " ".join(found[2].split())[:500]
+            text = re.sub(r" ?\([0-9a-f-]{36}\)|NVFLARE_ERROR: ", "", " ".join(found[2].split()))
+            self._known[found[1]] = text[:500]
 
     def latest(self) -> dict[str, str]:
         return dict(list(self._known.items())[-_KEPT_JOBS:])

@@ -23,6 +23,7 @@ from unpooled.site.site_process import RunTerms
 _POLL = 0.05
 _START = 90.0  # seconds in which a submitted run must begin
 _GONE = 15.0  # seconds without contact after which a site counts as not connected
+_ALIKE = 3  # failures to start a run for the same cause before giving up
 _ATTEMPTS = 5  # submissions without a further round before giving up
 
 Say = Callable[[str], None]
@@ -50,6 +51,7 @@ def follow(
     work.mkdir(parents=True, exist_ok=True)
     written = ProgressFile(work)
     submissions, best = 0, -1
+    causes: list[str] = []
     while True:
         if not is_held(work):
             if written.read()["state"] == FINISHED:
@@ -62,7 +64,9 @@ def follow(
             try:
                 _submit(federation, task, terms, written, say)
             except EngineGone as gone:
-                if submissions >= _ATTEMPTS or patience <= 0:
+                causes.append(str(gone))
+                alike = causes[-_ALIKE:].count(causes[-1]) == _ALIKE  # another try changes nothing
+                if submissions >= _ATTEMPTS or patience <= 0 or alike:
                     raise
                 say(f"{gone}; trying again")
                 time.sleep(2.0)

@@ -1,0 +1,127 @@
+"""Random kill -9 and SIGSTOP over all processes of real runs, start-up included.
+
+``UNPOOLED_KILLS`` and ``UNPOOLED_KILL_RUNS`` are the numbers of both; ``UNPOOLED_SEED`` picks other moments.
+A run that ends with an error says it in one line, and ``resume`` brings it to the bits of a calm one.
+"""
+
+import contextlib
+import os
+import random
+import re
+import signal
+import time
+
+import psutil
+
+from machines.network import tree, until
+from machines.test_processes import EVERY, free
+from machines.test_runs import LONG, assert_same
+from unpooled.core.disk import is_held
+
+KILLS = int(os.environ.get("UNPOOLED_KILLS", "10"))
+RUNS = int(os.environ.get("UNPOOLED_KILL_RUNS", "2"))
+SEED = int(os.environ.get("UNPOOLED_SEED", "0"))
+PAUSE = 2.0  # seconds between two strikes on average
+
+
+class Strikes:
+    """Strikes processes of a network at random, and starts again what the user of a machine would."""
+
+    def __init__(self, network, seed):
+        self.network, self.chance = network, random.Random(seed)
+        self.told = []  # what was done, for the message of a failed test
+        self._halted = []
+
+    def strike(self, run):
+        """kill -9 or halt one process: a command, an engine, or a job's process, anywhere."""
+        names = [name for name in ("server", *self.network.files, run) if self._alive(name)]
+        name = self.chance.choice(names)
+        process = self.chance.choice(tree(self.network.processes[name].pid) or [None])
+        if process is None:
+            return
+        number = self.chance.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGSTOP))
+        with contextlib.suppress(psutil.Error):
+            self.told.append(f"{number.name} {name}: {' '.join(process.cmdline())[-80:]}")
+            process.send_signal(number)
+            if number == signal.SIGSTOP:
+                self._halted.append((time.monotonic() + self.chance.uniform(0.5, 6.0), process))
+
+    def mend(self, run):
+        """What supervisors and administrators do: halted processes go on, dead commands are started again."""
+        late = [process for until_then, process in self._halted if time.monotonic() > until_then]
+        self._halted = [(t, process) for t, process in self._halted if process not in late]
+        for process in late:
+            with contextlib.suppress(psutil.Error):
+                process.send_signal(signal.SIGCONT)
+        if not self._alive("server"):
+            until(lambda: not is_held(self.network.home / "server"), "the server's folder to be free")
+            self.network.serve()
+        for site in self.network.files:
+            if not self._alive(site):
+                until(lambda site=site: not is_held(self.network.site_folder(site)), f"{site} to be free")
+                self.network.join(site)
+        if self.network.processes[run].poll() == -signal.SIGKILL:
+            self.network.start(run, "resume", self.network.out(run), where="server")
+
+    def calm(self, run):
+        """Let all halted processes go on and all dead ones start."""
+        self._halted = [(0.0, process) for _, process in self._halted]
+        self.mend(run)
+
+    def _alive(self, name):
+        return self.network.processes[name].poll() is None
+
+
+def disturbed(network, run, kills, seed):
+    """A run that is struck so many times, to its end; how often it had to be resumed after an error."""
+    strikes, resumed = Strikes(network, seed), 0
+    network.run(run, *EVERY)
+    until(lambda: (network.out(run) / "job.json").exists(), "the job")  # before it there is nothing to resume
+    process = network.processes[run]
+    while kills and process.poll() in (None, -signal.SIGKILL):
+        time.sleep(strikes.chance.expovariate(1 / PAUSE))
+        strikes.strike(run)
+        kills -= 1
+        time.sleep(0.2)
+        strikes.mend(run)
+        process = network.processes[run]
+    strikes.calm(run)
+    while True:
+        end = time.monotonic() + 240
+        while network.processes[run].poll() is None:
+            strikes.mend(run)
+            assert time.monotonic() < end, ("it hangs", strikes.told, network.said(run)[-2000:])
+            time.sleep(0.2)
+        code = network.processes[run].returncode
+        if code == 0:
+            break
+        if code != -signal.SIGKILL:  # one clear line, and a way out
+            said = network.said(run)
+            assert "Traceback" not in said, (strikes.told, said)
+            assert re.search(r"unpooled: .*unpooled resume", " ".join(said.split())), (strikes.told, said)
+        resumed += 1
+        assert resumed < 4, (strikes.told, network.said(run)[-3000:])
+        network.start(run, "resume", network.out(run), where="server")
+    return kills, resumed, strikes
+
+
+def test_runs_that_are_struck_at_random_end_with_the_calm_bits(network, fitted):
+    left, errors = KILLS, 0
+    for number in range(RUNS):
+        if not left:
+            break
+        share = -(-left // (RUNS - number))
+        unused, resumed, strikes = disturbed(network, f"struck-{number}", share, 1000 * SEED + number)
+        left -= share - unused
+        errors += resumed
+        try:
+            assert_same(network.out(f"struck-{number}"), fitted(*LONG))
+            for site in network.files:
+                log = network.site_folder(site) / "log.jsonl"
+                until(lambda log=log: free(log), f"the log of {site} to be free", patience=15)
+            assert network.strays() == []
+            assert not [path for path in (network.home / "runs").iterdir() if is_held(path)]
+        except AssertionError as wrong:
+            raise AssertionError(f"{wrong}\n" + "\n".join(strikes.told)) from wrong
+    print(f"{KILLS - left} strikes in {RUNS} runs, {errors} of them resumed after an error")
+    network.wait_connected()

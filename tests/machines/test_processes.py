@@ -1,0 +1,271 @@
+"""Processes, locks and ports: nothing outlives its parent, keeps a lock, or says what is not so."""
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from machines.network import tree, until
+from machines.test_runs import LONG, assert_same
+from unpooled.core.disk import holder, is_held
+from unpooled.runtimes.nvflare.launchers import ended_folder, job_folders
+from unpooled.runtimes.provisioning.federation_folder import create
+from unpooled.runtimes.provisioning.supervisor import ended
+from unpooled.site.log import Log, LogInUse
+from unpooled.site.site_process import ANSWERING, RunTerms, SiteEnd, SiteSettings
+
+EVERY = (*LONG, "--quorum", "1")  # the run waits for every site
+
+
+def free(log):
+    with log.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+
+def assert_encrypted(process):
+    """The address that an engine gave to its job's process is one of mutual TLS."""
+    words = process.cmdline()
+    inside = words[words.index("-p") + 1]
+    assert inside.startswith("stcp://localhost:")
+    address = ("localhost", int(inside.rpartition(":")[2]))
+    with contextlib.suppress(ConnectionError), socket.create_connection(address, timeout=5) as line:
+        line.sendall(b"hello" * 100)
+        assert len(line.recv(65536)) < 100  # at most a TLS alert
+
+
+def test_no_process_of_a_site_outlives_its_parent(network, fitted):
+    """kill -9 and SIGTERM of the engine while its worker starts or is halted; then ``leave`` within a run."""
+    network.run("orphans", *EVERY)
+    for number, halted in ((signal.SIGKILL, False), (signal.SIGKILL, True), (signal.SIGTERM, False)):
+        worker = network.job_process("va")  # it has just started, and is far from its first answer
+        if halted:
+            worker.send_signal(signal.SIGSTOP)
+        engine = network.engine_process("va")
+        engine.send_signal(number)
+        until(lambda engine=engine: not engine.is_running(), "the engine to end", patience=20)
+        until(lambda worker=worker: not worker.is_running(), "its worker to end with it", patience=5)
+        until(lambda: network.engine_process("va"), "the engine to be started again")
+    network.at_round("orphans", 2)
+    for name in ("server", "va"):
+        assert_encrypted(network.job_process(name))
+    before = [process for process in tree(network.processes["va"].pid) if process.is_running()]
+    network.leave("va")
+    log = network.site_folder("va") / "log.jsonl"
+    assert free(log)  # at once: nobody is left who could answer
+    assert not any(process.is_running() for process in before)
+    network.join("va")
+    network.finish("orphans")
+    assert_same(network.out("orphans"), fitted(*LONG))
+    until(lambda: free(log), "the log to be released at the end of the run", patience=10)
+    assert network.strays() == []
+
+
+def test_the_engines_files_at_a_site_name_neither_the_others_nor_the_run(network):
+    """After runs of all three sites: what the engine keeps at one is about itself."""
+    engine = network.site_folder("va") / "engine"
+    jobs = [path.parent for path in engine.glob("*/meta.json")]
+    assert jobs
+    for path in engine.rglob("*"):
+        if path.is_file():
+            text = path.read_bytes()
+            for word in (b"cleveland", b"hungarian", b"config_fed_server", b"ends.Task"):
+                assert word not in text, (path, word)
+    for folder in jobs:
+        assert json.loads((folder / "meta.json").read_text())["name"] == "run"
+    assert len(jobs) <= 6  # the latest five, and perhaps one that goes on
+
+
+def test_a_program_that_has_the_log_is_named(network):
+    """A site whose log another program keeps declines by name; its engine is connected all the while."""
+    path = network.site_folder("va") / "log.jsonl"
+    until(lambda: free(path), "the end of the run before")
+    log = Log(path, "somebody's script")
+    try:
+        network.run("kept", "-k", "2", "--restarts", "1")
+        said = " ".join(network.finish("kept").split())
+    finally:
+        log.close()
+    assert "another program at the site has its log open" in said
+
+
+def test_a_refusal_is_not_repeated(network, tmp_path):
+    """What a site declines it declines again: one submission, one error."""
+    approvals = [network.site_folder(site) / "copy" / "approved.json" for site in network.files]
+    kept = [path.read_bytes() for path in approvals]
+    jobs = set((network.home / "server" / "jobs").iterdir())
+    for path in approvals:
+        path.unlink()
+    try:
+        network.run("declined", "-k", "2", "--restarts", "1")
+        said = " ".join(network.finish("declined", code=1).split())
+    finally:
+        for path, data in zip(approvals, kept, strict=True):
+            path.write_bytes(data)
+    assert "nobody at the site has approved its copy yet" in said
+    assert "asking again" not in said
+    assert len(set((network.home / "server" / "jobs").iterdir()) - jobs) == 1
+
+
+# ---------------------------------------------------------------- ports
+
+
+def served(tmp_path, port):
+    create(tmp_path, "here", f"localhost:{port}", ("a",), engine_name="nvflare", with_keys=True)
+    return tmp_path
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_serve_says_whose_the_port_is(network, tmp_path, shared):
+    with socket.socket() as other:
+        if shared:
+            other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        other.bind(("", 0))
+        other.listen()
+        home = served(tmp_path / "one", other.getsockname()[1])
+        said = network.command("serve", home, code=1)
+    assert f"belongs to process {os.getpid()} (" in " ".join(said.stderr.split())
+    assert "the server is up" not in said.stdout
+    assert not is_held(home / "server")
+
+
+def test_two_servers_do_not_share_a_port(network, tmp_path):
+    """The second says so, though the first is one of ours."""
+    home = served(tmp_path / "second", network.port)
+    said = " ".join(network.command("serve", home, code=1).stderr.split())
+    assert f"port {network.port} of this machine belongs to process" in said
+
+
+# ---------------------------------------------------------------- a full disk
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    place = tmp_path / "disk"
+    place.mkdir()
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", place], capture_output=True)
+    if made.returncode:
+        pytest.skip("this user cannot mount a small disk")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "-l", place], check=True)
+
+
+def test_a_full_disk_is_named_with_its_site(network, small_disk):
+    """The site's whole folder is on a disk that fills up before the run."""
+    place = network.site_folder("va")
+    network.leave("va")
+    shutil.copytree(place, small_disk / "va", ignore=shutil.ignore_patterns("*-*-*-*-*", "log.txt*"))
+    settings = small_disk / "va" / "engine" / "local" / "unpooled.json"
+    SiteSettings.read(settings)
+    moved = json.loads(settings.read_text())
+    settings.write_text(json.dumps({**moved, "folder": str(small_disk / "va")}))
+    network.join("va", folder=small_disk / "va")
+    try:
+        network.wait_connected()
+        with (small_disk / "filler").open("wb", buffering=0) as filler, contextlib.suppress(OSError):
+            while filler.write(bytes(1 << 16)):
+                pass
+        network.run("full", "-k", "2", "--restarts", "1", "--quorum", "1", "--wait", "0")
+        said = " ".join(network.finish("full", code=1).split())
+        assert "va" in said
+        assert "No space left" in said
+    finally:
+        network.kill("va")
+        network.join("va")
+        network.wait_connected()
+
+
+# ---------------------------------------------------------------- locks, without an engine
+
+
+def test_a_supervisor_that_is_halted_or_deaf_is_ended(tmp_path):
+    """``leave`` ends it, and with it what it started; the lock that it held names it."""
+    script = (
+        "import sys, signal\nfrom pathlib import Path\n"
+        "from unpooled.runtimes.provisioning.supervisor import keep\n"
+        "command = [sys.executable, '-c', 'import time; time.sleep(600)']\n"
+        "keep(command, Path(sys.argv[1]), print, lambda: None)\n"
+    )
+    for deaf in (False, True):
+        supervisor = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)])
+        until(lambda supervisor=supervisor: len(tree(supervisor.pid)) > 1, "its child")
+        assert holder(tmp_path).pid == supervisor.pid
+        child = tree(supervisor.pid)[1]
+        supervisor.send_signal(signal.SIGSTOP)
+        if deaf:
+            supervisor.send_signal(signal.SIGKILL)  # as by a power cut: nothing is left to say goodbye
+        else:
+            assert ended(tmp_path)
+        supervisor.wait(10)
+        assert not is_held(tmp_path)
+        assert not deaf or not ended(tmp_path)
+        if not deaf:
+            assert not child.is_running()
+        else:
+            child.kill()
+
+
+def test_a_process_that_waits_for_the_log_gets_it_between_answers(tmp_path):
+    """Two runs at one site: each hands the log over, and opens it again for its next question."""
+    settings = trusted_site(tmp_path)
+    one, two = SiteEnd(settings, RunTerms.now()), SiteEnd(settings, RunTerms.now())
+    for end in (one, two, one, two):
+        assert str(end.respond(b"anything")).startswith("not a message")
+    with pytest.raises(LogInUse, match=rf"process {os.getpid()} \({ANSWERING}\)"):
+        Log(tmp_path / "kept" / "log.jsonl")
+    two.close()
+    Log(tmp_path / "kept" / "log.jsonl").close()
+    assert two.respond(b"anything") == "the run is over"
+
+
+def trusted_site(tmp_path):
+    data, policy = tmp_path / "patients.csv", tmp_path / "policy.toml"
+    data.write_text("age,bmi\n" + "".join(f"{40 + i % 31},{20 + i % 9}\n" for i in range(60)))
+    policy.write_text('version = 2\n[protect]\nmode = "trusted"\n')
+    return SiteSettings("a", str(data), str(tmp_path / "kept"), str(policy))
+
+
+def test_a_process_of_ours_that_hangs_is_ended_for_the_log(tmp_path, monkeypatch):
+    """It holds the log and is halted, so it hands nothing over: it is killed, and the site answers."""
+    monkeypatch.setattr("unpooled.site.site_process._COAX", 0.5)
+    settings = trusted_site(tmp_path)
+    settings.write(tmp_path / "settings.json")
+    script = (
+        "import sys, time\nfrom pathlib import Path\n"
+        "from unpooled.site.site_process import RunTerms, SiteEnd, SiteSettings\n"
+        "end = SiteEnd(SiteSettings.read(Path(sys.argv[1])), RunTerms.now())\n"
+        "print(end.respond(b'x'), flush=True)\ntime.sleep(600)\n"
+    )
+    hung = subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path / "settings.json")], stdout=subprocess.PIPE
+    )
+    assert hung.stdout.readline().startswith(b"not a message")
+    hung.send_signal(signal.SIGSTOP)
+    end = SiteEnd(settings, RunTerms.now())
+    assert str(end.respond(b"anything")).startswith("not a message")
+    assert hung.wait(10) == -signal.SIGKILL
+    hung.stdout.close()
+    end.close()
+
+
+def test_folders_of_ended_jobs_go_and_the_latest_stay(tmp_path):
+    for number in range(9):
+        (tmp_path / f"job-{number}").mkdir()
+        (tmp_path / f"job-{number}" / "meta.json").write_text("{}")
+        if number < 8:
+            ended_folder(tmp_path / f"job-{number}")
+            os.utime(tmp_path / f"job-{number}" / "ended", (number, number))
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"job-{n}" for n in (3, 4, 5, 6, 7, 8)]
+    assert [path.name for path in job_folders(tmp_path)] == ["job-8"]
