@@ -1,5 +1,6 @@
 """Records of connections, kept in files at the server and at each site for other processes to read."""
 
+import contextlib
 import json
 import logging
 import os
@@ -14,6 +15,7 @@ from nvflare.apis.fl_component import FLComponent
 from nvflare.apis.fl_constant import FLContextKey, SystemComponents
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.fl_exception import NotAuthenticated
+from nvflare.fuel.sec.audit import AuditService
 from nvflare.private.defs import ClientType
 
 from unpooled.core.disk import held, write_atomically
@@ -111,10 +113,38 @@ def _forget_old_jobs(fl_ctx: FLContext) -> None:
 
 
 class SitePresence(FLComponent):
-    """Keeps ``connected.json`` in a site's folder: the time of its last contact with the server."""
+    """Keeps ``connected.json`` in a site's folder: the time of its last contact with the server.
+
+    On a full disk the engine would fail to write its own audit file, and then answer nothing at all: there
+    its lines are dropped, and the coordinator is told. What leaves the site is in the site's own log.
+    """
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
+        if event_type == EventType.SYSTEM_START:
+            auditor: Any = AuditService.get_auditor()
+            auditor.audit_file = _WhereRoom(auditor.audit_file)
         let_in = event_type == EventType.AFTER_CLIENT_REGISTER and fl_ctx.get_prop(FLContextKey.CLIENT_TOKEN)
         if let_in or event_type == EventType.AFTER_CLIENT_HEARTBEAT:
             path = Path(fl_ctx.get_prop(FLContextKey.WORKSPACE_ROOT)) / FILE
-            write_atomically(path, json.dumps({"time": time.time()}).encode())
+            with contextlib.suppress(OSError):
+                write_atomically(path, json.dumps({"time": time.time()}).encode())
+
+
+class _WhereRoom:
+    """A file whose lines are dropped where the disk has no room for them."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def write(self, text: str) -> None:
+        try:
+            with open(self._file.name, "a", encoding="utf-8") as file:
+                file.write(text)
+        except OSError as error:
+            logging.getLogger(__name__).error("the audit file did not take a line: %s", error)
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self._file.close()
