@@ -19,13 +19,13 @@ from typing import Any
 
 import numpy as np
 import psutil
+from tests.machines.network import certified_site
 
 from unpooled.app.job import Between, Job
 from unpooled.app.run_job import tasks
 from unpooled.runtimes.coordinator_run import ProgressFile
 from unpooled.runtimes.provisioning import follow_run
 from unpooled.runtimes.provisioning.federation_folder import FederationFolder, create
-from unpooled.runtimes.provisioning.site_folder import SiteFolder
 from unpooled.site.copy_folder import CopyFolder
 from unpooled.site.site_process import SiteSettings
 
@@ -43,11 +43,10 @@ def set_up(home: Path, sites: int) -> tuple[FederationFolder, list[list[str]]]:
     """A federation with all folders, copies and approvals; the commands that start its sites."""
     names = tuple(f"site-{number:04}" for number in range(sites))
     where = f"localhost:{free_port()}"
-    federation = create(home / "federation", "many", where, names, engine_name="nvflare", with_keys=True)
+    federation = create(home / "federation", "many", where, names, engine_name="nvflare")
     rng, commands = np.random.default_rng(0), []
     for name in names:
-        place = SiteFolder(home / name)
-        place.accept(federation.invitation(name))
+        place = certified_site(federation, name, home / name)
         rows = rng.normal(size=(200, 4)) + 4 * rng.integers(0, 3, size=(200, 1))
         data = home / f"{name}.csv"
         np.savetxt(data, rows, delimiter=",", header="a,b,c,d", comments="")

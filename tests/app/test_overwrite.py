@@ -20,7 +20,8 @@ from typer.testing import CliRunner
 from unpooled import InProcess, Lloyd, run
 from unpooled.app.cli import app
 from unpooled.experiments.demo import FIGURE
-from unpooled.runtimes.provisioning.federation_folder import create
+from unpooled.runtimes.provisioning.enrolment import invite
+from unpooled.runtimes.provisioning.federation_folder import FederationFolder, create
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 
@@ -86,8 +87,11 @@ GO_ON = {  # with what is there, if it is theirs
     ("copy make", "folder"),
     ("copy approve", "folder"),
     ("federation invite", "folder"),
-    ("federation approve", "folder"),
+    ("federation admit", "folder"),
+    ("federation readmit", "folder"),
+    ("federation clean", "folder"),
     ("serve", "folder"),
+    ("status", "metrics"),
 }
 NEVER = {("federation init", "folder")}  # it holds keys
 READ = {
@@ -99,7 +103,6 @@ READ = {
     ("run", "federation"),
     ("reproduce", "data"),
     ("compare", "data"),
-    ("federation approve", "request"),
     ("join", "invitation"),
     ("join", "data"),
     ("join", "policy"),
@@ -167,7 +170,9 @@ def made(tmp_path_factory):
     rows = {s: rng.normal(size=(40, 2)) + 8 * rng.integers(2, size=(40, 1)) for s in "abc"}
     for name in "ab":
         np.savetxt(folder / f"{name}.csv", rows[name], delimiter=",", header="x,y", comments="")
-    create(folder / "fed", "fed", "localhost", ("a", "b"), engine_name="nvflare", with_keys=False)
+    create(folder / "fed", "fed", "localhost", ("a", "b"), engine_name="nvflare")
+    for name in "ab":
+        invite(FederationFolder.read(folder / "fed"), name)
     sites = [
         open_site(s, X, parse('version = 2\n[protect]\nmode = "trusted"'), folder=folder / f"kept-{s}")
         for s, X in rows.items()
@@ -414,7 +419,7 @@ def test_a_federation_is_never_replaced(there):
 
 
 def test_a_site_joins_in_a_folder_that_is_its_own(there):
-    invitation, site = there / "fed" / "invitations" / "a.json", there / "site"
+    invitation, site = there / "fed" / "invitations" / "a.json", there / "joined"
     (site / "engine" / "local").mkdir(parents=True)
     (site / "engine" / "local" / "mine.txt").write_bytes(MINE)
     words = ["join", invitation, "--folder", site]
@@ -422,7 +427,7 @@ def test_a_site_joins_in_a_folder_that_is_its_own(there):
     shutil.rmtree(site / "engine")
     (site / "rows.csv").write_bytes(MINE)
     for _ in range(2):  # the second time with the same key
-        assert call(*words) == (0, "")
-    for name in ("site/invitation.json", "a.request.json"):
-        shutil.copy(invitation, there / name)
-        refused(there, "join", there / name, "--folder", site, says=f"{there / name} is an input")
+        code, err = call(*words)
+        assert (code, "has no data yet" in err) == (1, True)
+    assert (site / "rows.csv").read_bytes() == MINE
+    refused(there, "join", site / "invitation.json", "--folder", site, says="invitation.json is an input")

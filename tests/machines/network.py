@@ -1,6 +1,7 @@
 """A real federation on this machine: the server, every site and every command in a process of its own."""
 
 import contextlib
+import hashlib
 import json
 import os
 import re
@@ -16,8 +17,14 @@ from typing import Any
 import psutil
 
 from unpooled.runtimes.coordinator_run import ProgressFile
+from unpooled.runtimes.engine import EngineIdentity
+from unpooled.runtimes.provisioning.enrolment import admit, waiting
 from unpooled.runtimes.provisioning.federation_folder import FederationFolder
 from unpooled.runtimes.provisioning.follow_run import present
+from unpooled.runtimes.provisioning.invitations import Invitation
+from unpooled.runtimes.provisioning.keys import Authority, new_key, private_pem, write_key
+from unpooled.runtimes.provisioning.site_folder import SiteFolder
+from unpooled.site.identity import identity_in
 
 UNPOOLED = [sys.executable, "-m", "unpooled"]
 PATIENCE = 90.0
@@ -52,6 +59,26 @@ def ip(*words: Any) -> None:
     subprocess.run(["ip", *map(str, words)], check=True, capture_output=True)
 
 
+def certified_site(federation: FederationFolder, site: str, folder: Path) -> SiteFolder:
+    """The folder of a site with a certificate of the federation's own authority, in the federation or not."""
+    key = new_key()
+    certificate = Authority.read(federation.path / "authority").certify(
+        site, key.public_key(), group=federation.address.federation
+    )
+    folder.mkdir()
+    write_key(folder / "private.key", key)
+    where = federation.address
+    Invitation(
+        where.federation, where.host, where.port, "nvflare", site, federation.root(),
+        identity_in(federation.path).public.hex(), "used", "2000-01-01T00:00:00+00:00",
+    ).write(folder / "invitation.json")  # fmt: skip
+    place = SiteFolder(folder)
+    place._settle(place.invitation, EngineIdentity(private_pem(key), certificate, federation.root()))
+    used = hashlib.sha256(b"used").hexdigest()
+    (folder / "enrolled.json").write_text(json.dumps({"invitation": used}))
+    return place
+
+
 class Network:
     """Processes by name: "server", each site, and commands as they are called."""
 
@@ -73,33 +100,53 @@ class Network:
         self._reading = reading  # how sites read their files, when they join first
         self.home = folder / "federation"
         self.port = port or free_port()
+        self.alone(folder, env)
         self._prefix = prefix or {}  # e.g. to enter a network namespace
-        self._env = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200", **(env or {})}
-        self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._started: list[int] = []
         self._joined: dict[str, int] = {}  # how often a site had said that it is connected when it joined
         sites = [word for site in files for word in ("--site", site)]
         self.command(
             "federation", "init", self.home, "--name", "heart", "--address", f"{host}:{self.port}",
-            *sites, "--with-keys",
+            *sites,
         )  # fmt: skip
 
     # ------------------------------------------------------------ starting
 
-    def command(self, *words: Any, code: int = 0, patience: float = PATIENCE) -> subprocess.CompletedProcess:
-        """Run a command to its end."""
+    def alone(self, folder: Path, env: dict[str, str] | None = None) -> None:
+        """Processes without a federation: whoever asks for it makes one."""
+        self.folder, self._prefix = folder, {}
+        self._env = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200", **(env or {})}
+        self.processes, self._started = {}, []
+
+    def command(
+        self,
+        *words: Any,
+        code: int = 0,
+        patience: float = PATIENCE,
+        folder: Path | None = None,
+        entered: str | None = None,
+    ) -> subprocess.CompletedProcess:
+        """Run a command to its end, in a folder, with what somebody enters at its questions."""
         done = subprocess.run(
-            [*UNPOOLED, *map(str, words)], env=self._env, capture_output=True, text=True, timeout=patience
+            [*UNPOOLED, *map(str, words)],
+            env=self._env,
+            cwd=folder,
+            input=entered,
+            capture_output=True,
+            text=True,
+            timeout=patience,
         )
         assert done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done
 
-    def start(self, name: str, *words: Any, where: str = "") -> subprocess.Popen[bytes]:
+    def start(
+        self, name: str, *words: Any, where: str = "", folder: Path | None = None
+    ) -> subprocess.Popen[bytes]:
         """Start a command; what it says goes to a file of its name."""
         with (self.folder / f"{name}.out").open("ab") as out:
             process = subprocess.Popen(
                 [*self._prefix.get(where or name, ()), *UNPOOLED, *map(str, words)],
                 env=self._env,
+                cwd=folder,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
@@ -118,12 +165,25 @@ class Network:
         if not place.exists():
             options = ("--folder", place, *self._reading, *options)
             self.start(site, "join", self.invitation(site), "--data", data or self.files[site], *options)
+            self.admit(site)
             if self._copied:
                 self.approve(site)
         elif data or options:
             self.start(site, "join", place, "--data", data or self.files[site], *options)
         else:
             self.start(site, "join", place)
+
+    def admit(self, site: str) -> None:
+        """What the coordinator does once the site has read its fingerprint out."""
+        process, federation = self.processes[site], FederationFolder.read(self.home)
+        read_out = until(lambda: self.fingerprint(site) or process.poll() is not None, f"{site} to read out")
+        until(lambda: site in waiting(federation) or process.poll() is not None, f"{site} to enrol")
+        assert process.poll() is None, self.said(site)
+        admit(federation, site, read_out)
+
+    def fingerprint(self, site: str) -> str:
+        """The fingerprint that a site read out last."""
+        return ["", *re.findall(r"the fingerprint to read out: (.*)", self.said(site))][-1]
 
     def approve(self, site: str) -> None:
         """What the officer of a site does: nothing is answered before."""

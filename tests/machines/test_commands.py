@@ -54,20 +54,18 @@ def test_a_job_for_another_console(network, fitted, tmp_path):
 def test_a_site_in_the_background_says_why_it_is_alone(network, hospital_files, tmp_path):
     home = tmp_path / "alone"
     where = f"localhost:{free_port()}"
-    unpooled_command(
-        "federation", "init", home, "--name", "alone", "--address", where, "--site", "va", "--with-keys"
-    )
+    unpooled_command("federation", "init", home, "--name", "alone", "--address", where, "--site", "va")
     invitation = home / "invitations" / "va.json"
     place = tmp_path / "va"
     network.command("join", invitation, "--folder", place, "--data", hospital_files["va"], "--background")
     try:
-        assert "va in alone: trying to connect" in unpooled_command("status", place)
+        assert "va in alone: waits to be admitted" in unpooled_command("status", place, code=6)
         until(lambda: "nothing listens there" in (place / "join.log").read_text(), "the reason")
     finally:
         assert unpooled_command("leave", place) == "stopped\n"
     assert unpooled_command("leave", place) == "was not running\n"
-    assert "va in alone: stopped" in unpooled_command("status", place)
-    assert "the server is not up" in unpooled_command("status", home)
+    assert "va in alone: stopped" in unpooled_command("status", place, code=3)
+    assert "the server is not up" in unpooled_command("status", home, code=3)
     said = unpooled_command("run", home, "-k", "2", "--wait", "0", "--out", tmp_path / "out", code=1)
     assert "unpooled serve" in said
 

@@ -10,7 +10,7 @@ import struct
 import numpy as np
 import pytest
 
-from machines.network import until
+from machines.network import certified_site, until
 from unpooled.app.job import Between, Job
 from unpooled.app.run_folder import RunFolder
 from unpooled.app.run_job import tasks
@@ -18,9 +18,8 @@ from unpooled.data.readers import Reading, read_table
 from unpooled.runtimes.coordinator_run import ProgressFile
 from unpooled.runtimes.nvflare import startup_kit as kit
 from unpooled.runtimes.nvflare.console import submitted
+from unpooled.runtimes.provisioning.enrolment import invite
 from unpooled.runtimes.provisioning.federation_folder import FederationFolder, create
-from unpooled.runtimes.provisioning.invitations import Invitation
-from unpooled.runtimes.provisioning.keys import new_key, private_pem
 from unpooled.site.log import unpacked
 
 QUICK = ("-k", "3", "--restarts", "2", "--seed", "2")
@@ -167,18 +166,22 @@ def test_whoever_lacks_the_right_certificate_gets_nothing(network, fitted, tmp_p
 
     # another federation of the same name: its sites' certificates are worth nothing here
     where = f"localhost:{network.port}"
-    other = create(tmp_path / "other", "heart", where, ("va",), engine_name="nvflare", with_keys=True)
+    other = create(tmp_path / "other", "heart", where, ("va",), engine_name="nvflare")
     rows = ("--data", network.files["va"])
-    network.start("impostor", "join", other.invitation("va"), "--folder", tmp_path / "impostor", *rows)
+    certified_site(other, "va", tmp_path / "impostor")
+    network.start("impostor", "join", tmp_path / "impostor", *rows)
+    # one that has only the invitation: the server is not the one that it names, so nothing is sent
+    network.start("guest", "join", invite(other, "va"), "--folder", tmp_path / "guest", *rows)
     # a site that was never invited, with a certificate of the right authority
-    stranger = _stranger(network, tmp_path)
-    network.start("stranger", "join", stranger, "--folder", tmp_path / "stranger", *rows)
-    until(lambda: "certificate is not of this federation" in network.said("impostor"), "a reason")
+    certified_site(FederationFolder.read(network.home), "stranger", tmp_path / "stranger")
+    network.start("stranger", "join", tmp_path / "stranger", *rows)
+    for name in ("impostor", "guest"):
+        until(lambda: "certificate is not of this federation" in network.said(name), f"a reason of {name}")  # noqa: B023
     until(lambda: "does not let this site in" in network.said("stranger"), "a reason")
     until(lambda: "refused: stranger" in network.said("server"), "the server's word")
     assert network.connected() == set(network.files)
-    network.kill("impostor")
-    network.kill("stranger")
+    for name in ("impostor", "guest", "stranger"):
+        network.kill(name)
     network.finish("besieged")
     fit = fitted(*QUICK)
     assert (network.out("besieged") / "model.unpooled").read_bytes() == (fit / "model.unpooled").read_bytes()
@@ -198,17 +201,6 @@ def talk_without_certificate(address):
     except (ssl.SSLError, ConnectionError):
         pass
     return heard
-
-
-def _stranger(network, tmp_path):
-    """An invitation with a certificate of the federation's own authority, for a name that is not in it."""
-    federation, key = FederationFolder.read(network.home), new_key()
-    certificate = federation.authority().certify("stranger", key.public_key(), group="heart")
-    invitation = Invitation.read(federation.invitation("va")).approved(certificate, private_pem(key))
-    path = tmp_path / "stranger.json"
-    object.__setattr__(invitation, "site", "stranger")
-    invitation.write(path)
-    return path
 
 
 def test_no_row_is_in_what_left_and_paths_stay_at_the_site(network, hospital_files, fitted):

@@ -121,7 +121,7 @@ def test_a_refusal_is_not_repeated(network, tmp_path):
 
 
 def served(tmp_path, port):
-    create(tmp_path, "here", f"localhost:{port}", ("a",), engine_name="nvflare", with_keys=True)
+    create(tmp_path, "here", f"localhost:{port}", ("a",), engine_name="nvflare")
     return tmp_path
 
 

@@ -4,10 +4,12 @@ An engine starts it and a process at every site (``site.process``), and carries 
 the coordinator's process a RunTask and a site's process RunTerms; neither holds a path or code.
 """
 
+import getpass
 import json
 import os
 import time
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from unpooled.core.disk import held, write_atomically
 from unpooled.core.exchange import Carrier
 from unpooled.core.messages import Message, SiteId
 from unpooled.core.run import Record, run
-from unpooled.errors import SchemaMismatch, UnpooledError
+from unpooled.errors import BadInput, SchemaMismatch, UnpooledError
 from unpooled.privacy.secure_sum import SecureSums
 from unpooled.runtimes.remote import RemoteFederation
 from unpooled.site.identity import identity_in
@@ -73,18 +75,39 @@ def keep_heads(path: Path, federation: RemoteFederation) -> None:
     """
     new, federation.received = federation.received, []
     lines = "".join(json.dumps({"site": site, "head": head}) + "\n" for site, head in new)
+    _append(path, lines)
+
+
+def kept_heads(path: Path) -> dict[SiteId, str]:
+    """The last head of every site's log that came, in any run; none of a site that was readmitted since."""
+    if not path.exists():
+        return {}
+    lines = (json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
+    last = {str(kept["site"]): str(kept["head"]) for kept in lines}
+    return {site: head for site, head in last.items() if head}
+
+
+def readmit(path: Path, site: SiteId, reason: str) -> int:
+    """Record that a site's log begins anew: its heads so far stay, and are not asked for any more.
+
+    Returns the number of lines of the old log, as far as the coordinator knows it.
+    """
+    head = kept_heads(path).get(site, "")
+    if not head:
+        raise BadInput(f"{path}: no head of {site} is kept, so nothing keeps it out")
+    if not reason.strip():
+        raise BadInput("a readmission needs a reason: it is evidence")
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    line = {"site": site, "head": "", "readmitted": now, "by": getpass.getuser(), "reason": reason.strip()}
+    _append(path, json.dumps(line) + "\n")
+    return int(head.partition(":")[0]) + 1
+
+
+def _append(path: Path, lines: str) -> None:
     with path.open("ab") as file:
         file.write(lines.encode())
         file.flush()
         os.fsync(file.fileno())
-
-
-def kept_heads(path: Path) -> dict[SiteId, str]:
-    """The last head of every site's log that came, in any run."""
-    if not path.exists():
-        return {}
-    lines = (json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
-    return {str(kept["site"]): str(kept["head"]) for kept in lines}
 
 
 def coordinate(task: RunTask, carrier: Carrier, folder: Path) -> bool:

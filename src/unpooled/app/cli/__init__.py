@@ -1,6 +1,6 @@
 """The command line. Each command imports what it needs when it runs, so that ``unpooled --help`` is fast.
 
-Exit codes: 0 for success, 1 for an error with one line on stderr, 2 for wrong usage.
+Exit codes: 0 for success, 1 for an error with one line on stderr, 2 for wrong usage; ``status`` has more.
 """
 
 from pathlib import Path
@@ -12,14 +12,16 @@ from unpooled.app.cli import options as o
 from unpooled.app.cli.certify import certify
 from unpooled.app.cli.compare import compare
 from unpooled.app.cli.copy import copy
-from unpooled.app.cli.federation import federation, join, leave, serve, status
+from unpooled.app.cli.federation import federation, serve
 from unpooled.app.cli.fit import fit, resume
+from unpooled.app.cli.join import join, leave
 from unpooled.app.cli.model import example, export, predict, report
 from unpooled.app.cli.officer import dossier, release
 from unpooled.app.cli.outputs import Overwrite, check
 from unpooled.app.cli.policy import audit, policy, sums
 from unpooled.app.cli.reproduce import reproduce
 from unpooled.app.cli.run import export_job, run
+from unpooled.app.cli.status import status
 
 app = typer.Typer(
     cls=o.OneLineErrors,

@@ -13,6 +13,7 @@ from unpooled.errors import BadInput, PolicyError
 if TYPE_CHECKING:
     from unpooled.data.readers import Reading
     from unpooled.privacy.copy import CopySettings
+    from unpooled.site.copy_folder import CopyFolder
     from unpooled.site.policy import Policy
 
 copy = typer.Typer(
@@ -139,22 +140,30 @@ def copy_show(
     overwrite: Overwrite = False,
 ) -> None:
     """Open the copy as a page: the very table, how it was made, what it costs, what it does not promise."""
-    from unpooled.core.disk import write_atomically
     from unpooled.site.copy_folder import CopyFolder
-    from unpooled.site.copy_page import facts, page, promises
+    from unpooled.site.copy_page import facts, promises
 
     place = CopyFolder(folder)
     kept = place.read()
     settings = place.settings()
-    target = html or place.path / "page.html"
     check(html, inputs=[place.path / "table.csv", place.path / "about.json"], overwrite=overwrite)
-    write_atomically(target, page(kept, settings, place.approved, place.digest).encode())
+    target = write_page(place, html)
     for line in (*facts(kept, settings), *promises(kept)):
         typer.echo(f"- {line}")
     typer.echo("approved" if place.approved else "not approved yet: the site answers nothing")
     typer.echo(f"written: {target}")
     if html is None:
         webbrowser.open(target.absolute().as_uri())
+
+
+def write_page(place: "CopyFolder", html: Path | None = None) -> Path:
+    """Write the page of a copy, by default beside its table."""
+    from unpooled.core.disk import write_atomically
+    from unpooled.site.copy_page import page
+
+    target = html or place.path / "page.html"
+    write_atomically(target, page(place.read(), place.settings(), place.approved, place.digest).encode())
+    return target
 
 
 @copy.command("export")

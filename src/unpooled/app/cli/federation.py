@@ -1,40 +1,21 @@
-"""A federation between machines: ``federation``, ``serve``, ``join``, ``status``, ``leave``."""
+"""The coordinator of a federation between machines: ``federation`` and ``serve``."""
 
-import subprocess
-import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from unpooled.app.cli import options as o
-from unpooled.app.cli.copy import Only, PolicyFile, StudyColumns, make, read_by, settings_of
-from unpooled.app.cli.outputs import FolderOutput, check
 from unpooled.errors import BadInput
 
-if TYPE_CHECKING:
-    from unpooled.runtimes.provisioning.federation_folder import FederationFolder
-    from unpooled.runtimes.provisioning.site_folder import SiteFolder
-    from unpooled.site.site_process import SiteSettings
-
-federation = typer.Typer(no_args_is_help=True, help="Set up a federation: its sites and their keys.")
+federation = typer.Typer(no_args_is_help=True, help="Set up a federation, and keep it in order.")
 
 Folder = Annotated[Path, typer.Argument(help="The folder of the federation.")]
-Where = Annotated[Path, typer.Argument(help="The folder of the site, or its invitation.")]
-WithKeys = Annotated[
-    bool,
-    typer.Option(
-        "--with-keys",
-        help="Make the sites' private keys here too: one step less, but invitations are then secret.",
-    ),
-]
+Days = Annotated[float, typer.Option(help="Days that the invitation is valid.", min=0.01, max=365)]
+_DAYS = 14.0
 
 
-_ASK_WHY = 10.0  # seconds without a connection before a site looks for the reason
-
-
-def _say(text: str) -> None:
+def say(text: str) -> None:
     typer.echo(f"{time.strftime('%H:%M:%S')} {text}")
 
 
@@ -46,273 +27,175 @@ def init(
         str, typer.Option(help="Address at which sites reach this machine: host or host:port.")
     ],
     site: Annotated[list[str], typer.Option(help="Name of a site; repeat for every site.")],
-    with_keys: WithKeys = False,
+    days: Days = _DAYS,
     engine: Annotated[str, typer.Option(help="Engine that carries messages.")] = "nvflare",
 ) -> None:
     """Create a federation: keys and certificates on this machine, and one invitation per site.
 
     unpooled federation init heart --name heart --address 10.0.0.1 --site hospital-a --site hospital-b
     """
+    from unpooled.runtimes.provisioning.enrolment import invite as make
     from unpooled.runtimes.provisioning.federation_folder import create
 
-    created = create(folder, name, address, tuple(site), engine_name=engine, with_keys=with_keys)
+    created = create(folder, name, address, tuple(site), engine_name=engine)
     where = created.address
     typer.echo(f"{where.federation} will be served at {where.host}, port {where.port}")
     for one in created.sites:
-        typer.echo(f"send to {one}: {created.invitation(one)}")
-    if with_keys:
-        typer.echo("The invitations hold private keys: send them by a way that nobody else reads.")
+        typer.echo(f"send to {one}: {make(created, one, days=days)}")
 
 
 @federation.command()
 def invite(
     folder: Folder,
-    site: Annotated[str, typer.Argument(help="The new site's name.")],
-    with_keys: WithKeys = False,
+    site: Annotated[str, typer.Argument(help="The site's name.")],
+    again: Annotated[
+        bool,
+        typer.Option("--again", help="A new invitation for a site that has one; the old one is void."),
+    ] = False,
+    days: Days = _DAYS,
 ) -> None:
-    """Invite one more site."""
+    """Invite one more site, or a site again: its invitation ran out or was lost, or its certificate ends."""
+    from unpooled.runtimes.provisioning.enrolment import invite as make
     from unpooled.runtimes.provisioning.federation_folder import add
 
-    typer.echo(f"send to {site}: {add(folder, site, with_keys).invitation(site)}")
+    typer.echo(f"send to {site}: {make(add(folder, site, again), site, days=days)}")
 
 
 @federation.command()
-def approve(
-    folder: Folder, request: Annotated[Path, typer.Argument(help="The request that a site sent.")]
-) -> None:
-    """Approve the request of a site: give it a certificate."""
-    from unpooled.runtimes.provisioning.federation_folder import approve as grant
-
-    site, fingerprint, granted = grant(folder, request)
-    typer.echo(f"the key of {site}: {fingerprint}")
-    typer.echo("Ask the site, by telephone, whether this is what it reads too. If not, send nothing.")
-    typer.echo(f"send to {site}: {granted}")
-
-
-def serve(folder: Folder) -> None:
-    """Run the server of a federation in the foreground; print which sites connect and disconnect."""
-    from unpooled.runtimes.ports import port_taken
-    from unpooled.runtimes.provisioning.federation_folder import FederationFolder, check_path
-    from unpooled.runtimes.provisioning.supervisor import keep
-
-    served = FederationFolder.read(check_path(folder))
-    where = served.address
-    _say(f"serving {where.federation} at {where.host}, port {where.port}; Ctrl-C ends it")
-    command = served.engine.server_command(served.server, where)
-    keep(command, served.server, _say, _comings(served), lambda: port_taken(where.port))
-
-
-@o.takes_options
-def join(
-    invitation: Annotated[Path, typer.Argument(help="The invitation, or the folder of a site that joined.")],
-    reading: o.ReadingOptions,
-    copying: o.CopyOptions,
-    data: Annotated[Path | None, typer.Option(help="The site's rows: CSV, Parquet, .npy or .npz.")] = None,
-    policy: PolicyFile = None,
-    folder: Annotated[
-        Path | None, typer.Option(help="Folder of the site, and of its copy; default: beside the invitation.")
+def admit(
+    folder: Folder,
+    site: Annotated[
+        str | None, typer.Argument(help="The site to admit; default: all that wait, one by one.")
     ] = None,
-    background: Annotated[bool, typer.Option("--background", help="Run without this terminal.")] = False,
-    columns: StudyColumns = None,
-    only: Only = None,
+    fingerprint: Annotated[
+        str | None, typer.Option(help="The fingerprint that the site read out; without it you are asked.")
+    ] = None,
 ) -> None:
-    """Take part in a federation: answer its questions from the site's copy, under the site's own rules.
+    """Admit the sites that joined, after each has read its fingerprint out on the telephone.
 
-    unpooled join hospital-a.json --data patients.parquet --person patient_id
+    unpooled federation admit heart
     """
-    from unpooled.runtimes.provisioning.site_folder import SiteFolder
+    from unpooled.runtimes.provisioning.enrolment import admit as grant
+    from unpooled.runtimes.provisioning.enrolment import enrolments, waiting
+    from unpooled.runtimes.provisioning.federation_folder import FederationFolder
+
+    served = FederationFolder.read(folder)
+    wait = waiting(served)
+    if site is None and not wait:
+        raise BadInput("no site waits to be admitted: unpooled join INVITATION asks for it, while serve runs")
+    if site is None and fingerprint is not None:
+        raise BadInput("a fingerprint is that of one site: say which")
+    others = {name: record.others for name, record in enrolments(served).items()}
+    left = []
+    for name in [site] if site is not None else wait:
+        if fingerprint is None and name in wait:
+            for other in others.get(name, ()):
+                typer.echo(f"warning: another key came with the invitation of {name} later: {other}")
+            typer.echo(f"{name}: {wait[name]}")
+            if not typer.confirm(f"Does {name} read the same, on the telephone?"):
+                left.append(name)
+                continue
+        grant(served, name, fingerprint if fingerprint is not None else wait.get(name, ""))
+        typer.echo(f"admitted: {name}")
+    if left:
+        raise BadInput(
+            f"not admitted: {', '.join(left)}; if a site reads something else, somebody else used its "
+            f"invitation: unpooled federation invite {folder} SITE --again makes a new one"
+        )
+
+
+@federation.command()
+def readmit(
+    folder: Folder,
+    site: Annotated[str, typer.Argument(help="The site whose log was lost.")],
+    reason: Annotated[str, typer.Option(help="What happened; it is kept with the heads.")],
+) -> None:
+    """Take a site back whose log was lost or restored from an old backup: its new log counts from now on.
+
+    The heads of its old log stay in heads.jsonl, with this decision after them.
+    """
+    from unpooled.runtimes.coordinator_run import readmit as forget
+    from unpooled.runtimes.provisioning.federation_folder import FederationFolder
+
+    served = FederationFolder.read(folder)
+    if site not in served.sites:
+        raise BadInput(f"{site} is not in the federation; sites are {', '.join(served.sites)}")
+    lost = forget(served.heads, site, reason)
+    typer.echo(
+        f"readmitted: {site}; line {lost} of its old log was the last that came, and heads.jsonl says so"
+    )
+    typer.echo(
+        "If its folder is new, it has a new key for secure sums: the other sites run unpooled sums forget."
+    )
+
+
+@federation.command()
+def clean(
+    folder: Folder,
+    run: Annotated[list[str] | None, typer.Option(help="A run to remove; repeat for more.")] = None,
+    days: Annotated[
+        float | None, typer.Option(help="Remove all that ended so many days ago or earlier.", min=0)
+    ] = None,
+) -> None:
+    """Remove runs that failed or stopped from the coordinator; they cannot be resumed any more.
+
+    unpooled federation clean heart --days 30
+    """
+    from unpooled.runtimes.provisioning.federation_folder import FederationFolder
+    from unpooled.runtimes.provisioning.health import remove_runs
+
+    if not run and days is None:
+        raise BadInput("say which runs: --run NAME, as unpooled status names them, or --days 30")
+    removed = remove_runs(FederationFolder.read(folder), tuple(run or ()), days)
+    typer.echo(f"removed: {', '.join(removed)}" if removed else "nothing to remove")
+
+
+def serve(
+    folder: Folder,
+    listen: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Address of this machine to listen at; repeat for more. Default: those of the federation's "
+            "host name."
+        ),
+    ] = None,
+) -> None:
+    """Run the server of a federation in the foreground; print which sites connect and disconnect."""
+    from unpooled.runtimes.provisioning import front_door
+    from unpooled.runtimes.provisioning.enrolment import enrol
+    from unpooled.runtimes.provisioning.enrolment_wire import server_context
+    from unpooled.runtimes.provisioning.federation_folder import FederationFolder
+    from unpooled.runtimes.provisioning.names import check_path
     from unpooled.runtimes.provisioning.supervisor import keep
 
-    site = SiteFolder.of(folder if folder is not None else invitation)
-    if invitation.is_file():
-        check(
-            FolderOutput(
-                site.path, "the folder of a site", site.own(), site.letters(invitation), resumed=True
-            ),
-            inputs=[invitation, data, policy],
-        )
-        request = site.accept(invitation)
-        if request is not None:
-            typer.echo(f"the key of this site: {site.fingerprint()}")
-            typer.echo(f"It is in {site.path} and stays there. Send to the coordinator: {request}")
-            typer.echo("Join again with the invitation that comes back.")
-            return
-    settings = _settings(site, data, policy, reading, copying, columns, only)
-    if settings.rules().protect.mode == "copy":
-        _copied(site, settings, copying, columns)
-    _show(site, settings)
-    settings.write(site.engine.settings_file(site.engine_folder))
-    if background:
-        _detach(site)
-        return
-    where = site.invitation.address
-    command = site.engine.site_command(site.engine_folder, where, settings.site)
-    keep(command, site.path, _say, _contact(site))
-
-
-def status(where: Where) -> None:
-    """Show the connected sites and the runs of a coordinator, or the state and the rules of a site."""
-    from unpooled.core.disk import is_held
-    from unpooled.runtimes.coordinator_run import ProgressFile
-    from unpooled.runtimes.provisioning.federation_folder import FederationFolder
-    from unpooled.runtimes.provisioning.follow_run import present
-    from unpooled.runtimes.provisioning.site_folder import SiteFolder
-
-    if (where / "federation.json").exists():
-        served = FederationFolder.read(where)
-        connected_sites = present(served)
-        if connected_sites is None:
-            typer.echo("the server is not up")
-        for site in served.sites if connected_sites is not None else ():
-            typer.echo(f"{site}: {'connected' if site in (connected_sites or ()) else 'not connected'}")
-        for run in sorted(path for path in served.runs.iterdir() if path.is_dir()):
-            record = ProgressFile(run).read().get("record")
-            reached = f"round {record['round']}" if record else "not begun"
-            typer.echo(f"run {run.name}: {reached}{'' if is_held(run) else ', stopped'}")
-        return
-    place = SiteFolder.of(where)
-    invitation = place.invitation
-    running, heard = is_held(place.path), place.engine.heard(place.engine_folder)
-    state = "stopped" if not running else "connected" if (heard or 1e9) < 30 else "trying to connect"
-    typer.echo(f"{invitation.site} in {invitation.federation}: {state}")
-    _show(place, place.settings)
-
-
-def leave(where: Where) -> None:
-    """Stop the process of a site, or the server of a coordinator."""
-    from unpooled.runtimes.provisioning.federation_folder import FederationFolder
-    from unpooled.runtimes.provisioning.site_folder import SiteFolder
-    from unpooled.runtimes.provisioning.supervisor import ended
-
-    served = (where / "federation.json").exists()
-    home = FederationFolder.read(where).server if served else SiteFolder.of(where).path
-    typer.echo("stopped" if ended(home) else "was not running")
-
-
-def _settings(
-    site: "SiteFolder",
-    data: Path | None,
-    policy: Path | None,
-    reading: o.ReadingOptions,
-    copying: o.CopyOptions,
-    columns: str | None,
-    only: str | None,
-) -> "SiteSettings":
-    """The settings of the site: from the options, or as saved the last time."""
-    from unpooled.site.copy_folder import CopyFolder
-    from unpooled.site.site_process import SiteSettings
-
-    if data is None and not CopyFolder(site.path).exists:
-        if policy or columns or only or reading.given or copying.given:
-            raise BadInput("--data is needed where other options are given")
-        return site.settings
-    if data is None and (columns or only or reading.given or copying.given):
-        raise BadInput(f"the copy in {site.path} is made: options about reading or grouping change nothing")
-    if data is None and policy is None and site.has_settings:
-        return site.settings
-    read = read_by(reading, only)
-    return SiteSettings(
-        site=site.invitation.site,
-        data="" if data is None else str(data.absolute()),
-        folder=str(site.path),
-        policy=None if policy is None else str(policy.absolute()),
-        authority=site.invitation.authority,
-        columns=read.columns,
-        exclude=read.exclude,
-        categories=read.categories,
-        na=read.na,
-        delimiter=read.delimiter,
-        decimal=read.decimal,
-        encoding=read.encoding,
-        numbers=read.numbers,
-        recode=read.recode,
-    )
-
-
-def _copied(
-    site: "SiteFolder", settings: "SiteSettings", copying: o.CopyOptions, columns: str | None
-) -> None:
-    """Make the site's copy if there is none. A changed file changes nothing once there is one."""
-    from unpooled.site.copy_folder import CopyFolder
-
-    place = CopyFolder(Path(settings.folder))
-    if place.exists:
-        if settings.data:
-            typer.echo(f"The copy of {place.about()['made']} is there; {settings.data} is not read again.")
-        return
-    if not settings.data:
-        raise BadInput(f"{site.path}: there is neither a copy nor --data to make one of")
-    rules = settings.rules()
-    make(
-        Path(settings.folder),
-        Path(settings.data),
-        rules,
-        settings.reading(),
-        settings_of(rules, copying, columns),
-    )
-
-
-def _show(site: "SiteFolder", settings: "SiteSettings") -> None:
-    """Print what the site answers from, and its rules. Reading them also finds any error in them."""
-    from unpooled.site.copy_folder import CopyFolder
-
-    rules = settings.rules()
-    methods = (*rules.jobs.algorithms, *rules.jobs.modules)
-    if rules.protect.mode == "copy":
-        place = CopyFolder(Path(settings.folder))
-        copy = place.read()
-        typer.echo(
-            f"copy of {copy.made}: {copy.persons.sum():.0f} persons in {len(copy)} groups of at least "
-            f"{copy.group_size}; columns: {', '.join(copy.names)}"
-        )
-        if rules.protect.auto:
-            typer.echo("the policy has auto = true: it is answered from without approval")
-        elif not place.approved:
-            typer.echo(
-                f"NOT APPROVED: the site answers nothing before. unpooled copy show {settings.folder} opens "
-                f"the copy, unpooled copy approve {settings.folder} approves it."
+    path = check_path(folder)
+    served = FederationFolder.read(path)
+    where, engine = served.address, served.engine
+    addresses = listen or front_door.addresses_of(where.host)
+    port = front_door.free_port()
+    context = server_context(*map(str, engine.server_identity(served.server)))
+    with front_door.FrontDoor(
+        addresses, where.port, port, context, lambda asked: enrol(FederationFolder.read(path), asked)
+    ):
+        engine.listen_at(served.server, served.console, port)
+        say(f"serving {where.federation} at {', '.join(addresses)}, port {where.port}; Ctrl-C ends it")
+        if front_door.reached_by_none(where.host, addresses):
+            say(
+                f"warning: {where.host} is {', '.join(addresses)} here, which no other machine reaches; "
+                "--listen ADDRESS says where to listen"
             )
-        else:
-            typer.echo(f"approved at {place.approved}")
-    else:
-        table = settings.table()
-        typer.echo(f"data: {settings.data}, {len(table)} rows; columns: {', '.join(table.names)}")
-    if rules.protect.mode == "trusted":
-        typer.echo(
-            f"TRUSTED: answers come from the rows; groups below {rules.protect.min_cluster_size} are not "
-            "shown, and yet sums can be taken apart: unpooled audit attack says how far"
-        )
-    typer.echo(
-        f"rules: {settings.policy or 'the usual'}; methods {', '.join(methods)}; secure sums "
-        f"{rules.aggregation.secure}"
-    )
-    typer.echo(f"what leaves is logged in {Path(settings.folder) / 'log.jsonl'}")
+        keep(engine.server_command(served.server, where), served.server, say, _Comings(path))
 
 
-def _detach(site: "SiteFolder") -> None:
-    """Start the site in the background, and wait until it runs."""
-    from unpooled.core.disk import is_held
+class _Comings:
+    """Prints which sites connected, disconnected or asked to be admitted since the last call."""
 
-    with (site.path / "join.log").open("ab") as log:
-        child = subprocess.Popen(
-            [sys.executable, "-m", "unpooled", "join", str(site.path)],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-    while not is_held(site.path):
-        if child.poll() is not None:
-            raise BadInput(f"the site did not start; {site.path / 'join.log'} says why")
-        time.sleep(0.1)
-    typer.echo(f"running in the background (process {child.pid}); unpooled leave {site.path} ends it")
+    def __init__(self, path: Path) -> None:
+        from unpooled.runtimes.provisioning.federation_folder import FederationFolder
 
-
-class _comings:  # noqa: N801
-    """Prints which sites connected and disconnected since the last call."""
-
-    def __init__(self, served: "FederationFolder") -> None:
-        self._served = served
+        self._path = path
+        self._served = FederationFolder.read(path)
+        self._asked: dict[str, str] = {}
         self._here: tuple[str, ...] = ()
         self._strangers: set[str] = set()
         self._up = False
@@ -320,45 +203,29 @@ class _comings:  # noqa: N801
     def __call__(self) -> None:
         from unpooled.runtimes.provisioning.follow_run import present
 
+        self._asking()
         connected = present(self._served)
         if connected is None:
             self._up = False
             return
         if not self._up:
-            _say("the server is up")
+            say("the server is up")
             self._up = True
         for stranger in self._served.engine.refused(self._served.server):
             if stranger not in self._strangers:
                 self._strangers.add(stranger)
-                _say(f"refused: {stranger} has a certificate, but is no site of this federation")
+                say(f"refused: {stranger} has a certificate, but is no site of this federation")
         for site in sorted(set(connected) ^ set(self._here)):
             what = "connected" if site in connected else "is gone"
-            _say(f"{site} {what} ({len(connected)} of {len(self._served.sites)})")
+            say(f"{site} {what} ({len(connected)} of {len(self._served.sites)})")
         self._here = connected
 
+    def _asking(self) -> None:
+        from unpooled.runtimes.provisioning.enrolment import waiting
+        from unpooled.runtimes.provisioning.federation_folder import FederationFolder
 
-class _contact:  # noqa: N801
-    """Prints when the site connects to the coordinator or loses it, and why it cannot connect."""
-
-    def __init__(self, site: "SiteFolder") -> None:
-        self._site, self._engine = site, site.engine
-        self._where = site.invitation.address
-        self._since = self._asked = time.time()
-        self._connected = False
-        self._said = ""
-
-    def __call__(self) -> None:
-        from unpooled.runtimes.provisioning.diagnose import obstacle
-
-        heard = self._engine.heard(self._site.engine_folder)
-        connected = heard is not None and heard < min(30.0, time.time() - self._since)
-        where = self._where
-        if connected != self._connected:
-            _say(f"{'connected to' if connected else 'lost'} {where.federation} at {where.host}:{where.port}")
-            self._connected = connected
-        if not connected and time.time() - self._asked > _ASK_WHY:
-            self._asked = time.time()
-            reason = obstacle(where, *self._engine.identity(self._site.engine_folder))
-            if reason != self._said:
-                self._said = reason
-                _say(f"not connected to {where.federation} at {where.host}:{where.port}: {reason}")
+        self._served = FederationFolder.read(self._path)  # sites may have been added
+        asked = waiting(self._served)
+        for site in sorted(asked.keys() - self._asked.keys()):
+            say(f"{site} asks to be admitted: unpooled federation admit {self._path}")
+        self._asked = asked

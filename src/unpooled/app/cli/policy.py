@@ -121,7 +121,9 @@ def kept_heads(path: Path | None, log: Path) -> dict[int, str] | None:
         for line in path.read_text(encoding="utf-8").splitlines():
             kept = json.loads(line)
             number, _, head = kept["head"].partition(":")
-            if kept["site"] == site:
+            if kept["site"] == site and not head:  # readmitted: the heads before are those of a lost log
+                found.clear()
+            elif kept["site"] == site:
                 found.setdefault(int(number), head)  # the first one that came counts
     except (ValueError, AttributeError, TypeError, KeyError) as error:
         raise LedgerError(f"{path}: not a file of heads") from error

@@ -118,8 +118,11 @@ def export_job(
     from unpooled.app.run_job import tasks
     from unpooled.runtimes.engine import engine as find
     from unpooled.runtimes.provisioning.federation_folder import new_name
+    from unpooled.runtimes.provisioning.names import check_name
 
     reading.refuse()
+    for name in site:
+        check_name(name, "site")
     job = options.job(protect, between=Between("", new_name(), tuple(sorted(site)), quorum, deadline))
     assert job.between is not None
     folder, found = RunFolder(out), find(engine)

@@ -18,6 +18,7 @@ from unpooled.runtimes.nvflare.startup_kit import (
     CONSOLE_ROLE,
     FILE,
     SITE_FILE,
+    listen_at,
     presence_folder,
     read_presence,
     write_console,
@@ -32,8 +33,10 @@ __all__ = [
     "connected",
     "heard",
     "identity",
+    "listen_at",
     "refused",
     "server_command",
+    "server_identity",
     "settings_file",
     "site_command",
     "submitted",
@@ -72,6 +75,11 @@ def identity(site: Path) -> tuple[Path, Path, Path]:
     """The paths of a site's certificate, its key and the authority's certificate."""
     startup = site / "startup"
     return startup / "client.crt", startup / "client.key", startup / "rootCA.pem"
+
+
+def server_identity(server: Path) -> tuple[Path, Path]:
+    """The paths of the server's certificate and its key."""
+    return server / "startup" / "server.crt", server / "startup" / "server.key"
 
 
 def connected(server: Path) -> Mapping[SiteId, float] | None:

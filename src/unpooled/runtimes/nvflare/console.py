@@ -6,6 +6,7 @@ import dataclasses
 import io
 import json
 import math
+import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,8 @@ def write_job(folder: Path, task: RunTask, terms: RunTerms) -> None:
 def submitted(console: Path, job: Path, timeout: float) -> Iterator[Callable[[], str | None]]:
     """Submit a job folder to the server. Yields a function: the job's end state, None while it runs."""
     from nvflare.fuel.flare_api.flare_api import new_secure_session
+
+    os.environ.update(no_grpc_proxy="localhost")  # the server is on this machine, whatever proxy there is
 
     with contextlib.redirect_stdout(io.StringIO()):  # NVFLARE prints while it connects
         try:

@@ -51,7 +51,7 @@ _COMMUNICATION = {
             ["grpc.max_send_message_length", _LARGEST],
             ["grpc.max_receive_message_length", _LARGEST],
             ["grpc.so_reuseport", 0],  # else two servers would share a port, and sites meet either
-        ]
+        ],
     },
 }
 
@@ -156,6 +156,19 @@ def write_server(folder: Path, address: Address, identity: EngineIdentity, runs:
     _write(folder / "local" / SITE_FILE, own)
     _write_common(folder)
     _write_identity(folder, "server", identity)
+
+
+def listen_at(server: Path, console: Path, port: int) -> None:
+    """Let the server listen at a port of the loopback interface, and the console find it there."""
+    path = server / "startup" / "fed_server.json"
+    said = json.loads(path.read_text(encoding="utf-8"))
+    said["servers"][0]["service"]["target"] = f"localhost:{port}"
+    said["servers"][0].update(admin_server="localhost", admin_port=port)
+    _write(path, said)
+    path = console / "startup" / "fed_admin.json"
+    said = json.loads(path.read_text(encoding="utf-8"))
+    said["admin"].update(host="localhost", port=port)
+    _write(path, said)
 
 
 def write_site(folder: Path, address: Address, identity: EngineIdentity, site: SiteId) -> None:

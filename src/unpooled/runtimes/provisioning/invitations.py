@@ -1,78 +1,77 @@
-"""Small files that a coordinator and a site exchange: an invitation, a request, the approved invitation.
+"""The invitation: the one small file that a coordinator sends to a site.
 
-The coordinator sends an invitation. The site makes its key, keeps it, and sends a request back. The
-coordinator approves, and the invitation with a certificate in it is all the site needs. None of the three
-holds a secret, unless the coordinator made the site's key too.
+It holds the certificate of the federation's authority, so that the site knows its server from the first byte
+on, and a secret that enrols one key and no second one. It holds no key of a site: that is made at the site.
 """
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from unpooled.core.disk import write_atomically
 from unpooled.errors import BadInput
-from unpooled.runtimes.engine import Address
+from unpooled.runtimes.engine import ENGINES, Address
+from unpooled.runtimes.provisioning.keys import certified
+from unpooled.runtimes.provisioning.names import check_host, check_name, check_port
 
-
-class _Letter:
-    """A JSON file of a known kind."""
-
-    KIND = ""
-
-    def write(self, path: Path) -> None:
-        values = {"unpooled": self.KIND, "version": 1, **asdict(self)}  # type: ignore[call-overload]
-        write_atomically(path, (json.dumps(values, indent=1) + "\n").encode())
-
-    @classmethod
-    def read(cls, path: Path) -> Self:
-        try:
-            values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            kind, version = values.pop("unpooled"), values.pop("version")
-        except (ValueError, KeyError, AttributeError, TypeError):
-            raise BadInput(f"{path}: not {_a(cls.KIND)} of a federation") from None
-        if (kind, version) != (cls.KIND, 1):
-            raise BadInput(f"{path}: {_a(str(kind))} of version {version}, not {_a(cls.KIND)} of version 1")
-        try:
-            return cls(**values)
-        except TypeError:
-            raise BadInput(f"{path}: {_a(cls.KIND)} that lacks something or has too much") from None
+_KIND, _VERSION = "invitation", 2
 
 
 @dataclass(frozen=True)
-class Invitation(_Letter):
-    """An invitation: the federation's address, the invited site, and the authority's certificate."""
-
-    KIND = "invitation"
+class Invitation:
+    """An invitation: the federation's address, the invited site, the authority, and the one-time secret."""
 
     federation: str
     host: str
     port: int
     engine: str
     site: str
-    root: str  # certificate of the federation's authority
-    authority: str = ""  # key that signs rosters of secure sums and heads of logs, hexadecimal
-    certificate: str = ""  # of the site; "": to be requested
-    key: str = ""  # only where the coordinator made it
+    root: str  # certificate of the federation's authority, PEM
+    authority: str  # key that signs rosters of secure sums and heads of logs, hexadecimal
+    secret: str
+    expires: str  # date and time, UTC, until which the secret enrols a key
 
     @property
     def address(self) -> Address:
         return Address(self.federation, self.host, self.port)
 
-    def approved(self, certificate: str, key: str = "") -> "Invitation":
-        return replace(self, certificate=certificate, key=key)
+    def write(self, path: Path) -> None:
+        """Write the file; only its owner can read it."""
+        values = {"unpooled": _KIND, "version": _VERSION, **asdict(self)}
+        write_atomically(path, (json.dumps(values, indent=1) + "\n").encode())
 
-
-@dataclass(frozen=True)
-class Request(_Letter):
-    """A site's request for a certificate of the key that it made."""
-
-    KIND = "request"
-
-    federation: str
-    site: str
-    request: str
-
-
-def _a(noun: str) -> str:
-    return f"{'an' if noun[:1] in 'aeiou' else 'a'} {noun}"
+    @classmethod
+    def read(cls, path: Path) -> "Invitation":
+        """The invitation in a file. Whoever wrote it: names that are paths, and the like, are refused."""
+        try:
+            values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            kind, version = values.pop("unpooled"), values.pop("version")
+        except (ValueError, KeyError, AttributeError, TypeError):
+            raise BadInput(f"{path}: not an invitation to a federation") from None
+        if kind != _KIND:
+            raise BadInput(f"{path}: not an invitation to a federation")
+        if version != _VERSION:
+            raise BadInput(
+                f"{path}: an invitation of version {version}, this program reads version {_VERSION}; ask the "
+                "coordinator for one of the version that is installed here"
+            )
+        try:
+            found = cls(**values)
+            if not all(isinstance(value, str) for name, value in values.items() if name != "port"):
+                raise TypeError
+            check_name(found.federation, "federation")
+            check_name(found.site, "site")
+            check_host(found.host)
+            check_port(found.port)
+            certified(found.root)
+            bytes.fromhex(found.authority)
+        except BadInput as error:
+            raise BadInput(f"{path}: {error}") from None
+        except TypeError:
+            raise BadInput(f"{path}: an invitation that lacks something or has too much") from None
+        except ValueError:
+            raise BadInput(f"{path}: an invitation whose certificate or key is damaged") from None
+        if found.engine not in ENGINES:
+            raise BadInput(f"{path}: engines are {', '.join(ENGINES)}, got {found.engine!r}")
+        return found

@@ -5,6 +5,7 @@ and gets back a certificate. RSA, since the engines check signatures with it.
 """
 
 import datetime
+import hashlib
 import ipaddress
 import os
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import NameOID
@@ -20,7 +21,7 @@ from cryptography.x509.oid import NameOID
 from unpooled.errors import BadInput
 
 _BITS = 3072
-_AUTHORITY_DAYS, _PARTY_DAYS = 3650, 825
+_AUTHORITY_DAYS, _SITE_DAYS = 3650, 825
 
 
 def new_key() -> rsa.RSAPrivateKey:
@@ -60,13 +61,29 @@ def request(name: str, key: rsa.RSAPrivateKey) -> str:
     return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM).decode()
 
 
-def fingerprint(key: rsa.RSAPublicKey) -> str:
-    """The fingerprint of a key, for two people to compare over the telephone."""
-    der = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
-    digest = hashes.Hash(hashes.SHA256())
-    digest.update(der)
-    words = digest.finalize().hex()[:40]
-    return " ".join(words[i : i + 4] for i in range(0, len(words), 4))
+def enrolment_fingerprint(root: str, site: str, key: rsa.RSAPublicKey) -> str:
+    """The one fingerprint that site and coordinator read to each other: of the authority and the site's key.
+
+    It is the same at both only if the site has the coordinator's authority, and the coordinator the site's
+    key. 160 bits: somebody between the two who searches for a pair of keys that agree needs 2^80 trials.
+    """
+    public = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return _digits(b"unpooled enrolment", _der(root), site.encode(), public)
+
+
+def authority_fingerprint(root: str) -> str:
+    """The fingerprint of an authority's certificate."""
+    return _digits(b"unpooled authority", _der(root))
+
+
+def _der(pem: str) -> bytes:
+    return x509.load_pem_x509_certificate(pem.encode()).public_bytes(serialization.Encoding.DER)
+
+
+def _digits(*parts: bytes) -> str:
+    """40 hexadecimal digits of the hash of all parts, in groups of four."""
+    digest = hashlib.sha256(b"".join(len(part).to_bytes(8, "big") + part for part in parts)).hexdigest()[:40]
+    return " ".join(digest[i : i + 4] for i in range(0, len(digest), 4))
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,10 +137,13 @@ class Authority:
         role: str | None = None,
         hosts: Sequence[str] = (),
     ) -> str:
-        """A certificate for ``name``, PEM. ``hosts``: the addresses under which a server is reached."""
-        issuer = self.certificate.subject
+        """A certificate for ``name``, PEM. ``hosts``: the addresses under which a server is reached.
+
+        A site's is to be renewed; those of the coordinator's own parties last as long as the authority.
+        """
+        issuer, days = self.certificate.subject, _AUTHORITY_DAYS if hosts or role else _SITE_DAYS
         names = [_address(host) for host in hosts or (name,)]
-        builder = _builder(_subject(name, group, role), issuer, key, self.key.public_key(), _PARTY_DAYS)
+        builder = _builder(_subject(name, group, role), issuer, key, self.key.public_key(), days)
         builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
         return builder.sign(self.key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM).decode()
 
@@ -132,25 +152,36 @@ def requested(pem: str, name: str) -> rsa.RSAPublicKey:
     """The public key in a request for ``name``; BadInput unless it is signed with the private key."""
     try:
         asked = x509.load_pem_x509_csr(pem.encode())
+        names = [str(a.value) for a in asked.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+        key = asked.public_key()
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise BadInput(f"the request of {name} is damaged") from error
+    if names != [name]:
+        raise BadInput(f"the request is for {', '.join(names) or 'nobody'}, not for {name}")
+    if (
+        not isinstance(key, rsa.RSAPublicKey) or not 2048 <= key.key_size <= 4096
+    ):  # before it is computed with
+        raise BadInput(f"the request of {name} has a key that is not RSA of 2048 to 4096 bits")
+    try:
         valid = asked.is_signature_valid
-    except (ValueError, InvalidSignature) as error:
+    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm) as error:
         raise BadInput(f"the request of {name} is damaged") from error
     if not valid:
         raise BadInput(f"the request of {name} is not signed with its own key")
-    names = [str(a.value) for a in asked.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
-    if names != [name]:
-        raise BadInput(f"the request is for {', '.join(names) or 'nobody'}, not for {name}")
-    key = asked.public_key()
-    if not isinstance(key, rsa.RSAPublicKey) or key.key_size < 2048:
-        raise BadInput(f"the request of {name} has a key that is not RSA of at least 2048 bits")
     return key
 
 
 def certified(pem: str) -> rsa.RSAPublicKey:
     """The public key that a certificate is about."""
     key = x509.load_pem_x509_certificate(pem.encode()).public_key()
-    assert isinstance(key, rsa.RSAPublicKey)
+    if not isinstance(key, rsa.RSAPublicKey):
+        raise BadInput("a certificate of a key of another kind than RSA")
     return key
+
+
+def valid_until(pem: str) -> datetime.datetime:
+    """The time, UTC, at which a certificate runs out."""
+    return x509.load_pem_x509_certificate(pem.encode()).not_valid_after_utc
 
 
 def _builder(

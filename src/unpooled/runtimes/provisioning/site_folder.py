@@ -1,22 +1,29 @@
 """The folder of a site: its key, its settings, the engine's files, its log."""
 
+import hashlib
+import json
 import shutil
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
+from unpooled.core.disk import write_atomically
 from unpooled.errors import BadInput
 from unpooled.runtimes.engine import Engine, EngineIdentity, engine
-from unpooled.runtimes.provisioning.federation_folder import check_path
-from unpooled.runtimes.provisioning.invitations import Invitation, Request
+from unpooled.runtimes.provisioning.dial import obstacle_of
+from unpooled.runtimes.provisioning.enrolment_wire import ADMITTED, WAITING, ask
+from unpooled.runtimes.provisioning.invitations import Invitation
 from unpooled.runtimes.provisioning.keys import (
+    authority_fingerprint,
     certified,
-    fingerprint,
+    enrolment_fingerprint,
     new_key,
     private_pem,
     read_key,
     request,
     write_key,
 )
+from unpooled.runtimes.provisioning.names import check_path
 from unpooled.site.site_process import SiteSettings
 
 
@@ -64,36 +71,78 @@ class SiteFolder:
         made = (self.path / "invitation.json").exists() or (self.path / "private.key").exists()
         return made or not self.engine_folder.exists()
 
-    def letters(self, invitation: Path) -> tuple[Path, ...]:
+    def letters(self) -> tuple[Path, ...]:
         """The files that accepting an invitation writes, besides the engine's files."""
-        names = ("invitation.json", "private.key")
-        asking = self._asking(Invitation.read(invitation).site)
-        return (*(self.path / name for name in names), asking)
+        return tuple(self.path / name for name in ("invitation.json", "private.key", "enrolled.json"))
 
-    def _asking(self, site: str) -> Path:
-        return self.path.parent / f"{site}.request.json"
+    def accept(self, file: Path) -> None:
+        """Accept an invitation: pin its authority, and make the site's key if there is none.
 
-    def accept(self, file: Path) -> Path | None:
-        """Accept an invitation. If it has no certificate yet, make a key and return the request to send."""
+        A later invitation must be of the same authority: another one could be anybody's.
+        """
         invitation = Invitation.read(file)
         engine(invitation.engine)
+        if (self.path / "invitation.json").exists():
+            self._check_pinned(invitation)
         self.path.mkdir(parents=True, exist_ok=True)
         self.path.chmod(0o700)
-        key = self.path / "private.key"
-        if not invitation.certificate:
-            if not key.exists():
-                write_key(key, new_key())
-            asking = self._asking(invitation.site)
-            pem = request(invitation.site, read_key(key))
-            Request(invitation.federation, invitation.site, pem).write(asking)
-            return asking
-        own = invitation.key or (private_pem(read_key(key)) if key.exists() else "")
-        if not own:
-            raise BadInput(f"{file} is made for a key that is not in {self.path}; join with that folder")
-        if not invitation.key and certified(invitation.certificate) != read_key(key).public_key():
-            raise BadInput(f"{file} is made for another key than {key}")
-        self._settle(invitation, EngineIdentity(own, invitation.certificate, invitation.root))
-        return None
+        if not self._key.exists():
+            write_key(self._key, new_key())
+        invitation.write(self.path / "invitation.json")
+
+    def _check_pinned(self, invitation: Invitation) -> None:
+        pinned = self.invitation
+        if invitation.site != pinned.site or invitation.federation != pinned.federation:
+            raise BadInput(
+                f"{self.path} is the folder of {pinned.site} in {pinned.federation}, the invitation of "
+                f"{invitation.site} in {invitation.federation}; --folder names another folder"
+            )
+        if (invitation.root, invitation.authority) != (pinned.root, pinned.authority):
+            raise BadInput(
+                f"the invitation is of another authority ({authority_fingerprint(invitation.root)}) than the "
+                f"one that {self.path} has pinned ({authority_fingerprint(pinned.root)}): call the "
+                "coordinator; only if the federation was made anew, join it with --folder and a new folder"
+            )
+
+    @property
+    def _key(self) -> Path:
+        return self.path / "private.key"
+
+    @property
+    def enrolled(self) -> bool:
+        """True if the coordinator has admitted the site with the invitation that it has."""
+        try:
+            used = json.loads((self.path / "enrolled.json").read_text(encoding="utf-8"))["invitation"]
+        except FileNotFoundError:
+            return False
+        return bool(used == _used(self.invitation))
+
+    def enrol(self) -> str:
+        """Ask the server once: "" if the site is admitted, else why it is not yet. BadInput if refused."""
+        invitation = self.invitation
+        try:
+            said = ask(invitation, request(invitation.site, read_key(self._key)))
+        except OSError as error:
+            return obstacle_of(error, invitation.address)
+        state = said.get("state")
+        if state == WAITING:
+            return "the coordinator has not admitted this site yet"
+        if state != ADMITTED:
+            reason = said.get("reason", "no reason given")[:600]
+            raise BadInput(f"{invitation.federation} does not enrol this site: {reason}")
+        certificate = said.get("certificate", "")
+        try:
+            mine = certified(certificate) == read_key(self._key).public_key()
+        except ValueError:
+            mine = False
+        if not mine:
+            raise BadInput(f"{invitation.federation} sent a certificate that is not of this site's key")
+        self._settle(
+            invitation, EngineIdentity(private_pem(read_key(self._key)), certificate, invitation.root)
+        )
+        marked = {"invitation": _used(invitation), "at": datetime.now(UTC).isoformat(timespec="seconds")}
+        write_atomically(self.path / "enrolled.json", (json.dumps(marked) + "\n").encode())
+        return ""
 
     def _settle(self, invitation: Invitation, identity: EngineIdentity) -> None:
         """Write the engine's files; earlier settings are kept."""
@@ -105,8 +154,23 @@ class SiteFolder:
         chosen_engine.write_site(self.engine_folder, invitation.address, identity, invitation.site)
         if kept is not None:
             kept.write(settings)
-        invitation.write(self.path / "invitation.json")
-        (self.path / "invitation.json").chmod(0o600)
+
+    def keep_settings(self, settings: SiteSettings) -> None:
+        """Write the settings; the engine's other files may not be there yet."""
+        file = self.engine.settings_file(self.engine_folder)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        settings.write(file)
 
     def fingerprint(self) -> str:
-        return fingerprint(read_key(self.path / "private.key").public_key())
+        """The fingerprint that the site reads to the coordinator."""
+        invitation = self.invitation
+        return enrolment_fingerprint(invitation.root, invitation.site, read_key(self._key).public_key())
+
+    def authority(self) -> str:
+        """The fingerprint of the authority that the site has pinned."""
+        return authority_fingerprint(self.invitation.root)
+
+
+def _used(invitation: Invitation) -> str:
+    """The mark of an invitation that was used; it does not give the secret away."""
+    return hashlib.sha256(invitation.secret.encode()).hexdigest()

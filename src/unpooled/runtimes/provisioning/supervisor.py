@@ -28,20 +28,20 @@ def keep(
     home: Path,
     say: Callable[[str], None],
     look: Callable[[], None],
-    obstacle: Callable[[], str] = lambda: "",
+    ready: Callable[[], bool] = lambda: True,
 ) -> None:
     """Run until SIGTERM or SIGINT. ``look`` is called twice a second; ``say`` gets messages for the user.
 
-    ``home`` is locked meanwhile by a lock that names this process, by which ``ended`` finds it. ``obstacle``
-    returns the reason why the engine cannot start now, or "": BadInput the first time, a message later.
+    ``home`` is locked meanwhile by a lock that names this process, by which ``ended`` finds it. The engine is
+    started once it is ``ready``, which is asked twice a second.
     """
     if is_held(home):
         raise BadInput(f"{home} is in use already ({holder(home) or 'by a process that just started'})")
     with held(home, 2.0, "the engine's supervisor"), (home / "engine.log").open("ab") as log:
-        if why := obstacle():
-            raise BadInput(why)
         with _signals() as stopped:
-            _supervise(command, log.fileno(), say, look, obstacle, stopped)
+            while not stopped() and not ready():
+                _wait(0.5, stopped)
+            _supervise(command, log.fileno(), say, look, stopped)
 
 
 def _supervise(
@@ -49,7 +49,6 @@ def _supervise(
     log: int,
     say: Callable[[str], None],
     look: Callable[[], None],
-    obstacle: Callable[[], str],
     stopped: Callable[[], bool],
 ) -> None:
     _adopt()
@@ -75,9 +74,6 @@ def _supervise(
         say(f"the engine's process ended with code {child.returncode}; starting it again")
         _wait(pause, stopped)
         pause = min(2 * pause, _PAUSES[1])
-        while (why := obstacle()) and not stopped():
-            say(why)
-            _wait(_PAUSES[1], stopped)
 
 
 def _wait(seconds: float, stopped: Callable[[], bool]) -> None:

@@ -1,0 +1,263 @@
+"""A site of a federation between machines: ``join`` and ``leave``."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from unpooled.app.cli import options as o
+from unpooled.app.cli.copy import Only, PolicyFile, StudyColumns, make, read_by, settings_of, write_page
+from unpooled.app.cli.federation import say
+from unpooled.app.cli.outputs import FolderOutput, check
+from unpooled.errors import BadInput
+
+if TYPE_CHECKING:
+    from unpooled.runtimes.provisioning.site_folder import SiteFolder
+    from unpooled.site.site_process import SiteSettings
+
+Where = Annotated[Path, typer.Argument(help="The folder of the site, or its invitation.")]
+
+_ASK_WHY = 10.0  # seconds without a connection before a site looks for the reason
+_ASK_AGAIN = 2.0  # seconds between two questions whether the site is admitted
+
+
+@o.takes_options
+def join(
+    invitation: Annotated[Path, typer.Argument(help="The invitation, or the folder of a site that joined.")],
+    reading: o.ReadingOptions,
+    copying: o.CopyOptions,
+    data: Annotated[Path | None, typer.Option(help="The site's rows: CSV, Parquet, .npy or .npz.")] = None,
+    policy: PolicyFile = None,
+    folder: Annotated[
+        Path | None, typer.Option(help="Folder of the site, and of its copy; default: beside the invitation.")
+    ] = None,
+    background: Annotated[bool, typer.Option("--background", help="Run without this terminal.")] = False,
+    columns: StudyColumns = None,
+    only: Only = None,
+) -> None:
+    """Take part in a federation: answer its questions from the site's copy, under the site's own rules.
+
+    unpooled join hospital-a.json --data patients.parquet --person patient_id
+    """
+    from unpooled.runtimes.provisioning.site_folder import SiteFolder
+    from unpooled.runtimes.provisioning.supervisor import keep
+
+    site = SiteFolder.of(folder if folder is not None else invitation)
+    if invitation.is_file():
+        check(
+            FolderOutput(site.path, "the folder of a site", site.own(), site.letters(), resumed=True),
+            inputs=[invitation, data, policy],
+        )
+        site.accept(invitation)
+    enrolment = _Enrolment(site)
+    enrolment.begin()
+    settings = _settings(site, data, policy, reading, copying, columns, only)
+    if settings.rules().protect.mode == "copy":
+        _copied(site, settings, copying, columns)
+    show(site, settings)
+    site.keep_settings(settings)
+    if background:
+        _detach(site)
+        return
+    where = site.invitation.address
+    command = site.engine.site_command(site.engine_folder, where, settings.site)
+    keep(command, site.path, say, _Contact(site), enrolment.done)
+
+
+def leave(where: Where) -> None:
+    """Stop the process of a site, or the server of a coordinator."""
+    from unpooled.runtimes.provisioning.federation_folder import FederationFolder
+    from unpooled.runtimes.provisioning.site_folder import SiteFolder
+    from unpooled.runtimes.provisioning.supervisor import ended
+
+    served = (where / "federation.json").exists()
+    home = FederationFolder.read(where).server if served else SiteFolder.of(where).path
+    typer.echo("stopped" if ended(home) else "was not running")
+
+
+class _Enrolment:
+    """Asks the server to enrol the site, until the coordinator has admitted it."""
+
+    def __init__(self, site: "SiteFolder") -> None:
+        self._site = site
+        self._why = "" if site.enrolled else "not asked"
+        self._asked = 0.0
+
+    def begin(self) -> None:
+        """Ask once, and say what to read out."""
+        if not self._why:
+            return
+        typer.echo(f"the authority of {self._site.invitation.federation}: {self._site.authority()}")
+        self._ask()
+        typer.echo(f"the fingerprint to read out: {self._site.fingerprint()}")
+        typer.echo(
+            "Call the coordinator under a number that you know. If both of you read the same, the "
+            "coordinator admits this site; if not, do not go on. The key stays in this site's folder."
+        )
+
+    def done(self) -> bool:
+        """True once the site is admitted."""
+        if self._why and time.monotonic() - self._asked > _ASK_AGAIN:
+            self._ask()
+        return not self._why
+
+    def _ask(self) -> None:
+        why = self._site.enrol()
+        where = self._site.invitation.address
+        if why and why != self._why:
+            say(f"waiting to be admitted to {where.federation} at {where.host}:{where.port}: {why}")
+        elif not why:
+            say(f"admitted to {where.federation}")
+        self._why, self._asked = why, time.monotonic()
+
+
+def _settings(
+    site: "SiteFolder",
+    data: Path | None,
+    policy: Path | None,
+    reading: o.ReadingOptions,
+    copying: o.CopyOptions,
+    columns: str | None,
+    only: str | None,
+) -> "SiteSettings":
+    """The settings of the site: from the options, or as saved the last time."""
+    from unpooled.site.copy_folder import CopyFolder
+    from unpooled.site.site_process import SiteSettings
+
+    if data is None and not CopyFolder(site.path).exists:
+        if policy or columns or only or reading.given or copying.given:
+            raise BadInput("--data is needed where other options are given")
+        return site.settings
+    if data is None and (columns or only or reading.given or copying.given):
+        raise BadInput(f"the copy in {site.path} is made: options about reading or grouping change nothing")
+    if data is None and policy is None and site.has_settings:
+        return site.settings
+    read = read_by(reading, only)
+    return SiteSettings(
+        site=site.invitation.site,
+        data="" if data is None else str(data.absolute()),
+        folder=str(site.path),
+        policy=None if policy is None else str(policy.absolute()),
+        authority=site.invitation.authority,
+        columns=read.columns,
+        exclude=read.exclude,
+        categories=read.categories,
+        na=read.na,
+        delimiter=read.delimiter,
+        decimal=read.decimal,
+        encoding=read.encoding,
+        numbers=read.numbers,
+        recode=read.recode,
+    )
+
+
+def _copied(
+    site: "SiteFolder", settings: "SiteSettings", copying: o.CopyOptions, columns: str | None
+) -> None:
+    """Make the site's copy if there is none. A changed file changes nothing once there is one."""
+    from unpooled.site.copy_folder import CopyFolder
+
+    place = CopyFolder(Path(settings.folder))
+    if place.exists:
+        if settings.data:
+            typer.echo(f"The copy of {place.about()['made']} is there; {settings.data} is not read again.")
+        return
+    if not settings.data:
+        raise BadInput(f"{site.path}: there is neither a copy nor --data to make one of")
+    rules = settings.rules()
+    make(
+        Path(settings.folder),
+        Path(settings.data),
+        rules,
+        settings.reading(),
+        settings_of(rules, copying, columns),
+    )
+    typer.echo(f"written: {write_page(place)}: open it, it shows the very table")
+
+
+def show(site: "SiteFolder", settings: "SiteSettings") -> None:
+    """Print what the site answers from, and its rules. Reading them also finds any error in them."""
+    from unpooled.site.copy_folder import CopyFolder
+
+    rules = settings.rules()
+    methods = (*rules.jobs.algorithms, *rules.jobs.modules)
+    if rules.protect.mode == "copy":
+        place = CopyFolder(Path(settings.folder))
+        copy = place.read()
+        typer.echo(
+            f"copy of {copy.made}: {copy.persons.sum():.0f} persons in {len(copy)} groups of at least "
+            f"{copy.group_size}; columns: {', '.join(copy.names)}"
+        )
+        if rules.protect.auto:
+            typer.echo("the policy has auto = true: it is answered from without approval")
+        elif not place.approved:
+            typer.echo(
+                f"NOT APPROVED: the site answers nothing before. unpooled copy show {settings.folder} opens "
+                f"the copy, unpooled copy approve {settings.folder} approves it."
+            )
+        else:
+            typer.echo(f"approved at {place.approved}")
+    else:
+        table = settings.table()
+        typer.echo(f"data: {settings.data}, {len(table)} rows; columns: {', '.join(table.names)}")
+    if rules.protect.mode == "trusted":
+        typer.echo(
+            f"TRUSTED: answers come from the rows; groups below {rules.protect.min_cluster_size} are not "
+            "shown, and yet sums can be taken apart: unpooled audit attack says how far"
+        )
+    typer.echo(
+        f"rules: {settings.policy or 'the usual'}; methods {', '.join(methods)}; secure sums "
+        f"{rules.aggregation.secure}"
+    )
+    typer.echo(f"what leaves is logged in {Path(settings.folder) / 'log.jsonl'}")
+
+
+def _detach(site: "SiteFolder") -> None:
+    """Start the site in the background, and wait until it runs."""
+    from unpooled.core.disk import is_held
+
+    with (site.path / "join.log").open("ab") as log:
+        child = subprocess.Popen(
+            [sys.executable, "-m", "unpooled", "join", str(site.path)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    while not is_held(site.path):
+        if child.poll() is not None:
+            raise BadInput(f"the site did not start; {site.path / 'join.log'} says why")
+        time.sleep(0.1)
+    typer.echo(f"running in the background (process {child.pid}); unpooled leave {site.path} ends it")
+
+
+class _Contact:
+    """Prints when the site connects to the coordinator or loses it, and why it cannot connect."""
+
+    def __init__(self, site: "SiteFolder") -> None:
+        self._site, self._engine = site, site.engine
+        self._where = site.invitation.address
+        self._since = self._asked = 0.0  # from the first call on, when the engine is started
+        self._connected = False
+        self._said = ""
+
+    def __call__(self) -> None:
+        from unpooled.runtimes.provisioning.diagnose import obstacle
+
+        if not self._since:
+            self._since = self._asked = time.time()
+        heard = self._engine.heard(self._site.engine_folder)
+        connected = heard is not None and heard < min(30.0, time.time() - self._since)
+        where = self._where
+        if connected != self._connected:
+            say(f"{'connected to' if connected else 'lost'} {where.federation} at {where.host}:{where.port}")
+            self._connected = connected
+        if not connected and time.time() - self._asked > _ASK_WHY:
+            self._asked = time.time()
+            reason = obstacle(where, *self._engine.identity(self._site.engine_folder))
+            if reason != self._said:
+                self._said = reason
+                say(f"not connected to {where.federation} at {where.host}:{where.port}: {reason}")

@@ -1,0 +1,71 @@
+"""``unpooled status``: the health of a federation or a site.
+
+Exit codes: 0 all is well; 3 the server or the site is not running; 4 a site is not connected; 5 a run failed
+or stopped; 6 something waits for a person. The lowest that applies counts. 1 and 2 are errors as everywhere.
+"""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from unpooled.app.cli.join import Where, show
+from unpooled.app.cli.outputs import check
+from unpooled.errors import BadInput
+
+if TYPE_CHECKING:
+    from unpooled.runtimes.provisioning.health import Health
+
+
+def status(
+    where: Where,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+    metrics: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write metrics here too, for Prometheus: a .prom file that is replaced as a whole."
+        ),
+    ] = None,
+) -> None:
+    """Show the health of a federation (its sites and runs) or of a site (and its rules).
+
+    Exit code: 0 all is well, 3 not running, 4 a site is not connected, 5 a run failed or stopped, 6 something
+    waits for a person.
+    """
+    from unpooled.core.disk import write_atomically
+    from unpooled.runtimes.provisioning import health
+    from unpooled.runtimes.provisioning.federation_folder import FederationFolder
+    from unpooled.runtimes.provisioning.site_folder import SiteFolder
+
+    at_coordinator = (where / "federation.json").exists()
+    if at_coordinator:
+        found = health.of_federation(FederationFolder.read(where))
+    else:
+        place = SiteFolder.of(where)
+        found = health.of_site(place)
+    if metrics is not None:
+        if metrics.is_file() and not metrics.read_bytes().startswith(b"# HELP unpooled_"):
+            raise BadInput(f"{metrics} exists, and is no file of metrics that unpooled status wrote")
+        check(metrics, overwrite=True)
+        write_atomically(metrics, health.metrics(found).encode(), shared=True)
+    if as_json:
+        typer.echo(json.dumps(found.to_json()))
+        raise typer.Exit(found.code)
+    if at_coordinator:
+        _coordinator(found)
+    else:
+        typer.echo(f"{found.name} in {found.federation}: {found.sites[found.name]}")
+        if place.has_settings:
+            show(place, place.settings)
+    for problem in found.problems:
+        typer.echo(problem.text, err=True)
+    raise typer.Exit(found.code)
+
+
+def _coordinator(found: "Health") -> None:
+    for site, state in found.sites.items():
+        typer.echo(f"{site}: {state}")
+    for run in found.runs:
+        reached = "not begun" if run.round is None else f"round {run.round}"
+        typer.echo(f"run {run.name}: {run.state}, {reached}")

@@ -1,0 +1,250 @@
+"""The health of a federation, or of a site, for people, scripts and monitoring."""
+
+import datetime
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from unpooled.core.disk import is_held
+from unpooled.errors import BadInput
+from unpooled.runtimes.coordinator_run import FAILED, FINISHED, ProgressFile
+from unpooled.runtimes.provisioning.enrolment import enrolments, waiting
+from unpooled.runtimes.provisioning.federation_folder import FederationFolder
+from unpooled.runtimes.provisioning.follow_run import present
+from unpooled.runtimes.provisioning.keys import valid_until
+from unpooled.runtimes.provisioning.site_folder import SiteFolder
+from unpooled.site.copy_folder import CopyFolder
+
+DOWN, APART, BROKEN, WAITS = 3, 4, 5, 6  # exit codes, the worst first
+_SOON = 30  # days before a certificate ends at which it is said
+_HEARD = 30.0  # seconds without contact after which a site counts as not connected
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something that is not well: its exit code, and a line with the cause and the way out."""
+
+    code: int
+    text: str
+
+
+@dataclass(frozen=True)
+class RunState:
+    """A run in the coordinator's folder."""
+
+    name: str
+    state: str  # running, finished, failed or stopped
+    round: int | None  # the last one that is done
+    cause: str
+    changed: float  # when, in seconds since 1970
+
+
+@dataclass(frozen=True)
+class Health:
+    """The state of a federation (with ``sites`` and ``runs``) or of a site."""
+
+    name: str
+    federation: str
+    up: bool
+    sites: dict[str, str]  # at the coordinator: the state of each; at a site: its own
+    runs: tuple[RunState, ...]
+    certificates: dict[str, str]  # when each ends
+    problems: tuple[Problem, ...]
+    log_bytes: int | None = None  # at a site
+
+    @property
+    def code(self) -> int:
+        """0 if all is well, else the code of the worst problem."""
+        return min((problem.code for problem in self.problems), default=0)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"code": self.code, **asdict(self)}
+
+
+def of_federation(federation: FederationFolder) -> Health:
+    """The health of a federation, as its coordinator's folder shows it."""
+    connected, asked, known = present(federation), waiting(federation), enrolments(federation)
+    problems, sites, ends = [], {}, {}
+    if connected is None:
+        problems.append(Problem(DOWN, f"the server is not up; unpooled serve {federation.path} starts it"))
+    for site in federation.sites:
+        record = known.get(site)
+        if record is not None and record.certificate:
+            ends[site] = valid_until(record.certificate).isoformat()
+        if site in (connected or ()):
+            sites[site] = "connected"
+        elif site in asked:
+            sites[site] = "waits to be admitted"
+            problems.append(
+                Problem(WAITS, f"{site} waits to be admitted: unpooled federation admit {federation.path}")
+            )
+        elif record is None or not record.certificate:
+            sites[site] = "invited"
+            what = (
+                "has not joined yet" if record is None or not record.expired else "let its invitation run out"
+            )
+            problems.append(
+                Problem(
+                    APART,
+                    f"{site} {what}: it joins with {federation.invitation(site)}; unpooled federation invite "
+                    f"{federation.path} {site} --again makes a new one",
+                )
+            )
+        else:
+            sites[site] = "not connected"
+            if connected is not None:
+                problems.append(
+                    Problem(APART, f"{site} is not connected; unpooled status at the site says why")
+                )
+    certificate, _ = federation.engine.server_identity(federation.server)
+    ends["server"] = valid_until(certificate.read_text()).isoformat()
+    runs = tuple(_run(path) for path in run_folders(federation))
+    for run in runs:
+        if run.state in ("failed", "stopped"):
+            problems.append(
+                Problem(
+                    BROKEN,
+                    f"run {run.name} {run.state}: {run.cause}; unpooled resume goes on with it, unpooled "
+                    f"federation clean {federation.path} --run {run.name} removes it",
+                )
+            )
+    problems += _ending(
+        ends, lambda who: f"unpooled federation invite {federation.path} {who} --again renews it"
+    )
+    where = federation.address.federation
+    return Health(where, where, connected is not None, sites, runs, ends, tuple(problems))
+
+
+def of_site(place: SiteFolder) -> Health:
+    """The health of a site, as its own folder shows it."""
+    invitation, problems = place.invitation, []
+    up, heard = is_held(place.path), place.engine.heard(place.engine_folder)
+    connected = up and heard is not None and heard < _HEARD
+    where = f"{invitation.federation} at {invitation.host}:{invitation.port}"
+    ends = {}
+    if place.enrolled:
+        certificate, _, _ = place.engine.identity(place.engine_folder)
+        ends[invitation.site] = valid_until(certificate.read_text()).isoformat()
+        state = "stopped" if not up else "connected" if connected else "trying to connect"
+    else:
+        state = "waits to be admitted" if up else "stopped, not admitted yet"
+        problems.append(
+            Problem(WAITS, f"not admitted to {where}: the fingerprint to read out is {place.fingerprint()}")
+        )
+    if not up:
+        problems.append(Problem(DOWN, f"the site is stopped; unpooled join {place.path} starts it"))
+    elif place.enrolled and not connected:
+        problems.append(Problem(APART, f"not connected to {where}; what unpooled join says names the reason"))
+    if place.has_settings:
+        protect, copy = place.settings.rules().protect, CopyFolder(Path(place.settings.folder))
+        if protect.mode == "copy" and not protect.auto and not copy.approved:
+            problems.append(
+                Problem(WAITS, f"the copy is not approved: unpooled copy approve {place.settings.folder}")
+            )
+    problems += _ending(ends, lambda who: f"ask for unpooled federation invite FOLDER {who} --again")
+    size = sum(file.stat().st_size for file in place.path.glob("log*.jsonl"))
+    sites = {invitation.site: state}
+    return Health(invitation.site, invitation.federation, up, sites, (), ends, tuple(problems), size)
+
+
+def _ending(ends: dict[str, str], way_out: Any) -> list[Problem]:
+    """Certificates that have run out, or will soon."""
+    now = datetime.datetime.now(datetime.UTC)
+    found = []
+    for who, text in ends.items():
+        left = datetime.datetime.fromisoformat(text) - now
+        if left < datetime.timedelta(days=_SOON):
+            what = "ran out" if left < datetime.timedelta() else "ends"
+            way = (
+                "a federation whose server's certificate ends is made anew"
+                if who == "server"
+                else way_out(who)
+            )
+            found.append(Problem(WAITS, f"the certificate of {who} {what} at {text}; {way}"))
+    return found
+
+
+def run_folders(federation: FederationFolder) -> list[Path]:
+    return sorted(path for path in federation.runs.iterdir() if path.is_dir())
+
+
+def _run(path: Path) -> RunState:
+    """The state of a run; a kill may have left only its folder."""
+    progress = ProgressFile(path)
+    said = progress.read()
+    reached = (said.get("record") or {}).get("round")
+    changed = float(said.get("time", path.stat().st_mtime))
+    if is_held(path):
+        return RunState(path.name, "running", reached, "", changed)
+    if said["state"] == FINISHED:
+        return RunState(path.name, "finished", said.get("rounds"), "", changed)
+    if said["state"] == FAILED:
+        return RunState(path.name, "failed", reached, f"{said['kind']}: {said['text']}", changed)
+    where = "before its first round" if reached is None else f"after round {reached}"
+    return RunState(path.name, "stopped", reached, f"its process ended {where}", changed)
+
+
+def remove_runs(federation: FederationFolder, names: Sequence[str], days: float | None) -> list[str]:
+    """Remove the named runs, and all that ended so many days ago; none that a process works on."""
+    every = {path.name: path for path in run_folders(federation)}
+    for name in names:
+        if name not in every:
+            raise BadInput(f"there is no run {name}; unpooled status {federation.path} names them")
+        if is_held(every[name]):
+            raise BadInput(f"run {name} is running; it is removed once it has ended")
+    old = [
+        name
+        for name, path in every.items()
+        if days is not None and not is_held(path) and _run(path).changed <= time.time() - days * 86400
+    ]
+    removed = sorted({*names, *old})
+    for name in removed:
+        shutil.rmtree(every[name])
+    return removed
+
+
+def metrics(health: Health) -> str:
+    """The health as metrics in the text format of Prometheus."""
+    of = f'federation="{health.federation}"'
+    ends = {
+        who: datetime.datetime.fromisoformat(text).timestamp() for who, text in health.certificates.items()
+    }
+    families: list[tuple[str, str, dict[str, float]]] = [
+        ("unpooled_up", "Whether the process runs.", {of: float(health.up)}),
+        ("unpooled_status_code", "Exit code of unpooled status; 0: all is well.", {of: float(health.code)}),
+        (
+            "unpooled_site_connected",
+            "Whether a site is connected.",
+            {f'{of},site="{site}"': float(state == "connected") for site, state in health.sites.items()},
+        ),
+        (
+            "unpooled_runs",
+            "Runs in the coordinator's folder, by state.",
+            {
+                f'{of},state="{state}"': float(sum(run.state == state for run in health.runs))
+                for state in ("running", "finished", "failed", "stopped")
+            }
+            if health.log_bytes is None
+            else {},
+        ),
+        (
+            "unpooled_certificate_end_timestamp_seconds",
+            "When a certificate ends.",
+            {f'{of},of="{who}"': end for who, end in ends.items()},
+        ),
+        (
+            "unpooled_log_bytes",
+            "Size of the site's log.",
+            {} if health.log_bytes is None else {of: float(health.log_bytes)},
+        ),
+        ("unpooled_checked_timestamp_seconds", "When this was written.", {of: time.time()}),
+    ]
+    lines = []
+    for name, meaning, samples in families:
+        if samples:
+            lines += [f"# HELP {name} {meaning}", f"# TYPE {name} gauge"]
+            lines += [f"{name}{{{labels}}} {value:.17g}" for labels, value in samples.items()]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,384 @@
+"""Enrolment, as an attacker sees it: real sockets and real TLS, in this process."""
+
+import contextlib
+import json
+import socket
+import ssl
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from typer.testing import CliRunner
+
+from machines.network import free_port, until
+from unpooled.app.cli import app
+from unpooled.errors import BadInput
+from unpooled.runtimes.provisioning import enrolment, front_door, keys
+from unpooled.runtimes.provisioning.enrolment import admit, enrol, invite, waiting
+from unpooled.runtimes.provisioning.enrolment_wire import LIMIT, PROTOCOL, ask, server_context
+from unpooled.runtimes.provisioning.federation_folder import FederationFolder, create
+from unpooled.runtimes.provisioning.front_door import FrontDoor, addresses_of
+from unpooled.runtimes.provisioning.invitations import Invitation
+from unpooled.runtimes.provisioning.keys import certified, new_key, request
+from unpooled.runtimes.provisioning.site_folder import SiteFolder
+
+
+class Echo:
+    """Something in the engine's place: it gives back what it gets."""
+
+    def __init__(self):
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self.got = []
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self):
+        with contextlib.suppress(OSError):
+            while True:
+                line, _ = self.listener.accept()
+                threading.Thread(target=self._one, args=(line,), daemon=True).start()
+
+    def _one(self, line):
+        with line, contextlib.suppress(OSError):
+            while data := line.recv(65536):
+                self.got.append(data)
+                line.sendall(data)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _shorter_keys():
+    """Keys of 2048 bits, which take a quarter of the time to make."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(keys, "_BITS", 2048)
+        yield
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A federation with its front door open, and an echo behind it."""
+    path, port = tmp_path_factory.mktemp("made") / "fed", free_port()
+    federation = create(path, "fed", f"localhost:{port}", ("a", "b", "c", "d"), engine_name="nvflare")
+    context = server_context(*map(str, federation.engine.server_identity(federation.server)))
+    engine = Echo()
+    with FrontDoor(
+        ["127.0.0.1"], port, engine.port, context, lambda said: enrol(FederationFolder.read(path), said)
+    ) as door:
+        yield federation, engine, door
+    engine.listener.close()
+
+
+@pytest.fixture
+def federation(made):
+    return made[0]
+
+
+def joined(federation, site, folder):
+    """A site that has accepted a new invitation."""
+    place = SiteFolder(folder)
+    place.accept(invite(federation, site))
+    return place
+
+
+def test_a_key_is_enrolled_admitted_and_certified(federation, tmp_path):
+    place = joined(federation, "a", tmp_path / "a")
+    with pytest.raises(BadInput, match="has not asked yet: unpooled join"):
+        admit(federation, "a", place.fingerprint())
+    for _ in range(2):  # asked again, nothing changes
+        assert "not admitted this site yet" in place.enrol()
+        assert waiting(federation) == {"a": place.fingerprint()}
+        assert not place.enrolled
+    with pytest.raises(BadInput, match="somebody else used its invitation"):
+        admit(federation, "a", "0" * 40)
+    admit(federation, "a", place.fingerprint().upper())
+    assert place.enrol() == ""
+    assert place.enrolled
+    _, key, root = place.engine.identity(place.engine_folder)
+    assert root.read_text() == federation.root()
+    assert key.stat().st_mode & 0o077 == 0
+    private = (place.path / "private.key").read_text()
+    assert all(private not in p.read_text(errors="ignore") for p in federation.path.rglob("*") if p.is_file())
+    assert place.enrol() == ""  # a lost answer is given again, to the same key
+    with pytest.raises(BadInput, match="was admitted at"):
+        admit(federation, "a", place.fingerprint())
+
+
+def test_a_thief_who_is_first_is_found_and_the_site_is_told(federation, tmp_path):
+    """An intercepted invitation, used before the site; then used again after the site was admitted."""
+    thief = joined(federation, "b", tmp_path / "thief")
+    true = SiteFolder(tmp_path / "b")
+    true.accept(federation.invitation("b"))
+    assert "not admitted" in thief.enrol()
+    with pytest.raises(BadInput, match=f"used already, at .* by a key .*{thief.fingerprint()}; if that"):
+        true.enrol()
+    assert waiting(federation) == {"b": thief.fingerprint()}
+    with pytest.raises(BadInput, match="somebody else used its invitation; unpooled federation invite"):
+        admit(federation, "b", true.fingerprint())  # what is read out on the telephone
+    said = CliRunner().invoke(app, ["federation", "admit", str(federation.path)], input="n\n")
+    assert said.exit_code == 1
+    assert f"another key came with the invitation of b later: {true.fingerprint()}" in said.output
+    assert "not admitted: b" in said.output
+    true.accept(invite(federation, "b"))  # --again: the thief's secret is void
+    with pytest.raises(BadInput, match="knows no such site and secret"):
+        thief.enrol()
+    assert "not admitted" in true.enrol()
+    admit(federation, "b", true.fingerprint())
+    assert true.enrol() == ""
+    late = SiteFolder(tmp_path / "late")
+    late.accept(federation.invitation("b"))
+    with pytest.raises(BadInput, match="used already"):  # replayed after the admission
+        late.enrol()
+    assert not (late.engine_folder / "startup").exists()
+
+
+def test_an_invitation_runs_out(federation, tmp_path, monkeypatch):
+    place = joined(federation, "c", tmp_path / "c")
+    later = datetime.now(UTC) + timedelta(days=15)
+    monkeypatch.setattr(enrolment, "_now", lambda: later)
+    with pytest.raises(BadInput, match=r"was valid until .*; the coordinator makes a new one"):
+        place.enrol()
+    assert waiting(federation).keys().isdisjoint({"c"})
+
+
+@pytest.mark.parametrize(
+    ("change", "wrong"),
+    [
+        ({"secret": "x"}, "knows no such site and secret"),
+        ({"site": "nobody"}, "knows no such site and secret"),
+        ({"site": "../../../etc/passwd"}, "knows no such site and secret"),
+        ({"request": "x"}, "the request of d is damaged"),
+        ({"request": None}, "the request of d is damaged"),
+        ({"request": request("a", new_key())}, "the request is for a, not for d"),
+    ],
+)
+def test_what_is_wrong_is_refused_and_leaves_nothing(federation, change, wrong):
+    secret = Invitation.read(invite(federation, "d")).secret
+    before = {path: path.read_bytes() for path in federation.enrolment.iterdir()}
+    said = enrol(federation, {"site": "d", "secret": secret, "request": "", **change})
+    assert said["state"] == "refused"
+    assert wrong in said["reason"]
+    assert {path: path.read_bytes() for path in federation.enrolment.iterdir()} == before
+
+
+def test_somebody_between_site_and_server_gets_nothing(federation, tmp_path):
+    """A server with a certificate of its own, of the same names: the site sends it nothing."""
+    false = create(tmp_path / "false", "fed", "localhost", ("a",), engine_name="nvflare")
+    context = server_context(*map(str, false.engine.server_identity(false.server)))
+    asked, port = [], free_port()
+    with FrontDoor(["127.0.0.1"], port, free_port(), context, lambda said: asked.append(said) or {}):
+        invitation = Invitation.read(invite(federation, "d"))
+        object.__setattr__(invitation, "port", port)
+        with pytest.raises(ssl.SSLCertVerificationError):
+            ask(invitation, request("d", new_key()))
+    assert asked == []
+
+
+def test_a_certificate_of_another_key_is_not_taken(made, tmp_path):
+    """A server that sends somebody else's certificate: the site does not use it."""
+    federation = made[0]
+    other, port = joined(federation, "c", tmp_path / "c"), free_port()
+    other.enrol()
+    admit(federation, "c", other.fingerprint())
+    other.enrol()
+    certificate = other.engine.identity(other.engine_folder)[0].read_text()
+    context = server_context(*map(str, federation.engine.server_identity(federation.server)))
+    answer = {"state": "admitted", "certificate": certificate}
+    with FrontDoor(["127.0.0.1"], port, free_port(), context, lambda said: answer):
+        place = SiteFolder(tmp_path / "d")
+        invitation = Invitation.read(invite(federation, "d"))
+        object.__setattr__(invitation, "port", port)
+        invitation.write(tmp_path / "d.json")
+        place.accept(tmp_path / "d.json")
+        with pytest.raises(BadInput, match="not of this site's key"):
+            place.enrol()
+    assert certified(certificate) is not None
+    assert not place.enrolled
+
+
+@contextlib.contextmanager
+def blind(port):
+    """A TLS connection of somebody who verifies nothing."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_alpn_protocols([PROTOCOL])
+    with (
+        socket.create_connection(("127.0.0.1", port), timeout=10) as plain,
+        context.wrap_socket(plain) as line,
+    ):
+        yield line
+
+
+@pytest.mark.parametrize("text", [b"x" * (4 * LIMIT) + b"\n", b"[1]\n", b"{\n", b"\xff\n", b'"a"\n'])
+def test_nonsense_gets_no_answer(made, text):
+    with blind(made[0].address.port) as line:
+        try:
+            line.sendall(text)
+            assert line.recv(1000) == b""
+        except (ConnectionError, ssl.SSLError):
+            pass
+    assert made[2].is_open
+
+
+def test_floods_are_bounded_and_hold_up_nobody(made, tmp_path, monkeypatch):
+    """Silent connections, and more enrolments than allowed: others are served, and none is kept for ever."""
+    federation, _, door = made
+    port = federation.address.port
+    monkeypatch.setattr(front_door, "_AN_ADDRESS", 30)
+    monkeypatch.setattr(front_door, "_WINDOW", 1e9)
+    door._recent.clear()
+    monkeypatch.setattr(front_door, "_HELLO", 1.0)
+    silent = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(100)]
+    silent[0].sendall(b"\x16\x03\x01")  # the beginning of a greeting
+    place = joined(federation, "d", tmp_path / "d")
+    assert "not admitted" in place.enrol()
+    refused = 0
+    for _ in range(40):
+        try:
+            with blind(port) as line:
+                line.sendall(json.dumps({"site": "d", "secret": "guess", "request": ""}).encode() + b"\n")
+                refused += b"knows no such" in line.recv(1000)
+        except (ConnectionError, ssl.SSLError):
+            pass
+    assert refused == 30 - 1
+    assert echoed(port, b"\x16\x03\x01\x00\x04abcd") == b"\x16\x03\x01\x00\x04abcd"  # sites go on
+    ends = [ended(line) for line in silent]
+    assert all(ends)
+    until(lambda: door._open == 0, "all to be closed")
+
+
+def ended(line):
+    """True if the other side ended the connection, in whatever way."""
+    with line:
+        try:
+            return line.recv(10) == b""
+        except ConnectionError:
+            return True
+        except TimeoutError:
+            return False
+
+
+def echoed(port, data):
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as line:
+        line.sendall(data)
+        line.shutdown(socket.SHUT_WR)
+        heard = b""
+        while more := line.recv(65536):
+            heard += more
+        return heard
+
+
+def test_the_engines_bytes_are_handed_on_unchanged(made):
+    """All but enrolment goes to the engine, in both directions, whatever its size; garbage does not."""
+    federation, engine, _ = made
+    port = federation.address.port
+    for size in (1, 100, 3_000_000):
+        data = b"\x16\x03\x01\x00\x01" + bytes(i * 7 % 251 for i in range(1000)) * (size // 1000 + 1)
+        assert echoed(port, data) == data
+    before = len(engine.got)
+    assert echoed(port, b"GET / HTTP/1.1\r\n\r\n") == b""
+    assert len(engine.got) == before
+
+
+def test_one_address_and_no_other(made):
+    """The port is the server's alone, and only at the address that was named."""
+    port = made[0].address.port
+    with pytest.raises(
+        BadInput, match=f"port {port} of this machine belongs to process .*; stop it, or make"
+    ):
+        FrontDoor(["127.0.0.1"], port, 1, None, None)
+    other = socket.create_server(("127.0.0.2", port))  # another address of this machine is free
+    other.close()
+    with pytest.raises(BadInput, match="no address of this machine; --listen ADDRESS"):
+        addresses_of("192.0.2.1")
+    with pytest.raises(BadInput, match="is not known here; --listen"):
+        addresses_of("nowhere.invalid")
+    assert addresses_of("127.0.0.1") == ["127.0.0.1"]
+    assert front_door.reached_by_none("coordinator.example.org", ["127.0.1.1"])
+    assert not front_door.reached_by_none("localhost", ["127.0.0.1"])
+
+
+def test_through_a_proxy_and_what_it_refuses(made, tmp_path, monkeypatch):
+    federation = made[0]
+    place = joined(federation, "d", tmp_path / "d")
+    for name in ("grpc_proxy", "https_proxy", "http_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    with Proxy() as proxy:
+        monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{proxy.port}")
+        assert "not admitted" in place.enrol()
+        assert proxy.asked == [f"localhost:{federation.address.port}"]
+        proxy.lets = False
+        assert "the proxy 127.0.0.1" in place.enrol()
+        monkeypatch.setenv("no_proxy", "example.org, localhost")
+        assert "not admitted" in place.enrol()
+        assert len(proxy.asked) == 2
+    monkeypatch.setenv("https_proxy", "socks5://x:1")
+    monkeypatch.delenv("no_proxy")
+    with pytest.raises(BadInput, match="not http://host:port"):
+        place.enrol()
+
+
+class Proxy:
+    """An HTTP proxy that knows CONNECT, as hospitals have them."""
+
+    def __init__(self):
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self.asked, self.lets = [], True
+
+    def __enter__(self):
+        threading.Thread(target=self._run, daemon=True).start()
+        return self
+
+    def __exit__(self, *_):
+        self.listener.close()
+
+    def _run(self):
+        while True:
+            try:
+                line, _ = self.listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._one, args=(line,), daemon=True).start()
+
+    def _one(self, line):
+        head = b""
+        while b"\r\n\r\n" not in head:
+            head += line.recv(1)
+        target = head.split()[1].decode()
+        self.asked.append(target)
+        if not self.lets:
+            line.sendall(b"HTTP/1.1 403 Forbidden\r\n\r\n")
+            line.close()
+            return
+        host, _, port = target.rpartition(":")
+        there = socket.create_connection((host, int(port)))
+        line.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        other = threading.Thread(target=_pump, args=(there, line), daemon=True)
+        other.start()
+        _pump(line, there)
+        other.join()
+        line.close()
+        there.close()
+
+
+def _pump(source, target):
+    try:
+        while data := source.recv(65536):
+            target.sendall(data)
+        target.shutdown(socket.SHUT_WR)
+    except OSError:
+        pass
+
+
+def test_an_answer_of_a_slow_server_does_not_hold_the_site_for_ever(tmp_path, federation, monkeypatch):
+    from unpooled.runtimes.provisioning import dial
+
+    monkeypatch.setattr(dial, "PATIENCE", 0.3)
+    place = joined(federation, "d", tmp_path / "d")
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        invitation = place.invitation
+        object.__setattr__(invitation, "port", mute.getsockname()[1])
+        invitation.write(place.path / "invitation.json")
+        began = time.monotonic()
+        assert "no answer; a firewall may be in the way" in place.enrol()
+        assert time.monotonic() - began < 30

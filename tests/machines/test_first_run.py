@@ -1,0 +1,98 @@
+"""The page for three strangers, as it is: its commands, in its order, each person in a folder apart."""
+
+import csv
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+
+from machines.network import Network, free_port, until
+
+PAGE = Path(__file__).parents[2] / "docs" / "deployment" / "first-run.md"
+PLACE = "coordinator.example.org:8002"
+
+
+def steps():
+    """(person, command) for every command of the page."""
+    person, found = "everybody", []
+    for part in re.split(r"^## ", PAGE.read_text(encoding="utf-8"), flags=re.M):
+        if found or part.startswith("Coordinator"):
+            person = part.split(":")[0]
+        for block in re.findall(r"```sh\n(.*?)```", part, re.S):
+            found += [(person, line) for line in block.splitlines()]
+    return found
+
+
+@pytest.fixture
+def strangers(hospital_files, tmp_path):
+    """Three folders. Each hospital has a file of its own, with names in it, and nothing else."""
+    for folder in ("Coordinator", "Hospital A", "Hospital B"):
+        (tmp_path / folder.replace(" ", "-")).mkdir()
+    for letter, hospital in (("A", "cleveland"), ("B", "hungarian")):
+        with hospital_files[hospital].open() as file:
+            rows = list(csv.DictReader(file))
+        with (tmp_path / f"Hospital-{letter}" / "patients.csv").open("w", newline="") as file:
+            writer = csv.DictWriter(file, ["name", *rows[0]])
+            writer.writeheader()
+            writer.writerows({"name": f"patient {i}", **row} for i, row in enumerate(rows))
+    made = Network.__new__(Network)
+    made.alone(tmp_path)
+    yield made
+    made.close()
+
+
+def test_the_page_for_three_strangers(strangers, tmp_path):
+    commands = steps()
+    installed = [line for person, line in commands if line.startswith("pip")]
+    assert len(installed) == 1  # on three machines
+    assert 3 * len(installed) + len(commands) - 1 <= 12
+    address, before = f"localhost:{free_port()}", set(tmp_path.rglob("*"))
+    for person, line in commands[1:]:
+        words = shlex.split(line.replace(PLACE, address))[1:]
+        folder = tmp_path / person.replace(" ", "-")
+        lasting = words[0] in ("serve", "join")
+        if words[0] == "federation" and words[1] == "admit":  # the telephone: all have read theirs out
+            for site in "AB":
+                until(
+                    lambda site=site: strangers.fingerprint(f"Hospital-{site}"), f"the fingerprint of {site}"
+                )
+                until(
+                    lambda site=site: f"hospital-{site.lower()} asks" in strangers.said("Coordinator"),
+                    "asking",
+                )
+        if words[0] == "copy":
+            page = folder / words[2] / "copy" / "page.html"
+            until(page.exists, f"the page of {person}")
+        if lasting:
+            strangers.start(folder.name, *words, folder=folder)
+        else:
+            said = strangers.command(*words, folder=folder, entered="y\ny\n", patience=240)
+            if words[1] == "admit":
+                for site in "AB":
+                    assert (
+                        f"hospital-{site.lower()}: {strangers.fingerprint(f'Hospital-{site}')}" in said.stdout
+                    )
+        if words[0] == "serve":
+            until(lambda: "the server is up" in strangers.said("Coordinator"), "the server")
+            for letter in "ab":  # the two files that are sent
+                sent = tmp_path / "Coordinator" / "heart" / "invitations" / f"hospital-{letter}.json"
+                shutil.copy(sent, tmp_path / f"Hospital-{letter.upper()}")
+    report = tmp_path / "Coordinator" / "report.html"
+    handled = (
+        [p for p in before if p.is_file()] + list(tmp_path.glob("Hospital-*/hospital-*.json")) + [report]
+    )
+    assert len(handled) <= 6
+    assert report.stat().st_size > 10_000
+    files = [tmp_path / f"Hospital-{letter}" / "patients.csv" for letter in "AB"]
+    both = [folder / f"hospital-{folder.name[-1].lower()}.csv" for folder in (f.parent for f in files)]
+    for source, target in zip(files, both, strict=True):
+        shutil.copy(source, target)
+    strangers.command(
+        "fit", *both, "-k", "2..4", "--protect", "copy", "--exclude", "name", "--out", tmp_path / "fit"
+    )
+    for name in ("model.unpooled", "history.csv"):
+        assert (tmp_path / "Coordinator" / "run" / name).read_bytes() == (
+            tmp_path / "fit" / name
+        ).read_bytes()
