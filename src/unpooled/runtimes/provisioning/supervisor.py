@@ -37,11 +37,14 @@ def keep(
     """
     if is_held(home):
         raise BadInput(f"{home} is in use already ({holder(home) or 'by a process that just started'})")
-    with held(home, 2.0, "the engine's supervisor"), (home / "engine.log").open("ab") as log:
-        with _signals() as stopped:
-            while not stopped() and not ready():
-                _wait(0.5, stopped)
-            _supervise(command, log.fileno(), say, look, stopped)
+    with (
+        held(home, 2.0, "the engine's supervisor"),
+        (home / "engine.log").open("ab") as log,
+        _signals() as stopped,
+    ):
+        while not stopped() and not ready():
+            _wait(0.5, stopped)
+        _supervise(command, log.fileno(), say, look, stopped)
 
 
 def _supervise(

@@ -3,8 +3,8 @@
 from dataclasses import replace
 from datetime import UTC, datetime
 from html import escape
+from importlib.metadata import version
 
-from unpooled import __version__
 from unpooled.core import codec
 from unpooled.data.table import CATEGORY, NUMBER
 from unpooled.pages.markup import listed, percent, section, size, soft, table, whole
@@ -276,7 +276,7 @@ def _rules(site: SiteFacts) -> str:
 
 def _digests(site: SiteFacts) -> str:
     items = [
-        ("this page by", f"unpooled {__version__}"),
+        ("this page by", f"unpooled {version('unpooled')}"),
         ("site answered with", ", ".join(f"unpooled {v}" for v in site.versions) or "nothing yet"),
     ]
     if site.policy is not None:
