@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(wildcard src/unpooled/kernels/native/*.?pp src/unpooled/kernels/native/exact/* src/unpooled/kernels/native/grouping/*)
 
-.PHONY: demo test lint types imports tests machines browser docs bench assurance results clean help
+.PHONY: demo test lint types imports tests machines browser postgres docs bench assurance results clean help
 
 help:            ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ -/'
@@ -30,7 +30,7 @@ types: $(STAMP)  ## mypy --strict
 imports: $(STAMP)  ## imports run one way
 	$(BIN)/lint-imports --no-cache
 
-tests: $(STAMP) browser  ## all tests, docstrings and README included; those between processes beside the others
+tests: $(STAMP) browser postgres  ## all tests, docstrings and README included; those between processes beside the others
 	@mkdir -p build; $(BIN)/pytest -q tests/machines >build/machines.log 2>&1 & beside=$$!; \
 	$(BIN)/pytest --numprocesses 2 --dist loadfile --ignore=tests/machines; rest=$$?; \
 	wait $$beside; apart=$$?; cat build/machines.log; \
@@ -43,6 +43,11 @@ browser:         ## a Chromium for the report's tests, where there is none and r
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || \
 		test "$$(id -u)" != 0 || \
 		(apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends chromium >/dev/null)
+
+postgres:        ## a PostgreSQL for the tests of databases, where there is none and root may install it
+	@command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || \
+		test "$$(id -u)" != 0 || \
+		(apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends postgresql >/dev/null)
 
 docs: $(STAMP)   ## run the pages and write their outputs into them
 	$(BIN)/python -W error tests/pages.py

@@ -35,7 +35,9 @@ if TYPE_CHECKING:
         Robust,
     )
     from unpooled.algorithms.base import citation
+    from unpooled.app.cluster import Result, cluster
     from unpooled.core.run import Run, run
+    from unpooled.data.readers.database import Database
     from unpooled.estimators import FederatedFuzzyCMeans, FederatedKMeans
     from unpooled.optimum.certify import certify
     from unpooled.optimum.exact import exact_kmeans
@@ -51,6 +53,7 @@ __version__ = "0.1.0"
 _HOME = {
     "BestOf": "algorithms",
     "CopySettings": "privacy.copy",
+    "Database": "data.readers.database",
     "Dual": "algorithms",
     "Dwf": "algorithms",
     "Ewf": "algorithms",
@@ -65,12 +68,14 @@ _HOME = {
     "Method": "algorithms",
     "MiniBatch": "algorithms",
     "Private": "algorithms",
+    "Result": "app.cluster",
     "Robust": "algorithms",
     "Run": "core.run",
     "SecureSums": "privacy.secure_sum",
     "Site": "site",
     "certify": "optimum.certify",
     "citation": "algorithms.base",
+    "cluster": "app.cluster",
     "exact_kmeans": "optimum.exact",
     "open_site": "site.open_site",
     "run": "core.run",
@@ -79,6 +84,7 @@ _HOME = {
 __all__ = [
     "BestOf",
     "CopySettings",
+    "Database",
     "Dual",
     "Dwf",
     "Ewf",
@@ -93,6 +99,7 @@ __all__ = [
     "Method",
     "MiniBatch",
     "Private",
+    "Result",
     "Robust",
     "Run",
     "SecureSums",
@@ -100,6 +107,7 @@ __all__ = [
     "__version__",
     "certify",
     "citation",
+    "cluster",
     "exact_kmeans",
     "open_site",
     "run",

@@ -316,9 +316,9 @@ BEFORE = [
         truth=lambda: {k: v for k, v in TRUE.items() if k != "south"},
     ),
     Kind(
-        "a workbook of Excel",
-        {"north.xlsx": b"PK\x03\x04", "south.csv": b"age\n1\n"},
-        wrong="north.xlsx.*CSV",
+        "an old workbook of Excel",
+        {"north.xls": b"\xd0\xcf\x11\xe0", "south.csv": b"age\n1\n"},
+        wrong="north.xls.*CSV",
     ),
     Kind(
         "everything in quotes",

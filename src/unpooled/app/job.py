@@ -3,21 +3,22 @@
 import dataclasses
 import glob
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from unpooled.algorithms import METHODS, Private
+from unpooled.algorithms import METHODS
 from unpooled.algorithms.base import import_methods
 from unpooled.analysis import Analysis
+from unpooled.app.private_job import check_private, private_method
 from unpooled.core import codec
 from unpooled.data import Table, Wishes
 from unpooled.data.copy import Copy
-from unpooled.data.readers import Reading, read_sites
+from unpooled.data.readers import Reading, is_file, read_sites
 from unpooled.data.schema import AskSchema
 from unpooled.errors import BadInput, ModelError, TooFewPersons
-from unpooled.privacy import Gaussian
 from unpooled.privacy.copy import CopySettings, make_copy
 from unpooled.privacy.secure_sum import SecureSums
 from unpooled.runtimes import InProcess
@@ -49,9 +50,9 @@ class Between:
 
 @dataclass(frozen=True)
 class Job:
-    """The settings of ``unpooled fit`` or ``unpooled run``."""
+    """The settings of ``unpooled fit``, ``unpooled run`` or ``unpooled.cluster``."""
 
-    files: tuple[str, ...]
+    files: tuple[str, ...]  # or addresses of databases; of tables in memory, the names of the sites
     ks: tuple[int, ...]
     reading: Reading = field(default_factory=Reading)
     wishes: Wishes = field(default_factory=Wishes)
@@ -72,6 +73,40 @@ class Job:
     absent: tuple[tuple[str, str], ...] = ()  # sites that are left out before the run begins, and why
     modules: tuple[str, ...] = ()  # installed modules with additional methods
     begun: str = ""  # the date, as 2026-11-16; kept beside the job, for it does not change what is done
+    tables: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)  # in memory, by site
+
+    @classmethod
+    def of(
+        cls,
+        files: tuple[str, ...],
+        ks: tuple[int, ...],
+        reading: Reading,
+        copy: CopySettings | None,
+        wishes: Wishes,
+        **settings: Any,
+    ) -> "Job":
+        """The job that a command or a call describes, begun today; raises on any error in it.
+
+        Where columns are named, no others are read, but for the columns of copies.
+        """
+        if copy is not None and settings.get("protect") != "copy":
+            if copy != CopySettings():
+                raise BadInput(
+                    "--group-size, --person, --sensitive, --log and --consumption say how a copy is made: "
+                    "--protect copy"
+                )
+            copy = None
+        if not isinstance(wishes.columns, str):
+            reading = dataclasses.replace(reading, columns=wishes.columns)
+            if copy is not None:  # groups suit the columns; some have another name in copies
+                log, names = copy.log, wishes.columns
+                copy = dataclasses.replace(copy, columns=names)
+                names = tuple(f"log({name})" if name in log else name for name in names)
+                wishes = dataclasses.replace(wishes, columns=names)
+        begun = datetime.now(UTC).date().isoformat()
+        job = cls(files, ks, reading, wishes, copy=copy, begun=begun, **settings)
+        job.algorithm()
+        return job
 
     def __post_init__(self) -> None:
         import_methods(self.modules)
@@ -110,7 +145,7 @@ class Job:
     def federation(
         self, threads: int | None = None, told: Callable[[str, str], None] = lambda site, why: None
     ) -> InProcess:
-        """The files as sites in this process; ``told`` hears which sites are left out, and why."""
+        """The sites in this process; ``told`` hears which sites are left out, and why."""
         reading = self.reading
         if self.epsilon is not None:
             names = tuple(name for name, _, _ in self.wishes.bounds)
@@ -118,7 +153,7 @@ class Job:
         if self.protect == "copy":  # a site reads all its columns, whatever a study is about
             codes = (self.copy.person,) if self.copy is not None and self.copy.person else ()
             reading = dataclasses.replace(reading, columns=None, categories=(*reading.categories, *codes))
-        tables: Any = read_sites([Path(file) for file in self.files], reading, told)
+        tables: Any = read_sites(self.files if self.tables is None else self.tables, reading, told)
         return InProcess.of(
             self._copies(tables, told) if self.protect == "copy" else tables,
             min_cluster_size=self.minimum,
@@ -142,16 +177,29 @@ class Job:
         return copies
 
     def fingerprint(self) -> list[list[Any]]:
-        """Size and time of change of every file, so that a resumed run can detect a changed file."""
-        return [[f, Path(f).stat().st_size, Path(f).stat().st_mtime_ns] for f in self.files]
+        """Size and time of change of every file, so that a resumed run can detect a changed file.
 
-    def command(self) -> str:
-        """The command line that does this job."""
+        A server, a pipe and a table in memory have neither: a run on them cannot be resumed.
+        """
+        seen: list[list[Any]] = []
+        for file in [*self.files, *([self.reading.query] if self.reading.query else [])]:
+            known = Path(file).stat() if self.tables is None and is_file(file) else None
+            seen.append([file, known and known.st_size, known and known.st_mtime_ns])
+        return seen
+
+    @property
+    def inputs(self) -> list[str]:
+        """The files that the job reads."""
+        named = [*self.files, *([self.reading.query] if self.reading.query else [])]
+        return [file for file in named if self.tables is None and is_file(file)]
+
+    def command(self, sites: Sequence[str] | None = None) -> str:
+        """The command line that does this job; with ``sites``, their names in place of their data."""
         r, w, default = self.reading, self.wishes, Job(("",), (1,))
         ks = [str(k) for k in self.ks]
         steady = len(ks) > 2 and self.ks == tuple(range(self.ks[0], self.ks[-1] + 1))
         said = "auto" if self.ks == AUTO else f"{ks[0]}..{ks[-1]}" if steady else ",".join(ks)
-        words = ["unpooled", *self._what(), "-k", said]
+        words = ["unpooled", *self._what(sites), "-k", said]
         columns = w.columns if isinstance(w.columns, str) else ",".join(w.columns)
         options = (
             ("--site-column", r.site_column, None),
@@ -161,6 +209,9 @@ class Job:
             ("--delimiter", r.delimiter, None),
             ("--decimal", r.decimal, None),
             ("--encoding", r.encoding, None),
+            ("--query", r.query if sites is None else None, None),
+            ("--sheet", r.sheet if sites is None else None, None),
+            ("--long", ",".join(r.long) if r.long and sites is None else None, None),
             ("--numbers", ",".join(r.numbers), ""),
             (
                 "--scale",
@@ -202,13 +253,16 @@ class Job:
                 words += [f"--{name}", f"{value:g}"] if value != getattr(Between, name) else []
         return shlex.join(words)
 
-    def _what(self) -> list[str]:
+    def _what(self, sites: Sequence[str] | None) -> list[str]:
         if self.between is None:
-            return ["fit", *self.files]
+            if sites is not None and self.reading.site_column is not None:
+                sites = ("DATA",)
+            return ["fit", *(self.files if sites is None else sites)]
         return ["run", self.between.federation] if self.between.federation else ["export-job", "JOB"]
 
     def to_json(self) -> dict[str, Any]:
-        return {name: value for name, value in dataclasses.asdict(self).items() if name != "begun"}
+        values = dataclasses.asdict(dataclasses.replace(self, tables=None))
+        return {name: value for name, value in values.items() if name not in ("begun", "tables")}
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> "Job":
@@ -224,61 +278,6 @@ class Job:
             )
         except (TypeError, KeyError, AttributeError) as error:
             raise ModelError(f"the job of the run cannot be read: {error}") from error
-
-
-_SCALES = {"standard": "standard", "min-max": "bounds", "none": None}
-
-
-def check_private(job: Job) -> None:
-    """Refuse every option that would release something without noise, and give the reason."""
-    if job.protect != "none" and job.between is None:
-        raise BadInput(
-            f"--epsilon and --protect {job.protect} exclude each other: a site has noise, or it has not"
-        )
-    if not job.wishes.bounds:
-        raise BadInput(
-            "--epsilon needs the bounds of every column that is used, said by those who know it: "
-            "--bounds age=0:110 (bounds taken from the data would tell of its extreme rows)"
-        )
-    names = [name for name, _, _ in job.wishes.bounds]
-    columns = job.wishes.columns
-    if not isinstance(columns, str) and set(columns) != set(names):
-        odd = sorted(set(columns) ^ set(names))
-        raise BadInput(
-            f"--epsilon: columns and bounds must be of the same names; not in both: {', '.join(odd)}"
-        )
-    if job.reading.categories:
-        raise BadInput(
-            "--epsilon works on numbers: which levels a category has is learnt from rows, without noise"
-        )
-    if job.wishes.missing == "refuse":
-        raise BadInput(
-            "--missing refuse would tell whether a value is missing; with --epsilon use fill or drop"
-        )
-    if job.wishes.missing == "keep":
-        raise BadInput("--missing keep counts cells without noise; with --epsilon use fill or drop")
-    if len(job.ks) > 1:
-        raise BadInput(
-            f"--epsilon with {len(job.ks)} values of k: the criteria that choose k look at rows again, which "
-            "nothing pays for; give one k"
-        )
-    if job.method not in ("lloyd", "fuzzy"):
-        raise BadInput(f"--epsilon is for --method lloyd or fuzzy, got {job.method!r}")
-    private_method(job)
-
-
-def private_method(job: Job) -> Private:
-    """The private algorithm of a job with an epsilon."""
-    assert job.epsilon is not None
-    names, lower, upper = (tuple(part) for part in zip(*job.wishes.bounds, strict=True))
-    return Private(
-        k=job.ks[0],
-        dp=Gaussian(job.epsilon, job.delta, list(lower), list(upper), job.rows, job.force),  # type: ignore[arg-type]
-        scale=_SCALES[job.wishes.scale],
-        m=2.0 if job.method == "fuzzy" else None,
-        columns=names,
-        drop=job.wishes.missing == "drop",
-    )
 
 
 def _copy(said: dict[str, Any] | None) -> CopySettings | None:
@@ -319,7 +318,8 @@ def expand(patterns: list[str]) -> tuple[str, ...]:
     """File names; a pattern that the shell did not expand is expanded here."""
     files: list[str] = []
     for pattern in patterns:
-        found = sorted(glob.glob(pattern)) if any(c in pattern for c in "*?[") else [pattern]
+        known = is_file(pattern) and any(c in pattern for c in "*?[")
+        found = sorted(glob.glob(pattern)) if known else [pattern]
         if not found:
             raise BadInput(f"no file is named like {pattern}")
         files += found

@@ -4,7 +4,7 @@ A line of text with the version, a SHA-256 digest, and the codec's bytes.
 """
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ from unpooled.core.arrays import FloatArray, IntArray
 from unpooled.core.disk import write_atomically
 from unpooled.core.messages import Message
 from unpooled.data import Preparation, Table
+from unpooled.data.readers import Reading
 from unpooled.errors import BadInput, CodecError, ModelError
 from unpooled.kernels.observed import nearest_observed
 
@@ -38,6 +39,17 @@ class Model(Message, wire="model.Model"):
     centers: FloatArray  # (k, d) in prepared columns, the largest cluster first
     sizes: FloatArray  # (k,) number of rows in each cluster at the fit
     made_by: str  # program and version, method, seed
+
+    def reading(self, fitted: Reading) -> Reading:
+        """How new rows are read: as those of the fit, but for the model's columns, whose kinds are known."""
+        kinds = self.preparation.kinds
+        return replace(
+            fitted,
+            columns=tuple(kinds),
+            exclude=(),
+            categories=tuple(name for name, kind in kinds.items() if kind == "category"),
+            numbers=tuple(name for name, kind in kinds.items() if kind == "number"),
+        )
 
     def predict(self, table: Table) -> Labels:
         """The nearest centre of every row, by the same preparation as when the model was made.

@@ -8,9 +8,10 @@ import numpy as np
 from unpooled import __version__
 from unpooled.algorithms import Private, PrivateState
 from unpooled.algorithms.private.method import prepared
-from unpooled.app.job import private_method
+from unpooled.app.export.json_model import plain
 from unpooled.app.model import Model
-from unpooled.app.result import Result, plain
+from unpooled.app.private_job import private_method
+from unpooled.app.result import JobResult
 from unpooled.core.run import Run
 from unpooled.data import Preparation
 from unpooled.pages.markup import figure
@@ -18,7 +19,7 @@ from unpooled.privacy import Forecast
 
 
 @dataclass(frozen=True, eq=False)
-class PrivateResult(Result):
+class PrivateResult(JobResult):
     """A finished job under differential privacy."""
 
     run: Run[PrivateState]

@@ -11,7 +11,7 @@ from unpooled import __version__
 from unpooled.algorithms.base import METHODS, citation
 from unpooled.analysis import AnalysisState, Choice, Description
 from unpooled.analysis.pipeline import ALL_SITES
-from unpooled.app.export.json_model import columns_json, missing_json
+from unpooled.app.export.json_model import columns_json, missing_json, plain
 from unpooled.app.job import Job
 from unpooled.app.model import Model
 from unpooled.core.arrays import FloatArray
@@ -23,7 +23,7 @@ _SCORES = ("k", "inertia", "calinski_harabasz", "davies_bouldin", "silhouette", 
 
 
 @dataclass(frozen=True, eq=False)
-class Result(ABC):
+class JobResult(ABC):
     """A finished job. ``result_of`` makes it, with or without noise."""
 
     job: Job
@@ -47,28 +47,13 @@ class Result(ABC):
         return None
 
 
-def result_of(job: Job, run: Run[Any]) -> Result:
+def result_of(job: Job, run: Run[Any]) -> JobResult:
     """The result of a job's finished run."""
     if job.epsilon is not None:
         from unpooled.app.private_result import PrivateResult
 
         return PrivateResult(job, run)
     return ClusterResult(job, run)
-
-
-def plain(value: Any) -> Any:
-    """A value as JSON can hold it: nan is null, whole numbers are integers."""
-    if isinstance(value, dict):
-        return {str(k): plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(v) for v in value]
-    if isinstance(value, float | np.floating):
-        number = float(value)
-        whole = number.is_integer() and abs(number) < 1e15
-        return None if not math.isfinite(number) else int(number) if whole else number
-    if isinstance(value, np.integer):
-        return int(value)
-    return value
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +83,7 @@ class Trait:
 
 
 @dataclass(frozen=True, eq=False)
-class ClusterResult(Result):
+class ClusterResult(JobResult):
     """A finished job: its clusters described by sums, without the groups that sites suppress."""
 
     run: Run[AnalysisState]
@@ -232,6 +217,11 @@ class ClusterResult(Result):
             spread = float("nan") if level else float(own * scales[j])
             found.append(Trait(column, level, float(values[cluster, j]), spread, float(overall[j]), effect))
         return sorted(found, key=lambda trait: -abs(trait.effect))
+
+    def apart(self, cluster: int) -> str:
+        """The three largest differences of a cluster, in words."""
+        largest = [t for t in once_a_column(self.traits(cluster))[:3] if abs(t.effect) >= 0.2]
+        return ", ".join(t.say() for t in largest) or "close to the mean in every column"
 
     def answer(self) -> tuple[str, str]:
         """The answer in two sentences."""

@@ -12,7 +12,7 @@ from typing import Any
 from unpooled import __version__
 from unpooled.app.job import Job
 from unpooled.app.model import Model, load
-from unpooled.app.result import ClusterResult, Result
+from unpooled.app.result import ClusterResult, JobResult
 from unpooled.core.disk import write_atomically
 from unpooled.core.run import Run, recall
 from unpooled.errors import BadInput, ModelError
@@ -76,7 +76,7 @@ class RunFolder:
         if created:
             self.path.rmdir()
 
-    def finish(self, result: Result) -> None:
+    def finish(self, result: JobResult) -> None:
         """Write the outputs of the run; the result last, because it marks the run as finished."""
         from unpooled.app import model
 
@@ -103,6 +103,11 @@ class RunFolder:
     def check_unchanged(self, job: Job) -> None:
         """Raise if a file of the job was changed since the run began."""
         for file, size, changed in self._job_json()["seen"]:
+            if size is None:
+                raise BadInput(
+                    f"{file}: rows of a server, a pipe or a table in memory may have changed since the run "
+                    "began; start a new run"
+                )
             if not Path(file).exists():
                 raise BadInput(f"{file}: no such file; the run began with it")
             now = Path(file).stat()
@@ -149,7 +154,7 @@ class RunFolder:
         return load(self.model)
 
 
-def history_csv(result: Result) -> str:
+def history_csv(result: JobResult) -> str:
     """One line per round."""
     lines = ["round,movement,inertia,exchanges,sites,numbers,bytes"]
     for r in result.run.history:

@@ -1,16 +1,20 @@
 """Execution of a job, in this process or by a federation's server: from its files to its folder.
 
-Nothing is printed here; the command line does that.
+``unpooled fit`` and ``unpooled.cluster`` both come here. Only a line of progress is printed.
 """
 
 import shutil
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+from rich.console import Console
 
 from unpooled.app.job import Between, Job
-from unpooled.app.result import Result, result_of
+from unpooled.app.result import JobResult, result_of
 from unpooled.app.run_folder import RunFolder
 from unpooled.core.disk import write_atomically
 from unpooled.core.run import Record, run
@@ -29,6 +33,46 @@ class Watcher(Protocol):
     def warn(self, what: str) -> None: ...
 
 
+class LiveLine:
+    """A line that shows the current activity and every finished round; ``shown`` shows it, None: nobody."""
+
+    def __init__(self, shown: Callable[[str], None] | None) -> None:
+        self._shown = shown
+
+    def say(self, text: str) -> None:
+        if self._shown is not None:
+            self._shown(text)
+
+    def warn(self, text: str) -> None:
+        print(f"warning: {text}", file=sys.stderr)
+
+    def __call__(self, record: Record) -> None:
+        asked = len(record.answered) + len(record.silent)
+        moved = "" if record.movement == float("inf") else f" · movement {record.movement:.3g}"
+        inertia = "" if not record.inertia < float("inf") else f" · inertia {record.inertia:.6g}"
+        silent = "".join(f" · {site}: {why}" for site, why in list(record.silent.items())[:3])
+        self.say(
+            f"round {record.round}{moved}{inertia} · {len(record.answered)} of {asked} sites answered{silent}"
+        )
+
+
+@contextmanager
+def progress(quiet: bool) -> Iterator[LiveLine]:
+    """A line in a notebook, or on stderr; none if ``quiet``, or if stderr is neither."""
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules and not quiet else None
+    if shell is not None and hasattr(shell, "kernel"):
+        from IPython.display import display
+
+        handle: Any = display({"text/plain": ""}, raw=True, display_id=True)
+        yield LiveLine(lambda text: handle.update({"text/plain": text}, raw=True))
+        handle.update({"text/plain": ""}, raw=True)
+    elif quiet or not sys.stderr.isatty():
+        yield LiveLine(None)
+    else:
+        with Console(stderr=True, highlight=False).status("") as status:
+            yield LiveLine(lambda text: status.update(text))
+
+
 def execute(
     job: Job,
     folder: RunFolder | None,
@@ -37,7 +81,7 @@ def execute(
     new: bool,
     threads: int | None = None,
     stopped: Callable[[str], None] = lambda how: None,
-) -> Result:
+) -> JobResult:
     """Do a job and write all its files; ``new`` is False for a run that is resumed.
 
     If the user stops the job, ``stopped`` is called with a message that says how to resume it.
@@ -57,8 +101,8 @@ def _here(
     new: bool,
     threads: int | None,
     stopped: Callable[[str], None],
-) -> Result:
-    watcher.say(f"reading {len(job.files)} files" if len(job.files) > 1 else f"reading {job.files[0]}")
+) -> JobResult:
+    watcher.say(f"reading {len(job.files)} sources" if len(job.files) > 1 else f"reading {job.files[0]}")
     absent: dict[str, str] = {}
     federation = job.federation(threads, absent.__setitem__)
     job = replace(job, absent=tuple(absent.items()))
@@ -90,7 +134,7 @@ def _between(
     new: bool,
     threads: int | None,
     stopped: Callable[[str], None],
-) -> Result:
+) -> JobResult:
     """Run the job at the sites of a federation, and copy its checkpoint from the server."""
     assert job.between is not None
     assert folder is not None

@@ -48,7 +48,7 @@ class SiteSettings:
     """The settings of a site. They are in a file of its own, which never leaves it."""
 
     site: SiteId
-    data: str  # the file of its rows; not read where it answers from a copy
+    data: str  # the file or database of its rows; not read where it answers from a copy
     folder: str  # the site's copy, log, ledger and keys
     policy: str | None = None
     authority: str = ""  # the coordinator's public key, hexadecimal
@@ -61,6 +61,9 @@ class SiteSettings:
     encoding: str | None = None
     numbers: tuple[str, ...] = ()
     recode: tuple[tuple[str, str, str], ...] = ()
+    query: str | None = None  # of a database; its address has no password
+    sheet: str | None = None
+    long: tuple[str, str, str] | None = None
 
     @classmethod
     def read(cls, path: Path) -> "SiteSettings":
@@ -84,6 +87,9 @@ class SiteSettings:
             encoding=self.encoding,
             numbers=self.numbers,
             recode=self.recode,
+            query=self.query,
+            sheet=self.sheet,
+            long=self.long,
         )
 
     def open(self) -> Site:
@@ -99,7 +105,7 @@ class SiteSettings:
         if person:
             columns = reading.columns and tuple(dict.fromkeys((*reading.columns, person)))
             reading = replace(reading, columns=columns, categories=(*reading.categories, person))
-        return read_table(Path(self.data), reading)
+        return read_table(self.data, reading)
 
     def rules(self) -> Policy:
         return Policy() if self.policy is None else load(Path(self.policy))

@@ -21,7 +21,8 @@ copy = typer.Typer(
 )
 
 Folder = Annotated[Path, typer.Argument(help="The site's own folder; the copy is in FOLDER/copy.")]
-Data = Annotated[Path, typer.Option(help="The site's rows: CSV, Parquet, .npy or .npz.")]
+ROWS = "The site's rows: CSV, Parquet, .xlsx, .npy, a SQLite or DuckDB file, or postgresql://user@host/db"
+Data = Annotated[str, typer.Option(help=ROWS)]
 PolicyFile = Annotated[Path | None, typer.Option("--policy", help="The site's rules (TOML).")]
 StudyColumns = Annotated[
     str | None,
@@ -48,7 +49,7 @@ def copy_make(
     only: Only = None,
     further: Further = "",
 ) -> None:
-    """Make the copy of a file. It needs no federation, and nothing leaves this machine.
+    """Make the copy of a file or of a query's rows. It needs no federation, and nothing leaves this machine.
 
     unpooled copy make north --data patients.csv --person patient_id --columns age,bmi
     """
@@ -93,12 +94,12 @@ def settings_of(rules: "Policy", copying: o.CopyOptions, columns: str | None) ->
 
 
 def make(
-    folder: Path, data: Path, rules: "Policy", reading: "Reading", settings: "CopySettings", further: str = ""
+    folder: Path, data: str, rules: "Policy", reading: "Reading", settings: "CopySettings", further: str = ""
 ) -> None:
     """Read a file and write its copy into the site's folder, with a line of progress."""
     from dataclasses import replace
 
-    from unpooled.app.cli.perform import progress
+    from unpooled.app.run_job import progress
     from unpooled.data.readers import read_table
     from unpooled.site.copy_folder import CopyFolder
 

@@ -7,12 +7,14 @@ import typer
 
 from unpooled.app.cli import options as o
 from unpooled.app.cli.outputs import Overwrite, beside_run, check, run_output
-from unpooled.errors import BadInput
 
 
 @o.takes_options
 def fit(
-    files: Annotated[list[str], typer.Argument(help="CSV, Parquet, .npy or .npz; every file is a site.")],
+    files: Annotated[
+        list[str],
+        typer.Argument(help="CSV, Parquet, .xlsx, .npy, SQLite, DuckDB, postgresql://...: each is a site."),
+    ],
     options: o.JobOptions,
     reading: o.ReadingOptions,
     copying: o.CopyOptions,
@@ -32,23 +34,18 @@ def fit(
     from unpooled.app.job import expand
     from unpooled.app.run_folder import RunFolder
 
-    if copying.given and protect != "copy":
-        raise BadInput(
-            "--group-size, --person, --sensitive, --log and --consumption say how a copy is made: "
-            "--protect copy"
-        )
     job = options.job(
         protect,
         files=expand(files),
         reading=reading.reading(site_column),
-        copy=copying.settings() if protect == "copy" else None,
+        copy=copying.settings(),
     )
     o.check_report(options.epsilon, report)
     folder = RunFolder(out) if out is not None else None
     check(
         run_output(folder) if folder is not None else None,
         beside_run(report, folder),
-        inputs=[*job.files, *o.policies(options.bounds)],
+        inputs=[*job.inputs, *o.policies(options.bounds)],
         overwrite=overwrite,
     )
     perform(job, folder, report, new=True, as_json=as_json, threads=threads)
@@ -70,7 +67,7 @@ def resume(
     job = kept.load_job()
     check(
         beside_run(report, kept),
-        inputs=[*job.files, *kept.files, *federation_files(job)],
+        inputs=[*job.inputs, *kept.files, *federation_files(job)],
         overwrite=overwrite,
     )
     kept.check_unchanged(job)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from unpooled.app.cli import options as o
-from unpooled.app.cli.copy import Only, PolicyFile, StudyColumns, make, read_by, settings_of, write_page
+from unpooled.app.cli.copy import ROWS, Only, PolicyFile, StudyColumns, make, read_by, settings_of, write_page
 from unpooled.app.cli.federation import say
 from unpooled.app.cli.outputs import FolderOutput, check
 from unpooled.errors import BadInput
@@ -29,7 +29,7 @@ def join(
     invitation: Annotated[Path, typer.Argument(help="The invitation, or the folder of a site that joined.")],
     reading: o.ReadingOptions,
     copying: o.CopyOptions,
-    data: Annotated[Path | None, typer.Option(help="The site's rows: CSV, Parquet, .npy or .npz.")] = None,
+    data: Annotated[str | None, typer.Option(help=ROWS)] = None,
     policy: PolicyFile = None,
     folder: Annotated[
         Path | None, typer.Option(help="Folder of the site, and of its copy; default: beside the invitation.")
@@ -42,6 +42,7 @@ def join(
 
     unpooled join hospital-a.json --data patients.parquet --person patient_id
     """
+    from unpooled.data.readers import is_file
     from unpooled.runtimes.provisioning.site_folder import SiteFolder
     from unpooled.runtimes.provisioning.supervisor import keep
 
@@ -49,7 +50,7 @@ def join(
     if invitation.is_file():
         check(
             FolderOutput(site.path, "the folder of a site", site.own(), site.letters(), resumed=True),
-            inputs=[invitation, data, policy],
+            inputs=[invitation, data if is_file(data) else None, policy],
         )
         site.accept(invitation)
     enrolment = _Enrolment(site)
@@ -116,7 +117,7 @@ class _Enrolment:
 
 def _settings(
     site: "SiteFolder",
-    data: Path | None,
+    data: str | None,
     policy: Path | None,
     reading: o.ReadingOptions,
     copying: o.CopyOptions,
@@ -124,6 +125,7 @@ def _settings(
     only: str | None,
 ) -> "SiteSettings":
     """The settings of the site: from the options, or as saved the last time."""
+    from unpooled.data.readers import is_file
     from unpooled.site.copy_folder import CopyFolder
     from unpooled.site.site_process import SiteSettings
 
@@ -138,7 +140,7 @@ def _settings(
     read = read_by(reading, only)
     return SiteSettings(
         site=site.invitation.site,
-        data="" if data is None else str(data.absolute()),
+        data="" if data is None else str(Path(data).absolute()) if is_file(data) else data,
         folder=str(site.path),
         policy=None if policy is None else str(policy.absolute()),
         authority=site.invitation.authority,
@@ -151,6 +153,9 @@ def _settings(
         encoding=read.encoding,
         numbers=read.numbers,
         recode=read.recode,
+        query=None if read.query is None else str(Path(read.query).absolute()),
+        sheet=read.sheet,
+        long=read.long,
     )
 
 
@@ -170,7 +175,7 @@ def _copied(
     rules = settings.rules()
     make(
         Path(settings.folder),
-        Path(settings.data),
+        settings.data,
         rules,
         settings.reading(),
         settings_of(rules, copying, columns),

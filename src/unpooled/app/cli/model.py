@@ -38,14 +38,9 @@ def predict(
     kept = RunFolder(folder)
     check(out, inputs=[file, *kept.files], overwrite=overwrite)
     model, job = kept.load_model(), kept.load_job()
-    kinds = model.preparation.kinds
     given = o.ReadingOptions(delimiter=delimiter, decimal=decimal, encoding=encoding).reading()
     reading = replace(
-        job.reading,
-        columns=tuple(kinds),
-        exclude=(),
-        categories=tuple(name for name, kind in kinds.items() if kind == "category"),
-        numbers=tuple(name for name, kind in kinds.items() if kind == "number"),
+        model.reading(job.reading),
         na=tuple(na) if na else job.reading.na,
         delimiter=given.delimiter or job.reading.delimiter,
         decimal=given.decimal or job.reading.decimal,

@@ -88,6 +88,18 @@ Numbers = Annotated[
         help="Columns that are numbers even if they look like ids or codes: dose_no", rich_help_panel=READ
     ),
 ]
+Query = Annotated[
+    str | None,
+    typer.Option(help="Of databases: the file of the site's own query, cohort.sql", rich_help_panel=READ),
+]
+Sheet = Annotated[str | None, typer.Option(help="Of a workbook with several sheets.", rich_help_panel=READ)]
+Long = Annotated[
+    str | None,
+    typer.Option(
+        help="One value a row: the columns of person, feature and value: person_id,concept,value",
+        rich_help_panel=READ,
+    ),
+]
 Recode = Annotated[
     list[str] | None,
     typer.Option(help="Spellings of one level: sex:M=male,F=female", rich_help_panel=READ),

@@ -107,6 +107,19 @@ def _recoded(text: str) -> list[tuple[str, str, str]]:
     return [(column.strip(), old.strip(), new.strip()) for old, _, new in found]
 
 
+def _three(text: str | None) -> tuple[str, str, str] | None:
+    """
+    >>> _three("person_id, concept, value")
+    ('person_id', 'concept', 'value')
+    """
+    if text is None:
+        return None
+    columns = names(text)
+    if len(columns) != 3 or len(set(columns)) != 3:
+        raise BadInput(f"--long names three columns, of person, feature and value; got {text!r}")
+    return columns[0], columns[1], columns[2]
+
+
 class Options:
     """A group of options of a command: a dataclass whose fields are options, see ``takes_options``."""
 
@@ -170,9 +183,6 @@ class JobOptions(Options):
         copy: "CopySettings | None" = None,
     ) -> "Job":
         """The job that the options describe; raises on any error in them."""
-        from dataclasses import replace
-        from datetime import UTC, datetime
-
         from unpooled.app.job import Job, parse_ks
         from unpooled.data import Wishes
         from unpooled.data.readers import Reading
@@ -181,18 +191,12 @@ class JobOptions(Options):
             typer.echo("unpooled: --min-cluster-size does nothing without --protect trusted", err=True)
         same = self.columns in ("same", "common", "any")
         chosen: str | tuple[str, ...] = self.columns if same else names(self.columns)
-        reading = reading or Reading()
-        if not isinstance(chosen, str):
-            reading = replace(reading, columns=chosen)
-            if copy is not None:  # groups suit the columns; some have another name in copies
-                copy = replace(copy, columns=chosen)
-                chosen = tuple(f"log({name})" if name in copy.log else name for name in chosen)
-        job = Job(
-            files=files,
-            ks=parse_ks(self.k),
-            begun=datetime.now(UTC).date().isoformat(),
-            reading=reading,
-            wishes=Wishes(
+        return Job.of(
+            files,
+            parse_ks(self.k),
+            reading or Reading(),
+            copy,
+            Wishes(
                 columns=chosen,
                 **_scales(self.scale),
                 bounds=_bounds(self.bounds or [], () if isinstance(chosen, str) else chosen),
@@ -203,7 +207,6 @@ class JobOptions(Options):
             n_init=self.restarts,
             max_rounds=self.max_rounds,
             protect=protect,
-            copy=copy,
             min_cluster_size=5 if self.min_cluster_size is None else self.min_cluster_size,
             seed=self.seed,
             secure=self.secure,
@@ -214,8 +217,6 @@ class JobOptions(Options):
             between=between,
             modules=tuple(self.module or ()),
         )
-        job.algorithm()
-        return job
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,6 +231,9 @@ class ReadingOptions(Options):
     encoding: t.Encoding = None
     numbers: t.Numbers = None
     recode: t.Recode = None
+    query: t.Query = None
+    sheet: t.Sheet = None
+    long: t.Long = None
 
     def reading(self, site_column: str | None = None) -> "Reading":
         from unpooled.data.readers import Reading
@@ -245,6 +249,9 @@ class ReadingOptions(Options):
             encoding=_encoding(self.encoding),
             recode=tuple(pair for text in self.recode or () for pair in _recoded(text)),
             site_column=site_column,
+            query=self.query,
+            sheet=self.sheet,
+            long=_three(self.long),
         )
 
     @property

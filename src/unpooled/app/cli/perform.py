@@ -1,9 +1,6 @@
 """Execution and summary of a job on the command line, for ``fit``, ``run`` and ``resume``."""
 
 import json
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import singledispatch
 from pathlib import Path
 
@@ -14,53 +11,17 @@ from rich.table import Table
 
 from unpooled.app.job import Job
 from unpooled.app.private_result import PrivateResult
-from unpooled.app.result import ClusterResult, Result, once_a_column
+from unpooled.app.result import ClusterResult, JobResult
 from unpooled.app.run_folder import RunFolder
-from unpooled.app.run_job import execute
+from unpooled.app.run_job import execute, progress
 from unpooled.core.disk import write_atomically
-from unpooled.core.run import Record
 from unpooled.errors import SchemaMismatch
 from unpooled.pages.markup import natural
 
 
-class LiveLine:
-    """A status line that shows the current activity and every finished round."""
-
-    def __init__(self, console: Console | None, sites: int = 0) -> None:
-        self._status = console.status("") if console is not None else None
-
-    def say(self, text: str) -> None:
-        if self._status is not None:
-            self._status.update(text)
-
-    def warn(self, text: str) -> None:
-        typer.echo(f"warning: {text}", err=True)
-
-    def __call__(self, record: Record) -> None:
-        asked = len(record.answered) + len(record.silent)
-        moved = "" if record.movement == float("inf") else f" · movement {record.movement:.3g}"
-        inertia = "" if not record.inertia < float("inf") else f" · inertia {record.inertia:.6g}"
-        silent = "".join(f" · {site}: {why}" for site, why in list(record.silent.items())[:3])
-        self.say(
-            f"round {record.round}{moved}{inertia} · {len(record.answered)} of {asked} sites answered{silent}"
-        )
-
-
-@contextmanager
-def progress(quiet: bool) -> Iterator[LiveLine]:
-    """A status line on stderr; none if ``quiet``, or if stderr is not a terminal."""
-    if quiet or not sys.stderr.isatty():
-        yield LiveLine(None)
-        return
-    shown = LiveLine(Console(stderr=True, highlight=False))
-    assert shown._status is not None
-    with shown._status:
-        yield shown
-
-
 def perform(
     job: Job, folder: RunFolder | None, report: Path | None, *, new: bool, as_json: bool, threads: int | None
-) -> Result:
+) -> JobResult:
     """Do a job, write all its files, and print the summary or the JSON."""
     with progress(quiet=as_json) as watcher:
         try:
@@ -95,11 +56,8 @@ def _show_table(mismatch: SchemaMismatch) -> None:
     Console(stderr=True, highlight=False).print(table)
 
 
-_TRAITS = 3
-
-
 @singledispatch
-def show(result: Result, console: Console) -> None:
+def show(result: JobResult, console: Console) -> None:
     """Print the summary of a result."""
     raise NotImplementedError(type(result).__name__)
 
@@ -141,9 +99,7 @@ def _clusters(result: ClusterResult) -> Table:
     table.add_column("what sets it apart", overflow="fold")
     for j in range(result.k):
         by_site = [_count(result.size_at(i, j)) for i in shown]
-        traits = [t for t in once_a_column(result.traits(j))[:_TRAITS] if abs(t.effect) >= 0.2]
-        said = ", ".join(t.say() for t in traits) or "close to the mean in every column"
-        table.add_row(str(j + 1), *by_site, f"{result.sizes[j]:.0f}", escape(said))
+        table.add_row(str(j + 1), *by_site, f"{result.sizes[j]:.0f}", escape(result.apart(j)))
     return table
 
 

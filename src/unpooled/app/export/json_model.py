@@ -9,6 +9,7 @@ is filled: the distance is over the columns that a row has, and a category count
 """
 
 import json
+import math
 from typing import Any
 
 import numpy as np
@@ -127,3 +128,18 @@ def labels_from_json(data: bytes, columns: dict[str, list[Any]]) -> IntArray:
         parts.append(block)
     X, centers = np.concatenate(parts, axis=1), np.array(content["centers"])
     return np.asarray(np.nansum((X[:, None] - centers[None]) ** 2, axis=2).argmin(axis=1))
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON can hold it: nan is null, whole numbers are integers."""
+    if isinstance(value, dict):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(v) for v in value]
+    if isinstance(value, float | np.floating):
+        number = float(value)
+        whole = number.is_integer() and abs(number) < 1e15
+        return None if not math.isfinite(number) else int(number) if whole else number
+    if isinstance(value, np.integer):
+        return int(value)
+    return value

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from unpooled.app.private_result import PrivateResult
-from unpooled.app.result import ClusterResult, Result
+from unpooled.app.result import ClusterResult, JobResult
 from unpooled.core.disk import write_atomically
 from unpooled.errors import BadInput
 from unpooled.privacy.presets import Preset
@@ -31,7 +31,7 @@ class Entry:
     columns: tuple[str, ...]
 
 
-def entry_of(result: Result, preset: Preset, name: str, date: str) -> Entry:
+def entry_of(result: JobResult, preset: Preset, name: str, date: str) -> Entry:
     """The entry of a run that is about to be released."""
     if isinstance(result, ClusterResult):
         a = result.agreement

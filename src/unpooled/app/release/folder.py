@@ -12,7 +12,7 @@ from unpooled.app.private_result import PrivateResult
 from unpooled.app.release import earlier
 from unpooled.app.release.figures import figures
 from unpooled.app.release.tables import Released, breaches, released, released_noise
-from unpooled.app.result import ClusterResult, Result, result_of
+from unpooled.app.result import ClusterResult, JobResult, result_of
 from unpooled.app.run_folder import RunFolder
 from unpooled.data.views import Number
 from unpooled.errors import BadInput
@@ -57,7 +57,7 @@ def release(
     return files, [*entries, now], warned
 
 
-def _clusters(result: Result) -> ClusterResult:
+def _clusters(result: JobResult) -> ClusterResult:
     assert isinstance(result, ClusterResult)
     return result
 
@@ -95,7 +95,13 @@ def _applied(preset: Preset, made: Released, unit: str) -> list[str]:
 
 
 def _context(
-    result: Result, preset: Preset, made: Released, unit: str, date: str, said: list[str], warned: list[str]
+    result: JobResult,
+    preset: Preset,
+    made: Released,
+    unit: str,
+    date: str,
+    said: list[str],
+    warned: list[str],
 ) -> str:
     """The text for the output checker."""
     sites = ", ".join(sorted(made.sites))
@@ -137,13 +143,13 @@ def _context(
     return "\n".join(parts) + "\n"
 
 
-def _unit(result: Result, unit: str) -> str:
+def _unit(result: JobResult, unit: str) -> str:
     if unit == "persons":
         return "Sites answered from copies: counts are of persons, values of means over groups of persons."
     return "Counts are of rows: every row counts as a person."
 
 
-def _variables(result: Result) -> list[str]:
+def _variables(result: JobResult) -> list[str]:
     if isinstance(result, PrivateResult):
         return [f"{name}: number" for name in result.method.columns]
     view = _clusters(result).agreement.preparation
@@ -162,7 +168,7 @@ def _variables(result: Result) -> list[str]:
 
 
 def _controls(
-    result: Result,
+    result: JobResult,
     preset: Preset,
     made: Released,
     unit: str,

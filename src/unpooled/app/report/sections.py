@@ -307,16 +307,14 @@ def left(result: ClusterResult) -> str:
     modes = {mode for mode, _ in a.protection}
     lead = "Counts, sums and squared distances over groups. "
     lead += "".join(said for mode, said in _PROTECTED.items() if mode in modes)
-    lead += (
-        _HERE if result.job.between is None else "Every site has all of it, word for word, in its own log."
-    )
+    lead += _HERE if result.job.between is None else "Every site has all of it, word for word, in its log."
     body = table(
         ["site", f"{result.unit} held", "answers from", "numbers sent", "bytes sent"], rows, left=(0, 2)
     )
     return section("What left each site", body, lead, "left")
 
 
-_HERE = "Here all sites were files on one machine, and nothing left it; between machines, this would travel."
+_HERE = "Here all sites were on one machine, and nothing left it; between machines, this would travel."
 _PROTECTED = {
     "copy": "A site with a copy answers from means of groups of persons only: its copy is the most that "
     "anybody can learn, however much is asked. ",
@@ -335,11 +333,12 @@ def method(result: ClusterResult) -> str:
         ("restarts", str(job.n_init)),
         ("protection", ", ".join(sorted({mode for mode, _ in result.agreement.protection}))),
         ("seed", str(job.seed)),
-        ("run", result.run.id),
         ("program", f"unpooled {__version__}"),
+        *([("run", result.run.id)] if job.between is not None else []),  # as the sites' logs name it
     ]
     rows = "".join(f"<dt>{name}</dt><dd>{escape(value)}</dd>" for name, value in items)
-    body = f"<dl>{rows}</dl><h3>To run it again</h3><pre>{escape(job.command())}</pre>"
+    again = "To run it again" + (", with the sites' data for their names" if job.between is None else "")
+    body = f"<dl>{rows}</dl><h3>{again}</h3><pre>{escape(job.command(result.agreement.sites))}</pre>"
     return section("Method, and how to reproduce", body, "", "method")
 
 

@@ -16,6 +16,7 @@ from unpooled.core.arrays import FloatArray
 from unpooled.data.table import CATEGORY, CODE, DATE, ID, NUMBER
 from unpooled.errors import BadInput
 
+Cells = FloatArray | Sequence[Any]  # of a column: numbers, or texts of which some may be missing
 NA = frozenset(
     {
         "",
@@ -148,7 +149,7 @@ class Marks:
     """The decimal mark of every column of a file, learnt from the cells that leave no doubt."""
 
     declared: str | None
-    path: Path
+    path: Path | str
     usual: str | None  # where a number leaves it open; None: such a number is an error
     found: dict[str, str] = field(default_factory=dict)
 

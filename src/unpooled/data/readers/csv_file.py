@@ -2,6 +2,7 @@
 
 import codecs
 import csv
+import io
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,7 +13,9 @@ from typing import IO
 import numpy as np
 
 from unpooled.core.arrays import FloatArray
-from unpooled.data.readers.source import Cells, Reading, Source
+from unpooled.data.readers import packed
+from unpooled.data.readers.cells import Cells
+from unpooled.data.readers.source import PACKED, STDIN, Reading, Source
 from unpooled.errors import BadInput
 
 _CELLS = 1 << 18  # read at a time
@@ -37,14 +40,33 @@ class _File:
     delimiter: str
 
     def opened(self) -> IO[str]:
-        file = self.path.open(encoding=self.encoding, newline="")
+        file = _text(self.path, self.encoding)
         for _ in range(self.skip):
             file.readline()
         return file
 
 
+def _bytes(path: Path) -> IO[bytes]:
+    return packed.opened(path) if _is_packed(path) else path.open("rb")
+
+
+def _text(path: Path, encoding: str, errors: str = "strict") -> IO[str]:
+    file = _bytes(path)
+    try:
+        return io.TextIOWrapper(file, encoding=encoding, errors=errors, newline="")
+    except LookupError:  # an encoding that is not known
+        file.close()
+        raise
+
+
+def _is_packed(path: Path) -> bool:
+    return path.suffix.lower() in PACKED or str(path) == STDIN
+
+
 def open_csv(path: Path, reading: Reading) -> Source:
-    """A CSV file with a header."""
+    """A CSV file with a header: plain, compressed, or from stdin."""
+    if _is_packed(path):
+        packed.check(path)
     file = _cut(path, reading)
     with file.opened() as text:
         try:
@@ -97,7 +119,7 @@ def _cut(path: Path, reading: Reading) -> _File:
     """The encoding and the delimiter of a file: as declared, or as its first bytes and its header show."""
     encoding = reading.encoding or _encoding(path)
     try:
-        with path.open(encoding=encoding, newline="") as file:
+        with _text(path, encoding) as file:
             first = file.readline()
     except (UnicodeError, LookupError) as error:
         raise BadInput(f"{path}: not {encoding} text ({error}); --encoding names another") from error
@@ -115,7 +137,7 @@ def _cut(path: Path, reading: Reading) -> _File:
 
 def _are_decimals(path: Path, encoding: str) -> bool:
     """True if the lines under a header of one name are numbers with a decimal comma."""
-    with path.open(encoding=encoding, errors="replace") as file:
+    with _text(path, encoding, errors="replace") as file:
         lines = [line.strip() for line in islice(file, 1, 100) if line.strip()]
     return bool(lines) and all(re.fullmatch(r"[-+]?\d+(,\d+)?", line) for line in lines)
 
@@ -139,7 +161,7 @@ def _check_alone(file: _File, name: str, reading: Reading) -> None:
 
 def _encoding(path: Path) -> str:
     """UTF-8 or UTF-16 where the bytes show it, cp1252 where nothing speaks against it; else BadInput."""
-    with path.open("rb") as file:
+    with _bytes(path) as file:
         head = file.read(4096)
         for mark, encoding in _BOMS.items():
             if head.startswith(mark):

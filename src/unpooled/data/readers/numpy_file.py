@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from unpooled.data.readers.source import Cells, Reading, Source
+from unpooled.data.readers.cells import Cells
+from unpooled.data.readers.source import Reading, Source
 from unpooled.errors import BadInput
 
 _CELLS = 1 << 20  # read at a time
@@ -22,13 +23,22 @@ def open_array(path: Path, reading: Reading) -> Source:
         if isinstance(error, BadInput):
             raise
         raise BadInput(f"{path}: not a file of numpy arrays without objects ({error})") from error
+    return _source(path, columns, reading)
+
+
+def array_source(where: str, array: Any, reading: Reading) -> Source:
+    """An array (n, d) in memory; its columns are named x0, x1, ..."""
+    return _source(where, _columns(array, where), reading)
+
+
+def _source(path: Path | str, columns: dict[str, Any], reading: Reading) -> Source:
     names = tuple(name for name in columns if reading.wanted(name))
     n = len(next(iter(columns.values()), ()))
 
     def blocks() -> Iterator[list[Cells]]:
         rows = max(64, _CELLS // max(1, len(names)))
         for a in range(0, n, rows):
-            yield [_cells(columns[name][a : a + rows]) for name in names]
+            yield [_cells(columns[name][a : a + rows], path, name) for name in names]
 
     return Source(path, tuple(columns), names, blocks, lambda row: f"row {row + 1}")
 
@@ -44,7 +54,7 @@ def _named(loaded: Any, path: Path) -> dict[str, Any]:
     return columns
 
 
-def _columns(array: Any, path: Path, name: str = "") -> dict[str, Any]:
+def _columns(array: Any, path: Path | str, name: str = "") -> dict[str, Any]:
     if array.ndim == 2:
         return {f"{name or 'x'}{j}": array[:, j] for j in range(array.shape[1])}
     if array.ndim == 1 and name:
@@ -52,7 +62,9 @@ def _columns(array: Any, path: Path, name: str = "") -> dict[str, Any]:
     raise BadInput(f"{path}: {name or 'the array'} has shape {array.shape}, rows by columns are needed")
 
 
-def _cells(values: Any) -> Cells:
+def _cells(values: Any, path: Path | str, name: str) -> Cells:
     if values.dtype.kind in "US":
         return [str(v) for v in values.tolist()]
+    if values.dtype.kind not in "biuf":
+        raise BadInput(f"{path}, column {name}: {values.dtype} is neither number nor text")
     return np.asarray(values, dtype=np.float64)

@@ -4,16 +4,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from unpooled.data.readers.source import Reading, open_file
+from unpooled.data.readers.source import Reading, open_source
 from unpooled.errors import BadInput
 
 
-def read_cells(path: Path, names: tuple[str, ...], reading: Reading) -> dict[str, list[str]]:
+def read_cells(path: Path | str, names: tuple[str, ...], reading: Reading) -> dict[str, list[str]]:
     """The texts of columns, row by row as ``read_table`` has them; a missing one is empty."""
     if not names:
         return {}
     reading = replace(reading, columns=names, exclude=(), site_column=None, raw=True)
-    source = open_file(path, reading)
+    source = open_source(path, reading)
     lacking = [name for name in names if name not in source.names]
     if lacking:
         raise BadInput(

@@ -1,26 +1,31 @@
-"""Sources of tables: each file is a site, or one file is split by a column; read in chunks."""
+"""Sources of tables: each file, database or table in memory is a site, or one is split by a column.
+
+All are read in blocks of rows, and every block takes the same way into a table.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 
 from unpooled.core.arrays import FloatArray
 from unpooled.data.readers import cells as texts
+from unpooled.data.readers.cells import Cells
+from unpooled.data.readers.text_column import TextColumn
 from unpooled.data.table import CATEGORY, CODE, DATE, EMPTY, ID, NUMBER, TEXT, Spool, Table, memory_limit
 from unpooled.errors import BadInput
 
 MOST_LEVELS = 1000  # a text column with more is not kept
-_ENOUGH = 2000  # cells of the first block that decide the kind of a column
 _HELD = 64 << 20
 
 
 @dataclass(frozen=True)
 class Reading:
-    """The options for reading files."""
+    """The options for reading files, databases and tables in memory."""
 
     columns: tuple[str, ...] | None = None  # None: all of them
     exclude: tuple[str, ...] = ()
@@ -34,6 +39,9 @@ class Reading:
     )
     recode: tuple[tuple[str, str, str], ...] = ()  # (column, its spelling, the level that is meant)
     site_column: str | None = None
+    query: str | None = None  # of databases: the file of the site's own query
+    sheet: str | None = None  # of a workbook; None: its only sheet
+    long: tuple[str, str, str] | None = None  # columns with person, feature and value, one value a row
     raw: bool = False  # cells of text as they are written, also where they are numbers
     held: int | None = None  # bytes of raw rows kept in memory; None: up to 64 MB, the rest on disk
 
@@ -59,15 +67,12 @@ class Locate(Protocol):
     def __call__(self, row: int) -> str: ...
 
 
-Cells = FloatArray | Sequence[Any]  # numbers, or texts of which some may be missing
-
-
 @dataclass(frozen=True, eq=False)
 class Source:
-    """An open file: its columns, and their cells in blocks of rows."""
+    """An open file or query, or a table in memory: its columns, and their cells in blocks of rows."""
 
-    path: Path
-    every: tuple[str, ...]  # all columns of the file
+    path: Path | str  # its name in messages
+    every: tuple[str, ...]  # all its columns
     names: tuple[str, ...]  # those that are wanted
     blocks: Callable[[], Iterator[list[Cells]]]
     locate: Locate
@@ -77,7 +82,7 @@ class Source:
     unnamed: tuple[str, ...] = ()  # columns without a name in the file
 
 
-class Column:
+class Column(TextColumn):
     """One column while it is read: the first values decide its kind, and later ones must fit it."""
 
     def __init__(self, name: str, source: Source, reading: Reading, marks: texts.Marks) -> None:
@@ -86,6 +91,8 @@ class Column:
         self._na_numbers = [float(t) for t in self._na - texts.NA if texts.is_plain_number(t)]
         self._recode = {old: new for column, old, new in reading.recode if column == name}
         self.kind = CATEGORY if name in reading.categories or self._recode else EMPTY
+        if reading.long is not None and name == reading.long[0] and self.kind == EMPTY:
+            self.kind = ID  # nobody clusters by whose row it is
         self.sure = self.kind == CATEGORY or name in reading.numbers
         self._must = NUMBER if name in reading.numbers else None
         self.levels: dict[str, int] = {}
@@ -132,67 +139,6 @@ class Column:
             self.kind = NUMBER
         return values
 
-    def _guess(self, cells: Cells) -> str:
-        """NUMBER if at least half of the present cells are numbers: other text is then an error."""
-        present = [c for c in cells if not self._lacks(c) and c.strip() not in texts.NO_NUMBER]
-        if not present:
-            return EMPTY
-        present = present[:: max(1, len(present) // _ENOUGH)]
-        mark = self._marks.of(self.name)
-        kind, unit = texts.kind_of(present, mark)
-        if kind == CATEGORY and texts.kind_of(present, "," if mark == "." else ".")[0] == NUMBER:
-            kind = NUMBER  # with the other decimal mark: the error names it
-        if unit:
-            row = self.seen + next(i for i, c in enumerate(cells) if not self._lacks(c))
-            raise BadInput(
-                f"{self._where(row)}: numbers with the unit {unit} in the cell: {present[0].strip()!r}; "
-                f"write them without it, or --exclude {self.name} leaves the column out"
-            )
-        return kind
-
-    def _lacks(self, cell: Any) -> bool:
-        return cell is None or cell in self._na or cell.strip() in self._na
-
-    def _numbers(self, cells: Cells) -> FloatArray:
-        mark = self._marks.of(self.name)
-        values = texts.plain_numbers(cells, mark) if self._affix in (None, "") else None
-        if values is not None and not self._na_numbers:
-            self._affix = ""
-            return values
-        values = np.empty(len(cells))
-        for i, cell in enumerate(cells):
-            if self._lacks(cell) or cell.strip() in texts.NO_NUMBER:
-                values[i] = np.nan
-                continue
-            core, affix = texts.parts(cell)
-            number = texts.number(core, mark)
-            if number is None:
-                raise BadInput(self._stray(i, cell))
-            if self._affix is None:
-                self._affix = affix
-            elif affix != self._affix and number != 0:
-                raise BadInput(
-                    f"{self._where(self.seen + i)}: {cell.strip()[:30]!r}, where others have "
-                    f"{self._affix or 'no sign'}; a column has one unit (--exclude {self.name} leaves it out)"
-                )
-            values[i] = number
-        if self._na_numbers:
-            values[np.isin(values, self._na_numbers)] = np.nan
-        return values
-
-    def _levels(self, cells: Cells) -> FloatArray:
-        known: dict[Any, float] = {}
-        values = np.empty(len(cells))
-        for i, cell in enumerate(cells):
-            if cell not in known:
-                known[cell] = np.nan if self._lacks(cell) else self._code(texts.plain_level(cell.strip()))
-            values[i] = known[cell]
-        return values
-
-    def _code(self, level: str) -> float:
-        level = self._recode.get(level, level)
-        return float(self.levels.setdefault(level, len(self.levels)))
-
     def done(self, arrays: Mapping[str, FloatArray], at: int) -> tuple[str, tuple[str, ...]]:
         """The column's kind and levels, once all of it is read: column ``at`` of the arrays of all sites."""
         if self.kind == CATEGORY and len(self.levels) > MOST_LEVELS:
@@ -234,19 +180,6 @@ class Column:
         odd = texts.odd_numbers(self.name, values, self._counting) if self._whole else ""
         return odd or NUMBER
 
-    def _stray(self, i: int, cell: str) -> str:
-        hint = f"--categories {self.name} takes the column as a category, --na '{cell}' the text as missing"
-        other = "," if self._marks.of(self.name) == "." else "."
-        if self._must:
-            hint = "numbers are needed there"
-        elif texts.number(texts.parts(cell)[0], other) is not None:
-            hint = f"other numbers of the column have a decimal {'point' if other == ',' else 'comma'}"
-            hint += f" (--decimal {other} reads them all so)"
-        return f"{self._where(self.seen + i)}: text in a column of numbers: {cell[:30]!r}; {hint}"
-
-    def _where(self, row: int) -> str:
-        return f"{self._source.path}, {self._source.locate(row)}, column {self.name}"
-
 
 def tables_of(source: Source, reading: Reading, held: int) -> dict[str, Table]:
     """The table in a file, under the name ""; or one per value of the site column."""
@@ -258,24 +191,27 @@ def tables_of(source: Source, reading: Reading, held: int) -> dict[str, Table]:
     names: list[str] = []
     if split is not None:
         columns[split].kind, columns[split].sure = CATEGORY, True
-    for cells in source.blocks():
-        block = np.empty((len(cells[0]), len(keep)))
-        unknown = [(columns[j].name, cells[j]) for j in keep if columns[j].may_be_text(cells[j])]
-        if unknown:
-            marks.learn(unknown)
-        for at, j in enumerate(keep):
-            block[:, at] = columns[j].codes(cells[j])
-        if split is None:
-            spools.setdefault("", Spool(len(keep), held)).append(block)
-            continue
-        codes = columns[split].codes(cells[split])
-        if np.isnan(codes).any():
-            row = columns[split].seen - len(codes) + int(np.isnan(codes).argmax())
-            raise BadInput(f"{source.path}, {source.locate(row)}: no site in column {reading.site_column}")
-        names = list(columns[split].levels)
-        for code in np.unique(codes):
-            name = names[int(code)]
-            spools.setdefault(name, Spool(len(keep), held // 16)).append(block[codes == code])
+    with closing(cast(Any, source.blocks())) as blocks:  # a database is left at once where reading fails
+        for cells in blocks:
+            block = np.empty((len(cells[0]), len(keep)))
+            unknown = [(columns[j].name, cells[j]) for j in keep if columns[j].may_be_text(cells[j])]
+            if unknown:
+                marks.learn(unknown)
+            for at, j in enumerate(keep):
+                block[:, at] = columns[j].codes(cells[j])
+            if split is None:
+                spools.setdefault("", Spool(len(keep), held)).append(block)
+                continue
+            codes = columns[split].codes(cells[split])
+            if np.isnan(codes).any():
+                row = columns[split].seen - len(codes) + int(np.isnan(codes).argmax())
+                raise BadInput(
+                    f"{source.path}, {source.locate(row)}: no site in column {reading.site_column}"
+                )
+            names = list(columns[split].levels)
+            for code in np.unique(codes):
+                name = names[int(code)]
+                spools.setdefault(name, Spool(len(keep), held // 16)).append(block[codes == code])
     arrays = {name: spool.array() for name, spool in sorted(spools.items())}
     if not arrays and split is None:
         arrays[""] = np.zeros((0, len(keep)))
@@ -303,7 +239,7 @@ def _table(names: tuple[str, ...], kinds: list[tuple[str, tuple[str, ...]]], val
     return Table(names, tuple(kind for kind, _ in kinds), levels, values)
 
 
-# ---------------------------------------------------------------- readers by file extension
+# ---------------------------------------------------------------- from a name or a table to a source
 
 _READERS = {  # extension: module, function that opens the file
     ".csv": ("csv_file", "open_csv"),
@@ -313,21 +249,73 @@ _READERS = {  # extension: module, function that opens the file
     ".pq": ("parquet_file", "open_parquet"),
     ".npy": ("numpy_file", "open_array"),
     ".npz": ("numpy_file", "open_array"),
+    ".xlsx": ("excel_file", "open_workbook"),
+    ".sqlite": ("database", "open_database"),
+    ".sqlite3": ("database", "open_database"),
+    ".duckdb": ("database", "open_database"),
+    ".db": ("database", "open_database"),
 }
-
-
+PACKED = (".gz", ".zst")  # of CSV
 _OTHERS = {
-    ".xlsx": "a workbook; save the sheet as CSV",
-    ".xls": "a workbook; save the sheet as CSV",
-    ".ods": "a workbook; save the sheet as CSV",
-    ".gz": "compressed; unpack it first (gunzip)",
+    ".xls": "an old workbook; save it as .xlsx, or the sheet as CSV",
+    ".ods": "a workbook of another kind; save it as .xlsx, or the sheet as CSV",
     ".zip": "compressed; unpack it first (unzip)",
 }
+STDIN = "-"
 
 
-def open_file(path: Path, reading: Reading) -> Source:
-    """Open a file by its extension; BadInput if it cannot be read or lacks the wanted columns."""
-    reader = _READERS.get(path.suffix.lower())
+def is_address(given: Any) -> bool:
+    """True for the address of a database server, which is no path."""
+    return isinstance(given, str) and "://" in given
+
+
+def is_file(given: Any) -> bool:
+    """True for the name of a file, which can be looked at again; not for a server, a pipe or a table."""
+    return isinstance(given, str | Path) and not is_address(given) and str(given) != STDIN
+
+
+def site_name(given: str | Path) -> str:
+    """The name of the site whose rows are there.
+
+    >>> site_name("data/north.csv.gz"), site_name("postgresql://host/clinic?sslmode=require"), site_name("-")
+    ('north', 'clinic', 'stdin')
+    """
+    text = str(given)
+    if is_address(text):
+        text = text.partition("?")[0].rstrip("/")
+    elif text == STDIN:
+        return "stdin"
+    path = Path(text)
+    return Path(path.stem).stem if path.suffix.lower() in PACKED else path.stem
+
+
+def open_source(given: Any, reading: Reading, name: str = "") -> Source:
+    """Open a file, a database or a table in memory, of site ``name``; BadInput if it cannot be read."""
+    module, opener = ("long_format", "open_long") if reading.long is not None else _reader(given)
+    if reading.query is not None and module in ("csv_file", "parquet_file", "numpy_file", "excel_file"):
+        raise BadInput(f"{given}: --query is for databases; a file has none")
+    site = (name,) if module in ("memory", "long_format") else ()  # tables in memory have no other name
+    opened = getattr(import_module(f"unpooled.data.readers.{module}"), opener)
+    if isinstance(given, str) and module != "long_format" and not is_address(given):
+        given = Path(given)
+    return _checked(opened(given, reading, *site), reading)
+
+
+def _reader(given: Any) -> tuple[str, str]:
+    """The module and the function that open a source; of a file, by its extension."""
+    if is_address(given):
+        return "database", "open_server"
+    if not isinstance(given, str | Path):
+        return "memory", "open_memory"
+    if str(given) == STDIN:
+        return _READERS[".csv"]
+    path = Path(given)
+    ending = path.suffix.lower()
+    if ending in PACKED:
+        ending = Path(path.stem).suffix.lower() or ".csv"
+        if _READERS.get(ending, ("",))[0] != "csv_file":
+            raise BadInput(f"{path}: of compressed files only CSV is read; unpack it first")
+    reader = _READERS.get(ending)
     if reader is None:
         known = f"unknown kind of file; save it as CSV (known are {', '.join(_READERS)})"
         raise BadInput(f"{path}: {_OTHERS.get(path.suffix.lower(), known)}")
@@ -337,49 +325,62 @@ def open_file(path: Path, reading: Reading) -> Source:
         raise BadInput(f"{path}: not a file")
     if path.stat().st_size == 0:
         raise BadInput(f"{path}: the file is empty")
-    module, opener = reader
-    source: Source = getattr(import_module(f"unpooled.data.readers.{module}"), opener)(path, reading)
+    return reader
+
+
+def _checked(source: Source, reading: Reading) -> Source:
+    """The source, once it is sure to have the columns that are wanted."""
+    twice = next((name for i, name in enumerate(source.every) if name in source.every[:i]), None)
+    if twice is not None:
+        raise BadInput(f"{source.path}: two columns are named {twice}")
     if reading.site_column is not None and reading.site_column not in source.every:
-        raise BadInput(f"{path}: no column {reading.site_column}; columns are {_some(source.every)}")
+        raise BadInput(f"{source.path}: no column {reading.site_column}; columns are {_some(source.every)}")
     if not [name for name in source.names if name != reading.site_column]:
         wanted = f"none of {_some(reading.columns)}" if reading.columns else "no other column"
-        raise BadInput(f"{path}: {wanted} is in it; columns are {_some(source.every)}")
+        raise BadInput(f"{source.path}: {wanted} is in it; columns are {_some(source.every)}")
     return source
 
 
 def read_sites(
-    paths: Sequence[Path], reading: Reading, told: Callable[[str, str], None] = lambda site, why: None
+    given: Sequence[Path | str] | Mapping[str, Any],
+    reading: Reading,
+    told: Callable[[str, str], None] = lambda site, why: None,
 ) -> dict[str, Table]:
-    """A table per site: named after its file, or after the values of ``reading.site_column``.
+    """A table per site: named after its file or in a mapping, or after the values of the site column.
 
-    A site whose file has no rows is left out, and ``told`` hears why.
+    A site without rows is left out, and ``told`` hears why.
     """
+    if not isinstance(given, Mapping):
+        short = len({site_name(one) for one in given}) == len(given)
+        given = {site_name(one) if short else str(one): one for one in given}
     tables: dict[str, Table] = {}
-    origin: dict[str, Path] = {}
-    short = len({path.stem for path in paths}) == len(paths)
-    sources = [open_file(path, reading) for path in paths]
+    origin: dict[str, Path | str] = {}
+    sources = [open_source(one, reading, site) for site, one in given.items()]
     _check_names(sources, reading)
-    for path, source in zip(paths, sources, strict=True):
-        split = tables_of(source, reading, reading.room // len(paths))
+    for site, source in zip(given, sources, strict=True):
+        split = tables_of(source, reading, reading.room // len(given))
         for name, table in split.items():
-            name = name or (path.stem if short else str(path))
+            name = name or site
             if name in tables:
-                raise BadInput(f"site {name} is both in {origin[name]} and in {path}: one file per site")
+                raise BadInput(
+                    f"site {name} is both in {origin[name]} and in {source.path}: one file per site"
+                )
             if len(table):
-                tables[name], origin[name] = table, path
+                tables[name], origin[name] = table, source.path
             else:
                 told(name, "no rows under the header of its file")
     if not tables:
-        raise BadInput(f"{', '.join(map(str, paths))}: no rows under its header")
+        raise BadInput(f"{', '.join(str(source.path) for source in sources)}: no rows under its header")
     return tables
 
 
-def read_table(path: Path, reading: Reading) -> Table:
-    """All rows of one file."""
+def read_table(given: Any, reading: Reading, name: str = "") -> Table:
+    """All rows of one file, database or table in memory."""
     reading = replace(reading, site_column=None)
-    (table,) = tables_of(open_file(path, reading), reading, reading.room).values()
+    source = open_source(given, reading, name)
+    (table,) = tables_of(source, reading, reading.room).values()
     if not len(table):
-        raise BadInput(f"{path}: no rows under its header")
+        raise BadInput(f"{source.path}: no rows under its header")
     return table
 
 

@@ -13,11 +13,11 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
 
-from unpooled import __version__
 from unpooled.core.arrays import FloatArray
 from unpooled.errors import BadInput
 from unpooled.experiments.papers.data_sources import Sources
@@ -48,7 +48,8 @@ class Task:
         >>> Task("a", 1, {"k": 2}, range(0, 5)).digest == Task("a", 1, {"k": 3}, range(0, 5)).digest
         False
         """
-        key = [__version__, self.experiment, self.version, self.settings, self.runs.start, self.runs.stop]
+        runs = self.runs.start, self.runs.stop
+        key = [version("unpooled"), self.experiment, self.version, self.settings, *runs]
         return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:32]
 
 

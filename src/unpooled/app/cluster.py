@@ -1,0 +1,274 @@
+"""``unpooled.cluster``: the job of ``unpooled fit`` from Python, on tables in memory, files or databases."""
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from unpooled.app.cli.outputs import check, run_output
+from unpooled.app.job import Job, parse_ks
+from unpooled.app.model import Model
+from unpooled.app.private_result import PrivateResult
+from unpooled.app.result import ClusterResult, JobResult
+from unpooled.app.run_folder import RunFolder
+from unpooled.app.run_job import execute
+from unpooled.app.run_job import progress as line_of_progress
+from unpooled.core.arrays import IntArray
+from unpooled.core.disk import write_atomically
+from unpooled.data import Wishes
+from unpooled.data.readers import Reading, read_table
+from unpooled.errors import BadInput
+from unpooled.pages.markup import table as html_table
+from unpooled.privacy.copy import CopySettings
+
+Names = str | Sequence[str]
+
+
+def cluster(
+    data: Any,
+    k: int | str | Iterable[int] = "auto",
+    *,
+    columns: Names = "same",
+    exclude: Names = (),
+    categories: Names = (),
+    numbers: Names = (),
+    na: Names = (),
+    recode: Mapping[str, Mapping[str, str]] | None = None,
+    site_column: str | None = None,
+    long: tuple[str, str, str] | None = None,
+    sheet: str | None = None,
+    delimiter: str | None = None,
+    decimal: str | None = None,
+    encoding: str | None = None,
+    scale: str = "standard",
+    scales: Mapping[str, str] | None = None,
+    bounds: Mapping[str, tuple[float, float]] | None = None,
+    missing: str = "auto",
+    rare: float = 0.01,
+    method: str = "lloyd",
+    restarts: int = 10,
+    max_rounds: int = 300,
+    seed: int = 0,
+    secure: bool = False,
+    protect: str = "none",
+    group_size: int = 0,
+    person: str = "",
+    sensitive: Names = (),
+    log: Names = (),
+    consumption: Names = (),
+    min_cluster_size: int = 5,
+    epsilon: float | None = None,
+    delta: float = 1e-6,
+    rows: int | None = None,
+    force: bool = False,
+    modules: Names = (),
+    out: str | Path | None = None,
+    overwrite: bool = False,
+    progress: bool = False,
+    threads: int | None = None,
+) -> "Result":
+    """Cluster tables as if they were pooled; every entry of ``data`` is a site, under its name.
+
+    A site's rows are a DataFrame of pandas or polars, an Arrow table, anything with Arrow's stream interface,
+    a 2-D array, a sparse matrix of scipy, the name of a file, or a ``Database``. One table instead of a
+    mapping is split by ``site_column``. The arguments are the options of ``unpooled fit``, and the job is the
+    same: the model, the history and the report have the same bytes as from files with the same rows.
+    """
+    sites = data if isinstance(data, Mapping) else {"data": data}
+    if not isinstance(data, Mapping) and site_column is None:
+        raise BadInput('one table is one site: name it, {"north": table}, or say site_column="hospital"')
+    for name in sites:
+        if not isinstance(name, str) or not name:
+            raise BadInput(f"a site's name must be text, got {name!r}")
+    named = columns in ("same", "common", "any")
+    job = Job.of(
+        tuple(sites),
+        _ks(k),
+        Reading(
+            exclude=_names(exclude),
+            categories=_names(categories),
+            numbers=_names(numbers),
+            na=_names(na),
+            recode=tuple((c, old, new) for c, pairs in (recode or {}).items() for old, new in pairs.items()),
+            site_column=site_column,
+            long=long,
+            sheet=sheet,
+            delimiter=delimiter,
+            decimal=decimal,
+            encoding=encoding,
+        ),
+        CopySettings(group_size, person, (), _names(sensitive), _names(log), _names(consumption)),
+        Wishes(
+            columns=str(columns) if named else _names(columns),
+            scale=scale,
+            scales=tuple((scales or {}).items()),
+            bounds=tuple((name, *map(float, pair)) for name, pair in (bounds or {}).items()),  # type: ignore[misc]
+            missing=missing,
+            rare=rare,
+        ),
+        method=method,
+        n_init=restarts,
+        max_rounds=max_rounds,
+        seed=seed,
+        secure=secure,
+        protect=protect,
+        min_cluster_size=min_cluster_size,
+        epsilon=epsilon,
+        delta=delta,
+        rows=rows,
+        force=force,
+        modules=_names(modules),
+        tables=sites,
+    )
+    folder = RunFolder(Path(out)) if out is not None else None
+    if folder is not None:
+        read = [Path(given) for given in sites.values() if isinstance(given, str | Path)]
+        check(run_output(folder), inputs=read, overwrite=overwrite)
+    with line_of_progress(quiet=not progress) as watcher:
+        found = execute(job, folder, watcher, new=True, threads=threads)
+    return Result(found, _library(sites.values()))
+
+
+def _ks(k: int | str | Iterable[int]) -> tuple[int, ...]:
+    """
+    >>> _ks(3), _ks(range(2, 5)), _ks("2..4")
+    ((3,), (2, 3, 4), (2, 3, 4))
+    """
+    return parse_ks(k if isinstance(k, str) else str(k) if isinstance(k, int) else ",".join(map(str, k)))
+
+
+def _names(given: Names) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
+def _library(tables: Iterable[Any]) -> str:
+    """The library whose tables a result gives: that of the first table that came from one."""
+    for table in tables:
+        home = type(table).__module__.partition(".")[0]
+        if home in ("pandas", "polars", "pyarrow"):
+            return home
+    return "pandas" if "pandas" in sys.modules else "polars" if "polars" in sys.modules else "pyarrow"
+
+
+class Result:
+    """A finished clustering: its answer, tables for programs, the report for people, the model for new rows.
+
+    Tables come in the caller's own library: pandas, polars or pyarrow.
+    """
+
+    def __init__(self, found: JobResult, library: str) -> None:
+        self.found = found  # all that is known of the run
+        self._library = library
+
+    @property
+    def k(self) -> int:
+        """The number of clusters."""
+        return len(self.model.centers)
+
+    @property
+    def answer(self) -> str:
+        """The answer in two sentences."""
+        said = self.found.answer()  # type: ignore[attr-defined]
+        return said if isinstance(said, str) else " ".join(said)
+
+    @property
+    def model(self) -> Model:
+        """The preparation and the centres: all that assigns a row to a cluster."""
+        return self.found.model()
+
+    @property
+    def sizes(self) -> Any:
+        """A table: every cluster with its rows (or persons), its share, and its rows at every site."""
+        model, found = self.model, self.found
+        total = max(float(model.sizes.sum()), 1.0)
+        unit = found.unit if isinstance(found, ClusterResult) else "rows"
+        columns: dict[str, list[Any]] = {
+            "cluster": list(range(1, self.k + 1)),
+            unit: [float(size) for size in model.sizes],
+            "share": [float(size) / total for size in model.sizes],
+        }
+        if isinstance(found, ClusterResult) and not found.job.secure:
+            for i, site in enumerate(found.description.sites):
+                name = site if site not in columns else f"site {site}"
+                columns[name] = [found.size_at(i, j) for j in range(self.k)]
+        return self._table(columns)
+
+    @property
+    def profile(self) -> Any:
+        """A table: every cluster and column (or level), the most distinctive first, in the column's own unit.
+
+        ``value`` is the cluster's mean or share, ``overall`` that of all rows, ``effect`` their difference in
+        standard deviations of all rows. With noise there are centres only.
+        """
+        if isinstance(self.found, PrivateResult):
+            state, order = self.found.run.state, self.found.order
+            names = self.found.method.columns
+            cells = [
+                (i + 1, name, float(state.centers[j][c]))
+                for i, j in enumerate(order)
+                for c, name in enumerate(names)
+            ]
+            return self._table(
+                dict(zip(("cluster", "column", "value"), map(list, zip(*cells, strict=True)), strict=True))
+            )
+        assert isinstance(self.found, ClusterResult)
+        traits = [(j + 1, t) for j in range(self.k) for t in self.found.traits(j)]
+        return self._table(
+            {
+                "cluster": [j for j, _ in traits],
+                "column": [t.column for _, t in traits],
+                "level": [t.level or None for _, t in traits],
+                **{f: [getattr(t, f) for _, t in traits] for f in ("value", "spread", "overall", "effect")},
+            }
+        )
+
+    def predict(self, table: Any) -> IntArray:
+        """The cluster of every row of a new table, from 1, the largest; 0 for a row that was left out."""
+        reading = self.model.reading(self.found.job.reading)
+        return self.model.predict(read_table(table, reading, "new rows")).clusters
+
+    def report(self, path: str | Path, *, overwrite: bool = False) -> Path:
+        """Write the report: one HTML file. Nothing is overwritten unless ``overwrite`` says so."""
+        page, target = self.found.report(), Path(path)
+        if page is None:
+            raise BadInput("the report asks for sums without noise: with epsilon there is none")
+        check(target, overwrite=overwrite)
+        write_atomically(target, page.encode(), shared=True)
+        return target
+
+    def to_json(self) -> dict[str, Any]:
+        """The result for programs, as ``unpooled fit --json`` prints it."""
+        return self.found.to_json()
+
+    def _table(self, columns: dict[str, list[Any]]) -> Any:
+        if self._library == "pandas":
+            import pandas
+
+            return pandas.DataFrame(columns)
+        if self._library == "polars":
+            import polars
+
+            return polars.DataFrame(columns)
+        import pyarrow
+
+        return pyarrow.table(columns)
+
+    def _rows(self) -> tuple[list[str], list[list[str]]]:
+        """The head and the rows of the small table that a terminal or a notebook shows."""
+        if isinstance(self.found, PrivateResult):
+            return ["cluster", "rows", *self.found.method.columns], self.found.rows()
+        assert isinstance(self.found, ClusterResult)
+        sizes = self.found.sizes
+        apart = [[str(j + 1), f"{sizes[j]:.0f}", self.found.apart(j)] for j in range(self.k)]
+        return ["cluster", self.found.unit, "what sets it apart"], apart
+
+    def __repr__(self) -> str:
+        head, rows = self._rows()
+        return "\n".join([self.answer, *("  ".join(row) for row in [head, *rows])])
+
+    def _repr_html_(self) -> str:
+        head, rows = self._rows()
+        left = (0,) if isinstance(self.found, PrivateResult) else (0, 2)
+        cells = [[escape(cell) for cell in row] for row in rows]
+        return f"<p>{escape(self.answer)}</p>{html_table([escape(name) for name in head], cells, left=left)}"

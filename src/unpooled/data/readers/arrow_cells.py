@@ -1,0 +1,79 @@
+"""Cells of Arrow's batches, from a Parquet file, a database or a table in memory; by pyarrow."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unpooled.data.readers.cells import Cells
+from unpooled.data.readers.source import Reading, Source
+from unpooled.errors import BadInput
+
+_CELLS = 1 << 20  # read at a time
+
+
+def pyarrow_for(what: str) -> Any:
+    """The module pyarrow; BadInput if it is not installed."""
+    try:
+        import pyarrow
+    except ModuleNotFoundError as missing:
+        raise BadInput(f"{what} needs pyarrow; pip install 'unpooled[parquet]' brings it") from missing
+    return pyarrow
+
+
+def rows_at_a_time(columns: int) -> int:
+    return max(64, _CELLS // max(1, columns))
+
+
+def batch_source(
+    where: Path | str, every: Iterable[str], batches: Any, reading: Reading, usual: str | None = None
+) -> Source:
+    """A source of record batches: ``batches(names)`` gives them, with these columns at least."""
+    every = tuple(every)
+    names = tuple(name for name in every if reading.wanted(name))
+
+    def blocks() -> Iterator[list[Cells]]:
+        rows = rows_at_a_time(len(names))
+        with closing(batches(names)) as given:
+            for batch in given:
+                for a in range(0, batch.num_rows, rows):
+                    part = batch.slice(a, rows)
+                    yield [cells_of(part.column(name), where, name) for name in names]
+
+    return Source(where, every, names, blocks, lambda row: f"row {row + 1}", usual)
+
+
+def cells_of(column: Any, where: Path | str, name: str) -> Cells:
+    """Numbers, or texts, of a column of Arrow; BadInput names a type that is neither."""
+    import pyarrow as arrow
+
+    kind = column.type
+    if arrow.types.is_dictionary(kind):
+        column, kind = column.dictionary_decode(), kind.value_type
+    if getattr(kind, "type_name", "") == "numeric":  # of PostgreSQL: digits of any length, as text
+        column, kind = column.storage, kind.storage_type
+    if arrow.types.is_string(kind) or arrow.types.is_large_string(kind) or _is_view(kind):
+        return column.to_pylist()  # type: ignore[no-any-return]
+    if arrow.types.is_date(kind) or arrow.types.is_timestamp(kind):
+        days = column.cast(arrow.date32(), safe=False).cast(arrow.string())  # recognised as dates
+        return days.to_pylist()  # type: ignore[no-any-return]
+    if getattr(kind, "extension_name", "") == "arrow.uuid":
+        return [None if v is None else str(v) for v in column.to_pylist()]
+    if arrow.types.is_null(kind):
+        return np.full(len(column), np.nan)
+    if arrow.types.is_boolean(kind) or arrow.types.is_decimal(kind):
+        column = column.cast(arrow.int8() if arrow.types.is_boolean(kind) else arrow.float64())
+    elif not (arrow.types.is_integer(kind) or arrow.types.is_floating(kind)):
+        said = getattr(kind, "type_name", "") or str(kind)
+        raise BadInput(
+            f"{where}, column {name}: {said} is neither number nor text; --exclude {name} leaves it out"
+        )
+    return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.float64)
+
+
+def _is_view(kind: Any) -> bool:
+    import pyarrow as arrow
+
+    return hasattr(arrow.types, "is_string_view") and bool(arrow.types.is_string_view(kind))

@@ -1,0 +1,89 @@
+"""Workbooks (.xlsx), by openpyxl (``pip install 'unpooled[xlsx]'``): row by row."""
+
+import datetime
+import zipfile
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unpooled.data.readers.arrow_cells import rows_at_a_time
+from unpooled.data.readers.cells import Cells
+from unpooled.data.readers.source import Reading, Source
+from unpooled.errors import BadInput
+
+
+def open_workbook(path: Path, reading: Reading) -> Source:
+    """A sheet whose first row has the names of the columns; formulas count by their last value."""
+    try:
+        from openpyxl import load_workbook
+        from openpyxl.utils.exceptions import InvalidFileException
+    except ModuleNotFoundError as missing:
+        raise BadInput(f"{path}: .xlsx needs openpyxl; pip install 'unpooled[xlsx]' brings it") from missing
+    try:
+        book = load_workbook(path, read_only=True, data_only=True)
+    except (zipfile.BadZipFile, InvalidFileException, KeyError, OSError, ValueError) as error:
+        raise BadInput(f"{path}: not a workbook ({error})") from error
+    sheet = _sheet(path, book, reading)
+    names = _header(path, next(sheet.iter_rows(max_row=1, values_only=True), ()))
+    take = [j for j, name in enumerate(names) if reading.wanted(name)]
+
+    def blocks() -> Iterator[list[Cells]]:
+        rows = (_cut(row, len(names)) for row in sheet.iter_rows(min_row=2, values_only=True))
+        there = (row for row in rows if any(cell is not None for cell in row))
+        while block := list(islice(there, rows_at_a_time(len(names)))):
+            columns = list(zip(*block, strict=True))
+            yield [_cells(columns[j], path, names[j]) for j in take]
+        book.close()
+
+    wanted = tuple(names[j] for j in take)
+    return Source(path, names, wanted, blocks, lambda row: f"row {row + 2}", usual=".")
+
+
+def _sheet(path: Path, book: Any, reading: Reading) -> Any:
+    if reading.sheet is not None:
+        if reading.sheet not in book.sheetnames:
+            raise BadInput(f"{path}: no sheet {reading.sheet}; sheets are {', '.join(book.sheetnames)}")
+        return book[reading.sheet]
+    if len(book.sheetnames) != 1:
+        raise BadInput(f"{path}: which sheet? --sheet names one of {', '.join(book.sheetnames)}")
+    return book.worksheets[0]
+
+
+def _header(path: Path, cells: tuple[Any, ...]) -> tuple[str, ...]:
+    """The names of the columns; empty cells behind the last are no columns."""
+    names = ["" if cell is None else " ".join(str(cell).split()) for cell in cells]
+    while names and not names[-1]:
+        names.pop()
+    if not names:
+        raise BadInput(f"{path}, row 1: no header")
+    if "" in names:
+        raise BadInput(f"{path}, row 1: column {names.index('') + 1} has no name")
+    return tuple(names)
+
+
+def _cut(row: tuple[Any, ...], width: int) -> tuple[Any, ...]:
+    return (*row[:width], *(None,) * (width - len(row)))
+
+
+def _cells(column: tuple[Any, ...], path: Path, name: str) -> Cells:
+    """The cells of a column of a sheet, whose values have types of their own."""
+    kinds = {type(cell) for cell in column} - {type(None)}
+    if kinds <= {int, float, bool}:
+        return np.array([np.nan if cell is None else cell for cell in column], dtype=np.float64)
+    return [None if cell is None else _said(cell, path, name) for cell in column]
+
+
+def _said(cell: Any, path: Path, name: str) -> str:
+    if isinstance(cell, str):
+        return cell
+    if isinstance(cell, datetime.date | datetime.time):  # a date with a time is a date, too
+        return cell.isoformat()[:10] if isinstance(cell, datetime.date) else cell.isoformat()[:8]
+    if isinstance(cell, int | float):
+        return repr(cell)
+    raise BadInput(
+        f"{path}, column {name}: {type(cell).__name__} is neither number nor text; --exclude {name} leaves "
+        "it out"
+    )

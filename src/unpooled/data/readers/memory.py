@@ -1,0 +1,100 @@
+"""Tables in memory: DataFrames, Arrow tables and streams, arrays and sparse matrices."""
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from unpooled.data.readers.arrow_cells import batch_source, pyarrow_for, rows_at_a_time
+from unpooled.data.readers.cells import Cells
+from unpooled.data.readers.database import Database, open_query
+from unpooled.data.readers.numpy_file import array_source
+from unpooled.data.readers.source import Reading, Source
+from unpooled.errors import BadInput
+
+
+def open_memory(table: Any, reading: Reading, name: str) -> Source:
+    """A table in memory as a source: anything with Arrow's stream, a 2-D array, or a sparse matrix."""
+    where = f"site {name}" if name else "the table"
+    if isinstance(table, Database):
+        return open_query(table, reading)
+    if isinstance(table, np.ndarray):
+        return array_source(where, table, reading)
+    if _is_sparse(table):
+        return _sparse(where, table.tocsr(), reading)
+    if _is_pandas(table):
+        return _pandas(where, table, reading)
+    if not hasattr(table, "__arrow_c_stream__"):
+        raise BadInput(
+            f"{where}: {type(table).__name__} is no table; give a DataFrame, an Arrow table or stream, an "
+            "array, a sparse matrix, the name of a file or a Database"
+        )
+    arrow = pyarrow_for(f"{where}: a table with Arrow's stream")
+    names = _names(table, arrow)
+    if not names:
+        table = arrow.RecordBatchReader.from_stream(table)
+        names = list(table.schema.names)
+
+    def batches(wanted: tuple[str, ...]) -> Iterator[Any]:
+        try:
+            yield from arrow.RecordBatchReader.from_stream(table)
+        except Exception as error:  # of the library that the table is from
+            said = " ".join(str(error).split())[:200]
+            raise BadInput(f"{where}: its rows cannot be read ({said})") from error
+
+    return batch_source(where, names, batches, reading)
+
+
+def _names(table: Any, arrow: Any) -> list[str]:
+    """The names of the columns, without a stream: two streams of one database exclude each other."""
+    names = list(getattr(table, "columns", ()))
+    if names and all(isinstance(name, str) for name in names):
+        return names
+    schema = getattr(table, "schema", None)
+    return list(schema.names) if isinstance(schema, arrow.Schema) else []
+
+
+def _is_pandas(table: Any) -> bool:
+    pandas = sys.modules.get("pandas")
+    return pandas is not None and isinstance(table, pandas.DataFrame)
+
+
+def _is_sparse(table: Any) -> bool:
+    sparse = sys.modules.get("scipy.sparse")
+    return sparse is not None and bool(sparse.issparse(table))
+
+
+def _pandas(where: str, frame: Any, reading: Reading) -> Source:
+    """A DataFrame of pandas, a block of rows at a time; its index is no column, as in a file without it."""
+    arrow = pyarrow_for(f"{where}: a DataFrame")
+
+    def batches(names: tuple[str, ...]) -> Iterator[Any]:
+        wanted = frame.loc[:, [str(name) in names for name in frame.columns]]
+        rows = rows_at_a_time(len(names))
+        for a in range(0, len(wanted), rows):
+            block = wanted.iloc[a : a + rows]
+            held = [c for c in block.columns if str(block.dtypes[c]).startswith("Sparse")]
+            block = block.assign(**{str(c): block[c].sparse.to_dense() for c in held}) if held else block
+            try:
+                part = arrow.Table.from_pandas(block, preserve_index=False, nthreads=1)
+            except (arrow.ArrowException, TypeError) as error:
+                said = " ".join(str(part).splitlines()[0] for part in reversed(error.args))
+                raise BadInput(f"{where}: {said}; a column has numbers or texts") from error
+            yield from part.combine_chunks().to_batches()
+
+    return batch_source(where, map(str, frame.columns), batches, reading)
+
+
+def _sparse(where: str, matrix: Any, reading: Reading) -> Source:
+    """A sparse matrix (n, d), a block of rows at a time; its columns are x0, x1, ..."""
+    every = tuple(f"x{j}" for j in range(matrix.shape[1]))
+    take = [j for j, name in enumerate(every) if reading.wanted(name)]
+
+    def blocks() -> Iterator[list[Cells]]:
+        rows = rows_at_a_time(len(take))
+        for a in range(0, matrix.shape[0], rows):
+            block = np.asarray(matrix[a : a + rows].toarray(), dtype=np.float64)
+            yield [block[:, j] for j in take]
+
+    return Source(where, every, tuple(every[j] for j in take), blocks, lambda row: f"row {row + 1}")

@@ -1,0 +1,106 @@
+"""The texts of a column while it is read: numbers written as text, and levels of categories."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from unpooled.core.arrays import FloatArray
+from unpooled.data.readers import cells as texts
+from unpooled.data.readers.cells import Cells
+from unpooled.data.table import CATEGORY, EMPTY, NUMBER
+from unpooled.errors import BadInput
+
+if TYPE_CHECKING:
+    from unpooled.data.readers.source import Source
+
+_ENOUGH = 2000  # cells of the first block that decide the kind of a column
+
+
+class TextColumn:
+    """The part of a column that reads texts; ``Column`` sets the fields, and reads numbers."""
+
+    name: str
+    kind: str
+    levels: dict[str, int]
+    seen: int  # rows
+    _source: "Source"
+    _marks: texts.Marks
+    _na: frozenset[str]
+    _na_numbers: list[float]
+    _recode: dict[str, str]
+    _must: str | None  # the kind that the column must have
+    _affix: str | None  # percent or a currency, the same in all cells
+
+    def _guess(self, cells: Cells) -> str:
+        """NUMBER if at least half of the present cells are numbers: other text is then an error."""
+        present = [c for c in cells if not self._lacks(c) and c.strip() not in texts.NO_NUMBER]
+        if not present:
+            return EMPTY
+        present = present[:: max(1, len(present) // _ENOUGH)]
+        mark = self._marks.of(self.name)
+        kind, unit = texts.kind_of(present, mark)
+        if kind == CATEGORY and texts.kind_of(present, "," if mark == "." else ".")[0] == NUMBER:
+            kind = NUMBER  # with the other decimal mark: the error names it
+        if unit:
+            row = self.seen + next(i for i, c in enumerate(cells) if not self._lacks(c))
+            raise BadInput(
+                f"{self._where(row)}: numbers with the unit {unit} in the cell: {present[0].strip()!r}; "
+                f"write them without it, or --exclude {self.name} leaves the column out"
+            )
+        return kind
+
+    def _lacks(self, cell: Any) -> bool:
+        return cell is None or cell in self._na or cell.strip() in self._na
+
+    def _numbers(self, cells: Cells) -> FloatArray:
+        mark = self._marks.of(self.name)
+        values = texts.plain_numbers(cells, mark) if self._affix in (None, "") else None
+        if values is not None and not self._na_numbers:
+            self._affix = ""
+            return values
+        values = np.empty(len(cells))
+        for i, cell in enumerate(cells):
+            if self._lacks(cell) or cell.strip() in texts.NO_NUMBER:
+                values[i] = np.nan
+                continue
+            core, affix = texts.parts(cell)
+            number = texts.number(core, mark)
+            if number is None:
+                raise BadInput(self._stray(i, cell))
+            if self._affix is None:
+                self._affix = affix
+            elif affix != self._affix and number != 0:
+                raise BadInput(
+                    f"{self._where(self.seen + i)}: {cell.strip()[:30]!r}, where others have "
+                    f"{self._affix or 'no sign'}; a column has one unit (--exclude {self.name} leaves it out)"
+                )
+            values[i] = number
+        if self._na_numbers:
+            values[np.isin(values, self._na_numbers)] = np.nan
+        return values
+
+    def _levels(self, cells: Cells) -> FloatArray:
+        known: dict[Any, float] = {}
+        values = np.empty(len(cells))
+        for i, cell in enumerate(cells):
+            if cell not in known:
+                known[cell] = np.nan if self._lacks(cell) else self._code(texts.plain_level(cell.strip()))
+            values[i] = known[cell]
+        return values
+
+    def _code(self, level: str) -> float:
+        level = self._recode.get(level, level)
+        return float(self.levels.setdefault(level, len(self.levels)))
+
+    def _stray(self, i: int, cell: str) -> str:
+        hint = f"--categories {self.name} takes the column as a category, --na '{cell}' the text as missing"
+        other = "," if self._marks.of(self.name) == "." else "."
+        if self._must:
+            hint = "numbers are needed there"
+        elif texts.number(texts.parts(cell)[0], other) is not None:
+            hint = f"other numbers of the column have a decimal {'point' if other == ',' else 'comma'}"
+            hint += f" (--decimal {other} reads them all so)"
+        return f"{self._where(self.seen + i)}: text in a column of numbers: {cell[:30]!r}; {hint}"
+
+    def _where(self, row: int) -> str:
+        return f"{self._source.path}, {self._source.locate(row)}, column {self.name}"

@@ -1,0 +1,254 @@
+"""``unpooled.cluster``: the job of ``unpooled fit`` from Python, with the same bytes from every source."""
+
+import sqlite3
+
+import duckdb
+import numpy as np
+import pandas
+import polars
+import pyarrow
+import pyarrow.parquet
+import pytest
+import scipy.sparse
+from typer.testing import CliRunner
+
+import unpooled
+from tests.data import postgres
+from unpooled import Database, FederatedKMeans
+from unpooled.app.cli import app
+from unpooled.errors import BadInput
+
+SAME = ("model.unpooled", "history.csv", "report.html", "result.json", "preparation.json")
+QUERY = "select * from visits order by patient_id"
+
+
+def visits(rng, n, first):
+    """Three clusters, missing cells, a category, a date and an id."""
+    kind = rng.integers(3, size=n)
+    table = pandas.DataFrame(
+        {
+            "patient_id": np.arange(first, first + n),
+            "age": np.round(45 + 12 * kind + rng.normal(0, 2, n), 2),
+            "bmi": np.round(22 + 5 * (kind == 2) + rng.normal(0, 1, n), 3),
+            "crp": np.round(4 + 6 * (kind == 1) + rng.normal(0, 1, n), 1),
+            "smoker": np.where(rng.random(n) < 0.3, "yes", "no"),
+            "seen": pandas.Timestamp("2026-03-01") + pandas.to_timedelta(np.arange(n) % 50, "D"),
+        }
+    )
+    table.loc[rng.random(n) < 0.04, "bmi"] = np.nan
+    return table
+
+
+@pytest.fixture(scope="module")
+def tables():
+    rng = np.random.default_rng(5)
+    return {"north": visits(rng, 300, 1000), "south": visits(rng, 220, 5000)}
+
+
+@pytest.fixture(scope="module")
+def fitted(tables, tmp_path_factory):
+    """The files of ``unpooled fit`` on CSV."""
+    home = tmp_path_factory.mktemp("csv")
+    for name, table in tables.items():
+        table.to_csv(home / f"{name}.csv", index=False)
+    return of_command(home, *(home / f"{name}.csv" for name in tables))
+
+
+def of_command(home, *words):
+    got = CliRunner().invoke(app, ["fit", *map(str, words), "-k", "2..4", "--out", str(home / "run")])
+    assert got.exit_code == 0, got.stderr
+    return of_folder(home / "run")
+
+
+def of_folder(run):
+    return {name: (run / name).read_bytes() for name in SAME}
+
+
+@pytest.fixture(scope="module")
+def server():
+    if postgres.program() is None:
+        pytest.skip("there is no PostgreSQL: make postgres installs it where root may")
+    with postgres.served() as up:
+        yield up
+
+
+# ---------------------------------------------------------------- the same bytes from every source
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        lambda table: table,
+        polars.from_pandas,
+        lambda table: pyarrow.Table.from_pandas(table, preserve_index=False),
+        lambda table: duckdb.from_df(table),
+        lambda table: table.set_index(np.arange(len(table))[::-1]),
+    ],
+    ids=["pandas", "polars", "arrow", "a stream of Arrow", "pandas with an index"],
+)
+def test_tables_in_memory_give_the_bytes_of_files(given, tables, fitted, tmp_path):
+    sites = {name: given(table) for name, table in tables.items()}
+    result = unpooled.cluster(sites, range(2, 5), out=tmp_path / "run")
+    assert of_folder(tmp_path / "run") == fitted
+    result.report(tmp_path / "report.html")
+    assert (tmp_path / "report.html").read_bytes() == fitted["report.html"]
+
+
+@pytest.mark.parametrize("ending", ["parquet", "duckdb", "sqlite", "csv.gz", "csv.zst", "xlsx"])
+def test_files_of_every_kind_give_the_same_bytes(ending, tables, fitted, tmp_path):
+    for name, table in tables.items():
+        written(table, tmp_path / f"{name}.{ending}")
+    paths = [tmp_path / f"{name}.{ending}" for name in tables]
+    assert of_command(tmp_path, *paths) == fitted
+    unpooled.cluster(dict(zip(tables, paths, strict=True)), "2..4", out=tmp_path / "again")
+    assert of_folder(tmp_path / "again") == fitted
+
+
+def written(table, path):
+    """Write a table as a file of the kind that its ending says."""
+    kind = path.suffix
+    if kind == ".parquet":
+        table.to_parquet(path, index=False)
+    elif kind == ".duckdb":
+        with duckdb.connect(str(path)) as connection:
+            connection.register("given", table)
+            connection.execute("create table visits as select * from given")
+    elif kind == ".sqlite":
+        with sqlite3.connect(path) as connection:
+            table.assign(seen=table.seen.dt.strftime("%Y-%m-%d")).to_sql("visits", connection, index=False)
+        connection.close()
+    elif kind == ".xlsx":
+        table.to_excel(path, index=False)
+    else:
+        text = table.to_csv(index=False).encode()
+        with pyarrow.output_stream(str(path), compression="gzip" if kind == ".gz" else "zstd") as file:
+            file.write(text)
+
+
+def test_a_postgresql_server_gives_the_same_bytes(tables, fitted, server, tmp_path):
+    (tmp_path / "cohort.sql").write_text(QUERY + ";\n")
+    for name, table in tables.items():
+        server.table(name, "visits", pyarrow.Table.from_pandas(table, preserve_index=False))
+    addresses = {name: server.address(name) for name in tables}
+    assert of_command(tmp_path, *addresses.values(), "--query", tmp_path / "cohort.sql") == fitted
+    sites = {name: Database(address, QUERY) for name, address in addresses.items()}
+    unpooled.cluster(sites, "2..4", out=tmp_path / "again")
+    assert of_folder(tmp_path / "again") == fitted
+
+
+def test_protection_is_that_of_the_command(tables, tmp_path):
+    for name, table in tables.items():
+        table.to_csv(tmp_path / f"{name}.csv", index=False)
+    paths = [tmp_path / f"{name}.csv" for name in tables]
+    words = ["--protect", "copy", "--person", "patient_id", "--columns", "age,bmi", "--seed", 3]
+    fit = of_command(tmp_path, *paths, *words)
+    settings = {"protect": "copy", "person": "patient_id", "columns": ["age", "bmi"], "seed": 3}
+    unpooled.cluster(tables, "2..4", out=tmp_path / "again", **settings)
+    assert of_folder(tmp_path / "again") == fit
+    trusted = unpooled.cluster(tables, 3, protect="trusted", min_cluster_size=20)
+    assert trusted.to_json()["min_cluster_size"] == 20
+    with pytest.raises(BadInput, match="say how a copy is made"):
+        unpooled.cluster(tables, 3, person="patient_id")
+
+
+# ---------------------------------------------------------------- the result
+
+
+def test_the_result_has_tables_a_model_and_labels(tables, tmp_path):
+    result = unpooled.cluster(tables, 3)
+    sizes = result.sizes
+    assert result.k == 3
+    assert sizes["rows"].sum() == 520
+    assert (sizes["north"] + sizes["south"] == sizes["rows"]).all()
+    profile = result.profile
+    assert set(profile["column"]) == {"age", "bmi", "crp", "smoker"}
+    labels = result.predict(tables["north"])
+    assert np.bincount(labels)[1:].tolist() == sizes["north"].tolist()
+    first = profile[(profile.cluster == 1) & (profile.column == "age")]
+    everyone = pandas.concat(tables.values())
+    mine = result.predict(everyone.reset_index()) == 1
+    assert first["value"].item() == pytest.approx(everyone["age"][mine].mean())
+    page = result._repr_html_()
+    assert result.answer.split(";")[0] in page
+    assert "what sets it apart" in page
+    assert repr(result).startswith(result.answer)
+    result.report(tmp_path / "report.html")
+    with pytest.raises(BadInput, match="say --overwrite"):
+        result.report(tmp_path / "report.html")
+
+
+def test_tables_come_in_the_callers_library(tables):
+    settings = {"k": 2, "columns": ["age", "crp"]}
+    of = {name: polars.from_pandas(table) for name, table in tables.items()}
+    assert isinstance(unpooled.cluster(of, **settings).sizes, polars.DataFrame)
+    of = {name: pyarrow.Table.from_pandas(table) for name, table in tables.items()}
+    assert isinstance(unpooled.cluster(of, **settings).profile, pyarrow.Table)
+
+
+def test_one_table_is_split_by_its_site_column(tables):
+    whole = pandas.concat([table.assign(hospital=name) for name, table in tables.items()])
+    split = unpooled.cluster(whole, 3, site_column="hospital").to_json()
+    assert split == unpooled.cluster(tables, 3).to_json()
+    with pytest.raises(BadInput, match="one table is one site"):
+        unpooled.cluster(whole, 3)
+
+
+def test_noise_gives_sizes_and_centres_and_no_report(tables, tmp_path):
+    bounds = {"age": (0.0, 110.0), "bmi": (10.0, 60.0)}
+    result = unpooled.cluster(tables, 2, epsilon=50.0, bounds=bounds, force=True)
+    assert list(result.profile["column"]) == ["age", "bmi"] * 2
+    with pytest.raises(BadInput, match="sums without noise"):
+        result.report(tmp_path / "report.html")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_array_gives_the_clusters_of_the_estimator(tables):
+    X = {name: table[["age", "crp"]].to_numpy() for name, table in tables.items()}
+    result = unpooled.cluster(X, 3)
+    model = FederatedKMeans(3, n_init=10, scale="standard", random_state=0).fit(X)
+    assert result.found.inertia == pytest.approx(model.inertia_, rel=1e-6)
+
+
+def test_a_sparse_matrix_is_a_wide_table_of_zeros_and_ones():
+    rng = np.random.default_rng(0)
+    dense = (rng.random((200, 300)) < np.where(rng.random((200, 1)) < 0.5, 0.02, 0.2)).astype(float)
+    sites = {"a": dense[:80], "b": dense[80:]}
+    wide = {name: scipy.sparse.csr_matrix(X) for name, X in sites.items()}
+    settings = {"scale": "none", "restarts": 2}
+    assert unpooled.cluster(wide, 2, **settings).to_json() == unpooled.cluster(sites, 2, **settings).to_json()
+    frame = {
+        name: pandas.DataFrame.sparse.from_spmatrix(X, columns=[f"x{j}" for j in range(300)])
+        for name, X in wide.items()
+    }
+    assert (
+        unpooled.cluster(frame, 2, **settings).to_json() == unpooled.cluster(sites, 2, **settings).to_json()
+    )
+
+
+def test_a_run_on_tables_in_memory_is_not_resumed(tables, tmp_path):
+    unpooled.cluster(tables, 2, out=tmp_path / "run")
+    got = CliRunner().invoke(app, ["resume", str(tmp_path / "run")])
+    assert got.exit_code == 1
+    assert "table in memory may have changed" in got.stderr
+    with pytest.raises(BadInput, match="exists; say --overwrite"):
+        unpooled.cluster(tables, 2, out=tmp_path / "run")
+    unpooled.cluster(tables, 2, out=tmp_path / "run", overwrite=True)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"north": 7}, "site north: int is no table"),
+        ({"north": pandas.DataFrame({"a": [1, "x", b"y"]})}, "site north: .*column a"),
+        ({"north": pandas.DataFrame({"a": [[1], [2]]})}, "site north, column a: list"),
+        ({"north": pandas.DataFrame([[1, 2]], columns=["a", "a"])}, "site north: two columns are named a"),
+        ({"north": pandas.DataFrame({"a": []})}, "no rows"),
+        ({"north": np.zeros(3)}, "site north: the array has shape"),
+        ({"north": np.array([[1j]])}, "site north, column x0: complex128"),
+        ({3: pandas.DataFrame({"a": [1]})}, "a site's name must be text"),
+    ],
+)
+def test_a_wrong_table_is_named(wrong, said, tmp_path):
+    with pytest.raises(BadInput, match=said):
+        unpooled.cluster(wrong, 2, out=tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []
