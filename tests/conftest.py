@@ -29,3 +29,14 @@ def rows():
 def overlapping():
     """Rows of overlapping clusters over three sites that differ."""
     return split(blobs(2, n=150, spread=4.0)[0], 3, seed=2, skewed=True)
+
+
+@pytest.fixture(scope="session")
+def postgresql():
+    """A PostgreSQL server of the tests' own; without one, tests of it are skipped."""
+    from tests.data import postgres
+
+    if postgres.program() is None:
+        pytest.skip("there is no PostgreSQL: make postgres installs it where root may")
+    with postgres.served() as server:
+        yield server

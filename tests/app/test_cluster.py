@@ -13,7 +13,6 @@ import scipy.sparse
 from typer.testing import CliRunner
 
 import unpooled
-from tests.data import postgres
 from unpooled import Database, FederatedKMeans
 from unpooled.app.cli import app
 from unpooled.errors import BadInput
@@ -62,14 +61,6 @@ def of_command(home, *words):
 
 def of_folder(run):
     return {name: (run / name).read_bytes() for name in SAME}
-
-
-@pytest.fixture(scope="module")
-def server():
-    if postgres.program() is None:
-        pytest.skip("there is no PostgreSQL: make postgres installs it where root may")
-    with postgres.served() as up:
-        yield up
 
 
 # ---------------------------------------------------------------- the same bytes from every source
@@ -125,11 +116,11 @@ def written(table, path):
             file.write(text)
 
 
-def test_a_postgresql_server_gives_the_same_bytes(tables, fitted, server, tmp_path):
+def test_a_postgresql_server_gives_the_same_bytes(tables, fitted, postgresql, tmp_path):
     (tmp_path / "cohort.sql").write_text(QUERY + ";\n")
     for name, table in tables.items():
-        server.table(name, "visits", pyarrow.Table.from_pandas(table, preserve_index=False))
-    addresses = {name: server.address(name) for name in tables}
+        postgresql.table(name, "visits", pyarrow.Table.from_pandas(table, preserve_index=False))
+    addresses = {name: postgresql.address(name) for name in tables}
     assert of_command(tmp_path, *addresses.values(), "--query", tmp_path / "cohort.sql") == fitted
     sites = {name: Database(address, QUERY) for name, address in addresses.items()}
     unpooled.cluster(sites, "2..4", out=tmp_path / "again")

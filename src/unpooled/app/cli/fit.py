@@ -38,7 +38,7 @@ def fit(
         protect,
         files=expand(files),
         reading=reading.reading(site_column),
-        copy=copying.settings(),
+        copy=copying.settings() if copying.given or protect == "copy" else None,
     )
     o.check_report(options.epsilon, report)
     folder = RunFolder(out) if out is not None else None

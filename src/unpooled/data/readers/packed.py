@@ -54,6 +54,8 @@ def _stdin() -> IO[bytes]:
         while block := sys.stdin.buffer.read(1 << 20):
             file.write(block)
         file.flush()
+        for _, earlier in _piped:
+            earlier.close()
         _piped[:] = [(sys.stdin, file)]
     return _piped[0][1]
 
