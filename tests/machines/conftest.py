@@ -74,7 +74,7 @@ def _may_make_networks():
     return True
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def hosts():
     """Three hosts with addresses of their own on one switch: name -> (namespace, address, link)."""
     if not _may_make_networks():

@@ -13,7 +13,7 @@ import sys
 import pytest
 
 from machines.network import tree, until
-from machines.test_runs import LONG, assert_same
+from machines.test_runs import LONG, assert_same, points
 from unpooled.core.disk import holder, is_held
 from unpooled.runtimes.nvflare.launchers import ended_folder, job_folders
 from unpooled.runtimes.provisioning.federation_folder import create
@@ -44,9 +44,11 @@ def assert_encrypted(process):
         assert len(line.recv(65536)) < 100  # at most a TLS alert
 
 
-def test_no_process_of_a_site_outlives_its_parent(network, fitted):
-    """kill -9 and SIGTERM of the engine while its worker starts or is halted; then ``leave`` within a run."""
-    network.run("orphans", *EVERY)
+def test_a_site_that_is_killed_comes_back_and_leaves_nothing_behind(network, fitted):
+    """kill -9 and SIGTERM of its engine while its worker starts or is halted; of all; ``leave`` in a run."""
+    fit = fitted(*LONG)
+    first, second, third = points(fit)
+    network.run("site-killed", *EVERY)
     for number, halted in ((signal.SIGKILL, False), (signal.SIGKILL, True), (signal.SIGTERM, False)):
         worker = network.job_process("va")  # it has just started, and is far from its first answer
         if halted:
@@ -54,20 +56,24 @@ def test_no_process_of_a_site_outlives_its_parent(network, fitted):
         engine = network.engine_process("va")
         engine.send_signal(number)
         until(lambda engine=engine: not engine.is_running(), "the engine to end", patience=20)
-        until(lambda worker=worker: not worker.is_running(), "its worker to end with it", patience=5)
+        until(lambda worker=worker: not worker.is_running(), "its worker to end with it", patience=10)
         until(lambda: network.engine_process("va"), "the engine to be started again")
-    network.at_round("orphans", 2)
+    network.at_round("site-killed", first)
     for name in ("server", "va"):
         assert_encrypted(network.job_process(name))
-    before = [process for process in tree(network.processes["va"].pid) if process.is_running()]
+    network.at_round("site-killed", second)
+    network.kill("va")
+    network.join("va")
+    network.at_round("site-killed", third)
+    before = tree(network.processes["va"].pid)
     network.leave("va")
     log = network.site_folder("va") / "log.jsonl"
     assert free(log)  # at once: nobody is left who could answer
     assert not any(process.is_running() for process in before)
     network.join("va")
-    network.finish("orphans")
-    assert_same(network.out("orphans"), fitted(*LONG))
-    until(lambda: free(log), "the log to be released at the end of the run", patience=10)
+    network.finish("site-killed")
+    assert_same(network.out("site-killed"), fit)
+    until(lambda: free(log), "the log to be released at the end of the run", patience=15)
     assert network.strays() == []
 
 
@@ -84,19 +90,6 @@ def test_the_engines_files_at_a_site_name_neither_the_others_nor_the_run(network
     for folder in jobs:
         assert json.loads((folder / "meta.json").read_text())["name"] == "run"
     assert len(jobs) <= 6  # the latest five, and perhaps one that goes on
-
-
-def test_a_program_that_has_the_log_is_named(network):
-    """A site whose log another program keeps declines by name; its engine is connected all the while."""
-    path = network.site_folder("va") / "log.jsonl"
-    until(lambda: free(path), "the end of the run before")
-    log = Log(path, "somebody's script")
-    try:
-        network.run("kept", "-k", "2", "--restarts", "1")
-        said = " ".join(network.finish("kept").split())
-    finally:
-        log.close()
-    assert "another program at the site has its log open" in said
 
 
 def test_a_refusal_is_not_repeated(network, tmp_path):
@@ -235,6 +228,18 @@ def trusted_site(tmp_path):
     data.write_text("age,bmi\n" + "".join(f"{40 + i % 31},{20 + i % 9}\n" for i in range(60)))
     policy.write_text('version = 2\n[protect]\nmode = "trusted"\n')
     return SiteSettings("a", str(data), str(tmp_path / "kept"), str(policy))
+
+
+def test_a_program_that_has_the_log_is_named_and_left_alone(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr("unpooled.site.site_process._LET_GO", (0.5, 30.0))
+    settings = trusted_site(tmp_path)
+    SiteEnd(settings, RunTerms.now()).close()
+    (tmp_path / "kept").mkdir(exist_ok=True)
+    log = Log(tmp_path / "kept" / "log.jsonl", "somebody's script")
+    said = SiteEnd(settings, RunTerms.now()).respond(b"anything")
+    assert said == "another program at the site has its log open; the site's own log names it"
+    assert f"process {os.getpid()} (somebody's script)" in caplog.text
+    log.close()
 
 
 def test_a_process_of_ours_that_hangs_is_ended_for_the_log(tmp_path, monkeypatch):

@@ -153,17 +153,6 @@ def test_a_site_whose_job_process_is_killed_is_back_in_the_same_job(network, fit
     assert "again" not in network.said("job-killed")
 
 
-def test_a_site_that_is_killed_as_a_whole_comes_back(network, fitted):
-    fit = fitted(*LONG)
-    network.run("site-killed", *LONG)
-    for number in points(fit):
-        network.at_round("site-killed", number)
-        network.kill("va")
-        network.join("va")
-    network.finish("site-killed")
-    assert_same(network.out("site-killed"), fit)
-
-
 def test_the_coordinators_job_is_killed(network, fitted):
     fit = fitted(*LONG)
     network.run("coordinator-killed", *LONG)

@@ -3,8 +3,11 @@
 import time
 from pathlib import Path
 
+import pytest
+
 from machines.conftest import READING
 from machines.network import Network, ip
+from machines.wire import captured, say_in_clear, secrets_of
 
 LOSSY = Path(__file__).parent / "lossy"
 
@@ -25,26 +28,49 @@ def test_three_of_ten_answers_lost_for_a_hundred_rounds(hospital_files, fitted, 
         lossy.close()
 
 
-def test_three_hosts_and_a_link_that_is_cut_for_twenty_seconds(hosts, hospital_files, tmp_path):
-    """The run is long, so that it cannot end while the link is down, however quick the machine is."""
+@pytest.fixture(scope="module")
+def cut(hosts, hospital_files, tmp_path_factory):
+    """A run over three hosts whose link to one is cut for twenty seconds, with all frames captured.
+
+    The run is long, so that it cannot end while the link is down, however quick the machine is.
+    """
     options = ("-k", "24", "--method", "fuzzy", "--restarts", "1", "--max-rounds", "105", "--seed", "1")
+    folder = tmp_path_factory.mktemp("cut")
     files = {name: hospital_files[name] for name in ("cleveland", "va")}
     inside = {name: ("ip", "netns", "exec", space) for name, (space, _, _) in hosts.items()}
     network = Network(
-        tmp_path, files, host=hosts["coordinator"][1], port=8002,
+        folder, files, host=hosts["coordinator"][1], port=8002,
         prefix={"server": inside["coordinator"], "cleveland": inside["cleveland"], "va": inside["va"]},
     )  # fmt: skip
     try:
-        network.up()
-        network.run("cut", *options, "--quorum", "1")
-        network.at_round("cut", 2)
-        ip("link", "set", hosts["va"][2], "down")
-        time.sleep(20)
-        assert network.processes["cut"].poll() is None
-        ip("link", "set", hosts["va"][2], "up")
-        network.finish("cut")
-        network.command("fit", *files.values(), "--out", tmp_path / "fit", *options, "--protect", "copy")
-        for name in ("model.unpooled", "history.csv"):
-            assert (network.out("cut") / name).read_bytes() == (tmp_path / "fit" / name).read_bytes()
+        with captured(hosts, folder) as wires:
+            network.up()
+            network.run("cut", *options, "--quorum", "1")
+            network.at_round("cut", 2)
+            ip("link", "set", hosts["va"][2], "down")
+            time.sleep(20)
+            assert network.processes["cut"].poll() is None
+            ip("link", "set", hosts["va"][2], "up")
+            network.finish("cut")
+            say_in_clear(hosts, wires, "a word in clear")
+        network.command("fit", *files.values(), "--out", folder / "fit", *options, "--protect", "copy")
+        yield network, files, wires
     finally:
         network.close()
+
+
+def test_three_hosts_and_a_link_that_is_cut_for_twenty_seconds(cut):
+    network, _, _ = cut
+    for name in ("model.unpooled", "history.csv"):
+        assert (network.out("cut") / name).read_bytes() == (network.folder / "fit" / name).read_bytes()
+
+
+def test_a_captured_wire_holds_nothing_of_the_data(cut):
+    """Columns, rows, questions, replies, the sites and the run: between the hosts and within each."""
+    network, files, wires = cut
+    hidden = secrets_of(network, files, "cut")
+    for name, file in wires.items():
+        wire = file.read_bytes()
+        assert len(wire) > 100_000, name
+        for secret in hidden:
+            assert secret not in wire, (name, secret[:40])

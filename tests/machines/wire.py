@@ -1,0 +1,75 @@
+"""Capture of all frames of hosts, and what must not be in them."""
+
+import contextlib
+import json
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from machines.network import Network, until
+from unpooled.site.log import unpacked
+
+CAPTURE = """
+import signal, socket, sys
+signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))  # all frames of all links
+wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 26)
+with open(sys.argv[1], "wb", buffering=0) as out:
+    print("captures", flush=True)
+    while True:
+        out.write(wire.recv(1 << 18))
+"""
+CONTROL = """
+import socket, sys
+socket.socket(type=socket.SOCK_DGRAM).sendto(sys.argv[1].encode(), (sys.argv[2], 9))
+"""
+
+
+@contextlib.contextmanager
+def captured(hosts, folder: Path):
+    """Capture all frames of hosts, those of their loopback links too; yields the file of each."""
+    files, processes = {name: folder / f"{name}.wire" for name in hosts}, []
+    try:
+        for name, (space, _, _) in hosts.items():
+            words = ["ip", "netns", "exec", space, sys.executable, "-c", CAPTURE, str(files[name])]
+            processes.append(subprocess.Popen(words, stdout=subprocess.PIPE))
+            assert processes[-1].stdout.readline() == b"captures\n"
+        yield files
+    finally:
+        for process in processes:
+            process.send_signal(signal.SIGTERM)
+            process.wait(10)
+            process.stdout.close()
+
+
+def say_in_clear(hosts, files, word: str) -> None:
+    """Send a word in clear from one host to another, and wait until both captures have it."""
+    (space, _, _), (_, address, _) = hosts["va"], hosts["coordinator"]
+    words = ["ip", "netns", "exec", space, sys.executable, "-c", CONTROL, word, address]
+    subprocess.run(words, check=True)
+    both = [files["va"], files["coordinator"]]
+    until(lambda: all(word.encode() in file.read_bytes() for file in both), "the word in clear")
+
+
+def secrets_of(network: Network, files: dict[str, Path], run: str) -> list[bytes]:
+    """Words and bytes that must not be seen: all names, and a sample of rows, questions and replies."""
+    words = {b"cleveland", b"kmeans", b"summaries", name_of(network, run).encode()}
+    rows, pieces = set(), set()
+    for site, path in files.items():
+        heading, *lines = path.read_text().splitlines()
+        words |= {name.encode() for name in heading.split(",") if len(name) > 4}
+        rows |= {line.encode() for line in lines}
+        for line in (network.site_folder(site) / "log.jsonl").read_text().splitlines():
+            entry = json.loads(line)
+            for text in (entry.get("payload"), *(asked["payload"] for asked in entry.get("asked", ()))):
+                data = unpacked(text) if text else b""
+                pieces |= {data[at : at + 32] for at in range(0, len(data) - 32, 256)}
+    telling = sorted(piece for piece in pieces if len(set(piece)) > 12)  # no run of zeros
+    chance = random.Random(0)
+    return [*words, *chance.sample(sorted(rows), 50), *chance.sample(telling, 100)]
+
+
+def name_of(network: Network, run: str) -> str:
+    return str(json.loads((network.out(run) / "job.json").read_text())["job"]["between"]["run"])
