@@ -322,14 +322,11 @@ def _none(scores: list[Scores], gains: FloatArray, votes: dict[str, int], judged
 
 def _votes(scores: list[Scores], gains: FloatArray) -> dict[str, int]:
     """The k that each criterion names, among the k whose clusters are all seen, and most of their rows."""
-    votes = {}
-    named = [("gain", gains)]
+    named = {"gain": gains}
     for name, sign in (("silhouette", 1), ("calinski_harabasz", 1), ("davies_bouldin", -1)):
-        named.append((name.replace("_", "-"), np.array([sign * getattr(s, name) for s in scores])))
-    for name, values in named:
-        if not np.isnan(values).all():
-            votes[name] = scores[int(np.nanargmax(values))].k
-    return dict(sorted(votes.items()))  # in the order in which they come back from a checkpoint
+        named[name.replace("_", "-")] = np.array([sign * getattr(s, name) for s in scores])
+    known = {name: named[name] for name in sorted(named) if not np.isnan(named[name]).all()}
+    return {name: scores[int(np.nanargmax(values))].k for name, values in known.items()}
 
 
 def _seen(scores: list[Scores], rows: float, points: float) -> list[int]:

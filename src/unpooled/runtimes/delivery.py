@@ -34,7 +34,7 @@ Post = Callable[[SiteId, bytes, Answered], None]
 
 
 @dataclass
-class _Try:
+class _Attempt:
     """The present try to get one site's answer. All times are by the monotonic clock."""
 
     sent: float
@@ -86,12 +86,12 @@ class Delivery:
         self._number += 1
         self.absent = set()
         results: dict[SiteId, bytes | str] = {}
-        tries: dict[SiteId, _Try] = {}
+        tries: dict[SiteId, _Attempt] = {}
         for site, data in posts.items():
             wait = self._wait[site]
             patience = wait if site in self._lost else self._deadline  # one try after a missed deadline
             until = began + min(patience, self._deadline)
-            tries[site] = _Try(began, min(began + wait, until), until, wait)
+            tries[site] = _Attempt(began, min(began + wait, until), until, wait)
             self._send(site, data)
         while tries:
             self._take(tries, results)
@@ -120,7 +120,7 @@ class Delivery:
         except Exception as error:  # raised by the engine, not by the site
             answered(NoAnswer(f"the engine failed with {type(error).__name__}"))
 
-    def _take(self, tries: dict[SiteId, _Try], results: dict[SiteId, bytes | str]) -> None:
+    def _take(self, tries: dict[SiteId, _Attempt], results: dict[SiteId, bytes | str]) -> None:
         """Wait for what comes in, at most until a try is due."""
         now = time.monotonic()
         due = min(min(attempt.due, attempt.until) for attempt in tries.values())
