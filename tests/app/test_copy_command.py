@@ -1,5 +1,6 @@
 """``unpooled copy``, and how the commands treat the copy: from a CSV to an approved table."""
 
+import csv
 import json
 
 import numpy as np
@@ -156,3 +157,74 @@ def test_a_copy_is_made_of_a_messy_file_and_says_what_it_has_no_cells_of(tmp_pat
     head, *groups = (tmp_path / "site/copy/table.csv").read_text(encoding="utf-8").splitlines()
     assert head == "persons,größe,sex = m,sex = w"
     assert sum(int(line.split(",")[0]) for line in groups) == 40
+
+
+def changed(patients):
+    """The file a month later: 6 patients left, 30 are new."""
+    rng = np.random.default_rng(1)
+    head, *lines = patients.read_text().splitlines()
+    kept = [line for line in lines if int(line[1:5]) >= 6]
+    new = [f"P{p:04d},{rng.normal(50, 15):.0f},{np.exp(rng.normal(8, 1)):.2f},no" for p in range(200, 230)]
+    patients.write_text("\n".join([head, *kept, *new]) + "\n")
+
+
+def test_a_renewal_from_a_changed_file_says_beforehand_what_becomes_of_whom(patients, tmp_path):
+    site, who = tmp_path / "north", tmp_path / "who.csv"
+    words = ("--person", "patient", "--log", "pay", "--exclude", "smoker")
+    assert call("copy", "make", site, "--data", patients, *words)[0] == 0
+    code, _, err = call("copy", "renew", site, "--data", patients)
+    assert code == 1
+    assert "nobody approved the copy yet" in err
+    assert call("copy", "approve", site)[0] == 0
+    code, said, _ = call("copy", "renew", site, "--data", patients)
+    assert code == 0
+    assert "Nothing changes" in said
+    before = (site / "copy" / "table.csv").read_text()
+    changed(patients)
+    code, said, _ = call("copy", "renew", site, "--data", patients, "--persons", who, "--wider", 1)
+    assert code == 0
+    table = {line[:40].strip(): line[40:].split() for line in said.splitlines()}
+    assert table["in the file"] == ["224"]
+    assert table["left since they were shown"] == ["6"]
+    assert table["changed since they were shown"] == ["0"]  # read by the settings of the first time
+    states = [state for _, state in csv.reader(who.read_text().splitlines()[1:])]
+    assert len(states) == 224
+    for state in set(states):
+        assert table[state][0] == str(states.count(state))
+    shown = sum(states.count(s) for s in ("stays shown", "shown again", "shown for the first time"))
+    assert table["persons of the file who are shown"][1] == f"{shown / 224:.1%}"
+    assert (site / "copy" / "table.csv").read_text() == before
+    code, said, _ = call("copy", "show", site, "--renewal", "--html", tmp_path / "page.html")
+    assert "the site answers from the old copy" in said
+    assert "the site answers from the old copy" in (tmp_path / "page.html").read_text()
+    assert call("copy", "approve", site)[0] == 0
+    assert (site / "copy" / "table.csv").read_text() != before
+    assert CopyFolder(site).read().persons.sum() == shown
+    code, _, err = call("copy", "show", site, "--renewal")
+    assert code == 1
+    assert "no renewal waits" in err
+
+
+def test_somebody_is_erased_by_a_command(patients, tmp_path):
+    site = tmp_path / "north"
+    call("copy", "make", site, "--data", patients, "--person", "patient")
+    call("copy", "approve", site)
+    code, said, _ = call("copy", "erase", site, "P0003", "P9999")
+    assert code == 0
+    assert "out of the copy: 1 groups" in said
+    assert "of P9999 nothing was ever shown" in said
+    code, said, _ = call("copy", "renew", site, "--data", patients)
+    assert code == 0
+    assert "erased, and still in the file                  1" in said
+    assert "deleted" not in call("copy", "forget", site, "--before", "2000-01-01")[1]
+
+
+@pytest.mark.parametrize("command", [("renew", "--data"), ("erase",)])
+def test_without_ids_of_persons_nothing_is_renewed_or_erased(patients, tmp_path, command):
+    site = tmp_path / "north"
+    assert "cannot be renewed" in call("copy", "make", site, "--data", patients, "--exclude", "patient")[1]
+    call("copy", "approve", site)
+    code, _, err = call("copy", command[0], site, *command[1:], patients)
+    assert code == 1
+    assert "its rows name no persons" in err
+    assert err.count("\n") == 1

@@ -10,8 +10,8 @@ from unpooled.data.copy import Copy, described, from_csv, to_csv
 from unpooled.errors import BadInput
 from unpooled.privacy.copy import CopySettings, make_copy
 from unpooled.privacy.copy.cells import ColumnSpread, category_cells, number_cells, spread_of
-from unpooled.privacy.copy.make import frozen_levels
 from unpooled.privacy.copy.persons import Held, Persons
+from unpooled.privacy.copy.scales import frozen_levels
 from unpooled.privacy.copy.twins import twins
 
 FIVE = CopySettings(g=5)
@@ -93,10 +93,10 @@ def test_rare_levels(counts, levels):
     names = tuple(counts)
     level = np.repeat(np.arange(len(names)), list(counts.values()))
     held = Held(np.arange(len(level)), level, np.ones(len(level)))
-    found, place = frozen_levels(names, held, len(level), 5)
-    assert found == levels
+    found = frozen_levels(names, held, 5)
+    assert found.names == levels
     if "x" in names and "other" not in levels and levels:
-        assert place[names.index("x")] == levels.index("f")
+        assert found.places(names)[names.index("x")] == levels.index("f")
 
 
 def test_levels_of_a_group_are_whole_persons_and_add_up():

@@ -19,23 +19,24 @@ from unpooled.core.messages import LeftMasked, Refusal, Reply, SiteId
 from unpooled.errors import LedgerError, Refused
 from unpooled.privacy.dp.accounting import epsilon_of
 from unpooled.privacy.secure_sum.messages import from_hex
-from unpooled.site.ledger import Ledger
+from unpooled.site.ledger import ChainedFile, Ledger
 from unpooled.site.log import COUNTERSIGNED, Log, Packed, tail, unpacked
 from unpooled.site.policy import Policy
 from unpooled.site.site import digest, request_digest
 
 
-def check_books(log: Log, ledger: Ledger) -> None:
-    """Raise LedgerError unless log and ledger have what each says of the other: nothing must come back.
+def check_books(log: Log, ledger: Ledger, registry: ChainedFile | None = None) -> None:
+    """Raise LedgerError unless log, ledger and registry have what each says of another.
 
     The ledger is written before the log has the answer, so it may be ahead by what a kill cut off.
     """
-    number, _, head = ledger.seen_head.partition(":")
-    if head and log.hash_at(int(number)) != head:
-        raise LedgerError(
-            f"{log.path}: the log is lost, or older than the ledger: its line {int(number) + 1} is not the "
-            "one that the ledger names; nothing is answered"
-        )
+    for called, chain in (("ledger", ledger), ("registry", registry)):
+        number, _, head = ("" if chain is None else chain.seen_head).partition(":")
+        if head and log.hash_at(int(number)) != head:
+            raise LedgerError(
+                f"{log.path}: the log is lost, or older than the {called}: its line {int(number) + 1} is not "
+                f"the one that the {called} names; nothing is answered"
+            )
     for line in tail(log.path):
         entry = json.loads(line)
         if "ledger" in entry:
@@ -43,6 +44,11 @@ def check_books(log: Log, ledger: Ledger) -> None:
                 raise LedgerError(
                     f"{log.path.parent}: the ledger is lost, or older than the log: it does not have what "
                     f"line {entry['seq'] + 1} of the log names; nothing is answered"
+                )
+            if "registry" in entry and (registry is None or not registry.has(entry["registry"])):
+                raise LedgerError(
+                    f"{log.path.parent}: the registry of persons is lost, or older than the log: it does not "
+                    f"have what line {entry['seq'] + 1} of the log names; nothing is answered"
                 )
             return
         if spent := entry.get("spent"):  # of a version whose lines did not name the ledger
@@ -63,8 +69,12 @@ class AuditLog:
         log: Log | None,
         *,
         copy: str = "",
+        registry: str = "",
         authority: bytes | None = None,
     ) -> None:
+        self._bound = (
+            {"registry": registry} if registry else {}
+        )  # its last link, where persons are registered
         self._name, self._ledger, self._log, self._authority = name, ledger, log, authority
         self._policy, self._budget = policy.digest, policy.dp if policy.private else None
         self._countersigned = ""
@@ -80,6 +90,7 @@ class AuditLog:
                 version=version("unpooled"),
                 authority="" if authority is None else authority.hex(),
                 ledger=self._mark(),
+                **self._bound,
             )
 
     def _mark(self) -> str:
@@ -151,6 +162,7 @@ class AuditLog:
             failed=failed,
             policy=self._policy,
             ledger=self._mark(),
+            **self._bound,
             digest=sha256(payload).hexdigest(),
             payload=Packed(payload),
         )

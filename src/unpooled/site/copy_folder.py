@@ -5,6 +5,9 @@
     FOLDER/copy/table.csv      the copy itself, one row per group: what the site answers from
     FOLDER/copy/about.json     names, levels, date, settings, digest
     FOLDER/copy/approved.json  who approved which digest, and when
+    FOLDER/renewal/            a renewed copy that nobody approved yet: the old one is answered from
+    FOLDER/copy-DATE-N/        earlier copies
+    FOLDER/registry.sqlite     who was ever shown with whom, where persons have ids (``registry``)
 """
 
 import contextlib
@@ -13,6 +16,7 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -24,11 +28,15 @@ from unpooled.core.disk import write_atomically
 from unpooled.data.copy import Copy, described, from_csv, to_csv
 from unpooled.data.table import Table
 from unpooled.errors import BadInput, LedgerError
-from unpooled.privacy.copy import CopySettings, make_copy
-from unpooled.privacy.copy.make import Progress
+from unpooled.privacy.copy import CopySettings
+from unpooled.privacy.copy.make import FirstCopy, Progress, made_first
+from unpooled.privacy.copy.renew import first_groups
+from unpooled.site import registry
 from unpooled.site.log import entries
+from unpooled.site.registry import Registry
 
 TABLE, ABOUT, APPROVED = "table.csv", "about.json", "approved.json"
+ERASURES = "erasures.json"  # changes with every erasure; a site that is running looks at it
 FURTHER = "a further release without a bound"  # the officer types this to make a second copy
 
 
@@ -48,7 +56,13 @@ class CopyFolder:
 
     @property
     def exists(self) -> bool:
+        self.settle()
         return (self.path / ABOUT).exists()
+
+    @property
+    def renewal(self) -> Path:
+        """The place of a renewed copy that waits for its approval."""
+        return self.folder / "renewal"
 
     def make(
         self,
@@ -57,30 +71,57 @@ class CopyFolder:
         *,
         further: str = "",
         progress: Progress | None = None,
+        reading: dict[str, Any] | None = None,
     ) -> Copy:
         """Make the copy and write it, whole or not at all. There is one copy, unless ``further`` says so.
 
-        Two copies of the same persons can be compared: who changed groups can be told apart.
+        Two copies of the same persons can be compared: who changed groups can be told apart. ``reading``
+        says how the table was read, for renewals.
         """
         self.check_may_make(further)
-        copy = make_copy(table, settings, progress=progress)
+        first = made_first(table, settings, progress=progress)
         self.folder.mkdir(parents=True, exist_ok=True)
+        with self.built(first.copy, settings, registered=_has_ids(table, settings)) as building:
+            self.check_may_make(further)
+            self._register(table, first, settings, reading or {})
+            shutil.rmtree(self.renewal, ignore_errors=True)  # it renews the copy that is replaced
+            if self.exists:
+                os.rename(self.path, self._archived())
+            os.rename(building, self.path)
+        return first.copy
+
+    @contextlib.contextmanager
+    def built(self, copy: Copy, settings: CopySettings, *, registered: bool) -> Iterator[Path]:
+        """The files of a copy in a folder of their own, to be put in its place; gone if that fails."""
         for left in self.folder.glob(".copy.*"):  # of a process that was killed
             shutil.rmtree(left, ignore_errors=True)
         building = Path(tempfile.mkdtemp(dir=self.folder, prefix=".copy."))
         try:
             about = {**described(copy), "settings": asdict(settings)}
-            about = {"version": 1, "digest": _digest(copy, about["settings"]), **about}
+            about = {
+                "version": 1,
+                "digest": _digest(copy, about["settings"]),
+                **about,
+                "registry": registered,
+            }
             write_atomically(building / TABLE, to_csv(copy).encode())
             write_atomically(building / ABOUT, (json.dumps(about, indent=1) + "\n").encode())
-            self.check_may_make(further)
-            if self.exists:
-                os.rename(self.path, self._archived())
-            os.rename(building, self.path)
+            yield building
         except BaseException:
             shutil.rmtree(building, ignore_errors=True)
             raise
-        return copy
+
+    def _register(
+        self, table: Table | FloatArray, first: FirstCopy, settings: CopySettings, reading: dict[str, Any]
+    ) -> None:
+        """Tell the registry of the groups of a first copy; without ids of persons there is none."""
+        if not _has_ids(table, settings):
+            return
+        assert isinstance(table, Table)
+        with Registry.opened(self.folder) as persons:
+            groups = first_groups(table, first, persons.digest)
+            digest = _digest(first.copy, asdict(settings))
+            persons.propose_first(digest, first.scales, groups, reading)
 
     def check_may_make(self, further: str = "") -> None:
         """Raise BadInput if there is a copy, or was one, unless ``further`` says that another is wanted."""
@@ -97,6 +138,10 @@ class CopyFolder:
             return f"there is a copy already, of {self.about()['made']}"
         if any(self.folder.glob(f"copy-*/{ABOUT}")):
             return "there was a copy, which is kept beside"
+        if (self.folder / registry.FILE).exists():
+            with Registry.opened(self.folder) as persons:
+                if persons.current:
+                    return "the registry tells of a copy that was approved"
         log = self.folder / "log.jsonl"
         if log.exists() and any(entry is None or entry.get("copy") for _, entry in entries(log)):
             return "the log tells of a copy that was answered from"
@@ -104,7 +149,7 @@ class CopyFolder:
 
     def _archived(self) -> Path:
         """Where an earlier copy goes: it was released, so it is kept."""
-        made = str(self.about()["made"])
+        made = str(self._said(self.path)["made"])
         for number in range(1, 10_000):
             path = self.folder / f"copy-{made}-{number}"
             if not path.exists():
@@ -112,26 +157,31 @@ class CopyFolder:
         raise BadInput(f"{self.folder}: too many copies of {made}")
 
     def about(self) -> dict[str, Any]:
+        self.settle()
+        return self._said(self.path)
+
+    def _said(self, path: Path) -> dict[str, Any]:
         try:
-            values: dict[str, Any] = json.loads((self.path / ABOUT).read_text(encoding="utf-8"))
+            values: dict[str, Any] = json.loads((path / ABOUT).read_text(encoding="utf-8"))
             version = values["version"]
         except FileNotFoundError:
             raise BadInput(f"{self.folder}: there is no copy; unpooled copy make writes one") from None
         except (ValueError, KeyError, TypeError):
-            raise LedgerError(f"{self.path / ABOUT}: not the description of a copy, or damaged") from None
+            raise LedgerError(f"{path / ABOUT}: not the description of a copy, or damaged") from None
         if version != 1:
-            raise LedgerError(f"{self.path / ABOUT}: of version {version}, this program reads version 1")
+            raise LedgerError(f"{path / ABOUT}: of version {version}, this program reads version 1")
         return values
 
-    def read(self) -> Copy:
-        """The copy; LedgerError if its files were changed since it was made."""
-        about = self.about()
+    def read(self, *, renewed: bool = False) -> Copy:
+        """The copy, or its renewal; LedgerError if its files were changed since it was made."""
+        path = self.renewal if renewed else self.path
+        about = self._said(path) if renewed else self.about()
         try:
-            copy = from_csv((self.path / TABLE).read_text(encoding="utf-8"), about)
+            copy = from_csv((path / TABLE).read_text(encoding="utf-8"), about)
         except (OSError, KeyError, TypeError, ValueError) as error:
-            raise LedgerError(f"{self.path}: the copy cannot be read: {error}") from error
+            raise LedgerError(f"{path}: the copy cannot be read: {error}") from error
         if _digest(copy, about.get("settings")) != about["digest"]:
-            raise LedgerError(f"{self.path}: the copy was changed since it was made")
+            raise LedgerError(f"{path}: the copy was changed since it was made")
         return copy
 
     @property
@@ -145,16 +195,68 @@ class CopyFolder:
         values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in given}
         return CopySettings(**values)
 
+    @property
+    def waiting(self) -> bool:
+        """True if there is a renewal that nobody approved yet."""
+        self.settle()
+        return (self.renewal / ABOUT).exists()
+
+    @property
+    def renewal_digest(self) -> str:
+        """The digest of the renewal that waits."""
+        return str(self._said(self.renewal)["digest"])
+
     def approve(self, by: str = "") -> str:
-        """Note that the copy of this digest may be answered from; returns the digest."""
-        self.read()
-        digest, name = self.digest, by
-        if not name:
-            with contextlib.suppress(OSError, KeyError):
-                name = getpass.getuser()
+        """Note that the copy, or its renewal if one waits, may be answered from; returns its digest."""
+        renewed, name = self.waiting, by or account()
+        self.read(renewed=renewed)
+        path = self.renewal if renewed else self.path
+        digest = str(self._said(path)["digest"])
         note = {"digest": digest, "by": name, "utc": datetime.now(UTC).isoformat(timespec="seconds")}
-        write_atomically(self.path / APPROVED, (json.dumps(note, indent=1) + "\n").encode())
+        text = (json.dumps(note, indent=1) + "\n").encode()
+        if renewed:
+            write_atomically(path / APPROVED, text)
+            self.admit(name, digest)
+            self.settle()
+        else:
+            self.admit(name, digest)
+            write_atomically(path / APPROVED, text)
         return digest
+
+    @property
+    def registered(self) -> bool:
+        """True if persons of the copy are in a registry."""
+        return bool(self.about().get("registry"))
+
+    def admit(self, by: str, digest: str = "") -> None:
+        """Let the registry take over what was proposed for a copy, before it is answered from."""
+        if self.registered:
+            with Registry.opened(self.folder) as persons:
+                persons.adopt(digest or self.digest, by)
+
+    def check_registry(self, persons: Registry) -> None:
+        """Raise LedgerError unless the registry names this very copy as the one to answer from."""
+        if persons.current != self.digest:
+            raise LedgerError(
+                f"{self.folder}: the copy is not the one that the registry names: one of them was lost, or "
+                "is an older one; nothing is answered"
+            )
+
+    def settle(self) -> None:
+        """Put an approved renewal in the place of the copy, if a process was killed before it did so."""
+        if not (self.renewal / ABOUT).exists():
+            return
+        with Registry.opened(self.folder) as persons, persons.whole():
+            if not (self.renewal / ABOUT).exists():
+                return
+            digest = str(self._said(self.renewal)["digest"])
+            if digest != persons.current:
+                if not persons.proposed(digest):  # of a process that was killed
+                    shutil.rmtree(self.renewal, ignore_errors=True)
+                return
+            if (self.path / ABOUT).exists():
+                os.rename(self.path, self._archived())
+            os.rename(self.renewal, self.path)
 
     @property
     def approved(self) -> str:
@@ -164,3 +266,14 @@ class CopyFolder:
             return str(note["utc"]) if note["digest"] == self.about()["digest"] else ""
         except (OSError, ValueError, KeyError, TypeError):
             return ""
+
+
+def _has_ids(table: Table | FloatArray, settings: CopySettings) -> bool:
+    return bool(settings.person) and isinstance(table, Table)
+
+
+def account() -> str:
+    """The name of the account that runs this program; "" if it has none."""
+    with contextlib.suppress(OSError, KeyError):
+        return getpass.getuser()
+    return ""

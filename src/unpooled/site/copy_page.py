@@ -101,9 +101,10 @@ def promises(copy: Copy) -> list[str]:
     ]
 
 
-def page(copy: Copy, settings: CopySettings, approved: str, digest: str) -> str:
-    """The HTML page."""
-    state = f"Approved at {approved} UTC." if approved else "Not approved yet: the site answers nothing."
+def page(copy: Copy, settings: CopySettings, approved: str, digest: str, *, renewal: bool = False) -> str:
+    """The HTML page of a copy, or of its renewal that waits for approval."""
+    answers = "from the old copy" if renewal else "nothing"
+    state = f"Approved at {approved} UTC." if approved else f"Not approved yet: the site answers {answers}."
     parts = [
         section("What this is", _list([*facts(copy, settings), state])),
         section(

@@ -1,7 +1,9 @@
 """The rules of a policy as guards of a site: each small, each refusal with a reason that may be shown."""
 
+import os
 from collections.abc import Iterable
 from math import inf
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -47,6 +49,31 @@ class Allowed(Guard):
                 raise Refused(f"the policy does not allow {name}; it allows {', '.join(self._methods)}{hint}")
             if part.view is not None and type(part.view) not in VIEWS:
                 raise Refused(f"the policy does not know the view {codec.name_of(type(part.view))}")
+
+
+class NobodyErased(Guard):
+    """Refuse everything once somebody was erased since the site was opened: he is in what it answers from."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path, self._state = path, _state(path)
+
+    def before(self, post: Envelope, views: tuple[Rows, ...]) -> None:
+        if _state(self._path) != self._state:
+            raise Refused("somebody was erased from this site's copy during the run: the run must start anew")
+
+    def leaving(self, post: Envelope, answer: Answer) -> None:
+        self.before(post, ())
+
+
+def _state(path: Path | None) -> tuple[int, int, int] | None:
+    """What tells one state of a file from another; None if there is none."""
+    if path is None:
+        return None
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 class Sight(Guard):

@@ -20,6 +20,9 @@ from unpooled.errors import LedgerError, Refused
 
 _RUNS = 64  # runs of secure sums whose state is kept
 
+CHAIN = """
+CREATE TABLE IF NOT EXISTS chain (seq INTEGER PRIMARY KEY, digest TEXT NOT NULL, head TEXT NOT NULL);
+"""
 _RELEASES = """
 CREATE TABLE IF NOT EXISTS releases (
     run TEXT NOT NULL, round INTEGER NOT NULL, exchange INTEGER NOT NULL, request TEXT NOT NULL,
@@ -36,7 +39,7 @@ CREATE TABLE IF NOT EXISTS paid (
 );
 CREATE TABLE IF NOT EXISTS sums (run TEXT PRIMARY KEY, state BLOB NOT NULL, used INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS pinned (site TEXT PRIMARY KEY, key BLOB NOT NULL);
-CREATE TABLE IF NOT EXISTS chain (seq INTEGER PRIMARY KEY, digest TEXT NOT NULL, head TEXT NOT NULL);
+{CHAIN}
 """
 
 
@@ -49,56 +52,18 @@ class RunLimits:
     spent: float  # mu^2 of all releases together (Gaussian differential privacy); inf: not limited
 
 
-class Ledger:
-    """The ledger of one site. ``path`` None keeps it in memory, for simulation.
+class ChainedFile:
+    """An SQLite file whose every write is a link of a chain of hashes.
 
     ``log_head`` gives the head of the site's log, "number:hash", where there is one.
     """
 
-    def __init__(self, path: Path | None, site: str) -> None:
-        where = ":memory:" if path is None else str(path)
-        try:
-            self._db = sqlite3.connect(where, timeout=30, isolation_level=None, check_same_thread=False)
-            self._db.execute("PRAGMA journal_mode = WAL")
-            self._db.execute("PRAGMA synchronous = FULL")
-            self._upgrade()
-            self._db.executescript(_SCHEMA)
-            self._db.execute("INSERT OR IGNORE INTO about VALUES ('site', ?)", (site,))
-            (owner,) = self._db.execute("SELECT value FROM about WHERE key = 'site'").fetchone()
-        except sqlite3.DatabaseError as error:
-            raise LedgerError(f"{where}: not a ledger of unpooled, or damaged: {error}") from error
-        if owner != site:
-            raise LedgerError(f"{where}: the ledger of site {owner}, opened as {site}")
+    def __init__(self, db: sqlite3.Connection, called: str) -> None:
+        self._db, self._called = db, called
         self.log_head: Callable[[], str] = lambda: ""
-        self._admitted: dict[str, int] = {}  # the run counted last, and the limit at that time
-        if path is not None:
-            path.chmod(0o600)
-
-    @staticmethod
-    def owner(path: Path) -> str:
-        """The site whose ledger this is."""
-        try:
-            with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
-                (site,) = db.execute("SELECT value FROM about WHERE key = 'site'").fetchone()
-        except (sqlite3.DatabaseError, TypeError) as error:
-            raise LedgerError(f"{path}: not a ledger of unpooled, or damaged: {error}") from error
-        return str(site)
 
     def close(self) -> None:
         self._db.close()
-
-    def _upgrade(self) -> None:
-        """Bring a ledger of a version without a chain up to this one: a charge is not unique any more."""
-        tables = {name for (name,) in self._db.execute("SELECT name FROM sqlite_master")}
-        if "releases" in tables and "chain" not in tables:
-            self._db.execute("BEGIN IMMEDIATE")
-            self._db.execute("ALTER TABLE releases RENAME TO releases_before")
-            self._db.execute(_RELEASES)
-            self._db.execute("INSERT INTO releases SELECT * FROM releases_before")
-            self._db.execute("DROP TABLE releases_before")
-            self._db.execute("COMMIT")
-
-    # ------------------------------------------------------------ the chain of writes
 
     @contextmanager
     def _writing(self, *what: Any) -> Iterator[sqlite3.Connection]:
@@ -118,7 +83,7 @@ class Ledger:
             yield
         except sqlite3.OperationalError as error:  # e.g. a full disk
             self._rollback()
-            raise LedgerError(f"the ledger cannot be written, so nothing is sent: {error}") from error
+            raise LedgerError(f"the {self._called} cannot be written, so nothing is sent: {error}") from error
         except BaseException:
             self._rollback()
             raise
@@ -126,7 +91,7 @@ class Ledger:
             self._db.execute("COMMIT")
         except sqlite3.OperationalError as error:
             self._rollback()
-            raise LedgerError(f"the ledger cannot be written, so nothing is sent: {error}") from error
+            raise LedgerError(f"the {self._called} cannot be written, so nothing is sent: {error}") from error
 
     def _link(self, what: tuple[Any, ...]) -> None:
         seq, digest, _ = self._last()
@@ -149,7 +114,7 @@ class Ledger:
         return f"{seq}:{digest}" if seq else ""
 
     def has(self, mark: str) -> bool:
-        """True if the ledger has this link in its chain."""
+        """True if this link is in the chain."""
         number, _, digest = mark.partition(":")
         found = self._db.execute("SELECT digest FROM chain WHERE seq = ?", (int(number or 0),)).fetchone()
         return not mark or (found is not None and found[0] == digest)
@@ -158,6 +123,50 @@ class Ledger:
     def seen_head(self) -> str:
         """The head of the log at the last write; "" if there was none."""
         return self._last()[2]
+
+
+class Ledger(ChainedFile):
+    """The ledger of one site. ``path`` None keeps it in memory, for simulation."""
+
+    def __init__(self, path: Path | None, site: str) -> None:
+        where = ":memory:" if path is None else str(path)
+        try:
+            db = sqlite3.connect(where, timeout=30, isolation_level=None, check_same_thread=False)
+            super().__init__(db, "ledger")
+            self._db.execute("PRAGMA journal_mode = WAL")
+            self._db.execute("PRAGMA synchronous = FULL")
+            self._upgrade()
+            self._db.executescript(_SCHEMA)
+            self._db.execute("INSERT OR IGNORE INTO about VALUES ('site', ?)", (site,))
+            (owner,) = self._db.execute("SELECT value FROM about WHERE key = 'site'").fetchone()
+        except sqlite3.DatabaseError as error:
+            raise LedgerError(f"{where}: not a ledger of unpooled, or damaged: {error}") from error
+        if owner != site:
+            raise LedgerError(f"{where}: the ledger of site {owner}, opened as {site}")
+        self._admitted: dict[str, int] = {}  # the run counted last, and the limit at that time
+        if path is not None:
+            path.chmod(0o600)
+
+    @staticmethod
+    def owner(path: Path) -> str:
+        """The site whose ledger this is."""
+        try:
+            with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
+                (site,) = db.execute("SELECT value FROM about WHERE key = 'site'").fetchone()
+        except (sqlite3.DatabaseError, TypeError) as error:
+            raise LedgerError(f"{path}: not a ledger of unpooled, or damaged: {error}") from error
+        return str(site)
+
+    def _upgrade(self) -> None:
+        """Bring a ledger of a version without a chain up to this one: a charge is not unique any more."""
+        tables = {name for (name,) in self._db.execute("SELECT name FROM sqlite_master")}
+        if "releases" in tables and "chain" not in tables:
+            self._db.execute("BEGIN IMMEDIATE")
+            self._db.execute("ALTER TABLE releases RENAME TO releases_before")
+            self._db.execute(_RELEASES)
+            self._db.execute("INSERT INTO releases SELECT * FROM releases_before")
+            self._db.execute("DROP TABLE releases_before")
+            self._db.execute("COMMIT")
 
     # ------------------------------------------------------------ releases and prices
 

@@ -20,12 +20,14 @@ from unpooled.errors import BadInput, LedgerError, NotApproved, PolicyError
 from unpooled.privacy.copy import CopySettings, make_copy
 from unpooled.site.allow_list import SCHEMA, only_totals
 from unpooled.site.audit_log import AuditLog, check_books
-from unpooled.site.copy_folder import CopyFolder
-from unpooled.site.guards import Allowed, Limits, NoNoise, Proportion, Sight, SumsOnly
+from unpooled.site.copy_folder import ERASURES, CopyFolder
+from unpooled.site.guards import Allowed, Limits, NobodyErased, NoNoise, Proportion, Sight, SumsOnly
 from unpooled.site.ledger import Ledger, SumLedger
 from unpooled.site.log import Log
 from unpooled.site.paid_noise import PaidNoise
 from unpooled.site.policy import Policy, check_declared
+from unpooled.site.registry import FILE as REGISTRY
+from unpooled.site.registry import Registry
 from unpooled.site.site import Guard, Mask, Site
 
 
@@ -57,27 +59,33 @@ def open_site(
     home = Path(folder) if folder is not None else None
     if not policy.private:
         _check_no_noise_before(name, home)
+    erased = NobodyErased(None if home is None else home / ERASURES)  # looks before the copy is read
     held, digest = _held(table, policy, home, weights)
     if home is not None:
         home.mkdir(parents=True, exist_ok=True)
+    registry = Registry(home) if home is not None and (home / REGISTRY).exists() else None
     ledger = Ledger(None if home is None else home / "ledger.sqlite", name)
     log: Log | None = None
     try:
         if home is not None:
             log = Log(home / "log.jsonl", what)
-            check_books(log, ledger)
+            check_books(log, ledger, registry)
             ledger.log_head = log.mark
         mask = _mask(name, policy, home, member, ledger, authority)
-        books = AuditLog(name, policy, ledger, log, copy=digest, authority=authority)
+        mark = "" if registry is None else registry.mark
+        books = AuditLog(name, policy, ledger, log, copy=digest, registry=mark, authority=authority)
     except BaseException:
         ledger.close()
         if log is not None:
             log.close()
         raise
+    finally:
+        if registry is not None:
+            registry.close()
     return Site(
         name,
         **held,
-        guards=_guards(policy, held["X"], ledger, mask),
+        guards=[erased, *_guards(policy, held["X"], ledger, mask)],
         mask=mask,
         audit=books,
         threads=threads,
@@ -195,6 +203,15 @@ def _copy(table: Any, policy: Policy, home: Path | None) -> tuple[Copy, str]:
             f"{kept.path}: nobody approved the copy yet; unpooled copy show {home} opens it, "
             f"unpooled copy approve {home} approves it"
         )
+    if not len(copy):
+        raise BadInput(
+            f"{home}: no group of the copy is left after an erasure; unpooled copy renew shows others"
+        )
+    if kept.registered:
+        if not kept.approved:
+            kept.admit("auto = true in the policy")
+        with Registry.opened(home) as persons:
+            kept.check_registry(persons)
     return copy, kept.digest
 
 

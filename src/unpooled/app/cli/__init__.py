@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from unpooled.app.cli import copy_changes  # noqa: F401  (adds its commands to copy)
 from unpooled.app.cli import options as o
 from unpooled.app.cli.certify import certify
 from unpooled.app.cli.compare import compare

@@ -97,7 +97,7 @@ def make(
     folder: Path, data: str, rules: "Policy", reading: "Reading", settings: "CopySettings", further: str = ""
 ) -> None:
     """Read a file and write its copy into the site's folder, with a line of progress."""
-    from dataclasses import replace
+    from dataclasses import asdict, replace
 
     from unpooled.app.run_job import progress
     from unpooled.data.readers import read_table
@@ -117,12 +117,18 @@ def make(
         line.say(f"reading {data}")
         table = read_table(data, reading)
         made = place.make(
-            table, settings, further=further, progress=lambda step, share: line.say(f"{step}: {share:.0%}")
+            table,
+            settings,
+            further=further,
+            progress=lambda step, share: line.say(f"{step}: {share:.0%}"),
+            reading=asdict(replace(reading, columns=table.names, exclude=())),
         )
     typer.echo(
         f"written: {place.path}: {made.persons.sum():.0f} persons in {len(made)} groups of at least "
         f"{made.group_size}; digest {place.digest[:16]}"
     )
+    if not settings.person:
+        typer.echo("without --person nobody can be recognised later: the copy cannot be renewed")
     lost = [
         f"{name} ({kind})"
         for name, kind in zip(made.names, made.kinds, strict=True)
@@ -138,6 +144,7 @@ def make(
 def copy_show(
     folder: Folder,
     html: Annotated[Path | None, typer.Option(help="Write the page here and do not open it.")] = None,
+    renewal: Annotated[bool, typer.Option(help="The renewed copy that waits for its approval.")] = False,
     overwrite: Overwrite = False,
 ) -> None:
     """Open the copy as a page: the very table, how it was made, what it costs, what it does not promise."""
@@ -145,25 +152,32 @@ def copy_show(
     from unpooled.site.copy_page import facts, promises
 
     place = CopyFolder(folder)
-    kept = place.read()
-    settings = place.settings()
-    check(html, inputs=[place.path / "table.csv", place.path / "about.json"], overwrite=overwrite)
-    target = write_page(place, html)
+    if renewal and not place.waiting:
+        raise BadInput(f"{folder}: no renewal waits for its approval; unpooled copy renew plans one")
+    kept, settings = place.read(renewed=renewal), place.settings()
+    path = place.renewal if renewal else place.path
+    check(html, inputs=[path / "table.csv", path / "about.json"], overwrite=overwrite)
+    target = write_page(place, html, renewal=renewal)
     for line in (*facts(kept, settings), *promises(kept)):
         typer.echo(f"- {line}")
-    typer.echo("approved" if place.approved else "not approved yet: the site answers nothing")
+    if renewal:
+        typer.echo("not approved yet: the site answers from the old copy")
+    else:
+        typer.echo("approved" if place.approved else "not approved yet: the site answers nothing")
     typer.echo(f"written: {target}")
     if html is None:
         webbrowser.open(target.absolute().as_uri())
 
 
-def write_page(place: "CopyFolder", html: Path | None = None) -> Path:
-    """Write the page of a copy, by default beside its table."""
+def write_page(place: "CopyFolder", html: Path | None = None, *, renewal: bool = False) -> Path:
+    """Write the page of a copy, or of its renewal, by default beside its table."""
     from unpooled.core.disk import write_atomically
     from unpooled.site.copy_page import page
 
-    target = html or place.path / "page.html"
-    write_atomically(target, page(place.read(), place.settings(), place.approved, place.digest).encode())
+    target = html or (place.renewal if renewal else place.path) / "page.html"
+    approved, digest = ("", place.renewal_digest) if renewal else (place.approved, place.digest)
+    shown = page(place.read(renewed=renewal), place.settings(), approved, digest, renewal=renewal)
+    write_atomically(target, shown.encode())
     return target
 
 
@@ -189,7 +203,7 @@ def copy_export(
 def copy_approve(
     folder: Folder, by: Annotated[str, typer.Option(help="Who approves; default: the account's name.")] = ""
 ) -> None:
-    """Approve the copy: from now on the site answers from it."""
+    """Approve the copy, or its renewal if one waits: from now on the site answers from it."""
     from unpooled.site.copy_folder import CopyFolder
 
     place = CopyFolder(folder)

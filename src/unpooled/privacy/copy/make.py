@@ -8,21 +8,25 @@ Every step is a function of all persons of the site. What leaves a group is a me
 ``group_size`` persons, in which no person counts for more than the third largest of the group lets him.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from math import comb
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from unpooled.core.arrays import FloatArray, IntArray
-from unpooled.data.copy import OTHER, Copy
+from unpooled.data.copy import Copy
 from unpooled.data.table import CATEGORY, EMPTY, NUMBER, Table
 from unpooled.errors import TooFewPersons
 from unpooled.kernels.grouping import groups
 from unpooled.privacy.copy.cells import ColumnSpread, category_cells, number_cells, spread_of
 from unpooled.privacy.copy.distance import Distance
+from unpooled.privacy.copy.history import PERSONS, Cells
 from unpooled.privacy.copy.persons import Held, Persons, released_names
+from unpooled.privacy.copy.scales import CopyLevels, Scales, frozen_levels
 from unpooled.privacy.copy.settings import CopySettings
 from unpooled.privacy.copy.twins import twins
 
@@ -45,6 +49,27 @@ def make_copy(
     >>> copy.means["age"].tolist(), copy.persons.tolist(), copy.counts["sex"].tolist()
     ([31.0, 71.0], [3.0, 3.0], [[3.0, 0.0], [0.0, 3.0]])
     """
+    return made_first(table, settings, progress=progress, made=made).copy
+
+
+class FirstCopy(NamedTuple):
+    """A copy, and what must be known to renew it later."""
+
+    copy: Copy
+    scales: Scales
+    persons: Persons
+    members: list[list[int]]  # of every group, as places among the persons
+    cells: list[Cells]  # of every group
+
+
+def made_first(
+    table: Table | FloatArray,
+    settings: CopySettings | None = None,
+    *,
+    progress: Progress | None = None,
+    made: str = "",
+) -> FirstCopy:
+    """``make_copy``, with the groups and the scales behind the copy."""
     settings = CopySettings() if settings is None else settings
     say = progress or (lambda step, share: None)
     named = isinstance(table, Table)
@@ -55,10 +80,11 @@ def make_copy(
     if persons.count < g:
         raise TooFewPersons(f"there are fewer than {g} persons: too few for a copy")
     columns = released_names(table, settings)
-    persons.treat_alike(twins(table, tuple(name for name, _, kind in columns if kind in (NUMBER, CATEGORY))))
+    same = twins(table, tuple(name for name, _, kind in columns if kind in (NUMBER, CATEGORY)))
+    persons.treat_alike(same)
     distance = Distance(persons.count, g, settings)
     spreads: dict[str, ColumnSpread | None] = {}
-    held: dict[str, tuple[tuple[str, ...], IntArray]] = {}
+    levels: dict[str, CopyLevels] = {}
     holes = 0.0
     for i, (name, _, kind) in enumerate(columns):
         say("measuring columns", 0.2 * i / len(columns))
@@ -69,54 +95,105 @@ def make_copy(
             distance.add_number(name, x, spreads[name])
         elif kind == CATEGORY:
             has = persons.category(name)
-            held[name] = frozen_levels(table.levels[name], has, persons.count, g)
+            levels[name] = frozen_levels(table.levels[name], has, g)
             missing = 1 - len(np.unique(has.who)) / persons.count
-            holes = max(holes, _holes(missing, bool(held[name][0])))
-            distance.add_category(name, has, *held[name])
+            holes = max(holes, _holes(missing, bool(levels[name].names)))
+            distance.add_category(name, has, levels[name].names, levels[name].places(table.levels[name]))
     least = min(larger_groups(g, holes), max(g, persons.count // 2))
-    labels = groups(distance.matrix(), least, progress=lambda share: say("forming groups", 0.2 + 0.6 * share))
-    del distance
-    members, sizes = _members(labels)
-    known, means, counts, within, kinds = [], {}, {}, [], []
-    for i, (name, shown, kind) in enumerate(columns):
-        say("averaging groups", 0.8 + 0.2 * i / len(columns))
-        has_value, variance, seen = (
-            np.zeros(len(sizes)),
-            float("nan"),
-            EMPTY if kind in (NUMBER, CATEGORY) else kind,
-        )
-        if kind == NUMBER and (spread := spreads[name]) is not None:
-            share = settings.largest_share if name in settings.consumption else 1.0
-            has_value, mean, variance = number_cells(
-                persons.number(name)[members], members < 0, spread, g, share
-            )
-            if has_value.any():
-                means[shown], seen = mean, NUMBER
-        elif kind == CATEGORY and held[name][0]:
-            levels, place = held[name]
-            has_value, by_level = category_cells(
-                persons.category(name), place, len(levels), labels, len(sizes), g
-            )
-            if has_value.any():
-                counts[shown], seen = by_level, CATEGORY
-        known.append(has_value)
-        within.append(variance)
-        kinds.append(seen)
-    return _sorted(
-        Copy(
-            names=tuple(shown for _, shown, _ in columns),
-            kinds=tuple(kinds),
-            levels={shown: held[name][0] for name, shown, _ in columns if shown in counts},
-            persons=sizes.astype(np.float64),
-            known=np.stack(known, axis=1) if known else np.zeros((len(sizes), 0)),
-            means=means,
-            counts=counts,
-            within=np.array(within),
-            group_size=g,
-            made=made or datetime.now(UTC).date().isoformat(),
-            named=named,
-        )
+    Z = distance.matrix()
+    labels = groups(Z, least, progress=lambda share: say("forming groups", 0.2 + 0.6 * share))
+    inside, overall = _distances(Z, labels) if settings.person else (0.0, 0.0)
+    del distance, Z
+    scales = Scales(g, least, tuple(columns), spreads, levels, same, inside, overall, named=named)
+    shown, within = shown_groups(
+        table, persons, scales, settings, labels, lambda share: say("averaging groups", 0.8 + 0.2 * share)
     )
+    members = [rows.tolist() for rows in _members(labels)]
+    scales = replace(scales, within=within)
+    return FirstCopy(assembled(scales, shown, made), scales, persons, members, shown)
+
+
+def shown_groups(
+    table: Table,
+    persons: Persons,
+    scales: Scales,
+    settings: CopySettings,
+    labels: IntArray,
+    tell: Callable[[float], None] = lambda share: None,
+) -> tuple[list[Cells], tuple[float, ...]]:
+    """The cells of groups of persons, and the variance within them by column; label -1 is nobody's group."""
+    rows = _members(labels)
+    if not rows:
+        return [], ()
+    sizes = np.array([len(own) for own in rows])
+    members = np.full((len(rows), int(sizes.max())), -1, dtype=np.int64)
+    for label, own in enumerate(rows):
+        members[label, : len(own)] = own
+    cells: list[Cells] = [{PERSONS: [float(size)]} for size in sizes]
+    within = []
+    for i, (name, shown, kind) in enumerate(scales.columns):
+        tell(i / len(scales.columns))
+        known, columns, variance = np.zeros(len(rows)), np.zeros((len(rows), 0)), float("nan")
+        if kind == NUMBER and (spread := scales.spreads[name]) is not None:
+            share = settings.largest_share if name in settings.consumption else 1.0
+            known, mean, variance = number_cells(
+                persons.number(name)[members], members < 0, spread, scales.group_size, share
+            )
+            columns = mean[:, None]
+        elif kind == CATEGORY and (names := scales.levels[name].names):
+            has = persons.category(name)
+            grouped = labels[has.who] >= 0
+            has = Held(has.who[grouped], has.level[grouped], has.share[grouped])
+            place = scales.levels[name].places(table.levels.get(name, ()))
+            known, columns = category_cells(has, place, len(names), labels, len(rows), scales.group_size)
+        within.append(variance)
+        for cell, n, values in zip(cells, known.tolist(), columns.tolist(), strict=True):
+            if n:
+                cell[shown] = [n, *values]
+    return cells, tuple(within)
+
+
+def assembled(scales: Scales, shown: Sequence[Cells], made: str = "") -> Copy:
+    """The copy that has these groups as its rows, in the order of their values: their places say nothing."""
+    known, kinds = np.zeros((len(shown), len(scales.columns))), []
+    means: dict[str, FloatArray] = {}
+    counts: dict[str, FloatArray] = {}
+    for j, (name, column, kind) in enumerate(scales.columns):
+        width = 1 if kind == NUMBER else len(scales.levels[name].names) if kind == CATEGORY else 0
+        nothing = [0.0] * (1 + width)
+        values = np.array([own.get(column, nothing) for own in shown]).reshape(len(shown), 1 + width)
+        known[:, j] = values[:, 0]
+        there = bool(values[:, 0].any())
+        kinds.append(kind if there or kind not in (NUMBER, CATEGORY) else EMPTY)
+        if there and kind == NUMBER:
+            means[column] = np.ascontiguousarray(values[:, 1])
+        elif there and kind == CATEGORY:
+            counts[column] = np.ascontiguousarray(values[:, 1:])
+    copy = Copy(
+        names=tuple(column for _, column, _ in scales.columns),
+        kinds=tuple(kinds),
+        levels={column: scales.levels[name].names for name, column, _ in scales.columns if column in counts},
+        persons=np.array([own[PERSONS][0] for own in shown]),
+        known=known,
+        means=means,
+        counts=counts,
+        within=np.array(scales.within),
+        group_size=scales.group_size,
+        made=made or datetime.now(UTC).date().isoformat(),
+        named=scales.named,
+    )
+    return _sorted(copy)
+
+
+def _distances(Z: npt.NDArray[np.float32], labels: IntArray) -> tuple[float, float]:
+    """The mean squared distances of persons from the means of their groups, and from the mean of all."""
+    sizes = np.bincount(labels)
+    overall = float(np.var(Z, axis=0, dtype=np.float64).sum())
+    between = 0.0
+    for column in Z.T:
+        means = np.bincount(labels, column) / sizes
+        between += float(sizes @ (means - column.mean(dtype=np.float64)) ** 2) / len(Z)
+    return max(overall - between, 0.0), overall
 
 
 def larger_groups(g: int, holes: float) -> int:
@@ -138,37 +215,12 @@ def _holes(missing: float, used: bool) -> float:
     return missing if used else 0.0
 
 
-def frozen_levels(
-    levels: tuple[str, ...], has: Held, persons: int, g: int
-) -> tuple[tuple[str, ...], IntArray]:
-    """The levels of the copy, and the place of each of the table's levels among them.
-
-    A level of fewer than g persons becomes "other"; if "other" would have fewer than g, it becomes the
-    commonest level. No level at all if fewer than g persons have a value.
-    """
-    pairs = np.unique(has.who * len(levels) + has.level)
-    holders = np.bincount(pairs % len(levels), minlength=len(levels))
-    common = [i for i in range(len(levels)) if holders[i] >= g and levels[i] != OTHER]
-    names = tuple(levels[i] for i in sorted(common, key=lambda i: levels[i]))
-    place = np.array([names.index(level) if level in names else -1 for level in levels], dtype=np.int64)
-    rest = pairs[place[pairs % len(levels)] < 0] // len(levels)
-    others = len(np.unique(rest))
-    if others >= g:
-        return (*names, OTHER), np.where(place < 0, len(names), place)
-    if not names:
-        return (), place
-    commonest = names.index(levels[max(common, key=lambda i: holders[i])])
-    return names, np.where(place < 0, commonest, place)
-
-
-def _members(labels: IntArray) -> tuple[IntArray, IntArray]:
-    """(G, most) the persons of each group, -1 where a group has fewer; and the sizes (G,)."""
-    sizes = np.bincount(labels)
+def _members(labels: IntArray) -> list[IntArray]:
+    """The persons of each group."""
     order = np.argsort(labels, kind="stable")
-    starts = np.cumsum(sizes) - sizes
-    members = np.full((len(sizes), int(sizes.max())), -1, dtype=np.int64)
-    members[labels[order], np.arange(len(order)) - starts[labels[order]]] = order
-    return members, sizes
+    order = order[labels[order] >= 0]
+    ends = np.cumsum(np.bincount(labels[order]))
+    return np.split(order, ends[:-1]) if len(ends) else []
 
 
 def _sorted(copy: Copy) -> Copy:

@@ -45,6 +45,7 @@ class Persons:
         self._twins: dict[str, tuple[str, ...]] = {}
         self._row_of: IntArray | None = None
         self.count = len(table)
+        self.ids: tuple[str, ...] = ()  # as the column that names persons has them; (): every row is a person
         if settings.person:
             ids = np.asarray(table.values[:, table.index(settings.person)])
             if np.isnan(ids).any():
@@ -52,6 +53,7 @@ class Persons:
                 raise BadInput(f"row {row + 1} names no person in column {settings.person}")
             known, self._row_of = np.unique(ids, return_inverse=True)
             self.count = len(known)
+            self.ids = _texts(known, table.levels.get(settings.person))
 
     def treat_alike(self, twins: tuple[tuple[str, ...], ...]) -> None:
         """Take a row that lacks one of several columns as lacking them all.
@@ -94,6 +96,13 @@ class Persons:
         who = self._row_of[there]
         rows = np.bincount(who, minlength=self.count)
         return Held(who, level, 1.0 / rows[who])
+
+
+def _texts(codes: FloatArray, levels: tuple[str, ...] | None) -> tuple[str, ...]:
+    """Ids as text: levels as they are written, whole numbers without a point."""
+    if levels is not None:
+        return tuple(levels[int(code)] for code in codes.tolist())
+    return tuple(str(int(v)) if v.is_integer() else repr(v) for v in codes.tolist())
 
 
 def released_names(table: Table, settings: CopySettings) -> list[tuple[str, str, str]]:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 from unpooled.core.exchange import countersignable
 from unpooled.errors import LedgerError, PolicyError
 from unpooled.privacy.secure_sum.messages import from_hex
+from unpooled.site import registry
 from unpooled.site.copy_folder import CopyFolder
 from unpooled.site.ledger import Ledger
 from unpooled.site.log import COUNTERSIGNED, Fault
@@ -22,6 +23,7 @@ class Evidence:
         self._hashes: dict[int, str] = {}
         self._opening: dict[str, Any] = {}
         self._mark = ("", 0)  # the last link of the ledger that a line names, and the line
+        self._registry = ("", 0)  # the same of the registry of persons
         self._unsigned = 0
 
     def see(self, number: int, entry: dict[str, Any]) -> None:
@@ -32,6 +34,8 @@ class Evidence:
             self._opening = entry
         if entry.get("ledger"):
             self._mark = (str(entry["ledger"]), number)
+        if entry.get("kind") in ("opening", "release", "refusal"):
+            self._registry = (str(entry.get("registry") or ""), number)
         if entry.get("kind") == COUNTERSIGNED:
             self._check_seal(number, entry)
 
@@ -56,6 +60,7 @@ class Evidence:
         if self._unsigned:
             self._note(f"{self._unsigned} countersignatures: the authority's key is not known to this site")
         self._check_ledger()
+        self._check_registry()
         self._check_copy()
         self._check_policy()
 
@@ -82,6 +87,28 @@ class Evidence:
                 self._fault(0, f"the ledger names line {int(line) + 1}, and the log lacks it: it was cut")
         finally:
             ledger.close()
+
+    def _check_registry(self) -> None:
+        mark, number = self._registry
+        if not mark:
+            return
+        if not (self._folder / registry.FILE).exists():
+            if (self._folder / "ledger.sqlite").exists():
+                self._fault(number, "names an entry of the registry, and there is no registry beside the log")
+            else:
+                self._note("the registry of persons: the log is not in the folder of its site")
+            return
+        try:
+            with registry.Registry.opened(self._folder) as persons:
+                if not persons.has(mark):
+                    self._fault(number, "names an entry that the registry does not have: it is an older one")
+                line, _, head = persons.seen_head.partition(":")
+                if head and self._hashes.get(int(line)) != head:
+                    self._fault(
+                        0, f"the registry names line {int(line) + 1}, and the log lacks it: it was cut"
+                    )
+        except LedgerError as error:
+            self._fault(0, str(error))
 
     def _check_copy(self) -> None:
         digest, place = str(self._opening.get("copy") or ""), CopyFolder(self._folder)

@@ -1,0 +1,140 @@
+"""The history of all groups that a site ever showed, and the four rules by which further ones may be shown.
+
+R1. A group has at least g persons with a value in every column that it shows.
+R2. No two persons are ever together in two groups.
+R3. A group from which somebody returns into another one has, for every column that it shows, a keeper: a
+    person with a value in it who is in no other group, and never will be.
+R4. A group is never changed: whoever changes or leaves takes the whole group out, and the others return by
+    R2 and R3.
+
+Then every combination of sums ever shown is about at least g persons; ``docs/copy.md`` has the proof. Persons
+are keyed digests, columns are bits of a whole number; bit 0 is the number of persons, which everybody has.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from unpooled.errors import BadInput
+
+PERSONS = ""  # stands for the number of persons among the columns of a group
+Cells = dict[str, list[float]]  # by column that is shown: persons with a value, then the mean, or by level
+
+
+@dataclass(frozen=True)
+class ReleasedGroup:
+    """A group as it was shown: who is in it, which columns each has a value in, which columns are shown."""
+
+    members: Mapping[str, int]  # columns with a value, as bits, by person
+    shown: int  # columns, as bits
+    values: Mapping[str, str] = field(default_factory=dict)  # a digest of the values, by person
+    cells: Cells | None = field(default_factory=dict)  # None: erased
+
+
+def columns_shown(has: Iterable[int], g: int) -> int:
+    """The columns, as bits, in which at least g of these persons have a value.
+
+    >>> bin(columns_shown([0b111, 0b111, 0b101], 3))
+    '0b101'
+    """
+    counts: dict[int, int] = {}
+    for bits in has:
+        while bits:
+            low = bits & -bits
+            counts[low] = counts.get(low, 0) + 1
+            bits ^= low
+    return sum(bit for bit, count in counts.items() if count >= g)
+
+
+class History:
+    """All groups of one registry, those that are shown now and those that were."""
+
+    def __init__(self, g: int) -> None:
+        self.g = g
+        self.groups: dict[int, ReleasedGroup] = {}
+        self.live: set[int] = set()  # groups that are shown now
+        self.keepers: dict[int, frozenset[str]] = {}  # of groups that somebody may return from
+        self.erased: set[str] = set()
+        self._of: dict[str, tuple[int, ...]] = {}
+
+    def of(self, person: str) -> tuple[int, ...]:
+        """The numbers of all groups that a person was ever in, the latest last."""
+        return self._of.get(person, ())
+
+    def live_group(self, person: str) -> int | None:
+        """The group in which a person is shown now."""
+        found = self.of(person)
+        return found[-1] if found and found[-1] in self.live else None
+
+    @property
+    def persons(self) -> Collection[str]:
+        """Everybody who was ever shown."""
+        return self._of.keys()
+
+    def restore(self, number: int, group: ReleasedGroup, *, live: bool) -> None:
+        """Put back a group that was shown, as a registry has it."""
+        self.groups[number] = group
+        for person in group.members:
+            self._of[person] = (*self.of(person), number)
+        if live:
+            self.live.add(number)
+
+    def add(self, group: ReleasedGroup) -> int:
+        """Show a further group, if the rules let it be shown; its number."""
+        self.check(group)
+        number = max(self.groups, default=0) + 1
+        self.restore(number, group, live=True)
+        return number
+
+    def retire(self, number: int) -> None:
+        """Take a group out, for ever."""
+        self.live.discard(number)
+
+    def check(self, group: ReleasedGroup) -> None:
+        """Raise BadInput if a rule forbids this group. It takes time by its members, not by the history."""
+        if len(group.members) < self.g or group.shown & ~columns_shown(group.members.values(), self.g):
+            raise BadInput(f"R1: a group shows a column of fewer than {self.g} persons")
+        met: set[int] = set()
+        for person in group.members:
+            before = self.of(person)
+            if not met.isdisjoint(before):
+                raise BadInput("R2: two persons of a group were together before")
+            met.update(before)
+            if not self.may_return(person):
+                raise BadInput("R3: a person of a group is shown already, is held back, or was erased")
+
+    def may_return(self, person: str) -> bool:
+        """True if a person may be in a further group: nobody who is shown, holds a group open, or must go."""
+        return person not in self.erased and all(
+            number in self.keepers and number not in self.live and person not in self.keepers[number]
+            for number in self.of(person)
+        )
+
+    def open_groups(self, present: Collection[str]) -> None:
+        """Choose keepers of groups that were taken out, so that others may return from them.
+
+        Whoever is gone anyway is taken first; of those who are ``present`` as few as possible.
+        """
+        for number in sorted(set(self.groups) - self.live - set(self.keepers)):
+            members = self.groups[number].members
+            if any(person in present and person not in self.erased for person in members):
+                found = self._keepers(number, present)
+                if found is not None:
+                    self.keepers[number] = found
+
+    def _keepers(self, number: int, present: Collection[str]) -> frozenset[str] | None:
+        group = self.groups[number]
+        able = [person for person in group.members if self.of(person) == (number,)]
+        away = {person for person in able if person not in present or person in self.erased}
+        chosen: list[str] = []
+        open_columns = group.shown | 1
+        while open_columns:
+            left = [person for person in able if group.members[person] & open_columns]
+            if not left:
+                return None
+            best = max(
+                left,
+                key=lambda p: (p in away, (group.members[p] & open_columns).bit_count(), p),
+            )
+            chosen.append(best)
+            open_columns &= ~group.members[best]
+        return frozenset(chosen)

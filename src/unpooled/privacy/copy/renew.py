@@ -1,0 +1,258 @@
+"""Renewing a copy when its table has changed: which groups go, who returns into which, who waits.
+
+::
+
+    persons now -> groups with somebody who left or changed go -> keepers -> persons placed -> further groups
+
+Groups of which nobody left or changed stay as they were shown. All is planned here and nothing is written.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from unpooled.core.arrays import FloatArray, IntArray
+from unpooled.data.copy import Copy
+from unpooled.data.table import CATEGORY, NUMBER, Table
+from unpooled.errors import BadInput
+from unpooled.privacy.copy.distance import Distance
+from unpooled.privacy.copy.history import PERSONS, Cells, History, ReleasedGroup
+from unpooled.privacy.copy.make import FirstCopy, assembled, shown_groups
+from unpooled.privacy.copy.persons import Persons
+from unpooled.privacy.copy.placing import placed
+from unpooled.privacy.copy.scales import Scales
+from unpooled.privacy.copy.settings import CopySettings
+from unpooled.privacy.copy.twins import twins
+
+Digest = Callable[[bytes], str]  # keyed: without the key nobody can try out ids
+_FINE = 1 << 16  # steps of a column's grid: smaller differences are rounding, and no change
+_KNOWN = 0.5  # share of the persons shown who must be in the new table: fewer look like other ids
+
+STAYS, AGAIN, FIRST = "stays shown", "shown again", "shown for the first time"
+WAITS, NEW_WAITS = "waits, was shown before", "waits, is new"
+HELD, SHUT, ERASED = "held back for ever", "cannot return", "erased, and still in the file"
+LEFT, CHANGED = "left", "changed"
+STATES = (STAYS, AGAIN, FIRST, NEW_WAITS, WAITS, HELD, SHUT, ERASED)
+SHOWN = (STAYS, AGAIN, FIRST)
+
+
+@dataclass(frozen=True)
+class Renewal:
+    """A renewal as it is planned."""
+
+    copy: Copy
+    scales: Scales
+    retired: tuple[int, ...]  # numbers of groups
+    keepers: dict[int, frozenset[str]]  # chosen now, by group
+    added: tuple[ReleasedGroup, ...]
+    states: dict[str, str]  # by id of everybody in the table: what becomes of him
+    figures: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def empty(self) -> bool:
+        return not self.retired and not self.added
+
+
+def person_digest(digest: Digest, person: str) -> str:
+    return digest(b"person:" + person.encode())
+
+
+def first_groups(table: Table, first: FirstCopy, digest: Digest) -> list[ReleasedGroup]:
+    """The groups of a first copy, as its registry keeps them."""
+    people = _people(table, first.persons, first.scales, digest)
+    return [
+        people.group(rows, first.scales, cells)
+        for rows, cells in zip(first.members, first.cells, strict=True)
+    ]
+
+
+def renewed(
+    history: History,
+    scales: Scales,
+    settings: CopySettings,
+    table: Table,
+    digest: Digest,
+    *,
+    keep_changed: bool = False,
+    wider: float | None = None,
+    made: str = "",
+) -> Renewal:
+    """The plan of a renewal; ``keep_changed`` leaves groups as they are of which nobody left.
+
+    Further groups may be wider than the first ones, by the share ``wider`` of the way to no groups at all;
+    who finds no such group waits.
+
+    The history is changed by what is planned: plan on one that is not used further.
+    """
+    scales.check_fits(table)
+    columns = tuple(name for name, _, kind in scales.columns if kind in (NUMBER, CATEGORY))
+    scales = replace(scales, twins=_joined(scales.twins, twins(table, columns)))
+    persons = Persons(table, settings)
+    persons.treat_alike(scales.twins)
+    people = _people(table, persons, scales, digest)
+    _check_known(history, people)
+    before = {p for p in people.place if history.live_group(p) is not None}
+    left, changed = _left_and_changed(history, people)
+    going = sorted({number for number, person in left + ([] if keep_changed else changed)})
+    Z = _points(table, persons, scales, settings)
+    kept_before = _kept(Z, [_rows(history.groups[n], people) for n in sorted(history.live)])
+    for number in going:
+        history.retire(number)
+    known = set(history.keepers)
+    history.open_groups(people.place)
+    pool = [p for p in people.place if history.live_group(p) is None and history.may_return(p)]
+    rows = np.array([people.place[p] for p in pool], dtype=np.int64)
+    found = placed(Z[rows], [history.of(p) for p in pool], scales.least, scales.widest(wider))
+    labels = np.full(persons.count, -1, dtype=np.int64)
+    for label, group in enumerate(found):
+        labels[rows[group]] = label
+    cells, _ = shown_groups(table, persons, scales, settings, labels)
+    returning = {p for p in pool if history.of(p)}
+    added = [people.group(rows[group].tolist(), scales, own) for group, own in zip(found, cells, strict=True)]
+    for one in added:
+        history.add(one)
+    live = [history.groups[number] for number in sorted(history.live)]
+    return Renewal(
+        copy=assembled(scales, [one.cells for one in live if one.cells is not None], made),
+        scales=scales,
+        retired=tuple(going),
+        keepers={n: history.keepers[n] for n in sorted(set(history.keepers) - known)},
+        added=tuple(added),
+        states={
+            persons.ids[row]: _state(history, person, person in before, person in returning)
+            for person, row in people.place.items()
+        },
+        figures={
+            "persons": persons.count,
+            "shown before": len(before),
+            LEFT: len(left),
+            CHANGED: len(changed),
+            "kept before": kept_before,
+            "kept": _kept(Z, [_rows(one, people) for one in live]),
+        },
+    )
+
+
+class _People:
+    """The persons of a table: where each is in it, the columns that he has a value in, his values."""
+
+    def __init__(self, who: Sequence[str], has: list[int], values: list[str]) -> None:
+        self.who, self.has, self.values = who, has, values
+        self.place = {person: row for row, person in enumerate(who)}
+
+    def group(self, rows: Sequence[int], scales: Scales, cells: Cells) -> ReleasedGroup:
+        bits = scales.bits
+        return ReleasedGroup(
+            {self.who[i]: self.has[i] for i in rows},
+            1 | sum(bits[name] for name in cells if name != PERSONS),
+            {self.who[i]: self.values[i] for i in rows},
+            cells,
+        )
+
+
+def _people(table: Table, persons: Persons, scales: Scales, digest: Digest) -> _People:
+    columns: list[FloatArray] = []
+    has: list[npt.NDArray[np.bool_]] = []
+    for name, _, kind in scales.columns:
+        there = np.zeros(persons.count, dtype=np.bool_)
+        if kind == NUMBER and (spread := scales.spreads[name]) is not None:
+            x = persons.number(name)
+            there = ~np.isnan(x)
+            if spread.typical:
+                columns.append(
+                    np.where(there, np.round((x - spread.median) * (_FINE / spread.grid)), 0.0) + 0.0
+                )
+        elif kind == CATEGORY and scales.levels[name].names:
+            held, levels = persons.category(name), len(scales.levels[name].names)
+            there[held.who] = True
+            at = held.who * levels + scales.levels[name].places(table.levels.get(name, ()))[held.level]
+            shares: FloatArray = np.bincount(at, held.share, persons.count * levels).astype(np.float64)
+            columns.append(np.round(shares * _FINE).reshape(persons.count, levels))
+        has.append(there)
+    bits = [1] * persons.count
+    for i, there in enumerate(has):
+        for row in np.flatnonzero(there).tolist():
+            bits[row] |= 2 << i
+    V = np.column_stack(columns) if columns else np.zeros((persons.count, 0))
+    values = [digest(b"values:%d:" % bits[i] + V[i].tobytes()) for i in range(persons.count)]
+    return _People([person_digest(digest, person) for person in persons.ids], bits, values)
+
+
+def _check_known(history: History, people: _People) -> None:
+    shown = sum(len(history.groups[number].members) for number in history.live)
+    there = sum(person in people.place for n in history.live for person in history.groups[n].members)
+    if there < _KNOWN * shown:
+        raise BadInput(
+            f"of {shown} persons who are shown, {there} are in this table: the ids may be others than those "
+            "that the copy was made with, and then everybody would be shown a second time"
+        )
+
+
+def _left_and_changed(
+    history: History, people: _People
+) -> tuple[list[tuple[int, str]], list[tuple[int, str]]]:
+    """(group, person) of everybody shown who is not in the table, and of who has other values there."""
+    left, changed = [], []
+    for number in sorted(history.live):
+        group = history.groups[number]
+        for person in group.members:
+            row = people.place.get(person)
+            if row is None:
+                left.append((number, person))
+            elif people.values[row] != group.values[person]:
+                changed.append((number, person))
+    return left, changed
+
+
+def _state(history: History, person: str, before: bool, returned: bool) -> str:
+    if history.live_group(person) is not None:
+        return AGAIN if returned else STAYS if before else FIRST
+    if person in history.erased:
+        return ERASED
+    if history.may_return(person):
+        return WAITS if history.of(person) else NEW_WAITS
+    return HELD if any(person in history.keepers.get(n, ()) for n in history.of(person)) else SHUT
+
+
+def _joined(
+    one: tuple[tuple[str, ...], ...], two: tuple[tuple[str, ...], ...]
+) -> tuple[tuple[str, ...], ...]:
+    """Sets of columns, those with a column in common put together."""
+    found: list[set[str]] = []
+    for same in map(set, (*one, *two)):
+        touching = [other for other in found if other & same]
+        found = [other for other in found if not other & same] + [same.union(*touching)]
+    return tuple(sorted(tuple(sorted(same)) for same in found))
+
+
+def _points(
+    table: Table, persons: Persons, scales: Scales, settings: CopySettings
+) -> npt.NDArray[np.float32]:
+    distance = Distance(persons.count, scales.group_size, settings)
+    for name, _, kind in scales.columns:
+        if kind == NUMBER:
+            distance.add_number(name, persons.number(name), scales.spreads[name])
+        elif kind == CATEGORY:
+            levels = scales.levels[name]
+            has = persons.category(name)
+            distance.add_category(name, has, levels.names, levels.places(table.levels.get(name, ())))
+    return distance.matrix()
+
+
+def _rows(group: ReleasedGroup, people: _People) -> IntArray:
+    return np.array([people.place[p] for p in group.members if p in people.place], dtype=np.int64)
+
+
+def _kept(Z: npt.NDArray[np.float32], groups: list[IntArray]) -> float:
+    """The share of the variance of persons that lies between groups, of those who are in one."""
+    rows = np.concatenate(groups) if groups else np.zeros(0, dtype=np.int64)
+    if not len(rows):
+        return 0.0
+    X = Z[rows].astype(np.float64)
+    whole = float(((X - X.mean(axis=0)) ** 2).sum())
+    inside = sum(
+        float(((Z[own] - Z[own].mean(axis=0, dtype=np.float64)) ** 2).sum()) for own in groups if len(own)
+    )
+    return 1 - inside / whole if whole > 0 else 1.0

@@ -1,0 +1,285 @@
+"""The registry of persons of a site: who was ever shown in which group, so that a copy can be renewed safely.
+
+It holds no id and no value of anybody, only keyed digests of them; the key comes from the operating system's
+entropy and never leaves the file. It is written in full sync before a copy is answered from. Its chain of
+writes names the head of the log, and every line of the log names its last link: a registry that was lost or
+replaced by an older one is found, and the site does not answer.
+"""
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from hashlib import blake2b, sha256
+from pathlib import Path
+from typing import Any
+
+from unpooled.errors import BadInput, LedgerError
+from unpooled.privacy.copy.history import History, ReleasedGroup
+from unpooled.privacy.copy.renew import Renewal, person_digest
+from unpooled.privacy.copy.scales import Scales
+from unpooled.site.ledger import CHAIN, ChainedFile
+from unpooled.site.log import tail
+
+FILE = "registry.sqlite"
+_SCHEMA = f"""
+CREATE TABLE IF NOT EXISTS about (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS groups (
+    number INTEGER PRIMARY KEY, shown TEXT NOT NULL, cells TEXT, added INTEGER NOT NULL, retired INTEGER,
+    keepers TEXT
+);
+CREATE TABLE IF NOT EXISTS members (
+    number INTEGER NOT NULL, person TEXT NOT NULL, has TEXT NOT NULL, vals TEXT NOT NULL,
+    PRIMARY KEY (number, person)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS members_person ON members (person);
+CREATE TABLE IF NOT EXISTS erased (person TEXT PRIMARY KEY);
+CREATE TABLE IF NOT EXISTS copies (
+    number INTEGER PRIMARY KEY, digest TEXT NOT NULL, since TEXT NOT NULL, approved_by TEXT NOT NULL
+);
+CREATE TABLE IF NOT EXISTS proposal (digest TEXT PRIMARY KEY, base TEXT NOT NULL, plan TEXT NOT NULL);
+{CHAIN}
+"""
+
+
+class Registry(ChainedFile):
+    """The registry in a site's folder; made with a new key if there is none yet."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / FILE
+        try:
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+            super().__init__(sqlite3.connect(self.path, timeout=30, isolation_level=None), "registry")
+            self._db.execute("PRAGMA synchronous = EXTRA")
+            if self._db.execute("SELECT 1 FROM sqlite_master WHERE name = 'chain'").fetchone() is None:
+                self._db.executescript(_SCHEMA)
+            if not self._said("key"):
+                self._db.execute("INSERT OR IGNORE INTO about VALUES ('key', ?)", (os.urandom(32).hex(),))
+            self._key = bytes.fromhex(self._said("key"))
+        except (OSError, sqlite3.DatabaseError) as error:
+            raise LedgerError(f"{self.path}: not a registry of unpooled, or damaged: {error}") from error
+        self.log_head = lambda: _last_line(folder / "log.jsonl")
+
+    @classmethod
+    @contextmanager
+    def opened(cls, folder: Path) -> Iterator["Registry"]:
+        """The registry of a folder, closed at the end."""
+        registry = cls(folder)
+        try:
+            yield registry
+        finally:
+            registry.close()
+
+    def digest(self, data: bytes) -> str:
+        """A keyed digest of an id or of values."""
+        return blake2b(data, key=self._key, digest_size=16).hexdigest()
+
+    def _said(self, key: str) -> str:
+        found = self._db.execute("SELECT value FROM about WHERE key = ?", (key,)).fetchone()
+        return "" if found is None else str(found[0])
+
+    def _say(self, **values: str) -> None:
+        self._db.executemany("INSERT OR REPLACE INTO about VALUES (?, ?)", values.items())
+
+    @property
+    def current(self) -> str:
+        """The digest of the copy that may be answered from; "" if there is none yet."""
+        return self._said("current")
+
+    @property
+    def scales(self) -> Scales:
+        return Scales.from_json(json.loads(self._said("scales")))
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """How the table was read when the first copy was made, if the registry was told."""
+        found: dict[str, Any] = json.loads(self._said("reading") or "{}")
+        return found
+
+    @property
+    def number(self) -> int:
+        """How many copies there were."""
+        (number,) = self._db.execute("SELECT COALESCE(MAX(number), 0) FROM copies").fetchone()
+        return int(number)
+
+    def history(self) -> History:
+        """All groups that were ever shown; LedgerError if somebody changed them."""
+        if self._contents() != self._said("contents"):
+            raise LedgerError(f"{self.path}: the registry was changed by another program; nothing is renewed")
+        history = History(self.scales.group_size)
+        members: dict[int, list[tuple[str, str, str]]] = {}
+        for number, *one in self._db.execute("SELECT number, person, has, vals FROM members ORDER BY number"):
+            members.setdefault(number, []).append((one[0], one[1], one[2]))
+        for number, shown, cells, retired, keepers in self._db.execute(
+            "SELECT number, shown, cells, retired, keepers FROM groups ORDER BY number"
+        ):
+            own = members.get(number, [])
+            group = ReleasedGroup(
+                {person: int(has, 16) for person, has, _ in own},
+                int(shown, 16),
+                {person: values for person, _, values in own},
+                None if cells is None else json.loads(cells),
+            )
+            history.restore(number, group, live=retired is None)
+            if keepers is not None:
+                history.keepers[number] = frozenset(json.loads(keepers))
+        history.erased = {person for (person,) in self._db.execute("SELECT person FROM erased")}
+        return history
+
+    def _contents(self) -> str:
+        """A digest of everything that the rules depend on."""
+        found = sha256()
+        for table, order in (("groups", "number"), ("members", "number, person"), ("erased", "person")):
+            for row in self._db.execute(f"SELECT * FROM {table} ORDER BY {order}"):
+                found.update(repr(row).encode())
+        return found.hexdigest()
+
+    # ------------------------------------------------------------ proposals and what becomes of them
+
+    def propose_first(
+        self, digest: str, scales: Scales, groups: Iterable[ReleasedGroup], reading: dict[str, Any]
+    ) -> None:
+        """Keep the groups of a first copy until it is approved. What the registry holds is then replaced."""
+        plan = {
+            "first": True,
+            "scales": scales.as_json(),
+            "reading": reading,
+            "added": [_packed(group) for group in groups],
+        }
+        self._propose(digest, plan)
+
+    def propose(self, digest: str, renewal: Renewal) -> None:
+        """Keep a planned renewal until it is approved."""
+        plan = {
+            "first": False,
+            "scales": renewal.scales.as_json(),
+            "retired": list(renewal.retired),
+            "keepers": {str(number): sorted(who) for number, who in renewal.keepers.items()},
+            "added": [_packed(group) for group in renewal.added],
+        }
+        self._propose(digest, plan)
+
+    def _propose(self, digest: str, plan: dict[str, Any]) -> None:
+        with self.whole():
+            self._db.execute("DELETE FROM proposal")
+            self._db.execute("INSERT INTO proposal VALUES (?, ?, ?)", (digest, self.mark, json.dumps(plan)))
+
+    def proposed(self, digest: str) -> bool:
+        """True if a copy waits for its approval."""
+        return self._db.execute("SELECT 1 FROM proposal WHERE digest = ?", (digest,)).fetchone() is not None
+
+    def adopt(self, digest: str, by: str) -> None:
+        """Take over what was proposed for a copy: from now on it is the one to answer from."""
+        if self.current == digest:
+            return
+        with self.whole():
+            found = self._db.execute("SELECT base, plan FROM proposal WHERE digest = ?", (digest,)).fetchone()
+            if found is None:
+                raise LedgerError(
+                    f"{self.path}: the registry does not know of this copy; nothing is answered"
+                )
+            base, plan = found[0], json.loads(found[1])
+            if base != self.mark:
+                raise BadInput("the registry has changed since this copy was proposed: renew it again")
+            with self._writing("copy", digest, sha256(found[1].encode()).hexdigest()):
+                if plan["first"]:
+                    for table in ("groups", "members", "erased"):
+                        self._db.execute(f"DELETE FROM {table}")
+                    self._say(reading=json.dumps(plan["reading"]))
+                self._apply(plan, digest, by)
+
+    def _apply(self, plan: dict[str, Any], digest: str, by: str) -> None:
+        number = self.number + 1
+        for retired in plan.get("retired", ()):
+            self._retire(retired, number)
+        for group, keepers in plan.get("keepers", {}).items():
+            self._db.execute(
+                "UPDATE groups SET keepers = ? WHERE number = ?", (json.dumps(keepers), int(group))
+            )
+        (last,) = self._db.execute("SELECT COALESCE(MAX(number), 0) FROM groups").fetchone()
+        for place, one in enumerate(plan["added"], last + 1):
+            row = (place, one["shown"], json.dumps(one["cells"]), number)
+            self._db.execute("INSERT INTO groups VALUES (?, ?, ?, ?, NULL, NULL)", row)
+            self._db.executemany(
+                "INSERT INTO members VALUES (?, ?, ?, ?)", [(place, *m) for m in one["members"]]
+            )
+        self._say(scales=json.dumps(plan["scales"]))
+        self._copied(number, digest, by)
+
+    def _copied(self, number: int, digest: str, by: str) -> None:
+        """Note the copy that is answered from now on."""
+        self._db.execute("DELETE FROM proposal")
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        self._db.execute("INSERT INTO copies VALUES (?, ?, ?, ?)", (number, digest, now, by))
+        self._say(current=digest, contents=self._contents())
+
+    def _retire(self, group: int, number: int) -> None:
+        self._db.execute(
+            "UPDATE groups SET retired = ? WHERE number = ? AND retired IS NULL", (number, group)
+        )
+
+    # ------------------------------------------------------------ erasure
+
+    def erase(self, persons: Iterable[str], digest: str, by: str) -> None:
+        """Take the groups of these persons out for ever, and their cells; what was proposed is dropped.
+
+        ``digest`` is that of the copy without them, "" if they are in no group that is shown. The digests of
+        the persons stay, so that they are never shown again.
+        """
+        who = sorted(persons)
+        with self._writing("erased", who, digest):
+            number = self.number + 1
+            for person in who:
+                self._db.execute("INSERT OR IGNORE INTO erased VALUES (?)", (person,))
+                for group in self.groups_of(person):
+                    self._retire(group, number)
+                    self._db.execute("UPDATE groups SET cells = NULL WHERE number = ?", (group,))
+            if digest:
+                self._copied(number, digest, by)
+            self._db.execute("DELETE FROM proposal")
+            self._say(contents=self._contents())
+
+    def groups_of(self, person: str) -> list[int]:
+        """The numbers of all groups that a person, given by his digest, was ever in."""
+        found = self._db.execute("SELECT number FROM members WHERE person = ? ORDER BY number", (person,))
+        return [int(number) for (number,) in found]
+
+    def person(self, name: str) -> str:
+        """The digest of a person, by the id that the table has."""
+        return person_digest(self.digest, name)
+
+    def showing(self, groups: Iterable[int]) -> set[str]:
+        """The digests of all copies that showed one of these groups."""
+        found: set[str] = set()
+        for group in groups:
+            added, retired = self._db.execute(
+                "SELECT added, COALESCE(retired, 1 << 60) FROM groups WHERE number = ?", (group,)
+            ).fetchone()
+            rows = self._db.execute(
+                "SELECT digest FROM copies WHERE number >= ? AND number < ?", (added, retired)
+            )
+            found |= {str(digest) for (digest,) in rows}
+        return found
+
+
+def _packed(group: ReleasedGroup) -> dict[str, Any]:
+    return {
+        "shown": f"{group.shown:x}",
+        "cells": group.cells,
+        "members": [[p, f"{has:x}", group.values[p]] for p, has in sorted(group.members.items())],
+    }
+
+
+def _last_line(log: Path) -> str:
+    """The head of a log that another process may be writing: "number:hash" of its last whole line."""
+    if not log.exists():
+        return ""
+    for line in tail(log):
+        try:
+            entry = json.loads(line)
+        except ValueError:  # unfinished
+            continue
+        return f"{entry['seq']}:{entry['hash']}"
+    return ""

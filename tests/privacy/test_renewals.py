@@ -1,0 +1,174 @@
+"""Renewals of real tables: what the copies show is what the rules were checked for, and nothing else.
+
+``UNPOOLED_HISTORIES=3000 pytest tests/privacy/test_renewals.py`` runs more of them (``make assurance`` does).
+"""
+
+import os
+from dataclasses import replace
+from hashlib import blake2b
+
+import numpy as np
+import pytest
+
+from combinations import fewer_than
+from unpooled.data import Table
+from unpooled.data.copy import Copy, to_csv
+from unpooled.privacy.copy import CopySettings
+from unpooled.privacy.copy.cells import number_cells
+from unpooled.privacy.copy.history import History
+from unpooled.privacy.copy.make import assembled, made_first
+from unpooled.privacy.copy.renew import first_groups, person_digest, renewed
+from unpooled.privacy.copy.scales import Scales
+
+WIDE = 1e9  # any persons are put together: more of them are shown again
+HISTORIES = int(os.environ.get("UNPOOLED_HISTORIES", "0"))
+
+
+def digest(data: bytes) -> str:
+    return blake2b(data, key=b"a key of this test", digest_size=16).hexdigest()
+
+
+class Registered:
+    """A table that changes every month, its registry, and a copy of all that was ever shown."""
+
+    def __init__(self, seed: int, g: int, persons: int = 0) -> None:
+        self.rng, self.next, self.rows, self.away = np.random.default_rng(seed), 0, {}, {}
+        for _ in range(persons or int(self.rng.integers(max(6, 3 * g), 8 * g))):
+            self.come()
+        self.settings = CopySettings(g=max(g, 3), person="id", sensitive=("kind",))
+        first = made_first(self.table(), self.settings)
+        self.scales = replace(first.scales, group_size=g, least=g)
+        self.history = History(g)
+        if g == max(g, 3):
+            for group in first_groups(self.table(), first, digest):
+                self.history.add(group)
+            self.copies = [(first.copy, self.values())]
+        else:  # g = 2 is below what a site may choose: the first copy is its first renewal
+            self.copies = []
+            self.renew()
+
+    def come(self) -> None:
+        self.rows[f"P{self.next}"] = self.drawn()
+        self.next += 1
+
+    def drawn(self) -> tuple[float, float, str | None]:
+        rng = self.rng
+        hole = rng.random() < 0.2
+        kind = [None, "a", "b", "c"][int(rng.choice(4, p=[0.1, 0.4, 0.4, 0.1]))]
+        return float(rng.normal(50, 9)), float("nan") if hole else float(np.exp(rng.normal(0, 1.5))), kind
+
+    def month(self) -> None:
+        rng = self.rng
+        for _ in range(int(rng.integers(1, 5))):
+            step, names = int(rng.integers(4)), sorted(self.rows)
+            person = str(rng.choice(names))
+            if step == 0 and len(names) > 6:
+                self.away[person] = self.rows.pop(person)
+            elif step == 1 and self.away:
+                back = str(rng.choice(sorted(self.away)))
+                self.rows[back] = self.away.pop(back) if rng.random() < 0.5 else self.drawn()
+                self.away.pop(back, None)
+            elif step == 2:
+                self.rows[person] = self.drawn()
+            else:
+                self.come()
+        if rng.random() < 0.2 and (live := sorted(self.history.live)):
+            group = int(rng.choice(live))
+            self.history.erased.add(sorted(self.history.groups[group].members)[0])
+            self.history.retire(group)
+
+    def table(self) -> Table:
+        x, y, kind = zip(*self.rows.values(), strict=True)
+        return Table.of({"id": list(self.rows), "x": np.array(x), "y": np.array(y), "kind": list(kind)})
+
+    def renew(self, **options) -> None:
+        found = renewed(self.history, self.scales, self.settings, self.table(), digest, wider=WIDE, **options)
+        self.scales = found.scales
+        self.copies.append((found.copy, self.values()))
+
+    def values(self) -> dict[str, tuple[float, float, str | None]]:
+        return {person_digest(digest, person): row for person, row in self.rows.items()}
+
+    def sums(self, column: int) -> list[set[str]]:
+        """Who is in each sum of a column that was ever shown: 0 for the numbers of persons."""
+        bit = 1 << column
+        groups = self.history.groups.values()
+        return [{p for p, has in one.members.items() if has & bit} for one in groups if one.shown & bit]
+
+
+@pytest.mark.parametrize("g", [2, 3, 4])
+def test_no_combination_of_all_sums_of_all_copies_is_about_fewer_than_g_persons(g):
+    for seed in range(HISTORIES // 10 or 5):
+        site = Registered(seed, g)
+        for _ in range(10):
+            site.month()
+            site.renew(keep_changed=seed % 3 == 0)
+        for column in range(4):
+            sums = site.sums(column)
+            assert not sums or fewer_than(g, sums) is None, (seed, column)
+        assert len(site.history.groups) > len(site.history.live)
+
+
+def test_every_row_of_every_copy_is_a_group_of_the_history():
+    """The cells of each copy, computed anew from the persons whom the history names."""
+    site = Registered(3, 3, persons=40)
+    seen = {}
+    for month in range(7):
+        if month:
+            site.month()
+            site.renew()
+        copy, values = site.copies[-1]
+        live = [site.history.groups[number] for number in site.history.live]
+        for number in site.history.live:
+            seen.setdefault(number, values)  # the values that its members had when it was shown first
+        expected = sorted(
+            row(site.history.groups[number], seen[number], site.scales) for number in site.history.live
+        )
+        shown = zip(copy.persons.tolist(), copy.known[:, 0].tolist(), copy.means["x"].tolist(), strict=True)
+        assert sorted(shown) == expected
+        assert to_csv(assembled(site.scales, [one.cells for one in live], copy.made)) == to_csv(copy)
+
+
+def row(group, values, scales: Scales) -> tuple[float, float, float]:
+    x = np.array([[values[person][0] for person in group.members]])
+    known, mean, _ = number_cells(x, np.zeros(x.shape, bool), scales.spreads["x"], scales.group_size)
+    return float(len(group.members)), float(known[0]), float(mean[0])
+
+
+def test_a_new_patient_is_not_the_difference_of_two_runs():
+    """Copies before and after somebody came: equal but for whole groups of at least g persons."""
+    site = Registered(1, 3, persons=60)
+    for _ in range(12):
+        before = rows_of(site.copies[-1][0])
+        site.come()
+        site.renew()
+        after = rows_of(site.copies[-1][0])
+        for gone in before - after:
+            assert gone[0] >= 3
+        for new in after - before:
+            assert new[0] >= 3
+        assert not before - after  # nobody left: no group went
+
+
+def rows_of(copy: Copy) -> set[tuple[float, ...]]:
+    return set(zip(*(np.nan_to_num(values, nan=-1.0).tolist() for _, values in copy.cells()), strict=True))
+
+
+def test_scales_levels_and_variance_stay_those_of_the_first_copy():
+    site = Registered(2, 3, persons=80)
+    first = site.copies[0][0]
+    for person in list(site.rows)[:20]:
+        site.rows[person] = (1e6, 1e6, "new level")
+    site.renew()
+    again = site.copies[-1][0]
+    assert np.array_equal(again.within, first.within, equal_nan=True)
+    assert again.levels == first.levels
+    assert again.group_size == first.group_size
+    assert Scales.from_json(site.scales.as_json()).spreads == site.scales.spreads
+
+
+def test_values_that_only_rounding_changed_are_no_change():
+    site = Registered(4, 3, persons=40)
+    table = site.table()
+    twice = Table(table.names, table.kinds, table.levels, np.concatenate([table.values, table.values]))
+    assert renewed(site.history, site.scales, site.settings, twice, digest).empty
