@@ -44,7 +44,7 @@ def copy_renew(
 
     unpooled copy renew north --data patients.csv
     """
-    from unpooled.app.cli.perform import progress
+    from unpooled.app.run_job import progress
     from unpooled.data.readers import read_table
     from unpooled.privacy.copy.renew import NEW_WAITS, WAITS
     from unpooled.site.copy_changes import check_registered, renew
