@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from unpooled.core.messages import SiteId
 
-_WAITS = (0.25, 1.0, 30.0)  # seconds for the first try of an exchange: least, initial, most
+_WAITS = (0.25, 4.0, 30.0)  # seconds for the first try: least, in the first exchange, most; see ``ready``
 _SLACK = 4.0  # first try: so many times the site's last response time; each retry has twice as long
 _PAUSE = (0.05, 0.5)  # seconds between tries that failed at once: the first, the longest
 _LOOK = 0.25  # seconds between looks whether the run was aborted
