@@ -57,6 +57,7 @@ FILES = {
     ),
     ("report", "out"): Writing(lambda d, out: ["report", d / "run", "-o", out], ("run/checkpoint",)),
     ("example", "out"): Writing(lambda d, out: ["example", "penguins", "-o", out], (SHIPPED,)),
+    ("backup", "out"): Writing(lambda d, out: ["backup", d / "kept", out]),
     ("policy init", "path"): Writing(lambda d, out: ["policy", "init", out]),
     ("audit show", "html"): Writing(
         lambda d, out: ["audit", "show", d / "kept", "--heads", d / "heads.jsonl", "--html", out],
@@ -90,6 +91,7 @@ GO_ON = {  # with what is there, if it is theirs
     ("federation admit", "folder"),
     ("federation readmit", "folder"),
     ("federation clean", "folder"),
+    ("audit rotate", "folder"),
     ("serve", "folder"),
     ("status", "metrics"),
 }
@@ -106,6 +108,8 @@ READ = {
     ("join", "invitation"),
     ("join", "policy"),
     ("status", "where"),
+    ("backup", "folder"),
+    ("restore", "archive"),
     ("leave", "where"),
     ("policy check", "path"),
     ("policy explain", "path"),

@@ -142,3 +142,90 @@ def test_not_a_log(tmp_path):
     with pytest.raises(LedgerError, match="line 1 is not what was written there: nothing is answered"):
         Log(tmp_path / "log.jsonl")
     assert verify(tmp_path / "log.jsonl")[0].line == 1
+
+
+# ---------------------------------------------------------------- rotation
+
+
+def test_a_rotated_log_is_one_chain(path):
+    before, known = list(tail(path)), heads(path)
+    log = Log(path)
+    kept = log.rotate()
+    assert kept.name == "log-000000000-000000011.jsonl"
+    assert (log.seq, log.hash_at(11), log.hash_at(3)) == (12, known[11], known[3])
+    log.append("release", run="r", round=12)
+    assert log.rotate().name == "log-000000012-000000013.jsonl"
+    assert log.rotate() is None  # nothing was answered since
+    log.close()
+    log = Log(path)
+    assert log.seq == 14
+    assert verify(path, known) == []
+    assert [entry["seq"] for _, entry in entries(path)] == list(range(15))
+    assert list(tail(path))[3:] == before
+    with pytest.raises(LedgerError, match="in use"):
+        Log(path)
+    log.close()
+
+
+def test_files_that_are_elsewhere_are_missed_and_altered_ones_found(path):
+    known, log = heads(path), Log(path)
+    first = log.rotate()
+    log.append("release", run="r", round=12)
+    second = log.rotate()
+    log.close()
+    away = first.rename(first.with_suffix(".away"))
+    log = Log(path)
+    assert log.hash_at(12)
+    log.close()
+    assert verify(path, known) == []  # from the line on that goes on after it
+    away.rename(first)
+    second.rename(second.with_suffix(".away"))
+    with pytest.raises(LedgerError, match="goes on from: nothing is answered"):
+        Log(path)
+    assert "lines before it are missing" in str(verify(path)[0])
+    second.with_suffix(".away").rename(second)
+    whole = first.read_bytes()
+    first.write_bytes(whole.replace(b'"round":5', b'"round":6'))
+    assert [fault.line for fault in verify(path)] == [6]
+    first.write_bytes(b"".join(whole.splitlines(keepends=True)[:-1]))
+    assert "lines before it are missing" in str(verify(path)[0])
+    first.write_bytes(whole)
+    assert verify(path) == []
+    wrong = {**known, 11: "0" * 64}
+    assert verify(path, wrong)[0].line == 12
+    first.unlink()
+    assert "goes on from another line than the coordinator kept" in str(verify(path, wrong)[0])
+
+
+def test_a_kill_during_a_rotation_leaves_the_log_as_it_was(path, monkeypatch):
+    """Between the two names of the file: the log is whole, and the next rotation does it again."""
+    whole = path.read_bytes()
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    log = Log(path)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", killed)
+        with pytest.raises(KeyboardInterrupt):
+            log.rotate()
+    log.close()
+    assert path.read_bytes() == whole
+    assert verify(path) == []
+    log = Log(path)
+    assert log.rotate() is not None
+    log.close()
+    assert verify(path) == []
+    assert sorted(file.name for file in path.parent.iterdir()) == [
+        "log-000000000-000000011.jsonl",
+        "log.jsonl",
+        "log.jsonl.holder",
+    ]
+
+
+def test_a_large_log_is_rotated_when_it_is_opened(path, monkeypatch):
+    monkeypatch.setattr("unpooled.site.log.ROTATED", 100)
+    Log(path).close()
+    assert (path.parent / "log-000000000-000000011.jsonl").exists()
+    Log(path).close()
+    assert len(list(path.parent.glob("log-*"))) == 1  # nothing was answered since

@@ -32,7 +32,12 @@ def write_atomically(path: Path, data: bytes, *, shared: bool = False) -> None:
     except BaseException:
         os.unlink(name)
         raise
-    folder = os.open(path.parent, os.O_RDONLY)
+    sync_folder(path.parent)
+
+
+def sync_folder(path: Path) -> None:
+    """Wait until the names in a folder are on disk."""
+    folder = os.open(path, os.O_RDONLY)
     try:
         os.fsync(folder)
     finally:

@@ -5,6 +5,9 @@ chain from there on, and a log that is not whole is not opened. A chain cannot s
 off; so its head goes with every answer, and the coordinator keeps and countersigns it (lines of the kind
 ``seal``), and the ledger notes it.
 
+A large log is rotated: the file is kept under the name ``log-FIRST-LAST.jsonl``, and a new one goes on with
+the same chain. Its first line, of the kind ``continued``, names the file before it and that file's digest.
+
 Payloads bypass the JSON encoder (``Packed``): a line with 1 MB of payload takes about 2 ms instead of 8.
 """
 
@@ -21,12 +24,15 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from unpooled.core.disk import Holder
+from unpooled.core.disk import Holder, sync_folder
 from unpooled.errors import LedgerError
 
 START = "0" * 64
 COUNTERSIGNED = "seal"  # the kind, in the file, of lines that hold a countersigned head
-KINDS = ("opening", "release", "refusal", COUNTERSIGNED)
+CONTINUED = "continued"  # the kind of the first line of a file that goes on after a rotation
+KINDS = ("opening", "release", "refusal", COUNTERSIGNED, CONTINUED)
+ROTATED = 64 << 20  # bytes from which on a log is rotated when it is opened
+_CARRIED = ("site", "policy", "protection", "copy", "authority", "ledger")  # by the first line
 _SYNC_LAST = 1 << 16  # bytes read from the end to find the last line
 
 
@@ -102,21 +108,32 @@ class Log:
 
     def __init__(self, path: Path, what: str = "another program") -> None:
         self.path = path
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(self._file)
-            who = f": {holder}" if (holder := Holder.read(holder_file(path))) else ""
-            raise LogInUse(f"{path}: in use by another process of this site{who}") from None
+        self._file = self._locked()
         self._name(Holder.me(what))
         try:
             self._mend()
             self.seq, self.head = self._end()
+            self._size = os.fstat(self._file).st_size
+            if self._size > ROTATED:
+                self.rotate()
         except LedgerError:
             self.close()
             raise
-        self._size = os.fstat(self._file).st_size
+
+    def _locked(self) -> int:
+        """The open file, locked; not one that was rotated between the two."""
+        while True:
+            file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                os.close(file)
+                who = f": {holder}" if (holder := Holder.read(holder_file(self.path))) else ""
+                raise LogInUse(f"{self.path}: in use by another process of this site{who}") from None
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(file), os.stat(self.path)):
+                    return file
+            os.close(file)
 
     def close(self) -> None:
         if self._file >= 0:
@@ -176,9 +193,50 @@ class Log:
             return self.head
         for line in tail(self.path) if 0 <= number < self.seq else ():
             entry = json.loads(line)
-            if entry["seq"] == number:
-                return str(entry["hash"])
+            if entry["seq"] == number + 1:
+                return str(entry["prev"])
         return ""
+
+    def rotate(self) -> Path | None:
+        """Go on in a new file; the path of the file so far, None if nothing was answered in it.
+
+        The file so far gets a second name, then the new one takes its first name: a kill between the two
+        leaves the log as it was.
+        """
+        lines = [json.loads(line) for line in self.path.read_bytes().splitlines()]
+        if not any(entry["kind"] in ("release", "refusal") for entry in lines):
+            return None
+        kept = self.path.with_name(f"{self.path.stem}-{lines[0]['seq']:09}-{self.seq:09}.jsonl")
+        carried = {name: entry[name] for entry in lines for name in _CARRIED if name in entry}
+        first = {
+            "seq": self.seq + 1,
+            "prev": self.head,
+            "utc": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "kind": CONTINUED,
+            **carried,
+            "file": kept.name,
+            "digest": sha256(self.path.read_bytes()).hexdigest(),
+        }
+        first["hash"] = line_hash(first)
+        new = self.path.with_name(f".{self.path.name}.new")
+        new.unlink(missing_ok=True)
+        file = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            os.write(file, written(first))
+            os.fsync(file)
+            kept.unlink(missing_ok=True)  # of a rotation that was cut off
+            os.link(self.path, kept)
+            os.replace(new, self.path)
+        except OSError as error:
+            os.close(file)
+            new.unlink(missing_ok=True)
+            raise LedgerError(f"{self.path}: cannot be rotated: {error}") from error
+        sync_folder(self.path.parent)
+        os.close(self._file)
+        self._file, self._size = file, os.fstat(file).st_size
+        self.seq, self.head = self.seq + 1, str(first["hash"])
+        return kept
 
     def _mend(self) -> None:
         """Drop an unfinished last line: a process died while writing it, so its answer was never sent."""
@@ -191,7 +249,7 @@ class Log:
 
     def _end(self) -> tuple[int, str]:
         """The number and the hash of the last line; LedgerError unless every line follows the one before."""
-        seq, head = -1, START
+        seq, head = self._begin()
         with self.path.open("rb") as file:
             for line in file:
                 seq += 1
@@ -206,8 +264,45 @@ class Log:
                 head = found
         return seq, head
 
+    def _begin(self) -> tuple[int, str]:
+        """The number and the hash of the line before the first one of this file.
+
+        Where the file before it is here, it must end with that line.
+        """
+        with self.path.open("rb") as file:
+            line = file.readline()
+        try:
+            first = json.loads(line) if line else {}
+        except ValueError:
+            first = {}
+        if not isinstance(first, dict) or first.get("kind") != CONTINUED:
+            return -1, START
+        before, *_ = (*segments(self.path)[-2:-1], None)
+        if before is not None:
+            last = json.loads(next(tail_of(before), b"{}"))
+            if last.get("hash") != first.get("prev"):
+                raise LedgerError(
+                    f"{before} is not the file that {self.path} goes on from: nothing is answered; put the "
+                    "right one there"
+                )
+        return int(first["seq"]) - 1, str(first["prev"])
+
+
+def segments(path: Path) -> list[Path]:
+    """The files of a log in their order: those that were rotated and are still here, and the present one."""
+    found = sorted(path.parent.glob(f"{path.stem}-{'[0-9]' * 9}-{'[0-9]' * 9}.jsonl"))
+    if path.exists():  # a rotation that was cut off leaves a second name of the present file
+        found = [file for file in found if not file.samefile(path)]
+    return [*found, path]
+
 
 def tail(path: Path) -> Iterator[bytes]:
+    """The lines of a log from the last to the first, read from its end."""
+    for file in reversed(segments(path)):
+        yield from tail_of(file)
+
+
+def tail_of(path: Path) -> Iterator[bytes]:
     """The lines of a file from the last to the first, read from its end."""
     with path.open("rb") as file:
         position = file.seek(0, os.SEEK_END)
@@ -237,14 +332,19 @@ class Fault:
 
 def entries(path: Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
     """(line number, entry) of every line; None for a line that is damaged or not canonical."""
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            try:
-                entry = json.loads(line)
-            except ValueError:
-                entry = None
-            whole = isinstance(entry, dict) and "hash" in entry and line == written(entry)
-            yield number, entry if whole else None
+    for number, line in enumerate(_lines(path), 1):
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            entry = None
+        whole = isinstance(entry, dict) and "hash" in entry and line == written(entry)
+        yield number, entry if whole else None
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    for segment in segments(path):
+        with segment.open("rb") as file:
+            yield from file
 
 
 def verify(path: Path, heads: dict[int, str] | None = None) -> list[Fault]:
@@ -262,6 +362,11 @@ def verify(path: Path, heads: dict[int, str] | None = None) -> list[Fault]:
             faults.append(Fault(number, "not a line of this log: altered or damaged"))
             before, seq = "", seq + 1
             continue
+        if number == 1 and entry.get("kind") == CONTINUED and isinstance(entry.get("seq"), int):
+            before, seq = str(entry.get("prev")), entry["seq"] - 1  # the files before it are elsewhere
+            if heads.get(seq, before) != before:
+                faults.append(Fault(number, "goes on from another line than the coordinator kept"))
+            heads = {at: head for at, head in heads.items() if at > seq}
         if entry.get("hash") != line_hash(entry):
             faults.append(Fault(number, "its content does not fit its hash: altered"))
         if entry.get("seq") != seq + 1:
@@ -292,9 +397,8 @@ def verify(path: Path, heads: dict[int, str] | None = None) -> list[Fault]:
 def unfinished(path: Path, number: int) -> bool:
     """True if the line of this number is the last and has no end: a kill or a full disk cut it off."""
     with path.open("rb") as file:
-        last = sum(1 for _ in file)
         file.seek(-1, os.SEEK_END)
-        return last == number and file.read(1) != b"\n"
+        return file.read(1) != b"\n" and sum(1 for _ in _lines(path)) == number
 
 
 def _moved(entry: dict[str, Any], seq: int) -> str:

@@ -10,6 +10,7 @@ import typer
 
 from unpooled.app.cli import copy_changes  # noqa: F401  (adds its commands to copy)
 from unpooled.app.cli import options as o
+from unpooled.app.cli.backup import backup, restore
 from unpooled.app.cli.certify import certify
 from unpooled.app.cli.compare import compare
 from unpooled.app.cli.copy import copy
@@ -76,7 +77,7 @@ app.add_typer(policy, name="policy")
 app.add_typer(sums, name="sums")
 app.add_typer(audit, name="audit")
 _FILES = (fit, resume, predict, export, report, certify, release, example)
-_MACHINES = (serve, run, join, status, leave, export_job)
+_MACHINES = (serve, run, join, status, leave, backup, restore, export_job)
 _RESEARCH = (reproduce, compare)
 for _command in (*_FILES, *_MACHINES, dossier, *_RESEARCH):
     app.command()(_command)

@@ -186,6 +186,28 @@ def audit_attack(log: _LOG) -> None:
         )
 
 
+@audit.command("rotate")
+def audit_rotate(
+    folder: Annotated[Path, typer.Argument(help="The site's own folder, with its log.")],
+) -> None:
+    """Go on in a new file of the log, in the same chain; the site must not run meanwhile.
+
+    Logs above 64 MiB are rotated by themselves when the site opens them.
+    """
+    from unpooled.site.log import Log
+
+    if not (folder / "log.jsonl").exists():
+        raise LedgerError(f"{folder}: there is no log")
+    log = Log(folder / "log.jsonl", "unpooled audit rotate")
+    try:
+        kept = log.rotate()
+    finally:
+        log.close()
+    typer.echo("nothing was answered since the last rotation" if kept is None else f"written: {kept}")
+    if kept is not None:
+        typer.echo("Keep it beside the log until the next rotation; then it may go where archives are kept.")
+
+
 _FOLDER = Annotated[Path, typer.Argument(help="The site's own folder, with its log and ledger.")]
 
 

@@ -1,5 +1,6 @@
 """The evidence around a log: countersigned heads, and the ledger, copy and policy in the site's folder."""
 
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from unpooled.core.exchange import countersignable
@@ -8,7 +9,7 @@ from unpooled.privacy.secure_sum.messages import from_hex
 from unpooled.site import registry
 from unpooled.site.copy_folder import CopyFolder
 from unpooled.site.ledger import Ledger
-from unpooled.site.log import COUNTERSIGNED, Fault
+from unpooled.site.log import CONTINUED, COUNTERSIGNED, Fault
 from unpooled.site.policy import load
 
 if TYPE_CHECKING:
@@ -25,13 +26,16 @@ class Evidence:
         self._mark = ("", 0)  # the last link of the ledger that a line names, and the line
         self._registry = ("", 0)  # the same of the registry of persons
         self._unsigned = 0
+        self._first = 0  # the number of the first line whose hash is known
 
     def see(self, number: int, entry: dict[str, Any]) -> None:
         """Look at one line."""
         if isinstance(entry.get("seq"), int):
             self._hashes[entry["seq"]] = str(entry.get("hash"))
-        if entry.get("kind") == "opening":
+        if entry.get("kind") in ("opening", CONTINUED):
             self._opening = entry
+        if entry.get("kind") == CONTINUED:
+            self._check_rotation(number, entry)
         if entry.get("ledger"):
             self._mark = (str(entry["ledger"]), number)
         if entry.get("kind") in ("opening", "release", "refusal"):
@@ -39,8 +43,19 @@ class Evidence:
         if entry.get("kind") == COUNTERSIGNED:
             self._check_seal(number, entry)
 
+    def _check_rotation(self, number: int, entry: dict[str, Any]) -> None:
+        """Check the file before a rotation, or, if it is elsewhere, note from where on lines are known."""
+        before = self._folder / str(entry.get("file"))
+        self._hashes.setdefault(entry["seq"] - 1, str(entry.get("prev")))
+        if number == 1:
+            self._first = entry["seq"] - 1
+        elif before.is_file() and sha256(before.read_bytes()).hexdigest() != entry.get("digest"):
+            self._fault(number, f"names the file {before.name} with another digest: that file was altered")
+
     def _check_seal(self, number: int, entry: dict[str, Any]) -> None:
         line, head = str(entry.get("number")), str(entry.get("head"))
+        if line.isdigit() and int(line) < self._first:
+            return  # of a line that is elsewhere
         if not line.isdigit() or self._hashes.get(int(line)) != head:
             self._fault(number, "a countersigned head that is not that of any line before it")
             return

@@ -8,7 +8,7 @@ from typing import Any
 from unpooled.core.exchange import STAGE
 from unpooled.errors import LedgerError
 from unpooled.site.audit.evidence import Evidence
-from unpooled.site.log import COUNTERSIGNED, Fault, entries, verify
+from unpooled.site.log import CONTINUED, COUNTERSIGNED, Fault, entries, verify
 
 
 @dataclass
@@ -72,7 +72,11 @@ def read(path: str | Path, heads: dict[int, str] | None = None) -> LogSummary:
             continue
         kind = entry.get("kind")
         evidence.see(number, entry)
-        if kind == "opening":
+        if number == 1 and kind == CONTINUED:
+            record.unchecked.append(
+                f"the first {entry['seq']} lines: their files (log-*.jsonl) are not beside the log"
+            )
+        if kind in ("opening", CONTINUED):
             record.site = str(entry.get("site", ""))
             for found, name in (
                 (record.policies, "policy"),
