@@ -23,6 +23,7 @@ def unpooled_command(*words, code=0):
 
 
 def test_status_says_who_is_there(network):
+    unpooled_command("federation", "clean", network.home, "--days", "0")  # of other tests
     said = unpooled_command("status", network.home)
     assert said.splitlines() == ["cleveland: connected", "hungarian: connected", "va: connected"]
     said = unpooled_command("status", network.site_folder("va"))

