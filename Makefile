@@ -73,6 +73,7 @@ assurance: $(STAMP)  ## the long versions of what the tests hold, and their figu
 	$(BIN)/python -m benchmarks.bench_sites
 	$(BIN)/python -m benchmarks.bench_secure_sum
 	$(BIN)/python -m benchmarks.bench_door
+	UNPOOLED_ROADS=1 $(BIN)/pytest tests/machines/test_roads.py
 	-PIP_CONSTRAINT=constraints.txt $(BIN)/pip install --quiet --no-deps --target build/peer diffprivlib
 	PYTHONPATH=build/peer $(BIN)/python -m benchmarks.bench_private
 	$(BIN)/python -m benchmarks.dual_problems

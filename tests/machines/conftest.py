@@ -63,7 +63,7 @@ def fitted(hospital_files, tmp_path_factory):
     return fit
 
 
-def _may_make_networks():
+def may_make_networks():
     if shutil.which("ip") is None or os.getuid() != 0:
         return False
     try:
@@ -77,7 +77,7 @@ def _may_make_networks():
 @pytest.fixture(scope="module")
 def hosts():
     """Three hosts with addresses of their own on one switch: name -> (namespace, address, link)."""
-    if not _may_make_networks():
+    if not may_make_networks():
         pytest.skip("this machine makes no network namespaces")
     tag, made = f"un{os.getpid() % 10000}", {}
     try:

@@ -318,8 +318,9 @@ def test_through_a_proxy_and_what_it_refuses(made, tmp_path, monkeypatch):
 class Proxy:
     """An HTTP proxy that knows CONNECT, as hospitals have them."""
 
-    def __init__(self):
-        self.listener = socket.create_server(("127.0.0.1", 0))
+    def __init__(self, address=("127.0.0.1", 0)):
+        family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        self.listener = socket.create_server(address, family=family)
         self.port = self.listener.getsockname()[1]
         self.asked, self.lets = [], True
 

@@ -234,6 +234,17 @@ def test_a_restored_federation_is_the_same_and_a_damaged_backup_is_refused(tmp_p
     assert "not the folder of a site" in unpooled("backup", tmp_path, tmp_path / "x", code=1).stderr
 
 
+def test_an_upgrade_with_a_run_pending_says_which_version_finishes_it(tmp_path):
+    run = tmp_path / "run"
+    unpooled("export-job", tmp_path / "job", "--site", "a", "--site", "b", "-k", "2", "--out", run)
+    content = json.loads((run / "job.json").read_text())
+    (run / "job.json").write_text(json.dumps({**content, "unpooled": "0.0.9"}))
+    said = unpooled("resume", run, code=1).stderr
+    assert "begun by unpooled 0.0.9, this is" in said
+    assert "finish it with that version" in said
+    assert said.count("\n") == 1
+
+
 # ---------------------------------------------------------------- services and containers
 
 

@@ -102,7 +102,14 @@ class RunFolder:
 
     def check_unchanged(self, job: Job) -> None:
         """Raise if a file of the job was changed since the run began."""
-        for file, size, changed in self._job_json()["seen"]:
+        content = self._job_json()
+        if job.between is not None and not self.checkpoint.exists() and content["unpooled"] != __version__:
+            raise BadInput(
+                f"{self.path}: the run was begun by unpooled {content['unpooled']}, this is {__version__}; "
+                f"sites answer one version alone: finish it with that version (pip install "
+                f"unpooled=={content['unpooled']}, everywhere), or begin it anew with unpooled run"
+            )
+        for file, size, changed in content["seen"]:
             if size is None:
                 raise BadInput(
                     f"{file}: rows of a server, a pipe or a table in memory may have changed since the run "
