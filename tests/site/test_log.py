@@ -7,7 +7,8 @@ import random
 import pytest
 
 from unpooled.errors import LedgerError
-from unpooled.site.log import START, Log, Packed, entries, line_hash, tail, unpacked, verify, written
+from unpooled.site.log import START, Log, Packed, entries, line_hash, unpacked, verify, written
+from unpooled.site.log_files import tail
 
 
 @pytest.fixture

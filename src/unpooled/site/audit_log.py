@@ -20,7 +20,8 @@ from unpooled.errors import LedgerError, Refused
 from unpooled.privacy.dp.accounting import epsilon_of
 from unpooled.privacy.secure_sum.messages import from_hex
 from unpooled.site.ledger import ChainedFile, Ledger
-from unpooled.site.log import COUNTERSIGNED, Log, Packed, tail, unpacked
+from unpooled.site.log import COUNTERSIGNED, Log, Packed, unpacked
+from unpooled.site.log_files import tail
 from unpooled.site.policy import Policy
 from unpooled.site.site import digest, request_digest
 

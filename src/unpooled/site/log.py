@@ -26,6 +26,7 @@ from typing import Any
 
 from unpooled.core.disk import Holder, sync_folder
 from unpooled.errors import LedgerError
+from unpooled.site.log_files import lines, segments, tail, tail_of
 
 START = "0" * 64
 COUNTERSIGNED = "seal"  # the kind, in the file, of lines that hold a countersigned head
@@ -33,7 +34,6 @@ CONTINUED = "continued"  # the kind of the first line of a file that goes on aft
 KINDS = ("opening", "release", "refusal", COUNTERSIGNED, CONTINUED)
 ROTATED = 64 << 20  # bytes from which on a log is rotated when it is opened
 _CARRIED = ("site", "policy", "protection", "copy", "authority", "ledger")  # by the first line
-_SYNC_LAST = 1 << 16  # bytes read from the end to find the last line
 
 
 def line_hash(entry: dict[str, Any]) -> str:
@@ -288,37 +288,6 @@ class Log:
         return int(first["seq"]) - 1, str(first["prev"])
 
 
-def segments(path: Path) -> list[Path]:
-    """The files of a log in their order: those that were rotated and are still here, and the present one."""
-    found = sorted(path.parent.glob(f"{path.stem}-{'[0-9]' * 9}-{'[0-9]' * 9}.jsonl"))
-    if path.exists():  # a rotation that was cut off leaves a second name of the present file
-        found = [file for file in found if not file.samefile(path)]
-    return [*found, path]
-
-
-def tail(path: Path) -> Iterator[bytes]:
-    """The lines of a log from the last to the first, read from its end."""
-    for file in reversed(segments(path)):
-        yield from tail_of(file)
-
-
-def tail_of(path: Path) -> Iterator[bytes]:
-    """The lines of a file from the last to the first, read from its end."""
-    with path.open("rb") as file:
-        position = file.seek(0, os.SEEK_END)
-        rest = b""
-        while position > 0:
-            step = min(_SYNC_LAST, position)
-            position -= step
-            file.seek(position)
-            rest = file.read(step) + rest
-            first, *whole = rest.split(b"\n")
-            yield from (line for line in reversed(whole) if line)
-            rest = first
-        if rest:
-            yield rest
-
-
 @dataclass(frozen=True)
 class Fault:
     """Something wrong with a log, at a line (from 1; 0: with the log as a whole)."""
@@ -332,19 +301,13 @@ class Fault:
 
 def entries(path: Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
     """(line number, entry) of every line; None for a line that is damaged or not canonical."""
-    for number, line in enumerate(_lines(path), 1):
+    for number, line in enumerate(lines(path), 1):
         try:
             entry = json.loads(line)
         except ValueError:
             entry = None
         whole = isinstance(entry, dict) and "hash" in entry and line == written(entry)
         yield number, entry if whole else None
-
-
-def _lines(path: Path) -> Iterator[bytes]:
-    for segment in segments(path):
-        with segment.open("rb") as file:
-            yield from file
 
 
 def verify(path: Path, heads: dict[int, str] | None = None) -> list[Fault]:
@@ -398,7 +361,7 @@ def unfinished(path: Path, number: int) -> bool:
     """True if the line of this number is the last and has no end: a kill or a full disk cut it off."""
     with path.open("rb") as file:
         file.seek(-1, os.SEEK_END)
-        return file.read(1) != b"\n" and sum(1 for _ in _lines(path)) == number
+        return file.read(1) != b"\n" and sum(1 for _ in lines(path)) == number
 
 
 def _moved(entry: dict[str, Any], seq: int) -> str:

@@ -21,7 +21,7 @@ from unpooled.privacy.copy.history import History, ReleasedGroup
 from unpooled.privacy.copy.renew import Renewal, person_digest
 from unpooled.privacy.copy.scales import Scales
 from unpooled.site.ledger import CHAIN, ChainedFile
-from unpooled.site.log import tail
+from unpooled.site.log_files import tail
 
 FILE = "registry.sqlite"
 _SCHEMA = f"""

@@ -70,6 +70,9 @@ def admit(
     fingerprint: Annotated[
         str | None, typer.Option(help="The fingerprint that the site read out; without it you are asked.")
     ] = None,
+    wait_for: Annotated[
+        float, typer.Option("--wait", help="Seconds to wait until all invited sites have asked.", min=0)
+    ] = 0.0,
 ) -> None:
     """Admit the sites that joined, after each has read its fingerprint out on the telephone.
 
@@ -80,6 +83,9 @@ def admit(
     from unpooled.runtimes.provisioning.federation_folder import FederationFolder
 
     served = FederationFolder.read(folder)
+    until = time.monotonic() + wait_for
+    while any(not record.request for record in enrolments(served).values()) and time.monotonic() < until:
+        time.sleep(0.2)
     wait = waiting(served)
     if site is None and not wait:
         raise BadInput("no site waits to be admitted: unpooled join INVITATION asks for it, while serve runs")

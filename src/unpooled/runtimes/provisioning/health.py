@@ -24,7 +24,7 @@ _HEARD = 30.0  # seconds without contact after which a site counts as not connec
 
 
 @dataclass(frozen=True)
-class Problem:
+class Trouble:
     """Something that is not well: its exit code, and a line with the cause and the way out."""
 
     code: int
@@ -52,7 +52,7 @@ class Health:
     sites: dict[str, str]  # at the coordinator: the state of each; at a site: its own
     runs: tuple[RunState, ...]
     certificates: dict[str, str]  # when each ends
-    problems: tuple[Problem, ...]
+    problems: tuple[Trouble, ...]
     log_bytes: int | None = None  # at a site
 
     @property
@@ -69,7 +69,7 @@ def of_federation(federation: FederationFolder) -> Health:
     connected, asked, known = present(federation), waiting(federation), enrolments(federation)
     problems, sites, ends = [], {}, {}
     if connected is None:
-        problems.append(Problem(DOWN, f"the server is not up; unpooled serve {federation.path} starts it"))
+        problems.append(Trouble(DOWN, f"the server is not up; unpooled serve {federation.path} starts it"))
     for site in federation.sites:
         record = known.get(site)
         if record is not None and record.certificate:
@@ -79,7 +79,7 @@ def of_federation(federation: FederationFolder) -> Health:
         elif site in asked:
             sites[site] = "waits to be admitted"
             problems.append(
-                Problem(WAITS, f"{site} waits to be admitted: unpooled federation admit {federation.path}")
+                Trouble(WAITS, f"{site} waits to be admitted: unpooled federation admit {federation.path}")
             )
         elif record is None or not record.certificate:
             sites[site] = "invited"
@@ -87,7 +87,7 @@ def of_federation(federation: FederationFolder) -> Health:
                 "has not joined yet" if record is None or not record.expired else "let its invitation run out"
             )
             problems.append(
-                Problem(
+                Trouble(
                     APART,
                     f"{site} {what}: it joins with {federation.invitation(site)}; unpooled federation invite "
                     f"{federation.path} {site} --again makes a new one",
@@ -97,7 +97,7 @@ def of_federation(federation: FederationFolder) -> Health:
             sites[site] = "not connected"
             if connected is not None:
                 problems.append(
-                    Problem(APART, f"{site} is not connected; unpooled status at the site says why")
+                    Trouble(APART, f"{site} is not connected; unpooled status at the site says why")
                 )
     certificate, _ = federation.engine.server_identity(federation.server)
     ends["server"] = valid_until(certificate.read_text()).isoformat()
@@ -105,7 +105,7 @@ def of_federation(federation: FederationFolder) -> Health:
     for run in runs:
         if run.state in ("failed", "stopped"):
             problems.append(
-                Problem(
+                Trouble(
                     BROKEN,
                     f"run {run.name} {run.state}: {run.cause}; unpooled resume goes on with it, unpooled "
                     f"federation clean {federation.path} --run {run.name} removes it",
@@ -132,17 +132,17 @@ def of_site(place: SiteFolder) -> Health:
     else:
         state = "waits to be admitted" if up else "stopped, not admitted yet"
         problems.append(
-            Problem(WAITS, f"not admitted to {where}: the fingerprint to read out is {place.fingerprint()}")
+            Trouble(WAITS, f"not admitted to {where}: the fingerprint to read out is {place.fingerprint()}")
         )
     if not up:
-        problems.append(Problem(DOWN, f"the site is stopped; unpooled join {place.path} starts it"))
+        problems.append(Trouble(DOWN, f"the site is stopped; unpooled join {place.path} starts it"))
     elif place.enrolled and not connected:
-        problems.append(Problem(APART, f"not connected to {where}; what unpooled join says names the reason"))
+        problems.append(Trouble(APART, f"not connected to {where}; what unpooled join says names the reason"))
     if place.has_settings:
         protect, copy = place.settings.rules().protect, CopyFolder(Path(place.settings.folder))
         if protect.mode == "copy" and not protect.auto and not copy.approved:
             problems.append(
-                Problem(WAITS, f"the copy is not approved: unpooled copy approve {place.settings.folder}")
+                Trouble(WAITS, f"the copy is not approved: unpooled copy approve {place.settings.folder}")
             )
     problems += _ending(ends, lambda who: f"ask for unpooled federation invite FOLDER {who} --again")
     size = sum(file.stat().st_size for file in place.path.glob("log*.jsonl"))
@@ -150,7 +150,7 @@ def of_site(place: SiteFolder) -> Health:
     return Health(invitation.site, invitation.federation, up, sites, (), ends, tuple(problems), size)
 
 
-def _ending(ends: dict[str, str], way_out: Any) -> list[Problem]:
+def _ending(ends: dict[str, str], way_out: Any) -> list[Trouble]:
     """Certificates that have run out, or will soon."""
     now = datetime.datetime.now(datetime.UTC)
     found = []
@@ -163,7 +163,7 @@ def _ending(ends: dict[str, str], way_out: Any) -> list[Problem]:
                 if who == "server"
                 else way_out(who)
             )
-            found.append(Problem(WAITS, f"the certificate of {who} {what} at {text}; {way}"))
+            found.append(Trouble(WAITS, f"the certificate of {who} {what} at {text}; {way}"))
     return found
 
 
