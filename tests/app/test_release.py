@@ -13,7 +13,9 @@ from typer.testing import CliRunner
 from unpooled.app.cli import app
 from unpooled.app.release.counts import REDACTED, Counts, follows
 from unpooled.app.release.earlier import Entry, add, read
-from unpooled.app.release.tables import ReleaseTable, breaches, largest_share
+from unpooled.app.release.shares import largest_share
+from unpooled.app.release.tables import ReleaseTable, breaches
+from unpooled.app.run_folder import RunFolder
 from unpooled.errors import BadInput
 from unpooled.privacy.presets import PRESETS
 
@@ -47,7 +49,11 @@ def heart(tmp_path_factory):
         "--categories",
         "cp,restecg,slope,thal",
     )
-    assert call("fit", home / "heart.csv", *words, "-k", 3, "--restarts", 2, "--out", home / "run")[0] == 0
+    filled = ("--missing", "fill", "--restarts", 2, "--out", home / "run")
+    assert call("fit", home / "heart.csv", *words, "-k", 3, *filled)[0] == 0
+    assert (
+        call("fit", home / "heart.csv", *words, "-k", 3, "--missing", "keep", "--out", home / "kept")[0] == 0
+    )
     return home / "run"
 
 
@@ -169,6 +175,27 @@ def test_means_are_rounded_to_the_second_digit_of_their_deviation(files):
             assert len(digits) <= 2, row
             decimals = len(row["standard_deviation"].partition(".")[2])
             assert len(row["value"].partition(".")[2]) == decimals, row
+
+
+def test_where_cells_stay_missing_those_who_have_a_value_are_counted(heart, tmp_path):
+    """Of the patients of Switzerland and Long Beach hardly anybody has a value of ca: the count says so."""
+    words = ("--preset", "opensafely", "--out", tmp_path / "out", "--register", tmp_path / "register")
+    assert call("release", heart.parent / "kept", *words)[0] == 0
+    files = {path.name: path.read_text(encoding="utf-8") for path in (tmp_path / "out").iterdir()}
+    rows = rows_of(files["profiles.csv"])
+    true = RunFolder(heart.parent / "kept").load_result()
+    for row in rows:
+        if row["cluster"] == "all shown" or row["value"] == REDACTED:
+            continue
+        place = true.agreement.preparation.outputs.index((row["column"], ""))
+        known = true.description.known[int(row["cluster"]) - 1, place]
+        assert known >= 8
+        assert abs(int(row["rows"]) - known) <= 2.5, row
+    counts = {(row["column"], row["cluster"]): row["rows"] for row in rows}
+    assert int(counts["ca", "1"]) < int(counts["age", "1"]) - 50
+    assert all(cell == REDACTED or int(cell) % 5 == 0 for _, _, cell in counts_of(files))
+    assert all(cell in (REDACTED, "0") or int(cell) >= 8 for _, _, cell in counts_of(files))
+    assert "stay missing" in files["context.txt"]
 
 
 # ---------------------------------------------------------------- laws

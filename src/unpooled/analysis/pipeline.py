@@ -49,6 +49,7 @@ class Description(Message, wire="describing.Description", version=2, since="0.2"
     outlines: FloatArray  # (S, 6) the same for sites
     borderline: FloatArray | None = None  # (S, k) of fuzzy clusters: share of borderline rows; nan: hidden
     movers: tuple[SiteId, ...] = ()  # sites that alone move a centre far; see ``moved_alone``
+    known: FloatArray | None = None  # (k, d) rows that have a value, where cells stay missing; None: all rows
 
     def differences(self) -> list[tuple[SiteId, int, float, float]]:
         """(site, cluster, its share there, its share at all sites) where they differ, the largest first.
@@ -152,6 +153,7 @@ def describe(
         outlines=np.array([outlines[s].ellipses()[0] if s in outlines else empty for s in answered]),
         borderline=_shares(answers[4], answered, order) if m is not None else None,
         movers=moved_alone(centers, answers[5]),
+        known=profile.known[order] if isinstance(profile, ObservedProfile) else None,
     )
 
 

@@ -11,6 +11,7 @@ from unpooled import __version__
 from unpooled.app.private_result import PrivateResult
 from unpooled.app.release import earlier
 from unpooled.app.release.figures import figures
+from unpooled.app.release.shares import check_shares
 from unpooled.app.release.tables import Released, breaches, released, released_noise
 from unpooled.app.result import ClusterResult, JobResult, result_of
 from unpooled.app.run_folder import RunFolder
@@ -37,11 +38,11 @@ def release(
             if isinstance(result, PrivateResult)
             else f"{run}: a run without noise, and --preset {preset.name} releases noise only"
         )
-    made = (
-        released_noise(result, preset)
-        if isinstance(result, PrivateResult)
-        else released(_clusters(result), preset, consumption)
-    )
+    if isinstance(result, PrivateResult):
+        made = released_noise(result, preset)
+    else:
+        made = released(_clusters(result), preset)
+        check_shares(_clusters(result), preset, consumption)
     broken = breaches(made.tables, preset)
     if broken:
         raise BadInput(f"{run}: {broken[0]}; {preset.name} does not allow it")
@@ -162,6 +163,8 @@ def _variables(result: JobResult) -> list[str]:
     missing = (
         "Rows that lack a value are left out."
         if view.drop
+        else "Values that are missing stay missing: a number is about those who have one."
+        if view.keeps_holes
         else "Missing numbers are filled with the mean of all, missing levels with the commonest."
     )
     return [*said, missing]

@@ -13,7 +13,7 @@ from unpooled.app.private_result import PrivateResult
 from unpooled.app.release.counts import REDACTED, Counts, large_enough, rounded
 from unpooled.app.result import ClusterResult
 from unpooled.core.arrays import FloatArray
-from unpooled.data.views import Category, Number, Shaped
+from unpooled.data.views import Category
 from unpooled.errors import BadInput
 from unpooled.pages.markup import figure
 from unpooled.privacy.presets import Preset
@@ -53,7 +53,7 @@ class Released:
         return float(self.by_site.values.sum())
 
 
-def released(result: ClusterResult, preset: Preset, consumption: Sequence[str]) -> Released:
+def released(result: ClusterResult, preset: Preset) -> Released:
     """The tables of a run without noise; BadInput names the number that breaks the preset."""
     sizes = result.sizes
     if result.agreement.used < preset.persons:
@@ -68,7 +68,6 @@ def released(result: ClusterResult, preset: Preset, consumption: Sequence[str]) 
                 f"cluster {j + 1} has {size:.0f} {result.unit}{small if size >= preset.persons else ''}; "
                 f"{preset.name} shows no number about fewer than {preset.persons}; fewer clusters may do"
             )
-    check_shares(result, preset, consumption)
     sites = result.description.sites
     by_site = Counts.of(
         np.array([[result.size_at(i, j) for j in range(result.k)] for i in range(len(sites))]), preset
@@ -114,15 +113,16 @@ def _profiles(
     spreads = {
         (c, t.column): (t.value, t.spread) for c in range(result.k) for t in result.traits(c) if not t.level
     }
-    weights = by_site.values.sum(axis=0)
-    for label in places:
-        cells = [spreads[c, label] for c in range(result.k)]
-        rate = _is_rate(cells, result.sizes)
+    counted = behind(result)
+    for label, place in places.items():
+        cells, sizes = [spreads[c, label] for c in range(result.k)], counted[:, place]
+        rate = _is_rate(cells, sizes)
+        weights = _weights(result, preset, by_site, sizes)
         shown = []
         for c, (mean, spread) in enumerate(cells):
-            size = float(result.sizes[c])
-            apart = np.array([round(mean * size), size - round(mean * size)])
-            if by_site.total(c) == REDACTED or (rate and not large_enough(apart, preset).all()):
+            size = float(sizes[c])
+            apart = np.array([round(mean * size), size - round(mean * size)]) if rate else sizes[c : c + 1]
+            if not weights[c] or not large_enough(apart, preset).all():
                 shown.append((REDACTED, REDACTED))
                 lost += 1
             elif rate:
@@ -138,19 +138,48 @@ def _profiles(
                 if mean in ("0", "1.00")
             ]
         mean_of_all = _overall(shown, weights)
-        rows += [(label, str(c + 1), by_site.total(c), kind, *shown[c]) for c in range(result.k)]
+        rows += [
+            (label, str(c + 1), f"{weights[c]:.0f}" if weights[c] else REDACTED, kind, *shown[c])
+            for c in range(result.k)
+        ]
         rows.append((label, "all shown", f"{weights.sum():.0f}", kind, mean_of_all, ""))
         drawn.append((label, [_number(mean) for mean, _ in shown], _apart(shown, weights, mean_of_all)))
     table = ReleaseTable(
-        f"The mean of each column in each cluster, over all {unit} of the cluster, of which those at sites "
-        "that are shown are counted; missing values are filled. A column of 0 and 1 has the rate of 1, of "
-        "rounded counts. The last line of a column is the "
-        "mean of the lines above it, weighted by their counts.",
+        f"The mean of each column in each cluster, over its {unit}{_of_whom(result)} A column of 0 and 1 has "
+        "the rate of 1, of rounded counts. The last line of a column is the mean of the lines above it, "
+        "weighted by their counts.",
         ("column", "cluster", unit, "kind", "value", "standard_deviation"),
         rows,
         (unit,),
     )
     return table, drawn, certain, lost
+
+
+def behind(result: ClusterResult) -> FloatArray:
+    """(k, d) the rows behind the mean of each prepared column in each cluster."""
+    known = result.description.known
+    if known is not None:
+        return known
+    return np.repeat(result.sizes[:, None], result.agreement.preparation.width, axis=1)
+
+
+def _weights(result: ClusterResult, preset: Preset, by_site: Counts, sizes: FloatArray) -> FloatArray:
+    """(k,) the count that is shown beside the means of a column; 0 where it is redacted.
+
+    Where no cell is missing that of the cluster, else the rounded number of rows that have a value.
+    """
+    if not result.kept:
+        totals: FloatArray = by_site.values.sum(axis=0)
+        return totals
+    enough = large_enough(sizes, preset) & (by_site.values.sum(axis=0) > 0)
+    weights: FloatArray = np.where(enough, rounded(sizes, preset.rounding), 0.0)
+    return weights
+
+
+def _of_whom(result: ClusterResult) -> str:
+    if result.kept:
+        return " that have a value, who are counted."
+    return ", of which those at sites that are shown are counted; missing values are filled."
 
 
 def rounded_mean(mean: float, spread: float) -> str:
@@ -209,12 +238,13 @@ def _levels(result: ClusterResult, preset: Preset) -> tuple[ReleaseTable | None,
     """Counts of levels by cluster, cells that are redacted, and those that hold for nobody or for all."""
     view, unit = result.agreement.preparation, result.unit
     values = view.undo(result.description.means)
-    rows, lost, certain, at = [], 0, [], 0
+    rows, lost, certain, at, counted = [], 0, [], 0, behind(result)
     for column in view.columns:
         if not isinstance(column, Category):
             at += column.width
             continue
-        counts = np.rint(np.clip(values[:, at : at + column.width], 0.0, 1.0) * result.sizes[:, None])
+        shares = np.clip(np.nan_to_num(values[:, at : at + column.width]), 0.0, 1.0)
+        counts = np.rint(shares * counted[:, at, None])
         at += column.width
         cells = Counts.of(counts, preset)
         lost += cells.redacted
@@ -229,8 +259,8 @@ def _levels(result: ClusterResult, preset: Preset) -> tuple[ReleaseTable | None,
     if not rows:
         return None, 0, ()
     about = (
-        f"The number of {unit} with each level of a category in each cluster, missing ones filled; shares "
-        "are of the rounded counts."
+        f"The number of {unit} with each level of a category in each cluster"
+        f"{'' if result.kept else ', missing ones filled'}; shares are of the rounded counts."
     )
     return (
         ReleaseTable(about, ("column", "level", "cluster", unit, "share"), rows, (unit,)),
@@ -288,72 +318,6 @@ def released_noise(result: PrivateResult, preset: Preset) -> Released:
         (name, [float(state.centers[j][at]) for j in order], []) for at, name in enumerate(columns)
     ]
     return Released(tables, ("all sites",), counts, drawn, 0, ())
-
-
-def check_shares(result: ClusterResult, preset: Preset, named: Sequence[str]) -> None:
-    """Raise BadInput unless nobody can have more than the preset's share of a total that is shown."""
-    if not preset.largest_share:
-        return
-    copied = result.job.copy
-    columns = tuple(named) or (copied.consumption if copied is not None else ())
-    if not columns:
-        raise BadInput(f"--preset {preset.name} needs --consumption: the columns of consumption")
-    a = result.agreement
-    view = {column.name: column for column in a.preparation.columns}
-    known = {*view, *a.columns, *(name for name, _ in a.left_out), *result.job.reading.exclude}
-    for name in columns:
-        if name not in known:
-            raise BadInput(f"--consumption: there is no column {name!r}; columns are {', '.join(view)}")
-        column = view.get(name)
-        if column is None:
-            continue  # not in the run, so nothing about it is shown
-        if not isinstance(column, Number) or isinstance(column, Shaped):
-            raise BadInput(
-                f"column {name} is no total of numbers in this run: its shares cannot be looked at"
-            )
-        if (
-            copied is not None
-            and name in copied.consumption
-            and copied.largest_share <= preset.largest_share
-            and copied.g >= preset.persons
-        ):
-            continue  # every cell of the copies keeps to it, and sums of such cells do
-        _check_bound(result, preset, name)
-
-
-def _check_bound(result: ClusterResult, preset: Preset, name: str) -> None:
-    a = result.agreement
-    if a.copied:
-        raise BadInput(
-            f"column {name}: the copies were not made by this run with --consumption {name} and --group-size "
-            f"{preset.persons}, so it is not known whether one person dominates"
-        )
-    if name in a.columns and np.nan_to_num(a.missing[:, a.columns.index(name)], nan=1.0).any():
-        raise BadInput(f"column {name} has missing values that were filled: its shares cannot be looked at")
-    for c in range(result.k):
-        trait = next(t for t in result.traits(c) if t.column == name)
-        most = largest_share(float(result.sizes[c]), trait.value, trait.spread)
-        if most > preset.largest_share:
-            raise BadInput(
-                f"cluster {c + 1}: one of its {result.sizes[c]:.0f} {result.unit} may have up to {most:.0%} "
-                f"of its total of {name} (by their mean and spread); {preset.name} allows "
-                f"{preset.largest_share:.0%}"
-            )
-
-
-def largest_share(count: float, mean: float, spread: float) -> float:
-    """The most that one of ``count`` values can have of their total, by mean and standard deviation.
-
-    No value lies farther from the mean than the deviation times sqrt(count - 1) (Samuelson: How Deviant Can
-    You Be? Journal of the American Statistical Association 63, 1968).
-
-    >>> x = np.array([1.0, 1.0, 1.0, 5.0])
-    >>> round(largest_share(4, float(x.mean()), float(x.std())), 3)  # 5 of 8
-    0.625
-    """
-    if not mean:
-        return 1.0 if spread else 0.0
-    return min(1.0, (abs(mean) + spread * math.sqrt(max(count - 1, 0.0))) / (count * abs(mean)))
 
 
 def breaches(tables: dict[str, ReleaseTable], preset: Preset) -> list[str]:
