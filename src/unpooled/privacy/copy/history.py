@@ -109,31 +109,38 @@ class History:
             for number in self.of(person)
         )
 
-    def open_groups(self, present: Collection[str]) -> None:
+    def open_groups(self, present: Iterable[str]) -> None:
         """Choose keepers of groups that were taken out, so that others may return from them.
 
-        Whoever is gone anyway is taken first; of those who are ``present`` as few as possible.
+        Whoever is gone anyway is taken first; of those who are ``present`` as few as possible, and of equals
+        the one who comes first there.
         """
+        place = {person: i for i, person in enumerate(present)}
         for number in sorted(set(self.groups) - self.live - set(self.keepers)):
             members = self.groups[number].members
-            if any(person in present and person not in self.erased for person in members):
-                found = self._keepers(number, present)
+            if any(person in place and person not in self.erased for person in members):
+                found = self._keepers(number, place)
                 if found is not None:
                     self.keepers[number] = found
 
-    def _keepers(self, number: int, present: Collection[str]) -> frozenset[str] | None:
+    def _keepers(self, number: int, place: dict[str, int]) -> frozenset[str] | None:
         group = self.groups[number]
         able = [person for person in group.members if self.of(person) == (number,)]
-        away = {person for person in able if person not in present or person in self.erased}
+        away = {person for person in able if person not in place or person in self.erased}
         chosen: list[str] = []
         open_columns = group.shown | 1
         while open_columns:
             left = [person for person in able if group.members[person] & open_columns]
             if not left:
                 return None
-            best = max(
+            best = min(
                 left,
-                key=lambda p: (p in away, (group.members[p] & open_columns).bit_count(), p),
+                key=lambda p: (
+                    p not in away,
+                    -(group.members[p] & open_columns).bit_count(),
+                    place.get(p, -1),
+                    p,
+                ),
             )
             chosen.append(best)
             open_columns &= ~group.members[best]
