@@ -41,6 +41,14 @@ def cost(rows: dict[str, np.ndarray], copy) -> float:
     return -float(found.score(X)) / float(pooled.inertia_)
 
 
+def rows_cost(rows: dict[str, np.ndarray], states: dict[str, str]) -> float:
+    """The same cost without groups: of k-means on the rows of those who are shown."""
+    X = np.array(list(rows.values()))
+    shown = np.array([rows[person] for person, state in states.items() if state in SHOWN])
+    pooled, found = (KMeans(K, n_init=10, random_state=0).fit(x) for x in (X, shown))
+    return -float(found.score(X)) / float(pooled.inertia_)
+
+
 def history(
     shape, g: int, seed: int, months: int = MONTHS, persons: int = PERSONS
 ) -> dict[int, dict[str, float]]:
@@ -70,6 +78,7 @@ def history(
             "held": states.count(HELD),
             "shut": states.count(SHUT),
             "cost": cost(rows, found.copy) if month in DESIGN else float("nan"),
+            "rows": rows_cost(rows, found.states) if month in DESIGN else float("nan"),
             "seconds": took,
         }
     return out
@@ -88,8 +97,9 @@ def main() -> None:
             for month in DESIGN:
                 mean = {name: float(np.mean([run[month][name] for run in runs])) for name in runs[0][month]}
                 line += (
-                    f"; month {month}: shown {mean['shown']:.2f}, cost {mean['cost']:.3f}, "
-                    f"wait {mean['wait']:.0f}, held back {mean['held']:.0f}, cannot return {mean['shut']:.0f}"
+                    f"; month {month}: shown {mean['shown']:.2f}, cost {mean['cost']:.3f} "
+                    f"(of their rows {mean['rows']:.3f}), wait {mean['wait']:.0f}, "
+                    f"held back {mean['held']:.0f}, cannot return {mean['shut']:.0f}"
                 )
             print(f"{line}; a renewal takes at most {slowest:.2f} s", flush=True)
 

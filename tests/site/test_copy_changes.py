@@ -213,6 +213,15 @@ def test_an_erasure_takes_the_group_out_at_once_and_for_ever(place, patients):
     assert not (kept / "table.csv").exists()
 
 
+def test_an_erased_person_is_in_no_copy_that_is_made_anew(place, patients):
+    erase(place, ["P7"])
+    copy = place.make(patients.table(), BY_ID, further=FURTHER)
+    assert copy.persons.sum() == 59
+    place.approve()
+    assert renew(place, patients.table()).states["P7"] == ERASED
+    assert erase(place, ["P8"]).groups == 1
+
+
 def test_a_site_that_is_running_stops_answering_when_somebody_is_erased(place):
     site = open_site("north", folder=place.folder)
     try:
@@ -294,8 +303,16 @@ def test_a_lost_or_older_registry_is_found(place, patients):
         open_site("north", folder=place.folder)
     assert not read(place.folder).whole
     (place.folder / "registry.sqlite").unlink()
-    with pytest.raises(LedgerError):
+    for call in (lambda: open_site("north", folder=place.folder), lambda: renew(place, patients.table())):
+        with pytest.raises(LedgerError, match="registry of persons is lost"):
+            call()
+    assert not (place.folder / "registry.sqlite").exists()
+    about = place.path / "about.json"
+    told = about.read_text()
+    about.write_text(told.replace('"registry": true', '"registry": false'))
+    with pytest.raises(LedgerError, match="registry of persons is lost"):
         open_site("north", folder=place.folder)
+    about.write_text(told)
     shutil.rmtree(place.path)
     os.rename(place.folder / "newest-copy", place.path)
     (place.folder / "registry.sqlite").write_bytes(newest)

@@ -30,7 +30,7 @@ from unpooled.data.table import Table
 from unpooled.errors import BadInput, LedgerError
 from unpooled.privacy.copy import CopySettings
 from unpooled.privacy.copy.make import FirstCopy, Progress, made_first
-from unpooled.privacy.copy.renew import first_groups
+from unpooled.privacy.copy.renew import first_groups, without_erased
 from unpooled.site import registry
 from unpooled.site.log import entries
 from unpooled.site.registry import Registry
@@ -79,6 +79,7 @@ class CopyFolder:
         says how the table was read, for renewals.
         """
         self.check_may_make(further)
+        table = self._left(table, settings)
         first = made_first(table, settings, progress=progress)
         self.folder.mkdir(parents=True, exist_ok=True)
         with self.built(first.copy, settings, registered=_has_ids(table, settings)) as building:
@@ -111,6 +112,13 @@ class CopyFolder:
             shutil.rmtree(building, ignore_errors=True)
             raise
 
+    def _left(self, table: Table | FloatArray, settings: CopySettings) -> Table | FloatArray:
+        """The rows of all persons who were not erased."""
+        if not isinstance(table, Table) or not settings.person or not (self.folder / registry.FILE).exists():
+            return table
+        with Registry.opened(self.folder) as persons:
+            return without_erased(table, settings, persons.erased(), persons.digest)
+
     def _register(
         self, table: Table | FloatArray, first: FirstCopy, settings: CopySettings, reading: dict[str, Any]
     ) -> None:
@@ -118,7 +126,7 @@ class CopyFolder:
         if not _has_ids(table, settings):
             return
         assert isinstance(table, Table)
-        with Registry.opened(self.folder) as persons:
+        with Registry.opened(self.folder, new=True) as persons:
             groups = first_groups(table, first, persons.digest)
             digest = _digest(first.copy, asdict(settings))
             persons.propose_first(digest, first.scales, groups, reading)
@@ -226,7 +234,9 @@ class CopyFolder:
     @property
     def registered(self) -> bool:
         """True if persons of the copy are in a registry."""
-        return bool(self.about().get("registry"))
+        return bool(self.about().get("registry")) or (
+            bool(self.settings().person) and (self.folder / registry.FILE).exists()
+        )
 
     def admit(self, by: str, digest: str = "") -> None:
         """Let the registry take over what was proposed for a copy, before it is answered from."""

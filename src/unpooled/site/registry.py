@@ -45,10 +45,12 @@ CREATE TABLE IF NOT EXISTS proposal (digest TEXT PRIMARY KEY, base TEXT NOT NULL
 
 
 class Registry(ChainedFile):
-    """The registry in a site's folder; made with a new key if there is none yet."""
+    """The registry in a site's folder; ``new`` makes one, with a new key, if there is none yet."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, new: bool = False) -> None:
         self.path = folder / FILE
+        if not new and not self.path.exists():
+            raise LedgerError(f"{self.path}: the registry of persons is lost; nothing is answered or renewed")
         try:
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
             super().__init__(sqlite3.connect(self.path, timeout=30, isolation_level=None), "registry")
@@ -64,9 +66,9 @@ class Registry(ChainedFile):
 
     @classmethod
     @contextmanager
-    def opened(cls, folder: Path) -> Iterator["Registry"]:
+    def opened(cls, folder: Path, *, new: bool = False) -> Iterator["Registry"]:
         """The registry of a folder, closed at the end."""
-        registry = cls(folder)
+        registry = cls(folder, new=new)
         try:
             yield registry
         finally:
@@ -125,8 +127,12 @@ class Registry(ChainedFile):
             history.restore(number, group, live=retired is None)
             if keepers is not None:
                 history.keepers[number] = frozenset(json.loads(keepers))
-        history.erased = {person for (person,) in self._db.execute("SELECT person FROM erased")}
+        history.erased = self.erased()
         return history
+
+    def erased(self) -> set[str]:
+        """The digests of all persons who were erased, also under earlier registries in this file."""
+        return {str(person) for (person,) in self._db.execute("SELECT person FROM erased")}
 
     def _contents(self) -> str:
         """A digest of everything that the rules depend on."""
@@ -141,7 +147,7 @@ class Registry(ChainedFile):
     def propose_first(
         self, digest: str, scales: Scales, groups: Iterable[ReleasedGroup], reading: dict[str, Any]
     ) -> None:
-        """Keep the groups of a first copy until it is approved. What the registry holds is then replaced."""
+        """Keep the groups of a first copy until it is approved; they then replace all that are known."""
         plan = {
             "first": True,
             "scales": scales.as_json(),
@@ -185,8 +191,8 @@ class Registry(ChainedFile):
                 raise BadInput("the registry has changed since this copy was proposed: renew it again")
             with self._writing("copy", digest, sha256(found[1].encode()).hexdigest()):
                 if plan["first"]:
-                    for table in ("groups", "members", "erased"):
-                        self._db.execute(f"DELETE FROM {table}")
+                    self._db.execute("DELETE FROM groups")
+                    self._db.execute("DELETE FROM members")
                     self._say(reading=json.dumps(plan["reading"]))
                 self._apply(plan, digest, by)
 

@@ -55,6 +55,11 @@ class Persons:
             self.count = len(known)
             self.ids = _texts(known, table.levels.get(settings.person))
 
+    @property
+    def row_of(self) -> IntArray:
+        """(n,) the person of every row."""
+        return np.arange(self.count) if self._row_of is None else self._row_of
+
     def treat_alike(self, twins: tuple[tuple[str, ...], ...]) -> None:
         """Take a row that lacks one of several columns as lacking them all.
 

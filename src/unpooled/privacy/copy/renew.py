@@ -7,7 +7,7 @@
 Groups of which nobody left or changed stay as they were shown. All is planned here and nothing is written.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -57,6 +57,15 @@ class Renewal:
 
 def person_digest(digest: Digest, person: str) -> str:
     return digest(b"person:" + person.encode())
+
+
+def without_erased(table: Table, settings: CopySettings, erased: Collection[str], digest: Digest) -> Table:
+    """The table without the rows of persons who were erased."""
+    if not erased:
+        return table
+    persons = Persons(table, settings)
+    stays = [person_digest(digest, person) not in erased for person in persons.ids]
+    return replace(table, values=table.values[np.array(stays)[persons.row_of]])
 
 
 def first_groups(table: Table, first: FirstCopy, digest: Digest) -> list[ReleasedGroup]:
