@@ -297,6 +297,9 @@ def test_a_trusted_site_shows_no_small_cell_of_cluster_and_column():
     assert sorted(known[:, 1].tolist()) == [0.0, 0.0, 30.0]  # and one more: else the 3 follow by subtraction
     profile = asked(federation, AskObservedProfile(centers), 2)
     assert profile.known.tolist() == known.tolist()
+    # nor does a hidden cell follow from the inertia
+    np.testing.assert_allclose(sums.inertia[0], profile.squares.sum(axis=1))
+    np.testing.assert_allclose(asked(federation, AskScatter(centers), 2).inertia, sums.inertia[0])
     X[0, 0] = NAN  # one row has the second column and lacks the first
     pairs = asked(InProcess.of({"a": named(X)}, min_cluster_size=5), AskObservedCovariance(np.zeros(2)), 2)
     assert pairs.known[0, 1] == pairs.known[1, 0] == 0.0 == pairs.products[0, 1]

@@ -170,3 +170,12 @@ def _ordered(sites: tuple[SiteId, ...], ranks: FloatArray, reach: float, width: 
         if not searching.any():
             break
     return values
+
+
+def observed_scale(column: Number, rows: float, known: float) -> Number:
+    """A logarithm or rank with variance 1 over the cells that there are, not over all ``rows`` with fills."""
+    return (
+        replace(column, scale=column.scale * float(np.sqrt(rows / known)))
+        if isinstance(column, Shaped)
+        else column
+    )

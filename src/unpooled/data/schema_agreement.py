@@ -14,22 +14,163 @@ import numpy as np
 from unpooled.core.arrays import FloatArray
 from unpooled.core.messages import Message, SiteId
 from unpooled.core.protocol import Steps, each, total, viewed
-from unpooled.data.categories import one_hot
-from unpooled.data.column_choice import Plan, settle, with_all_columns
-from unpooled.data.column_scales import SHAPES, all_columns, check_rows, shaped
+from unpooled.data.categories import all_differ, check_spelling, levels_of, one_hot
+from unpooled.data.column_differences import (
+    check_wishes,
+    columns_differ,
+    kinds_differ,
+    nothing_left,
+    some,
+    told_empty,
+    with_all_columns,
+)
+from unpooled.data.column_scales import SHAPES, all_columns, check_rows, observed_scale, shaped
 from unpooled.data.observed_view import Observed
-from unpooled.data.plausibility import long_tail
+from unpooled.data.plausibility import long_tail, odd_units
 from unpooled.data.schema import (
     AskColumns,
     AskSchema,
     ColumnTotals,
     Schema,
     check_not_noisy,
+    kinds_by_site,
     stated_units,
 )
-from unpooled.data.views import Category, Number, Preparation, Shaped
-from unpooled.errors import BadInput
+from unpooled.data.table import CATEGORY, CODE, DATE, EMPTY, ID, NUMBER, TEXT
+from unpooled.data.views import Category, Number, Preparation
+from unpooled.errors import BadInput, SchemaMismatch
 from unpooled.questions.observed import AskObservedMoments
+
+_DIFFER = 0.1  # of a power of ten: sizes of a column that differ by more are looked at
+_WHY = {
+    DATE: "dates are no measurements; a number such as an age or days could be clustered by",
+    ID: "looks like ids or row numbers; --numbers {0} takes it as numbers",
+    CODE: "looks like codes (digits with leading zeros); --categories {0} takes it as a category",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """The columns to use and their kinds, before any value is known."""
+
+    sites: tuple[SiteId, ...]
+    columns: tuple[str, ...]
+    numbers: tuple[str, ...]
+    categories: tuple[str, ...]
+    levels: tuple[tuple[str, ...], ...]
+    missing: FloatArray  # (S, columns)
+    left_out: tuple[tuple[str, str], ...]
+    warnings: tuple[str, ...]
+    empty: tuple[tuple[str, str], ...]  # (column, the sites that have no value of it)
+
+    def share_missing(self, rows: FloatArray) -> float:
+        """The share of missing cells in the columns to use, where sites have so many ``rows`` (S,).
+
+        Few that a site does not show count as none, nearly all as all.
+        """
+        take = [j for j, name in enumerate(self.columns) if name in (*self.numbers, *self.categories)]
+        missing = np.nan_to_num(self.missing[:, take], posinf=np.inf)
+        cells = float(rows.sum()) * len(take)
+        return float(np.minimum(missing, rows[:, None]).sum()) / max(cells, 1.0)
+
+
+def settle(
+    schemas: Mapping[SiteId, Schema],
+    columns: str | tuple[str, ...],
+    exclude: tuple[str, ...],
+    max_levels: int,
+) -> Plan:
+    """The columns to use; raises SchemaMismatch where they differ between sites."""
+    sites = tuple(schemas)
+    chosen = _chosen(schemas, columns, exclude)
+    named = not isinstance(columns, str)
+    left_out, numbers, categories, warnings = [], [], [], []
+    for name in chosen:
+        kinds = {site: schema.kinds[schema.names.index(name)] for site, schema in schemas.items()}
+        present = set(kinds.values()) - {EMPTY}
+        odd = [kind for kind in _WHY if kind in present]
+        if odd and (NUMBER not in present or odd == [ID]):
+            why = _WHY[odd[0]].format(name)
+            if named:
+                raise SchemaMismatch(f"column {name}: {why}", kinds_by_site(schemas, chosen))
+            left_out.append((name, why))
+        elif present == {NUMBER}:
+            numbers.append(name)
+        elif present == {CATEGORY} and not named and all_differ(schemas, name):
+            left_out.append((name, "a different text in every row: names or ids"))
+        elif present == {CATEGORY} and len(levels_of(schemas, name)) <= max_levels:
+            categories.append(name)
+        elif not present:
+            if named:
+                raise SchemaMismatch(
+                    f"column {name} has no value at any site", kinds_by_site(schemas, chosen)
+                )
+            left_out.append((name, "no value at any site"))
+        elif present <= {CATEGORY, TEXT}:
+            why = f"text with more than {max_levels} levels"
+            if named:
+                raise SchemaMismatch(f"column {name} is {why}", kinds_by_site(schemas, chosen))
+            left_out.append((name, why))
+        else:
+            raise kinds_differ(schemas, name, chosen)
+    missing = np.array(
+        [[schema.missing[schema.names.index(name)] for name in chosen] for schema in schemas.values()]
+    ).reshape(len(sites), len(chosen))
+    for name in numbers:
+        if _sizes_differ(schemas, name):
+            warnings += odd_units(schemas, name)
+    for name in categories:
+        check_spelling(schemas, name)
+    empty = []
+    for name in (*numbers, *categories):
+        none = [site for site in sites if schemas[site].kinds[schemas[site].names.index(name)] == EMPTY]
+        empty += [(name, some(none))] if none else []
+    return Plan(
+        sites=sites,
+        columns=chosen,
+        numbers=tuple(numbers),
+        categories=tuple(categories),
+        levels=tuple(levels_of(schemas, name) for name in categories),
+        missing=missing,
+        left_out=tuple(left_out),
+        warnings=tuple(warnings),
+        empty=tuple(empty),
+    )
+
+
+def _chosen(
+    schemas: Mapping[SiteId, Schema], columns: str | tuple[str, ...], exclude: tuple[str, ...]
+) -> tuple[str, ...]:
+    everywhere = list(dict.fromkeys(name for schema in schemas.values() for name in schema.names))
+    unknown = [name for name in exclude if name not in everywhere]
+    if unknown:
+        raise SchemaMismatch(
+            f"column {', '.join(unknown)} is to be left out, but no site has it; columns are "
+            f"{', '.join(everywhere)}",
+            (),
+        )
+    wanted = [name for name in (everywhere if isinstance(columns, str) else columns) if name not in exclude]
+    lacking = {site: [n for n in wanted if n not in schema.names] for site, schema in schemas.items()}
+    common = [name for name in wanted if not any(name in names for names in lacking.values())]
+    if columns == "common":
+        if not common:
+            raise SchemaMismatch(
+                f"no column is common to all {len(schemas)} sites", kinds_by_site(schemas, everywhere)
+            )
+        return tuple(common)
+    if any(lacking.values()):
+        raise columns_differ(schemas, wanted, lacking, common)
+    if not wanted:
+        raise SchemaMismatch("no column is left to cluster", ())
+    return tuple(wanted)
+
+
+def _sizes_differ(schemas: Mapping[SiteId, Schema], name: str) -> bool:
+    sizes = [float(s.size[s.names.index(name)]) for s in schemas.values()]
+    spreads = [float(s.spread[s.names.index(name)]) for s in schemas.values()]
+    known = [v for v in sizes if not np.isnan(v)]
+    return not np.isfinite(known + spreads).all() or bool(known and max(known) - min(known) > _DIFFER)
+
 
 SCALES = ("standard", *SHAPES, "min-max", "none")
 MISSING = ("auto", "keep", "fill", "drop", "refuse")
@@ -108,8 +249,10 @@ def agree(sites: tuple[SiteId, ...], wishes: Wishes) -> Steps[Agreement]:
         schemas = with_all_columns(schemas)
     plan = settle(schemas, wishes.columns, wishes.exclude, wishes.max_levels)
     wishes = _decided(plan, schemas, wishes)
-    plan = replace(plan, warnings=(*plan.warnings, *_told_empty(plan, wishes)))
-    _check(plan, wishes)
+    if plan.empty:
+        plan = replace(plan, warnings=(*plan.warnings, *told_empty(plan, wishes)))
+    if wishes.bounds or wishes.scales or wishes.scale == "min-max" or wishes.missing == "refuse":
+        check_wishes(plan, wishes)
     shapes = {name: wishes.scale_of(name) for name in plan.numbers if wishes.scale_of(name) in SHAPES}
     if shapes:
         check_rows(schemas, shapes)
@@ -120,7 +263,7 @@ def agree(sites: tuple[SiteId, ...], wishes: Wishes) -> Steps[Agreement]:
     # down: columns and levels; up: counts, sums, level counts
     first = (yield from total(sites, question)).times(unit)
     if first.rows[0] == 0:
-        raise BadInput(_nothing_left(schemas, wishes))
+        raise BadInput(nothing_left(schemas, wishes.missing == "drop"))
     about = first
     if any(wishes.scale_of(name) in ("standard", *SHAPES) for name in plan.numbers):
         # down: the means; up: squares about them
@@ -153,48 +296,8 @@ def _decided(plan: Plan, schemas: Mapping[SiteId, Schema], wishes: Wishes) -> Wi
     return replace(wishes, missing="keep" if many else "fill")
 
 
-def _told_empty(plan: Plan, wishes: Wishes) -> list[str]:
-    how = "every cell is filled from the other sites"
-    if wishes.missing == "keep":
-        how = "rows there are compared by their other columns"
-    return [f"{name} at {where}: no value at all; {how}" for name, where in plan.empty]
-
-
 def _has_tail(schemas: Mapping[SiteId, Schema], name: str) -> bool:
     return any(s.tail[s.names.index(name)] >= 0.4 for s in schemas.values())
-
-
-def _check(plan: Plan, wishes: Wishes) -> None:
-    bounded = {name for name, _, _ in wishes.bounds}
-    unknown = [name for name, _ in wishes.scales if name not in plan.numbers]
-    if unknown:
-        raise BadInput(f"--scale for {', '.join(unknown)}, which is no column of numbers in use")
-    if any(wishes.scale_of(name) == "min-max" for name in plan.numbers):
-        lacking = [n for n in plan.numbers if wishes.scale_of(n) == "min-max" and n not in bounded]
-        if lacking:
-            raise BadInput(
-                f"min-max needs declared bounds for every number; none for {', '.join(lacking)} "
-                f"(e.g. --bounds {lacking[0]}=0:100)"
-            )
-    unknown = sorted(bounded - set(plan.numbers))
-    if unknown:
-        raise BadInput(f"bounds for {', '.join(unknown)}, which is no column of numbers in use")
-    if wishes.missing == "refuse":
-        used = [j for j, name in enumerate(plan.columns) if name in (*plan.numbers, *plan.categories)]
-        bad = [(i, j) for i in range(len(plan.sites)) for j in used if plan.missing[i, j] != 0]
-        if bad:
-            i, j = bad[0]
-            raise BadInput(
-                f"missing values: column {plan.columns[j]} at site {plan.sites[i]} "
-                f"(and {len(bad) - 1} more places); --missing keep, fill or drop deals with them"
-            )
-
-
-def _nothing_left(schemas: dict[SiteId, Schema], wishes: Wishes) -> str:
-    n = sum(float(s.rows[0]) for s in schemas.values())
-    if wishes.missing == "drop" and n > 0:
-        return f"no row is complete in all columns ({n:g} rows); --missing fill, or fewer columns, keeps them"
-    return f"no site shows any of its rows ({len(schemas)} sites, {n:g} rows shown)"
 
 
 def _agreed(
@@ -216,7 +319,7 @@ def _agreed(
             continue
         if name in made:
             if made[name].scale > 0:
-                columns[name] = _observed_scale(made[name], n, float(first.count[j])) if keep else made[name]
+                columns[name] = observed_scale(made[name], n, float(first.count[j])) if keep else made[name]
             else:
                 left_out.append((name, f"constant ({made[name].shift:.6g})"))
             continue
@@ -277,15 +380,6 @@ def _agreed(
         share=np.concatenate([[np.nan] if isinstance(c, Number) else shares[c.name] for c in prepared]),
         protection=tuple(schemas[s].protection for s in plan.sites),
         within=tuple(_within(schemas, c) for c in prepared),
-    )
-
-
-def _observed_scale(column: Number, rows: float, known: float) -> Number:
-    """A logarithm or rank with variance 1 over the cells that there are, not over all ``rows`` with fills."""
-    return (
-        replace(column, scale=column.scale * float(np.sqrt(rows / known)))
-        if isinstance(column, Shaped)
-        else column
     )
 
 

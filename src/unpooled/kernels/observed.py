@@ -41,12 +41,14 @@ def observed(
     weights: ArrayLike | None = None,
     shares: ArrayLike | None = None,
     *,
+    quality: bool = True,
     threads: int = 1,
 ) -> ObservedTotals:
     """What each site adds to a Lloyd step over observed columns, and to the quality indices.
 
     A missing cell of X is NaN. ``shares`` (n, d), from 0 to 1, is for rows that are groups of persons: who of
-    them has a value. Ties go to the lowest index; a row without any value goes to the first centre.
+    them has a value. Ties go to the lowest index; a row without any value goes to the first centre. Without
+    ``quality`` distance and silhouette are left 0.
 
     >>> nan = float("nan")
     >>> t = observed([[0.0, nan], [8.0, 3.0]], [0, 2], [[1.0, 1.0], [9.0, 1.0]])
@@ -54,7 +56,7 @@ def observed(
     ([[1.0, 0.0], [1.0, 1.0]], [[-1.0, 0.0], [-1.0, 2.0]], [1.0, 5.0])
     """
     rows = _checked(X, offsets, weights, shares)
-    return _totals(rows, kernels._centers(centers, rows.X.shape[1], 2), threads)
+    return _totals(rows, kernels._centers(centers, rows.X.shape[1], 2), threads, quality)
 
 
 def nearest_observed(
@@ -67,13 +69,15 @@ def nearest_observed(
     """
     rows = _checked(X, [0, len(np.asarray(X))], None, shares)
     out = Nearest(np.zeros(len(rows.X), np.int32), np.zeros(len(rows.X)))
-    _totals(rows, kernels._centers(centers, rows.X.shape[1], 2), threads, out)
+    _totals(rows, kernels._centers(centers, rows.X.shape[1], 2), threads, False, out)
     return out
 
 
-def _totals(rows: _Rows, centers: Floats, threads: int, out: Nearest | None = None) -> ObservedTotals:
+def _totals(
+    rows: _Rows, centers: Floats, threads: int, quality: bool, out: Nearest | None = None
+) -> ObservedTotals:
     if kernels.BACKEND == "numpy":
-        return reference_observed.observed(*rows, centers, out)
+        return reference_observed.observed(*rows, centers, quality, out)
     S, (k, d) = len(rows.offsets) - 1, centers.shape
     clusters, cells = np.zeros((5, S, k)), np.zeros((4, S, k, d))
     importlib.import_module("._native", __package__).observed(
@@ -86,6 +90,7 @@ def _totals(rows: _Rows, centers: Floats, threads: int, out: Nearest | None = No
         cells,
         None if out is None else out.labels,
         None if out is None else out.sqdist,
+        quality,
         threads,
     )
     return ObservedTotals(*clusters, *cells)

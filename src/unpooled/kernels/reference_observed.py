@@ -27,6 +27,7 @@ def observed(
     weights: Floats | None,
     shares: Floats | None,
     centers: Floats,
+    quality: bool = True,
     out: Nearest | None = None,
 ) -> ObservedTotals:
     S, (k, d) = len(offsets) - 1, centers.shape
@@ -43,10 +44,11 @@ def observed(
             m, q = masses(labels, w, k)
             totals.mass[s] += m
             totals.squares[s] += q
-            scale = np.sqrt(d / np.maximum(part.sum(axis=1), 1e-300)) * (part.sum(axis=1) > 0)
-            totals.distance[s] += by_label(labels, weighted(np.sqrt(first) * scale, w), k)
             totals.inertia[s] += by_label(labels, weighted(first, w), k)
-            if k > 1:
+            if quality:
+                scale = np.sqrt(d / np.maximum(part.sum(axis=1), 1e-300)) * (part.sum(axis=1) > 0)
+                totals.distance[s] += by_label(labels, weighted(np.sqrt(first) * scale, w), k)
+            if quality and k > 1:
                 away[np.arange(len(rows)), labels] = np.inf
                 a, b = np.sqrt(first), np.sqrt(away.min(axis=1))
                 silhouette = np.divide(b - a, np.maximum(a, b), out=np.zeros(len(a)), where=b > 0)

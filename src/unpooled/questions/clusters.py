@@ -19,7 +19,7 @@ from unpooled.core.statements import Stated, check_squares
 from unpooled.errors import Refused
 from unpooled.kernels.observed import observed
 from unpooled.kernels.rng import uniform
-from unpooled.questions.observed import weights_of
+from unpooled.questions.observed import shown_of, weights_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -375,11 +375,16 @@ class AskScatter(Question[Scatter], wire="summaries.AskScatter"):
     centers: Annotated[FloatArray, Centers("k d")]
 
     def answer_all(self, stack: Stack) -> Stacked[Scatter]:
-        scatter: Any = (
-            observed(stack.X, stack.offsets, self.centers, *weights_of(stack), threads=stack.threads)
-            if stack.holes
-            else kernels.scatter(stack.X, stack.offsets, self.centers, stack.weights, threads=stack.threads)
-        )
+        scatter: Any
+        if stack.holes:
+            scatter = observed(
+                stack.X, stack.offsets, self.centers, *weights_of(stack), threads=stack.threads
+            )
+            scatter = scatter._replace(inertia=shown_of(stack, scatter).inertia)
+        else:
+            scatter = kernels.scatter(
+                stack.X, stack.offsets, self.centers, stack.weights, threads=stack.threads
+            )
         shown = stack.shown(scatter.mass, scatter.squares)
         columns = (scatter.mass, scatter.distance, scatter.inertia, scatter.silhouette)
         return Stacked(Scatter(*(only(shown, c) for c in columns)), len(stack))

@@ -19,6 +19,7 @@ from unpooled.core.statements import Stated, check_squares
 from unpooled.errors import BadReply
 from unpooled.kernels.observed import nearest_observed, observed
 from unpooled.kernels.reference_observed import distances, parts_of
+from unpooled.kernels.results import ObservedTotals
 
 TOLD = 0.5  # share of the squared distance of two centres that the columns of a row must show
 _CELLS = 1 << 19  # of rows that are processed together, so that no second copy of all rows is made
@@ -88,6 +89,22 @@ def _shown_by_column(stack: Stack, clusters: BoolArray, known: FloatArray, squar
     least = stack.minimum * (1 - 1e-9)
     shown = hide_enough(large, np.swapaxes(known, -1, -2), np.swapaxes(squares, -1, -2), least)
     return np.swapaxes(shown, -1, -2)
+
+
+class ShownCells(NamedTuple):
+    """What may be shown of a clustering over holes."""
+
+    clusters: BoolArray  # (S, k)
+    cells: BoolArray  # (S, k, d)
+    inertia: FloatArray  # (S, k) of shown cells: with a hidden one in it, the hidden one would follow
+
+
+def shown_of(stack: Stack, t: ObservedTotals) -> ShownCells:
+    clusters = stack.shown(t.mass, t.squares)
+    if stack.minimum <= 1:
+        return ShownCells(clusters, np.ones(t.known.shape, dtype=np.bool_), t.inertia)
+    cells = _shown_by_column(stack, clusters, t.known, t.known_squares)
+    return ShownCells(clusters, cells, only(cells, t.deviations).sum(axis=-1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,11 +231,12 @@ class AskObservedSums(Question[ObservedSums], wire="observed.AskSums"):
         S, (R, k, d) = len(stack), self.centers.shape
         sums, known, mass, inertia = (np.zeros((S, R, k, *more)) for more in ((d,), (d,), (), ()))
         for r in range(R):
-            t = observed(stack.X, stack.offsets, self.centers[r], weights, shares, threads=stack.threads)
-            clusters = stack.shown(t.mass, t.squares)
-            cells = _shown_by_column(stack, clusters, t.known, t.known_squares)
-            sums[:, r], known[:, r] = only(cells, t.sums), only(cells, t.known)
-            mass[:, r], inertia[:, r] = only(clusters, t.mass), only(clusters, t.inertia)
+            t = observed(
+                stack.X, stack.offsets, self.centers[r], weights, shares, quality=False, threads=stack.threads
+            )
+            shown = shown_of(stack, t)
+            sums[:, r], known[:, r] = only(shown.cells, t.sums), only(shown.cells, t.known)
+            mass[:, r], inertia[:, r] = only(shown.clusters, t.mass), only(shown.clusters, shown.inertia)
         return Stacked(ObservedSums(sums, known, mass, inertia), S)
 
     def reply_numbers(self, d: int) -> int:
@@ -254,11 +272,12 @@ class AskObservedProfile(Question[ObservedProfile], wire="observed.AskProfile"):
 
     def answer_all(self, stack: Stack) -> Stacked[ObservedProfile]:
         weights, shares = weights_of(stack)
-        t = observed(stack.X, stack.offsets, self.centers, weights, shares, threads=stack.threads)
-        clusters = stack.shown(t.mass, t.squares)
-        cells = _shown_by_column(stack, clusters, t.known, t.known_squares)
-        columns = (only(cells, a) for a in (t.known, t.sums, t.deviations))
-        return Stacked(ObservedProfile(only(clusters, t.mass), *columns), len(stack))
+        t = observed(
+            stack.X, stack.offsets, self.centers, weights, shares, quality=False, threads=stack.threads
+        )
+        shown = shown_of(stack, t)
+        columns = (only(shown.cells, a) for a in (t.known, t.sums, t.deviations))
+        return Stacked(ObservedProfile(only(shown.clusters, t.mass), *columns), len(stack))
 
     def reply_numbers(self, d: int) -> int:
         return len(self.centers) * (3 * d + 1)
@@ -325,6 +344,13 @@ class AskObservedCovariance(Question[ObservedCovariance], wire="observed.AskCova
                 if self.centers is not None:
                     place = self.centers[rows.nearest(self.centers, stack.threads)]
                 Z = rows.about(place)
+                if not stack.grouped:  # a cell is there or not, so a product tells whether both are
+                    w = rows.weights[:, None]
+                    known += rows.part.T @ persons
+                    effective += rows.part.T @ (w * persons)
+                    sums += Z.T @ persons
+                    products += Z.T @ (w * Z)
+                    continue
                 for j in range(d):
                     both = np.minimum(persons, persons[:, j, None])  # (n, d) with column j
                     known[j] += both.sum(axis=0)

@@ -7,8 +7,9 @@ import numpy as np
 
 from unpooled import __version__
 from unpooled.app.report import charts
-from unpooled.app.report.preparation import kept_cells, preparation
+from unpooled.app.report.missing import kept_cells, missing_by_site
 from unpooled.app.result import ClusterResult, Trait, once_a_column
+from unpooled.data import Number
 from unpooled.pages.markup import (
     FULL,
     cards,
@@ -286,6 +287,33 @@ def convergence(result: ClusterResult) -> str:
         f"{every} in the same ones."
     )
     return section("Convergence", drawn, lead, "convergence")
+
+
+def preparation(result: ClusterResult) -> str:
+    a = result.agreement
+    rows = []
+    for c in a.preparation.columns:
+        if isinstance(c, Number):
+            moved = (c.shift, c.scale) != (0.0, 1.0)
+            how = f"(x &minus; {figure(c.shift)}) / {figure(c.scale)}" if moved else "as it is"
+            rows.append([escape(c.name), "number", how, figure(c.fill)])
+        else:
+            rows.append([escape(c.name), "category", listed(c.places, 12), escape(c.places[c.fill])])
+    fills = "if a value were missing" if a.preparation.drop else "missing values filled with"
+    if result.kept:
+        fills = "mean of the cells, or commonest level"
+    notes = [
+        f"rare levels of {escape(name)} are merged into other: {listed(levels)}" for name, levels in a.merged
+    ]
+    body = table(["column", "kind", "scaling, or levels", fills], rows, left=(0, 1, 2, 3))
+    body += f"<ul>{''.join(f'<li>{note}</li>' for note in notes)}</ul>" if notes else ""
+    lead = (
+        "The same for every site, agreed from totals: no site is scaled by its own mean. Categories are "
+        "one-hot, and weighted so that a whole column counts as one."
+    )
+    none = '<h3 class="next">Missing values</h3><p>None in any column.</p>'
+    body += missing_by_site(result) if a.missing.any() else none
+    return section("Preparation", body, lead, "preparation")
 
 
 def left(result: ClusterResult) -> str:

@@ -143,18 +143,19 @@ NB_MODULE(_native, m) {
     }, nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg(), nb::arg());
 
     m.def("observed", [](AnyRows x, In<int64_t> offsets, In<double> centers, nb::object weights, nb::object shares,
-                         Out<double> clusters, Out<double> cells, nb::object labels, nb::object sqdist, int threads) {
+                         Out<double> clusters, Out<double> cells, nb::object labels, nb::object sqdist, bool quality,
+                         int threads) {
         const Rows rows = rows_of(x, &offsets, weights);
         const int64_t k = centers.shape(0), size = rows.sites * k, wide = size * rows.d;
         double *c = clusters.data(), *e = cells.data();
         const double* share = shares.is_none() ? nullptr : nb::cast<In<double>>(shares).data();
         const ObservedOut out{c, c + size, c + 2 * size, c + 3 * size, c + 4 * size, e, e + wide, e + 2 * wide,
                               e + 3 * wide, labels.is_none() ? nullptr : nb::cast<Out<int32_t>>(labels).data(),
-                              sqdist.is_none() ? nullptr : nb::cast<Out<double>>(sqdist).data()};
+                              sqdist.is_none() ? nullptr : nb::cast<Out<double>>(sqdist).data(), quality};
         nb::gil_scoped_release release;
         kernels()->observed(rows, share, centers.data(), k, out, threads);
     }, nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg().none(),
-          nb::arg().none(), nb::arg());
+          nb::arg().none(), nb::arg(), nb::arg());
 
     m.def("fuzzy", [](AnyRows x, In<int64_t> offsets, In<double> centers, nb::object weights, Out<double> sums,
                       Out<double> counts, double m, double power, int threads) {

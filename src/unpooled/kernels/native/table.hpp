@@ -45,6 +45,7 @@ struct ObservedOut {
     double *sums, *deviations, *known, *known_squares;         // (sites, k, d)
     int32_t* labels;                                           // (n,), null where they are not wanted
     double* sqdist;                                            // (n,), null where they are not wanted
+    bool quality;                                              // whether distance and silhouette are wanted
 };
 
 struct FuzzyOut {

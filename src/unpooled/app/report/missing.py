@@ -1,45 +1,18 @@
-"""The report's section on the preparation: scales, levels, and missing cells by site."""
+"""The report's part on missing cells: how many, at which sites, and what is done with them."""
 
 import math
 from html import escape
 
 from unpooled.app.result import ClusterResult
-from unpooled.data import Number
-from unpooled.pages.markup import figure, heat, listed, natural, percent, section, small, soft, table
+from unpooled.pages.markup import heat, listed, natural, percent, small, soft, table
 
 _ROWS = 1000  # sites that are listed
 
 
-def preparation(result: ClusterResult) -> str:
-    a = result.agreement
-    rows = []
-    for c in a.preparation.columns:
-        if isinstance(c, Number):
-            moved = (c.shift, c.scale) != (0.0, 1.0)
-            how = f"(x &minus; {figure(c.shift)}) / {figure(c.scale)}" if moved else "as it is"
-            rows.append([escape(c.name), "number", how, figure(c.fill)])
-        else:
-            rows.append([escape(c.name), "category", listed(c.places, 12), escape(c.places[c.fill])])
-    fills = "if a value were missing" if a.preparation.drop else "missing values filled with"
-    if result.kept:
-        fills = "mean of the cells, or commonest level"
-    notes = [
-        f"rare levels of {escape(name)} are merged into other: {listed(levels)}" for name, levels in a.merged
-    ]
-    body = table(["column", "kind", "scaling, or levels", fills], rows, left=(0, 1, 2, 3))
-    body += f"<ul>{''.join(f'<li>{note}</li>' for note in notes)}</ul>" if notes else ""
-    lead = (
-        "The same for every site, agreed from totals: no site is scaled by its own mean. Categories are "
-        "one-hot, and weighted so that a whole column counts as one."
-    )
-    return section("Preparation", body + _missing(result), lead, "preparation")
-
-
-def _missing(result: ClusterResult) -> str:
+def missing_by_site(result: ClusterResult) -> str:
+    """The table of missing cells, and what is done with them."""
     a = result.agreement
     take = [j for j in range(len(a.columns)) if not (a.missing[:, j] == 0).all()]
-    if not take:
-        return '<h3 class="next">Missing values</h3><p>None in any column.</p>'
     rows = [
         [
             escape(site),

@@ -1,0 +1,114 @@
+"""Columns that differ between sites, or do not suit the wishes: what is said of them."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from unpooled.core.messages import SiteId
+from unpooled.data.schema import Schema, kinds_by_site
+from unpooled.data.table import EMPTY
+from unpooled.errors import BadInput, SchemaMismatch
+
+if TYPE_CHECKING:
+    from unpooled.data.schema_agreement import Plan, Wishes
+
+
+def with_all_columns(schemas: Mapping[SiteId, Schema]) -> dict[SiteId, Schema]:
+    """The schemas as if every site had the columns of all: one that a site lacks is empty there."""
+    everywhere = list(dict.fromkeys(name for schema in schemas.values() for name in schema.names))
+    return {site: _widened(schema, everywhere) for site, schema in schemas.items()}
+
+
+def _widened(schema: Schema, names: list[str]) -> Schema:
+    lacking = tuple(name for name in names if name not in schema.names)
+    unknown = np.full(len(lacking), np.nan)
+    return replace(
+        schema,
+        names=schema.names + lacking,
+        kinds=schema.kinds + (EMPTY,) * len(lacking),
+        levels=schema.levels + ((),) * len(lacking),
+        missing=np.append(schema.missing, np.full(len(lacking), float(schema.rows[0]))),
+        size=np.append(schema.size, unknown),
+        spread=np.append(schema.spread, unknown),
+        within=np.append(schema.within, unknown),
+        tail=np.append(schema.tail, unknown),
+    )
+
+
+def kinds_differ(schemas: Mapping[SiteId, Schema], name: str, columns: tuple[str, ...]) -> SchemaMismatch:
+    """The error for a column of several kinds."""
+    kinds = {site: schema.kinds[schema.names.index(name)] for site, schema in schemas.items()}
+    differences = "; ".join(
+        f"{kind} at {some([s for s in schemas if kinds[s] == kind])}"
+        for kind in sorted(set(kinds.values()) - {EMPTY})
+    )
+    return SchemaMismatch(
+        f"column {name} is {differences}; --categories {name} takes it as a category everywhere, "
+        f"--exclude {name} leaves it out",
+        kinds_by_site(schemas, columns),
+    )
+
+
+def columns_differ(
+    schemas: Mapping[SiteId, Schema], wanted: list[str], lacking: dict[SiteId, list[str]], common: list[str]
+) -> SchemaMismatch:
+    """The error for sites that lack columns."""
+    everywhere = list(dict.fromkeys(name for schema in schemas.values() for name in schema.names))
+    differences = "; ".join(f"{site} lacks {some(names)}" for site, names in lacking.items() if names)
+    shared = [name for name in common if name in everywhere]
+    hint = f"; --columns common takes the {len(shared)} that all have, any takes all" if shared else ""
+    if all(set(wanted) == set(names) for names in lacking.values()):
+        hint = f"; columns are {some(everywhere)}"
+    return SchemaMismatch(
+        f"columns differ between sites: {differences}{hint}", kinds_by_site(schemas, wanted)
+    )
+
+
+def nothing_left(schemas: Mapping[SiteId, Schema], dropped: bool) -> str:
+    """The reason why no row is left; ``dropped``: rows with a missing value are."""
+    n = sum(float(s.rows[0]) for s in schemas.values())
+    if dropped and n > 0:
+        return f"no row is complete in all columns ({n:g} rows); --missing fill, or fewer columns, keeps them"
+    return f"no site shows any of its rows ({len(schemas)} sites, {n:g} rows shown)"
+
+
+def some(names: list[str]) -> str:
+    """The first names, and how many more there are."""
+    return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
+
+
+def told_empty(plan: "Plan", wishes: "Wishes") -> list[str]:
+    """Warnings of the columns that have no value at some sites."""
+    how = "every cell is filled from the other sites"
+    if wishes.missing == "keep":
+        how = "rows there are compared by their other columns"
+    return [f"{name} at {where}: no value at all; {how}" for name, where in plan.empty]
+
+
+def check_wishes(plan: "Plan", wishes: "Wishes") -> None:
+    """Raise BadInput if bounds or scales are of columns not in use, or missing cells are to be refused."""
+    bounded = {name for name, _, _ in wishes.bounds}
+    unknown = [name for name, _ in wishes.scales if name not in plan.numbers]
+    if unknown:
+        raise BadInput(f"--scale for {', '.join(unknown)}, which is no column of numbers in use")
+    if any(wishes.scale_of(name) == "min-max" for name in plan.numbers):
+        lacking = [n for n in plan.numbers if wishes.scale_of(n) == "min-max" and n not in bounded]
+        if lacking:
+            raise BadInput(
+                f"min-max needs declared bounds for every number; none for {', '.join(lacking)} "
+                f"(e.g. --bounds {lacking[0]}=0:100)"
+            )
+    unknown = sorted(bounded - set(plan.numbers))
+    if unknown:
+        raise BadInput(f"bounds for {', '.join(unknown)}, which is no column of numbers in use")
+    if wishes.missing == "refuse":
+        used = [j for j, name in enumerate(plan.columns) if name in (*plan.numbers, *plan.categories)]
+        bad = [(i, j) for i in range(len(plan.sites)) for j in used if plan.missing[i, j] != 0]
+        if bad:
+            i, j = bad[0]
+            raise BadInput(
+                f"missing values: column {plan.columns[j]} at site {plan.sites[i]} "
+                f"(and {len(bad) - 1} more places); --missing keep, fill or drop deals with them"
+            )
