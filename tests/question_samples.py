@@ -13,7 +13,7 @@ from unpooled.algorithms.kfed import AskDennisMeans
 from unpooled.algorithms.minibatch import AskEpochs
 from unpooled.core import codec
 from unpooled.core.messages import Question
-from unpooled.optimum.bounds import AskBounds, AskOwnBound
+from unpooled.optimum.bounds import AskBounds, AskPartsBound
 from unpooled.optimum.questions import AskNode, AskObjective, AskOutside, AskRange
 from unpooled.privacy.dp.cells import AskNoisyCells
 from unpooled.privacy.dp.moments import AskNoisyMoments, AskNoisySpread
@@ -106,5 +106,5 @@ def samples(seed: int):
             low[None], high[None], np.zeros((1, K), dtype=np.int64), c, c[None], np.zeros(1),
             np.zeros(1, dtype=np.int64), np.full(1, -1), 1000, 10.0,
         ),
-        AskOwnBound(K, 10.0),
+        AskPartsBound(c, "quick", 2.0**-40),
     ]  # fmt: skip

@@ -1,6 +1,7 @@
 """``unpooled certify``: how far a run's clustering is from the best possible."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -39,20 +40,50 @@ def test_a_small_run_is_proved(small):
     assert code == 0
     assert "k = 3, 30 rows at 2 sites" in said
     assert "Proved: no 3 centres go below" in said
-    assert "within 0.01 % of the best possible (unconditional)" in said
+    assert "No clustering into 3 groups can be more than" in said
+    assert "This clustering is within 0.01 % of the best possible." in said
     proof = json.loads(unpooled("certify", small, "--json")[1])
     assert proof["proved"]
     assert proof["gap"] <= 1e-4
     assert proof["lower_bound"] <= proof["inertia"] * (1 + 1e-9)
 
 
-def test_a_larger_run_says_plainly_that_it_is_not(tmp_path):
+def test_a_larger_run_says_how_much_better_another_could_be(tmp_path):
     rng = np.random.default_rng(0)
     run = run_on(tmp_path, {s: rng.uniform(size=(150, 2)) for s in "ab"}, 4)
-    code, said, _ = unpooled("certify", run, "--time-limit", 1)
+    code, said, _ = unpooled("certify", run, "--effort", "quick")
     assert code == 0
-    assert "Not closed in 1 seconds" in said
-    assert "out of reach at this size" in said
+    found = re.search(r"No clustering into 4 groups can be more than ([0-9.]+) % better\.", said)
+    assert found is not None
+    assert 0.1 < float(found[1]) < 12
+    assert "A tighter bound may be found with --effort thorough." in said
+    again = [json.loads(unpooled("certify", run, "--effort", "quick", "--json")[1]) for _ in range(2)]
+    assert again[0]["lower_bound"] == again[1]["lower_bound"]  # every bit
+    assert "effort must be one of" in unpooled("certify", run, "--effort", "long")[2]
+
+
+@pytest.mark.parametrize("protect", ["none", "copy"])
+def test_fit_puts_the_sentence_in_its_report(tmp_path, protect):
+    rng = np.random.default_rng(1)
+    rows = {s: rng.normal(size=(100, 2)) + 4 * rng.integers(3, size=(100, 1)) for s in "ab"}
+    options = ("--protect", protect, "--certify", "quick", "--report", tmp_path / "page.html")
+    run = run_on(tmp_path, rows, 3, *options)
+    told = json.loads((run / "result.json").read_text())["certificate"]
+    assert told.startswith("No clustering into 3 groups can be more than")
+    assert told.endswith("not about the rows behind them.") == (protect == "copy")
+    for page in (run / "report.html", tmp_path / "page.html"):
+        assert told.split(" % better")[0] in page.read_text()
+    assert told == json.loads(unpooled("certify", run, "--effort", "quick", "--json")[1])["sentence"]
+
+
+def test_fit_refuses_an_effort_that_there_is_not(tmp_path):
+    (tmp_path / "a.csv").write_text("x\n1\n2\n")
+    code, _, said = unpooled(
+        "fit", tmp_path / "a.csv", "-k", 1, "--certify", "yes", "--out", tmp_path / "run"
+    )
+    assert code == 1
+    assert "--certify must be one of quick, normal, thorough, got 'yes'" in said
+    assert not (tmp_path / "run").exists()
 
 
 def test_better_centres_are_not_taken_for_the_given_ones(tmp_path):
@@ -60,8 +91,7 @@ def test_better_centres_are_not_taken_for_the_given_ones(tmp_path):
     rng = np.random.default_rng(3)
     run = run_on(tmp_path, {s: rng.uniform(size=(10, 2)) for s in "ab"}, 3, "--method", "k-fed")
     said = unpooled("certify", run)[1]
-    assert "the search found centres of inertia" in said
-    assert "This clustering is at most" in said
+    assert "The search found better centres, of inertia" in said
     proof = json.loads(unpooled("certify", run, "--json")[1])
     assert proof["proved"]
     assert proof["gap"] <= 1e-4 < 1e-3 < proof["given_gap"]

@@ -121,7 +121,6 @@ def _any_width(question) -> bool:
         "AskObservedMoments",
         "AskRange",
         "AskLocalMeans",
-        "AskOwnBound",
     )
 
 

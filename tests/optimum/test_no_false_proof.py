@@ -15,8 +15,9 @@ from rational import inertia, inertia_about, optimum, optimum_on_a_line, priced_
 
 from unpooled import Dual, InProcess, SecureSums, certify, exact_kmeans, run
 from unpooled.errors import BadInput
-from unpooled.kernels.exact_solver import available, exact
+from unpooled.kernels.exact_solver import available, budget_bound, exact
 from unpooled.optimum.exact import by_blocks
+from unpooled.optimum.parts import EFFORTS, bound_by_parts
 
 pytestmark = pytest.mark.skipif(not available(), reason="exact solving needs the compiled kernels")
 
@@ -68,7 +69,7 @@ def test_a_search_that_is_stopped_claims_no_more():
             got = exact(p.X, p.k, nodes=nodes, starts=number % 2)
             assert Fraction(got.lower) <= best <= Fraction(got.value)
             stopped += not got.complete
-        assert Fraction(by_blocks(p.X, p.k, 0.01)) <= best
+        assert Fraction(by_blocks(p.X, p.k, got.labels, 0.01)) <= best
     assert stopped > PROBLEMS / 4
 
 
@@ -84,6 +85,51 @@ def test_weighted_rows():
         open_ones[p.family] += not got.proved
     assert {family for family, count in open_ones.items() if count} <= BEYOND
     print(f"weighted: {PROBLEMS} problems, no false claim; not proved: {dict(+open_ones)}")
+
+
+def test_budgets():
+    """Column generation: the bound of a search that ended, and of one that was stopped at once."""
+    tight = 0
+    for number in range(PROBLEMS):
+        p, weights = weighted_problem(number) if number % 3 == 0 else (problem(number), np.ones(0))
+        weights = np.ones(len(p.X)) if not len(weights) else weights
+        X, w = p.X[weights > 0], weights[weights > 0]
+        if not len(X):
+            continue
+        best = optimum(X.tolist(), p.k, w.tolist())
+        start = np.random.default_rng(number).integers(p.k, size=len(X))
+        for options in ({"goal": 1e-9}, {"boxes": 1}, {"rounds": 1, "boxes": 50}):
+            got = budget_bound(X, p.k, start, weights=w, **options)
+            assert Fraction(got.lower) <= best
+            assert set(got.labels.tolist()) <= set(range(p.k))
+            tight += Fraction(got.lower) >= best * (1 - Fraction(1, 10**6))
+    assert tight > PROBLEMS / 2
+    print(f"budgets: {PROBLEMS} problems, no bound above the optimum; {tight} of {3 * PROBLEMS} tight")
+
+
+def test_budgets_in_one_column():
+    for number in range(PROBLEMS):
+        p = line_problem(number)
+        best = optimum_on_a_line(p.X[:, 0].tolist(), p.k)
+        start = np.random.default_rng(number).integers(p.k, size=len(p.X))
+        assert Fraction(budget_bound(p.X, p.k, start, goal=1e-9, boxes=20_000).lower) <= best
+    print(f"budgets in one column: {PROBLEMS} problems, no bound above the optimum")
+
+
+def test_sums_over_parts():
+    """Parts of a few rows, whatever the centres that they are dealt about."""
+    few = EFFORTS["quick"]._replace(rows=4, rows_per_cluster=1, nodes=100, boxes=300)
+    for number in range(PROBLEMS):
+        p, weights = weighted_problem(number)
+        best = optimum(p.X.tolist(), p.k, weights.tolist())
+        centers = p.X[np.random.default_rng(number).integers(len(p.X), size=p.k)]
+        for effort in (few, EFFORTS["quick"]):
+            assert Fraction(bound_by_parts(p.X, centers, effort, weights)) <= best
+        line = line_problem(number)
+        best = optimum_on_a_line(line.X[:, 0].tolist(), line.k)
+        centers = line.X[np.random.default_rng(number).integers(len(line.X), size=line.k)]
+        assert Fraction(bound_by_parts(line.X, centers, few, np.ones(len(line.X)))) <= best
+    print(f"parts: {PROBLEMS} problems, no sum above the optimum")
 
 
 def test_priced_nodes():
@@ -198,15 +244,3 @@ def test_one_sentinel_among_ordinary_rows():
         got = exact_kmeans(X, 3)
         assert got.proved
         check_claims(got, X.tolist(), 3, optimum(X.tolist(), 3))
-
-
-def test_a_bound_counts_rows_as_light_as_they_are():
-    """Sums over blocks count every row once; weights below one make them smaller."""
-    from unpooled.core.exchange import conduct
-    from unpooled.core.protocol import total
-    from unpooled.optimum.bounds import AskOwnBound
-
-    X = np.random.default_rng(0).uniform(size=(60, 3))
-    federation = InProcess.of({"a": X}, weights={"a": np.full(60, 0.25)})
-    got = conduct(total(federation.sites, AskOwnBound(4, 0.2)), federation)
-    assert 0 < got.lower[0] <= 0.25 * exact_kmeans(X, 4, time_limit=1.0).inertia

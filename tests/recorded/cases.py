@@ -579,8 +579,8 @@ add("dual/a public range", ran, PROOF, data.SKEWED)
 def certified(name: str, k: int, box: Any = None) -> dict[str, Any]:
     rows = a.dual_problem(name)
     centers = a.run(a.Lloyd(k=k), a.InProcess.of(rows, threads=1), seed=0).state.centers
-    proof = a.certify(a.InProcess.of(rows, threads=1), centers, box=box, time_limit=60)
-    names = ("inertia", "lower_bound", "gap", "condition", "proved", "parts")
+    proof = a.certify(a.InProcess.of(rows, threads=1), centers, box=box)
+    names = ("inertia", "lower_bound", "gap", "condition", "proved", "boxes")
     return {name: describing.plain(getattr(proof, name)) for name in names}
 
 

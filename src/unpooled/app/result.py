@@ -87,6 +87,7 @@ class ClusterResult(JobResult):
     """A finished job: its clusters described by sums, without the groups that sites suppress."""
 
     run: Run[AnalysisState]
+    certified: str = ""  # the certificate in words, where one was asked for
 
     @property
     def agreement(self) -> Agreement:
@@ -330,7 +331,7 @@ class ClusterResult(JobResult):
             "secure": self.job.secure,
             "cite": self.citation,
         }
-        return dict(plain(value))
+        return dict(plain(value | ({"certificate": self.certified} if self.certified else {})))
 
     def size_at(self, i: int, j: int) -> float:
         """The rows of site i in cluster j; nan if the site may have some that it does not show."""

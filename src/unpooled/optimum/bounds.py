@@ -1,11 +1,12 @@
-"""The questions of ``certify``: bounds for parts of the search, at prices that stay at the site.
+"""The questions of ``certify``: a bound from parts of a site's rows; bounds for boxes of centroids, at prices
+that stay at the site.
 
 A bound is lowered at the site by what can still be lost on the way: a sum over thousands of sites is rounded
 as often, and secure sums round prices to 2^-64.
 """
 
 from dataclasses import dataclass
-from math import fsum
+from math import floor, frexp, fsum
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -16,9 +17,10 @@ from unpooled.core.declarations import Box, Centers, Count, Numbers, Point, Sum,
 from unpooled.core.messages import Question, Summable
 from unpooled.core.stack import Stack
 from unpooled.errors import BadInput
-from unpooled.kernels.exact_solver import exact
-from unpooled.optimum.exact import MOST_ROWS, by_blocks
-from unpooled.optimum.questions import enough, masses, sizes
+from unpooled.kernels.exact_solver import available, exact
+from unpooled.optimum.exact import MOST_ROWS
+from unpooled.optimum.parts import EFFORTS, bound_by_parts
+from unpooled.optimum.questions import enough, masses, sizes, squares
 
 _ON_THE_WAY = 1e-12  # relative error of a sum over sites
 
@@ -70,9 +72,7 @@ class AskBounds(Question[Bounds], wire="bounding.AskBounds", version=2, since="0
         shapes = ((B,), (B, k, d), (B, k), (B, k, d), (B, k, d), (B, k, d), (B, k), (B,))
         out = Bounds(*(np.zeros(shape) for shape in shapes))
         X, w = np.asarray(local.X, dtype=np.float64), masses(local)
-        if len(X) > MOST_ROWS:
-            raise BadInput(f"{len(X)} rows at a site: exact solving is out of reach beyond {MOST_ROWS}")
-        if not enough(local) or not w.any():
+        if len(X) > MOST_ROWS or not enough(local) or not w.any():
             return out  # zeros keep the sums valid, since squared distances are not negative
         memory: dict[Any, Any] = local.memory[0] if local.memory else {}
         kept: dict[int, _Evaluation] = memory.setdefault("evaluations", {})
@@ -137,35 +137,55 @@ class AskBounds(Question[Bounds], wire="bounding.AskBounds", version=2, since="0
 
 
 @dataclass(frozen=True, eq=False)
-class OwnBound(Summable, wire="bounding.OwnBound"):
-    """A lower bound on the cost of any k centres at a site."""
+class PartsBound(Summable, wire="certificate.PartsBound"):
+    """A lower bound on the cost of any k centres at a site, and the cost of the given ones."""
 
     lower: Annotated[FloatArray, Value("1", least=0.0)]
+    inertia: Annotated[FloatArray, Sum("1", least=0.0, rows="mass")]
+    mass: Annotated[FloatArray, Count("1")]
 
 
 @dataclass(frozen=True, eq=False)
-class AskOwnBound(Question[OwnBound], wire="bounding.AskOwnBound"):
-    """How low can k centres of your own go? The sum over sites bounds the inertia of any centres for all."""
+class AskPartsBound(Question[PartsBound], wire="certificate.AskPartsBound"):
+    """How low can k centres of your own go, in parts of your rows that each have k centres of their own?
+
+    The sum over sites bounds the inertia of any centres for all. Bounds are multiples of ``unit``, rounded
+    down: their sum is exact, in float64 and in secure sums. A site that has fewer rows than its minimum for
+    every centre adds nothing.
+    """
 
     sees = "rows"
 
-    k: int
-    seconds: float
+    centers: Annotated[FloatArray, Centers("k d")]
+    effort: str
+    unit: float
 
-    def answer_all(self, stack: Stack) -> list[OwnBound]:
+    def answer_all(self, stack: Stack) -> list[PartsBound]:
         return [self._one(stack.site(s)) for s in range(len(stack))]
 
-    def _one(self, local: Stack) -> OwnBound:
-        X, w = np.asarray(local.X, dtype=np.float64), masses(local)
-        if len(X) > MOST_ROWS:
-            raise BadInput(f"{len(X)} rows at a site: exact solving is out of reach beyond {MOST_ROWS}")
-        if not enough(local) or not w.any():
-            return OwnBound(np.zeros(1))
-        solution = exact(X, self.k, weights=w, seconds=0.5 * self.seconds)
-        lower = solution.lower
-        if not solution.complete:  # a row counts at least as much as the lightest
-            lower = max(lower, float(w[w > 0].min()) * by_blocks(X[w > 0], self.k, 0.5 * self.seconds))
-        return OwnBound(np.array([max(0.0, lower * (1 - _ON_THE_WAY))]))
+    def _one(self, local: Stack) -> PartsBound:
+        if self.effort not in EFFORTS or not 0 < self.unit < np.inf:
+            raise BadInput(f"effort must be one of {', '.join(EFFORTS)} and unit above 0, got {self.effort}")
+        if not available():
+            raise BadInput("bounds need the compiled kernels: install unpooled where a C++ compiler is")
+        w = masses(local)
+        least = 1.0 if local.minimum <= 1 else local.minimum * len(self.centers)
+        if not local.large(np.array([w.sum()]), np.array([w @ w]), at_least=least)[0] or not w.any():
+            return PartsBound(np.zeros(1), np.zeros(1), np.zeros(1))
+        X = np.asarray(local.X, dtype=np.float64)
+        cost = float(w @ squares(X, self.centers))
+        lower = bound_by_parts(X, self.centers, EFFORTS[self.effort], w)
+        steps = floor(min(lower, cost) / self.unit * (1 - 1e-12))
+        return PartsBound(np.array([steps * self.unit]), np.array([cost]), np.array([w.sum()]))
+
+
+def unit_for(inertia: float) -> float:
+    """A power of two that is about 1e-12 of the inertia, and not too small for secure sums.
+
+    >>> unit_for(5.0) == 2.0**-37, unit_for(0.0) == 2.0**-64
+    (True, True)
+    """
+    return float(max(2.0 ** (frexp(inertia)[1] - 40), 2.0**-64)) if inertia > 0 else 2.0**-64
 
 
 def middles(low: FloatArray, high: FloatArray) -> FloatArray:

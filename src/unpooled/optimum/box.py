@@ -23,19 +23,27 @@ def enclosing(sites: tuple[SiteId, ...], box: FloatArray | None) -> Steps[FloatA
                 "a bound over it would be false"
             )
         return box
-    # down: nothing; up: the range of every site's columns
-    ranges = yield from each(sites, AskRange())
-    hidden = [site for site, r in ranges.items() if r.withheld[0]]
+    around, hidden = yield from hull(sites)
     if hidden:
         raise BadInput(
-            f"{len(hidden)} of {len(ranges)} sites do not show the range of their columns "
+            f"{len(hidden)} of {len(sites)} sites do not show the range of their columns "
             f"({', '.join(hidden[:3])}): give a public range as box=(lowest, highest), in Python; "
             "or, among sites that trust each other, a minimum cluster size of 1"
         )
+    return around
+
+
+def hull(sites: tuple[SiteId, ...]) -> Steps[tuple[FloatArray, list[SiteId]]]:
+    """(2, d) the box around the ranges that the sites show, and the sites that do not show theirs."""
+    # down: nothing; up: the range of every site's columns
+    ranges = yield from each(sites, AskRange())
+    hidden = [site for site, r in ranges.items() if r.withheld[0]]
     shown = [r for r in ranges.values() if len(r.low)]
-    if not shown:
+    if not shown and not hidden:
         raise BadInput(f"there are no rows at {len(ranges)} sites")
-    return np.array([np.min([r.low for r in shown], axis=0), np.max([r.high for r in shown], axis=0)])
+    if not shown:
+        return np.zeros((2, 0)), hidden
+    return np.array([np.min([r.low for r in shown], axis=0), np.max([r.high for r in shown], axis=0)]), hidden
 
 
 def check_box(box: Any) -> FloatArray:

@@ -1,8 +1,12 @@
-"""``certify``: a bound on the distance of given centres from the optimum, from totals only, unconditional.
+"""Bounds on the distance of given centres from the optimum, from totals only: by parts, then by prices.
 
-Branch and bound over boxes of centroids. Any k centroids lie in the cells of the references, perhaps several
-in one cell: every multiset of cells is a part of the search (35 for k = 4). A part is halved where its sites
-disagree, until no part can contain cheaper centroids. Sites return a lower bound per part, summed over sites.
+The bound from parts is one total (parts.py). It is weak where the sites' rows differ much; for few rows a
+search with prices can then close the gap.
+
+That search is a branch and bound over boxes of centroids. Any k centroids lie in the cells of the references,
+perhaps several in one cell: every multiset of cells is a part of the search (35 for k = 4). A part is halved
+where its sites disagree, until no part can contain cheaper centroids. Sites return a lower bound per part,
+summed over sites.
 
 A site keeps its own prices. They come from its rows: q_k = 2 sum (y - m_k) over its cluster k, about
 centres m that the coordinator sends, a Newton step of the dual function. Only their sum over the sites is
@@ -16,8 +20,8 @@ import heapq
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from decimal import ROUND_CEILING, Context, Decimal
 from itertools import combinations_with_replacement
-from math import comb
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,28 +29,30 @@ import numpy as np
 from unpooled.core.arrays import FloatArray, IntArray
 from unpooled.core.messages import Message, SiteId
 from unpooled.core.protocol import Steps, together, total
-from unpooled.optimum.bounds import AskBounds, AskOwnBound, Bounds, half_widths
+from unpooled.optimum.bounds import AskBounds, AskPartsBound, Bounds, PartsBound, half_widths, unit_for
 from unpooled.optimum.exact import relative_gap
 from unpooled.optimum.questions import AskObjective
 from unpooled.questions.clusters import AskClusterSums
 
-UNCONDITIONAL, ONE_PER_CELL = "unconditional", "one centroid per cell of the references"
-MOST_CLASSES = 500  # multisets of cells that are still searched
+UNCONDITIONAL = "unconditional"
+MOST_CLASSES = 500  # multisets of cells that are still searched: up to k = 6
 _BATCH = 8  # parts of the search in one exchange
 
 
 @dataclass(frozen=True, eq=False)
-class Certificate(Message, wire="certifying.Certificate", version=2, since="0.2"):
+class Certificate(Message, wire="certifying.Certificate", version=3, since="0.2"):
     """The bounds on a clustering's distance from the best possible."""
 
     centers: FloatArray  # (k, d) the given ones, or better ones if the search found them
     inertia: float  # of these centres
     given_inertia: float  # of the given ones
-    lower_bound: float  # no k centres cost less, if the condition holds
-    condition: str
+    lower_bound: float  # no k centres cost less
+    condition: str  # always "unconditional": bounds of the dual methods may have a condition
     proved: bool  # the gap is at most the tolerance
-    parts: int  # boxes that sites were asked about
+    boxes: int  # of centroids that sites were asked about
     seconds: float
+    sites: tuple[SiteId, ...]  # whose rows it is about
+    missing: tuple[SiteId, ...]  # did not answer: it says nothing about their rows
 
     @property
     def gap(self) -> float:
@@ -57,6 +63,28 @@ class Certificate(Message, wire="certifying.Certificate", version=2, since="0.2"
     def given_gap(self) -> float:
         """The largest possible distance of the given centres from the optimum."""
         return relative_gap(self.lower_bound, self.given_inertia)
+
+    @property
+    def sentence(self) -> str:
+        """The certificate in one sentence for people."""
+        k = len(self.centers)
+        into = f"into {k} groups" if k > 1 else "into one group"
+        said = f"No clustering {into} can be more than {percent_above(self.given_gap)} % better"
+        of = f" for the rows of {', '.join(self.sites)}" if self.missing else ""
+        without = f"; {', '.join(self.missing)} did not answer" if self.missing else ""
+        return f"{said}{of}{without}."
+
+
+def percent_above(share: float) -> str:
+    """The share in percent, in two digits, rounded up.
+
+    >>> percent_above(0.01501), percent_above(0.0), percent_above(1e-12), percent_above(1.0)
+    ('1.6', '0', '0.0001', '100')
+    """
+    least = Decimal("0.0001") if share > 0 else Decimal(0)
+    percent = min(max(100 * Decimal(share), least), Decimal(100))
+    text = f"{Context(2, ROUND_CEILING).create_decimal(percent):f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 @dataclass(order=True, eq=True)
@@ -92,50 +120,63 @@ class _Try(NamedTuple):
     centers: FloatArray
 
 
-def certify(
+def bound_parts(sites: tuple[SiteId, ...], centers: FloatArray, effort: str) -> Steps[PartsBound]:
+    """A lower bound from parts of the sites' rows, and the inertia of the centres over the same sites."""
+    # down: the centres; up: their inertia, which says how finely bounds are rounded
+    costs = yield from total(sites, AskObjective(centers[None]))
+    # down: the centres; up: a sum of bounds, the inertia, the number of rows
+    return (yield from total(sites, AskPartsBound(centers, effort, unit_for(float(costs.inertia[0])))))
+
+
+def search_prices(
     sites: tuple[SiteId, ...],
     centers: FloatArray,
     box: FloatArray,
+    known: PartsBound,
     *,
-    tolerance: float = 1e-4,
-    time_limit: float = 60.0,
+    tolerance: float,
+    boxes: int,
+    seconds: float,
     nodes: int = 50_000,
     clock: Callable[[], float] = time.monotonic,
-) -> Steps[Certificate]:
-    """Bound the inertia of every k centres from below, until it is within ``tolerance`` of that of
-    ``centers``.
+    say: Callable[[str], None] = lambda text: None,
+) -> "Steps[Found]":
+    """Raise the bound ``known`` by prices until it is within ``tolerance`` of the inertia of the best
+    centres, ``boxes`` were bounded, or time is up.
 
-    ``box`` (2, d) encloses all rows. When time is up the bound so far is returned.
+    ``box`` (2, d) encloses all rows.
     """
     started = clock()
     k = len(centers)
     search = _Search(sites, centers, box, tolerance, nodes)
-    # down: the centres; up: their inertia
-    costs = yield from total(sites, AskObjective(centers[None]))
-    given = _above(float(costs.inertia[0]))
-    search.inertia, search.mass = given, float(costs.mass[0])
-    unconditional = comb(2 * k - 1, k) <= MOST_CLASSES
-    search.classes = list(combinations_with_replacement(range(k), k)) if unconditional else [tuple(range(k))]
-    # down: k; up: a bound that needs no search, in a share of the time
-    alone = yield from total(sites, AskOwnBound(k, 0.1 * time_limit / len(sites)))
-    search.base = max(0.0, float(alone.lower[0]))
+    search.inertia, search.mass = inertia_above(float(known.inertia[0])), float(known.mass[0])
+    search.classes = list(combinations_with_replacement(range(k), k))
+    search.base = float(known.lower[0])
     search.begin()
-    while search.unfinished and search.gap > tolerance and clock() - started < time_limit:
-        left = max(0.0, time_limit - (clock() - started))
+    while search.unfinished and search.gap > tolerance and search.evaluations < boxes:
+        left = seconds - (clock() - started)
+        if left <= 0:
+            break
+        say(f"gap at most {percent_above(search.gap)} %, {search.evaluations} boxes of centroids bounded")
         yield from search.evaluate(search.next(), left)
-    return Certificate(
-        centers=search.centers,
-        inertia=search.inertia,
-        given_inertia=given,
-        lower_bound=float(search.lower),
-        condition=UNCONDITIONAL if unconditional else ONE_PER_CELL,
-        proved=bool(search.gap <= tolerance),
-        parts=search.evaluations,
-        seconds=float(clock() - started),
+    return Found(
+        search.centers,
+        search.inertia,
+        float(search.lower),
+        search.evaluations,
     )
 
 
-def _above(inertia: float) -> float:
+class Found(NamedTuple):
+    """The result of a search with prices."""
+
+    centers: FloatArray  # (k, d)
+    inertia: float
+    lower: float
+    boxes: int
+
+
+def inertia_above(inertia: float) -> float:
     """An inertia from sites, rounded up: their sums of squares and the sum over sites are rounded."""
     return inertia * (1 + 4e-12)
 
@@ -243,7 +284,7 @@ class _Search:
             names=names,
             parents=np.array([t.parent for t in tries]),
             nodes=self.nodes,
-            seconds=max(0.02, 0.5 * seconds / (len(tries) * len(self.sites))),
+            seconds=max(0.02, 0.5 * seconds / (len(tries) * len(self.sites))),  # beyond 1e9: no limit
         )
         candidates = np.stack([t.part.seen.means if t.part.seen else self.centers for t in tries])
         # down: boxes, and centres to move prices about; up: bounds, moments of the sites' centroids, summed
@@ -293,7 +334,7 @@ class _Search:
                 break
             best = after
         costs = yield from total(self.sites, AskObjective(best))
-        now = _above(float(costs.inertia[0]))
+        now = inertia_above(float(costs.inertia[0]))
         if now < self.inertia:
             gained = relative_gap(now, self.inertia)
             self.inertia, self.centers = now, best[0]

@@ -6,9 +6,7 @@ are rounded down and inertias up: they hold for the float64 rows as given, exact
 """
 
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass
-from math import fsum
 from typing import Any
 
 import numpy as np
@@ -18,9 +16,21 @@ from unpooled import kernels
 from unpooled.core.arrays import FloatArray
 from unpooled.data import validation as inputs
 from unpooled.errors import BadInput
-from unpooled.kernels.exact_solver import MOST_CLUSTERS, MOST_COLUMNS, Exact, available, exact
+from unpooled.kernels.exact_solver import (
+    MOST_CLUSTERS,
+    MOST_COLUMNS,
+    Exact,
+    available,
+    budget_bound,
+    deal,
+    exact,
+)
+from unpooled.optimum.parts import sum_below
 
 MOST_ROWS = 2000  # the search keeps n^2 k numbers
+_FIRST = 20_000  # nodes of branch and bound before column generation
+_BOXES = 2_000_000  # of column generation
+_MOST_GENERATED = 250  # rows of its linear programme
 _PROBE = 2.0  # seconds after which an unlimited search estimates its remaining time
 _LONGEST = 600.0  # expected seconds beyond which it stops unless a limit is given
 _PROVED = 1e-9  # the largest gap that counts as none
@@ -69,15 +79,28 @@ def exact_kmeans(X: Any, k: int, *, time_limit: float | None = None) -> ExactKMe
     check_reach(len(rows), rows.shape[1], k)
     if time_limit is not None and not time_limit > 0:
         raise BadInput(f"time_limit must be above 0 seconds, got {time_limit}")
-    warm = _heuristic(rows, k)
+    limit = np.inf if time_limit is None else float(time_limit)
+    solved = exact(rows, k, warm=_heuristic(rows, k), nodes=_FIRST, seconds=0.2 * limit)
+    if solved.complete:
+        return _result(solved, solved.lower)
+    lower, warm = solved.lower, solved.labels
+    if len(rows) <= _MOST_GENERATED:
+        columns = budget_bound(rows, k, warm, goal=1e-11, boxes=_BOXES, seconds=0.5 * limit)
+        lower = max(lower, columns.lower)
+        found = exact(rows, k, warm=columns.labels, starts=0, nodes=0)
+        solved = found if found.value < solved.value else solved
+        warm = solved.labels
+        if lower >= solved.value * (1 - _PROVED):
+            return _result(solved, lower)
     if time_limit is not None:
-        limit = float(time_limit)
-        solved = exact(rows, k, warm=warm, seconds=0.6 * limit)
-        lower = solved.lower if solved.complete else max(solved.lower, by_blocks(rows, k, 0.4 * limit))
+        again = exact(rows, k, warm=warm, seconds=0.15 * limit)
+        solved, lower = (again if again.value < solved.value else solved), max(lower, again.lower)
+        if not again.complete:
+            lower = max(lower, by_blocks(rows, k, warm, 0.15 * limit))
         return _result(solved, lower)
     solved = exact(rows, k, warm=warm, seconds=_PROBE)
     if solved.complete:
-        return _result(solved, solved.lower)
+        return _result(solved, max(lower, solved.lower))
     expected = _expected_seconds(rows, k, warm)
     if expected > _LONGEST:
         raise BadInput(
@@ -136,29 +159,21 @@ def _result(solved: Exact, lower: float) -> ExactKMeans:
     return ExactKMeans(solved.centers[order], rank[solved.labels], inertia, bound, proved)
 
 
-def by_blocks(X: FloatArray, k: int, seconds: float) -> float:
-    """The sum of the optima of disjoint blocks: a lower bound on the optimum of all rows together."""
+def by_blocks(X: FloatArray, k: int, labels: NDArray[np.int32], seconds: float) -> float:
+    """The sum of the optima of blocks that each look like the whole: a lower bound on the optimum of all."""
     end = time.monotonic() + seconds
     best, size = 0.0, max(2 * k, 12)
     while size < len(X):
-        blocks = np.array_split(np.random.default_rng(size).permutation(len(X)), -(-len(X) // size))
+        count = -(-len(X) // size)
+        block = deal(X, k, labels, count)
         bounds: list[float] = []
-        for block in blocks:
+        for number in range(count):
             left = end - time.monotonic()
             if left <= 0:
                 return max(best, sum_below(bounds))
-            bounds.append(max(0.0, exact(X[block], k, starts=3, seconds=left).lower))
+            bounds.append(max(0.0, exact(X[block == number], k, starts=3, seconds=left).lower))
         best, size = max(best, sum_below(bounds)), int(1.5 * size) + 1
     return best
-
-
-def sum_below(bounds: Iterable[float]) -> float:
-    """The sum of lower bounds, rounded down, and not below 0.
-
-    >>> sum_below([0.1, 0.2]) < 0.1 + 0.2, sum_below([])
-    (True, 0.0)
-    """
-    return max(0.0, float(np.nextafter(fsum(bounds), -np.inf)))
 
 
 def _expected_seconds(X: FloatArray, k: int, warm: NDArray[np.int32]) -> float:

@@ -114,11 +114,11 @@ class AskObjective(Question[Objective], wire="questions.AskObjective"):
         if not enough(local):
             return Objective(np.zeros(len(self.centers)), np.zeros(1))
         w = masses(local)
-        costs = [float(w @ _squares(local.X, c)) for c in self.centers]
+        costs = [float(w @ squares(local.X, c)) for c in self.centers]
         return Objective(np.array(costs), np.array([w.sum()]))
 
 
-def _squares(X: Any, centers: FloatArray) -> FloatArray:
+def squares(X: Any, centers: FloatArray) -> FloatArray:
     """(n,) squared distances to the nearest centre; a square that vanishes counts as 1e-290, not as zero."""
     labels, squares = kernels.nearest(X, centers)
     faint = np.flatnonzero(squares < 1e-290)

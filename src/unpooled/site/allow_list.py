@@ -14,6 +14,8 @@ from unpooled.data.observed_view import Observed
 from unpooled.data.schema import AskColumns, AskSchema
 from unpooled.data.views import Affine, Preparation
 from unpooled.errors import BadInput, PolicyError
+from unpooled.optimum.bounds import AskPartsBound
+from unpooled.optimum.questions import AskObjective
 from unpooled.privacy.dp.cells import AskNoisyCells
 from unpooled.privacy.dp.moments import AskNoisyMoments, AskNoisySpread
 from unpooled.questions import description as figures
@@ -36,6 +38,8 @@ DESCRIBE = (
     figures.AskProfile,
     AskScatter,
     AskClusterSums,
+    AskObjective,
+    AskPartsBound,
     AskObservedCovariance,
     AskObservedProfile,
     AskObservedSums,

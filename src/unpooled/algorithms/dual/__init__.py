@@ -38,9 +38,10 @@ from unpooled.core.arrays import FloatArray, IntArray
 from unpooled.core.messages import SiteId
 from unpooled.core.protocol import Algorithm, Steps, each, expanded, together, total
 from unpooled.errors import BadInput
-from unpooled.optimum.bounds import AskBounds, AskOwnBound  # which certify asks
+from unpooled.optimum.bounds import AskBounds, AskPartsBound  # which certify asks
 from unpooled.optimum.box import check_box, enclosing
-from unpooled.optimum.exact import check_reach, sum_below
+from unpooled.optimum.exact import check_reach
+from unpooled.optimum.parts import sum_below
 from unpooled.optimum.questions import AskNode, AskObjective, AskOutside, AskRange
 from unpooled.questions.clusters import AskClusterSums, AskLocalMeans, AskMoments
 
@@ -62,7 +63,7 @@ class Dual(Method, method="dual", wire="dual.Dual"):
     )
     advice = "A few dozen rows a site, and you must know how far the clustering is from the best possible"
     shows = "each site's means"
-    asks = (AskLocalMeans, AskRange, AskOutside, AskNode, AskObjective, AskOwnBound, AskBounds)
+    asks = (AskLocalMeans, AskRange, AskOutside, AskNode, AskObjective, AskPartsBound, AskBounds)
 
     update: str = "bundle"
     symmetry: str = "cell"

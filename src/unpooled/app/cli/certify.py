@@ -1,87 +1,66 @@
 """``unpooled certify``: how far the clustering of a run is from the best possible."""
 
 import json
-from decimal import ROUND_CEILING, ROUND_FLOOR, Context
+from decimal import ROUND_FLOOR, Context
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from unpooled.errors import BadInput
+Effort = Annotated[
+    str, typer.Option(help="Time against tightness: quick, normal or thorough; each repeats bit for bit.")
+]
 
 
 def certify(
     folder: Annotated[Path, typer.Argument(help="The folder of a run.")],
+    effort: Effort = "normal",
     time_limit: Annotated[
-        float, typer.Option(help="Seconds; after that the best bound so far is given.")
-    ] = 60.0,
+        float | None,
+        typer.Option(help="Seconds for the search that follows for few rows; a bound cut by it may differ."),
+    ] = None,
     tolerance: Annotated[float, typer.Option(help="Stop when the gap is below this share.")] = 1e-4,
     as_json: Annotated[bool, typer.Option("--json", help="Print the certificate as JSON.")] = False,
 ) -> None:
-    """Prove how far a clustering is from the best possible; for some dozen rows per site.
+    """Prove how much better another clustering could be, at most.
 
     The files are read again and nothing is suppressed: the certificate is about all their rows, or about the
     copies if the run was one on copies.
     """
-    from dataclasses import replace
-
+    from unpooled.app.certificate import certificate_of, words
     from unpooled.app.run_folder import RunFolder
-    from unpooled.optimum.certify import certify as prove
+    from unpooled.app.run_job import progress
 
     kept = RunFolder(folder)
     result = kept.load_result()
     kept.check_unchanged(result.job)
-    if result.agreement.preparation.keeps_holes:
-        raise BadInput(
-            "the run kept missing cells, and a certificate needs rows without them: fit with --missing fill "
-            "or drop"
-        )
-    job = result.job if result.job.protect == "copy" else replace(result.job, protect="none")
-    federation = job.federation(threads=1)
-    proof = prove(
-        federation,
-        result.description.centers,
-        view=result.agreement.preparation,
-        tolerance=tolerance,
-        time_limit=time_limit,
-    )
+    with progress(quiet=as_json) as watcher:
+        proof = certificate_of(result, effort, tolerance=tolerance, time_limit=time_limit, say=watcher.say)
     n, k = result.agreement.used, result.k
-    where = "in the copies of" if job.protect == "copy" else "at"
-    what = f"k = {k}, {n:,.0f} rows {where} {len(federation.sites)} sites"
     if as_json:
-        certificate = {
-            name: getattr(proof, name)
-            for name in ("inertia", "given_inertia", "lower_bound", "gap", "given_gap", "condition", "proved")
-        }
-        typer.echo(
-            json.dumps({**certificate, "k": k, "rows": n, "parts": proof.parts, "seconds": proof.seconds})
-        )
+        names = "inertia given_inertia lower_bound gap given_gap condition proved boxes seconds sites missing"
+        certificate = {name: getattr(proof, name) for name in names.split()}
+        typer.echo(json.dumps({**certificate, "sentence": words(proof, result), "k": k, "rows": n}))
         return
-    typer.echo(f"{what}: inertia {proof.given_inertia:.6g} in prepared columns.")
-    below = f"no {k} centres go below {_digits(proof.lower_bound, ROUND_FLOOR)}"
-    distance = f"at most {_digits(100 * proof.given_gap, ROUND_CEILING, 2)} % from the best possible"
+    where = "in the copies of" if result.job.protect == "copy" else "at"
+    typer.echo(
+        f"k = {k}, {n:,.0f} rows {where} {len(proof.sites)} sites: inertia {proof.given_inertia:.6g} in "
+        "prepared columns."
+    )
+    typer.echo(words(proof, result))
+    typer.echo(f"Proved: no {k} centres go below {_below(proof.lower_bound)} ({proof.condition}).")
     if proof.given_gap <= tolerance:
-        typer.echo(
-            f"Proved: {below}; this clustering is within {100 * tolerance:g} % of the best possible "
-            f"({proof.condition})."
-        )
-    elif proof.proved:
-        typer.echo(
-            f"Proved: {below}; the search found centres of inertia {proof.inertia:.6g}, within "
-            f"{100 * tolerance:g} % of the best possible ({proof.condition}). This clustering is {distance}."
-        )
-    else:
-        typer.echo(
-            f"Not closed in {time_limit:g} seconds: {below}, so this clustering is {distance} "
-            f"({proof.condition}). "
-            "A tighter proof is out of reach at this size, or needs a longer --time-limit."
-        )
+        typer.echo(f"This clustering is within {100 * tolerance:g} % of the best possible.")
+    elif proof.inertia < proof.given_inertia:
+        typer.echo(f"The search found better centres, of inertia {proof.inertia:.6g}.")
+    elif effort != "thorough":
+        typer.echo("A tighter bound may be found with --effort thorough.")
 
 
-def _digits(value: float, rounding: str, digits: int = 6) -> str:
-    """The number in so many digits, rounded to the safe side.
+def _below(value: float) -> str:
+    """The number in six digits, rounded down.
 
-    >>> _digits(3.5799996, ROUND_FLOOR), _digits(0.0101, ROUND_CEILING, 2), _digits(0.0, ROUND_FLOOR)
-    ('3.57999', '0.011', '0')
+    >>> _below(3.5799996), _below(0.0)
+    ('3.57999', '0')
     """
-    return f"{float(Context(digits, rounding).create_decimal(value)):.{digits}g}"
+    return f"{float(Context(6, ROUND_FLOOR).create_decimal(value)):.6g}"

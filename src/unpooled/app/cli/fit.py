@@ -5,8 +5,19 @@ from typing import Annotated
 
 import typer
 
+from unpooled.app.cli import option_types as t
 from unpooled.app.cli import options as o
 from unpooled.app.cli.outputs import Overwrite, beside_run, check, run_output
+from unpooled.errors import BadInput
+
+EFFORTS = ("quick", "normal", "thorough")
+Certify = Annotated[
+    str | None,
+    typer.Option(
+        help="Prove how much better another clustering could be: quick, normal or thorough.",
+        rich_help_panel=t.HOW,
+    ),
+]
 
 
 @o.takes_options
@@ -25,6 +36,7 @@ def fit(
     protect: o.Protect = "none",
     threads: o.Threads = None,
     site_column: o.SiteColumn = None,
+    certify: Certify = None,
 ) -> None:
     """Cluster files as if they were pooled; every file is a site that keeps its rows.
 
@@ -41,6 +53,10 @@ def fit(
         copy=copying.settings() if copying.given or protect == "copy" else None,
     )
     o.check_report(options.epsilon, report)
+    if certify is not None and options.epsilon is not None:
+        raise BadInput("--certify asks for sums without noise; a private run has no certificate")
+    if certify not in (None, *EFFORTS):
+        raise BadInput(f"--certify must be one of {', '.join(EFFORTS)}, got {certify!r}")
     folder = RunFolder(out) if out is not None else None
     check(
         run_output(folder) if folder is not None else None,
@@ -48,7 +64,7 @@ def fit(
         inputs=[*job.inputs, *o.policies(options.bounds)],
         overwrite=overwrite,
     )
-    perform(job, folder, report, new=True, as_json=as_json, threads=threads)
+    perform(job, folder, report, new=True, as_json=as_json, threads=threads, certify=certify)
 
 
 def resume(

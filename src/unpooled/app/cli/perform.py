@@ -1,6 +1,7 @@
 """Execution and summary of a job on the command line, for ``fit``, ``run`` and ``resume``."""
 
 import json
+from dataclasses import replace
 from functools import singledispatch
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from unpooled.app.certificate import certificate_of, words
 from unpooled.app.job import Job
 from unpooled.app.private_result import PrivateResult
 from unpooled.app.result import ClusterResult, JobResult
@@ -20,9 +22,17 @@ from unpooled.pages.markup import natural
 
 
 def perform(
-    job: Job, folder: RunFolder | None, report: Path | None, *, new: bool, as_json: bool, threads: int | None
+    job: Job,
+    folder: RunFolder | None,
+    report: Path | None,
+    *,
+    new: bool,
+    as_json: bool,
+    threads: int | None,
+    certify: str | None = None,
 ) -> JobResult:
-    """Do a job, write all its files, and print the summary or the JSON."""
+    """Do a job, write all its files, and print the summary or the JSON; ``certify`` is the effort of a
+    certificate."""
     with progress(quiet=as_json) as watcher:
         try:
             result = execute(job, folder, watcher, new=new, threads=threads, stopped=_stopped)
@@ -30,6 +40,12 @@ def perform(
             if not as_json:
                 _show_table(mismatch)
             raise
+        if certify is not None and isinstance(result, ClusterResult):
+            result = replace(
+                result, certified=words(certificate_of(result, certify, say=watcher.say), result)
+            )
+            if folder is not None:
+                folder.finish(result)
         page = result.report() if report is not None else None
         if report is not None and page is not None:
             write_atomically(report, page.encode(), shared=True)
@@ -65,7 +81,7 @@ def show(result: JobResult, console: Console) -> None:
 @show.register
 def _(result: ClusterResult, console: Console) -> None:
     first, second = result.answer()
-    console.print(f"[bold]{escape(first)}[/bold] {escape(second)}\n")
+    console.print(f"[bold]{escape(first)}[/bold] {escape(f'{second} {result.certified}'.strip())}\n")
     console.print(_clusters(result))
     if len(result.choice.scores) > 1:
         console.print()

@@ -51,7 +51,7 @@ def answer(result: ClusterResult) -> str:
     body = f"<p>{escape(first)}</p>"
     if result.k > 1:
         body += "".join(f'<p class="each">{chip(j)}{_sentence(result, j)}</p>' for j in range(result.k))
-    body += f'<p class="second">{escape(second)}</p>'
+    body += "".join(f'<p class="second">{escape(said)}</p>' for said in (second, result.certified) if said)
     if result.kept:
         body += f'<p class="second">{kept_cells(result)} Rows are compared by the cells that they have.</p>'
     out = "".join(f"<li>{said}</li>" for said in _left_out(result))

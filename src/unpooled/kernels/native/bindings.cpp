@@ -7,6 +7,8 @@
 #include <string>
 
 #include "dispatch.hpp"
+#include "exact/budgets.hpp"
+#include "exact/deal.hpp"
 #include "exact/solve.hpp"
 #include "grouping/group.hpp"
 
@@ -195,6 +197,30 @@ NB_MODULE(_native, m) {
         return nb::make_tuple(result.value, result.lower, result.nodes, result.complete, result.proved);
     }, nb::arg(), nb::arg(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(),
           nb::arg().none(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg());
+
+    m.def("budget_bound", [](In<double> x, In<double> w, int k, Out<int32_t> labels, double goal, int rounds,
+                             int64_t boxes, double seconds) {
+        exact::BudgetTask task{};
+        task.n = static_cast<int>(x.shape(0)), task.d = static_cast<int>(x.shape(1)), task.k = k;
+        task.x = x.data(), task.w = w.data(), task.labels = labels.data();
+        task.goal = goal, task.rounds = rounds, task.boxes = boxes, task.seconds = seconds;
+        exact::BudgetResult result{};
+        {
+            nb::gil_scoped_release release;
+            exact::bound_by_budgets(task, result);
+        }
+        return nb::make_tuple(result.lower, result.rounds, result.boxes, result.converged);
+    });
+
+    m.def("deal", [](In<double> x, In<double> w, int k, In<int32_t> labels, int parts, int sweeps,
+                     Out<int32_t> part) {
+        exact::DealTask task{};
+        task.n = static_cast<int64_t>(x.shape(0)), task.d = static_cast<int>(x.shape(1));
+        task.k = k, task.parts = parts, task.sweeps = sweeps;
+        task.x = x.data(), task.w = w.data(), task.labels = labels.data();
+        nb::gil_scoped_release release;
+        exact::deal(task, part.data());
+    });
 
     m.def("groups", [](AnyRows x, int least, nb::object progress, Out<int64_t> labels) {
         const Rows rows = rows_of(x, nullptr, nb::none());

@@ -5,11 +5,11 @@
 // of one rounding, however far the rows lie from the origin or from other rows, and nothing cancels in the sum. So a
 // scatter has a small relative error, and bounds of tight groups lose nothing to groups far away.
 #pragma once
-#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <vector>
 
+#include "clock.hpp"
 #include "region.hpp"
 #include "solve.hpp"
 
@@ -17,21 +17,6 @@ namespace unpooled {
 namespace exact {
 
 constexpr double kTolerance = 4e-10;  // of the optimum: how far below the best a bound may lie and still end a branch
-
-class Clock {
-public:
-    explicit Clock(double seconds) : limited_(seconds < 1e9) {
-        if (limited_) {
-            using namespace std::chrono;
-            end_ = steady_clock::now() + duration_cast<steady_clock::duration>(duration<double>(seconds));
-        }
-    }
-    bool over() const { return limited_ && std::chrono::steady_clock::now() >= end_; }
-
-private:
-    bool limited_;
-    std::chrono::steady_clock::time_point end_;
-};
 
 // Rows in the order of the search, about a point near their mean, by column: distances to a centroid run along a column.
 struct Points {

@@ -1,0 +1,122 @@
+"""A lower bound from parts: for rows split in any way, the sum of the parts' optima is at most the optimum of
+all rows.
+
+Every site cuts its rows into parts that each look like the whole, bounds every part, and sends the sum. The
+limits of the searches are numbers of steps, never times, so that the same rows give the same bits everywhere.
+"""
+
+from collections.abc import Iterable
+from math import ceil, fsum
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unpooled import kernels
+from unpooled.core.arrays import FloatArray
+from unpooled.kernels.exact_solver import budget_bound, deal, exact
+
+
+class Effort(NamedTuple):
+    """The limits of the search in a part, and the rows of the largest parts."""
+
+    rows: int  # at least; more for many clusters
+    rows_per_cluster: int
+    nodes: int  # of branch and bound over partitions
+    boxes: int  # of column generation
+    goal: float  # the share of the bound that column generation may leave
+
+
+EFFORTS = {
+    "quick": Effort(100, 14, 50_000, 20_000, 3e-3),
+    "normal": Effort(160, 20, 500_000, 100_000, 1e-3),
+    "thorough": Effort(240, 30, 5_000_000, 1_000_000, 3e-4),
+}
+_SMALLER = (1.0, 0.5, 0.3, 0.2, 0.14)  # of the largest part: sizes that are tried
+_TRIED = 2  # parts of each size
+_PER_CELL = 4  # rows of a cell in every part, where clusters are dealt in cells
+_FEW = 15  # rows that branch and bound solves at once
+_WHOLE = 1e-5  # the share of the bound that column generation may leave where all rows are one part
+_GOOD = 0.995  # of the cost at the given centres: no smaller parts are tried
+
+
+def bound_by_parts(X: FloatArray, centers: FloatArray, effort: Effort, weights: FloatArray) -> float:
+    """A lower bound on the inertia of any k centres of these rows, where k centres as good as ``centers``
+    help to find it.
+
+    Parts of several sizes are tried: large ones lose less by being apart, small ones are solved to the end.
+    Clusters are dealt as a whole, or in small cells, which pays for many clusters.
+
+    >>> X = np.array([[0.0], [1.0], [4.0], [5.0]])
+    >>> round(bound_by_parts(X, np.array([[0.5], [4.5]]), EFFORTS["quick"], np.ones(4)), 9)
+    1.0
+    """
+    X, w = X[weights > 0], weights[weights > 0]
+    k, n = len(centers), len(X)
+    if n <= k:
+        return 0.0
+    labels, away = kernels.nearest(X, centers)
+    largest = max(effort.rows, effort.rows_per_cluster * k)
+    counts = sorted({max(1, ceil(n / max(largest * share, 2 * k + 1))) for share in _SMALLER})
+    best, chosen, bounds = -1.0, labels, [0.0]
+    for count, fine in ((c, fine) for c in counts for fine in (False, True)[: 1 + (c > 1)]):
+        limits = effort if count > 1 else effort._replace(goal=min(effort.goal, _WHOLE))
+        cells = _cells(X, labels, _PER_CELL * count) if fine else labels
+        part = deal(X, int(cells.max()) + 1, cells, count, weights=w)
+        some = range(min(count, _TRIED))
+        found = [_bound_part(X, k, labels, part == p, limits, w) for p in some]
+        cost = sum(float(w[part == p] @ away[part == p]) for p in some)
+        share = sum_below(found) / cost if cost > 0 else 1.0
+        if share > best:
+            best, chosen, bounds = share, part, found
+        if best >= _GOOD:
+            break
+    rest = range(len(bounds), int(chosen.max()) + 1)
+    return sum_below(bounds + [_bound_part(X, k, labels, chosen == p, effort, w) for p in rest])
+
+
+def _cells(X: FloatArray, labels: NDArray[np.int32], most: int) -> NDArray[np.int32]:
+    """(n,) cells of at most so many rows: clusters halved in their widest column, and halved again.
+
+    >>> _cells(np.array([[0.0], [1.0], [2.0], [9.0], [8.0]]), np.array([0, 0, 0, 1, 1]), 2).tolist()
+    [0, 1, 1, 2, 2]
+    """
+    cells = np.empty(len(X), dtype=np.int32)
+    number = 0
+    left = [np.flatnonzero(labels == j) for j in range(int(labels.max()), -1, -1)]
+    while left:
+        rows = left.pop()
+        if len(rows) > most:
+            widest = int(np.ptp(X[rows], axis=0).argmax())
+            rows = rows[np.argsort(X[rows, widest], kind="stable")]
+            left += [rows[len(rows) // 2 :], rows[: len(rows) // 2]]
+        elif len(rows):
+            cells[rows] = number
+            number += 1
+    return cells
+
+
+def _bound_part(
+    X: FloatArray, k: int, labels: NDArray[np.int32], inside: NDArray[np.bool_], effort: Effort, w: FloatArray
+) -> float:
+    """A lower bound for the rows of a part, by column generation; by branch and bound for few rows, or where
+    that does not end."""
+    rows, weights, own = X[inside], w[inside], labels[inside]
+    if len(rows) <= k:
+        return 0.0
+    lower = 0.0
+    if len(rows) > _FEW:
+        columns = budget_bound(rows, k, own, weights=weights, goal=effort.goal, boxes=effort.boxes)
+        lower, own = columns.lower, columns.labels
+        if columns.converged:
+            return lower
+    return max(lower, exact(rows, k, weights=weights, warm=own, starts=3, nodes=effort.nodes).lower)
+
+
+def sum_below(bounds: Iterable[float]) -> float:
+    """The sum of lower bounds, rounded down, and not below 0.
+
+    >>> sum_below([0.1, 0.2]) < 0.1 + 0.2, sum_below([])
+    (True, 0.0)
+    """
+    return max(0.0, float(np.nextafter(fsum(bounds), -np.inf)))
