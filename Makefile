@@ -52,6 +52,7 @@ postgres:        ## a PostgreSQL for the tests of databases, where there is none
 docs: $(STAMP)   ## run the pages and write their outputs into them
 	$(BIN)/python -W error tests/pages.py
 	$(BIN)/python -W error tests/tutorials.py
+	$(BIN)/python -W error tests/notebooks.py
 
 bench: $(STAMP)  ## what was asked of the speed, and what was reached
 	$(BIN)/python -m benchmarks
