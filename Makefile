@@ -56,6 +56,7 @@ docs: $(STAMP)   ## run the pages and write their outputs into them
 
 bench: $(STAMP)  ## what was asked of the speed, and what was reached
 	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks.bench_sources
 
 assurance: $(STAMP)  ## the long versions of what the tests hold, and their figures
 	UNPOOLED_RUNS=150 $(BIN)/pytest tests/laws/test_contract.py -k no_reply_contains_a_row

@@ -59,10 +59,9 @@ def texts(shown: list[dict[str, Any]]) -> list[Any]:
 
 def refreshed(page: Path) -> str:
     """The notebook with every output replaced by what its cells show now."""
-    content, number = json.loads(page.read_text(encoding="utf-8")), 0
+    content = json.loads(page.read_text(encoding="utf-8"))
     code = [cell for cell in content["cells"] if cell["cell_type"] == "code"]
-    for cell, shown in zip(code, outputs(page), strict=True):
-        number += 1
+    for number, (cell, shown) in enumerate(zip(code, outputs(page), strict=True), 1):
         cell["outputs"], cell["execution_count"] = shown, number
     return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
 
