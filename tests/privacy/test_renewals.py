@@ -13,6 +13,7 @@ import pytest
 from combinations import fewer_than
 from unpooled.data import Table
 from unpooled.data.copy import Copy, to_csv
+from unpooled.errors import BadInput
 from unpooled.privacy.copy import CopySettings
 from unpooled.privacy.copy.cells import number_cells
 from unpooled.privacy.copy.history import History
@@ -102,7 +103,11 @@ def test_no_combination_of_all_sums_of_all_copies_is_about_fewer_than_g_persons(
         site = Registered(seed, g)
         for _ in range(10):
             site.month()
-            site.renew(keep_changed=seed % 3 == 0)
+            try:
+                site.renew(keep_changed=seed % 3 == 0)
+            except BadInput as error:  # more than half of the few who are shown have left
+                if "are in this table: the ids may be others" not in str(error):
+                    raise
         for column in range(4):
             sums = site.sums(column)
             assert not sums or fewer_than(g, sums) is None, (seed, column)

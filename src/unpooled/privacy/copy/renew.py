@@ -195,7 +195,8 @@ def _check_known(history: History, people: _People) -> None:
     if there < _KNOWN * shown:
         raise BadInput(
             f"of {shown} persons who are shown, {there} are in this table: the ids may be others than those "
-            "that the copy was made with, and then everybody would be shown a second time"
+            "that the copy was made with, and then everybody would be shown a second time. If they have "
+            "really left, unpooled copy erase takes them out by name"
         )
 
 
