@@ -30,6 +30,8 @@ class SiteFacts:
     copy: Copy | None
     settings: CopySettings | None
     copy_digest: str
+    copies_before: int
+    renewal_waits: bool  # a renewal is made, and nobody has approved it yet
     approval: dict[str, str]  # who approved the copy, and when; empty: nobody
     record: LogSummary | None  # None: nothing has left
     found: Attack | None  # None: nothing to attack, or the log is damaged
@@ -57,6 +59,7 @@ def read(folder: Path, policy: Path | None = None, heads: dict[int, str] | None 
         raise BadInput(f"{folder}: no such folder")
     if not place.exists and not log.exists():
         raise BadInput(f"{folder}: not the folder of a site: it has neither a copy nor a log")
+    waits = place.waiting
     record = summary.read(log, heads) if log.exists() else None
     rules, where = _rules(folder, policy, record)
     copy = place.read() if place.exists else None
@@ -67,6 +70,8 @@ def read(folder: Path, policy: Path | None = None, heads: dict[int, str] | None 
         copy,
         place.settings() if copy is not None else None,
         place.digest if copy is not None else "",
+        len(list(folder.glob(f"copy-*/{ABOUT}"))),
+        waits,
         _approval(place) if copy is not None else {},
         record,
         _attacked(record),

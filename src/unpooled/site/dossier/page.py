@@ -119,6 +119,8 @@ def _warnings(site: SiteFacts) -> str:
             f"The site last answered under another policy (digest {site.record.policies[-1][:16]}) than that "
             f"described here (digest {site.policy.digest[:16]})."
         )
+    if site.renewal_waits:
+        said.append("A renewed copy waits for its approval: this page is about the copy before it.")
     if site.mode == "copy" and site.copy is None:
         said.append("There is no copy in the folder.")
     if site.policy is not None and site.policy.protect.auto:
@@ -286,6 +288,7 @@ def _digests(site: SiteFacts) -> str:
             items.append(("preset", f"{rule.name}: {rule.rule}. {rule.by}. {rule.where}"))
     if site.copy is not None:
         items += [("copy", site.copy_digest), ("copy made on", site.copy.made)]
+        items.append(("copies before this one", str(site.copies_before)))
     if site.approval:
         items.append(("approved", f"{site.approval['by']}, {site.approval['utc']}"))
     if site.record is not None:

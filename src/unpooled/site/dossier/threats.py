@@ -61,8 +61,16 @@ THREATS = (
     Threat(
         "Data change between two runs, and the difference is a person",
         "The copy does not change with the data",
-        "A further copy, if the officer orders one",
+        "A renewal (next line), or a further copy without a bound, if the officer orders one",
         "tests/attacks/test_crafted.py::test_a_row_that_is_added_changes_nothing_until_a_new_copy",
+        ("copy",),
+    ),
+    Threat(
+        "All copies and answers of years are combined",
+        "Copies are renewed by rules on who may be together in a group again",
+        "Sums over at least as many persons as a group has",
+        "tests/privacy/test_history.py::"
+        "test_no_combination_of_all_sums_ever_shown_is_about_fewer_than_g_persons",
         ("copy",),
     ),
     Threat(
