@@ -365,7 +365,7 @@ def test_the_folder_of_a_job_is_replaced_only_if_it_is_nothing_else(there):
     shutil.rmtree(job)
     refused(there, *words, says=f"{out} exists; say --overwrite to replace it (it holds a run that is not")
     assert call(*words, "--overwrite") == (0, "")
-    (job / "app" / "mine.py").write_bytes(MINE)
+    (next(path for path in job.iterdir() if path.is_dir()) / "mine.py").write_bytes(MINE)
     refused(there, *words, "--overwrite", says="is not empty, and not the folder of a job and nothing else")
 
 
