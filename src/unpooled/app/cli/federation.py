@@ -176,6 +176,7 @@ def serve(
 
     path = check_path(folder)
     served = FederationFolder.read(path)
+    front_door.allow_many_connections()
     where, engine = served.address, served.engine
     addresses = listen or front_door.addresses_of(where.host)
     port = front_door.free_port()

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import errno
 import json
+import resource
 import socket
 import ssl
 import threading
@@ -206,6 +207,13 @@ def addresses_of(host: str) -> list[str]:
 def reached_by_none(host: str, listen: Sequence[str]) -> bool:
     """True if sites are told a host that means this machine alone here, though others mean to reach it."""
     return not is_loopback(host) and all(is_loopback(address) for address in listen)
+
+
+def allow_many_connections() -> None:
+    """Raise this process's limit of open files, and that of the engine, to what the system allows."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def free_port() -> int:
