@@ -167,6 +167,39 @@ def test_a_site_whose_log_was_lost_is_taken_back_by_a_decision(tmp_path, monkeyp
     unpooled("audit", "verify", tmp_path / "new", "--heads", heads)
 
 
+def test_a_site_goes_on_over_rotations_and_the_audit_reads_all_files(tmp_path):
+    """Countersigned heads of lines in an earlier file are known; files that were archived are named."""
+    import numpy as np
+
+    authority, head, folder = Identity.new(), "", tmp_path / "site"
+    for number in range(6):
+        site = open_site("a", np.array(ROWS), TRUSTED, folder, authority=authority.public)
+        given = site.answer(asked(authority, head, number))
+        assert not isinstance(given.replies[0], Refusal)
+        assert site.answer(asked(authority, head, number)).head == given.head  # the same bytes again
+        site.close()
+        head = given.head
+        if number in (1, 3):
+            assert "written: " in unpooled("audit", "rotate", folder).stdout
+            site = open_site("a", np.array(ROWS), TRUSTED, folder, authority=authority.public)
+            assert site.answer(asked(authority, "", number)).head  # a turn that was answered before
+            site.close()
+    said = unpooled("audit", "verify", folder).stdout
+    assert "lines: their files" not in said
+    first = min(folder.glob("log-*.jsonl"))
+    first.rename(tmp_path / first.name)
+    said = unpooled("audit", "verify", folder).stdout
+    lines = int(first.stem.split("-")[2]) + 1
+    assert f"not checked: the first {lines} lines: their files (log-*.jsonl)" in said
+    site = open_site("a", np.array(ROWS), TRUSTED, folder, authority=authority.public)
+    assert not isinstance(site.answer(asked(authority, head, 6)).replies[0], Refusal)
+    site.close()
+    altered = max(folder.glob("log-*.jsonl"))
+    altered.write_bytes(altered.read_bytes().replace(b'"round":2', b'"round":9'))
+    unpooled("audit", "verify", folder, code=1)
+    assert "there is no log" in unpooled("audit", "rotate", tmp_path, code=1).stderr
+
+
 # ---------------------------------------------------------------- backup
 
 
