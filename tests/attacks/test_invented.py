@@ -286,7 +286,7 @@ def test_no_file_of_a_site_holds_a_value_an_id_a_path_or_a_column_that_is_not_re
     answers = replies(site, (AskSchema(), None), (AskMoments(), view), (AskLocalMeans(5, steps=0), view))
     site.close()
     files = [path.read_bytes() for path in folder.rglob("*") if path.is_file()]
-    assert len(files) == 7  # table, about, approved, registry, log, ledger, identity
+    assert len(files) == 8  # table, about, approved, registry, log, who holds it, ledger, identity
     for data in (*files, *answers):
         for text in (b"secret-path", b"surname", b"Name3", b"ZZ", *(repr(v).encode() for v in x)):
             assert text not in data
