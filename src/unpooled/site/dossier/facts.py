@@ -15,9 +15,10 @@ from unpooled.site.audit.attack import Attack, on_log
 from unpooled.site.audit.summary import LogSummary
 from unpooled.site.copy_folder import ABOUT, APPROVED, TABLE, CopyFolder
 from unpooled.site.log import entries
+from unpooled.site.log_files import segments
 from unpooled.site.policy import Policy, load
 
-_FILES = (f"copy/{TABLE}", f"copy/{ABOUT}", f"copy/{APPROVED}", "log.jsonl", "policy.toml")
+_FILES = (f"copy/{TABLE}", f"copy/{ABOUT}", f"copy/{APPROVED}", "policy.toml")
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +79,7 @@ def read(folder: Path, policy: Path | None = None, heads: dict[int, str] | None 
         _versions(log) if record is not None else (),
         tuple(
             (name, sha256((folder / name).read_bytes()).hexdigest())
-            for name in _FILES
+            for name in (*_FILES, *(file.name for file in segments(log)))
             if (folder / name).exists()
         ),
     )
