@@ -110,7 +110,7 @@ CERTIFIED = (
     Problem("overlapping groups, 2 columns", 8, groups(2000, 2, 8, 0.2)),
     Problem("overlapping groups, 3 columns", 5, groups(1000, 3, 5, 0.3)),
     Problem("overlapping groups, 4 columns", 4, groups(1000, 4, 4, 0.3)),
-    Problem("overlapping groups, 8 columns", 3, groups(1000, 8, 3, 0.5)),
+    Problem("overlapping groups, 8 columns", 3, groups(1000, 8, 3, 0.3)),
     Problem("separate groups, 8 columns", 5, groups(5000, 8, 5, 0.2)),
     Problem("separate groups, 16 columns", 4, groups(5000, 16, 4, 0.2)),
     Problem("overlapping groups, 2 columns", 3, groups(20_000, 2, 3, 0.3)),

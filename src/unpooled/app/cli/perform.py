@@ -17,7 +17,7 @@ from unpooled.app.result import ClusterResult, JobResult
 from unpooled.app.run_folder import RunFolder
 from unpooled.app.run_job import execute, progress
 from unpooled.core.disk import write_atomically
-from unpooled.errors import SchemaMismatch
+from unpooled.errors import BadInput, SchemaMismatch
 from unpooled.pages.markup import natural
 
 
@@ -41,11 +41,14 @@ def perform(
                 _show_table(mismatch)
             raise
         if certify is not None and isinstance(result, ClusterResult):
-            result = replace(
-                result, certified=words(certificate_of(result, certify, say=watcher.say), result)
-            )
-            if folder is not None:
-                folder.finish(result)
+            try:
+                proof = certificate_of(result, certify, say=watcher.say)
+            except BadInput as error:
+                watcher.warn(f"no certificate: {error}")
+            else:
+                result = replace(result, certified=words(proof, result))
+                if folder is not None:
+                    folder.finish(result)
         page = result.report() if report is not None else None
         if report is not None and page is not None:
             write_atomically(report, page.encode(), shared=True)
