@@ -66,6 +66,23 @@ FILES = {
     ("copy show", "html"): Writing(
         lambda d, out: ["copy", "show", d / "site", "--html", out], ("site/copy/table.csv",)
     ),
+    ("copy renew", "persons"): Writing(
+        lambda d, out: ["copy", "renew", d / "renewed", "--data", d / "persons.csv", "--persons", out],
+        ("persons.csv",),
+    ),
+    ("dossier", "html"): Writing(
+        lambda d, out: [
+            "dossier",
+            d / "kept",
+            "--policy",
+            d / "rules.toml",
+            "--heads",
+            d / "heads.jsonl",
+            "--html",
+            out,
+        ],
+        ("kept/log.jsonl", "rules.toml", "heads.jsonl"),
+    ),
     ("copy export", "out"): Writing(
         lambda d, out: ["copy", "export", d / "site", out], ("site/copy/table.csv", "site/copy/about.json")
     ),
@@ -80,6 +97,7 @@ FOLDERS = {
     ("compare", "out"),  # of files or a suite; without them it goes on with what is there
     ("export-job", "job_folder"),
     ("export-job", "out"),
+    ("release", "out"),
 }
 GO_ON = {  # with what is there, if it is theirs
     ("resume", "folder"),
@@ -87,6 +105,10 @@ GO_ON = {  # with what is there, if it is theirs
     ("join", "folder"),
     ("copy make", "folder"),
     ("copy approve", "folder"),
+    ("copy renew", "folder"),
+    ("copy erase", "folder"),
+    ("copy forget", "folder"),
+    ("release", "register"),
     ("federation invite", "folder"),
     ("federation admit", "folder"),
     ("federation readmit", "folder"),
@@ -117,6 +139,10 @@ READ = {
     ("copy make", "policy"),
     ("copy show", "folder"),
     ("copy export", "folder"),
+    ("release", "run"),
+    ("dossier", "folder"),
+    ("dossier", "policy"),
+    ("dossier", "heads"),
     ("sums show", "folder"),
     ("sums forget", "folder"),
     ("audit show", "log"),
@@ -186,7 +212,13 @@ def made(tmp_path_factory):
     (folder / "kept-a").rename(folder / "kept")
     (folder / "heads.jsonl").write_text('{"site": "a", "head": "0:0"}\n')
     (folder / "old.toml").write_text("version = 1\n")
+    (folder / "rules.toml").write_text('version = 2\n[protect]\nmode = "trusted"\n')
     assert call("copy", "make", folder / "site", "--data", folder / "a.csv") == (0, "")
+    persons = np.column_stack([np.arange(40), rows["a"]])
+    np.savetxt(folder / "persons.csv", persons, delimiter=",", header="id,x,y", comments="", fmt="%.6g")
+    words = ["copy", "make", folder / "renewed", "--data", folder / "persons.csv", "--person", "id"]
+    assert call(*words) == (0, "")
+    assert call("copy", "approve", folder / "renewed") == (0, "")
     return folder
 
 
@@ -338,6 +370,18 @@ def test_a_folder_of_something_else_is_not_replaced_at_all(there):
         refused(there, *words, "--overwrite", says="is not empty, and not the folder of a run")
     for words in (["reproduce", "triebe-epochs"], ["compare"]):
         refused(there, *words, "--out", there / "mine", says="is not empty, and not a folder of results")
+
+
+def test_the_folder_of_a_release_is_replaced_only_if_told_so(there):
+    out = there / "released"
+    words = ["release", there / "run", "--preset", "datashield", "--out", out]
+    assert call(*words) == (0, "")
+    refused(there, *words, says=f"{out} exists; say --overwrite to replace it")
+    assert call(*words, "--overwrite") == (0, "")
+    (there / "mine").mkdir()
+    (there / "mine" / "thesis.txt").write_bytes(MINE)
+    words = ["release", there / "run", "--preset", "datashield", "--out", there / "mine", "--overwrite"]
+    refused(there, *words, says="is not empty, and not the folder of a release")
 
 
 def test_a_run_does_not_replace_the_rows_it_reads(there):

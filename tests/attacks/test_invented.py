@@ -332,7 +332,6 @@ def test_cut_and_altered_messages_are_answered_alike_whatever_the_rows():
         (AskSchema(), PLAIN),
         (AskClusterSums(np.full((1, 2, 2), np.nan)), PLAIN),
         (AskClusterSums(np.zeros((1, 2, 3))), PLAIN),
-        (AskColumns(("nobody",), np.zeros(1), np.ones(1), (), (), False), None),
         (AskLocalMeans(-1, steps=0), PLAIN),
         (CELLS, Preparation((Number("x", 0.0, 0.0, 0.0), Number("y", 0.0, 0.0, 1.0)), drop=False)),
         (CELLS, Preparation((Number("patient", 0.0, 0.0, 1.0),), drop=False)),
@@ -341,6 +340,10 @@ def test_cut_and_altered_messages_are_answered_alike_whatever_the_rows():
         one, two = (replies(site, (question, view))[0] for site in sites)
         assert one == two
         assert isinstance(codec.decode(one), Refusal)
+    nobody = AskColumns(("nobody",), np.zeros(1), np.ones(1), (), (), False)
+    one, two = (replies(site, (nobody, None))[0] for site in sites)
+    assert one == two  # a column that the site lacks: nobody has a value there
+    assert codec.decode(one).count.tolist() == [0.0]
     whole = codec.wrap(Envelope(Turn("r", 0, 0, 0), (Part("each", CELLS, PLAIN, 0),)))
     for _ in range(200):
         data = bytearray(whole[: int(rng.integers(len(whole)))] if rng.random() < 0.3 else whole)

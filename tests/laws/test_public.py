@@ -27,6 +27,7 @@ def test_public_names():
     assert set(unpooled.__all__) == {
         "BestOf",
         "CopySettings",
+        "Database",
         "Dual",
         "Dwf",
         "Ewf",
@@ -41,6 +42,7 @@ def test_public_names():
         "Method",
         "MiniBatch",
         "Private",
+        "Result",
         "Robust",
         "Run",
         "SecureSums",
@@ -48,6 +50,7 @@ def test_public_names():
         "__version__",
         "certify",
         "citation",
+        "cluster",
         "exact_kmeans",
         "open_site",
         "run",
