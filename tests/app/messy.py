@@ -360,6 +360,7 @@ BEFORE = [
             f"{s}.csv": text(cells(s, pulse=[str(60 + i % 20) for i in range(24)])).encode()
             for s in ("north", "west")
         },
+        options=("--missing", "fill"),
         says=("pulse at south: no value",),
         used=(*NAMES, "pulse"),
         truth=lambda: {

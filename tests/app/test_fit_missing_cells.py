@@ -10,6 +10,7 @@ from unpooled.app.cli import app
 from unpooled.app.model import load
 from unpooled.app.run_folder import RunFolder
 from unpooled.data import Table
+from unpooled.errors import BadInput
 
 NAMES = ("north", "south", "west")
 
@@ -100,7 +101,9 @@ def test_predict_and_exports_compare_by_the_cells_of_a_row(holed, tmp_path):
     assert found.clusters[:4].tolist() == [1, 2, 3, 0]
     assert np.isnan(found.distances[3])
     part = Table.of({f"c{j}": centers[:, j] for j in range(3)})  # without a column
-    assert model.predict(part).clusters.tolist() == [1, 2, 3]
+    assert model.predict(part, lacking=True).clusters.tolist() == [1, 2, 3]
+    with pytest.raises(BadInput, match="needs the columns c3"):
+        model.predict(part)
     for to, name in (("json", "m.json"), ("sklearn", "m.py"), ("onnx", "m.onnx")):
         if to == "onnx":
             pytest.importorskip("onnxruntime")

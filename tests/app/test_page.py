@@ -125,7 +125,7 @@ def test_says_what_was_found(scanned):
     first, second = scanned.answer()
     assert scanned.k == 3
     assert first.startswith("450 rows at 3 sites fall into 3 clusters")
-    assert "3 is only the least doubtful: 4 clusters" in second  # missing kinds were filled
+    assert "3 is recommended: 3 clusters describe the rows best" in second  # missing kinds stay missing
     for part in (
         "Where the clusters are",
         "Absent",

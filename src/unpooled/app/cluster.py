@@ -225,8 +225,9 @@ class Result:
 
     def predict(self, table: Any) -> IntArray:
         """The cluster of every row of a new table, from 1, the largest; 0 for a row that was left out."""
-        reading = self.model.reading(self.found.job.reading)
-        return self.model.predict(read_table(table, reading, "new rows")).clusters
+        job = self.found.job
+        rows = read_table(table, self.model.reading(job.reading), "new rows")
+        return self.model.predict(rows, lacking=job.wishes.columns == "any").clusters
 
     def report(self, path: str | Path, *, overwrite: bool = False) -> Path:
         """Write the report: one HTML file. Nothing is overwritten unless ``overwrite`` says so."""

@@ -51,20 +51,20 @@ class Model(Message, wire="model.Model"):
             numbers=tuple(name for name, kind in kinds.items() if kind == "number"),
         )
 
-    def predict(self, table: Table) -> Labels:
+    def predict(self, table: Table, *, lacking: bool = False) -> Labels:
         """The nearest centre of every row, by the same preparation as when the model was made.
 
         A model of rows with missing cells compares by the columns that a row has, and leaves out one
-        without any; a column that the table lacks is missing in every row.
+        without any. With ``lacking`` a column that the table lacks is then missing in every row.
         """
-        holes = self.preparation.keeps_holes
-        lacking = [name for name in self.preparation.kinds if name not in table.names]
-        if lacking and (not holes or len(lacking) == len(self.preparation.kinds)):
-            raise BadInput(f"the model needs the columns {', '.join(lacking)}, which the table lacks")
+        needed = [name for name in self.preparation.kinds if name not in table.names]
+        may = lacking and self.preparation.keeps_holes and len(needed) < len(self.preparation.kinds)
+        if needed and not may:
+            raise BadInput(f"the model needs the columns {', '.join(needed)}, which the table lacks")
         clusters, distances = np.zeros(len(table), dtype=np.int64), np.full(len(table), np.nan)
         keep = self.preparation.kept(table)
         if keep.any():
-            nearest = nearest_observed if holes else kernels.nearest
+            nearest = nearest_observed if self.preparation.keeps_holes else kernels.nearest
             labels, squared = nearest(self.preparation.apply(table), self.centers, threads=2)
             clusters[keep], distances[keep] = labels + 1, np.sqrt(squared)
         return Labels(clusters, distances)

@@ -51,7 +51,7 @@ def predict(
     if twice:
         raise BadInput(f"{out} has a column {twice[0]} of its own: rename that of {file}")
     table = read_table(file, reading)
-    clusters, distances = model.predict(table)
+    clusters, distances = model.predict(table, lacking=job.wishes.columns == "any")
     cells = read_cells(file, handed, reading)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

@@ -337,7 +337,11 @@ def tree(result: ClusterResult) -> str:
     order = leaves(2 * k - 2)
     plane = Plane((0.0, float(costs[-1]) * 1.05), (0.0, 1.0), (340, 60.0 + 26 * k), (14, 12, 44, 40))
     xs = ticks(*plane.x, 5)
-    parts = [text(plane.at(v, 0)[0], plane.bottom + 17, f"{v:g} %", "tick", "middle") for v in xs]
+    across = [plane.at(v, 0)[0] for v in xs]
+    parts = [
+        text(x, plane.bottom + 17, f"{v:g} %", "tick", "middle" if x < 315 else "end")
+        for x, v in zip(across, xs, strict=True)
+    ]
     parts += [line((plane.at(v, 0)[0], plane.top), (plane.at(v, 0)[0], plane.bottom), "grid") for v in xs]
     at = {j: (plane.left, plane.top + 13 + 26.0 * i) for i, j in enumerate(order)}
     for i, (a, b, _) in enumerate(merges):
