@@ -27,7 +27,7 @@ from unpooled.runtimes.provisioning.site_folder import SiteFolder
 from unpooled.site.identity import identity_in
 
 UNPOOLED = [sys.executable, "-m", "unpooled"]
-PATIENCE = 90.0
+PATIENCE = 240.0
 
 
 def free_port() -> int:
