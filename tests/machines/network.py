@@ -204,7 +204,7 @@ class Network:
         """``unpooled run`` into the folder of that name; does not wait."""
         return self.start(name, "run", self.home, "--out", self.out(name), *options, where="server")
 
-    def finish(self, name: str, patience: float = 150.0, code: int = 0) -> str:
+    def finish(self, name: str, patience: float = 300.0, code: int = 0) -> str:
         """Wait for a command to end; what it said."""
         process = self.processes[name]
         try:
