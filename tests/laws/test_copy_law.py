@@ -41,7 +41,7 @@ def twins(seed: int, n: int = 240):
         CLUSTERS[rng.integers(len(CLUSTERS), size=n // 6)] + rng.normal(0, 6, (n // 6, 2)), 6, 0
     )
     one = places + rng.uniform(-0.3, 0.3, (n, 2))
-    shift = rng.uniform(-0.1, 0.1, (n // 6, 3, 2))
+    shift = rng.uniform(-0.02, 0.02, (n // 6, 3, 2))
     moved = one.reshape(n // 6, 6, 2) + np.stack([shift, -shift], axis=2).reshape(n // 6, 6, 2)
     return one, moved.reshape(n, 2)[rng.permutation(n)]
 
