@@ -10,13 +10,14 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from unpooled.algorithms import METHODS
+from unpooled.algorithms.dwf import WEIGHTINGS
 from unpooled.core import codec
 
 ROOT = Path(__file__).parent.parent
@@ -47,30 +48,42 @@ def blocks(page: Path) -> list[Block]:
 def printed(page: Path) -> list[str]:
     """Run a page's blocks in one namespace, in the current folder, and give what each of them prints."""
     namespace: dict[str, Any] = {"__name__": page.stem}
-    outputs, modules = [], []
-    methods, messages = dict(METHODS), codec.registered()
-    for block in blocks(page):
-        out = io.StringIO()
-        code = compile("\n" * block.line + block.code, str(page), "exec")
-        named = re.match(r"# module: (\w+)\n", block.code)  # a block that stands for a file of its own
-        with contextlib.redirect_stdout(out):
-            if named:
-                module = sys.modules[named[1]] = ModuleType(named[1])
-                modules.append(named[1])
-                exec(code, module.__dict__)
-                namespace.update({k: v for k, v in vars(module).items() if not k.startswith("__")})
-            else:
-                exec(code, namespace)
-        outputs.append(out.getvalue())
-    for name in modules:  # what a page defines is known on that page only
-        del sys.modules[name]
-    METHODS.clear()
-    METHODS.update(methods)
-    learnt = {k: v for k, v in codec.registered().items() if v.__module__.startswith("unpooled.")}
-    codec._register.clear()
-    codec._register.update(messages | learnt)  # modules of the package that the page was first to import
-    codec._travelling.clear()
+    outputs = []
+    with _known_here():
+        for block in blocks(page):
+            out = io.StringIO()
+            code = compile("\n" * block.line + block.code, str(page), "exec")
+            named = re.match(r"# module: (\w+)\n", block.code)  # a block that stands for a file of its own
+            with contextlib.redirect_stdout(out):
+                if named:
+                    module = sys.modules[named[1]] = ModuleType(named[1])
+                    exec(code, module.__dict__)
+                    namespace.update({k: v for k, v in vars(module).items() if not k.startswith("__")})
+                else:
+                    exec(code, namespace)
+            outputs.append(out.getvalue())
     return outputs
+
+
+@contextlib.contextmanager
+def _known_here() -> Iterator[None]:
+    """What a page defines is known on that page only: modules, methods, weightings, messages."""
+    modules, messages = set(sys.modules), codec.registered()
+    tables: list[dict[str, Any]] = [METHODS, WEIGHTINGS]
+    before = [dict(table) for table in tables]
+    try:
+        yield
+    finally:
+        for name in set(sys.modules) - modules:
+            if getattr(sys.modules[name], "__spec__", None) is None:  # made by a page, not imported
+                del sys.modules[name]
+        for table, kept in zip(tables, before, strict=True):
+            table.clear()
+            table.update(kept)
+        learnt = {k: v for k, v in codec.registered().items() if v.__module__.startswith("unpooled.")}
+        codec._register.clear()
+        codec._register.update(messages | learnt)  # modules of the package that the page was first to import
+        codec._travelling.clear()
 
 
 def refreshed(page: Path) -> str:
