@@ -12,24 +12,28 @@ import pytest
 
 from helpers import blobs
 from unpooled import InProcess, SecureSums
+from unpooled.algorithms.minibatch import AskEpochs
 from unpooled.core import codec
 from unpooled.core.exchange import STAGE, Answer, Envelope, Part, Turn, conduct
 from unpooled.core.messages import Refusal
 from unpooled.core.protocol import total, viewed
-from unpooled.data import Preparation, Table
+from unpooled.core.stack import Stack
+from unpooled.data import Number, Preparation, Table
 from unpooled.data.schema import AskColumns, AskSchema
 from unpooled.data.views import Affine, Shaped
-from unpooled.errors import BadInput, LedgerError, TooFewAnswers
+from unpooled.errors import BadInput, BadReply, LedgerError, Refused, TooFewAnswers
 from unpooled.privacy.dp.moments import AskNoisyMoments
 from unpooled.privacy.secure_sum import threshold_for
 from unpooled.privacy.secure_sum.crypto import Identity
 from unpooled.privacy.secure_sum.messages import AskKeys, AskMasked, SumTerms
-from unpooled.questions.clusters import AskMoments
+from unpooled.questions.clusters import AskClusterSums, AskMoments
+from unpooled.questions.fuzzy import AskFuzzySums
 from unpooled.runtimes.remote import RemoteFederation
 from unpooled.site.ledger import Ledger
 from unpooled.site.log import Log, entries
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
+from unpooled.site.sum_bounds import SumBounds
 
 HISTORY = int(os.environ.get("UNPOOLED_HISTORY", "150"))
 NOISE = """
@@ -57,6 +61,7 @@ import numpy as np
 from unpooled.core import codec
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
+from unpooled.site.sum_bounds import SumBounds
 X = np.load(sys.argv[2])
 site = open_site("a", X, parse(open(sys.argv[3]).read()), sys.argv[1])
 print("open", flush=True)
@@ -253,40 +258,126 @@ def federated(tmp_path, rules: str = SUMS, count: int = 4):
     return InProcess(sites, secure=SecureSums()), sites
 
 
-def test_a_search_over_units_sees_the_sum_and_never_a_single_site(tmp_path):
-    """In steps as large as a site's sum the total would count the sites above it: such units are refused."""
-    federation, sites = federated(tmp_path)
-    seen, refused = [], []
-    for e in range(-12, 120, 4):
-        question = AskColumns(("x", "y"), np.zeros(2), np.full(2, 2.0**e), (), (), False)
+WHOLE = (*range(-1074, -60, 130), *range(-60, 60, 5), *range(60, 1024, 130), 1023)  # exponents of floats
+
+
+def searched(federation, ask) -> tuple[list, list[str]]:
+    """A search over the whole range of floats: the sums that were answered, and why others were not."""
+    seen, refused, wrapped = [], [], []
+    for e in WHOLE:
         try:
-            seen.append(conduct(total(federation.sites, question), federation, run=f"r{e}").sums * 2.0**e)
+            got = conduct(ask(2.0**e), federation, run=f"r{e}")
         except TooFewAnswers as error:
             refused.append(str(error))
+            continue
+        except BadReply as error:  # squares that wrapped around: all sites are in the sum
+            wrapped.append(f"{e}: {error}")
+            continue
+        assert federation._remote._secure_sums.out == {}
+        seen.append(got.sums * 2.0**e)
+        if e > 200:
+            assert not seen.pop().any()  # nothing is left, at any site
+    assert len(refused) > 15
+    assert all(text.startswith("-") and "the secure sum cannot be" in text for text in wrapped)
+    assert all("0 of 4 sites" in text for text in refused)  # all refuse, or none: not one by its numbers
+    return seen, refused
+
+
+def test_a_search_over_units_sees_the_sum_and_never_a_single_site(tmp_path):
+    """In steps as large as a site's sum the total would count the sites above it: such units are refused.
+
+    So are units in which a sum of squares would leave the range of a float, at one site before another.
+    """
+    federation, sites = federated(tmp_path)
+
+    def asked(unit):
+        return total(federation.sites, AskColumns(("x", "y"), np.zeros(2), np.full(2, unit), (), (), False))
+
+    seen, refused = searched(federation, asked)
     assert 8 < len(seen) < 20
     np.testing.assert_allclose(seen, [seen[0]] * len(seen), rtol=1e-9)  # the sum, however it is asked
-    assert all("the unit of column x is far above the size of its values" in text for text in refused)
+    for side in ("above", "below"):
+        assert any(f"the unit of column x is far {side} the size of its values" in text for text in refused)
     for site in sites:
         site.close()
 
 
 def test_a_search_over_scales_of_a_view_ends_where_steps_would_tell(tmp_path):
     rows = {f"s{i}": X[i::4] for i in range(4)}
-    rules = parse(SUMS)
-    sites = [open_site(name, own, rules, tmp_path / name) for name, own in rows.items()]
-    federation, seen, refused = InProcess(sites, secure=SecureSums()), [], []
-    for e in range(-20, 120, 4):
-        view = Affine(np.zeros(2), np.full(2, 2.0**e))
-        try:
-            got = conduct(viewed(view, total(federation.sites, AskMoments())), federation, run=f"r{e}")
-            seen.append(got.sums * 2.0**e)
-        except TooFewAnswers as error:
-            refused.append(str(error))
+    sites = [open_site(name, own, parse(SUMS), tmp_path / name) for name, own in rows.items()]
+    federation = InProcess(sites, secure=SecureSums())
+
+    def asked(scale):
+        return viewed(Affine(np.zeros(2), np.full(2, scale)), total(federation.sites, AskMoments()))
+
+    seen, refused = searched(federation, asked)
     assert 8 < len(seen) < 20
     np.testing.assert_allclose(seen, [seen[0]] * len(seen), rtol=1e-9)
-    assert all("far above the size of its values" in text for text in refused)
+    for side in ("above", "below"):
+        assert any(f"far {side} the size of its values" in text for text in refused)
     for site in sites:
         site.close()
+
+
+NAMED = tuple(
+    f"{form} {what}" for form in ("Number", "rank", "log") for what in ("scale", "shift", "fill", "knots")
+)
+
+
+@pytest.mark.parametrize("what", ["origin", "centres", "memberships", "shift", "rate", *NAMED])
+def test_no_number_of_a_question_makes_one_site_refuse_and_another_answer(what):
+    """Numbers of all sizes in every place that a coordinator fills: sites refuse for what is public."""
+    rng = np.random.default_rng(0)
+    sizes = dict(
+        zip("abcd", (1.0, 1.1, 1.2, 1.3), strict=True)
+    )  # stated alike, to a quarter of a power of ten
+    rows = {name: np.abs(rng.normal(size=(60, 2))) * size + 1e-3 for name, size in sizes.items()}
+    tables = {name: Table.of({"x": own[:, 0], "y": own[:, 1]}) for name, own in rows.items()}
+    named = what in NAMED
+    bounds = {name: SumBounds(own) for name, own in (tables if named else rows).items()}
+    answered = 0
+    for e in (*range(-1074, 1024, 23), 1023):
+        with np.errstate(all="ignore"):
+            part = _part_with(what, 2.0**e)
+            reasons, replies = set(), []
+            for name, check in bounds.items():
+                try:
+                    check(part)
+                except Refused as error:
+                    reasons.add(str(error))
+                    continue
+                own = part.view.apply(tables[name] if named else rows[name]) if part.view else rows[name]
+                stack = Stack(own, np.array([0, len(own)]), None, np.zeros(1, np.uint64))
+                replies.append(part.question.answer(stack))
+        assert len(reasons) == (0 if replies else 1), (e, reasons)
+        for reply in replies:
+            answered += 1
+            for field in codec.field_names(type(reply)):
+                assert (np.abs(getattr(reply, field)) < 2.0**116).all(), (e, field)
+    assert answered
+
+
+def _part_with(what: str, size: float) -> Part:
+    """A question of a secure sum in which one number has this size."""
+    one, centers = np.ones(2), np.array([[[0.5, 0.5], [1.0, 2.0]]])
+    questions = {
+        "origin": AskMoments(np.array([size, 0.0])),
+        "centres": AskClusterSums(centers * np.array([size, 1.0])),
+        "memberships": AskFuzzySums(centers, max(1 + size, float(np.nextafter(1, 2)))),
+        "rate": AskEpochs(centers[0], 40, 1, size),
+    }
+    if what in questions:
+        return Part("total", questions[what], None, 0)
+    if what == "shift":
+        return Part("total", AskMoments(), Affine(np.array([size, -size]), one), 0)
+    form, place = what.split()
+    numbers = {"fill": 0.5, "shift": 0.0, "scale": 1.0} | ({place: size} if place != "knots" else {})
+    if form == "Number":
+        column = Number("x", *(numbers[key] for key in ("fill", "shift", "scale")))
+    else:
+        knots = (0.0, size if place == "knots" else 1.0) if form == "rank" else ()
+        column = Shaped("x", *(numbers[key] for key in ("fill", "shift", "scale")), form, knots)
+    return Part("total", AskMoments(), Preparation((column,), drop=False), 0)
 
 
 def test_there_is_no_format_to_choose_and_nothing_that_does_not_fit():
@@ -583,4 +674,5 @@ def test_the_audit_counts_what_could_be_read_singly(tmp_path):
     assert (runs["masked"].alone, runs["masked"].masked) == (0, 1)
     assert (runs["plain"].alone, runs["plain"].masked) == (1, 0)
     assert runs["masked"].keys == 4
+    assert runs["masked"].numbers == runs["plain"].numbers == 7  # bytes of keys and shares are no numbers
     assert STAGE == "stage"
