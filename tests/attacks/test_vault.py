@@ -1,15 +1,18 @@
 """Attacks on the budget, the sums and the log: each tried by a script, none gives more than the pages say."""
 
-import base64
 import json
+import multiprocessing
 import os
 import subprocess
 import sys
+import time
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 
+from attacks import histories
 from helpers import blobs
 from unpooled import InProcess, SecureSums
 from unpooled.algorithms.minibatch import AskEpochs
@@ -35,19 +38,9 @@ from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 from unpooled.site.sum_bounds import SumBounds
 
-HISTORY = int(os.environ.get("UNPOOLED_HISTORY", "150"))
-NOISE = """
-version = 2
-[protect]
-mode = "noise"
-[dp]
-epsilon_total = 90
-[jobs]
-max_runs = 100000
-max_rounds = 100000
-[domain]
-rows = 300
-"""
+HISTORY = int(os.environ.get("UNPOOLED_HISTORY", "25"))
+KILLED = int(os.environ.get("UNPOOLED_KILLED", "1"))  # histories of a process that is killed
+NOISE = histories.RULES
 SUMS = 'version = 2\n[protect]\nmode = "copy"\nauto = true\n[aggregation]\nsecure = "required"\n'
 X, _ = blobs(0, n=280, d=2, k=3)
 
@@ -55,92 +48,84 @@ X, _ = blobs(0, n=280, d=2, k=3)
 # ---------------------------------------------------------------- the budget
 
 
-DOOR = """
-import base64, sys
-import numpy as np
-from unpooled.core import codec
-from unpooled.site.open_site import open_site
-from unpooled.site.policy import parse
-from unpooled.site.sum_bounds import SumBounds
-X = np.load(sys.argv[2])
-site = open_site("a", X, parse(open(sys.argv[3]).read()), sys.argv[1])
-print("open", flush=True)
-for line in sys.stdin:
-    print(base64.b64encode(site.respond(base64.b64decode(line))).decode(), flush=True)
-"""
+def test_the_ledger_pays_for_every_byte_string_of_random_histories(tmp_path):
+    """Other runs between, restarts, kills at every point of a write, resumes, groups, epochs of a ring."""
+    first, tally = int(os.environ.get("UNPOOLED_SEED", "0")) * 1_000_000, histories.Tally()
+    for number in range(HISTORY):
+        histories.history(first + number, tmp_path / str(number), tally)
+    print(tally)
+    assert tally.answers > 2 * HISTORY
+    assert tally.kills > HISTORY / 3
+    assert HISTORY < 25 or min(tally.repeated, tally.coordinators, tally.sums) > HISTORY / 20
+    assert tally.paid <= tally.spent
+
+
+PRELOADED = [name for name in sys.modules if name.split(".")[0] in ("unpooled", "numpy", "opendp", "scipy")]
 
 
 class Door:
     """A site in a process of its own, which is killed and started again."""
 
-    def __init__(self, folder, rules: str) -> None:
-        self.folder = folder
-        np.save(folder / "rows.npy", X)
-        (folder / "rules.toml").write_text(rules)
-        self.process: subprocess.Popen | None = None
+    def __init__(self, folder) -> None:
+        self._folder, self.seen, self._process = folder, histories.Seen(), None
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload(PRELOADED)
+        self.kills = 0
 
-    def up(self) -> subprocess.Popen:
-        if self.process is None:
-            words = [self.folder / "site", self.folder / "rows.npy", self.folder / "rules.toml"]
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", DOOR, *map(str, words)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-            assert self.process.stdout.readline() == "open\n"
-        return self.process
+    def up(self):
+        if self._process is None:
+            self._pipe, theirs = self._context.Pipe()
+            words = (str(self._folder), histories.RULES, theirs)
+            self._process = self._context.Process(target=histories.serve, args=words, daemon=True)
+            self._process.start()
+            assert self._pipe.poll(60)
+            assert self._pipe.recv_bytes() == b"open"
+        return self._pipe
 
-    def ask(self, post: Envelope, kill: bool = False) -> Answer | None:
-        """The answer; None if the process was killed before it was read."""
-        process = self.up()
-        process.stdin.write(base64.b64encode(codec.wrap(post)).decode() + "\n")
-        process.stdin.flush()
-        if kill:
-            self.kill()
-            return None
-        return codec.unwrap(base64.b64decode(process.stdout.readline()), expect=Answer)
+    def ask(self, data: bytes, delay: float | None = None) -> None:
+        """Have it answered, and note what left; with a delay, kill it so many seconds later."""
+        pipe, post = self.up(), codec.unwrap(data, expect=Envelope)
+        pipe.send_bytes(data)
+        if delay is None:
+            assert pipe.poll(60)
+            self.seen.note(post, pipe.recv_bytes())
+            return
+        time.sleep(delay)
+        self.kill()
+        if pipe.poll():
+            try:
+                self.seen.note(post, pipe.recv_bytes())  # it was faster
+                return
+            except EOFError:
+                pass
+        self.seen.lost += histories.price(post)
 
     def kill(self) -> None:
-        self.process.kill()
-        self.process.communicate()
-        self.process = None
+        if self._process is not None:
+            self._process.kill()
+            self._process.join()
+            self._process, self.kills = None, self.kills + 1
 
 
-def test_the_ledger_pays_for_every_byte_string_that_leaves(tmp_path):
-    """Random histories: few requests, asked again and again, between runs, after restarts and kill -9."""
+def test_the_ledger_pays_for_every_byte_string_of_a_site_that_is_killed(tmp_path):
+    """kill -9 a few milliseconds after a request: between charge and answer, or before, or after."""
     rng = np.random.default_rng(int(os.environ.get("UNPOOLED_SEED", "0")))
-    door, left, prices, killed, rounds = Door(tmp_path, NOISE), {}, {}, 0, {}
-    for _ in range(HISTORY):
-        run = f"run {rng.integers(4)}"
-        rounds[run] = rounds.get(run, 0) + int(rng.random() < 0.05)
-        mu = 0.001 * (1 + int(rng.integers(3)))
-        turn = Turn(run, int(rng.integers(2)), rounds[run], int(rng.integers(2)))
-        post = Envelope(
-            turn, (Part("total", AskNoisyMoments(mu, np.full(2, 30.0)), None, int(rng.integers(2))),)
-        )
-        key = codec.encode(post)
-        prices[key] = mu**2
-        action = rng.random()
-        if action < 0.04:
-            door.ask(post, kill=True)  # it may have paid, and nobody has the answer
-            killed += 1
-        elif action < 0.06 and door.process is not None:
-            door.kill()
-        else:
-            answer = door.ask(post)
-            assert not any(isinstance(reply, Refusal) for reply in answer.replies)
-            left.setdefault(key, set()).add(codec.encode(replace(answer, head="")))
-    door.up()
-    door.kill()
-    assert all(len(strings) == 1 for strings in left.values())  # the same request, the same bytes, for ever
-    paid = sum(prices[key] for key in left)
-    spent = Ledger(tmp_path / "site" / "ledger.sqlite", "a").spent()
-    assert paid <= spent * (1 + 1e-12)
-    assert spent <= paid + killed * max(prices.values())  # too much at most by what a kill cut off
-    print(
-        f"{HISTORY} requests, {killed} kills: {len(left)} distinct answers, paid {spent:.3g} for {paid:.3g}"
-    )
+    for number in range(KILLED):
+        door = Door(tmp_path / str(number))
+        ask = partial(_killing, rng, door)
+        histories.alone(rng, ask, door.kill, 10)
+        door.up()
+        door.kill()
+        ledger = Ledger(tmp_path / str(number) / "ledger.sqlite", "a")
+        door.seen.check(ledger.spent())
+        assert door.seen.prices
+        assert door.kills
+        print(f"{door.kills} kills, {len(door.seen.prices)} distinct answers, spent {ledger.spent():.3g}")
+        ledger.close()
+
+
+def _killing(rng, door: Door, data: bytes, dies: bool) -> None:
+    door.ask(data, float(rng.random() * 0.008) if dies else None)
 
 
 def test_the_same_noise_is_not_sold_twice_under_other_stages(tmp_path):
