@@ -21,6 +21,7 @@ from unpooled.core.messages import Refusal, Reply
 from unpooled.core.protocol import expanded
 from unpooled.data.scaling import Scaled
 from unpooled.errors import Refused
+from unpooled.runtimes.remote import MAX_ANSWER_BYTES, check_answer
 from unpooled.site import Guard
 
 # ---------------------------------------------------------------- data
@@ -245,3 +246,10 @@ def registered(folder: Path, modules: list[str]) -> Iterator[None]:
         codec._register.clear()
         codec._register.update(messages)
         codec._travelling.clear()
+
+
+def opened(envelope: Envelope, data: bytes, limit: int = MAX_ANSWER_BYTES) -> Answer:
+    """The answer to an envelope, read and checked as a coordinator does."""
+    answer: Answer = codec.unwrap(data, expect=Answer, limit=limit)
+    check_answer(envelope, answer)
+    return answer

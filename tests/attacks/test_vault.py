@@ -1,49 +1,46 @@
 """Attacks on the budget, the sums and the log: each tried by a script, none gives more than the pages say."""
 
-import base64
 import json
+import multiprocessing
 import os
 import subprocess
 import sys
+import time
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 
+from attacks import histories
 from helpers import blobs
 from unpooled import InProcess, SecureSums
+from unpooled.algorithms.minibatch import AskEpochs
 from unpooled.core import codec
 from unpooled.core.exchange import STAGE, Answer, Envelope, Part, Turn, conduct
 from unpooled.core.messages import Refusal
 from unpooled.core.protocol import total, viewed
-from unpooled.data import Preparation, Table
+from unpooled.core.stack import Stack
+from unpooled.data import Number, Preparation, Table
 from unpooled.data.schema import AskColumns, AskSchema
 from unpooled.data.views import Affine, Shaped
-from unpooled.errors import BadInput, LedgerError, TooFewAnswers
+from unpooled.errors import BadInput, BadReply, LedgerError, Refused, TooFewAnswers
 from unpooled.privacy.dp.moments import AskNoisyMoments
 from unpooled.privacy.secure_sum import threshold_for
 from unpooled.privacy.secure_sum.crypto import Identity
 from unpooled.privacy.secure_sum.messages import AskKeys, AskMasked, SumTerms
-from unpooled.questions.clusters import AskMoments
+from unpooled.questions.clusters import AskClusterSums, AskMoments
+from unpooled.questions.fuzzy import AskFuzzySums
 from unpooled.runtimes.remote import RemoteFederation
 from unpooled.site.ledger import Ledger
 from unpooled.site.log import Log, entries
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
+from unpooled.site.sum_bounds import SumBounds
 
-HISTORY = int(os.environ.get("UNPOOLED_HISTORY", "150"))
-NOISE = """
-version = 2
-[protect]
-mode = "noise"
-[dp]
-epsilon_total = 90
-[jobs]
-max_runs = 100000
-max_rounds = 100000
-[domain]
-rows = 300
-"""
+HISTORY = int(os.environ.get("UNPOOLED_HISTORY", "25"))
+KILLED = int(os.environ.get("UNPOOLED_KILLED", "1"))  # histories of a process that is killed
+NOISE = histories.RULES
 SUMS = 'version = 2\n[protect]\nmode = "copy"\nauto = true\n[aggregation]\nsecure = "required"\n'
 X, _ = blobs(0, n=280, d=2, k=3)
 
@@ -51,91 +48,84 @@ X, _ = blobs(0, n=280, d=2, k=3)
 # ---------------------------------------------------------------- the budget
 
 
-DOOR = """
-import base64, sys
-import numpy as np
-from unpooled.core import codec
-from unpooled.site.open_site import open_site
-from unpooled.site.policy import parse
-X = np.load(sys.argv[2])
-site = open_site("a", X, parse(open(sys.argv[3]).read()), sys.argv[1])
-print("open", flush=True)
-for line in sys.stdin:
-    print(base64.b64encode(site.respond(base64.b64decode(line))).decode(), flush=True)
-"""
+def test_the_ledger_pays_for_every_byte_string_of_random_histories(tmp_path):
+    """Other runs between, restarts, kills at every point of a write, resumes, groups, epochs of a ring."""
+    first, tally = int(os.environ.get("UNPOOLED_SEED", "0")) * 1_000_000, histories.Tally()
+    for number in range(HISTORY):
+        histories.history(first + number, tmp_path / str(number), tally)
+    print(tally)
+    assert tally.answers > 2 * HISTORY
+    assert tally.kills > HISTORY / 3
+    assert HISTORY < 25 or min(tally.repeated, tally.coordinators, tally.sums) > HISTORY / 20
+    assert tally.paid <= tally.spent
+
+
+PRELOADED = [name for name in sys.modules if name.split(".")[0] in ("unpooled", "numpy", "opendp", "scipy")]
 
 
 class Door:
     """A site in a process of its own, which is killed and started again."""
 
-    def __init__(self, folder, rules: str) -> None:
-        self.folder = folder
-        np.save(folder / "rows.npy", X)
-        (folder / "rules.toml").write_text(rules)
-        self.process: subprocess.Popen | None = None
+    def __init__(self, folder) -> None:
+        self._folder, self.seen, self._process = folder, histories.Seen(), None
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload(PRELOADED)
+        self.kills = 0
 
-    def up(self) -> subprocess.Popen:
-        if self.process is None:
-            words = [self.folder / "site", self.folder / "rows.npy", self.folder / "rules.toml"]
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", DOOR, *map(str, words)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-            assert self.process.stdout.readline() == "open\n"
-        return self.process
+    def up(self):
+        if self._process is None:
+            self._pipe, theirs = self._context.Pipe()
+            words = (str(self._folder), histories.RULES, theirs)
+            self._process = self._context.Process(target=histories.serve, args=words, daemon=True)
+            self._process.start()
+            assert self._pipe.poll(60)
+            assert self._pipe.recv_bytes() == b"open"
+        return self._pipe
 
-    def ask(self, post: Envelope, kill: bool = False) -> Answer | None:
-        """The answer; None if the process was killed before it was read."""
-        process = self.up()
-        process.stdin.write(base64.b64encode(codec.wrap(post)).decode() + "\n")
-        process.stdin.flush()
-        if kill:
-            self.kill()
-            return None
-        return codec.unwrap(base64.b64decode(process.stdout.readline()), expect=Answer)
+    def ask(self, data: bytes, delay: float | None = None) -> None:
+        """Have it answered, and note what left; with a delay, kill it so many seconds later."""
+        pipe, post = self.up(), codec.unwrap(data, expect=Envelope)
+        pipe.send_bytes(data)
+        if delay is None:
+            assert pipe.poll(60)
+            self.seen.note(post, pipe.recv_bytes())
+            return
+        time.sleep(delay)
+        self.kill()
+        if pipe.poll():
+            try:
+                self.seen.note(post, pipe.recv_bytes())  # it was faster
+                return
+            except EOFError:
+                pass
+        self.seen.lost += histories.price(post)
 
     def kill(self) -> None:
-        self.process.kill()
-        self.process.communicate()
-        self.process = None
+        if self._process is not None:
+            self._process.kill()
+            self._process.join()
+            self._process, self.kills = None, self.kills + 1
 
 
-def test_the_ledger_pays_for_every_byte_string_that_leaves(tmp_path):
-    """Random histories: few requests, asked again and again, between runs, after restarts and kill -9."""
+def test_the_ledger_pays_for_every_byte_string_of_a_site_that_is_killed(tmp_path):
+    """kill -9 a few milliseconds after a request: between charge and answer, or before, or after."""
     rng = np.random.default_rng(int(os.environ.get("UNPOOLED_SEED", "0")))
-    door, left, prices, killed, rounds = Door(tmp_path, NOISE), {}, {}, 0, {}
-    for _ in range(HISTORY):
-        run = f"run {rng.integers(4)}"
-        rounds[run] = rounds.get(run, 0) + int(rng.random() < 0.05)
-        mu = 0.001 * (1 + int(rng.integers(3)))
-        turn = Turn(run, int(rng.integers(2)), rounds[run], int(rng.integers(2)))
-        post = Envelope(
-            turn, (Part("total", AskNoisyMoments(mu, np.full(2, 30.0)), None, int(rng.integers(2))),)
-        )
-        key = codec.encode(post)
-        prices[key] = mu**2
-        action = rng.random()
-        if action < 0.04:
-            door.ask(post, kill=True)  # it may have paid, and nobody has the answer
-            killed += 1
-        elif action < 0.06 and door.process is not None:
-            door.kill()
-        else:
-            answer = door.ask(post)
-            assert not any(isinstance(reply, Refusal) for reply in answer.replies)
-            left.setdefault(key, set()).add(codec.encode(replace(answer, head="")))
-    door.up()
-    door.kill()
-    assert all(len(strings) == 1 for strings in left.values())  # the same request, the same bytes, for ever
-    paid = sum(prices[key] for key in left)
-    spent = Ledger(tmp_path / "site" / "ledger.sqlite", "a").spent()
-    assert paid <= spent * (1 + 1e-12)
-    assert spent <= paid + killed * max(prices.values())  # too much at most by what a kill cut off
-    print(
-        f"{HISTORY} requests, {killed} kills: {len(left)} distinct answers, paid {spent:.3g} for {paid:.3g}"
-    )
+    for number in range(KILLED):
+        door = Door(tmp_path / str(number))
+        ask = partial(_killing, rng, door)
+        histories.alone(rng, ask, door.kill, 10)
+        door.up()
+        door.kill()
+        ledger = Ledger(tmp_path / str(number) / "ledger.sqlite", "a")
+        door.seen.check(ledger.spent())
+        assert door.seen.prices
+        assert door.kills
+        print(f"{door.kills} kills, {len(door.seen.prices)} distinct answers, spent {ledger.spent():.3g}")
+        ledger.close()
+
+
+def _killing(rng, door: Door, data: bytes, dies: bool) -> None:
+    door.ask(data, float(rng.random() * 0.008) if dies else None)
 
 
 def test_the_same_noise_is_not_sold_twice_under_other_stages(tmp_path):
@@ -253,40 +243,126 @@ def federated(tmp_path, rules: str = SUMS, count: int = 4):
     return InProcess(sites, secure=SecureSums()), sites
 
 
-def test_a_search_over_units_sees_the_sum_and_never_a_single_site(tmp_path):
-    """In steps as large as a site's sum the total would count the sites above it: such units are refused."""
-    federation, sites = federated(tmp_path)
-    seen, refused = [], []
-    for e in range(-12, 120, 4):
-        question = AskColumns(("x", "y"), np.zeros(2), np.full(2, 2.0**e), (), (), False)
+WHOLE = (*range(-1074, -60, 130), *range(-60, 60, 5), *range(60, 1024, 130), 1023)  # exponents of floats
+
+
+def searched(federation, ask) -> tuple[list, list[str]]:
+    """A search over the whole range of floats: the sums that were answered, and why others were not."""
+    seen, refused, wrapped = [], [], []
+    for e in WHOLE:
         try:
-            seen.append(conduct(total(federation.sites, question), federation, run=f"r{e}").sums * 2.0**e)
+            got = conduct(ask(2.0**e), federation, run=f"r{e}")
         except TooFewAnswers as error:
             refused.append(str(error))
+            continue
+        except BadReply as error:  # squares that wrapped around: all sites are in the sum
+            wrapped.append(f"{e}: {error}")
+            continue
+        assert federation._remote._secure_sums.out == {}
+        seen.append(got.sums * 2.0**e)
+        if e > 200:
+            assert not seen.pop().any()  # nothing is left, at any site
+    assert len(refused) > 15
+    assert all(text.startswith("-") and "the secure sum cannot be" in text for text in wrapped)
+    assert all("0 of 4 sites" in text for text in refused)  # all refuse, or none: not one by its numbers
+    return seen, refused
+
+
+def test_a_search_over_units_sees_the_sum_and_never_a_single_site(tmp_path):
+    """In steps as large as a site's sum the total would count the sites above it: such units are refused.
+
+    So are units in which a sum of squares would leave the range of a float, at one site before another.
+    """
+    federation, sites = federated(tmp_path)
+
+    def asked(unit):
+        return total(federation.sites, AskColumns(("x", "y"), np.zeros(2), np.full(2, unit), (), (), False))
+
+    seen, refused = searched(federation, asked)
     assert 8 < len(seen) < 20
     np.testing.assert_allclose(seen, [seen[0]] * len(seen), rtol=1e-9)  # the sum, however it is asked
-    assert all("the unit of column x is far above the size of its values" in text for text in refused)
+    for side in ("above", "below"):
+        assert any(f"the unit of column x is far {side} the size of its values" in text for text in refused)
     for site in sites:
         site.close()
 
 
 def test_a_search_over_scales_of_a_view_ends_where_steps_would_tell(tmp_path):
     rows = {f"s{i}": X[i::4] for i in range(4)}
-    rules = parse(SUMS)
-    sites = [open_site(name, own, rules, tmp_path / name) for name, own in rows.items()]
-    federation, seen, refused = InProcess(sites, secure=SecureSums()), [], []
-    for e in range(-20, 120, 4):
-        view = Affine(np.zeros(2), np.full(2, 2.0**e))
-        try:
-            got = conduct(viewed(view, total(federation.sites, AskMoments())), federation, run=f"r{e}")
-            seen.append(got.sums * 2.0**e)
-        except TooFewAnswers as error:
-            refused.append(str(error))
+    sites = [open_site(name, own, parse(SUMS), tmp_path / name) for name, own in rows.items()]
+    federation = InProcess(sites, secure=SecureSums())
+
+    def asked(scale):
+        return viewed(Affine(np.zeros(2), np.full(2, scale)), total(federation.sites, AskMoments()))
+
+    seen, refused = searched(federation, asked)
     assert 8 < len(seen) < 20
     np.testing.assert_allclose(seen, [seen[0]] * len(seen), rtol=1e-9)
-    assert all("far above the size of its values" in text for text in refused)
+    for side in ("above", "below"):
+        assert any(f"far {side} the size of its values" in text for text in refused)
     for site in sites:
         site.close()
+
+
+NAMED = tuple(
+    f"{form} {what}" for form in ("Number", "rank", "log") for what in ("scale", "shift", "fill", "knots")
+)
+
+
+@pytest.mark.parametrize("what", ["origin", "centres", "memberships", "shift", "rate", *NAMED])
+def test_no_number_of_a_question_makes_one_site_refuse_and_another_answer(what):
+    """Numbers of all sizes in every place that a coordinator fills: sites refuse for what is public."""
+    rng = np.random.default_rng(0)
+    sizes = dict(
+        zip("abcd", (1.0, 1.1, 1.2, 1.3), strict=True)
+    )  # stated alike, to a quarter of a power of ten
+    rows = {name: np.abs(rng.normal(size=(60, 2))) * size + 1e-3 for name, size in sizes.items()}
+    tables = {name: Table.of({"x": own[:, 0], "y": own[:, 1]}) for name, own in rows.items()}
+    named = what in NAMED
+    bounds = {name: SumBounds(own) for name, own in (tables if named else rows).items()}
+    answered = 0
+    for e in (*range(-1074, 1024, 23), 1023):
+        with np.errstate(all="ignore"):
+            part = _part_with(what, 2.0**e)
+            reasons, replies = set(), []
+            for name, check in bounds.items():
+                try:
+                    check(part)
+                except Refused as error:
+                    reasons.add(str(error))
+                    continue
+                own = part.view.apply(tables[name] if named else rows[name]) if part.view else rows[name]
+                stack = Stack(own, np.array([0, len(own)]), None, np.zeros(1, np.uint64))
+                replies.append(part.question.answer(stack))
+        assert len(reasons) == (0 if replies else 1), (e, reasons)
+        for reply in replies:
+            answered += 1
+            for field in codec.field_names(type(reply)):
+                assert (np.abs(getattr(reply, field)) < 2.0**116).all(), (e, field)
+    assert answered
+
+
+def _part_with(what: str, size: float) -> Part:
+    """A question of a secure sum in which one number has this size."""
+    one, centers = np.ones(2), np.array([[[0.5, 0.5], [1.0, 2.0]]])
+    questions = {
+        "origin": AskMoments(np.array([size, 0.0])),
+        "centres": AskClusterSums(centers * np.array([size, 1.0])),
+        "memberships": AskFuzzySums(centers, max(1 + size, float(np.nextafter(1, 2)))),
+        "rate": AskEpochs(centers[0], 40, 1, size),
+    }
+    if what in questions:
+        return Part("total", questions[what], None, 0)
+    if what == "shift":
+        return Part("total", AskMoments(), Affine(np.array([size, -size]), one), 0)
+    form, place = what.split()
+    numbers = {"fill": 0.5, "shift": 0.0, "scale": 1.0} | ({place: size} if place != "knots" else {})
+    if form == "Number":
+        column = Number("x", *(numbers[key] for key in ("fill", "shift", "scale")))
+    else:
+        knots = (0.0, size if place == "knots" else 1.0) if form == "rank" else ()
+        column = Shaped("x", *(numbers[key] for key in ("fill", "shift", "scale")), form, knots)
+    return Part("total", AskMoments(), Preparation((column,), drop=False), 0)
 
 
 def test_there_is_no_format_to_choose_and_nothing_that_does_not_fit():
@@ -583,4 +659,5 @@ def test_the_audit_counts_what_could_be_read_singly(tmp_path):
     assert (runs["masked"].alone, runs["masked"].masked) == (0, 1)
     assert (runs["plain"].alone, runs["plain"].masked) == (1, 0)
     assert runs["masked"].keys == 4
+    assert runs["masked"].numbers == runs["plain"].numbers == 7  # bytes of keys and shares are no numbers
     assert STAGE == "stage"

@@ -349,11 +349,17 @@ def test_numbers_that_are_too_large_are_said_before_anything_is_asked() -> None:
         InProcess.of(rows, secure=SecureSums())
 
 
-def test_a_site_whose_numbers_are_not_finite_is_left_out_by_name() -> None:
-    rows = {**ROWS, "s3": ROWS["s3"] + np.nan}
-    wire = Wire(rows)
-    got = conduct(total(tuple(rows), AskMoments()), secure(wire))
-    assert got.n == 12.0
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 2.0**117, 1e300])
+def test_a_site_whose_numbers_are_not_finite_is_not_told_from_one_with_large_numbers(bad: float) -> None:
+    """A refusal, by name, would tell that a site's sum is above the largest float."""
+    rows = {**ROWS, "s3": np.full_like(ROWS["s3"], bad)}
+    federation = secure(Wire(rows))
+    got = conduct(total(tuple(rows), AskMoments()), federation)
+    assert got.n == 14.0
+    assert federation._secure_sums.out == {}
+    others = np.concatenate([own for name, own in ROWS.items() if name != "s3"])
+    np.testing.assert_allclose(got.sums, others.sum(axis=0))  # multiples of 2^64 are 0, and so are these
+    np.testing.assert_allclose(got.squares, (others**2).sum(axis=0))
 
 
 @pytest.mark.parametrize("share", [0.5, 3])
@@ -388,6 +394,9 @@ def test_a_reply_that_was_to_be_masked_and_is_not_is_refused() -> None:
 
         def before(self, post):
             self.inner.before(post)
+
+        def hides(self, post, part):
+            return False
 
         def minimum(self, post, part, usual):
             return usual

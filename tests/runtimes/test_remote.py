@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from helpers import ALGORITHMS
+from helpers import ALGORITHMS, opened
 from unpooled import Site
 from unpooled.algorithms import Lloyd
 from unpooled.core import codec
@@ -17,7 +17,7 @@ from unpooled.errors import BadReply, CodecError, SiteFailed, TooFewAnswers
 from unpooled.privacy.secure_sum.crypto import Identity, is_signed
 from unpooled.questions.clusters import AskClusterSums, AskMoments, ClusterSums, Moments
 from unpooled.runtimes import InProcess
-from unpooled.runtimes.remote import RemoteFederation, countersignable, opened, pack
+from unpooled.runtimes.remote import RemoteFederation, countersignable, pack
 from unpooled.site.log import entries, verify
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse

@@ -11,13 +11,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from helpers import opened
 from unpooled import Site
 from unpooled.core import codec
 from unpooled.core.exchange import Answer, Envelope, Part, Turn
 from unpooled.core.messages import Refusal
 from unpooled.errors import BadReply, CodecError
 from unpooled.questions.clusters import AskClusterSums, AskMoments
-from unpooled.runtimes.remote import opened
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import Policy
 

@@ -68,6 +68,9 @@ class Mask:
     def before(self, post):
         pass
 
+    def hides(self, post, part):
+        return False
+
     def minimum(self, post, part, usual):
         return usual
 

@@ -10,6 +10,7 @@ import os
 import time
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -68,14 +69,12 @@ class ProgressFile:
             return {"state": WAITING}
 
 
-def keep_heads(path: Path, federation: RemoteFederation) -> None:
-    """Append every head of a site's log that came since the last call: evidence, over all rounds and runs.
+def keep_heads(path: Path, new: list[tuple[SiteId, str]]) -> None:
+    """Append heads of sites' logs that came: evidence, over all exchanges and runs.
 
     The last head alone would not do: a site could cut its log, go on from there, and fit the next head.
     """
-    new, federation.received = federation.received, []
-    lines = "".join(json.dumps({"site": site, "head": head}) + "\n" for site, head in new)
-    _append(path, lines)
+    _append(path, "".join(json.dumps({"site": site, "head": head}) + "\n" for site, head in new))
 
 
 def kept_heads(path: Path) -> dict[SiteId, str]:
@@ -120,15 +119,15 @@ def coordinate(task: RunTask, carrier: Carrier, folder: Path) -> bool:
         heads = home / "heads.jsonl"
         try:
             posting = RemoteFederation(
-                carrier, secure=secure, sign=identity_in(home).sign, heads=kept_heads(heads)
+                carrier,
+                secure=secure,
+                sign=identity_in(home).sign,
+                heads=kept_heads(heads),
+                keep=partial(keep_heads, heads),
             )
         except UnpooledError as error:
             progress.failed(error)
             return False
-
-        def record(of_round: Record) -> None:
-            keep_heads(heads, posting)
-            progress.record(of_round)
 
         try:
             done = run(
@@ -138,10 +137,9 @@ def coordinate(task: RunTask, carrier: Carrier, folder: Path) -> bool:
                 quorum=task.quorum,
                 checkpoint=folder / "checkpoint",
                 name=task.run,
-                progress=record,
+                progress=progress.record,
             )
         except UnpooledError as error:
-            keep_heads(heads, posting)
             progress.failed(error, again=bool(getattr(carrier, "absent", ())))
             return False
         progress.write(FINISHED, rounds=done.rounds, seconds=getattr(carrier, "seconds", []))

@@ -4,6 +4,7 @@ With every engine, messages pass the same guards at the site and the same checks
 site could send is dropped: the round goes on without it, and records the site and the reason.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -27,6 +28,7 @@ from unpooled.errors import BadReply, CodecError
 from unpooled.privacy.secure_sum import SecureSums
 
 MAX_ANSWER_BYTES = 64 * 2**20
+_HEAD = re.compile("[0-9]{1,18}:[0-9a-f]{64}")  # of a site's log: the number of its last line, and its hash
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,9 +49,8 @@ def pack(turn: Turn, asks: Asks) -> dict[SiteId, Post]:
     return posts
 
 
-def opened(envelope: Envelope, data: bytes, limit: int = MAX_ANSWER_BYTES) -> Answer:
-    """The answer to an envelope; CodecError or BadReply for anything that cannot be one."""
-    answer: Answer = codec.unwrap(data, expect=Answer, limit=limit)
+def check_answer(envelope: Envelope, answer: Answer) -> None:
+    """Raise BadReply unless this can be an answer to the envelope."""
     if answer.turn != envelope.turn:
         raise BadReply(f"an answer to round {answer.turn.round}, exchange {answer.turn.exchange}")
     if len(answer.replies) != len(envelope.parts):
@@ -64,16 +65,16 @@ def opened(envelope: Envelope, data: bytes, limit: int = MAX_ANSWER_BYTES) -> An
                 raise BadReply("a reply that was to leave masked did not")
         else:
             part.question.check_reply(reply)
-    return answer
 
 
 class RemoteFederation:
     """The Federation over a Carrier.
 
     ``max_answer_bytes`` bounds an answer before it is parsed. With ``secure`` every total is a secure sum.
-    ``heads`` are the last heads of the sites' logs, from earlier runs on, and ``received`` all new ones in
-    the order in which they came with answers, to be kept as evidence; with ``sign`` (e.g. an Identity's)
-    every head goes back to its site countersigned, with the next envelope.
+    ``heads`` are the last heads of the sites' logs, from earlier runs on. After every exchange ``keep`` gets
+    all new ones in the order in which they came, also with answers that cannot be used, to be kept as
+    evidence; with ``sign`` (e.g. an Identity's) every head goes back to its site countersigned, with the next
+    envelope.
     """
 
     def __init__(
@@ -84,11 +85,11 @@ class RemoteFederation:
         secure: SecureSums | None = None,
         sign: Callable[[bytes], bytes] | None = None,
         heads: Mapping[SiteId, str] | None = None,
+        keep: Callable[[list[tuple[SiteId, str]]], None] | None = None,
     ) -> None:
         self._carrier = carrier
-        self._sign = sign
+        self._sign, self._keep = sign, keep
         self.heads: dict[SiteId, str] = dict(heads or {})
-        self.received: list[tuple[SiteId, str]] = []
         self._limit = max_answer_bytes
         self._statements = Statements()
         self._secure_sums: Any = None
@@ -123,8 +124,31 @@ class RemoteFederation:
         posts = {
             site: replace(post, countersigned=self._countersigned(site)) for site, post in envelopes.items()
         }
-        answers = self._carrier.carry(_encoded(posts))
-        return {site: self._replies(site, post, answers.get(site)) for site, post in posts.items()}
+        came = self._carrier.carry(_encoded(posts))
+        answers = {site: self._decoded(came.get(site)) for site in posts}
+        self._note_heads(answers)
+        return {site: self._replies(site, post, answers[site]) for site, post in posts.items()}
+
+    def _decoded(self, data: bytes | str | None) -> Answer | str:
+        """The answer of a site; the reason if there is none, or none that can be read."""
+        if not isinstance(data, bytes):
+            return data or "no answer"
+        try:
+            answer: Answer = codec.unwrap(data, expect=Answer, limit=self._limit)
+            return answer
+        except CodecError as error:
+            return f"its answer was not usable: {error}"
+
+    def _note_heads(self, answers: Mapping[SiteId, Answer | str]) -> None:
+        """Note and keep the heads that came with answers, whatever else is in them."""
+        new = []
+        for site, answer in answers.items():
+            head = answer.head if isinstance(answer, Answer) else ""
+            if _HEAD.fullmatch(head) and self.heads.get(site) != head:
+                self.heads[site] = head
+                new.append((site, head))
+        if new and self._keep is not None:
+            self._keep(new)
 
     def _countersigned(self, site: SiteId) -> str:
         head = self.heads.get(site, "")
@@ -134,19 +158,16 @@ class RemoteFederation:
             else ""
         )
 
-    def _replies(self, site: SiteId, envelope: Envelope, data: bytes | str | None) -> tuple[Reply, ...]:
+    def _replies(self, site: SiteId, envelope: Envelope, answer: Answer | str) -> tuple[Reply, ...]:
         """The replies of a site; refusals with the reason if its answer cannot be used."""
-        if isinstance(data, bytes):
+        if isinstance(answer, Answer):
             try:
-                answer = opened(envelope, data, self._limit)
+                check_answer(envelope, answer)
                 self._statements.check(site, envelope, answer.replies)
-                if answer.head and self.heads.get(site) != answer.head[:200]:
-                    self.heads[site] = answer.head[:200]
-                    self.received.append((site, self.heads[site]))
                 return answer.replies
-            except (CodecError, BadReply) as error:
-                data = f"its answer was not usable: {error}"
-        return tuple(Refusal(data or "no answer") for _ in envelope.parts)
+            except BadReply as error:
+                answer = f"its answer was not usable: {error}"
+        return tuple(Refusal(answer) for _ in envelope.parts)
 
 
 def _encoded(envelopes: Mapping[SiteId, Envelope]) -> dict[SiteId, bytes]:

@@ -4,10 +4,12 @@ A line holds the questions, the answer byte for byte, how it was protected, and 
 the line that opens a site also the digests of its copy, its policy and its study, and the software's version.
 """
 
+import contextlib
 import json
 from dataclasses import replace
 from hashlib import sha256
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,9 +21,10 @@ from unpooled.core.messages import LeftMasked, Refusal, Reply, SiteId
 from unpooled.errors import LedgerError, Refused
 from unpooled.privacy.dp.accounting import epsilon_of
 from unpooled.privacy.secure_sum.messages import from_hex
-from unpooled.site.ledger import ChainedFile, Ledger
+from unpooled.site.chained_file import ChainedFile
+from unpooled.site.ledger import Ledger
 from unpooled.site.log import COUNTERSIGNED, Log, Packed, unpacked
-from unpooled.site.log_files import tail
+from unpooled.site.log_files import lines, tail
 from unpooled.site.policy import Policy
 from unpooled.site.site import digest, request_digest
 
@@ -29,8 +32,15 @@ from unpooled.site.site import digest, request_digest
 def check_books(log: Log, ledger: Ledger, registry: ChainedFile | None = None) -> None:
     """Raise LedgerError unless log, ledger and registry have what each says of another.
 
-    The ledger is written before the log has the answer, so it may be ahead by what a kill cut off.
+    The ledger is written before the log has the answer, so it may be ahead by what a kill cut off. From here
+    on its links name the head of the log.
     """
+    _check_marks(log, ledger, registry)
+    ledger.log_head = log.mark
+    _check_contents(log, ledger)
+
+
+def _check_marks(log: Log, ledger: Ledger, registry: ChainedFile | None) -> None:
     for called, chain in (("ledger", ledger), ("registry", registry)):
         number, _, head = ("" if chain is None else chain.seen_head).partition(":")
         if head and log.hash_at(int(number)) != head:
@@ -59,6 +69,42 @@ def check_books(log: Log, ledger: Ledger, registry: ChainedFile | None = None) -
             return
 
 
+def _check_contents(log: Log, ledger: Ledger) -> None:
+    """Raise LedgerError unless the ledger holds what it wrote; take over what an earlier version wrote."""
+    kept_from = None
+    for line in tail(log.path):
+        entry = json.loads(line)
+        if "ledger" in entry:
+            kept_from = entry.get("ledger_from")
+            break
+    if kept_from is None and ledger.older:
+        ledger.take_over()
+    try:
+        ledger.check(kept_from)
+    except LedgerError as error:
+        raise LedgerError(f"{log.path.parent}: {error}; nothing is answered") from None
+
+
+def check_protection(path: Path, mode: str) -> None:
+    """Raise LedgerError if answers in the log were protected in a way that noise does not go with.
+
+    Noise after exact answers promises nothing, and exact answers after noise void what it promised.
+    """
+    before = ""
+    for line in lines(path) if path.exists() else ():
+        if b'"kind":"opening"' in line or b'"kind":"continued"' in line:
+            with contextlib.suppress(ValueError):  # an unfinished last line
+                before = str(json.loads(line).get("protection") or before)
+        elif b'"kind":"release"' in line and before and (before == "noise") != (mode == "noise"):
+            how = "with noise" if before == "noise" else f'without noise (mode = "{before}")'
+            why = (
+                "another protection would void what noise promised"
+                if before == "noise"
+                else "noise would promise nothing any more"
+            )
+            raise LedgerError(f"{path.parent}: answered {how} before; {why}, so it needs a folder of its own")
+
+
 class AuditLog:
     """The audit of a site: writes every answer into the log before it leaves, and returns the last ones."""
 
@@ -73,13 +119,13 @@ class AuditLog:
         registry: str = "",
         authority: bytes | None = None,
     ) -> None:
-        self._bound = (
-            {"registry": registry} if registry else {}
-        )  # its last link, where persons are registered
+        self._bound: dict[str, Any] = {"registry": registry} if registry else {}  # its last link
         self._name, self._ledger, self._log, self._authority = name, ledger, log, authority
         self._policy, self._budget = policy.digest, policy.dp if policy.private else None
         self._countersigned = ""
         self._views: set[str] = set()
+        if ledger is not None:
+            self._bound["ledger_from"] = ledger.kept_from
         if log is not None:
             log.append(
                 "opening",

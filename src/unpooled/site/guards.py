@@ -1,7 +1,6 @@
 """The rules of a policy as guards of a site: each small, each refusal with a reason that may be shown."""
 
 import os
-from collections.abc import Iterable
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,6 @@ from unpooled.core.declarations import Centers, sent
 from unpooled.core.exchange import Answer, Envelope
 from unpooled.core.messages import Question
 from unpooled.core.protocol import View, has_holes
-from unpooled.core.stack import Stack
-from unpooled.data.schema import AskColumns, AskSchema
 from unpooled.errors import BadInput, Refused
 from unpooled.privacy import Spending
 from unpooled.site.allow_list import SCHEMA, VIEWS, allowed, only_totals
@@ -109,50 +106,6 @@ def _check_view(view: View) -> None:
     shift, scale = view.scaling()
     if not (np.isfinite(shift).all() and np.isfinite(scale).all() and (scale > 0).all()):
         raise Refused("the scaling of a column is not a positive number")
-
-
-_COARSEST = 2.0**30  # unit or scale, over the size of the values
-
-
-class Proportion(Guard):
-    """Refuse a question that would make the site's values tiny: a unit or scale far above their size.
-
-    Sums travel in steps of 2^-64. In units so large that a site's sum is near one step, the total would count
-    the sites whose sum is above it, and a search over units would find each. The size is the one that the
-    site states in its schema, to a quarter of a power of ten.
-    """
-
-    def __init__(self, X: Any) -> None:
-        self._sizes = _stated_sizes(X)
-        self._names = () if isinstance(X, np.ndarray) else X.names
-
-    def before(self, post: Envelope, views: tuple[Rows, ...]) -> None:
-        for part in post.parts:
-            if isinstance(part.question, AskColumns):
-                self._check(part.question.numbers, part.question.unit)
-            if part.view is not None:
-                names, scale = part.view.names, part.view.scaling()[1]
-                self._check(range(len(scale)) if names is None else names, scale)
-
-    def _check(self, columns: Iterable[str | int], units: FloatArray) -> None:
-        for column, unit in zip(columns, units, strict=True):
-            if isinstance(column, str) and self._names and column not in self._names:
-                continue  # the site has no such column: all its cells are missing
-            if not unit <= _COARSEST * self._sizes.get(column, 1.0):
-                raise Refused(f"the unit of column {column} is far above the size of its values")
-
-
-def _stated_sizes(X: Any) -> dict[str | int, float]:
-    """The root mean square of every column of numbers, as coarse as a schema states it, by name or place."""
-    if isinstance(X, np.ndarray):
-        sizes = np.round(2 * np.log10(np.maximum((X.astype(np.float64) ** 2).mean(axis=0), 1e-300))) / 4
-        return {j: float(10**size) for j, size in enumerate(sizes)}
-    schema = AskSchema().answer(Stack(X, np.array([0, len(X)]), None, None))
-    return {
-        name: float(10**size)
-        for name, size in zip(schema.names, schema.size, strict=True)
-        if np.isfinite(size)
-    }
 
 
 class SumsOnly(Guard):

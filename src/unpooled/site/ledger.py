@@ -3,26 +3,25 @@
 It is written before anything is released, in full sync, so a kill at any moment can only make it count too
 much, never too little. Every write is a link of a chain of hashes that also names the head of the site's log
 at that time, and every line of the log names the last link: a ledger or a log that was lost, cut or replaced
-by an older one is found by the other (``check_books``).
+by an older one is found by the other (``check_books``). A link keeps what was written: when a site is opened,
+and by ``audit verify``, the chain is computed again, and the tables must hold what it says and nothing else.
 """
 
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from unpooled.core.exchange import Turn
 from unpooled.core.messages import SiteId
 from unpooled.errors import LedgerError, Refused
+from unpooled.site.chained_file import CHAIN, ChainedFile
 
 _RUNS = 64  # runs of secure sums whose state is kept
 
-CHAIN = """
-CREATE TABLE IF NOT EXISTS chain (seq INTEGER PRIMARY KEY, digest TEXT NOT NULL, head TEXT NOT NULL);
-"""
 _RELEASES = """
 CREATE TABLE IF NOT EXISTS releases (
     run TEXT NOT NULL, round INTEGER NOT NULL, exchange INTEGER NOT NULL, request TEXT NOT NULL,
@@ -52,79 +51,6 @@ class RunLimits:
     spent: float  # mu^2 of all releases together (Gaussian differential privacy); inf: not limited
 
 
-class ChainedFile:
-    """An SQLite file whose every write is a link of a chain of hashes.
-
-    ``log_head`` gives the head of the site's log, "number:hash", where there is one.
-    """
-
-    def __init__(self, db: sqlite3.Connection, called: str) -> None:
-        self._db, self._called = db, called
-        self.log_head: Callable[[], str] = lambda: ""
-
-    def close(self) -> None:
-        self._db.close()
-
-    @contextmanager
-    def _writing(self, *what: Any) -> Iterator[sqlite3.Connection]:
-        """A transaction that holds the write lock from its start, and adds a link for ``what`` it writes."""
-        with self.whole():
-            yield self._db
-            self._link(what)
-
-    @contextmanager
-    def whole(self) -> Iterator[None]:
-        """Several writes as one: all of them are kept, or none."""
-        if self._db.in_transaction:
-            yield
-            return
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-        except sqlite3.OperationalError as error:  # e.g. a full disk
-            self._rollback()
-            raise LedgerError(f"the {self._called} cannot be written, so nothing is sent: {error}") from error
-        except BaseException:
-            self._rollback()
-            raise
-        try:
-            self._db.execute("COMMIT")
-        except sqlite3.OperationalError as error:
-            self._rollback()
-            raise LedgerError(f"the {self._called} cannot be written, so nothing is sent: {error}") from error
-
-    def _link(self, what: tuple[Any, ...]) -> None:
-        seq, digest, _ = self._last()
-        head = self.log_head()
-        link = sha256(repr((digest, head, what)).encode()).hexdigest()
-        self._db.execute("INSERT INTO chain VALUES (?, ?, ?)", (seq + 1, link, head))
-
-    def _rollback(self) -> None:
-        if self._db.in_transaction:
-            self._db.execute("ROLLBACK")
-
-    def _last(self) -> tuple[int, str, str]:
-        found = self._db.execute("SELECT seq, digest, head FROM chain ORDER BY seq DESC LIMIT 1").fetchone()
-        return (0, "", "") if found is None else found
-
-    @property
-    def mark(self) -> str:
-        """The last link, "number:hash"; "" if nothing was ever written."""
-        seq, digest, _ = self._last()
-        return f"{seq}:{digest}" if seq else ""
-
-    def has(self, mark: str) -> bool:
-        """True if this link is in the chain."""
-        number, _, digest = mark.partition(":")
-        found = self._db.execute("SELECT digest FROM chain WHERE seq = ?", (int(number or 0),)).fetchone()
-        return not mark or (found is not None and found[0] == digest)
-
-    @property
-    def seen_head(self) -> str:
-        """The head of the log at the last write; "" if there was none."""
-        return self._last()[2]
-
-
 class Ledger(ChainedFile):
     """The ledger of one site. ``path`` None keeps it in memory, for simulation."""
 
@@ -136,6 +62,7 @@ class Ledger(ChainedFile):
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = FULL")
             self._upgrade()
+            self._add_what()
             self._db.executescript(_SCHEMA)
             self._db.execute("INSERT OR IGNORE INTO about VALUES ('site', ?)", (site,))
             (owner,) = self._db.execute("SELECT value FROM about WHERE key = 'site'").fetchone()
@@ -160,13 +87,59 @@ class Ledger(ChainedFile):
     def _upgrade(self) -> None:
         """Bring a ledger of a version without a chain up to this one: a charge is not unique any more."""
         tables = {name for (name,) in self._db.execute("SELECT name FROM sqlite_master")}
-        if "releases" in tables and "chain" not in tables:
-            self._db.execute("BEGIN IMMEDIATE")
-            self._db.execute("ALTER TABLE releases RENAME TO releases_before")
-            self._db.execute(_RELEASES)
-            self._db.execute("INSERT INTO releases SELECT * FROM releases_before")
-            self._db.execute("DROP TABLE releases_before")
-            self._db.execute("COMMIT")
+        if "releases" not in tables or "chain" in tables:
+            return
+        self._db.execute("BEGIN IMMEDIATE")
+        self._db.execute("ALTER TABLE releases RENAME TO releases_before")
+        self._db.execute(_RELEASES)
+        self._db.execute("INSERT INTO releases SELECT * FROM releases_before")
+        self._db.execute("DROP TABLE releases_before")
+        self._db.execute("COMMIT")
+
+    # ------------------------------------------------------------ what the chain says
+
+    @property
+    def older(self) -> bool:
+        """True if links do not keep what they wrote: an earlier version wrote them."""
+        if self.kept_from:
+            return False
+        blank = self._db.execute("SELECT 1 FROM chain WHERE what = ''").fetchone() is not None
+        return blank or (not self.mark and any(self._contents()))
+
+    def take_over(self) -> None:
+        """Add a link that holds what an earlier version wrote."""
+        releases, paid, sums, pinned = self._contents()
+        with self._writing("before", releases, list(paid.items()), list(sums.items()), list(pinned.items())):
+            pass
+
+    def _contents(self) -> "_Contents":
+        """What the tables hold; answers and states by their digests."""
+        db = self._db
+        return _Contents(
+            [tuple(row) for row in db.execute("SELECT * FROM releases ORDER BY rowid")],
+            {tuple(key): _sha(answer) for *key, answer in db.execute("SELECT * FROM paid")},
+            {run: _sha(state) for run, state in db.execute("SELECT run, state FROM sums ORDER BY used")},
+            {site: bytes(key).hex() for site, key in db.execute("SELECT site, key FROM pinned")},
+        )
+
+    def check(self, kept_from: int | None = None) -> None:
+        """Raise LedgerError unless the tables hold what the chain says, and nothing else.
+
+        ``kept_from`` is what the log says of the chain, so that nobody can begin it anew.
+        """
+        if kept_from is not None and self.kept_from != kept_from:
+            raise LedgerError("the ledger was changed by another program: it was begun anew")
+        told = _Contents([], {}, {}, {})
+        for what in self.written():
+            told.add(what)
+        found = self._contents()
+        told.releases.sort()
+        found.releases.sort()
+        for name in _Contents._fields:
+            if getattr(told, name) != getattr(found, name):
+                raise LedgerError(
+                    f"the ledger was changed by another program: its {name} are not those that were written"
+                )
 
     # ------------------------------------------------------------ releases and prices
 
@@ -205,7 +178,7 @@ class Ledger(ChainedFile):
     def keep(self, turn: Turn, request: str, answer: bytes) -> None:
         """Keep an answer that was paid for, before it leaves."""
         key = (turn.run, turn.round, turn.exchange, request)
-        with self._writing("paid", *key, sha256(answer).hexdigest()) as db:
+        with self._writing("paid", *key, _sha(answer)) as db:
             db.execute("INSERT INTO paid VALUES (?, ?, ?, ?, ?)", (*key, answer))
 
     def paid(self, turn: Turn, request: str) -> bytes | None:
@@ -225,10 +198,71 @@ class Ledger(ChainedFile):
         (runs,) = self._db.execute("SELECT COUNT(DISTINCT run) FROM releases").fetchone()
         return int(runs)
 
+    def bind_unit(self, rows: int) -> None:
+        """Note that charges are for a person of up to so many rows, or for a row (0).
+
+        LedgerError if something was charged for another: what a person's rows cost would not be known.
+        """
+        told = [int(what[1]) for what in self.written() if what[0] == "unit"]
+        now = told[-1] if told else 0  # before it was noted, a charge was for a row
+        if now != rows and self.spent():
+            raise LedgerError(
+                f"the ledger's charges are for {_unit(now)}, and the policy's [dp] unit is {_unit(rows)}: "
+                "what was spent would be another; it needs a folder of its own"
+            )
+        if not told or now != rows:
+            with self._writing("unit", rows):
+                pass
+
     def spent(self) -> float:
         """mu^2 of all releases so far."""
         (spent,) = self._db.execute("SELECT COALESCE(SUM(spent), 0) FROM releases").fetchone()
         return float(spent)
+
+
+class _Contents(NamedTuple):
+    """What a ledger holds, apart from its chain."""
+
+    releases: list[tuple[Any, ...]]
+    paid: dict[tuple[Any, ...], str]  # the digest of every answer that was paid for
+    sums: dict[str, str]  # the digest of the state of every run with secure sums, the latest last
+    pinned: dict[str, str]
+
+    def add(self, what: list[Any]) -> None:
+        """Take in what a link wrote."""
+        kind, *rest = what
+        if kind == "before":
+            releases, paid, sums, pinned = rest
+            self.releases[:] = map(tuple, releases)
+            for mine, theirs in (
+                (self.paid, {tuple(key): digest for key, digest in paid}),
+                (self.sums, dict(sums)),
+                (self.pinned, dict(pinned)),
+            ):
+                mine.clear()
+                mine.update(theirs)
+        elif kind == "release":
+            self.releases.append(tuple(rest))
+        elif kind == "paid":
+            self.paid[tuple(rest[:-1])] = rest[-1]
+        elif kind == "sums":
+            self.sums.pop(rest[0], None)
+            self.sums[rest[0]] = rest[1]
+            if len(self.sums) > _RUNS:
+                del self.sums[next(iter(self.sums))]
+        elif kind == "pinned":
+            for site, key in rest[0]:
+                self.pinned.setdefault(site, key)
+        elif kind == "forgotten":
+            self.pinned.pop(rest[0], None)
+
+
+def _unit(rows: int) -> str:
+    return f"a person with up to {rows} rows" if rows else "a row"
+
+
+def _sha(data: bytes) -> str:
+    return sha256(data).hexdigest()
 
 
 class SumLedger:
@@ -242,7 +276,7 @@ class SumLedger:
         return None if found is None else bytes(found[0])
 
     def keep(self, run: str, state: bytes) -> None:
-        with self._ledger._writing("sums", run, sha256(state).hexdigest()) as db:
+        with self._ledger._writing("sums", run, _sha(state)) as db:
             (used,) = db.execute("SELECT COALESCE(MAX(used), 0) + 1 FROM sums").fetchone()
             db.execute("INSERT OR REPLACE INTO sums VALUES (?, ?, ?)", (run, state, used))
             db.execute(
@@ -259,10 +293,12 @@ class SumLedger:
         return {site: bytes(key) for site, key in self._db.execute("SELECT site, key FROM pinned")}
 
     def pin(self, keys: Mapping[SiteId, bytes]) -> None:
-        with self._ledger._writing("pinned", sorted(keys.items())) as db:
+        with self._ledger._writing("pinned", [(site, key.hex()) for site, key in sorted(keys.items())]) as db:
             db.executemany("INSERT OR IGNORE INTO pinned VALUES (?, ?)", sorted(keys.items()))
 
     def forget(self, site: SiteId) -> bool:
         """Forget the key of a site, so that the next one is pinned; False if none was pinned."""
+        if site not in self.pinned():
+            return False
         with self._ledger._writing("forgotten", site) as db:
             return db.execute("DELETE FROM pinned WHERE site = ?", (site,)).rowcount > 0

@@ -33,7 +33,7 @@ COUNTERSIGNED = "seal"  # the kind, in the file, of lines that hold a countersig
 CONTINUED = "continued"  # the kind of the first line of a file that goes on after a rotation
 KINDS = ("opening", "release", "refusal", COUNTERSIGNED, CONTINUED)
 ROTATED = 64 << 20  # bytes from which on a log is rotated when it is opened
-_CARRIED = ("site", "policy", "protection", "copy", "authority", "ledger")  # by the first line
+_CARRIED = ("site", "policy", "protection", "copy", "authority", "ledger", "ledger_from")  # by the first line
 
 
 def line_hash(entry: dict[str, Any]) -> str:

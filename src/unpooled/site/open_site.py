@@ -19,9 +19,9 @@ from unpooled.data.table import Table
 from unpooled.errors import BadInput, LedgerError, NotApproved, PolicyError
 from unpooled.privacy.copy import CopySettings, make_copy
 from unpooled.site.allow_list import SCHEMA, only_totals
-from unpooled.site.audit_log import AuditLog, check_books
+from unpooled.site.audit_log import AuditLog, check_books, check_protection
 from unpooled.site.copy_folder import ERASURES, CopyFolder
-from unpooled.site.guards import Allowed, Limits, NobodyErased, NoNoise, Proportion, Sight, SumsOnly
+from unpooled.site.guards import Allowed, Limits, NobodyErased, NoNoise, Sight, SumsOnly
 from unpooled.site.ledger import Ledger, SumLedger
 from unpooled.site.log import Log
 from unpooled.site.paid_noise import PaidNoise
@@ -29,6 +29,7 @@ from unpooled.site.policy import Policy, check_declared
 from unpooled.site.registry import FILE as REGISTRY
 from unpooled.site.registry import Registry
 from unpooled.site.site import Guard, Mask, Site
+from unpooled.site.sum_bounds import SumBounds
 
 
 def open_site(
@@ -57,6 +58,8 @@ def open_site(
     if policy.site.id and policy.site.id != name:
         raise LedgerError(f"the policy is that of site {policy.site.id}, opened as {name}")
     home = Path(folder) if folder is not None else None
+    if home is not None:
+        check_protection(home / "log.jsonl", policy.protect.mode)
     if not policy.private:
         _check_no_noise_before(name, home)
     erased = NobodyErased(None if home is None else home / ERASURES)  # looks before the copy is read
@@ -70,8 +73,8 @@ def open_site(
         if home is not None:
             log = Log(home / "log.jsonl", what)
             check_books(log, ledger, registry)
-            ledger.log_head = log.mark
-        mask = _mask(name, policy, home, member, ledger, authority)
+        mask = _mask(name, policy, home, held["X"], member, ledger, authority)
+        guards = [erased, *_guards(policy, ledger, mask)]
         mark = "" if registry is None else registry.mark
         books = AuditLog(name, policy, ledger, log, copy=digest, registry=mark, authority=authority)
     except BaseException:
@@ -85,7 +88,7 @@ def open_site(
     return Site(
         name,
         **held,
-        guards=[erased, *_guards(policy, held["X"], ledger, mask)],
+        guards=guards,
         mask=mask,
         audit=books,
         threads=threads,
@@ -153,11 +156,9 @@ def _declared(table: Any, policy: Policy, home: Path | None) -> Any:
         raise PolicyError(f"[domain] {error}") from error
 
 
-def _guards(policy: Policy, X: Any, ledger: Ledger, mask: Mask | None) -> list[Guard]:
+def _guards(policy: Policy, ledger: Ledger, mask: Mask | None) -> list[Guard]:
     """The rules of the policy, those last that count what was answered: a refusal costs nothing."""
     guards: list[Guard] = [Allowed(policy), Sight()]
-    if mask is not None and not policy.private:
-        guards.append(Proportion(X))
     if mask is None and policy.aggregation.secure == "required":
         guards.append(SumsOnly())
     last: dict[str, Guard] = {
@@ -247,7 +248,13 @@ def as_table(table: Any) -> Any:
 
 
 def _mask(
-    name: SiteId, policy: Policy, home: Path | None, member: Any, ledger: Ledger, authority: bytes | None
+    name: SiteId,
+    policy: Policy,
+    home: Path | None,
+    X: Any,
+    member: Any,
+    ledger: Ledger,
+    authority: bytes | None,
 ) -> Mask | None:
     """The site's part in secure sums, as its policy says; its identity and its state are in its folder."""
     rule = policy.aggregation
@@ -269,4 +276,5 @@ def _mask(
         shown=tuple(map(codec.name_of, SCHEMA)),
         instead=only_totals(),
         honest=policy.dp.honest_sites,
+        bounds=None if policy.private else SumBounds(X),
     )

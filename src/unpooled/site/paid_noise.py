@@ -28,6 +28,7 @@ class PaidNoise(Guard):
 
     def __init__(self, policy: Policy, ledger: Ledger) -> None:
         self._ledger, self._rows = ledger, policy.domain.rows
+        ledger.bind_unit(policy.dp.rows_per_person if policy.dp.unit == "person" else 0)
         self._unit = float(policy.dp.rows_per_person**2)  # a person shifts a reply so many times as a row
         budget = mu_of(policy.dp.epsilon_total, policy.dp.delta) ** 2
         self._limits = RunLimits(policy.jobs.max_runs, policy.jobs.max_rounds, budget)

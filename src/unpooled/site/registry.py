@@ -20,7 +20,7 @@ from unpooled.errors import BadInput, LedgerError
 from unpooled.privacy.copy.history import History, ReleasedGroup
 from unpooled.privacy.copy.renew import Renewal, person_digest
 from unpooled.privacy.copy.scales import Scales
-from unpooled.site.ledger import CHAIN, ChainedFile
+from unpooled.site.chained_file import CHAIN, ChainedFile
 from unpooled.site.log_files import tail
 
 FILE = "registry.sqlite"
@@ -57,6 +57,7 @@ class Registry(ChainedFile):
             self._db.execute("PRAGMA synchronous = EXTRA")
             if self._db.execute("SELECT 1 FROM sqlite_master WHERE name = 'chain'").fetchone() is None:
                 self._db.executescript(_SCHEMA)
+            self._add_what()
             if not self._said("key"):
                 self._db.execute("INSERT OR IGNORE INTO about VALUES ('key', ?)", (os.urandom(32).hex(),))
             self._key = bytes.fromhex(self._said("key"))

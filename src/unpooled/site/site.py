@@ -23,7 +23,7 @@ import numpy as np
 from unpooled.core import codec
 from unpooled.core.arrays import FloatArray, Rows
 from unpooled.core.exchange import STAGE, Answer, Envelope, Part, Turn, site_seed
-from unpooled.core.messages import LeftMasked, Message, Refusal, Reply, SiteId
+from unpooled.core.messages import LeftMasked, Message, Refusal, Reply, SiteId, Summable
 from unpooled.core.protocol import View, has_holes
 from unpooled.core.stack import Stack
 from unpooled.data.copy import Copy
@@ -72,6 +72,7 @@ class Mask(Protocol):
     """The part of a site that hides replies that are only to be summed. It may refuse, too."""
 
     def before(self, post: Envelope) -> None: ...
+    def hides(self, post: Envelope, part: Part) -> bool: ...
     def minimum(self, post: Envelope, part: Part, usual: float) -> float: ...
     def noise(self, post: Envelope, part: Part) -> float: ...
     def hide(self, post: Envelope, replies: tuple[Reply, ...]) -> tuple[Reply, ...]: ...
@@ -176,6 +177,8 @@ class Site:
         try:
             if admit is not None:
                 admit(post)
+            if not (0 <= post.turn.round < 2**63 and 0 <= post.turn.exchange < 2**63):
+                raise Refused("the question is not of any round and exchange")
         except Refused as refusal:
             return _refused(post, refusal)
         key = (post.turn, request_digest(post))
@@ -248,36 +251,38 @@ class Site:
 
     def _reply(self, post: Envelope, part: Part, seen: Seen, noise: tuple[Noise, ...]) -> Reply:
         turn, minimum = post.turn, float(self.min_cluster_size)
+        hidden = self._mask is not None and self._mask.hides(post, part)
         if self._mask is not None:
             minimum = self._mask.minimum(post, part, minimum)
-        reply: Reply = part.question.answer(
-            Stack(
-                X=seen.rows,
-                offsets=np.array([0, len(seen.rows)]),
-                weights=seen.weights,
-                seeds=np.array([site_seed(turn, part.index, self.name)], dtype=np.uint64),
-                minimum=minimum,
-                noise=noise,
-                threads=self._threads,
-                memory=(self._memory.setdefault(turn.run, {}),),
-                grouped=self._grouped,
-                within=None if seen.within is None else seen.within[None],
-                holes=has_holes(part.view, part.question),
-            )
+        stack = Stack(
+            X=seen.rows,
+            offsets=np.array([0, len(seen.rows)]),
+            weights=seen.weights,
+            seeds=np.array([site_seed(turn, part.index, self.name)], dtype=np.uint64),
+            minimum=minimum,
+            noise=noise,
+            threads=self._threads,
+            memory=(self._memory.setdefault(turn.run, {}),),
+            grouped=self._grouped,
+            within=None if seen.within is None else seen.within[None],
+            holes=has_holes(part.view, part.question),
         )
+        with np.errstate(all="ignore") if hidden else nullcontext():  # a failure would tell of its numbers
+            reply: Reply = part.question.answer(stack)
         for bought in noise:
             bought.used()
         if self._guards:
-            self._check(part, reply)
+            self._check(part, reply, hidden)
         return reply
 
-    def _check(self, part: Part, reply: Reply) -> None:
+    def _check(self, part: Part, reply: Reply, hidden: bool) -> None:
         """Refuse to send a reply that is not what its question declares.
 
-        The reason names the question only: a value, or a shape, would be a number from the rows.
+        The reason names the question only: a value, or a shape, would be a number from the rows. Of a reply
+        that is ``hidden`` in a sum only the form is checked: a refusal would tell of its numbers.
         """
         try:
-            part.question.check_reply(reply)
+            part.question.check_reply(_zeros(reply) if hidden and isinstance(reply, Summable) else reply)
         except BadReply as error:
             name = codec.name_of(type(part.question))
             raise Refused(f"what {name} would send is not what it declares") from error
@@ -291,6 +296,11 @@ class Site:
             view.check(self._X)
             self._views = {key: Seen(*view.shown(self._X, self._weights, self._within))}
         return self._views[key]
+
+
+def _zeros(reply: Summable) -> Summable:
+    """A reply of the same form without its numbers."""
+    return type(reply)(*(np.zeros_like(getattr(reply, name)) for name in codec.field_names(type(reply))))
 
 
 def _refused(post: Envelope, refusal: Refused) -> Answer:

@@ -181,11 +181,13 @@ class Member:
     def masked(
         self, turn: Turn, ask: AskMasked, parts: Sequence[Part], replies: Sequence[Summable]
     ) -> Masked:
-        """The replies to ``parts``, masked with this site's own stream and one for every other sharer."""
+        """The replies to ``parts``, masked with this site's own stream and one for every other sharer.
+
+        A number that is not finite is sent as 0, as all are from 2^116 on: to refuse it would tell of it.
+        """
         self.check_masked(turn, ask, parts)
         (state, _), (layout, vector) = self._sum(turn, ask), flattened(replies)
-        if not np.isfinite(vector).all():
-            raise Refused("a reply holds a number that is not finite")
+        vector = np.where(np.isfinite(vector), vector, 0.0)
         what = sha256(repr(layout).encode() + vector.tobytes()).hexdigest()
         if state.masked and state.masked != what:
             raise Refused("a second masking of the same sum")

@@ -4,7 +4,7 @@ A reply that leaves masked is seen only in a sum over at least three sites, so i
 equals pooling. ``floor`` is the smallest cell that a site adds to a sum; 1 adds every row.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from unpooled.core import codec
@@ -23,7 +23,8 @@ class Masking:
     """A site's mask. ``required``: refuse every question whose reply would be seen by itself.
 
     ``shown`` names questions that may be asked of each site even so, e.g. "asking.AskSchema"; ``instead``
-    names methods that need only sums, for the refusal.
+    names methods that need only sums, for the refusal. ``bounds`` refuses a part of a sum whose numbers are
+    out of proportion to what the site states of its values.
     """
 
     def __init__(
@@ -35,7 +36,9 @@ class Masking:
         instead: tuple[str, ...] = (),
         floor: float = 1.0,
         honest: int | None = None,
+        bounds: Callable[[Part], None] | None = None,
     ) -> None:
+        self._bounds = bounds
         self._member, self._required, self._shown, self._floor = member, required, shown, floor
         self._instead, self._honest = instead, honest
 
@@ -43,7 +46,10 @@ class Masking:
         """Refuse stages and questions that cannot be answered, before anything is computed or paid for."""
         for stage in (p.question for p in post.parts if p.verb == STAGE):
             if isinstance(stage, AskMasked):
-                self._member.check_masked(post.turn, stage, _summed(post, stage))
+                parts = _summed(post, stage)
+                self._member.check_masked(post.turn, stage, parts)
+                for part in parts if self._bounds is not None else ():
+                    self._bounds(part)  # type: ignore[misc]
             elif not isinstance(stage, _ALONE):
                 raise Refused(f"{codec.name_of(type(stage))} is no stage of a secure sum")
             elif len(post.parts) > 1:  # it might be refused when the rest is paid for
@@ -60,9 +66,13 @@ class Masking:
                 f"need only sums: {', '.join(self._instead)}"
             )
 
+    def hides(self, post: Envelope, part: Part) -> bool:
+        """True if the reply to this part is only seen in a sum."""
+        return part.verb == "total" and part.index in _masked(post)
+
     def minimum(self, post: Envelope, part: Part, usual: float) -> float:
         """The smallest cell in a reply: the site's own rule, or ``floor`` if it is only seen in a sum."""
-        return self._floor if part.verb == "total" and part.index in _masked(post) else usual
+        return self._floor if self.hides(post, part) else usual
 
     def noise(self, post: Envelope, part: Part) -> float:
         """This site's share of a reply's noise: 1, or less where sites of a secure sum add it together."""
@@ -83,7 +93,7 @@ class Masking:
         for position, part in enumerate(post.parts):
             if part.verb == STAGE:
                 out[position] = self._staged(post, part.question, replies)
-            elif part.verb == "total" and part.index in _masked(post):
+            elif self.hides(post, part):
                 hidden.add(position)
         return tuple(LeftMasked() if position in hidden else reply for position, reply in enumerate(out))
 

@@ -5,8 +5,10 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from unpooled.core import codec
 from unpooled.core.exchange import STAGE
 from unpooled.errors import LedgerError
+from unpooled.privacy.secure_sum.messages import AskMasked
 from unpooled.site.audit.evidence import Evidence
 from unpooled.site.log import CONTINUED, COUNTERSIGNED, Fault, entries, verify
 
@@ -99,6 +101,14 @@ def read(path: str | Path, heads: dict[int, str] | None = None) -> LogSummary:
     return record
 
 
+def _numbers(asked: dict[str, Any], shapes: dict[str, list[int]]) -> int:
+    """The numbers in a reply, masked or not; keys, shares and signatures are none."""
+    if asked["verb"] != STAGE:
+        return sum(map(prod, shapes.values()))
+    masked = asked["question"] == codec.name_of(AskMasked)
+    return shapes["data"][1] - 1 if masked else 0  # of (words, numbers and a check)
+
+
 def _add(run: RunRecord, entry: dict[str, Any]) -> None:
     run.last = entry["utc"]
     run.rounds.add(int(entry["round"]))
@@ -108,7 +118,7 @@ def _add(run: RunRecord, entry: dict[str, Any]) -> None:
         run.refusals += 1
         return
     run.releases += 1
-    run.numbers += sum(prod(shape) for shapes in entry["shapes"] for shape in shapes.values())
+    run.numbers += sum(map(_numbers, entry["asked"], entry["shapes"]))
     run.bytes += len(entry["payload"]) * 3 // 4
     for asked in entry["asked"]:
         name = asked["question"]

@@ -1,0 +1,254 @@
+"""Attacks on the books of a site: its ledger edited, its protection or unit changed, heads that are lost."""
+
+import json
+import shutil
+import sqlite3
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from unpooled import SecureSums
+from unpooled.app.cli import app
+from unpooled.core import codec
+from unpooled.core.exchange import Answer, Envelope, Part, Turn, conduct
+from unpooled.core.messages import Refusal
+from unpooled.core.protocol import total
+from unpooled.data import Number, Preparation, Table
+from unpooled.errors import LedgerError
+from unpooled.privacy.dp.moments import AskNoisyMoments
+from unpooled.privacy.secure_sum.crypto import Identity
+from unpooled.questions.clusters import AskMoments
+from unpooled.runtimes.coordinator_run import keep_heads, kept_heads
+from unpooled.runtimes.remote import RemoteFederation
+from unpooled.site.audit.summary import read
+from unpooled.site.ledger import Ledger, RunLimits
+from unpooled.site.log import START, line_hash, written
+from unpooled.site.open_site import open_site
+from unpooled.site.policy import parse
+
+NOISE = 'version = 2\n[protect]\nmode = "noise"\n[dp]\nepsilon_total = 1\n[domain]\nrows = 500\n'
+TRUSTED = 'version = 2\n[protect]\nmode = "trusted"\n'
+COPY = "version = 2\n[protect]\nauto = true\n"
+X = np.random.default_rng(0).normal(size=(90, 2))
+CHEAP = AskNoisyMoments(0.01, np.full(2, 5.0), 4)
+
+
+def asked(site, turn: Turn, question) -> Answer:
+    post = Envelope(turn, (Part("total", question, None, 0),))
+    return codec.unwrap(site.respond(codec.wrap(post)), expect=Answer)
+
+
+# ---------------------------------------------------------------- protection
+
+
+@pytest.mark.parametrize("rules", [TRUSTED, COPY], ids=["trusted", "copy"])
+def test_a_folder_that_answered_without_noise_does_not_answer_with_it(tmp_path, rules):
+    """Also where the copy that it answered from was removed, and after a rotation of the log."""
+    site = open_site("a", X, parse(rules), tmp_path)
+    asked(site, Turn("r", 0, 0, 0), AskMoments())
+    site._audit._log.rotate()
+    site.close()
+    shutil.rmtree(tmp_path / "copy", ignore_errors=True)
+    with pytest.raises(
+        LedgerError, match=r"answered without noise \(mode = \".*\"\) before; noise would pro"
+    ):
+        open_site("a", X, parse(NOISE), tmp_path)
+
+
+def test_a_folder_that_answered_nothing_may_change_its_protection(tmp_path):
+    open_site("a", X, parse(TRUSTED), tmp_path).close()
+    open_site("a", X, parse(NOISE), tmp_path).close()
+    open_site("a", X, parse(TRUSTED), tmp_path).close()
+
+
+# ---------------------------------------------------------------- the ledger's content
+
+EDITS = {
+    "spent is forgotten": ["DELETE FROM releases", "DELETE FROM paid"],
+    "a charge is lowered": ["UPDATE releases SET spent = 0"],
+    "one charge is gone": ["DELETE FROM releases WHERE rowid = 2"],
+    "an answer is exchanged": ["UPDATE paid SET answer = x'00' WHERE rowid = 1"],
+    "an answer is gone": ["DELETE FROM paid WHERE rowid = 1"],
+    "a charge is moved to another run": ["UPDATE releases SET run = 'other' WHERE rowid = 1"],
+    "the state of a sum is gone": ["DELETE FROM sums"],
+    "a key is pinned": ["INSERT INTO pinned VALUES ('b', x'00')"],
+    "a link is gone": ["DELETE FROM chain WHERE seq = 3"],
+    "a link tells otherwise": ["UPDATE chain SET what = replace(what, '0.0001', '0.0')"],
+    "links as of an earlier version": [
+        "DELETE FROM releases",
+        "DELETE FROM paid",
+        "UPDATE chain SET what = ''",
+    ],
+}
+
+
+@pytest.mark.parametrize("edit", [*EDITS, "a ledger that was begun anew"])
+def test_a_ledger_that_was_edited_is_found_and_nothing_is_answered(tmp_path, edit):
+    site = open_site("a", X, parse(NOISE), tmp_path)
+    for number in range(3):
+        asked(site, Turn(f"r{number}", 0, 0, 0), CHEAP)
+    with site._guards[-1]._ledger.whole():
+        site._mask._member._store.keep("r0", b"state")
+    site.close()
+    open_site("a", X, parse(NOISE), tmp_path).close()
+    assert read(tmp_path).faults == []
+    db = sqlite3.connect(tmp_path / "ledger.sqlite")
+    for statement in EDITS.get(edit, ["DELETE FROM releases", "DELETE FROM paid"]):
+        assert db.execute(statement).rowcount
+    db.commit()
+    db.close()
+    if edit not in EDITS:
+        ledger = Ledger(tmp_path / "ledger.sqlite", "a")
+        ledger.take_over()  # a link that says: this is all that there was
+        assert ledger.spent() == 0
+        ledger.check()
+        ledger.close()
+    with pytest.raises(
+        LedgerError, match=r"the ledger was changed by another program.*; nothing is answered"
+    ):
+        open_site("a", X, parse(NOISE), tmp_path)
+    assert any("the ledger was changed by another program" in str(fault) for fault in read(tmp_path).faults)
+
+
+def test_a_ledger_of_an_earlier_version_is_taken_over_with_its_charges(tmp_path):
+    """Once: what it held is in a link, and the next line of the log says so."""
+    site = open_site("a", X, parse(NOISE), tmp_path)
+    asked(site, Turn("r", 0, 0, 0), CHEAP)
+    site.close()
+    log, text = tmp_path / "log.jsonl", ""
+    before = START
+    for line in map(json.loads, log.read_text().splitlines()):  # as that version wrote it
+        entry = {key: value for key, value in line.items() if key != "ledger_from"} | {"prev": before}
+        before = entry["hash"] = line_hash(entry)
+        text += written(entry).decode()
+    log.write_text(text)
+    db = sqlite3.connect(tmp_path / "ledger.sqlite")
+    db.execute("UPDATE chain SET head = ''")
+    db.execute("ALTER TABLE chain DROP COLUMN what")
+    db.commit()
+    db.close()
+    assert read(tmp_path).faults == []
+    assert "the content of the ledger: an earlier version wrote it" in read(tmp_path).unchecked
+    site = open_site("a", X, parse(NOISE), tmp_path)
+    assert site._guards[-1]._ledger.spent() == CHEAP.spends
+    asked(site, Turn("q", 0, 0, 0), CHEAP)
+    site.close()
+    assert read(tmp_path).faults == []
+    open_site("a", X, parse(NOISE), tmp_path).close()
+
+
+def test_a_ledger_is_checked_in_one_pass_over_its_tables(tmp_path):
+    """The cost of an opening: not a query for every charge."""
+    ledger = Ledger(tmp_path / "ledger.sqlite", "a")
+    with ledger.whole():
+        for number in range(500):
+            ledger.charge(Turn("r", 0, number, 0), "request", 1e-9, RunLimits(10, 10**6, 1.0))
+    statements = []
+    ledger._db.set_trace_callback(statements.append)
+    ledger.check()
+    assert len(statements) < 10
+    assert ledger.spent() == pytest.approx(5e-7)
+    ledger.close()
+
+
+# ---------------------------------------------------------------- whom a charge is for
+
+DECLARED = (
+    'version = 2\n[protect]\nmode = "noise"\nperson = "who"\n[dp]\nepsilon_total = 1\n{unit}'
+    '[domain]\ncolumns = ["x", "y"]\nlower = [-5, -5]\nupper = [5, 5]\nrows = 500\n'
+)
+TABLE = Table.of({"who": [f"p{i // 3}" for i in range(90)], "x": X[:, 0], "y": X[:, 1]})
+UNITS = {
+    "a row": "",
+    "a person with up to 2 rows": 'unit = "person"\nrows_per_person = 2\n',
+    "a person with up to 3 rows": 'unit = "person"\nrows_per_person = 3\n',
+}
+
+
+@pytest.mark.parametrize("first", UNITS)
+@pytest.mark.parametrize("then", UNITS)
+def test_charges_for_rows_are_not_taken_for_charges_for_persons(tmp_path, first, then):
+    """A person's rows cost the square of their number: another unit would make old charges wrong."""
+    rules = {name: parse(DECLARED.format(unit=text)) for name, text in UNITS.items()}
+    open_site("a", TABLE, rules[then], tmp_path).close()
+    site = open_site("a", TABLE, rules[first], tmp_path)  # nothing was charged yet
+    view = Preparation((Number("x", 0.0, 0.0, 1.0), Number("y", 0.0, 0.0, 1.0)), drop=False)
+    answer = site.answer(Envelope(Turn("r", 0, 0, 0), (Part("total", CHEAP, view, 0),)))
+    assert not isinstance(answer.replies[0], Refusal)
+    site.close()
+    if first == then:
+        open_site("a", TABLE, rules[then], tmp_path).close()
+        return
+    lines = (tmp_path / "log.jsonl").read_text()
+    for _ in range(2):  # the log is not left locked
+        with pytest.raises(LedgerError, match=f"charges are for {first}, and the policy's .* is {then}"):
+            open_site("a", TABLE, rules[then], tmp_path)
+    assert (tmp_path / "log.jsonl").read_text() == lines
+    open_site("a", TABLE, rules[first], tmp_path).close()
+
+
+# ---------------------------------------------------------------- small things
+
+
+@pytest.mark.parametrize("mode", [NOISE, TRUSTED, COPY], ids=["noise", "trusted", "copy"])
+@pytest.mark.parametrize("place", [(2**63, 0), (0, 2**63), (-1, 0), (0, -1), (2**200, 2**200)])
+def test_a_round_that_is_none_is_refused(tmp_path, mode, place):
+    site = open_site("a", X, parse(mode), tmp_path)
+    (reply,) = asked(site, Turn("r", 0, *place), CHEAP if mode == NOISE else AskMoments()).replies
+    assert reply.reason.startswith(("the question is not of any round", "not a message for this site"))
+    site.close()
+
+
+def test_a_key_that_nobody_pinned_is_not_forgotten_and_nothing_is_written(tmp_path):
+    open_site("a", X, parse(COPY), tmp_path).close()
+    files = {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+    done = CliRunner().invoke(app, ["sums", "forget", str(tmp_path), "nobody"])
+    assert done.exit_code
+    assert "no key of nobody is pinned" in done.output + str(done.exception)
+    ledger = Ledger(tmp_path / "ledger.sqlite", "a")
+    assert ledger.mark == ""
+    ledger.close()
+    assert files[tmp_path / "log.jsonl"] == (tmp_path / "log.jsonl").read_bytes()
+
+
+def test_every_head_is_kept_after_every_exchange_whatever_the_answer_is(tmp_path):
+    """Of a reply that cannot be, and of a run that ends with its coordinator in the middle of a round."""
+    authority, kept = Identity.new(), tmp_path / "heads.jsonl"
+    sites = {
+        f"s{i}": open_site(f"s{i}", X[i::4], parse(COPY), tmp_path / f"s{i}", authority=authority.public)
+        for i in range(4)
+    }
+
+    class Killed(Exception):  # noqa: N818
+        pass
+
+    class Carrier:
+        sites = ("s0", "s1", "s2", "s3")
+        exchanges = 0
+
+        def carry(self, posts):
+            self.exchanges += 1
+            if self.exchanges == 4:
+                raise Killed
+            came = {name: sites[name].respond(post) for name, post in posts.items()}
+            if "s3" in came:  # it is left out after its first answer
+                bad = codec.unwrap(came["s3"], expect=Answer)
+                came["s3"] = codec.wrap(replace(bad, replies=(*bad.replies, *bad.replies)))
+            came["s2"] = codec.wrap(replace(codec.unwrap(came["s2"], expect=Answer), head="7:junk"))
+            return came
+
+    federation = RemoteFederation(
+        Carrier(), sign=authority.sign, secure=SecureSums(), keep=lambda new: keep_heads(kept, new)
+    )
+    with pytest.raises(Killed):  # in the stage of signatures
+        conduct(total(federation.sites, AskMoments()), federation, run="r")
+    for name in ("s0", "s1"):
+        sites[name].close()
+        lines = [json.loads(line) for line in (tmp_path / name / "log.jsonl").read_text().splitlines()]
+        sent = [f"{line['seq']}:{line['hash']}" for line in lines if line["kind"] == "release"]
+        assert len(sent) == 3
+        found = [json.loads(line) for line in kept.read_text().splitlines()]
+        assert [one["head"] for one in found if one["site"] == name] == sent
+    assert set(kept_heads(kept)) == {"s0", "s1", "s3"}  # of the one whose answers could not be used, too
