@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import numpy as np
@@ -12,7 +13,7 @@ from typer.testing import CliRunner
 
 from unpooled.app.cli import app
 from unpooled.app.release.counts import REDACTED, Counts, follows
-from unpooled.app.release.earlier import Entry, add, read
+from unpooled.app.release.earlier import Entry, add, read, relation
 from unpooled.app.release.shares import largest_share
 from unpooled.app.release.tables import ReleaseTable, breaches
 from unpooled.app.release.two_values import of_copies, of_rows
@@ -412,7 +413,7 @@ def test_a_second_release_that_differs_by_few_persons_is_refused(tmp_path):
 
     fewer = fitted(tmp_path, "fewer", {**tables, "west": tables["west"][3:]})
     said = refused("release", fewer, "--preset", "opensafely", "--out", tmp_path / "b")
-    assert "site west has 57 persons here and 60 in release a: a difference of 3" in said
+    assert "site west has 57 persons here and 60 in release a (opensafely): a difference of 3" in said
     assert not (tmp_path / "b").exists()
 
     other = fitted(tmp_path, "other", {**tables, "west": tables["west"][5:-5]}, "--seed", 3)
@@ -420,9 +421,39 @@ def test_a_second_release_that_differs_by_few_persons_is_refused(tmp_path):
     assert code == 0
     context = (tmp_path / "b" / "context.txt").read_text()
     assert "release a of " in context
-    assert "no number of persons differs from this one by fewer than 8" in context
+    assert "no number of persons differs from this one by fewer than 8, other than by none" in context
+    assert "Numbers are compared, not who the persons are" in context
     assert "warning: cluster" in said, "the clusters are 5 smaller"
     assert "To be looked at" in context
+
+
+def test_an_earlier_release_under_a_stricter_preset_keeps_its_threshold():
+    """6 persons fewer: datashield alone would show that, cms did not."""
+    old = Entry("p", "2026-01-02", "p", "cms", {"a": 50.0, "b": 90.0}, 140.0, (140.0,), ("x",))
+    new = replace(old, name="q", run="q", preset="datashield", sites={"a": 56.0, "b": 90.0}, used=146.0)
+    with pytest.raises(BadInput, match=r"56 persons here and 50 in release p \(cms\): a difference of 6"):
+        relation(new, [old], PRESETS["datashield"])
+    with pytest.raises(BadInput, match="nothing about fewer than 11"):
+        relation(old, [new], PRESETS["cms"])
+    further = replace(new, sites={"a": 61.0, "b": 90.0}, used=151.0)
+    (said,), _ = relation(further, [old], PRESETS["datashield"])
+    assert "by fewer than 11" in said
+
+
+def test_as_many_persons_who_are_others_are_warned_of(tmp_path):
+    """Two persons go and two come: no number differs."""
+    tables = two(3)
+    assert call("release", fitted(tmp_path, "a", tables), "--preset", "cms", "--out", tmp_path / "ra")[0] == 0
+    code, said = call("release", fitted(tmp_path, "b", tables), "--preset", "cms", "--out", tmp_path / "rb")
+    assert (code, "warning" in said) == (0, False), "the same rows, in another run"
+    tables["west"][:2] += 0.5
+    code, said = call("release", fitted(tmp_path, "c", tables), "--preset", "cms", "--out", tmp_path / "rc")
+    assert code == 0
+    assert "all sites together (x, y), as many persons as in release ra and other values" in said
+    assert "other values" in (tmp_path / "rc" / "context.txt").read_text()
+    old = Entry("p", "2026-01-02", "p", "cms", {"a": 50.0}, 50.0, (50.0,), ("x",), {"a": "2026-01-01"})
+    _, warned = relation(replace(old, run="q", copies={"a": "2026-02-01"}), [old], PRESETS["cms"])
+    assert "a: a copy of another day, as many persons as in release p" in warned[0]
 
 
 def test_a_release_that_was_noted_meanwhile_is_not_lost(tmp_path):
