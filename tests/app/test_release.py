@@ -154,7 +154,30 @@ def test_6_context_and_controls_describe_every_file(files):
         assert f"{column}: " in context
     assert "rounded to the nearest 5" in context
     assert "fewer than 8" in context
-    assert "fbs: all rows of cluster 3" in context  # a checker looks at what holds for everybody
+    assert "fbs 1: all rows of cluster 3" in context  # a checker looks at what holds for everybody
+    assert "hold for nobody, or for everybody" in context
+
+
+def test_what_holds_for_nobody_or_everybody_is_redacted_where_that_is_asked_for(heart, tmp_path):
+    words = ("--preset", "opensafely", "--register", tmp_path / "register", "--out", tmp_path / "out")
+    code, said = call("release", heart, *words, "--uncertain", "fbs")
+    assert code == 0, said
+    assert "or for everybody" not in said
+    assert "fbs 1: all rows" not in (tmp_path / "out" / "context.txt").read_text()
+    rows = {(r["column"], r["cluster"]): r for r in rows_of((tmp_path / "out" / "profiles.csv").read_text())}
+    assert rows["fbs", "3"]["value"] == REDACTED
+    assert rows["fbs", "2"]["value"] != REDACTED
+    assert "there is no column 'x'" in refused("release", heart, *words, "--overwrite", "--uncertain", "x")
+    lines = [f"{50 * (i % 2) + i / 99},{'ab'[i % 4 == 1]}" for i in range(120)]  # in one cluster all are a
+    (tmp_path / "c.csv").write_text("\n".join(["x,kind", *lines]) + "\n")
+    assert call("fit", tmp_path / "c.csv", "-k", 2, "--scale", "none", "--out", tmp_path / "run")[0] == 0
+    for more, expected in ((), {"60", "0", "30"}), (("--uncertain", "kind"), {REDACTED, "30"}):
+        out = tmp_path / f"out{len(more)}"
+        code, said = call("release", tmp_path / "run", "--preset", "cms", "--out", out, *more)
+        assert code == 0
+        assert ("kind b: nobody of cluster" in (out / "context.txt").read_text()) == (not more)
+        assert ("2 numbers hold for nobody, or for everybody" in said) == (not more)
+        assert {r["rows"] for r in rows_of((out / "levels.csv").read_text())} == expected
 
 
 def test_7_no_log_file_is_in_it(files):

@@ -52,9 +52,17 @@ class Released:
         return float(self.by_site.values.sum())
 
 
-def released(result: ClusterResult, preset: Preset) -> Released:
-    """The tables of a run without noise; BadInput names the number that breaks the preset."""
+def released(result: ClusterResult, preset: Preset, uncertain: Sequence[str] = ()) -> Released:
+    """The tables of a run without noise; BadInput names the number that breaks the preset.
+
+    Of the columns named ``uncertain`` nothing is shown that holds for nobody, or for all persons, of a
+    cluster.
+    """
     sizes = result.sizes
+    named = [column.name for column in result.agreement.preparation.columns]
+    for name in uncertain:
+        if name not in named:
+            raise BadInput(f"--uncertain: there is no column {name!r}; columns are {', '.join(named)}")
     if result.agreement.used < preset.persons:
         raise BadInput(
             f"the run has {result.agreement.used:.0f} {result.unit}; {preset.name} shows no number about "
@@ -71,8 +79,8 @@ def released(result: ClusterResult, preset: Preset) -> Released:
     by_site = Counts.of(
         np.array([[result.size_at(i, j) for j in range(result.k)] for i in range(len(sites))]), preset
     )
-    levels, level_cells, certain = _levels(result, preset)
-    profiles, means, rates, lost = _profiles(result, preset, by_site)
+    levels, level_cells, certain = _levels(result, preset, uncertain)
+    profiles, means, rates, lost = _profiles(result, preset, by_site, uncertain)
     unit = result.unit
     tables = {
         "clusters.csv": ReleaseTable(
@@ -103,7 +111,7 @@ def released(result: ClusterResult, preset: Preset) -> Released:
 
 
 def _profiles(
-    result: ClusterResult, preset: Preset, by_site: Counts
+    result: ClusterResult, preset: Preset, by_site: Counts, uncertain: Sequence[str]
 ) -> tuple[ReleaseTable, list[tuple[str, list[str], list[float]]], list[str], int]:
     """Means of numbers by cluster; what is drawn; rates that hold for nobody or for all; cells redacted."""
     view = result.agreement.preparation
@@ -123,26 +131,25 @@ def _profiles(
         weights = _weights(result, preset, by_site, sizes)
         shown = []
         for c, (mean, spread) in enumerate(cells):
-            apart, share = sizes[c : c + 1], 0.0
+            apart, many = sizes[c : c + 1], math.nan
             if two is not None:
                 share = min(max((mean - two.low) / (two.high - two.low), 0.0), 1.0)
                 told = weights[c] * np.array([share, 1 - share])
                 apart = np.concatenate([told.round(6), *([t.lows[c], t.highs[c]] for t in twos)])
-            if not weights[c] or not large_enough(apart, preset).all():
+                many = float(rounded(told[:1], preset.rounding)[0])
+            sure = many in (0.0, weights[c])
+            enough = bool(weights[c]) and large_enough(apart, preset).all()
+            if not enough or (sure and column.name in uncertain):
                 shown.append((REDACTED, REDACTED))
                 lost += 1
             elif two is not None:
-                many = float(rounded(weights[c] * np.array(share), preset.rounding))
                 shown.append((_mean_of_two(two, many / float(weights[c])), ""))
+                if sure:
+                    whom = f"all {unit}" if many else "nobody"
+                    certain.append(f"{label} {two.high:g}: {whom} of cluster {c + 1}")
             else:
                 shown.append((rounded_mean(mean, spread), rounded_mean(spread, spread)))
         kind = "rate" if two is not None and two.is_rate else "mean"
-        if kind == "rate":
-            certain += [
-                f"{label}: {'nobody' if mean == '0' else f'all {unit}'} of cluster {c + 1}"
-                for c, (mean, _) in enumerate(shown)
-                if mean in ("0", "1.00")
-            ]
         there = np.array([mean != REDACTED for mean, _ in shown])
         mean_of_all = _overall(shown, there * weights)
         rows += [
@@ -257,7 +264,9 @@ def _number(said: str) -> float:
     return math.nan if said in (REDACTED, "-", "") else float(said)
 
 
-def _levels(result: ClusterResult, preset: Preset) -> tuple[ReleaseTable | None, int, tuple[str, ...]]:
+def _levels(
+    result: ClusterResult, preset: Preset, uncertain: Sequence[str]
+) -> tuple[ReleaseTable | None, int, tuple[str, ...]]:
     """Counts of levels by cluster, cells that are redacted, and those that hold for nobody or for all."""
     view, unit = result.agreement.preparation, result.unit
     values = view.undo(result.description.means)
@@ -269,6 +278,8 @@ def _levels(result: ClusterResult, preset: Preset) -> tuple[ReleaseTable | None,
         shares = np.clip(np.nan_to_num(values[:, at : at + column.width]), 0.0, 1.0)
         counts = np.rint(shares * counted[:, at, None])
         at += column.width
+        if column.name in uncertain:  # all levels of a cluster: one that is hidden alone is known to be none
+            counts[(counts == 0).any(axis=1)] = np.nan
         cells = Counts.of(counts, preset)
         lost += cells.redacted
         for c in range(result.k):
