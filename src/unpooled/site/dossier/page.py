@@ -7,11 +7,12 @@ from importlib.metadata import version
 
 from unpooled.core import codec
 from unpooled.data.table import CATEGORY, NUMBER
-from unpooled.pages.markup import listed, percent, section, size, soft, table, whole
+from unpooled.pages.markup import counted, listed, percent, section, size, soft, table, whole
 from unpooled.privacy.presets import preset
 from unpooled.site.audit.page import protection, verdict
 from unpooled.site.copy_page import facts as copy_facts
 from unpooled.site.copy_page import kept, promises
+from unpooled.site.dossier.changes import told
 from unpooled.site.dossier.facts import SiteFacts
 from unpooled.site.dossier.threats import threats
 from unpooled.site.explain_policy import explain
@@ -48,6 +49,7 @@ def page(site: SiteFacts) -> str:
     parts = [
         _first(site),
         _processed(site),
+        told(site.changes, site.mode),
         _sent(site),
         _sees(site),
         _threats(site),
@@ -86,11 +88,11 @@ def _first(site: SiteFacts) -> str:
     if site.copy is not None:
         figures += [
             (f"{site.copy.persons.sum():,.0f}", "persons"),
-            (f"{len(site.copy):,}", "groups"),
+            (f"{len(site.copy):,}", "group" if len(site.copy) == 1 else "groups"),
             (f"{site.copy.group_size}", "persons in a group, at least"),
         ]
     figures += [
-        (f"{len(runs)}", "runs answered"),
+        (f"{len(runs)}", "run answered" if len(runs) == 1 else "runs answered"),
         (size(sum(run.bytes for run in runs)), "have left"),
         _found(site),
     ]
@@ -121,6 +123,8 @@ def _warnings(site: SiteFacts) -> str:
         )
     if site.renewal_waits:
         said.append("A renewed copy waits for its approval: this page is about the copy before it.")
+    if site.changes.damage:
+        said.append(site.changes.damage)
     if site.mode == "copy" and site.copy is None:
         said.append("There is no copy in the folder.")
     if site.policy is not None and site.policy.protect.auto:
@@ -166,14 +170,18 @@ def _processed(site: SiteFacts) -> str:
         )
     sizes = site.copy.persons
     facts = [
-        f"{sizes.sum():.0f} persons in {len(site.copy)} groups of {sizes.min():.0f} to {sizes.max():.0f}; "
-        f"made on {site.copy.made}. copy/table.csv has every line of it.",
+        f"{sizes.sum():.0f} persons in {counted(len(site.copy), 'group')} of {sizes.min():.0f} to "
+        f"{sizes.max():.0f}; made on {site.copy.made}. copy/table.csv has every line of it."
+        if len(site.copy)
+        else "No group is left in the copy: the site answers nothing until it is renewed.",
         *copy_facts(site.copy, site.settings)[1:],
     ]
     return section(
         "What is processed",
         _list(facts) + table(("column", "in the copy", "variance kept", "declared"), columns, left=(0, 1, 3)),
-        "Rows are read once, at the site, to make the copy; these columns are in it.",
+        "Rows are read at the site when a copy is made"
+        + (", and when it is renewed" if site.changes.registered else "")
+        + ", and never to answer; these columns are in it.",
     )
 
 
@@ -288,7 +296,7 @@ def _digests(site: SiteFacts) -> str:
             items.append(("preset", f"{rule.name}: {rule.rule}. {rule.by}. {rule.where}"))
     if site.copy is not None:
         items += [("copy", site.copy_digest), ("copy made on", site.copy.made)]
-        items.append(("copies before this one", str(site.copies_before)))
+        items.append(("copies before this one", str(site.changes.kept)))
     if site.approval:
         items.append(("approved", f"{site.approval['by']}, {site.approval['utc']}"))
     if site.record is not None:
