@@ -196,6 +196,19 @@ def test_every_threat_names_a_test_that_there_is():
 
 # ---------------------------------------------------------------- as its reader sees it
 
+# a long text into every field: its label, its height, the height of the text, its height when it was empty
+FILL_IN = """[...document.querySelectorAll('#sign .field [role=textbox]')].map(field => {
+  const before = field.clientHeight, label = document.getElementById(field.getAttribute('aria-labelledby'));
+  if (!field.isContentEditable) throw new Error('nothing can be written into ' + label.textContent);
+  field.focus();
+  document.execCommand('insertText', false, 'Studies of care, with our partners. '.repeat(60));
+  return [label.textContent, field.clientHeight, field.scrollHeight, before];
+})"""
+# names of tests that are wider than their cells
+CUT = """[...document.querySelectorAll('.threats code')].filter(name =>
+  name.getBoundingClientRect().right > name.closest('td').getBoundingClientRect().right + 1
+).map(name => name.textContent)"""
+
 
 def test_it_renders_and_prints_without_errors_and_without_any_request(sites, tmp_path):
     shown = {mode: tmp_path / f"{mode}.html" for mode in ALL}
@@ -211,6 +224,14 @@ def test_it_renders_and_prints_without_errors_and_without_any_request(sites, tmp
             assert tab.value("getComputedStyle(document.querySelector('#sign')).breakBefore") == "page"
             pages = tab.pdf().count(b"/Type /Page\n")
             assert 4 <= pages <= 8
+            written = tab.value(FILL_IN)
+            assert len(written) == 8
+            for label, high, needed, before in written:
+                assert needed <= high, f"{mode}: what is written into {label!r} is cut on paper"
+                assert high > before > 40, f"{mode}: {label!r} does not grow"
+            assert tab.pdf().count(b"/Type /Page\n") > pages
+            cut = tab.value(CUT)
+            assert cut == [], f"{mode}: {cut}"
         assert not tab.complaints
         assert [url for url in tab.requests if not url.startswith(("file:", "data:"))] == []
 

@@ -21,7 +21,8 @@ def facts(copy: Copy, settings: CopySettings) -> list[str]:
     n, sizes = copy.persons.sum(), copy.persons
     said = [
         f"{n:.0f} persons in {counted(len(copy), 'group')} of {sizes.min():.0f} to {sizes.max():.0f}; made "
-        f"on {copy.made}. The table below is all that this site answers from: the most that anybody can learn."
+        f"on {copy.made}. The table below is all that this site answers from: the most that anybody can "
+        "learn."
         if len(copy)
         else "No group is left in the copy: the site answers nothing until it is renewed.",
         f"Rows of one person were put together by column {settings.person}."
