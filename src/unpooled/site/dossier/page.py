@@ -31,7 +31,7 @@ td { vertical-align: top; } .left code { font-size: .8rem; }
 @media (max-width: 560px) { .signs { grid-template-columns: 1fr; } .left code { font-size: .7rem; }
   .threats td, .threats th { min-width: 9rem; } }
 @media print { .write { background: none; border-color: #999; font-size: 9pt; }
-  table, .digests { font-size: 8.5pt; } .field { margin-bottom: .6rem; }
+  table, .digests { font-size: 8.5pt; } .left code { font-size: 7.5pt; } .field { margin-bottom: .6rem; }
   td, th { overflow-wrap: break-word; } tr, li { break-inside: avoid; }
   .figures { grid-template-columns: repeat(6, 1fr); gap: .6rem; } .figures b { font-size: 1.2rem; }
   #sign { break-before: page; } footer { display: none; }
