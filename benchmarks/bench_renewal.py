@@ -53,7 +53,6 @@ def history(
     shape, g: int, seed: int, months: int = MONTHS, persons: int = PERSONS
 ) -> dict[int, dict[str, float]]:
     """By month: the share shown, those who wait, are held back or cannot return, the cost, CPU seconds."""
-    months, persons = MONTHS, PERSONS
     rng = np.random.default_rng([seed, g])
     drawn = iter(shape(rng, persons + int(months * CHURN * persons) + months)[0])
     rows = {f"P{i}": next(drawn) for i in range(persons)}
@@ -62,7 +61,8 @@ def history(
     kept, scales, number = History(first.scales.group_size), first.scales, persons
     for group in first_groups(table(rows), first, digest):
         kept.add(group)
-    out = {0: {"shown": 1.0, "wait": 0, "held": 0, "shut": 0, "cost": cost(rows, first.copy), "seconds": 0.0}}
+    at_first = cost(rows, first.copy)
+    out = {0: {"shown": 1.0, "wait": 0, "held": 0, "shut": 0, "cost": at_first, "rows": 1.0, "seconds": 0.0}}
     for month in range(1, months + 1):
         for person in rng.choice(list(rows), int(CHURN * persons), replace=False):
             del rows[str(person)]

@@ -209,10 +209,23 @@ def test_somebody_is_erased_by_a_command(patients, tmp_path):
     site = tmp_path / "north"
     call("copy", "make", site, "--data", patients, "--person", "patient")
     call("copy", "approve", site)
-    code, said, _ = call("copy", "erase", site, "P0003", "P9999")
+    before = CopyFolder(site).digest
+    for wrong, says in (
+        ("P9999", "never shown, so not known here: P9999"),
+        ("", "an empty id"),
+        (" ", "an empty id"),
+    ):
+        code, said, err = call("copy", "erase", site, "P0003", wrong)
+        assert (code, said, err.count("\n")) == (1, "", 1)
+        assert says in err
+    assert CopyFolder(site).digest == before
+    assert not (site / "erasures.json").exists()
+    code, said, _ = call("copy", "erase", site, "P0003", "P9999", "P0003", "--bar")
     assert code == 0
-    assert "out of the copy: 1 groups" in said
-    assert "of P9999 nothing was ever shown" in said
+    assert "erased: 1 person; out of the copy: 1 group with " in said
+    assert "barred: P9999, of whom nothing was ever shown" in said
+    code, said, _ = call("copy", "erase", site, "P9998", "--bar")
+    assert (code, "erased:" in said) == (0, False)
     code, said, _ = call("copy", "renew", site, "--data", patients)
     assert code == 0
     assert "erased, and still in the file                  1" in said

@@ -1,6 +1,7 @@
 """``unpooled dossier``: what it says is in the folder, its tests exist, it renders and prints."""
 
 import json
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -11,13 +12,17 @@ from typer.testing import CliRunner
 from unpooled import InProcess, Lloyd, run
 from unpooled.app.cli import app
 from unpooled.data import Table
+from unpooled.privacy.copy import CopySettings
+from unpooled.privacy.copy.renew import NEW_WAITS, SHOWN
 from unpooled.site.audit.attack import on_log
+from unpooled.site.copy_changes import erase, renew
 from unpooled.site.copy_folder import CopyFolder
 from unpooled.site.dossier import page, read
 from unpooled.site.dossier.threats import ALL, THREATS, threats
 from unpooled.site.explain_policy import explain, template
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
+from unpooled.site.registry import Registry
 
 ROOT = Path(__file__).parents[2]
 ODD = "a <b>&\"' ü"
@@ -117,17 +122,93 @@ def test_a_site_with_noise_that_answered_nothing(sites):
     assert "0 rows were found" in text
 
 
+def patients(numbers, seed=0):
+    rng = np.random.default_rng(seed)
+    values = {i: rng.normal(50, 9, 2) for i in range(200)}
+    x, y = np.array([values[i] for i in numbers]).T
+    return Table.of({"id": [f"P{i}" for i in numbers], "x": x, "y": y})
+
+
+def test_what_it_says_of_data_that_change_is_what_registry_and_erasures_hold(tmp_path):
+    """A copy that is renewed, of which two are erased, and that is renewed again without an approval."""
+    place = CopyFolder(tmp_path)
+    place.make(patients(range(90)), CopySettings(g=5, person="id"))
+    assert "ever shown" in page(read(tmp_path))  # nobody approved it yet
+    place.approve(by="Dr. Low")
+    plan = renew(place, patients(range(6, 130)))
+    place.approve(by="Dr. High")
+    shown = next(person for person, state in plan.states.items() if state in SHOWN)
+    erase(place, [shown, "P199"], by=ODD, bar=True)
+    with Registry.opened(tmp_path) as registry:
+        history, copies = registry.history(), registry.copies()
+    facts = read(tmp_path)
+    text = page(facts)
+    assert "Rows are read once" not in text
+    assert "when a copy is made, and when it is renewed" in text
+    assert f"{len(history.groups)} groups were ever shown" in text
+    live = sum(len(history.groups[n].members) for n in history.live)
+    held = {p for keepers in history.keepers.values() for p in keepers} - history.erased
+    assert live
+    assert held
+    assert f"{live} persons are shown now" in text
+    assert f"{len(held)} persons are held back for ever" in text
+    assert "2 persons were erased" in text
+    assert sum(facts.changes.persons.values()) == len({*history.persons, *history.erased})
+    waits = list(plan.states.values()).count(NEW_WAITS)
+    assert waits
+    assert "Of 124 persons in the file at the last renewal" in text
+    assert f"waits, is new: {waits}" in text
+    assert [one.approved_by for one in copies] == ["Dr. Low", "Dr. High", ODD]
+    assert [(one.added, one.retired) for one in copies][1:] == [(len(plan.added), len(plan.retired)), (0, 1)]
+    for one in copies:
+        assert one.digest[:16] in text
+    assert escaped(ODD) in text[text.index(">Erasures<") :]
+    for name in ("registry.sqlite", "erasures.json"):
+        assert f"SHA-256 of {name}" in text
+        assert sha256((tmp_path / name).read_bytes()).hexdigest() in text
+    assert "2 earlier copies are kept beside the copy, of which" in text
+    further = renew(place, patients(range(12, 140)))
+    text = page(read(tmp_path))
+    assert f"it takes {len(further.retired)} groups out and adds {len(further.added)}" in text
+    (tmp_path / "registry.sqlite").write_bytes(b"nothing" * 100)
+    refused("dossier", tmp_path)
+    place.renewal.rename(tmp_path / "away")
+    text = page(read(tmp_path))
+    assert text.index("not a registry of unpooled, or damaged") < text.index("What is processed")
+
+
+def test_a_copy_without_ids_says_that_it_cannot_be_renewed(sites):
+    text = page(read(sites / "copy" / "a"))
+    assert "The copy was made without ids of persons" in text
+    assert "when it is renewed" not in text
+    assert "what an answer differs by" in page(read(sites / "trusted" / "a"))
+
+
 def test_every_threat_names_a_test_that_there_is():
     for threat in THREATS:
         file, _, name = threat.test.partition("::")
         assert (ROOT / file).exists(), threat.test
-        assert not name or f"def {name}(" in (ROOT / file).read_text(encoding="utf-8"), threat.test
+        assert name, threat.test
+        assert f"def {name}(" in (ROOT / file).read_text(encoding="utf-8"), threat.test
         assert all(threat[:4])
     for mode in ALL:
         assert len(threats(mode)) > 5
 
 
 # ---------------------------------------------------------------- as its reader sees it
+
+# a long text into every field: its label, its height, the height of the text, its height when it was empty
+FILL_IN = """[...document.querySelectorAll('#sign .field [role=textbox]')].map(field => {
+  const before = field.clientHeight, label = document.getElementById(field.getAttribute('aria-labelledby'));
+  if (!field.isContentEditable) throw new Error('nothing can be written into ' + label.textContent);
+  field.focus();
+  document.execCommand('insertText', false, 'Studies of care, with our partners. '.repeat(60));
+  return [label.textContent, field.clientHeight, field.scrollHeight, before];
+})"""
+# names of tests that are wider than their cells
+CUT = """[...document.querySelectorAll('.threats code')].filter(name =>
+  name.getBoundingClientRect().right > name.closest('td').getBoundingClientRect().right + 1
+).map(name => name.textContent)"""
 
 
 def test_it_renders_and_prints_without_errors_and_without_any_request(sites, tmp_path):
@@ -144,6 +225,14 @@ def test_it_renders_and_prints_without_errors_and_without_any_request(sites, tmp
             assert tab.value("getComputedStyle(document.querySelector('#sign')).breakBefore") == "page"
             pages = tab.pdf().count(b"/Type /Page\n")
             assert 4 <= pages <= 8
+            written = tab.value(FILL_IN)
+            assert len(written) == 8
+            for label, high, needed, before in written:
+                assert needed <= high, f"{mode}: what is written into {label!r} is cut on paper"
+                assert high > before > 40, f"{mode}: {label!r} does not grow"
+            assert tab.pdf().count(b"/Type /Page\n") > pages
+            cut = tab.value(CUT)
+            assert cut == [], f"{mode}: {cut}"
         assert not tab.complaints
         assert [url for url in tab.requests if not url.startswith(("file:", "data:"))] == []
 

@@ -63,7 +63,16 @@ def test_a_preset_is_written_and_in_order(tmp_path, name):
     assert code == 0
     assert said.startswith(f"written: {path}\n")
     assert ("to be filled in before a copy is made" in said) == (name == "utility-15-15")
-    assert call("policy", "check", path)[0] == 0
+    code, said = call("policy", "check", path)
+    if name == "utility-15-15":
+        assert (code, said.count("\n")) == (1, 1)
+        assert 'not complete: [protect] preset = "utility-15-15" needs consumption' in said
+        assert "in order" not in said
+        assert call("policy", "init", path, "--preset", name, "--consumption", "kwh", "--overwrite")[0] == 0
+        code, said = call("policy", "check", path)
+    assert (code, "in order" in said) == (0, True)
+    starts = {line.index(" # ") for line in path.read_text().splitlines() if " # " in line.lstrip("# ")}
+    assert len(starts) == 1, "comments begin below each other"
     assert PRESETS[name].asks.split(",")[0] in " ".join(call("policy", "explain", path)[1].split())
     assert name in call("policy", "presets")[1]
 

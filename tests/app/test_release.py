@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import numpy as np
@@ -12,9 +13,10 @@ from typer.testing import CliRunner
 
 from unpooled.app.cli import app
 from unpooled.app.release.counts import REDACTED, Counts, follows
-from unpooled.app.release.earlier import Entry, add, read
+from unpooled.app.release.earlier import Entry, add, read, relation
 from unpooled.app.release.shares import largest_share
 from unpooled.app.release.tables import ReleaseTable, breaches
+from unpooled.app.release.two_values import of_copies, of_rows
 from unpooled.app.run_folder import RunFolder
 from unpooled.errors import BadInput
 from unpooled.privacy.presets import PRESETS
@@ -106,10 +108,14 @@ def test_3_counts_of_seven_or_fewer_are_redacted(files):
 
 def test_4_counts_and_those_under_rates_are_multiples_of_five(files):
     assert all(cell == REDACTED or int(cell) % 5 == 0 for _, _, cell in counts_of(files))
-    for row in rows_of(files["profiles.csv"]):
-        if row["kind"] == "rate" and row["cluster"] != "all shown":
-            share = float(row["value"])
-            assert any(abs(5 * a / (5 * b) - share) < 5e-4 for b in range(2, 100) for a in range(b + 1)), row
+    rates = [row for row in rows_of(files["profiles.csv"]) if row["kind"] == "rate"]
+    assert len(rates) == 12
+    for row in rates:
+        if row["cluster"] != "all shown" and row["value"] != REDACTED:
+            share, count = float(row["value"]), int(row["rows"])
+            many = 5 * round(share * count / 5)
+            assert abs(many / count - share) < 6e-4, row
+            assert min(many, count - many) == 0 or min(many, count - many) >= 8, row
     for column in {row["column"] for row in rows_of(files["levels.csv"])}:
         for cluster in "123":
             some = [
@@ -148,7 +154,30 @@ def test_6_context_and_controls_describe_every_file(files):
         assert f"{column}: " in context
     assert "rounded to the nearest 5" in context
     assert "fewer than 8" in context
-    assert "fbs: all rows of cluster 3" in context  # a checker looks at what holds for everybody
+    assert "fbs 1: all rows of cluster 3" in context  # a checker looks at what holds for everybody
+    assert "hold for nobody, or for everybody" in context
+
+
+def test_what_holds_for_nobody_or_everybody_is_redacted_where_that_is_asked_for(heart, tmp_path):
+    words = ("--preset", "opensafely", "--register", tmp_path / "register", "--out", tmp_path / "out")
+    code, said = call("release", heart, *words, "--uncertain", "fbs")
+    assert code == 0, said
+    assert "or for everybody" not in said
+    assert "fbs 1: all rows" not in (tmp_path / "out" / "context.txt").read_text()
+    rows = {(r["column"], r["cluster"]): r for r in rows_of((tmp_path / "out" / "profiles.csv").read_text())}
+    assert rows["fbs", "3"]["value"] == REDACTED
+    assert rows["fbs", "2"]["value"] != REDACTED
+    assert "there is no column 'x'" in refused("release", heart, *words, "--overwrite", "--uncertain", "x")
+    lines = [f"{50 * (i % 2) + i / 99},{'ab'[i % 4 == 1]}" for i in range(120)]  # in one cluster all are a
+    (tmp_path / "c.csv").write_text("\n".join(["x,kind", *lines]) + "\n")
+    assert call("fit", tmp_path / "c.csv", "-k", 2, "--scale", "none", "--out", tmp_path / "run")[0] == 0
+    for more, expected in ((), {"60", "0", "30"}), (("--uncertain", "kind"), {REDACTED, "30"}):
+        out = tmp_path / f"out{len(more)}"
+        code, said = call("release", tmp_path / "run", "--preset", "cms", "--out", out, *more)
+        assert code == 0
+        assert ("kind b: nobody of cluster" in (out / "context.txt").read_text()) == (not more)
+        assert ("2 numbers hold for nobody, or for everybody" in said) == (not more)
+        assert {r["rows"] for r in rows_of((out / "levels.csv").read_text())} == expected
 
 
 def test_7_no_log_file_is_in_it(files):
@@ -256,6 +285,100 @@ def test_a_bound_on_shares_is_never_below_the_largest_share():
     assert near > TABLES / 4, "the bound is so wide that it says nothing"
 
 
+CODINGS = (
+    (0.0, 1.0),
+    (1.0, 2.0),
+    (-1.0, 1.0),
+    (0.0, 2.0),
+    (3.0, 7.0),
+    (0.5, 1.25),
+    (-40.0, 1e5),
+    (2015, 2016),
+)
+
+
+def moments(clusters):
+    """Mean, deviation and number of the values of each cluster."""
+    return np.array([[x.mean(), x.std(), len(x)] for x in clusters]).T
+
+
+@pytest.mark.parametrize("filled", [False, True])
+def test_a_column_of_two_values_is_found_in_any_coding_and_its_persons_are_counted(filled):
+    for seed in range(TABLES // 10):
+        rng = np.random.default_rng([seed, filled])
+        low, high = CODINGS[seed % len(CODINGS)]
+        k = int(rng.integers(1, 5))
+        highs = [rng.random(rng.integers(30, 300)) < rng.choice([0.02, 0.1, 0.5, 0.97]) for _ in range(k)]
+        holes = [(rng.random(len(x)) < 0.1) & filled for x in highs]
+        clusters = [np.where(x, high, low) for x in highs]
+        some = np.concatenate([x[~hole] for x, hole in zip(clusters, holes, strict=True)])
+        if some.min() == some.max():
+            continue
+        fill = some.mean()
+        clusters = [np.where(hole, fill, x) for x, hole in zip(clusters, holes, strict=True)]
+        found = of_rows(*moments(clusters), fill, sum(int(hole.sum()) for hole in holes))
+        true = [two for two in found if np.allclose(two[:2], (low, high))]
+        assert len(true) == 1, (seed, low, high)
+        assert true[0].highs.tolist() == [(x & ~hole).sum() for x, hole in zip(highs, holes, strict=True)]
+        assert true[0].lows.tolist() == [(~x & ~hole).sum() for x, hole in zip(highs, holes, strict=True)]
+        assert k == 1 or len(found) == 1
+
+
+def test_a_column_of_more_values_is_taken_for_one_of_two_only_by_chance_and_in_one_cluster():
+    wrong = {True: 0, False: 0}  # by whether there is one cluster
+    tried = {True: 0, False: 0}
+    for seed in range(TABLES // 5):
+        rng = np.random.default_rng([seed, 7])
+        sizes = rng.integers(20, 300, rng.integers(1, 5))
+        ages = [np.rint(rng.normal(rng.uniform(30, 70), 9, n)) for n in sizes]
+        scores = [rng.integers(0, 4, n).astype(float) for n in sizes]
+        for column in (ages, scores, [rng.random(n) for n in sizes]):
+            wrong[len(sizes) == 1] += bool(of_rows(*moments(column)))
+            tried[len(sizes) == 1] += 1
+        means, spreads, sizes = moments(ages)
+        assert not of_copies(means, 0.8 * spreads**2, 15.0, sizes, known=True)
+    assert wrong[False] <= tried[False] / 200
+    assert wrong[True] <= tried[True] / 20
+
+
+def coded(home, protect):
+    """The release of two clusters of 120, in which columns of two values have 3 and 40 of the higher one."""
+    rng, home = np.random.default_rng(8), home / protect
+    home.mkdir()
+    there = np.zeros(240, dtype=bool)
+    there[:3], there[120:160] = True, True
+    columns = [rng.normal(size=240) + 50 * (np.arange(240) >= 120), rng.normal(size=240)]
+    columns += [np.where(there, high, low) for low, high in CODINGS[:5]]
+    names = ["x", "y", *(f"b{i}" for i in range(5))]
+    np.savetxt(home / "a.csv", np.column_stack(columns), delimiter=",", header=",".join(names), comments="")
+    words = ("--protect", protect, "--columns", ",".join(names), "--scale", "none", "-k", 2, "--restarts", 1)
+    code, said = call("fit", home / "a.csv", *words, "--out", home / "run")
+    assert code == 0, said
+    code, said = call("release", home / "run", "--preset", "opensafely", "--out", home / "out")
+    assert code == 0, said
+    text = (home / "out" / "profiles.csv").read_text()
+    return {(row["column"], row["cluster"]): row for row in rows_of(text)}, home / "out"
+
+
+@pytest.mark.parametrize("protect", ["none", "copy"])
+def test_no_mean_tells_that_three_persons_have_the_other_of_two_values(tmp_path, protect):
+    rows, out = coded(tmp_path, protect)
+    for i, (low, high) in enumerate(CODINGS[:5]):
+        cells = [rows[f"b{i}", cluster] for cluster in "12"]
+        few, many = sorted(cells, key=lambda row: row["value"] != REDACTED)
+        assert (few["value"], few["standard_deviation"]) == (REDACTED, REDACTED), few
+        assert few["kind"] == many["kind"] == ("rate" if i == 0 else "mean")
+        assert many["standard_deviation"] == ""
+        share = (float(many["value"]) - low) / (high - low)
+        assert share == pytest.approx(40 / 120, abs=0.006)
+        everybody = rows[f"b{i}", "all shown"]
+        unit = "persons" if protect == "copy" else "rows"
+        assert everybody[unit] == many[unit], "those who are redacted are not counted"
+    assert rows["x", "1"]["standard_deviation"] not in ("", REDACTED)
+    drawn = {e.text for e in ElementTree.fromstring((out / "profiles.svg").read_text()).iter() if e.text}
+    assert {row["value"] for (_, cluster), row in rows.items() if cluster in "12"} <= {*drawn, REDACTED}
+
+
 def test_a_breach_in_a_written_table_is_named():
     table = ReleaseTable(
         "", ("site", "rows"), [("a", "10"), ("b", "5"), ("c", "12"), ("d", REDACTED)], ("rows",)
@@ -313,7 +436,7 @@ def test_a_second_release_that_differs_by_few_persons_is_refused(tmp_path):
 
     fewer = fitted(tmp_path, "fewer", {**tables, "west": tables["west"][3:]})
     said = refused("release", fewer, "--preset", "opensafely", "--out", tmp_path / "b")
-    assert "site west has 57 persons here and 60 in release a: a difference of 3" in said
+    assert "site west has 57 persons here and 60 in release a (opensafely): a difference of 3" in said
     assert not (tmp_path / "b").exists()
 
     other = fitted(tmp_path, "other", {**tables, "west": tables["west"][5:-5]}, "--seed", 3)
@@ -321,9 +444,39 @@ def test_a_second_release_that_differs_by_few_persons_is_refused(tmp_path):
     assert code == 0
     context = (tmp_path / "b" / "context.txt").read_text()
     assert "release a of " in context
-    assert "no number of persons differs from this one by fewer than 8" in context
+    assert "no number of persons differs from this one by fewer than 8, other than by none" in context
+    assert "Numbers are compared, not who the persons are" in context
     assert "warning: cluster" in said, "the clusters are 5 smaller"
     assert "To be looked at" in context
+
+
+def test_an_earlier_release_under_a_stricter_preset_keeps_its_threshold():
+    """6 persons fewer: datashield alone would show that, cms did not."""
+    old = Entry("p", "2026-01-02", "p", "cms", {"a": 50.0, "b": 90.0}, 140.0, (140.0,), ("x",))
+    new = replace(old, name="q", run="q", preset="datashield", sites={"a": 56.0, "b": 90.0}, used=146.0)
+    with pytest.raises(BadInput, match=r"56 persons here and 50 in release p \(cms\): a difference of 6"):
+        relation(new, [old], PRESETS["datashield"])
+    with pytest.raises(BadInput, match="nothing about fewer than 11"):
+        relation(old, [new], PRESETS["cms"])
+    further = replace(new, sites={"a": 61.0, "b": 90.0}, used=151.0)
+    (said,), _ = relation(further, [old], PRESETS["datashield"])
+    assert "by fewer than 11" in said
+
+
+def test_as_many_persons_who_are_others_are_warned_of(tmp_path):
+    """Two persons go and two come: no number differs."""
+    tables = two(3)
+    assert call("release", fitted(tmp_path, "a", tables), "--preset", "cms", "--out", tmp_path / "ra")[0] == 0
+    code, said = call("release", fitted(tmp_path, "b", tables), "--preset", "cms", "--out", tmp_path / "rb")
+    assert (code, "warning" in said) == (0, False), "the same rows, in another run"
+    tables["west"][:2] += 0.5
+    code, said = call("release", fitted(tmp_path, "c", tables), "--preset", "cms", "--out", tmp_path / "rc")
+    assert code == 0
+    assert "all sites together (x, y), as many persons as in release ra and other values" in said
+    assert "other values" in (tmp_path / "rc" / "context.txt").read_text()
+    old = Entry("p", "2026-01-02", "p", "cms", {"a": 50.0}, 50.0, (50.0,), ("x",), {"a": "2026-01-01"})
+    _, warned = relation(replace(old, run="q", copies={"a": "2026-02-01"}), [old], PRESETS["cms"])
+    assert "a: a copy of another day, as many persons as in release p" in warned[0]
 
 
 def test_a_release_that_was_noted_meanwhile_is_not_lost(tmp_path):

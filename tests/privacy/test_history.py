@@ -160,6 +160,8 @@ def played(seed: int, found: History, months: int = 9) -> list[ReleasedGroup]:
     there = {f"p{i}" for i in range(int(rng.integers(2 * g, 8 * g)))}
     away: set[str] = set()
     number = len(there)
+    found.there = there  # for rules that are broken on purpose
+    apart = getattr(found, "apart", found.of)
     for month in range(months):
         for _ in range(int(rng.integers(1, 2 * g)) if month else 0):
             kind = rng.integers(4)
@@ -188,7 +190,7 @@ def played(seed: int, found: History, months: int = 9) -> list[ReleasedGroup]:
         pool = sorted(p for p in there if found.live_group(p) is None and found.may_return(p))
         has = {p: 1 | int(rng.integers(1 << columns)) << 1 for p in pool}
         Z = rng.normal(size=(len(pool), 2))
-        for rows in placed(Z, [found.of(p) for p in pool], g) if pool else []:
+        for rows in placed(Z, [apart(p) for p in pool], g) if pool else []:
             members = {pool[i]: has[pool[i]] for i in rows}
             found.add(ReleasedGroup(members, columns_shown(members.values(), g)))
     return list(found.groups.values())
@@ -206,12 +208,16 @@ def broken(found: list[ReleasedGroup], g: int) -> bool:
 
 @pytest.mark.parametrize("g", [2, 3, 4])
 def test_no_combination_of_all_sums_ever_shown_is_about_fewer_than_g_persons(g):
-    returned = 0
-    for seed in range(HISTORIES or FEW[g]):
+    histories, groups, persons, returned = HISTORIES or FEW[g], 0, 0, 0
+    for seed in range(histories):
         history = History(g)
-        assert not broken(played(seed, history), g), seed
+        shown = played(seed, history)
+        assert not broken(shown, g), seed
+        groups += len(shown)
+        persons += len(history.persons)
         returned += sum(len(history.of(person)) > 1 for person in history.persons)
-    assert returned > 3 * (HISTORIES or FEW[g])  # histories in which many are shown again
+    assert returned > 3 * histories  # histories in which many are shown again
+    print(f"g {g}: {histories} histories, {groups} groups, {persons} persons, {returned} shown again")
 
 
 class WithoutKeepers(History):
@@ -230,6 +236,81 @@ class WithoutKeepersForEver(History):
         )
 
 
-@pytest.mark.parametrize("rules", [WithoutKeepers, WithoutKeepersForEver])
+class WithoutCompanions(History):
+    """R2 forgotten: persons who were together before are put together again."""
+
+    def apart(self, person):
+        return ()
+
+    def check(self, group):
+        assert len(group.members) >= self.g
+        assert all(map(self.may_return, group.members))
+
+
+class RenewedInPlace(History):
+    """R4 forgotten: a group from which somebody left, or in which somebody changed, is shown anew."""
+
+    def retire(self, number):
+        super().retire(number)
+        members = self.groups[number].members
+        stay = {p: has for p, has in members.items() if p in self.there and p not in self.erased}
+        if len(stay) >= self.g:
+            shown = columns_shown(stay.values(), self.g)
+            self.restore(max(self.groups) + 1, ReleasedGroup(stay, shown), live=True)
+
+
+@pytest.mark.parametrize("rules", [WithoutKeepers, WithoutKeepersForEver, WithoutCompanions, RenewedInPlace])
 def test_the_judge_finds_histories_in_which_a_rule_was_forgotten(rules):
     assert any(broken(played(seed, rules(g), months=14), g) for g in (2, 3) for seed in range(60))
+
+
+# ---------------------------------------------------------------- the cost of the check
+
+
+class Counting(dict):
+    """A dictionary that counts how many of its entries are looked at."""
+
+    touched = 0
+
+    def __getitem__(self, key):
+        self.touched += 1
+        return super().__getitem__(key)
+
+    def __contains__(self, key):
+        self.touched += 1
+        return super().__contains__(key)
+
+    def get(self, key, default=None):
+        self.touched += 1
+        return super().get(key, default)
+
+    def __iter__(self):
+        for key in super().__iter__():
+            self.touched += 1
+            yield key
+
+    def keys(self):
+        return iter(self)
+
+    def items(self):
+        return ((key, self[key]) for key in self)
+
+    def values(self):
+        return (self[key] for key in self)
+
+
+@pytest.mark.parametrize("groups", [10, 100, 3000])
+def test_a_check_looks_at_the_members_of_a_group_and_not_at_the_history(groups):
+    """As many entries are looked at after 3000 groups as after 10, for the same group."""
+    found = History(3)
+    for i in range(groups):
+        found.add(ReleasedGroup({f"{i}{name}": 1 for name in "abc"}, 1))
+    for number in (1, 2, 3):
+        found.retire(number)
+    found.open_groups([f"{i}{name}" for i in range(groups) for name in "ab"])  # every c has left
+    found.groups, found.keepers, found._of = map(Counting, (found.groups, found.keepers, found._of))
+    found.check(ReleasedGroup({"0a": 1, "1a": 1, "2a": 1, "new": 1}, 1))
+    touched = found._of.touched, found.keepers.touched, found.groups.touched
+    assert touched == (8, 6, 0)  # of 4 members twice: for R2 and R3; of 3 keepers: that there are, and whom
+    found.add(ReleasedGroup({"0a": 1, "1a": 1, "2a": 1, "new": 1}, 1))
+    assert found._of.touched + found.keepers.touched + found.groups.touched < 40

@@ -99,7 +99,8 @@ class Registered:
 
 @pytest.mark.parametrize("g", [2, 3, 4])
 def test_no_combination_of_all_sums_of_all_copies_is_about_fewer_than_g_persons(g):
-    for seed in range(HISTORIES // 10 or 5):
+    histories, copies, groups = HISTORIES // 10 or 5, 0, 0
+    for seed in range(histories):
         site = Registered(seed, g)
         for _ in range(10):
             site.month()
@@ -112,6 +113,9 @@ def test_no_combination_of_all_sums_of_all_copies_is_about_fewer_than_g_persons(
             sums = site.sums(column)
             assert not sums or fewer_than(g, sums) is None, (seed, column)
         assert len(site.history.groups) > len(site.history.live)
+        copies += len(site.copies)
+        groups += len(site.history.groups)
+    print(f"g {g}: {histories} tables, {copies} copies, {groups} groups")
 
 
 def test_every_row_of_every_copy_is_a_group_of_the_history():

@@ -196,7 +196,12 @@ def test_no_id_and_no_value_is_on_disk(place, patients):
 
 def test_an_erasure_takes_the_group_out_at_once_and_for_ever(place, patients):
     old = to_csv(place.read()).splitlines()[1:]
-    done = erase(place, ["P7", "nobody"], by="officer")
+    with pytest.raises(BadInput, match="not known here: nobody"):
+        erase(place, ["P7", "nobody"], by="officer")
+    with pytest.raises(BadInput, match="an empty id"):
+        erase(place, ["P7", ""])
+    assert to_csv(place.read()).splitlines()[1:] == old
+    done = erase(place, ["P7", "nobody"], by="officer", bar=True)
     assert (done.groups, done.never_shown) == (1, ("nobody",))
     assert 3 <= done.persons <= 5
     new = to_csv(place.read()).splitlines()[1:]
@@ -380,7 +385,7 @@ def work(place: CopyFolder, patients: Patients, told: int) -> None:
         os.write(told, b".")
         place.approve()
         os.write(told, b".")
-        erase(place, [str(patients.rng.choice(sorted(patients.rows)))])
+        erase(place, [str(patients.rng.choice(sorted(patients.rows)))], bar=True)
 
 
 def test_kill_9_at_any_time_leaves_one_copy_that_the_registry_names(place, patients):

@@ -143,6 +143,14 @@ def listed(names: Sequence[str], most: int = 6) -> str:
     return escape(", ".join(names[:most])) + more
 
 
+def counted(count: float, noun: str) -> str:
+    """
+    >>> counted(1, "group"), counted(1200, "person")
+    ('1 group', '1,200 persons')
+    """
+    return f"{count:,.0f} {noun}{'' if count == 1 else 's'}"
+
+
 def percent(share: float) -> str:
     """
     >>> percent(0.521), percent(0.0123)

@@ -68,17 +68,26 @@ class Erasure(NamedTuple):
     emptied: tuple[Path, ...]  # earlier copies whose tables are gone
 
 
-def erase(place: CopyFolder, ids: Iterable[str], by: str = "") -> Erasure:
+def erase(place: CopyFolder, ids: Iterable[str], by: str = "", *, bar: bool = False) -> Erasure:
     """Take persons out of the copy at once, each with his whole group, and never show them again.
 
-    The new copy is the old one without these rows, so it is approved where the old one was.
+    The new copy is the old one without these rows, so it is approved where the old one was. BadInput if one
+    of the persons was never shown, unless ``bar`` says that such ids are to be barred from later copies.
     """
     wanted = tuple(dict.fromkeys(ids))
+    if not wanted or not all(person.strip() for person in wanted):
+        raise BadInput("an empty id is nobody's: name the persons as the file has them")
     settings = check_registered(place)
     with Registry.opened(place.folder) as persons:
         _check_current(place, persons)
         history, scales = persons.history(), persons.scales
         who = {person: persons.person(person) for person in wanted}
+        unknown = [person for person in wanted if not history.of(who[person])]
+        if unknown and not bar:
+            raise BadInput(
+                f"{place.folder}: never shown, so not known here: {', '.join(unknown)}. Nobody was erased. "
+                "If it is no slip, and they must never be shown either, say --bar"
+            )
         groups = {n for one in who.values() if (n := history.live_group(one)) is not None}
         approval = json.loads((place.path / APPROVED).read_text(encoding="utf-8")) if place.approved else None
         with persons.whole():
@@ -97,7 +106,7 @@ def erase(place: CopyFolder, ids: Iterable[str], by: str = "") -> Erasure:
     return Erasure(
         len(groups),
         sum(len(history.groups[n].members) for n in groups),
-        tuple(person for person in wanted if not history.of(who[person])),
+        tuple(unknown),
         emptied,
     )
 

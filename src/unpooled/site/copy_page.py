@@ -6,7 +6,7 @@ import numpy as np
 
 from unpooled.data.copy import Copy
 from unpooled.data.table import CATEGORY, NUMBER
-from unpooled.pages.markup import percent, section, small, soft, table, whole
+from unpooled.pages.markup import counted, percent, section, small, soft, table, whole
 from unpooled.privacy.copy import CopySettings
 
 _MOST = 2000  # rows on the page; the CSV has all of them
@@ -20,8 +20,11 @@ def facts(copy: Copy, settings: CopySettings) -> list[str]:
     """Sentences on the copy: its size, its date, how it was made."""
     n, sizes = copy.persons.sum(), copy.persons
     said = [
-        f"{n:.0f} persons in {len(copy)} groups of {sizes.min():.0f} to {sizes.max():.0f}; made on "
-        f"{copy.made}. The table below is all that this site answers from: the most that anybody can learn.",
+        f"{n:.0f} persons in {counted(len(copy), 'group')} of {sizes.min():.0f} to {sizes.max():.0f}; made "
+        f"on {copy.made}. The table below is all that this site answers from: the most that anybody can "
+        "learn."
+        if len(copy)
+        else "No group is left in the copy: the site answers nothing until it is renewed.",
         f"Rows of one person were put together by column {settings.person}."
         if settings.person
         else "Every row counts as a person. If a person can have several rows, make the copy with --person.",
@@ -66,7 +69,7 @@ def kept(copy: Copy) -> list[tuple[str, float, float]]:
     out = []
     for name in copy.names:
         known = copy.known_of(name)
-        shown = float(known.sum() / copy.persons.sum())
+        shown = float(known.sum() / max(float(copy.persons.sum()), 1.0))
         if name in copy.means:
             mean = float(known @ copy.means[name] / max(float(known.sum()), 1.0))
             between = float(known @ (copy.means[name] - mean) ** 2 / max(float(known.sum()), 1.0))

@@ -11,6 +11,7 @@ from unpooled.privacy.presets import PRESETS, preset
 from unpooled.site.allow_list import only_totals
 from unpooled.site.policy import Budget, Domain, Policy, Protect, SiteSection, parse
 
+_COMMENTS, _LONG = 33, 60  # where comments begin; longer lines push theirs away, and not those of all
 _ROWS = 1_000_000  # declared of a site with noise, until its officer says a number
 TEMPLATE = """\
 # What this site answers. Everything not said here has the value shown by `unpooled policy explain`.
@@ -18,50 +19,50 @@ TEMPLATE = """\
 version = 2
 
 [site]
-id = {id}                       # the name under which the site joins; "": any
-contact = {contact}                     # whom to ask about this policy
+id = {id}\t# the name under which the site joins; "": any
+contact = {contact}\t# whom to ask about this policy
 
 [protect]
-mode = {mode}                    # copy | noise | trusted
-g = {g}                            # copy: persons in a group, at least; 0: proposed, 5 to 11
-person = {person}                      # copy: the column that says whose row it is; "": every row is a person
-columns = {columns}                     # copy: columns that studies are about
-sensitive = {sensitive}                   # copy: columns that do not decide who is grouped with whom
-log = {log}                         # copy: columns of which it holds the logarithm only
-preset = {preset}                      # a published rule that this policy keeps to: {presets}
-consumption = {consumption}                 # copy: columns of which nobody may have a large share of a total
-largest_share = {largest_share}             # copy: of a group's total in such a column, at most
-auto = {auto}                     # copy: answer from it before anybody approved it
-min_cluster_size = {min_cluster_size}             # trusted: no group of fewer rows is shown
+mode = {mode}\t# copy | noise | trusted
+g = {g}\t# copy: persons in a group, at least; 0: proposed, 5 to 11
+person = {person}\t# copy: the column that says whose row it is; "": every row is a person
+columns = {columns}\t# copy: columns that studies are about
+sensitive = {sensitive}\t# copy: columns that do not decide who is grouped with whom
+log = {log}\t# copy: columns of which it holds the logarithm only
+preset = {preset}\t# a published rule that this policy keeps to: {presets}
+consumption = {consumption}\t# copy: columns of which nobody may have a large share of a total
+largest_share = {largest_share}\t# copy: of a group's total in such a column, at most
+auto = {auto}\t# copy: answer from it before anybody approved it
+min_cluster_size = {min_cluster_size}\t# trusted: no group of fewer rows is shown
 
 [jobs]
 algorithms = {algorithms}
-modules = {modules}                     # installed modules whose methods it trusts, e.g. "hospital_methods"
-describe = {describe}                  # sums for the report: profiles, spread, how sites differ
-max_runs = {max_runs}                  # noise, trusted
-max_rounds = {max_rounds}                # noise, trusted: a run
+modules = {modules}\t# installed modules whose methods it trusts, e.g. "hospital_methods"
+describe = {describe}\t# sums for the report: profiles, spread, how sites differ
+max_runs = {max_runs}\t# noise, trusted
+max_rounds = {max_rounds}\t# noise, trusted: a run
 
 [aggregation]
-secure = {secure}             # off | preferred | required: only sums over sites can be read
+secure = {secure}\t# off | preferred | required: only sums over sites can be read
 min_sites = {min_sites}
 {noise}
 [wire]
 max_message_bytes = {max_message_bytes}
 """
 _NOISE = """
-[dp]                             # noise: differential privacy, and a budget for all answers together
-unit = {unit}                     # whom it protects: row | person (said by [protect] person)
-rows_per_person = {rows_per_person}              # further rows of a person are left out
-honest_sites = {honest_sites}                 # of a secure sum, that share one noise; 1: it adds all
+[dp]\t# noise: differential privacy, and a budget for all answers together
+unit = {unit}\t# whom it protects: row | person (said by [protect] person)
+rows_per_person = {rows_per_person}\t# further rows of a person are left out
+honest_sites = {honest_sites}\t# of a secure sum, that share one noise; 1: it adds all
 delta = {delta}
 epsilon_total = {epsilon_total}
 {domain}"""
 _DOMAIN = """
-[domain]                         # noise: all that is told of the table; stated, never computed from rows
+[domain]\t# noise: all that is told of the table; stated, never computed from rows
 columns = {columns}
 lower = {lower}
 upper = {upper}
-rows = {rows}                         # the most rows that there can be
+rows = {rows}\t# the most rows that there can be
 """
 _NO_NOISE = """
 # For mode = "noise":
@@ -96,12 +97,21 @@ def written(policy: Policy) -> str:
         "max_message_bytes": policy.wire.max_message_bytes,
     }
     said = {name: _toml(value) for name, value in values.items()}
-    text = TEMPLATE.format(**said, noise=noise, presets=" | ".join(PRESETS))
+    text = _aligned(TEMPLATE.format(**said, noise=noise, presets=" | ".join(PRESETS)))
     if p.preset:
         rule = PRESETS[p.preset]
         text = f"# Preset {rule.name}: {rule.rule}.\n# {rule.by}: {rule.where}\n{text}"
     assert parse(text) == policy
     return text
+
+
+def _aligned(text: str) -> str:
+    """Comments below each other, where a line has one after a tab; JSON writes a tab in a value otherwise."""
+    parts = [line.partition("\t") for line in text.splitlines()]
+    width = max(_COMMENTS, *(len(rule) + 2 for rule, _, comment in parts if comment and len(rule) < _LONG))
+    return "".join(
+        f"{rule:<{width - 1}} {comment}\n" if comment else f"{rule}\n" for rule, _, comment in parts
+    )
 
 
 def _toml(value: Any) -> str:
@@ -220,11 +230,11 @@ def _copy(policy: Policy) -> list[str]:
     p = policy.protect
     size = f"at least {p.g} persons" if p.g else "at least 5 persons, of up to 11 at a large site"
     said = [
-        f"It answers from its copy: one row per group of {size}. Its rows are read while the copy is made, "
-        "and not after.",
+        f"It answers from its copy: one row per group of {size}. Its rows are read while the copy is made or "
+        "renewed, and never to answer.",
         f"Rows of one person are told by column {p.person}, which is in no answer."
         if p.person
-        else "Every row counts as a person.",
+        else "Every row counts as a person, unless the copy is made with --person.",
     ]
     if p.columns:
         said.append(f"Groups are made to suit studies of: {', '.join(p.columns)}.")

@@ -9,12 +9,13 @@ replaced by an older one is found, and the site does not answer.
 import json
 import os
 import sqlite3
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from hashlib import blake2b, sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from unpooled.errors import BadInput, LedgerError
 from unpooled.privacy.copy.history import History, ReleasedGroup
@@ -42,6 +43,17 @@ CREATE TABLE IF NOT EXISTS copies (
 CREATE TABLE IF NOT EXISTS proposal (digest TEXT PRIMARY KEY, base TEXT NOT NULL, plan TEXT NOT NULL);
 {CHAIN}
 """
+
+
+class ShownCopy(NamedTuple):
+    """A copy that was answered from."""
+
+    number: int
+    digest: str
+    since: str
+    approved_by: str
+    added: int  # groups that it was the first to show
+    retired: int  # groups that it no longer has
 
 
 class Registry(ChainedFile):
@@ -107,6 +119,31 @@ class Registry(ChainedFile):
         (number,) = self._db.execute("SELECT COALESCE(MAX(number), 0) FROM copies").fetchone()
         return int(number)
 
+    def copies(self) -> tuple[ShownCopy, ...]:
+        """All copies that were answered from, the first one first; groups are those of this registry."""
+        counted = ", ".join(
+            f"(SELECT COUNT(*) FROM groups WHERE groups.{when} = copies.number)"
+            for when in ("added", "retired")
+        )
+        rows = self._db.execute(
+            f"SELECT number, digest, since, approved_by, {counted} FROM copies ORDER BY number"
+        )
+        return tuple(ShownCopy(*row) for row in rows)
+
+    @property
+    def states(self) -> dict[str, int]:
+        """How many persons of the file were in which state when the copy was last renewed; none: never."""
+        found: dict[str, int] = json.loads(self._said("states") or "{}")
+        return found
+
+    def proposal(self) -> tuple[int, int] | None:
+        """Groups that a renewal takes out and adds that nobody approved yet; None if there is none."""
+        found = self._db.execute("SELECT plan FROM proposal").fetchone()
+        if found is None:
+            return None
+        plan = json.loads(found[0])
+        return len(plan.get("retired", ())), len(plan["added"])
+
     def history(self) -> History:
         """All groups that were ever shown; LedgerError if somebody changed them."""
         if self._contents() != self._said("contents"):
@@ -165,6 +202,7 @@ class Registry(ChainedFile):
             "retired": list(renewal.retired),
             "keepers": {str(number): sorted(who) for number, who in renewal.keepers.items()},
             "added": [_packed(group) for group in renewal.added],
+            "states": Counter(renewal.states.values()),
         }
         self._propose(digest, plan)
 
@@ -212,7 +250,7 @@ class Registry(ChainedFile):
             self._db.executemany(
                 "INSERT INTO members VALUES (?, ?, ?, ?)", [(place, *m) for m in one["members"]]
             )
-        self._say(scales=json.dumps(plan["scales"]))
+        self._say(scales=json.dumps(plan["scales"]), states=json.dumps(plan.get("states", {})))
         self._copied(number, digest, by)
 
     def _copied(self, number: int, digest: str, by: str) -> None:

@@ -9,6 +9,7 @@ import typer
 from unpooled.app.cli import options as o
 from unpooled.app.cli.outputs import Overwrite, check
 from unpooled.errors import BadInput, PolicyError
+from unpooled.pages.markup import counted
 
 if TYPE_CHECKING:
     from unpooled.data.readers import Reading
@@ -124,8 +125,8 @@ def make(
             reading=asdict(replace(reading, columns=table.names, exclude=())),
         )
     typer.echo(
-        f"written: {place.path}: {made.persons.sum():.0f} persons in {len(made)} groups of at least "
-        f"{made.group_size}; digest {place.digest[:16]}"
+        f"written: {place.path}: {made.persons.sum():.0f} persons in {counted(len(made), 'group')} of at "
+        f"least {made.group_size}; digest {place.digest[:16]}"
     )
     if not settings.person:
         typer.echo("without --person nobody can be recognised later: the copy cannot be renewed")

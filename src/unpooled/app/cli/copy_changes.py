@@ -8,6 +8,7 @@ import typer
 from unpooled.app.cli import options as o
 from unpooled.app.cli.copy import Data, Folder, copy
 from unpooled.app.cli.outputs import Overwrite, check
+from unpooled.pages.markup import counted
 
 if TYPE_CHECKING:
     from unpooled.data.copy import Copy
@@ -64,9 +65,9 @@ def copy_renew(
     for text in forecast(found, before):
         typer.echo(text)
     if waiting := sum(state in (WAITS, NEW_WAITS) for state in found.states.values()):
-        typer.echo(
-            f"{waiting} persons wait until others come they can be with; a larger --wider shows more of them."
-        )
+        wait = f"{counted(waiting, 'person')} {'waits' if waiting == 1 else 'wait'}"
+        more = "" if wider is not None and wider >= 1 else "; a larger --wider shows more of them"
+        typer.echo(f"{wait} until others come they can be with{more}.")
     if found.empty:
         typer.echo(f"Nothing changes: {place.path} stays as it is.")
     else:
@@ -140,6 +141,9 @@ def _write_persons(path: Path, found: "Renewal") -> None:
 def copy_erase(
     folder: Folder,
     persons: Annotated[list[str], typer.Argument(help="Ids of persons, as the file has them.")],
+    bar: Annotated[
+        bool, typer.Option("--bar", help="Also bar ids that were never shown from all later copies.")
+    ] = False,
     by: Annotated[str, typer.Option(help="Who orders it; default: the account's name.")] = "",
 ) -> None:
     """Take persons out of the copy at once, each with the whole group, and never show them again.
@@ -150,13 +154,15 @@ def copy_erase(
     from unpooled.site.copy_folder import CopyFolder, account
 
     place = CopyFolder(folder)
-    done = erase(place, persons, by or account())
-    typer.echo(
-        f"erased: {len(persons)} persons; out of the copy: {done.groups} groups with {done.persons} persons; "
-        f"digest {place.digest[:16]}"
-    )
+    done = erase(place, persons, by or account(), bar=bar)
+    known = len(set(persons)) - len(done.never_shown)
+    if known:
+        typer.echo(
+            f"erased: {counted(known, 'person')}; out of the copy: {counted(done.groups, 'group')} with "
+            f"{counted(done.persons, 'person')}; digest {place.digest[:16]}"
+        )
     for person in done.never_shown:
-        typer.echo(f"of {person} nothing was ever shown, and nothing will be")
+        typer.echo(f"barred: {person}, of whom nothing was ever shown, and nothing will be")
     for path in done.emptied:
         typer.echo(f"deleted: {path / 'table.csv'}, which had a group of theirs")
     typer.echo(

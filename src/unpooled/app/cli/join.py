@@ -13,6 +13,7 @@ from unpooled.app.cli.copy import ROWS, Only, PolicyFile, StudyColumns, make, re
 from unpooled.app.cli.federation import say
 from unpooled.app.cli.outputs import FolderOutput, check
 from unpooled.errors import BadInput
+from unpooled.pages.markup import counted
 
 if TYPE_CHECKING:
     from unpooled.runtimes.provisioning.site_folder import SiteFolder
@@ -193,8 +194,8 @@ def show(site: "SiteFolder", settings: "SiteSettings") -> None:
         place = CopyFolder(Path(settings.folder))
         copy = place.read()
         typer.echo(
-            f"copy of {copy.made}: {copy.persons.sum():.0f} persons in {len(copy)} groups of at least "
-            f"{copy.group_size}; columns: {', '.join(copy.names)}"
+            f"copy of {copy.made}: {copy.persons.sum():.0f} persons in {counted(len(copy), 'group')} of at "
+            f"least {copy.group_size}; columns: {', '.join(copy.names)}"
         )
         if rules.protect.auto:
             typer.echo("the policy has auto = true: it is answered from without approval")

@@ -17,6 +17,10 @@ def release(
     consumption: Annotated[
         str | None, typer.Option(help="For a rule on shares: the columns of consumption, kwh,gas")
     ] = None,
+    uncertain: Annotated[
+        str | None,
+        typer.Option(help="Columns of which nothing is shown that holds for nobody, or all, of a cluster."),
+    ] = None,
     register: Annotated[
         Path | None,
         typer.Option(help="Earlier releases; default: releases.jsonl beside the folder of the run."),
@@ -41,7 +45,9 @@ def release(
     check(target, inputs=[run, *kept.files, beside], overwrite=overwrite)
     if not beside.parent.is_dir():
         raise BadInput(f"{beside}: there is no folder {beside.parent}")
-    files, entries, warned = made_of(run, rule, out.resolve().name, o.names(consumption), beside)
+    files, entries, warned = made_of(
+        run, rule, out.resolve().name, o.names(consumption), beside, o.names(uncertain)
+    )
     with whole_folder(out) as building:
         for name, text in files.items():
             write_atomically(building / name, text.encode(), shared=True)

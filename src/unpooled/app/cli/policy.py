@@ -72,10 +72,14 @@ def policy_presets() -> None:
 @policy.command("check")
 def policy_check(path: _FILE) -> None:
     """Read a policy and name any error in it."""
-    from unpooled.site.policy import check_methods, load
+    from unpooled.site.policy import check_declared, check_methods, load
 
     found = load(path)
     check_methods(found)
+    try:
+        check_declared(found, found.protect.consumption)
+    except PolicyError as error:
+        raise PolicyError(f"{path}: not complete: {error}") from None
     typer.echo(f"{path}: in order, digest {found.digest[:16]}")
 
 

@@ -7,14 +7,16 @@ import fcntl
 import json
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from hashlib import sha256
 from pathlib import Path
 
 from unpooled.app.private_result import PrivateResult
 from unpooled.app.result import ClusterResult, JobResult
 from unpooled.core.disk import write_atomically
+from unpooled.data.views import Number
 from unpooled.errors import BadInput
-from unpooled.privacy.presets import Preset
+from unpooled.privacy.presets import PRESETS, Preset
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,8 @@ class Entry:
     used: float  # persons that are clustered
     clusters: tuple[float, ...]
     columns: tuple[str, ...]
+    copies: dict[str, str] = field(default_factory=dict)  # by site: the date of the copy it answered from
+    means: dict[str, str] = field(default_factory=dict)  # by column: a digest of the mean over all sites
 
 
 def entry_of(result: JobResult, preset: Preset, name: str, date: str) -> Entry:
@@ -38,7 +42,16 @@ def entry_of(result: JobResult, preset: Preset, name: str, date: str) -> Entry:
         sites = dict(zip(a.sites, a.rows.tolist(), strict=True))
         columns = tuple(column.name for column in a.preparation.columns)
         clusters = tuple(result.sizes.tolist())
-        return Entry(name, date, result.run.id, preset.name, sites, a.used, clusters, columns)
+        copies = {
+            site: made for site, (mode, made) in zip(a.sites, a.protection, strict=True) if mode == "copy"
+        }
+        complete = " of rows without holes" if a.preparation.drop else ""
+        means = {
+            column.label + complete: sha256(f"{column.fill:.9g}".encode()).hexdigest()[:16]
+            for column in a.preparation.columns
+            if isinstance(column, Number)
+        }
+        return Entry(name, date, result.run.id, preset.name, sites, a.used, clusters, columns, copies, means)
     assert isinstance(result, PrivateResult)
     columns = tuple(result.method.columns)
     return Entry(name, date, result.run.id, preset.name, {}, 0.0, (), columns)
@@ -97,13 +110,21 @@ def relation(now: Entry, before: Iterable[Entry], preset: Preset) -> tuple[list[
         if not both:
             said.append(f"{which} has no site in common with this one.")
             continue
-        _check_differences(now, old, both, preset)
+        least = max(preset.persons, PRESETS[old.preset].persons if old.preset in PRESETS else 0)
+        _check_differences(now, old, both, least)
         said.append(
             f"{which} is of another run, of {len(both)} of the same sites; no number of persons differs from "
-            f"this one by fewer than {preset.persons}."
+            f"this one by fewer than {least}, other than by none. Numbers are compared, not who the persons "
+            "are."
         )
+        if replaced := _replaced(now, old, both):
+            warned.append(
+                f"{replaced}, as many persons as in release {old.name} and other values: somebody may have "
+                "come for somebody else, or have changed, and the difference of both releases is about them. "
+                "Counts are rounded, and so are means; look at both before both are handed out"
+            )
         for j, size in enumerate(now.clusters):
-            near = [c + 1 for c, n in enumerate(old.clusters) if 0 < abs(n - size) < preset.persons]
+            near = [c + 1 for c, n in enumerate(old.clusters) if 0 < abs(n - size) < least]
             if near:
                 others = ", ".join(map(str, near))
                 warned.append(
@@ -114,13 +135,38 @@ def relation(now: Entry, before: Iterable[Entry], preset: Preset) -> tuple[list[
     return said, warned
 
 
-def _check_differences(now: Entry, old: Entry, both: list[str], preset: Preset) -> None:
-    """Raise BadInput where a population differs from an earlier one by some persons, but too few."""
+def _replaced(now: Entry, old: Entry, both: list[str]) -> str:
+    """Where there are as many persons as in an earlier release, but not the same ones; "" if nowhere.
+
+    A site with as many persons, and a copy of another day; or the same sites with as many in all, and another
+    mean of a column.
+    """
+    other = [
+        site
+        for site in both
+        if now.sites[site] == old.sites[site]
+        and site in now.copies
+        and site in old.copies
+        and now.copies[site] != old.copies[site]
+    ]
+    if other:
+        return f"{', '.join(other)}: a copy of another day"
+    if now.sites == old.sites and now.used == old.used:
+        columns = [name for name, mean in now.means.items() if old.means.get(name, mean) != mean]
+        return f"all sites together ({', '.join(columns)})" if columns else ""
+    return ""
+
+
+def _check_differences(now: Entry, old: Entry, both: list[str], least: int) -> None:
+    """Raise BadInput where a population differs from an earlier one by some persons, but too few.
+
+    ``least`` is the larger number of both presets: what either of them protects is not shown by both.
+    """
     pairs = [(f"site {site}", now.sites[site], old.sites[site]) for site in both]
     pairs.append(("the whole run", now.used, old.used))
     for what, here, there in pairs:
-        if 0 < abs(here - there) < preset.persons:
+        if 0 < abs(here - there) < least:
             raise BadInput(
-                f"{what} has {here:.0f} persons here and {there:.0f} in release {old.name}: a difference of "
-                f"{abs(here - there):.0f}, and {preset.name} shows nothing about fewer than {preset.persons}"
+                f"{what} has {here:.0f} persons here and {there:.0f} in release {old.name} ({old.preset}): a "
+                f"difference of {abs(here - there):.0f}, and nothing about fewer than {least} is shown"
             )

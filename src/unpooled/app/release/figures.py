@@ -2,8 +2,9 @@
 
 import math
 
+from unpooled.app.release.counts import REDACTED
 from unpooled.app.release.tables import Released
-from unpooled.pages.markup import FULL, colour, drawing, figure, tag, text
+from unpooled.pages.markup import FULL, colour, drawing, tag, text
 
 _STYLE = """
 svg { background: #fff; font: 13px system-ui, "Segoe UI", Roboto, Arial, sans-serif; } text { fill: #1d232b; }
@@ -63,7 +64,7 @@ def _means(released: Released) -> str:
         y = 32 + _ROW * line
         parts.append(text(_LEFT - 10, y + 19, name[:22], anchor="end"))
         for j, mean in enumerate(means):
-            hidden = math.isnan(mean)
+            hidden = mean == REDACTED
             effect = 0.0 if hidden or not effects else effects[j]
             paint = "#d55e00" if effect > 0 else "#0072b2"
             depth = round(0.55 * min(abs(effect) / FULL, 1.0), 2)
@@ -78,6 +79,6 @@ def _means(released: Released) -> str:
                     fill_opacity=depth,
                 )
             )
-            said = "redacted" if hidden else figure(mean)
+            said = "redacted" if hidden else mean
             parts.append(text(_LEFT + wide * (j + 0.5), y + 19, said, "soft" if hidden else "", "middle"))
     return _whole(44 + _ROW * min(len(released.means), _MOST), parts, "Means of each cluster")

@@ -23,7 +23,12 @@ CONTROLS, CONTEXT, REGISTER = "controls.json", "context.txt", "releases.jsonl"
 
 
 def release(
-    run: Path, preset: Preset, name: str, consumption: tuple[str, ...], register: Path
+    run: Path,
+    preset: Preset,
+    name: str,
+    consumption: tuple[str, ...],
+    register: Path,
+    uncertain: tuple[str, ...] = (),
 ) -> tuple[dict[str, str], list[earlier.Entry], list[str]]:
     """The files of a release by name, the entries of the register with the new one, and warnings.
 
@@ -41,7 +46,7 @@ def release(
     if isinstance(result, PrivateResult):
         made = released_noise(result, preset)
     else:
-        made = released(_clusters(result), preset)
+        made = released(_clusters(result), preset, uncertain)
         check_shares(_clusters(result), preset, consumption)
     broken = breaches(made.tables, preset)
     if broken:
@@ -49,6 +54,12 @@ def release(
     date = datetime.now(UTC).date().isoformat()
     entries, now = earlier.read(register), earlier.entry_of(result, preset, name, date)
     said, warned = earlier.relation(now, entries, preset)
+    if made.certain:
+        warned.append(
+            f"{len(made.certain)} numbers hold for nobody, or for everybody of a cluster; the end of "
+            f"{CONTEXT} lists them. Where that tells something about whoever is known to be in the cluster, "
+            "redact them: --uncertain COLUMNS"
+        )
     unit = "rows" if isinstance(result, PrivateResult) else _clusters(result).unit
     files = {file: table.csv() for file, table in made.tables.items()} | figures(made, unit)
     context = _context(result, preset, made, unit, date, said, warned)
@@ -137,7 +148,7 @@ def _context(
     if made.certain:
         parts += [
             "",
-            "Cells that hold for nobody, or for everybody of a cluster",
+            "Numbers that hold for nobody, or for everybody of a cluster",
             *(f"  {c}" for c in made.certain),
         ]
     parts += ["", f"Made by unpooled {__version__} from run {result.run.id}, method {result.job.method}."]

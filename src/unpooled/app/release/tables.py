@@ -11,14 +11,13 @@ import numpy as np
 
 from unpooled.app.private_result import PrivateResult
 from unpooled.app.release.counts import REDACTED, Counts, large_enough, rounded
+from unpooled.app.release.two_values import TwoValues, of_copies, of_rows
 from unpooled.app.result import ClusterResult
 from unpooled.core.arrays import FloatArray
-from unpooled.data.views import Category
+from unpooled.data.views import Category, Number
 from unpooled.errors import BadInput
 from unpooled.pages.markup import figure
 from unpooled.privacy.presets import Preset
-
-_RATE = 1.25  # times the variance of a rate that a column of 0 and 1 may seem to have: copies are rounded
 
 
 class ReleaseTable(NamedTuple):
@@ -44,7 +43,7 @@ class Released:
     tables: dict[str, ReleaseTable]
     sites: tuple[str, ...]
     by_site: Counts  # (sites, clusters)
-    means: list[tuple[str, list[float], list[float]]]  # (column, mean by cluster, distance in deviations)
+    means: list[tuple[str, list[str], list[float]]]  # (column, mean by cluster, distance in deviations)
     redacted: int  # cells
     certain: tuple[str, ...]  # cells that hold for nobody, or for all persons of a cluster
 
@@ -53,9 +52,17 @@ class Released:
         return float(self.by_site.values.sum())
 
 
-def released(result: ClusterResult, preset: Preset) -> Released:
-    """The tables of a run without noise; BadInput names the number that breaks the preset."""
+def released(result: ClusterResult, preset: Preset, uncertain: Sequence[str] = ()) -> Released:
+    """The tables of a run without noise; BadInput names the number that breaks the preset.
+
+    Of the columns named ``uncertain`` nothing is shown that holds for nobody, or for all persons, of a
+    cluster.
+    """
     sizes = result.sizes
+    named = [column.name for column in result.agreement.preparation.columns]
+    for name in uncertain:
+        if name not in named:
+            raise BadInput(f"--uncertain: there is no column {name!r}; columns are {', '.join(named)}")
     if result.agreement.used < preset.persons:
         raise BadInput(
             f"the run has {result.agreement.used:.0f} {result.unit}; {preset.name} shows no number about "
@@ -72,8 +79,8 @@ def released(result: ClusterResult, preset: Preset) -> Released:
     by_site = Counts.of(
         np.array([[result.size_at(i, j) for j in range(result.k)] for i in range(len(sites))]), preset
     )
-    levels, level_cells, certain = _levels(result, preset)
-    profiles, means, rates, lost = _profiles(result, preset, by_site)
+    levels, level_cells, certain = _levels(result, preset, uncertain)
+    profiles, means, rates, lost = _profiles(result, preset, by_site, uncertain)
     unit = result.unit
     tables = {
         "clusters.csv": ReleaseTable(
@@ -104,8 +111,8 @@ def released(result: ClusterResult, preset: Preset) -> Released:
 
 
 def _profiles(
-    result: ClusterResult, preset: Preset, by_site: Counts
-) -> tuple[ReleaseTable, list[tuple[str, list[float], list[float]]], list[str], int]:
+    result: ClusterResult, preset: Preset, by_site: Counts, uncertain: Sequence[str]
+) -> tuple[ReleaseTable, list[tuple[str, list[str], list[float]]], list[str], int]:
     """Means of numbers by cluster; what is drawn; rates that hold for nobody or for all; cells redacted."""
     view = result.agreement.preparation
     unit, rows, drawn, certain, lost = result.unit, [], [], [], 0
@@ -114,39 +121,48 @@ def _profiles(
         (c, t.column): (t.value, t.spread) for c in range(result.k) for t in result.traits(c) if not t.level
     }
     counted = behind(result)
-    for label, place in places.items():
-        cells, sizes = [spreads[c, label] for c in range(result.k)], counted[:, place]
-        rate = _is_rate(cells, sizes)
+    for column in view.columns:
+        if not isinstance(column, Number):
+            continue
+        label = column.label
+        cells, sizes = [spreads[c, label] for c in range(result.k)], counted[:, places[label]]
+        twos = _two_values(result, column, cells, sizes)
+        two = twos[0] if twos else None
         weights = _weights(result, preset, by_site, sizes)
         shown = []
         for c, (mean, spread) in enumerate(cells):
-            size = float(sizes[c])
-            apart = np.array([round(mean * size), size - round(mean * size)]) if rate else sizes[c : c + 1]
-            if not weights[c] or not large_enough(apart, preset).all():
+            apart, many = sizes[c : c + 1], math.nan
+            if two is not None:
+                share = min(max((mean - two.low) / (two.high - two.low), 0.0), 1.0)
+                told = weights[c] * np.array([share, 1 - share])
+                apart = np.concatenate([told.round(6), *([t.lows[c], t.highs[c]] for t in twos)])
+                many = float(rounded(told[:1], preset.rounding)[0])
+            sure = many in (0.0, weights[c])
+            enough = bool(weights[c]) and large_enough(apart, preset).all()
+            if not enough or (sure and column.name in uncertain):
                 shown.append((REDACTED, REDACTED))
                 lost += 1
-            elif rate:
-                many = rounded(np.array([mean * size, size]), preset.rounding)
-                shown.append((figure(float(many[0] / many[1])), ""))
+            elif two is not None:
+                shown.append((_mean_of_two(two, many / float(weights[c])), ""))
+                if sure:
+                    whom = f"all {unit}" if many else "nobody"
+                    certain.append(f"{label} {two.high:g}: {whom} of cluster {c + 1}")
             else:
                 shown.append((rounded_mean(mean, spread), rounded_mean(spread, spread)))
-        kind = "rate" if rate else "mean"
-        if rate:
-            certain += [
-                f"{label}: {'nobody' if mean == '0' else f'all {unit}'} of cluster {c + 1}"
-                for c, (mean, _) in enumerate(shown)
-                if mean in ("0", "1.00")
-            ]
-        mean_of_all = _overall(shown, weights)
+        kind = "rate" if two is not None and two.is_rate else "mean"
+        there = np.array([mean != REDACTED for mean, _ in shown])
+        mean_of_all = _overall(shown, there * weights)
         rows += [
             (label, str(c + 1), f"{weights[c]:.0f}" if weights[c] else REDACTED, kind, *shown[c])
             for c in range(result.k)
         ]
-        rows.append((label, "all shown", f"{weights.sum():.0f}", kind, mean_of_all, ""))
-        drawn.append((label, [_number(mean) for mean, _ in shown], _apart(shown, weights, mean_of_all)))
+        behind_all = f"{weights[there].sum():.0f}" if there.any() else REDACTED
+        rows.append((label, "all shown", behind_all, kind, mean_of_all, ""))
+        drawn.append((label, [mean for mean, _ in shown], _apart(shown, weights, mean_of_all, two)))
     table = ReleaseTable(
         f"The mean of each column in each cluster, over its {unit}{_of_whom(result)} A column of 0 and 1 has "
-        "the rate of 1, of rounded counts. The last line of a column is the mean of the lines above it, "
+        "the rate of 1, of rounded counts, and one that may have two other values only has a mean of rounded "
+        "counts, without a deviation. The last line of a column is the mean of the lines above it, "
         "weighted by their counts.",
         ("column", "cluster", unit, "kind", "value", "standard_deviation"),
         rows,
@@ -197,16 +213,27 @@ def rounded_mean(mean: float, spread: float) -> str:
     return f"{round(mean, digits) + 0.0:.{max(digits, 0)}f}"
 
 
-def _is_rate(cells: list[tuple[float, float]], sizes: FloatArray) -> bool:
-    """True if a column can be one of 0 and 1, by mean and standard deviation in each cluster.
-
-    The mean of such a column is a rate, and tells how many persons have 1.
-    """
+def _two_values(
+    result: ClusterResult, column: Number, cells: list[tuple[float, float]], sizes: FloatArray
+) -> list[TwoValues]:
+    """The two values that a column can have; none if it cannot be one of two values."""
+    a = result.agreement
     means, spreads = np.array(cells).T
-    overall = np.average(means, weights=sizes)
-    variance = np.average(spreads**2 + (means - overall) ** 2, weights=sizes)
-    inside = bool((means >= 0).all() and (means <= 1).all())
-    return inside and bool(variance <= _RATE * overall * (1 - overall) + 1e-6)
+    filled = 0.0
+    if not result.kept and not a.preparation.drop and column.name in a.columns:
+        filled = float(a.missing[:, a.columns.index(column.name)].sum())
+    if not a.copied and math.isfinite(filled) and not (filled and result.hidden):
+        return of_rows(means, spreads, sizes, column.fill, round(filled))
+    labels = [c.label for c in a.preparation.columns]
+    within = a.within[labels.index(column.label)] * column.scale**2
+    known = not a.copied or within > 0
+    return of_copies(means, np.maximum(spreads**2 - within, 0.0), within, sizes, known=known)
+
+
+def _mean_of_two(two: TwoValues, share: float) -> str:
+    """The mean of two values, of rounded counts: a rate, or to a hundredth of the way between both."""
+    span = two.high - two.low
+    return figure(share) if two.is_rate else rounded_mean(two.low + span * share, span / 10)
 
 
 def _overall(shown: list[tuple[str, str]], weights: FloatArray) -> str:
@@ -216,11 +243,14 @@ def _overall(shown: list[tuple[str, str]], weights: FloatArray) -> str:
     return figure(sum(m * w for m, w in pairs) / total) if total else REDACTED
 
 
-def _apart(shown: list[tuple[str, str]], weights: FloatArray, overall: str) -> list[float]:
+def _apart(
+    shown: list[tuple[str, str]], weights: FloatArray, overall: str, two: TwoValues | None
+) -> list[float]:
     """How far each mean lies from that of all, in standard deviations, from numbers that are shown."""
     means = np.array([_number(mean) for mean, _ in shown])
-    inside = np.array([_number(spread) for _, spread in shown])
-    inside = np.where(np.isnan(inside), means * (1 - means), inside**2)
+    inside = np.array([_number(spread) for _, spread in shown]) ** 2
+    if two is not None:
+        inside = (means - two.low) * (two.high - means)
     there = ~np.isnan(means)
     middle = _number(overall)
     variance = (
@@ -234,7 +264,9 @@ def _number(said: str) -> float:
     return math.nan if said in (REDACTED, "-", "") else float(said)
 
 
-def _levels(result: ClusterResult, preset: Preset) -> tuple[ReleaseTable | None, int, tuple[str, ...]]:
+def _levels(
+    result: ClusterResult, preset: Preset, uncertain: Sequence[str]
+) -> tuple[ReleaseTable | None, int, tuple[str, ...]]:
     """Counts of levels by cluster, cells that are redacted, and those that hold for nobody or for all."""
     view, unit = result.agreement.preparation, result.unit
     values = view.undo(result.description.means)
@@ -246,6 +278,8 @@ def _levels(result: ClusterResult, preset: Preset) -> tuple[ReleaseTable | None,
         shares = np.clip(np.nan_to_num(values[:, at : at + column.width]), 0.0, 1.0)
         counts = np.rint(shares * counted[:, at, None])
         at += column.width
+        if column.name in uncertain:  # all levels of a cluster: one that is hidden alone is known to be none
+            counts[(counts == 0).any(axis=1)] = np.nan
         cells = Counts.of(counts, preset)
         lost += cells.redacted
         for c in range(result.k):
@@ -314,8 +348,8 @@ def released_noise(result: PrivateResult, preset: Preset) -> Released:
             ("rows",),
         ),
     }
-    drawn: list[tuple[str, list[float], list[float]]] = [
-        (name, [float(state.centers[j][at]) for j in order], []) for at, name in enumerate(columns)
+    drawn: list[tuple[str, list[str], list[float]]] = [
+        (name, [figure(float(state.centers[j][at])) for j in order], []) for at, name in enumerate(columns)
     ]
     return Released(tables, ("all sites",), counts, drawn, 0, ())
 

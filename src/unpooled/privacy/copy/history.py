@@ -55,6 +55,7 @@ class History:
         self.keepers: dict[int, frozenset[str]] = {}  # of groups that somebody may return from
         self.erased: set[str] = set()
         self._of: dict[str, tuple[int, ...]] = {}
+        self._last = 0  # number of a group
 
     def of(self, person: str) -> tuple[int, ...]:
         """The numbers of all groups that a person was ever in, the latest last."""
@@ -73,6 +74,7 @@ class History:
     def restore(self, number: int, group: ReleasedGroup, *, live: bool) -> None:
         """Put back a group that was shown, as a registry has it."""
         self.groups[number] = group
+        self._last = max(self._last, number)
         for person in group.members:
             self._of[person] = (*self.of(person), number)
         if live:
@@ -81,7 +83,7 @@ class History:
     def add(self, group: ReleasedGroup) -> int:
         """Show a further group, if the rules let it be shown; its number."""
         self.check(group)
-        number = max(self.groups, default=0) + 1
+        number = self._last + 1
         self.restore(number, group, live=True)
         return number
 

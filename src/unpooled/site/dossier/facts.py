@@ -13,12 +13,15 @@ from unpooled.privacy.copy import CopySettings
 from unpooled.site.audit import summary
 from unpooled.site.audit.attack import Attack, on_log
 from unpooled.site.audit.summary import LogSummary
-from unpooled.site.copy_folder import ABOUT, APPROVED, TABLE, CopyFolder
+from unpooled.site.copy_folder import ABOUT, APPROVED, ERASURES, TABLE, CopyFolder
+from unpooled.site.dossier import changes
+from unpooled.site.dossier.changes import Changes
 from unpooled.site.log import entries
 from unpooled.site.log_files import segments
 from unpooled.site.policy import Policy, load
+from unpooled.site.registry import FILE as REGISTRY
 
-_FILES = (f"copy/{TABLE}", f"copy/{ABOUT}", f"copy/{APPROVED}", "policy.toml")
+_FILES = (f"copy/{TABLE}", f"copy/{ABOUT}", f"copy/{APPROVED}", "policy.toml", REGISTRY, ERASURES)
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +34,7 @@ class SiteFacts:
     copy: Copy | None
     settings: CopySettings | None
     copy_digest: str
-    copies_before: int
+    changes: Changes
     renewal_waits: bool  # a renewal is made, and nobody has approved it yet
     approval: dict[str, str]  # who approved the copy, and when; empty: nobody
     record: LogSummary | None  # None: nothing has left
@@ -71,7 +74,7 @@ def read(folder: Path, policy: Path | None = None, heads: dict[int, str] | None 
         copy,
         place.settings() if copy is not None else None,
         place.digest if copy is not None else "",
-        len(list(folder.glob(f"copy-*/{ABOUT}"))),
+        changes.read(folder, registered=copy is not None and place.registered),
         waits,
         _approval(place) if copy is not None else {},
         record,

@@ -1,5 +1,6 @@
 """The page of a dossier: what is processed and sent, who sees what, threats, attack, digests, signature."""
 
+import re
 from dataclasses import replace
 from datetime import UTC, datetime
 from html import escape
@@ -7,28 +8,31 @@ from importlib.metadata import version
 
 from unpooled.core import codec
 from unpooled.data.table import CATEGORY, NUMBER
-from unpooled.pages.markup import listed, percent, section, size, soft, table, whole
+from unpooled.pages.markup import counted, listed, percent, section, size, soft, table, whole
 from unpooled.privacy.presets import preset
 from unpooled.site.audit.page import protection, verdict
 from unpooled.site.copy_page import facts as copy_facts
 from unpooled.site.copy_page import kept, promises
+from unpooled.site.dossier.changes import told
 from unpooled.site.dossier.facts import SiteFacts
 from unpooled.site.dossier.threats import threats
 from unpooled.site.explain_policy import explain
 
 _STYLE = """<style>
-td { vertical-align: top; } .left code { overflow-wrap: anywhere; font-size: .8rem; }
-.field { margin: 0 0 1rem; break-inside: avoid; }
-.field label { display: block; font-weight: 600; font-size: .93rem; }
-textarea { display: block; width: 100%; font: inherit; color: inherit; background: var(--bg);
-  margin-top: .25rem; border: 1px solid var(--line); border-radius: 8px; padding: .5rem .7rem; }
+td { vertical-align: top; } .left code { font-size: .8rem; }
+.field { margin: 0 0 1rem; }
+.label { display: block; font-weight: 600; font-size: .93rem; }
+.write { font: inherit; color: inherit; background: var(--bg); line-height: 1.5; overflow-wrap: anywhere;
+  white-space: pre-wrap; min-height: calc(var(--lines) * 1.5em + 1rem); margin-top: .25rem;
+  border: 1px solid var(--line); border-radius: 8px; padding: .5rem .7rem; }
+.write:focus-visible { outline: 2px solid currentColor; outline-offset: 1px; }
 .signs { display: grid; grid-template-columns: 2fr 2fr 1fr; gap: 1.2rem; break-inside: avoid; }
 .digests { word-break: break-all; }
 @media (max-width: 560px) { .signs { grid-template-columns: 1fr; } .left code { font-size: .7rem; }
   .threats td, .threats th { min-width: 9rem; } }
-@media print { textarea { background: none; border-color: #999; resize: none; font-size: 9pt; }
-  table, .digests { font-size: 8.5pt; } .field { margin-bottom: .6rem; }
-  td, th { overflow-wrap: break-word; } td.left { overflow-wrap: anywhere; } li { break-inside: avoid; }
+@media print { .write { background: none; border-color: #999; font-size: 9pt; }
+  table, .digests { font-size: 8.5pt; } .left code { font-size: 7.5pt; } .field { margin-bottom: .6rem; }
+  td, th { overflow-wrap: break-word; } tr, li { break-inside: avoid; }
   .figures { grid-template-columns: repeat(6, 1fr); gap: .6rem; } .figures b { font-size: 1.2rem; }
   #sign { break-before: page; } footer { display: none; }
   @page { @bottom-right { content: counter(page) " / " counter(pages); font: 9pt sans-serif; } } }
@@ -48,6 +52,7 @@ def page(site: SiteFacts) -> str:
     parts = [
         _first(site),
         _processed(site),
+        told(site.changes, site.mode),
         _sent(site),
         _sees(site),
         _threats(site),
@@ -86,11 +91,11 @@ def _first(site: SiteFacts) -> str:
     if site.copy is not None:
         figures += [
             (f"{site.copy.persons.sum():,.0f}", "persons"),
-            (f"{len(site.copy):,}", "groups"),
+            (f"{len(site.copy):,}", "group" if len(site.copy) == 1 else "groups"),
             (f"{site.copy.group_size}", "persons in a group, at least"),
         ]
     figures += [
-        (f"{len(runs)}", "runs answered"),
+        (f"{len(runs)}", "run answered" if len(runs) == 1 else "runs answered"),
         (size(sum(run.bytes for run in runs)), "have left"),
         _found(site),
     ]
@@ -121,6 +126,8 @@ def _warnings(site: SiteFacts) -> str:
         )
     if site.renewal_waits:
         said.append("A renewed copy waits for its approval: this page is about the copy before it.")
+    if site.changes.damage:
+        said.append(site.changes.damage)
     if site.mode == "copy" and site.copy is None:
         said.append("There is no copy in the folder.")
     if site.policy is not None and site.policy.protect.auto:
@@ -166,14 +173,18 @@ def _processed(site: SiteFacts) -> str:
         )
     sizes = site.copy.persons
     facts = [
-        f"{sizes.sum():.0f} persons in {len(site.copy)} groups of {sizes.min():.0f} to {sizes.max():.0f}; "
-        f"made on {site.copy.made}. copy/table.csv has every line of it.",
+        f"{sizes.sum():.0f} persons in {counted(len(site.copy), 'group')} of {sizes.min():.0f} to "
+        f"{sizes.max():.0f}; made on {site.copy.made}. copy/table.csv has every line of it."
+        if len(site.copy)
+        else "No group is left in the copy: the site answers nothing until it is renewed.",
         *copy_facts(site.copy, site.settings)[1:],
     ]
     return section(
         "What is processed",
         _list(facts) + table(("column", "in the copy", "variance kept", "declared"), columns, left=(0, 1, 3)),
-        "Rows are read once, at the site, to make the copy; these columns are in it.",
+        "Rows are read at the site when a copy is made"
+        + (", and when it is renewed" if site.changes.registered else "")
+        + ", and never to answer; these columns are in it.",
     )
 
 
@@ -228,8 +239,10 @@ def _sees(site: SiteFacts) -> str:
         ("The network", "Encrypted messages, their sizes and times", "What they say"),
         (
             "Readers of the result",
-            "Centres, counts and profiles over all sites",
-            "Single answers of this site",
+            "Centres, counts and profiles over all sites. Of this site: its persons in each cluster, which a "
+            "release rounds and redacts where they are few; in the coordinator's report also missing cells "
+            "and where its persons lie on the map. With secure sums, of this site only missing cells",
+            "Rows, the copy, single answers of this site",
         ),
         ("This site", "All of its own: rows, copy, log, ledger", "Anything of other sites but centres"),
     ]
@@ -239,7 +252,7 @@ def _sees(site: SiteFacts) -> str:
 
 def _threats(site: SiteFacts) -> str:
     rows = [
-        (escape(t.threat), escape(t.measure), escape(t.remains), f"<code>{escape(t.test)}</code>")
+        (escape(t.threat), escape(t.measure), escape(t.remains), f"<code>{_breakable(t.test)}</code>")
         for t in threats(site.mode)
     ]
     head = ("threat", "measure", "what remains", "shown by the test")
@@ -248,6 +261,11 @@ def _threats(site: SiteFacts) -> str:
         body += '<h3 class="next">What the copy does not promise</h3>' + _list(promises(site.copy))
     lead = "The tests are part of the package that made this page; make test runs them."
     return section("Threats, measures, and what remains", body, lead)
+
+
+def _breakable(test: str) -> str:
+    """The name of a test, which wraps after a slash, a colon or an underscore, and nowhere else."""
+    return re.sub(r"(/|::|_)", r"\1<wbr>", escape(test))
 
 
 def _attack(site: SiteFacts) -> str:
@@ -288,7 +306,7 @@ def _digests(site: SiteFacts) -> str:
             items.append(("preset", f"{rule.name}: {rule.rule}. {rule.by}. {rule.where}"))
     if site.copy is not None:
         items += [("copy", site.copy_digest), ("copy made on", site.copy.made)]
-        items.append(("copies before this one", str(site.copies_before)))
+        items.append(("copies before this one", str(site.changes.kept)))
     if site.approval:
         items.append(("approved", f"{site.approval['by']}, {site.approval['utc']}"))
     if site.record is not None:
@@ -305,18 +323,22 @@ def _digests(site: SiteFacts) -> str:
 
 
 def _to_sign() -> str:
-    fields = "".join(
-        f'<div class="field"><label for="f{i}">{escape(name)}</label>'
-        f'<textarea id="f{i}" rows="{lines}"></textarea></div>'
-        for i, (name, lines) in enumerate(_OPEN)
-    )
+    fields = "".join(_field(f"f{i}", name, lines) for i, (name, lines) in enumerate(_OPEN))
     signs = "".join(
-        f'<div class="field"><label for="s{i}">{name}</label><textarea id="s{i}" rows="3"></textarea></div>'
-        for i, name in enumerate(("Name and function", "Signature", "Date"))
+        _field(f"s{i}", name, 3) for i, name in enumerate(("Name and function", "Signature", "Date"))
     )
     body = f'{fields}<div class="signs">{signs}</div>'
     lead = "All above was generated from the site's folder; only these fields are filled in by hand."
     return section("To be filled in and signed", body, lead, "sign")
+
+
+def _field(name: str, label: str, lines: int) -> str:
+    """A field that grows with what is written into it, so that nothing of it is cut on paper."""
+    return (
+        f'<div class="field"><span class="label" id="{name}-label">{escape(label)}</span>'
+        f'<div class="write" id="{name}" contenteditable="true" role="textbox" tabindex="0" '
+        f'aria-multiline="true" aria-labelledby="{name}-label" style="--lines: {lines}"></div></div>'
+    )
 
 
 def _list(sentences: list[str]) -> str:

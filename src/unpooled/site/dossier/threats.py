@@ -84,7 +84,7 @@ THREATS = (
         "Single rows are worked out from exact sums",
         "None but the minimum size and the contract with the partners",
         "Rows can be worked out; the attack below counts them",
-        "tests/site/test_attack.py",
+        "tests/site/test_attack.py::test_a_scan_over_k_gives_most_rows_away",
         ("trusted",),
     ),
     Threat(
@@ -118,7 +118,7 @@ THREATS = (
         "The coordinator says how this site's file is read",
         "Only the site's own settings count",
         "Nothing known",
-        "tests/machines/test_ends.py",
+        "tests/machines/test_ends.py::test_how_a_file_is_read_is_the_sites",
     ),
     Threat(
         "Code is sent to the site",
