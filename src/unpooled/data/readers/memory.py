@@ -25,6 +25,8 @@ def open_memory(table: Any, reading: Reading, name: str) -> Source:
         return _sparse(where, table.tocsr(), reading)
     if _is_pandas(table):
         return _pandas(where, table, reading)
+    if type(table).__name__ == "Series":
+        raise BadInput(f"{where}: a Series is one column, no table; to_frame() makes a table of it")
     if not hasattr(table, "__arrow_c_stream__"):
         raise BadInput(
             f"{where}: {type(table).__name__} is no table; give a DataFrame, an Arrow table or stream, an "
