@@ -75,7 +75,7 @@ def test_rows_without_values_are_found_across_blocks(tmp_path):
     assert (len(table), blank) == (n + 1, [n + 3])
     assert table.values[n].tolist() == [1, 2]
     whole = write(tmp_path, "b.csv", "a,site\n1,x\n,\n2,y\n,\n")
-    with pytest.raises(BadInput, match="b.csv, line 3: no site in column site"):
+    with pytest.raises(BadInput, match=r"b\.csv, line 3: no site in column site"):
         read_sites([whole], Reading(site_column="site"))
 
 

@@ -117,7 +117,7 @@ def test_a_sheet_of_a_workbook(plain, tmp_path):
     assert blank == [1]
     sheet["C6"] = 7.5
     book.save(tmp_path / "a.xlsx")
-    with pytest.raises(BadInput, match="a.xlsx, row 6: '7.5' in column 3, which has no name in row 1"):
+    with pytest.raises(BadInput, match=r"a\.xlsx, row 6: '7\.5' in column 3, which has no name in row 1"):
         read_table(tmp_path / "a.xlsx", Reading(sheet="rows"))
     for sheet, said in ((None, "which sheet\\? --sheet names one of notes, rows"), ("x", "no sheet x")):
         with pytest.raises(BadInput, match=said):
