@@ -23,15 +23,16 @@ def open_array(path: Path, reading: Reading) -> Source:
         if isinstance(error, BadInput):
             raise
         raise BadInput(f"{path}: not a file of numpy arrays without objects ({error})") from error
-    return _source(path, columns, reading)
+    return columns_source(path, columns, reading)
 
 
 def array_source(where: str, array: Any, reading: Reading) -> Source:
     """An array (n, d) in memory; its columns are named x0, x1, ..."""
-    return _source(where, _columns(array, where), reading)
+    return columns_source(where, _columns(array, where), reading)
 
 
-def _source(path: Path | str, columns: dict[str, Any], reading: Reading) -> Source:
+def columns_source(path: Path | str, columns: dict[str, Any], reading: Reading) -> Source:
+    """Columns of arrays (n,) by name."""
     names = tuple(name for name in columns if reading.wanted(name))
     n = len(next(iter(columns.values()), ()))
 

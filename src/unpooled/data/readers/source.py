@@ -137,7 +137,12 @@ class Column(TextColumn):
         values = cells
         if self._na_numbers:
             values = np.where(np.isin(values, self._na_numbers), np.nan, values)
-        if np.isinf(values).any():
+        if np.isfinite(values.sum()):  # no hole, and nothing infinite
+            if self.kind == EMPTY and len(values):
+                self.kind = NUMBER
+            if self.kind != CATEGORY:
+                return values
+        elif np.isinf(values).any():
             row = self.seen + int(np.isinf(values).argmax())
             raise BadInput(f"{self._where(row)}: infinity (inf) is no value")
         if self.kind == CATEGORY:
@@ -162,10 +167,14 @@ class Column(TextColumn):
 
     def _watch(self, values: FloatArray) -> None:
         """Keep in mind whether the numbers so far could be ids, dates or stand-ins for missing values."""
-        there = values[~np.isnan(values)]
-        if self.kind != NUMBER or self.sure or not len(there):
+        if self.kind != NUMBER or self.sure:
             return
-        self._whole = self._whole and bool((there == np.floor(there)).all())
+        there = values if np.isfinite(values.sum()) else values[~np.isnan(values)]
+        if not len(there):
+            return
+        self._whole = (
+            self._whole and there[0] == np.floor(there[0]) and bool((there == np.floor(there)).all())
+        )
         self._low, self._high = min(self._low, float(there.min())), max(self._high, float(there.max()))
         if self._whole and self._counting and (self.seen or there[0] in (0, 1)):
             first = self._low + self.seen
