@@ -639,7 +639,8 @@ AFTER = [
     Kind(
         "True and False at one site, 1 and 0 at others",
         files(lambda s: text(cells(s, smokes=[str(bool(v)) if s == "west" else f"{v:.0f}" for v in two(s)]))),
-        wrong="smokes.*--categories smokes",
+        used=(*NAMES, "smokes"),
+        truth=with_column("smokes", two),
     ),
     Kind(
         "True and False at one site, 1 and 0 at others, by --recode",
@@ -722,7 +723,32 @@ AFTER = [
         ("--na", "weight=-999"),
         truth=filled("south", "weight", 3),
     ),
-    Kind("lines of delimiters only at the end", one_site(lambda s: text(cells(s)) + ",,\n,,\n")),
+    Kind(
+        "lines of delimiters only at the end",
+        one_site(lambda s: text(cells(s)) + ",,\n,,\n  \n,\n"),
+        left=("rows",),
+        says=("rows: at the end of south, without any value",),
+    ),
+    Kind(
+        "a line of delimiters only between rows is a row without values",
+        one_site(lambda s: text(cells(s)).replace("\n", "\n,,\n", 2).replace("\n,,\n", "\n", 1)),
+        ("--missing", "keep"),
+        left=("rows",),
+        says=("rows: they have no value in any column",),
+    ),
+    Kind(
+        "columns that one site lacks, by --columns common",
+        one_site(lambda s: text(cells(s, pulse=["70", "81"] * 12))),
+        ("--columns", "common"),
+        left=("pulse",),
+        says=("pulse: not at north, west",),
+    ),
+    Kind(
+        "a sheet of a file that has none",
+        files(lambda s: text(cells(s))),
+        ("--sheet", "rows"),
+        wrong="north.csv: --sheet is for workbooks",
+    ),
     Kind(
         "a delimiter at the end of rows but not of the header",
         one_site(lambda s: text(cells(s), end=",\n").replace(",\n", "\n", 1)),

@@ -1,5 +1,8 @@
 """``unpooled.cluster``: the job of ``unpooled fit`` from Python, with the same bytes from every source."""
 
+import datetime
+import inspect
+import json
 import sqlite3
 
 import duckdb
@@ -14,6 +17,7 @@ from typer.testing import CliRunner
 
 import unpooled
 from unpooled import Database, FederatedKMeans
+from unpooled.app import arguments
 from unpooled.app.cli import app
 from unpooled.errors import BadInput
 
@@ -116,6 +120,46 @@ def written(table, path):
             file.write(text)
 
 
+def odd_table(rng, n):
+    """What programs write in more than one way, and rows without a value, the last one of them too."""
+    kind = np.arange(n) % 2
+    table = pandas.DataFrame(
+        {
+            " body  mass ": np.round(60 + 30 * kind + rng.normal(0, 2, n), 1).astype(np.float32),
+            "smokes": np.array([bool(i % 3) for i in range(n)], dtype=object),
+            "seen": [datetime.time(8 + i % 9, i % 60) for i in range(n)],
+            "dose": [f"{1 + i % 7}.{100 + 7 * i}" for i in range(n)],
+            "gro\u0308\u00dfe": 150.0 + rng.integers(40, size=n),
+        }
+    )
+    table.loc[[4, 5, n - 1]] = None
+    return table
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet", "arrow"])
+@pytest.mark.parametrize("columns", [None, [" body  mass "]], ids=["all columns", "one column with holes"])
+def test_odd_tables_give_the_same_bytes(form, columns, tmp_path):
+    rng = np.random.default_rng(8)
+    tables = {name: odd_table(rng, n)[columns or slice(None)] for name, n in (("a", 60), ("b", 44))}
+    unpooled.cluster(tables, 2, restarts=2, out=tmp_path / "run")
+    expected = of_folder(tmp_path / "run")
+    result = json.loads(expected["result.json"])
+    assert result["rows"] == 104 - 2
+    left = [(one.get("column", "rows"), one["why"]) for one in result["left_out"]]
+    assert ("rows", "at the end of a, without any value") in left
+    assert columns or left[0][0] == "seen"
+    sites = {name: pyarrow.Table.from_pandas(table, preserve_index=False) for name, table in tables.items()}
+    if form != "arrow":
+        sites = {name: tmp_path / f"{name}.{form}" for name in tables}
+        for name, table in tables.items():
+            getattr(table, f"to_{form}")(sites[name], index=False)
+        words = ["fit", *map(str, sites.values()), "-k", "2", "--restarts", "2", "--out", tmp_path / "fit"]
+        assert CliRunner().invoke(app, list(map(str, words))).exit_code == 0
+        assert of_folder(tmp_path / "fit") == expected
+    unpooled.cluster(sites, 2, restarts=2, out=tmp_path / "again")
+    assert of_folder(tmp_path / "again") == expected
+
+
 def test_a_postgresql_server_gives_the_same_bytes(tables, fitted, postgresql, tmp_path):
     (tmp_path / "cohort.sql").write_text(QUERY + ";\n")
     for name, table in tables.items():
@@ -164,7 +208,7 @@ def test_the_result_has_tables_a_model_and_labels(tables, tmp_path):
     assert "what sets it apart" in page
     assert repr(result).startswith(result.answer)
     result.report(tmp_path / "report.html")
-    with pytest.raises(BadInput, match="say --overwrite"):
+    with pytest.raises(BadInput, match="say overwrite=True"):
         result.report(tmp_path / "report.html")
 
 
@@ -221,14 +265,72 @@ def test_a_run_on_tables_in_memory_is_not_resumed(tables, tmp_path):
     got = CliRunner().invoke(app, ["resume", str(tmp_path / "run")])
     assert got.exit_code == 1
     assert "table in memory may have changed" in got.stderr
-    with pytest.raises(BadInput, match="exists; say --overwrite"):
+    with pytest.raises(BadInput, match="exists; say overwrite=True"):
         unpooled.cluster(tables, 2, out=tmp_path / "run")
     unpooled.cluster(tables, 2, out=tmp_path / "run", overwrite=True)
+
+
+def test_values_of_other_libraries_are_taken(tables):
+    plain = unpooled.cluster(tables, 3, columns=["age", "bmi"], na="-9", seed=4)
+    columns = tables["north"].columns[1:3]
+    same = unpooled.cluster(tables, np.int64(3), columns=columns, na=[-9], seed=np.int64(4))
+    assert same.to_json() == plain.to_json()
+    assert unpooled.cluster(tables, [np.int64(2)], columns=np.array(["age"]), na=-9).k == 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"k": 3.0}, "k must be a whole number .*got 3.0"),
+        ({"k": None}, "k must be a whole number .*got None"),
+        ({"k": [2, "x"]}, "k must be a whole number"),
+        ({"columns": 3}, "columns must be the name of a column, or a list of names, got 3"),
+        ({"na": [None]}, "na must be a text or a number"),
+        ({"bounds": {"age": 5}}, r'bounds are said as {"age": \(0, 110\)}'),
+        ({"scales": "log"}, 'scales are said as {"income": "log"}'),
+        ({"recode": {"smoker": "yes"}}, 'recode is said as {"sex": {"M": "male"}}'),
+        ({"long": ("a", "b")}, "long names three columns"),
+        ({"seed": None}, "seed must be a whole number, got None"),
+        ({"rare": "1 %"}, "rare must be a number, got '1 %'"),
+        ({"sheet": 1}, "sheet must be text or None, got 1"),
+        ({"sheet": "a"}, "north: sheet is for workbooks"),
+        ({"certify": "fast"}, "certify must be one of quick, normal, thorough"),
+        ({"exclude": "weight"}, "no file has a column weight"),
+        ({"columns": ["age", "seen"]}, "column seen: dates are no measurements"),
+        ({"columns": ["age", "patient_id"]}, 'numbers="patient_id" takes it as numbers'),
+        ({"missing": "refuse"}, 'missing="keep", fill or drop deals with them'),
+        ({"scale": "min-max"}, r'bounds={"age": \(0, 100\)}'),
+    ],
+)
+def test_a_wrong_argument_is_named_as_in_python(settings, said, tables, tmp_path):
+    with pytest.raises(BadInput, match=said) as wrong:
+        unpooled.cluster(tables, **({"k": 2} | settings), out=tmp_path / "run")
+    assert "--" not in str(wrong.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_every_argument_that_is_an_option_has_its_name_in_messages():
+    options = {name.replace("_", "-") for name in inspect.signature(unpooled.cluster).parameters}
+    known = options - {"data", "k", "scales", "modules", "out", "progress", "threads"}
+    assert known == arguments._ARGUMENTS
+
+
+def test_a_certificate_is_that_of_the_command(tables, tmp_path):
+    words = ["--columns", "age,crp", "--certify", "quick"]
+    for name, table in tables.items():
+        table.to_csv(tmp_path / f"{name}.csv", index=False)
+    fit = of_command(tmp_path, *(tmp_path / f"{name}.csv" for name in tables), *words)
+    settings = {"columns": ["age", "crp"], "certify": "quick"}
+    result = unpooled.cluster(tables, "2..4", out=tmp_path / "again", **settings)
+    assert of_folder(tmp_path / "again") == fit
+    assert result.answer.endswith(json.loads(fit["result.json"])["certificate"])
 
 
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
+        ({"north": pandas.Series([1.0, 2.0])}, "site north: a Series is one column, no table"),
+        ({"north": pandas.DataFrame({"": [1.0, 2.0]})}, "site north: column 1 has no name"),
         ({"north": 7}, "site north: int is no table"),
         ({"north": pandas.DataFrame({"a": [1, "x", b"y"]})}, "site north: .*column a"),
         ({"north": pandas.DataFrame({"a": [[1], [2]]})}, "site north, column a: list"),

@@ -215,6 +215,20 @@ def test_labels_can_be_joined(tmp_path):
     assert (code, "no column name or size" in err) == (1, True)
 
 
+def test_labels_have_the_rows_of_the_file(tmp_path):
+    """A line of delimiters only is a row, also at the end: nothing moves up."""
+    (tmp_path / "a.csv").write_text("x,y\n" + "".join(f"{9 * (i % 2)},{i}.5\n" for i in range(20)))
+    assert (
+        unpooled("fit", tmp_path / "a.csv", "-k", 2, "--missing", "keep", "--out", tmp_path / "run")[0] == 0
+    )
+    (tmp_path / "new.csv").write_text("x,y\n0,1\n,\n9,4\n\n,\n")
+    code, out, _ = unpooled("predict", tmp_path / "run", tmp_path / "new.csv", "-o", tmp_path / "l.csv")
+    assert (code, "4 rows" in out) == (0, True)
+    table = pd.read_csv(tmp_path / "l.csv")
+    assert table["row"].tolist() == [1, 2, 3, 4]
+    assert table["cluster"].notna().tolist() == [True, False, True, False]
+
+
 def test_what_is_made_to_be_passed_on_can_be_read_by_others(heart):
     unpooled("predict", heart / "run", heart / "heart.csv", "-o", heart / "labels.csv")
     unpooled("export", heart / "run", "--to", "json")

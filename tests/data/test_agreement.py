@@ -142,7 +142,9 @@ def test_differences_are_a_table_and_common_takes_the_rest():
         ("y", "number", "-", "number"),
         ("extra", "-", "-", "number"),
     )
-    assert [c.name for c in agreed(given, columns="common").preparation.columns] == ["x", "c"]
+    common = agreed(given, columns="common")
+    assert [c.name for c in common.preparation.columns] == ["x", "c"]
+    assert common.left_out == (("y", "not at q"), ("extra", "not at p, q"))
 
 
 def test_no_common_columns_and_kinds_that_differ():

@@ -49,6 +49,44 @@ def test_a_byte_order_mark_blank_lines_and_quotes(tmp_path):
     assert levels(table, "b, too") == ["x\ny", "z"]
 
 
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("a,b\n1,2\n,\n\n3,4\n", [1, np.nan, 3]),
+        ("a,b\n1,x\n,\n   \n3,y\n,\n,,,\n", [1, np.nan, 3, np.nan, np.nan]),
+        ("a\n1\n\n2\n\n", [1, np.nan, 2]),
+        ('a\n1\n""\n2\n""\n', [1, np.nan, 2, np.nan]),
+        ("a\nx\n\ny\n", [0, np.nan, 1]),
+    ],
+)
+def test_a_row_without_values_is_a_row(tmp_path, text, rows):
+    path, blank = write(tmp_path, "a.csv", text), []
+    np.testing.assert_array_equal(column(read_table(path, Reading()), "a"), rows)
+    table = read_table(path, Reading(), blank=blank.append)
+    end = len(rows) - sum(map(bool, [*np.cumprod(np.isnan(rows[::-1]))]))
+    np.testing.assert_array_equal(column(table, "a"), rows[:end])
+    assert sum(blank) == len(rows) - end
+
+
+def test_rows_without_values_are_found_across_blocks(tmp_path):
+    n = lines_at_a_time(2)
+    path, blank = write(tmp_path, "a.csv", "a,b\n" + ",\n" * n + "1,2\n" + ",\n" * (n + 3)), []
+    table = read_table(path, Reading(), blank=blank.append)
+    assert (len(table), blank) == (n + 1, [n + 3])
+    assert table.values[n].tolist() == [1, 2]
+    whole = write(tmp_path, "b.csv", "a,site\n1,x\n,\n2,y\n,\n")
+    with pytest.raises(BadInput, match=r"b\.csv, line 3: no site in column site"):
+        read_sites([whole], Reading(site_column="site"))
+
+
+def test_names_and_levels_have_one_form(tmp_path):
+    """An umlaut is one sign or two; blanks around a name, or twice in it, are none of its."""
+    path = write(tmp_path, "a.csv", "gro\u0308\u00dfe, b  c \nfu\u0308r,1\nf\u00fcr,2\n")
+    table = read_table(path, Reading(columns=("gr\u00f6\u00dfe", "b c")))
+    assert table.names == ("gr\u00f6\u00dfe", "b c")
+    assert table.levels["gr\u00f6\u00dfe"] == ("f\u00fcr",)
+
+
 def test_decimal_commas(tmp_path):
     path = write(tmp_path, "a.csv", "a;b\n1,5;2\n2,25;3\n")
     assert column(read_table(path, Reading(decimal=",")), "a") == [1.5, 2.25]

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from unpooled import Database
 from unpooled.app.cli import app
 from unpooled.data.readers import Reading, open_source, read_sites, read_table
-from unpooled.data.readers.source import tables_of
+from unpooled.data.readers.tables import tables_of
 from unpooled.errors import BadInput
 from unpooled.site.copy_folder import CopyFolder
 from unpooled.site.site_process import SiteSettings
@@ -104,10 +104,21 @@ def test_a_sheet_of_a_workbook(plain, tmp_path):
     book = openpyxl.Workbook()
     book.active.title = "notes"
     sheet = book.create_sheet("rows")
-    for row in (["age", "sex", None], [61.5, "f"], [48, "m"], [None, None], [None, "f"]):
+    for row in (["age", "sex", None], [61.5, "f"], [48, "m"], [None, "f"]):
         sheet.append(row)
     book.save(tmp_path / "a.xlsx")
     same(read_table(tmp_path / "a.xlsx", Reading(sheet="rows")), plain)
+    sheet.insert_rows(3, 2)  # rows without a value are rows, but for those at the end
+    sheet.append([None, " "])
+    book.save(tmp_path / "a.xlsx")
+    blank = []
+    table = read_table(tmp_path / "a.xlsx", Reading(sheet="rows"), blank=blank.append)
+    np.testing.assert_array_equal(table.values[:, 0], [61.5, np.nan, np.nan, 48, np.nan])
+    assert blank == [1]
+    sheet["C6"] = 7.5
+    book.save(tmp_path / "a.xlsx")
+    with pytest.raises(BadInput, match=r"a\.xlsx, row 6: '7\.5' in column 3, which has no name in row 1"):
+        read_table(tmp_path / "a.xlsx", Reading(sheet="rows"))
     for sheet, said in ((None, "which sheet\\? --sheet names one of notes, rows"), ("x", "no sheet x")):
         with pytest.raises(BadInput, match=said):
             read_table(tmp_path / "a.xlsx", Reading(sheet=sheet))
@@ -255,6 +266,7 @@ def test_a_wrong_query_is_one_line_and_nothing_is_written(query, said, server, t
         ("postgresql://host/clinic?password=hush", "a password in the address would be written down"),
         ("mysql://host/clinic", "servers are addressed by postgresql://"),
         ("postgresql://127.0.0.1:1/clinic", "no connection: "),
+        ("postgresql://reader:hush@[::1/clinic", "[::1/clinic: not the address of a server"),
     ],
 )
 def test_a_wrong_address_is_one_line_without_a_password(address, said, tmp_path):

@@ -3,10 +3,37 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from unpooled.app.result import ClusterResult
+from unpooled.app.job import Job
+from unpooled.app.result import ClusterResult, JobResult
+from unpooled.app.run_folder import RunFolder
+from unpooled.app.run_job import Watcher
 from unpooled.errors import BadInput
 from unpooled.optimum.certificate import Certificate
 from unpooled.optimum.certify import certify
+from unpooled.optimum.parts import EFFORTS
+
+
+def check_effort(job: Job, effort: str | None) -> None:
+    """Raise BadInput for an effort that there is not, and for a certificate of a private job."""
+    if effort is not None and job.epsilon is not None:
+        raise BadInput("--certify asks for sums without noise; a private run has no certificate")
+    if effort not in (None, *EFFORTS):
+        raise BadInput(f"--certify must be one of {', '.join(EFFORTS)}, got {effort!r}")
+
+
+def certified(result: JobResult, effort: str | None, folder: RunFolder | None, watcher: Watcher) -> JobResult:
+    """The result with its certificate in words, in its folder too; as it is where no effort is asked for."""
+    if effort is None or not isinstance(result, ClusterResult):
+        return result
+    try:
+        proof = certificate_of(result, effort, say=watcher.say)
+    except BadInput as error:
+        watcher.warn(f"no certificate: {error}")
+        return result
+    result = replace(result, certified=words(proof, result))
+    if folder is not None:
+        folder.finish(result)
+    return result
 
 
 def certificate_of(

@@ -6,8 +6,20 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from unpooled.app.arguments import (
+    bounds_of,
+    check_kinds,
+    ks_of,
+    named_in_python,
+    names_of,
+    recoded,
+    scales_of,
+    texts_of,
+    three_of,
+)
+from unpooled.app.certificate import certified, check_effort
 from unpooled.app.cli.outputs import check, run_output
-from unpooled.app.job import Job, parse_ks
+from unpooled.app.job import Job
 from unpooled.app.model import Model
 from unpooled.app.private_result import PrivateResult
 from unpooled.app.result import ClusterResult, JobResult
@@ -18,6 +30,7 @@ from unpooled.core.arrays import IntArray
 from unpooled.core.disk import write_atomically
 from unpooled.data import Wishes
 from unpooled.data.readers import Reading, read_table
+from unpooled.data.readers.cells import plain_name
 from unpooled.errors import BadInput
 from unpooled.pages.markup import table as html_table
 from unpooled.privacy.copy import CopySettings
@@ -25,6 +38,7 @@ from unpooled.privacy.copy import CopySettings
 Names = str | Sequence[str]
 
 
+@named_in_python
 def cluster(
     data: Any,
     k: int | str | Iterable[int] = "auto",
@@ -33,7 +47,7 @@ def cluster(
     exclude: Names = (),
     categories: Names = (),
     numbers: Names = (),
-    na: Names = (),
+    na: Any = (),
     recode: Mapping[str, Mapping[str, str]] | None = None,
     site_column: str | None = None,
     long: tuple[str, str, str] | None = None,
@@ -62,6 +76,7 @@ def cluster(
     delta: float = 1e-6,
     rows: int | None = None,
     force: bool = False,
+    certify: str | None = None,
     modules: Names = (),
     out: str | Path | None = None,
     overwrite: bool = False,
@@ -81,65 +96,63 @@ def cluster(
     for name in sites:
         if not isinstance(name, str) or not name:
             raise BadInput(f"a site's name must be text, got {name!r}")
-    named = columns in ("same", "common", "any")
+    check_kinds(locals())
+    chosen = columns if isinstance(columns, str) and columns in ("same", "common", "any") else None
     job = Job.of(
         tuple(sites),
-        _ks(k),
+        ks_of(k),
         Reading(
-            exclude=_names(exclude),
-            categories=_names(categories),
-            numbers=_names(numbers),
-            na=_names(na),
-            recode=tuple((c, old, new) for c, pairs in (recode or {}).items() for old, new in pairs.items()),
-            site_column=site_column,
-            long=long,
+            exclude=names_of("exclude", exclude),
+            categories=names_of("categories", categories),
+            numbers=names_of("numbers", numbers),
+            na=texts_of("na", na),
+            recode=recoded(recode or {}),
+            site_column=None if site_column is None else plain_name(site_column),
+            long=three_of(long),
             sheet=sheet,
             delimiter=delimiter,
             decimal=decimal,
             encoding=encoding,
         ),
-        CopySettings(group_size, person, (), _names(sensitive), _names(log), _names(consumption)),
+        CopySettings(
+            int(group_size),
+            person,
+            (),
+            names_of("sensitive", sensitive),
+            names_of("log", log),
+            names_of("consumption", consumption),
+        ),
         Wishes(
-            columns=str(columns) if named else _names(columns),
+            columns=names_of("columns", columns) if chosen is None else chosen,
             scale=scale,
-            scales=tuple((scales or {}).items()),
-            bounds=tuple((name, *map(float, pair)) for name, pair in (bounds or {}).items()),  # type: ignore[misc]
+            scales=scales_of(scales or {}),
+            bounds=bounds_of(bounds or {}),
             missing=missing,
-            rare=rare,
+            rare=float(rare),
         ),
         method=method,
-        n_init=restarts,
-        max_rounds=max_rounds,
-        seed=seed,
+        n_init=int(restarts),
+        max_rounds=int(max_rounds),
+        seed=int(seed),
         secure=secure,
         protect=protect,
-        min_cluster_size=min_cluster_size,
-        epsilon=epsilon,
-        delta=delta,
-        rows=rows,
+        min_cluster_size=int(min_cluster_size),
+        epsilon=None if epsilon is None else float(epsilon),
+        delta=float(delta),
+        rows=None if rows is None else int(rows),
         force=force,
-        modules=_names(modules),
+        modules=names_of("modules", modules),
         tables=sites,
     )
+    check_effort(job, certify)
     folder = RunFolder(Path(out)) if out is not None else None
     if folder is not None:
         read = [Path(given) for given in sites.values() if isinstance(given, str | Path)]
         check(run_output(folder), inputs=read, overwrite=overwrite)
     with line_of_progress(quiet=not progress) as watcher:
         found = execute(job, folder, watcher, new=True, threads=threads)
+        found = certified(found, certify, folder, watcher)
     return Result(found, _library(sites.values()))
-
-
-def _ks(k: int | str | Iterable[int]) -> tuple[int, ...]:
-    """
-    >>> _ks(3), _ks(range(2, 5)), _ks("2..4")
-    ((3,), (2, 3, 4), (2, 3, 4))
-    """
-    return parse_ks(k if isinstance(k, str) else str(k) if isinstance(k, int) else ",".join(map(str, k)))
-
-
-def _names(given: Names) -> tuple[str, ...]:
-    return (given,) if isinstance(given, str) else tuple(given)
 
 
 def _library(tables: Iterable[Any]) -> str:
@@ -168,9 +181,10 @@ class Result:
 
     @property
     def answer(self) -> str:
-        """The answer in two sentences."""
+        """The answer in two sentences, and the certificate in words where one was asked for."""
         said = self.found.answer()  # type: ignore[attr-defined]
-        return said if isinstance(said, str) else " ".join(said)
+        words = [said] if isinstance(said, str) else [*said, getattr(self.found, "certified", "")]
+        return " ".join(filter(None, words))
 
     @property
     def model(self) -> Model:
@@ -223,12 +237,14 @@ class Result:
             }
         )
 
+    @named_in_python
     def predict(self, table: Any) -> IntArray:
         """The cluster of every row of a new table, from 1, the largest; 0 for a row that was left out."""
         job = self.found.job
         rows = read_table(table, self.model.reading(job.reading), "new rows")
         return self.model.predict(rows, lacking=job.wishes.columns == "any").clusters
 
+    @named_in_python
     def report(self, path: str | Path, *, overwrite: bool = False) -> Path:
         """Write the report: one HTML file. Nothing is overwritten unless ``overwrite`` says so."""
         page, target = self.found.report(), Path(path)

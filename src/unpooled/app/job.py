@@ -71,6 +71,7 @@ class Job:
     force: bool = False
     between: Between | None = None  # None: the files are sites in this process
     absent: tuple[tuple[str, str], ...] = ()  # sites that are left out before the run begins, and why
+    blank: tuple[tuple[str, int], ...] = ()  # rows without a value at the end of a source, left out too
     modules: tuple[str, ...] = ()  # installed modules with additional methods
     begun: str = ""  # the date, as 2026-11-16; kept beside the job, for it does not change what is done
     tables: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)  # in memory, by site
@@ -143,9 +144,12 @@ class Job:
         return method.restarted(self.n_init)
 
     def federation(
-        self, threads: int | None = None, told: Callable[[str, str], None] = lambda site, why: None
+        self,
+        threads: int | None = None,
+        told: Callable[[str, str], None] = lambda site, why: None,
+        blank: Callable[[str, int], None] = lambda source, rows: None,
     ) -> InProcess:
-        """The sites in this process; ``told`` hears which sites are left out, and why."""
+        """The sites in this process; ``told`` and ``blank`` hear which sites and rows are left out."""
         reading = self.reading
         if self.epsilon is not None:
             names = tuple(name for name, _, _ in self.wishes.bounds)
@@ -153,7 +157,7 @@ class Job:
         if self.protect == "copy":  # a site reads all its columns, whatever a study is about
             codes = (self.copy.person,) if self.copy is not None and self.copy.person else ()
             reading = dataclasses.replace(reading, columns=None, categories=(*reading.categories, *codes))
-        tables: Any = read_sites(self.files if self.tables is None else self.tables, reading, told)
+        tables: Any = read_sites(self.files if self.tables is None else self.tables, reading, told, blank)
         return InProcess.of(
             self._copies(tables, told) if self.protect == "copy" else tables,
             min_cluster_size=self.minimum,

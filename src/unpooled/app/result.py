@@ -181,6 +181,9 @@ class ClusterResult(JobResult):
             silent.update({site: why for site, why in record.silent.items() if site not in self.sites})
         found: list[dict[str, Any]] = [{"site": site, "why": why} for site, why in silent.items()]
         found += [{"column": name, "why": why} for name, why in a.left_out]
+        found += [
+            {"rows": n, "why": f"at the end of {source}, without any value"} for source, n in self.job.blank
+        ]
         lost = round(float(a.rows.sum()) - a.used) if a.preparation.drop or self.kept else 0
         why = "they have no value in any column" if self.kept else "they lack a value"
         rows = ((lost, why), (self.hidden, "they are in groups too small to be shown"))

@@ -104,10 +104,13 @@ def _here(
 ) -> JobResult:
     watcher.say(f"reading {len(job.files)} sources" if len(job.files) > 1 else f"reading {job.files[0]}")
     absent: dict[str, str] = {}
-    federation = job.federation(threads, absent.__setitem__)
-    job = replace(job, absent=tuple(absent.items()))
+    blank: dict[str, int] = {}
+    federation = job.federation(threads, absent.__setitem__, blank.__setitem__)
+    job = replace(job, absent=tuple(absent.items()), blank=tuple(blank.items()))
     for site, why in absent.items():
         watcher.warn(f"{site} is left out: {why}")
+    for source, rows in blank.items():
+        watcher.warn(f"{source}: {rows} rows at its end have no value and are left out")
     created = folder.begin(job) if folder is not None and new else False
     watcher.say("agreeing on columns and scales, looking for starts")
     try:

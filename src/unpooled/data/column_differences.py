@@ -66,6 +66,18 @@ def columns_differ(
     )
 
 
+def not_common(
+    schemas: Mapping[SiteId, Schema], chosen: tuple[str, ...], exclude: tuple[str, ...]
+) -> list[tuple[str, str]]:
+    """(column, why) for the columns that some sites lack."""
+    everywhere = dict.fromkeys(name for schema in schemas.values() for name in schema.names)
+    return [
+        (name, f"not at {some([site for site, schema in schemas.items() if name not in schema.names])}")
+        for name in everywhere
+        if name not in (*chosen, *exclude)
+    ]
+
+
 def nothing_left(schemas: Mapping[SiteId, Schema], dropped: bool) -> str:
     """The reason why no row is left; ``dropped``: rows with a missing value are."""
     n = sum(float(s.rows[0]) for s in schemas.values())

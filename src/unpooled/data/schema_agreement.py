@@ -19,6 +19,7 @@ from unpooled.data.column_differences import (
     check_wishes,
     columns_differ,
     kinds_differ,
+    not_common,
     nothing_left,
     some,
     told_empty,
@@ -84,7 +85,8 @@ def settle(
     sites = tuple(schemas)
     chosen = _chosen(schemas, columns, exclude)
     named = not isinstance(columns, str)
-    left_out, numbers, categories, warnings = [], [], [], []
+    left_out = not_common(schemas, chosen, exclude) if columns == "common" else []
+    numbers, categories, warnings = [], [], []
     for name in chosen:
         kinds = {site: schema.kinds[schema.names.index(name)] for site, schema in schemas.items()}
         present = set(kinds.values()) - {EMPTY}

@@ -19,6 +19,7 @@ from unpooled.questions.observed import RowsWithHoles, chunks_with_holes
 
 STEPS = 7  # positions that borders are told by: up to the border, and a quarter behind the centre
 _CELLS = 1 << 19  # of rows that are processed together, so that no second copy of all rows is made
+_CACHED = 1 << 14  # distances that are looked at together
 
 
 def _chunks(stack: Stack, s: int) -> Iterator[tuple[Any, FloatArray | None]]:
@@ -131,15 +132,25 @@ class AskBorders(Question[Borders], wire="figures.AskBorders"):
 
 def _towards_others(X: FloatArray, centers: FloatArray, gaps: FloatArray) -> tuple[IntArray, FloatArray]:
     """(n,) the nearest centre, and where a row lies on the way from it to the next: 0.5 at the border."""
-    # |x - c|^2 less |x|^2, which is the same for every centre
-    away = (centers**2).sum(axis=1) - 2 * (X @ centers.T)  # (n, k)
-    rows = np.arange(len(X))
-    own = away.argmin(axis=1)
-    nearest = away[rows, own]
-    away[rows, own] = np.inf
-    other = away.argmin(axis=1)
-    gap = gaps[own, other]
-    return own, 0.5 + (nearest - away[rows, other]) / np.where(gap > 0, 2 * gap, 1.0)
+    k = len(centers)
+    halves, lengths = np.where(gaps > 0, 2 * gaps, 1.0).ravel(), (centers**2).sum(axis=1)
+    own, way = np.empty(len(X), dtype=np.int64), np.empty(len(X))
+    size = max(64, _CACHED // k)
+    for a in range(
+        0, len(X), size
+    ):  # some rows at a time, so that all of this stays in the processor's cache
+        span = slice(a, min(a + size, len(X)))
+        # |x - c|^2 less |x|^2, which is the same for every centre
+        away = lengths - 2 * (X[span] @ centers.T)  # (m, k)
+        flat, starts = away.ravel(), np.arange(0, away.size, k)
+        near = away.argmin(axis=1)
+        at = starts + near
+        nearest = flat[at]
+        flat[at] = np.inf
+        other = away.argmin(axis=1)
+        own[span] = near
+        way[span] = 0.5 + (nearest - flat[starts + other]) / halves[near * k + other]
+    return own, way
 
 
 @dataclass(frozen=True, eq=False)

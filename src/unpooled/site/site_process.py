@@ -105,7 +105,10 @@ class SiteSettings:
         if person:
             columns = reading.columns and tuple(dict.fromkeys((*reading.columns, person)))
             reading = replace(reading, columns=columns, categories=(*reading.categories, person))
-        return read_table(self.data, reading)
+        return read_table(self.data, reading, blank=self._told)
+
+    def _told(self, rows: int) -> None:
+        log.warning("%s: %d rows at its end have no value and are left out", self.data, rows)
 
     def rules(self) -> Policy:
         return Policy() if self.policy is None else load(Path(self.policy))

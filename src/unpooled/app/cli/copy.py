@@ -116,7 +116,8 @@ def make(
             reading = replace(reading, columns=(*reading.columns, settings.person))
     with progress(quiet=False) as line:
         line.say(f"reading {data}")
-        table = read_table(data, reading)
+        blank: list[int] = []
+        table = read_table(data, reading, blank=blank.append)
         made = place.make(
             table,
             settings,
@@ -128,6 +129,8 @@ def make(
         f"written: {place.path}: {made.persons.sum():.0f} persons in {counted(len(made), 'group')} of at "
         f"least {made.group_size}; digest {place.digest[:16]}"
     )
+    for rows in blank:
+        typer.echo(f"{rows} rows at the end of {data} have no value and are left out")
     if not settings.person:
         typer.echo("without --person nobody can be recognised later: the copy cannot be renewed")
     lost = [

@@ -57,11 +57,14 @@ def copy_renew(
     before = place.read()
     with progress(quiet=False) as line:
         line.say(f"reading {data}")
-        table = read_table(data, _reading(folder, reading, place.settings().person))
+        blank: list[int] = []
+        table = read_table(data, _reading(folder, reading, place.settings().person), blank=blank.append)
         line.say("planning the renewal")
         found = renew(place, table, keep_changed=keep_changed, wider=wider)
     if persons is not None:
         _write_persons(persons, found)
+    for rows in blank:
+        typer.echo(f"{rows} rows at the end of {data} have no value and are left out")
     for text in forecast(found, before):
         typer.echo(text)
     if waiting := sum(state in (WAITS, NEW_WAITS) for state in found.states.values()):

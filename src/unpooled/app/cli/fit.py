@@ -8,9 +8,7 @@ import typer
 from unpooled.app.cli import option_types as t
 from unpooled.app.cli import options as o
 from unpooled.app.cli.outputs import Overwrite, beside_run, check, run_output
-from unpooled.errors import BadInput
 
-EFFORTS = ("quick", "normal", "thorough")
 Certify = Annotated[
     str | None,
     typer.Option(
@@ -42,6 +40,7 @@ def fit(
 
     unpooled fit hospital-*.csv -k 3 --report report.html --out run/
     """
+    from unpooled.app.certificate import check_effort
     from unpooled.app.cli.perform import perform
     from unpooled.app.job import expand
     from unpooled.app.run_folder import RunFolder
@@ -53,10 +52,7 @@ def fit(
         copy=copying.settings() if copying.given or protect == "copy" else None,
     )
     o.check_report(options.epsilon, report)
-    if certify is not None and options.epsilon is not None:
-        raise BadInput("--certify asks for sums without noise; a private run has no certificate")
-    if certify not in (None, *EFFORTS):
-        raise BadInput(f"--certify must be one of {', '.join(EFFORTS)}, got {certify!r}")
+    check_effort(job, certify)
     folder = RunFolder(out) if out is not None else None
     check(
         run_output(folder) if folder is not None else None,

@@ -72,7 +72,9 @@ def names(text: str | None) -> tuple[str, ...]:
     >>> names("id, date"), names(None)
     (('id', 'date'), ())
     """
-    return tuple(name.strip() for name in text.split(",") if name.strip()) if text else ()
+    from unpooled.data.readers.cells import plain_name
+
+    return tuple(plain_name(name) for name in text.split(",") if name.strip()) if text else ()
 
 
 def separators(delimiter: str | None, decimal: str | None) -> tuple[str | None, str | None]:
@@ -104,7 +106,7 @@ def _recoded(text: str) -> list[tuple[str, str, str]]:
     found = [pair.partition("=") for pair in pairs.split(",")]
     if not column.strip() or not all(old.strip() and new.strip() for old, _, new in found):
         raise BadInput(f"--recode is said as column:spelling=level,spelling=level, got {text!r}")
-    return [(column.strip(), old.strip(), new.strip()) for old, _, new in found]
+    return [(names(column)[0], old.strip(), new.strip()) for old, _, new in found]
 
 
 def _three(text: str | None) -> tuple[str, str, str] | None:
@@ -248,7 +250,7 @@ class ReadingOptions(Options):
             decimal=decimal,
             encoding=_encoding(self.encoding),
             recode=tuple(pair for text in self.recode or () for pair in _recoded(text)),
-            site_column=site_column,
+            site_column=names(site_column)[0] if site_column else None,
             query=self.query,
             sheet=self.sheet,
             long=_three(self.long),

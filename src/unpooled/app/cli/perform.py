@@ -1,7 +1,6 @@
 """Execution and summary of a job on the command line, for ``fit``, ``run`` and ``resume``."""
 
 import json
-from dataclasses import replace
 from functools import singledispatch
 from pathlib import Path
 
@@ -10,14 +9,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from unpooled.app.certificate import certificate_of, words
+from unpooled.app.certificate import certified
 from unpooled.app.job import Job
 from unpooled.app.private_result import PrivateResult
 from unpooled.app.result import ClusterResult, JobResult
 from unpooled.app.run_folder import RunFolder
 from unpooled.app.run_job import execute, progress
 from unpooled.core.disk import write_atomically
-from unpooled.errors import BadInput, SchemaMismatch
 from unpooled.pages.markup import natural
 
 
@@ -34,21 +32,8 @@ def perform(
     """Do a job, write all its files, and print the summary or the JSON; ``certify`` is the effort of a
     certificate."""
     with progress(quiet=as_json) as watcher:
-        try:
-            result = execute(job, folder, watcher, new=new, threads=threads, stopped=_stopped)
-        except SchemaMismatch as mismatch:
-            if not as_json:
-                _show_table(mismatch)
-            raise
-        if certify is not None and isinstance(result, ClusterResult):
-            try:
-                proof = certificate_of(result, certify, say=watcher.say)
-            except BadInput as error:
-                watcher.warn(f"no certificate: {error}")
-            else:
-                result = replace(result, certified=words(proof, result))
-                if folder is not None:
-                    folder.finish(result)
+        result = execute(job, folder, watcher, new=new, threads=threads, stopped=_stopped)
+        result = certified(result, certify, folder, watcher)
         page = result.report() if report is not None else None
         if report is not None and page is not None:
             write_atomically(report, page.encode(), shared=True)
@@ -64,15 +49,6 @@ def perform(
 
 def _stopped(how: str) -> None:
     typer.echo(f"unpooled: {how}", err=True)
-
-
-def _show_table(mismatch: SchemaMismatch) -> None:
-    if len(mismatch.table) < 2:
-        return
-    table = Table(*mismatch.table[0], title="Columns that are not alike (- : the site has none)")
-    for row in mismatch.table[1:]:
-        table.add_row(*row)
-    Console(stderr=True, highlight=False).print(table)
 
 
 @singledispatch
@@ -153,6 +129,9 @@ def notes(result: ClusterResult) -> list[str]:
     a = result.agreement
     lines = [f"warning: {text}" for text in result.warnings]
     lines += [f"warning: {site} is left out: {why}" for site, why in result.job.absent]
+    lines += [
+        f"{n} rows at the end of {source} have no value and are left out" for source, n in result.job.blank
+    ]
     lines += [f"column {name} is left out: {why}" for name, why in a.left_out]
     lines += [f"rare levels of {name} are merged: {', '.join(levels)}" for name, levels in a.merged]
     if a.preparation.drop:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from unpooled.data.readers.cells import Cells
+from unpooled.data.readers.cells import Cells, as_written
 from unpooled.data.readers.source import Reading, Source
 from unpooled.errors import BadInput
 
@@ -28,7 +28,7 @@ def rows_at_a_time(columns: int) -> int:
 
 
 def batch_source(
-    where: Path | str, every: Iterable[str], batches: Any, reading: Reading, usual: str | None = None
+    where: Path | str, every: Iterable[str], batches: Any, reading: Reading, usual: str | None = "."
 ) -> Source:
     """A source of record batches: ``batches(names)`` gives them, with these columns at least."""
     every = tuple(every)
@@ -56,6 +56,8 @@ def cells_of(column: Any, where: Path | str, name: str) -> Cells:
         column, kind = column.storage, kind.storage_type
     if arrow.types.is_string(kind) or arrow.types.is_large_string(kind) or _is_view(kind):
         return column.to_pylist()  # type: ignore[no-any-return]
+    if arrow.types.is_boolean(kind) or arrow.types.is_time(kind):  # as a CSV file has them
+        return [None if v is None else str(v) for v in column.to_pylist()]
     if arrow.types.is_date(kind) or arrow.types.is_timestamp(kind):
         days = column.cast(arrow.date32(), safe=False).cast(arrow.string())  # recognised as dates
         return days.to_pylist()  # type: ignore[no-any-return]
@@ -63,14 +65,17 @@ def cells_of(column: Any, where: Path | str, name: str) -> Cells:
         return [None if v is None else str(v) for v in column.to_pylist()]
     if arrow.types.is_null(kind):
         return np.full(len(column), np.nan)
-    if arrow.types.is_boolean(kind) or arrow.types.is_decimal(kind):
-        column = column.cast(arrow.int8() if arrow.types.is_boolean(kind) else arrow.float64())
+    if arrow.types.is_decimal(kind):
+        column = column.cast(arrow.float64())
     elif not (arrow.types.is_integer(kind) or arrow.types.is_floating(kind)):
         said = getattr(kind, "type_name", "") or str(kind)
         raise BadInput(
             f"{where}, column {name}: {said} is neither number nor text; --exclude {name} leaves it out"
         )
-    return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.float64)
+    values = column.to_numpy(zero_copy_only=False)
+    if arrow.types.is_float32(kind) or arrow.types.is_float16(kind):
+        return as_written(values)
+    return np.asarray(values, dtype=np.float64)
 
 
 def _is_view(kind: Any) -> bool:

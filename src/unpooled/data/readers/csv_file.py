@@ -198,13 +198,10 @@ def _encoding(path: Path) -> str:
 
 
 def _rows(text: IO[str], file: _File) -> Iterator[list[str]]:
-    """The rows below the header; blank lines, and lines of delimiters only, are skipped."""
+    """The rows below the header."""
     reader = csv.reader(text, delimiter=file.delimiter, strict=True)
     try:
-        next(reader)
-        for row in reader:
-            if _has_cells(row):
-                yield row
+        yield from _below(reader)
     except csv.Error as error:
         raise BadInput(f"{file.path}, line {reader.line_num + file.skip}: {error}") from error
     except UnicodeError as error:
@@ -213,9 +210,28 @@ def _rows(text: IO[str], file: _File) -> Iterator[list[str]]:
         ) from error
 
 
-def _has_cells(row: list[str]) -> bool:
-    """False for a blank line, and for one of delimiters only."""
-    return bool(row) and (bool(row[0].strip()) or any(cell.strip() for cell in row))
+def _below(lines: Iterator[list[str]]) -> Iterator[list[str]]:
+    """The rows below the first; blank lines are skipped, but for those between the cells of one column.
+
+    A line of delimiters only is a row whose cells are all missing.
+    """
+    width, blank = len(next(lines)), 0
+    for row in lines:
+        if row and (width == 1 or len(row) > 1 or row[0].strip()):
+            yield from ([""] for _ in range(blank))
+            yield row
+            blank = 0
+        elif width == 1:
+            blank += 1
+
+
+def _even(block: list[list[str]], width: int) -> list[list[str]]:
+    """Rows without any cell cut or filled to the length of the others, ``width`` or one more."""
+    lengths = set(map(len, block))
+    if len(lengths) == 1:
+        return block
+    usual = width if width in lengths else width + 1
+    return [row if len(row) == usual or any(map(str.strip, row)) else [""] * usual for row in block]
 
 
 def _blocks(file: _File, width: int, take: list[int], plain: bool, sure: bool) -> Iterator[list[Cells]]:
@@ -229,7 +245,7 @@ def _blocks(file: _File, width: int, take: list[int], plain: bool, sure: bool) -
             yield [numbers[:, j] for j in take]
             seen += len(numbers)
         rows = islice(_rows(text, file), seen, None)
-        while block := list(islice(rows, lines)):
+        while block := _even(list(islice(rows, lines)), width):
             lengths = set(map(len, block))
             if lengths == {width + 1} and not any(row[-1].strip() for row in block):
                 block = [row[:-1] for row in block]  # every line ends with a delimiter
@@ -267,7 +283,7 @@ def _numbers(file: _File, width: int, lines: int, sure: bool) -> Iterator[FloatA
                 if not block:
                     yield None
                     return
-                if '"' in joined:
+                if '"' in joined or (width == 1 and not all(map(str.strip, block))):
                     return
                 sure = sure or _POINT.search(joined) is not None
                 if zeros.search(joined) or (not sure and _POINTED.search(joined)):
@@ -288,9 +304,5 @@ def _line_of(file: _File, row: int) -> int:
     """The line number of a row, counted from the start of the file, since only error messages need it."""
     with file.opened() as text:
         reader = csv.reader(text, delimiter=file.delimiter)
-        next(reader)
-        for fields in reader:
-            row -= _has_cells(fields)
-            if row < 0:
-                break
+        next(islice(_below(reader), row, None), None)
         return reader.line_num + file.skip

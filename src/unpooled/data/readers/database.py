@@ -81,7 +81,11 @@ def _sql(query: str | Path | None) -> str | None:
 
 def _check_address(address: str) -> None:
     """Raise BadInput for another server than PostgreSQL, and for a password in the address."""
-    parts = urlsplit(address)
+    try:
+        parts = urlsplit(address)
+    except ValueError as error:
+        where = address.rpartition("@")[2]  # without a password
+        raise BadInput(f"{where}: not the address of a server ({error})") from error
     if parts.scheme not in _SERVERS:
         raise BadInput(f"{parts.scheme}://: servers are addressed by postgresql://user@host/database")
     if parts.password is not None or "password" in parse_qs(parts.query):

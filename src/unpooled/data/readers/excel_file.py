@@ -31,9 +31,9 @@ def open_workbook(path: Path, reading: Reading) -> Source:
     take = [j for j, name in enumerate(names) if reading.wanted(name)]
 
     def blocks() -> Iterator[list[Cells]]:
-        rows = (_cut(row, len(names)) for row in sheet.iter_rows(min_row=2, values_only=True))
-        there = (row for row in rows if any(cell is not None for cell in row))
-        while block := list(islice(there, rows_at_a_time(len(names)))):
+        below = enumerate(sheet.iter_rows(min_row=2, values_only=True), start=2)
+        rows = (_cut(row, len(names), path, i) for i, row in below)
+        while block := list(islice(rows, rows_at_a_time(len(names)))):
             columns = list(zip(*block, strict=True))
             yield [_cells(columns[j], path, names[j]) for j in take]
         book.close()
@@ -64,14 +64,21 @@ def _header(path: Path, cells: tuple[Any, ...]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _cut(row: tuple[Any, ...], width: int) -> tuple[Any, ...]:
+def _cut(row: tuple[Any, ...], width: int, path: Path, i: int) -> tuple[Any, ...]:
+    """The cells of a row below the names; BadInput for a value in a column that has none."""
+    beyond = next((j for j in range(width, len(row)) if row[j] not in (None, "")), None)
+    if beyond is not None:
+        raise BadInput(
+            f"{path}, row {i}: {str(row[beyond])[:30]!r} in column {beyond + 1}, which has no name in row 1; "
+            "name it there, or delete it"
+        )
     return (*row[:width], *(None,) * (width - len(row)))
 
 
 def _cells(column: tuple[Any, ...], path: Path, name: str) -> Cells:
     """The cells of a column of a sheet, whose values have types of their own."""
     kinds = {type(cell) for cell in column} - {type(None)}
-    if kinds <= {int, float, bool}:
+    if kinds <= {int, float}:
         return np.array([np.nan if cell is None else cell for cell in column], dtype=np.float64)
     return [None if cell is None else _said(cell, path, name) for cell in column]
 

@@ -9,7 +9,7 @@ import numpy as np
 from unpooled.data.readers.arrow_cells import batch_source, pyarrow_for, rows_at_a_time
 from unpooled.data.readers.cells import Cells
 from unpooled.data.readers.database import Database, open_query
-from unpooled.data.readers.numpy_file import array_source
+from unpooled.data.readers.numpy_file import array_source, columns_source
 from unpooled.data.readers.source import Reading, Source
 from unpooled.errors import BadInput
 
@@ -25,6 +25,8 @@ def open_memory(table: Any, reading: Reading, name: str) -> Source:
         return _sparse(where, table.tocsr(), reading)
     if _is_pandas(table):
         return _pandas(where, table, reading)
+    if type(table).__name__ == "Series":
+        raise BadInput(f"{where}: a Series is one column, no table; to_frame() makes a table of it")
     if not hasattr(table, "__arrow_c_stream__"):
         raise BadInput(
             f"{where}: {type(table).__name__} is no table; give a DataFrame, an Arrow table or stream, an "
@@ -67,6 +69,10 @@ def _is_sparse(table: Any) -> bool:
 
 def _pandas(where: str, frame: Any, reading: Reading) -> Source:
     """A DataFrame of pandas, a block of rows at a time; its index is no column, as in a file without it."""
+    names = [str(name) for name in frame.columns]
+    if len(set(names)) == len(names) and all(kind == np.float64 for kind in frame.dtypes):
+        columns = {name: frame.iloc[:, j].to_numpy() for j, name in enumerate(names)}
+        return columns_source(where, columns, reading)  # numbers alone need no other library
     arrow = pyarrow_for(f"{where}: a DataFrame")
 
     def batches(names: tuple[str, ...]) -> Iterator[Any]:

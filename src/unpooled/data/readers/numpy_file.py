@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from unpooled.data.readers.cells import Cells
+from unpooled.data.readers.cells import Cells, as_written
 from unpooled.data.readers.source import Reading, Source
 from unpooled.errors import BadInput
 
@@ -23,15 +23,16 @@ def open_array(path: Path, reading: Reading) -> Source:
         if isinstance(error, BadInput):
             raise
         raise BadInput(f"{path}: not a file of numpy arrays without objects ({error})") from error
-    return _source(path, columns, reading)
+    return columns_source(path, columns, reading)
 
 
 def array_source(where: str, array: Any, reading: Reading) -> Source:
     """An array (n, d) in memory; its columns are named x0, x1, ..."""
-    return _source(where, _columns(array, where), reading)
+    return columns_source(where, _columns(array, where), reading)
 
 
-def _source(path: Path | str, columns: dict[str, Any], reading: Reading) -> Source:
+def columns_source(path: Path | str, columns: dict[str, Any], reading: Reading) -> Source:
+    """Columns of arrays (n,) by name."""
     names = tuple(name for name in columns if reading.wanted(name))
     n = len(next(iter(columns.values()), ()))
 
@@ -40,7 +41,7 @@ def _source(path: Path | str, columns: dict[str, Any], reading: Reading) -> Sour
         for a in range(0, n, rows):
             yield [_cells(columns[name][a : a + rows], path, name) for name in names]
 
-    return Source(path, tuple(columns), names, blocks, lambda row: f"row {row + 1}")
+    return Source(path, tuple(columns), names, blocks, lambda row: f"row {row + 1}", usual=".")
 
 
 def _named(loaded: Any, path: Path) -> dict[str, Any]:
@@ -65,6 +66,10 @@ def _columns(array: Any, path: Path | str, name: str = "") -> dict[str, Any]:
 def _cells(values: Any, path: Path | str, name: str) -> Cells:
     if values.dtype.kind in "US":
         return [str(v) for v in values.tolist()]
-    if values.dtype.kind not in "biuf":
+    if values.dtype.kind == "b":
+        return [str(v) for v in values.tolist()]  # as a CSV file has them
+    if values.dtype in (np.float32, np.float16):
+        return as_written(values)
+    if values.dtype.kind not in "iuf":
         raise BadInput(f"{path}, column {name}: {values.dtype} is neither number nor text")
     return np.asarray(values, dtype=np.float64)

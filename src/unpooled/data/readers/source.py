@@ -4,11 +4,10 @@ All are read in blocks of rows, and every block takes the same way into a table.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from unpooled.core.arrays import FloatArray
 from unpooled.data.readers import cells as texts
 from unpooled.data.readers.cells import Cells
 from unpooled.data.readers.text_column import TextColumn
-from unpooled.data.table import CATEGORY, CODE, DATE, EMPTY, ID, NUMBER, TEXT, Spool, Table, memory_limit
+from unpooled.data.table import CATEGORY, CODE, DATE, EMPTY, ID, NUMBER, TEXT, memory_limit
 from unpooled.errors import BadInput
 
 MOST_LEVELS = 1000  # a text column with more is not kept
@@ -46,6 +45,7 @@ class Reading:
     held: int | None = None  # bytes of raw rows kept in memory; None: up to 64 MB, the rest on disk
 
     def wanted(self, name: str) -> bool:
+        name = texts.plain_name(name)
         if name == self.site_column:
             return True
         return name not in self.exclude and (self.columns is None or name in self.columns)
@@ -89,7 +89,11 @@ class Column(TextColumn):
         self.name, self._source, self._marks = name, source, marks
         self._na = reading.missing(name)
         self._na_numbers = [float(t) for t in self._na - texts.NA if texts.is_plain_number(t)]
-        self._recode = {old: new for column, old, new in reading.recode if column == name}
+        self._recode = {
+            texts.plain_level(old): texts.plain_level(new)
+            for column, old, new in reading.recode
+            if column == name
+        }
         self.kind = CATEGORY if name in reading.categories or self._recode else EMPTY
         if reading.long is not None and name == reading.long[0] and self.kind == EMPTY:
             self.kind = ID  # nobody clusters by whose row it is
@@ -97,6 +101,7 @@ class Column(TextColumn):
         self._must = NUMBER if name in reading.numbers else None
         self.levels: dict[str, int] = {}
         self._affix: str | None = None  # percent or a currency, the same in all cells
+        self._truths: bool | None = None
         self._whole, self._counting, self._low, self._high = True, True, np.inf, -np.inf
         self.seen = 0  # rows
 
@@ -106,6 +111,12 @@ class Column(TextColumn):
         self._watch(values)
         self.seen += len(cells)
         return values
+
+    def lacks(self, cell: Any) -> bool:
+        """True if a cell is missing."""
+        if cell is None or isinstance(cell, str):
+            return self._lacks(cell)
+        return bool(cell != cell or cell in self._na_numbers)
 
     def may_be_text(self, cells: Cells) -> bool:
         """True if the next cells are texts that may hold numbers."""
@@ -126,7 +137,12 @@ class Column(TextColumn):
         values = cells
         if self._na_numbers:
             values = np.where(np.isin(values, self._na_numbers), np.nan, values)
-        if np.isinf(values).any():
+        if np.isfinite(values.sum()):  # no hole, and nothing infinite
+            if self.kind == EMPTY and len(values):
+                self.kind = NUMBER
+            if self.kind != CATEGORY:
+                return values
+        elif np.isinf(values).any():
             row = self.seen + int(np.isinf(values).argmax())
             raise BadInput(f"{self._where(row)}: infinity (inf) is no value")
         if self.kind == CATEGORY:
@@ -151,10 +167,14 @@ class Column(TextColumn):
 
     def _watch(self, values: FloatArray) -> None:
         """Keep in mind whether the numbers so far could be ids, dates or stand-ins for missing values."""
-        there = values[~np.isnan(values)]
-        if self.kind != NUMBER or self.sure or not len(there):
+        if self.kind != NUMBER or self.sure:
             return
-        self._whole = self._whole and bool((there == np.floor(there)).all())
+        there = values if np.isfinite(values.sum()) else values[~np.isnan(values)]
+        if not len(there):
+            return
+        self._whole = (
+            self._whole and there[0] == np.floor(there[0]) and bool((there == np.floor(there)).all())
+        )
         self._low, self._high = min(self._low, float(there.min())), max(self._high, float(there.max()))
         if self._whole and self._counting and (self.seen or there[0] in (0, 1)):
             first = self._low + self.seen
@@ -179,64 +199,6 @@ class Column(TextColumn):
             )
         odd = texts.odd_numbers(self.name, values, self._counting) if self._whole else ""
         return odd or NUMBER
-
-
-def tables_of(source: Source, reading: Reading, held: int) -> dict[str, Table]:
-    """The table in a file, under the name ""; or one per value of the site column."""
-    marks = texts.Marks(reading.decimal, source.path, source.usual)
-    columns = [Column(name, source, reading, marks) for name in source.names]
-    split = source.names.index(reading.site_column) if reading.site_column is not None else None
-    keep = [j for j in range(len(columns)) if j != split]
-    spools: dict[str, Spool] = {}
-    names: list[str] = []
-    if split is not None:
-        columns[split].kind, columns[split].sure = CATEGORY, True
-    with closing(cast(Any, source.blocks())) as blocks:  # a database is left at once where reading fails
-        for cells in blocks:
-            block = np.empty((len(cells[0]), len(keep)))
-            unknown = [(columns[j].name, cells[j]) for j in keep if columns[j].may_be_text(cells[j])]
-            if unknown:
-                marks.learn(unknown)
-            for at, j in enumerate(keep):
-                block[:, at] = columns[j].codes(cells[j])
-            if split is None:
-                spools.setdefault("", Spool(len(keep), held)).append(block)
-                continue
-            codes = columns[split].codes(cells[split])
-            if np.isnan(codes).any():
-                row = columns[split].seen - len(codes) + int(np.isnan(codes).argmax())
-                raise BadInput(
-                    f"{source.path}, {source.locate(row)}: no site in column {reading.site_column}"
-                )
-            names = list(columns[split].levels)
-            for code in np.unique(codes):
-                name = names[int(code)]
-                spools.setdefault(name, Spool(len(keep), held // 16)).append(block[codes == code])
-    arrays = {name: spool.array() for name, spool in sorted(spools.items())}
-    if not arrays and split is None:
-        arrays[""] = np.zeros((0, len(keep)))
-    kinds = [columns[j].done(arrays, at) for at, j in enumerate(keep)]
-    shown = [at for at, j in enumerate(keep) if _of_use(source, columns[j].name, kinds[at][0])]
-    if len(shown) < len(keep):
-        arrays = {name: np.ascontiguousarray(X[:, shown]) for name, X in arrays.items()}
-    return {
-        name: _table(tuple(source.names[keep[at]] for at in shown), [kinds[at] for at in shown], X)
-        for name, X in arrays.items()
-    }
-
-
-def _of_use(source: Source, name: str, kind: str) -> bool:
-    """False for a column without a name and values; BadInput if it has values that are no row numbers."""
-    if name not in source.unnamed or kind == ID:
-        return True
-    if kind != EMPTY:
-        raise BadInput(f"{source.path}, line 1: {name} has no name")
-    return False
-
-
-def _table(names: tuple[str, ...], kinds: list[tuple[str, tuple[str, ...]]], values: FloatArray) -> Table:
-    levels = {name: levels for name, (kind, levels) in zip(names, kinds, strict=True) if kind == CATEGORY}
-    return Table(names, tuple(kind for kind, _ in kinds), levels, values)
 
 
 # ---------------------------------------------------------------- from a name or a table to a source
@@ -294,6 +256,9 @@ def open_source(given: Any, reading: Reading, name: str = "") -> Source:
     module, opener = ("long_format", "open_long") if reading.long is not None else _reader(given)
     if reading.query is not None and module in ("csv_file", "parquet_file", "numpy_file", "excel_file"):
         raise BadInput(f"{given}: --query is for databases; a file has none")
+    if reading.sheet is not None and module not in ("excel_file", "long_format"):
+        where = given if isinstance(given, str | Path) else f"site {name}"
+        raise BadInput(f"{where}: --sheet is for workbooks (.xlsx); this is none")
     site = (name,) if module in ("memory", "long_format") else ()  # tables in memory have no other name
     opened = getattr(import_module(f"unpooled.data.readers.{module}"), opener)
     if isinstance(given, str) and module != "long_format" and not is_address(given):
@@ -329,71 +294,21 @@ def _reader(given: Any) -> tuple[str, str]:
 
 
 def _checked(source: Source, reading: Reading) -> Source:
-    """The source, once it is sure to have the columns that are wanted."""
+    """The source under plain names, once it is sure to have the columns that are wanted."""
+    every, names = (tuple(map(texts.plain_name, each)) for each in (source.every, source.names))
+    source = replace(source, every=every, names=names)
+    if "" in every:
+        raise BadInput(f"{source.path}: column {every.index('') + 1} has no name")
     twice = next((name for i, name in enumerate(source.every) if name in source.every[:i]), None)
     if twice is not None:
         raise BadInput(f"{source.path}: two columns are named {twice}")
     if reading.site_column is not None and reading.site_column not in source.every:
-        raise BadInput(f"{source.path}: no column {reading.site_column}; columns are {_some(source.every)}")
+        raise BadInput(f"{source.path}: no column {reading.site_column}; columns are {some(source.every)}")
     if not [name for name in source.names if name != reading.site_column]:
-        wanted = f"none of {_some(reading.columns)}" if reading.columns else "no other column"
-        raise BadInput(f"{source.path}: {wanted} is in it; columns are {_some(source.every)}")
+        wanted = f"none of {some(reading.columns)}" if reading.columns else "no other column"
+        raise BadInput(f"{source.path}: {wanted} is in it; columns are {some(source.every)}")
     return source
 
 
-def read_sites(
-    given: Sequence[Path | str] | Mapping[str, Any],
-    reading: Reading,
-    told: Callable[[str, str], None] = lambda site, why: None,
-) -> dict[str, Table]:
-    """A table per site: named after its file or in a mapping, or after the values of the site column.
-
-    A site without rows is left out, and ``told`` hears why.
-    """
-    if not isinstance(given, Mapping):
-        short = len({site_name(one) for one in given}) == len(given)
-        given = {site_name(one) if short else str(one): one for one in given}
-    tables: dict[str, Table] = {}
-    origin: dict[str, Path | str] = {}
-    sources = [open_source(one, reading, site) for site, one in given.items()]
-    _check_names(sources, reading)
-    for site, source in zip(given, sources, strict=True):
-        split = tables_of(source, reading, reading.room // len(given))
-        for name, table in split.items():
-            name = name or site
-            if name in tables:
-                raise BadInput(
-                    f"site {name} is both in {origin[name]} and in {source.path}: one file per site"
-                )
-            if len(table):
-                tables[name], origin[name] = table, source.path
-            else:
-                told(name, "no rows under the header of its file")
-    if not tables:
-        raise BadInput(f"{', '.join(str(source.path) for source in sources)}: no rows under its header")
-    return tables
-
-
-def read_table(given: Any, reading: Reading, name: str = "") -> Table:
-    """All rows of one file, database or table in memory."""
-    reading = replace(reading, site_column=None)
-    source = open_source(given, reading, name)
-    (table,) = tables_of(source, reading, reading.room).values()
-    if not len(table):
-        raise BadInput(f"{source.path}: no rows under its header")
-    return table
-
-
-def _check_names(sources: Sequence[Source], reading: Reading) -> None:
-    """Raise BadInput for named columns that are in no file: the names are probably misspelt."""
-    every = list(dict.fromkeys(name for source in sources for name in source.every))
-    named = [*(reading.columns or ()), *reading.exclude, *reading.categories, *reading.numbers]
-    named += [text.partition("=")[0] for text in reading.na if "=" in text]
-    named += [name for name, _, _ in reading.recode]
-    lacking = list(dict.fromkeys(name for name in named if name not in every))
-    if lacking:
-        raise BadInput(f"no file has a column {' or '.join(lacking)}; columns are {_some(every)}")
-
-
-def _some(names: Sequence[str]) -> str:
+def some(names: Sequence[str]) -> str:
     return ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")

@@ -30,6 +30,7 @@ class TextColumn:
     _recode: dict[str, str]
     _must: str | None  # the kind that the column must have
     _affix: str | None  # percent or a currency, the same in all cells
+    _truths: bool | None  # the texts are true and false; None: none was seen
 
     def _guess(self, cells: Cells) -> str:
         """NUMBER if at least half of the present cells are numbers: other text is then an error."""
@@ -37,6 +38,8 @@ class TextColumn:
         if not present:
             return EMPTY
         present = present[:: max(1, len(present) // _ENOUGH)]
+        if all(texts.truth(cell) is not None for cell in present):
+            return NUMBER
         mark = self._marks.of(self.name)
         kind, unit = texts.kind_of(present, mark)
         if kind == CATEGORY and texts.kind_of(present, "," if mark == "." else ".")[0] == NUMBER:
@@ -58,10 +61,16 @@ class TextColumn:
         if values is not None and not self._na_numbers:
             self._affix = ""
             return values
+        if self._truths is None:
+            first = next((cell for cell in cells if not self._lacks(cell)), None)
+            self._truths = None if first is None else texts.truth(first) is not None
         values = np.empty(len(cells))
         for i, cell in enumerate(cells):
             if self._lacks(cell) or cell.strip() in texts.NO_NUMBER:
                 values[i] = np.nan
+                continue
+            if self._truths and (said := texts.truth(cell)) is not None:
+                values[i] = said
                 continue
             core, affix = texts.parts(cell)
             number = texts.number(core, mark)

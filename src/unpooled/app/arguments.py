@@ -1,0 +1,167 @@
+"""The arguments of ``unpooled.cluster``: Python's values as the job has them, and messages that name them."""
+
+import functools
+import numbers
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar, cast
+
+from unpooled.app.job import parse_ks
+from unpooled.data.readers.cells import plain_name
+from unpooled.errors import BadInput, UnpooledError
+
+_WHOLE = ("restarts", "max_rounds", "seed", "group_size", "min_cluster_size")
+_MAYBE_WHOLE = ("rows", "threads")
+_REAL = ("rare", "delta")
+_TEXT = ("scale", "missing", "method", "protect", "person")
+_MAYBE_TEXT = ("site_column", "sheet", "delimiter", "decimal", "encoding", "certify")
+
+
+def check_kinds(given: Mapping[str, Any]) -> None:
+    """Raise BadInput for an argument of another kind than it must have."""
+    for names, kind, said in (
+        (_WHOLE + _MAYBE_WHOLE, numbers.Integral, "a whole number"),
+        ((*_REAL, "epsilon"), numbers.Real, "a number"),
+        (_TEXT + _MAYBE_TEXT, str, "text"),
+    ):
+        for name in names:
+            value, may_lack = given[name], name in (*_MAYBE_WHOLE, *_MAYBE_TEXT, "epsilon")
+            fits = isinstance(value, kind) and not isinstance(value, bool)
+            if not fits and not (value is None and may_lack):
+                raise BadInput(f"{name} must be {said}{' or None' if may_lack else ''}, got {value!r}")
+
+
+def ks_of(k: Any) -> tuple[int, ...]:
+    """
+    >>> ks_of(3), ks_of(range(2, 5)), ks_of("2..4")
+    ((3,), (2, 3, 4), (2, 3, 4))
+    """
+    if isinstance(k, str):
+        return parse_ks(k)
+    many = list(k) if isinstance(k, Iterable) else [k]
+    if not all(isinstance(one, numbers.Integral) and not isinstance(one, bool) for one in many):
+        raise BadInput(f'k must be a whole number (3), a range, a list of these or "auto", got {k!r}')
+    return parse_ks(",".join(str(int(one)) for one in many))
+
+
+def names_of(argument: str, given: Any) -> tuple[str, ...]:
+    """The names of columns: one, or a list, an array or an index of them."""
+    names = [given] if isinstance(given, str) else list(given) if isinstance(given, Iterable) else [None]
+    if not all(isinstance(name, str) for name in names):
+        raise BadInput(f"{argument} must be the name of a column, or a list of names, got {given!r}")
+    return tuple(map(plain_name, names))
+
+
+def texts_of(argument: str, given: Any) -> tuple[str, ...]:
+    """Texts that mean a missing value; numbers as they are written.
+
+    >>> texts_of("na", -9), texts_of("na", ["chol=0", -9.5])
+    (('-9',), ('chol=0', '-9.5'))
+    """
+    many = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
+    if not all(isinstance(one, str | numbers.Real) and not isinstance(one, bool) for one in many):
+        raise BadInput(f"{argument} must be a text or a number that means missing, or a list, got {given!r}")
+    return tuple(one if isinstance(one, str) else f"{float(one):.17g}" for one in many)
+
+
+def recoded(given: Any) -> tuple[tuple[str, str, str], ...]:
+    """(column, spelling, level) for each of {"sex": {"M": "male"}}."""
+    if not isinstance(given, Mapping) or not all(isinstance(pairs, Mapping) for pairs in given.values()):
+        raise BadInput(f'recode is said as {{"sex": {{"M": "male"}}}}, got {given!r}')
+    return tuple((plain_name(c), str(old), str(new)) for c, of in given.items() for old, new in of.items())
+
+
+def three_of(given: Any) -> tuple[str, str, str] | None:
+    """The columns of person, feature and value."""
+    if given is None:
+        return None
+    three = names_of("long", given)
+    if len(set(three)) != 3:
+        raise BadInput(f"long names three columns, of person, feature and value; got {given!r}")
+    return three[0], three[1], three[2]
+
+
+def scales_of(given: Any) -> tuple[tuple[str, str], ...]:
+    """(column, scale) for each of {"income": "log"}."""
+    if not isinstance(given, Mapping):
+        raise BadInput(f'scales are said as {{"income": "log"}}, got {given!r}')
+    return tuple((plain_name(name), scale) for name, scale in given.items())
+
+
+def bounds_of(given: Any) -> tuple[tuple[str, float, float], ...]:
+    """(column, low, high) for each of {"age": (0, 110)}."""
+    try:
+        return tuple((plain_name(name), float(low), float(high)) for name, (low, high) in given.items())
+    except (TypeError, ValueError, AttributeError):
+        raise BadInput(f'bounds are said as {{"age": (0, 110)}}, got {given!r}') from None
+
+
+# ---------------------------------------------------------------- messages
+
+_ARGUMENTS = {
+    "exclude", "categories", "numbers", "na", "recode", "site-column", "long", "sheet", "delimiter",
+    "decimal", "encoding", "columns", "scale", "bounds", "missing", "rare", "method", "restarts",
+    "max-rounds", "seed", "secure", "protect", "group-size", "person", "sensitive", "log",
+    "consumption", "min-cluster-size", "epsilon", "delta", "rows", "force", "overwrite", "certify",
+}  # fmt: skip
+_FLAGS = ("secure", "force", "overwrite")
+_OPTION = re.compile(r"--([a-z]+(?:-[a-z]+)*)(?: (?:'([^']*)'|(?!--)([^\s;()]+)))?")
+_NO_VALUE = re.compile(
+    r"(?:names?|takes?|reads?|leaves?|says?|gives?|is|are|asks?|does|must|makes?|needs?|works?|would|and|or|for|"
+    r"use|exclude|a|the|of|said|there)[,:.]?"
+)
+
+
+def in_python(text: str) -> str:
+    """A message with the arguments of ``cluster`` in place of the options of the command.
+
+    >>> in_python("--exclude bmi leaves it out"), in_python("--recode sex:M=male,F=female reads them")
+    ('exclude="bmi" leaves it out', 'recode={"sex": {"M": "male", "F": "female"}} reads them')
+    >>> in_python("--scale crp=rank takes ranks"), in_python("exists; say --overwrite")
+    ('scales={"crp": "rank"} takes ranks', 'exists; say overwrite=True')
+    """
+    return _OPTION.sub(_said, text)
+
+
+def _said(found: "re.Match[str]") -> str:
+    option, value, rest = found[1], found[2] if found[2] is not None else found[3], ""
+    if option == "query":
+        return "Database(address, query)" + ("" if found[3] == "cohort.sql" else f" {value}" if value else "")
+    if option not in _ARGUMENTS:
+        return found[0]
+    name = option.replace("-", "_")
+    if option in _FLAGS:
+        return f"{name}=True" + (f" {value}" if value else "")
+    if value is None or (found[2] is None and _NO_VALUE.fullmatch(value)):
+        return name + (f" {value}" if value else "")
+    if found[2] is None and len(value) > 1 and value[-1] in ",:":
+        value, rest = value[:-1], value[-1]
+    if option == "recode" and ":" in value:
+        column, _, pairs = value.partition(":")
+        listed = ", ".join(
+            '"{}": "{}"'.format(*pair.split("=", 1)) for pair in pairs.split(",") if "=" in pair
+        )
+        return f'recode={{"{column}": {{{listed}}}}}{rest}'
+    if option == "scale" and "=" in value:
+        return 'scales={{"{}": "{}"}}'.format(*value.split("=", 1)) + rest
+    if option == "bounds" and "=" in value:
+        column, _, span = value.partition("=")
+        return f'bounds={{"{column}": ({span.replace(":", ", ")})}}{rest}'
+    return f'{name}="{value}"{rest}'
+
+
+C = TypeVar("C", bound=Callable[..., Any])
+
+
+def named_in_python(call: C) -> C:
+    """The call, whose errors name arguments where the command's name options."""
+
+    @functools.wraps(call)
+    def calling(*given: Any, **named: Any) -> Any:
+        try:
+            return call(*given, **named)
+        except UnpooledError as error:
+            error.args = (in_python(str(error)), *error.args[1:])
+            raise
+
+    return cast(C, calling)

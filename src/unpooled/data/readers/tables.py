@@ -1,0 +1,157 @@
+"""Sources to tables: all blocks of rows of a source, one table, or one per value of a site column."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from unpooled.core.arrays import FloatArray
+from unpooled.data.readers import cells as texts
+from unpooled.data.readers.cells import Cells
+from unpooled.data.readers.source import Column, Reading, Source, open_source, site_name, some
+from unpooled.data.table import CATEGORY, EMPTY, ID, Spool, Table
+from unpooled.errors import BadInput
+
+
+def tables_of(
+    source: Source, reading: Reading, held: int, blank: Callable[[int], None] | None = None
+) -> dict[str, Table]:
+    """The table in a file, under the name ""; or one per value of the site column.
+
+    Rows at its end without any value are left out, as spreadsheets leave some, and ``blank`` hears how many;
+    without it they stay.
+    """
+    marks = texts.Marks(reading.decimal, source.path, source.usual)
+    columns = [Column(name, source, reading, marks) for name in source.names]
+    split = source.names.index(reading.site_column) if reading.site_column is not None else None
+    keep = [j for j in range(len(columns)) if j != split]
+    spools: dict[str, Spool] = {}
+    names: list[str] = []
+    if split is not None:
+        columns[split].kind, columns[split].sure = CATEGORY, True
+    with closing(cast(Any, source.blocks())) as blocks:  # a database is left at once where reading fails
+        for cells in blocks if blank is None else _without_blank_end(blocks, columns, blank):
+            block = np.empty((len(cells[0]), len(keep)))
+            unknown = [(columns[j].name, cells[j]) for j in keep if columns[j].may_be_text(cells[j])]
+            if unknown:
+                marks.learn(unknown)
+            for at, j in enumerate(keep):
+                block[:, at] = columns[j].codes(cells[j])
+            if split is None:
+                spools.setdefault("", Spool(len(keep), held)).append(block)
+                continue
+            codes = columns[split].codes(cells[split])
+            if np.isnan(codes).any():
+                row = columns[split].seen - len(codes) + int(np.isnan(codes).argmax())
+                raise BadInput(
+                    f"{source.path}, {source.locate(row)}: no site in column {reading.site_column}"
+                )
+            names = list(columns[split].levels)
+            for code in np.unique(codes):
+                name = names[int(code)]
+                spools.setdefault(name, Spool(len(keep), held // 16)).append(block[codes == code])
+    arrays = {name: spool.array() for name, spool in sorted(spools.items())}
+    if not arrays and split is None:
+        arrays[""] = np.zeros((0, len(keep)))
+    kinds = [columns[j].done(arrays, at) for at, j in enumerate(keep)]
+    shown = [at for at, j in enumerate(keep) if _of_use(source, columns[j].name, kinds[at][0])]
+    if len(shown) < len(keep):
+        arrays = {name: np.ascontiguousarray(X[:, shown]) for name, X in arrays.items()}
+    return {
+        name: _table(tuple(source.names[keep[at]] for at in shown), [kinds[at] for at in shown], X)
+        for name, X in arrays.items()
+    }
+
+
+def _without_blank_end(
+    blocks: Iterator[list[Cells]], columns: Sequence[Column], blank: Callable[[int], None]
+) -> Iterator[list[Cells]]:
+    """The blocks without the rows at the end of all that have no value; in between such rows are rows."""
+    held = 0
+    for cells in blocks:
+        n = end = len(cells[0])
+        while end and all(column.lacks(c[end - 1]) for column, c in zip(columns, cells, strict=True)):
+            end -= 1
+        if end:
+            if held:
+                yield [np.full(held, np.nan)] * len(cells)
+            yield [c[:end] for c in cells] if end < n else cells
+        held = n - end + (0 if end else held)
+    if held:
+        blank(held)
+
+
+def _of_use(source: Source, name: str, kind: str) -> bool:
+    """False for a column without a name and values; BadInput if it has values that are no row numbers."""
+    if name not in source.unnamed or kind == ID:
+        return True
+    if kind != EMPTY:
+        raise BadInput(f"{source.path}, line 1: {name} has no name")
+    return False
+
+
+def _table(names: tuple[str, ...], kinds: list[tuple[str, tuple[str, ...]]], values: FloatArray) -> Table:
+    levels = {name: levels for name, (kind, levels) in zip(names, kinds, strict=True) if kind == CATEGORY}
+    return Table(names, tuple(kind for kind, _ in kinds), levels, values)
+
+
+def read_sites(
+    given: Sequence[Path | str] | Mapping[str, Any],
+    reading: Reading,
+    told: Callable[[str, str], None] = lambda site, why: None,
+    blank: Callable[[str, int], None] = lambda source, rows: None,
+) -> dict[str, Table]:
+    """A table per site: named after its file or in a mapping, or after the values of the site column.
+
+    A site without rows is left out, and ``told`` hears why; ``blank`` hears of which source how many rows at
+    the end were left out, because they have no value.
+    """
+    if not isinstance(given, Mapping):
+        short = len({site_name(one) for one in given}) == len(given)
+        given = {site_name(one) if short else str(one): one for one in given}
+    tables: dict[str, Table] = {}
+    origin: dict[str, Path | str] = {}
+    sources = [open_source(one, reading, site) for site, one in given.items()]
+    _check_names(sources, reading)
+    for site, source in zip(given, sources, strict=True):
+        split = tables_of(source, reading, reading.room // len(given), partial(blank, site))
+        for name, table in split.items():
+            name = name or site
+            if name in tables:
+                raise BadInput(
+                    f"site {name} is both in {origin[name]} and in {source.path}: one file per site"
+                )
+            if len(table):
+                tables[name], origin[name] = table, source.path
+            else:
+                told(name, "no rows under the header of its file")
+    if not tables:
+        raise BadInput(f"{', '.join(str(source.path) for source in sources)}: no rows under its header")
+    return tables
+
+
+def read_table(
+    given: Any, reading: Reading, name: str = "", blank: Callable[[int], None] | None = None
+) -> Table:
+    """All rows of one file, database or table in memory; with ``blank``, as ``tables_of`` has them."""
+    reading = replace(reading, site_column=None)
+    source = open_source(given, reading, name)
+    (table,) = tables_of(source, reading, reading.room, blank).values()
+    if not len(table):
+        raise BadInput(f"{source.path}: no rows under its header")
+    return table
+
+
+def _check_names(sources: Sequence[Source], reading: Reading) -> None:
+    """Raise BadInput for named columns that are in no file: the names are probably misspelt."""
+    every = list(dict.fromkeys(name for source in sources for name in source.every))
+    named = [*(reading.columns or ()), *reading.exclude, *reading.categories, *reading.numbers]
+    named += [text.partition("=")[0] for text in reading.na if "=" in text]
+    named += [name for name, _, _ in reading.recode]
+    lacking = list(dict.fromkeys(name for name in named if name not in every))
+    if lacking:
+        raise BadInput(f"no file has a column {' or '.join(lacking)}; columns are {some(every)}")
