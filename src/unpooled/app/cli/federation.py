@@ -208,7 +208,7 @@ class _Comings:
         self._up = False
 
     def __call__(self) -> None:
-        from unpooled.runtimes.provisioning.follow_run import present
+        from unpooled.runtimes.provisioning.federation_folder import present
 
         self._asking()
         connected = present(self._served)

@@ -5,18 +5,20 @@ This package is the only one that imports the engine. Its functions are those of
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from unpooled.core.disk import is_held
-from unpooled.core.messages import SiteId
+from unpooled.core.site_id import SiteId
 from unpooled.runtimes import tied
 from unpooled.runtimes.engine import Address
-from unpooled.runtimes.nvflare.console import JOB_FILES, submitted, write_job
 from unpooled.runtimes.nvflare.startup_kit import (
     CONSOLE_NAME,
     CONSOLE_ROLE,
     FILE,
+    JOB_FILES,
     SITE_FILE,
     listen_at,
     presence_folder,
@@ -25,6 +27,10 @@ from unpooled.runtimes.nvflare.startup_kit import (
     write_server,
     write_site,
 )
+
+if TYPE_CHECKING:
+    from unpooled.runtimes.coordinator_run import RunTask
+    from unpooled.site.site_process import RunTerms
 
 __all__ = [
     "CONSOLE_NAME",
@@ -100,3 +106,17 @@ def heard(site: Path) -> float | None:
         return time.time() - float(json.loads((site / FILE).read_text())["time"])
     except FileNotFoundError:
         return None
+
+
+def write_job(folder: Path, task: "RunTask", terms: "RunTerms") -> None:
+    """Write a job folder."""
+    from unpooled.runtimes.nvflare import console
+
+    console.write_job(folder, task, terms)
+
+
+def submitted(console: Path, job: Path, timeout: float) -> AbstractContextManager[Callable[[], str | None]]:
+    """Submit a job folder to the server."""
+    from unpooled.runtimes.nvflare.console import submitted as submit
+
+    return submit(console, job, timeout)

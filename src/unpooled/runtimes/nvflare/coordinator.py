@@ -16,12 +16,10 @@ from nvflare.apis.signal import Signal
 
 from unpooled.algorithms.base import import_methods
 from unpooled.core import codec
-from unpooled.core.messages import SiteId
+from unpooled.core.site_id import SiteId
 from unpooled.runtimes.coordinator_run import RunTask, coordinate
 from unpooled.runtimes.delivery import Answered, Delivery, NoAnswer
-from unpooled.runtimes.nvflare.startup_kit import SITE_FILE
-
-TOPIC, ANSWER, READY = "unpooled.ask", "unpooled.answer", "unpooled.ready"
+from unpooled.runtimes.nvflare.startup_kit import ANSWER, READY, SITE_FILE, TOPIC
 
 
 class Coordinator(Controller):

@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from unpooled.core.messages import SiteId
+from unpooled.core.site_id import SiteId
 from unpooled.runtimes.engine import Address, EngineIdentity
 
 _HERE = "unpooled.runtimes.nvflare"
@@ -17,11 +17,17 @@ COORDINATOR, RESPONDER = f"{_HERE}.coordinator.Coordinator", f"{_HERE}.responder
 LAUNCHER, SERVER_LAUNCHER = f"{_HERE}.launchers.TolerantLauncher", f"{_HERE}.launchers.ServerLauncher"
 PRESENCE, SITE_PRESENCE = f"{_HERE}.presence.Presence", f"{_HERE}.presence.SitePresence"
 CONSOLE_ROLE = "lead"
+TOPIC, ANSWER, READY = "unpooled.ask", "unpooled.answer", "unpooled.ready"  # messages of a run
 CONSOLE_NAME = "coordinator@unpooled"
 FILE = "connected.json"
 _MOST_SITES = 1000
 _LARGEST = 2**31 - 2**21  # bytes of a message, as by the engine's default
 SITE_FILE = "unpooled.json"  # in local/: a site's data and policy, or a server's runs; never sent anywhere
+JOB_FILES = (
+    "meta.json",
+    "coordinator/config/config_fed_server.json",
+    "site/config/config_fed_client.json",  # all that sites get: no task, and no name of another site
+)
 
 _LOGGING = {
     "version": 1,

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from unpooled.core.disk import write_atomically
-from unpooled.core.messages import SiteId
+from unpooled.core.site_id import SiteId
 from unpooled.errors import BadInput
 from unpooled.runtimes.engine import Address, Engine, EngineIdentity, engine
 from unpooled.runtimes.provisioning.keys import Authority, new_key, private_pem
 from unpooled.runtimes.provisioning.names import check_name, check_path, parse_address
 
 _VERSION = 2
+_GONE = 15.0  # seconds without contact after which a site counts as not connected
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,14 @@ class FederationFolder:
     def root(self) -> str:
         """The certificate of the federation's authority, PEM."""
         return (self.path / "authority" / "root.crt").read_text(encoding="ascii")
+
+
+def present(federation: FederationFolder) -> tuple[SiteId, ...] | None:
+    """The sites that are connected; None if the server is not up."""
+    seen = federation.engine.connected(federation.server)
+    if seen is None:
+        return None
+    return tuple(site for site in federation.sites if seen.get(site, _GONE) < _GONE)
 
 
 def files_of(path: Path) -> list[Path]:

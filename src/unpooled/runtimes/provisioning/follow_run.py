@@ -13,28 +13,18 @@ from typing import Any
 
 from unpooled import errors
 from unpooled.core.disk import is_held
-from unpooled.core.messages import SiteId
 from unpooled.core.run import Record
 from unpooled.errors import EngineFailed, EngineGone, SchemaMismatch, TooFewAnswers, UnpooledError
 from unpooled.runtimes.coordinator_run import FAILED, FINISHED, RUNNING, WAITING, ProgressFile, RunTask
-from unpooled.runtimes.provisioning.federation_folder import FederationFolder
+from unpooled.runtimes.provisioning.federation_folder import FederationFolder, present
 from unpooled.site.site_process import RunTerms
 
 _POLL = 0.05
 _START = 90.0  # seconds in which a submitted run must begin
-_GONE = 15.0  # seconds without contact after which a site counts as not connected
 _ALIKE = 3  # failures to start a run for the same cause before giving up
 _ATTEMPTS = 5  # submissions without a further round before giving up
 
 Say = Callable[[str], None]
-
-
-def present(federation: FederationFolder) -> tuple[SiteId, ...] | None:
-    """The sites that are connected; None if the server is not up."""
-    seen = federation.engine.connected(federation.server)
-    if seen is None:
-        return None
-    return tuple(site for site in federation.sites if seen.get(site, _GONE) < _GONE)
 
 
 def follow(

@@ -163,9 +163,9 @@ class FrontDoor:
 
     async def _pump(self, source: socket.socket, target: socket.socket) -> None:
         """Hand bytes on until the source ends."""
-        buffer = memoryview(bytearray(_BUFFER))
-        while size := await self._loop.sock_recv_into(source, buffer):
-            await self._loop.sock_sendall(target, buffer[:size])
+        while data := await self._loop.sock_recv(source, _BUFFER):  # nothing is allocated while it waits
+            await self._loop.sock_sendall(target, data)
+            del data
         target.shutdown(socket.SHUT_WR)
 
 

@@ -12,8 +12,7 @@ from unpooled.core.disk import is_held
 from unpooled.errors import BadInput
 from unpooled.runtimes.coordinator_run import FAILED, FINISHED, ProgressFile
 from unpooled.runtimes.provisioning.enrolment import enrolments, waiting
-from unpooled.runtimes.provisioning.federation_folder import FederationFolder
-from unpooled.runtimes.provisioning.follow_run import present
+from unpooled.runtimes.provisioning.federation_folder import FederationFolder, present
 from unpooled.runtimes.provisioning.keys import valid_until
 from unpooled.runtimes.provisioning.site_folder import SiteFolder
 from unpooled.site.copy_folder import CopyFolder
