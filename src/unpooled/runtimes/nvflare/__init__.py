@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from unpooled.core.disk import is_held
 from unpooled.core.site_id import SiteId
-from unpooled.runtimes import tied
 from unpooled.runtimes.engine import Address
+from unpooled.runtimes.nvflare import lean
 from unpooled.runtimes.nvflare.startup_kit import (
     CONSOLE_NAME,
     CONSOLE_ROLE,
@@ -62,14 +62,14 @@ def server_command(folder: Path, address: Address) -> list[str]:
     words = ["-m", str(folder), "-s", "fed_server.json", "--set", "secure_train=true"]
     settings = [f"org={address.federation}", "config_folder=config"]
     settings += [f"client_outcome_wait_timeout={_OUTCOME}"]
-    return tied.command(f"{_APP}.server.server_train", *words, *settings)
+    return lean.command(f"{_APP}.server.server_train", *words, *settings)
 
 
 def site_command(folder: Path, address: Address, site: SiteId) -> list[str]:
     """The command that starts a site."""
     words = ["-m", str(folder), "-s", "fed_client.json", "--set", "secure_train=true", f"uid={site}"]
     settings = [f"org={address.federation}", "config_folder=config", f"heart_beat_interval={_HEARTBEAT}"]
-    return tied.command(f"{_APP}.client.client_train", *words, *settings)
+    return lean.command(f"{_APP}.client.client_train", *words, *settings)
 
 
 def settings_file(folder: Path) -> Path:

@@ -1,5 +1,6 @@
 """The health of a federation, or of a site, for people, scripts and monitoring."""
 
+import contextlib
 import datetime
 import shutil
 import time
@@ -13,12 +14,14 @@ from unpooled.errors import BadInput
 from unpooled.runtimes.coordinator_run import FAILED, FINISHED, ProgressFile
 from unpooled.runtimes.provisioning.enrolment import enrolments, waiting
 from unpooled.runtimes.provisioning.federation_folder import FederationFolder, present
+from unpooled.runtimes.provisioning.follow_run import is_followed
 from unpooled.runtimes.provisioning.keys import valid_until
 from unpooled.runtimes.provisioning.site_folder import SiteFolder
 from unpooled.site.copy_folder import CopyFolder
 
 DOWN, APART, BROKEN, WAITS = 3, 4, 5, 6  # exit codes, the worst first
 _SOON = 30  # days before a certificate ends at which it is said
+STATES = ("starting", "running", "finished", "failed", "stopped")  # of a run
 _HEARD = 30.0  # seconds without contact after which a site counts as not connected
 
 
@@ -35,7 +38,7 @@ class RunState:
     """A run in the coordinator's folder."""
 
     name: str
-    state: str  # running, finished, failed or stopped
+    state: str  # one of STATES
     round: int | None  # the last one that is done
     cause: str
     changed: float  # when, in seconds since 1970
@@ -100,7 +103,10 @@ def of_federation(federation: FederationFolder) -> Health:
                 )
     certificate, _ = federation.engine.server_identity(federation.server)
     ends["server"] = valid_until(certificate.read_text()).isoformat()
-    runs = tuple(_run(path) for path in run_folders(federation))
+    runs = []
+    for path in run_folders(federation):
+        with contextlib.suppress(FileNotFoundError):  # a run that ends well is removed meanwhile
+            runs.append(_run(path))
     for run in runs:
         if run.state in ("failed", "stopped"):
             problems.append(
@@ -114,7 +120,7 @@ def of_federation(federation: FederationFolder) -> Health:
         ends, lambda who: f"unpooled federation invite {federation.path} {who} --again renews it"
     )
     where = federation.address.federation
-    return Health(where, where, connected is not None, sites, runs, ends, tuple(problems))
+    return Health(where, where, connected is not None, sites, tuple(runs), ends, tuple(problems))
 
 
 def of_site(place: SiteFolder) -> Health:
@@ -167,7 +173,10 @@ def _ending(ends: dict[str, str], way_out: Any) -> list[Trouble]:
 
 
 def run_folders(federation: FederationFolder) -> list[Path]:
-    return sorted(path for path in federation.runs.iterdir() if path.is_dir())
+    """The folders of runs; a name that begins with a dot is no run's."""
+    return sorted(
+        path for path in federation.runs.iterdir() if path.is_dir() and not path.name.startswith(".")
+    )
 
 
 def _run(path: Path) -> RunState:
@@ -180,10 +189,16 @@ def _run(path: Path) -> RunState:
         return RunState(path.name, "running", reached, "", changed)
     if said["state"] == FINISHED:
         return RunState(path.name, "finished", said.get("rounds"), "", changed)
+    if is_followed(path):
+        return RunState(path.name, "starting", reached, "", changed)
     if said["state"] == FAILED:
         return RunState(path.name, "failed", reached, f"{said['kind']}: {said['text']}", changed)
     where = "before its first round" if reached is None else f"after round {reached}"
     return RunState(path.name, "stopped", reached, f"its process ended {where}", changed)
+
+
+def _is_worked_on(path: Path) -> bool:
+    return is_held(path) or is_followed(path)
 
 
 def remove_runs(federation: FederationFolder, names: Sequence[str], days: float | None) -> list[str]:
@@ -192,12 +207,12 @@ def remove_runs(federation: FederationFolder, names: Sequence[str], days: float 
     for name in names:
         if name not in every:
             raise BadInput(f"there is no run {name}; unpooled status {federation.path} names them")
-        if is_held(every[name]):
+        if _is_worked_on(every[name]):
             raise BadInput(f"run {name} is running; it is removed once it has ended")
     old = [
         name
         for name, path in every.items()
-        if days is not None and not is_held(path) and _run(path).changed <= time.time() - days * 86400
+        if days is not None and not _is_worked_on(path) and _run(path).changed <= time.time() - days * 86400
     ]
     removed = sorted({*names, *old})
     for name in removed:
@@ -224,7 +239,7 @@ def metrics(health: Health) -> str:
             "Runs in the coordinator's folder, by state.",
             {
                 f'{of},state="{state}"': float(sum(run.state == state for run in health.runs))
-                for state in ("running", "finished", "failed", "stopped")
+                for state in STATES
             }
             if health.log_bytes is None
             else {},
