@@ -137,6 +137,11 @@ def _settings(
         raise BadInput(f"the copy in {site.path} is made: options about reading or grouping change nothing")
     if data is None and policy is None and site.has_settings:
         return site.settings
+    if policy is None and site.was_enrolled and not site.has_settings:
+        raise BadInput(
+            f"{site.path}: the site took part before and its settings are gone, so its rules are not known: "
+            "say them with --policy FILE (unpooled policy init writes the usual ones), or restore a backup"
+        )
     read = read_by(reading, only)
     return SiteSettings(
         site=site.invitation.site,

@@ -3,7 +3,9 @@
 This package is the only one that imports the engine. Its functions are those of ``runtimes.engine.Engine``.
 """
 
+import contextlib
 import json
+import os
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -46,6 +48,7 @@ __all__ = [
     "settings_file",
     "site_command",
     "submitted",
+    "trouble",
     "write_console",
     "write_job",
     "write_server",
@@ -54,6 +57,8 @@ __all__ = [
 
 _APP = "nvflare.private.fed.app"
 _HEARTBEAT = 3.0  # seconds between a site's heartbeats
+_SILENT = 5.0  # seconds after which a server that records nothing is asked why
+_ROOM = 1 << 16  # bytes that a disk has free which is not full
 _OUTCOME = 20.0  # seconds that a finished job counts as running while a site has not said how it ended there
 
 
@@ -93,6 +98,20 @@ def connected(server: Path) -> Mapping[SiteId, float] | None:
     if not is_held(presence_folder(server)) or not (record := read_presence(server)):
         return None
     return {site: time.time() - seen for site, seen in record["sites"].items()}
+
+
+def trouble(server: Path) -> str:
+    """Why the server records nothing, though its process lives; "" if it does."""
+    home = presence_folder(server)
+    with contextlib.suppress(FileNotFoundError):
+        if time.time() - (home / FILE).stat().st_mtime < _SILENT:
+            return ""
+    if not is_held(home):
+        return ""
+    disk = os.statvfs(home)
+    full = disk.f_bavail * disk.f_frsize < _ROOM or (disk.f_files and not disk.f_favail)
+    why = "No space left on device" if full else "its disk or its process hangs"
+    return f"the server records nothing in {home}: {why}; once it can, it goes on by itself"
 
 
 def refused(server: Path) -> tuple[str, ...]:

@@ -72,6 +72,8 @@ def of_federation(federation: FederationFolder) -> Health:
     problems, sites, ends = [], {}, {}
     if connected is None:
         problems.append(Trouble(DOWN, f"the server is not up; unpooled serve {federation.path} starts it"))
+    elif wrong := federation.engine.trouble(federation.server):
+        problems.append(Trouble(DOWN, wrong))
     for site in federation.sites:
         record = known.get(site)
         if record is not None and record.certificate:
