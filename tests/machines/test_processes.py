@@ -82,12 +82,22 @@ def test_a_site_that_is_killed_comes_back_and_leaves_nothing_behind(network, fit
 def test_the_engines_files_at_a_site_name_neither_the_others_nor_the_run(network):
     """After runs of all three sites: what the engine keeps at one is about itself."""
     engine = network.site_folder("va") / "engine"
+    runs = [
+        json.loads(job.read_text())["job"]["between"]["run"] for job in network.folder.glob("out/*/job.json")
+    ]
+    assert runs
     jobs = [path.parent for path in engine.glob("*/meta.json")]
     assert jobs
     for path in engine.rglob("*"):
         if path.is_file():
             text = path.read_bytes()
-            for word in (b"cleveland", b"hungarian", b"config_fed_server", b"ends.Task"):
+            for word in (
+                b"cleveland",
+                b"hungarian",
+                b"config_fed_server",
+                b"ends.Task",
+                *map(str.encode, runs),
+            ):
                 assert word not in text, (path, word)
     for folder in jobs:
         assert json.loads((folder / "meta.json").read_text())["name"] == "run"
@@ -307,6 +317,30 @@ def test_a_process_of_ours_that_hangs_is_ended_for_the_log(tmp_path, monkeypatch
     assert str(end.respond(b"anything")).startswith("not a message")
     assert hung.wait(10) == -signal.SIGKILL
     hung.stdout.close()
+    end.close()
+
+
+def test_a_process_that_is_answering_is_left_to_finish(tmp_path, monkeypatch):
+    """Its answer takes longer than one that hangs is given: it is not killed, and hands the log over after."""
+    monkeypatch.setattr("unpooled.site.site_process._COAX", 0.8)
+    settings = trusted_site(tmp_path)
+    settings.write(tmp_path / "settings.json")
+    script = (
+        "import sys, time\nfrom pathlib import Path\n"
+        "from unpooled.site.site_process import RunTerms, SiteEnd, SiteSettings\n"
+        "end = SiteEnd(SiteSettings.read(Path(sys.argv[1])), RunTerms.now())\n"
+        "end.respond(b'x')\nreceive = end._site.receive\n"
+        "def slow(data):\n    print('begins', flush=True)\n    time.sleep(4)\n    return receive(data)\n"
+        "end._site.receive = slow\nprint(end.respond(b'x'), flush=True)\ntime.sleep(600)\n"
+    )
+    words = [sys.executable, "-c", script, str(tmp_path / "settings.json")]
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as slow:
+        assert slow.stdout.readline() == b"begins\n"
+        end = SiteEnd(settings, RunTerms.now())
+        assert str(end.respond(b"anything")).startswith("not a message")
+        assert slow.poll() is None
+        assert slow.stdout.readline().startswith(b"not a message")
+        slow.kill()
     end.close()
 
 

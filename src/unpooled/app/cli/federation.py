@@ -64,6 +64,21 @@ def invite(
 
 
 @federation.command()
+def remove(
+    folder: Folder,
+    site: Annotated[str, typer.Argument(help="The site's name.")],
+) -> None:
+    """Take a site out of the federation: no run asks it any more, and the server does not let it in again.
+
+    Its name in results and heads of logs stays. unpooled federation invite takes it back, with a new key.
+    """
+    from unpooled.runtimes.provisioning.federation_folder import remove as take_out
+
+    left = take_out(folder, site)
+    typer.echo(f"removed: {site}; sites are {', '.join(left.sites)}")
+
+
+@federation.command()
 def admit(
     folder: Folder,
     site: Annotated[

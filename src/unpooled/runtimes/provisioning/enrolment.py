@@ -92,7 +92,7 @@ def enrol(federation: FederationFolder, request: dict[str, Any]) -> dict[str, st
             return _refused(_second(federation, site, record, fingerprint))
         if record.certificate:
             return {"state": ADMITTED, "certificate": record.certificate}
-        if record.expired:
+        if record.expired and not record.request:  # who asked in time waits, however long it takes
             return _refused(
                 f"the invitation was valid until {record.expires}; the coordinator makes a new one: unpooled "
                 f"federation invite FOLDER {site} --again"

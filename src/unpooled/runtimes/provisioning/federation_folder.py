@@ -6,7 +6,7 @@ import secrets
 import shutil
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -183,3 +183,17 @@ def add(path: Path, site: SiteId, again: bool) -> FederationFolder:
     )
     larger.write()
     return larger
+
+
+def remove(path: Path, site: SiteId) -> FederationFolder:
+    """Take a site out of a federation: the server lets it in no more, and its invitation enrols nothing."""
+    federation = FederationFolder.read(path)
+    if site not in federation.sites:
+        raise BadInput(f"{site} is not in the federation; sites are {', '.join(federation.sites)}")
+    if federation.sites == (site,):
+        raise BadInput(f"{site} is the only site: a federation needs one")
+    smaller = replace(federation, sites=tuple(name for name in federation.sites if name != site))
+    smaller.write()
+    for file in (federation.invitation(site), federation.enrolment / f"{site}.json"):
+        file.unlink(missing_ok=True)
+    return smaller

@@ -224,7 +224,10 @@ def remove_runs(federation: FederationFolder, names: Sequence[str], days: float 
 
 def metrics(health: Health) -> str:
     """The health as metrics in the text format of Prometheus."""
-    of = f'federation="{health.federation}"'
+    coordinator = health.log_bytes is None
+    of = f'federation="{health.federation}",role="coordinator"'
+    if not coordinator:
+        of = f'federation="{health.federation}",role="site",site="{health.name}"'
     ends = {
         who: datetime.datetime.fromisoformat(text).timestamp() for who, text in health.certificates.items()
     }
@@ -234,7 +237,10 @@ def metrics(health: Health) -> str:
         (
             "unpooled_site_connected",
             "Whether a site is connected.",
-            {f'{of},site="{site}"': float(state == "connected") for site, state in health.sites.items()},
+            {
+                f'{of},site="{site}"' if coordinator else of: float(state == "connected")
+                for site, state in health.sites.items()
+            },
         ),
         (
             "unpooled_runs",
@@ -243,7 +249,7 @@ def metrics(health: Health) -> str:
                 f'{of},state="{state}"': float(sum(run.state == state for run in health.runs))
                 for state in STATES
             }
-            if health.log_bytes is None
+            if coordinator
             else {},
         ),
         (

@@ -48,6 +48,11 @@ class SiteFolder:
             raise BadInput(f"{self.path}: not the folder of a site; unpooled join INVITATION makes one")
         return Invitation.read(file)
 
+    def made(self) -> "SiteFolder":
+        """This folder; BadInput if it is not the folder of a site."""
+        _ = self.invitation
+        return self
+
     @property
     def engine(self) -> Engine:
         return engine(self.invitation.engine)
