@@ -321,7 +321,7 @@ def test_a_process_of_ours_that_hangs_is_ended_for_the_log(tmp_path, monkeypatch
 
 
 def test_a_process_that_is_answering_is_left_to_finish(tmp_path, monkeypatch):
-    """Its answer takes longer than one that hangs is given: it is not killed, and hands the log over after."""
+    """Its answer takes longer than one that hangs is given: it is not killed, hands the log over after."""
     monkeypatch.setattr("unpooled.site.site_process._COAX", 0.8)
     settings = trusted_site(tmp_path)
     settings.write(tmp_path / "settings.json")
