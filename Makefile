@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(wildcard src/unpooled/kernels/native/*.?pp src/unpooled/kernels/native/exact/* src/unpooled/kernels/native/grouping/*)
 
-.PHONY: demo test lint types imports tests machines browser postgres docs bench assurance results clean help
+.PHONY: demo test lint types imports tests machines browser postgres container docs bench assurance results clean help
 
 help:            ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ -/'
@@ -49,6 +49,12 @@ postgres:        ## a PostgreSQL for the tests of databases, where there is none
 		test "$$(id -u)" != 0 || \
 		(apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends postgresql >/dev/null)
 
+container: $(STAMP)  ## the steps of the container file in a Debian root, where root may make one
+	@command -v debootstrap >/dev/null || test "$$(id -u)" != 0 || \
+		(apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends debootstrap >/dev/null)
+	@if test "$$(id -u)" = 0 && command -v debootstrap >/dev/null; then $(BIN)/python -m tests.container_steps; \
+		else echo "not done: the container's steps need root and debootstrap"; fi
+
 docs: $(STAMP)   ## run the pages and write their outputs into them
 	$(BIN)/python -W error tests/pages.py
 	$(BIN)/python -W error tests/tutorials.py
@@ -72,10 +78,12 @@ assurance: $(STAMP)  ## the long versions of what the tests hold, and their figu
 	UNPOOLED_SCHEDULES=10000 $(BIN)/pytest -s tests/privacy/test_sums.py tests/privacy/test_malice.py
 	UNPOOLED_HISTORY=10000 UNPOOLED_KILLED=200 $(BIN)/pytest -s tests/attacks/test_vault.py -k byte_string
 	UNPOOLED_KILLS=200 UNPOOLED_KILL_RUNS=40 $(BIN)/pytest -s tests/machines/test_kills.py
+	$(BIN)/python -m benchmarks.bench_machines
 	$(BIN)/python -m benchmarks.bench_sites
 	$(BIN)/python -m benchmarks.bench_secure_sum
 	$(BIN)/python -m benchmarks.bench_door
 	UNPOOLED_ROADS=1 $(BIN)/pytest tests/machines/test_roads.py
+	$(MAKE) container
 	-PIP_CONSTRAINT=constraints.txt $(BIN)/pip install --quiet --no-deps --target build/peer diffprivlib
 	PYTHONPATH=build/peer $(BIN)/python -m benchmarks.bench_private
 	$(BIN)/python -m benchmarks.dual_problems

@@ -112,7 +112,7 @@ def recipe(folder: Path, files: dict[str, Path]) -> tuple[float, float] | None:
 def main() -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     print(str(__doc__).splitlines()[0])
-    for sites, asked in ((3, 0.12), (10, 0.4)):
+    for sites, asked in ((3, 0.1), (10, 0.3)):
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             (folder / "network").mkdir()

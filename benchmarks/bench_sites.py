@@ -1,11 +1,14 @@
 """Federations of many sites on this machine: ``python -m benchmarks.bench_sites``, or with numbers of sites.
 
-Every site has processes of its own. Printed are the seconds from "all are connected" to the end of the first
-round, the seconds of an exchange, threads and memory of the server's processes, and the memory of a process
-that has only imported the engine. Only a quiet machine gives figures to quote.
+The server is ``unpooled serve``, and every site has processes of its own. Printed are the seconds from "all
+are connected" to the end of the first round, the seconds of an exchange, what a site takes of a core, and
+threads, memory and open files of the server's three processes. Memory is that of a process alone (USS). Ours
+is all of ``serve``, and in the engine's two processes what our modules add to its own. Only a quiet machine
+gives figures to quote: the load is printed too.
 """
 
 import contextlib
+import os
 import socket
 import statistics
 import subprocess
@@ -14,12 +17,13 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import psutil
-from tests.machines.network import certified_site
+from tests.machines.network import UNPOOLED, certified_site
 
 from unpooled.app.job import Between, Job
 from unpooled.app.run_job import tasks
@@ -30,7 +34,17 @@ from unpooled.site.copy_folder import CopyFolder
 from unpooled.site.site_process import SiteSettings
 
 ASKED = {3: ("exchange", 0.1), 10: ("exchange", 0.3), 50: ("first round", 60.0)}
+ASKED_MEMORY = 50.0  # MB of ours at the server
 ROUNDS = 30
+PARTS = {"server_train": "server", "runner_process": "job"}  # the engine's processes, by their module
+ENGINE = "nvflare.private.fed.app.server"
+ADDED = {  # what is ours in the engine's processes: the engine's modules, and ours beside them
+    "server": (f"{ENGINE}.server_train", "unpooled.runtimes.nvflare.presence"),
+    "job": (
+        f"{ENGINE}.runner_process, nvflare.apis.impl.controller",
+        "unpooled.runtimes.nvflare.coordinator",
+    ),
+}
 
 
 def free_port() -> int:
@@ -66,32 +80,67 @@ def running(commands: list[list[str]], log: Path) -> Iterator[list[subprocess.Po
             yield started
         finally:
             for process in started:
-                process.kill()
+                process.terminate()
             for process in started:
                 process.wait()
 
 
-class Watch(threading.Thread):
-    """The most threads and bytes of the server's two processes, looked at ten times a second."""
+@dataclass
+class Most:
+    """The most that a process of the server had."""
 
-    def __init__(self, server: int) -> None:
+    threads: int = 0
+    memory: float = 0.0  # MB of its own
+    files: int = 0
+
+    def see(self, process: psutil.Process) -> None:
+        self.threads = max(self.threads, process.num_threads())
+        self.memory = max(self.memory, process.memory_full_info().uss / 2**20)
+        self.files = max(self.files, process.num_fds())
+
+
+class Watch(threading.Thread):
+    """Looks at the server's processes twice a second."""
+
+    def __init__(self, serve: int) -> None:
         super().__init__(daemon=True)
-        self.server, self.most = server, {"server": (0, 0.0), "job": (0, 0.0)}
+        self.serve, self.most = serve, {name: Most() for name in ("serve", *PARTS.values())}
+        self.over = threading.Event()
 
     def run(self) -> None:
-        while True:
-            with contextlib.suppress(psutil.Error):
-                top = psutil.Process(self.server)
-                for name, process in (("server", top), *(("job", child) for child in top.children())):
-                    threads, size = self.most[name]
-                    taken = process.memory_info().rss / 2**20
-                    self.most[name] = (max(threads, process.num_threads()), max(size, taken))
-            time.sleep(0.1)
+        while not self.over.wait(0.5):
+            for name, process in named(self.serve):
+                with contextlib.suppress(psutil.Error):
+                    self.most[name].see(process)
+
+
+def named(serve: int) -> list[tuple[str, psutil.Process]]:
+    """The processes of the server: ours, and the engine's two."""
+    top = psutil.Process(serve)
+    found = [("serve", top)]
+    for process in top.children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            words = process.cmdline()
+            found += [(name, process) for end, name in PARTS.items() if any(w.endswith(end) for w in words)]
+    return found
+
+
+def taken(pids: list[int]) -> float:
+    """Seconds of a core that processes and all that they started have taken."""
+    seconds = 0.0
+    for pid in pids:
+        with contextlib.suppress(psutil.Error):
+            top = psutil.Process(pid)
+            for process in (top, *top.children(recursive=True)):
+                with contextlib.suppress(psutil.Error):
+                    times = process.cpu_times()
+                    seconds += times.user + times.system
+    return seconds
 
 
 def imported(modules: str) -> float:
-    """Megabytes of a process that has imported modules."""
-    words = f"import psutil, {modules}\nprint(psutil.Process().memory_info().rss / 2**20)"
+    """Megabytes of its own of a process that has imported modules."""
+    words = f"import psutil, {modules}\nprint(psutil.Process().memory_full_info().uss / 2**20)"
     return float(subprocess.check_output([sys.executable, "-c", words], text=True).split()[-1])
 
 
@@ -99,53 +148,78 @@ def measured(sites: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         federation, commands = set_up(home, sites)
-        server = federation.engine.server_command(federation.server, federation.address)
         began = time.monotonic()
-        with running([server], home / "server.log") as up, running(commands, home / "sites.log"):
+        serve = [*UNPOOLED, "serve", str(federation.path)]
+        with running([serve], home / "server.log") as up, running(commands, home / "sites.log") as started:
+            pids = [process.pid for process in started]
             while len(follow_run.present(federation) or ()) < sites:
+                assert up[0].poll() is None, (home / "server.log").read_text()
                 time.sleep(0.1)
-            connected = time.monotonic()
+            connected, joined = time.monotonic(), taken(pids)
             watch = Watch(up[0].pid)
             watch.start()
-            first: list[float] = []
+            rounds: list[tuple[float, float, float]] = []  # when, and what sites and server had taken
             between = Between(str(federation.path), "bench", federation.sites, quorum=1.0, deadline=120.0)
             job = Job(files=(), ks=(3,), n_init=1, max_rounds=ROUNDS, protect="copy", between=between)
-            follow_run.follow(
-                federation,
-                *tasks(job, between),
-                patience=300.0,
-                progress=lambda record: first.append(time.monotonic()),
-            )
+
+            def seen(record: Any) -> None:
+                rounds.append((time.monotonic(), taken(pids), taken([up[0].pid])))
+
+            follow_run.follow(federation, *tasks(job, between), patience=300.0, progress=seen)
             ended = time.monotonic()
+            watch.over.set()
+            watch.join()
             seconds = ProgressFile(federation.runs / "bench").read()["seconds"]
+        (first, by_sites, by_server), (_, later, server_later) = rounds[0], rounds[-1]
+        after = max(1, len(seconds) * (len(rounds) - 1) // len(rounds))  # exchanges after the first round
         return {
             "connected": connected - began,
-            "first round": first[0] - connected,
+            "first round": first - connected,
             "run": ended - connected,
             "exchange": statistics.median(seconds[1:]),
             "exchanges": len(seconds),
-            **watch.most,
+            "joining": joined / sites,
+            "starting": (by_sites - joined) / sites,
+            "answering": (later - by_sites) / sites / after,
+            "asking": (server_later - by_server) / sites / after,
+            "most": watch.most,
         }
 
 
 def main() -> None:
-    engine = "nvflare.private.fed.app.server.runner_process, nvflare.apis.impl.controller"
-    alone, ours = imported(engine), imported(f"{engine}, unpooled.runtimes.nvflare.coordinator")
-    print(f"a job at the server: {alone:.0f} MB with the engine only, {ours - alone:.0f} MB are ours")
-    for sites in map(int, sys.argv[1:] or ("3", "10", "50")):
-        found = measured(sites)
-        (threads, size), (job_threads, job_size) = found["server"], found["job"]
+    ours = {}
+    for name, (engine, added) in ADDED.items():
+        alone = imported(engine)
+        ours[name] = imported(f"{engine}, {added}") - alone
         print(
-            f"{sites} sites: all connected after {found['connected']:.1f} s, first round "
-            f"{found['first round']:.1f} s later; an exchange {found['exchange']:.3f} s (median of "
-            f"{found['exchanges']}), the run "
-            f"{found['run']:.1f} s; server {threads} threads, {size:.0f} MB; job {job_threads} threads, "
-            f"{job_size:.0f} MB"
+            f"the engine's {name} process before it does anything: {alone:.0f} MB, ours {ours[name]:.0f} MB"
         )
+    for sites in map(int, sys.argv[1:] or ("3", "10", "50")):
+        load = os.getloadavg()[0]
+        found = measured(sites)
+        most: dict[str, Most] = found["most"]
+        mine = most["serve"].memory + sum(ours.values())
+        print(
+            f"{sites} sites (load before {load:.1f}): all connected after {found['connected']:.1f} s, first "
+            f"round {found['first round']:.1f} s later; an exchange {found['exchange']:.3f} s (median of "
+            f"{found['exchanges']}), the run {found['run']:.1f} s"
+        )
+        print(
+            f"  of a core, a site: {found['joining']:.2f} s to connect, {found['starting']:.2f} s more until "
+            f"the first round is done, {1000 * found['answering']:.1f} ms an exchange; the server "
+            f"{1000 * found['asking']:.1f} ms a site and exchange"
+        )
+        for name, had in most.items():
+            print(f"  {name}: {had.threads} threads, {had.memory:.0f} MB, {had.files} open files")
+        print(f"  ours: serve's {most['serve'].threads} threads, {mine:.0f} MB in the three processes")
+        verdict(f"ours at most {ASKED_MEMORY:g} MB", mine <= ASKED_MEMORY)
         if sites in ASKED:
-            what, most = ASKED[sites]
-            reached = "reached" if found[what] <= most else "NOT REACHED"
-            print(f"  asked: {what} at most {most:g} s: {reached}")
+            what, limit = ASKED[sites]
+            verdict(f"{what} at most {limit:g} s", found[what] <= limit)
+
+
+def verdict(asked: str, reached: bool) -> None:
+    print(f"  asked: {asked}: {'reached' if reached else 'NOT REACHED'}", flush=True)
 
 
 if __name__ == "__main__":

@@ -111,6 +111,7 @@ GO_ON = {  # with what is there, if it is theirs
     ("release", "register"),
     ("federation invite", "folder"),
     ("federation admit", "folder"),
+    ("federation remove", "folder"),
     ("federation readmit", "folder"),
     ("federation clean", "folder"),
     ("audit rotate", "folder"),

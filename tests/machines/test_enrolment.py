@@ -1,12 +1,16 @@
 """Enrolment, as an attacker sees it: real sockets and real TLS, in this process."""
 
+import base64
 import contextlib
+import gc
 import json
+import os
 import socket
 import ssl
 import threading
 import time
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -14,14 +18,16 @@ from typer.testing import CliRunner
 from machines.network import free_port, until
 from unpooled.app.cli import app
 from unpooled.errors import BadInput
+from unpooled.runtimes.engine import EngineIdentity
 from unpooled.runtimes.provisioning import enrolment, front_door, keys
 from unpooled.runtimes.provisioning.enrolment import admit, enrol, invite, waiting
 from unpooled.runtimes.provisioning.enrolment_wire import LIMIT, PROTOCOL, ask, server_context
 from unpooled.runtimes.provisioning.federation_folder import FederationFolder, create
 from unpooled.runtimes.provisioning.front_door import FrontDoor, addresses_of
 from unpooled.runtimes.provisioning.invitations import Invitation
-from unpooled.runtimes.provisioning.keys import certified, new_key, request
+from unpooled.runtimes.provisioning.keys import certified, new_key, private_pem, read_key, request, write_key
 from unpooled.runtimes.provisioning.site_folder import SiteFolder
+from unpooled.site.site_process import SiteSettings
 
 
 class Echo:
@@ -103,6 +109,63 @@ def test_a_key_is_enrolled_admitted_and_certified(federation, tmp_path):
         admit(federation, "a", place.fingerprint())
 
 
+def test_a_kill_at_a_renewal_loses_no_settings(federation, tmp_path, monkeypatch):
+    """Whichever file of the engine was the last: the rules of the site stay, the next try completes it."""
+    place = joined(federation, "a", tmp_path / "a")
+    place.enrol()
+    admit(federation, "a", place.fingerprint())
+    place.enrol()
+    settings = SiteSettings("a", "a.csv", str(place.path), str(tmp_path / "strict.toml"))
+    place.keep_settings(settings)
+    (place.engine_folder / "local" / "earlier.json").write_text("of an earlier version")
+    key, files = read_key(place.path / "private.key"), len(list(place.engine_folder.rglob("*.*")))
+    identity = EngineIdentity(private_pem(key), "new", federation.root())
+    true, ends = os.replace, 0
+    for last in range(20):
+        moved = []
+
+        def replace(source, target, moved=moved, last=last):
+            if Path(target).parent.parent == place.engine_folder:
+                if len(moved) == last:
+                    raise KeyboardInterrupt
+                moved.append(target)
+            true(source, target)
+
+        monkeypatch.setattr("unpooled.runtimes.provisioning.site_folder.os.replace", replace)
+        try:
+            place._settle(place.invitation, identity)
+        except KeyboardInterrupt:
+            ends += 1
+        else:
+            break
+        finally:
+            assert place.settings == settings
+            for path in place.engine_folder.rglob("*.json"):
+                assert path.name == "earlier.json" or json.loads(path.read_text())
+    assert ends == len(moved) > 5
+    assert place.engine.identity(place.engine_folder)[0].read_text() == "new"
+    assert len(list(place.engine_folder.rglob("*.*"))) == files - 1  # and nothing of an earlier version
+    with pytest.raises(FileExistsError):
+        write_key(place.path / "private.key", key)
+
+
+def test_lost_settings_are_not_replaced_by_the_usual_ones(federation, tmp_path):
+    """A site that took part, and has a copy: without its settings nobody knows its rules."""
+    place = joined(federation, "b", tmp_path / "b")
+    place.enrol()
+    admit(federation, "b", place.fingerprint())
+    place.enrol()
+    data = tmp_path / "b.csv"
+    data.write_text("age,bmi\n" + "".join(f"{40 + i % 31},{20 + i % 9}\n" for i in range(60)))
+    said = CliRunner().invoke(app, ["copy", "make", str(place.path), "--data", str(data)])
+    assert said.exit_code == 0, said.output
+    for words in ((), ("--data", str(data))):  # the copy is there, and the file would not be read again
+        said = CliRunner().invoke(app, ["join", str(place.path), *words])
+        assert said.exit_code == 1
+        assert "its rules are not known: say them with --policy FILE" in " ".join(said.output.split())
+        assert not place.has_settings
+
+
 def test_a_thief_who_is_first_is_found_and_the_site_is_told(federation, tmp_path):
     """An intercepted invitation, used before the site; then used again after the site was admitted."""
     thief = joined(federation, "b", tmp_path / "thief")
@@ -138,6 +201,12 @@ def test_an_invitation_runs_out(federation, tmp_path, monkeypatch):
     with pytest.raises(BadInput, match=r"was valid until .*; the coordinator makes a new one"):
         place.enrol()
     assert waiting(federation).keys().isdisjoint({"c"})
+    monkeypatch.undo()
+    assert "not admitted" in place.enrol()  # asked in time, admitted late
+    monkeypatch.setattr(enrolment, "_now", lambda: later)
+    assert "not admitted" in place.enrol()
+    admit(federation, "c", place.fingerprint())
+    assert place.enrol() == ""
 
 
 @pytest.mark.parametrize(
@@ -208,15 +277,25 @@ def blind(port):
         yield line
 
 
-@pytest.mark.parametrize("text", [b"x" * (4 * LIMIT) + b"\n", b"[1]\n", b"{\n", b"\xff\n", b'"a"\n'])
-def test_nonsense_gets_no_answer(made, text):
+DEEP = b"[" * 15_000 + b"\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"x" * (4 * LIMIT) + b"\n", DEEP, b"[1]\n", b"{\n", b"\xff\n", b'"a"\n'],
+    ids=lambda t: str(t[:4]),
+)
+def test_nonsense_gets_no_answer(made, text, caplog):
     with blind(made[0].address.port) as line:
         try:
             line.sendall(text)
             assert line.recv(1000) == b""
         except (ConnectionError, ssl.SSLError):
             pass
+    until(lambda: made[2]._open == 0, "it to be closed")
+    gc.collect()  # a task that failed says so when it is forgotten
     assert made[2].is_open
+    assert caplog.records == []
 
 
 def test_floods_are_bounded_and_hold_up_nobody(made, tmp_path, monkeypatch):
@@ -226,11 +305,14 @@ def test_floods_are_bounded_and_hold_up_nobody(made, tmp_path, monkeypatch):
     monkeypatch.setattr(front_door, "_AN_ADDRESS", 30)
     monkeypatch.setattr(front_door, "_WINDOW", 1e9)
     door._recent.clear()
-    monkeypatch.setattr(front_door, "_HELLO", 1.0)
-    silent = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(100)]
-    silent[0].sendall(b"\x16\x03\x01")  # the beginning of a greeting
+    monkeypatch.setattr(front_door, "_HELLO", 3.0)
     place = joined(federation, "d", tmp_path / "d")
+    assert front_door._UNKNOWN < 300
+    silent = [socket.create_connection(("127.0.0.1", port), timeout=20) for _ in range(300)]
+    silent[-1].sendall(b"\x16\x03\x01")  # the beginning of a greeting
+    until(lambda: len(door._silent) >= front_door._UNKNOWN, "the flood")
     assert "not admitted" in place.enrol()
+    assert echoed(port, b"\x16\x03\x01\x00\x04abcd") == b"\x16\x03\x01\x00\x04abcd"
     refused = 0
     for _ in range(40):
         try:
@@ -298,7 +380,7 @@ def test_one_address_and_no_other(made):
 def test_through_a_proxy_and_what_it_refuses(made, tmp_path, monkeypatch):
     federation = made[0]
     place = joined(federation, "d", tmp_path / "d")
-    for name in ("grpc_proxy", "https_proxy", "http_proxy", "no_proxy"):
+    for name in ("grpc_proxy", "https_proxy", "http_proxy", "no_grpc_proxy", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
     with Proxy() as proxy:
         monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{proxy.port}")
@@ -309,9 +391,14 @@ def test_through_a_proxy_and_what_it_refuses(made, tmp_path, monkeypatch):
         monkeypatch.setenv("no_proxy", "example.org, localhost")
         assert "not admitted" in place.enrol()
         assert len(proxy.asked) == 2
-    monkeypatch.setenv("https_proxy", "socks5://x:1")
-    monkeypatch.delenv("no_proxy")
-    with pytest.raises(BadInput, match="not http://host:port"):
+        monkeypatch.setenv("no_grpc_proxy", "example.org")  # which the engine reads in place of no_proxy
+        proxy.lets, proxy.wants = True, base64.b64encode(b"me:pass word").decode()
+        assert "407" in place.enrol()
+        monkeypatch.setenv("https_proxy", f"http://me:pass%20word@127.0.0.1:{proxy.port}")
+        assert "not admitted" in place.enrol()
+        assert len(proxy.asked) == 4
+    monkeypatch.setenv("https_proxy", "socks5://me:hidden@x:1")
+    with pytest.raises(BadInput, match="not http://host:port, but 'x:1'"):
         place.enrol()
 
 
@@ -322,7 +409,7 @@ class Proxy:
         family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         self.listener = socket.create_server(address, family=family)
         self.port = self.listener.getsockname()[1]
-        self.asked, self.lets = [], True
+        self.asked, self.lets, self.wants = [], True, ""  # wants: the name and password, base64
 
     def __enter__(self):
         threading.Thread(target=self._run, daemon=True).start()
@@ -345,6 +432,10 @@ class Proxy:
             head += line.recv(1)
         target = head.split()[1].decode()
         self.asked.append(target)
+        if self.wants and f"Proxy-Authorization: Basic {self.wants}\r\n".encode() not in head:
+            line.sendall(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n")
+            line.close()
+            return
         if not self.lets:
             line.sendall(b"HTTP/1.1 403 Forbidden\r\n\r\n")
             line.close()

@@ -46,7 +46,7 @@ def federation(tmp_path_factory):
     [
         ("fed", "h", ("a", "A"), "different names"),
         ("fed", "h", (), "different names"),
-        ("fed", "h", ("server",), "cannot be the name of a site"),
+        ("fed", "h", ("server",), "the engine uses it for itself; try site-server"),
         ("fed", "h", ("../a",), "cannot be the name of a site"),
         ("fed", "h", ("b", "101"), "the engine reads it as a number; try site-101"),
         ("fed", "h", ("1e5",), "the engine reads it as a number"),

@@ -33,18 +33,27 @@ class Strikes:
         self._halted = []
 
     def strike(self, run):
-        """kill -9 or halt one process: a command, an engine, or a job's process, anywhere."""
+        """kill -9 or halt one process: a command, an engine, or a job's process, anywhere.
+
+        True if a signal reached a process that lived, and that was not halted already if it is to be halted.
+        """
         names = [name for name in ("server", *self.network.files, run) if self._alive(name)]
         name = self.chance.choice(names)
         process = self.chance.choice(tree(self.network.processes[name].pid) or [None])
-        if process is None:
-            return
         number = self.chance.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGSTOP))
-        with contextlib.suppress(psutil.Error):
-            self.told.append(f"{number.name} {name}: {' '.join(process.cmdline())[-80:]}")
+        try:
+            gone = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+            useless = (*gone, psutil.STATUS_STOPPED) if number == signal.SIGSTOP else gone
+            if process is None or process.status() in useless:
+                return False
+            told = f"{number.name} {name}: {' '.join(process.cmdline())[-80:]}"
             process.send_signal(number)
-            if number == signal.SIGSTOP:
-                self._halted.append((time.monotonic() + self.chance.uniform(0.5, 6.0), process))
+        except psutil.Error:
+            return False
+        self.told.append(told)
+        if number == signal.SIGSTOP:
+            self._halted.append((time.monotonic() + self.chance.uniform(0.5, 6.0), process))
+        return True
 
     def mend(self, run):
         """What supervisors and administrators do: halted processes go on, dead commands are started again."""
@@ -80,8 +89,7 @@ def disturbed(network, run, kills, seed):
     process = network.processes[run]
     while kills and process.poll() in (None, -signal.SIGKILL):
         time.sleep(strikes.chance.expovariate(1 / PAUSE))
-        strikes.strike(run)
-        kills -= 1
+        kills -= strikes.strike(run)
         time.sleep(0.2)
         strikes.mend(run)
         process = network.processes[run]
@@ -106,13 +114,14 @@ def disturbed(network, run, kills, seed):
 
 
 def test_runs_that_are_struck_at_random_end_with_the_calm_bits(network, fitted):
-    left, errors = KILLS, 0
-    for number in range(RUNS):
-        if not left:
-            break
-        share = -(-left // (RUNS - number))
+    """So many strikes in at least so many runs; runs that end before their share leave it to further ones."""
+    left, errors, number, began = KILLS, 0, 0, time.monotonic()
+    while left or number < RUNS:
+        assert number < 3 * RUNS, f"{left} of {KILLS} strikes are left after {number} runs"
+        share = -(-left // max(1, RUNS - number))
         unused, resumed, strikes = disturbed(network, f"struck-{number}", share, 1000 * SEED + number)
-        left -= share - unused
+        assert len(strikes.told) == share - unused
+        left -= len(strikes.told)
         errors += resumed
         try:
             assert_same(network.out(f"struck-{number}"), fitted(*LONG))
@@ -123,5 +132,8 @@ def test_runs_that_are_struck_at_random_end_with_the_calm_bits(network, fitted):
             assert not [path for path in (network.home / "runs").iterdir() if is_held(path)]
         except AssertionError as wrong:
             raise AssertionError(f"{wrong}\n" + "\n".join(strikes.told)) from wrong
-    print(f"{KILLS - left} strikes in {RUNS} runs, {errors} of them resumed after an error")
+        number += 1
+    minutes = (time.monotonic() - began) / 60
+    print(f"{KILLS - left} strikes in {number} runs, {errors} resumed after an error, {minutes:.1f} min")
+    assert left == 0
     network.wait_connected()

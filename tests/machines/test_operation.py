@@ -52,9 +52,9 @@ def test_states_exit_codes_metrics_and_clean_up(network, tmp_path):
     assert set(said["sites"].values()) == {"connected"}
     assert metrics.stat().st_mode & 0o044  # node_exporter is another user
     samples = parsed(metrics.read_text())
-    assert samples['unpooled_up{federation="heart"}'] == 1
-    assert samples['unpooled_site_connected{federation="heart",site="va"}'] == 1
-    assert samples['unpooled_runs{federation="heart",state="failed"}'] == 0
+    assert samples['unpooled_up{federation="heart",role="coordinator"}'] == 1
+    assert samples['unpooled_site_connected{federation="heart",role="coordinator",site="va"}'] == 1
+    assert samples['unpooled_runs{federation="heart",role="coordinator",state="failed"}'] == 0
 
     (runs / "lost").mkdir()
     ProgressFile(runs / "lost").failed(TooFewAnswers("1 of 3 sites answered"))
@@ -67,8 +67,8 @@ def test_states_exit_codes_metrics_and_clean_up(network, tmp_path):
     said = json.loads(unpooled("status", network.home, "--json", "--metrics", metrics, code=5).stdout)
     assert [problem["code"] for problem in said["problems"]] == [5, 5]
     samples = parsed(metrics.read_text())
-    assert samples['unpooled_runs{federation="heart",state="failed"}'] == 1
-    assert samples['unpooled_status_code{federation="heart"}'] == 5
+    assert samples['unpooled_runs{federation="heart",role="coordinator",state="failed"}'] == 1
+    assert samples['unpooled_status_code{federation="heart",role="coordinator"}'] == 5
     assert [path.name for path in tmp_path.iterdir()] == ["unpooled.prom"]  # nothing half-written beside it
 
     assert "say which runs" in unpooled("federation", "clean", network.home, code=1).stderr
@@ -78,7 +78,10 @@ def test_states_exit_codes_metrics_and_clean_up(network, tmp_path):
     assert "removed: killed" in unpooled("federation", "clean", network.home, "--days", "0").stdout
     unpooled("status", network.home)
     unpooled("status", network.site_folder("va"), "--json", "--metrics", metrics)
-    assert 'unpooled_log_bytes{federation="heart"}' in parsed(metrics.read_text())
+    at_site = parsed(metrics.read_text())
+    assert 'unpooled_log_bytes{federation="heart",role="site",site="va"}' in at_site
+    assert at_site['unpooled_site_connected{federation="heart",role="site",site="va"}'] == 1
+    assert not set(at_site) & set(samples)  # both may be on one machine
     metrics.write_text("mine\n")
     assert "no file of metrics" in unpooled("status", network.home, "--metrics", metrics, code=1).stderr
     assert metrics.read_text() == "mine\n"
@@ -112,6 +115,16 @@ def test_a_server_listens_at_its_address_and_nowhere_else(network):
         socket.create_connection(("127.0.0.2", network.port), timeout=5)
 
 
+def test_the_supervisor_of_a_server_is_small(network):
+    """It supervises and hands bytes on: no arrays, no engine."""
+    process = psutil.Process(network.processes["server"].pid)
+    loaded = {Path(area.path).name for area in process.memory_maps()}
+    assert any(name.startswith("libcrypto") or "_rust" in name for name in loaded)  # the list is not empty
+    assert not any("_multiarray" in name or "cygrpc" in name or "_native" in name for name in loaded)
+    assert process.num_threads() <= 3
+    assert process.memory_full_info().uss < 40 * 2**20
+
+
 def test_a_federation_that_is_down_or_waits_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr("unpooled.runtimes.provisioning.keys._BITS", 2048)
     create(tmp_path / "fed", "fed", "localhost", ("a",), engine_name="nvflare")
@@ -119,6 +132,20 @@ def test_a_federation_that_is_down_or_waits_says_so(tmp_path, monkeypatch):
     assert "the server is not up; unpooled serve" in said.stderr
     assert "a has not joined yet" in said.stderr
     assert "not the folder of a site" in unpooled("status", tmp_path, code=1).stderr
+    assert "not the folder of a site" in unpooled("leave", tmp_path / "none", code=1).stderr
+
+
+def test_a_site_is_taken_out_of_a_federation(tmp_path, monkeypatch):
+    monkeypatch.setattr("unpooled.runtimes.provisioning.keys._BITS", 2048)
+    home = tmp_path / "fed"
+    sites = ("--site", "a", "--site", "b")
+    unpooled("federation", "init", home, "--name", "fed", "--address", "localhost", *sites)
+    assert "removed: a; sites are b" in unpooled("federation", "remove", home, "a").stdout
+    assert FederationFolder.read(home).sites == ("b",)
+    assert not list(home.rglob("a.json"))
+    assert "a is not in the federation" in unpooled("federation", "remove", home, "a", code=1).stderr
+    assert "b is the only site" in unpooled("federation", "remove", home, "b", code=1).stderr
+    assert "send to a" in unpooled("federation", "invite", home, "a").stdout
 
 
 # ---------------------------------------------------------------- a log that was lost

@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -12,10 +13,11 @@ import sys
 
 import pytest
 
-from machines.network import tree, until
+from machines.network import Network, free_port, tree, until
 from machines.test_runs import LONG, assert_same, points
 from unpooled.core.disk import holder, is_held
 from unpooled.runtimes.nvflare.launchers import ended_folder, job_folders
+from unpooled.runtimes.provisioning import keys
 from unpooled.runtimes.provisioning.federation_folder import create
 from unpooled.runtimes.provisioning.supervisor import ended
 from unpooled.site.log import Log, LogInUse
@@ -80,12 +82,22 @@ def test_a_site_that_is_killed_comes_back_and_leaves_nothing_behind(network, fit
 def test_the_engines_files_at_a_site_name_neither_the_others_nor_the_run(network):
     """After runs of all three sites: what the engine keeps at one is about itself."""
     engine = network.site_folder("va") / "engine"
+    runs = [
+        json.loads(job.read_text())["job"]["between"]["run"] for job in network.folder.glob("out/*/job.json")
+    ]
+    assert runs
     jobs = [path.parent for path in engine.glob("*/meta.json")]
     assert jobs
     for path in engine.rglob("*"):
         if path.is_file():
             text = path.read_bytes()
-            for word in (b"cleveland", b"hungarian", b"config_fed_server", b"ends.Task"):
+            for word in (
+                b"cleveland",
+                b"hungarian",
+                b"config_fed_server",
+                b"ends.Task",
+                *map(str.encode, runs),
+            ):
                 assert word not in text, (path, word)
     for folder in jobs:
         assert json.loads((folder / "meta.json").read_text())["name"] == "run"
@@ -167,17 +179,60 @@ def test_a_full_disk_is_named_with_its_site(network, small_disk):
     network.join("va", folder=small_disk / "va")
     try:
         network.wait_connected()
-        with (small_disk / "filler").open("wb", buffering=0) as filler, contextlib.suppress(OSError):
-            while filler.write(bytes(1 << 16)):
-                pass
-        network.run("full", "-k", "2", "--restarts", "1", "--quorum", "1", "--wait", "0")
-        said = " ".join(network.finish("full", code=1).split())
-        assert "va" in said
-        assert "No space left" in said
+        with filled(small_disk):
+            network.run("full", "-k", "2", "--restarts", "1", "--quorum", "1", "--wait", "0")
+            said = " ".join(network.finish("full", code=1).split())
+        assert re.search(r"\bva: [^;]*No space left on device", said), said
     finally:
         network.kill("va")
         network.join("va")
         network.wait_connected()
+
+
+@contextlib.contextmanager
+def filled(disk):
+    """A disk without any room, meanwhile."""
+    with (disk / "filler").open("wb", buffering=0) as filler, contextlib.suppress(OSError):
+        while filler.write(bytes(1 << 16)):
+            pass
+    try:
+        yield
+    finally:
+        (disk / "filler").unlink()
+
+
+def test_a_server_outlives_a_full_disk_a_half_saved_file_and_a_second_server(small_disk, monkeypatch):
+    """Each is said once, with its cause, and is over when the cause is; no file of the server is spoilt."""
+    monkeypatch.setattr(keys, "_BITS", 2048)
+    home, alone = small_disk / "heart", Network.__new__(Network)
+    federation = create(home, "heart", f"localhost:{free_port()}", ("a", "b"), engine_name="nvflare")
+    (home / "server" / "startup" / "fed_server.json").write_text("")  # as an earlier version left it
+    alone.alone(small_disk)
+    try:
+        alone.start("serving", "serve", home)
+        until(lambda: "the server is up" in alone.said("serving"), "the server")
+        files = [*home.glob("*/startup/*"), *home.glob("*/local/*")]
+        before = {path: path.read_bytes() for path in files}
+        said = alone.command("serve", home, "--listen", "127.0.0.2", code=1).stderr
+        assert "is in use already (process" in " ".join(said.split())
+        with filled(small_disk):
+            with pytest.raises(OSError, match="No space left"):
+                federation.engine.listen_at(federation.server, federation.console, federation.address, 1)
+            until(lambda: "No space left" in alone.said("serving"), "the full disk")
+            assert alone.command("status", home, code=3).stderr.count("No space left on device") == 1
+        until(lambda: "all is well again" in alone.said("serving"), "the record to go on")
+        assert alone.command("status", home, code=4).stderr.count("has not joined yet") == 2
+        file, kept = home / "federation.json", (home / "federation.json").read_text()
+        file.write_text(kept[:40])
+        until(lambda: "not the folder of a federation; what was known" in alone.said("serving"), "it to see")
+        file.write_text(kept)
+        until(lambda: alone.said("serving").count("all is well again") == 2, "it to see it mended")
+        assert alone.processes["serving"].poll() is None
+        assert alone.said("serving").count("the server is up") == 1
+        assert "starting it again" not in alone.said("serving")
+        assert {path: path.read_bytes() for path in files} == before
+    finally:
+        alone.close()
 
 
 # ---------------------------------------------------------------- locks, without an engine
@@ -262,6 +317,30 @@ def test_a_process_of_ours_that_hangs_is_ended_for_the_log(tmp_path, monkeypatch
     assert str(end.respond(b"anything")).startswith("not a message")
     assert hung.wait(10) == -signal.SIGKILL
     hung.stdout.close()
+    end.close()
+
+
+def test_a_process_that_is_answering_is_left_to_finish(tmp_path, monkeypatch):
+    """Its answer takes longer than one that hangs is given: it is not killed, hands the log over after."""
+    monkeypatch.setattr("unpooled.site.site_process._COAX", 0.8)
+    settings = trusted_site(tmp_path)
+    settings.write(tmp_path / "settings.json")
+    script = (
+        "import sys, time\nfrom pathlib import Path\n"
+        "from unpooled.site.site_process import RunTerms, SiteEnd, SiteSettings\n"
+        "end = SiteEnd(SiteSettings.read(Path(sys.argv[1])), RunTerms.now())\n"
+        "end.respond(b'x')\nreceive = end._site.receive\n"
+        "def slow(data):\n    print('begins', flush=True)\n    time.sleep(4)\n    return receive(data)\n"
+        "end._site.receive = slow\nprint(end.respond(b'x'), flush=True)\ntime.sleep(600)\n"
+    )
+    words = [sys.executable, "-c", script, str(tmp_path / "settings.json")]
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as slow:
+        assert slow.stdout.readline() == b"begins\n"
+        end = SiteEnd(settings, RunTerms.now())
+        assert str(end.respond(b"anything")).startswith("not a message")
+        assert slow.poll() is None
+        assert slow.stdout.readline().startswith(b"not a message")
+        slow.kill()
     end.close()
 
 

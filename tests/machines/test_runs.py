@@ -2,12 +2,16 @@
 
 import csv
 import json
+import time
 
 import pytest
 
 from machines.conftest import READING
 from machines.network import Network, until
+from unpooled.errors import BadInput
 from unpooled.privacy.dp.accounting import mu_of
+from unpooled.runtimes.provisioning import health
+from unpooled.runtimes.provisioning.federation_folder import FederationFolder
 
 FILES = {
     "checkpoint",
@@ -36,9 +40,31 @@ def points(fit):
     return (1, rounds // 2, rounds - 5)
 
 
+def looked_at(network, federation, name):
+    """The states in which ``status`` sees a run from its beginning to its end; it is never a trouble.
+
+    While it starts it has a folder and no process at the server yet: it is not removed as one that stopped.
+    """
+    states = []
+    while network.processes[name].poll() is None:
+        found = health.of_federation(federation)
+        assert found.code == 0, found.problems
+        assert len(found.runs) <= 1
+        states += [run.state for run in found.runs if run.state not in states[-1:]]
+        if states == ["starting"]:
+            assert health.remove_runs(federation, (), 0.0) == []
+            with pytest.raises(BadInput, match="is running; it is removed once it has ended"):
+                health.remove_runs(federation, (found.runs[0].name,), None)
+        time.sleep(0.05)
+    return states
+
+
 def test_files_at_sites_give_the_model_of_files_in_one_place(network, fitted):
-    before = set((network.home / "runs").iterdir())  # runs that were refused wait to be resumed, or removed
+    federation = FederationFolder.read(network.home)
+    health.remove_runs(federation, (), 0.0)  # runs that were refused wait to be resumed, or removed
+    before = set((network.home / "runs").iterdir())
     network.run("whole", *WHOLE, "--report", network.folder / "report.html")
+    assert looked_at(network, federation, "whole")[:2] == ["starting", "running"]
     said = network.finish("whole")
     assert_same(network.out("whole"), fitted(*WHOLE))
     assert (network.folder / "report.html").stat().st_size > 10_000

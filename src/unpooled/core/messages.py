@@ -15,10 +15,9 @@ import numpy as np
 
 from unpooled.core import codec, declarations
 from unpooled.core.declarations import Declaration, Figure
+from unpooled.core.site_id import SiteId as SiteId
 from unpooled.core.stack import Stack, Stacked, only
 from unpooled.errors import BadInput, BadReply
-
-SiteId = str
 
 
 class Message:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from unpooled.core.messages import SiteId
+from unpooled.core.site_id import SiteId
 
 _WAITS = (0.25, 4.0, 30.0)  # seconds for the first try: least, in the first exchange, most; see ``ready``
 _SLACK = 4.0  # first try: so many times the site's last response time; each retry has twice as long

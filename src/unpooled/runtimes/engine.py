@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
-from unpooled.core.messages import SiteId
+from unpooled.core.site_id import SiteId
 from unpooled.errors import BadInput
-from unpooled.runtimes.coordinator_run import RunTask
-from unpooled.site.site_process import RunTerms
+
+if TYPE_CHECKING:  # a server's supervisor needs neither, nor all that they import
+    from unpooled.runtimes.coordinator_run import RunTask
+    from unpooled.site.site_process import RunTerms
 
 ENGINES = {"nvflare": "unpooled.runtimes.nvflare"}
 
@@ -47,16 +49,17 @@ class Engine(Protocol):
     def write_server(self, folder: Path, address: Address, identity: EngineIdentity, runs: Path) -> None: ...
     def write_console(self, folder: Path, address: Address, identity: EngineIdentity) -> None: ...
     def write_site(self, folder: Path, address: Address, identity: EngineIdentity, site: SiteId) -> None: ...
-    def listen_at(self, server: Path, console: Path, port: int) -> None: ...  # of the loopback interface
+    def listen_at(self, server: Path, console: Path, address: Address, port: int) -> None: ...  # on loopback
     def server_identity(self, server: Path) -> tuple[Path, Path]: ...  # paths: certificate, key
     def settings_file(self, folder: Path) -> Path: ...  # the SiteSettings of a site
     def server_command(self, folder: Path, address: Address) -> list[str]: ...
     def site_command(self, folder: Path, address: Address, site: SiteId) -> list[str]: ...
     def connected(self, server: Path) -> Mapping[SiteId, float] | None: ...  # seconds since last contact
+    def trouble(self, server: Path) -> str: ...  # why a server that lives records nothing; "" if it does
     def refused(self, server: Path) -> tuple[str, ...]: ...  # names refused: no sites of the federation
     def identity(self, site: Path) -> tuple[Path, Path, Path]: ...  # paths: certificate, key, root
     def heard(self, site: Path) -> float | None: ...  # seconds since the site last reached its server
-    def write_job(self, folder: Path, task: RunTask, terms: RunTerms) -> None: ...
+    def write_job(self, folder: Path, task: "RunTask", terms: "RunTerms") -> None: ...
     def submitted(
         self, console: Path, job: Path, timeout: float
     ) -> AbstractContextManager[

@@ -1,6 +1,17 @@
 """The site's side of a federation: everything that leaves a site passes ``Site``."""
 
-from unpooled.privacy.secure_sum import messages as _stages  # noqa: F401 registers its messages
-from unpooled.site.site import Guard, Site
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from unpooled.site.site import Guard, Site
 
 __all__ = ["Guard", "Site"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a name where it is first used: many processes need only the files of a site."""
+    if name in __all__:
+        from unpooled.site import site
+
+        return getattr(site, name)
+    raise AttributeError(f"module 'unpooled.site' has no attribute {name!r}")

@@ -30,6 +30,7 @@ from unpooled.data.copy import Copy
 from unpooled.errors import BadReply, CodecError, Refused, SiteFailed, UnpooledError
 from unpooled.privacy import Spending
 from unpooled.privacy.dp.noise import Noise, Purse, Simulated
+from unpooled.privacy.secure_sum import messages as _stages  # noqa: F401 registers its messages
 
 NO_TURN = Turn("", 0, 0, 0)  # in answers to messages that could not be read
 MAX_MESSAGE_BYTES = 16 * 2**20

@@ -29,7 +29,8 @@ ANSWERING = "the answers of this site in a run"  # the activity that the log's h
 _LET_GO = (5.0, 30.0)  # seconds to wait for the log: of another program, of a process of ours
 _COAX = 10.0  # seconds in which a process of ours must hand the log over; it is killed then
 _LOOK = 0.2  # seconds between looks whether another process wants the log
-_FRESH = 2.0  # seconds for which a wish for the log counts; whoever waits renews it
+_FRESH = 2.0  # seconds for which a wish for the log, or a sign of work, counts; it is renewed
+_BUSY = 600.0  # seconds of one answer for which a process says that it is at work
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,6 +119,14 @@ def _tuples(value: Any) -> Any:
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
+def _fresh(file: Path) -> bool:
+    """True if a file was touched just now."""
+    try:
+        return time.time() - file.stat().st_mtime < _FRESH
+    except FileNotFoundError:
+        return False
+
+
 class SiteEnd:
     """Answers envelopes for one run. After any error it returns an answer or a reason without data.
 
@@ -132,7 +141,8 @@ class SiteEnd:
         self._lock = threading.Lock()  # a repeated envelope waits, and gets the same answer as the first
         self._log = Path(settings.folder) / "log.jsonl"
         self._wanted = Path(settings.folder) / "log.jsonl.wanted"  # touched by a process that waits
-        self._watching = False
+        self._busy = Path(settings.folder) / "log.jsonl.busy"  # touched by a process that is answering
+        self._watching, self._began = False, 0.0
 
     def close(self) -> None:
         """Answer nothing any more, and release the log."""
@@ -149,15 +159,22 @@ class SiteEnd:
         """Release the log whenever another process wants it."""
         while not self._declined:
             time.sleep(_LOOK)
-            with contextlib.suppress(FileNotFoundError):
-                if time.time() - self._wanted.stat().st_mtime < _FRESH:
-                    with self._lock:
-                        self._release()
-                    time.sleep(2 * _LOOK)  # for the other process to take it
+            if not _fresh(self._wanted):
+                continue
+            if self._lock.acquire(timeout=_LOOK):
+                try:
+                    self._release()
+                finally:
+                    self._lock.release()
+                time.sleep(2 * _LOOK)  # for the other process to take it
+            elif self._site is not None and time.monotonic() - self._began < _BUSY:  # it answers
+                with contextlib.suppress(OSError):
+                    self._busy.touch()
 
     def respond(self, data: bytes) -> bytes | str:
         """An encoded answer, or the reason why there is none."""
         with self._lock:
+            self._began = time.monotonic()
             site = self._opened()
             if site is None:
                 return self._declined
@@ -217,6 +234,8 @@ class SiteEnd:
         holder = Holder.read(holder_file(self._log))
         if holder is None or holder.what != ANSWERING:
             return _LET_GO[0]
+        if _fresh(self._busy):
+            return waited + _FRESH
         if waited > _COAX and holder.lives and holder.pid != os.getpid():
             log.warning("%s keeps the log and is killed", holder)
             with contextlib.suppress(ProcessLookupError):

@@ -1,6 +1,8 @@
 """The coordinator of a federation between machines: ``federation`` and ``serve``."""
 
+import contextlib
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -59,6 +61,21 @@ def invite(
     from unpooled.runtimes.provisioning.federation_folder import add
 
     typer.echo(f"send to {site}: {make(add(folder, site, again), site, days=days)}")
+
+
+@federation.command()
+def remove(
+    folder: Folder,
+    site: Annotated[str, typer.Argument(help="The site's name.")],
+) -> None:
+    """Take a site out of the federation: no run asks it any more, and the server does not let it in again.
+
+    Its name in results and heads of logs stays. unpooled federation invite takes it back, with a new key.
+    """
+    from unpooled.runtimes.provisioning.federation_folder import remove as take_out
+
+    left = take_out(folder, site)
+    typer.echo(f"removed: {site}; sites are {', '.join(left.sites)}")
 
 
 @federation.command()
@@ -181,17 +198,24 @@ def serve(
     addresses = listen or front_door.addresses_of(where.host)
     port = front_door.free_port()
     context = server_context(*map(str, engine.server_identity(served.server)))
-    with front_door.FrontDoor(
-        addresses, where.port, port, context, lambda asked: enrol(FederationFolder.read(path), asked)
-    ):
-        engine.listen_at(served.server, served.console, port)
-        say(f"serving {where.federation} at {', '.join(addresses)}, port {where.port}; Ctrl-C ends it")
-        if front_door.reached_by_none(where.host, addresses):
-            say(
-                f"warning: {where.host} is {', '.join(addresses)} here, which no other machine reaches; "
-                "--listen ADDRESS says where to listen"
-            )
-        keep(engine.server_command(served.server, where), served.server, say, _Comings(path))
+
+    @contextlib.contextmanager
+    def opened() -> Iterator[None]:
+        """The front door, and the engine behind it; once this process is the only one that serves."""
+        with front_door.FrontDoor(
+            addresses, where.port, port, context, lambda asked: enrol(FederationFolder.read(path), asked)
+        ):
+            engine.listen_at(served.server, served.console, where, port)
+            say(f"serving {where.federation} at {', '.join(addresses)}, port {where.port}; Ctrl-C ends it")
+            if front_door.reached_by_none(where.host, addresses):
+                say(
+                    f"warning: {where.host} is {', '.join(addresses)} here, which no other machine reaches; "
+                    "--listen ADDRESS says where to listen"
+                )
+            yield
+
+    command = engine.server_command(served.server, where)
+    keep(command, served.server, say, _Comings(path), within=opened())
 
 
 class _Comings:
@@ -206,12 +230,18 @@ class _Comings:
         self._here: tuple[str, ...] = ()
         self._strangers: set[str] = set()
         self._up = False
+        self._wrong = ""  # what was said last to be wrong
 
     def __call__(self) -> None:
-        from unpooled.runtimes.provisioning.follow_run import present
+        from unpooled.runtimes.provisioning.federation_folder import present
 
-        self._asking()
+        wrong = ""
+        try:
+            self._asking()
+        except BadInput as error:  # e.g. half saved by hand
+            wrong = f"{error}; what was known before counts until it can be read again"
         connected = present(self._served)
+        self._say_once(wrong or self._served.engine.trouble(self._served.server))
         if connected is None:
             self._up = False
             return
@@ -226,6 +256,11 @@ class _Comings:
             what = "connected" if site in connected else "is gone"
             say(f"{site} {what} ({len(connected)} of {len(self._served.sites)})")
         self._here = connected
+
+    def _say_once(self, wrong: str) -> None:
+        if wrong != self._wrong:
+            say(wrong or "all is well again")
+        self._wrong = wrong
 
     def _asking(self) -> None:
         from unpooled.runtimes.provisioning.enrolment import waiting

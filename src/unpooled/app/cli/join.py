@@ -76,7 +76,7 @@ def leave(where: Where) -> None:
     from unpooled.runtimes.provisioning.supervisor import ended
 
     served = (where / "federation.json").exists()
-    home = FederationFolder.read(where).server if served else SiteFolder.of(where).path
+    home = FederationFolder.read(where).server if served else SiteFolder.of(where).made().path
     typer.echo("stopped" if ended(home) else "was not running")
 
 
@@ -138,6 +138,12 @@ def _settings(
         raise BadInput(f"the copy in {site.path} is made: options about reading or grouping change nothing")
     if data is None and policy is None and site.has_settings:
         return site.settings
+    lost = site.was_enrolled and CopyFolder(site.path).exists and not site.has_settings
+    if lost and policy is None:
+        raise BadInput(
+            f"{site.path}: the site took part before and its settings are gone, so its rules are not known: "
+            "say them with --policy FILE (unpooled policy init writes the usual ones), or restore a backup"
+        )
     read = read_by(reading, only)
     return SiteSettings(
         site=site.invitation.site,

@@ -3,20 +3,24 @@
 This package is the only one that imports the engine. Its functions are those of ``runtimes.engine.Engine``.
 """
 
+import contextlib
 import json
+import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from unpooled.core.disk import is_held
-from unpooled.core.messages import SiteId
-from unpooled.runtimes import tied
+from unpooled.core.site_id import SiteId
 from unpooled.runtimes.engine import Address
-from unpooled.runtimes.nvflare.console import JOB_FILES, submitted, write_job
+from unpooled.runtimes.nvflare import lean
 from unpooled.runtimes.nvflare.startup_kit import (
     CONSOLE_NAME,
     CONSOLE_ROLE,
     FILE,
+    JOB_FILES,
     SITE_FILE,
     listen_at,
     presence_folder,
@@ -25,6 +29,10 @@ from unpooled.runtimes.nvflare.startup_kit import (
     write_server,
     write_site,
 )
+
+if TYPE_CHECKING:
+    from unpooled.runtimes.coordinator_run import RunTask
+    from unpooled.site.site_process import RunTerms
 
 __all__ = [
     "CONSOLE_NAME",
@@ -40,6 +48,7 @@ __all__ = [
     "settings_file",
     "site_command",
     "submitted",
+    "trouble",
     "write_console",
     "write_job",
     "write_server",
@@ -48,6 +57,8 @@ __all__ = [
 
 _APP = "nvflare.private.fed.app"
 _HEARTBEAT = 3.0  # seconds between a site's heartbeats
+_SILENT = 5.0  # seconds after which a server that records nothing is asked why
+_ROOM = 1 << 16  # bytes that a disk has free which is not full
 _OUTCOME = 20.0  # seconds that a finished job counts as running while a site has not said how it ended there
 
 
@@ -56,14 +67,14 @@ def server_command(folder: Path, address: Address) -> list[str]:
     words = ["-m", str(folder), "-s", "fed_server.json", "--set", "secure_train=true"]
     settings = [f"org={address.federation}", "config_folder=config"]
     settings += [f"client_outcome_wait_timeout={_OUTCOME}"]
-    return tied.command(f"{_APP}.server.server_train", *words, *settings)
+    return lean.command(f"{_APP}.server.server_train", *words, *settings)
 
 
 def site_command(folder: Path, address: Address, site: SiteId) -> list[str]:
     """The command that starts a site."""
     words = ["-m", str(folder), "-s", "fed_client.json", "--set", "secure_train=true", f"uid={site}"]
     settings = [f"org={address.federation}", "config_folder=config", f"heart_beat_interval={_HEARTBEAT}"]
-    return tied.command(f"{_APP}.client.client_train", *words, *settings)
+    return lean.command(f"{_APP}.client.client_train", *words, *settings)
 
 
 def settings_file(folder: Path) -> Path:
@@ -89,6 +100,20 @@ def connected(server: Path) -> Mapping[SiteId, float] | None:
     return {site: time.time() - seen for site, seen in record["sites"].items()}
 
 
+def trouble(server: Path) -> str:
+    """Why the server records nothing, though its process lives; "" if it does."""
+    home = presence_folder(server)
+    with contextlib.suppress(FileNotFoundError):
+        if time.time() - (home / FILE).stat().st_mtime < _SILENT:
+            return ""
+    if not is_held(home):
+        return ""
+    disk = os.statvfs(home)
+    full = disk.f_bavail * disk.f_frsize < _ROOM or (disk.f_files and not disk.f_favail)
+    why = "No space left on device" if full else "its disk or its process hangs"
+    return f"the server records nothing in {home}: {why}; once it can, it goes on by itself"
+
+
 def refused(server: Path) -> tuple[str, ...]:
     """Names that tried to join with a valid certificate and are no sites of the federation."""
     return tuple(read_presence(server).get("refused", ()))
@@ -100,3 +125,17 @@ def heard(site: Path) -> float | None:
         return time.time() - float(json.loads((site / FILE).read_text())["time"])
     except FileNotFoundError:
         return None
+
+
+def write_job(folder: Path, task: "RunTask", terms: "RunTerms") -> None:
+    """Write a job folder."""
+    from unpooled.runtimes.nvflare import console
+
+    console.write_job(folder, task, terms)
+
+
+def submitted(console: Path, job: Path, timeout: float) -> AbstractContextManager[Callable[[], str | None]]:
+    """Submit a job folder to the server."""
+    from unpooled.runtimes.nvflare.console import submitted as submit
+
+    return submit(console, job, timeout)

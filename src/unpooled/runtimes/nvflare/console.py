@@ -15,14 +15,15 @@ from unpooled.core import codec
 from unpooled.core.messages import Message
 from unpooled.errors import EngineFailed, EngineGone
 from unpooled.runtimes.coordinator_run import RunTask
-from unpooled.runtimes.nvflare.startup_kit import CONSOLE_NAME, COORDINATOR, RESPONDER, read_presence
+from unpooled.runtimes.nvflare.startup_kit import (
+    CONSOLE_NAME,
+    COORDINATOR,
+    JOB_FILES,
+    RESPONDER,
+    read_presence,
+)
 from unpooled.site.site_process import RunTerms
 
-JOB_FILES = (
-    "meta.json",
-    "coordinator/config/config_fed_server.json",
-    "site/config/config_fed_client.json",  # all that sites get: no task, and no name of another site
-)
 _GOING = ("SUBMITTED", "APPROVED", "DISPATCHED", "RUNNING")
 
 

@@ -16,12 +16,10 @@ from nvflare.apis.signal import Signal
 
 from unpooled.algorithms.base import import_methods
 from unpooled.core import codec
-from unpooled.core.messages import SiteId
+from unpooled.core.site_id import SiteId
 from unpooled.runtimes.coordinator_run import RunTask, coordinate
 from unpooled.runtimes.delivery import Answered, Delivery, NoAnswer
-from unpooled.runtimes.nvflare.startup_kit import SITE_FILE
-
-TOPIC, ANSWER, READY = "unpooled.ask", "unpooled.answer", "unpooled.ready"
+from unpooled.runtimes.nvflare.startup_kit import ANSWER, READY, SITE_FILE, TOPIC
 
 
 class Coordinator(Controller):
@@ -79,11 +77,15 @@ class Mail:
     def __init__(self, engine: Any) -> None:
         self._engine = engine
         self._open: dict[str, tuple[SiteId, Answered]] = {}
+        self._last: dict[SiteId, bytes] = {}
 
     def post(self, site: SiteId, data: bytes, answered: Answered) -> None:
         if self._engine.get_client_from_name(site) is None:
             answered(NoAnswer("was not connected when the run began", again=False, absent=True))
             return
+        if self._last.get(site) is not data:  # another question: nobody waits for the answers to the last
+            self._forget(site)
+        self._last[site] = data
         word = secrets.token_hex(16)
         self._open[word] = (site, answered)
         with self._engine.new_context() as context:
@@ -96,9 +98,12 @@ class Mail:
         site, answered = self._open.pop(str(request.get("word")), ("", None))
         if answered is not None:
             answered(opened(request))
-            for word in [word for word, (asked, _) in self._open.items() if asked == site]:
-                self._open.pop(word, None)  # earlier tries: a site answers all of them alike
+            self._forget(site)  # earlier tries: a site answers all of them alike
         return make_reply(ReturnCode.OK)
+
+    def _forget(self, site: SiteId) -> None:
+        for word in [word for word, (asked, _) in list(self._open.items()) if asked == site]:
+            self._open.pop(word, None)
 
 
 def opened(answer: Shareable) -> bytes | NoAnswer:

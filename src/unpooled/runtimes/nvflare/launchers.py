@@ -19,7 +19,7 @@ from nvflare.app_common.job_launcher.client_process_launcher import ClientProces
 from nvflare.app_common.job_launcher.server_process_launcher import ServerProcessJobLauncher
 
 from unpooled.core.disk import write_atomically
-from unpooled.runtimes import tied
+from unpooled.runtimes.nvflare import lean
 
 _RESTARTS = 20  # most restarts of one site's process within a job
 _ENDED = "ended"  # the file that marks a folder
@@ -34,7 +34,7 @@ def _tied(command: str) -> str:
     _, flag, module, *words = shlex.split(command)
     if flag != "-m":
         raise RuntimeError(f"the engine starts a job in an unknown way: {flag}")
-    return shlex.join(tied.command(module, *words))
+    return shlex.join(lean.command(module, *words))
 
 
 class ServerLauncher(ServerProcessJobLauncher):

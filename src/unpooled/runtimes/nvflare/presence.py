@@ -38,6 +38,7 @@ class Presence(FLComponent):
     def __init__(self) -> None:
         super().__init__()
         self._refused: dict[str, float] = {}
+        self._sites: tuple[str, ...] = ()  # as the federation's file last said
         self._failures = _Failures()
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
@@ -49,6 +50,7 @@ class Presence(FLComponent):
             for folder in job_folders(root):
                 ended_folder(folder)
             logging.getLogger().addHandler(self._failures)
+            _audit_where_room()
             threading.Thread(target=self._watch, args=(fl_ctx.get_engine(), home), daemon=True).start()
         elif event_type == EventType.CLIENT_REGISTER_RECEIVED:
             self._admit(fl_ctx)
@@ -64,7 +66,11 @@ class Presence(FLComponent):
             return
         federation = Path(json.loads(own.read_text())["federation"])
         name = str(peer.get_identity_name())
-        if name not in json.loads(federation.read_text())["sites"]:
+        try:
+            self._sites = tuple(json.loads(federation.read_text())["sites"])
+        except (OSError, ValueError, KeyError) as error:  # half saved by hand: those known so far
+            self.logger.error("%s cannot be read: %s", federation, error)
+        if name not in self._sites:
             self._refused[name[:100]] = time.time()
             raise NotAuthenticated(f"{name[:100]!r} is not a site of this federation")
 
@@ -72,12 +78,18 @@ class Presence(FLComponent):
         port = _port(home.parent)
         while not listens(os.getpid(), port):  # the engine goes on without a port if it gets none
             time.sleep(0.1)
-        with held(home, what="the server"):  # readers see that this process lives
-            while True:
-                seen = {client.name: client.last_connect_time for client in engine.get_clients()}
-                record = {"sites": seen, "refused": dict(self._refused), "failed": self._failures.latest()}
-                write_atomically(home / FILE, json.dumps(record).encode())
-                time.sleep(_EVERY)
+        while True:  # on a full disk nothing is recorded until it has room again
+            with contextlib.suppress(OSError), held(home, what="the server"):  # readers see that this lives
+                while True:
+                    self._record(engine, home)
+                    time.sleep(_EVERY)
+            time.sleep(_EVERY)
+
+    def _record(self, engine: Any, home: Path) -> None:
+        seen = {client.name: client.last_connect_time for client in engine.get_clients()}
+        record = {"sites": seen, "refused": dict(self._refused), "failed": self._failures.latest()}
+        with contextlib.suppress(OSError):
+            write_atomically(home / FILE, json.dumps(record).encode())
 
 
 def _port(server: Path) -> int:
@@ -115,19 +127,25 @@ def _forget_old_jobs(fl_ctx: FLContext) -> None:
 class SitePresence(FLComponent):
     """Keeps ``connected.json`` in a site's folder: the time of its last contact with the server.
 
-    On a full disk the engine would fail to write its own audit file, and then answer nothing at all: there
-    its lines are dropped, and the coordinator is told. What leaves the site is in the site's own log.
+    On a full disk the engine, here and at the server, would fail to write its own audit file, and then answer
+    nothing at all: its lines are dropped, and the coordinator is told. What leaves the site is in the site's
+    own log.
     """
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         if event_type == EventType.SYSTEM_START:
-            auditor: Any = AuditService.get_auditor()
-            auditor.audit_file = _WhereRoom(auditor.audit_file)
+            _audit_where_room()
         let_in = event_type == EventType.AFTER_CLIENT_REGISTER and fl_ctx.get_prop(FLContextKey.CLIENT_TOKEN)
         if let_in or event_type == EventType.AFTER_CLIENT_HEARTBEAT:
             path = Path(fl_ctx.get_prop(FLContextKey.WORKSPACE_ROOT)) / FILE
             with contextlib.suppress(OSError):
                 write_atomically(path, json.dumps({"time": time.time()}).encode())
+
+
+def _audit_where_room() -> None:
+    auditor: Any = AuditService.get_auditor()
+    if auditor is not None:
+        auditor.audit_file = _WhereRoom(auditor.audit_file)
 
 
 class _WhereRoom:

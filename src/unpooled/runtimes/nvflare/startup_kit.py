@@ -5,11 +5,11 @@ with a job, no shell commands, no log streaming, and a job may name only the cla
 """
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
-from unpooled.core.messages import SiteId
+from unpooled.core.disk import write_atomically
+from unpooled.core.site_id import SiteId
 from unpooled.runtimes.engine import Address, EngineIdentity
 
 _HERE = "unpooled.runtimes.nvflare"
@@ -17,11 +17,17 @@ COORDINATOR, RESPONDER = f"{_HERE}.coordinator.Coordinator", f"{_HERE}.responder
 LAUNCHER, SERVER_LAUNCHER = f"{_HERE}.launchers.TolerantLauncher", f"{_HERE}.launchers.ServerLauncher"
 PRESENCE, SITE_PRESENCE = f"{_HERE}.presence.Presence", f"{_HERE}.presence.SitePresence"
 CONSOLE_ROLE = "lead"
+TOPIC, ANSWER, READY = "unpooled.ask", "unpooled.answer", "unpooled.ready"  # messages of a run
 CONSOLE_NAME = "coordinator@unpooled"
 FILE = "connected.json"
 _MOST_SITES = 1000
 _LARGEST = 2**31 - 2**21  # bytes of a message, as by the engine's default
 SITE_FILE = "unpooled.json"  # in local/: a site's data and policy, or a server's runs; never sent anywhere
+JOB_FILES = (
+    "meta.json",
+    "coordinator/config/config_fed_server.json",
+    "site/config/config_fed_client.json",  # all that sites get: no task, and no name of another site
+)
 
 _LOGGING = {
     "version": 1,
@@ -88,25 +94,7 @@ def read_presence(server: Path) -> dict[str, Any]:
 def write_server(folder: Path, address: Address, identity: EngineIdentity, runs: Path) -> None:
     """Write the server's folder. ``runs`` is the folder of its runs."""
     home = runs.parent / folder.name  # its final place: ``folder`` may be moved after it is written
-    service = {"target": f"{address.host}:{address.port}", "scheme": "grpc"}
-    _write(
-        folder / "startup" / "fed_server.json",
-        {
-            "format_version": 2,
-            "servers": [
-                {
-                    "name": address.federation,
-                    "service": service,
-                    "admin_server": address.host,
-                    "admin_port": address.port,
-                    "ssl_private_key": "server.key",
-                    "ssl_cert": "server.crt",
-                    "ssl_root_cert": "rootCA.pem",
-                    "connection_security": "mtls",
-                }
-            ],
-        },
-    )
+    _write(folder / "startup" / "fed_server.json", _server(address, address.host, address.port))
     storage = "nvflare.app_common.storages.filesystem_storage.FilesystemStorage"
     _write(
         folder / "local" / "resources.json",
@@ -158,17 +146,52 @@ def write_server(folder: Path, address: Address, identity: EngineIdentity, runs:
     _write_identity(folder, "server", identity)
 
 
-def listen_at(server: Path, console: Path, port: int) -> None:
+def listen_at(server: Path, console: Path, address: Address, port: int) -> None:
     """Let the server listen at a port of the loopback interface, and the console find it there."""
-    path = server / "startup" / "fed_server.json"
-    said = json.loads(path.read_text(encoding="utf-8"))
-    said["servers"][0]["service"]["target"] = f"localhost:{port}"
-    said["servers"][0].update(admin_server="localhost", admin_port=port)
-    _write(path, said)
-    path = console / "startup" / "fed_admin.json"
-    said = json.loads(path.read_text(encoding="utf-8"))
-    said["admin"].update(host="localhost", port=port)
-    _write(path, said)
+    _write(server / "startup" / "fed_server.json", _server(address, "localhost", port))
+    _write(console / "startup" / "fed_admin.json", _admin(address, "localhost", port))
+
+
+def _server(address: Address, host: str, port: int) -> dict[str, Any]:
+    """The server's own settings; ``host`` and ``port``: where it listens."""
+    return {
+        "format_version": 2,
+        "servers": [
+            {
+                "name": address.federation,
+                "service": {"target": f"{host}:{port}", "scheme": "grpc"},
+                "admin_server": host,
+                "admin_port": port,
+                "ssl_private_key": "server.key",
+                "ssl_cert": "server.crt",
+                "ssl_root_cert": "rootCA.pem",
+                "connection_security": "mtls",
+            }
+        ],
+    }
+
+
+def _admin(address: Address, host: str, port: int) -> dict[str, Any]:
+    """The console's settings; ``host`` and ``port``: where it finds the server."""
+    return {
+        "format_version": 1,
+        "admin": {
+            "project_name": address.federation,
+            "username": CONSOLE_NAME,
+            "server_identity": address.host,
+            "scheme": "grpc",
+            "host": host,
+            "port": port,
+            "connection_security": "mtls",
+            "uid_source": "user_input",
+            "with_file_transfer": True,
+            "upload_dir": "transfer",
+            "download_dir": "transfer",
+            "client_key": "client.key",
+            "client_cert": "client.crt",
+            "ca_cert": "rootCA.pem",
+        },
+    }
 
 
 def write_site(folder: Path, address: Address, identity: EngineIdentity, site: SiteId) -> None:
@@ -224,28 +247,7 @@ def write_site(folder: Path, address: Address, identity: EngineIdentity, site: S
 
 def write_console(folder: Path, address: Address, identity: EngineIdentity) -> None:
     """Write the folder from which the coordinator submits jobs."""
-    _write(
-        folder / "startup" / "fed_admin.json",
-        {
-            "format_version": 1,
-            "admin": {
-                "project_name": address.federation,
-                "username": CONSOLE_NAME,
-                "server_identity": address.host,
-                "scheme": "grpc",
-                "host": address.host,
-                "port": address.port,
-                "connection_security": "mtls",
-                "uid_source": "user_input",
-                "with_file_transfer": True,
-                "upload_dir": "transfer",
-                "download_dir": "transfer",
-                "client_key": "client.key",
-                "client_cert": "client.crt",
-                "ca_cert": "rootCA.pem",
-            },
-        },
-    )
+    _write(folder / "startup" / "fed_admin.json", _admin(address, address.host, address.port))
     _write(folder / "local" / "resources.json", {"format_version": 1, "admin": {}})
     _write_identity(folder, "client", identity)
 
@@ -263,13 +265,14 @@ def _write_common(folder: Path) -> None:
 
 def _write_identity(folder: Path, party: str, identity: EngineIdentity) -> None:
     startup = folder / "startup"
-    (startup / f"{party}.crt").write_text(identity.certificate)
-    (startup / "rootCA.pem").write_text(identity.root)
-    handle = os.open(startup / f"{party}.key", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(handle, "w") as file:
-        file.write(identity.key)
+    for name, text in (
+        (f"{party}.crt", identity.certificate),
+        ("rootCA.pem", identity.root),
+        (f"{party}.key", identity.key),
+    ):
+        write_atomically(startup / name, text.encode())
 
 
 def _write(path: Path, value: Any) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(value, indent=1) + "\n")
+    write_atomically(path, (json.dumps(value, indent=1) + "\n").encode())

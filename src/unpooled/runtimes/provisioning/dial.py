@@ -1,12 +1,16 @@
 """Connections of a site to its server without the engine: for enrolment, and to explain a failure.
 
-A proxy is taken from the environment as the engine takes it: ``https_proxy``, ``http_proxy``, ``no_proxy``.
+A proxy is taken from the environment as the engine takes it: ``grpc_proxy``, ``https_proxy`` or
+``http_proxy``, with a user and a password if there are any, and not for hosts in ``no_grpc_proxy`` or else in
+``no_proxy``.
 """
 
+import base64
 import os
 import socket
 import ssl
-from urllib.parse import urlsplit
+from dataclasses import dataclass, field
+from urllib.parse import unquote, urlsplit
 
 from unpooled.errors import BadInput
 from unpooled.runtimes.engine import Address
@@ -14,35 +18,51 @@ from unpooled.runtimes.engine import Address
 PATIENCE = 5.0  # seconds
 
 
+@dataclass(frozen=True)
+class HttpProxy:
+    """An HTTP proxy, and who may use it."""
+
+    host: str
+    port: int
+    user: str = field(default="", repr=False)  # "name:password", or nothing
+
+    def request(self, where: Address) -> bytes:
+        """The request to be connected."""
+        lines = [f"CONNECT {where.host}:{where.port} HTTP/1.1", f"Host: {where.host}:{where.port}"]
+        if self.user:
+            lines.append(f"Proxy-Authorization: Basic {base64.b64encode(self.user.encode()).decode()}")
+        return "\r\n".join([*lines, "", ""]).encode()
+
+
 def dialled(where: Address) -> socket.socket:
     """A TCP connection to the server, through the proxy if there is one; OSError if there is none."""
     proxy = proxy_for(where.host)
     if proxy is None:
         return socket.create_connection((where.host, where.port), timeout=PATIENCE)
-    line = socket.create_connection(proxy, timeout=PATIENCE)
+    line = socket.create_connection((proxy.host, proxy.port), timeout=PATIENCE)
     try:
-        line.sendall(
-            f"CONNECT {where.host}:{where.port} HTTP/1.1\r\nHost: {where.host}:{where.port}\r\n\r\n".encode()
-        )
+        line.sendall(proxy.request(where))
         answer = b""
         while b"\r\n\r\n" not in answer:
             more = line.recv(1)  # not a byte beyond the proxy's answer: what follows is the server's
             if not more or len(answer) > 8192:
-                raise ConnectionError(f"the proxy {proxy[0]}:{proxy[1]} ended the connection")
+                raise ConnectionError(f"the proxy {proxy.host}:{proxy.port} ended the connection")
             answer += more
         status = answer.split(b"\r\n", 1)[0].decode("ascii", "replace")
         if status.split(" ")[1:2] != ["200"]:
-            raise ConnectionError(f"the proxy {proxy[0]}:{proxy[1]} does not let it through: {status[:100]}")
+            raise ConnectionError(
+                f"the proxy {proxy.host}:{proxy.port} does not let it through: {status[:100]}"
+            )
     except BaseException:
         line.close()
         raise
     return line
 
 
-def proxy_for(host: str) -> tuple[str, int] | None:
-    """The host and the port of the proxy for a host; None: connect directly."""
-    said = next((os.environ[n] for n in ("grpc_proxy", "https_proxy", "http_proxy") if os.environ.get(n)), "")
-    direct = [entry.strip().lstrip(".").lower() for entry in os.environ.get("no_proxy", "").split(",")]
+def proxy_for(host: str) -> HttpProxy | None:
+    """The proxy for a host; None: connect directly."""
+    said = _first("grpc_proxy", "https_proxy", "http_proxy")
+    direct = [entry.strip().lstrip(".").lower() for entry in _first("no_grpc_proxy", "no_proxy").split(",")]
     if not said or any(entry and f".{host.lower()}".endswith(f".{entry}") for entry in direct):
         return None
     parts = urlsplit(said if "://" in said else f"http://{said}")
@@ -51,8 +71,15 @@ def proxy_for(host: str) -> tuple[str, int] | None:
     except ValueError:
         port = 0
     if parts.scheme != "http" or not parts.hostname or not port:
-        raise BadInput(f"the proxy in the environment is not http://host:port, but {said!r}")
-    return parts.hostname, port
+        shown = said.rpartition("@")[2]  # never a password
+        raise BadInput(f"the proxy in the environment is not http://host:port, but {shown!r}")
+    user = f"{unquote(parts.username)}:{unquote(parts.password or '')}" if parts.username else ""
+    return HttpProxy(parts.hostname, port, user)
+
+
+def _first(*names: str) -> str:
+    """The first of some variables of the environment that says anything."""
+    return next((os.environ[name] for name in names if os.environ.get(name)), "")
 
 
 def obstacle_of(error: OSError, where: Address) -> str:

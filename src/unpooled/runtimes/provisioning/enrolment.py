@@ -17,13 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from unpooled.core.disk import held, write_atomically
-from unpooled.core.messages import SiteId
+from unpooled.core.site_id import SiteId
 from unpooled.errors import BadInput
 from unpooled.runtimes.provisioning.enrolment_wire import ADMITTED, REFUSED, WAITING
 from unpooled.runtimes.provisioning.federation_folder import FederationFolder
 from unpooled.runtimes.provisioning.invitations import Invitation
 from unpooled.runtimes.provisioning.keys import Authority, enrolment_fingerprint, requested
-from unpooled.site.identity import identity_in
 
 DAYS = 14  # that an invitation is valid
 _UNKNOWN = "the server knows no such site and secret; ask the coordinator for a new invitation"
@@ -49,6 +48,8 @@ class Enrolment:
 
 def invite(federation: FederationFolder, site: SiteId, *, days: float = DAYS) -> Path:
     """Write an invitation with a new secret; an earlier one of this site takes no key any more."""
+    from unpooled.site.identity import identity_in  # only here: a server that enrols has no need of it
+
     secret = secrets.token_urlsafe(24)
     expires = (_now() + datetime.timedelta(days=days)).isoformat(timespec="seconds")
     with _locked(federation):
@@ -91,7 +92,7 @@ def enrol(federation: FederationFolder, request: dict[str, Any]) -> dict[str, st
             return _refused(_second(federation, site, record, fingerprint))
         if record.certificate:
             return {"state": ADMITTED, "certificate": record.certificate}
-        if record.expired:
+        if record.expired and not record.request:  # who asked in time waits, however long it takes
             return _refused(
                 f"the invitation was valid until {record.expires}; the coordinator makes a new one: unpooled "
                 f"federation invite FOLDER {site} --again"

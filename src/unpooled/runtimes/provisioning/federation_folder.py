@@ -6,18 +6,19 @@ import secrets
 import shutil
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from unpooled.core.disk import write_atomically
-from unpooled.core.messages import SiteId
+from unpooled.core.site_id import SiteId
 from unpooled.errors import BadInput
 from unpooled.runtimes.engine import Address, Engine, EngineIdentity, engine
 from unpooled.runtimes.provisioning.keys import Authority, new_key, private_pem
 from unpooled.runtimes.provisioning.names import check_name, check_path, parse_address
 
 _VERSION = 2
+_GONE = 15.0  # seconds without contact after which a site counts as not connected
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,14 @@ class FederationFolder:
     def root(self) -> str:
         """The certificate of the federation's authority, PEM."""
         return (self.path / "authority" / "root.crt").read_text(encoding="ascii")
+
+
+def present(federation: FederationFolder) -> tuple[SiteId, ...] | None:
+    """The sites that are connected; None if the server is not up."""
+    seen = federation.engine.connected(federation.server)
+    if seen is None:
+        return None
+    return tuple(site for site in federation.sites if seen.get(site, _GONE) < _GONE)
 
 
 def files_of(path: Path) -> list[Path]:
@@ -174,3 +183,17 @@ def add(path: Path, site: SiteId, again: bool) -> FederationFolder:
     )
     larger.write()
     return larger
+
+
+def remove(path: Path, site: SiteId) -> FederationFolder:
+    """Take a site out of a federation: the server lets it in no more, and its invitation enrols nothing."""
+    federation = FederationFolder.read(path)
+    if site not in federation.sites:
+        raise BadInput(f"{site} is not in the federation; sites are {', '.join(federation.sites)}")
+    if federation.sites == (site,):
+        raise BadInput(f"{site} is the only site: a federation needs one")
+    smaller = replace(federation, sites=tuple(name for name in federation.sites if name != site))
+    smaller.write()
+    for file in (federation.invitation(site), federation.enrolment / f"{site}.json"):
+        file.unlink(missing_ok=True)
+    return smaller

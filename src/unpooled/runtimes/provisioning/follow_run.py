@@ -4,37 +4,47 @@ The server owns the run: this process only submits it, reads the server's progre
 if it died. So nothing is lost if this process is stopped: the next process that follows the run continues.
 """
 
+import contextlib
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from unpooled import errors
-from unpooled.core.disk import is_held
-from unpooled.core.messages import SiteId
+from unpooled.core.disk import Holder, is_held
 from unpooled.core.run import Record
 from unpooled.errors import EngineFailed, EngineGone, SchemaMismatch, TooFewAnswers, UnpooledError
 from unpooled.runtimes.coordinator_run import FAILED, FINISHED, RUNNING, WAITING, ProgressFile, RunTask
-from unpooled.runtimes.provisioning.federation_folder import FederationFolder
+from unpooled.runtimes.provisioning.federation_folder import FederationFolder, present
 from unpooled.site.site_process import RunTerms
 
 _POLL = 0.05
 _START = 90.0  # seconds in which a submitted run must begin
-_GONE = 15.0  # seconds without contact after which a site counts as not connected
 _ALIKE = 3  # failures to start a run for the same cause before giving up
 _ATTEMPTS = 5  # submissions without a further round before giving up
+
+_FOLLOWED = "followed"  # the file in a run's folder that names the process which follows it
 
 Say = Callable[[str], None]
 
 
-def present(federation: FederationFolder) -> tuple[SiteId, ...] | None:
-    """The sites that are connected; None if the server is not up."""
-    seen = federation.engine.connected(federation.server)
-    if seen is None:
-        return None
-    return tuple(site for site in federation.sites if seen.get(site, _GONE) < _GONE)
+def is_followed(work: Path) -> bool:
+    """True while a process follows a run: it submits it, waits for it to begin, and submits it again."""
+    follower = Holder.read(work / _FOLLOWED)
+    return follower is not None and follower.lives
+
+
+@contextlib.contextmanager
+def _following(work: Path) -> Iterator[None]:
+    work.mkdir(parents=True, exist_ok=True)
+    with (work / _FOLLOWED).open("wb") as file:
+        Holder.me("unpooled run").write(file.fileno())
+    try:
+        yield
+    finally:
+        (work / _FOLLOWED).unlink(missing_ok=True)
 
 
 def follow(
@@ -47,8 +57,19 @@ def follow(
     progress: Callable[[Record], None] = lambda record: None,
 ) -> Path:
     """Follow a task to its end; its checkpoint. ``patience``: seconds to wait for the server or for sites."""
+    with _following(federation.runs / task.run):
+        return _follow(federation, task, terms, patience, say, progress)
+
+
+def _follow(
+    federation: FederationFolder,
+    task: RunTask,
+    terms: RunTerms,
+    patience: float,
+    say: Say,
+    progress: Callable[[Record], None],
+) -> Path:
     work = federation.runs / task.run
-    work.mkdir(parents=True, exist_ok=True)
     written = ProgressFile(work)
     submissions, best = 0, -1
     causes: list[str] = []
@@ -109,7 +130,7 @@ def _submit(
 ) -> None:
     """Submit the job to the engine, and wait until it has begun."""
     say("handing the run to the server")
-    staging = Path(tempfile.mkdtemp(dir=federation.runs, prefix=f".{task.run}."))
+    staging = Path(tempfile.mkdtemp(dir=federation.runs / task.run, prefix=".job."))
     try:
         job = staging / f"unpooled-{task.run}"
         federation.engine.write_job(job, task, terms)

@@ -46,7 +46,8 @@ class FrontDoor:
         self._listeners = [_bound(host, port) for host in listen]
         self._recent: Counter[str] = Counter()
         self._since = time.monotonic()
-        self._unknown = self._open = 0
+        self._silent: dict[asyncio.Task[None] | None, str] = {}  # addresses of those that said nothing yet
+        self._open = 0
         self._loop = asyncio.new_event_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -87,26 +88,38 @@ class FrontDoor:
             except OSError:  # e.g. too many open files: others will end
                 await asyncio.sleep(0.1)
                 continue
-            if self._unknown >= _UNKNOWN or self._open >= _OPEN:
+            if len(self._silent) >= _UNKNOWN:
+                self._end_a_silent_one()
+            if self._open >= _OPEN:
                 line.close()
                 continue
             self._begin(self._receive(line, str(address[0])))
+            await asyncio.sleep(0)  # who connects again and again does not keep the others waiting
+
+    def _end_a_silent_one(self) -> None:
+        """Make room for a newcomer: of the address that has most, the oldest silent one ends."""
+        crowd = Counter(self._silent.values()).most_common(1)[0][0]
+        oldest = next(task for task, address in self._silent.items() if address == crowd)
+        del self._silent[oldest]
+        if oldest is not None:
+            oldest.cancel()
 
     async def _receive(self, line: socket.socket, address: str) -> None:
         self._open += 1
         try:
             line.setblocking(False)
-            self._unknown += 1
+            task = asyncio.current_task()
+            self._silent[task] = address
             try:
                 hello = await asyncio.wait_for(_hello(line), _HELLO)
             finally:
-                self._unknown -= 1
+                self._silent.pop(task, None)
             if _MARK in hello:
                 await self._enrol(line, address)
             elif hello:
                 await self._hand_on(line)
-        except (OSError, TimeoutError, ValueError, asyncio.IncompleteReadError):
-            pass  # the other side is gone, too slow, or speaks something else
+        except Exception:
+            pass  # the other side is gone, too slow, or speaks something else, which is nobody's business
         finally:
             self._open -= 1
             line.close()
@@ -163,9 +176,9 @@ class FrontDoor:
 
     async def _pump(self, source: socket.socket, target: socket.socket) -> None:
         """Hand bytes on until the source ends."""
-        buffer = memoryview(bytearray(_BUFFER))
-        while size := await self._loop.sock_recv_into(source, buffer):
-            await self._loop.sock_sendall(target, buffer[:size])
+        while data := await self._loop.sock_recv(source, _BUFFER):  # nothing is allocated while it waits
+            await self._loop.sock_sendall(target, data)
+            del data
         target.shutdown(socket.SHUT_WR)
 
 

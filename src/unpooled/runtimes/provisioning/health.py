@@ -1,5 +1,6 @@
 """The health of a federation, or of a site, for people, scripts and monitoring."""
 
+import contextlib
 import datetime
 import shutil
 import time
@@ -12,14 +13,15 @@ from unpooled.core.disk import is_held
 from unpooled.errors import BadInput
 from unpooled.runtimes.coordinator_run import FAILED, FINISHED, ProgressFile
 from unpooled.runtimes.provisioning.enrolment import enrolments, waiting
-from unpooled.runtimes.provisioning.federation_folder import FederationFolder
-from unpooled.runtimes.provisioning.follow_run import present
+from unpooled.runtimes.provisioning.federation_folder import FederationFolder, present
+from unpooled.runtimes.provisioning.follow_run import is_followed
 from unpooled.runtimes.provisioning.keys import valid_until
 from unpooled.runtimes.provisioning.site_folder import SiteFolder
 from unpooled.site.copy_folder import CopyFolder
 
 DOWN, APART, BROKEN, WAITS = 3, 4, 5, 6  # exit codes, the worst first
 _SOON = 30  # days before a certificate ends at which it is said
+STATES = ("starting", "running", "finished", "failed", "stopped")  # of a run
 _HEARD = 30.0  # seconds without contact after which a site counts as not connected
 
 
@@ -36,7 +38,7 @@ class RunState:
     """A run in the coordinator's folder."""
 
     name: str
-    state: str  # running, finished, failed or stopped
+    state: str  # one of STATES
     round: int | None  # the last one that is done
     cause: str
     changed: float  # when, in seconds since 1970
@@ -70,6 +72,8 @@ def of_federation(federation: FederationFolder) -> Health:
     problems, sites, ends = [], {}, {}
     if connected is None:
         problems.append(Trouble(DOWN, f"the server is not up; unpooled serve {federation.path} starts it"))
+    elif wrong := federation.engine.trouble(federation.server):
+        problems.append(Trouble(DOWN, wrong))
     for site in federation.sites:
         record = known.get(site)
         if record is not None and record.certificate:
@@ -101,7 +105,10 @@ def of_federation(federation: FederationFolder) -> Health:
                 )
     certificate, _ = federation.engine.server_identity(federation.server)
     ends["server"] = valid_until(certificate.read_text()).isoformat()
-    runs = tuple(_run(path) for path in run_folders(federation))
+    runs = []
+    for path in run_folders(federation):
+        with contextlib.suppress(FileNotFoundError):  # a run that ends well is removed meanwhile
+            runs.append(_run(path))
     for run in runs:
         if run.state in ("failed", "stopped"):
             problems.append(
@@ -115,7 +122,7 @@ def of_federation(federation: FederationFolder) -> Health:
         ends, lambda who: f"unpooled federation invite {federation.path} {who} --again renews it"
     )
     where = federation.address.federation
-    return Health(where, where, connected is not None, sites, runs, ends, tuple(problems))
+    return Health(where, where, connected is not None, sites, tuple(runs), ends, tuple(problems))
 
 
 def of_site(place: SiteFolder) -> Health:
@@ -168,7 +175,10 @@ def _ending(ends: dict[str, str], way_out: Any) -> list[Trouble]:
 
 
 def run_folders(federation: FederationFolder) -> list[Path]:
-    return sorted(path for path in federation.runs.iterdir() if path.is_dir())
+    """The folders of runs; a name that begins with a dot is no run's."""
+    return sorted(
+        path for path in federation.runs.iterdir() if path.is_dir() and not path.name.startswith(".")
+    )
 
 
 def _run(path: Path) -> RunState:
@@ -181,10 +191,16 @@ def _run(path: Path) -> RunState:
         return RunState(path.name, "running", reached, "", changed)
     if said["state"] == FINISHED:
         return RunState(path.name, "finished", said.get("rounds"), "", changed)
+    if is_followed(path):
+        return RunState(path.name, "starting", reached, "", changed)
     if said["state"] == FAILED:
         return RunState(path.name, "failed", reached, f"{said['kind']}: {said['text']}", changed)
     where = "before its first round" if reached is None else f"after round {reached}"
     return RunState(path.name, "stopped", reached, f"its process ended {where}", changed)
+
+
+def _is_worked_on(path: Path) -> bool:
+    return is_held(path) or is_followed(path)
 
 
 def remove_runs(federation: FederationFolder, names: Sequence[str], days: float | None) -> list[str]:
@@ -193,12 +209,12 @@ def remove_runs(federation: FederationFolder, names: Sequence[str], days: float 
     for name in names:
         if name not in every:
             raise BadInput(f"there is no run {name}; unpooled status {federation.path} names them")
-        if is_held(every[name]):
+        if _is_worked_on(every[name]):
             raise BadInput(f"run {name} is running; it is removed once it has ended")
     old = [
         name
         for name, path in every.items()
-        if days is not None and not is_held(path) and _run(path).changed <= time.time() - days * 86400
+        if days is not None and not _is_worked_on(path) and _run(path).changed <= time.time() - days * 86400
     ]
     removed = sorted({*names, *old})
     for name in removed:
@@ -208,7 +224,10 @@ def remove_runs(federation: FederationFolder, names: Sequence[str], days: float 
 
 def metrics(health: Health) -> str:
     """The health as metrics in the text format of Prometheus."""
-    of = f'federation="{health.federation}"'
+    coordinator = health.log_bytes is None
+    of = f'federation="{health.federation}",role="coordinator"'
+    if not coordinator:
+        of = f'federation="{health.federation}",role="site",site="{health.name}"'
     ends = {
         who: datetime.datetime.fromisoformat(text).timestamp() for who, text in health.certificates.items()
     }
@@ -218,16 +237,19 @@ def metrics(health: Health) -> str:
         (
             "unpooled_site_connected",
             "Whether a site is connected.",
-            {f'{of},site="{site}"': float(state == "connected") for site, state in health.sites.items()},
+            {
+                f'{of},site="{site}"' if coordinator else of: float(state == "connected")
+                for site, state in health.sites.items()
+            },
         ),
         (
             "unpooled_runs",
             "Runs in the coordinator's folder, by state.",
             {
                 f'{of},state="{state}"': float(sum(run.state == state for run in health.runs))
-                for state in ("running", "finished", "failed", "stopped")
+                for state in STATES
             }
-            if health.log_bytes is None
+            if coordinator
             else {},
         ),
         (

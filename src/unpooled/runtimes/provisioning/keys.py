@@ -7,7 +7,6 @@ and gets back a certificate. RSA, since the engines check signatures with it.
 import datetime
 import hashlib
 import ipaddress
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import NameOID
 
+from unpooled.core.disk import write_atomically
 from unpooled.errors import BadInput
 
 _BITS = 3072
@@ -40,9 +40,9 @@ def private_pem(key: rsa.RSAPrivateKey) -> str:
 
 def write_key(path: Path, key: rsa.RSAPrivateKey) -> None:
     """Write a private key to a new file that only its owner can read."""
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(handle, "w") as file:
-        file.write(private_pem(key))
+    if path.exists():
+        raise FileExistsError(f"{path} exists; a key is never replaced")
+    write_atomically(path, private_pem(key).encode())
 
 
 def read_key(path: Path) -> rsa.RSAPrivateKey:
@@ -122,7 +122,7 @@ class Authority:
 
     def write(self, folder: Path) -> None:
         write_key(folder / "root.key", self.key)
-        (folder / "root.crt").write_text(self.pem)
+        write_atomically(folder / "root.crt", self.pem.encode())
 
     @property
     def pem(self) -> str:

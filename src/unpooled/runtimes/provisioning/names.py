@@ -18,7 +18,11 @@ def check_name(name: object, of: str) -> str:
     >>> check_name("hospital-a", "site")
     'hospital-a'
     """
-    if not isinstance(name, str) or not _NAME.fullmatch(name) or name.lower() in _TAKEN:
+    if isinstance(name, str) and name.lower() in _TAKEN:
+        raise BadInput(
+            f"{name!r} cannot be the name of a {of}: the engine uses it for itself; try {of}-{name}"
+        )
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise BadInput(f"{name!r} cannot be the name of a {of}: letters, digits, - and _, up to 63")
     if name.lower() in _BOOLEANS or _is_number(name):
         kind = "a boolean" if name.lower() in _BOOLEANS else "a number"

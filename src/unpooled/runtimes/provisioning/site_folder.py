@@ -2,7 +2,8 @@
 
 import hashlib
 import json
-import shutil
+import os
+import tempfile
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -47,6 +48,11 @@ class SiteFolder:
             raise BadInput(f"{self.path}: not the folder of a site; unpooled join INVITATION makes one")
         return Invitation.read(file)
 
+    def made(self) -> "SiteFolder":
+        """This folder; BadInput if it is not the folder of a site."""
+        _ = self.invitation
+        return self
+
     @property
     def engine(self) -> Engine:
         return engine(self.invitation.engine)
@@ -70,6 +76,11 @@ class SiteFolder:
         """True if accepting an invitation would replace only files that a site made."""
         made = (self.path / "invitation.json").exists() or (self.path / "private.key").exists()
         return made or not self.engine_folder.exists()
+
+    @property
+    def was_enrolled(self) -> bool:
+        """True if the coordinator has admitted the site, with whatever invitation."""
+        return (self.path / "enrolled.json").exists()
 
     def letters(self) -> tuple[Path, ...]:
         """The files that accepting an invitation writes, besides the engine's files."""
@@ -145,15 +156,23 @@ class SiteFolder:
         return ""
 
     def _settle(self, invitation: Invitation, identity: EngineIdentity) -> None:
-        """Write the engine's files; earlier settings are kept."""
+        """Write the engine's files, each in one step; the site's own settings among them are not touched."""
         chosen_engine = engine(invitation.engine)
         settings = chosen_engine.settings_file(self.engine_folder)
-        kept = SiteSettings.read(settings) if settings.exists() else None
-        for old in ("startup", "local"):
-            shutil.rmtree(self.engine_folder / old, ignore_errors=True)
-        chosen_engine.write_site(self.engine_folder, invitation.address, identity, invitation.site)
-        if kept is not None:
-            kept.write(settings)
+        self.engine_folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=self.engine_folder, prefix=".new.") as made:
+            draft = Path(made)
+            chosen_engine.write_site(draft, invitation.address, identity, invitation.site)
+            new = {path.relative_to(draft) for path in draft.rglob("*")}
+            for name in sorted(new):
+                if (draft / name).is_dir():
+                    (self.engine_folder / name).mkdir(exist_ok=True)
+                else:
+                    os.replace(draft / name, self.engine_folder / name)
+        for part in ("startup", "local"):  # of an earlier version
+            for old in (self.engine_folder / part).iterdir():
+                if old != settings and old.relative_to(self.engine_folder) not in new and old.is_file():
+                    old.unlink()
 
     def keep_settings(self, settings: SiteSettings) -> None:
         """Write the settings; the engine's other files may not be there yet."""

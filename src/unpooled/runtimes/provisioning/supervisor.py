@@ -29,16 +29,18 @@ def keep(
     say: Callable[[str], None],
     look: Callable[[], None],
     ready: Callable[[], bool] = lambda: True,
+    within: contextlib.AbstractContextManager[object] | None = None,
 ) -> None:
     """Run until SIGTERM or SIGINT. ``look`` is called twice a second; ``say`` gets messages for the user.
 
     ``home`` is locked meanwhile by a lock that names this process, by which ``ended`` finds it. The engine is
-    started once it is ``ready``, which is asked twice a second.
+    started once it is ``ready``, which is asked twice a second. ``within`` is entered once the lock is held.
     """
     if is_held(home):
         raise BadInput(f"{home} is in use already ({holder(home) or 'by a process that just started'})")
     with (
         held(home, 2.0, "the engine's supervisor"),
+        within or contextlib.nullcontext(),
         (home / "engine.log").open("ab") as log,
         _signals() as stopped,
     ):

@@ -1,0 +1,34 @@
+"""Start of the engine's processes without what none of them needs: ``python -m ...lean MODULE ARGUMENTS...``.
+
+The engine imports all its drivers, and that for HTTP alone takes half as long as all of ours; sites use gRPC
+and, within a machine, TCP. And it tests the primes of its own private key whenever it reads the file, twice
+in each process; that was done when the key was made and when the site enrolled. Together they were a third of
+the time in which a process starts, which counts where many sites share a machine.
+"""
+
+import functools
+import runpy
+import sys
+from typing import Any
+
+from unpooled.runtimes import tied
+
+
+def command(module: str, *words: str) -> list[str]:
+    """The command that runs a module of the engine in a process that ends with this one."""
+    return tied.command(__name__, module, *words)
+
+
+def prepare() -> None:
+    """Leave out the driver for HTTP, and the tests of the process's own key."""
+    from cryptography.hazmat.primitives import serialization
+
+    sys.modules["aiohttp"] = None  # type: ignore[assignment]  # the engine ignores a driver that lacks it
+    whole: Any = serialization.load_pem_private_key
+    serialization.load_pem_private_key = functools.partial(whole, unsafe_skip_rsa_key_validation=True)
+
+
+if __name__ == "__main__":
+    prepare()
+    del sys.argv[0]  # the module becomes the program's name
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
