@@ -1,4 +1,7 @@
-"""Differential privacy: inertia over that without noise, here and by diffprivlib; one thread each."""
+"""Differential privacy: inertia over that without noise, here and by diffprivlib; one thread each.
+
+The exit code is 1 if a median is above what is asked.
+"""
 
 import sys
 import time
@@ -15,7 +18,7 @@ from unpooled import Gaussian, InProcess, Private, kernels, run
 # rows, columns, clusters, sites, epsilon, at most
 ASKED = (
     (10_000, 10, 10, 1, 0.5, 1.01),
-    (10_000, 10, 10, 1, 1.0, 1.003),
+    (10_000, 10, 10, 1, 1.0, 1.002),
     (10_000, 10, 10, 1, 2.0, 1.001),
     (20_000, 8, 8, 1, 1.0, 1.002),
     (10_000, 10, 10, 10, 1.0, 1.03),
@@ -55,7 +58,8 @@ def peer(X: np.ndarray, k: int, epsilon: float) -> np.ndarray | None:
     return np.asarray(model.cluster_centers_)
 
 
-def main(runs: int = 10) -> None:
+def main(runs: int = 10) -> int:
+    missed = 0
     print(f"inertia / inertia without noise (n_init=10): median and worst of {runs} runs, delta 1e-6")
     for n, d, k, sites, epsilon, at_most in ASKED:
         mine, other, seconds = [], [], 0.0
@@ -73,7 +77,11 @@ def main(runs: int = 10) -> None:
             f"reached {np.median(mine):.5f} ({max(mine):.5f}), {seconds / runs:.1f} s a run  {theirs}",
             flush=True,
         )
+        missed += not np.median(mine) <= at_most
+    if missed:
+        print(f"{missed} of {len(ASKED)} are above what is asked")
+    return int(missed > 0)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 10)
+    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else 10))

@@ -19,6 +19,7 @@ from unpooled.errors import BadInput, LedgerError
 from unpooled.privacy.dp.cells import AskNoisyCells, radius_limits
 from unpooled.privacy.dp.moments import AskNoisyMoments, AskNoisySpread
 from unpooled.privacy.dp.noise import Noise, Simulated
+from unpooled.privacy.secure_sum import fixed_point
 from unpooled.privacy.secure_sum.crypto import Identity
 from unpooled.privacy.secure_sum.messages import AskAgreed, AskKeys, Keys, Roster, as_array
 from unpooled.questions.clusters import AskMoments
@@ -260,6 +261,30 @@ def test_a_folder_that_is_copied_or_opened_twice_is_one_site_at_a_time(tmp_path)
 
 
 # ---------------------------------------------------------------- secure sums
+
+
+def test_the_last_bits_of_sums_in_many_scales_tell_the_size_of_the_smallest_part():
+    """What docs/secure-sums.md says that it does not stop: from the words of totals alone."""
+    parts = np.array([8.12275736, -72.2266, 97.62889, -13.5539])
+
+    def last_bit(scale: float) -> int:
+        bits = []
+        for j in range(16):  # the last bit of each is set in half of all scales
+            words = np.zeros((2, 1), np.uint64)
+            for part in parts:
+                fixed_point.add(words, fixed_point.encode(np.array([part / (scale * (1 + j * 1e-11))])))
+            whole = int(words[0, 0]) | int(words[1, 0]) << 64
+            bits.append((whole & -whole).bit_length())
+        return min(bits)
+
+    low, high = 1.0, 1.9
+    start, sums = last_bit(low), 0
+    assert last_bit(high) < start
+    while high - low > 1e-8:
+        middle, sums = (low + high) / 2, sums + 16
+        low, high = (middle, high) if last_bit(middle) == start else (low, middle)
+    assert low * 8 == pytest.approx(abs(parts).min(), rel=1e-7)
+    assert sums < 1000
 
 
 LIES = {
