@@ -68,11 +68,11 @@ assurance: $(STAMP)  ## the long versions of what the tests hold, and their figu
 	UNPOOLED_RUNS=150 $(BIN)/pytest tests/laws/test_contract.py -k no_reply_contains_a_row
 	$(BIN)/python -m tests.attacks
 	$(BIN)/python -m benchmarks.bench_copy
-	UNPOOLED_HISTORIES=2000 $(BIN)/pytest tests/privacy/test_history.py tests/privacy/test_renewals.py
+	UNPOOLED_HISTORIES=2000 $(BIN)/pytest -s tests/privacy/test_history.py tests/privacy/test_renewals.py
 	$(BIN)/python -m benchmarks.bench_renewal
 	UNPOOLED_PROBLEMS=10000 $(BIN)/pytest -s tests/optimum/test_no_false_proof.py
 	$(BIN)/python -m benchmarks.choice_of_k
-	UNPOOLED_TABLES=50000 $(BIN)/pytest tests/laws/test_shares_law.py tests/app/test_release.py -k "dominates or follows or bound"
+	UNPOOLED_TABLES=50000 $(BIN)/pytest tests/laws/test_shares_law.py tests/app/test_release.py -k "dominates or follows or bound or two"
 	$(BIN)/python -m benchmarks.missing_cells
 	UNPOOLED_FUZZ=1000000 $(BIN)/pytest tests/site/test_fuzz.py
 	UNPOOLED_SCHEDULES=10000 $(BIN)/pytest -s tests/privacy/test_sums.py tests/privacy/test_malice.py
