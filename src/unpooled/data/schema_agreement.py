@@ -21,7 +21,6 @@ from unpooled.data.column_differences import (
     kinds_differ,
     not_common,
     nothing_left,
-    some,
     told_empty,
     with_all_columns,
 )
@@ -35,6 +34,7 @@ from unpooled.data.schema import (
     Schema,
     check_not_noisy,
     kinds_by_site,
+    some,
     stated_units,
 )
 from unpooled.data.table import CATEGORY, CODE, DATE, EMPTY, ID, NUMBER, TEXT
