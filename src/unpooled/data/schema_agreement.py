@@ -46,7 +46,7 @@ _DIFFER = 0.1  # of a power of ten: sizes of a column that differ by more are lo
 _WHY = {
     DATE: "dates are no measurements; a number such as an age or days could be clustered by",
     ID: "looks like ids or row numbers; --numbers {0} takes it as numbers",
-    CODE: "looks like codes (digits with leading zeros); --categories {0} takes it as a category",
+    CODE: "looks like codes (leading zeros, post codes); --categories {0} takes it as a category",
 }
 
 
