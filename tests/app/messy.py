@@ -743,6 +743,51 @@ AFTER = [
         left=("pulse",),
         says=("pulse: not at north, west",),
     ),
+    *(
+        Kind(
+            f"ids named {name}",
+            column(name, make),
+            left=(name,),
+            says=(f"{name}: looks like",),
+        )
+        for name, make in (
+            ("Fallnummer", lambda s, X: [str(88000 + 7 * (i // 2)) for i in range(len(X))]),
+            ("pat_nr", lambda s, X: [str(88000 + 3 * (i % 9)) for i in range(len(X))]),
+            ("svnr", lambda s, X: [str(1000 + 37 * (i % 11)) for i in range(len(X))]),
+            ("plz", lambda s, X: [str(1010 + 10 * (i % 5)) for i in range(len(X))]),
+            ("zip_code", lambda s, X: [str(90210 + i % 5) for i in range(len(X))]),
+            ("visit", lambda s, X: [str(4000 + 3 * i + i % 2) for i in range(len(X))]),
+        )
+    ),
+    *(
+        Kind(f"dates as {form(2020, 3, 13)}", dates(form), left=("admitted",), says=("admitted.*date",))
+        for form in (
+            lambda y, m, d: f"{y}-{m:02}",
+            lambda y, m, d: f"{m:02}/{y}",
+            lambda y, m, d: f"{('Jan', 'Mar', 'Dec')[m % 3]} {d} {y}",
+            lambda y, m, d: f"{('Jan', 'March', 'Dec.')[m % 3]} {y}",
+        )
+    ),
+    Kind(
+        "two numbers in a cell",
+        column("bp", lambda s, X: [f"{110 + 2 * i}/{70 + i}" for i in range(len(X))]),
+        wrong="north.csv, line 2, column bp: digits with /.*'110/70'.*--categories bp",
+    ),
+    Kind(
+        "numbers with a star",
+        column("weight", lambda s, X: [f"{v:.0f}*" for v in X[:, 1]]),
+        wrong="weight: digits with \\*",
+    ),
+    Kind(
+        "spellings beside a third level",
+        column("sex", lambda s, X: list("mwd" if s == "north" else "MFX") * 8),
+        wrong="sex: several spellings.*m=M|sex: .*M=m",
+    ),
+    Kind(
+        "spellings beside a level of no family",
+        column("sex", lambda s, X: [*(("m", "w") if s == "north" else ("m", "f")), "unknown"] * 8),
+        wrong="sex: several spellings of one level: f .*and w",
+    ),
     Kind(
         "a sheet of a file that has none",
         files(lambda s: text(cells(s))),

@@ -315,6 +315,15 @@ def test_every_argument_that_is_an_option_has_its_name_in_messages():
     assert known == arguments._ARGUMENTS
 
 
+def test_auto_compares_no_more_k_than_there_are_rows(tables, capsys):
+    few = {"north": tables["north"].head(11)[["age", "crp"]]}
+    result = unpooled.cluster(few)
+    assert [score["k"] for score in result.to_json()["scores"]] == list(range(1, 12))
+    assert "k is compared from 1 to 11 only: there are 11 rows" in capsys.readouterr().err
+    two = pandas.DataFrame({"age": [40.0, 60.0] * 20, "crp": [1.0, 9.0] * 20})
+    assert "You asked for 5, and only 2 have any rows." in unpooled.cluster({"north": two}, 5).answer
+
+
 def test_a_certificate_is_that_of_the_command(tables, tmp_path):
     words = ["--columns", "age,crp", "--certify", "quick"]
     for name, table in tables.items():

@@ -271,7 +271,9 @@ def test_noise_is_reported_as_no_clusters(tmp_path):
         X = rng.standard_normal((250, 3))
         np.savetxt(tmp_path / f"{name}.csv", X, delimiter=",", header="x,y,z", comments="")
     result = outcome([str(tmp_path / f"{name}.csv") for name in "abcd"], tuple(range(2, 9)), n_init=2)
-    assert result.answer()[0] == "No clusters were found: 1,000 rows at 4 sites are one group."
+    assert (
+        result.answer()[0] == "k-means finds no clusters: 1,000 rows at 4 sites are described as one group."
+    )
     assert (result.to_json()["no_clusters"], result.to_json()["clear"], result.to_json()["k"]) == (
         True,
         False,

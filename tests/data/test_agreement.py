@@ -1,5 +1,7 @@
 """Sites agree on one preparation: the one that scikit-learn would fit on the pooled table."""
 
+import re
+
 import numpy as np
 import pytest
 from sklearn.compose import ColumnTransformer
@@ -179,6 +181,8 @@ def test_mixed_up_units_are_named():
 
 
 UNITS = {
+    "Kelvin": (lambda x: x + 273.15, "Celsius and Kelvin", (37, 0.7)),
+    "another 0": (lambda x: x + 1900, "another unit, whose 0 lies elsewhere", (55, 12)),
     "pounds": (lambda x: x * 2.2046, "kilograms and pounds", (75, 14)),
     "inches": (lambda x: x / 2.54, "inches and centimetres", (172, 9)),
     "Fahrenheit": (lambda x: x * 1.8 + 32, "Celsius and Fahrenheit", (37, 0.7)),
@@ -206,6 +210,25 @@ def test_a_usual_change_of_units_is_told_by_site_and_column(unit):
         warnings = agreed(given).warnings
         told += len(warnings) == 1 and warnings[0].startswith("x at s2: ") and said in warnings[0]
     assert told >= 18
+
+
+@pytest.mark.parametrize("sites", [("s1",), ("s2", "s3")], ids=["2 sites", "2 of 4 sites"])
+@pytest.mark.parametrize("unit", ["pounds", "inches", "Fahrenheit", "Kelvin"])
+def test_half_of_the_sites_have_another_unit(unit, sites):
+    change, said, (mean, spread) = UNITS[unit]
+    told = 0
+    for seed in range(20):
+        given = usual_sites(np.random.default_rng(seed), mean, spread)
+        given = {site: given[site] for site in (("s0", "s1") if sites == ("s1",) else given)}
+        for site in sites:
+            given[site]["x"] = change(given[site]["x"])
+        warnings = agreed(given).warnings
+        told += (
+            len(warnings) == 1
+            and warnings[0].startswith(f"x at {', '.join(sites)}: ")
+            and re.search(rf"\((degrees )?{said}[,)]", warnings[0]) is not None
+        )
+    assert told >= 15
 
 
 def test_trusted_sites_of_usual_differences_give_no_warning():

@@ -238,13 +238,16 @@ class ClusterResult(JobResult):
         if self.choice.none:
             reasons = "; ".join(self.choice.reasons)
             return (
-                f"No clusters were found: {there} are one group.",
+                f"k-means finds no clusters: {there} are described as one group.",
                 f"Of k = {span}, none is better: {reasons}.",
             )
         many = "cluster" if self.k == 1 else "clusters"
         first = f"{there} fall into {self.k} {many} ({shares} of them); {places}."
         if self.k == 1:
             return first, f"One cluster is all {self.unit} together."
+        asked = self.job.ks[0]
+        if len(self.job.ks) == 1 and asked != self.k:
+            return first, f"You asked for {asked}, and only {self.k} have any {self.unit}."
         if len(self.job.ks) == 1:
             if self.choice.clear:
                 reasons = "; ".join(self.choice.reasons[1:]) or "nothing speaks against it"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from rich.console import Console
 
-from unpooled.app.job import Between, Job
+from unpooled.app.job import AUTO, Between, Job
 from unpooled.app.result import JobResult, result_of
 from unpooled.app.run_folder import RunFolder
 from unpooled.core.disk import write_atomically
@@ -107,6 +107,11 @@ def _here(
     blank: dict[str, int] = {}
     federation = job.federation(threads, absent.__setitem__, blank.__setitem__)
     job = replace(job, absent=tuple(absent.items()), blank=tuple(blank.items()))
+    if job.ks == AUTO:
+        most = min(max(AUTO), federation.rows)
+        job = replace(job, ks=AUTO[:most])
+        if most < len(AUTO):
+            watcher.warn(f"k is compared from 1 to {most} only: there are {federation.rows} rows")
     for site, why in absent.items():
         watcher.warn(f"{site} is left out: {why}")
     for source, rows in blank.items():

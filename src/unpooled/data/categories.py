@@ -14,6 +14,7 @@ _FAMILIES = (  # words for one meaning, by language
     (
         ("m", "male", "man", "mann", "männlich", "maennlich", "homme", "masculin", "masculino", "uomo"),
         ("f", "w", "female", "woman", "frau", "weiblich", "femme", "féminin", "feminin", "femenino", "donna"),
+        ("d", "x", "divers", "diverse"),
     ),
     (
         ("y", "yes", "ja", "j", "oui", "si", "sí", "true", "t", "wahr", "1"),
@@ -60,8 +61,13 @@ def spellings(schemas: Mapping[SiteId, Schema], name: str) -> dict[str, list[str
     plain = {level: " ".join(level.casefold().split()) for level in levels}
     for family in _FAMILIES:
         meant = {word: words[0] for words in family for word in words}
-        if all(text in meant for text in plain.values()) and not all(text in "01" for text in plain.values()):
-            plain = {level: meant[text] for level, text in plain.items()}
+        ours = [text for text in plain.values() if text in meant]
+        whole = len(ours) == len(plain) or (
+            len(plain) - len(ours) <= 2
+            and {words[0] for words in family[:2]} <= {meant[text] for text in ours}
+        )  # others, such as "unknown", may stand beside both poles
+        if ours and whole and not all(text in "01" for text in ours):
+            plain = {level: meant.get(text, text) for level, text in plain.items()}
             break
     alike: dict[str, list[str]] = {}
     for level, text in plain.items():

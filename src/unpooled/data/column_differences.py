@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from unpooled.core.messages import SiteId
-from unpooled.data.schema import Schema, kinds_by_site
+from unpooled.data.schema import Schema, kinds_by_site, some
 from unpooled.data.table import EMPTY
 from unpooled.errors import BadInput, SchemaMismatch
 
@@ -84,11 +84,6 @@ def nothing_left(schemas: Mapping[SiteId, Schema], dropped: bool) -> str:
     if dropped and n > 0:
         return f"no row is complete in all columns ({n:g} rows); --missing fill, or fewer columns, keeps them"
     return f"no site shows any of its rows ({len(schemas)} sites, {n:g} rows shown)"
-
-
-def some(names: list[str]) -> str:
-    """The first names, and how many more there are."""
-    return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
 
 
 def told_empty(plan: "Plan", wishes: "Wishes") -> list[str]:

@@ -5,11 +5,13 @@ from collections.abc import Mapping
 import numpy as np
 
 from unpooled.core.messages import SiteId
-from unpooled.data.schema import Schema
+from unpooled.data.schema import Schema, some
 
 _MANY = np.log10(5.0)  # another unit is suspected where mean and spread both differ by this factor
 _LEAST = 5  # rows of a site from which its mean and spread say something
 _FAR = 1.5  # standard deviations between means from which a smaller factor is suspicious
+_MANY_SD = 8.0  # the same where the spread is that of other sites
+_AS_NEAR = 0.06  # of a power of ten: explanations that are as near as the nearest
 _FACTORS = {  # usual conversions: a factor, and what it may be
     2.2046: "kilograms and pounds",
     2.54: "inches and centimetres",
@@ -33,7 +35,9 @@ _ALIKE = 0.2  # between the factor of the means and that of the spreads
 def odd_units(schemas: Mapping[SiteId, Schema], name: str) -> list[str]:
     """Warnings for sites where a column probably has another unit: from its mean and its spread.
 
-    A change of the unit multiplies both by one factor. Sites of few rows say nothing about either.
+    A change of the unit multiplies both by one factor, or moves the mean alone. Sites of few rows say nothing
+    about either. The others are cut into two groups where their sizes are farthest apart, and the smaller
+    group is named; of two that are as large, the one without the first site.
     """
     sizes: dict[SiteId, tuple[float, float]] = {}
     for site, schema in schemas.items():
@@ -46,55 +50,83 @@ def odd_units(schemas: Mapping[SiteId, Schema], name: str) -> list[str]:
     if len(sizes) < 2 or not usual:
         return []
     warnings = []
-    for site, (size, spread) in sizes.items():
+    for site, (size, _) in sizes.items():
         others = [v for other, v in usual.items() if other != site]
-        if not others or (len(sizes) == 2 and site in usual and site == min(sizes)):
-            continue  # of two sites that differ, warn about one only
+        if site in usual or not others:
+            continue
         typical = np.median(np.array(others), axis=0)
         if np.isneginf(size):
             about = _about(10 ** typical[0])
             warnings.append(f"{name} at {site}: every value is 0; elsewhere it is about {about}")
-        elif np.isneginf(spread):
-            if len(others) > 1 or abs(size - typical[0]) >= _MANY:
-                warnings.append(f"{name} at {site}: every value is the same; elsewhere they differ")
-        elif all(abs(v[0] - typical[0]) < abs(size - typical[0]) / 2 for v in others):
-            guess = _conversion((size, spread), (float(typical[0]), float(typical[1])), coarse)
-            if guess:
-                warnings.append(
-                    f"{name} at {site}: {guess} Convert it at {site}, or leave it out (--exclude {name})"
-                )
+        elif len(others) > 1 or abs(size - typical[0]) >= _MANY:
+            warnings.append(f"{name} at {site}: every value is the same; elsewhere they differ")
+    odd, rest = _apart(usual)
+    if odd:
+        own, typical = (np.median(np.array([usual[s] for s in group]), axis=0) for group in (odd, rest))
+        where = "elsewhere" if len(odd) < len(rest) or len(rest) == 1 else f"at {some(rest)}"
+        own, typical = ((float(size), float(spread)) for size, spread in (own, typical))
+        guess, at = _conversion(own, typical, coarse, where), some(odd)
+        if guess:
+            warnings.append(f"{name} at {at}: {guess} Convert it at {at}, or leave it out (--exclude {name})")
     return warnings
 
 
-def _conversion(own: tuple[float, float], typical: tuple[float, float], coarse: bool) -> str:
+def _apart(sizes: Mapping[SiteId, tuple[float, float]]) -> tuple[list[SiteId], list[SiteId]]:
+    """The sites cut into two groups, the odd one first; none is odd if a group is as wide as half the gap."""
+    order = sorted(sizes, key=lambda site: sizes[site][0])
+    values = np.array([sizes[site][0] for site in order])
+    if len(order) < 2:
+        return [], order
+    cut = int(np.argmax(np.diff(values))) + 1
+    gap = float(np.median(values[cut:]) - np.median(values[:cut]))
+    if any(np.abs(group - np.median(group)).max() >= gap / 2 for group in (values[:cut], values[cut:])):
+        return [], order
+    first = min(sizes)
+    odd, rest = sorted((order[:cut], order[cut:]), key=lambda group: (len(group), first in group))
+    return sorted(odd), sorted(rest)
+
+
+def _conversion(own: tuple[float, float], typical: tuple[float, float], coarse: bool, where: str) -> str:
     """The suspicion in words, or ""; both are log10 of root mean square and of standard deviation.
 
-    Sizes that are ``coarse`` show large factors only.
+    Sizes that are ``coarse`` show large factors only. Of several explanations the nearest is said, and
+    another one that is about as near.
     """
     a, b = own[0] - typical[0], own[1] - typical[1]
-    way = "larger" if a > 0 else "smaller"
-    said = f"values about {_about(10 ** abs(a))} times {way} than elsewhere; another unit"
-    mean, other_mean = (np.sqrt(max(100**r - 100**s, 0.0)) for r, s in (own, typical))
-    far = not coarse and abs(mean - other_mean) > _FAR * 10 ** typical[1]
-    if far and (
-        _fahrenheit(mean, own[1], other_mean, typical[1]) or _fahrenheit(other_mean, typical[1], mean, own[1])
-    ):
-        return f"{said} (degrees Celsius and Fahrenheit)?"
-    if far and abs(a - b) <= _ALIKE:
-        near = sorted(_FACTORS, key=lambda factor: abs(abs(a) - np.log10(factor)))[:2]
-        known = [_FACTORS[factor] for factor in near if abs(abs(a) - np.log10(factor)) <= _SAME]
-        if known:
-            return f"{said} ({', or '.join(filter(None, known))})?" if known[0] else f"{said}?"
+    said = f"values about {_about(10 ** abs(a))} times {'larger' if a > 0 else 'smaller'} than {where}"
+    mean, other = (np.sqrt(max(100**r - 100**s, 0.0)) for r, s in (own, typical))
+    hot, cold, wider = (mean, other, b) if mean > other else (other, mean, -b)
+    apart = abs(mean - other) / 10 ** typical[1]
+    known: list[tuple[float, str]] = []
+    if not coarse and apart > _FAR and cold > 0:
+        near = 0.15 if 33 < cold < 42 else 0.08  # less is needed of the heat of a body
+        off, spread = np.log10(hot / (1.8 * cold + 32)), wider - np.log10(1.8)
+        if abs(spread) <= near and abs(10**off - 1) < near:
+            rare = 0.0 if cold < 45 else _AS_NEAR  # few tables have temperatures above
+            known.append((_miss(off, spread) + rare, "degrees Celsius and Fahrenheit"))
+        off = np.log10(hot / (cold + 273.15))
+        if abs(b) <= _ALIKE and abs(10**off - 1) < 0.08:
+            known.append((_miss(off, b), "degrees Celsius and Kelvin"))
+        if abs(a - b) <= _ALIKE:
+            for factor, what in _FACTORS.items():
+                off, spread = abs(a) - np.log10(factor), np.sign(a) * b - np.log10(factor)
+                if abs(off) <= _SAME:
+                    known.append((_miss(off, spread), what))
+    if known:
+        known.sort()
+        words = list(dict.fromkeys(what for miss, what in known if miss <= known[0][0] + _AS_NEAR))[:2]
+        named = ", or ".join(filter(None, words)) if known[0][1] else ""
+        return f"{said}; another unit{f' ({named})' if named else ''}?"
+    if not coarse and apart > _MANY_SD and abs(b) <= _ALIKE:
+        return f"{said}, and spread as there; another unit, whose 0 lies elsewhere?"
     if min(a, b) >= _MANY or max(a, b) <= -_MANY:
-        return f"{said}?"
+        return f"{said}; another unit?"
     return ""
 
 
-def _fahrenheit(hot: float, hot_spread: float, cold: float, cold_spread: float) -> bool:
-    """True if one column may be the other in degrees Fahrenheit; less is needed of the heat of a body."""
-    near = 0.15 if 33 < cold < 42 else 0.08
-    factor = hot_spread - cold_spread - np.log10(1.8)
-    return bool(hot > cold and abs(factor) <= near and abs(hot / (1.8 * cold + 32) - 1) < near)
+def _miss(off: float, spread: float) -> float:
+    """How far an explanation is from what sites say; spreads differ between sites anyway, and count half."""
+    return float(np.hypot(off, spread / 2))
 
 
 def _about(value: float) -> str:

@@ -163,6 +163,11 @@ class AskSchema(Question[Schema], wire="asking.AskSchema"):
         )
 
 
+def some(names: list[str]) -> str:
+    """The first names, and how many more there are."""
+    return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
+
+
 def check_not_noisy(schemas: Mapping[SiteId, Schema]) -> None:
     """BadInput if a site answers with noise only: the run must then be private for all."""
     noisy = [site for site, schema in schemas.items() if schema.protection[0] == "noise"]

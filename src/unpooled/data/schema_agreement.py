@@ -21,7 +21,6 @@ from unpooled.data.column_differences import (
     kinds_differ,
     not_common,
     nothing_left,
-    some,
     told_empty,
     with_all_columns,
 )
@@ -35,6 +34,7 @@ from unpooled.data.schema import (
     Schema,
     check_not_noisy,
     kinds_by_site,
+    some,
     stated_units,
 )
 from unpooled.data.table import CATEGORY, CODE, DATE, EMPTY, ID, NUMBER, TEXT
@@ -46,7 +46,7 @@ _DIFFER = 0.1  # of a power of ten: sizes of a column that differ by more are lo
 _WHY = {
     DATE: "dates are no measurements; a number such as an age or days could be clustered by",
     ID: "looks like ids or row numbers; --numbers {0} takes it as numbers",
-    CODE: "looks like codes (digits with leading zeros); --categories {0} takes it as a category",
+    CODE: "looks like codes (leading zeros, post codes); --categories {0} takes it as a category",
 }
 
 

@@ -39,6 +39,8 @@ class InProcess:
     ('north', 'south')
     """
 
+    rows: int = 0  # of all sites, where ``of`` made them; of copies, groups
+
     def __init__(
         self,
         sites: Sequence[Site],
@@ -102,6 +104,7 @@ class InProcess:
         if fused and secure is None:
             federation = cls.__new__(cls)
             federation._fuse(held, threads)
+            federation.rows = sum(len(X) for X in rows.values())
             return federation
         masks: Mapping[SiteId, Any] = {}
         if secure is not None:
@@ -126,7 +129,9 @@ class InProcess:
             )
             for h in held
         ]
-        return cls(sites, fused=fused, threads=threads, secure=secure)
+        federation = cls(sites, fused=fused, threads=threads, secure=secure)
+        federation.rows = sum(len(X) for X in rows.values())
+        return federation
 
     @property
     def sites(self) -> tuple[SiteId, ...]:

@@ -89,14 +89,15 @@ def _sentence(result: ClusterResult, j: int) -> str:
     return f"<b>{rows:,.0f} {result.unit} ({share}):</b> {said}."
 
 
-def _left_out(result: ClusterResult) -> list[str]:
-    """Sites, columns and rows that are not in the result, sites first."""
+def _left_out(result: ClusterResult, most: int = _LISTED) -> list[str]:
+    """Sites, columns and rows that are not in the result, sites first; up to so many, and how many more."""
     said = []
     for item in result.left_out:
         site, column, rows = (item.get(name) for name in ("site", "column", "rows"))
         who = f"<b>site {escape(site)}</b>" if site else f"column {escape(column)}" if column else ""
         said.append(f"{who or f'{rows:,} {result.unit}'}: {escape(item['why'])}")
-    return said[:_LISTED] + ([f"and {len(said) - _LISTED} more"] if len(said) > _LISTED else [])
+    more = f"and {len(said) - most} more, listed under <a href='#preparation'>Preparation</a>"
+    return said[:most] + ([more] if len(said) > most else [])
 
 
 def profiles(result: ClusterResult) -> str:
@@ -124,7 +125,9 @@ def _card(result: ClusterResult, j: int) -> str:
         "".join(deviation(t.name, _beside(t), t.effect, colour(j)) for t in traits)
         or '<p class="soft">Close to the mean in every column.</p>'
     )
-    return f'<div class="cluster"><h3>{chip(j)}{rows:,.0f} rows {soft(f"({share})")}</h3>{said}</div>'
+    return (
+        f'<div class="cluster"><h3>{chip(j)}{rows:,.0f} {result.unit} {soft(f"({share})")}</h3>{said}</div>'
+    )
 
 
 def _value(t: Trait, *, overall: bool = False) -> str:
@@ -250,7 +253,7 @@ def choice(result: ClusterResult) -> str:
     if len(c.scores) == 1:
         return _given(result)
     drawn = cards([*charts.choice(result), _tree(result)])
-    unclear = "No clusters were found." if c.none else f"No clear k; {c.k} was taken."
+    unclear = "k-means finds no clusters." if c.none else f"No clear k; {c.k} was taken."
     verdict = f"k = {c.k} is recommended." if c.clear else unclear
     lead = (
         f"<b>{verdict}</b> {sentence(c.reasons)} The star marks what a criterion would take, "
@@ -305,6 +308,8 @@ def preparation(result: ClusterResult) -> str:
     notes = [
         f"rare levels of {escape(name)} are merged into other: {listed(levels)}" for name, levels in a.merged
     ]
+    everything = _left_out(result, len(result.left_out))
+    notes += [f"not in this result: {said}" for said in everything] if len(everything) > _LISTED else []
     body = table(["column", "kind", "scaling, or levels", fills], rows, left=(0, 1, 2, 3))
     body += f"<ul>{''.join(f'<li>{note}</li>' for note in notes)}</ul>" if notes else ""
     lead = (

@@ -57,11 +57,39 @@ _UNIT = re.compile(rf"[-+]?\d+(?:[.,]\d+)?[{_BLANKS}]*([A-Za-zµ°][A-Za-zµ°/�
 _TIME = r"(?:[T ]\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?(?: ?[AaPp][Mm])?(?:Z|[+-]\d{2}:?\d{2})?)?"
 _DATE = re.compile(
     r"(?:\d{4}-\d{1,2}-\d{1,2}|\d{4}/\d{1,2}/\d{1,2}|\d{1,2}\.\d{1,2}\.(?:\d{4}|\d{2})|\d{1,2}/\d{1,2}/(?:\d{4}|\d{2})"
-    r"|\d{1,2}-\d{1,2}-\d{4}|\d{1,2}[- ][A-Za-z]{3,9}\.?[- ](?:\d{4}|\d{2})|[A-Za-z]{3,9} \d{1,2}, \d{4})"
-    + _TIME
-    + r"|\d{1,2}:\d{2}(?::\d{2})?"
+    r"|\d{1,2}-\d{1,2}-\d{4}|\d{1,2}[- ][A-Za-z]{3,9}\.?[- ](?:\d{4}|\d{2})|[A-Za-z]{3,9}\.? \d{1,2},? \d{4}"
+    r"|(?:19|20)\d{2}[-/](?:0?[1-9]|1[0-2])|(?:0?[1-9]|1[0-2])[-/](?:19|20)\d{2}"
+    r"|[A-Za-z]{3,9}\.?[- ](?:19|20)\d{2})" + _TIME + r"|\d{1,2}:\d{2}(?::\d{2})?"
 )
+_SIGNED = re.compile(r"[^A-Za-z]*\d[^A-Za-z]*")
+_SIGNS = "/*<>~\u00b1\u2264\u2265\u2020^#="
 _IDS = {"id", "ids", "uid", "pid", "mrn", "uuid", "guid", "identifier", "barcode"}
+_IDS |= {
+    "svnr",
+    "kvnr",
+    "patnr",
+    "fallnr",
+    "ssn",
+    "ahv",
+    "fallnummer",
+    "patientennummer",
+    "versichertennummer",
+}
+_NUMBERED = {"nr", "no", "num", "number", "nummer"}  # an id behind a word for whose it is
+_WHOSE = {
+    "pat",
+    "patient",
+    "patienten",
+    "fall",
+    "case",
+    "subject",
+    "proband",
+    "person",
+    "sv",
+    "record",
+    "akten",
+}
+_POST = {"plz", "zip", "zipcode", "postcode", "postleitzahl"}
 _PERHAPS_IDS = {
     "key",
     "nr",
@@ -303,6 +331,17 @@ def are_codes(present: Sequence[str]) -> bool:
     )
 
 
+def common_sign(present: Sequence[str]) -> str:
+    """The sign that most cells have beside their digits, as in 120/80 or 62*, where there are many; or ""."""
+    cells = {cell.strip() for cell in present}
+    if len(cells) <= 5:
+        return ""
+    for sign in _SIGNS:
+        if 2 * sum(sign in cell and _SIGNED.fullmatch(cell) is not None for cell in cells) > len(cells):
+            return sign
+    return ""
+
+
 def common_unit(present: Sequence[str]) -> str:
     """The unit that is written in every cell behind a number, or ""."""
     found = [_UNIT.fullmatch(cell.strip()) for cell in present]
@@ -313,28 +352,38 @@ def common_unit(present: Sequence[str]) -> str:
 def named_as_id(name: str) -> str:
     """ "id" if the name says so, "perhaps" if it may, else "".
 
-    >>> [named_as_id(name) for name in ("patient_id", "PatientID", "Nr.", "width", "age")]
-    ['id', 'id', 'perhaps', '', '']
+    >>> [named_as_id(name) for name in ("patient_id", "PatientID", "pat_nr", "Fallnummer", "Nr.", "age")]
+    ['id', 'id', 'id', 'id', 'perhaps', '']
     """
     words = [word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)]
     if words and (words[-1] in _IDS or words[0] in _IDS):
         return "id"
+    if len(words) > 1 and words[-1] in _NUMBERED and words[-2] in _WHOSE:
+        return "id"
     return "perhaps" if words and words[-1] in _PERHAPS_IDS else ""
 
 
+def named_as_post_code(name: str) -> bool:
+    """True if the name says that a column has post codes: plz, zip_code."""
+    words = re.findall(r"[a-z]+", name.lower())
+    return bool(words) and bool(_POST & {words[0], words[-1]})
+
+
 def may_be_odd(name: str, low: float, high: float) -> bool:
-    """True if whole numbers from low to high could be ids or dates."""
-    return bool(named_as_id(name)) or (low >= 19000101 and high <= 21001231)
+    """True if whole numbers from low to high could be ids, post codes or dates."""
+    return named_as_post_code(name) or bool(named_as_id(name)) or (low >= 19000101 and high <= 21001231)
 
 
 def odd_numbers(name: str, values: FloatArray, counting: bool) -> str:
-    """The kind of whole numbers that are no measurements: ID or DATE; "" if nothing speaks for these.
+    """The kind of whole numbers that are no measurements: ID, CODE or DATE; "" if nothing speaks for these.
 
-    ``counting`` says that they are the numbers of the rows, from 0 or 1.
+    ``counting`` says that each is above the one before it, as the numbers of rows and of visits are.
     """
     there, named = values[~np.isnan(values)], named_as_id(name)
     if named == "id":
         return ID
+    if named_as_post_code(name):
+        return CODE
     if len(there) < _LEAST:
         return ""
     if there.min() >= 19000101 and there.max() <= 21001231:

@@ -103,6 +103,7 @@ class Column(TextColumn):
         self._affix: str | None = None  # percent or a currency, the same in all cells
         self._truths: bool | None = None
         self._whole, self._counting, self._low, self._high = True, True, np.inf, -np.inf
+        self._last = -np.inf
         self.seen = 0  # rows
 
     def codes(self, cells: Cells) -> FloatArray:
@@ -176,11 +177,9 @@ class Column(TextColumn):
             self._whole and there[0] == np.floor(there[0]) and bool((there == np.floor(there)).all())
         )
         self._low, self._high = min(self._low, float(there.min())), max(self._high, float(there.max()))
-        if self._whole and self._counting and (self.seen or there[0] in (0, 1)):
-            first = self._low + self.seen
-            self._counting = np.array_equal(values, np.arange(first, first + len(values)))
-        else:
-            self._counting = False
+        rises = self._whole and self._counting and there[0] > self._last
+        self._counting = bool(rises and len(there) == len(values) and (np.diff(values) > 0).all())
+        self._last = float(there[-1])
 
     @property
     def _odd(self) -> bool:

@@ -50,6 +50,14 @@ class TextColumn:
                 f"{self._where(row)}: numbers with the unit {unit} in the cell: {present[0].strip()!r}; "
                 f"write them without it, or --exclude {self.name} leaves the column out"
             )
+        sign = texts.common_sign(present) if kind == CATEGORY else ""
+        if sign:
+            row = self.seen + next(i for i, c in enumerate(cells) if not self._lacks(c) and sign in c)
+            raise BadInput(
+                f"{self._where(row)}: digits with {sign} in most cells: {present[0].strip()!r}; write them "
+                f"as numbers, or --categories {self.name} takes them as levels, --exclude {self.name} "
+                "leaves the column out"
+            )
         return kind
 
     def _lacks(self, cell: Any) -> bool:
