@@ -51,8 +51,8 @@ def say_in_clear(hosts, files, word: str) -> None:
     subprocess.run(words, check=True)
     both = [files["va"], files["coordinator"]]
     until(lambda: all(word.encode() in file.read_bytes() for file in both), "the word in clear")
-    for name, (inside, _, _) in hosts.items():  # and within each host
-        within = f"{word} within {name}".encode()
+    for number, (name, (inside, _, _)) in enumerate(hosts.items()):  # and within each host
+        within = f"{word} within host {number}".encode()  # its name is one that must not be seen
         here = ["ip", "netns", "exec", inside, sys.executable, "-c", CONTROL, within.decode(), "127.0.0.1"]
         subprocess.run(here, check=True)
         file = files[name]
