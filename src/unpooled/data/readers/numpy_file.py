@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from unpooled.data.readers.cells import Cells, as_written
+from unpooled.data.readers.cells import Cells
+from unpooled.data.readers.single_precision import as_written
 from unpooled.data.readers.source import Reading, Source
 from unpooled.errors import BadInput
 
