@@ -9,6 +9,7 @@ gives figures to quote: the load is printed too.
 
 import contextlib
 import os
+import signal
 import socket
 import statistics
 import subprocess
@@ -187,6 +188,7 @@ def measured(sites: int) -> dict[str, Any]:
 
 
 def main() -> None:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was started is ended
     ours = {}
     for name, (engine, added) in ADDED.items():
         alone = imported(engine)

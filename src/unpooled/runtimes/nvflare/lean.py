@@ -1,9 +1,9 @@
 """Start of the engine's processes without what none of them needs: ``python -m ...lean MODULE ARGUMENTS...``.
 
-The engine imports all its drivers, and that for HTTP alone takes half as long as all of ours; sites use gRPC
-and, within a machine, TCP. And it tests the primes of its own private key whenever it reads the file, twice
-in each process; that was done when the key was made and when the site enrolled. Together they were a third of
-the time in which a process starts, which counts where many sites share a machine.
+The engine imports all its drivers, that for HTTP too; sites use gRPC and, within a machine, TCP. And it tests
+the primes of its own private key whenever it reads the file, twice in each process; that was done when the
+key was made and when the site enrolled. Both take time of a core in every process, which counts where many
+sites share a machine.
 """
 
 import functools
