@@ -60,12 +60,16 @@ def set_up(home: Path, sites: int) -> tuple[FederationFolder, list[list[str]]]:
     where = f"localhost:{free_port()}"
     federation = create(home / "federation", "many", where, names, engine_name="nvflare")
     rng, commands = np.random.default_rng(0), []
+    policy = home / "policy.toml"  # officers who approve all studies of this coordinator
+    policy.write_text('version = 2\n[studies]\napprove = "known"\npurposes = ["*"]\n')
     for name in names:
         place = certified_site(federation, name, home / name)
         rows = rng.normal(size=(200, 4)) + 4 * rng.integers(0, 3, size=(200, 1))
         data = home / f"{name}.csv"
         np.savetxt(data, rows, delimiter=",", header="a,b,c,d", comments="")
-        settings = SiteSettings(name, str(data), str(place.path), authority=place.invitation.authority)
+        settings = SiteSettings(
+            name, str(data), str(place.path), str(policy), authority=place.invitation.authority
+        )
         CopyFolder(place.path).make(settings.table(), settings.rules().protect.settings())
         CopyFolder(place.path).approve()
         settings.write(federation.engine.settings_file(place.engine_folder))

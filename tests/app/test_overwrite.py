@@ -106,6 +106,9 @@ GO_ON = {  # with what is there, if it is theirs
     ("copy make", "folder"),
     ("copy approve", "folder"),
     ("copy renew", "folder"),
+    ("study approve", "folder"),
+    ("study decline", "folder"),
+    ("study withdraw", "folder"),
     ("copy erase", "folder"),
     ("copy forget", "folder"),
     ("release", "register"),
@@ -120,6 +123,8 @@ GO_ON = {  # with what is there, if it is theirs
 }
 NEVER = {("federation init", "folder")}  # it holds keys
 READ = {
+    ("study list", "folder"),
+    ("study show", "folder"),
     ("predict", "folder"),
     ("predict", "file"),
     ("export", "folder"),

@@ -28,6 +28,7 @@ from unpooled.site.identity import identity_in
 
 UNPOOLED = [sys.executable, "-m", "unpooled"]
 PATIENCE = 240.0
+STUDIES = '[studies]\napprove = "known"\npurposes = ["*"]\n'  # officers who approve all of this coordinator
 
 
 def free_port() -> int:
@@ -162,6 +163,10 @@ class Network:
     def join(self, site: str, *options: Any, data: Path | None = None, folder: Path | None = None) -> None:
         place = folder or self.site_folder(site)
         self._joined[site] = self._connections(site)
+        if "--policy" not in (*options, *(() if place.exists() else self._reading)):
+            policy = self.folder / "policy.toml"
+            policy.write_text(f"version = 2\n{STUDIES}")
+            options = (*options, "--policy", policy) if data or options or not place.exists() else ()
         if not place.exists():
             options = ("--folder", place, *self._reading, *options)
             self.start(site, "join", self.invitation(site), "--data", data or self.files[site], *options)

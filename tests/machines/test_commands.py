@@ -1,5 +1,6 @@
 """The other commands: status, leave, the background, and a job for another console."""
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -12,6 +13,7 @@ from machines.network import free_port, until
 from unpooled.app.cli import app
 from unpooled.runtimes.coordinator_run import ProgressFile
 from unpooled.runtimes.nvflare.console import submitted
+from unpooled.site.study_folder import StudyFolder
 
 OPTIONS = ("-k", "3", "--restarts", "2", "--seed", "4")
 
@@ -42,8 +44,24 @@ def test_a_job_for_another_console(network, fitted, tmp_path):
     name = re.search(r"runs/(\S+)/checkpoint", said).group(1)
     assert "another console's" in unpooled_command("resume", out, code=1)
     work = network.home / "runs" / name
-    with submitted(network.home / "console", job, timeout=30.0):
-        until(lambda: ProgressFile(work).read()["state"] == "finished", "the job to finish")
+    with submitted(network.home / "console", job, timeout=30.0):  # sites with an authority refuse it
+        said = until(lambda: (p := ProgressFile(work).read())["state"] == "failed" and p, "the refusal")
+    assert "the study is not signed by the authority of this federation" in said["text"]
+    shutil.rmtree(work)
+    settings = {site: network.site_folder(site) / "engine/local/unpooled.json" for site in network.files}
+    kept = {site: path.read_text() for site, path in settings.items()}
+    try:
+        for site, path in settings.items():  # in a federation of one's own there is none: officers decide
+            path.write_text(json.dumps({**json.loads(kept[site]), "authority": ""}))
+        with submitted(network.home / "console", job, timeout=30.0):
+            for site in network.files:
+                place = network.site_folder(site)
+                until(StudyFolder(place).waiting, f"the study at {site}")
+                unpooled_command("study", "approve", place, "--yes")
+            until(lambda: ProgressFile(work).read()["state"] == "finished", "the job to finish")
+    finally:
+        for site, path in settings.items():
+            path.write_text(kept[site])
     shutil.copy(work / "checkpoint", out / "checkpoint")
     shutil.rmtree(work)
     unpooled_command("resume", out)

@@ -4,11 +4,13 @@ import random
 import threading
 import time
 from dataclasses import fields, replace
+from datetime import datetime
 
 import numpy as np
 import pytest
 
 from helpers import blobs, split
+from studies import approved_terms
 from unpooled import InProcess, Lloyd, Site, run
 from unpooled.core.disk import held, is_held
 from unpooled.core.run import recall
@@ -16,7 +18,7 @@ from unpooled.errors import BadInput, TooFewAnswers
 from unpooled.privacy.copy import CopySettings
 from unpooled.runtimes.coordinator_run import ProgressFile, RunTask, coordinate
 from unpooled.runtimes.delivery import Delivery, NoAnswer
-from unpooled.runtimes.provisioning.follow_run import _raised, _record
+from unpooled.runtimes.provisioning.follow_run import _raised, _record, waiting_for
 from unpooled.site.copy_folder import CopyFolder
 from unpooled.site.site_process import RunTerms, SiteEnd, SiteSettings
 
@@ -126,6 +128,79 @@ def test_a_site_that_reports_itself_is_asked_again_at_once():
     assert len(asked) == 2
 
 
+def _waits(times, then):
+    """A site where somebody decides after so many questions."""
+    asked = []
+
+    def post(site, data, answered):
+        asked.append(data)
+        answered(NoAnswer("not yet", waiting=True) if site == "a" and len(asked) <= times else then)
+
+    return post
+
+
+def test_a_site_where_somebody_is_to_decide_is_waited_for(monkeypatch):
+    """Beyond any deadline; who follows the run hears since when."""
+    monkeypatch.setattr("unpooled.runtimes.delivery._ASK", 0.02)
+    heard, before = [], time.time()
+    line = Delivery(("a",), _waits(20, b"yes"), deadline=0.1, approval=3600.0)
+    line.on_wait = lambda waiting: heard.append(dict(waiting))
+    assert line.carry({"a": b"x"}) == {"a": b"yes"}
+    assert line.seconds[0] > 0.3
+    assert [list(waiting) for waiting in heard] == [["a"], []]
+    assert before <= heard[0]["a"] <= time.time()
+    assert line.absent == set()
+
+
+def test_the_wait_for_an_approval_has_an_end_of_its_own(monkeypatch):
+    monkeypatch.setattr("unpooled.runtimes.delivery._ASK", 0.02)
+    line = Delivery(("a",), _waits(10**6, b"yes"), deadline=60.0, approval=0.2)
+    for _ in range(2):  # the second exchange does not wait again
+        assert line.carry({"a": b"x"}) == {"a": "not yet"}
+        assert line.absent == set()  # it is there: to ask again changes nothing
+    declined = Delivery(("a",), _waits(3, NoAnswer("declined", again=False)), deadline=60.0, approval=3600.0)
+    assert declined.carry({"a": b"x"}) == {"a": "declined"}
+
+
+def test_a_site_that_vanishes_while_it_waits_is_absent(monkeypatch):
+    monkeypatch.setattr("unpooled.runtimes.delivery._ASK", 0.02)
+    heard, asked = [], []
+
+    def post(site, data, answered):
+        asked.append(data)
+        if len(asked) < 3:
+            answered(NoAnswer("not yet", waiting=True))
+
+    line = Delivery(("a",), post, deadline=0.1, approval=3600.0)
+    line.on_wait = lambda waiting: heard.append(dict(waiting))
+    assert line.carry({"a": b"x"}) == {"a": "not yet"}
+    assert line.absent == {"a"}
+    assert heard[-1] == {}
+
+
+def test_progress_says_whom_a_run_waits_for(tables, tmp_path, monkeypatch):
+    monkeypatch.setattr("unpooled.runtimes.delivery._ASK", 0.01)
+    doors, seen = {name: Site(name, X) for name, X in tables.items()}, []
+    late = sorted(tables)[0]
+
+    def post(site, data, answered):
+        seen.append(ProgressFile(tmp_path).read())
+        waits = site == late and len(seen) < 12
+        answered(NoAnswer("not yet", waiting=True) if waits else doors[site].respond(data))
+
+    line = Delivery(tuple(tables), post, deadline=0.5, approval=60.0)
+    assert coordinate(task(tables), line, tmp_path)
+    waiting = [said["waiting"] for said in seen if said.get("waiting")]
+    assert waiting
+    assert all(set(said) == {late} for said in waiting)
+    assert not seen[-1].get("waiting")
+    assert not any(record.silent for record in recall(tmp_path / "checkpoint", Lloyd(k=3)).history)
+    when = datetime(2020, 1, 2, 9, 12).timestamp()
+    assert waiting_for({"north": when}) == "waiting for north since 02 Jan 9:12 to approve the study"
+    now = datetime.now().replace(hour=9, minute=12)
+    assert waiting_for({"north": now.timestamp()}) == "waiting for north since 9:12 to approve the study"
+
+
 def test_a_thousand_sites_need_no_thread_of_ours():
     before = threading.active_count()
     seen = []
@@ -169,8 +244,11 @@ def settings(tmp_path):
     return SiteSettings("a", str(data), str(tmp_path / "kept"), str(policy), exclude=("id",))
 
 
-def terms(**how):
-    return replace(RunTerms.now(), **how)
+@pytest.fixture
+def terms(settings):
+    """Terms of a run whose study is approved."""
+    approved = approved_terms(settings)
+    return lambda **how: replace(approved, **how)
 
 
 def test_settings_survive_the_way_through_their_file(settings, tmp_path):
@@ -185,7 +263,7 @@ def test_how_a_file_is_read_is_the_sites(settings):
     assert not {"columns", "exclude", "na", "categories"} & {f.name for f in fields(RunTerms)}
 
 
-def test_a_copy_that_nobody_approved_is_not_answered_from(settings, tmp_path):
+def test_a_copy_that_nobody_approved_is_not_answered_from(settings, terms, tmp_path):
     copied = replace(settings, policy=None, data="")
     assert "cannot open" in SiteEnd(copied, terms()).respond(b"anything")
     CopyFolder(tmp_path / "kept").make(settings.table(), CopySettings())
@@ -195,14 +273,14 @@ def test_a_copy_that_nobody_approved_is_not_answered_from(settings, tmp_path):
     assert "not a message" in SiteEnd(copied, terms()).respond(b"anything")
 
 
-def test_what_a_site_cannot_open_it_declines_without_a_word_of_its_data(settings, tmp_path):
+def test_what_a_site_cannot_open_it_declines_without_a_word_of_its_data(settings, terms, tmp_path):
     (tmp_path / "patients.csv").write_text("age,bmi\n" + "41,20\n" * 40 + "secret text,20\n")
     said = SiteEnd(settings, terms()).respond(b"anything")
     assert said == "the site cannot open its data for this run; its own log says why"
     assert "99.0" in SiteEnd(settings, terms(version="99.0")).respond(b"anything")
 
 
-def test_garbage_is_no_message(settings):
+def test_garbage_is_no_message(settings, terms):
     end = SiteEnd(settings, terms())
     for data in (b"", b"x" * 100, bytes(range(256)) * 100):
         assert str(end.respond(data)).startswith("not a message for this site")

@@ -1,6 +1,7 @@
 """The page for three strangers, as it is: its commands, in its order, each person in a folder apart."""
 
 import csv
+import json
 import re
 import shlex
 import shutil
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from machines.network import Network, free_port, until
+from unpooled.site.study_folder import StudyFolder
 
 PAGE = Path(__file__).parents[2] / "docs" / "deployment" / "first-run.md"
 PLACE = "coordinator.example.org:8002"
@@ -23,6 +25,12 @@ def steps():
         for block in re.findall(r"```sh\n(.*?)```", part, re.S):
             found += [(person, line) for line in block.splitlines()]
     return found
+
+
+def kinds(place):
+    """The kinds of lines in a site's log, if there is one."""
+    log = place / "log.jsonl"
+    return [json.loads(line)["kind"] for line in log.read_text().splitlines()] if log.exists() else []
 
 
 @pytest.fixture
@@ -52,7 +60,7 @@ def test_the_page_for_three_strangers(strangers, tmp_path):
     for person, line in commands[1:]:
         words = shlex.split(line.replace(PLACE, address))[1:]
         folder = tmp_path / person.replace(" ", "-")
-        lasting = words[0] in ("serve", "join")
+        lasting = words[0] in ("serve", "join", "run")
         if words[0] == "federation" and words[1] == "admit":  # the telephone: all have read theirs out
             for site in "AB":
                 until(
@@ -62,11 +70,15 @@ def test_the_page_for_three_strangers(strangers, tmp_path):
                     lambda site=site: f"hospital-{site.lower()} asks" in strangers.said("Coordinator"),
                     "asking",
                 )
-        if words[0] == "copy":
-            page = folder / words[2] / "copy" / "page.html"
-            until(page.exists, f"the page of {person}")
+        if words[0] == "study":
+            place = folder / words[2]
+            until((place / "copy" / "page.html").exists, f"the page of {person}")
+            until(StudyFolder(place).waiting, f"the study at {person}")
+            said = "a study waits to be approved: k-means of heart, k 2..4"
+            until(lambda said=said, who=folder.name: said in strangers.said(who), "join to say so")
+            assert "release" not in kinds(place)
         if lasting:
-            strangers.start(folder.name, *words, folder=folder)
+            strangers.start("run" if words[0] == "run" else folder.name, *words, folder=folder)
         else:
             said = strangers.command(*words, folder=folder, entered="y\ny\n", patience=240)
             if words[1] == "admit":
@@ -79,6 +91,9 @@ def test_the_page_for_three_strangers(strangers, tmp_path):
             for letter in "ab":  # the two files that are sent
                 sent = tmp_path / "Coordinator" / "heart" / "invitations" / f"hospital-{letter}.json"
                 shutil.copy(sent, tmp_path / f"Hospital-{letter.upper()}")
+    said = strangers.finish("run")
+    assert re.search(r"waiting for hospital-a since \d+:\d\d, hospital-b since \d+:\d\d to approve", said)
+    assert "release" in kinds(tmp_path / "Hospital-A" / "hospital-a")
     report = tmp_path / "Coordinator" / "report.html"
     handled = (
         [p for p in before if p.is_file()] + list(tmp_path.glob("Hospital-*/hospital-*.json")) + [report]

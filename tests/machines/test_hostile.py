@@ -10,7 +10,7 @@ import struct
 import numpy as np
 import pytest
 
-from machines.network import certified_site, until
+from machines.network import STUDIES, certified_site, until
 from unpooled.app.job import Between, Job
 from unpooled.app.run_folder import RunFolder
 from unpooled.app.run_job import tasks
@@ -130,7 +130,7 @@ def test_a_site_with_other_columns_is_named_with_them(network, other_va, tmp_pat
     odd = tmp_path / "odd.csv"
     odd.write_text("age,weight\n" + "".join(f"{40 + i % 30},{60 + i % 25}\n" for i in range(60)))
     trusted = tmp_path / "trusted.toml"
-    trusted.write_text('version = 2\n[protect]\nmode = "trusted"\n')
+    trusted.write_text(f'version = 2\n[protect]\nmode = "trusted"\n{STUDIES}')
     other_va("--policy", trusted, data=odd)
     network.run("odd", *QUICK)
     said = network.finish("odd", code=1)
@@ -143,7 +143,7 @@ def test_a_site_with_other_columns_is_named_with_them(network, other_va, tmp_pat
 def test_a_message_that_is_larger_than_a_site_takes(network, other_va, tmp_path):
     """The site refuses by name, and the others go on."""
     policy = tmp_path / "policy.toml"
-    policy.write_text("version = 2\n[wire]\nmax_message_bytes = 4096\n")
+    policy.write_text(f"version = 2\n[wire]\nmax_message_bytes = 4096\n{STUDIES}")
     other_va("--policy", policy)
     network.run("large", "-k", "8", "--restarts", "8", "--seed", "2")
     said = network.finish("large")

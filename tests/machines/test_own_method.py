@@ -6,10 +6,10 @@ import os
 
 import pytest
 
-from machines.network import Network
+from machines.network import STUDIES, Network
 from pages import ROOT, blocks
 
-POLICY = 'version = 2\n[jobs]\nmodules = ["hospital_methods"]\n'
+POLICY = f'version = 2\n[jobs]\nmodules = ["hospital_methods"]\n{STUDIES}'
 OPTIONS = (
     "-k",
     "3",

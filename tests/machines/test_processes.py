@@ -15,13 +15,15 @@ import pytest
 
 from machines.network import Network, free_port, tree, until
 from machines.test_runs import LONG, assert_same, points
+from studies import approved_terms
+from unpooled.core import codec
 from unpooled.core.disk import holder, is_held
 from unpooled.runtimes.nvflare.launchers import ended_folder, job_folders
 from unpooled.runtimes.provisioning import keys
 from unpooled.runtimes.provisioning.federation_folder import create
 from unpooled.runtimes.provisioning.supervisor import ended
 from unpooled.site.log import Log, LogInUse
-from unpooled.site.site_process import ANSWERING, RunTerms, SiteEnd, SiteSettings
+from unpooled.site.site_process import ANSWERING, SiteEnd, SiteSettings
 
 EVERY = (*LONG, "--quorum", "1")  # the run waits for every site
 
@@ -268,7 +270,7 @@ def test_a_supervisor_that_is_halted_or_deaf_is_ended(tmp_path):
 def test_a_process_that_waits_for_the_log_gets_it_between_answers(tmp_path):
     """Two runs at one site: each hands the log over, and opens it again for its next question."""
     settings = trusted_site(tmp_path)
-    one, two = SiteEnd(settings, RunTerms.now()), SiteEnd(settings, RunTerms.now())
+    one, two = (SiteEnd(settings, approved_terms(settings, name)) for name in ("one", "two"))
     for end in (one, two, one, two):
         assert str(end.respond(b"anything")).startswith("not a message")
     with pytest.raises(LogInUse, match=rf"process {os.getpid()} \({ANSWERING}\)"):
@@ -288,10 +290,11 @@ def trusted_site(tmp_path):
 def test_a_program_that_has_the_log_is_named_and_left_alone(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr("unpooled.site.site_process._LET_GO", (0.5, 30.0))
     settings = trusted_site(tmp_path)
-    SiteEnd(settings, RunTerms.now()).close()
+    terms = approved_terms(settings)
+    SiteEnd(settings, terms).close()
     (tmp_path / "kept").mkdir(exist_ok=True)
     log = Log(tmp_path / "kept" / "log.jsonl", "somebody's script")
-    said = SiteEnd(settings, RunTerms.now()).respond(b"anything")
+    said = SiteEnd(settings, terms).respond(b"anything")
     assert said == "another program at the site has its log open; the site's own log names it"
     assert f"process {os.getpid()} (somebody's script)" in caplog.text
     log.close()
@@ -302,18 +305,23 @@ def test_a_process_of_ours_that_hangs_is_ended_for_the_log(tmp_path, monkeypatch
     monkeypatch.setattr("unpooled.site.site_process._COAX", 0.5)
     settings = trusted_site(tmp_path)
     settings.write(tmp_path / "settings.json")
+    terms = approved_terms(settings)
+    (tmp_path / "terms").write_bytes(codec.encode(terms))
     script = (
         "import sys, time\nfrom pathlib import Path\n"
+        "from unpooled.core import codec\n"
         "from unpooled.site.site_process import RunTerms, SiteEnd, SiteSettings\n"
-        "end = SiteEnd(SiteSettings.read(Path(sys.argv[1])), RunTerms.now())\n"
+        "terms = codec.decode(Path(sys.argv[2]).read_bytes(), expect=RunTerms)\n"
+        "end = SiteEnd(SiteSettings.read(Path(sys.argv[1])), terms)\n"
         "print(end.respond(b'x'), flush=True)\ntime.sleep(600)\n"
     )
     hung = subprocess.Popen(
-        [sys.executable, "-c", script, str(tmp_path / "settings.json")], stdout=subprocess.PIPE
+        [sys.executable, "-c", script, str(tmp_path / "settings.json"), str(tmp_path / "terms")],
+        stdout=subprocess.PIPE,
     )
     assert hung.stdout.readline().startswith(b"not a message")
     hung.send_signal(signal.SIGSTOP)
-    end = SiteEnd(settings, RunTerms.now())
+    end = SiteEnd(settings, terms)
     assert str(end.respond(b"anything")).startswith("not a message")
     assert hung.wait(10) == -signal.SIGKILL
     hung.stdout.close()
@@ -325,18 +333,22 @@ def test_a_process_that_is_answering_is_left_to_finish(tmp_path, monkeypatch):
     monkeypatch.setattr("unpooled.site.site_process._COAX", 0.8)
     settings = trusted_site(tmp_path)
     settings.write(tmp_path / "settings.json")
+    terms = approved_terms(settings)
+    (tmp_path / "terms").write_bytes(codec.encode(terms))
     script = (
         "import sys, time\nfrom pathlib import Path\n"
+        "from unpooled.core import codec\n"
         "from unpooled.site.site_process import RunTerms, SiteEnd, SiteSettings\n"
-        "end = SiteEnd(SiteSettings.read(Path(sys.argv[1])), RunTerms.now())\n"
+        "terms = codec.decode(Path(sys.argv[2]).read_bytes(), expect=RunTerms)\n"
+        "end = SiteEnd(SiteSettings.read(Path(sys.argv[1])), terms)\n"
         "end.respond(b'x')\nreceive = end._site.receive\n"
         "def slow(data):\n    print('begins', flush=True)\n    time.sleep(4)\n    return receive(data)\n"
         "end._site.receive = slow\nprint(end.respond(b'x'), flush=True)\ntime.sleep(600)\n"
     )
-    words = [sys.executable, "-c", script, str(tmp_path / "settings.json")]
+    words = [sys.executable, "-c", script, str(tmp_path / "settings.json"), str(tmp_path / "terms")]
     with subprocess.Popen(words, stdout=subprocess.PIPE) as slow:
         assert slow.stdout.readline() == b"begins\n"
-        end = SiteEnd(settings, RunTerms.now())
+        end = SiteEnd(settings, terms)
         assert str(end.respond(b"anything")).startswith("not a message")
         assert slow.poll() is None
         assert slow.stdout.readline().startswith(b"not a message")

@@ -2,16 +2,19 @@
 
 import csv
 import json
+import re
 import time
 
 import pytest
 
 from machines.conftest import READING
-from machines.network import Network, until
+from machines.network import STUDIES, Network, until
+from unpooled.app.run_folder import RunFolder
 from unpooled.errors import BadInput
 from unpooled.privacy.dp.accounting import mu_of
 from unpooled.runtimes.provisioning import health
 from unpooled.runtimes.provisioning.federation_folder import FederationFolder
+from unpooled.site.study_folder import StudyFolder
 
 FILES = {
     "checkpoint",
@@ -93,7 +96,7 @@ def noisy(hospital_files, tmp_path):
     policy = tmp_path / "noise.toml"
     policy.write_text(
         'version = 2\n[protect]\nmode = "noise"\n[dp]\nepsilon_total = 4\n[domain]\n'
-        'columns = ["age", "trestbps"]\nlower = [0, 50]\nupper = [110, 250]\nrows = 1000\n'
+        'columns = ["age", "trestbps"]\nlower = [0, 50]\nupper = [110, 250]\nrows = 1000\n' + STUDIES
     )
     made = Network(tmp_path / "noisy", hospital_files, reading=(*READING, "--policy", policy), copied=False)
     try:
@@ -133,17 +136,60 @@ def test_a_site_answers_nothing_before_its_copy_is_approved(network):
     approval = network.site_folder("va") / "copy" / "approved.json"
     kept = approval.read_bytes()
     approval.unlink()
-    lines = (network.site_folder("va") / "log.jsonl").read_bytes().count(b"\n")
+    log = network.site_folder("va") / "log.jsonl"
+    lines = [line for line in log.read_bytes().splitlines() if b'"kind":"study"' not in line]
     try:
         network.run("early", "-k", "2", "--restarts", "1")
         assert "nobody at the site has approved its copy yet" in " ".join(network.finish("early").split())
-        assert (network.site_folder("va") / "log.jsonl").read_bytes().count(b"\n") == lines
+        assert [line for line in log.read_bytes().splitlines() if b'"kind":"study"' not in line] == lines
     finally:
         approval.write_bytes(kept)
     network.run("late", "-k", "2", "--restarts", "1")
     network.finish("late")
     found = json.loads((network.out("late") / "result.json").read_text())
     assert [site["site"] for site in found["sites"]] == sorted(network.files)
+
+
+def test_a_study_is_approved_in_the_middle_and_withdrawn(network, hospital_files):
+    """One hospital's officer is asked: the run waits beyond its deadline, goes on, and goes on without it."""
+    ask, place = network.folder / "ask.toml", network.site_folder("va")
+    ask.write_text("version = 2\n")
+    network.leave("va")
+    network.join("va", "--policy", ask, data=network.files["va"])
+    network.wait_connected()
+    log, before = place / "log.jsonl", len((place / "log.jsonl").read_bytes().splitlines())
+    try:
+        network.run("studied", *LONG, "--deadline", "3", "--purpose", "to find groups", "--title", "Groups")
+        (kept,) = until(StudyFolder(place).waiting, "the study")
+        said = until(
+            lambda: "waiting for va since" in network.said("studied") and network.said("studied"), "it"
+        )
+        assert re.search(r"waiting for va since \d+:\d\d to approve the study", said)
+        assert "waiting for va since" in network.command("status", network.home).stdout
+        waits = network.command("status", place, code=6).stderr
+        assert f"the study 'Groups' waits to be approved: unpooled study approve {place}" in waits
+        began = time.monotonic()
+        until(lambda: time.monotonic() - began > 4.0, "more than the deadline")
+        assert network.processes["studied"].poll() is None
+        assert len(log.read_bytes().splitlines()) == before  # nothing left, by its own log
+        network.command("study", "approve", place, kept.study.digest)
+        network.at_round("studied", 3)
+        network.command("study", "withdraw", place, kept.study.digest, "--reason", "a complaint")
+        lines = [json.loads(line) for line in log.read_bytes().splitlines()[before:]]
+        network.finish("studied")
+        late = [json.loads(line) for line in log.read_bytes().splitlines()[before + len(lines) :]]
+    finally:
+        network.leave("va")
+        network.join("va", data=network.files["va"])
+        network.wait_connected()
+    assert [line.get("decision") for line in (lines[0], lines[-1])] == ["approved", "withdrawn"]
+    assert lines[1]["study"] == kept.study.digest
+    assert {line["run"] for line in lines if line["kind"] == "release"} == {kept.study.run}
+    assert {line["kind"] for line in late} <= {"study"}
+    rounds = RunFolder(network.out("studied")).load_result().run.history
+    assert not rounds[1].silent
+    assert rounds[-1].silent == {"va": "the site has withdrawn the study: a complaint"}
+    assert "The log is whole" in network.command("audit", "verify", place).stdout
 
 
 def test_how_a_file_is_read_is_not_the_runs_to_say(network):

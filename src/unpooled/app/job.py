@@ -13,6 +13,7 @@ from unpooled.algorithms import METHODS
 from unpooled.algorithms.base import import_methods
 from unpooled.analysis import Analysis
 from unpooled.app.private_job import check_private, private_method
+from unpooled.app.study import now_and_later
 from unpooled.core import codec
 from unpooled.data import Table, Wishes
 from unpooled.data.copy import Copy
@@ -23,6 +24,7 @@ from unpooled.privacy.copy import CopySettings, make_copy
 from unpooled.privacy.secure_sum import SecureSums
 from unpooled.runtimes import InProcess
 
+EXPIRES = 30.0  # days that a study may wait and last
 AUTO = tuple(range(1, 13))  # the k that are compared where the user says auto
 PROTECTIONS = ("none", "copy", "trusted")
 _SHOWN = (codec.name_of(AskSchema),)  # asked of each site even under secure sums
@@ -38,6 +40,12 @@ class Between:
     quorum: float = 0.5
     deadline: float = 60.0  # seconds per exchange
     wait: float = 60.0  # seconds to wait for a server or sites that are not connected
+    title: str = ""  # of the study that sites are asked to approve; "": made from the job
+    purpose: str = ""
+    contact: str = ""
+    created: str = field(default_factory=lambda: now_and_later(EXPIRES)[0])
+    expires: str = field(default_factory=lambda: now_and_later(EXPIRES)[1])
+    approval: float = 0.0  # seconds to wait for approvals; 0: until the study expires
 
     def __post_init__(self) -> None:
         if not self.sites or len(set(self.sites)) < len(self.sites):
@@ -46,6 +54,8 @@ class Between:
             raise BadInput(f"quorum must be a share above 0 and up to 1, got {self.quorum}")
         if not 0 < self.deadline <= 86400:
             raise BadInput(f"deadline must be between 0 and 86400 seconds, got {self.deadline}")
+        if self.approval < 0:
+            raise BadInput(f"--wait-approval must be 0 seconds or more, got {self.approval}")
 
 
 @dataclass(frozen=True)
@@ -255,6 +265,9 @@ class Job:
             for name in ("quorum", "deadline", "wait"):
                 value = getattr(self.between, name)
                 words += [f"--{name}", f"{value:g}"] if value != getattr(Between, name) else []
+            for name in ("title", "purpose", "contact"):
+                said = getattr(self.between, name)
+                words += [f"--{name}", said] if said else []
         return shlex.join(words)
 
     def _what(self, sites: Sequence[str] | None) -> list[str]:

@@ -16,6 +16,7 @@ from rich.console import Console
 from unpooled.app.job import AUTO, Between, Job
 from unpooled.app.result import JobResult, result_of
 from unpooled.app.run_folder import RunFolder
+from unpooled.app.study import seconds_until
 from unpooled.core.disk import write_atomically
 from unpooled.core.run import Record, run
 from unpooled.errors import EngineFailed, ModelError, TooFewAnswers, UnpooledError
@@ -26,10 +27,11 @@ if TYPE_CHECKING:  # runs between machines need packages that need not be instal
 
 
 class Watcher(Protocol):
-    """An observer of a job: called with every round, with each activity and each warning as text."""
+    """An observer of a job: called with every round, with each activity, news and warning as text."""
 
     def __call__(self, record: Record) -> None: ...
     def say(self, what: str) -> None: ...
+    def tell(self, what: str) -> None: ...
     def warn(self, what: str) -> None: ...
 
 
@@ -42,6 +44,13 @@ class LiveLine:
     def say(self, text: str) -> None:
         if self._shown is not None:
             self._shown(text)
+
+    def tell(self, text: str) -> None:
+        """Show what somebody must know who waits, also where there is no line."""
+        if self._shown is not None:
+            self._shown(text)
+        else:
+            print(f"unpooled: {text}", file=sys.stderr)
 
     def warn(self, text: str) -> None:
         print(f"warning: {text}", file=sys.stderr)
@@ -177,11 +186,20 @@ def _followed(job: Job, between: Between, watcher: Watcher) -> Path:
 
     federation = FederationFolder.read(Path(between.federation))
     task, terms = tasks(job, between)
-    return follow(federation, task, terms, patience=between.wait, say=watcher.say, progress=watcher)
+    return follow(
+        federation,
+        task,
+        terms,
+        patience=between.wait,
+        say=watcher.say,
+        tell=watcher.tell,
+        progress=watcher,
+    )
 
 
 def tasks(job: Job, between: Between) -> "tuple[RunTask, RunTerms]":
     """The task for the coordinator's end and the terms for the sites' ends of a job."""
+    from unpooled.app.study import proposed
     from unpooled.runtimes.coordinator_run import RunTask
     from unpooled.site.site_process import RunTerms
 
@@ -194,8 +212,9 @@ def tasks(job: Job, between: Between) -> "tuple[RunTask, RunTerms]":
         deadline=between.deadline,
         secure=job.secure,
         min_cluster_size=job.minimum,
+        approval=between.approval or seconds_until(between.expires),
     )
-    return task, RunTerms.now()
+    return task, RunTerms.now(*proposed(job, between))
 
 
 def federation_files(job: Job) -> list[Path]:

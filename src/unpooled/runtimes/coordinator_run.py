@@ -8,6 +8,7 @@ import getpass
 import json
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -22,12 +23,13 @@ from unpooled.core.messages import Message, SiteId
 from unpooled.core.run import Record, run
 from unpooled.errors import BadInput, SchemaMismatch, UnpooledError
 from unpooled.privacy.secure_sum import SecureSums
+from unpooled.runtimes.delivery import Delivery
 from unpooled.runtimes.remote import RemoteFederation
 from unpooled.site.identity import identity_in
 
 
 @dataclass(frozen=True, eq=False)
-class RunTask(Message, wire="ends.Task"):
+class RunTask(Message, wire="ends.Task", version=2, since="0.2"):
     """The task of a run, as the coordinator's process receives it."""
 
     run: str  # its name
@@ -38,6 +40,7 @@ class RunTask(Message, wire="ends.Task"):
     deadline: float  # seconds that an exchange may take
     secure: bool = False  # every total by secure sums
     min_cluster_size: int = 1  # of all sites together, in a cell of a secure sum
+    approval: float = 30 * 86400.0  # seconds to wait for sites that have not approved the study
 
 
 # ---------------------------------------------------------------- the coordinator's end
@@ -50,12 +53,23 @@ class ProgressFile:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "progress.json"
+        self._record: dict[str, Any] = {}
+        self._waiting: dict[SiteId, float] = {}
 
     def write(self, state: str, **more: Any) -> None:
         write_atomically(self.path, json.dumps({"state": state, "time": time.time(), **more}).encode())
 
     def record(self, record: Record) -> None:
-        self.write(RUNNING, record=asdict(record))
+        self._record = {"record": asdict(record)}
+        self._running()
+
+    def waits(self, waiting: Mapping[SiteId, float]) -> None:
+        """Note the sites that have not approved the study, and since when the run waits for each."""
+        self._waiting = dict(waiting)
+        self._running()
+
+    def _running(self) -> None:
+        self.write(RUNNING, waiting=self._waiting, **self._record)
 
     def failed(self, error: UnpooledError, again: bool = False) -> None:
         """``again``: to repeat the run may help, since some site was not reached."""
@@ -128,6 +142,9 @@ def coordinate(task: RunTask, carrier: Carrier, folder: Path) -> bool:
         except UnpooledError as error:
             progress.failed(error)
             return False
+
+        if isinstance(carrier, Delivery):
+            carrier.on_wait = progress.waits
 
         try:
             done = run(

@@ -14,6 +14,7 @@ from unpooled.core.site_id import SiteId
 _WAITS = (0.25, 4.0, 30.0)  # seconds for the first try: least, in the first exchange, most; see ``ready``
 _SLACK = 4.0  # first try: so many times the site's last response time; each retry has twice as long
 _PAUSE = (0.05, 0.5)  # seconds between tries that failed at once: the first, the longest
+_ASK = 1.0  # seconds between questions to a site where a person is to decide
 _LOOK = 0.25  # seconds between looks whether the run was aborted
 
 
@@ -27,6 +28,7 @@ class NoAnswer:
     reason: str
     again: bool = True
     absent: bool = False
+    waiting: bool = False  # a person at the site is to approve the study: it is asked on, slowly
 
 
 Answered = Callable[[bytes | NoAnswer], None]
@@ -51,7 +53,8 @@ class Delivery:
 
     ``post(site, data, answered)`` sends a message to a site and returns at once; ``answered`` is called with
     what comes back, from any thread, and never if it gets lost. ``stopped`` returns True once the run is
-    aborted.
+    aborted. A site that says that a person is to decide is waited for, whatever the deadline, for up to
+    ``approval`` seconds in all; ``on_wait`` hears since when, by site, whenever that changes.
 
     >>> courier = Delivery(("a", "b"), lambda site, data, answered: answered(data if site == "a" else
     ...                   NoAnswer("declines", again=False)), deadline=1.0)
@@ -66,10 +69,15 @@ class Delivery:
         *,
         deadline: float,
         stopped: Callable[[], bool] = lambda: False,
+        approval: float = 0.0,
     ) -> None:
         self.sites = tuple(sorted(sites))
         self._post, self._deadline, self._stopped = post, deadline, stopped
+        self._approval = approval
         self._lost: set[SiteId] = set()
+        self._waiting: dict[SiteId, float] = {}  # since when, by the wall's clock
+        self._began: dict[SiteId, float] = {}  # the same by the monotonic clock, from the first time on
+        self.on_wait: Callable[[Mapping[SiteId, float]], None] = lambda waiting: None
         self._wait = dict.fromkeys(self.sites, _WAITS[1])
         self._number = 0
         self._inbox: queue.SimpleQueue[tuple[int, SiteId, bytes | NoAnswer | None]] = queue.SimpleQueue()
@@ -101,6 +109,7 @@ class Delivery:
                     results[site] = tries.pop(site).reason
                     self._lost.add(site)
                     self.absent.add(site)
+                    self._waited(site)
                 elif now >= attempt.due:
                     attempt.wait *= 1 if attempt.early else 2
                     attempt.sent, attempt.early = now, False
@@ -131,6 +140,14 @@ class Delivery:
         attempt, now = tries.get(site), time.monotonic()
         if attempt is None or number not in (0, self._number):
             return
+        if isinstance(answer, NoAnswer) and answer.waiting:
+            self._wait_for(site, attempt, now, answer.reason)
+            if now >= self._began[site] + self._approval:
+                results[site] = answer.reason
+                del tries[site]
+            return
+        if answer is not None:
+            self._waited(site)
         if answer is None:
             attempt.due, attempt.early = now, True
         elif isinstance(answer, bytes):
@@ -147,3 +164,17 @@ class Delivery:
             attempt.reason, attempt.early = answer.reason, True
             attempt.due = min(attempt.due, now + attempt.pause)
             attempt.pause = min(2 * attempt.pause, _PAUSE[1])
+
+    def _wait_for(self, site: SiteId, attempt: _Attempt, now: float, reason: str) -> None:
+        """Ask again in a while; the deadline counts from what the site said last."""
+        attempt.reason, attempt.early = reason, True
+        attempt.due, attempt.until = now + _ASK, now + _ASK + self._deadline
+        self._began.setdefault(site, now)
+        if site not in self._waiting:
+            self._waiting[site] = time.time()
+            self.on_wait(self._waiting)
+
+    def _waited(self, site: SiteId) -> None:
+        """The site said something else, or nothing for too long: it is not waited for any more."""
+        if self._waiting.pop(site, None) is not None:
+            self.on_wait(self._waiting)

@@ -118,6 +118,7 @@ class AuditLog:
         copy: str = "",
         registry: str = "",
         authority: bytes | None = None,
+        study: str = "",
     ) -> None:
         self._bound: dict[str, Any] = {"registry": registry} if registry else {}  # its last link
         self._name, self._ledger, self._log, self._authority = name, ledger, log, authority
@@ -133,7 +134,7 @@ class AuditLog:
                 policy=policy.digest,
                 protection=policy.protect.mode,
                 copy=copy,  # the digest of the copy that it answers from
-                study="",  # the digest of the approved study
+                study=study,  # the digest of the approved study
                 version=version("unpooled"),
                 authority="" if authority is None else authority.hex(),
                 ledger=self._mark(),

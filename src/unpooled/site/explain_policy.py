@@ -42,6 +42,10 @@ describe = {describe}\t# sums for the report: profiles, spread, how sites differ
 max_runs = {max_runs}\t# noise, trusted
 max_rounds = {max_rounds}\t# noise, trusted: a run
 
+[studies]
+approve = {approve}                  # ask | known: ask somebody here, or approve purposes of this coordinator
+purposes = {purposes}                    # known: word for word, as studies name them; "*": any
+
 [aggregation]
 secure = {secure}\t# off | preferred | required: only sums over sites can be read
 min_sites = {min_sites}
@@ -92,6 +96,7 @@ def written(policy: Policy) -> str:
         **{name: getattr(jobs, name) for name in jobs.__dataclass_fields__},
         "id": policy.site.id,
         "contact": policy.site.contact,
+        **{name: getattr(policy.studies, name) for name in policy.studies.__dataclass_fields__},
         "secure": policy.aggregation.secure,
         "min_sites": policy.aggregation.min_sites,
         "max_message_bytes": policy.wire.max_message_bytes,
@@ -210,12 +215,25 @@ def explain(policy: Policy) -> list[tuple[str, list[str]]]:
         "methods that ask to see single replies are refused (those that do not: "
         f"{', '.join(only_totals())}).",
     }[policy.aggregation.secure]
+    will.append(_studied(policy))
     return [
         ("Answers", will),
         ("Refuses", wont),
         ("Protects", [*_keeps_to(policy), *_PROTECTS[policy.protect.mode](policy), sums]),
         ("Records", ["Every answer and refusal, byte for byte, in a log that shows any later change."]),
     ]
+
+
+def _studied(policy: Policy) -> str:
+    """Who approves the studies between machines."""
+    purposes = policy.studies.purposes
+    if policy.studies.approve == "ask":
+        return "It answers nothing of a run between machines before somebody here approved its study."
+    said = "any purpose" if "*" in purposes else " or ".join(f'"{purpose}"' for purpose in purposes)
+    return (
+        f"This policy approves studies of its federation's coordinator for {said}; of others it answers "
+        "nothing before somebody here approved them."
+    )
 
 
 def _keeps_to(policy: Policy) -> list[str]:

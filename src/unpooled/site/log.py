@@ -31,7 +31,8 @@ from unpooled.site.log_files import lines, segments, tail, tail_of
 START = "0" * 64
 COUNTERSIGNED = "seal"  # the kind, in the file, of lines that hold a countersigned head
 CONTINUED = "continued"  # the kind of the first line of a file that goes on after a rotation
-KINDS = ("opening", "release", "refusal", COUNTERSIGNED, CONTINUED)
+STUDY = "study"  # the kind of lines that hold a decision about a study
+KINDS = ("opening", "release", "refusal", COUNTERSIGNED, CONTINUED, STUDY)
 ROTATED = 64 << 20  # bytes from which on a log is rotated when it is opened
 _CARRIED = ("site", "policy", "protection", "copy", "authority", "ledger", "ledger_from")  # by the first line
 

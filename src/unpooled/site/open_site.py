@@ -29,6 +29,7 @@ from unpooled.site.policy import Policy, check_declared
 from unpooled.site.registry import FILE as REGISTRY
 from unpooled.site.registry import Registry
 from unpooled.site.site import Guard, Mask, Site
+from unpooled.site.studied import Studied
 from unpooled.site.sum_bounds import SumBounds
 
 
@@ -43,6 +44,7 @@ def open_site(
     authority: bytes | None = None,
     threads: int = 1,
     what: str = "another program",
+    study: Studied | None = None,
 ) -> Site:
     """A site that answers under ``policy``: by default from a copy, of which ``folder`` keeps the files.
 
@@ -53,6 +55,7 @@ def open_site(
     rosters of secure sums and countersigned heads of the log are taken only if it signed them. ``member`` is
     the site's part in secure sums; by default that of the identity in the folder. ``what`` is the activity
     that others read who find the log in use.
+    ``study`` holds a run between machines to what was approved; the log must have the approval.
     """
     policy = Policy() if policy is None else policy
     if policy.site.id and policy.site.id != name:
@@ -73,10 +76,15 @@ def open_site(
         if home is not None:
             log = Log(home / "log.jsonl", what)
             check_books(log, ledger, registry)
+            if study is not None:
+                study.check(log)
         mask = _mask(name, policy, home, held["X"], member, ledger, authority)
-        guards = [erased, *_guards(policy, ledger, mask)]
+        guards = [*([] if study is None else [study]), erased, *_guards(policy, ledger, mask)]
         mark = "" if registry is None else registry.mark
-        books = AuditLog(name, policy, ledger, log, copy=digest, registry=mark, authority=authority)
+        bound = "" if study is None else study.digest
+        books = AuditLog(
+            name, policy, ledger, log, copy=digest, registry=mark, authority=authority, study=bound
+        )
     except BaseException:
         ledger.close()
         if log is not None:

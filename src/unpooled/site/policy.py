@@ -67,6 +67,18 @@ class Protect:
 
 
 @dataclass(frozen=True)
+class Studies:
+    """Who approves a study: somebody at the site, or this policy for purposes of the known coordinator."""
+
+    approve: Literal["ask", "known"] = field(default="ask", repr=False)
+    purposes: tuple[str, ...] = field(default=(), repr=False)  # known: word for word; "*": any
+
+    def cover(self, purpose: str) -> bool:
+        """True if the policy approves a study of this purpose, if the federation's authority signed it."""
+        return self.approve == "known" and ("*" in self.purposes or purpose in self.purposes)
+
+
+@dataclass(frozen=True)
 class Domain:
     """For noise: all that is told of the table: columns, their ranges in its own units, a number of rows.
 
@@ -121,6 +133,7 @@ class Policy:
     aggregation: Aggregation = field(default_factory=Aggregation)
     dp: Budget = field(default_factory=Budget)
     wire: Wire = field(default_factory=Wire)
+    studies: Studies = field(default_factory=Studies, repr=False)
 
     def __post_init__(self) -> None:
         _check(self)
@@ -240,6 +253,11 @@ def _check(policy: Policy) -> None:
     except BadInput as error:
         raise PolicyError(f"[protect] {error}") from None
     _check_rules(policy.protect)
+    if (policy.studies.approve == "known") is not bool(policy.studies.purposes):
+        raise PolicyError(
+            '[studies] approve = "known" and purposes belong together: the purposes, word for word, whose '
+            'studies are approved without asking; "*" is any'
+        )
     domain = policy.domain
     if not len(domain.columns) == len(domain.lower) == len(domain.upper):
         raise PolicyError(

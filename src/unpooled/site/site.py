@@ -42,6 +42,9 @@ class Guard:
     Each method may raise Refused, with a reason that may be shown.
     """
 
+    def admit(self, post: Envelope) -> None:
+        """Check whether an envelope is looked at: repeated turns and stages of secure sums included."""
+
     def before(self, post: Envelope, views: tuple[Rows, ...]) -> None:
         """Check an envelope before it is answered; ``views`` are the rows that each part will see."""
 
@@ -168,9 +171,12 @@ class Site:
             post: Envelope = codec.unwrap(data, expect=Envelope)
             cause = error.__cause__ if isinstance(error, SiteFailed) else error
             reason = f"failed with {type(cause).__name__}; the site's own log says more"
-            answer = _refused(post, Refused(reason))
-            failed = getattr(self._audit, "failed", None)
-            return codec.wrap(answer if failed is None else replace(answer, head=failed(post, answer)))
+            return codec.wrap(self._failed(post, _refused(post, Refused(reason))))
+
+    def _failed(self, post: Envelope, answer: Answer) -> Answer:
+        """An answer that says only why there is none, logged; asked again, the question is tried again."""
+        failed = getattr(self._audit, "failed", None)
+        return answer if failed is None else replace(answer, head=failed(post, answer))
 
     def answer(self, post: Envelope) -> Answer:
         """Answer an envelope. A repeated turn gets the same answer, and nothing is computed again."""
@@ -182,6 +188,11 @@ class Site:
                 raise Refused("the question is not of any round and exchange")
         except Refused as refusal:
             return _refused(post, refusal)
+        try:
+            for guard in self._guards:
+                guard.admit(post)
+        except Refused as refusal:
+            return self._failed(post, _refused(post, refusal))
         key = (post.turn, request_digest(post))
         if key in self._answered:
             return self._answered[key]

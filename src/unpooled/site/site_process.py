@@ -7,10 +7,11 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from unpooled.core.disk import Holder, write_atomically
 from unpooled.core.messages import Message, SiteId
@@ -19,29 +20,41 @@ from unpooled.data.readers import Reading, read_table
 from unpooled.errors import CodecError, LedgerError, NotApproved
 from unpooled.site import Site
 from unpooled.site.log import LogInUse, holder_file
+from unpooled.site.log_turns import FRESH, LOOK, is_fresh, is_wanted, wish, wish_file
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import Policy, load
+from unpooled.site.studied import Studied
+from unpooled.site.study import Study, is_proposed_by
+from unpooled.site.study_folder import APPROVED, WAITING, StudyFolder
 
 log = logging.getLogger(__name__)
+_Done = TypeVar("_Done")
 
 
 ANSWERING = "the answers of this site in a run"  # the activity that the log's holder names
 _LET_GO = (5.0, 30.0)  # seconds to wait for the log: of another program, of a process of ours
 _COAX = 10.0  # seconds in which a process of ours must hand the log over; it is killed then
-_LOOK = 0.2  # seconds between looks whether another process wants the log
-_FRESH = 2.0  # seconds for which a wish for the log, or a sign of work, counts; it is renewed
 _BUSY = 600.0  # seconds of one answer for which a process says that it is at work
 
 
 @dataclass(frozen=True, eq=False)
-class RunTerms(Message, wire="ends.Terms", version=2, since="0.2"):
-    """The terms of a run that a site receives: the coordinator's version. Reading files is the site's."""
+class RunTerms(Message, wire="ends.Terms", version=3, since="0.2"):
+    """The terms of a run that a site receives: the coordinator's version, and the study to be approved.
+
+    Reading files is the site's.
+    """
 
     version: str
+    study: Study
+    signature: str = ""  # of the study, by the coordinator's key, hexadecimal
 
     @classmethod
-    def now(cls) -> "RunTerms":
-        return cls(version("unpooled"))
+    def now(cls, study: Study, signature: str = "") -> "RunTerms":
+        return cls(version("unpooled"), study, signature)
+
+
+class Waiting(str):
+    """Why a site does not answer yet: a person there is to decide. Neither a failure nor an answer."""
 
 
 @dataclass(frozen=True)
@@ -93,12 +106,15 @@ class SiteSettings:
             long=self.long,
         )
 
-    def open(self) -> Site:
-        """Open the site under its policy: from its copy, or from its rows where the policy says so."""
+    def open(self, study: Study) -> Site:
+        """Open the site under its policy for an approved study: from its copy, or from its rows."""
         policy = self.rules()
         table = None if policy.protect.mode == "copy" else self.table()
         authority = bytes.fromhex(self.authority) if self.authority else None
-        return open_site(self.site, table, policy, self.folder, authority=authority, what=ANSWERING)
+        held = Studied(study, Path(self.folder))
+        return open_site(
+            self.site, table, policy, self.folder, authority=authority, what=ANSWERING, study=held
+        )
 
     def table(self) -> Table:
         """The site's rows; the column that says whose they are is read as text."""
@@ -119,17 +135,10 @@ def _tuples(value: Any) -> Any:
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
-def _fresh(file: Path) -> bool:
-    """True if a file was touched just now."""
-    try:
-        return time.time() - file.stat().st_mtime < _FRESH
-    except FileNotFoundError:
-        return False
-
-
 class SiteEnd:
     """Answers envelopes for one run. After any error it returns an answer or a reason without data.
 
+    Nothing is answered before the study of the run is approved; until then the log is not held.
     The site's log has one writer. A process of another run that waits for it gets it between two answers;
     the next question opens it again. So a process that is done, or hangs, never keeps a site out of a run.
     """
@@ -139,8 +148,9 @@ class SiteEnd:
         self._site: Site | None = None
         self._declined = ""
         self._lock = threading.Lock()  # a repeated envelope waits, and gets the same answer as the first
-        self._log = Path(settings.folder) / "log.jsonl"
-        self._wanted = Path(settings.folder) / "log.jsonl.wanted"  # touched by a process that waits
+        self._folder = Path(settings.folder)
+        self._studies = StudyFolder(self._folder)
+        self._noted: set[str] = set()  # refusals of the study that the log has
         self._busy = Path(settings.folder) / "log.jsonl.busy"  # touched by a process that is answering
         self._watching, self._began = False, 0.0
 
@@ -158,15 +168,15 @@ class SiteEnd:
     def _hand_over(self) -> None:
         """Release the log whenever another process wants it."""
         while not self._declined:
-            time.sleep(_LOOK)
-            if not _fresh(self._wanted):
+            time.sleep(LOOK)
+            if not is_wanted(self._folder):
                 continue
-            if self._lock.acquire(timeout=_LOOK):
+            if self._lock.acquire(timeout=LOOK):
                 try:
                     self._release()
                 finally:
                     self._lock.release()
-                time.sleep(2 * _LOOK)  # for the other process to take it
+                time.sleep(2 * LOOK)  # for the other process to take it
             elif self._site is not None and time.monotonic() - self._began < _BUSY:  # it answers
                 with contextlib.suppress(OSError):
                     self._busy.touch()
@@ -176,8 +186,8 @@ class SiteEnd:
         with self._lock:
             self._began = time.monotonic()
             site = self._opened()
-            if site is None:
-                return self._declined
+            if isinstance(site, str):
+                return site
             try:
                 return site.receive(data)
             except CodecError as error:  # no turn is known that an answer could name
@@ -186,14 +196,19 @@ class SiteEnd:
                 log.error("a question failed: %s", error)
                 return site.respond(data)  # an answer with a reason that may be shown
 
-    def _opened(self) -> Site | None:
-        if self._site is None and not self._declined:
-            installed = version("unpooled")
-            if self._terms.version != installed:
-                self._declined = f"the coordinator has unpooled {self._terms.version}, this site {installed}"
-                return None
+    def _opened(self) -> Site | str:
+        """The site, or why it does not answer; a Waiting while somebody is to decide about the study."""
+        if self._declined or self._site is not None:
+            return self._declined or self._site or ""
+        installed = version("unpooled")
+        if self._terms.version != installed:
+            self._declined = f"the coordinator has unpooled {self._terms.version}, this site {installed}"
+        else:
             try:
-                self._site = self._patiently()
+                if why := self._not_approved():
+                    return why
+                self._site = self._patiently(lambda: self._settings.open(self._terms.study))
+                self._watch()
             except NotApproved as error:
                 log.error("%s", error)
                 self._declined = "nobody at the site has approved its copy yet"
@@ -203,10 +218,50 @@ class SiteEnd:
             except Exception as error:  # its text may quote the data, so only the site's log gets it
                 log.error("the data cannot be opened for this run: %s", error)
                 self._declined = "the site cannot open its data for this run; its own log says why"
-        return self._site
+        return self._site or self._declined
 
-    def _patiently(self) -> Site:
-        """Open the site; a process of ours that holds its log hands it over, or is killed if it does not.
+    def _not_approved(self) -> str:
+        """Why nothing of the study is answered; "" once it is approved."""
+        study, authority = self._terms.study, self._settings.authority
+        fault = study.fault()
+        if not fault and authority and not is_proposed_by(study, self._terms.signature, authority):
+            fault = "the study is not signed by the authority of this federation"
+        if not fault and study.expired:
+            fault = f"the study expired at {study.expires}"
+        if fault:
+            return self._refused(fault)
+        kept = self._studies.receive(self._settings.site, study, self._terms.signature)
+        rules = self._settings.rules()
+        if kept.state == WAITING and authority and rules.studies.cover(study.purpose):
+            by = f"the policy {rules.digest[:16]}"
+            kept = self._patiently(lambda: self._studies.decide(study.digest, APPROVED, by, patience=0.0))
+        if kept.state == WAITING:
+            return Waiting("nobody at the site has approved the study yet")
+        if kept.state != APPROVED:
+            why = f": {kept.decisions[-1].reason}" if kept.decisions[-1].reason else ""
+            return self._refused(f"the site has {kept.state} the study{why}")
+        return ""
+
+    def _refused(self, why: str) -> str:
+        """Note once in the log that nothing of the study is answered; the reason."""
+        if why not in self._noted:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            try:
+                self._studies.refuse(self._settings.site, self._terms.study, why)
+                self._noted.add(why)
+            except LedgerError as error:
+                log.error("the refusal of a study is not in the log: %s", error)
+        return why
+
+    def _watch(self) -> None:
+        """Look from now on whether another process wants the log."""
+        wish_file(self._folder).unlink(missing_ok=True)
+        if not self._watching:
+            self._watching = True
+            threading.Thread(target=self._hand_over, daemon=True).start()
+
+    def _patiently(self, act: Callable[[], _Done]) -> _Done:
+        """Do what needs the log; a process of ours that holds it hands it over, or is killed if it does not.
 
         To kill such a process loses nothing: all that it has sent is on disk, and it is started again if its
         run goes on.
@@ -214,28 +269,21 @@ class SiteEnd:
         began = time.monotonic()
         while True:
             try:
-                site = self._settings.open()
-                break
+                return act()
             except LedgerError as error:
                 waited = time.monotonic() - began
-                if waited > (self._ask_for_log(waited) if isinstance(error, LogInUse) else _FRESH):
+                if waited > (self._ask_for_log(waited) if isinstance(error, LogInUse) else FRESH):
                     raise
-                time.sleep(_LOOK / 2)
-        self._wanted.unlink(missing_ok=True)
-        if not self._watching:
-            self._watching = True
-            threading.Thread(target=self._hand_over, daemon=True).start()
-        return site
+                time.sleep(LOOK / 2)
 
     def _ask_for_log(self, waited: float) -> float:
         """Have the log handed over; the seconds for which to wait for it in all."""
-        with contextlib.suppress(OSError):  # a full disk: then only the end of the other process helps
-            self._wanted.touch()
-        holder = Holder.read(holder_file(self._log))
+        wish(self._folder)
+        holder = Holder.read(holder_file(self._folder / "log.jsonl"))
         if holder is None or holder.what != ANSWERING:
             return _LET_GO[0]
-        if _fresh(self._busy):
-            return waited + _FRESH
+        if is_fresh(self._busy):
+            return waited + FRESH
         if waited > _COAX and holder.lives and holder.pid != os.getpid():
             log.warning("%s keeps the log and is killed", holder)
             with contextlib.suppress(ProcessLookupError):

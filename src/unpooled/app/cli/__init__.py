@@ -24,6 +24,7 @@ from unpooled.app.cli.policy import audit, policy, sums
 from unpooled.app.cli.reproduce import reproduce
 from unpooled.app.cli.run import export_job, run
 from unpooled.app.cli.status import status
+from unpooled.app.cli.study import study
 
 app = typer.Typer(
     cls=o.OneLineErrors,
@@ -73,6 +74,7 @@ def methods() -> None:
 
 
 app.add_typer(copy, name="copy")
+app.add_typer(study, name="study")
 app.add_typer(policy, name="policy")
 app.add_typer(sums, name="sums")
 app.add_typer(audit, name="audit")

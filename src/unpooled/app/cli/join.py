@@ -1,5 +1,6 @@
 """A site of a federation between machines: ``join`` and ``leave``."""
 
+import contextlib
 import subprocess
 import sys
 import time
@@ -12,7 +13,7 @@ from unpooled.app.cli import options as o
 from unpooled.app.cli.copy import ROWS, Only, PolicyFile, StudyColumns, make, read_by, settings_of, write_page
 from unpooled.app.cli.federation import say
 from unpooled.app.cli.outputs import FolderOutput, check
-from unpooled.errors import BadInput
+from unpooled.errors import BadInput, LedgerError
 from unpooled.pages.markup import counted
 
 if TYPE_CHECKING:
@@ -66,7 +67,13 @@ def join(
         return
     where = site.invitation.address
     command = site.engine.site_command(site.engine_folder, where, settings.site)
-    keep(command, site.path, say, _Contact(site), enrolment.done)
+    contact, studies = _Contact(site), _Studies(Path(settings.folder))
+
+    def look() -> None:
+        contact()
+        studies()
+
+    keep(command, site.path, say, look, enrolment.done)
 
 
 def leave(where: Where) -> None:
@@ -244,6 +251,25 @@ def _detach(site: "SiteFolder") -> None:
             raise BadInput(f"the site did not start; {site.path / 'join.log'} says why")
         time.sleep(0.1)
     typer.echo(f"running in the background (process {child.pid}); unpooled leave {site.path} ends it")
+
+
+class _Studies:
+    """Prints which studies came and wait for somebody at the site."""
+
+    def __init__(self, folder: Path) -> None:
+        from unpooled.site.study_folder import StudyFolder
+
+        self._place = StudyFolder(folder)
+        self._said: set[str] = set()
+
+    def __call__(self) -> None:
+        for path in self._place.path.glob("[0-9a-f]*.json"):
+            if path.stem not in self._said:
+                self._said.add(path.stem)
+                with contextlib.suppress(LedgerError):  # a damaged file: whoever lists them reads of it
+                    if (kept := self._place.read(path.stem)).waits:
+                        words = f"study show {self._place.folder} {path.stem[:16]}"
+                        say(f"a study waits to be approved: {kept.study.title}: unpooled {words}")
 
 
 class _Contact:

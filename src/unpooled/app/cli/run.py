@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -11,6 +11,7 @@ from unpooled.app.cli.outputs import FolderOutput, Overwrite, beside_run, check,
 from unpooled.errors import BadInput
 
 _WAITING = "Waiting"
+EXPIRES = 30.0
 
 Quorum = Annotated[
     float, typer.Option(help="Share of the sites that must answer an exchange.", rich_help_panel=_WAITING)
@@ -27,6 +28,27 @@ Patience = Annotated[
     ),
 ]
 WAIT = 60.0
+_STUDY = "The study that sites approve"
+Title = Annotated[
+    str, typer.Option(help="What the study is called; default: made from the job.", rich_help_panel=_STUDY)
+]
+Purpose = Annotated[
+    str,
+    typer.Option(help="What it is for, as sites read it and their policies name it.", rich_help_panel=_STUDY),
+]
+Contact = Annotated[
+    str, typer.Option(help="Who answers for it; default: this account and machine.", rich_help_panel=_STUDY)
+]
+Expires = Annotated[
+    float, typer.Option(help="Days after which sites answer nothing of it any more.", rich_help_panel=_STUDY)
+]
+Approval = Annotated[
+    float,
+    typer.Option(
+        help="Seconds to wait for sites that have not approved the study; 0: until it expires.",
+        rich_help_panel=_WAITING,
+    ),
+]
 Expected = Annotated[
     str,
     typer.Option(
@@ -58,6 +80,15 @@ class TheSites(o.ReadingOptions):
                 )
 
 
+def _study(title: str, purpose: str, contact: str, expires: float) -> dict[str, Any]:
+    """What a study says of itself, with its dates and who answers for it."""
+    from unpooled.app.study import account, now_and_later
+
+    created, end = now_and_later(expires)
+    said = {"title": title.strip(), "purpose": purpose.strip(), "contact": contact.strip() or account()}
+    return {**said, "created": created, "expires": end}
+
+
 @o.takes_options
 def run(
     federation: Annotated[Path, typer.Argument(help="The folder that `unpooled federation init` made.")],
@@ -71,6 +102,11 @@ def run(
     quorum: Quorum = 0.5,
     deadline: Deadline = 60.0,
     wait: Patience = WAIT,
+    wait_approval: Approval = 0.0,
+    title: Title = "",
+    purpose: Purpose = "",
+    contact: Contact = "",
+    expires: Expires = EXPIRES,
 ) -> None:
     """Cluster the rows of a federation's sites; the rows stay at the sites.
 
@@ -79,12 +115,17 @@ def run(
     from unpooled.app.cli.perform import perform
     from unpooled.app.job import Between
     from unpooled.app.run_folder import RunFolder
+    from unpooled.app.study import proposed
     from unpooled.runtimes.provisioning.federation_folder import FederationFolder, files_of, new_name
 
     joined = FederationFolder.read(federation)
-    between = Between(str(joined.path), new_name(), joined.sites, quorum, deadline, wait)
+    study = _study(title, purpose, contact, expires)
+    between = Between(
+        str(joined.path), new_name(), joined.sites, quorum, deadline, wait, approval=wait_approval, **study
+    )
     reading.refuse()
     job = options.job(protect, between=between)
+    proposed(job, between)  # raises if its texts cannot be shown
     o.check_report(options.epsilon, report)
     folder = RunFolder(out if out is not None else joined.results / between.run)
     check(
@@ -108,6 +149,11 @@ def export_job(
     engine: Annotated[str, typer.Option(help="Engine that the job folder is for.")] = "nvflare",
     quorum: Quorum = 0.5,
     deadline: Deadline = 60.0,
+    wait_approval: Approval = 0.0,
+    title: Title = "",
+    purpose: Purpose = "",
+    contact: Contact = "",
+    expires: Expires = EXPIRES,
 ) -> None:
     """Write a job folder for a federation that you provision and run yourself.
 
@@ -123,7 +169,9 @@ def export_job(
     reading.refuse()
     for name in site:
         check_name(name, "site")
-    job = options.job(protect, between=Between("", new_name(), tuple(sorted(site)), quorum, deadline))
+    study = _study(title, purpose, contact, expires)
+    between = Between("", new_name(), tuple(sorted(site)), quorum, deadline, approval=wait_approval, **study)
+    job = options.job(protect, between=between)
     assert job.between is not None
     folder, found = RunFolder(out), find(engine)
     files = tuple(job_folder / name for name in found.JOB_FILES)
@@ -134,8 +182,9 @@ def export_job(
         inputs=o.policies(options.bounds),
         overwrite=overwrite,
     )
+    task, terms = tasks(job, between)
     with whole_folder(job_folder) as written:
-        found.write_job(written, *tasks(job, job.between))
+        found.write_job(written, task, terms)
     folder.begin(job)
     typer.echo(
         f"written: {job_folder}\nOnce the job is done, copy runs/{job.between.run}/checkpoint from the "

@@ -68,4 +68,5 @@ def _coordinator(found: "Health") -> None:
         typer.echo(f"{site}: {state}")
     for run in found.runs:
         reached = "not begun" if run.round is None else f"round {run.round}"
-        typer.echo(f"run {run.name}: {run.state}, {reached}")
+        waiting = f", {run.waiting}" if run.waiting else ""
+        typer.echo(f"run {run.name}: {run.state}, {reached}{waiting}")

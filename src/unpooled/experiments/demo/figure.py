@@ -9,13 +9,13 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from unpooled.core.disk import write_atomically
-from unpooled.experiments.demo.study import Study
+from unpooled.experiments.demo.study import PenguinStudy
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73")  # blue, orange and green that colour-blind people can distinguish
 MARKERS = ("o", "^", "s")
 
 
-def draw(result: Study, path: Path) -> None:
+def draw(result: PenguinStudy, path: Path) -> None:
     """Write the figure to ``path``."""
     figure = Figure(figsize=(11, 5), layout="constrained")
     FigureCanvasAgg(figure)
@@ -31,7 +31,7 @@ def draw(result: Study, path: Path) -> None:
     write_atomically(path, drawn.getvalue())
 
 
-def _draw_points(axes: Any, result: Study) -> None:
+def _draw_points(axes: Any, result: PenguinStudy) -> None:
     penguins, found = result.penguins, result.copied
     x, y = (penguins.columns.index(name) for name in ("bill_length_mm", "flipper_length_mm"))
     for marker, island in zip(MARKERS, result.copies, strict=True):
@@ -51,7 +51,7 @@ def _draw_points(axes: Any, result: Study) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _draw_bars(axes: Any, result: Study) -> None:
+def _draw_bars(axes: Any, result: PenguinStudy) -> None:
     islands, sizes = list(result.copies), result.sizes()
     for j, colour in enumerate(COLOURS):
         places = np.arange(len(islands)) + (j - 1) * 0.27

@@ -5,12 +5,12 @@ from rich.console import Console
 from rich.table import Table
 from sklearn.metrics import adjusted_rand_score
 
-from unpooled.experiments.demo.study import SEEDS, Study
+from unpooled.experiments.demo.study import SEEDS, PenguinStudy
 
 _GROUPS = 5  # of a copy that are printed
 
 
-def show(result: Study, console: Console) -> None:
+def show(result: PenguinStudy, console: Console) -> None:
     """Print a copy, the clusters, the comparison with pooling, and what left each island."""
     penguins, copied, trusted = result.penguins, result.copied, result.trusted
     console.print(
@@ -32,7 +32,7 @@ def show(result: Study, console: Console) -> None:
     )
 
 
-def _copy(result: Study) -> Table:
+def _copy(result: PenguinStudy) -> Table:
     name, copy = min(result.copies.items(), key=lambda item: len(item[1]))
     table = Table(title=f"The copy of {name}: {len(copy)} groups, the first {_GROUPS}")
     for heading in ("penguins", *(c.rpartition("_")[0].replace("_", " ") for c in result.penguins.columns)):
@@ -42,7 +42,7 @@ def _copy(result: Study) -> Table:
     return table
 
 
-def _clusters(result: Study) -> Table:
+def _clusters(result: PenguinStudy) -> Table:
     table = Table(title="Clusters found")
     table.add_column("cluster")
     for name in (*result.copies, "all"):
@@ -59,7 +59,7 @@ def _clusters(result: Study) -> Table:
     return table
 
 
-def _comparison(result: Study) -> Table:
+def _comparison(result: PenguinStudy) -> Table:
     pooled, ways = result.pooled, (result.pooled, result.copied, result.trusted)
     table = Table(title="Against scikit-learn's StandardScaler and KMeans(n_init=10)")
     for heading in ("", "pooled", "federated,\nfrom copies", "federated,\ntrusted"):
@@ -73,7 +73,7 @@ def _comparison(result: Study) -> Table:
     return table
 
 
-def _left(result: Study) -> Table:
+def _left(result: PenguinStudy) -> Table:
     table = Table(title="What left each island, by its own log")
     for heading in ("island", "messages", "bytes", "numbers", "groups in its copy", "its rows"):
         table.add_column(heading, justify="left" if heading == "island" else "right")

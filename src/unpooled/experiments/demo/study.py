@@ -55,7 +55,7 @@ class Clustering:
 
 
 @dataclass(frozen=True, eq=False)
-class Study:
+class PenguinStudy:
     """The three clusterings of the same penguins."""
 
     penguins: Penguins
@@ -71,7 +71,7 @@ class Study:
         return np.array([np.bincount(labels, minlength=K) for labels in found])
 
 
-def compare() -> Study:
+def compare() -> PenguinStudy:
     """Cluster the penguins: pooled, from copies, and by sites that trust each other; seed 0 is shown."""
     penguins = load_penguins()
     rows = penguins.by_island()
@@ -80,7 +80,7 @@ def compare() -> Study:
         for seed in range(SEEDS)
     ]
     worst = max(_ordered(penguins, m.predict(penguins.X), m.cluster_centers_, {}).inertia for m in others)
-    return Study(
+    return PenguinStudy(
         penguins,
         _pooled(penguins, 0),
         _federated(penguins, Policy(protect=Protect("copy", auto=True))),

@@ -41,7 +41,11 @@ class Coordinator(Controller):
         engine: Any = fl_ctx.get_engine()
         mail = Mail(engine)
         courier = Delivery(
-            task.sites, mail.post, deadline=task.deadline, stopped=lambda: bool(abort_signal.triggered)
+            task.sites,
+            mail.post,
+            deadline=task.deadline,
+            stopped=lambda: bool(abort_signal.triggered),
+            approval=task.approval,
         )
 
         def ready(topic: str, request: Shareable, fl_ctx: FLContext) -> Shareable:
@@ -108,9 +112,11 @@ class Mail:
 
 def opened(answer: Shareable) -> bytes | NoAnswer:
     """The payload of a site's answer, or the reason why there is none; all other fields are ignored."""
-    payload, reason = answer.get("payload"), answer.get("reason")
+    payload, reason, waiting = answer.get("payload"), answer.get("reason"), answer.get("waiting")
     if isinstance(payload, bytes):
         return payload
     if isinstance(reason, str):
         return NoAnswer(reason[:500], again=False)
+    if isinstance(waiting, str):
+        return NoAnswer(waiting[:500], waiting=True)
     return NoAnswer("sent something else than an answer", again=False)

@@ -14,7 +14,7 @@ from nvflare.apis.signal import Signal
 from unpooled.core import codec
 from unpooled.runtimes.nvflare.launchers import TolerantLauncher  # noqa: F401  older folders name it here
 from unpooled.runtimes.nvflare.startup_kit import ANSWER, READY, SITE_FILE, TOPIC
-from unpooled.site.site_process import RunTerms, SiteEnd, SiteSettings
+from unpooled.site.site_process import RunTerms, SiteEnd, SiteSettings, Waiting
 
 
 class Responder(Executor):
@@ -43,8 +43,11 @@ class Responder(Executor):
         if not isinstance(data, bytes) or not isinstance(word, str) or self._end is None:
             return make_reply(ReturnCode.BAD_REQUEST_DATA)
         answer = self._end.respond(data)
-        kind = "payload" if isinstance(answer, bytes) else "reason"
-        self._send(ANSWER, Shareable({kind: answer, "word": word}), fl_ctx.get_engine())
+        said = answer if isinstance(answer, bytes) else str(answer)
+        kind = (
+            "payload" if isinstance(answer, bytes) else "waiting" if isinstance(answer, Waiting) else "reason"
+        )
+        self._send(ANSWER, Shareable({kind: said, "word": word}), fl_ctx.get_engine())
         return make_reply(ReturnCode.OK)
 
     def _send(self, topic: str, message: Shareable, engine: Any) -> None:

@@ -8,12 +8,14 @@ import contextlib
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from unpooled import errors
 from unpooled.core.disk import Holder, is_held
+from unpooled.core.messages import SiteId
 from unpooled.core.run import Record
 from unpooled.errors import EngineFailed, EngineGone, SchemaMismatch, TooFewAnswers, UnpooledError
 from unpooled.runtimes.coordinator_run import FAILED, FINISHED, RUNNING, WAITING, ProgressFile, RunTask
@@ -54,11 +56,15 @@ def follow(
     *,
     patience: float,
     say: Say = lambda text: None,
+    tell: Say = lambda text: None,
     progress: Callable[[Record], None] = lambda record: None,
 ) -> Path:
-    """Follow a task to its end; its checkpoint. ``patience``: seconds to wait for the server or for sites."""
+    """Follow a task to its end; its checkpoint. ``patience``: seconds to wait for the server or for sites.
+
+    ``tell`` hears whom the run waits for to approve the study.
+    """
     with _following(federation.runs / task.run):
-        return _follow(federation, task, terms, patience, say, progress)
+        return _follow(federation, task, terms, patience, say, tell, progress)
 
 
 def _follow(
@@ -67,6 +73,7 @@ def _follow(
     terms: RunTerms,
     patience: float,
     say: Say,
+    tell: Say,
     progress: Callable[[Record], None],
 ) -> Path:
     work = federation.runs / task.run
@@ -92,7 +99,7 @@ def _follow(
                 say(f"{gone}; trying again")
                 time.sleep(2.0)
                 continue
-        reached, failure, again = _watch(work, written, progress)
+        reached, failure, again = _watch(work, written, progress, tell)
         if reached > best:
             submissions, best = 0, reached
         if failure is None:
@@ -150,12 +157,13 @@ def _submit(
 
 
 def _watch(
-    work: Path, written: ProgressFile, progress: Callable[[Record], None]
+    work: Path, written: ProgressFile, progress: Callable[[Record], None], tell: Say
 ) -> tuple[int, UnpooledError | None, bool]:
     """Follow a run until the server's process ends: the last round, the error if it failed, and whether to
     repeat it may help.
     """
     shown = -1
+    waits: dict[SiteId, float] = {}
     while True:
         alive = is_held(work)  # before the file is read, so that its last state is not missed
         status = written.read()
@@ -163,11 +171,25 @@ def _watch(
         if status["state"] == RUNNING and record is not None and record["round"] > shown:
             shown = record["round"]
             progress(_record(record))
+        if status["state"] == RUNNING and (waiting := status.get("waiting", {})) != waits:
+            tell(waiting_for(waiting) if waiting else "the run goes on")
+            waits = waiting
         if status["state"] == FAILED and not alive:
             return shown, _raised(status), bool(status.get("again"))
         if not alive:
             return shown, None, False
         time.sleep(_POLL)
+
+
+def waiting_for(waiting: Mapping[SiteId, float]) -> str:
+    """Whom a run waits for, and since when: "waiting for north since 9:12 to approve the study"."""
+    today = datetime.now().date()
+    said = []
+    for site, since in sorted(waiting.items()):
+        when = datetime.fromtimestamp(since)
+        day = "" if when.date() == today else f"{when:%d %b} "
+        said.append(f"{site} since {day}{when.hour}:{when:%M}")
+    return f"waiting for {', '.join(said)} to approve the study"
 
 
 def _record(values: dict[str, Any]) -> Record:

@@ -14,10 +14,11 @@ from unpooled.errors import BadInput
 from unpooled.runtimes.coordinator_run import FAILED, FINISHED, ProgressFile
 from unpooled.runtimes.provisioning.enrolment import enrolments, waiting
 from unpooled.runtimes.provisioning.federation_folder import FederationFolder, present
-from unpooled.runtimes.provisioning.follow_run import is_followed
+from unpooled.runtimes.provisioning.follow_run import is_followed, waiting_for
 from unpooled.runtimes.provisioning.keys import valid_until
 from unpooled.runtimes.provisioning.site_folder import SiteFolder
 from unpooled.site.copy_folder import CopyFolder
+from unpooled.site.study_folder import StudyFolder
 
 DOWN, APART, BROKEN, WAITS = 3, 4, 5, 6  # exit codes, the worst first
 _SOON = 30  # days before a certificate ends at which it is said
@@ -42,6 +43,7 @@ class RunState:
     round: int | None  # the last one that is done
     cause: str
     changed: float  # when, in seconds since 1970
+    waiting: str = ""  # whom it waits for to approve the study, and since when
 
 
 @dataclass(frozen=True)
@@ -151,6 +153,9 @@ def of_site(place: SiteFolder) -> Health:
             problems.append(
                 Trouble(WAITS, f"the copy is not approved: unpooled copy approve {place.settings.folder}")
             )
+        for kept in StudyFolder(Path(place.settings.folder)).waiting():
+            study = f"unpooled study approve {place.settings.folder} {kept.study.digest[:16]}"
+            problems.append(Trouble(WAITS, f"the study {kept.study.title!r} waits to be approved: {study}"))
     problems += _ending(ends, lambda who: f"ask for unpooled federation invite FOLDER {who} --again")
     size = sum(file.stat().st_size for file in place.path.glob("log*.jsonl"))
     sites = {invitation.site: state}
@@ -188,7 +193,8 @@ def _run(path: Path) -> RunState:
     reached = (said.get("record") or {}).get("round")
     changed = float(said.get("time", path.stat().st_mtime))
     if is_held(path):
-        return RunState(path.name, "running", reached, "", changed)
+        waiting = said.get("waiting")
+        return RunState(path.name, "running", reached, "", changed, waiting_for(waiting) if waiting else "")
     if said["state"] == FINISHED:
         return RunState(path.name, "finished", said.get("rounds"), "", changed)
     if is_followed(path):

@@ -69,6 +69,8 @@ def lines(record: LogSummary) -> list[tuple[str, list[str]]]:
     out = [(f"What left site {record.site or '?'}", [verdict(record), *_faults(record), *protected(record)])]
     if record.spent:
         out[0][1].append(_budget(record.spent))
+    if record.studies:
+        out.append(("Studies", [f"{text}." for text in record.studies]))
     for run in record.runs:
         asked = ", ".join(f"{name} ({times})" for name, times in sorted(run.questions.items()))
         sentences = [
@@ -104,6 +106,8 @@ def page(record: LogSummary) -> str:
     ]
     if record.spent:
         parts.append(section("Privacy budget", _list([_budget(record.spent)])))
+    if record.studies:
+        parts.append(section("Studies", _list([f"{text}." for text in record.studies])))
     rows = [
         (
             escape(run.id),

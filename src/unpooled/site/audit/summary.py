@@ -10,7 +10,7 @@ from unpooled.core.exchange import STAGE
 from unpooled.errors import LedgerError
 from unpooled.privacy.secure_sum.messages import AskMasked
 from unpooled.site.audit.evidence import Evidence
-from unpooled.site.log import CONTINUED, COUNTERSIGNED, Fault, entries, verify
+from unpooled.site.log import CONTINUED, COUNTERSIGNED, STUDY, Fault, entries, verify
 
 
 @dataclass
@@ -47,6 +47,7 @@ class LogSummary:
     lines: int
     faults: list[Fault]
     spent: dict[str, float] | None
+    studies: list[str] = field(default_factory=list)  # what was decided about studies, line by line
     unchecked: list[str] = field(default_factory=list)  # what could not be checked, and why
 
     @property
@@ -87,6 +88,9 @@ def read(path: str | Path, heads: dict[int, str] | None = None) -> LogSummary:
             ):
                 if entry.get(name) and entry[name] not in found:
                     found.append(str(entry[name]))
+        elif kind == STUDY:
+            record.site = record.site or str(entry.get("site", ""))
+            record.studies.append(_decided(entry))
         elif kind == COUNTERSIGNED:
             record.countersigned += 1
         elif kind in ("release", "refusal"):
@@ -107,6 +111,13 @@ def _numbers(asked: dict[str, Any], shapes: dict[str, list[int]]) -> int:
         return sum(map(prod, shapes.values()))
     masked = asked["question"] == codec.name_of(AskMasked)
     return shapes["data"][1] - 1 if masked else 0  # of (words, numbers and a check)
+
+
+def _decided(entry: dict[str, Any]) -> str:
+    """A decision about a study, in a sentence."""
+    why = f": {entry['reason']}" if entry.get("reason") else ""
+    what = f"{entry.get('title')} (run {entry.get('run')}, digest {str(entry.get('study'))[:16]})"
+    return f"{str(entry.get('utc'))[:19]} UTC: {what} {entry.get('decision')} by {entry.get('by')}{why}"
 
 
 def _add(run: RunRecord, entry: dict[str, Any]) -> None:

@@ -1,0 +1,137 @@
+"""A study: what a run is for, who answers for it, and the most that it will ask. A site approves it, or not.
+
+It is written and signed at the coordinator before the run, and travels with the run's terms. Its digest is
+what a site's officer approves; whatever the coordinator then asks must be within it.
+"""
+
+import unicodedata
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import Any
+
+from unpooled.core import codec
+from unpooled.core.messages import Message
+
+UNSTATED = "not stated"
+_LONGEST = 500  # characters of a text that an officer is to read
+_MOST_COLUMNS, _MOST_QUESTIONS = 10_000, 1000
+
+
+@dataclass(frozen=True, eq=False)
+class Study(Message, wire="ends.Study"):
+    """A run as a site is asked to approve it."""
+
+    federation: str  # its name; "" if another program's
+    run: str  # the name of the run
+    title: str
+    purpose: str
+    contact: str
+    method: str
+    ks: tuple[int, ...]
+    columns: tuple[str, ...]  # (): all that the sites have in common
+    protection: str  # expected of the sites: copy, trusted or noise; their policies decide
+    epsilon: float  # with noise: the budget that the run spends; else 0
+    secure: bool  # every total by secure sums
+    restarts: int
+    rounds: int  # the highest number of a round
+    questions: tuple[tuple[str, int], ...]  # all that may be asked: (wire name, most centres at once)
+    created: str  # date and time, UTC
+    expires: str
+    authority: str  # the coordinator's public key, hexadecimal; "" if it has none
+
+    @property
+    def digest(self) -> str:
+        """What is signed and approved: the hash of the whole study."""
+        return sha256(codec.encode(self)).hexdigest()
+
+    def fault(self) -> str:
+        """Why nobody could read or judge this study; "" if it is in order. Whoever wrote it."""
+        texts = (self.federation, self.run, self.title, self.purpose, self.contact, self.method)
+        named = (*self.columns, *(name for name, _ in self.questions))
+        if any(len(text) > _LONGEST or _strange(text) for text in (*texts, *named, self.protection)):
+            return "a text of the study is too long, or holds characters that are not shown"
+        if not all((self.run, self.title, self.purpose, self.contact, self.ks)):
+            return "the study lacks its run, title, purpose, contact or k"
+        if len(self.columns) > _MOST_COLUMNS or len(self.questions) > _MOST_QUESTIONS:
+            return "the study names too many columns or questions"
+        try:
+            if _time(self.created).tzinfo is None or _time(self.expires).tzinfo is None:
+                raise ValueError
+        except ValueError:
+            return "the study's dates are not dates"
+        return ""
+
+    @property
+    def expired(self) -> bool:
+        return datetime.now(UTC) >= _time(self.expires)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> "Study":
+        return cls(**{name: _tuples(value) for name, value in values.items()})
+
+
+def signable(digest: str) -> bytes:
+    """The bytes that a coordinator signs to propose a study."""
+    return f"unpooled study\n{digest}".encode()
+
+
+def is_proposed_by(study: Study, signature: str, authority: str) -> bool:
+    """True if the holder of this key, hexadecimal, signed the study, and the study names it."""
+    from unpooled.privacy.secure_sum.crypto import is_signed
+    from unpooled.privacy.secure_sum.messages import from_hex
+
+    key = from_hex(authority)
+    return study.authority == authority and is_signed(key, signable(study.digest), from_hex(signature))
+
+
+def sentences(study: Study) -> list[tuple[str, str]]:
+    """A study for people: names and values, in the order in which an officer asks."""
+    ks = sorted(study.ks)
+    steady = len(ks) > 2 and ks == list(range(ks[0], ks[-1] + 1))
+    expected = {
+        "copy": "answers from the site's copy",
+        "trusted": "answers from the site's rows, among partners bound by contract",
+        "noise": f"answers from the site's rows with noise, of which it spends epsilon {study.epsilon:g}",
+    }.get(study.protection, study.protection)
+    return [
+        ("title", study.title),
+        ("purpose", study.purpose),
+        ("contact", study.contact),
+        ("federation", study.federation or "another program's"),
+        ("run", study.run),
+        ("method", study.method),
+        ("clusters", f"{ks[0]} to {ks[-1]}" if steady else ", ".join(map(str, ks))),
+        ("columns", ", ".join(study.columns) or "all that the sites have in common"),
+        ("expects", f"{expected}; the site's own policy decides"),
+        ("seen", "sums over all sites alone" if study.secure else "the replies that the method asks for"),
+        ("at most", f"{study.rounds} rounds, {study.restarts} restarts side by side"),
+        ("proposed", study.created),
+        ("expires", study.expires),
+        ("key", study.authority or "not signed"),
+    ]
+
+
+def asked(study: Study) -> list[tuple[str, str, int]]:
+    """All that may be asked: in plain words, by wire name, and of how many centres at once at most."""
+    return [(_meaning(name), name, most) for name, most in study.questions]
+
+
+def _meaning(name: str) -> str:
+    known = codec.class_named(name) is not None
+    return codec.meaning_of(name).replace("``", "") if known else "a question that is not known here"
+
+
+def _strange(text: str) -> bool:
+    return any(unicodedata.category(c) in ("Cc", "Cf", "Co", "Cs", "Zl", "Zp") for c in text)
+
+
+def _time(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list | tuple) else value

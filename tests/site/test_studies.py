@@ -1,0 +1,400 @@
+"""A site answers nothing of a study before it is approved, and nothing beyond it: by the site's own log."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from studies import approved_terms, study_of, terms_of
+from unpooled.algorithms import METHODS
+from unpooled.app.cli import app
+from unpooled.app.job import Job
+from unpooled.core import codec
+from unpooled.core.exchange import STAGE, Envelope, Part, Turn
+from unpooled.core.messages import Refusal
+from unpooled.core.run import run
+from unpooled.data import Table
+from unpooled.data.schema import AskColumns, AskSchema
+from unpooled.errors import BadInput, LedgerError, PolicyError
+from unpooled.privacy.dp.moments import AskNoisyMoments
+from unpooled.privacy.secure_sum.crypto import Identity
+from unpooled.privacy.secure_sum.messages import AskKeys
+from unpooled.questions.clusters import AskClusterSums, AskLocalMeans, AskMoments, AskScatter
+from unpooled.runtimes import InProcess
+from unpooled.site.audit.page import lines
+from unpooled.site.audit.summary import read
+from unpooled.site.log import Log, entries, verify
+from unpooled.site.policy import Policy, parse
+from unpooled.site.site import Site
+from unpooled.site.site_process import SiteEnd, SiteSettings, Waiting
+from unpooled.site.studied import Studied
+from unpooled.site.study import Study
+from unpooled.site.study_folder import APPROVED, DECLINED, WITHDRAWN, Decision, StudyFolder, note
+
+IDENTITY = Identity.new()
+
+
+@pytest.fixture
+def site(tmp_path):
+    """A site of a federation whose authority is IDENTITY: trusted, so that what it answers is rows."""
+    data, policy = tmp_path / "patients.csv", tmp_path / "policy.toml"
+    data.write_text("age,bmi\n" + "".join(f"{40 + i % 31},{20 + i % 9}\n" for i in range(60)))
+    policy.write_text('version = 2\n[protect]\nmode = "trusted"\n')
+    return SiteSettings("a", str(data), str(tmp_path / "kept"), str(policy), IDENTITY.public.hex())
+
+
+def home(site) -> Path:
+    return Path(site.folder)
+
+
+def asked(*questions, run="r", number=0, verb="each", exchange=0, view=None):
+    parts = tuple(Part(verb, question, view, i) for i, question in enumerate(questions))
+    return codec.wrap(Envelope(Turn(run, 0, number, exchange), parts))
+
+
+SCHEMA = asked(AskSchema())
+COLUMNS = AskColumns(("age",), np.zeros(1), np.ones(1), (), (), False)
+
+
+def end_of(site, study=None, identity=IDENTITY):
+    study = study_of(identity=IDENTITY) if study is None else study
+    return SiteEnd(site, terms_of(study, identity))
+
+
+def log_of(site):
+    path = home(site) / "log.jsonl"
+    found = [entry for _, entry in entries(path)] if path.exists() else []
+    assert not found or verify(path) == []
+    return found
+
+
+def kinds(site):
+    return [entry["kind"] for entry in log_of(site)]
+
+
+def reasons(answer):
+    """Why an answer holds nothing: every reply is a refusal."""
+    replies = codec.unwrap(answer).replies
+    assert all(isinstance(reply, Refusal) for reply in replies)
+    return replies[0].reason
+
+
+def officer(site, *words, code=0):
+    verb, *rest = words
+    result = CliRunner().invoke(app, ["study", verb, site.folder, *rest])
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+# ---------------------------------------------------------------- before the approval
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        SCHEMA,
+        asked(COLUMNS, verb="total"),
+        asked(AskKeys("epoch"), verb=STAGE),
+        asked(AskSchema(), run="another"),
+        b"garbage",
+    ],
+    ids=["schema", "columns", "keys of secure sums", "another run", "garbage"],
+)
+def test_nothing_is_answered_before_the_approval(site, data):
+    end = end_of(site)
+    for _ in range(2):
+        said = end.respond(data)
+        assert isinstance(said, Waiting)
+        assert said == "nobody at the site has approved the study yet"
+    assert log_of(site) == []
+    Log(home(site) / "log.jsonl").close()  # who waits does not hold the log
+    end.close()
+
+
+def test_an_approved_study_is_answered_and_the_log_binds_it(site):
+    study = study_of(identity=IDENTITY)
+    end = end_of(site, study)
+    end.respond(SCHEMA)
+    assert "1. waiting: k-means of a federation, k 2..3 (to find groups)" in officer(site, "list")
+    shown = officer(site, "show")
+    for text in ("to find groups", "asking.AskSchema", study.digest, study.expires):
+        assert text in shown
+    assert f"approved: {study.title}" in officer(site, "approve", study.digest[:12], "--by", "Dr. Low")
+    reply = codec.unwrap(end.respond(SCHEMA)).replies[0]
+    assert reply.names == ("age", "bmi")
+    end.close()
+    approval, opening, release = log_of(site)
+    assert (approval["kind"], approval["decision"], approval["by"]) == ("study", "approved", "Dr. Low")
+    assert approval["study"] == opening["study"] == study.digest
+    assert release["kind"] == "release"
+    said = dict(lines(read(home(site))))
+    assert "approved by Dr. Low" in said["Studies"][0]
+    assert "1. approved" in officer(site, "list")
+
+
+def test_the_approval_of_one_study_is_not_that_of_another(site):
+    end_of(site).respond(SCHEMA)
+    officer(site, "approve", "--yes")
+    for other in (
+        study_of("r2", IDENTITY),
+        study_of(identity=IDENTITY, ks=(2, 3, 4)),
+        study_of(identity=IDENTITY, purpose="another purpose"),
+        study_of(identity=IDENTITY, columns=("age",)),
+    ):
+        assert isinstance(end_of(site, other).respond(SCHEMA), Waiting)
+    assert kinds(site) == ["study"]
+    assert "4 studies could be meant" in officer(site, "approve", "--yes", code=1)
+    assert "names no study" in officer(site, "approve", "abc", code=1)
+
+
+def test_a_declined_study_ends_with_its_reason(site):
+    end = end_of(site)
+    end.respond(SCHEMA)
+    officer(site, "decline", "1", "--reason", "no agreement with you")
+    assert end.respond(SCHEMA) == "the site has declined the study: no agreement with you"
+    assert "is declined: it cannot be withdrawn" in officer(site, "withdraw", "1", code=1)
+    assert [entry["decision"] for entry in log_of(site)] == ["declined", "refused"]
+    officer(site, "approve", "1")  # somebody thought better of it
+    assert isinstance(end.respond(SCHEMA), bytes)
+    end.close()
+
+
+# ---------------------------------------------------------------- studies that nobody is asked about
+
+
+def _altered(study: Study) -> Study:
+    return replace(study, ks=(2, 50))
+
+
+BAD = {
+    "signed by another key": (lambda s: s, Identity.new(), "not signed by the authority"),
+    "naming another key": (
+        lambda s: replace(s, authority=Identity.new().public.hex()),
+        IDENTITY,
+        "not signed by the authority",
+    ),
+    "not signed": (lambda s: s, None, "not signed by the authority"),
+    "expired": (lambda s: replace(s, expires="2020-01-01T00:00:00+00:00"), IDENTITY, "expired at 2020"),
+    "without a purpose": (lambda s: replace(s, purpose=""), IDENTITY, "lacks its"),
+    "with hidden letters": (lambda s: replace(s, title="k\x1b[2J"), IDENTITY, "not shown"),
+    "without end": (lambda s: replace(s, expires="never"), IDENTITY, "not dates"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_study_is_refused_and_the_log_says_so(site, case):
+    change, identity, says = BAD[case]
+    end = end_of(site, change(study_of(identity=IDENTITY)), identity)
+    for _ in range(2):
+        said = end.respond(SCHEMA)
+        assert says in said
+        assert not isinstance(said, Waiting)
+    (line,) = log_of(site)
+    assert (line["kind"], line["decision"]) == ("study", "refused")
+    assert says in line["reason"]
+    assert StudyFolder(home(site)).every() == []
+
+
+def test_a_signature_is_of_the_whole_study(site):
+    study = study_of(identity=IDENTITY)
+    end_of(site, study).respond(SCHEMA)
+    officer(site, "approve", "--yes")
+    end = SiteEnd(site, replace(terms_of(study, IDENTITY), study=_altered(study)))
+    assert "not signed by the authority" in end.respond(SCHEMA)
+    assert "release" not in kinds(site)
+
+
+def test_an_approval_counts_where_file_and_log_have_it(site, monkeypatch):
+    """A file that somebody wrote, or changed, approves nothing."""
+    monkeypatch.setattr("unpooled.site.site_process.FRESH", 0.1)
+    study, place = study_of(identity=IDENTITY), StudyFolder(home(site))
+    end_of(site, study).respond(SCHEMA)
+    file = place.file(study.digest)
+    content = json.loads(file.read_text())
+    decision = {"decision": "approved", "by": "x", "at": "2026-01-01", "reason": ""}
+    file.write_text(json.dumps({**content, "decisions": [decision]}))
+    assert "cannot open its data" in end_of(site, study).respond(SCHEMA)
+    assert "release" not in kinds(site)
+    file.write_text(json.dumps({**content, "study": {**content["study"], "title": "harmless"}}))
+    with pytest.raises(LedgerError, match="was changed since it came"):
+        place.read(study.digest)
+    assert "cannot open" in end_of(site, study).respond(SCHEMA)
+
+
+# ---------------------------------------------------------------- a coordinator that asks for more
+
+
+@pytest.fixture
+def end(site):
+    study = study_of(identity=IDENTITY)
+    made = end_of(site, study)
+    made.respond(SCHEMA)
+    officer(site, "approve", "--yes")
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (asked(AskSchema(), run="r2"), "this is another run"),
+        (asked(AskKeys("epoch"), run="r2", verb=STAGE), "this is another run"),
+        (asked(AskLocalMeans(2)), "does not ask summaries.AskLocalMeans"),
+        (asked(AskScatter(np.zeros((4, 2)))), "about 4 centres; the approved study asks about at most 3"),
+        (asked(AskClusterSums(np.zeros((1, 501, 2)))), "about 501 centres; .* at most 500"),
+        (asked(AskMoments(), number=305), "round 305; the approved study has at most 304"),
+        (asked(AskNoisyMoments(1.0, np.ones(2))), "does not ask"),
+    ],
+    ids=[
+        "another run",
+        "keys of another run",
+        "another kind",
+        "more k",
+        "more cells",
+        "more rounds",
+        "noise",
+    ],
+)
+def test_what_is_not_in_the_study_is_refused(site, end, data, says):
+    with pytest.raises(AssertionError, match=says):
+        raise AssertionError(reasons(end.respond(data)))
+    assert kinds(site) == ["study", "opening", "refusal"]
+
+
+def test_a_study_of_columns_is_about_no_others(site):
+    end = end_of(site, study_of(identity=IDENTITY, columns=("bmi",)))
+    end.respond(SCHEMA)
+    officer(site, "approve", "--yes")
+    assert "not about column age" in reasons(end.respond(asked(COLUMNS, verb="total")))
+    assert isinstance(
+        codec.unwrap(end.respond(asked(replace(COLUMNS, numbers=("bmi",)), verb="total"))).replies[0],
+        COLUMNS.reply_type(),
+    )
+    end.close()
+
+
+def test_a_withdrawal_holds_from_the_next_question_on(site, end):
+    """Also for a turn that was answered before, and while the process that answers has the log."""
+    answer = end.respond(SCHEMA)
+    assert end.respond(SCHEMA) == answer
+    officer(site, "withdraw", "--reason", "a complaint")
+    says = "the site has withdrawn the study: a complaint"
+    assert end.respond(SCHEMA) == says
+    assert end.respond(asked(AskMoments(), number=1)) == says
+    found = log_of(site)
+    last = max(i for i, entry in enumerate(found) if entry["kind"] == "release")
+    assert [entry.get("decision") for entry in found[last + 1 :]] == ["withdrawn", "refused"]
+    officer(site, "approve", "1")
+    assert codec.unwrap(end.respond(SCHEMA)).replies[0].names == ("age", "bmi")
+
+
+def test_a_withdrawal_that_no_process_noticed_holds_too(site, end):
+    """The file alone says it: an open site refuses and logs it; nothing that was computed leaves."""
+    end.respond(SCHEMA)
+    study, place = study_of(identity=IDENTITY), StudyFolder(home(site))
+    (kept,) = place.every()
+    place._write(replace(kept, decisions=(*kept.decisions, Decision(WITHDRAWN, "x", "now"))))
+    assert reasons(end.respond(SCHEMA)) == "the site has withdrawn the study"
+    with pytest.raises(Exception, match="withdrawn"):
+        Studied(kept.study, home(site)).leaving(None, None)
+    assert kinds(site)[-2:] == ["release", "refusal"]
+    assert study.run == "r"
+
+
+def test_a_study_that_expired_after_its_approval_is_over(site):
+    past = study_of(identity=IDENTITY, expires="2020-01-01T00:00:00+00:00")
+    place = StudyFolder(home(site))
+    home(site).mkdir()
+    place.receive("a", past, "")
+    with pytest.raises(BadInput, match="expired at 2020"):
+        place.decide(past.digest, APPROVED)
+    log = Log(home(site) / "log.jsonl")
+    note(log, "a", past, Decision(APPROVED, "x", "now"))
+    log.close()
+    (kept,) = place.every()
+    place._write(replace(kept, decisions=(Decision(APPROVED, "x", "now"),)))
+    assert "expired" in end_of(site, past).respond(SCHEMA)
+    with pytest.raises(Exception, match="expired"):
+        Studied(past, home(site)).admit(codec.unwrap(SCHEMA))
+    assert "1. expired" in officer(site, "list")
+
+
+# ---------------------------------------------------------------- policies
+
+
+def test_a_policy_approves_the_purposes_that_it_names(site, tmp_path):
+    rules = 'version = 2\n[protect]\nmode = "trusted"\n'
+    rules += '[studies]\napprove = "known"\npurposes = ["to find groups"]\n'
+    Path(site.policy).write_text(rules)
+    other = end_of(site, study_of("r2", IDENTITY, purpose="To find groups"))
+    assert isinstance(other.respond(SCHEMA), Waiting)
+    end = end_of(site)
+    assert isinstance(end.respond(SCHEMA), bytes)
+    assert log_of(site)[0]["by"] == f"the policy {parse(rules).digest[:16]}"
+    officer(site, "withdraw")
+    assert "withdrawn" in end.respond(SCHEMA)  # and the policy does not approve it again
+    assert "not signed" in end_of(site, identity=None).respond(SCHEMA)
+    nobody = replace(site, authority="", folder=str(tmp_path / "apart"))  # no coordinator is known there
+    assert isinstance(SiteEnd(nobody, terms_of(study_of())).respond(SCHEMA), Waiting)
+    end.close()
+
+
+def test_the_rules_about_studies():
+    assert Policy().studies.approve == "ask"
+    assert not Policy().studies.cover("any")
+    assert parse('version = 2\n[studies]\napprove = "known"\npurposes = ["*"]').studies.cover("any")
+    for text in ('approve = "known"', 'purposes = ["*"]'):
+        with pytest.raises(PolicyError, match="belong together"):
+            parse(f"version = 2\n[studies]\n{text}")
+    with pytest.raises(PolicyError, match=r"\[studies\] approve must be one of ask, known"):
+        parse('version = 2\n[studies]\napprove = "all"')
+
+
+def test_an_officer_is_asked_before_the_only_study_is_approved(site):
+    home(site).mkdir()
+    assert "no study has come yet" in officer(site, "list")
+    assert "there is no study to approve" in officer(site, "approve", code=1)
+    end_of(site).respond(SCHEMA)
+    said = CliRunner().invoke(app, ["study", "approve", site.folder], input="n\n")
+    assert said.exit_code == 1
+    assert "to find groups" in said.output
+    assert StudyFolder(home(site)).waiting()
+    assert CliRunner().invoke(app, ["study", "approve", site.folder], input="y\n").exit_code == 0
+    assert not StudyFolder(home(site)).waiting()
+    assert "must be one line" in officer(site, "withdraw", "--reason", "a\nb", code=1)
+    assert DECLINED not in officer(site, "list")
+
+
+# ---------------------------------------------------------------- honest runs
+
+
+@pytest.mark.parametrize("holes", [False, True], ids=["whole", "with missing cells"])
+@pytest.mark.parametrize(
+    "method", [name for name, m in METHODS.items() if m.__module__.startswith("unpooled.")]
+)
+def test_no_honest_run_goes_beyond_its_study(method, holes, tmp_path):
+    """Every method as ``unpooled run`` does it, up to its last round: no question of it is refused."""
+    rng, ks = np.random.default_rng(0), (2, 3)
+    study = study_of(ks=ks, method=method, rounds=3 + 4)
+    place = StudyFolder(tmp_path)
+    place.receive("a", study, "")
+    place.decide(study.digest, APPROVED)
+    sites = []
+    for name in "abc":
+        X = rng.normal(size=(40, 3)) + 5 * rng.integers(3, size=(40, 1))
+        X[rng.random(X.shape) < (0.2 if holes else 0.0)] = np.nan
+        table = Table.of({f"c{j}": X[:, j] for j in range(3)})
+        sites.append(Site(name, table, guards=[Studied(study, tmp_path)]))
+    job = Job(("x",), ks, method=method, n_init=3, max_rounds=3)
+    done = run(job.algorithm(), InProcess(sites), seed=1, name="r", quorum=1.0)
+    assert done.finished
+    assert not any(record.silent for record in done.records)
+
+
+def test_terms_for_tests_are_those_of_an_officer(site):
+    end = SiteEnd(replace(site, authority=""), approved_terms(site))
+    assert isinstance(end.respond(SCHEMA), bytes)
+    end.close()
