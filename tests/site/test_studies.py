@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 from studies import approved_terms, study_of, terms_of
 from unpooled.algorithms import METHODS
 from unpooled.app.cli import app
-from unpooled.app.job import Job
+from unpooled.app.job import Between, Job
+from unpooled.app.study import proposed
 from unpooled.core import codec
 from unpooled.core.exchange import STAGE, Envelope, Part, Turn
 from unpooled.core.messages import Refusal
@@ -392,6 +393,16 @@ def test_no_honest_run_goes_beyond_its_study(method, holes, tmp_path):
     done = run(job.algorithm(), InProcess(sites), seed=1, name="r", quorum=1.0)
     assert done.finished
     assert not any(record.silent for record in done.records)
+
+
+def test_a_run_that_is_resumed_has_the_study_that_was_approved():
+    """The job on disk gives the same digest: nobody is asked a second time."""
+    between = Between("", "r", ("a", "b"), contact="Dr. Low", purpose="to find groups")
+    told = Job((), (2, 3), method="fuzzy", protect="copy", between=between)
+    again = Job.from_json(json.loads(json.dumps(told.to_json())))
+    assert proposed(again, again.between)[0].digest == proposed(told, between)[0].digest
+    other = replace(told, ks=(2, 3, 4))
+    assert proposed(other, between)[0].digest != proposed(told, between)[0].digest
 
 
 def test_terms_for_tests_are_those_of_an_officer(site):

@@ -33,7 +33,7 @@ class Study(Message, wire="ends.Study"):
     protection: str  # expected of the sites: copy, trusted or noise; their policies decide
     epsilon: float  # with noise: the budget that the run spends; else 0
     secure: bool  # every total by secure sums
-    restarts: int
+    restarts: int  # as it is planned; what limits it is the number of rounds and of centres
     rounds: int  # the highest number of a round
     questions: tuple[tuple[str, int], ...]  # all that may be asked: (wire name, most centres at once)
     created: str  # date and time, UTC
@@ -108,7 +108,8 @@ def sentences(study: Study) -> list[tuple[str, str]]:
         ("columns", ", ".join(study.columns) or "all that the sites have in common"),
         ("expects", f"{expected}; the site's own policy decides"),
         ("seen", "sums over all sites alone" if study.secure else "the replies that the method asks for"),
-        ("at most", f"{study.rounds} rounds, {study.restarts} restarts side by side"),
+        ("restarts", str(study.restarts)),
+        ("at most", f"{study.rounds} rounds, and the questions and centres listed for it"),
         ("proposed", study.created),
         ("expires", study.expires),
         ("key", study.authority or "not signed"),
