@@ -82,7 +82,10 @@ def test_a_site_that_is_killed_comes_back_and_leaves_nothing_behind(network, fit
 
 
 def test_the_engines_files_at_a_site_name_neither_the_others_nor_the_run(network):
-    """After runs of all three sites: what the engine keeps at one is about itself."""
+    """After runs of all three sites: what the engine keeps at one is about itself.
+
+    In the terms, which are encoded, is the study: it names the run, as the site's own log does.
+    """
     engine = network.site_folder("va") / "engine"
     runs = [
         json.loads(job.read_text())["job"]["between"]["run"] for job in network.folder.glob("out/*/job.json")

@@ -43,8 +43,8 @@ max_runs = {max_runs}\t# noise, trusted
 max_rounds = {max_rounds}\t# noise, trusted: a run
 
 [studies]
-approve = {approve}                  # ask | known: ask somebody here, or approve purposes of this coordinator
-purposes = {purposes}                    # known: word for word, as studies name them; "*": any
+approve = {approve}\t# ask | known: ask somebody here, or approve purposes of this coordinator
+purposes = {purposes}\t# known: word for word, as studies name them; "*": any
 
 [aggregation]
 secure = {secure}\t# off | preferred | required: only sums over sites can be read
