@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import time
 
 import pytest
 
