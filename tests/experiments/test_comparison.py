@@ -2,17 +2,21 @@
 
 import json
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
 from sklearn.cluster import KMeans
 from sklearn.datasets import make_blobs
+from tests.optimum.hard_rows import problem as hard_problem
+from tests.optimum.rational import optimum as true_optimum
 
 from unpooled.data.readers import Reading
 from unpooled.errors import BadInput
 from unpooled.experiments import comparison
 from unpooled.experiments.comparison import Problem
-from unpooled.experiments.comparison.measure import MethodRun, lower_bound, one
+from unpooled.experiments.comparison.bound import lower_bound, principal_bound
+from unpooled.experiments.comparison.measure import MethodRun, one
 from unpooled.experiments.comparison.table import notes, rebuilt
 from unpooled.optimum.exact import exact_kmeans
 
@@ -85,17 +89,50 @@ def test_what_is_written(measured):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_no_clustering_is_below_the_bound(seed):
+def test_the_bound_of_few_rows_is_the_optimum(seed):
     rng = np.random.default_rng(seed)
     n, d, k = int(rng.integers(8, 16)), int(rng.integers(1, 5)), int(rng.integers(2, 4))
     X = rng.standard_normal((n, d)) * rng.uniform(0.1, 3, d)
     optimum = exact_kmeans(X, k)
-    centers, bound = lower_bound(X, k, 5.0)
+    centers, bound = lower_bound(X, k, X[:k], 5.0)
     assert bound == pytest.approx(optimum.inertia, rel=1e-6)
     assert centers.shape == (k, d)
-    about = X - X.mean(axis=0)
-    principal = np.linalg.eigvalsh(about.T @ about)[::-1][k - 1 :].sum()
-    assert principal <= optimum.inertia * (1 + 1e-9)
+
+
+def test_no_clustering_is_below_the_bound():
+    """Against every partition in exact arithmetic: far groups were bounded above their optimum."""
+    positive: set[str] = set()
+    for number in range(120):
+        p = hard_problem(number)
+        best = true_optimum(p.X.tolist(), p.k)
+        principal = principal_bound(p.X, p.k)
+        assert Fraction(principal) <= best, p.family
+        with np.errstate(over="ignore"):
+            if len(p.X) * np.square(np.ptp(p.X, axis=0)).sum() < 1e300:
+                assert Fraction(lower_bound(p.X, p.k, p.X[: p.k], 1.0)[1]) <= best, p.family
+        positive |= {p.family} if principal > 0 else set()
+    assert len(positive) > 5
+
+
+@pytest.mark.parametrize("far", [1e4, 1e7, 1e8, 1e9])
+def test_far_groups_are_not_bounded_above_their_optimum(far):
+    for seed in range(5):
+        X = np.random.default_rng(seed).standard_normal((30, 2))
+        X[15:] += far
+        best = exact_kmeans(X, 2)
+        assert best.proved
+        bound = lower_bound(X, 2, best.centers, 1.0)[1]
+        assert principal_bound(X, 2) <= best.inertia
+        assert best.inertia * (1 - 1e-8) <= bound <= best.inertia
+
+
+def test_many_rows_and_more_clusters_than_columns_have_a_bound_too():
+    X = np.random.default_rng(0).uniform(size=(200, 2))
+    centers = KMeans(4, n_init=3, random_state=0).fit(X)
+    assert principal_bound(X, 4) == 0.0
+    assert 0.9 * centers.inertia_ < lower_bound(X, 4, centers.cluster_centers_, 1.0)[1] <= centers.inertia_
+    wide = np.random.default_rng(0).normal(size=(200, 70))  # more columns than parts are bounded in
+    assert 0 < lower_bound(wide, 3, wide[:3], 1.0)[1] < KMeans(3, n_init=1, random_state=0).fit(wide).inertia_
 
 
 # ---------------------------------------------------------------- data

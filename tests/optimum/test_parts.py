@@ -9,11 +9,11 @@ from helpers import blobs
 from unpooled import FederatedKMeans, InProcess, SecureSums, certify, exact_kmeans
 from unpooled.core.exchange import conduct
 from unpooled.core.protocol import total
-from unpooled.errors import BadInput, TooFewAnswers
+from unpooled.errors import BadInput, BadReply, TooFewAnswers
 from unpooled.kernels.exact_solver import available, budget_bound, deal
-from unpooled.optimum.bounds import AskPartsBound, unit_for
-from unpooled.optimum.certificate import percent_above
-from unpooled.optimum.parts import EFFORTS, bound_by_parts
+from unpooled.optimum.bounds import AskPartsBound, PartsBound, unit_for
+from unpooled.optimum.certificate import percent_above, true_bound
+from unpooled.optimum.parts import EFFORTS, bound_and_work, bound_by_parts
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 
@@ -62,8 +62,51 @@ def test_it_is_tight_where_clusters_overlap(n, d, k, least):
     model = FederatedKMeans(k, random_state=0).fit({"a": X[: n // 2], "b": X[n // 2 :]})
     federation = InProcess.of({"a": X[: n // 2], "b": X[n // 2 :]})
     proof = certify(federation, model.cluster_centers_, effort="quick")
-    assert least * proof.inertia < proof.lower_bound <= proof.inertia
+    raw = sum(
+        bound_by_parts(X[half], model.cluster_centers_, EFFORTS["quick"], np.ones(n // 2))
+        for half in (slice(n // 2), slice(n // 2, n))
+    )
+    assert least * proof.inertia < raw <= proof.inertia  # before anything could lower it
+    assert proof.lower_bound == pytest.approx(raw, rel=1e-9)
     assert proof.condition == "unconditional"
+
+
+def test_a_bound_above_the_inertia_is_not_passed_on():
+    """It would be false: it is neither cut down to the inertia nor shown."""
+    one, two, ten = np.array([1.0]), np.array([2.0]), np.array([10.0])
+    assert true_bound(PartsBound(one, two, ten)) == 1.0
+    assert true_bound(PartsBound(one * (2 + 1e-12), two, ten)) == pytest.approx(2.0)
+    with pytest.raises(BadReply, match=r"the sites' bounds sum up to 2\.1, above the inertia"):
+        true_bound(PartsBound(one * 2.1, two, ten))
+
+
+def test_work_is_limited_and_counted_the_same_way_every_time():
+    """Rows whose parts no search ends: what is spent follows the limit, and so do bounds, bit for bit."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 8)) + rng.integers(3, size=(300, 1))
+    centers, ones = X[:3], np.ones(300)
+    got = {}
+    for work in (3e8, 9e8, 3e8):
+        effort = EFFORTS["normal"]._replace(work=work)
+        bound, spent = bound_and_work(X, centers, effort, ones)
+        assert got.setdefault(work, (bound, spent)) == (bound, spent)
+        assert 0.5 * work < spent < 1.3 * work
+    assert 0 < got[3e8][0] <= got[9e8][0]
+    part = X[:100]
+    columns = budget_bound(part, 3, np.arange(100) % 3, work=10**8)
+    assert columns.work < 1.2e8
+    assert not columns.converged
+
+
+def test_a_line_of_progress_counts_parts():
+    X = blobs(1, n=400, d=2, k=3, spread=3.0)[0]
+    said = []
+    certify(InProcess.of({"a": X}), X[:3], effort="quick", say=said.append)
+    assert said[0] == "every site bounds parts of its rows (quick)"
+    counts = [line.split(" of ")[:2] for line in said[1:]]
+    assert len(counts) > 1
+    assert [int(done) for done, _ in counts] == list(range(2, 2 + len(counts)))
+    assert all(line.endswith("parts of a site's rows are bounded (quick)") for line in said[1:])
 
 
 def test_it_is_never_above_the_optimum_of_some_rows():
@@ -140,6 +183,24 @@ def test_bad_efforts_and_rows_beyond_float64_are_refused():
         certify(federation, [[0.0], [1.0]], effort="slow")
     with pytest.raises(BadInput, match="beyond float64; scale them"):
         certify(InProcess.of({"a": np.array([[0.0], [1e150], [2e150]])}), [[0.0], [1.0]])
+    huge = np.random.default_rng(0).normal(size=(60, 2)) * 1e153
+    for act in (
+        lambda: certify(InProcess.of({"a": huge[:30], "b": huge[30:]}), huge[:3], effort="quick"),
+        lambda: bound_by_parts(huge, huge[:3], TINY, np.ones(60)),
+        lambda: exact_kmeans(huge, 3, time_limit=1.0),
+    ):
+        with (
+            np.errstate(over="ignore", invalid="ignore"),
+            pytest.raises(BadInput, match="beyond float64; scale them"),
+        ):
+            act()
+    for centers, said in (
+        ([["a", "b"]], "centers must be numbers"),
+        (np.zeros((0, 1)), r"at least one, got shape \(0, 1\)"),
+        ([[0.0], [1.0, 2.0]], "centers must be numbers"),
+    ):
+        with pytest.raises(BadInput, match=said):
+            certify(federation, centers)
 
 
 POLICIES = {

@@ -30,6 +30,7 @@ class Exact(NamedTuple):
     nodes: int  # visited by the search
     complete: bool  # the search ran to its end
     proved: bool  # and, without prices and regions, lower >= value (1 - 1e-9)
+    before: int = 0  # nodes of the searches for the remaining rows, which come before it
 
 
 def available() -> bool:
@@ -94,7 +95,7 @@ def exact(
     known = rows in cache
     suffix = cache[rows] if known else np.zeros(n + 1)
     out = Exact(np.empty((k, d)), np.zeros(n, np.int32), 0.0, 0.0, 0, False, False)
-    value, bound, visited, complete, proved = native.exact(
+    value, bound, visited, before, complete, proved = native.exact(
         X,
         w,
         None if prices is None else np.ascontiguousarray(prices, np.float64),
@@ -113,7 +114,9 @@ def exact(
         out.labels,
     )
     cache[rows] = suffix
-    return out._replace(value=value, lower=bound, nodes=visited, complete=complete, proved=proved)
+    return out._replace(
+        value=value, lower=bound, nodes=visited, complete=complete, proved=proved, before=before
+    )
 
 
 class BudgetBound(NamedTuple):
@@ -123,6 +126,7 @@ class BudgetBound(NamedTuple):
     labels: NDArray[np.int32]  # (n,) the clustering of the linear programme, often the best one
     rounds: int
     boxes: int
+    work: int  # steps of arithmetic, counted roughly
     converged: bool  # budgets cannot do better
 
 
@@ -135,13 +139,15 @@ def budget_bound(
     goal: float = 1e-3,
     rounds: int = 300,
     boxes: int = 200_000,
+    work: int = 2**62,
     seconds: float = np.inf,
 ) -> BudgetBound:
     """A lower bound on the inertia of any k clusters of the rows (n, d), by column generation.
 
     ``labels`` is a good clustering to start from. The search ends when the bound is within the share ``goal``
-    of the best that budgets can give, or when ``rounds`` of the linear programme or ``boxes`` of centroids
-    are spent, or ``seconds``; the bound holds in any case. In few columns it is mostly the optimum.
+    of the best that budgets can give, or when ``rounds`` of the linear programme, ``boxes`` of centroids or
+    ``work`` (steps of arithmetic) are spent, or ``seconds``; the bound holds in any case. In few columns it
+    is mostly the optimum.
 
     >>> X = np.array([[0.0], [0.2], [5.0], [5.4]])
     >>> round(budget_bound(X, 2, np.array([0, 0, 1, 1]), goal=1e-9).lower, 6)
@@ -151,8 +157,10 @@ def budget_bound(
     X = np.ascontiguousarray(X, np.float64)
     w = np.ones(len(X)) if weights is None else np.ascontiguousarray(weights, np.float64)
     own = np.array(labels, dtype=np.int32)
-    lower, took, bounded, converged = native.budget_bound(X, w, k, own, goal, rounds, boxes, seconds)
-    return BudgetBound(lower, own, took, bounded, converged)
+    lower, took, bounded, spent, converged = native.budget_bound(
+        X, w, k, own, goal, rounds, boxes, work, seconds
+    )
+    return BudgetBound(lower, own, took, bounded, spent, converged)
 
 
 def deal(

@@ -19,7 +19,7 @@ from unpooled.core.stack import Stack
 from unpooled.errors import BadInput
 from unpooled.kernels.exact_solver import available, exact
 from unpooled.optimum.exact import MOST_ROWS
-from unpooled.optimum.parts import EFFORTS, bound_by_parts
+from unpooled.optimum.parts import EFFORTS, bound_by_parts, not_above
 from unpooled.optimum.questions import enough, masses, sizes, squares
 
 _ON_THE_WAY = 1e-12  # relative error of a sum over sites
@@ -175,7 +175,7 @@ class AskPartsBound(Question[PartsBound], wire="certificate.AskPartsBound"):
         X = np.asarray(local.X, dtype=np.float64)
         cost = float(w @ squares(X, self.centers))
         lower = bound_by_parts(X, self.centers, EFFORTS[self.effort], w)
-        steps = floor(min(lower, cost) / self.unit * (1 - 1e-12))
+        steps = floor(not_above(lower, cost) / self.unit * (1 - 1e-12))
         return PartsBound(np.array([steps * self.unit]), np.array([cost]), np.array([w.sum()]))
 
 

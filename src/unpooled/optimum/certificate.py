@@ -29,6 +29,7 @@ import numpy as np
 from unpooled.core.arrays import FloatArray, IntArray
 from unpooled.core.messages import Message, SiteId
 from unpooled.core.protocol import Steps, together, total
+from unpooled.errors import BadInput, BadReply
 from unpooled.optimum.bounds import AskBounds, AskPartsBound, Bounds, PartsBound, half_widths, unit_for
 from unpooled.optimum.exact import relative_gap
 from unpooled.optimum.questions import AskObjective
@@ -124,8 +125,24 @@ def bound_parts(sites: tuple[SiteId, ...], centers: FloatArray, effort: str) -> 
     """A lower bound from parts of the sites' rows, and the inertia of the centres over the same sites."""
     # down: the centres; up: their inertia, which says how finely bounds are rounded
     costs = yield from total(sites, AskObjective(centers[None]))
+    inertia = float(costs.inertia[0])
+    if not inertia < 1e290 or 0 < inertia < 1e-280:
+        raise BadInput(
+            f"the inertia is {inertia:.0e}: squares of such numbers are beyond float64; scale them"
+        )
     # down: the centres; up: a sum of bounds, the inertia, the number of rows
-    return (yield from total(sites, AskPartsBound(centers, effort, unit_for(float(costs.inertia[0])))))
+    return (yield from total(sites, AskPartsBound(centers, effort, unit_for(inertia))))
+
+
+def true_bound(parts: PartsBound) -> float:
+    """The sum of the sites' bounds; no honest sites have bounds above the cost of the centres at hand."""
+    lower, inertia = float(parts.lower[0]), inertia_above(float(parts.inertia[0]))
+    if lower > inertia * (1 + 1e-9) + 1e-290:
+        raise BadReply(
+            f"the sites' bounds sum up to {lower:.9g}, above the inertia {inertia:.9g} that they state: "
+            "a site answers what cannot be true"
+        )
+    return min(lower, inertia)
 
 
 def search_prices(

@@ -21,9 +21,10 @@ from unpooled.optimum.certificate import (
     bound_parts,
     inertia_above,
     search_prices,
+    true_bound,
 )
 from unpooled.optimum.exact import check_reach, relative_gap
-from unpooled.optimum.parts import EFFORTS
+from unpooled.optimum.parts import EFFORTS, progress
 
 _BOXES = {"quick": 0, "normal": 3000, "thorough": 30_000}  # of centroids, in the search with prices
 _SEARCHED = {"quick": 0, "normal": 200, "thorough": 1000}  # rows in all, up to which prices are tried
@@ -57,9 +58,7 @@ def certify(
     >>> proof.proved, proof.condition, round(proof.inertia, 3), round(proof.lower_bound, 3)
     (True, 'unconditional', 0.1, 0.1)
     """
-    given: FloatArray = np.array(centers, dtype=np.float64)
-    if given.ndim != 2 or not np.isfinite(given).all():
-        raise BadInput(f"centers must be finite, (k, d), got shape {given.shape}")
+    given = _centers(centers)
     check_reach(1, given.shape[1], len(given))
     if effort not in EFFORTS:
         raise BadInput(f"effort must be one of {', '.join(EFFORTS)}, got {effort!r}")
@@ -79,9 +78,15 @@ def certify(
         return (yield from bound_parts(sites, given, effort))
 
     say(f"every site bounds parts of its rows ({effort})")
-    parts = conduct(viewed(view, alone()), federation, run="certify", quorum=quorum, trace=trace)
-    inertia = inertia_above(_checked(float(parts.inertia[0])))
-    found = Found(given, inertia, min(float(parts.lower[0]), inertia), 0)
+    heard = progress.set(
+        lambda done, of: say(f"{done} of {of} parts of a site's rows are bounded ({effort})")
+    )
+    try:
+        parts = conduct(viewed(view, alone()), federation, run="certify", quorum=quorum, trace=trace)
+    finally:
+        progress.reset(heard)
+    inertia = inertia_above(float(parts.inertia[0]))
+    found = Found(given, inertia, true_bound(parts), 0)
     boxes = _BOXES[effort]
     if len(sites) == 1 or parts.mass[0] > _SEARCHED[effort] or comb(2 * k - 1, k) > MOST_CLASSES:
         boxes = 0
@@ -117,10 +122,12 @@ def certify(
     )
 
 
-def _checked(inertia: float) -> float:
-    """The inertia; BadInput where squares were beyond float64."""
-    if not inertia < 1e290 or 0 < inertia < 1e-280:
-        raise BadInput(
-            f"the inertia is {inertia:.0e}: squares of such numbers are beyond float64; scale them"
-        )
-    return inertia
+def _centers(centers: Any) -> FloatArray:
+    """The centres as an array (k, d); BadInput unless they are finite numbers."""
+    try:
+        given: FloatArray = np.array(centers, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise BadInput(f"centers must be numbers, (k, d): {error}") from error
+    if given.ndim != 2 or not given.size or not np.isfinite(given).all():
+        raise BadInput(f"centers must be finite, (k, d), at least one, got shape {given.shape}")
+    return given

@@ -25,7 +25,7 @@ from unpooled.kernels.exact_solver import (
     deal,
     exact,
 )
-from unpooled.optimum.parts import sum_below
+from unpooled.optimum.parts import not_above, sum_below
 
 MOST_ROWS = 2000  # the search keeps n^2 k numbers
 _FIRST = 20_000  # nodes of branch and bound before column generation
@@ -120,6 +120,13 @@ def check_rows(X: Any, k: int) -> FloatArray:
     if not isinstance(k, int | np.integer) or k < 1:
         raise BadInput(f"k must be a whole number >= 1, got {k!r}")
     inputs.check_enough({"X": rows}, None, int(k))
+    half = 0.5 * rows.max(axis=0) - 0.5 * rows.min(axis=0)
+    with np.errstate(over="ignore"):
+        if not len(rows) * float(half @ half) < 1e308:  # what all rows about one centre can cost
+            raise BadInput(
+                f"rows differ by up to {2 * half.max():.0e}: squares of such numbers are beyond float64; "
+                "scale them"
+            )
     return np.ascontiguousarray(rows)
 
 
@@ -154,7 +161,7 @@ def _result(solved: Exact, lower: float) -> ExactKMeans:
     rank = np.empty(len(order), dtype=np.int32)
     rank[order] = np.arange(len(order), dtype=np.int32)
     inertia = solved.value
-    bound = float(max(0.0, min(lower, inertia)))
+    bound = float(max(0.0, not_above(lower, inertia)))
     proved = bound >= inertia * (1 - _PROVED)
     return ExactKMeans(solved.centers[order], rank[solved.labels], inertia, bound, proved)
 

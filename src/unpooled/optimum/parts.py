@@ -5,8 +5,9 @@ Every site cuts its rows into parts that each look like the whole, bounds every 
 limits of the searches are numbers of steps, never times, so that the same rows give the same bits everywhere.
 """
 
-from collections.abc import Iterable
-from math import ceil, fsum
+from collections.abc import Callable, Iterable
+from contextvars import ContextVar
+from math import ceil, fsum, inf, isfinite
 from typing import NamedTuple
 
 import numpy as np
@@ -14,30 +15,47 @@ from numpy.typing import NDArray
 
 from unpooled import kernels
 from unpooled.core.arrays import FloatArray
+from unpooled.errors import BadInput
 from unpooled.kernels.exact_solver import budget_bound, deal, exact
 
 
 class Effort(NamedTuple):
-    """The limits of the search in a part, and the rows of the largest parts."""
+    """The limits of the search in a part, the rows of the largest parts, and the work in all."""
 
     rows: int  # at least; more for many clusters
     rows_per_cluster: int
     nodes: int  # of branch and bound over partitions
     boxes: int  # of column generation
     goal: float  # the share of the bound that column generation may leave
+    work: float  # steps of arithmetic for up to 10,000 rows, about 2e9 to a second; in proportion beyond
 
 
 EFFORTS = {
-    "quick": Effort(100, 14, 50_000, 20_000, 3e-3),
-    "normal": Effort(160, 20, 500_000, 100_000, 1e-3),
-    "thorough": Effort(240, 30, 5_000_000, 1_000_000, 3e-4),
+    "quick": Effort(100, 14, 50_000, 20_000, 3e-3, 2e10),
+    "normal": Effort(160, 20, 500_000, 100_000, 1e-3, 1.2e11),
+    "thorough": Effort(240, 30, 5_000_000, 1_000_000, 3e-4, 1.2e12),
 }
 _SMALLER = (1.0, 0.5, 0.3, 0.2, 0.14)  # of the largest part: sizes that are tried
 _TRIED = 2  # parts of each size
+_TRIALS = 0.4  # of the work: for sizes that are tried
 _PER_CELL = 4  # rows of a cell in every part, where clusters are dealt in cells
 _FEW = 15  # rows that branch and bound solves at once
 _WHOLE = 1e-5  # the share of the bound that column generation may leave where all rows are one part
 _GOOD = 0.995  # of the cost at the given centres: no smaller parts are tried
+
+# hears how many parts of how many are bounded, where that happens in this process
+progress: ContextVar[Callable[[int, int], None] | None] = ContextVar("progress", default=None)
+
+
+class _Work:
+    """Steps of arithmetic: the limit, and what was spent. Counted, never timed, so that bounds repeat."""
+
+    def __init__(self, limit: float) -> None:
+        self.limit, self.spent = limit, 0.0
+
+    def left(self, until: float = 1.0) -> float:
+        """What is left of this share of the limit."""
+        return max(0.0, until * self.limit - self.spent)
 
 
 def bound_by_parts(X: FloatArray, centers: FloatArray, effort: Effort, weights: FloatArray) -> float:
@@ -45,34 +63,56 @@ def bound_by_parts(X: FloatArray, centers: FloatArray, effort: Effort, weights: 
     help to find it.
 
     Parts of several sizes are tried: large ones lose less by being apart, small ones are solved to the end.
-    Clusters are dealt as a whole, or in small cells, which pays for many clusters.
+    Clusters are dealt as a whole, or in small cells, which pays for many clusters. What is left of the work
+    is shared out evenly among the parts that are left.
 
     >>> X = np.array([[0.0], [1.0], [4.0], [5.0]])
     >>> round(bound_by_parts(X, np.array([[0.5], [4.5]]), EFFORTS["quick"], np.ones(4)), 9)
     1.0
     """
+    return bound_and_work(X, centers, effort, weights)[0]
+
+
+def bound_and_work(
+    X: FloatArray, centers: FloatArray, effort: Effort, weights: FloatArray
+) -> tuple[float, float]:
+    """The bound, and the steps of arithmetic that it took."""
     X, w = X[weights > 0], weights[weights > 0]
     k, n = len(centers), len(X)
     if n <= k:
-        return 0.0
+        return 0.0, 0.0
     labels, away = kernels.nearest(X, centers)
+    if not isfinite(float(w @ away)):
+        raise BadInput("squares of such numbers are beyond float64; scale them")
     largest = max(effort.rows, effort.rows_per_cluster * k)
     counts = sorted({max(1, ceil(n / max(largest * share, 2 * k + 1))) for share in _SMALLER})
     best, chosen, bounds = -1.0, labels, [0.0]
-    for count, fine in ((c, fine) for c in counts for fine in (False, True)[: 1 + (c > 1)]):
+    work, tell = _Work(effort.work * max(1.0, n / 10_000)), progress.get()
+    tries = [(count, fine) for count in counts for fine in (False, True)[: 1 + (count > 1)]]
+    for number, (count, fine) in enumerate(tries):
         limits = effort if count > 1 else effort._replace(goal=min(effort.goal, _WHOLE))
         cells = _cells(X, labels, _PER_CELL * count) if fine else labels
         part = deal(X, int(cells.max()) + 1, cells, count, weights=w)
         some = range(min(count, _TRIED))
-        found = [_bound_part(X, k, labels, part == p, limits, w) for p in some]
+        share_of = _TRIALS if count > 1 else 1.0
+        left = _TRIED * (len(tries) - number) if count > 1 else 1
+        found = [
+            _bound_part(X, k, labels, part == p, limits, w, work, work.left(share_of) / max(1, left - p))
+            for p in some
+        ]
         cost = sum(float(w[part == p] @ away[part == p]) for p in some)
         share = sum_below(found) / cost if cost > 0 else 1.0
         if share > best:
             best, chosen, bounds = share, part, found
         if best >= _GOOD:
             break
-    rest = range(len(bounds), int(chosen.max()) + 1)
-    return sum_below(bounds + [_bound_part(X, k, labels, chosen == p, effort, w) for p in rest])
+    parts = int(chosen.max()) + 1
+    for p in range(len(bounds), parts):
+        if tell is not None:
+            tell(p, parts)
+        allowed = work.left() / (parts - p)
+        bounds.append(_bound_part(X, k, labels, chosen == p, effort, w, work, allowed))
+    return sum_below(bounds), work.spent
 
 
 def _cells(X: FloatArray, labels: NDArray[np.int32], most: int) -> NDArray[np.int32]:
@@ -97,20 +137,48 @@ def _cells(X: FloatArray, labels: NDArray[np.int32], most: int) -> NDArray[np.in
 
 
 def _bound_part(
-    X: FloatArray, k: int, labels: NDArray[np.int32], inside: NDArray[np.bool_], effort: Effort, w: FloatArray
+    X: FloatArray,
+    k: int,
+    labels: NDArray[np.int32],
+    inside: NDArray[np.bool_],
+    effort: Effort,
+    w: FloatArray,
+    work: _Work,
+    allowed: float = inf,
 ) -> float:
     """A lower bound for the rows of a part, by column generation; by branch and bound for few rows, or where
-    that does not end."""
+    that does not end. About a fifth of the work allowed is for branch and bound."""
     rows, weights, own = X[inside], w[inside], labels[inside]
     if len(rows) <= k:
         return 0.0
     lower = 0.0
     if len(rows) > _FEW:
-        columns = budget_bound(rows, k, own, weights=weights, goal=effort.goal, boxes=effort.boxes)
+        some = int(min(0.8 * allowed, 2**60))
+        columns = budget_bound(rows, k, own, weights=weights, goal=effort.goal, boxes=effort.boxes, work=some)
+        work.spent += columns.work
         lower, own = columns.lower, columns.labels
         if columns.converged:
             return lower
-    return max(lower, exact(rows, k, weights=weights, warm=own, starts=3, nodes=effort.nodes).lower)
+        allowed -= columns.work
+    a_node = 3.0 * len(rows) * k * k
+    nodes = int(min(effort.nodes, max(allowed / a_node, 10 * len(rows))))
+    solved = exact(rows, k, weights=weights, warm=own, starts=3, nodes=nodes)
+    work.spent += (solved.nodes + solved.before + 10 * len(rows)) * a_node
+    return max(lower, solved.lower)
+
+
+def not_above(lower: float, inertia: float) -> float:
+    """The lower bound; beyond rounding it cannot be above the cost of centres that there are.
+
+    >>> not_above(1.0, 2.0), not_above(2.0 + 1e-12, 2.0)
+    (1.0, 2.0)
+    >>> not_above(2.1, 2.0)
+    Traceback (most recent call last):
+    AssertionError: a lower bound of 2.1 is above an inertia of 2.0: it is false
+    """
+    if lower > inertia * (1 + 1e-9) + 1e-290:
+        raise AssertionError(f"a lower bound of {lower!r} is above an inertia of {inertia!r}: it is false")
+    return min(lower, inertia)
 
 
 def sum_below(bounds: Iterable[float]) -> float:

@@ -23,9 +23,10 @@ from unpooled.core.arrays import FloatArray
 from unpooled.core.exchange import Answer, Envelope
 from unpooled.core.run import run
 from unpooled.errors import TooFewPersons, UnpooledError
+from unpooled.experiments.comparison.bound import lower_bound
 from unpooled.experiments.comparison.problems import Problem
 from unpooled.experiments.papers.common import ari, labels_of
-from unpooled.optimum.exact import exact_kmeans
+from unpooled.optimum.parts import not_above
 from unpooled.privacy.copy import make_copy
 from unpooled.privacy.dp.gaussian import Gaussian
 from unpooled.runtimes import InProcess
@@ -38,7 +39,6 @@ from unpooled.site.site import Site
 
 PROTECTIONS = ("none", "copy", "trusted", "noise")
 ROUNDS = 100
-_EXACT = 150  # rows up to which the optimum is searched for
 _DUAL = 40  # rows of a site up to which the dual method is run
 
 
@@ -106,7 +106,8 @@ def compare(
                 runs.append(done)
                 if centers is not None:
                     found.append((centers, done.inertia))
-    exact, bound = lower_bound(problem.X, problem.k, seconds)
+    near = min(found, key=lambda pair: pair[1])[0]
+    exact, bound = lower_bound(problem.X, problem.k, near, seconds)
     if exact is not None:
         found.append((exact, _inertia(problem.X, exact)))
     centers, best = min(found, key=lambda pair: pair[1])
@@ -119,7 +120,7 @@ def compare(
         len(rows),
         found[0][1],
         best,
-        min(bound, best),
+        not_above(bound, best),
         {p: _ceiling(problem, rows, p, best, runs) for p in protections},
         top,
         {p: probed(rows, p, epsilon, questions) for p in protections},
@@ -323,21 +324,3 @@ def _ceiling(
         if len(groups) >= problem.k:
             reached.append(_inertia(problem.X, _kmeans(groups, problem.k, persons)))
     return min(reached, default=float("nan"))
-
-
-def lower_bound(X: FloatArray, k: int, seconds: float) -> tuple[FloatArray | None, float]:
-    """The optimum's centres where they are within reach, and a bound below which no k centres are.
-
-    For any rows: k centres explain no more than the k - 1 largest principal components do (Ding, He: K-means
-    Clustering via Principal Component Analysis, ICML 2004).
-
-    >>> lower_bound(np.array([[0.0, 0.0], [0.0, 2.0], [9.0, 0.0], [9.0, 2.0]]), 2, 1.0)[1]
-    4.0
-    """
-    about = X - X.mean(axis=0)
-    values = np.linalg.eigvalsh(about.T @ about)[::-1]
-    bound = float(max(values[k - 1 :].sum(), 0.0))
-    if len(X) > _EXACT:
-        return None, bound
-    solved = exact_kmeans(X, k, time_limit=seconds)
-    return solved.centers, max(bound, solved.lower_bound)

@@ -124,7 +124,7 @@ void bound_by_budgets(const BudgetTask& task, BudgetResult& result) {
     const Clock clock(task.seconds);
     Units units;
     Budgeted rows(n, task.d);
-    result = {0.0, 0, 0, false};
+    result = {0.0, 0, 0, 0, false};
     if (k >= n || !place(task, units, rows)) return;
 
     Pool pool(rows);
@@ -146,14 +146,16 @@ void bound_by_budgets(const BudgetTask& task, BudgetResult& result) {
 
     double best = 0, tolerance = 1e-2, promised = -kInf;
     std::vector<double> promising = rows.budgets;
-    auto search = [&](double known, double slack, int64_t boxes) {
-        Ceiling ceiling(rows, known, slack, boxes, clock);
+    auto spent = [&] { return rows.work + master.work; };
+    auto search = [&](double known, double slack, int64_t boxes, int64_t work) {
+        Ceiling ceiling(rows, known, slack, boxes, rows.work + std::max<int64_t>(work, 0), clock);
         result.boxes += ceiling.boxes;
         const double sum = sum_of(rows.budgets), paid = k * ceiling.upper;
         best = std::max(best, sum - paid - rounding(2.0 * n + 8) * (sum + paid));
         return ceiling;
     };
-    while (result.rounds < task.rounds && result.boxes < task.boxes && !clock.over()) {
+    const int64_t enough = task.work / 10 * 7;  // the rest is for a last search, without which there is no bound
+    while (result.rounds < task.rounds && result.boxes < task.boxes && spent() < enough && !clock.over()) {
         ++result.rounds;
         pool.tidy(master.price, 12 * static_cast<size_t>(n));
         master.solve(pool.columns, tolerance);
@@ -169,7 +171,7 @@ void bound_by_budgets(const BudgetTask& task, BudgetResult& result) {
         // climbing finds no more: search everywhere
         const double slack = std::max(0.3 * task.goal, 0.1 * tolerance) * master.value / k;
         const int64_t left = task.boxes - result.boxes;
-        Ceiling found = search(top, slack, std::max<int64_t>(left / 4, 1000));
+        Ceiling found = search(top, slack, std::max<int64_t>(left / 4, 1000), (task.work - spent()) / 4);
         int more = 0;
         for (Column& c : found.columns)
             if (rows.surplus(c) > master.price) more += pool.add(std::move(c));
@@ -179,8 +181,9 @@ void bound_by_budgets(const BudgetTask& task, BudgetResult& result) {
     }
     if (!result.converged && result.boxes < task.boxes) {
         rows.budgets = promising;
-        search(0, 0.3 * task.goal * cost / k, task.boxes - result.boxes);
+        search(0, 0.3 * task.goal * cost / k, task.boxes - result.boxes, task.work - spent());
     }
+    result.work = spent();
     round_off(rows, pool, master.shares, k, task.labels);
     result.lower = std::max(0.0, units.down(best));
 }

@@ -17,6 +17,7 @@ struct BudgetTask {
     double goal;      // stop when the bound is within this share of the best possible by budgets
     int rounds;       // of the linear programme, at most
     int64_t boxes;    // of centroids that are bounded, at most; the last search may exceed it by the few of one division
+    int64_t work;     // steps of arithmetic, at most, about 2e9 to a second; the few of one step more may be spent
     double seconds;   // and how long; infinity for no limit
 };
 
@@ -24,6 +25,7 @@ struct BudgetResult {
     double lower;  // on the inertia of any k clusters, rounded down
     int rounds;
     int64_t boxes;
+    int64_t work;
     bool converged;
 };
 

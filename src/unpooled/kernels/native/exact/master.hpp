@@ -20,6 +20,7 @@ public:
     double price = 0;             // of a cluster
     double value = 0;             // of the programme, to the tolerance
     std::vector<double> shares;   // (columns,) z
+    int64_t work = 0;             // steps of arithmetic of all programmes so far
 
     Master(int n, int k, double unit) : budgets(n, unit), price(unit), n_(n), k_(k), unit_(unit) {}
 
@@ -40,7 +41,10 @@ public:
         const int pairs = J + n_ + 1;
         std::vector<double> p(N), dr(J), M(static_cast<size_t>(N) * N), rhs(N), dy(N);
         std::vector<double> dz(J), drr(J), ds(n_), az(J), ar(J), as(n_), al(n_), zz(J), zs(n_);
+        int64_t a_step = static_cast<int64_t>(N) * N * (N / 6 + 4);  // the factor, and solutions with it
+        for (const Column& column : columns) a_step += static_cast<int64_t>(column.rows.size()) * (column.rows.size() / 2 + 12) + 40;
         for (int iteration = 0; iteration < 80; ++iteration) {
+            work += a_step;
             double count = 0, mu = t * sig, primal = 0, dual = -k_ * sig, off = 0;
             for (int i = 0; i < n_; ++i) p[i] = 1 + s[i], mu += s[i] * lam[i], dual += lam[i];
             for (int j = 0; j < J; ++j) {

@@ -287,7 +287,8 @@ private:
 };
 
 // W(t) for every t: rows are put back one by one, from the last, and every optimum bounds the next search.
-inline void fill_suffixes(Points& points, int K, const Clock& clock, int64_t limit, double* suffix, Best* whole) {
+// How many nodes it took.
+inline int64_t fill_suffixes(Points& points, int K, const Clock& clock, int64_t limit, double* suffix, Best* whole) {
     const int n = points.n;
     Problem plain(points, K);
     plain.prepare();
@@ -319,6 +320,7 @@ inline void fill_suffixes(Points& points, int K, const Clock& clock, int64_t lim
             break;
         }
     }
+    return limit - left;
 }
 
 }  // namespace exact

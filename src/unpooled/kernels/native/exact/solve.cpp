@@ -124,7 +124,7 @@ void solve(const Task& task, Result& result) {
     const bool usable = all_finite(q) && all_finite(lo) && all_finite(hi) && all_finite(r) && all_finite(x);
     if (usable) problem.prepare();
 
-    result.nodes = 0;
+    result.nodes = result.before = 0;
     if (!usable || !problem.possible()) {  // no centroids fit their regions: nothing is cheaper than infinity
         result.value = kInf;
         result.lower = usable ? kInf : -kInf;
@@ -135,7 +135,8 @@ void solve(const Task& task, Result& result) {
     }
 
     Best best(n);
-    if (!task.suffix_known) fill_suffixes(points, K, clock, task.nodes, task.suffix, problem.plain() ? &best : nullptr);
+    if (!task.suffix_known)
+        result.before = fill_suffixes(points, K, clock, task.nodes, task.suffix, problem.plain() ? &best : nullptr);
     problem.suffix = task.suffix;
     std::vector<int> labels(n);
     if (task.warm) {

@@ -34,6 +34,7 @@ struct Result {
     double value;     // of the best partition found, rounded up; with cells or couplings its dual bound
     double lower;     // on the value of every partition, rounded down
     int64_t nodes;
+    int64_t before;   // nodes of the searches for the remaining rows, which come before it
     bool complete;    // the search ran to its end
     bool proved;      // and, without prices and regions, lower >= value (1 - 1e-9)
 };

@@ -28,6 +28,7 @@ public:
     const int n, d;
     std::vector<double> x, w;      // (n, d) rows about a point near their mean; (n,)
     std::vector<double> budgets;   // (n,)
+    mutable int64_t work = 0;      // steps of arithmetic so far, counted roughly and the same way every time
 
     Budgeted(int rows, int columns) : n(rows), d(columns), x(static_cast<size_t>(rows) * columns), w(rows), budgets(rows) {}
 
@@ -63,6 +64,7 @@ public:
         double mass = 0;
         for (int step = 0; step < 60; ++step) {
             std::vector<double> sums(d, 0.0);
+            work += 3LL * n * (d + 1);
             mass = 0;
             for (int i = 0; i < n; ++i) {
                 next[i] = budgets[i] > w[i] * apart(i, y.data());
@@ -79,6 +81,7 @@ public:
         if (mass <= 0) return {};
         for (int sweep = 0; sweep < 20; ++sweep) {
             bool moved = false;
+            work += 3LL * n * (d + 1);
             for (int i = 0; i < n; ++i) {
                 const double away = w[i] * apart(i, y.data());
                 if (!in[i] && budgets[i] > away * mass / (mass + w[i])) {
@@ -111,7 +114,8 @@ public:
 
     // A row of r.x differs from the true one, moved and turned, by e <= (d + 2)^1.5 2^-53 of its length. A squared distance
     // is then at least (1 - 2^-39) of what it seems, less 2^40 e^2: weights and budgets are moved accordingly.
-    Ceiling(const Budgeted& r, double known, double tolerance, int64_t limit, const Clock& clock) : best(known), r_(r), clock_(clock) {
+    Ceiling(const Budgeted& r, double known, double tolerance, int64_t limit, int64_t work, const Clock& clock)
+        : best(known), r_(r), clock_(clock), work_(work) {
         const double doubt = 0x1.0p-65 * (r.d + 2.0) * (r.d + 2.0) * (r.d + 2.0);
         for (int i = 0; i < r.n; ++i) {
             double size = 0;
@@ -144,6 +148,7 @@ private:
 
     const Budgeted& r_;
     const Clock& clock_;
+    const int64_t work_;  // r_.work at which the search ends
     std::vector<double> w_, b_;
     double cut_ = 0;
     int64_t numbers_ = 0;
@@ -167,7 +172,7 @@ private:
             std::unique_ptr<Box> box = std::move(open.back()), other;
             open.pop_back();
             if (box->bound <= cut_) break;  // and so are all others
-            if (boxes >= limit || ((numbers_ & 255) == 0 && clock_.over())) {
+            if (boxes >= limit || r_.work >= work_ || ((numbers_ & 255) == 0 && clock_.over())) {
                 left = box->bound;
                 break;
             }
@@ -226,6 +231,7 @@ private:
             double S1[64] = {0}, share[64] = {0};
             int kept = 0, at = -1;
             const int active = static_cast<int>(box.rows.size());
+            r_.work += 15LL * (active + 4) * (d + 3);
             const double up = 1 + rounding(d + 6), down = 1 - rounding(d + 6);
             for (int j = 0; j < active; ++j) {
                 const int i = box.rows[j];
