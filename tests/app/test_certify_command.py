@@ -76,6 +76,79 @@ def test_fit_puts_the_sentence_in_its_report(tmp_path, protect):
     assert told == json.loads(unpooled("certify", run, "--effort", "quick", "--json")[1])["sentence"]
 
 
+def told_in(run):
+    """The certificate as the files of a run tell it: the sentence, and the bound to the last bit."""
+    said = json.loads((run / "result.json").read_text())
+    assert said["certificate"].split(" % better")[0] in (run / "report.html").read_text()
+    return said["certificate"], said["lower_bound"]
+
+
+def many(seed, n=150):
+    rng = np.random.default_rng(seed)
+    return {s: rng.normal(size=(n, 2)) + 4 * rng.integers(3, size=(n, 1)) for s in "abc"}
+
+
+# of many rows, from parts in the run; of few, by prices after it; of trusted sites, after it
+WAYS = {
+    "parts": (many(2), ("--certify", "quick")),
+    "secure": (many(2), ("--certify", "quick", "--secure")),
+    "prices": (dual_problem("2N2D3K1"), ("--certify", "normal", "--scale", "none")),
+    "trusted": (many(2), ("--certify", "quick", "--protect", "trusted")),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_certificate_outlives_resume_and_report(tmp_path, way):
+    rows, options = WAYS[way]
+    run = run_on(tmp_path, rows, 3, *options)
+    before = told_in(run)
+    assert unpooled("report", run, "-o", tmp_path / "again.html")[0] == 0
+    assert before[0].split(" % better")[0] in (tmp_path / "again.html").read_text()
+    assert unpooled("resume", run)[0] == 0
+    assert told_in(run) == before
+    (run / "certificate").unlink(missing_ok=True)  # as if it had been killed before it was kept
+    assert unpooled("resume", run)[0] == 0
+    assert told_in(run) == before
+
+
+def test_every_runtime_has_the_same_bound(tmp_path):
+    found = {}
+    for way in ("parts", "secure", "trusted"):
+        (tmp_path / way).mkdir()
+        found[way] = told_in(run_on(tmp_path / way, WAYS[way][0], 3, *WAYS[way][1]))
+    assert len({bound for _, bound in found.values()}) == 1
+
+
+def test_another_run_in_the_folder_does_not_keep_the_certificate(tmp_path):
+    run = run_on(tmp_path, *(WAYS["prices"][0], 3), *WAYS["prices"][1])
+    assert (run / "certificate").exists()
+    assert unpooled("fit", tmp_path / "node-1.csv", "-k", 3, "--out", run, "--overwrite")[0] == 0
+    assert not (run / "certificate").exists()
+    assert "certificate" not in json.loads((run / "result.json").read_text())
+
+
+def test_no_certificate_is_no_reason_to_lose_a_clustering(tmp_path):
+    """More columns than bounds are made in, and cells that stay missing: the run ends, and says why."""
+    rng = np.random.default_rng(0)
+    wide, holes = tmp_path / "wide.csv", tmp_path / "holes.csv"
+    names = [f"c{j}" for j in range(65)]
+    np.savetxt(wide, rng.normal(size=(30, 65)), delimiter=",", header=",".join(names), comments="")
+    lines = [
+        f"{x:.3f},{'' if i % 5 == 0 else f'{y:.3f}'}" for i, (x, y) in enumerate(rng.normal(size=(40, 2)))
+    ]
+    holes.write_text("a,b\n" + "\n".join(lines) + "\n")
+    for file, why in (
+        (wide, "65 columns: exact solving is out of reach beyond 64"),
+        (holes, "kept missing cells"),
+    ):
+        code, said, _ = unpooled("fit", file, "-k", 2, "--certify", "quick", "--out", tmp_path / file.stem)
+        assert code == 0
+        assert why in " ".join(said.split())
+        result = json.loads((tmp_path / file.stem / "result.json").read_text())
+        assert "certificate" not in result
+        assert any(why in warning for warning in result["warnings"])
+
+
 def test_fit_refuses_an_effort_that_there_is_not(tmp_path):
     (tmp_path / "a.csv").write_text("x\n1\n2\n")
     code, _, said = unpooled(

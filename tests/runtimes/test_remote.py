@@ -6,14 +6,20 @@ import numpy as np
 import pytest
 
 from helpers import ALGORITHMS, opened
-from unpooled import Site
+from unpooled import SecureSums, Site, certify
 from unpooled.algorithms import Lloyd
+from unpooled.analysis import Analysis
+from unpooled.app.job import Between, Job
+from unpooled.app.result import ClusterResult
 from unpooled.core import codec
 from unpooled.core.exchange import Answer, Envelope, Part, Turn
 from unpooled.core.messages import Question, Refusal
 from unpooled.core.protocol import Ask
 from unpooled.core.run import run
+from unpooled.data import Table, Wishes
+from unpooled.data.schema import AskSchema
 from unpooled.errors import BadReply, CodecError, SiteFailed, TooFewAnswers
+from unpooled.optimum.bounds import PartsBound
 from unpooled.privacy.secure_sum.crypto import Identity, is_signed
 from unpooled.questions.clusters import AskClusterSums, AskMoments, ClusterSums, Moments
 from unpooled.runtimes import InProcess
@@ -74,6 +80,45 @@ def test_over_bytes_the_result_has_the_bits_of_the_fused_run():
     over_bytes = run(Lloyd(k=3), RemoteFederation(Wire()), seed=4)
     fused = run(Lloyd(k=3), InProcess.of(ROWS), seed=4)
     assert codec.encode(over_bytes.state) == codec.encode(fused.state)
+
+
+def test_a_certificate_in_the_run_is_the_same_bound_in_every_runtime(tmp_path):
+    """Over bytes, site by site, under secure sums, after a stop, and asked for afterwards."""
+    tables = {s: Table.of({"x": X[:, 0], "y": X[:, 1]}) for s, X in ROWS.items()}
+    job = Analysis(Wishes(), (Lloyd(k=3, n_starts=2),), certify="quick", work=3e10)
+    plain = run(job, InProcess.of(tables), seed=4)
+    view, found = plain.state.agreement.preparation, plain.state.bound
+    after = certify(InProcess.of(tables), plain.state.centers, effort="quick", view=view)
+    assert 0 < found.lower[0] == after.lower_bound < found.inertia[0]
+    kept = tmp_path / "checkpoint"
+    run(job, InProcess.of(tables), seed=4, checkpoint=kept, max_rounds=plain.rounds - 1)
+    secure = InProcess.of(tables, secure=SecureSums(), shown=(codec.name_of(AskSchema),))
+    for federation, options, of in (
+        (RemoteFederation(Wire(rows=tables)), {}, job),
+        (InProcess.of(tables, fused=False), {}, job),
+        (InProcess.of(tables), {"checkpoint": kept}, job),
+        (secure, {}, replace(job, totals_only=True)),
+    ):
+        assert run(of, federation, seed=4, **options).state.bound.lower[0] == found.lower[0]
+    tight = run(replace(job, work=1.0), InProcess.of(tables), seed=4).state.bound
+    assert 0 <= tight.lower[0] < found.lower[0]  # less work, and a bound all the same
+
+
+def test_a_site_that_is_silent_at_the_certificate_is_named_in_it():
+    def mute(data):
+        replies = codec.unwrap(data, expect=Answer).replies
+        return None if any(isinstance(r, PartsBound) for r in replies) else data
+
+    tables = {s: Table.of({"x": X[:, 0], "y": X[:, 1]}) for s, X in ROWS.items()}
+    job = Job(("a",), (3,), certify="quick", between=Between("", "run", tuple(tables)))
+    done = run(job.algorithm(), RemoteFederation(Wire({"d": mute}, tables)), seed=4, quorum=0.5)
+    result = ClusterResult(job, done)
+    assert (result.proof.sites, result.proof.missing) == (("a", "b", "c"), ("d",))
+    assert "for the rows of a, b, c; d did not answer." in result.to_json()["certificate"]
+    rest = {s: tables[s] for s in "abc"}
+    view = done.state.agreement.preparation
+    again = certify(InProcess.of(rest), done.state.centers, effort="quick", view=view)
+    assert result.proof.lower_bound == pytest.approx(again.lower_bound, rel=1e-9)
 
 
 BROKEN = {

@@ -12,10 +12,15 @@ from typing import Any
 import numpy as np
 
 from unpooled.analysis.choose_k import Choice, choose, near_best, score
+from unpooled.analysis.heavy_sites import moved_alone
 from unpooled.core.arrays import FloatArray, IntArray
 from unpooled.core.messages import Message, SiteId
 from unpooled.core.protocol import Steps, each, expanded, shared, together, total, viewed
 from unpooled.data import Agreement, Wishes, agree
+from unpooled.errors import BadInput, BadReply
+from unpooled.kernels.exact_solver import check_room
+from unpooled.optimum.bounds import PartsBound
+from unpooled.optimum.certificate import bound_parts, true_bound
 from unpooled.questions.clusters import AskClusterSums, AskScatter, Scatter
 from unpooled.questions.description import AskCovariance, AskOutline, AskProfile, Outline, Profile
 from unpooled.questions.fuzzy import AskBorderline, Borderline
@@ -26,6 +31,9 @@ from unpooled.questions.observed import (
     ObservedProfile,
 )
 
+NO_HOLES = (
+    "the run kept missing cells, and a certificate needs rows without them: fit with --missing fill or drop"
+)
 ALL_SITES = "all sites"  # the only name where replies of single sites are not seen
 
 
@@ -157,40 +165,6 @@ def describe(
     )
 
 
-_HEAVY = 5.0
-
-
-def moved_alone(centers: FloatArray, sums: dict[SiteId, Any]) -> tuple[SiteId, ...]:
-    """Sites of many more rows than usual, without which a mean lies elsewhere by half the way to the next.
-
-    A site that has most of a cluster decides where it lies, which is no reason for suspicion; so only sites
-    that claim more than ``_HEAVY`` times the rows of the median site are looked at.
-    """
-    if len(sums) < 3 or len(centers) < 2:
-        return ()
-    apart = np.sqrt(((centers[:, None] - centers[None]) ** 2).sum(axis=2))
-    reach = np.where(np.eye(len(centers), dtype=np.bool_), np.inf, apart).min(axis=1) / 2
-    mass = sum(reply.mass[0] for reply in sums.values())
-    known = sum(reply.known[0] for reply in sums.values())  # (k, 1), or (k, d) where cells are missing
-    total = sum(reply.sums[0] for reply in sums.values())
-
-    def means(n: FloatArray, s: FloatArray) -> FloatArray:
-        return s / np.where(n > 0.5, n, 1.0)
-
-    usual = float(np.median([reply.mass.sum() for reply in sums.values()]))
-    found = []
-    for site, reply in sums.items():
-        if reply.mass.sum() <= _HEAVY * usual:
-            continue
-        rest = mass - reply.mass[0]
-        left = known - reply.known[0]
-        others = np.where(left > 0.5, means(left, total - reply.sums[0]), means(known, total))
-        moved = np.sqrt(((means(known, total) - others) ** 2).sum(axis=1))
-        if ((rest > 0.5) & (moved > reach)).any():
-            found.append(site)
-    return tuple(found)
-
-
 def _shares(replies: dict[SiteId, Borderline], sites: tuple[SiteId, ...], order: IntArray) -> FloatArray:
     """(S, k) shares of borderline rows among those shown; nan for sites that did not answer."""
     unknown = np.full(len(order), np.nan)
@@ -253,6 +227,8 @@ class AnalysisState(Message, wire="algorithm.AnalysisState", version=2, since="0
     mean: FloatArray | None = None  # (d,) of all rows
     covariance: FloatArray | None = None  # (d, d)
     description: Description | None = None
+    bound: PartsBound | None = None  # of the certificate, where one is asked for
+    uncertified: str = ""  # why there is none
 
     @property
     def chosen(self) -> Any:
@@ -285,15 +261,18 @@ def _moved(state: Any) -> float:
 
 
 @dataclass(frozen=True, eq=False)
-class Analysis(Message, wire="algorithm.Analysis"):
-    """Prepare, cluster by each of ``methods`` (one per k) in the same exchanges, choose k, describe.
+class Analysis(Message, wire="algorithm.Analysis", version=2, since="0.2"):
+    """Prepare, cluster by each of ``methods`` (one per k) in the same exchanges, choose k, describe, certify.
 
-    With ``totals_only`` nothing but the sites' schemas is asked of each site.
+    With ``totals_only`` nothing but the sites' schemas is asked of each site. ``certify`` is the effort of a
+    certificate, and ``work`` what a site may spend on it: it must answer in time.
     """
 
     wishes: Wishes
     methods: tuple[Any, ...]
     totals_only: bool = False
+    certify: str = ""
+    work: float = np.inf
 
     def start(self, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[AnalysisState]:
         agreement = yield from agree(sites, self._wishes())
@@ -336,6 +315,8 @@ class Analysis(Message, wire="algorithm.Analysis"):
             return replace(state, inner=tuple(inner), inertias=np.vstack([state.inertias, now]))
         if state.choice is None:
             return (yield from viewed(view, self._judged(state, sites)))
+        if state.description is not None:
+            return (yield from viewed(view, self._certified(state, sites)))
         assert state.mean is not None
         m = None if state.choice.none else getattr(self.methods[0], "m", None)
         asked = describe(
@@ -350,6 +331,18 @@ class Analysis(Message, wire="algorithm.Analysis"):
         )
         description = yield from viewed(view, asked)
         return replace(state, description=description)
+
+    def _certified(self, state: AnalysisState, sites: tuple[SiteId, ...]) -> Steps[AnalysisState]:
+        """A lower bound on the inertia of any centres; where there can be none, the reason."""
+        if state.agreement.preparation.keeps_holes:
+            return replace(state, uncertified=NO_HOLES)
+        try:
+            check_room(state.centers.shape[1], len(state.centers))
+            bound = yield from bound_parts(sites, state.centers, self.certify, self.work)
+            true_bound(bound)
+        except (BadInput, BadReply) as error:
+            return replace(state, uncertified=str(error))
+        return replace(state, bound=bound)
 
     def _judged(self, state: AnalysisState, sites: tuple[SiteId, ...]) -> Steps[AnalysisState]:
         """Score every k in one exchange, and choose."""
@@ -379,4 +372,6 @@ class Analysis(Message, wire="algorithm.Analysis"):
         return replace(state, choice=choice, mean=origin + varying.mean, covariance=matrix)
 
     def finished(self, state: AnalysisState) -> bool:
+        if self.certify and state.bound is None and not state.uncertified:
+            return False
         return state.description is not None

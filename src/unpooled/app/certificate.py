@@ -3,56 +3,30 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from unpooled.app.job import Job
-from unpooled.app.result import ClusterResult, JobResult
-from unpooled.app.run_folder import RunFolder
-from unpooled.app.run_job import Watcher
+from unpooled.analysis.pipeline import NO_HOLES
+from unpooled.app.result import ClusterResult
 from unpooled.errors import BadInput
-from unpooled.optimum.certificate import Certificate
-from unpooled.optimum.certify import certify
-from unpooled.optimum.parts import EFFORTS
-
-
-def check_effort(job: Job, effort: str | None) -> None:
-    """Raise BadInput for an effort that there is not, and for a certificate of a private job."""
-    if effort is not None and job.epsilon is not None:
-        raise BadInput("--certify asks for sums without noise; a private run has no certificate")
-    if effort not in (None, *EFFORTS):
-        raise BadInput(f"--certify must be one of {', '.join(EFFORTS)}, got {effort!r}")
-
-
-def certified(result: JobResult, effort: str | None, folder: RunFolder | None, watcher: Watcher) -> JobResult:
-    """The result with its certificate in words, in its folder too; as it is where no effort is asked for."""
-    if effort is None or not isinstance(result, ClusterResult):
-        return result
-    try:
-        proof = certificate_of(result, effort, say=watcher.say)
-    except BadInput as error:
-        watcher.warn(f"no certificate: {error}")
-        return result
-    result = replace(result, certified=words(proof, result))
-    if folder is not None:
-        folder.finish(result)
-    return result
+from unpooled.optimum.certificate import TOLERANCE, Certificate
+from unpooled.optimum.certify import certify, priced
 
 
 def certificate_of(
     result: ClusterResult,
     effort: str = "normal",
     *,
-    tolerance: float = 1e-4,
+    tolerance: float = TOLERANCE,
     time_limit: float | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> Certificate:
     """The certificate of a job on files, which are read again without protection, or as copies if the job was
     one on copies."""
     if result.job.between is not None:
-        raise BadInput("the rows of a run between machines are not here; a run of unpooled fit has them")
-    if result.agreement.preparation.keeps_holes:
         raise BadInput(
-            "the run kept missing cells, and a certificate needs rows without them: fit with --missing fill "
-            "or drop"
+            "the rows of a run between machines are not here: unpooled run --certify asks the sites for a "
+            "certificate in the same run"
         )
+    if result.agreement.preparation.keeps_holes:
+        raise BadInput(NO_HOLES)
     job = result.job if result.job.protect == "copy" else replace(result.job, protect="none")
     return certify(
         job.federation(threads=1),
@@ -65,10 +39,22 @@ def certificate_of(
     )
 
 
+def improvable(result: ClusterResult) -> bool:
+    """Is a certificate to be made from the files, after that of the run? Of few rows, by prices; of trusted
+    sites, without their minimum."""
+    job, proof = result.job, result.proof
+    if not job.certify or job.between is not None or result.kept_proof is not None:
+        return False
+    if proof is None:
+        return not result.run.state.uncertified
+    few = priced(job.certify, len(proof.sites), result.agreement.used, len(proof.centers))
+    return few and proof.gap > TOLERANCE
+
+
 def words(proof: Certificate, result: ClusterResult) -> str:
     """The certificate for people: its sentence, and what it is about."""
     said = proof.sentence
-    if result.job.protect == "copy":
+    if result.agreement.copied:
         said += " This is about the sites' copies, not about the rows behind them."
     gone = [site for site, _ in result.job.absent]
     if gone:

@@ -17,7 +17,6 @@ from unpooled.app.arguments import (
     texts_of,
     three_of,
 )
-from unpooled.app.certificate import certified, check_effort
 from unpooled.app.cli.outputs import check, run_output
 from unpooled.app.job import Job
 from unpooled.app.model import Model
@@ -142,16 +141,15 @@ def cluster(
         rows=None if rows is None else int(rows),
         force=force,
         modules=names_of("modules", modules),
+        certify=certify or "",
         tables=sites,
     )
-    check_effort(job, certify)
     folder = RunFolder(Path(out)) if out is not None else None
     if folder is not None:
         read = [Path(given) for given in sites.values() if isinstance(given, str | Path)]
         check(run_output(folder), inputs=read, overwrite=overwrite)
     with line_of_progress(quiet=not progress) as watcher:
         found = execute(job, folder, watcher, new=True, threads=threads)
-        found = certified(found, certify, folder, watcher)
     return Result(found, _library(sites.values()))
 
 

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from unpooled.data.copy import Copy
 from unpooled.data.readers import Reading, is_file, read_sites
 from unpooled.data.schema import AskSchema
 from unpooled.errors import BadInput, ModelError, TooFewPersons
+from unpooled.optimum.parts import EFFORTS
 from unpooled.privacy.copy import CopySettings, make_copy
 from unpooled.privacy.secure_sum import SecureSums
 from unpooled.runtimes import InProcess
@@ -27,6 +29,7 @@ from unpooled.runtimes import InProcess
 EXPIRES = 30.0  # days that a study may wait and last
 AUTO = tuple(range(1, 13))  # the k that are compared where the user says auto
 PROTECTIONS = ("none", "copy", "trusted")
+_IN_TIME = 5e8  # steps of arithmetic to a second of the deadline: a quarter of what a core does
 _SHOWN = (codec.name_of(AskSchema),)  # asked of each site even under secure sums
 
 
@@ -83,6 +86,7 @@ class Job:
     absent: tuple[tuple[str, str], ...] = ()  # sites that are left out before the run begins, and why
     blank: tuple[tuple[str, int], ...] = ()  # rows without a value at the end of a source, left out too
     modules: tuple[str, ...] = ()  # installed modules with additional methods
+    certify: str = ""  # the effort of a certificate; "": none
     begun: str = ""  # the date, as 2026-11-16; kept beside the job, for it does not change what is done
     tables: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)  # in memory, by site
 
@@ -131,7 +135,11 @@ class Job:
             raise BadInput(f"seed must be 0 or more, got {self.seed}")
         if self.protect not in PROTECTIONS:
             raise BadInput(f"protect must be one of {', '.join(PROTECTIONS)}, got {self.protect!r}")
+        if self.certify not in ("", *EFFORTS):
+            raise BadInput(f"--certify must be one of {', '.join(EFFORTS)}, got {self.certify!r}")
         if self.epsilon is not None:
+            if self.certify:
+                raise BadInput("--certify asks for sums without noise; a private run has no certificate")
             check_private(self)
         elif self.wishes.missing == "keep" and not METHODS[self.method]().keeps_holes:
             METHODS[self.method]().over_holes()
@@ -145,7 +153,11 @@ class Job:
         """The algorithm to run: one method per k, all in the same exchanges."""
         if self.epsilon is not None:
             return private_method(self)
-        return Analysis(self.wishes, tuple(self._method(k) for k in self.ks), totals_only=self.secure)
+        methods = tuple(self._method(k) for k in self.ks)
+        work = inf if self.between is None else _IN_TIME * self.between.deadline
+        # files at trusted sites are certified after the run, without their minimum
+        certify = "" if self.between is None and self.protect == "trusted" else self.certify
+        return Analysis(self.wishes, methods, totals_only=self.secure, certify=certify, work=work)
 
     def _method(self, k: int) -> Any:
         method: Any = METHODS[self.method](
@@ -248,6 +260,7 @@ class Job:
             ("--epsilon", self.epsilon, None),
             ("--delta", self.delta, default.delta),
             ("--rows", self.rows, None),
+            ("--certify", self.certify, ""),
         )
         for option, value, usual in options:
             words += [option, str(value)] if value != usual else []

@@ -14,10 +14,12 @@ from unpooled.analysis.pipeline import ALL_SITES
 from unpooled.app.export.json_model import columns_json, missing_json, plain
 from unpooled.app.job import Job
 from unpooled.app.model import Model
+from unpooled.app.traits import Trait, once_a_column
 from unpooled.core.arrays import FloatArray
 from unpooled.core.run import Run
 from unpooled.data import Agreement
-from unpooled.pages.markup import figure, natural_order
+from unpooled.optimum.certificate import Certificate, of_parts
+from unpooled.pages.markup import natural_order
 
 _SCORES = ("k", "inertia", "calinski_harabasz", "davies_bouldin", "silhouette", "stability")
 
@@ -57,37 +59,28 @@ def result_of(job: Job, run: Run[Any]) -> JobResult:
 
 
 @dataclass(frozen=True, eq=False)
-class Trait:
-    """A difference of a cluster from all rows, in one column (or one level of a category)."""
-
-    column: str
-    level: str  # "" for a number
-    value: float  # the cluster's mean in the column's own unit, or the share of the level
-    spread: float  # standard deviation within the cluster; nan for a level
-    overall: float
-    effect: float  # how many standard deviations of all rows the cluster's mean lies from theirs
-
-    @property
-    def name(self) -> str:
-        return f"{self.column}: {self.level}" if self.level else self.column
-
-    def say(self) -> str:
-        """
-        >>> Trait("age", "", 61.2, 5.0, 53.5, 0.8).say(), Trait("sex", "m", 0.9, 0.0, 0.5, 0.8).say()
-        ('age 61.2 (all 53.5)', 'sex m 90 % (all 50 %)')
-        """
-        if self.level:
-            value, overall = (round(share, 2) + 0.0 for share in (self.value, self.overall))  # never -0 %
-            return f"{self.column} {self.level} {value:.0%} (all {overall:.0%})".replace("%", " %")
-        return f"{self.column} {figure(self.value)} (all {figure(self.overall)})"
-
-
-@dataclass(frozen=True, eq=False)
 class ClusterResult(JobResult):
     """A finished job: its clusters described by sums, without the groups that sites suppress."""
 
     run: Run[AnalysisState]
-    certified: str = ""  # the certificate in words, where one was asked for
+    kept_proof: Certificate | None = None  # made after the run, from files
+
+    @property
+    def proof(self) -> Certificate | None:
+        """The certificate, where one was asked for: made after the run, or in its last round."""
+        bound = self.run.state.bound
+        if self.kept_proof is not None or bound is None:
+            return self.kept_proof
+        last = self.run.records[-1]
+        asked = tuple(sorted({*last.answered, *last.silent}))
+        return of_parts(self.description.centers, bound, asked, tuple(last.silent))
+
+    @property
+    def certified(self) -> str:
+        """The certificate in words, or nothing."""
+        from unpooled.app.certificate import words
+
+        return words(self.proof, self) if self.proof is not None else ""
 
     @property
     def agreement(self) -> Agreement:
@@ -171,6 +164,8 @@ class ClusterResult(JobResult):
                 "every row is borderline: the fuzzy centres fell together, for distances in many columns are "
                 "all alike; k-means (--method lloyd) does not have this"
             )
+        if self.run.state.uncertified:
+            said.append(f"no certificate: {self.run.state.uncertified}")
         return tuple(said)
 
     @property
@@ -337,7 +332,9 @@ class ClusterResult(JobResult):
             "secure": self.job.secure,
             "cite": self.citation,
         }
-        return dict(plain(value | ({"certificate": self.certified} if self.certified else {})))
+        if self.proof is not None:
+            value |= {"certificate": self.certified, "lower_bound": self.proof.lower_bound}
+        return dict(plain(value))
 
     def size_at(self, i: int, j: int) -> float:
         """The rows of site i in cluster j; nan if the site may have some that it does not show."""
@@ -363,14 +360,6 @@ class ClusterResult(JobResult):
         take = [j for j, name in enumerate(self.agreement.columns) if name in used]
         missing = np.nan_to_num(self.agreement.missing[:, take], posinf=np.inf)
         return int(np.minimum(missing, self.agreement.rows[:, None]).sum())
-
-
-def once_a_column(traits: list[Trait]) -> list[Trait]:
-    """The differences with one level per category, the one that differs most."""
-    seen: dict[str, Trait] = {}
-    for trait in traits:
-        seen.setdefault(trait.column, trait)
-    return list(seen.values())
 
 
 def _places(d: Description, k: int, everywhere: list[int], unsure: tuple[str, ...]) -> str:

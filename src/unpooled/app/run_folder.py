@@ -7,17 +7,20 @@ Every file in it is written whole or not at all. After a kill the folder holds a
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from unpooled import __version__
 from unpooled.app.job import Job
 from unpooled.app.model import Model, load
 from unpooled.app.result import ClusterResult, JobResult
+from unpooled.core import codec
 from unpooled.core.disk import write_atomically
 from unpooled.core.run import Run, recall
-from unpooled.errors import BadInput, ModelError
+from unpooled.errors import BadInput, CodecError, ModelError
+from unpooled.optimum.certificate import Certificate
 
 VERSION = 1
+R = TypeVar("R", bound=JobResult)
 _FILES = (
     "job.json",
     "checkpoint",
@@ -26,6 +29,7 @@ _FILES = (
     "history.csv",
     "result.json",
     "report.html",
+    "certificate",
 )
 
 
@@ -34,9 +38,10 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.job, self.checkpoint, self.model, self.preparation, self.history, self.result, self.report = (
+        self.job, self.checkpoint, self.model, self.preparation, self.history, *rest = (
             path / name for name in _FILES
         )
+        self.result, self.report, self.certificate = rest
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -142,7 +147,23 @@ class RunFolder:
             raise BadInput(
                 f"{self.path}: a private run has no report; the report asks for sums without noise"
             )
-        return ClusterResult(job, self.load_run(job))
+        return self.with_certificate(ClusterResult(job, self.load_run(job)))
+
+    def keep_certificate(self, result: ClusterResult) -> None:
+        """Keep the certificate of a finished run, and write the outputs again, with it."""
+        assert result.kept_proof is not None
+        write_atomically(self.certificate, codec.encode(result.kept_proof))
+        self.finish(result)
+
+    def with_certificate(self, result: R) -> R:
+        """The result with the certificate that is kept, if there is one."""
+        if not isinstance(result, ClusterResult) or not self.certificate.exists():
+            return result
+        try:
+            proof = codec.decode(self.certificate.read_bytes(), expect=Certificate)
+        except CodecError as error:
+            raise ModelError(f"{self.certificate}: cannot be read ({error})") from error
+        return replace(result, kept_proof=proof)
 
     def load_run(self, job: Job) -> Run[Any]:
         """The job's run, which must be finished."""

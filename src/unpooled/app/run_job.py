@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from rich.console import Console
 
+from unpooled.app.certificate import certificate_of, improvable
 from unpooled.app.job import AUTO, Between, Job
-from unpooled.app.result import JobResult, result_of
+from unpooled.app.result import ClusterResult, JobResult, result_of
 from unpooled.app.run_folder import RunFolder
 from unpooled.app.study import seconds_until
 from unpooled.core.disk import write_atomically
 from unpooled.core.run import Record, run
 from unpooled.errors import EngineFailed, ModelError, TooFewAnswers, UnpooledError
+from unpooled.optimum.parts import progress as parts_bounded
 
 if TYPE_CHECKING:  # runs between machines need packages that need not be installed
     from unpooled.runtimes.coordinator_run import RunTask
@@ -99,7 +101,17 @@ def execute(
     result = done(job, folder, watcher, new, threads, stopped)
     watcher.say("writing")
     if folder is not None:
+        result = folder.with_certificate(result)
         folder.finish(result)
+    if not isinstance(result, ClusterResult) or not improvable(result):
+        return result
+    try:
+        result = replace(result, kept_proof=certificate_of(result, job.certify, say=watcher.say))
+    except UnpooledError as error:  # the clustering is done, and stays
+        watcher.warn(f"no certificate: {error}")
+        return result
+    if folder is not None:
+        folder.keep_certificate(result)
     return result
 
 
@@ -127,6 +139,9 @@ def _here(
         watcher.warn(f"{source}: {rows} rows at its end have no value and are left out")
     created = folder.begin(job) if folder is not None and new else False
     watcher.say("agreeing on columns and scales, looking for starts")
+    heard = parts_bounded.set(
+        lambda done, of: watcher.say(f"certificate: {done} of {of} parts of a site's rows are bounded")
+    )
     try:
         done = run(
             job.algorithm(),
@@ -141,6 +156,8 @@ def _here(
         if isinstance(error, KeyboardInterrupt) and folder is not None and folder.checkpoint.exists():
             stopped(f"stopped; unpooled resume {folder.path} goes on")
         raise
+    finally:
+        parts_bounded.reset(heard)
     return result_of(job, done)
 
 

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from unpooled.errors import BadInput
+
 from .results import Floats
 
 SYMMETRIES = {"none": 0, "cell": 1, "pair": 2, "published": 3}
@@ -40,6 +42,13 @@ def available() -> bool:
     except ImportError:
         return False
     return True
+
+
+def check_room(d: int, k: int) -> None:
+    """Raise BadInput beyond what the solver has room for, whoever asks."""
+    for what, number, most in (("clusters", k, MOST_CLUSTERS), ("columns", d, MOST_COLUMNS)):
+        if number > most:
+            raise BadInput(f"{number} {what}: exact solving is out of reach beyond {most}")
 
 
 def exact(
@@ -72,6 +81,7 @@ def exact(
     native = importlib.import_module("._native", __package__)
     X = np.ascontiguousarray(X, np.float64)
     n, d = X.shape
+    check_room(d, k)
     w = np.ones(n) if weights is None else np.ascontiguousarray(weights, np.float64)
     kept = w > 0
     if not kept.all():
@@ -155,6 +165,7 @@ def budget_bound(
     """
     native = importlib.import_module("._native", __package__)
     X = np.ascontiguousarray(X, np.float64)
+    check_room(X.shape[1], k)
     w = np.ones(len(X)) if weights is None else np.ascontiguousarray(weights, np.float64)
     own = np.array(labels, dtype=np.int32)
     lower, took, bounded, spent, converged = native.budget_bound(

@@ -6,7 +6,7 @@ as often, and secure sums round prices to 2^-64.
 """
 
 from dataclasses import dataclass
-from math import floor, frexp, fsum
+from math import floor, frexp, fsum, inf
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -151,7 +151,8 @@ class AskPartsBound(Question[PartsBound], wire="certificate.AskPartsBound"):
 
     The sum over sites bounds the inertia of any centres for all. Bounds are multiples of ``unit``, rounded
     down: their sum is exact, in float64 and in secure sums. A site that has fewer rows than its minimum for
-    every centre adds nothing.
+    every centre adds nothing. ``work`` limits the steps of arithmetic further than the effort does, for
+    sites that must answer in time.
     """
 
     sees = "rows"
@@ -159,13 +160,16 @@ class AskPartsBound(Question[PartsBound], wire="certificate.AskPartsBound"):
     centers: Annotated[FloatArray, Centers("k d")]
     effort: str
     unit: float
+    work: float = inf
 
     def answer_all(self, stack: Stack) -> list[PartsBound]:
         return [self._one(stack.site(s)) for s in range(len(stack))]
 
     def _one(self, local: Stack) -> PartsBound:
-        if self.effort not in EFFORTS or not 0 < self.unit < np.inf:
-            raise BadInput(f"effort must be one of {', '.join(EFFORTS)} and unit above 0, got {self.effort}")
+        if self.effort not in EFFORTS or not 0 < self.unit < inf or not self.work > 0:
+            raise BadInput(
+                f"effort must be one of {', '.join(EFFORTS)}, unit and work above 0, got {self.effort}"
+            )
         if not available():
             raise BadInput("bounds need the compiled kernels: install unpooled where a C++ compiler is")
         w = masses(local)
@@ -174,7 +178,11 @@ class AskPartsBound(Question[PartsBound], wire="certificate.AskPartsBound"):
             return PartsBound(np.zeros(1), np.zeros(1), np.zeros(1))
         X = np.asarray(local.X, dtype=np.float64)
         cost = float(w @ squares(X, self.centers))
-        lower = bound_by_parts(X, self.centers, EFFORTS[self.effort], w)
+        effort = EFFORTS[self.effort]
+        most = min(
+            effort.work, self.work / max(1.0, len(X) / 10_000)
+        )  # bound_by_parts allows more for many rows
+        lower = bound_by_parts(X, self.centers, effort._replace(work=most), w)
         steps = floor(not_above(lower, cost) / self.unit * (1 - 1e-12))
         return PartsBound(np.array([steps * self.unit]), np.array([cost]), np.array([w.sum()]))
 

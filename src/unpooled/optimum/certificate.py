@@ -36,6 +36,7 @@ from unpooled.optimum.questions import AskObjective
 from unpooled.questions.clusters import AskClusterSums
 
 UNCONDITIONAL = "unconditional"
+TOLERANCE = 1e-4  # the usual gap that counts as proved
 MOST_CLASSES = 500  # multisets of cells that are still searched: up to k = 6
 _BATCH = 8  # parts of the search in one exchange
 
@@ -74,6 +75,26 @@ class Certificate(Message, wire="certifying.Certificate", version=3, since="0.2"
         of = f" for the rows of {', '.join(self.sites)}" if self.missing else ""
         without = f"; {', '.join(self.missing)} did not answer" if self.missing else ""
         return f"{said}{of}{without}."
+
+
+def of_parts(
+    centers: FloatArray, parts: PartsBound, sites: tuple[SiteId, ...], silent: tuple[SiteId, ...]
+) -> Certificate:
+    """The certificate that a bound from parts alone makes; ``silent`` are those of the sites that did not
+    answer."""
+    inertia, lower = inertia_above(float(parts.inertia[0])), true_bound(parts)
+    return Certificate(
+        centers=centers,
+        inertia=inertia,
+        given_inertia=inertia,
+        lower_bound=lower,
+        condition=UNCONDITIONAL,
+        proved=relative_gap(lower, inertia) <= TOLERANCE,
+        boxes=0,
+        seconds=float("nan"),
+        sites=tuple(site for site in sites if site not in silent),
+        missing=tuple(site for site in sites if site in silent),
+    )
 
 
 def percent_above(share: float) -> str:
@@ -121,7 +142,9 @@ class _Try(NamedTuple):
     centers: FloatArray
 
 
-def bound_parts(sites: tuple[SiteId, ...], centers: FloatArray, effort: str) -> Steps[PartsBound]:
+def bound_parts(
+    sites: tuple[SiteId, ...], centers: FloatArray, effort: str, work: float = np.inf
+) -> Steps[PartsBound]:
     """A lower bound from parts of the sites' rows, and the inertia of the centres over the same sites."""
     # down: the centres; up: their inertia, which says how finely bounds are rounded
     costs = yield from total(sites, AskObjective(centers[None]))
@@ -131,7 +154,7 @@ def bound_parts(sites: tuple[SiteId, ...], centers: FloatArray, effort: str) -> 
             f"the inertia is {inertia:.0e}: squares of such numbers are beyond float64; scale them"
         )
     # down: the centres; up: a sum of bounds, the inertia, the number of rows
-    return (yield from total(sites, AskPartsBound(centers, effort, unit_for(inertia))))
+    return (yield from total(sites, AskPartsBound(centers, effort, unit_for(inertia), work)))
 
 
 def true_bound(parts: PartsBound) -> float:

@@ -15,6 +15,7 @@ from unpooled.optimum.bounds import PartsBound
 from unpooled.optimum.box import check_box, check_squares, enclosing, hull
 from unpooled.optimum.certificate import (
     MOST_CLASSES,
+    TOLERANCE,
     UNCONDITIONAL,
     Certificate,
     Found,
@@ -37,7 +38,7 @@ def certify(
     effort: str = "normal",
     box: Any = None,
     view: View | None = None,
-    tolerance: float = 1e-4,
+    tolerance: float = TOLERANCE,
     time_limit: float | None = None,
     quorum: float = 1.0,
     say: Callable[[str], None] = lambda text: None,
@@ -87,9 +88,7 @@ def certify(
         progress.reset(heard)
     inertia = inertia_above(float(parts.inertia[0]))
     found = Found(given, inertia, true_bound(parts), 0)
-    boxes = _BOXES[effort]
-    if len(sites) == 1 or parts.mass[0] > _SEARCHED[effort] or comb(2 * k - 1, k) > MOST_CLASSES:
-        boxes = 0
+    boxes = _BOXES[effort] if priced(effort, len(sites), float(parts.mass[0]), k) else 0
     if trace.silent:
         boxes = 0  # a bound by prices needs every site
     seconds = inf if time_limit is None else time_limit - (time.monotonic() - started)
@@ -120,6 +119,11 @@ def certify(
         sites=tuple(site for site in sites if site not in trace.silent),
         missing=tuple(site for site in sites if site in trace.silent),
     )
+
+
+def priced(effort: str, sites: int, rows: float, k: int) -> bool:
+    """Does a search with prices follow, of so many rows and clusters?"""
+    return sites > 1 and rows <= _SEARCHED[effort] and comb(2 * k - 1, k) <= MOST_CLASSES
 
 
 def _centers(centers: Any) -> FloatArray:

@@ -17,11 +17,10 @@ from unpooled.core.arrays import FloatArray
 from unpooled.data import validation as inputs
 from unpooled.errors import BadInput
 from unpooled.kernels.exact_solver import (
-    MOST_CLUSTERS,
-    MOST_COLUMNS,
     Exact,
     available,
     budget_bound,
+    check_room,
     deal,
     exact,
 )
@@ -134,13 +133,9 @@ def check_reach(n: int, d: int, k: int) -> None:
     """Raise BadInput beyond the solver's limits on rows, clusters and columns."""
     if not available():
         raise BadInput("exact solving needs the compiled kernels: install unpooled where a C++ compiler is")
-    for what, number, most in (
-        ("rows", n, MOST_ROWS),
-        ("clusters", k, MOST_CLUSTERS),
-        ("columns", d, MOST_COLUMNS),
-    ):
-        if number > most:
-            raise BadInput(f"{number} {what}: exact solving is out of reach beyond {most}")
+    if n > MOST_ROWS:
+        raise BadInput(f"{n} rows: exact solving is out of reach beyond {MOST_ROWS}")
+    check_room(d, k)
 
 
 def _heuristic(X: FloatArray, k: int) -> NDArray[np.int32]:

@@ -5,17 +5,8 @@ from typing import Annotated
 
 import typer
 
-from unpooled.app.cli import option_types as t
 from unpooled.app.cli import options as o
 from unpooled.app.cli.outputs import Overwrite, beside_run, check, run_output
-
-Certify = Annotated[
-    str | None,
-    typer.Option(
-        help="Prove how much better another clustering could be: quick, normal or thorough.",
-        rich_help_panel=t.HOW,
-    ),
-]
 
 
 @o.takes_options
@@ -34,7 +25,6 @@ def fit(
     protect: o.Protect = "none",
     threads: o.Threads = None,
     site_column: o.SiteColumn = None,
-    certify: Certify = None,
 ) -> None:
     """Cluster files as if they were pooled; every file is a site that keeps its rows.
 
@@ -52,7 +42,6 @@ def fit(
         copy=copying.settings() if copying.given or protect == "copy" else None,
     )
     o.check_report(options.epsilon, report)
-    check_effort(job, certify)
     folder = RunFolder(out) if out is not None else None
     check(
         run_output(folder) if folder is not None else None,
@@ -60,7 +49,7 @@ def fit(
         inputs=[*job.inputs, *o.policies(options.bounds)],
         overwrite=overwrite,
     )
-    perform(job, folder, report, new=True, as_json=as_json, threads=threads, certify=certify)
+    perform(job, folder, report, new=True, as_json=as_json, threads=threads)
 
 
 def resume(

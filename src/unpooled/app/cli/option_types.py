@@ -56,6 +56,13 @@ Consumption = Annotated[
         rich_help_panel=PROTECT,
     ),
 ]
+Certify = Annotated[
+    str | None,
+    typer.Option(
+        help="Prove how much better another clustering could be: quick, normal or thorough.",
+        rich_help_panel=HOW,
+    ),
+]
 Seed = Annotated[int, typer.Option(help="The same seed gives the same result.", rich_help_panel=HOW)]
 Secure = Annotated[
     bool,

@@ -163,6 +163,7 @@ class JobOptions(Options):
     restarts: t.Restarts = 10
     max_rounds: t.MaxRounds = 300
     seed: t.Seed = 0
+    certify: t.Certify = None
     secure: t.Secure = False
     columns: t.Columns = "same"
     min_cluster_size: t.MinClusterSize = None
@@ -218,6 +219,7 @@ class JobOptions(Options):
             force=self.force,
             between=between,
             modules=tuple(self.module or ()),
+            certify=self.certify or "",
         )
 
 

@@ -9,7 +9,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from unpooled.app.certificate import certified
 from unpooled.app.job import Job
 from unpooled.app.private_result import PrivateResult
 from unpooled.app.result import ClusterResult, JobResult
@@ -27,13 +26,10 @@ def perform(
     new: bool,
     as_json: bool,
     threads: int | None,
-    certify: str | None = None,
 ) -> JobResult:
-    """Do a job, write all its files, and print the summary or the JSON; ``certify`` is the effort of a
-    certificate."""
+    """Do a job, write all its files, and print the summary or the JSON."""
     with progress(quiet=as_json) as watcher:
         result = execute(job, folder, watcher, new=new, threads=threads, stopped=_stopped)
-        result = certified(result, certify, folder, watcher)
         page = result.report() if report is not None else None
         if report is not None and page is not None:
             write_atomically(report, page.encode(), shared=True)
