@@ -1,14 +1,14 @@
 """docs/certificates.md, written from runs: certificates of 20 sets of rows, and optima of small ones.
 
 ``python -m benchmarks.certificates`` computes all of it in some minutes of one core;
-``python -m benchmarks.certificates iris uniform`` only the sets with these words, and prints them without
-writing the page. Times are the process's own CPU seconds.
+``python -m benchmarks.certificates iris ruspini:8 50000`` only the sets with these words, numbers of rows or
+k, whose lines it replaces in the page. Times are the process's own CPU seconds.
 """
 
 import csv
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -153,23 +153,67 @@ def solved(problem: Problem) -> str:
     return f"| {problem.name} | {len(X)} | {problem.k} | {best.inertia:.5f} | {gap} | {seconds:.1f} |"
 
 
-def lines(which: tuple[str, ...]) -> Iterator[tuple[bool, str]]:
-    for is_solved, problems, line in ((False, CERTIFIED, certified), (True, SOLVED, solved)):
-        for problem in problems:
-            if not which or any(word in problem.name for word in which):
-                found = line(problem)
-                print(found, flush=True)
-                yield is_solved, found
+Key = tuple[str, str, str]  # name, number of rows, k: the first cells of a line
 
 
-def page(rows: list[tuple[bool, str]]) -> str:
-    table = "\n".join(line for is_solved, line in rows if not is_solved)
-    small = "\n".join(line for is_solved, line in rows if is_solved)
+def asked(problem: Problem, which: tuple[str, ...]) -> bool:
+    """Is a set among those that are named by words, name:k, or their number of rows?"""
+    words = [word.partition(":") for word in which]
+    size = str(len(problem.rows())) if any(name.isdigit() for name, _, _ in words) else ""
+    return not which or any(
+        (name == size if name.isdigit() else name in problem.name) and k in ("", str(problem.k))
+        for name, _, k in words
+    )
+
+
+def key(line: str) -> Key:
+    """
+    >>> key("| iris, 4 columns | 150 | 3 | 0.00045 % |  | 0.0 |")
+    ('iris, 4 columns', '150', '3')
+    """
+    name, number, k = (cell.strip() for cell in line.split("|")[1:4])
+    return name, number, k
+
+
+def measured(page: str) -> tuple[dict[Key, str], dict[Key, str]]:
+    """The lines of the two tables of a page."""
+    parts = page.split("## ")
+    return tuple(  # type: ignore[return-value]
+        {key(line): line for line in part.splitlines() if line.startswith("| ") and key(line)[2].isdigit()}
+        for part in (parts[1], parts[2])
+    )
+
+
+def over(lines: Iterable[str]) -> Iterator[str]:
+    """Sets of 1000 or more rows whose gap is above what is aimed at: 3 % up to k = 5, 10 % up to k = 10."""
+    for line in lines:
+        name, number, k = key(line)
+        for cell, sites in zip(line.split("|")[4:6], ("1 site", f"{SITES} sites"), strict=True):
+            gap = float(cell.replace("%", "").strip() or 0)
+            if int(number.replace(",", "")) >= 1000 and gap > (3 if int(k) <= 5 else 10):
+                yield f"{name}, {number} rows, k = {k}, {sites}: {cell.strip()}"
+
+
+def in_order(problems: tuple[Problem, ...], found: dict[Key, str]) -> tuple[str, list[str]]:
+    """The lines of a table, and the sets that it does not have."""
+    wanted = [(p.name, f"{len(p.rows()):,}", str(p.k)) for p in problems]
+    lacking = [
+        f"{name}, {number} rows, k = {k}" for name, number, k in wanted if (name, number, k) not in found
+    ]
+    return "\n".join(found[one] for one in wanted if one in found), lacking
+
+
+def page(certificates: dict[Key, str], optima: dict[Key, str]) -> str:
+    table, lacking = in_order(CERTIFIED, certificates)
+    small, unsolved = in_order(SOLVED, optima)
+    missing = "; ".join([*lacking, *unsolved])
+    above = "\n".join(f"- {said}" for said in over(certificates.values())) or "- none"
     return f"""# Certificates, measured
 
-Written by `python -m benchmarks.certificates`; no number is typed.
-[How far from the best possible?](exact.md) says what a certificate is and what it costs.
-
+Written by `python -m benchmarks.certificates`; no number is typed. Lines may be of several runs: the command
+measures all sets, or those that are named to it. [How far from the best possible?](exact.md) says what a
+certificate is and what it costs.
+{f"{chr(10)}Not measured yet: {missing}.{chr(10)}" if missing else ""}
 ## How much better could another clustering be, at most?
 
 "3 %" reads: no clustering of these rows into k groups has an inertia that is more than 3 % lower. It is given
@@ -180,6 +224,14 @@ are CPU time of one core, of all sites together, the longer of the two.
 | rows | number | k | at most better, 1 site | {SITES} sites | seconds |
 |---|---:|---:|---:|---:|---:|
 {table}
+
+Aimed at, from 1000 rows on: 3 % up to k = 5, 10 % up to k = 10. Above that are:
+
+{above}
+
+Parts at one site are no larger than the rows of one of {SITES} sites, but are dealt so that each looks like
+the whole. Rows that fell to sites by chance do not, and sites that do not know each other's rows cannot deal
+them among each other.
 
 ## Small sets, solved
 
@@ -193,10 +245,15 @@ billionth.
 
 
 def main() -> None:
-    which = tuple(sys.argv[1:])
-    rows = list(lines(which))
-    if not which:
-        (ROOT / "docs" / "certificates.md").write_text(page(rows), encoding="utf-8")
+    which, path = tuple(sys.argv[1:]), ROOT / "docs" / "certificates.md"
+    tables = measured(path.read_text(encoding="utf-8"))
+    for found, problems, line in ((tables[0], CERTIFIED, certified), (tables[1], SOLVED, solved)):
+        for problem in problems:
+            if asked(problem, which):
+                said = line(problem)
+                print(said, flush=True)
+                found[key(said)] = said
+                path.write_text(page(*tables), encoding="utf-8")
 
 
 if __name__ == "__main__":

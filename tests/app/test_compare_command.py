@@ -89,6 +89,10 @@ def test_a_method_of_your_own(patients, tmp_path):
         (("-k", "2", "--method", "best"), "--method must be of lloyd, "),
         (("-k", "2", "--protect", "hope"), "--protect must be of none, copy, trusted, noise, got 'hope'"),
         (("-k", "2", "--runs", "0"), "--runs must be >= 1, got 0"),
+        (
+            ("-k", "2", "--data", "."),
+            "--data is a folder with further sets for --suite images; files takes none",
+        ),
         (("-k", "2", "--split", "dirichlet"), "this split goes by labels, and none are known"),
     ],
 )
@@ -103,3 +107,7 @@ def test_errors_are_one_line_and_nothing_is_written(patients, tmp_path, words, m
 def test_a_suite_by_name(tmp_path):
     got = compared("--suite", "sounds", "--out", tmp_path / "out")
     assert "suites are shapes, tabular, images, private, got 'sounds'" in got.stderr
+    for words in (("--suite", "shapes"), ()):
+        got = compared(*words, "--data", tmp_path, "--out", tmp_path / "out")
+        assert "--data is a folder with further sets for --suite images" in got.stderr
+        assert not (tmp_path / "out").exists()

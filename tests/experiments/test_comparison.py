@@ -167,6 +167,22 @@ def test_further_sets_by_a_path(tmp_path):
     pixels = np.random.default_rng(0).integers(0, 255, (50, 784)).astype(np.uint8)
     np.savez(tmp_path / "mnist.npz", X=pixels, y=np.arange(50) % 10)
     assert [p.name for p in comparison.suite("images", data=tmp_path)] == ["digits", "mnist"]
+    (tmp_path / "none").mkdir()
+    for name, where, said in (
+        ("tabular", tmp_path, "the suite tabular takes no further sets"),
+        ("images", tmp_path / "none", r"no file is named like \*mnist\*.npz"),
+        ("images", tmp_path / "nowhere", "there is no such folder"),
+    ):
+        with pytest.raises(BadInput, match=said):
+            comparison.suite(name, data=where)
+
+
+def test_heart_disease_is_at_its_hospitals():
+    heart = comparison.suite("tabular")[-1]
+    assert heart.name == "heart disease"
+    assert len(heart.sites()) > 1
+    assert sum(map(len, heart.sites().values())) == len(heart.X) > 600
+    assert set(np.unique(heart.y)) == {0, 1}
 
 
 @pytest.mark.parametrize(

@@ -81,11 +81,29 @@ def test_files_at_sites_give_the_model_of_files_in_one_place(network, fitted):
 
 
 def test_secure_sums_between_processes(network, fitted):
-    """Nothing is set up; what comes of it is what comes of it in one process, and all see one fingerprint."""
-    options = ("-k", "3", "--restarts", "2", "--seed", "6", "--secure")
+    """Nothing is set up; what comes of it is what comes of it in one process, and all see one fingerprint.
+
+    So is the certificate, to the last bit.
+    """
+    options = (
+        "-k",
+        "3",
+        "--restarts",
+        "2",
+        "--seed",
+        "6",
+        "--secure",
+        "--missing",
+        "fill",
+        "--certify",
+        "quick",
+    )
     network.run("secure", *options)
     network.finish("secure")
     assert_same(network.out("secure"), fitted(*options))
+    told = json.loads((network.out("secure") / "result.json").read_text())
+    assert 0 < told["lower_bound"] <= told["inertia"] * (1 + 1e-9)
+    assert told["certificate"].endswith("This is about the sites' copies, not about the rows behind them.")
     said = [network.command("sums", "show", network.site_folder(site)).stdout for site in network.files]
     assert len({text.split("fingerprint ")[1].splitlines()[0] for text in said}) == 1
 

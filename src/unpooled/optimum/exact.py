@@ -79,12 +79,19 @@ def exact_kmeans(X: Any, k: int, *, time_limit: float | None = None) -> ExactKMe
     if time_limit is not None and not time_limit > 0:
         raise BadInput(f"time_limit must be above 0 seconds, got {time_limit}")
     limit = np.inf if time_limit is None else float(time_limit)
-    solved = exact(rows, k, warm=_heuristic(rows, k), nodes=_FIRST, seconds=0.2 * limit)
+    end = time.monotonic() + limit
+
+    def left(share: float) -> float:
+        """This share of the seconds that are left, for what a search does not use is there for the next; at
+        least some, if one before took longer than it should."""
+        return max(0.15 * limit, share * (end - time.monotonic()))
+
+    solved = exact(rows, k, warm=_heuristic(rows, k), nodes=_FIRST, seconds=left(0.2))
     if solved.complete:
         return _result(solved, solved.lower)
     lower, warm = solved.lower, solved.labels
     if len(rows) <= _MOST_GENERATED:
-        columns = budget_bound(rows, k, warm, goal=1e-11, boxes=_BOXES, seconds=0.5 * limit)
+        columns = budget_bound(rows, k, warm, goal=1e-11, boxes=_BOXES, seconds=left(0.6))
         lower = max(lower, columns.lower)
         found = exact(rows, k, warm=columns.labels, starts=0, nodes=0)
         solved = found if found.value < solved.value else solved
@@ -92,10 +99,10 @@ def exact_kmeans(X: Any, k: int, *, time_limit: float | None = None) -> ExactKMe
         if lower >= solved.value * (1 - _PROVED):
             return _result(solved, lower)
     if time_limit is not None:
-        again = exact(rows, k, warm=warm, seconds=0.15 * limit)
+        again = exact(rows, k, warm=warm, seconds=left(0.4))
         solved, lower = (again if again.value < solved.value else solved), max(lower, again.lower)
         if not again.complete:
-            lower = max(lower, by_blocks(rows, k, warm, 0.15 * limit))
+            lower = max(lower, by_blocks(rows, k, warm, left(1.0)))
         return _result(solved, lower)
     solved = exact(rows, k, warm=warm, seconds=_PROBE)
     if solved.complete:

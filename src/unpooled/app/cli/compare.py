@@ -74,6 +74,8 @@ def compare(
     Without files and --suite: the sets, splits and methods of the documentation.
     """
     if not files and not suite:
+        if data is not None:
+            raise BadInput("--data is a folder with further sets for --suite images")
         _documented(quick, jobs, out, runs)
         return
     if files and suite:
@@ -119,12 +121,17 @@ def _problems(
     from unpooled.app.job import expand
     from unpooled.experiments import comparison
 
+    if data is not None and suite not in ("images", "all"):
+        raise BadInput(
+            f"--data is a folder with further sets for --suite images; {suite or 'files'} takes none"
+        )
     if files:
         paths = [Path(file) for file in expand(files)]
         found = [comparison.from_files(paths, k or 0, reading=reading, label=label)]  # type: ignore[arg-type]
     else:
         wanted = tuple(comparison.SUITES) if suite == "all" else (suite,)
-        found = [problem for name in wanted for problem in comparison.suite(name, data=data)]
+        more = {"images": data}
+        found = [problem for name in wanted for problem in comparison.suite(name, data=more.get(name))]
     return [
         comparison.split_of(p, split or "dirichlet:.3", sites) if split or p.site is None else p
         for p in found

@@ -30,7 +30,6 @@ def fit(
 
     unpooled fit hospital-*.csv -k 3 --report report.html --out run/
     """
-    from unpooled.app.certificate import check_effort
     from unpooled.app.cli.perform import perform
     from unpooled.app.job import expand
     from unpooled.app.run_folder import RunFolder

@@ -161,8 +161,26 @@ def _shapes(data: Path | None, seed: int) -> Iterable[Problem]:
     yield Problem("grid", grid.X, 16, grid.y)
 
 
+_NUMBERS = ("age", "trestbps", "chol", "thalach")  # of the heart disease data
+
+
+def _heart() -> Problem:
+    """Patients of whom all numbers are known, by their hospitals; 0 is no cholesterol. Label: a diagnosis."""
+    import csv
+    from importlib.resources import files
+
+    shipped = files("unpooled.experiments.datasets") / "heart_disease.csv"
+    rows = list(csv.DictReader(shipped.read_text(encoding="utf-8").splitlines()))
+    known = [row for row in rows if all(row[name] for name in _NUMBERS) and float(row["chol"]) > 0]
+    X = np.array([[float(row[name]) for name in _NUMBERS] for row in known])
+    y = np.array([int(float(row["num"]) > 0) for row in known], dtype=np.int64)
+    return Problem(
+        "heart disease", _standard(X), 2, y, np.array([row["site"] for row in known], dtype=np.str_)
+    )
+
+
 def _tabular(data: Path | None, seed: int) -> Iterable[Problem]:
-    """scikit-learn's tables and the penguins, standardised; the penguins by their islands."""
+    """scikit-learn's tables, the penguins by their islands and heart disease by hospitals, standardised."""
     from sklearn.datasets import load_breast_cancer, load_iris, load_wine
 
     for name, load, k in (("iris", load_iris, 3), ("wine", load_wine, 3), ("cancer", load_breast_cancer, 2)):
@@ -170,6 +188,7 @@ def _tabular(data: Path | None, seed: int) -> Iterable[Problem]:
         yield Problem(name, _standard(X), k, y.astype(np.int64))
     birds = load_penguins()
     yield Problem("penguins", _standard(birds.X), 3, partition.natural_id(birds.species), birds.island)
+    yield _heart()
 
 
 def _images(data: Path | None, seed: int) -> Iterable[Problem]:
@@ -209,4 +228,8 @@ def suite(name: str, *, data: Path | None = None, seed: int = 0) -> tuple[Proble
         raise BadInput(f"suites are {', '.join(SUITES)}, got {name!r}")
     if data is not None and not data.is_dir():
         raise BadInput(f"{data}: there is no such folder")
+    if data is not None and name != "images":
+        raise BadInput(f"the suite {name} takes no further sets; images does: files named *mnist*.npz")
+    if data is not None and not any(data.glob("*mnist*.npz")):
+        raise BadInput(f"{data}: no file is named like *mnist*.npz, which the suite images would take")
     return tuple(SUITES[name](data, seed))
