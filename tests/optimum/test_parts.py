@@ -183,7 +183,7 @@ def test_bad_efforts_and_rows_beyond_float64_are_refused():
         certify(federation, [[0.0], [1.0]], effort="slow")
     with pytest.raises(BadInput, match="beyond float64; scale them"):
         certify(InProcess.of({"a": np.array([[0.0], [1e150], [2e150]])}), [[0.0], [1.0]])
-    huge = np.random.default_rng(0).normal(size=(60, 2)) * 1e153
+    huge = np.random.default_rng(0).normal(size=(60, 2)) * 1e154
     for act in (
         lambda: certify(InProcess.of({"a": huge[:30], "b": huge[30:]}), huge[:3], effort="quick"),
         lambda: bound_by_parts(huge, huge[:3], TINY, np.ones(60)),
