@@ -19,7 +19,7 @@ from unpooled.core.protocol import Steps, each, expanded, shared, together, tota
 from unpooled.data import Agreement, Wishes, agree
 from unpooled.errors import BadInput, BadReply
 from unpooled.kernels.exact_solver import check_room
-from unpooled.optimum.bounds import PartsBound
+from unpooled.optimum.bounds import UNLIMITED, PartsBound
 from unpooled.optimum.certificate import bound_parts, true_bound
 from unpooled.questions.clusters import AskClusterSums, AskScatter, Scatter
 from unpooled.questions.description import AskCovariance, AskOutline, AskProfile, Outline, Profile
@@ -272,7 +272,7 @@ class Analysis(Message, wire="algorithm.Analysis", version=2, since="0.2"):
     methods: tuple[Any, ...]
     totals_only: bool = False
     certify: str = ""
-    work: float = np.inf
+    work: float = UNLIMITED  # billions of steps
 
     def start(self, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[AnalysisState]:
         agreement = yield from agree(sites, self._wishes())

@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from unpooled.data.copy import Copy
 from unpooled.data.readers import Reading, is_file, read_sites
 from unpooled.data.schema import AskSchema
 from unpooled.errors import BadInput, ModelError, TooFewPersons
+from unpooled.optimum.bounds import UNLIMITED
 from unpooled.optimum.parts import EFFORTS
 from unpooled.privacy.copy import CopySettings, make_copy
 from unpooled.privacy.secure_sum import SecureSums
@@ -29,7 +29,7 @@ from unpooled.runtimes import InProcess
 EXPIRES = 30.0  # days that a study may wait and last
 AUTO = tuple(range(1, 13))  # the k that are compared where the user says auto
 PROTECTIONS = ("none", "copy", "trusted")
-_IN_TIME = 5e8  # steps of arithmetic to a second of the deadline: a quarter of what a core does
+_IN_TIME = 0.5  # billions of steps of arithmetic to a second of the deadline: a quarter of what a core does
 _SHOWN = (codec.name_of(AskSchema),)  # asked of each site even under secure sums
 
 
@@ -154,7 +154,7 @@ class Job:
         if self.epsilon is not None:
             return private_method(self)
         methods = tuple(self._method(k) for k in self.ks)
-        work = inf if self.between is None else _IN_TIME * self.between.deadline
+        work = UNLIMITED if self.between is None else _IN_TIME * self.between.deadline
         # files at trusted sites are certified after the run, without their minimum
         certify = "" if self.between is None and self.protect == "trusted" else self.certify
         return Analysis(self.wishes, methods, totals_only=self.secure, certify=certify, work=work)

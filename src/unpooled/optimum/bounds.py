@@ -22,6 +22,7 @@ from unpooled.optimum.exact import MOST_ROWS
 from unpooled.optimum.parts import EFFORTS, bound_by_parts, not_above
 from unpooled.optimum.questions import enough, masses, sizes, squares
 
+UNLIMITED = 1e9  # billions of steps: years; numbers of a question are finite, and small
 _ON_THE_WAY = 1e-12  # relative error of a sum over sites
 
 
@@ -160,7 +161,7 @@ class AskPartsBound(Question[PartsBound], wire="certificate.AskPartsBound"):
     centers: Annotated[FloatArray, Centers("k d")]
     effort: str
     unit: float
-    work: float = inf
+    work: float = UNLIMITED  # billions of steps
 
     def answer_all(self, stack: Stack) -> list[PartsBound]:
         return [self._one(stack.site(s)) for s in range(len(stack))]
@@ -180,7 +181,7 @@ class AskPartsBound(Question[PartsBound], wire="certificate.AskPartsBound"):
         cost = float(w @ squares(X, self.centers))
         effort = EFFORTS[self.effort]
         most = min(
-            effort.work, self.work / max(1.0, len(X) / 10_000)
+            effort.work, 1e9 * self.work / max(1.0, len(X) / 10_000)
         )  # bound_by_parts allows more for many rows
         lower = bound_by_parts(X, self.centers, effort._replace(work=most), w)
         steps = floor(not_above(lower, cost) / self.unit * (1 - 1e-12))

@@ -30,7 +30,15 @@ from unpooled.core.arrays import FloatArray, IntArray
 from unpooled.core.messages import Message, SiteId
 from unpooled.core.protocol import Steps, together, total
 from unpooled.errors import BadInput, BadReply
-from unpooled.optimum.bounds import AskBounds, AskPartsBound, Bounds, PartsBound, half_widths, unit_for
+from unpooled.optimum.bounds import (
+    UNLIMITED,
+    AskBounds,
+    AskPartsBound,
+    Bounds,
+    PartsBound,
+    half_widths,
+    unit_for,
+)
 from unpooled.optimum.exact import relative_gap
 from unpooled.optimum.questions import AskObjective
 from unpooled.questions.clusters import AskClusterSums
@@ -143,7 +151,7 @@ class _Try(NamedTuple):
 
 
 def bound_parts(
-    sites: tuple[SiteId, ...], centers: FloatArray, effort: str, work: float = np.inf
+    sites: tuple[SiteId, ...], centers: FloatArray, effort: str, work: float = UNLIMITED
 ) -> Steps[PartsBound]:
     """A lower bound from parts of the sites' rows, and the inertia of the centres over the same sites."""
     # down: the centres; up: their inertia, which says how finely bounds are rounded
