@@ -669,6 +669,28 @@ AFTER = [
         wrong="--recode",
     ),
     Kind(
+        "a recode of a spelling that no site has",
+        spellings(north=("m", "f"), south=("m", "f"), west=("m", "f")),
+        ("--recode", "sex:m=male,W=female"),
+        wrong=r"--recode sex:W=female: no row has W in column sex; its levels are f, m$",
+    ),
+    Kind(
+        "a recode of a column that no site has",
+        spellings(north=("m", "f"), south=("m", "f"), west=("m", "f")),
+        ("--recode", "gender:m=male"),
+        wrong=r"no file has a column gender; columns are age, weight, income, sex$",
+    ),
+    Kind(
+        "levels in another language at one site",
+        spellings(north=("alive", "alive"), south=("lebt", "lebt"), west=("alive", "alive")),
+        says=(
+            r"sex at south: no other site has any of its levels \(south: lebt; elsewhere: alive\).*--recode "
+            "sex:",
+        ),
+        used=(*NAMES, "sex"),
+        truth=with_column("sex", lambda s: np.full(len(TRUE[s]), float(s == "south"))),
+    ),
+    Kind(
         "a name over two lines, in quotes",
         files(lambda s: text({'"weight\n(kg)"' if n == "weight" else n: v for n, v in cells(s).items()})),
         used=("age", "weight (kg)", "income"),

@@ -151,6 +151,14 @@ def test_a_copy_is_made_of_a_messy_file_and_says_what_it_has_no_cells_of(tmp_pat
         "--recode",
         "sex:M=m,W=w",
     ]
+    for said, wrong in (
+        ("sex:M=m,F=w", "--recode sex:F=w: no row has F in column sex"),
+        ("a:M=m", "column a;"),
+    ):
+        done = CliRunner().invoke(app, [*words[:-1], said])
+        assert (done.exit_code, done.stderr.count("\n")) == (1, 1)
+        assert wrong in done.stderr
+        assert not (tmp_path / "site").exists()
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.stderr
     assert "without cells in the copy: nr (id), aufnahme (date)" in done.stdout

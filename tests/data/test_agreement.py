@@ -133,6 +133,27 @@ def test_constant_columns_and_columns_without_values_are_left_out_by_name():
         agreed(given, columns=("x", "none"))
 
 
+@pytest.mark.parametrize(
+    ("levels", "said"),
+    [
+        (("ab", "ab", "cd"), r"c at r: no other site has any of its levels \(r: c, d; elsewhere: a, b\)"),
+        (("ab", "cd", "ef"), r"c at p, q, r: no .*\(p: a, b; q: c, d; r: e, f\)"),
+        (("ab", "bc", "c"), ""),
+        (("ab", "ab", "cdefghijklmnopqr"), ""),  # one row a level: chance
+        (("ab", "ab", ""), ""),
+    ],
+)
+def test_levels_that_no_other_site_has_are_named_by_column_and_site(levels, said):
+    n = 16
+    given = {
+        site: {"x": np.arange(float(n)) % 7, "c": [own[i % len(own)] if own else None for i in range(n)]}
+        for site, own in zip("pqr", levels, strict=True)
+    }
+    warnings = [line for line in agreed(given).warnings if "levels" in line]
+    assert len(warnings) == bool(said)
+    assert all(re.match(said, line) for line in warnings), warnings
+
+
 def test_differences_are_a_table_and_common_takes_the_rest():
     given = sites()
     del given["q"]["y"]

@@ -6,10 +6,12 @@ import numpy as np
 
 from unpooled.core.arrays import FloatArray
 from unpooled.core.messages import SiteId
-from unpooled.data.schema import Schema
+from unpooled.data.schema import Schema, some
 from unpooled.data.views import Category
 from unpooled.errors import SchemaMismatch
 
+_LEAST = 5  # rows of a site from which its levels say something
+_SHOWN = 3  # sites whose levels are listed in a warning
 _FAMILIES = (  # words for one meaning, by language
     (
         ("m", "male", "man", "mann", "männlich", "maennlich", "homme", "masculin", "masculino", "uomo"),
@@ -89,6 +91,31 @@ def check_spelling(schemas: Mapping[SiteId, Schema], name: str) -> None:
         f"column {name}: several spellings of one level: {where}; --recode {name}:{pairs} reads them as one "
         f"(between machines the sites do), --exclude {name} leaves the column out",
         (),
+    )
+
+
+def apart(schemas: Mapping[SiteId, Schema], name: str) -> str:
+    """A warning for sites none of whose levels of a category any other site has, or "".
+
+    Sites with few rows, or with less than two rows a level, say nothing: their levels may differ by chance.
+    """
+    levels = {site: set(s.levels[s.names.index(name)]) for site, s in schemas.items()}
+    odd = []
+    for site, s in schemas.items():
+        there = float(s.rows[0]) - float(np.nan_to_num(s.missing[s.names.index(name)], nan=0.0))
+        others = set().union(*(levels[other] for other in schemas if other != site))
+        enough = there >= max(_LEAST, 2 * len(levels[site]))
+        if enough and levels[site] and others and not levels[site] & others:
+            odd.append(site)
+    if not odd:
+        return ""
+    where = "; ".join(f"{site}: {some(sorted(levels[site]))}" for site in odd[:_SHOWN])
+    rest = set().union(*(levels[site] for site in schemas if site not in odd[:_SHOWN]))
+    where += f"; elsewhere: {some(sorted(rest))}" if rest else ""
+    return (
+        f"{name} at {some(odd)}: no other site has any of its levels ({where}); other spellings? --recode "
+        f"{name}:SPELLING=LEVEL reads them as one (between machines the sites do), --exclude {name} leaves "
+        "the column out"
     )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from unpooled.core.arrays import FloatArray
 from unpooled.core.messages import Message, SiteId
 from unpooled.core.protocol import Steps, each, total, viewed
-from unpooled.data.categories import all_differ, check_spelling, levels_of, one_hot
+from unpooled.data.categories import all_differ, apart, check_spelling, levels_of, one_hot
 from unpooled.data.column_differences import (
     check_wishes,
     columns_differ,
@@ -123,6 +123,7 @@ def settle(
             warnings += odd_units(schemas, name)
     for name in categories:
         check_spelling(schemas, name)
+        warnings += filter(None, [apart(schemas, name)])
     empty = []
     for name in (*numbers, *categories):
         none = [site for site in sites if schemas[site].kinds[schemas[site].names.index(name)] == EMPTY]

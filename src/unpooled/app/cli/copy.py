@@ -117,7 +117,7 @@ def make(
     with progress(quiet=False) as line:
         line.say(f"reading {data}")
         blank: list[int] = []
-        table = read_table(data, reading, blank=blank.append)
+        table = read_table(data, reading, blank=blank.append, whole=True)
         made = place.make(
             table,
             settings,

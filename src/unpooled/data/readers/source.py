@@ -100,6 +100,7 @@ class Column(TextColumn):
         self.sure = self.kind == CATEGORY or name in reading.numbers
         self._must = NUMBER if name in reading.numbers else None
         self.levels: dict[str, int] = {}
+        self.spelt: set[str] | None = set() if self._recode else None
         self._affix: str | None = None  # percent or a currency, the same in all cells
         self._truths: bool | None = None
         self._whole, self._counting, self._low, self._high = True, True, np.inf, -np.inf

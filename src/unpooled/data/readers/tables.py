@@ -18,12 +18,16 @@ from unpooled.errors import BadInput
 
 
 def tables_of(
-    source: Source, reading: Reading, held: int, blank: Callable[[int], None] | None = None
+    source: Source,
+    reading: Reading,
+    held: int,
+    blank: Callable[[int], None] | None = None,
+    spelt: dict[str, set[str]] | None = None,
 ) -> dict[str, Table]:
     """The table in a file, under the name ""; or one per value of the site column.
 
     Rows at its end without any value are left out, as spreadsheets leave some, and ``blank`` hears how many;
-    without it they stay.
+    without it they stay. The levels of recoded columns, as they are in the file, are added to ``spelt``.
     """
     marks = texts.Marks(reading.decimal, source.path, source.usual)
     columns = [Column(name, source, reading, marks) for name in source.names]
@@ -54,6 +58,9 @@ def tables_of(
             for code in np.unique(codes):
                 name = names[int(code)]
                 spools.setdefault(name, Spool(len(keep), held // 16)).append(block[codes == code])
+    for column in columns:
+        if spelt is not None and column.spelt is not None:
+            spelt.setdefault(column.name, set()).update(column.spelt)
     arrays = {name: spool.array() for name, spool in sorted(spools.items())}
     if not arrays and split is None:
         arrays[""] = np.zeros((0, len(keep)))
@@ -117,8 +124,9 @@ def read_sites(
     origin: dict[str, Path | str] = {}
     sources = [open_source(one, reading, site) for site, one in given.items()]
     _check_names(sources, reading)
+    spelt: dict[str, set[str]] = {}
     for site, source in zip(given, sources, strict=True):
-        split = tables_of(source, reading, reading.room // len(given), partial(blank, site))
+        split = tables_of(source, reading, reading.room // len(given), partial(blank, site), spelt)
         for name, table in split.items():
             name = name or site
             if name in tables:
@@ -131,18 +139,32 @@ def read_sites(
                 told(name, "no rows under the header of its file")
     if not tables:
         raise BadInput(f"{', '.join(str(source.path) for source in sources)}: no rows under its header")
+    _check_recode(spelt, reading)
     return tables
 
 
 def read_table(
-    given: Any, reading: Reading, name: str = "", blank: Callable[[int], None] | None = None
+    given: Any,
+    reading: Reading,
+    name: str = "",
+    blank: Callable[[int], None] | None = None,
+    *,
+    whole: bool = False,
 ) -> Table:
-    """All rows of one file, database or table in memory; with ``blank``, as ``tables_of`` has them."""
+    """All rows of one file, database or table in memory; with ``blank``, as ``tables_of`` has them.
+
+    A ``whole`` table has all that the reading recodes; new rows need not.
+    """
     reading = replace(reading, site_column=None)
     source = open_source(given, reading, name)
-    (table,) = tables_of(source, reading, reading.room, blank).values()
+    if whole:
+        _check_names([source], Reading(recode=reading.recode))
+    spelt: dict[str, set[str]] = {}
+    (table,) = tables_of(source, reading, reading.room, blank, spelt).values()
     if not len(table):
         raise BadInput(f"{source.path}: no rows under its header")
+    if whole:
+        _check_recode(spelt, reading)
     return table
 
 
@@ -155,3 +177,20 @@ def _check_names(sources: Sequence[Source], reading: Reading) -> None:
     lacking = list(dict.fromkeys(name for name in named if name not in every))
     if lacking:
         raise BadInput(f"no file has a column {' or '.join(lacking)}; columns are {some(every)}")
+
+
+def _check_recode(spelt: Mapping[str, set[str]], reading: Reading) -> None:
+    """Raise BadInput if a spelling is to be recoded that no row has, of the columns that are read."""
+    for column, levels in spelt.items():
+        lacking = [
+            (old, new)
+            for name, old, new in reading.recode
+            if name == column and texts.plain_level(old) not in levels
+        ]
+        if lacking:
+            pairs = ",".join(f"{old}={new}" for old, new in lacking)
+            there = f"its levels are {some(sorted(levels))}" if levels else "it has no value"
+            raise BadInput(
+                f"--recode {column}:{pairs}: no row has {' or '.join(old for old, _ in lacking)} in column "
+                f"{column}; {there}"
+            )

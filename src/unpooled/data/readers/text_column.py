@@ -22,6 +22,7 @@ class TextColumn:
     name: str
     kind: str
     levels: dict[str, int]
+    spelt: set[str] | None  # of a recoded column: its levels as the source has them
     seen: int  # rows
     _source: "Source"
     _marks: texts.Marks
@@ -106,6 +107,8 @@ class TextColumn:
         return values
 
     def _code(self, level: str) -> float:
+        if self.spelt is not None:
+            self.spelt.add(level)
         level = self._recode.get(level, level)
         return float(self.levels.setdefault(level, len(self.levels)))
 
