@@ -4,6 +4,7 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
+from scipy import sparse
 
 from unpooled.data.readers import Reading, read_sites, read_table
 from unpooled.data.readers.csv_file import lines_at_a_time
@@ -155,6 +156,40 @@ def test_numpy_files(tmp_path):
         assert table.names == ("x0", "x1")
         np.testing.assert_array_equal(table.values, X)
     assert levels(read_table(tmp_path / "c.npz", Reading()), "sex") == ["f", "m", "f"]
+
+
+@pytest.mark.parametrize("kind", [bool, np.int8, np.float32, np.float64])
+@pytest.mark.parametrize("form", ["csr", "csc", "coo", "bsr", "dia"])
+def test_sparse_matrices_of_scipy_are_read_as_the_array_is(tmp_path, form, kind):
+    rng = np.random.default_rng(0)
+    X = ((rng.random((90, 5)) < 0.3) * (rng.random((90, 5)) + 1)).astype(kind)
+    np.save(tmp_path / "dense.npy", X.astype(float) if kind is bool else X)
+    sparse.save_npz(tmp_path / "wide.npz", sparse.coo_matrix(X).asformat(form))
+    dense, wide = (
+        read_table(tmp_path / name, Reading(exclude=("x1",))) for name in ("dense.npy", "wide.npz")
+    )
+    assert wide.names == dense.names == ("x0", "x2", "x3", "x4")
+    assert wide.kinds == dense.kinds
+    np.testing.assert_array_equal(wide.values, dense.values)
+
+
+def test_a_damaged_sparse_matrix_is_one_line(tmp_path):
+    sparse.save_npz(tmp_path / "good.npz", sparse.csr_array(np.eye(4)))
+    parts = dict(np.load(tmp_path / "good.npz"))
+    wrong = {
+        "far": {"indices": parts["indices"] + 100},
+        "long": {"indptr": parts["indptr"] * 9},
+        "kind": {"format": np.array(b"abc")},
+        "text": {"data": np.array(["a", "b", "c", "d"])},
+    }
+    for name, change in wrong.items():
+        np.savez(tmp_path / f"{name}.npz", **(parts | change))
+    np.savez(tmp_path / "less.npz", **{name: part for name, part in parts.items() if name != "indptr"})
+    sparse.save_npz(tmp_path / "flat.npz", sparse.coo_array(np.ones(3)))
+    for name in (*wrong, "less", "flat"):
+        with pytest.raises(BadInput, match=f"{name}.npz: ") as said:
+            read_table(tmp_path / f"{name}.npz", Reading())
+        assert "\n" not in str(said.value)
 
 
 def test_on_disk_or_in_memory_the_table_is_the_same(tmp_path):

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 
 from unpooled.data.readers.arrow_cells import batch_source, pyarrow_for, rows_at_a_time
-from unpooled.data.readers.cells import Cells
 from unpooled.data.readers.database import Database, open_query
-from unpooled.data.readers.numpy_file import array_source, columns_source
+from unpooled.data.readers.numpy_file import array_source, columns_source, sparse_source
 from unpooled.data.readers.source import Reading, Source
 from unpooled.errors import BadInput
 
@@ -22,7 +21,7 @@ def open_memory(table: Any, reading: Reading, name: str) -> Source:
     if isinstance(table, np.ndarray):
         return array_source(where, table, reading)
     if _is_sparse(table):
-        return _sparse(where, table.tocsr(), reading)
+        return sparse_source(where, table.tocsr(), reading)
     if _is_pandas(table):
         return _pandas(where, table, reading)
     if type(table).__name__ == "Series":
@@ -90,17 +89,3 @@ def _pandas(where: str, frame: Any, reading: Reading) -> Source:
             yield from part.combine_chunks().to_batches()
 
     return batch_source(where, map(str, frame.columns), batches, reading)
-
-
-def _sparse(where: str, matrix: Any, reading: Reading) -> Source:
-    """A sparse matrix (n, d), a block of rows at a time; its columns are x0, x1, ..."""
-    every = tuple(f"x{j}" for j in range(matrix.shape[1]))
-    take = [j for j, name in enumerate(every) if reading.wanted(name)]
-
-    def blocks() -> Iterator[list[Cells]]:
-        rows = rows_at_a_time(len(take))
-        for a in range(0, matrix.shape[0], rows):
-            block = np.asarray(matrix[a : a + rows].toarray(), dtype=np.float64)
-            yield [block[:, j] for j in take]
-
-    return Source(where, every, tuple(every[j] for j in take), blocks, lambda row: f"row {row + 1}")

@@ -1,4 +1,4 @@
-"""numpy's own files: .npy holds one array (n, d); .npz holds one array, or one per column."""
+"""numpy's own files: .npy holds one array (n, d); .npz one array, one a column, or a sparse matrix."""
 
 import zipfile
 from collections.abc import Iterator
@@ -18,9 +18,15 @@ _CELLS = 1 << 20  # read at a time
 def open_array(path: Path, reading: Reading) -> Source:
     """A .npy or .npz file; columns of a two-dimensional array are named x0, x1, ..."""
     try:
-        loaded = np.load(path, mmap_mode="r" if path.suffix == ".npy" else None, allow_pickle=False)
-        columns = _columns(loaded, path) if path.suffix == ".npy" else _named(loaded, path)
-    except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
+        loaded = np.load(path, mmap_mode="r", allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            columns = _columns(loaded, path)
+        else:
+            with loaded:
+                if _is_sparse(loaded):
+                    return sparse_source(path, _sparse(path), reading)
+                columns = _named(loaded, path)
+    except (ValueError, KeyError, EOFError, OSError, zipfile.BadZipFile) as error:
         if isinstance(error, BadInput):
             raise
         raise BadInput(f"{path}: not a file of numpy arrays without objects ({error})") from error
@@ -43,6 +49,39 @@ def columns_source(path: Path | str, columns: dict[str, Any], reading: Reading) 
             yield [_cells(columns[name][a : a + rows], path, name) for name in names]
 
     return Source(path, tuple(columns), names, blocks, lambda row: f"row {row + 1}", usual=".")
+
+
+def sparse_source(where: Path | str, matrix: Any, reading: Reading) -> Source:
+    """A sparse matrix (n, d) by rows, a block of them at a time; its columns are x0, x1, ..."""
+    every = tuple(f"x{j}" for j in range(matrix.shape[1]))
+    take = [j for j, name in enumerate(every) if reading.wanted(name)]
+
+    def blocks() -> Iterator[list[Cells]]:
+        rows = max(64, _CELLS // max(1, len(take)))
+        for a in range(0, matrix.shape[0], rows):
+            block = matrix[a : a + rows].toarray()
+            block = block.astype(np.float64) if block.dtype == bool else block
+            yield [_cells(block[:, j], where, every[j]) for j in take]
+
+    return Source(where, every, tuple(every[j] for j in take), blocks, lambda row: f"row {row + 1}")
+
+
+def _is_sparse(loaded: Any) -> bool:
+    """True for a file that scipy.sparse.save_npz wrote: one word beside arrays says the format."""
+    return {"format", "shape", "data"} <= set(loaded.files) and loaded["format"].ndim == 0
+
+
+def _sparse(path: Path) -> Any:
+    from scipy import sparse
+
+    matrix = sparse.load_npz(path)
+    if len(matrix.shape) != 2:
+        raise BadInput(f"{path}: the sparse array has shape {matrix.shape}, rows by columns are needed")
+    if matrix.dtype.kind not in "biuf":
+        raise BadInput(f"{path}: {matrix.dtype} is no number")
+    if hasattr(matrix, "check_format"):
+        matrix.check_format(full_check=True)  # a damaged file must not be read beyond its end
+    return matrix.tocsr()
 
 
 def _named(loaded: Any, path: Path) -> dict[str, Any]:
