@@ -1,9 +1,13 @@
 """``unpooled.cluster``: the job of ``unpooled fit`` from Python, with the same bytes from every source."""
 
+import contextlib
 import datetime
 import inspect
 import json
+import os
+import re
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 
 import duckdb
 import numpy as np
@@ -335,6 +339,35 @@ def test_auto_compares_no_more_k_than_there_are_rows(tables, capsys):
     assert "k is compared from 1 to 11 only: there are 11 rows" in capsys.readouterr().err
     two = pandas.DataFrame({"age": [40.0, 60.0] * 20, "crp": [1.0, 9.0] * 20})
     assert "You asked for 5, and only 2 have any rows." in unpooled.cluster({"north": two}, 5).answer
+
+
+@pytest.mark.parametrize("progress", [True, False])
+def test_progress_is_a_line_on_a_terminal(progress, tables, monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    ours, theirs = os.openpty()
+    with ThreadPoolExecutor(1) as reader, open(theirs, "w") as terminal:
+        shown = reader.submit(all_of, ours)
+        with contextlib.redirect_stderr(terminal):
+            unpooled.cluster(tables, 2, restarts=1, progress=progress)
+        terminal.close()
+        text = shown.result().decode()
+    assert bool(re.search(r"\x1b\[.*writing", text, re.DOTALL)) == progress  # the last that is done
+    assert bool(text) == progress
+
+
+def all_of(terminal):
+    """All that is written to a terminal until its other end is closed."""
+    found = b""
+    with contextlib.suppress(OSError):  # the end of a terminal is an error
+        while data := os.read(terminal, 65536):
+            found += data
+    os.close(terminal)
+    return found
+
+
+def test_progress_is_no_line_where_nobody_watches(tables, capfd):
+    unpooled.cluster(tables, 2, restarts=1, progress=True)
+    assert capfd.readouterr() == ("", "")
 
 
 def test_a_certificate_is_that_of_the_command(tables, tmp_path):

@@ -3,6 +3,7 @@
 import gzip
 import re
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 
 import duckdb
 import numpy as np
@@ -291,6 +292,34 @@ def test_a_server_that_goes_away(server):
         BadInput, match=r"clinic.*: no more rows after \d+: .*(terminating|closed the) connection"
     ):
         list(blocks)
+
+
+ENDED = """do $$ begin
+for i in 1..1200 loop
+    perform pg_stat_clear_snapshot();
+    if (select count(pg_terminate_backend(pid)) from pg_stat_activity
+        where wait_event = 'PgSleep' and query like '%pg_sleep(600)%' and pid <> pg_backend_pid()) > 0
+    then return; end if;
+    perform pg_sleep(0.02);
+end loop;
+raise exception 'nobody asked';
+end $$"""  # whoever waits within a query loses the connection
+
+
+@pytest.mark.parametrize("words", [("fit", "{}", "-k", 2, "--out"), ("copy", "make", "--data", "{}")])
+def test_a_server_that_goes_away_is_one_line_and_nothing_is_written(words, server, tmp_path):
+    (tmp_path / "q.sql").write_text(
+        "select g::float8 as x, case when g < 5000 then sin(g) "
+        "else (select 0.5::float8 from pg_sleep(600)) end as y from generate_series(1, 5000) g"
+    )
+    words = [str(word).format(server.address("clinic")) for word in words]
+    with ThreadPoolExecutor(1) as aside:
+        ended = aside.submit(server.run, ENDED)
+        code, _, err = command(*words, tmp_path / "new", "--query", tmp_path / "q.sql")
+        ended.result()
+    assert (code, err.count("\n")) == (1, 1)
+    assert re.search(r"clinic.*: no more rows after \d+: .*(terminating|closed the) connection", err), err
+    assert [path.name for path in tmp_path.iterdir()] == ["q.sql"]
 
 
 def test_rows_beyond_memory_go_to_disk(server):
