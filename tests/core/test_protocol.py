@@ -23,7 +23,7 @@ from unpooled.core.exchange import (
     site_seed,
 )
 from unpooled.core.messages import Question, Summable
-from unpooled.core.protocol import each, together, total, viewed
+from unpooled.core.protocol import CopiedRng, each, together, total, viewed
 from unpooled.core.stack import Stack
 from unpooled.data.views import Affine
 from unpooled.errors import TooFewAnswers
@@ -259,3 +259,14 @@ def test_a_lazy_rng_draws_what_the_round_would_and_can_be_copied():
     first = lazy.random()
     assert first == copied.random() == round_rng(7, 3).random()
     assert deepcopy(lazy).random() == lazy.random() != first
+
+
+def test_a_copied_rng_draws_what_a_copy_would_and_leaves_the_original():
+    original = np.random.default_rng(5).spawn(2)[1]
+    expected = deepcopy(original).random(3)
+    copies = [CopiedRng(original) for _ in range(2)]
+    again = deepcopy(copies[0])
+    for rng in (*copies, again):
+        np.testing.assert_array_equal(rng.random(3), expected)
+    assert deepcopy(copies[0]).random() == copies[0].random() == copies[1].random() != expected[0]
+    np.testing.assert_array_equal(original.random(3), expected)

@@ -8,9 +8,8 @@ cost the exchanges of the longest one.
 """
 
 from collections.abc import Callable
-from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from unpooled.algorithms.base import Method, Race
 from unpooled.algorithms.seeding import starts
 from unpooled.core.arrays import BoolArray, FloatArray, IntArray
 from unpooled.core.messages import Message, SiteId
-from unpooled.core.protocol import Algorithm, Steps, expanded, merged, together
+from unpooled.core.protocol import Algorithm, CopiedRng, Steps, expanded, merged, together
 from unpooled.errors import BadInput
 
 USUAL = 10  # the default number of restarts
@@ -254,7 +253,9 @@ class SideBySide(Message, wire="restarts.SideBySide"):
         inner: Any = self.inner
         active = np.flatnonzero(state.active)
         # equal random draws for all starts, so that they ask the same sites and can share one question
-        steps = [inner.round(state.states[i], sites, deepcopy(rng)) for i in active]
+        steps = [
+            inner.round(state.states[i], sites, cast(np.random.Generator, CopiedRng(rng))) for i in active
+        ]
         moved = yield from merged(together(steps))
         states = list(state.states)
         for i, new in zip(active, moved, strict=True):

@@ -11,6 +11,7 @@ are made of smaller ones by ``yield from``.
 """
 
 from collections.abc import Callable, Generator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
@@ -271,3 +272,26 @@ def _key(ask: Ask[Any]) -> Any:
     values = (getattr(question, name) for name in kind.__match_args__)
     held = tuple((v.shape, v.dtype, v.tobytes()) if isinstance(v, np.ndarray) else v for v in values)
     return ask.verb, ask.sites, id(ask.view), kind, held
+
+
+class CopiedRng:
+    """A copy of a generator, made when something is first drawn from it; the original must not be drawn from.
+
+    Every start of a race has a copy in every round, and most methods never draw from it.
+    """
+
+    def __init__(self, original: np.random.Generator) -> None:
+        self._original = original
+        self._copy: np.random.Generator | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        if self._copy is None:
+            self._copy = deepcopy(self._original)
+        return getattr(self._copy, name)
+
+    def __deepcopy__(self, memo: Any) -> "CopiedRng":
+        other = CopiedRng(self._original)
+        other._copy = deepcopy(self._copy, memo)
+        return other

@@ -133,6 +133,8 @@ class AskSchema(Question[Schema], wire="asking.AskSchema"):
             count += present
             sums += values.sum(axis=0)
             squares += np.einsum("ij,ij->j", values, values)
+            if len(values):  # the first row tells it of most columns
+                yes_or_no &= (values[0] == 0) | (values[0] == 1)
             maybe = np.flatnonzero(yes_or_no)
             yes_or_no[maybe] = ((values[:, maybe] == 0) | (values[:, maybe] == 1)).all(axis=0)
             for name, tally in tallies.items():
@@ -199,14 +201,16 @@ def _tails(table: Table, sums: FloatArray, squares: FloatArray, count: FloatArra
     variance = np.maximum(squares / np.maximum(count, 1) - mean**2, 0.0)
     far = np.zeros(len(mean))
     for chunk in table.chunks():
-        far += _far(np.nan_to_num(chunk - mean), variance).sum(axis=0)
+        off = chunk - mean
+        far += _far(off if np.isfinite(off.sum()) else np.nan_to_num(off), variance).sum(axis=0)
     shares: FloatArray = _tenths(far, count, variance)
     return shares
 
 
 def _far(off: FloatArray, variance: Any) -> FloatArray:
     """The squares of what lies beyond 3 standard deviations, else 0."""
-    return np.where(off * off > 9 * variance, off * off, 0.0)
+    squares = off * off
+    return np.where(squares > 9 * variance, squares, 0.0)
 
 
 def _tenths(far: Any, count: Any, variance: Any) -> Any:
@@ -346,7 +350,9 @@ class AskColumns(Question[ColumnTotals], wire="asking.AskColumns", version=2, si
             if self.complete:
                 chunk = chunk[complete(chunk[:, [*numbers, *codes]])]
             rows += len(chunk)
-            present, block = _there((chunk[:, side_by_side(numbers)] - self.origin) / self.unit)
+            block = chunk[:, side_by_side(numbers)] - self.origin
+            block /= self.unit
+            present, block = _there(block)
             count += present
             sums += block.sum(axis=0)
             squares += np.einsum("ij,ij->j", block, block)

@@ -70,7 +70,7 @@ def _pandas(where: str, frame: Any, reading: Reading) -> Source:
     """A DataFrame of pandas, a block of rows at a time; its index is no column, as in a file without it."""
     names = [str(name) for name in frame.columns]
     if len(set(names)) == len(names) and all(kind == np.float64 for kind in frame.dtypes):
-        columns = {name: frame.iloc[:, j].to_numpy() for j, name in enumerate(names)}
+        columns = {str(name): column.to_numpy() for name, column in frame.items()}
         return columns_source(where, columns, reading)  # numbers alone need no other library
     arrow = pyarrow_for(f"{where}: a DataFrame")
 
