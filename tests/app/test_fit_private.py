@@ -37,6 +37,13 @@ def clinics(tmp_path):
     return paths
 
 
+def test_a_site_that_is_left_out_is_in_the_result(clinics, tmp_path):
+    (tmp_path / "c.csv").write_text("age,bmi,id\n")
+    code, out, err = unpooled("fit", *clinics, tmp_path / "c.csv", "-k", 3, "--epsilon", 1, *BOUNDS, "--json")
+    assert code == 0, err
+    assert json.loads(out)["left_out"] == [{"site": "c", "why": "no rows under the header of its file"}]
+
+
 @pytest.mark.parametrize(
     "more", [(), ("--scale", "min-max"), ("--scale", "none", "--missing", "drop"), ("--method", "fuzzy")]
 )

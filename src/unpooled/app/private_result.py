@@ -59,6 +59,17 @@ class PrivateResult(JobResult):
             f"here carries noise: ({self.epsilon:.4g}, {self.job.delta:g})-differential privacy for each row."
         )
 
+    @property
+    def left_out(self) -> list[dict[str, Any]]:
+        """The sites that are not in the result, or not in all of it: {"site": ..., "why": ...}.
+
+        Who took part is no secret. How many rows lack values is one, and is not said.
+        """
+        silent = dict(self.job.absent)
+        for record in self.run.records:
+            silent.update(record.silent)
+        return [{"site": site, "why": why} for site, why in silent.items()]
+
     def notes(self) -> list[str]:
         """Notes for the reader, one line each."""
         warning = self.forecast.warning
@@ -105,5 +116,7 @@ class PrivateResult(JobResult):
             "seed": self.job.seed,
             "method": f"private {self.job.method}",
         }
+        if self.left_out:
+            value["left_out"] = self.left_out
         result: dict[str, Any] = plain(value)
         return result
