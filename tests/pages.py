@@ -49,7 +49,7 @@ def printed(page: Path) -> list[str]:
     """Run a page's blocks in one namespace, in the current folder, and give what each of them prints."""
     namespace: dict[str, Any] = {"__name__": page.stem}
     outputs = []
-    with _known_here():
+    with _known_here() as modules:
         for block in blocks(page):
             out = io.StringIO()
             code = compile("\n" * block.line + block.code, str(page), "exec")
@@ -57,6 +57,7 @@ def printed(page: Path) -> list[str]:
             with contextlib.redirect_stdout(out):
                 if named:
                     module = sys.modules[named[1]] = ModuleType(named[1])
+                    modules.append(named[1])
                     exec(code, module.__dict__)
                     namespace.update({k: v for k, v in vars(module).items() if not k.startswith("__")})
                 else:
@@ -66,17 +67,17 @@ def printed(page: Path) -> list[str]:
 
 
 @contextlib.contextmanager
-def _known_here() -> Iterator[None]:
+def _known_here() -> Iterator[list[str]]:
     """What a page defines is known on that page only: modules, methods, weightings, messages."""
-    modules, messages = set(sys.modules), codec.registered()
+    modules: list[str] = []  # those that stand on the page
+    messages = codec.registered()
     tables: list[dict[str, Any]] = [METHODS, WEIGHTINGS]
     before = [dict(table) for table in tables]
     try:
-        yield
+        yield modules
     finally:
-        for name in set(sys.modules) - modules:
-            if getattr(sys.modules[name], "__spec__", None) is None:  # made by a page, not imported
-                del sys.modules[name]
+        for name in modules:
+            del sys.modules[name]
         for table, kept in zip(tables, before, strict=True):
             table.clear()
             table.update(kept)

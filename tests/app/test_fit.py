@@ -313,7 +313,7 @@ def test_one_live_line_on_a_terminal(slow, tmp_path):
     os.close(ours)
     assert process.returncode == 0
     assert re.search(r"round \d+ · movement \S+ · inertia \S+ · 2 of 2 sites answered", shown.decode())
-    assert "40,000 rows at 2 sites are one group" in " ".join(out.decode().split())
+    assert "40,000 rows at 2 sites are described as one group" in " ".join(out.decode().split())
 
 
 # ---------------------------------------------------------------- mistakes

@@ -103,7 +103,7 @@ def execute(
     if folder is not None:
         result = folder.with_certificate(result)
         folder.finish(result)
-    if not isinstance(result, ClusterResult) or not improvable(result):
+    if not job.certify or not isinstance(result, ClusterResult) or not improvable(result):
         return result
     try:
         result = replace(result, kept_proof=certificate_of(result, job.certify, say=watcher.say))

@@ -23,7 +23,7 @@ def lower_bound(
     ``centers`` are good ones: they help to find the bound.
 
     >>> X = np.array([[0.0, 0.0], [0.0, 2.0], [9.0, 0.0], [9.0, 2.0]])
-    >>> lower_bound(X, 2, np.array([[0.0, 1.0], [9.0, 1.0]]), 1.0)[1]
+    >>> round(lower_bound(X, 2, np.array([[0.0, 1.0], [9.0, 1.0]]), 1.0)[1], 6)
     4.0
     """
     bound = principal_bound(X, k)

@@ -98,7 +98,7 @@ THREATS = (
         "Noise is averaged out by asking often",
         "An answer is paid for before it leaves, and repeated in the same bytes",
         "Nothing known",
-        "tests/attacks/test_vault.py::test_the_ledger_pays_for_every_byte_string_that_leaves",
+        "tests/attacks/test_vault.py::test_the_ledger_pays_for_every_byte_string_of_random_histories",
         ("noise",),
     ),
     Threat(
