@@ -171,8 +171,9 @@ class _Moved(Loader, MetaPathFinder):
         warnings.warn(f"{spec.name} is now {new[0]}", DeprecationWarning, stacklevel=6)
         module = ModuleType(spec.name)
         for name in reversed(new):
-            found = vars(import_module(name))
-            module.__dict__.update({k: v for k, v in found.items() if not k.startswith("__")})
+            found = import_module(name)
+            names = {*vars(found), *getattr(found, "__all__", ())}  # some are imported when first used
+            module.__dict__.update({k: getattr(found, k) for k in names if not k.startswith("__")})
         return module
 
     def exec_module(self, module: ModuleType) -> None:
