@@ -96,7 +96,7 @@ class Door:
             try:
                 self.seen.note(post, pipe.recv_bytes())  # it was faster
                 return
-            except EOFError:
+            except (EOFError, ConnectionResetError):  # it had not read the request yet
                 pass
         self.seen.lost += histories.price(post)
 
