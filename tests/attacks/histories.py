@@ -26,8 +26,7 @@ from unpooled.privacy import Spending
 from unpooled.privacy.dp.moments import AskNoisyMoments
 from unpooled.runtimes.remote import RemoteFederation
 from unpooled.site import Site
-from unpooled.site.chained_file import ChainedFile
-from unpooled.site.ledger import Ledger
+from unpooled.site.ledger import ChainedFile, Ledger
 from unpooled.site.log import Log
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse

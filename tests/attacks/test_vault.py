@@ -32,11 +32,11 @@ from unpooled.privacy.secure_sum.messages import AskKeys, AskMasked, SumTerms
 from unpooled.questions.clusters import AskClusterSums, AskMoments
 from unpooled.questions.fuzzy import AskFuzzySums
 from unpooled.runtimes.remote import RemoteFederation
+from unpooled.site.guards import SumBounds
 from unpooled.site.ledger import Ledger
 from unpooled.site.log import Log, entries
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
-from unpooled.site.sum_bounds import SumBounds
 
 HISTORY = int(os.environ.get("UNPOOLED_HISTORY", "25"))
 KILLED = int(os.environ.get("UNPOOLED_KILLED", "1"))  # histories of a process that is killed

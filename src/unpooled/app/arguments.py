@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar, cast
 
 from unpooled.app.job import parse_ks
-from unpooled.data.readers.cells import plain_name
+from unpooled.data.table import plain_name
 from unpooled.errors import BadInput, UnpooledError
 
 _WHOLE = ("restarts", "max_rounds", "seed", "group_size", "min_cluster_size")

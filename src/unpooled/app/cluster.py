@@ -29,7 +29,7 @@ from unpooled.core.arrays import IntArray
 from unpooled.core.disk import write_atomically
 from unpooled.data import Wishes
 from unpooled.data.readers import Reading, read_table
-from unpooled.data.readers.cells import plain_name
+from unpooled.data.table import plain_name
 from unpooled.errors import BadInput
 from unpooled.pages.markup import table as html_table
 from unpooled.privacy.copy import CopySettings

@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
+from unicodedata import normalize
 
 import numpy as np
 import numpy.typing as npt
@@ -148,3 +149,12 @@ class Table:
             arrays.append(array)
         values = np.column_stack(arrays) if arrays else np.zeros((0, 0))
         return cls(tuple(columns), tuple(kinds), levels, values)
+
+
+def plain_name(name: str) -> str:
+    """The name of a column without blanks around it or twice in it; an umlaut is one sign, however written.
+
+    >>> plain_name("  body   mass "), len(plain_name("gro\u0308\u00dfe"))
+    ('body mass', 5)
+    """
+    return normalize("NFC", " ".join(name.split()))

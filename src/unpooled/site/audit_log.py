@@ -21,8 +21,7 @@ from unpooled.core.messages import LeftMasked, Refusal, Reply, SiteId
 from unpooled.errors import LedgerError, Refused
 from unpooled.privacy.dp.accounting import epsilon_of
 from unpooled.privacy.secure_sum.messages import from_hex
-from unpooled.site.chained_file import ChainedFile
-from unpooled.site.ledger import Ledger
+from unpooled.site.ledger import ChainedFile, Ledger
 from unpooled.site.log import COUNTERSIGNED, Log, Packed, unpacked
 from unpooled.site.log_files import lines, tail
 from unpooled.site.policy import Policy

@@ -7,21 +7,25 @@ by an older one is found by the other (``check_books``). A link keeps what was w
 and by ``audit verify``, the chain is computed again, and the tables must hold what it says and nothing else.
 """
 
+import json
 import sqlite3
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from unpooled.core.exchange import Turn
 from unpooled.core.messages import SiteId
 from unpooled.errors import LedgerError, Refused
-from unpooled.site.chained_file import CHAIN, ChainedFile
+from unpooled.site.ledger_contents import RUNS, Contents
 
-_RUNS = 64  # runs of secure sums whose state is kept
-
+CHAIN = """
+CREATE TABLE IF NOT EXISTS chain (
+    seq INTEGER PRIMARY KEY, digest TEXT NOT NULL, head TEXT NOT NULL, what TEXT NOT NULL DEFAULT ''
+);
+"""
 _RELEASES = """
 CREATE TABLE IF NOT EXISTS releases (
     run TEXT NOT NULL, round INTEGER NOT NULL, exchange INTEGER NOT NULL, request TEXT NOT NULL,
@@ -40,6 +44,109 @@ CREATE TABLE IF NOT EXISTS sums (run TEXT PRIMARY KEY, state BLOB NOT NULL, used
 CREATE TABLE IF NOT EXISTS pinned (site TEXT PRIMARY KEY, key BLOB NOT NULL);
 {CHAIN}
 """
+
+
+class ChainedFile:
+    """An SQLite file whose every write is a link of a chain of hashes.
+
+    ``log_head`` gives the head of the site's log, "number:hash", where there is one.
+    """
+
+    def __init__(self, db: sqlite3.Connection, called: str) -> None:
+        self._db, self._called = db, called
+        self.log_head: Callable[[], str] = lambda: ""
+
+    def close(self) -> None:
+        self._db.close()
+
+    @contextmanager
+    def _writing(self, *what: Any) -> Iterator[sqlite3.Connection]:
+        """A transaction that holds the write lock from its start, and adds a link for ``what`` it writes."""
+        with self.whole():
+            yield self._db
+            self._link(what)
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """Several writes as one: all of them are kept, or none."""
+        if self._db.in_transaction:
+            yield
+            return
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except sqlite3.OperationalError as error:  # e.g. a full disk
+            self._rollback()
+            raise LedgerError(f"the {self._called} cannot be written, so nothing is sent: {error}") from error
+        except BaseException:
+            self._rollback()
+            raise
+        try:
+            self._db.execute("COMMIT")
+        except sqlite3.OperationalError as error:
+            self._rollback()
+            raise LedgerError(f"the {self._called} cannot be written, so nothing is sent: {error}") from error
+
+    def _link(self, what: tuple[Any, ...]) -> None:
+        seq, digest, _ = self._last()
+        head, text = self.log_head(), json.dumps(what)
+        self._db.execute(
+            "INSERT INTO chain VALUES (?, ?, ?, ?)", (seq + 1, _link_digest(digest, head, text), head, text)
+        )
+
+    def _add_what(self) -> None:
+        """Bring a chain of a version whose links did not keep what was written up to this one."""
+        names = [name for _, name, *_ in self._db.execute("PRAGMA table_info(chain)")]
+        if names and "what" not in names:
+            self._db.execute("ALTER TABLE chain ADD COLUMN what TEXT NOT NULL DEFAULT ''")
+
+    @property
+    def kept_from(self) -> int:
+        """The number of the link from which on links keep what was written; 0: all of them do.
+
+        That link, of the kind "before", holds all that an earlier version wrote.
+        """
+        found = self._db.execute("""SELECT MAX(seq) FROM chain WHERE what LIKE '["before"%'""").fetchone()
+        return int(found[0] or 0)
+
+    def written(self) -> Iterator[list[Any]]:
+        """What every link wrote, in order; LedgerError where a link does not follow from the one before."""
+        since, expected, digest = self.kept_from, 1, ""
+        for seq, found, head, text in self._db.execute("SELECT * FROM chain ORDER BY seq"):
+            if seq != expected or (seq >= since and found != _link_digest(digest, head, text)):
+                raise LedgerError(f"the {self._called} was changed by another program: entry {seq}")
+            expected, digest = seq + 1, found
+            if seq >= since:
+                yield json.loads(text)
+
+    def _rollback(self) -> None:
+        if self._db.in_transaction:
+            self._db.execute("ROLLBACK")
+
+    def _last(self) -> tuple[int, str, str]:
+        found = self._db.execute("SELECT seq, digest, head FROM chain ORDER BY seq DESC LIMIT 1").fetchone()
+        return (0, "", "") if found is None else found
+
+    @property
+    def mark(self) -> str:
+        """The last link, "number:hash"; "" if nothing was ever written."""
+        seq, digest, _ = self._last()
+        return f"{seq}:{digest}" if seq else ""
+
+    def has(self, mark: str) -> bool:
+        """True if this link is in the chain."""
+        number, _, digest = mark.partition(":")
+        found = self._db.execute("SELECT digest FROM chain WHERE seq = ?", (int(number or 0),)).fetchone()
+        return not mark or (found is not None and found[0] == digest)
+
+    @property
+    def seen_head(self) -> str:
+        """The head of the log at the last write; "" if there was none."""
+        return self._last()[2]
+
+
+def _link_digest(before: str, head: str, what: str) -> str:
+    return sha256(json.dumps([before, head, what]).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -112,10 +219,10 @@ class Ledger(ChainedFile):
         with self._writing("before", releases, list(paid.items()), list(sums.items()), list(pinned.items())):
             pass
 
-    def _contents(self) -> "_Contents":
+    def _contents(self) -> Contents:
         """What the tables hold; answers and states by their digests."""
         db = self._db
-        return _Contents(
+        return Contents(
             [tuple(row) for row in db.execute("SELECT * FROM releases ORDER BY rowid")],
             {tuple(key): _sha(answer) for *key, answer in db.execute("SELECT * FROM paid")},
             {run: _sha(state) for run, state in db.execute("SELECT run, state FROM sums ORDER BY used")},
@@ -129,13 +236,13 @@ class Ledger(ChainedFile):
         """
         if kept_from is not None and self.kept_from != kept_from:
             raise LedgerError("the ledger was changed by another program: it was begun anew")
-        told = _Contents([], {}, {}, {})
+        told = Contents([], {}, {}, {})
         for what in self.written():
             told.add(what)
         found = self._contents()
         told.releases.sort()
         found.releases.sort()
-        for name in _Contents._fields:
+        for name in Contents._fields:
             if getattr(told, name) != getattr(found, name):
                 raise LedgerError(
                     f"the ledger was changed by another program: its {name} are not those that were written"
@@ -220,43 +327,6 @@ class Ledger(ChainedFile):
         return float(spent)
 
 
-class _Contents(NamedTuple):
-    """What a ledger holds, apart from its chain."""
-
-    releases: list[tuple[Any, ...]]
-    paid: dict[tuple[Any, ...], str]  # the digest of every answer that was paid for
-    sums: dict[str, str]  # the digest of the state of every run with secure sums, the latest last
-    pinned: dict[str, str]
-
-    def add(self, what: list[Any]) -> None:
-        """Take in what a link wrote."""
-        kind, *rest = what
-        if kind == "before":
-            releases, paid, sums, pinned = rest
-            self.releases[:] = map(tuple, releases)
-            for mine, theirs in (
-                (self.paid, {tuple(key): digest for key, digest in paid}),
-                (self.sums, dict(sums)),
-                (self.pinned, dict(pinned)),
-            ):
-                mine.clear()
-                mine.update(theirs)
-        elif kind == "release":
-            self.releases.append(tuple(rest))
-        elif kind == "paid":
-            self.paid[tuple(rest[:-1])] = rest[-1]
-        elif kind == "sums":
-            self.sums.pop(rest[0], None)
-            self.sums[rest[0]] = rest[1]
-            if len(self.sums) > _RUNS:
-                del self.sums[next(iter(self.sums))]
-        elif kind == "pinned":
-            for site, key in rest[0]:
-                self.pinned.setdefault(site, key)
-        elif kind == "forgotten":
-            self.pinned.pop(rest[0], None)
-
-
 def _unit(rows: int) -> str:
     return f"a person with up to {rows} rows" if rows else "a row"
 
@@ -281,7 +351,7 @@ class SumLedger:
             db.execute("INSERT OR REPLACE INTO sums VALUES (?, ?, ?)", (run, state, used))
             db.execute(
                 "DELETE FROM sums WHERE run NOT IN (SELECT run FROM sums ORDER BY used DESC LIMIT ?)",
-                (_RUNS,),
+                (RUNS,),
             )
 
     def latest(self) -> bytes | None:

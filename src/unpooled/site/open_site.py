@@ -21,7 +21,7 @@ from unpooled.privacy.copy import CopySettings, make_copy
 from unpooled.site.allow_list import SCHEMA, only_totals
 from unpooled.site.audit_log import AuditLog, check_books, check_protection
 from unpooled.site.copy_folder import ERASURES, CopyFolder
-from unpooled.site.guards import Allowed, Limits, NobodyErased, NoNoise, Sight, SumsOnly
+from unpooled.site.guards import Allowed, Limits, NobodyErased, NoNoise, Sight, SumBounds, SumsOnly
 from unpooled.site.ledger import Ledger, SumLedger
 from unpooled.site.log import Log
 from unpooled.site.paid_noise import PaidNoise
@@ -30,7 +30,6 @@ from unpooled.site.registry import FILE as REGISTRY
 from unpooled.site.registry import Registry
 from unpooled.site.site import Guard, Mask, Site
 from unpooled.site.studied import Studied
-from unpooled.site.sum_bounds import SumBounds
 
 
 def open_site(

@@ -21,7 +21,7 @@ from unpooled.errors import BadInput, LedgerError
 from unpooled.privacy.copy.history import History, ReleasedGroup
 from unpooled.privacy.copy.renew import Renewal, person_digest
 from unpooled.privacy.copy.scales import Scales
-from unpooled.site.chained_file import CHAIN, ChainedFile
+from unpooled.site.ledger import CHAIN, ChainedFile
 from unpooled.site.log_files import tail
 
 FILE = "registry.sqlite"

@@ -72,7 +72,7 @@ def names(text: str | None) -> tuple[str, ...]:
     >>> names("id, date"), names(None)
     (('id', 'date'), ())
     """
-    from unpooled.data.readers.cells import plain_name
+    from unpooled.data.table import plain_name
 
     return tuple(plain_name(name) for name in text.split(",") if name.strip()) if text else ()
 

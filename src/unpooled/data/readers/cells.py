@@ -242,15 +242,6 @@ def is_plain_number(text: str) -> bool:
         return False
 
 
-def plain_name(name: str) -> str:
-    """The name of a column without blanks around it or twice in it; an umlaut is one sign, however written.
-
-    >>> plain_name("  body   mass "), len(plain_name("gro\u0308\u00dfe"))
-    ('body mass', 5)
-    """
-    return normalize("NFC", " ".join(name.split()))
-
-
 def truth(text: str) -> float | None:
     """1 for the text true, 0 for false, as programs write a column of these; None for any other."""
     return {"true": 1.0, "false": 0.0}.get(text.strip().lower())

@@ -15,7 +15,7 @@ from unpooled.core.arrays import FloatArray
 from unpooled.data.readers import cells as texts
 from unpooled.data.readers.cells import Cells
 from unpooled.data.readers.text_column import TextColumn
-from unpooled.data.table import CATEGORY, CODE, DATE, EMPTY, ID, NUMBER, TEXT, memory_limit
+from unpooled.data.table import CATEGORY, CODE, DATE, EMPTY, ID, NUMBER, TEXT, memory_limit, plain_name
 from unpooled.errors import BadInput
 
 MOST_LEVELS = 1000  # a text column with more is not kept
@@ -45,7 +45,7 @@ class Reading:
     held: int | None = None  # bytes of raw rows kept in memory; None: up to 64 MB, the rest on disk
 
     def wanted(self, name: str) -> bool:
-        name = texts.plain_name(name)
+        name = plain_name(name)
         if name == self.site_column:
             return True
         return name not in self.exclude and (self.columns is None or name in self.columns)
@@ -295,7 +295,7 @@ def _reader(given: Any) -> tuple[str, str]:
 
 def _checked(source: Source, reading: Reading) -> Source:
     """The source under plain names, once it is sure to have the columns that are wanted."""
-    every, names = (tuple(map(texts.plain_name, each)) for each in (source.every, source.names))
+    every, names = (tuple(map(plain_name, each)) for each in (source.every, source.names))
     source = replace(source, every=every, names=names)
     if "" in every:
         raise BadInput(f"{source.path}: column {every.index('') + 1} has no name")

@@ -1,0 +1,42 @@
+"""The contents of a ledger as its chain tells them, link by link, to be held against its tables."""
+
+from typing import Any, NamedTuple
+
+RUNS = 64  # runs of secure sums whose state is kept
+
+
+class Contents(NamedTuple):
+    """What a ledger holds, apart from its chain."""
+
+    releases: list[tuple[Any, ...]]
+    paid: dict[tuple[Any, ...], str]  # the digest of every answer that was paid for
+    sums: dict[str, str]  # the digest of the state of every run with secure sums, the latest last
+    pinned: dict[str, str]
+
+    def add(self, what: list[Any]) -> None:
+        """Take in what a link wrote."""
+        kind, *rest = what
+        if kind == "before":
+            releases, paid, sums, pinned = rest
+            self.releases[:] = map(tuple, releases)
+            for mine, theirs in (
+                (self.paid, {tuple(key): digest for key, digest in paid}),
+                (self.sums, dict(sums)),
+                (self.pinned, dict(pinned)),
+            ):
+                mine.clear()
+                mine.update(theirs)
+        elif kind == "release":
+            self.releases.append(tuple(rest))
+        elif kind == "paid":
+            self.paid[tuple(rest[:-1])] = rest[-1]
+        elif kind == "sums":
+            self.sums.pop(rest[0], None)
+            self.sums[rest[0]] = rest[1]
+            if len(self.sums) > RUNS:
+                del self.sums[next(iter(self.sums))]
+        elif kind == "pinned":
+            for site, key in rest[0]:
+                self.pinned.setdefault(site, key)
+        elif kind == "forgotten":
+            self.pinned.pop(rest[0], None)
