@@ -3,9 +3,11 @@
 import json
 import secrets
 import shutil
+import signal
 import socket
 import ssl
 import struct
+import threading
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from unpooled.app.run_folder import RunFolder
 from unpooled.app.run_job import tasks
 from unpooled.data.readers import Reading, read_table
 from unpooled.runtimes.coordinator_run import ProgressFile
+from unpooled.runtimes.nvflare import console
 from unpooled.runtimes.nvflare import startup_kit as kit
 from unpooled.runtimes.nvflare.console import submitted
 from unpooled.runtimes.provisioning.enrolment import invite
@@ -96,6 +99,29 @@ def test_the_console_gives_no_shell(network):
                 session.cat_target(target, file="local/unpooled.json")
     finally:
         session.close()
+
+
+def test_a_server_that_is_too_busy_to_answer_takes_a_job_once(network, job):
+    """It is halted for longer than the console waits: when a job is submitted, and when it is asked of it."""
+    change(job / "site" / "config" / "config_fed_client.json", lambda said: said.update(executors=[]))
+    server, store = network.engine_process("server"), network.home / "server" / "jobs"
+    known, line = set(store.iterdir()), console.Line(network.home / "console", timeout=30.0)
+    wake = threading.Timer(7.0, server.send_signal, (signal.SIGCONT,))
+    try:
+        server.send_signal(signal.SIGSTOP)
+        wake.start()
+        number = line.submit(job)
+        wake.join()
+        assert [path.name for path in set(store.iterdir()) - known] == [number]
+        server.send_signal(signal.SIGSTOP)
+        assert line.ended(number) is None
+        server.send_signal(signal.SIGCONT)
+        until(lambda: line.ended(number), "the job to end")
+    finally:
+        server.send_signal(signal.SIGCONT)
+        line.close()
+    assert [path.name for path in set(store.iterdir()) - known] == [number]
+    shutil.rmtree(network.home / "runs" / "tampered", ignore_errors=True)
 
 
 def test_a_coordinator_of_another_version_is_declined_by_name(network, job):

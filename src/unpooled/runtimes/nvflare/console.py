@@ -7,11 +7,13 @@ import io
 import json
 import math
 import os
+import secrets
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from unpooled.core import codec
+from unpooled.core.disk import is_held
 from unpooled.core.messages import Message
 from unpooled.errors import EngineFailed, EngineGone
 from unpooled.runtimes.coordinator_run import RunTask
@@ -20,10 +22,12 @@ from unpooled.runtimes.nvflare.startup_kit import (
     COORDINATOR,
     JOB_FILES,
     RESPONDER,
+    presence_folder,
     read_presence,
 )
 from unpooled.site.site_process import RunTerms
 
+_TRIES = 3  # of a submission that a busy server does not answer
 _GOING = ("SUBMITTED", "APPROVED", "DISPATCHED", "RUNNING")
 
 
@@ -59,41 +63,80 @@ def write_job(folder: Path, task: RunTask, terms: RunTerms) -> None:
 
 @contextlib.contextmanager
 def submitted(console: Path, job: Path, timeout: float) -> Iterator[Callable[[], str | None]]:
-    """Submit a job folder to the server. Yields a function: the job's end state, None while it runs."""
-    from nvflare.fuel.flare_api.flare_api import new_secure_session
+    """Submit a job folder to the server. Yields a function: the job's end state, None while it runs.
 
-    os.environ.update(no_grpc_proxy="localhost")  # the server is on this machine, whatever proxy there is
-
-    with contextlib.redirect_stdout(io.StringIO()):  # NVFLARE prints while it connects
-        try:
-            session = new_secure_session(CONSOLE_NAME, str(console), timeout=timeout)
-        except Exception as error:
-            raise EngineGone(f"the server cannot be reached: {error}") from error
+    A server that is too busy to answer is asked again: nothing is known of the job then, so it runs.
+    """
+    line = Line(console, timeout)
     try:
-        try:
-            job_id = session.submit_job(str(job))
-        except Exception as error:
-            raise EngineFailed(f"the server does not take the job: {error}") from error
-
-        def ended() -> str | None:
-            try:
-                meta = session.get_job_meta(job_id)
-            except Exception as error:
-                return f"the server cannot be asked: {error}"
-            status = str(meta.get("status"))
-            return None if status in _GOING else _how(status, job_id, meta, console)
-
-        yield ended
+        job_id = line.submit(job)
+        yield lambda: line.ended(job_id)
     finally:
+        line.close()
+
+
+class Line:
+    """The console's session with the server, opened again where the server has closed it."""
+
+    def __init__(self, console: Path, timeout: float) -> None:
+        os.environ.update(no_grpc_proxy="localhost")  # the server is on this machine, whatever proxy there is
+        self._console, self._timeout = console, timeout
+        self._session = self._opened()
+
+    def _opened(self) -> Any:
+        from nvflare.fuel.flare_api.flare_api import new_secure_session
+
+        with contextlib.redirect_stdout(io.StringIO()):  # NVFLARE prints while it connects
+            try:
+                return new_secure_session(CONSOLE_NAME, str(self._console), timeout=self._timeout)
+            except Exception as error:
+                raise EngineGone(f"the server cannot be reached: {error}") from error
+
+    def submit(self, job: Path) -> str:
+        """Submit a job folder; its number. By the token the server knows a job that it has taken already."""
+        token, tries = secrets.token_hex(16), 0
+        while True:
+            try:
+                return str(self._session.submit_job(str(job), submit_token=token))
+            except ConnectionError as error:
+                if (tries := tries + 1) == _TRIES:
+                    raise EngineGone(f"the server does not answer: {error}") from error
+            except Exception as error:
+                raise EngineFailed(f"the server does not take the job: {error}") from error
+
+    def ended(self, job_id: str) -> str | None:
+        """The end state of a job; None while it runs, or while a server that lives does not answer."""
+        from nvflare.fuel.flare_api.api_spec import SessionClosed
+
+        try:
+            meta = self._session.get_job_meta(job_id)
+        except (ConnectionError, SessionClosed) as error:
+            if not is_held(presence_folder(self._server)):
+                return f"the server cannot be asked: {error}"
+            if isinstance(error, SessionClosed):  # by a server that was started anew
+                self.close()
+                with contextlib.suppress(EngineGone):
+                    self._session = self._opened()
+            return None
+        except Exception as error:
+            return f"the server cannot be asked: {error}"
+        status = str(meta.get("status"))
+        return None if status in _GOING else _how(status, job_id, meta, self._server)
+
+    @property
+    def _server(self) -> Path:
+        return self._console.parent / "server"  # here if the server is
+
+    def close(self) -> None:
         with contextlib.suppress(Exception):
-            session.close()
+            self._session.close()
 
 
-def _how(status: str, job: str, meta: Mapping[str, Any], console: Path) -> str:
+def _how(status: str, job: str, meta: Mapping[str, Any], server: Path) -> str:
     """How a job ended: its state, and for each site that did not take it the reason."""
     detail = [str(line) for line in meta.get("job_deploy_detail") or ()]
     wrong = [line for line in detail if not line.endswith(": OK")]
-    failed = read_presence(console.parent / "server").get("failed", {})  # here if the server is
+    failed = read_presence(server).get("failed", {})
     return "; ".join([status, *wrong, *([failed[job]] if job in failed else [])])
 
 

@@ -24,6 +24,7 @@ from unpooled.site.site_process import RunTerms
 
 _POLL = 0.05
 _START = 90.0  # seconds in which a submitted run must begin
+_ASK = 2.0  # seconds between questions to the server whether it has given up a run that did not begin yet
 _ALIKE = 3  # failures to start a run for the same cause before giving up
 _ATTEMPTS = 5  # submissions without a further round before giving up
 
@@ -147,10 +148,10 @@ def _submit(
             while written.read()["state"] == WAITING:
                 if time.monotonic() > until:
                     raise EngineFailed(f"the run did not begin within {_START:g} seconds")
-                if time.monotonic() - asked > 2.0:
-                    asked = time.monotonic()
+                if time.monotonic() - asked > _ASK:
                     if (how := ended()) is not None and written.read()["state"] == WAITING:
                         raise EngineGone(f"the engine gave the run up before it began: {how}")
+                    asked = time.monotonic()
                 time.sleep(_POLL)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
