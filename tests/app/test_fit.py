@@ -90,6 +90,19 @@ def test_json_is_all_that_is_printed(clinics):
     assert sum(cluster["rows"] for cluster in said["clusters"]) + said["rows_hidden"] == 410
 
 
+def test_timings_name_every_phase_and_leave_the_result_alone(clinics, tmp_path):
+    plain = unpooled("fit", *clinics, "-k", "2..4", "--json")[1]
+    report = tmp_path / "r.html"
+    _, out, err = unpooled("fit", *clinics, "-k", "2..4", "--json", "--timings", "--report", report)
+    assert out == plain
+    rows = re.findall(r"│ ([a-z ]+?) +│ +([0-9.]+) │", err)
+    names = ["reading", "columns and starts", "rounds", "choice of k", "description", "result", "files"]
+    assert [name for name, _ in rows] == [*names, "report", "all"]
+    seconds = [float(took) for _, took in rows]
+    assert sum(seconds[:-1]) == pytest.approx(seconds[-1], abs=0.005)
+    assert min(seconds) >= 0 < seconds[0]
+
+
 def test_the_same_seed_gives_the_same_result_and_threads_do_not_matter(clinics):
     once, again = (unpooled("fit", *clinics, "-k", 3, "--json", "--threads", t)[1] for t in (1, 2))
     assert once == again

@@ -5,6 +5,7 @@
 
 import shutil
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -28,22 +29,31 @@ if TYPE_CHECKING:  # runs between machines need packages that need not be instal
     from unpooled.site.site_process import RunTerms
 
 
+ROUND = "rounds"  # the phase of every round
+
+
 class Watcher(Protocol):
     """An observer of a job: called with every round, with each activity, news and warning as text."""
 
     def __call__(self, record: Record) -> None: ...
-    def say(self, what: str) -> None: ...
+    def say(self, what: str, phase: str = "") -> None: ...
     def tell(self, what: str) -> None: ...
     def warn(self, what: str) -> None: ...
 
 
 class LiveLine:
-    """A line that shows the current activity and every finished round; ``shown`` shows it, None: nobody."""
+    """A line that shows the current activity and every finished round; ``shown`` shows it, None: nobody.
+
+    ``marks`` are the phases of the job and the rounds, with the times at which they began.
+    """
 
     def __init__(self, shown: Callable[[str], None] | None) -> None:
         self._shown = shown
+        self.marks: list[tuple[str, float]] = []
 
-    def say(self, text: str) -> None:
+    def say(self, text: str, phase: str = "") -> None:
+        if phase:
+            self.marks.append((phase, time.monotonic()))
         if self._shown is not None:
             self._shown(text)
 
@@ -58,6 +68,7 @@ class LiveLine:
         print(f"warning: {text}", file=sys.stderr)
 
     def __call__(self, record: Record) -> None:
+        self.marks.append((ROUND, time.monotonic()))
         asked = len(record.answered) + len(record.silent)
         moved = "" if record.movement == float("inf") else f" · movement {record.movement:.3g}"
         inertia = "" if not record.inertia < float("inf") else f" · inertia {record.inertia:.6g}"
@@ -99,12 +110,13 @@ def execute(
     """
     done = _here if job.between is None else _between
     result = done(job, folder, watcher, new, threads, stopped)
-    watcher.say("writing")
+    watcher.say("writing", "files")
     if folder is not None:
         result = folder.with_certificate(result)
         folder.finish(result)
     if not job.certify or not isinstance(result, ClusterResult) or not improvable(result):
         return result
+    watcher.say("bounding the inertia", "certificate")
     try:
         result = replace(result, kept_proof=certificate_of(result, job.certify, say=watcher.say))
     except UnpooledError as error:  # the clustering is done, and stays
@@ -123,7 +135,8 @@ def _here(
     threads: int | None,
     stopped: Callable[[str], None],
 ) -> JobResult:
-    watcher.say(f"reading {len(job.files)} sources" if len(job.files) > 1 else f"reading {job.files[0]}")
+    many = len(job.files) > 1
+    watcher.say(f"reading {len(job.files)} sources" if many else f"reading {job.files[0]}", "reading")
     absent: dict[str, str] = {}
     blank: dict[str, int] = {}
     federation = job.federation(threads, absent.__setitem__, blank.__setitem__)
@@ -138,7 +151,7 @@ def _here(
     for source, rows in blank.items():
         watcher.warn(f"{source}: {rows} rows at its end have no value and are left out")
     created = folder.begin(job) if folder is not None and new else False
-    watcher.say("agreeing on columns and scales, looking for starts")
+    watcher.say("agreeing on columns and scales, looking for starts", "columns and starts")
     heard = parts_bounded.set(
         lambda done, of: watcher.say(f"certificate: {done} of {of} parts of a site's rows are bounded")
     )

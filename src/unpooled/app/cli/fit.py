@@ -24,6 +24,7 @@ def fit(
     overwrite: Overwrite = False,
     protect: o.Protect = "none",
     threads: o.Threads = None,
+    timings: o.Timings = False,
     site_column: o.SiteColumn = None,
 ) -> None:
     """Cluster files as if they were pooled; every file is a site that keeps its rows.
@@ -48,7 +49,7 @@ def fit(
         inputs=[*job.inputs, *o.policies(options.bounds)],
         overwrite=overwrite,
     )
-    perform(job, folder, report, new=True, as_json=as_json, threads=threads)
+    perform(job, folder, report, new=True, as_json=as_json, threads=threads, timings=timings)
 
 
 def resume(

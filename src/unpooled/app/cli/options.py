@@ -30,6 +30,9 @@ Protect = Annotated[
         rich_help_panel=t.PROTECT,
     ),
 ]
+Timings = Annotated[
+    bool, typer.Option("--timings", help="Print the seconds of each phase on stderr.", rich_help_panel=t.HOW)
+]
 Threads = Annotated[int | None, typer.Option(help="Default: all cores.", rich_help_panel=t.HOW)]
 SiteColumn = Annotated[
     str | None,

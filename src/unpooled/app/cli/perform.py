@@ -1,19 +1,21 @@
 """Execution and summary of a job on the command line, for ``fit``, ``run`` and ``resume``."""
 
 import json
+import time
+from collections.abc import Sequence
 from functools import singledispatch
 from pathlib import Path
 
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from unpooled.app.job import Job
 from unpooled.app.private_result import PrivateResult
 from unpooled.app.result import ClusterResult, JobResult
 from unpooled.app.run_folder import RunFolder
-from unpooled.app.run_job import execute, progress
+from unpooled.app.run_job import ROUND, execute, progress
 from unpooled.core.disk import write_atomically
 from unpooled.pages.markup import natural
 
@@ -26,13 +28,22 @@ def perform(
     new: bool,
     as_json: bool,
     threads: int | None,
+    timings: bool = False,
 ) -> JobResult:
-    """Do a job, write all its files, and print the summary or the JSON."""
+    """Do a job, write all its files, and print the summary or the JSON; ``timings`` too if asked for."""
     with progress(quiet=as_json) as watcher:
         result = execute(job, folder, watcher, new=new, threads=threads, stopped=_stopped)
+        if report is not None:
+            watcher.say("writing", "report")
         page = result.report() if report is not None else None
         if report is not None and page is not None:
             write_atomically(report, page.encode(), shared=True)
+        seconds = phases(watcher.marks, time.monotonic(), result)
+    if timings:
+        table = Table("phase", Column("seconds", justify="right"), title="Timings")
+        for name, took in (*seconds.items(), ("all", sum(seconds.values()))):
+            table.add_row(name, f"{took:.3f}")
+        Console(stderr=True, highlight=False).print(table)
     if as_json:
         typer.echo(json.dumps(result.to_json(), ensure_ascii=False))
         return result
@@ -41,6 +52,25 @@ def perform(
     for path in ([folder.path] if folder else []) + ([report] if report else []):
         console.print(f"written: {path}", soft_wrap=True, markup=False)
     return result
+
+
+def phases(marks: Sequence[tuple[str, float]], end: float, result: JobResult) -> dict[str, float]:
+    """Seconds of each phase of a job, in their order; an analysis ends with rounds that have their own names.
+
+    >>> phases([("reading", 0.0), ("columns and starts", 2.0), ("rounds", 3.0), ("files", 3.5)], 4.0, None)
+    {'reading': 2.0, 'columns and starts': 1.0, 'rounds': 0.5, 'files': 0.5}
+    """
+    names = [name for name, _ in marks]
+    rounds = [i for i, name in enumerate(names) if name == ROUND]
+    if isinstance(result, ClusterResult) and rounds:
+        last = ["choice of k", "description", *(["certificate"] if result.job.certify else [])]
+        for i, name in zip(reversed(rounds), reversed([*last, "result"]), strict=False):
+            names[i] = name
+    seconds: dict[str, float] = {}
+    for i, name in enumerate(names):
+        until = marks[i + 1][1] if i + 1 < len(marks) else end
+        seconds[name] = seconds.get(name, 0.0) + until - marks[i][1]
+    return seconds
 
 
 def _stopped(how: str) -> None:
