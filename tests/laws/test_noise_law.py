@@ -133,12 +133,12 @@ def test_the_package_has_two_purses_and_one_place_that_draws():
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ClassDef) and any(getattr(b, "id", "") == "Purse" for b in node.bases):
                 purses.add((path.stem, node.name))
-            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("_mechanism", "library"):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("discrete_gaussian", "taken"):
                 drawing.add(path.stem)
             if isinstance(node, ast.Name) and node.id == "_BOUGHT":
                 assert path.stem == "noise"
     assert purses == {("noise", "Simulated"), ("paid_noise", "_Request")}
-    assert drawing == {"noise"}
+    assert drawing == {"noise", "discrete_gaussian"}
 
 
 def test_a_simulated_purse_never_serves_a_site_with_rules(tmp_path):

@@ -105,7 +105,7 @@ def test_a_server_that_is_too_busy_to_answer_takes_a_job_once(network, job):
     """It is halted for longer than the console waits: when a job is submitted, and when it is asked of it."""
     change(job / "site" / "config" / "config_fed_client.json", lambda said: said.update(executors=[]))
     server, store = network.engine_process("server"), network.home / "server" / "jobs"
-    known, line = set(store.iterdir()), console.Line(network.home / "console", timeout=30.0)
+    known, line = set(store.iterdir()), console.ConsoleLine(network.home / "console", timeout=30.0)
     wake = threading.Timer(7.0, server.send_signal, (signal.SIGCONT,))
     try:
         server.send_signal(signal.SIGSTOP)

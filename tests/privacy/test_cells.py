@@ -1,14 +1,13 @@
 """The questions that spend: exact sums under the noise, what one row can shift, who pays for what."""
 
 import dataclasses
-import sys
 
 import numpy as np
 import pytest
 
 from noisy import SHARES, questions, stack, whitened
 from unpooled.core import codec
-from unpooled.errors import BadInput, CodecError, MissingExtra, Refused
+from unpooled.errors import BadInput, CodecError, Refused
 from unpooled.privacy import SpendingLimits
 from unpooled.privacy.dp import noise as noise_module
 from unpooled.privacy.dp.cells import AskNoisyCells, shortened
@@ -156,16 +155,6 @@ def test_rows_that_weigh_are_refused():
 def test_bounds_of_other_columns_are_refused():
     with pytest.raises(Refused, match="bounds of 3 columns for rows of 2"):
         AskNoisyMoments(0.1, np.ones(3)).answer(stack(np.zeros((5, 2))))
-
-
-def test_without_opendp_the_error_names_the_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "opendp.prelude", None)
-    noise_module.library.cache_clear()
-    try:
-        with pytest.raises(MissingExtra, match=r"unpooled\[dp\]"):
-            noise_module.library()
-    finally:
-        noise_module.library.cache_clear()
 
 
 def test_shortened_never_lengthens():

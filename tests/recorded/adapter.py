@@ -1,6 +1,5 @@
 """Every name of the package that the recording uses. A move or a new name there costs a line here."""
 
-import functools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -46,8 +45,8 @@ from unpooled.site.log import entries, unpacked, verify
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse as policy
 
-MECHANISM = "unpooled.privacy.dp.noise._mechanism"
-"""What makes noise: scale -> (whole numbers -> whole numbers with noise)."""
+MECHANISM = "unpooled.privacy.dp.noise.discrete_gaussian"
+"""What makes noise: (count, scale) -> whole numbers."""
 
 STATED = (
     "lower_bound",
@@ -156,8 +155,8 @@ def fixed_noise(seed: int = 0) -> Iterator[None]:
     """Noise that can be drawn again: what a test may do and the package must not."""
     rng = np.random.default_rng(seed)
 
-    def noisy(scale: float, values: list[int]) -> list[int]:
-        return [v + round(scale * x) for v, x in zip(values, rng.standard_normal(len(values)), strict=True)]
+    def noise(count: int, scale: float) -> np.ndarray:
+        return np.array([round(scale * x) for x in rng.standard_normal(count)], dtype=np.int64)
 
-    with patch(MECHANISM, lambda scale: functools.partial(noisy, scale)):
+    with patch(MECHANISM, noise):
         yield

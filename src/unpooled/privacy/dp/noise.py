@@ -1,4 +1,4 @@
-"""Discrete Gaussian noise on whole numbers, by OpenDP from the system's entropy.
+"""Discrete Gaussian noise on whole numbers, from the system's entropy.
 
 Sums of floating-point numbers depend on their order, and so does the effect of one row; and floating-point
 noise has gaps that can disclose a value (Mironov, CCS 2012). So a row's contribution is cut to whole steps
@@ -11,16 +11,16 @@ No seed reaches this module: noise that can be reproduced protects nothing. And 
 price: a ``Noise`` is what a ``Purse`` gives for one, and nothing else here draws.
 """
 
-import functools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, final
+from typing import final
 
 import numpy as np
 
 from unpooled.core.arrays import FloatArray, IntArray
-from unpooled.errors import BadInput, MissingExtra
+from unpooled.errors import BadInput
+from unpooled.privacy.dp.discrete_gaussian import discrete_gaussian
 
 _FINE = 30  # a step is 2^-30 of the noise's standard deviation, rounded down to a power of two
 _ROOM = 2.0**62
@@ -77,8 +77,8 @@ class Noise:
         whole, sd = np.ascontiguousarray(sums, dtype=np.int64), sd * self.share
         if not (math.isfinite(sd) and sd > 0 and sd / step >= 2.0**10):
             raise BadInput(f"noise of standard deviation {sd:g} does not fit steps of {step:g}")
-        drawn = _mechanism(sd / step)(whole.ravel().tolist())
-        return np.array(drawn, dtype=np.int64).reshape(whole.shape).astype(np.float64) * step
+        drawn = discrete_gaussian(whole.size, sd / step).reshape(whole.shape)
+        return (whole + drawn).astype(np.float64) * step
 
 
 class Purse(ABC):
@@ -103,24 +103,3 @@ class Simulated(Purse):
 
     def _charge(self, price: float) -> None:
         pass
-
-
-@functools.lru_cache(maxsize=64)
-def _mechanism(scale: float) -> Any:
-    """OpenDP's discrete Gaussian on vectors of whole numbers."""
-    dp = library()
-    space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T=float)
-    return dp.m.make_gaussian(*space, scale=scale)
-
-
-@functools.lru_cache(maxsize=1)
-def library() -> Any:
-    """OpenDP, or an error that says how to get it."""
-    try:
-        import opendp.prelude as dp
-    except ImportError:
-        raise MissingExtra(
-            "differential privacy needs opendp, which is not installed: pip install 'unpooled[dp]'"
-        ) from None
-    dp.enable_features("contrib")
-    return dp

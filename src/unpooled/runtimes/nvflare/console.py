@@ -67,7 +67,7 @@ def submitted(console: Path, job: Path, timeout: float) -> Iterator[Callable[[],
 
     A server that is too busy to answer is asked again: nothing is known of the job then, so it runs.
     """
-    line = Line(console, timeout)
+    line = ConsoleLine(console, timeout)
     try:
         job_id = line.submit(job)
         yield lambda: line.ended(job_id)
@@ -75,7 +75,7 @@ def submitted(console: Path, job: Path, timeout: float) -> Iterator[Callable[[],
         line.close()
 
 
-class Line:
+class ConsoleLine:
     """The console's session with the server, opened again where the server has closed it."""
 
     def __init__(self, console: Path, timeout: float) -> None:
