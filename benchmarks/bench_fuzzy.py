@@ -53,8 +53,8 @@ def rows() -> list[Row]:
         return []
     with threadpool_limits(1):
         return [
-            ("fuzzy c-means round, 10k x 2, k 4", 15, speedup(10_000, 2, 4, 30)),
-            ("fuzzy c-means round, 60k x 64, k 10", 15, speedup(60_000, 64, 10, 5)),
+            ("fuzzy c-means round, 10k x 2, k 4", 20, speedup(10_000, 2, 4, 30)),
+            ("fuzzy c-means round, 60k x 64, k 10", 20, speedup(60_000, 64, 10, 5)),
             ("fuzzy c-means round, 1M x 16, k 32", 20, speedup(1_000_000, 16, 32, 1)),
         ]
 

@@ -1,10 +1,14 @@
 """CSV: read once, some thousand lines at a time, with errors that name file, line and column."""
 
 import codecs
+import contextlib
 import csv
 import io
+import os
 import re
+from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -17,6 +21,7 @@ from unpooled.data.readers import packed
 from unpooled.data.readers.cells import Cells
 from unpooled.data.readers.source import PACKED, STDIN, Reading, Source
 from unpooled.errors import BadInput
+from unpooled.kernels.plain_numbers import PlainNumbers, plain_numbers
 
 _CELLS = 1 << 18  # read at a time
 _DELIMITERS = (",", ";", "\t", "|")
@@ -26,6 +31,7 @@ _WESTERN = frozenset(
     [0x80, *range(0x91, 0x98), *range(0xA0, 0x100)]
 )  # of cp1252: letters, quotes, dashes, euro
 _NO_LETTERS = re.compile(rb"[\x80-\xff]{3}")  # a longer run of these is hardly a word of a Western language
+_ASCII = ("utf-8", "utf-8-sig", "ascii", "iso8859-1", "cp1252")  # encodings of ASCII's bytes as such
 _POINTED = re.compile(r"\d\.\d")
 _POINT = re.compile(r"\d\.\d{1,2}(?!\d)|\d\.\d{4}|\d{4}\.\d|(?<![\d.])0\.\d")  # surely a decimal point
 
@@ -269,31 +275,70 @@ def _start(row: list[str]) -> str:
 
 
 def _numbers(file: _File, width: int, lines: int, sure: bool) -> Iterator[FloatArray | None]:
-    """Blocks of numbers by numpy's fast reader; ends at the first block with any other cell, or with None.
+    """Blocks of numbers by fast readers; ends at the first block with any other cell, or with None.
 
     Codes with leading zeros, and numbers whose decimal mark is not yet ``sure``, are no plain numbers.
     """
-    zeros = re.compile(rf"[\n{re.escape(file.delimiter)}]0\d")
-    with file.opened() as text:
-        below = islice(text, 1, None)
-        while True:
-            try:
-                block = list(islice(below, lines))
-                joined = "\n" + "".join(block)
-                if not block:
-                    yield None
-                    return
-                if '"' in joined or (width == 1 and not all(map(str.strip, block))):
-                    return
-                sure = sure or _POINT.search(joined) is not None
-                if zeros.search(joined) or (not sure and _POINTED.search(joined)):
-                    return
-                values = np.loadtxt(block, delimiter=file.delimiter, comments=None, ndmin=2)
-            except (ValueError, UserWarning):  # not numbers, not UTF-8, or nothing but blank lines
+    for block, found in _read_ahead(_byte_blocks(file, lines), file.delimiter, width):
+        if found is None:
+            values, sure = _loose_numbers(block, file, width, sure)
+            if values is None:
                 return
-            if values.shape[1] != width or not np.isfinite(values).all():
+        else:
+            sure = sure or found.sure
+            if found.pointed and not sure:
                 return
-            yield values
+            values = found.values
+        yield values
+    yield None
+
+
+def _byte_blocks(file: _File, lines: int) -> Iterator[list[bytes]]:
+    """The lines below the header, so many at a time, as UTF-8 or in an encoding that has ASCII's bytes."""
+    with _bytes(file.path) as raw:
+        head = [raw.readline() for _ in range(file.skip + 1)]
+        plain = codecs.lookup(file.encoding).name in _ASCII and not any(
+            b"\r" in h.rstrip(b"\r\n") for h in head
+        )
+        while plain and (block := list(islice(raw, lines))):
+            yield block
+    if not plain:
+        with file.opened() as text, contextlib.suppress(UnicodeError):  # the slow reader tells where
+            below = islice(text, 1, None)
+            while block := [line.encode() for line in islice(below, lines)]:
+                yield block
+
+
+def _read_ahead(
+    blocks: Iterator[list[bytes]], delimiter: str, width: int
+) -> Iterator[tuple[list[bytes], PlainNumbers | None]]:
+    """Blocks with their numbers, which other threads read while the next block is fetched."""
+    with ThreadPoolExecutor(os.cpu_count() or 1) as threads:
+        waiting: deque[tuple[list[bytes], Future[PlainNumbers | None]]] = deque()
+        for block in blocks:
+            waiting.append((block, threads.submit(plain_numbers, b"".join(block), delimiter, width)))
+            if len(waiting) > (os.cpu_count() or 1):
+                first, found = waiting.popleft()
+                yield first, found.result()
+        for block, found in waiting:
+            yield block, found.result()
+
+
+def _loose_numbers(block: list[bytes], file: _File, width: int, sure: bool) -> tuple[FloatArray | None, bool]:
+    """A block by numpy's reader, which allows spaces; None if it has any other cell."""
+    try:
+        text = [line.decode() for line in block]
+        joined = "\n" + "".join(text)
+        if '"' in joined or (width == 1 and not all(map(str.strip, text))):
+            return None, sure
+        sure = sure or _POINT.search(joined) is not None
+        zeros = re.compile(rf"[\n{re.escape(file.delimiter)}]0\d")
+        if zeros.search(joined) or (not sure and _POINTED.search(joined)):
+            return None, sure
+        values = np.loadtxt(text, delimiter=file.delimiter, comments=None, ndmin=2)
+    except (ValueError, UserWarning):  # not numbers, not UTF-8, or nothing but blank lines
+        return None, sure
+    return (None if values.shape[1] != width or not np.isfinite(values).all() else values), sure
 
 
 def lines_at_a_time(width: int) -> int:

@@ -11,6 +11,7 @@
 #include "exact/deal.hpp"
 #include "exact/solve.hpp"
 #include "grouping/group.hpp"
+#include "text/plain_numbers.hpp"
 
 namespace nb = nanobind;
 
@@ -133,6 +134,18 @@ NB_MODULE(_native, m) {
         kernels()->minibatch(rows, start.data(), start.shape(0), seeds.data(), {epochs, batch, rate}, out, threads);
     }, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg(), nb::arg(),
           nb::arg(), nb::arg(), nb::arg());
+
+    m.def("plain_numbers", [](nb::bytes cells, char delimiter, Out<double> values) {
+        const char* begin = cells.c_str();
+        const size_t size = cells.size();
+        text::Points points;
+        int64_t rows = 0;
+        {
+            nb::gil_scoped_release release;
+            rows = text::plain_numbers(begin, size, delimiter, values.shape(1), values.data(), values.shape(0), points);
+        }
+        return nb::make_tuple(rows, points.any, points.sure);
+    });
 
     m.def("scatter", [](AnyRows x, In<int64_t> offsets, In<double> centers, nb::object weights, Out<double> sums,
                         int threads) {

@@ -1,0 +1,340 @@
+"""docs/speed.md: every figure of speed beside its peer in the same run.
+
+``python -m benchmarks.speed_page [--out FILE] [--only WORD]``: one thread each unless a row says otherwise; a
+quiet machine, about fifteen minutes. The load before and after is on the page. Peers that are not installed
+leave their rows out, by name.
+"""
+
+import argparse
+import datetime
+import functools
+import os
+import platform
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import numpy as np
+from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
+from threadpoolctl import threadpool_limits
+
+from benchmarks import bench_default_fit, bench_fuzzy, bench_lloyd_step, bench_rounds
+from unpooled import FederatedKMeans, __version__, kernels
+from unpooled.privacy.dp.discrete_gaussian import discrete_gaussian
+
+PAGE = Path(__file__).parents[1] / "docs" / "speed.md"
+Cells = list[str]
+
+
+def table(heads: Cells, rows: Iterable[Cells]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def number(value: float) -> str:
+    """
+    >>> number(0.01234), number(5.5), number(1234.5)
+    ('.0123', '5.50', '1,234')
+    """
+    if value >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.3g}".lstrip("0") if value < 1 else f"{value:.3g}" if value >= 100 else f"{value:.2f}"
+
+
+def verdict(reached: bool) -> str:
+    return "yes" if reached else "**no**"
+
+
+# ---------------------------------------------------------------- the default fit
+
+
+def default_fit() -> str:
+    heads = ["rows", "ours, s", "scikit-learn n_init=1, s", "n_init=10, s", "ours / n_init=1"]
+    heads += ["inertia / that of n_init=10", "exchanges", "at most 1"]
+    return table(heads, map(_one_fit, bench_default_fit.CASES))
+
+
+def _one_fit(case: str) -> Cells:
+    make, k = bench_default_fit.CASES[case]
+    one, X = bench_default_fit.measured(case), make()
+    with threadpool_limits(1):
+        ten, pooled = bench_default_fit.cpu(lambda: KMeans(k, n_init=10, random_state=0).fit(X))
+        model = FederatedKMeans(k, random_state=0, n_threads=1).fit(X, sites=np.arange(len(X)) % 10)
+    seconds = [number(value) for value in (one["ours"], one["one"], ten, one["ours"] / one["one"])]
+    inertia, exchanges = f"{model.inertia_ / pooled.inertia_:.4f}", f"{one['exchanges']:.0f}"
+    return [case, *seconds, inertia, exchanges, verdict(one["ours"] <= one["one"])]
+
+
+def against_faiss() -> str:
+    try:
+        import faiss
+    except ImportError:
+        return "faiss-cpu was not installed: no rows."
+    faiss.omp_set_num_threads(1)
+
+    def one_start(case: str) -> Cells:
+        make, k = bench_default_fit.CASES[case]
+        X, found = make().astype(np.float32), []
+        sites = np.arange(len(X)) % 10
+        for seed in range(3):
+            peer = faiss.Kmeans(X.shape[1], k, niter=25, seed=seed, max_points_per_centroid=len(X))
+            method = FederatedKMeans(k, n_init=1, random_state=seed, n_threads=1)
+            theirs, _ = bench_default_fit.cpu(functools.partial(peer.train, X))
+            ours, model = bench_default_fit.cpu(functools.partial(method.fit, X, sites=sites))
+            found.append((ours, theirs, model.inertia_ / float(peer.obj[-1])))
+        ours, theirs, inertia = np.median(np.array(found), axis=0)
+        seconds = [number(value) for value in (ours, theirs, ours / theirs)]
+        return [case, *seconds, f"{inertia:.4f}", verdict(ours <= theirs)]
+
+    cases = ("200k x 16, k 32", "1M x 16, k 32", "50k x 64, k 20")
+    heads = ["rows", "ours, s", "faiss, s", "ours / faiss", "inertia / faiss's", "at most 1"]
+    return table(heads, map(one_start, cases))
+
+
+# ---------------------------------------------------------------- steps and rounds
+
+
+def asked_and_reached(rows: Iterable[tuple[str, float, float]]) -> str:
+    lines = []
+    for what, asked, reached in rows:
+        most = "at most" in what
+        lines.append(
+            [what, number(asked), number(reached), verdict(reached <= asked if most else reached >= asked)]
+        )
+    return table(["what", "asked", "reached", "reached?"], lines)
+
+
+def two_threads() -> str:
+    rows = []
+    for n, d, k in ((10**6, 2, 16), (10**6, 16, 32), (60_000, 784, 20)):
+        X = np.random.default_rng(0).standard_normal((n, d))
+        offsets, centers = np.array([0, n]), X[:k][None].copy()
+
+        def step(threads: int, X=X, offsets=offsets, centers=centers) -> Callable[[], object]:
+            return lambda: kernels.totals(X, offsets, centers, threads=threads)
+
+        one, two = bench_lloyd_step._seconds(step(1), step(2))
+        first, second = step(1)(), step(2)()
+        same = all(np.array_equal(a, b) for a, b in zip(first[:3], second[:3], strict=True))
+        rows.append(
+            [f"{n:,} x {d}, k {k}", number(one / two), "yes" if same else "**no**", verdict(one / two >= 1.8)]
+        )
+    return table(["Lloyd step", "times one thread's speed", "same bits", "1.8 or more"], rows)
+
+
+# ---------------------------------------------------------------- from files
+
+
+_CSV = """
+import sys, numpy as np
+rng = np.random.default_rng(0)
+centers = rng.normal(0, 1.5, (6, 16))
+for i in range(4):
+    X = centers[rng.integers(6, size=250_000)] + rng.standard_normal((250_000, 16))
+    import pyarrow, pyarrow.csv
+    pyarrow.csv.write_csv(pyarrow.table({f"x{j}": X[:, j] for j in range(16)}), f"{sys.argv[1]}/h{i}.csv")
+"""
+_POLARS = """
+import sys, time, polars
+begin = time.monotonic()
+for path in sys.argv[1:]:
+    polars.read_csv(path).to_numpy()
+print(time.monotonic() - begin)
+"""
+
+
+def from_files() -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([sys.executable, "-c", _CSV, folder], check=True)
+        files = sorted(map(str, Path(folder).glob("*.csv")))
+        scan, one = (_phases(files, ks, folder) for ks in ("2..10", "6"))
+        env = {**os.environ, "POLARS_MAX_THREADS": str(os.cpu_count())}
+        words = [sys.executable, "-c", _POLARS, *files]
+        polars = float(subprocess.run(words, env=env, capture_output=True, text=True, check=True).stdout)
+    rows = [[name, number(scan[name]), number(one.get(name, 0.0))] for name in scan]
+    clustering = ("columns and starts", "rounds", "choice of k")
+    ratio = sum(scan[name] for name in clustering) / sum(one[name] for name in clustering)
+    return (
+        table(["phase", "k 2..10, s", "k 6, s"], rows)
+        + f"\n\nReading takes {number(scan['reading'])} s, polars {number(polars)} s for the same files into "
+        f"arrays. No slower than polars: {verdict(scan['reading'] <= polars)}. The scan of nine k takes "
+        f"{number(ratio)} times one k. At most 4: {verdict(ratio <= 4)}."
+    )
+
+
+def _phases(files: list[str], ks: str, folder: str) -> dict[str, float]:
+    words = [
+        sys.executable,
+        "-m",
+        "unpooled",
+        "fit",
+        *files,
+        "-k",
+        ks,
+        "--report",
+        f"{folder}/{ks}.html",
+        "--json",
+    ]
+    said = subprocess.run([*words, "--timings"], capture_output=True, text=True, check=True).stderr
+    return {name: float(took) for name, took in re.findall(r"│ ([a-z ]+?) +│ +([0-9.]+) │", said)}
+
+
+# ---------------------------------------------------------------- noise
+
+
+def noise() -> str:
+    count, scale = 15_680, 2.0**30 * 1.37
+    ours = bench_default_fit.cpu(lambda: discrete_gaussian(count, scale))[0] / count * 1e6
+    try:
+        import opendp.prelude as dp
+    except ImportError:
+        return f"784 columns, k 20: {number(ours)} µs a number."
+    dp.enable_features("contrib")
+    space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T=float)
+    draw = dp.m.make_gaussian(*space, scale=scale)
+    theirs = bench_default_fit.cpu(lambda: draw([0] * count))[0] / count * 1e6
+    return (
+        f"784 columns, k 20 ({count:,} numbers): {number(ours)} µs a number; OpenDP's sampler "
+        f"{number(theirs)} µs, {number(theirs / ours)} times as much."
+    )
+
+
+# ---------------------------------------------------------------- the machine
+
+
+def roofline() -> str:
+    """Bytes and operations of a row of a Lloyd step, against what this machine gives."""
+    bandwidth, flops = _bandwidth(), _flops()
+    rows = []
+    for n, d, k in ((10**6, 2, 16), (10**6, 16, 32), (60_000, 784, 20), (28_000, 784, 64)):
+        X = np.random.default_rng(0).standard_normal((n, d))
+        offsets, centers = np.array([0, n]), X[:k][None].copy()
+        (took,) = bench_lloyd_step._seconds(lambda: kernels.totals(X, offsets, centers))  # noqa: B023
+        read, work = 8 * d * n / took / 1e9, (2 * d * k + 2 * d) * n / took / 1e9
+        limit = "arithmetic" if work / flops > read / bandwidth else "memory"
+        if max(work / flops, read / bandwidth) < 0.4:
+            limit = "neither: finding the least of k scores, and sums by cluster"
+        rows.append(
+            [
+                f"{n:,} x {d}, k {k}",
+                f"{8 * d}",
+                f"{2 * d * k + 2 * d:,}",
+                f"{number(read)} ({100 * read / bandwidth:.0f} %)",
+                f"{number(work)} ({100 * work / flops:.0f} %)",
+                limit,
+            ]
+        )
+    heads = [
+        "Lloyd step",
+        "bytes a row",
+        "operations a row",
+        "GB/s (of the machine's)",
+        "GF/s (of the machine's)",
+        "limited by",
+    ]
+    return (
+        f"One core reads {number(bandwidth)} GB/s from memory (a sum over 256 MB) and does "
+        f"{number(flops)} GF/s in float64 (numpy's matrix product, 1024 x 1024).\n\n{table(heads, rows)}"
+    )
+
+
+def _bandwidth() -> float:
+    X = np.ones(1 << 25)
+    X.sum()
+    return X.nbytes / min(_once(X.sum) for _ in range(5)) / 1e9
+
+
+def _flops() -> float:
+    A = np.random.default_rng(0).standard_normal((1024, 1024))
+    with threadpool_limits(1):
+        A @ A
+        return 2 * 1024**3 / min(_once(lambda: A @ A) for _ in range(5)) / 1e9
+
+
+def _once(call: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    call()
+    return time.perf_counter() - begin
+
+
+def _processor() -> str:
+    found = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+    return found[1] if found else platform.processor()
+
+
+PARTS: tuple[tuple[str, str, Callable[[], str]], ...] = (
+    (
+        "The default fit",
+        "Ten restarts at ten sites, against **one** start of scikit-learn on the pooled rows. CPU seconds, "
+        "float64, medians of three alternating runs; `python -m benchmarks.bench_default_fit` alone.",
+        default_fit,
+    ),
+    (
+        "One start in float32 beside faiss",
+        "faiss-cpu, 25 iterations over all rows; ours `n_init=1` at ten sites, until it stands still.",
+        against_faiss,
+    ),
+    (
+        "One Lloyd step, and small calls",
+        "Against scikit-learn's own step, seconds of the fastest of nine, in turns.",
+        lambda: asked_and_reached(bench_lloyd_step.rows()),
+    ),
+    ("Two threads", "", two_threads),
+    (
+        "Rounds of many sites",
+        "Against a loop of scikit-learn's KMeans over the sites.",
+        lambda: asked_and_reached(bench_rounds.rows()),
+    ),
+    (
+        "Fuzzy c-means",
+        "A round of ten sites against a step of scikit-fuzzy.",
+        lambda: asked_and_reached(bench_fuzzy.rows()),
+    ),
+    (
+        "From files to the report",
+        "`unpooled fit` on four CSV files, a million rows x 16 in all, all cores; seconds by `--timings`.",
+        from_files,
+    ),
+    ("Noise", "", noise),
+    ("What the machine gives", "", roofline),
+)
+
+
+def page(parts: Iterable[tuple[str, str, Callable[[], str]]] = PARTS) -> str:
+    warnings.simplefilter("ignore", ConvergenceWarning)
+    before, began = os.getloadavg()[0], time.monotonic()
+    text = []
+    for title, about, make in parts:
+        print(title, flush=True)
+        found = make() or "Nothing was measured."
+        text.append("\n\n".join(filter(None, (f"## {title}", about, found))))
+    where = f"{_processor()}, {os.cpu_count()} cores, kernels {kernels.BACKEND} ({kernels.ISA})"
+    head = (
+        "# Speed\n\n"
+        "Written by `python -m benchmarks.speed_page`, peers in the same run; nothing here is typed. The "
+        "last column says whether the project's own target was reached.\n\n"
+        f"unpooled {__version__}, {datetime.date.today():%d %B %Y}, {where}; load before {before:.1f}, after "
+        f"{os.getloadavg()[0]:.1f}; {(time.monotonic() - began) / 60:.0f} minutes."
+    )
+    return "\n\n".join([head, *text]) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
+    parser.add_argument("--out", type=Path, default=PAGE)
+    parser.add_argument("--only", default="", help="print the parts whose title has this word")
+    given = parser.parse_args()
+    if given.only:
+        print(page([part for part in PARTS if given.only in part[0]]))
+        return
+    given.out.write_text(page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
