@@ -11,7 +11,7 @@ from unpooled.errors import TooFewAnswers
 from unpooled.privacy.secure_sum import threshold_for
 from unpooled.privacy.secure_sum.messages import Masked, Opened, as_array
 
-SCHEDULES = int(os.environ.get("UNPOOLED_SCHEDULES", "300"))
+SCHEDULES = int(os.environ.get("UNPOOLED_SCHEDULES", "150"))
 
 
 def started(n: int) -> Ring:
