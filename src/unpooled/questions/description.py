@@ -307,6 +307,28 @@ class AskCovariance(Question[Covariance], wire="figures.AskCovariance"):
         return d * d + d + 1
 
 
+def map_axes(
+    centers: FloatArray, mean: FloatArray, covariance: FloatArray | None
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """The axes of the map (d, 2), the share of the variance on each, the deviations of the columns.
+
+    They are the principal axes of all rows; of the centres if there are too many columns for a covariance.
+    """
+    matrix = (
+        covariance if covariance is not None else np.cov((centers - mean).T, bias=True).reshape(len(mean), -1)
+    )
+    values, vectors = np.linalg.eigh(matrix)
+    top = np.argsort(-values, kind="stable")[:2]
+    axes = vectors[:, top]
+    axes = axes * np.where(axes[np.abs(axes).argmax(axis=0), range(axes.shape[1])] < 0, -1.0, 1.0)
+    share = np.maximum(values[top], 0.0) / max(float(values.sum()), 1e-300)
+    if axes.shape[1] < 2:  # one column: the map is a line
+        axes = np.concatenate([axes, np.zeros_like(axes)], axis=1)
+        share = np.append(share, 0.0)
+    deviation = np.sqrt(np.maximum(np.diag(matrix), 0.0)) if covariance is not None else np.ones(len(mean))
+    return np.ascontiguousarray(axes), share, deviation
+
+
 @dataclass(frozen=True, eq=False)
 class Outline(Summable, wire="figures.Outline"):
     """The position of groups of rows on a map: rows, sums and products of the two coordinates."""
