@@ -201,7 +201,7 @@ class ClusterResult(JobResult):
 
     @property
     def left_out(self) -> list[dict[str, Any]]:
-        """What is not in the result: {"site": ...}, {"column": ...} or {"rows": ...}, each with "why"."""
+        """All that is not in the result: {"site": ...}, {"column": ...} or {"rows": ...}, each with "why"."""
         a, silent = self.agreement, dict(self.job.absent)
         for record in self.run.records:
             silent.update({site: why for site, why in record.silent.items() if site not in self.sites})

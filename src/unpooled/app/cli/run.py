@@ -68,7 +68,7 @@ class TheSites(o.ReadingOptions):
 
 
 def _study(title: str, purpose: str, contact: str, expires: float) -> dict[str, Any]:
-    """What a study says of itself, with its dates and who answers for it."""
+    """The words of a study about itself, with its dates and who answers for it."""
     from unpooled.app.study import account, now_and_later
 
     created, end = now_and_later(expires)
