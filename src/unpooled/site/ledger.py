@@ -110,7 +110,7 @@ class ChainedFile:
         return int(found[0] or 0)
 
     def written(self) -> Iterator[list[Any]]:
-        """The writing of every link, in order; LedgerError where a link does not follow from the one before."""
+        """The text of every link, in order; LedgerError where a link does not follow from the one before."""
         since, expected, digest = self.kept_from, 1, ""
         for seq, found, head, text in self._db.execute("SELECT * FROM chain ORDER BY seq"):
             if seq != expected or (seq >= since and found != _link_digest(digest, head, text)):
