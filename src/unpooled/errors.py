@@ -28,7 +28,7 @@ class UnpooledError(Exception):
 
 
 class BadInput(UnpooledError, ValueError):  # noqa: N818
-    """What was handed in cannot be used; the message names what, where, and both numbers."""
+    """Input that cannot be used; the message names what, where, and both numbers."""
 
 
 class SchemaMismatch(BadInput):

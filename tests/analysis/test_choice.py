@@ -15,7 +15,7 @@ from unpooled.core.exchange import Envelope, Part, Trace, Turn, conduct
 from unpooled.core.protocol import total
 from unpooled.data import Table, Wishes
 from unpooled.privacy.copy import make_copy
-from unpooled.questions.description import AskBorders, AskCovariance, AskOutline, AskProfile
+from unpooled.questions.description import AskBorders, AskCovariance, AskCrossing, AskOutline, AskProfile
 
 
 def analysed(X, ks, seed=0, minimum=1, **wishes):
@@ -199,6 +199,52 @@ def test_borders_by_hand():
     there = InProcess.of({"a": X[:4], "b": X[4:]}, weights={"a": weights[:4], "b": weights[4:]})
     got = conduct(total(there.sites, AskBorders(np.array([[0.0], [8.0]]))), there)
     assert got.counts.tolist() == [[1, 2, 0, 1, 2, 0, 1], [0, 1, 0, 1, 0, 0, 1]]
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_figures_of_a_report_are_plain_sums_over_rows(weighted):
+    """More rows than are worked on at once; and clusterings with nearly the same centres, and with others."""
+    rng = np.random.default_rng(3)
+    k, d, n = 6, 3, 12_000
+    centers, axes, origin = rng.normal(0, 2, (k, d)), rng.normal(size=(d, 2)), np.full(d, 0.3)
+    X = centers[rng.integers(k, size=n)] + rng.standard_normal((n, d)) + 1e4
+    w = rng.integers(1, 5, size=n).astype(float) if weighted else np.ones(n)
+    centers, origin = centers + 1e4, origin + 1e4
+    orders = [rng.permutation(k) for _ in range(4)]
+    others = np.stack([*(centers[order] + 0.004 * rng.normal(size=(k, d)) for order in orders), X[:k]])
+    there = InProcess.of({"a": X}, weights={"a": w} if weighted else None)
+
+    def asked(question):
+        return conduct(total(there.sites, question), there)
+
+    def distances(places):
+        return ((X[:, None] - places[None]) ** 2).sum(axis=2)
+
+    away = distances(centers)
+    own, other = away.argsort(axis=1)[:, :2].T
+    member = w[:, None] * np.eye(k)[own]
+    crossing = AskCrossing(centers, others)
+    assert len(crossing._alike()) == 4
+    for r, counts in enumerate(asked(crossing).counts):
+        np.testing.assert_array_equal(counts, member.T @ np.eye(k)[distances(others[r]).argmin(axis=1)])
+    gap = ((centers[own] - centers[other]) ** 2).sum(axis=1)
+    way = 0.5 + (away[np.arange(n), own] - away[np.arange(n), other]) / (2 * gap)
+    steps = np.eye(7)[np.clip(np.floor(8 * way) + 3, 0, 6).astype(int)]
+    np.testing.assert_array_equal(asked(AskBorders(centers)).counts, member.T @ steps)
+    profile, Z = asked(AskProfile(centers)), X - centers[own]
+    np.testing.assert_allclose(profile.sums, member.T @ Z, rtol=1e-9)
+    np.testing.assert_allclose(profile.squares, member.T @ Z**2, rtol=1e-9)
+    covariance, Z = asked(AskCovariance(origin)), X - origin
+    np.testing.assert_allclose(covariance.products, Z.T @ (w[:, None] * Z), rtol=1e-9)
+    np.testing.assert_allclose(covariance.sums, w @ Z, rtol=1e-9)
+    x, y = ((X - origin) @ axes).T
+    for groups_of, places in ((member, centers), (w[:, None], None)):
+        outline = asked(AskOutline(axes, origin, places))
+        np.testing.assert_array_equal(outline.mass, groups_of.sum(axis=0))
+        np.testing.assert_allclose(outline.sums, groups_of.T @ np.stack([x, y], 1), rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(
+            outline.products, groups_of.T @ np.stack([x * x, x * y, y * y], 1), rtol=1e-6, atol=1e-6
+        )
 
 
 def test_resumed_after_any_round_the_analysis_ends_with_the_same_bits(tmp_path):

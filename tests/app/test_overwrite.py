@@ -9,6 +9,7 @@ import shutil
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.resources import files
 from pathlib import Path
 
@@ -246,7 +247,7 @@ def offline(monkeypatch):
         if report is not None:
             report.write_text("a report")
 
-    return lambda: monkeypatch.setattr("unpooled.app.cli.perform.perform", perform)
+    return lambda: monkeypatch.setattr(import_module("unpooled.app.cli.fit"), "perform", perform)
 
 
 # ---------------------------------------------------------------- no command is missing

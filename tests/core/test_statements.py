@@ -7,7 +7,7 @@ import pytest
 
 from helpers import ALGORITHMS, blobs, inertia_of, split
 from unpooled import FederatedKMeans, InProcess, Lloyd, Site, run
-from unpooled.analysis.heavy_sites import moved_alone
+from unpooled.analysis.pipeline import moved_alone
 from unpooled.core.exchange import Envelope, Part, Turn
 from unpooled.core.statements import Statements
 from unpooled.data import Number, Preparation, Table

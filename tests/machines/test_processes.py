@@ -12,12 +12,14 @@ import subprocess
 import sys
 
 import pytest
+from nvflare.apis.shareable import Shareable
 
 from machines.network import Network, free_port, tree, until
 from machines.test_runs import LONG, assert_same, points
 from studies import approved_terms
 from unpooled.core import codec
 from unpooled.core.disk import holder, is_held
+from unpooled.runtimes.nvflare.coordinator import Mail
 from unpooled.runtimes.nvflare.launchers import ended_folder, job_folders
 from unpooled.runtimes.provisioning import keys
 from unpooled.runtimes.provisioning.federation_folder import create
@@ -303,25 +305,28 @@ def test_a_program_that_has_the_log_is_named_and_left_alone(tmp_path, monkeypatc
     log.close()
 
 
-def test_a_process_of_ours_that_hangs_is_ended_for_the_log(tmp_path, monkeypatch):
-    """It holds the log and is halted, so it hands nothing over: it is killed, and the site answers."""
-    monkeypatch.setattr("unpooled.site.site_process._COAX", 0.5)
-    settings = trusted_site(tmp_path)
-    settings.write(tmp_path / "settings.json")
+def site_in_a_process(folder, does):
+    """A site's settings, a run's terms, and the command of a process that is the site's end and does this."""
+    settings = trusted_site(folder)
+    settings.write(folder / "settings.json")
     terms = approved_terms(settings)
-    (tmp_path / "terms").write_bytes(codec.encode(terms))
+    (folder / "terms").write_bytes(codec.encode(terms))
     script = (
         "import sys, time\nfrom pathlib import Path\n"
         "from unpooled.core import codec\n"
         "from unpooled.site.site_process import RunTerms, SiteEnd, SiteSettings\n"
         "terms = codec.decode(Path(sys.argv[2]).read_bytes(), expect=RunTerms)\n"
         "end = SiteEnd(SiteSettings.read(Path(sys.argv[1])), terms)\n"
-        "print(end.respond(b'x'), flush=True)\ntime.sleep(600)\n"
     )
-    hung = subprocess.Popen(
-        [sys.executable, "-c", script, str(tmp_path / "settings.json"), str(tmp_path / "terms")],
-        stdout=subprocess.PIPE,
-    )
+    words = [sys.executable, "-c", f"{script}{does}time.sleep(600)\n"]
+    return settings, terms, [*words, str(folder / "settings.json"), str(folder / "terms")]
+
+
+def test_a_process_of_ours_that_hangs_is_ended_for_the_log(tmp_path, monkeypatch):
+    """It holds the log and is halted, so it hands nothing over: it is killed, and the site answers."""
+    monkeypatch.setattr("unpooled.site.site_process._COAX", 0.5)
+    settings, terms, words = site_in_a_process(tmp_path, "print(end.respond(b'x'), flush=True)\n")
+    hung = subprocess.Popen(words, stdout=subprocess.PIPE)
     assert hung.stdout.readline().startswith(b"not a message")
     hung.send_signal(signal.SIGSTOP)
     end = SiteEnd(settings, terms)
@@ -334,21 +339,12 @@ def test_a_process_of_ours_that_hangs_is_ended_for_the_log(tmp_path, monkeypatch
 def test_a_process_that_is_answering_is_left_to_finish(tmp_path, monkeypatch):
     """Its answer takes longer than one that hangs is given: it is not killed, hands the log over after."""
     monkeypatch.setattr("unpooled.site.site_process._COAX", 0.8)
-    settings = trusted_site(tmp_path)
-    settings.write(tmp_path / "settings.json")
-    terms = approved_terms(settings)
-    (tmp_path / "terms").write_bytes(codec.encode(terms))
-    script = (
-        "import sys, time\nfrom pathlib import Path\n"
-        "from unpooled.core import codec\n"
-        "from unpooled.site.site_process import RunTerms, SiteEnd, SiteSettings\n"
-        "terms = codec.decode(Path(sys.argv[2]).read_bytes(), expect=RunTerms)\n"
-        "end = SiteEnd(SiteSettings.read(Path(sys.argv[1])), terms)\n"
+    settings, terms, words = site_in_a_process(
+        tmp_path,
         "end.respond(b'x')\nreceive = end._site.receive\n"
         "def slow(data):\n    print('begins', flush=True)\n    time.sleep(4)\n    return receive(data)\n"
-        "end._site.receive = slow\nprint(end.respond(b'x'), flush=True)\ntime.sleep(600)\n"
+        "end._site.receive = slow\nprint(end.respond(b'x'), flush=True)\n",
     )
-    words = [sys.executable, "-c", script, str(tmp_path / "settings.json"), str(tmp_path / "terms")]
     with subprocess.Popen(words, stdout=subprocess.PIPE) as slow:
         assert slow.stdout.readline() == b"begins\n"
         end = SiteEnd(settings, terms)
@@ -357,6 +353,56 @@ def test_a_process_that_is_answering_is_left_to_finish(tmp_path, monkeypatch):
         assert slow.stdout.readline().startswith(b"not a message")
         slow.kill()
     end.close()
+
+
+class Counter:
+    """As much of an engine as posts need: it hands messages over to nobody, and keeps them."""
+
+    def __init__(self, *sites):
+        self.sites, self.sent = sites, []
+
+    def get_client_from_name(self, name):
+        return name if name in self.sites else None
+
+    @contextlib.contextmanager
+    def new_context(self):
+        yield None
+
+    def send_aux_request(self, sites, topic, request, timeout, context, optional):
+        self.sent.append((sites[0], request["payload"], request["word"]))
+
+
+def test_posts_that_nobody_waits_for_are_not_kept():
+    """Of a question that is posted again one answer counts; the words of earlier ones answer nothing."""
+    engine, answers = Counter("a", "b"), []
+    mail = Mail(engine)
+
+    def post(site, data):
+        mail.post(site, data, lambda answer: answers.append((site, data, answer)))
+        return engine.sent[-1][2]
+
+    def answer(word, payload):
+        mail.receive("", Shareable({"word": word, "payload": payload}), None)
+
+    first, other = b"first question", post("b", b"first question")
+    words = [post("a", first), post("a", first)]  # the second is a repeated try
+    assert len(mail._open) == 3
+    answer("no such word", b"forged")
+    answer(words[1], b"reply")
+    assert answers == [("a", first, b"reply")]
+    assert list(mail._open) == [other]  # all tries at a are done with
+    answer(words[0], b"again")
+    answer(words[1], b"again")
+    late = post("a", first)
+    post("a", b"second question")
+    answer(late, b"too late")
+    assert len(answers) == 1
+    assert len(mail._open) == 2
+    answer(other, b"reply of b")
+    assert answers[1:] == [("b", b"first question", b"reply of b")]
+    mail.post("c", first, lambda answer: answers.append(answer))
+    assert answers[2].absent
+    assert [site for site, _ in mail._open.values()] == ["a"]
 
 
 def test_folders_of_ended_jobs_go_and_the_latest_stay(tmp_path):

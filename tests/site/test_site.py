@@ -1,5 +1,7 @@
-"""The one door out: its order, its refusals, and its memory of the last answer."""
+"""The one door out: its order, its refusals, and its memory of the last answer; the site's identity."""
 
+import resource
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -8,14 +10,16 @@ import pytest
 from helpers import bits
 from unpooled import Site
 from unpooled.core import codec
+from unpooled.core.disk import create_atomically
 from unpooled.core.exchange import Answer, Envelope, Part, Turn
 from unpooled.core.messages import Question, Refusal
 from unpooled.core.protocol import View
 from unpooled.core.stack import Stack
 from unpooled.data.views import Affine
-from unpooled.errors import Refused
+from unpooled.errors import BadInput, Refused
 from unpooled.questions.clusters import AskClusterSums, AskLocalMeans, AskMoments, Moments
 from unpooled.site import Guard as BaseGuard
+from unpooled.site.identity import identity_in
 
 ROWS = np.array([[1.0], [2.0], [6.0]])
 TURN = Turn("run", 0, 1, 0)
@@ -233,3 +237,33 @@ def test_an_answer_travels():
     again = codec.decode(bits(answer), expect=Answer)
     assert [type(r) for r in again.replies] == [type(r) for r in answer.replies]
     assert bits(again) == bits(answer)
+
+
+def test_an_identity_is_there_whole_or_not_at_all(tmp_path):
+    """On a full disk nothing is left in its place, and later it is made; what is there stays."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, hard))  # a write of more ends after 10 bytes
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            identity_in(tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert list(tmp_path.iterdir()) == []
+    made = identity_in(tmp_path)
+    (path,) = tmp_path.iterdir()
+    assert path.name == "identity.key"
+    assert path.stat().st_mode & 0o777 == 0o600
+    kept = path.read_bytes()
+    assert identity_in(tmp_path).public == made.public
+    assert not create_atomically(path, b"another")
+    assert path.read_bytes() == kept
+    path.write_text("half\n")
+    with pytest.raises(BadInput, match=r"identity.key: the identity must be 64 hexadecimal digits"):
+        identity_in(tmp_path)
+
+
+def test_processes_that_make_an_identity_at_once_have_the_same(tmp_path):
+    with ThreadPoolExecutor(8) as pool:
+        made = [one.public for one in pool.map(identity_in, [tmp_path] * 32)]
+    assert len(set(made)) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["identity.key"]

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from unpooled.analysis.choose_k import Choice, choose, near_best, score
-from unpooled.analysis.heavy_sites import moved_alone
 from unpooled.core.arrays import FloatArray, IntArray
 from unpooled.core.messages import Message, SiteId
 from unpooled.core.protocol import Steps, each, expanded, shared, together, total, viewed
@@ -22,7 +21,7 @@ from unpooled.kernels.exact_solver import check_room
 from unpooled.optimum.bounds import UNLIMITED, PartsBound
 from unpooled.optimum.certificate import bound_parts, true_bound
 from unpooled.questions.clusters import AskClusterSums, AskScatter, Scatter
-from unpooled.questions.description import AskCovariance, AskOutline, AskProfile, Outline, Profile
+from unpooled.questions.description import AskCovariance, AskOutline, AskProfile, Outline, Profile, map_axes
 from unpooled.questions.fuzzy import AskBorderline, Borderline
 from unpooled.questions.observed import (
     AskObservedCovariance,
@@ -101,7 +100,7 @@ def describe(
     ``rows`` are in clusters that are shown, the other clusters are empty, and left out. With ``holes``
     cells are missing, and figures are of those that there are.
     """
-    axes, explained, deviation = _axes(centers, mean, covariance)
+    axes, explained, deviation = map_axes(centers, mean, covariance)
 
     def seen(question: Any) -> Steps[Any]:
         answers = yield from each(sites, question)
@@ -171,23 +170,38 @@ def _shares(replies: dict[SiteId, Borderline], sites: tuple[SiteId, ...], order:
     return np.array([replies[s].share[order] if s in replies else unknown for s in sites])
 
 
-def _axes(
-    centers: FloatArray, mean: FloatArray, covariance: FloatArray | None
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Principal axes of all rows; of the centres if there are too many columns for a covariance."""
-    matrix = (
-        covariance if covariance is not None else np.cov((centers - mean).T, bias=True).reshape(len(mean), -1)
-    )
-    values, vectors = np.linalg.eigh(matrix)
-    top = np.argsort(-values, kind="stable")[:2]
-    axes = vectors[:, top]
-    axes = axes * np.where(axes[np.abs(axes).argmax(axis=0), range(axes.shape[1])] < 0, -1.0, 1.0)
-    share = np.maximum(values[top], 0.0) / max(float(values.sum()), 1e-300)
-    if axes.shape[1] < 2:  # one column: the map is a line
-        axes = np.concatenate([axes, np.zeros_like(axes)], axis=1)
-        share = np.append(share, 0.0)
-    deviation = np.sqrt(np.maximum(np.diag(matrix), 0.0)) if covariance is not None else np.ones(len(mean))
-    return np.ascontiguousarray(axes), share, deviation
+_HEAVY = 5.0  # a site of so many times the rows of the median site is looked at
+
+
+def moved_alone(centers: FloatArray, sums: dict[SiteId, Any]) -> tuple[SiteId, ...]:
+    """Sites of many more rows than usual, without which a mean lies elsewhere by half the way to the next.
+
+    A site that has most of a cluster decides where it lies, which is no reason for suspicion; so only sites
+    that claim more than ``_HEAVY`` times the rows of the median site are looked at.
+    """
+    if len(sums) < 3 or len(centers) < 2:
+        return ()
+    apart = np.sqrt(((centers[:, None] - centers[None]) ** 2).sum(axis=2))
+    reach = np.where(np.eye(len(centers), dtype=np.bool_), np.inf, apart).min(axis=1) / 2
+    mass = sum(reply.mass[0] for reply in sums.values())
+    known = sum(reply.known[0] for reply in sums.values())  # (k, 1), or (k, d) where cells are missing
+    total = sum(reply.sums[0] for reply in sums.values())
+
+    def means(n: FloatArray, s: FloatArray) -> FloatArray:
+        return s / np.where(n > 0.5, n, 1.0)
+
+    usual = float(np.median([reply.mass.sum() for reply in sums.values()]))
+    found = []
+    for site, reply in sums.items():
+        if reply.mass.sum() <= _HEAVY * usual:
+            continue
+        rest = mass - reply.mass[0]
+        left = known - reply.known[0]
+        others = np.where(left > 0.5, means(left, total - reply.sums[0]), means(known, total))
+        moved = np.sqrt(((means(known, total) - others) ** 2).sum(axis=1))
+        if ((rest > 0.5) & (moved > reach)).any():
+            found.append(site)
+    return tuple(found)
 
 
 _LEVEL = 1.0  # noise of a level, of its variance: else any two levels were clusters, for nothing lies between

@@ -11,17 +11,14 @@ from unpooled import __version__
 from unpooled.algorithms.base import METHODS, citation
 from unpooled.analysis import AnalysisState, Choice, Description
 from unpooled.analysis.pipeline import ALL_SITES
-from unpooled.app.export.json_model import columns_json, missing_json, plain
+from unpooled.app.export.json_model import columns_json, missing_json
 from unpooled.app.job import Job
 from unpooled.app.model import Model
-from unpooled.app.traits import Trait, once_a_column
 from unpooled.core.arrays import FloatArray
 from unpooled.core.run import Run
 from unpooled.data import Agreement
 from unpooled.optimum.certificate import Certificate, of_parts
-from unpooled.pages.markup import natural_order
-
-_SCORES = ("k", "inertia", "calinski_harabasz", "davies_bouldin", "silhouette", "stability")
+from unpooled.pages.markup import figure, natural_order
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +53,40 @@ def result_of(job: Job, run: Run[Any]) -> JobResult:
 
         return PrivateResult(job, run)
     return ClusterResult(job, run)
+
+
+@dataclass(frozen=True, eq=False)
+class Trait:
+    """A difference of a cluster from all rows, in one column (or one level of a category)."""
+
+    column: str
+    level: str  # "" for a number
+    value: float  # the cluster's mean in the column's own unit, or the share of the level
+    spread: float  # standard deviation within the cluster; nan for a level
+    overall: float
+    effect: float  # how many standard deviations of all rows the cluster's mean lies from theirs
+
+    @property
+    def name(self) -> str:
+        return f"{self.column}: {self.level}" if self.level else self.column
+
+    def say(self) -> str:
+        """
+        >>> Trait("age", "", 61.2, 5.0, 53.5, 0.8).say(), Trait("sex", "m", 0.9, 0.0, 0.5, 0.8).say()
+        ('age 61.2 (all 53.5)', 'sex m 90 % (all 50 %)')
+        """
+        if self.level:
+            value, overall = (round(share, 2) + 0.0 for share in (self.value, self.overall))  # never -0 %
+            return f"{self.column} {self.level} {value:.0%} (all {overall:.0%})".replace("%", " %")
+        return f"{self.column} {figure(self.value)} (all {figure(self.overall)})"
+
+
+def once_a_column(traits: list[Trait]) -> list[Trait]:
+    """The differences with one level per category, the one that differs most."""
+    seen: dict[str, Trait] = {}
+    for trait in traits:
+        seen.setdefault(trait.column, trait)
+    return list(seen.values())
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,7 +201,7 @@ class ClusterResult(JobResult):
 
     @property
     def left_out(self) -> list[dict[str, Any]]:
-        """What is not in the result: {"site": ...}, {"column": ...} or {"rows": ...}, each with "why"."""
+        """All that is not in the result: {"site": ...}, {"column": ...} or {"rows": ...}, each with "why"."""
         a, silent = self.agreement, dict(self.job.absent)
         for record in self.run.records:
             silent.update({site: why for site, why in record.silent.items() if site not in self.sites})
@@ -261,80 +292,9 @@ class ClusterResult(JobResult):
         return page(self)
 
     def to_json(self) -> dict[str, Any]:
-        a, c, d = self.agreement, self.choice, self.description
-        left = self.run.left()
-        value = {
-            "unpooled": __version__,
-            "answer": " ".join(self.answer()),
-            "k": self.k,
-            "clear": c.clear,
-            "no_clusters": c.none,
-            "reasons": list(c.reasons),
-            "votes": c.votes,
-            "scores": [
-                {
-                    **{f: getattr(s, f) for f in _SCORES},
-                    "rows_shown": s.mass,
-                    "border": s.border,
-                    "gain": float(gain),
-                }
-                for s, gain in zip(c.scores, c.gains, strict=True)
-            ],
-            "rows": a.used,
-            "rows_hidden": self.hidden,
-            "clusters": [
-                {
-                    "cluster": j + 1,
-                    "rows": float(self.sizes[j]),
-                    "rows_by_site": None
-                    if self.job.secure
-                    else {s: self.size_at(i, j) for i, s in enumerate(d.sites)},
-                    "profile": [
-                        {
-                            "column": t.column,
-                            **({"level": t.level} if t.level else {"sd": t.spread}),
-                            "value": t.value,
-                            "overall": t.overall,
-                            "effect": t.effect,
-                        }
-                        for t in self.traits(j)
-                    ],
-                }
-                for j in range(self.k)
-            ],
-            "sites": [
-                {
-                    "site": s,
-                    "rows": float(a.rows[a.sites.index(s)]),
-                    "protection": a.protection[a.sites.index(s)][0],
-                    "copy_made": a.protection[a.sites.index(s)][1] or None,
-                    "inertia_per_row": None if self.job.secure else self.fit()[i],
-                    "numbers_left": left[s][0],
-                    "bytes_left": left[s][1],
-                    "missing_cells": {
-                        name: float(a.missing[a.sites.index(s), j]) for j, name in enumerate(a.columns)
-                    },
-                }
-                for i, s in enumerate(self.sites)
-            ],
-            "columns": [c.name for c in a.preparation.columns],
-            "left_out": self.left_out,
-            "merged_levels": {name: list(levels) for name, levels in a.merged},
-            "warnings": list(self.warnings),
-            "rounds": self.run.rounds,
-            "exchanges": self.run.exchanges,
-            "seed": self.job.seed,
-            "method": self.job.method,
-            "protect": self.job.protect,
-            "min_cluster_size": self.job.minimum,
-            "inertia": self.inertia,
-            "inertia_estimated_for_rows": self.inertia_of_rows,
-            "secure": self.job.secure,
-            "cite": self.citation,
-        }
-        if self.proof is not None:
-            value |= {"certificate": self.certified, "lower_bound": self.proof.lower_bound}
-        return dict(plain(value))
+        from unpooled.app.export.json_result import result_json
+
+        return result_json(self)
 
     def size_at(self, i: int, j: int) -> float:
         """The rows of site i in cluster j; nan if the site may have some that it does not show."""

@@ -35,6 +35,28 @@ def write_atomically(path: Path, data: bytes, *, shared: bool = False) -> None:
     sync_folder(path.parent)
 
 
+def create_atomically(path: Path, data: bytes) -> bool:
+    """Write ``data`` to ``path`` in one step if nothing is there; False if something is, which then stays.
+
+    Only its owner may read the file. Of processes that do this at once, one writes.
+    """
+    if path.exists():
+        return False
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(name, path)
+    except FileExistsError:
+        return False
+    finally:
+        os.unlink(name)
+    sync_folder(path.parent)
+    return True
+
+
 def sync_folder(path: Path) -> None:
     """Wait until the names in a folder are on disk."""
     folder = os.open(path, os.O_RDONLY)

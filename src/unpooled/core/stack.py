@@ -56,6 +56,30 @@ def effective_size(mass: FloatArray, squares: FloatArray) -> FloatArray:
     return np.divide(mass * mass, squares, out=np.zeros_like(mass), where=squares > 0)
 
 
+_SHORT = 64  # columns of a row over which numpy's own repetition costs more than the work
+
+
+def repeated(place: FloatArray, rows: int) -> FloatArray:
+    """(rows, d): a place (d,) once for every row. Short places lie there so often, long ones only once.
+
+    >>> repeated(np.array([1.0, 2.0]), 3).tolist()
+    [[1.0, 2.0], [1.0, 2.0], [1.0, 2.0]]
+    """
+    if len(place) < _SHORT:
+        return np.repeat(place[None], rows, axis=0)
+    return np.broadcast_to(place, (rows, len(place)))
+
+
+def column_sums(X: Rows) -> FloatArray:
+    """(d,) the sums of columns, row after row; of a single column in pairs, as numpy adds up a list.
+
+    >>> column_sums(np.array([[1.0, 2.0], [3.0, 4.0]])).tolist()
+    [4.0, 6.0]
+    """
+    sums: FloatArray = np.einsum("ij->j", X) if X.shape[1] > 1 else X.sum(axis=0)
+    return sums
+
+
 R = TypeVar("R")  # a Reply
 A = TypeVar("A")  # a Summable
 

@@ -13,7 +13,7 @@ import numpy as np
 from unpooled.core.arrays import FloatArray, IntArray
 from unpooled.core.declarations import Count, Numbers, Point, Sum, Text, Value
 from unpooled.core.messages import Question, Reply, SiteId, Summable
-from unpooled.core.stack import Stack, only, shown_cells
+from unpooled.core.stack import Stack, column_sums, only, repeated, shown_cells
 from unpooled.core.statements import Stated
 from unpooled.data.copy import OTHER, Copy, level_places
 from unpooled.data.declared import DeclaredTable
@@ -105,7 +105,8 @@ class AskSchema(Question[Schema], wire="asking.AskSchema"):
                 )
                 mean = moments[0] / max(count[j], 1.0)
                 variance = moments[1] / max(count[j], 1.0) - mean**2
-                tail[j] = _tenths(known @ _far(x - mean, variance), count[j], variance)
+                off = (x - mean) ** 2
+                tail[j] = _tenths(known @ np.where(off > 9 * variance, off, 0.0), count[j], variance)
         return Schema(
             protection=("copy", copy.made),
             names=copy.names,
@@ -129,9 +130,9 @@ class AskSchema(Question[Schema], wire="asking.AskSchema"):
         yes_or_no = np.ones(len(table.names), dtype=np.bool_)  # 0/1 columns have no unit: no size is sent
         tallies = {name: np.zeros(len(levels)) for name, levels in table.levels.items()}
         for chunk in table.chunks():
-            present, values = _there(chunk)
+            present, values, total = _there(chunk)
             count += present
-            sums += values.sum(axis=0)
+            sums += total
             squares += np.einsum("ij,ij->j", values, values)
             if len(values):  # the first row tells it of most columns
                 yes_or_no &= (values[0] == 0) | (values[0] == 1)
@@ -200,17 +201,15 @@ def _tails(table: Table, sums: FloatArray, squares: FloatArray, count: FloatArra
     mean = sums / np.maximum(count, 1)
     variance = np.maximum(squares / np.maximum(count, 1) - mean**2, 0.0)
     far = np.zeros(len(mean))
+    means, limits = (repeated(a, table.chunk_rows) for a in (mean, 9 * variance))
     for chunk in table.chunks():
-        off = chunk - mean
-        far += _far(off if np.isfinite(off.sum()) else np.nan_to_num(off), variance).sum(axis=0)
+        off = chunk - means[: len(chunk)]
+        off = off if np.isfinite(off.sum()) else np.nan_to_num(off)
+        off *= off
+        beyond = np.flatnonzero(off > limits[: len(off)])  # few
+        far += np.bincount(beyond % len(far), off.ravel()[beyond], len(far))
     shares: FloatArray = _tenths(far, count, variance)
     return shares
-
-
-def _far(off: FloatArray, variance: Any) -> FloatArray:
-    """The squares of what lies beyond 3 standard deviations, else 0."""
-    squares = off * off
-    return np.where(squares > 9 * variance, squares, 0.0)
 
 
 def _tenths(far: Any, count: Any, variance: Any) -> Any:
@@ -226,12 +225,14 @@ def _inside(copy: Copy, name: str) -> float:
     return float(inside.sum() / max(float(known.sum()), 1.0))
 
 
-def _there(block: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """(c,) the number of present values, and the values with 0 in place of missing ones."""
-    if np.isfinite(block.sum()):
-        return np.full(block.shape[1], float(len(block))), block
+def _there(block: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """(c,) the number of present values; the values with 0 in place of missing ones; (c,) their sums."""
+    sums = column_sums(block)
+    if np.isfinite(sums).all():
+        return np.full(block.shape[1], float(len(block))), block, sums
     missing = np.isnan(block)
-    return len(block) - missing.sum(axis=0).astype(np.float64), np.where(missing, 0.0, block)
+    values = np.where(missing, 0.0, block)
+    return len(block) - missing.sum(axis=0).astype(np.float64), values, column_sums(values)
 
 
 def _sizes(
@@ -346,15 +347,20 @@ class AskColumns(Question[ColumnTotals], wire="asking.AskColumns", version=2, si
         rows = np.zeros(1)
         count, sums, squares = (np.zeros(len(numbers)) for _ in range(3))
         tallies = [np.zeros(len(levels) + 1) for levels in self.levels]
+        origins, units = (repeated(a, table.chunk_rows) for a in (self.origin, 1 / self.unit))
+        moved, scaled = self.origin.any(), (self.unit != 1).any()
         for chunk in table.chunks_with((*numbers, *codes)):
             if self.complete:
                 chunk = chunk[complete(chunk[:, [*numbers, *codes]])]
             rows += len(chunk)
-            block = chunk[:, side_by_side(numbers)] - self.origin
-            block /= self.unit
-            present, block = _there(block)
+            block = chunk[:, side_by_side(numbers)]
+            if moved:
+                block = block - origins[: len(chunk)]
+            if scaled:
+                block = block * units[: len(chunk)]
+            present, block, total = _there(block)
             count += present
-            sums += block.sum(axis=0)
+            sums += total
             squares += np.einsum("ij,ij->j", block, block)
             for tally, place, column in zip(tallies, places, codes, strict=True):
                 np.add.at(tally, place, _tally(chunk[:, column], len(place)))

@@ -69,6 +69,8 @@ class Spool:
         """All appended rows (n, width)."""
         if self._file is None:
             blocks, self._blocks = self._blocks, []
+            if len(blocks) == 1:
+                return np.asarray(blocks[0], dtype=np.float64)
             return np.concatenate(blocks) if blocks else np.zeros((0, self._width))
         self._file.flush()
         with self._file as file:
@@ -78,7 +80,7 @@ class Spool:
 
 NUMBER, CATEGORY, TEXT, EMPTY = "number", "category", "text", "empty"
 DATE, ID, CODE = "date", "id", "code"  # of a column that looks like these, and is therefore not clustered by
-_CELLS = 1 << 18  # of a chunk, so that it fits into the processor's cache
+_CELLS = 1 << 18  # of a chunk, so that it stays in the processor's cache
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,9 +108,14 @@ class Table:
     def shape(self) -> tuple[int, int]:
         return len(self.values), len(self.names)
 
+    @property
+    def chunk_rows(self) -> int:
+        """The rows of a chunk; of the last one perhaps fewer."""
+        return max(1, min(len(self.values), max(64, _CELLS // max(1, len(self.names)))))
+
     def chunks(self) -> Iterator[FloatArray]:
         """The values in chunks of rows; the chunks are the same in memory and on disk."""
-        rows = max(64, _CELLS // max(1, len(self.names)))
+        rows = self.chunk_rows
         for a in range(0, len(self.values), rows):
             yield np.asarray(self.values[a : a + rows])
             if a % (32 * rows) == 0:

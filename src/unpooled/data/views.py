@@ -15,6 +15,7 @@ import numpy.typing as npt
 from unpooled.core.arrays import BoolArray, FloatArray, IntArray, Rows
 from unpooled.core.messages import Message
 from unpooled.core.protocol import View
+from unpooled.core.stack import repeated
 from unpooled.data.copy import Copy
 from unpooled.data.declared import DeclaredTable
 from unpooled.data.table import NUMBER, Table, empty
@@ -252,7 +253,7 @@ class Preparation(View, wire="preparation.Preparation"):
 
     def _fill(self, table: Table, X: FloatArray, start: int) -> int:
         levels = [table.levels.get(column.name, ()) for column in self.columns]
-        parts = _parts(self.columns, levels, self.keeps_holes)
+        parts = _parts(self.columns, levels, self.keeps_holes, table.chunk_rows)
         places = table.places([column.name for column in self.columns])
         take = side_by_side(places)
         for chunk in table.chunks_with(places):
@@ -318,16 +319,16 @@ class _Numbers:
 
     source: slice
     target: slice
-    fill: FloatArray
+    fill: FloatArray  # (rows of a chunk, c), as are the other two
     shift: FloatArray
     scale: FloatArray
 
     def write(self, raw: FloatArray, out: FloatArray) -> None:
-        block, scaled = raw[:, self.source], out[:, self.target]
-        np.subtract(block, self.shift, out=scaled)
+        block, scaled, n = raw[:, self.source], out[:, self.target], len(raw)
+        np.subtract(block, self.shift[:n], out=scaled)
         if not np.isfinite(scaled.sum()):
-            np.subtract(np.where(np.isnan(block), self.fill, block), self.shift, out=scaled)
-        scaled /= self.scale
+            np.subtract(np.where(np.isnan(block), self.fill[:n], block), self.shift[:n], out=scaled)
+        scaled /= self.scale[:n]
 
 
 @dataclass(frozen=True, eq=False)
@@ -369,9 +370,9 @@ class _Shaped:
 
 
 def _parts(
-    columns: Sequence[Number | Category], levels: Sequence[Sequence[str]], keep: bool
+    columns: Sequence[Number | Category], levels: Sequence[Sequence[str]], keep: bool, rows: int
 ) -> list[_Numbers | _Levels | _Shaped]:
-    """The writers of each run of numbers and of each category, given the levels of one table.
+    """The writers of runs of numbers and of categories, given the levels of a table, of at most so many rows.
 
     With ``keep`` a missing value stays missing.
     """
@@ -391,7 +392,8 @@ def _parts(
             continue
         while i + len(run) < len(columns) and type(following := columns[i + len(run)]) is Number:
             run.append(following)
-        fill, shift, scale = (np.array([getattr(c, f) for c in run]) for f in ("fill", "shift", "scale"))
+        lines = (np.array([getattr(c, f) for c in run]) for f in ("fill", "shift", "scale"))
+        fill, shift, scale = (repeated(line, rows) for line in lines)
         fill = np.full_like(fill, np.nan) if keep else fill
         parts.append(_Numbers(slice(i, i + len(run)), slice(at, at + len(run)), fill, shift, scale))
         at, i = at + len(run), i + len(run)

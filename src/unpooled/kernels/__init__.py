@@ -237,7 +237,7 @@ def totals(
     threads: int = 1,
     labels: NDArray[np.int32] | None = None,
 ) -> Totals:
-    """What each site adds to a Lloyd step, for R sets of centres (R, k, d) in one pass over the rows.
+    """The part of each site in a Lloyd step, for R sets of centres (R, k, d) in one pass over the rows.
 
     Every row goes to its nearest centre, ties to the lowest index. Gives sums (S, R, k, d) of residuals about
     the centre, and mass, squares and inertia (S, R, k). ``labels`` (R, n), where given, is filled with the

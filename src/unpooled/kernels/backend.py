@@ -1,4 +1,4 @@
-"""What a backend of the kernels has: mypy holds ``reference`` (a module) and ``Compiled`` (a class) to it.
+"""The functions of a kernels backend: mypy holds ``reference`` (a module) and ``Compiled`` (a class) to it.
 
 Every function takes arrays that ``unpooled.kernels`` has already checked.
 """

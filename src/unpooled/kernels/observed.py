@@ -44,7 +44,7 @@ def observed(
     quality: bool = True,
     threads: int = 1,
 ) -> ObservedTotals:
-    """What each site adds to a Lloyd step over observed columns, and to the quality indices.
+    """The part of each site in a Lloyd step over observed columns, and in the quality indices.
 
     A missing cell of X is NaN. ``shares`` (n, d), from 0 to 1, is for rows that are groups of persons: who of
     them has a value. Ties go to the lowest index; a row without any value goes to the first centre. Without

@@ -1,4 +1,4 @@
-"""What the numpy kernels do to a chunk of rows: the nearest centre, and sums by label."""
+"""Work of the numpy kernels on a chunk of rows: the nearest centre, and sums by label."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""What the kernels give back: one named tuple per kernel, every array float64 unless stated."""
+"""Results of the kernels: one named tuple per kernel, every array float64 unless stated."""
 
 from typing import NamedTuple
 
@@ -25,7 +25,7 @@ class Nearest(NamedTuple):
 
 
 class LocalSteps(NamedTuple):
-    """What each site has after its own Lloyd steps."""
+    """The centres and counts of each site after its own Lloyd steps."""
 
     centers: Floats  #: (S, k, d) after the steps
     mass: Floats  #: (S, k) sum of w under the received centres
@@ -46,7 +46,7 @@ class KMeans(NamedTuple):
 
 
 class MiniBatchSteps(NamedTuple):
-    """What each site has after its mini-batch epochs."""
+    """The centres and counts of each site after its mini-batch epochs."""
 
     centers: Floats  #: (S, k, d)
     mass: Floats  #: (S, k) sum of w per cluster over the last epoch

@@ -102,7 +102,7 @@ def fuzzy(
     *,
     threads: int = 1,
 ) -> FuzzyTotals:
-    """What each site adds to a step of fuzzy c-means, for R sets of centres (R, k, d) in one pass.
+    """The part of each site in a step of fuzzy c-means, for R sets of centres (R, k, d) in one pass.
 
     u is a row's membership: the squared distances to the power -1 / (m - 1), divided by their sum; 1 for a
     centre on the row, shared equally if there are several. Gives sums (S, R, k, d) of w u^m (x - c), and sums

@@ -54,7 +54,7 @@ class _Work:
         self.limit, self.spent = limit, 0.0
 
     def left(self, until: float = 1.0) -> float:
-        """What is left of this share of the limit."""
+        """The rest of this share of the limit."""
         return max(0.0, until * self.limit - self.spent)
 
 

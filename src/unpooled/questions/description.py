@@ -5,7 +5,7 @@ Replies hold only counts and sums.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
@@ -13,13 +13,14 @@ from unpooled import kernels
 from unpooled.core.arrays import FloatArray, IntArray, Rows
 from unpooled.core.declarations import Centers, Count, Numbers, Point, Sum
 from unpooled.core.messages import Question, Summable
-from unpooled.core.stack import Stack, only, shown_cells
+from unpooled.core.stack import Stack, column_sums, only, repeated, shown_cells
 from unpooled.core.statements import check_squares
 from unpooled.questions.observed import RowsWithHoles, chunks_with_holes
 
+_ALIKE = 0.1  # of the least distance between centres: centres that moved by half of it are still the same
 STEPS = 7  # positions that borders are told by: up to the border, and a quarter behind the centre
 _CELLS = 1 << 19  # of rows that are processed together, so that no second copy of all rows is made
-_CACHED = 1 << 14  # distances that are looked at together
+_CACHED = 1 << 14  # numbers that are worked on together: they stay in the cache, their products in one thread
 
 
 def _chunks(stack: Stack, s: int) -> Iterator[tuple[Any, FloatArray | None]]:
@@ -33,21 +34,64 @@ def _chunks(stack: Stack, s: int) -> Iterator[tuple[Any, FloatArray | None]]:
         yield stack.X[span], None if stack.weights is None else stack.weights[span]
 
 
-def _grouped(labels: IntArray, values: FloatArray, k: int, w: FloatArray | None) -> FloatArray:
-    """(k, m): the sums of values (n, m) over the rows of each label, weighted where rows have weights."""
-    columns = values.T if w is None else (column * w for column in values.T)
-    return np.stack([np.bincount(labels, column, k) for column in columns], axis=1)
+def _size(k: int, d: int) -> int:
+    """The number of rows (n, d) that are worked on together, in products with (k, d)."""
+    return max(64, _CACHED // max(k, d, k * d // 8))
 
 
-def _squared_weights(labels: IntArray, w: FloatArray | None, k: int) -> FloatArray:
-    """(k,) the sums of squared weights: with them a heavy row counts as one (Kish's effective size)."""
-    return np.bincount(labels, None if w is None else w * w, k).astype(np.float64)
+def _blocks(rows: int, k: int, d: int) -> Iterator[slice]:
+    """Spans of a chunk's rows that are worked on together."""
+    size = _size(k, d)
+    return (slice(a, min(a + size, rows)) for a in range(0, rows, size))
+
+
+def _members(every: FloatArray, labels: IntArray, w: FloatArray | None) -> FloatArray:
+    """(m, k): the weight of a row in the column of its label, else 0; products with it are sums by label.
+
+    ``every`` is the unit matrix (k, k).
+    """
+    members: FloatArray = every.take(labels, axis=0)
+    return members if w is None else np.multiply(members, w[:, None], out=members)
+
+
+def _masses(labels: IntArray, w: FloatArray | None, k: int) -> FloatArray:
+    """(2, k) the sums of weights and of squared weights: with these a heavy row counts as one (Kish)."""
+    if w is None:
+        return np.tile(np.bincount(labels, minlength=k).astype(np.float64), (2, 1))
+    return np.stack([np.bincount(labels, w, k), np.bincount(labels, w * w, k)])
 
 
 def _labels(X: Rows | RowsWithHoles, centers: FloatArray, stack: Stack) -> IntArray:
     if isinstance(X, RowsWithHoles):
         return X.nearest(centers, stack.threads)
     return kernels.nearest(X, centers, threads=stack.threads).labels.astype(np.int64)
+
+
+class _Nearest(NamedTuple):
+    """Rows cluster by cluster, with the two centres that are nearest to each."""
+
+    order: IntArray  # (n,) where the rows stood
+    X: Rows
+    own: IntArray  # (n,) the nearest centre
+    near: FloatArray  # (n,) the squared distance to it
+    other: IntArray  # (n,) the next nearest centre
+    far: FloatArray
+
+
+def _two_nearest(X: Rows, centers: FloatArray, stack: Stack) -> _Nearest:
+    """Of the rows of a cluster the next nearest centre is the nearest of the other ones."""
+    k = len(centers)
+    labels, near = kernels.nearest(X, centers, threads=stack.threads)
+    order = np.argsort(labels.astype(np.min_scalar_type(k)), kind="stable")
+    counts = np.bincount(labels, minlength=k)
+    ends = np.cumsum(counts)
+    X, other, far = X.take(order, axis=0), np.empty(len(X), dtype=np.int64), np.empty(len(X))
+    for j in np.flatnonzero(counts):
+        span = slice(ends[j] - counts[j], ends[j])
+        found = kernels.nearest(X[span], np.delete(centers, j, axis=0), threads=stack.threads)
+        other[span] = found.labels + (found.labels >= j)
+        far[span] = found.sqdist
+    return _Nearest(order, X, np.repeat(np.arange(k), counts), near.take(order), other, far)
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,17 +113,51 @@ class AskCrossing(Question[Crossing], wire="figures.AskCrossing"):
 
     def answer_all(self, stack: Stack) -> list[Crossing]:
         R, k = self.others.shape[:2]
+        alike = {} if stack.holes or k == 1 else self._alike()
+        reach = max((moved for _, moved in alike.values()), default=0.0)
         replies = []
         for s in range(len(stack)):
             counts = np.zeros((R, k, k))
             for X, w in _chunks(stack, s):
-                first = _labels(X, self.centers, stack)
+                rows: Any = (X, _labels(X, self.centers, stack) if len(alike) < R else None, w)
+                if alike:
+                    firm, few = self._divided(X, w, reach, stack)
                 for r in range(R):
-                    pairs = first * k + _labels(X, self.others[r], stack)
-                    counts[r] += np.bincount(pairs, w, k * k).reshape(k, k)
+                    if r in alike:
+                        counts[r, np.arange(k), alike[r][0]] += firm
+                    Z, first, weights = few if r in alike else rows
+                    pairs = first * k + _labels(Z, self.others[r], stack)
+                    counts[r] += np.bincount(pairs, weights, k * k).reshape(k, k)
             shown = stack.shown(*2 * (counts.reshape(R, -1),)).reshape(counts.shape)
             replies.append(Crossing(only(shown, counts)))
         return replies
+
+    def _divided(self, X: Rows, w: FloatArray | None, reach: float, stack: Stack) -> tuple[FloatArray, Any]:
+        """(k,) the rows with margins beyond reach, by cluster; the others, their clusters and weights."""
+        rows = _two_nearest(X, self.centers, stack)
+        margin = np.sqrt(rows.far) * (1 - 1e-6) - np.sqrt(rows.near)
+        firm, few = np.flatnonzero(margin > reach), np.flatnonzero(margin <= reach)
+        w = None if w is None else w.take(rows.order)
+        weights, heavy = (None, None) if w is None else (w.take(few), w.take(firm))
+        mass = np.bincount(rows.own.take(firm), heavy, len(self.centers))
+        return mass.astype(np.float64), (rows.X.take(few, axis=0), rows.own.take(few), weights)
+
+    def _alike(self) -> dict[int, tuple[IntArray, float]]:
+        """Of every clustering with nearly the same centres: which is which, and by how much margins shrink.
+
+        The margin of a row is how much further than the nearest centre the next one is. A row with a larger
+        margin than this is in the same cluster in both.
+        """
+        gaps = np.linalg.norm(self.centers[:, None] - self.centers[None], axis=2)
+        least = float((gaps + np.where(np.eye(len(gaps)), np.inf, 0.0)).min())
+        found = {}
+        for r, other in enumerate(self.others):
+            moved = np.linalg.norm(self.centers[:, None] - other[None], axis=2)
+            match = moved.argmin(axis=1)
+            most = 2 * float(moved.min(axis=1).max())
+            if len(set(match.tolist())) == len(match) and most < _ALIKE * least:
+                found[r] = (match, most)
+        return found if len(found) > 2 else {}  # fewer are looked at sooner than margins
 
     def reply_numbers(self, d: int) -> int:
         return int(np.prod(self.others.shape[:2])) * len(self.centers)
@@ -105,21 +183,24 @@ class AskBorders(Question[Borders], wire="figures.AskBorders"):
     centers: Annotated[FloatArray, Centers("k d")]  # two or more
 
     def answer_all(self, stack: Stack) -> list[Borders]:
-        k, middle = len(self.centers), self.centers.mean(axis=0)
-        centers = self.centers - middle
-        gaps = ((centers[:, None] - centers[None]) ** 2).sum(axis=2)  # (k, k)
+        k = len(self.centers)
+        gaps = ((self.centers[:, None] - self.centers[None]) ** 2).sum(axis=2)  # (k, k)
+        halves = np.where(gaps > 0, 2 * gaps, 1.0).ravel()
         replies = []
         for s in range(len(stack)):
-            counts, heavy = np.zeros(k * STEPS), np.zeros(k * STEPS)
+            counts, heavy = np.zeros((2, k * STEPS))
             for X, w in _chunks(stack, s):
                 if stack.holes:
                     own, way = X.towards_others(self.centers)
                     own, way, w = (a[~np.isnan(way)] for a in (own, way, X.weights))
                 else:
-                    own, way = _towards_others(X - middle, centers, gaps)
+                    rows = _two_nearest(X, self.centers, stack)
+                    own, w = rows.own, None if w is None else w[rows.order]
+                    way = 0.5 + (rows.near - rows.far) / halves.take(own * k + rows.other)
                 step = np.clip(np.floor(8 * way) + STEPS - 4, 0, STEPS - 1).astype(np.int64)
-                counts += np.bincount(own * STEPS + step, w, k * STEPS)
-                heavy += _squared_weights(own * STEPS + step, w, k * STEPS)
+                mass, squares = _masses(own * STEPS + step, w, k * STEPS)
+                counts += mass
+                heavy += squares
             replies.append(Borders(only(shown_cells(stack, counts, heavy), counts).reshape(k, STEPS)))
         return replies
 
@@ -128,29 +209,6 @@ class AskBorders(Question[Borders], wire="figures.AskBorders"):
 
     def reply_numbers(self, d: int) -> int:
         return STEPS * len(self.centers)
-
-
-def _towards_others(X: FloatArray, centers: FloatArray, gaps: FloatArray) -> tuple[IntArray, FloatArray]:
-    """(n,) the nearest centre, and where a row lies on the way from it to the next: 0.5 at the border."""
-    k = len(centers)
-    halves, lengths = np.where(gaps > 0, 2 * gaps, 1.0).ravel(), (centers**2).sum(axis=1)
-    own, way = np.empty(len(X), dtype=np.int64), np.empty(len(X))
-    size = max(64, _CACHED // k)
-    for a in range(
-        0, len(X), size
-    ):  # some rows at a time, so that all of this stays in the processor's cache
-        span = slice(a, min(a + size, len(X)))
-        # |x - c|^2 less |x|^2, which is the same for every centre
-        away = lengths - 2 * (X[span] @ centers.T)  # (m, k)
-        flat, starts = away.ravel(), np.arange(0, away.size, k)
-        near = away.argmin(axis=1)
-        at = starts + near
-        nearest = flat[at]
-        flat[at] = np.inf
-        other = away.argmin(axis=1)
-        own[span] = near
-        way[span] = 0.5 + (nearest - flat[starts + other]) / halves[near * k + other]
-    return own, way
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,20 +238,20 @@ class AskProfile(Question[Profile], wire="figures.AskProfile"):
     centers: Annotated[FloatArray, Centers("k d")]
 
     def answer_all(self, stack: Stack) -> list[Profile]:
-        k, d = self.centers.shape
+        (k, d), every = self.centers.shape, np.eye(len(self.centers))
         replies = []
         for s in range(len(stack)):
-            mass, sums, squares = np.zeros(k), np.zeros((k, d)), np.zeros((k, d))
-            heavy = np.zeros(k)
+            masses, sums, squares = np.zeros((2, k)), np.zeros((k, d)), np.zeros((k, d))
             for X, w in _chunks(stack, s):
                 labels = _labels(X, self.centers, stack)
-                Z = X - self.centers[labels]
-                mass += np.bincount(labels, w, k)
-                heavy += _squared_weights(labels, w, k)
-                sums += _grouped(labels, Z, k, w)
-                squares += _grouped(labels, np.square(Z, out=Z), k, w)
-            shown = shown_cells(stack, mass, heavy)
-            replies.append(Profile(*(only(shown, a) for a in (mass, sums, squares))))
+                masses += _masses(labels, w, k)
+                for span in _blocks(len(X), k, d):
+                    Z = X[span] - self.centers.take(labels[span], axis=0)
+                    members = _members(every, labels[span], None if w is None else w[span])
+                    sums += members.T @ Z
+                    squares += members.T @ np.square(Z, out=Z)
+            shown = shown_cells(stack, *masses)
+            replies.append(Profile(*(only(shown, a) for a in (masses[0], sums, squares))))
         return replies
 
     def reply_numbers(self, d: int) -> int:
@@ -230,22 +288,45 @@ class AskCovariance(Question[Covariance], wire="figures.AskCovariance"):
 
     def answer_all(self, stack: Stack) -> list[Covariance]:
         d = len(self.origin)
+        origins = repeated(self.origin, _size(d, d))
         replies = []
         for s in range(len(stack)):
-            mass, sums, products = np.zeros(1), np.zeros(d), np.zeros((d, d))
-            heavy = np.zeros(1)
+            masses, sums, products = np.zeros((2, 1)), np.zeros(d), np.zeros((d, d))
             for X, w in _chunks(stack, s):
-                Z = X - self.origin
-                heavy += _squared_weights(np.zeros(len(Z), dtype=np.int64), w, 1)
-                mass += len(Z) if w is None else w.sum()
-                sums += Z.sum(axis=0) if w is None else w @ Z
-                products += Z.T @ (Z if w is None else w[:, None] * Z)
-            shown = shown_cells(stack, mass, heavy)[0]
-            replies.append(Covariance(*(np.where(shown, a, 0.0) for a in (mass, sums, products))))
+                masses += len(X) if w is None else np.array([[w.sum()], [w @ w]])
+                for span in _blocks(len(X), d, d):
+                    Z = X[span] - origins[: span.stop - span.start]
+                    weighted = Z if w is None else w[span, None] * Z
+                    sums += column_sums(weighted)
+                    products += Z.T @ weighted
+            shown = shown_cells(stack, *masses)[0]
+            replies.append(Covariance(*(np.where(shown, a, 0.0) for a in (masses[0], sums, products))))
         return replies
 
     def reply_numbers(self, d: int) -> int:
         return d * d + d + 1
+
+
+def map_axes(
+    centers: FloatArray, mean: FloatArray, covariance: FloatArray | None
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """The axes of the map (d, 2), the share of the variance on each, the deviations of the columns.
+
+    They are the principal axes of all rows; of the centres if there are too many columns for a covariance.
+    """
+    matrix = (
+        covariance if covariance is not None else np.cov((centers - mean).T, bias=True).reshape(len(mean), -1)
+    )
+    values, vectors = np.linalg.eigh(matrix)
+    top = np.argsort(-values, kind="stable")[:2]
+    axes = vectors[:, top]
+    axes = axes * np.where(axes[np.abs(axes).argmax(axis=0), range(axes.shape[1])] < 0, -1.0, 1.0)
+    share = np.maximum(values[top], 0.0) / max(float(values.sum()), 1e-300)
+    if axes.shape[1] < 2:  # one column: the map is a line
+        axes = np.concatenate([axes, np.zeros_like(axes)], axis=1)
+        share = np.append(share, 0.0)
+    deviation = np.sqrt(np.maximum(np.diag(matrix), 0.0)) if covariance is not None else np.ones(len(mean))
+    return np.ascontiguousarray(axes), share, deviation
 
 
 @dataclass(frozen=True, eq=False)
@@ -282,26 +363,25 @@ class AskOutline(Question[Outline], wire="figures.AskOutline"):
 
     def answer_all(self, stack: Stack) -> list[Outline]:
         m = 1 if self.centers is None else len(self.centers)
+        every, middle = np.eye(m), (self.origin @ self.axes)[:, None]
         replies = []
         for s in range(len(stack)):
-            mass, sums, products = np.zeros(m), np.zeros((m, 2)), np.zeros((m, 3))
-            heavy = np.zeros(m)
+            masses, sums = np.zeros((2, m)), np.zeros((m, 5))
             for X, w in _chunks(stack, s):
-                # einsum instead of @: with two axes the threads of a matrix product cost more than they save
                 whole = np.zeros(len(X.X if stack.holes else X), dtype=np.int64)
                 labels = whole if self.centers is None else _labels(X, self.centers, stack)
                 if stack.holes:
                     fill = self.origin if self.centers is None else self.centers[labels]
                     X = np.where(np.isnan(X.X), fill, X.X)
-                P = np.einsum("ij,jk->ik", X, self.axes) - self.origin @ self.axes
-                mass += np.bincount(labels, w, m)
-                heavy += _squared_weights(labels, w, m)
-                sums += _grouped(labels, P, m, w)
-                products += _grouped(
-                    labels, np.stack([P[:, 0] ** 2, P[:, 0] * P[:, 1], P[:, 1] ** 2], axis=1), m, w
-                )
-            shown = shown_cells(stack, mass, heavy)
-            replies.append(Outline(*(only(shown, a) for a in (mass, sums, products))))
+                masses += _masses(labels, w, m)
+                for span in _blocks(len(X), m, X.shape[1]):
+                    powers = np.empty((5, span.stop - span.start))  # x, y, xx, xy, yy
+                    x, y = np.subtract(self.axes.T @ X[span].T, middle, out=powers[:2])
+                    np.multiply(x, powers[:2], out=powers[2:4])
+                    np.multiply(y, y, out=powers[4])
+                    sums += (powers @ _members(every, labels[span], None if w is None else w[span])).T
+            shown = shown_cells(stack, *masses)
+            replies.append(Outline(*(only(shown, a) for a in (masses[0], sums[:, :2], sums[:, 2:]))))
         return replies
 
     def lengths(self) -> dict[str, int]:

@@ -92,7 +92,7 @@ def _shown_by_column(stack: Stack, clusters: BoolArray, known: FloatArray, squar
 
 
 class ShownCells(NamedTuple):
-    """What may be shown of a clustering over holes."""
+    """The cells of a clustering over holes that may be shown."""
 
     clusters: BoolArray  # (S, k)
     cells: BoolArray  # (S, k, d)

@@ -71,7 +71,7 @@ class NobodyErased(Guard):
 
 
 def _state(path: Path | None) -> tuple[int, int, int] | None:
-    """What tells one state of a file from another; None if there is none."""
+    """Marks that tell one state of a file from another; None if there is none."""
     if path is None:
         return None
     try:

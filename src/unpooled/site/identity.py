@@ -4,9 +4,9 @@ It is made on first use and never leaves its folder. Others see its public half:
 of every run with secure sums, that of a coordinator in every invitation.
 """
 
-import os
 from pathlib import Path
 
+from unpooled.core.disk import create_atomically
 from unpooled.errors import BadInput
 from unpooled.privacy.secure_sum import messages
 from unpooled.privacy.secure_sum.crypto import Identity
@@ -15,18 +15,12 @@ IDENTITY = "identity.key"
 
 
 def identity_in(folder: str | Path) -> Identity:
-    """The identity in a folder; created if there is none yet, in a file that only its owner can read."""
+    """The identity in a folder; made in one step if there is none, in a file that only its owner can read."""
     path = Path(folder) / IDENTITY
-    try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        return Identity(_key(path))
-    with os.fdopen(handle, "w", encoding="ascii") as file:
-        identity = Identity.new()
-        file.write(identity.secret.hex() + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    return identity
+    identity = Identity.new()
+    if create_atomically(path, f"{identity.secret.hex()}\n".encode("ascii")):
+        return identity
+    return Identity(_key(path))
 
 
 def _key(path: Path) -> bytes:

@@ -110,7 +110,7 @@ class ChainedFile:
         return int(found[0] or 0)
 
     def written(self) -> Iterator[list[Any]]:
-        """What every link wrote, in order; LedgerError where a link does not follow from the one before."""
+        """The text of every link, in order; LedgerError where a link does not follow from the one before."""
         since, expected, digest = self.kept_from, 1, ""
         for seq, found, head, text in self._db.execute("SELECT * FROM chain ORDER BY seq"):
             if seq != expected or (seq >= since and found != _link_digest(digest, head, text)):
@@ -220,7 +220,7 @@ class Ledger(ChainedFile):
             pass
 
     def _contents(self) -> Contents:
-        """What the tables hold; answers and states by their digests."""
+        """The contents of the tables; answers and states by their digests."""
         db = self._db
         return Contents(
             [tuple(row) for row in db.execute("SELECT * FROM releases ORDER BY rowid")],

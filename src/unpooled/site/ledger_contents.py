@@ -6,7 +6,7 @@ RUNS = 64  # runs of secure sums whose state is kept
 
 
 class Contents(NamedTuple):
-    """What a ledger holds, apart from its chain."""
+    """The contents of a ledger, apart from its chain."""
 
     releases: list[tuple[Any, ...]]
     paid: dict[tuple[Any, ...], str]  # the digest of every answer that was paid for

@@ -42,7 +42,7 @@ class Study(Message, wire="ends.Study"):
 
     @property
     def digest(self) -> str:
-        """What is signed and approved: the hash of the whole study."""
+        """The hash of the whole study, which is signed and approved."""
         return sha256(codec.encode(self)).hexdigest()
 
     def fault(self) -> str:

@@ -28,7 +28,7 @@ _SHORTEST = 6  # digits of a digest that name a study; fewer are its number in t
 
 @dataclass(frozen=True)
 class Decision:
-    """What somebody, or the site's policy, decided about a study."""
+    """The decision of somebody, or of the site's policy, about a study."""
 
     decision: str
     by: str

@@ -10,44 +10,31 @@ from unpooled.app.cli import options as o
 from unpooled.app.cli.outputs import FolderOutput, Overwrite, beside_run, check, run_output, whole_folder
 from unpooled.errors import BadInput
 
-_WAITING = "Waiting"
 EXPIRES = 30.0
-
-Quorum = Annotated[
-    float, typer.Option(help="Share of the sites that must answer an exchange.", rich_help_panel=_WAITING)
-]
-Deadline = Annotated[
-    float, typer.Option(help="Seconds that a site has for an answer.", rich_help_panel=_WAITING)
-]
-Patience = Annotated[
-    float,
-    typer.Option(
-        "--wait",
-        help="Seconds to wait for a server or sites that are not connected.",
-        rich_help_panel=_WAITING,
-    ),
-]
 WAIT = 60.0
-_STUDY = "The study that sites approve"
-Title = Annotated[
-    str, typer.Option(help="What the study is called; default: made from the job.", rich_help_panel=_STUDY)
+
+
+def _waiting(text: str, *names: str) -> Any:
+    """An option about waiting, under its name or others."""
+    return typer.Option(*names, help=text, rich_help_panel="Waiting")
+
+
+def _of_study(text: str) -> Any:
+    """An option that says what sites are to approve."""
+    return typer.Option(help=text, rich_help_panel="The study that sites approve")
+
+
+Quorum = Annotated[float, _waiting("Share of the sites that must answer an exchange.")]
+Deadline = Annotated[float, _waiting("Seconds that a site has for an answer.")]
+Patience = Annotated[
+    float, _waiting("Seconds to wait for a server or sites that are not connected.", "--wait")
 ]
-Purpose = Annotated[
-    str,
-    typer.Option(help="What it is for, as sites read it and their policies name it.", rich_help_panel=_STUDY),
-]
-Contact = Annotated[
-    str, typer.Option(help="Who answers for it; default: this account and machine.", rich_help_panel=_STUDY)
-]
-Expires = Annotated[
-    float, typer.Option(help="Days after which sites answer nothing of it any more.", rich_help_panel=_STUDY)
-]
+Title = Annotated[str, _of_study("What the study is called; default: made from the job.")]
+Purpose = Annotated[str, _of_study("What it is for, as sites read it and their policies name it.")]
+Contact = Annotated[str, _of_study("Who answers for it; default: this account and machine.")]
+Expires = Annotated[float, _of_study("Days after which sites answer nothing of it any more.")]
 Approval = Annotated[
-    float,
-    typer.Option(
-        help="Seconds to wait for sites that have not approved the study; 0: until it expires.",
-        rich_help_panel=_WAITING,
-    ),
+    float, _waiting("Seconds to wait for sites that have not approved the study; 0: until it expires.")
 ]
 Expected = Annotated[
     str,
@@ -81,7 +68,7 @@ class TheSites(o.ReadingOptions):
 
 
 def _study(title: str, purpose: str, contact: str, expires: float) -> dict[str, Any]:
-    """What a study says of itself, with its dates and who answers for it."""
+    """The words of a study about itself, with its dates and who answers for it."""
     from unpooled.app.study import account, now_and_later
 
     created, end = now_and_later(expires)
@@ -112,7 +99,7 @@ def run(
 
     unpooled run heart/ -k 2..6 --report report.html --out run/
     """
-    from unpooled.app.cli.perform import perform
+    from unpooled.app.cli.fit import perform
     from unpooled.app.job import Between
     from unpooled.app.run_folder import RunFolder
     from unpooled.app.study import proposed

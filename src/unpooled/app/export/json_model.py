@@ -45,7 +45,7 @@ def columns_json(preparation: Preparation) -> list[dict[str, Any]]:
 
 
 def missing_json(preparation: Preparation) -> str:
-    """What is done with missing values, in a word."""
+    """The treatment of missing values, in a word."""
     return "kept" if preparation.keeps_holes else "dropped" if preparation.drop else "filled"
 
 

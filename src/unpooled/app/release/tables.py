@@ -38,7 +38,7 @@ class ReleaseTable(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Released:
-    """What is released of a run: tables by file name, and the numbers that figures are drawn from."""
+    """The release of a run: tables by file name, and the numbers that figures are drawn from."""
 
     tables: dict[str, ReleaseTable]
     sites: tuple[str, ...]

@@ -8,8 +8,7 @@ import numpy as np
 from unpooled import __version__
 from unpooled.app.report import charts
 from unpooled.app.report.missing import kept_cells, missing_by_site
-from unpooled.app.result import ClusterResult
-from unpooled.app.traits import Trait, once_a_column
+from unpooled.app.result import ClusterResult, Trait, once_a_column
 from unpooled.data import Number
 from unpooled.pages.markup import (
     FULL,

@@ -136,7 +136,7 @@ class Column(TextColumn):
         return np.full(len(cells), np.nan)
 
     def _from_numbers(self, cells: FloatArray) -> FloatArray:
-        values = cells
+        values = np.ascontiguousarray(cells)  # of a DataFrame a column may be scattered
         if self._na_numbers:
             values = np.where(np.isin(values, self._na_numbers), np.nan, values)
         if np.isfinite(values.sum()):  # no hole, and nothing infinite

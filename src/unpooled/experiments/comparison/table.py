@@ -39,7 +39,7 @@ def table(measured: Measured) -> list[list[str]]:
 
 
 def notes(measured: Measured) -> list[str]:
-    """What a reader of the table must know besides it."""
+    """Notes that a reader of the table must know besides it."""
     top = "" if measured.ceiling_ari is None else f", with an ARI of {measured.ceiling_ari:.3f}"
     active = ", ".join(f"{protection} {hits}" for protection, hits in measured.probed.items())
     out = [

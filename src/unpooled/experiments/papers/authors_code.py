@@ -1,4 +1,4 @@
-"""What the authors' own code gives when we run it: a third number beside the published one and ours.
+"""Results of the authors' own code when we run it: a third number beside the published one and ours.
 
 The code was read and run outside of this package, unchanged, on the sets and splits that ours run on; nothing
 of it is in here. A number has its standard deviation over runs. Repositories and commits:

@@ -27,7 +27,7 @@ Settings = dict[str, Any]
 """Plain JSON: text, numbers, lists, dictionaries."""
 
 Numbers = dict[str, list[float]]
-"""What a block gives: under every name one number a run."""
+"""Results of a block: under every name one number a run."""
 
 
 @dataclass(frozen=True)

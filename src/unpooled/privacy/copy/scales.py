@@ -1,4 +1,4 @@
-"""What is measured once, when the first copy of a site is made, and holds for every renewal of it.
+"""Measures that are taken once, when the first copy of a site is made, and hold for every renewal of it.
 
 Levels, spreads, rounding and the variance within groups are functions of all persons. If they were measured
 anew for groups that were shown already, the difference would tell of whoever came or went.

@@ -84,7 +84,7 @@ def presence_folder(server: Path) -> Path:
 
 
 def read_presence(server: Path) -> dict[str, Any]:
-    """What the server's process last recorded there; empty if it never did."""
+    """The last record of the server's process there; empty if it never did."""
     try:
         return dict(json.loads((presence_folder(server) / FILE).read_text()))
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What a dossier says of data that change: renewals, erasures, who is no longer shown; from the registry."""
+"""A dossier's words on data that change: renewals, erasures, who is no longer shown; from the registry."""
 
 import json
 from collections import Counter
@@ -34,7 +34,7 @@ class Changes:
 
 
 def read(folder: Path, *, registered: bool) -> Changes:
-    """What registry, erasures and earlier copies tell; nothing is changed."""
+    """The facts from registry, erasures and earlier copies; nothing is changed."""
     before = sorted(path.parent for path in folder.glob(f"copy-*/{ABOUT}"))
     emptied = sum(not (path / TABLE).exists() for path in before)
     if not registered and not (folder / FILE).exists():

@@ -106,7 +106,7 @@ def _first(site: SiteFacts) -> str:
 
 
 def _found(site: SiteFacts) -> tuple[str, str]:
-    """What the attack on the log found, and what that is."""
+    """The findings of the attack on the log, and what they are."""
     what = "lines of the copy found by attack" if site.mode == "copy" else "rows found by attack"
     if site.record is not None and site.found is None:
         return "?", what

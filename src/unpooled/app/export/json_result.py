@@ -1,0 +1,89 @@
+"""The result of a job without noise as JSON, for programs."""
+
+from typing import TYPE_CHECKING, Any
+
+from unpooled import __version__
+from unpooled.app.export.json_model import plain
+
+if TYPE_CHECKING:
+    from unpooled.app.result import ClusterResult
+
+_SCORES = ("k", "inertia", "calinski_harabasz", "davies_bouldin", "silhouette", "stability")
+
+
+def result_json(result: "ClusterResult") -> dict[str, Any]:
+    """The result for programs; nan is null."""
+    a, c, d = result.agreement, result.choice, result.description
+    left = result.run.left()
+    value = {
+        "unpooled": __version__,
+        "answer": " ".join(result.answer()),
+        "k": result.k,
+        "clear": c.clear,
+        "no_clusters": c.none,
+        "reasons": list(c.reasons),
+        "votes": c.votes,
+        "scores": [
+            {
+                **{f: getattr(s, f) for f in _SCORES},
+                "rows_shown": s.mass,
+                "border": s.border,
+                "gain": float(gain),
+            }
+            for s, gain in zip(c.scores, c.gains, strict=True)
+        ],
+        "rows": a.used,
+        "rows_hidden": result.hidden,
+        "clusters": [
+            {
+                "cluster": j + 1,
+                "rows": float(result.sizes[j]),
+                "rows_by_site": None
+                if result.job.secure
+                else {s: result.size_at(i, j) for i, s in enumerate(d.sites)},
+                "profile": [
+                    {
+                        "column": t.column,
+                        **({"level": t.level} if t.level else {"sd": t.spread}),
+                        "value": t.value,
+                        "overall": t.overall,
+                        "effect": t.effect,
+                    }
+                    for t in result.traits(j)
+                ],
+            }
+            for j in range(result.k)
+        ],
+        "sites": [
+            {
+                "site": s,
+                "rows": float(a.rows[a.sites.index(s)]),
+                "protection": a.protection[a.sites.index(s)][0],
+                "copy_made": a.protection[a.sites.index(s)][1] or None,
+                "inertia_per_row": None if result.job.secure else result.fit()[i],
+                "numbers_left": left[s][0],
+                "bytes_left": left[s][1],
+                "missing_cells": {
+                    name: float(a.missing[a.sites.index(s), j]) for j, name in enumerate(a.columns)
+                },
+            }
+            for i, s in enumerate(result.sites)
+        ],
+        "columns": [c.name for c in a.preparation.columns],
+        "left_out": result.left_out,
+        "merged_levels": {name: list(levels) for name, levels in a.merged},
+        "warnings": list(result.warnings),
+        "rounds": result.run.rounds,
+        "exchanges": result.run.exchanges,
+        "seed": result.job.seed,
+        "method": result.job.method,
+        "protect": result.job.protect,
+        "min_cluster_size": result.job.minimum,
+        "inertia": result.inertia,
+        "inertia_estimated_for_rows": result.inertia_of_rows,
+        "secure": result.job.secure,
+        "cite": result.citation,
+    }
+    if result.proof is not None:
+        value |= {"certificate": result.certified, "lower_bound": result.proof.lower_bound}
+    return dict(plain(value))
