@@ -8,7 +8,7 @@ import pytest
 
 from kernels.kernel_cases import needs_native
 from unpooled.data.readers.csv_file import _POINT, _POINTED
-from unpooled.kernels.plain_numbers import plain_numbers
+from unpooled.kernels import plain_numbers
 
 pytestmark = needs_native
 

@@ -86,8 +86,10 @@ def progress(quiet: bool) -> Iterator[LiveLine]:
         from IPython.display import display
 
         handle: Any = display({"text/plain": ""}, raw=True, display_id=True)
-        yield LiveLine(lambda text: handle.update({"text/plain": text}, raw=True))
-        handle.update({"text/plain": ""}, raw=True)
+        try:
+            yield LiveLine(lambda text: handle.update({"text/plain": text}, raw=True))
+        finally:
+            handle.update({"text/plain": ""}, raw=True)
     elif quiet or not sys.stderr.isatty():
         yield LiveLine(None)
     else:

@@ -21,7 +21,17 @@ from . import reference
 from .backend import Backend
 from .label_cache import Recall
 from .reference_rows import Rows
-from .results import Floats, FuzzyTotals, KMeans, LocalSteps, MiniBatchSteps, Nearest, ScatterTotals, Totals
+from .results import (
+    Floats,
+    FuzzyTotals,
+    KMeans,
+    LocalSteps,
+    MiniBatchSteps,
+    Nearest,
+    PlainNumbers,
+    ScatterTotals,
+    Totals,
+)
 
 __all__ = [
     "BACKEND",
@@ -42,6 +52,7 @@ __all__ = [
     "memberships",
     "minibatch",
     "nearest",
+    "plain_numbers",
     "scatter",
     "totals",
 ]
@@ -367,6 +378,23 @@ def fold_moves(
         if total.dtype != np.float64 or not total.flags.c_contiguous:
             raise ValueError("totals must be contiguous float64 arrays: they are added to in place")
     _backend.fold_moves(own, start, w, weighted, plain)
+
+
+def plain_numbers(text: bytes, delimiter: str, width: int) -> PlainNumbers | None:
+    """The cells of whole lines; None if any is no plain number, or without compiled kernels.
+
+    A plain number is made of digits, with a sign, a point and an exponent or without; there are no spaces, no
+    quotes, no zero before another digit, and each line has ``width`` cells.
+
+    >>> plain_numbers(b"1,x\\n", ",", 2), plain_numbers(b"007\\n", ",", 1), plain_numbers(b"1\\n\\n", ",", 1)
+    (None, None, None)
+    """
+    if BACKEND != "native":
+        return None
+    native = importlib.import_module("._native", __name__)
+    values = np.empty((text.count(b"\n") + 1, width))
+    rows, pointed, sure = native.plain_numbers(text, delimiter, values)
+    return None if rows < 0 else PlainNumbers(values[:rows], pointed, sure)
 
 
 from .steps import fuzzy, local_steps, memberships, minibatch  # noqa: E402  they use what is above

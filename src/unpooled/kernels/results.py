@@ -88,3 +88,11 @@ class FuzzyTotals(NamedTuple):
     rows: Floats  #: (S, R, k) sum of w u
     squares: Floats  #: (S, R, k) sum of (w u^m)^2
     inertia: Floats  #: (S, R, k) sum of w u^m |x - c|^2, the objective J_m
+
+
+class PlainNumbers(NamedTuple):
+    """A block of numbers, and what its decimal points tell."""
+
+    values: Floats  #: (n, width)
+    pointed: bool  #: some number has digits on both sides of a point
+    sure: bool  #: some such point cannot divide thousands, as that of 1.234 can

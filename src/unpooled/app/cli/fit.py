@@ -96,7 +96,7 @@ def perform(
     threads: int | None,
     timings: bool = False,
 ) -> "JobResult":
-    """Do a job, write all its files, and print the summary or the JSON, and timings; for ``run`` too."""
+    """Do a job, write all its files, and print the summary or the JSON; ``timings`` too if asked for."""
     from unpooled.app.run_job import execute, progress
     from unpooled.core.disk import write_atomically
 

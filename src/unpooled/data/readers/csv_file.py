@@ -21,7 +21,8 @@ from unpooled.data.readers import packed
 from unpooled.data.readers.cells import Cells
 from unpooled.data.readers.source import PACKED, STDIN, Reading, Source
 from unpooled.errors import BadInput
-from unpooled.kernels.plain_numbers import PlainNumbers, plain_numbers
+from unpooled.kernels import plain_numbers
+from unpooled.kernels.results import PlainNumbers
 
 _CELLS = 1 << 18  # read at a time
 _DELIMITERS = (",", ";", "\t", "|")
