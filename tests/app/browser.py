@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -78,20 +79,57 @@ class Browser:
                 self.complaints.append(told["entry"]["text"])
         return heard
 
-    def open(self, path: Path, width: int = 1200, *, dark: bool = False, paper: bool = False) -> None:
-        """Show a file, on a screen of a width, light or dark, or as on paper."""
+    def open(self, path: Path | str, width: int = 1200, *, dark: bool = False, paper: bool = False) -> None:
+        """Show a file or an address, on a screen of a width, light or dark, or as on paper."""
         self._say(
             "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False
         )
         scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self._say("Emulation.setEmulatedMedia", media="print" if paper else "screen", features=scheme)
-        self._say("Page.navigate", url=path.resolve().as_uri())
+        self._say("Page.navigate", url=path if isinstance(path, str) else path.resolve().as_uri())
+        self.loaded()
+
+    def loaded(self) -> None:
+        """Wait until a page is there that was asked for."""
         while self._hear().get("method") != "Page.loadEventFired":
             pass
 
+    def until(self, script: str, patience: float = 60.0) -> Any:
+        """Wait until an expression is true on the page, and not for ever; its value."""
+        end = time.monotonic() + patience
+        while not (
+            value := self.value(f"(() => {{ try {{ return {script}; }} catch (e) {{ return null; }} }})()")
+        ):
+            assert time.monotonic() < end, f"waited for {script}\n{self.value('document.body.innerText')}"
+            time.sleep(0.05)
+        return value
+
+    def press(self, key: str, code: int, text: str = "") -> None:
+        """Press a key and let it go."""
+        for kind in ("keyDown", "keyUp"):
+            told = {"type": kind, "key": key, "code": key, "windowsVirtualKeyCode": code}
+            self._say(
+                "Input.dispatchKeyEvent", **told, **({"text": text} if text and kind == "keyDown" else {})
+            )
+
+    def named(self) -> list[dict[str, Any]]:
+        """What a screen reader is told: role, name and properties of all that is not hidden from it."""
+        self._say("Accessibility.enable")
+        nodes = self._say("Accessibility.getFullAXTree")["nodes"]
+        return [
+            {
+                "role": node["role"]["value"],
+                "name": node.get("name", {}).get("value", ""),
+                **{said["name"]: said["value"].get("value") for said in node.get("properties", ())},
+            }
+            for node in nodes
+            if not node.get("ignored")
+        ]
+
     def value(self, script: str) -> Any:
         """What an expression gives on the page."""
-        return self._say("Runtime.evaluate", expression=script, returnByValue=True)["result"].get("value")
+        told = self._say("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        return told["result"].get("value")
 
     def screenshot(self, path: Path) -> None:
         got = self._say("Page.captureScreenshot", captureBeyondViewport=True)

@@ -189,6 +189,8 @@ def _between(
     assert folder is not None
     created = folder.begin(job) if new else False
     try:
+        if new:
+            note_run(job.between, folder)
         if not folder.checkpoint.exists():
             checkpoint = _followed(job, job.between, watcher)
             write_atomically(folder.checkpoint, checkpoint.read_bytes())
@@ -202,8 +204,25 @@ def _between(
     except UnpooledError:
         if new:
             folder.give_up(created)
+            forget_run(job.between, folder)
             shutil.rmtree(Path(job.between.federation) / "runs" / job.between.run, ignore_errors=True)
         raise
+
+
+def note_run(between: Between, folder: RunFolder) -> None:
+    """Tell the federation's folder where the files of a run are, for its desk."""
+    if between.federation:
+        from unpooled.runtimes.provisioning.federation_folder import FederationFolder
+
+        FederationFolder.read(Path(between.federation)).note_run(between.run, folder.path)
+
+
+def forget_run(between: Between, folder: RunFolder) -> None:
+    """Take a run that left nothing out of the federation's list."""
+    if between.federation and not folder.job.exists():
+        from unpooled.runtimes.provisioning.federation_folder import FederationFolder
+
+        FederationFolder.read(Path(between.federation)).forget_run(between.run)
 
 
 def _followed(job: Job, between: Between, watcher: Watcher) -> Path:

@@ -41,7 +41,7 @@ def proposed(job: "Job", between: "Between") -> tuple[Study, str]:
     study = Study(
         federation=name,
         run=between.run,
-        title=between.title or _title(job, name),
+        title=between.title or title_of(job, name),
         purpose=between.purpose or UNSTATED,
         contact=between.contact or account(),
         method=job.method,
@@ -67,7 +67,8 @@ def account() -> str:
     return f"{getpass.getuser()} at {socket.gethostname()}"
 
 
-def _title(job: "Job", federation: str) -> str:
+def title_of(job: "Job", federation: str) -> str:
+    """What a study is called if nobody said it."""
     method = "k-means" if job.method == "lloyd" else job.method
     low, high = min(job.ks), max(job.ks)
     return f"{method} of {federation or 'a federation'}, k {low if low == high else f'{low}..{high}'}"

@@ -278,6 +278,13 @@ class CopyFolder:
             return ""
 
 
+class SeenCopyFolder(CopyFolder):
+    """The same for whoever only looks: an approved renewal is left for the site to put in its place."""
+
+    def settle(self) -> None:
+        pass
+
+
 def _has_ids(table: Table | FloatArray, settings: CopySettings) -> bool:
     return bool(settings.person) and isinstance(table, Table)
 

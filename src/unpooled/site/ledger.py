@@ -181,6 +181,27 @@ class Ledger(ChainedFile):
         if path is not None:
             path.chmod(0o600)
 
+    @classmethod
+    def seen(cls, path: Path) -> "Ledger | None":
+        """The ledger for whoever only looks: nothing is written or locked. None: an earlier version's."""
+        apart = "" if path.with_name(f"{path.name}-wal").exists() else "&immutable=1"  # nobody has it open
+        ledger = cls.__new__(cls)
+        try:
+            db = sqlite3.connect(
+                f"{path.absolute().as_uri()}?mode=ro{apart}",
+                uri=True,
+                isolation_level=None,
+                check_same_thread=False,
+            )
+            ChainedFile.__init__(ledger, db, "ledger")
+            names = [name for _, name, *_ in db.execute("PRAGMA table_info(chain)")]
+        except sqlite3.DatabaseError as error:
+            raise LedgerError(f"{path}: not a ledger of unpooled, or damaged: {error}") from error
+        if "what" in names:
+            return ledger
+        ledger.close()
+        return None
+
     @staticmethod
     def owner(path: Path) -> str:
         """The site whose ledger this is."""

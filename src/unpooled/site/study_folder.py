@@ -191,5 +191,12 @@ def check_approved(log: Log, digest: str) -> None:
     raise LedgerError(f"{log.path}: has no approval of the study {digest[:16]}; nothing of it is answered")
 
 
+def checked_reason(reason: str) -> str:
+    """A reason that is written into the log and told to the coordinator; BadInput unless it is one line."""
+    if len(reason) > 300 or not all(c.isprintable() for c in reason):
+        raise BadInput("--reason must be one line of at most 300 characters")
+    return reason.strip()
+
+
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")

@@ -14,6 +14,7 @@ from unpooled.app.cli.backup import backup, restore
 from unpooled.app.cli.certify import certify
 from unpooled.app.cli.compare import compare
 from unpooled.app.cli.copy import copy
+from unpooled.app.cli.desk import desk
 from unpooled.app.cli.federation import federation, serve
 from unpooled.app.cli.fit import fit, resume
 from unpooled.app.cli.join import join, leave
@@ -79,7 +80,7 @@ app.add_typer(policy, name="policy")
 app.add_typer(sums, name="sums")
 app.add_typer(audit, name="audit")
 _FILES = (fit, resume, predict, export, report, certify, release, example)
-_MACHINES = (serve, run, join, status, leave, backup, restore, export_job)
+_MACHINES = (serve, run, join, status, desk, leave, backup, restore, export_job)
 _RESEARCH = (reproduce, compare)
 for _command in (*_FILES, *_MACHINES, dossier, *_RESEARCH):
     app.command()(_command)

@@ -77,6 +77,7 @@ def dossier(
     """
     from unpooled.app.cli.policy import kept_heads
     from unpooled.core.disk import write_atomically
+    from unpooled.runtimes.provisioning.site_folder import joined_under
     from unpooled.site.dossier import page, read
 
     if not folder.is_dir():
@@ -85,22 +86,7 @@ def dossier(
     inputs = [folder / "log.jsonl", folder / "policy.toml", policy, heads]
     check(target, inputs=inputs, overwrite=overwrite)
     found = read(
-        folder, policy or _joined_under(folder), kept_heads(heads, folder) if heads is not None else None
+        folder, policy or joined_under(folder), kept_heads(heads, folder) if heads is not None else None
     )
     write_atomically(target, page(found).encode())
     typer.echo(f"written: {target}; open it in a browser, fill in the last section, print and sign")
-
-
-def _joined_under(folder: Path) -> Path | None:
-    """The policy with which the site last joined a federation, if there is none in its folder."""
-    from unpooled.runtimes.provisioning.site_folder import SiteFolder
-
-    site = SiteFolder(folder)
-    if (
-        (folder / "policy.toml").exists()
-        or not (folder / "invitation.json").exists()
-        or not site.has_settings
-    ):
-        return None
-    said = site.settings.policy
-    return Path(said) if said is not None and Path(said).exists() else None

@@ -81,23 +81,23 @@ def study_approve(
 @study.command("decline")
 def study_decline(folder: Folder, which: Which = "", reason: Reason = "", by: By = "") -> None:
     """Decline a study that waits: its run goes on without this site, and is told why."""
-    from unpooled.site.study_folder import DECLINED
+    from unpooled.site.study_folder import DECLINED, checked_reason
 
     place = _studies(folder)
     kept = place.named(which) if which else _only(place, place.waiting(), "decline")
-    place.decide(kept.study.digest, DECLINED, by, _text(reason))
+    place.decide(kept.study.digest, DECLINED, by, checked_reason(reason))
     typer.echo(f"declined: {kept.study.title}, digest {kept.study.digest[:16]}")
 
 
 @study.command("withdraw")
 def study_withdraw(folder: Folder, which: Which = "", reason: Reason = "", by: By = "") -> None:
     """Withdraw the approval of a study: the next question of its run is refused, also in the middle."""
-    from unpooled.site.study_folder import APPROVED, WITHDRAWN
+    from unpooled.site.study_folder import APPROVED, WITHDRAWN, checked_reason
 
     place = _studies(folder)
     approved = [kept for kept in place.every() if kept.state == APPROVED and not kept.study.expired]
     kept = place.named(which) if which else _only(place, approved, "withdraw")
-    place.decide(kept.study.digest, WITHDRAWN, by, _text(reason))
+    place.decide(kept.study.digest, WITHDRAWN, by, checked_reason(reason))
     typer.echo(f"withdrawn: {kept.study.title}, digest {kept.study.digest[:16]}")
 
 
@@ -114,12 +114,6 @@ def _only(place: "StudyFolder", found: "list[KeptStudy]", what: str) -> "KeptStu
         return found[0]
     many = f"{len(found)} studies could be meant" if found else f"there is no study to {what}"
     raise BadInput(f"{place.folder}: {many}; unpooled study list {place.folder} numbers them")
-
-
-def _text(reason: str) -> str:
-    if len(reason) > 300 or not all(c.isprintable() for c in reason):
-        raise BadInput("--reason must be one line of at most 300 characters")
-    return reason.strip()
 
 
 def _show(kept: "KeptStudy") -> None:

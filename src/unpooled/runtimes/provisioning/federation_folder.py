@@ -1,5 +1,6 @@
 """The folder of a federation, at the coordinator."""
 
+import contextlib
 import json
 import os
 import secrets
@@ -60,6 +61,23 @@ class FederationFolder:
     def heads(self) -> Path:
         """The file of all heads of sites' logs that came."""
         return self.path / "heads.jsonl"
+
+    def note_run(self, run: str, folder: Path) -> None:
+        """Keep where the files of a run are, if they are not in ``results``."""
+        if folder.absolute().parent != self.results:
+            said = json.dumps({"folder": str(folder.absolute())}) + "\n"
+            write_atomically(self.results / f"{run}.json", said.encode())
+
+    def forget_run(self, run: str) -> None:
+        (self.results / f"{run}.json").unlink(missing_ok=True)
+
+    def noted_runs(self) -> dict[str, Path]:
+        """The folders of all runs that are in ``results``, or noted there."""
+        found = {path.name: path for path in self.results.glob("[!.]*") if path.is_dir()}
+        for file in self.results.glob("[!.]*.json"):
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+                found[file.stem] = Path(json.loads(file.read_text(encoding="utf-8"))["folder"])
+        return found
 
     def invitation(self, site: SiteId) -> Path:
         return self.path / "invitations" / f"{site}.json"

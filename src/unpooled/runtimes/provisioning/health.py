@@ -17,7 +17,7 @@ from unpooled.runtimes.provisioning.federation_folder import FederationFolder, p
 from unpooled.runtimes.provisioning.follow_run import is_followed, waiting_for
 from unpooled.runtimes.provisioning.keys import valid_until
 from unpooled.runtimes.provisioning.site_folder import SiteFolder
-from unpooled.site.copy_folder import CopyFolder
+from unpooled.site.copy_folder import SeenCopyFolder
 from unpooled.site.study_folder import StudyFolder
 
 DOWN, APART, BROKEN, WAITS = 3, 4, 5, 6  # exit codes, the worst first
@@ -148,7 +148,7 @@ def of_site(place: SiteFolder) -> Health:
     elif place.enrolled and not connected:
         problems.append(Trouble(APART, f"not connected to {where}; what unpooled join says names the reason"))
     if place.has_settings:
-        protect, copy = place.settings.rules().protect, CopyFolder(Path(place.settings.folder))
+        protect, copy = place.settings.rules().protect, SeenCopyFolder(Path(place.settings.folder))
         if protect.mode == "copy" and not protect.auto and not copy.approved:
             problems.append(
                 Trouble(WAITS, f"the copy is not approved: unpooled copy approve {place.settings.folder}")

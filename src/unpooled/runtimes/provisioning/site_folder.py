@@ -190,6 +190,19 @@ class SiteFolder:
         return authority_fingerprint(self.invitation.root)
 
 
+def joined_under(folder: Path) -> Path | None:
+    """The policy with which the site last joined a federation, if there is none in its folder."""
+    site = SiteFolder(folder)
+    if (
+        (folder / "policy.toml").exists()
+        or not (folder / "invitation.json").exists()
+        or not site.has_settings
+    ):
+        return None
+    said = site.settings.policy
+    return Path(said) if said is not None and Path(said).exists() else None
+
+
 def _used(invitation: Invitation) -> str:
     """The mark of an invitation that was used; it does not give the secret away."""
     return hashlib.sha256(invitation.secret.encode()).hexdigest()

@@ -7,7 +7,7 @@ from unpooled.core.exchange import countersignable
 from unpooled.errors import LedgerError, PolicyError
 from unpooled.privacy.secure_sum.messages import from_hex
 from unpooled.site import registry
-from unpooled.site.copy_folder import CopyFolder
+from unpooled.site.copy_folder import CopyFolder, SeenCopyFolder
 from unpooled.site.ledger import Ledger
 from unpooled.site.log import CONTINUED, COUNTERSIGNED, Fault
 from unpooled.site.policy import load
@@ -17,10 +17,13 @@ if TYPE_CHECKING:
 
 
 class Evidence:
-    """Checks of a log against all that is bound into it; faults go into the summary, line by line."""
+    """Checks of a log against all that is bound into it; faults go into the summary, line by line.
 
-    def __init__(self, record: "LogSummary") -> None:
-        self._record, self._folder = record, record.path.parent
+    ``only_look``: nothing is written, and no site that answers meanwhile is held up.
+    """
+
+    def __init__(self, record: "LogSummary", *, only_look: bool = False) -> None:
+        self._record, self._folder, self._only_look = record, record.path.parent, only_look
         self._hashes: dict[int, str] = {}
         self._opening: dict[str, Any] = {}
         self._mark = ("", 0)  # the last link of the ledger that a line names, and the line
@@ -92,9 +95,12 @@ class Evidence:
             self._fault(number, "names an entry of the ledger, and there is no ledger beside the log")
             return
         try:
-            ledger = Ledger(path, Ledger.owner(path))
+            ledger = Ledger.seen(path) if self._only_look else Ledger(path, Ledger.owner(path))
         except LedgerError as error:
             self._fault(0, str(error))
+            return
+        if ledger is None:
+            self._note("the content of the ledger: an earlier version wrote it")
             return
         try:
             if self._kept_from is None and ledger.older:
@@ -134,7 +140,8 @@ class Evidence:
             self._fault(0, str(error))
 
     def _check_copy(self) -> None:
-        digest, place = str(self._opening.get("copy") or ""), CopyFolder(self._folder)
+        digest = str(self._opening.get("copy") or "")
+        place = (SeenCopyFolder if self._only_look else CopyFolder)(self._folder)
         if not digest:
             return
         if not place.exists:

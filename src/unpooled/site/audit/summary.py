@@ -55,8 +55,11 @@ class LogSummary:
         return not self.faults
 
 
-def read(path: str | Path, heads: dict[int, str] | None = None) -> LogSummary:
-    """The summary of the log at ``path``, each line checked against the chain and, if given, kept heads."""
+def read(path: str | Path, heads: dict[int, str] | None = None, *, only_look: bool = False) -> LogSummary:
+    """The summary of the log at ``path``, each line checked against the chain and, if given, kept heads.
+
+    ``only_look``: nothing in the folder is written or locked, while a site may be answering.
+    """
     path = Path(path)
     if path.is_dir():
         path = path / "log.jsonl"
@@ -68,7 +71,7 @@ def read(path: str | Path, heads: dict[int, str] | None = None) -> LogSummary:
         record.unchecked.append(
             "whether the end was cut off: the coordinator's heads.jsonl shows it (--heads)"
         )
-    evidence = Evidence(record)
+    evidence = Evidence(record, only_look=only_look)
     for number, entry in entries(path):
         record.lines += 1
         if entry is None:

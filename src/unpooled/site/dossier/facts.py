@@ -13,7 +13,7 @@ from unpooled.privacy.copy import CopySettings
 from unpooled.site.audit import summary
 from unpooled.site.audit.attack import Attack, on_log
 from unpooled.site.audit.summary import LogSummary
-from unpooled.site.copy_folder import ABOUT, APPROVED, ERASURES, TABLE, CopyFolder
+from unpooled.site.copy_folder import ABOUT, APPROVED, ERASURES, TABLE, CopyFolder, SeenCopyFolder
 from unpooled.site.dossier import changes
 from unpooled.site.dossier.changes import Changes
 from unpooled.site.log import entries
@@ -55,17 +55,26 @@ class SiteFacts:
         return self.record.protections[-1] if self.record is not None and self.record.protections else "copy"
 
 
-def read(folder: Path, policy: Path | None = None, heads: dict[int, str] | None = None) -> SiteFacts:
-    """The facts of the site in a folder. BadInput if it is no site's; LedgerError if its copy was changed."""
-    place = CopyFolder(folder)
+def read(
+    folder: Path,
+    policy: Path | None = None,
+    heads: dict[int, str] | None = None,
+    *,
+    only_look: bool = False,
+) -> SiteFacts:
+    """The facts of the site in a folder. BadInput if it is no site's; LedgerError if its copy was changed.
+
+    ``only_look``: nothing in the folder is written or locked, while the site may be answering.
+    """
+    place = (SeenCopyFolder if only_look else CopyFolder)(folder)
     log = folder / "log.jsonl"
     if not folder.is_dir():
         raise BadInput(f"{folder}: no such folder")
     if not place.exists and not log.exists():
         raise BadInput(f"{folder}: not the folder of a site: it has neither a copy nor a log")
     waits = place.waiting
-    record = summary.read(log, heads) if log.exists() else None
-    rules, where = _rules(folder, policy, record)
+    record = summary.read(log, heads, only_look=only_look) if log.exists() else None
+    rules, where = rules_of(folder, policy, record)
     copy = place.read() if place.exists else None
     return SiteFacts(
         folder,
@@ -88,8 +97,8 @@ def read(folder: Path, policy: Path | None = None, heads: dict[int, str] | None 
     )
 
 
-def _rules(folder: Path, given: Path | None, record: LogSummary | None) -> tuple[Policy | None, str]:
-    """The policy, and where it is from."""
+def rules_of(folder: Path, given: Path | None, record: LogSummary | None) -> tuple[Policy | None, str]:
+    """The policy of a site, None if it is not known, and where it is from."""
     path = given or folder / "policy.toml"
     if given is not None or path.exists():
         return load(path), path.name

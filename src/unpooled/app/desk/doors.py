@@ -1,0 +1,133 @@
+"""Connections to the desk: bounded in number, and closed if nobody shows in time that it may be here."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from aiohttp import web
+
+from unpooled.app.desk.access import HOSTS, Access
+from unpooled.app.desk.server import DeskServer
+from unpooled.app.desk.watch import Reader, Watch
+from unpooled.errors import BadInput
+
+_STRANGERS = 32  # connections that have not shown a cookie; then the oldest of them is closed
+_PROVE = 10.0  # seconds in which a connection must show it
+_IDLE = 30.0  # seconds after which a connection without a question is closed
+
+Say = Callable[[str], None]
+
+
+class Doors:
+    """Makes the handlers of connections, and closes those of strangers that stay."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = make
+        self._strangers: list[Any] = []
+
+    def __call__(self) -> Any:
+        handler, loop = self._make(), asyncio.get_running_loop()
+        self._strangers = [other for other in self._strangers if other.transport is not None]
+        while len(self._strangers) >= _STRANGERS:
+            _close(self._strangers.pop(0))
+        loop.call_soon(self._strangers.append, handler)  # once it has its connection
+        loop.call_later(_PROVE, self._look, handler)
+        return handler
+
+    def know(self, handler: Any) -> None:
+        """Somebody has shown a right cookie on this connection."""
+        if handler in self._strangers:
+            self._strangers.remove(handler)
+
+    def _look(self, handler: Any) -> None:
+        if handler in self._strangers:
+            self._strangers.remove(handler)
+            _close(handler)
+
+
+def _close(handler: Any) -> None:
+    if handler.transport is not None:
+        handler.transport.abort()
+
+
+def bound(port: int) -> socket.socket:
+    """A socket on the loopback address; BadInput if the port is not to be had."""
+    try:
+        return socket.create_server((HOSTS[0], port))
+    except OverflowError:
+        raise BadInput(f"--port must be between 0 and 65535, got {port}") from None
+    except OSError as error:
+        raise BadInput(
+            f"port {port} of this machine cannot be had: {error.strerror}; --port 0 takes a free one"
+        ) from None
+
+
+async def keep(folder: Path, reader: Reader, page: ModuleType, port: int, say: Say) -> None:
+    """Serve a folder until SIGINT or SIGTERM. UnpooledError if the folder is gone."""
+    watch = Watch(reader, page)
+    await watch.now()  # raises if the folder cannot be read
+    listening = bound(port)
+    access = Access(listening.getsockname()[1])
+    doors = Doors(lambda: serving())
+    server = DeskServer(folder, watch, access, doors.know, say)
+    runner = web.AppRunner(server.app, access_log=None, keepalive_timeout=_IDLE, shutdown_timeout=0.5)
+    await runner.setup()
+    assert runner.server is not None
+    serving = runner.server
+    loop = asyncio.get_running_loop()
+    served = await loop.create_server(doors, sock=listening)
+    watching = asyncio.create_task(watch.run())
+    ended = asyncio.create_task(_signalled())
+    try:
+        with _asked(lambda: say(access.new_link())):
+            say("open this link in a browser on this machine; it can be used once:")
+            say(access.new_link())
+            say("Enter makes another link; Ctrl-C ends the desk, and nothing else")
+            done, _ = await asyncio.wait((watching, ended), return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()  # raises if the folder is gone
+    finally:
+        watching.cancel()
+        ended.cancel()
+        served.close()
+        await runner.cleanup()
+
+
+async def _signalled() -> None:
+    """Wait for SIGINT or SIGTERM."""
+    loop, came = asyncio.get_running_loop(), asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, came.set)
+    await came.wait()
+
+
+@contextlib.contextmanager
+def _asked(act: Callable[[], None]) -> Iterator[None]:
+    """Act whenever Enter is pressed, where there is somebody who can."""
+    loop = asyncio.get_running_loop()
+    try:
+        keyboard = sys.stdin.fileno()
+        loop.add_reader(keyboard, lambda: _pressed(keyboard, act))
+    except (OSError, ValueError, AttributeError):  # no keyboard, or a file
+        yield
+        return
+    try:
+        yield
+    finally:
+        loop.remove_reader(keyboard)
+
+
+def _pressed(keyboard: int, act: Callable[[], None]) -> None:
+    if os.isatty(keyboard) and os.tcgetpgrp(keyboard) != os.getpgrp():
+        return  # in the background, what is typed is for another program
+    if os.read(keyboard, 1024):
+        act()
+    else:
+        asyncio.get_running_loop().remove_reader(keyboard)

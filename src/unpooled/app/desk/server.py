@@ -1,0 +1,249 @@
+"""The desk's server: on the loopback address alone, for whoever opened the one-time link (``access``).
+
+Every request is checked in ``_guarded`` before anything else is done; whoever fails is told nothing.
+"""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from unpooled.app.desk import documents
+from unpooled.app.desk.access import Access, Session, is_prefetched, right_secret
+from unpooled.app.desk.layout import POLICY, script, style_sheet
+from unpooled.app.desk.site_page import question
+from unpooled.app.desk.site_state import VERBS, study_values
+from unpooled.app.desk.watch import Picture, Watch
+from unpooled.errors import BadInput, LedgerError, UnpooledError
+from unpooled.site.copy_folder import account
+from unpooled.site.study_folder import StudyFolder, checked_reason
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+_LARGEST = 4096  # bytes of a form
+_STREAMS = 12  # pages that are kept up to date at once
+_BEAT = 15.0  # seconds after which a stream without news says that it lives
+_PATIENT = 20.0  # seconds that a reader of a stream may take
+_CALM = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": POLICY,
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+_SESSION = web.RequestKey("session", Session)
+
+
+class DeskServer:
+    """Serves the pages of one folder."""
+
+    def __init__(
+        self,
+        folder: Path,
+        watch: Watch,
+        access: Access,
+        know: Callable[[Any], None] = lambda connection: None,
+        say: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self._folder, self._watch, self._access = folder, watch, access
+        self._know, self._say = know, say
+        self._documents = documents.Documents(folder)
+        self._streams = 0
+        self.app = web.Application(middlewares=[self._guarded], client_max_size=_LARGEST)
+        self.app.on_response_prepare.append(_calm)
+        self.app.router.add_get("/open/{link}", self._open)
+        room = "/{room}"
+        self.app.router.add_get(f"{room}/", self._home)
+        self.app.router.add_get(f"{room}/events", self._events)
+        self.app.router.add_get(f"{room}/style.css", _fixed(style_sheet(), "text/css"))
+        self.app.router.add_get(f"{room}/desk.js", _fixed(script(), "text/javascript"))
+        study = f"{room}/study/{{digest:[0-9a-f]{{64}}}}/{{verb:approve|decline|withdraw}}"
+        self.app.router.add_get(study, self._ask)
+        self.app.router.add_post(study, self._decide)
+        self.app.router.add_get(f"{room}/{{name:copy|record|dossier}}", self._document)
+        self.app.router.add_get(f"{room}/report/{{run}}", self._report)
+
+    # ------------------------------------------------------------ who may
+
+    @web.middleware
+    async def _guarded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        headers, access = request.headers, self._access
+        if not access.known_host(headers) or request.method not in ("GET", "POST"):
+            return _refused()
+        if request.path.startswith("/open/"):
+            return await handler(request) if request.method == "GET" else _refused()
+        session = access.session(request.path.split("/")[1], request.cookies.get(access.cookie_name, ""))
+        if session is None or not access.from_here(headers):
+            return _refused()
+        if request.method == "POST" and not access.posted_here(headers):
+            return _refused()
+        request[_SESSION] = session
+        self._know(request.protocol)
+        try:
+            return await handler(request)
+        except web.HTTPException as error:
+            return _line(error.status, error.reason)
+        except UnpooledError as error:
+            return _line(409, str(error))
+        except TimeoutError:
+            return _line(408, "too slow")
+
+    async def _open(self, request: web.Request) -> web.StreamResponse:
+        """Exchange the link for a cookie. The page then goes to the desk by itself: its own step, so that the
+        cookie is sent wherever the link was clicked.
+        """
+        if is_prefetched(request.headers):
+            return _refused()
+        session = self._access.used(request.match_info["link"])
+        if session is None:
+            return _refused()
+        self._say(f"{datetime.now():%H:%M:%S} the desk was opened in a browser")
+        target = f"/{session.room}/"
+        body = (
+            '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>The desk</title>'
+            f'<meta http-equiv="refresh" content="0;url={target}"></head>'
+            f'<body><main><h1>The desk</h1><p><a href="{target}">Open the desk</a></p></main></body></html>'
+        )
+        response = web.Response(text=body, content_type="text/html")
+        response.set_cookie(
+            self._access.cookie_name, session.cookie, path=target, httponly=True, samesite="Strict"
+        )
+        return response
+
+    # ------------------------------------------------------------ looking
+
+    async def _home(self, request: web.Request) -> web.StreamResponse:
+        return _page(self._watch.whole(await self._watch.now()))
+
+    async def _events(self, request: web.Request) -> web.StreamResponse:
+        """A stream of what changed. Whoever connects gets all, and then what is new."""
+        if self._streams >= _STREAMS:
+            return _line(503, "too many pages of the desk are open")
+        self._streams += 1
+        self._watch.viewers += 1
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        try:
+            await response.prepare(request)
+            picture: Picture | None = await self._watch.now()
+            marks: dict[str, str] = {}
+            number = 0
+            while True:
+                if picture is None:
+                    await _sent(response, ":\n\n")
+                else:
+                    news = self._watch.news_since(number) if number else []
+                    told = {
+                        "title": picture.title,
+                        "where": picture.where,
+                        "sections": {
+                            name: [picture.marks[name], html] for name, html in picture.since(marks).items()
+                        },
+                        "news": " ".join(news),
+                    }
+                    await _sent(response, f"data: {json.dumps(told)}\n\n")
+                    marks, number = picture.marks, picture.number
+                picture = await self._watch.next(number, _BEAT)
+        except (ConnectionError, TimeoutError):
+            pass  # the page was closed, or reads too slowly
+        finally:
+            self._streams -= 1
+            self._watch.viewers -= 1
+        return response
+
+    async def _document(self, request: web.Request) -> web.StreamResponse:
+        self._check_role("site")
+        return _apart(await self._documents.of_site(request.match_info["name"]))
+
+    async def _report(self, request: web.Request) -> web.StreamResponse:
+        self._check_role("federation")
+        return _apart(await self._documents.report(request.match_info["run"]))
+
+    def _check_role(self, role: str) -> None:
+        if self._watch.picture is None or self._watch.picture.state["role"] != role:
+            raise web.HTTPNotFound
+
+    # ------------------------------------------------------------ deciding
+
+    async def _ask(self, request: web.Request) -> web.StreamResponse:
+        return await self._question(request)
+
+    async def _question(self, request: web.Request, by: str = "", wrong: str = "") -> web.StreamResponse:
+        self._check_role("site")
+        picture, verb = await self._watch.now(), request.match_info["verb"]
+        place = StudyFolder(self._folder)
+        if not place.file(request.match_info["digest"]).exists():
+            raise web.HTTPNotFound
+        study = study_values(await asyncio.to_thread(place.read, request.match_info["digest"]))
+        if verb not in study["may"] and not wrong:
+            wrong = f"the study is {study['state']}"
+        form = request[_SESSION].form
+        return _page(
+            question(picture.state, study, verb, form, by or account(), wrong), 409 if wrong else 200
+        )
+
+    async def _decide(self, request: web.Request) -> web.StreamResponse:
+        """What ``unpooled study approve``, ``decline`` and ``withdraw`` do."""
+        if request.content_type != "application/x-www-form-urlencoded":
+            return _refused()
+        async with asyncio.timeout(_PATIENT):
+            given = {name: str(value) for name, value in (await request.post()).items()}
+        if not right_secret(request[_SESSION], given.get("secret", "")):
+            return _refused()
+        by, digest, verb = given.get("by", "").strip(), *(request.match_info[n] for n in ("digest", "verb"))
+        self._check_role("site")
+        try:
+            if len(by) > 100 or not by.isprintable():
+                raise BadInput("the name must be one line of at most 100 characters")
+            reason = checked_reason(given.get("reason", ""))
+            if verb == "approve" and reason:
+                raise BadInput("an approval has no reason")
+            place = StudyFolder(self._folder)
+            await asyncio.to_thread(place.decide, digest, VERBS[verb], by, reason)
+        except (BadInput, LedgerError) as error:
+            return await self._question(request, by, str(error))
+        return web.Response(status=303, headers={"Location": "../../"})
+
+
+# ---------------------------------------------------------------- answers
+
+
+def _refused() -> web.Response:
+    return _line(403, "refused")
+
+
+def _line(status: int, text: str) -> web.Response:
+    return web.Response(status=status, text=f"{text}\n")
+
+
+def _page(html: str, status: int = 200) -> web.Response:
+    return web.Response(status=status, text=html, content_type="text/html")
+
+
+def _apart(html: str) -> web.Response:
+    """A document that is read like a file: it cannot ask the desk for anything."""
+    response = _page(html)
+    response.headers["Content-Security-Policy"] = documents.POLICY
+    return response
+
+
+def _fixed(text: str, kind: str) -> Handler:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return web.Response(text=text, content_type=kind)
+
+    return answer
+
+
+async def _calm(request: web.Request, response: web.StreamResponse) -> None:
+    for name, value in _CALM.items():
+        response.headers.setdefault(name, value)
+    response.headers.popall("Server", None)
+
+
+async def _sent(response: web.StreamResponse, text: str) -> None:
+    async with asyncio.timeout(_PATIENT):
+        await response.write(text.encode())
