@@ -20,7 +20,7 @@ from unpooled.app.desk.layout import (
     when,
 )
 from unpooled.app.report.charts import curve
-from unpooled.pages.markup import cards, counted, figure, natural, size
+from unpooled.pages.markup import cards, counted, natural, size
 
 _SITES = {"connected": GOOD, "waits to be admitted": WAITS, "invited": QUIET, "not connected": BAD}
 _RUNS = {
@@ -73,9 +73,9 @@ def _answer(state: dict[str, Any]) -> str:
         run = going[0]
         shown += [
             (_NONE if run["round"] is None else str(run["round"]), "round"),
-            (_NONE if run["movement"] is None else figure(run["movement"]), "movement of the centres"),
-            (_NONE if run["inertia"] is None else figure(run["inertia"]), "inertia"),
-            (_NONE if run["left"] is None else duration(run["left"]).removeprefix("about "), "left, about"),
+            (_NONE if run["movement"] is None else f"{run['movement']:.3g}", "movement of the centres"),
+            (_NONE if run["inertia"] is None else f"{run['inertia']:,.6g}", "inertia"),
+            _time_left(run),
         ]
     name = '<h2 id="answer-heading" class="unseen">At a glance</h2>'
     problems = warned(state["problems"], "To be done")
@@ -90,8 +90,16 @@ def _now(run: dict[str, Any]) -> str:
     if run["state"] == "starting" or run["round"] is None:
         return f"{what} is starting at the sites."
     answered, silent = len(run["answered"]), len(run["silent"])
-    left = f" {duration(run['left']).capitalize()} left." if run["left"] is not None else ""
-    return f"{what} is in round {run['round']}: {answered} of {answered + silent} sites answered.{left}"
+    return f"{what} is in round {run['round']}: {answered} of {answered + silent} sites answered."
+
+
+def _time_left(run: dict[str, Any]) -> tuple[str, str]:
+    if run["left"] is None:
+        return _NONE, "time left: not known yet"
+    seconds, resting = run["left"]
+    return duration(
+        seconds
+    ), "time left, if the centres come to rest as lately" if resting else "left at most"
 
 
 def _runs(state: dict[str, Any]) -> str:
@@ -115,7 +123,7 @@ def _run(run: dict[str, Any]) -> str:
         ("exchanges", "" if run["exchanges"] is None else str(run["exchanges"])),
         ("study ends", when(run["expires"]) if run["expires"] else ""),
     ]
-    body = f"<p>{pill(_RUNS[run['state']], run['state'])}</p>"
+    body = f"<p>{pill(_RUNS[run['state']], run['state'], live=run['state'] == 'running')}</p>"
     if run["cause"]:
         body += warned([run["cause"]], "Why")
     body += facts([(label, value) for label, value in told if value])

@@ -16,7 +16,7 @@ from unpooled.app.run_folder import RunFolder
 from unpooled.app.study import title_of
 from unpooled.core import checkpoint
 from unpooled.core.checkpoint import Checkpoint
-from unpooled.errors import BadInput, UnpooledError
+from unpooled.errors import UnpooledError
 from unpooled.runtimes.coordinator_run import ProgressFile
 from unpooled.runtimes.provisioning.federation_folder import FederationFolder
 from unpooled.runtimes.provisioning.health import RunState, of_federation
@@ -34,8 +34,12 @@ class FederationState:
         self._runs: dict[str, LiveRun] = {}
         self._past: dict[str, Kept] = {}
 
+    @property
+    def gone(self) -> bool:
+        return not is_federation(self.folder)
+
     def read(self) -> dict[str, Any]:
-        """All that the desk shows. BadInput if the folder is gone, or no longer a federation's."""
+        """All that the desk shows; UnpooledError or OSError if it cannot be read just now."""
         federation = FederationFolder.read(self.folder)
         health = of_federation(federation)
         places = federation.noted_runs()
@@ -108,18 +112,20 @@ class LiveRun:
 
     def _left(
         self, saved: Checkpoint | None, rounds: list[tuple[int, float | None, float | None]], job: Job | None
-    ) -> float | None:
-        """Seconds until the run will be done, if the centres come to rest as they did lately."""
+    ) -> tuple[float, bool] | None:
+        """Seconds until the run will be done, if the centres come to rest as they did lately, and True.
+
+        Where that is not to be told: the seconds that it can take at most, and False. None: not known yet.
+        """
         seen = self._seen[-_TREND:]
         if saved is None or len(seen) < 3 or seen[-1][0] == seen[0][0]:
             return None
         pace = (seen[-1][1] - seen[0][1]) / (seen[-1][0] - seen[0][0])
         movements = [movement for _, movement, _ in rounds if movement is not None]
         more = rounds_to_rest(movements, rest_of(saved.state))
-        if more is None:
-            return None
-        most = math.inf if job is None else max(job.max_rounds - saved.round, 0)
-        return pace * (min(more, most) + _AFTER)
+        most = None if job is None else max(job.max_rounds - saved.round, 0)
+        known = [rounds for rounds in (more, most) if rounds is not None]
+        return (pace * (min(known) + _AFTER), more is not None) if known else None
 
 
 def figures_of(saved: Checkpoint | None) -> list[tuple[int, float | None, float | None]]:
@@ -205,10 +211,3 @@ def _number(value: Any) -> float | None:
 
 def is_federation(folder: Path) -> bool:
     return (folder / "federation.json").exists()
-
-
-def check_federation(folder: Path) -> None:
-    """Raise BadInput unless the folder is a federation's of this version."""
-    if not is_federation(folder):
-        raise BadInput(f"{folder}: not the folder of a federation")
-    FederationFolder.read(folder)

@@ -76,9 +76,10 @@ def headed(name: str, title: str, body: str, lead: str = "") -> str:
     return f'<h2 id="{name}-heading">{escape(title)}</h2>{said}{body}'
 
 
-def pill(kind: str, text: str) -> str:
-    """A state in a word or two, with a sign."""
-    return f'<span class="pill {kind}"><span aria-hidden="true">{_SIGNS[kind]}</span> {escape(text)}</span>'
+def pill(kind: str, text: str, *, live: bool = False) -> str:
+    """A state in a word or two, with a sign; ``live``: it goes on."""
+    sign = f'<span aria-hidden="true">{_SIGNS[kind]}</span>'
+    return f'<span class="pill {kind}{" live" if live else ""}">{sign} {escape(text)}</span>'
 
 
 def figures(values: Iterable[tuple[str, str]]) -> str:
@@ -147,10 +148,10 @@ def duration(seconds: float) -> str:
     """A time that is left, roughly.
 
     >>> duration(0.2), duration(42), duration(200), duration(9000)
-    ('a few seconds', 'about 40 s', 'about 3 min', 'about 2.5 h')
+    ('seconds', '40 s', '3 min', '2.5 h')
     """
     if seconds < 8:
-        return "a few seconds"
+        return "seconds"
     if seconds < 90:
-        return f"about {round(seconds, -1):.0f} s"
-    return f"about {seconds / 60:.0f} min" if seconds < 5400 else f"about {seconds / 3600:.2g} h"
+        return f"{round(seconds, -1):.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.2g} h"

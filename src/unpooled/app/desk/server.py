@@ -204,6 +204,7 @@ class DeskServer:
                 raise BadInput("an approval has no reason")
             place = StudyFolder(self._folder)
             await asyncio.to_thread(place.decide, digest, VERBS[verb], by, reason)
+            self._watch.look_again()
         except (BadInput, LedgerError) as error:
             return await self._question(request, by, str(error))
         return web.Response(status=303, headers={"Location": "../../"})

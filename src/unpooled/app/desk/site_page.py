@@ -61,9 +61,9 @@ def sections(state: dict[str, Any]) -> dict[str, str]:
     return {
         "answer": _answer(state),
         "waiting": _waiting(state),
+        "decided": _decided(state),
         "left": _left(state),
         "copy": _copy(state),
-        "decided": _decided(state),
         "budget": _budget(state),
         "dossier": _dossier(),
     }
@@ -81,7 +81,7 @@ def _answer(state: dict[str, Any]) -> str:
         )
     if left is not None:
         shown += [
-            (f"{left['answers']:,}", "answers left"),
+            (f"{left['answers']:,}", "answers that left"),
             (f"{left['numbers']:,}", "numbers in them"),
             (size(left["bytes"]), "in all"),
             ("whole" if left["whole"] else "NOT WHOLE", "the record"),

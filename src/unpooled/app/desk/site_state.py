@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from unpooled.app.desk.reading import Kept, Slow, signature
-from unpooled.errors import BadInput, LedgerError, UnpooledError
+from unpooled.errors import LedgerError, UnpooledError
 from unpooled.privacy.dp.accounting import epsilon_of
 from unpooled.runtimes.provisioning.health import of_site
 from unpooled.runtimes.provisioning.site_folder import SiteFolder, joined_under
@@ -46,10 +46,12 @@ class SiteState:
         self.folder = folder
         self._copy, self._log = Kept(self._read_copy), Slow(self._read_log)
 
+    @property
+    def gone(self) -> bool:
+        return not is_site(self.folder)
+
     def read(self) -> dict[str, Any]:
-        """All that the desk shows. BadInput if the folder is gone, or no longer a site's."""
-        if not is_site(self.folder):
-            raise BadInput(f"{self.folder}: the folder is gone, or is no site's any more")
+        """All that the desk shows; UnpooledError or OSError if it cannot be read just now."""
         record, checked = self._log.get(self._log_files()) or (None, "")
         policy = self._policy(record)
         health = self._health()

@@ -4,11 +4,12 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
 
 from unpooled.app.desk.layout import frame, mark, parts
-from unpooled.errors import UnpooledError
+from unpooled.errors import BadInput, UnpooledError
 
 _WATCHED, _ALONE = 0.5, 2.0  # seconds between readings: while somebody looks, and else
 _FRESH = 0.3  # seconds for which a reading counts as of now
@@ -16,8 +17,12 @@ _NEWS = 50  # sentences that are kept for whoever is late
 
 
 class Reader(Protocol):
-    """A folder that can be read."""
+    """A folder that can be read, unless it is gone."""
 
+    folder: Path
+
+    @property
+    def gone(self) -> bool: ...
     def read(self) -> dict[str, Any]: ...
 
 
@@ -57,6 +62,10 @@ class Watch:
             assert self.picture is not None
             return self.picture
 
+    def look_again(self) -> None:
+        """Something was done just now: what was read before does not count."""
+        self._read_at = -1e9
+
     async def run(self) -> None:
         """Look until the folder is gone: then its UnpooledError is raised."""
         while True:
@@ -85,13 +94,19 @@ class Watch:
             self._changed.notify_all()
 
     def _patiently(self) -> dict[str, Any]:
-        """Read, and again where files were being replaced meanwhile."""
-        for pause in (0.05, 0.2, 0.5):
+        """Read, and again where files were being replaced; what was known before, if it cannot be read."""
+        for pause in (0.05, 0.2, 0.5, 0.0):
+            if self._reader.gone:
+                raise BadInput(f"{self._reader.folder}: the folder is gone; the desk is closed")
             try:
                 return self._reader.read()
-            except (OSError, ValueError, KeyError, UnpooledError):
+            except (OSError, ValueError, KeyError, UnpooledError) as wrong:
+                error = wrong
                 time.sleep(pause)
-        return self._reader.read()
+        if self.picture is None:
+            raise error
+        said = f"the folder cannot be read, and what is shown is old: {error}"
+        return {**self.picture.state, "problems": [said]}
 
     async def next(self, number: int, patience: float) -> Picture | None:
         """A picture later than that of a number; None if none came in time."""
