@@ -34,10 +34,9 @@ class Doors:
 
     def __call__(self) -> Any:
         handler, loop = self._make(), asyncio.get_running_loop()
-        self._strangers = [other for other in self._strangers if other.transport is not None]
         while len(self._strangers) >= _STRANGERS:
-            _close(self._strangers.pop(0))
-        loop.call_soon(self._strangers.append, handler)  # once it has its connection
+            self._look(self._strangers[0])
+        self._strangers.append(handler)
         loop.call_later(_PROVE, self._look, handler)
         return handler
 
@@ -49,12 +48,8 @@ class Doors:
     def _look(self, handler: Any) -> None:
         if handler in self._strangers:
             self._strangers.remove(handler)
-            _close(handler)
-
-
-def _close(handler: Any) -> None:
-    if handler.transport is not None:
-        handler.transport.abort()
+            if handler.transport is not None:
+                handler.transport.abort()
 
 
 def bound(port: int) -> socket.socket:

@@ -26,6 +26,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _LARGEST = 4096  # bytes of a form
 _STREAMS = 12  # pages that are kept up to date at once
 _BEAT = 15.0  # seconds after which a stream without news says that it lives
+_LOOK = 0.5  # seconds between looks whether the page is still open
 _PATIENT = 20.0  # seconds that a reader of a stream may take
 _CALM = {
     "Cache-Control": "no-store",
@@ -75,8 +76,8 @@ class DeskServer:
         headers, access = request.headers, self._access
         if not access.known_host(headers) or request.method not in ("GET", "POST"):
             return _refused()
-        if request.path.startswith("/open/"):
-            return await handler(request) if request.method == "GET" else _refused()
+        if request.match_info.handler == self._open:  # the one thing that needs no cookie: it gives one
+            return await handler(request)
         session = access.session(request.path.split("/")[1], request.cookies.get(access.cookie_name, ""))
         if session is None or not access.from_here(headers):
             return _refused()
@@ -147,13 +148,22 @@ class DeskServer:
                     }
                     await _sent(response, f"data: {json.dumps(told)}\n\n")
                     marks, number = picture.marks, picture.number
-                picture = await self._watch.next(number, _BEAT)
+                picture = await self._next(request, number)
         except (ConnectionError, TimeoutError):
             pass  # the page was closed, or reads too slowly
         finally:
             self._streams -= 1
             self._watch.viewers -= 1
         return response
+
+    async def _next(self, request: web.Request, number: int) -> Picture | None:
+        """The next picture; None if there is none for a while. ConnectionError once the page was closed."""
+        for _ in range(round(_BEAT / _LOOK)):
+            if (picture := await self._watch.next(number, _LOOK)) is not None:
+                return picture
+            if request.transport is None or request.transport.is_closing():
+                raise ConnectionResetError
+        return None
 
     async def _document(self, request: web.Request) -> web.StreamResponse:
         self._check_role("site")

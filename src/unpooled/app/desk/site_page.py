@@ -71,7 +71,7 @@ def sections(state: dict[str, Any]) -> dict[str, str]:
 
 def _answer(state: dict[str, Any]) -> str:
     waiting = sum(study["waits"] for study in state["studies"])
-    first = f"{counted(waiting, 'study')[:-1]}ies wait" if waiting > 1 else "1 study waits"
+    first = f"{waiting} studies wait" if waiting > 1 else "1 study waits"
     first = f"{first} for your decision." if waiting else "No study waits for a decision."
     copy, left = state["copy"] or {}, state["left"]
     shown = []
