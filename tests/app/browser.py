@@ -34,6 +34,10 @@ os.execv(sys.argv[3], sys.argv[3:])
 """
 
 
+class DeclinedError(AssertionError):
+    """The browser did not do what it was told, e.g. since the page was just being replaced."""
+
+
 class Browser:
     """One page. ``requests`` are the addresses it asked for, ``complaints`` its errors and warnings."""
 
@@ -57,7 +61,8 @@ class Browser:
         while True:
             heard = self._hear()
             if heard.get("id") == self._number:
-                assert "error" not in heard, heard
+                if "error" in heard:
+                    raise DeclinedError(str(heard))
                 return heard["result"]
 
     def _hear(self) -> dict[str, Any]:
@@ -96,10 +101,10 @@ class Browser:
 
     def until(self, script: str, patience: float = 60.0) -> Any:
         """Wait until an expression is true on the page, and not for ever; its value."""
-        end = time.monotonic() + patience
-        while not (
-            value := self.value(f"(() => {{ try {{ return {script}; }} catch (e) {{ return null; }} }})()")
-        ):
+        end, value = time.monotonic() + patience, None
+        while not value:
+            with contextlib.suppress(DeclinedError):
+                value = self.value(f"(() => {{ try {{ return {script}; }} catch (e) {{ return null; }} }})()")
             assert time.monotonic() < end, f"waited for {script}\n{self.value('document.body.innerText')}"
             time.sleep(0.05)
         return value
@@ -129,6 +134,7 @@ class Browser:
     def value(self, script: str) -> Any:
         """What an expression gives on the page."""
         told = self._say("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in told, told["exceptionDetails"]
         return told["result"].get("value")
 
     def screenshot(self, path: Path) -> None:

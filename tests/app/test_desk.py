@@ -7,14 +7,17 @@ import shutil
 import signal
 import socket
 import sys
+import threading
 import time
-from contextlib import ExitStack
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import urlencode
 
 import numpy as np
 import pytest
+from accessible import check_accessible
+from browser import browser
 from desks import desk
 from typer.testing import CliRunner
 
@@ -130,11 +133,7 @@ def untouched(folder):
 def test_the_link_opens_once_and_gives_a_cookie_for_its_path_alone(served, north):
     path = served.link.partition(str(served.port))[2]
     assert served.ask(path, Cookie=None)[::2] == (403, "refused\n")  # it was used
-    served.process.stdin.write("\n")  # somebody at the terminal presses Enter
-    served.process.stdin.flush()
-    lines = iter(served.process.stdout.readline, "")
-    link = next(line.strip() for line in lines if "/open/" in line)
-    path = link.partition(str(served.port))[2]
+    path = another_link(served).partition(str(served.port))[2]
     for ahead in ({"Sec-Purpose": "prefetch;prerender"}, {"Purpose": "prefetch"}):  # a browser looks ahead
         assert served.ask(path, **{"Cookie": None, **ahead})[0] == 403
     status, headers, text = served.ask(path, Cookie=None, Sec_Fetch_Site="cross-site")
@@ -456,6 +455,8 @@ def test_a_site_that_answers_is_neither_held_up_nor_misread(made, north, tmp_pat
         while f"<b>{SiteState(site).read()['left']['answers']}</b>answers" not in (text := running.page()):
             assert time.monotonic() < end, text
             time.sleep(0.2)
+        running.process.send_signal(signal.SIGINT)
+        assert running.process.wait(30) == 0
     record = audited(site)
     assert record.whole
     assert sum(r.releases for r in record.runs) > before
@@ -553,55 +554,58 @@ def federation(tmp_path_factory):
     return fed
 
 
-def test_runs_sites_and_reports_are_shown(federation):
-    with ExitStack() as working, desk(federation.path, opened=False) as running:
-        working.enter_context(held(federation.runs / "r3"))  # as the process of the run does
-        time.sleep(0.5)
-        running.open()
+@pytest.fixture(scope="module")
+def central(federation):
+    with desk(federation.path) as running:
+        yield running
+
+
+def test_runs_sites_and_reports_are_shown(federation, central):
+    running = central
+    with running.stream() as stream, held(federation.runs / "r3"):  # as the process of the run does
+        while "12.5" not in (page := stream.next()["sections"].get("answer", ["", ""])[1]):
+            pass
         page = running.page()
-        working.close()
-        for text in ("An early one", "The one of now", "invited", "the server is not up", "0.5", "12.5"):
-            assert text in page
-        assert "<img src=x" not in page
-        assert page.count("<svg") == 2
-        assert "did not answer" in page
-        for name in ("r1", "r2"):  # in the federation's folder, and elsewhere
-            status, headers, text = running.ask(f"{running.room}report/{name}")
-            assert status == 200
-            assert text.startswith("<!doctype html>")
-            assert "sandbox" in headers["Content-Security-Policy"]
-        for name in ("..%2f..%2fserver%2fstartup%2fserver.key", "r9", "%2e%2e", "", "r3%00"):
-            status, _, text = running.ask(f"{running.room}report/{name}")
-            assert status in (404, 409)
-            assert len(text) < 100
-        assert running.ask(f"{running.room}dossier")[0] == 404
-        assert running.ask(f"{running.room}study/{'0' * 64}/approve")[0] == 404
-        report = federation.results / "r1" / "report.html"
-        kept = report.read_bytes()
-        report.unlink()
-        report.symlink_to(federation.server / "startup" / "server.key")  # a link to another file is no report
-        assert running.ask(f"{running.room}report/r1")[::2] == (409, "the run has no report\n")
-        report.unlink()
-        report.write_text("a secret")
-        assert running.ask(f"{running.room}report/r1")[0] == 409
-        report.write_bytes(kept)
-        with running.stream() as stream:
-            stream.next()
-            work = federation.runs / "r3"
-            ProgressFile(work).write(
-                "failed", kind="TooFewAnswers", text="nobody came", table=(), again=False
-            )
-            told = stream.next()
-            assert "The one of now: failed." in told["news"]
-            assert "nobody came" in told["sections"]["runs"][1]
-        half = federation.path / "federation.json"
-        whole = half.read_bytes()
-        half.write_bytes(whole[:20])  # half saved by hand: the desk goes on
-        time.sleep(2.5)
-        assert "what is shown is old" in running.page()
-        half.write_bytes(whole)
-        time.sleep(0.5)
-        assert "what is shown is old" not in running.page()
+    for text in ("An early one", "The one of now", "invited", "the server is not up", "0.5", "12.5"):
+        assert text in page
+    assert "<img src=x" not in page
+    assert page.count("<svg") == 2
+    assert "did not answer" in page
+    for name in ("r1", "r2"):  # in the federation's folder, and elsewhere
+        status, headers, text = running.ask(f"{running.room}report/{name}")
+        assert status == 200
+        assert text.startswith("<!doctype html>")
+        assert "sandbox" in headers["Content-Security-Policy"]
+    for name in ("..%2f..%2fserver%2fstartup%2fserver.key", "r9", "%2e%2e", "", "r3%00"):
+        status, _, text = running.ask(f"{running.room}report/{name}")
+        assert status in (404, 409)
+        assert len(text) < 100
+    assert running.ask(f"{running.room}dossier")[0] == 404
+    assert running.ask(f"{running.room}study/{'0' * 64}/approve")[0] == 404
+    report = federation.results / "r1" / "report.html"
+    kept = report.read_bytes()
+    report.unlink()
+    report.symlink_to(federation.server / "startup" / "server.key")  # a link to another file is no report
+    assert running.ask(f"{running.room}report/r1")[::2] == (409, "the run has no report\n")
+    report.unlink()
+    report.write_text("a secret")
+    assert running.ask(f"{running.room}report/r1")[0] == 409
+    report.write_bytes(kept)
+    with running.stream() as stream:
+        stream.next()
+        work = federation.runs / "r3"
+        ProgressFile(work).write("failed", kind="TooFewAnswers", text="nobody came", table=(), again=False)
+        told = stream.next()
+        assert "The one of now: failed." in told["news"]
+        assert "nobody came" in told["sections"]["runs"][1]
+    half = federation.path / "federation.json"
+    whole = half.read_bytes()
+    half.write_bytes(whole[:20])  # half saved by hand: the desk goes on
+    time.sleep(2.5)
+    assert "what is shown is old" in running.page()
+    half.write_bytes(whole)
+    time.sleep(0.5)
+    assert "what is shown is old" not in running.page()
 
 
 def test_a_run_that_waits_says_for_whom_and_since_when(federation, monkeypatch):
@@ -656,25 +660,183 @@ def test_what_cannot_be_is_one_line(tmp_path, north, monkeypatch):
     )
 
 
-def test_it_listens_on_this_machine_alone_and_ends_when_told(north):
-    with desk(north[0], opened=False) as running:
-        listening = [
-            line for line in Path("/proc/net/tcp").read_text().splitlines() if f":{running.port:04X} " in line
-        ]
-        assert [line.split()[1].partition(":")[0] for line in listening if line.split()[3] == "0A"] == [
-            "0100007F"
-        ]
-        arguments = Path(f"/proc/{running.process.pid}/cmdline").read_bytes()
-        assert running.link.rpartition("/")[2].encode() not in arguments
-        running.process.send_signal(signal.SIGINT)
-        assert running.process.wait(30) == 0
+def test_it_listens_on_this_machine_alone_and_names_no_secret(served):
+    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()]
+    here = [line[1].partition(":")[0] for line in lines if line[1].endswith(f":{served.port:04X}")]
+    assert "0100007F" in here  # 127.0.0.1
+    assert set(here) == {"0100007F"}
+    assert f":{served.port:04X} " not in Path("/proc/net/tcp6").read_text()
+    assert (
+        served.link.rpartition("/")[2].encode()
+        not in Path(f"/proc/{served.process.pid}/cmdline").read_bytes()
+    )
 
 
-def test_runs_are_noted_where_their_files_are(tmp_path):
-    fed = create(tmp_path / "fed", "fed", "localhost", ("a",), engine_name="nvflare")
-    fed.note_run("r1", fed.results / "r1")
-    assert list(fed.results.iterdir()) == []
-    fed.note_run("r2", tmp_path / "out")
-    assert FederationFolder.read(fed.path).noted_runs() == {"r2": tmp_path / "out"}
-    fed.forget_run("r2")
-    assert fed.noted_runs() == {}
+def test_runs_are_noted_where_their_files_are(federation, tmp_path):
+    before, files = federation.noted_runs(), set(federation.results.iterdir())
+    federation.note_run("r8", federation.results / "r8")
+    assert set(federation.results.iterdir()) == files
+    federation.note_run("r9", tmp_path / "out")
+    assert FederationFolder.read(federation.path).noted_runs() == {**before, "r9": tmp_path / "out"}
+    federation.forget_run("r9")
+    assert federation.noted_runs() == before
+
+
+# ---------------------------------------------------------------- in a real browser
+
+
+def another_link(running):
+    """What Enter at the terminal gives."""
+    running.process.stdin.write("\n")
+    running.process.stdin.flush()
+    lines = iter(running.process.stdout.readline, "")
+    return next(line.strip() for line in lines if "/open/" in line)
+
+
+@pytest.fixture(scope="module")
+def tab(served, tmp_path_factory):
+    with browser(tmp_path_factory.mktemp("profile")) as opened:
+        opened.open(another_link(served))
+        opened.until("document.getElementById('news') !== null")
+        opened.home = opened.value("location.href")
+        yield opened
+
+
+def looked_at(tab, address):
+    """A page in light and dark, wide and narrow: without complaint, and asking nobody else."""
+    for width, dark in ((1200, False), (390, True)):
+        tab.requests.clear()
+        tab.complaints.clear()
+        tab.open(address, width, dark=dark)
+        assert check_accessible(tab) >= 4
+        assert tab.value("document.documentElement.scrollWidth") <= width
+        ink, paper = (tab.value(f"getComputedStyle(document.body).{c}") for c in ("color", "backgroundColor"))
+        light = [sum(map(int, re.findall(r"\d+", value)[:3])) for value in (ink, paper)]
+        assert (light[0] > light[1]) is dark
+        ours = tab.home.rpartition("/")[0].rpartition("/")[0]
+        assert [url for url in tab.requests if not url.startswith((ours, "data:"))] == []
+        assert tab.complaints == []
+
+
+def test_the_officers_pages_are_accessible_and_ask_nobody_else(tab, north):
+    looked_at(tab, tab.home)
+    assert ODD in tab.value("document.getElementById('decided').textContent")  # as it is, and nothing else
+    assert tab.value("document.querySelectorAll('img, iframe, script:not([src])').length") == 0
+    looked_at(tab, f"{tab.home}study/{north[1]['plain']}/decline")
+    assert tab.value("document.querySelector('label[for=reason]').textContent").startswith("Reason")
+
+
+def test_the_coordinators_page_is_accessible_and_opens_a_report_apart(federation, central, tmp_path):
+    work = federation.runs / "r3"
+    record = {"round": 4, "movement": 0.5, "inertia": 12.5, "exchanges": 1, "left": {"a": [10, 80]}}
+    with held(work), browser(tmp_path / "profile") as tab:
+        ProgressFile(work).write("running", waiting={"b": time.time()}, record={**record, "silent": {}})
+        tab.open(another_link(central))
+        tab.until("document.querySelectorAll('#runs svg').length === 2")
+        tab.home = tab.value("location.href")
+        looked_at(tab, tab.home)
+        assert tab.value("document.querySelectorAll('#runs svg').length") == 2
+        tab.complaints.clear()
+        tab.open(f"{tab.home}report/r2")
+        assert "clusters" in tab.value("document.body.textContent")
+        assert tab.value("[...document.querySelectorAll('button')].some(b => b.textContent === 'CSV')")
+        assert tab.complaints == []
+        told = "fetch(location.href, {credentials: 'include'}).then(r => r.status, e => 'no')"
+        assert tab.value(told) == "no"  # it cannot ask the desk for anything
+        assert tab.value("self.origin") == "null"
+
+
+def test_a_decision_by_keyboard_alone_and_what_changes_is_shown_at_once(tab, north):
+    site, _ = north
+    digest = came(site, 21, "By keyboard")
+    tab.open(tab.home)
+    way = f'a[href="study/{digest}/approve"]'
+    tab.until(f"document.querySelector('{way}') !== null")
+    tab.value(
+        f"document.getElementById('asked-{digest[:16]}').open = true; document.querySelector('{way}').focus()"
+    )
+    came(site, 22, "Meanwhile another")
+    tab.until("document.getElementById('news').textContent.includes('Meanwhile another')")
+    assert "Meanwhile another" in tab.value("document.getElementById('waiting').textContent")
+    assert (
+        tab.value("document.activeElement.getAttribute('href')") == f"study/{digest}/approve"
+    )  # focus stays
+    assert tab.value(f"document.getElementById('asked-{digest[:16]}').open")
+    tab.press("Enter", 13, "\r")
+    tab.until("document.querySelector('form') !== null")
+    for _ in range(12):
+        if tab.value("document.activeElement.id") == "by":
+            break
+        tab.press("Tab", 9)
+    tab.value("document.activeElement.select()")
+    tab.press("H", 72, "H")
+    tab.press("Enter", 13, "\r")
+    tab.until("document.getElementById('news') !== null")
+    assert decided(site, digest) == [("approved", "H", "")]
+    assert "By keyboard" in tab.value("document.getElementById('decided').textContent")
+    tab.open("about:blank")
+    tab.open(tab.home)  # closing the page loses nothing
+    assert "By keyboard" in tab.value("document.getElementById('decided').textContent")
+
+
+FOREIGN = """<!doctype html><title>foreign</title><iframe id=f name=f></iframe><script>
+window.attack = async (desk, path) => {
+  const said = {};
+  const tried = (name, what) => Promise.race([what, new Promise(r => setTimeout(r, 1500, 'silence'))])
+    .then(v => { said[name] = v; }, () => { said[name] = 'refused'; });
+  await tried('read', fetch(desk, {credentials: 'include'}).then(r => r.text()));
+  await tried('blind', fetch(desk, {credentials: 'include', mode: 'no-cors'}).then(r => r.type + r.status));
+  await tried('stream', new Promise((yes, no) => {
+    const s = new EventSource(desk + 'events', {withCredentials: true});
+    s.onmessage = e => yes(e.data); s.onerror = () => { s.close(); no(); }; }));
+  await tried('script', new Promise((yes, no) => {
+    const s = document.createElement('script'); s.src = desk + 'desk.js'; s.onload = () => yes('ran');
+    s.onerror = no; document.body.append(s); }));
+  await tried('post', fetch(desk + path, {method: 'POST', credentials: 'include', mode: 'no-cors',
+    body: new URLSearchParams({secret: 'x', by: 'x'})}).then(r => r.type + r.status));
+  const form = document.createElement('form');
+  Object.assign(form, {method: 'post', action: desk + path, target: 'f'});
+  form.innerHTML = '<input name=by value=x><input name=secret value=x>';
+  document.body.append(form);
+  await tried('form', new Promise(yes => { f.onload = () => yes('loaded'); form.submit(); }));
+  await tried('frame', new Promise(yes => { f.onload = () => yes('loaded'); f.src = desk; }));
+  try { said.inside = document.getElementById('f').contentDocument ? 'readable' : 'closed'; }
+  catch (e) { said.inside = 'closed'; }
+  return said;
+};
+</script>"""
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])  # the same site to a browser, and another
+def test_a_foreign_page_in_the_same_browser_gets_nothing(tab, north, host):
+    """It even knows the secret path; it neither reads nor posts, and its server is never sent the cookie."""
+    site, digests = north
+    heard = []
+
+    class Foreign(BaseHTTPRequestHandler):
+        def do_GET(self):
+            heard.append(str(self.headers))
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            self.wfile.write(FOREIGN.encode())
+
+        def log_message(self, *_):
+            pass
+
+    before = decided(site, digests["plain"])
+    with ThreadingHTTPServer(("127.0.0.1", 0), Foreign) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        tab.open(f"http://{host}:{server.server_address[1]}/page")
+        path = f"study/{digests['plain']}/approve"
+        said = tab.value(f"attack({json.dumps(tab.home)}, {json.dumps(path)})")
+        server.shutdown()
+    assert said["read"] == said["stream"] == said["script"] == "refused"
+    assert said["blind"] in ("opaque0", "refused")
+    assert said["post"] in ("opaque0", "refused")
+    assert said["inside"] == "closed"
+    assert decided(site, digests["plain"]) == before == []
+    assert heard
+    assert not any("unpooled-desk" in headers for headers in heard)
+    tab.open(tab.home)
+    assert tab.value("document.getElementById('news') !== null")  # the desk itself goes on

@@ -7,6 +7,8 @@ import time
 
 import pytest
 
+from app.browser import browser
+from app.desks import desk
 from machines.conftest import READING
 from machines.network import STUDIES, Network, until
 from unpooled.app.run_folder import RunFolder
@@ -168,8 +170,38 @@ def test_a_site_answers_nothing_before_its_copy_is_approved(network):
     assert [site["site"] for site in found["sites"]] == sorted(network.files)
 
 
-def test_a_study_is_approved_in_the_middle_and_withdrawn(network, hospital_files):
-    """One hospital's officer is asked: the run waits, goes on with it, and then without it."""
+def decided(tab, digest, verb, said=""):
+    """What an officer does at the desk: open the study, say a name, press the button."""
+    tab.value(f"document.querySelector('a[href=\"study/{digest}/{verb}\"]').click()")
+    tab.until("document.querySelector('form #by') !== null")
+    tab.value("document.getElementById('by').value = 'Dr. High'")
+    if said:
+        tab.value(f"document.getElementById('reason').value = {json.dumps(said)}")
+    tab.value("document.querySelector('form button').click()")
+    tab.until("document.getElementById('decided') !== null")
+
+
+@pytest.fixture
+def pages(network, tmp_path):
+    """The desks of a hospital and of the coordinator, each in a browser of its own."""
+    with (
+        desk(network.site_folder("va"), opened=False) as hospital,
+        desk(network.home, opened=False) as center,
+        browser(tmp_path / "officer") as officer,
+        browser(tmp_path / "coordinator") as coordinator,
+    ):
+        for tab, page in ((officer, hospital), (coordinator, center)):
+            tab.open(page.link)
+            tab.until("document.getElementById('news') !== null")
+        yield officer, coordinator
+
+
+def test_a_study_is_approved_in_the_middle_and_withdrawn(network, hospital_files, pages):
+    """One hospital's officer is asked: the run waits, goes on with it, and then without it.
+
+    The officer decides at a desk, and the coordinator watches at another one, both in a real browser.
+    """
+    officer, coordinator = pages
     ask, place = network.folder / "ask.toml", network.site_folder("va")
     ask.write_text("version = 2\n")
     network.leave("va")
@@ -189,20 +221,34 @@ def test_a_study_is_approved_in_the_middle_and_withdrawn(network, hospital_files
         waits = network.command("status", place, code=6).stderr
         assert f"the study 'Groups' waits to be approved: unpooled study approve {place}" in waits
         assert len(log.read_bytes().splitlines()) == before  # nothing left, by its own log
-        network.command("study", "approve", place, kept.study.digest)
+        coordinator.until("/waiting for va since/.test(at('answer').textContent)")
+        assert "has not decided" in coordinator.value("at('runs').innerText")
+        officer.until(f"at('waiting').textContent.includes('{kept.study.digest[:8]}')")
+        assert "to find groups" in officer.value("at('waiting').textContent")
+        decided(officer, kept.study.digest, "approve")
         network.at_round("studied", 3)
-        coordinator = network.job_process("server")
-        coordinator.suspend()  # else the run could end before the command has started
-        network.command("study", "withdraw", place, kept.study.digest, "--reason", "a complaint")
-        coordinator.resume()
+        run_now = network.job_process("server")
+        run_now.suspend()  # else the run could end before the officer has decided
+        coordinator.until("/is in round [0-9]+: 3 of 3 sites/.test(at('answer').textContent)")
+        assert "running" in coordinator.value("at('runs').innerText")
+        assert coordinator.value("document.querySelectorAll('#runs svg').length") == 2
+        officer.until("at('left').textContent.includes('the record is whole')")
+        decided(officer, kept.study.digest, "withdraw", "a complaint")
+        run_now.resume()
         lines = [json.loads(line) for line in log.read_bytes().splitlines()[before:]]
         network.finish("studied")
+        coordinator.until("at('past').textContent.includes('Groups')")
+        assert coordinator.complaints == officer.complaints == []
+        coordinator.value("at('past').querySelector('a.button').removeAttribute('target')")
+        coordinator.value("at('past').querySelector('a.button').click()")
+        coordinator.until("document.getElementById('answer').textContent.includes('3 sites fall into')")
         late = [json.loads(line) for line in log.read_bytes().splitlines()[before + len(lines) :]]
     finally:
         network.leave("va")
         network.join("va", data=network.files["va"])
         network.wait_connected()
     assert [line.get("decision") for line in (lines[0], lines[-1])] == ["approved", "withdrawn"]
+    assert [line.get("by") for line in (lines[0], lines[-1])] == ["Dr. High", "Dr. High"]
     assert lines[1]["study"] == kept.study.digest
     assert {line["run"] for line in lines if line["kind"] == "release"} == {kept.study.run}
     assert {line["kind"] for line in late} <= {"study"}
