@@ -56,6 +56,8 @@ def check_accessible(tab: Browser) -> int:
     nameless = [node for node in nodes if node["role"] in {*ACTIVE, "image", "region"} and not node["name"]]
     assert nameless == [], nameless
     roles = [node["role"] for node in nodes]
+    regions = [node["name"] for node in nodes if node["role"] == "region"]
+    assert len(set(regions)) == len(regions), regions
     assert [roles.count(role) for role in ("main", "banner", "contentinfo")] == [1, 1, 1]
     levels = [int(node["level"]) for node in nodes if node["role"] == "heading"]
     assert levels[0] == 1

@@ -110,6 +110,7 @@ GO_ON = {  # with what is there, if it is theirs
     ("study approve", "folder"),
     ("study decline", "folder"),
     ("study withdraw", "folder"),
+    ("desk", "folder"),  # by the decisions of its officer
     ("copy erase", "folder"),
     ("copy forget", "folder"),
     ("release", "register"),

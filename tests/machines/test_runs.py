@@ -231,7 +231,7 @@ def test_a_study_is_approved_in_the_middle_and_withdrawn(network, hospital_files
         run_now.suspend()  # else the run could end before the officer has decided
         coordinator.until("/is in round [0-9]+: 3 of 3 sites/.test(at('answer').textContent)")
         assert "running" in coordinator.value("at('runs').innerText")
-        assert coordinator.value("document.querySelectorAll('#runs svg').length") == 2
+        coordinator.until("document.querySelectorAll('#runs svg').length === 2")
         officer.until("at('left').textContent.includes('the record is whole')")
         decided(officer, kept.study.digest, "withdraw", "a complaint")
         run_now.resume()
@@ -241,7 +241,7 @@ def test_a_study_is_approved_in_the_middle_and_withdrawn(network, hospital_files
         assert coordinator.complaints == officer.complaints == []
         coordinator.value("at('past').querySelector('a.button').removeAttribute('target')")
         coordinator.value("at('past').querySelector('a.button').click()")
-        coordinator.until("document.getElementById('answer').textContent.includes('3 sites fall into')")
+        coordinator.until("document.body.textContent.includes('What left each site')")
         late = [json.loads(line) for line in log.read_bytes().splitlines()[before + len(lines) :]]
     finally:
         network.leave("va")

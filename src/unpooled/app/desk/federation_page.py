@@ -169,7 +169,9 @@ def _who(run: dict[str, Any]) -> str:
     if not rows:
         return ""
     lead = "Who answered in the last round" if run["round"] is not None else "Who answers"
-    return f"<h4>{lead}</h4>" + scrolled("Who answers", ("site", "state", "what came"), rows, left=range(3))
+    return f"<h4>{lead}</h4>" + scrolled(
+        f"Who answers {run['run']}", ("site", "state", "what came"), rows, left=range(3)
+    )
 
 
 def _sites(state: dict[str, Any]) -> str:
@@ -183,7 +185,7 @@ def _sites(state: dict[str, Any]) -> str:
     ]
     head = ("site", "state", "its certificate ends")
     lead = "As they come and go. A site dials out to this machine; nobody here can reach into it."
-    return headed("sites", "Sites", scrolled("Sites", head, rows, left=range(3)), lead)
+    return headed("sites", "Sites", scrolled("Table of sites", head, rows, left=range(3)), lead)
 
 
 def _past(state: dict[str, Any]) -> str:
@@ -206,7 +208,7 @@ def _past(state: dict[str, Any]) -> str:
             )
         )
     head = ("study", "begun", "found", "sites", "report")
-    return headed("past", "Past runs", scrolled("Past runs", head, rows, left=(0, 1, 2, 4)))
+    return headed("past", "Past runs", scrolled("Table of past runs", head, rows, left=(0, 1, 2, 4)))
 
 
 def news(before: dict[str, Any], after: dict[str, Any]) -> list[str]:

@@ -149,7 +149,7 @@ def _asked(study: dict[str, Any], *, shown: bool = False) -> str:
     rows = [(escape(meaning), escape(name), str(most)) for meaning, name, most in study["asked"]]
     head = ("it may ask for", "question", "centres at once, at most")
     kinds = f"All that it may ask: {counted(len(rows), 'kind')} of questions"
-    body = scrolled(f"All that {study['title']} may ask", head, rows, left=(0, 1))
+    body = scrolled(f"All that {study['title']} may ask, {study['digest'][:8]}", head, rows, left=(0, 1))
     name = f"asked-{study['digest'][:16]}"
     return f'<details id="{name}"{" open" if shown else ""}><summary>{kinds}</summary>{body}</details>'
 
