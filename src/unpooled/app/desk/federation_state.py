@@ -10,7 +10,7 @@ from typing import Any
 
 import unpooled.algorithms
 import unpooled.analysis  # noqa: F401  importing them registers what a checkpoint may hold
-from unpooled.app.desk.reading import Kept, signature
+from unpooled.app.desk.reading import KeptReading, signature
 from unpooled.app.job import Job
 from unpooled.app.run_folder import RunFolder
 from unpooled.app.study import title_of
@@ -32,7 +32,7 @@ class FederationState:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._runs: dict[str, LiveRun] = {}
-        self._past: dict[str, Kept] = {}
+        self._past: dict[str, KeptReading] = {}
 
     @property
     def gone(self) -> bool:
@@ -63,7 +63,7 @@ class FederationState:
         found = []
         for name in sorted(places.keys() - now, reverse=True)[:_PAST]:
             folder = RunFolder(places[name])
-            kept = self._past.setdefault(name, Kept(partial(ended_run, name, folder)))
+            kept = self._past.setdefault(name, KeptReading(partial(ended_run, name, folder)))
             found.append(kept.get(signature([folder.job, folder.result, folder.report])))
         return [run for run in found if run is not None]
 
@@ -73,7 +73,7 @@ class LiveRun:
 
     def __init__(self, federation: FederationFolder, name: str) -> None:
         self._federation, self._work = federation, federation.runs / name
-        self._history = Kept(self._load)
+        self._history = KeptReading(self._load)
         self._seen: list[tuple[int, float]] = []  # rounds, and when they were seen to be done
 
     def read(self, run: RunState, place: Path | None) -> dict[str, Any]:

@@ -23,7 +23,7 @@ def signature(files: Iterable[Path]) -> Signature:
     return tuple(found)
 
 
-class Kept:
+class KeptReading:
     """The result of a reading, kept while its files stay the same."""
 
     def __init__(self, read: Callable[[], Any]) -> None:
@@ -36,7 +36,7 @@ class Kept:
         return self._value
 
 
-class Slow:
+class SlowReading:
     """The result of a long reading, made in a thread of its own; the last one until a new one is made."""
 
     def __init__(self, read: Callable[[], Any]) -> None:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from unpooled.app.desk.reading import Kept, Slow, signature
+from unpooled.app.desk.reading import KeptReading, SlowReading, signature
 from unpooled.errors import LedgerError, UnpooledError
 from unpooled.privacy.dp.accounting import epsilon_of
 from unpooled.runtimes.provisioning.health import of_site
@@ -44,7 +44,7 @@ class SiteState:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._copy, self._log = Kept(self._read_copy), Slow(self._read_log)
+        self._copy, self._log = KeptReading(self._read_copy), SlowReading(self._read_log)
 
     @property
     def gone(self) -> bool:
