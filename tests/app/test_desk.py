@@ -321,9 +321,13 @@ def test_secrets_are_long_and_one_link_counts():
     assert sum(access.used(link.rpartition("/")[2]) is not None for link in links) == 1
     assert access.used("") is None
     sessions = [access.used(access.new_link().rpartition("/")[2]) for _ in range(20)]
-    assert access.session(sessions[-1].room, sessions[-1].cookie) == sessions[-1]
-    assert access.session(sessions[0].room, sessions[0].cookie) is None  # the oldest are forgotten
-    assert access.session(sessions[-1].room, sessions[-2].cookie) is None
+    name = access.cookie_name
+    found = [access.session(one.room, f"a=b; {name}={one.cookie}") for one in sessions]
+    assert found == [None] * 12 + sessions[12:]  # the oldest are forgotten
+    assert access.session(sessions[-1].room, f"{name}={sessions[-2].cookie}") is None
+    assert access.session(sessions[-1].room, sessions[-1].cookie) is None
+    other = f"{name}=x; {name}={sessions[-1].cookie}; {name}=y"  # of other servers on this machine
+    assert access.session(sessions[-1].room, other) == sessions[-1]
     assert access.session("", "") is None
 
 

@@ -50,12 +50,21 @@ class Access:
         self._sessions = [*self._sessions[-_SESSIONS + 1 :], session]
         return session
 
-    def session(self, room: str, cookie: str) -> Session | None:
-        """The session of a path and a cookie; None if they are not of one."""
+    def session(self, room: str, cookies: str) -> Session | None:
+        """The session of a path and of one of the cookies in a header; None if they are not of one.
+
+        There may be several of this name: another server of this machine can set them, but not the right one.
+        """
+        given = [
+            value
+            for name, _, value in (part.strip().partition("=") for part in cookies.split(";"))
+            if name == self.cookie_name
+        ]
         found = None
         for session in self._sessions:  # all of them: the time taken says nothing
-            if _same(room, session.room) & _same(cookie, session.cookie):
-                found = session
+            for cookie in given[:_SESSIONS]:
+                if _same(room, session.room) & _same(cookie, session.cookie):
+                    found = session
         return found
 
     # ------------------------------------------------------------ where a request comes from

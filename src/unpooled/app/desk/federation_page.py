@@ -2,6 +2,7 @@
 
 from html import escape
 from typing import Any
+from urllib.parse import quote
 
 from unpooled.app.desk.layout import (
     BAD,
@@ -197,7 +198,7 @@ def _past(state: dict[str, Any]) -> str:
         if run["finished"]:
             found = "no clusters" if run["none"] else counted(run["k"] or 0, "cluster")
         label = f"Open the report of {run['title']}"
-        opened = link(f"report/{run['run']}", "Report", kind="plain", label=label, new=True)
+        opened = link(f"report/{quote(run['run'], safe='')}", "Report", kind="plain", label=label, new=True)
         rows.append(
             (
                 f"<b>{escape(run['title'])}</b><br>{escape(run['purpose'] or 'purpose not stated')}",

@@ -55,6 +55,7 @@ class DeskServer:
         self._know, self._say = know, say
         self._documents = documents.Documents(folder)
         self._streams = 0
+        self._deciding = asyncio.Lock()
         self.app = web.Application(middlewares=[self._guarded], client_max_size=_LARGEST)
         self.app.on_response_prepare.append(_calm)
         self.app.router.add_get("/open/{link}", self._open)
@@ -78,7 +79,7 @@ class DeskServer:
             return _refused()
         if request.match_info.handler == self._open:  # the one thing that needs no cookie: it gives one
             return await handler(request)
-        session = access.session(request.path.split("/")[1], request.cookies.get(access.cookie_name, ""))
+        session = access.session(request.path.split("/")[1], headers.get("Cookie", ""))
         if session is None or not access.from_here(headers):
             return _refused()
         if request.method == "POST" and not access.posted_here(headers):
@@ -213,9 +214,10 @@ class DeskServer:
             if verb == "approve" and reason:
                 raise BadInput("an approval has no reason")
             place = StudyFolder(self._folder)
-            await asyncio.to_thread(place.decide, digest, VERBS[verb], by, reason)
+            async with self._deciding:  # a button that is pressed twice decides once
+                await asyncio.to_thread(place.decide, digest, VERBS[verb], by, reason)
             self._watch.look_again()
-        except (BadInput, LedgerError) as error:
+        except (BadInput, LedgerError, OSError) as error:
             return await self._question(request, by, str(error))
         return web.Response(status=303, headers={"Location": "../../"})
 

@@ -27,6 +27,7 @@ _LABELS = {
     "at most": "asks at most",
     "key": "coordinator's key",
 }
+_DECIDED = 50  # studies that are listed
 _STATES = {"approved": GOOD, "waiting": WAITS, "declined": QUIET, "withdrawn": BAD, "expired": QUIET}
 _CONNECTED = {"connected": GOOD, "trying to connect": WAITS, "waits to be admitted": WAITS}
 _ACTS = {"approve": "Approve", "decline": "Decline", "withdraw": "Withdraw"}
@@ -159,7 +160,7 @@ def _decided(state: dict[str, Any]) -> str:
     if not studies:
         return ""
     rows = []
-    for study in reversed(studies):
+    for study in studies[: -_DECIDED - 1 : -1]:
         said = study["decisions"][-1] if study["decisions"] else {"by": "", "at": "", "reason": ""}
         reason = f"<br>{escape(said['reason'])}" if said["reason"] else ""
         rows.append(
@@ -174,6 +175,10 @@ def _decided(state: dict[str, Any]) -> str:
         )
     head = ("study", "state", "by", "decided", "expires", "change")
     lead = "The latest first. Every decision is a line of the site's log."
+    if len(studies) > _DECIDED:
+        lead += (
+            f" And {len(studies) - _DECIDED} more: <code>unpooled study list {escape(state['folder'])}</code>"
+        )
     return headed("decided", "Decided", scrolled("Decided studies", head, rows, left=range(6)), lead)
 
 

@@ -8,6 +8,7 @@ import math
 import sqlite3
 import time
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,8 @@ from unpooled.site.study_folder import DECLINED, WITHDRAWN, KeptStudy, StudyFold
 SIGNS = ("invitation.json", "log.jsonl", "copy/about.json", "studies")  # one of them is in a site's folder
 VERBS = {"approve": STUDY_APPROVED, "decline": DECLINED, "withdraw": WITHDRAWN}
 _ROWS = 6  # groups of the copy that the page shows; the copy's own page has more
+_HEALTH = 1.5  # seconds between looks whether the site runs and is connected
+_NOBODY: dict[str, Any] = {"name": "", "federation": "", "state": "", "up": False, "problems": []}
 _AGAIN = 0.3  # seconds after which a fault is looked at again: a site may have been writing the line
 
 
@@ -45,6 +48,8 @@ class SiteState:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._copy, self._log = KeptReading(self._read_copy), SlowReading(self._read_log)
+        self._kept: dict[str, KeptReading] = {}  # studies, by digest
+        self._known = (-math.inf, _NOBODY)  # when the health was looked at, and what it was
 
     @property
     def gone(self) -> bool:
@@ -74,14 +79,18 @@ class SiteState:
     # ------------------------------------------------------------ parts
 
     def _health(self) -> dict[str, Any]:
-        """Whether the site runs and is connected, where it joined a federation."""
-        nobody = {"name": "", "federation": "", "state": "", "up": False, "problems": []}
+        """Whether the site runs and is connected, where it joined a federation; looked at now and then."""
         if not (self.folder / "invitation.json").exists():
-            return nobody
+            return _NOBODY
+        if time.monotonic() - self._known[0] > _HEALTH:
+            self._known = (time.monotonic(), self._look())
+        return self._known[1]
+
+    def _look(self) -> dict[str, Any]:
         try:
             found = of_site(SiteFolder(self.folder.absolute()))
         except (UnpooledError, OSError, ValueError, KeyError) as error:
-            return {**nobody, "problems": [str(error)]}
+            return {**_NOBODY, "problems": [str(error)]}
         told = [problem.text for problem in found.problems if not problem.text.startswith("the study ")]
         return {
             "name": found.name,
@@ -95,10 +104,12 @@ class SiteState:
         """Every study that came, and what is wrong with files that are none."""
         place, found, damaged = StudyFolder(self.folder), [], []
         for path in place.path.glob("[0-9a-f]*.json"):
-            try:
-                found.append(place.read(path.stem))
-            except LedgerError as error:
-                damaged.append(str(error))
+            kept = self._kept.setdefault(path.stem, KeptReading(partial(_read_study, place, path.stem)))
+            read = kept.get(signature([path]))
+            if isinstance(read, KeptStudy):
+                found.append(read)
+            else:
+                damaged.append(read)
         found.sort(key=lambda kept: (kept.received, kept.study.digest))
         return [study_values(kept) for kept in found], damaged
 
@@ -172,6 +183,14 @@ class SiteState:
             except (UnpooledError, sqlite3.Error) as error:
                 values["fault"] = str(error)
         return values
+
+
+def _read_study(place: StudyFolder, digest: str) -> KeptStudy | str:
+    """A study, or what is wrong with its file."""
+    try:
+        return place.read(digest)
+    except LedgerError as error:
+        return str(error)
 
 
 def study_values(kept: KeptStudy) -> dict[str, Any]:
