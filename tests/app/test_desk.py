@@ -9,6 +9,7 @@ import socket
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -398,6 +399,11 @@ def test_only_a_decision_writes_and_it_is_that_of_the_command(served, north):
     assert served.post(new, "withdraw", reason="a complaint <b>")[0] == 303
     assert decided(site, new)[-1] == ("withdrawn", "Dr. Low", "a complaint <b>")
     assert "a complaint &lt;b&gt;" in served.page()
+    twice = came(site, 10, "Pressed twice")
+    with ThreadPoolExecutor(4) as hands:
+        answers = list(hands.map(lambda _: served.post(twice, "approve")[0], range(4)))
+    assert sorted(answers) == [303, 409, 409, 409]
+    assert len(decided(site, twice)) == 1
     assert served.post(digests["odd"], "decline", reason="no")[0] == 303
     assert decided(site, digests["odd"]) == [("declined", "Dr. Low", "no")]
     assert audited(site).whole
