@@ -13,7 +13,7 @@ from typing import Any
 from aiohttp import web
 
 from unpooled.app.desk import documents
-from unpooled.app.desk.access import Access, Session, is_prefetched, right_secret
+from unpooled.app.desk.access import Access, is_prefetched, right_secret
 from unpooled.app.desk.layout import POLICY, script, style_sheet
 from unpooled.app.desk.site_page import question
 from unpooled.app.desk.site_state import VERBS, study_values
@@ -37,7 +37,7 @@ _CALM = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-_SESSION = web.RequestKey("session", Session)
+_SESSION = "session"  # of a request that was let in
 
 
 class DeskServer:
