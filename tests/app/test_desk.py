@@ -1,5 +1,6 @@
 """The desk: whoever has the link, from the desk's own page, and nobody else; nothing of the data; no lock."""
 
+import asyncio
 import csv
 import json
 import re
@@ -25,10 +26,12 @@ from typer.testing import CliRunner
 from studies import study_of
 from unpooled import InProcess, run
 from unpooled.app.cli import app
+from unpooled.app.desk import doors
 from unpooled.app.desk.access import Access
 from unpooled.app.desk.federation_page import sections as federation_sections
 from unpooled.app.desk.federation_state import FederationState, rounds_to_rest
 from unpooled.app.desk.layout import parts
+from unpooled.app.desk.reading import SlowReading
 from unpooled.app.desk.site_state import VERBS, SiteState
 from unpooled.app.job import Between, Job
 from unpooled.app.run_folder import RunFolder
@@ -122,6 +125,14 @@ def served(north):
 
 def decided(site, digest):
     return [(d.decision, d.by, d.reason) for d in StudyFolder(site).read(digest).decisions]
+
+
+def shown(running, text):
+    """Wait until a text is on the page."""
+    end = time.monotonic() + 30
+    while text not in (page := running.page()):
+        assert time.monotonic() < end, page
+        time.sleep(0.2)
 
 
 def untouched(folder):
@@ -265,6 +276,49 @@ def test_strangers_who_say_nothing_do_not_keep_others_out(served):
     finally:
         for wire in wires:
             wire.close()
+
+
+def test_connections_of_strangers_are_closed_also_before_they_begin(monkeypatch):
+    monkeypatch.setattr(doors, "_SOON", 0.01)
+
+    class Connection:
+        def __init__(self):
+            self.transport, self.aborted = None, False
+
+        def abort(self):
+            self.aborted, self.transport = True, None
+
+    async def come():
+        made = doors.Doors(Connection)
+        every = [made() for _ in range(100)]
+        made.know(every[-1])
+        for one in every:  # all at once: none had a connection when it was counted
+            one.transport = one
+        async with asyncio.timeout(60):
+            while sum(one.aborted for one in every) < 68:
+                await asyncio.sleep(0.01)
+        early = [one.aborted for one in every]
+        for one in every:
+            made._look(one)  # as after a while
+        return early, [one.aborted for one in every]
+
+    monkeypatch.setattr(doors, "_PROVE", 3600.0)
+    early, late = asyncio.run(come())
+    assert early == [True] * 68 + [False] * 32
+    assert late == [True] * 99 + [False]  # whoever has shown a cookie stays
+
+
+def test_nothing_that_strangers_send_is_on_the_terminal(served):
+    """The lines that the desk prints are its own, whatever bytes come: all others go nowhere."""
+    with socket.create_connection(("127.0.0.1", served.port), timeout=20) as wire:
+        wire.sendall(b"GET \x1b[2J* HTTP/1.1\r\nHost: \x1b]0;evil\x07\r\n\r\n")
+        wire.recv(1000)
+    served.process.stdin.write("\n")
+    served.process.stdin.flush()
+    said = []
+    while "/open/" not in "".join(said[-1:]):
+        said.append(served.process.stdout.readline())
+    assert not any("\x1b" in line or "Error" in line or "Traceback" in line for line in said), said
 
 
 def test_pages_that_are_kept_up_to_date_are_counted(served):
@@ -461,10 +515,7 @@ def test_a_site_that_answers_is_neither_held_up_nor_misread(made, north, tmp_pat
         opened.close()
         for _ in range(20):  # nobody else has the log, however often the desk looks
             Log(site / "log.jsonl").close()
-        end = time.monotonic() + 30
-        while f"<b>{SiteState(site).read()['left']['answers']}</b>answers" not in (text := running.page()):
-            assert time.monotonic() < end, text
-            time.sleep(0.2)
+        shown(running, f"<b>{SiteState(site).read()['left']['answers']}</b>answers")
         running.process.send_signal(signal.SIGINT)
         assert running.process.wait(30) == 0
     record = audited(site)
@@ -485,6 +536,24 @@ def test_a_line_that_is_just_being_written_is_no_fault(north, tmp_path):
     state = SiteState(site).read()
     assert not state["left"]["whole"]
     assert "line 3" in state["left"]["faults"][0]
+
+
+def test_a_long_reading_takes_a_tenth_of_the_time_at_most(monkeypatch):
+    now, made = [0.0], []
+
+    def read():
+        now[0] += 3.0  # seconds that it takes
+        made.append(len(made))
+        return made[-1]
+
+    monkeypatch.setattr("unpooled.app.desk.reading.time.monotonic", lambda: now[0])
+    reading = SlowReading(read)
+    assert reading.get((1,)) == 0
+    assert reading.get((1,)) == 0
+    for later, value in ((29.0, 0), (2.0, 1)):
+        now[0] += later
+        assert reading.get((2,)) == value
+    assert made == [0, 1]
 
 
 def test_what_is_damaged_is_said_and_the_rest_is_shown(north, tmp_path):
@@ -611,11 +680,11 @@ def test_runs_sites_and_reports_are_shown(federation, central):
     half = federation.path / "federation.json"
     whole = half.read_bytes()
     half.write_bytes(whole[:20])  # half saved by hand: the desk goes on
-    time.sleep(2.5)
-    assert "what is shown is old" in running.page()
+    shown(running, "what is shown is old")
     half.write_bytes(whole)
-    time.sleep(0.5)
-    assert "what is shown is old" not in running.page()
+    end = time.monotonic() + 30
+    while "what is shown is old" in running.page():
+        assert time.monotonic() < end
 
 
 def test_a_run_that_waits_says_for_whom_and_since_when(federation, monkeypatch):

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 import socket
@@ -20,6 +21,7 @@ from unpooled.errors import BadInput
 
 _STRANGERS = 32  # connections that have not shown a cookie; then the oldest of them is closed
 _PROVE = 10.0  # seconds in which a connection must show it
+_SOON = 1.0  # seconds in which a connection that was just taken has begun
 _IDLE = 30.0  # seconds after which a connection without a question is closed
 
 Say = Callable[[str], None]
@@ -48,8 +50,13 @@ class Doors:
     def _look(self, handler: Any) -> None:
         if handler in self._strangers:
             self._strangers.remove(handler)
-            if handler.transport is not None:
-                handler.transport.abort()
+            _end(handler)
+            asyncio.get_running_loop().call_later(_SOON, _end, handler)  # if it had no connection yet
+
+
+def _end(handler: Any) -> None:
+    if handler.transport is not None:
+        handler.transport.abort()
 
 
 def bound(port: int) -> socket.socket:
@@ -72,7 +79,9 @@ async def keep(folder: Path, reader: Reader, page: ModuleType, port: int, say: S
     access = Access(listening.getsockname()[1])
     doors = Doors(lambda: serving())
     server = DeskServer(folder, watch, access, doors.know, say)
-    runner = web.AppRunner(server.app, access_log=None, keepalive_timeout=_IDLE, shutdown_timeout=0.5)
+    runner = web.AppRunner(
+        server.app, access_log=None, logger=_silent(), keepalive_timeout=_IDLE, shutdown_timeout=0.5
+    )
     await runner.setup()
     assert runner.server is not None
     serving = runner.server
@@ -93,6 +102,13 @@ async def keep(folder: Path, reader: Reader, page: ModuleType, port: int, say: S
         ended.cancel()
         served.close()
         await runner.cleanup()
+
+
+def _silent() -> logging.Logger:
+    """A log that nobody reads: what strangers send is not shown on the terminal."""
+    log = logging.Logger("desk")
+    log.addHandler(logging.NullHandler())
+    return log
 
 
 async def _signalled() -> None:

@@ -94,6 +94,9 @@ class DeskServer:
             return _line(409, str(error))
         except TimeoutError:
             return _line(408, "too slow")
+        except Exception as error:  # a fault of ours: the page says so, and the terminal what it was
+            self._say(f"a page failed with {type(error).__name__}: {str(error)[:500]!r}")
+            return _line(500, "the desk failed; its terminal says more")
 
     async def _open(self, request: web.Request) -> web.StreamResponse:
         """Exchange the link for a cookie. The page then goes to the desk by itself: its own step, so that the
