@@ -32,6 +32,7 @@ from unpooled.app.desk.federation_page import sections as federation_sections
 from unpooled.app.desk.federation_state import FederationState, rounds_to_rest
 from unpooled.app.desk.layout import parts
 from unpooled.app.desk.reading import SlowReading
+from unpooled.app.desk.site_page import sections as site_sections
 from unpooled.app.desk.site_state import VERBS, SiteState
 from unpooled.app.job import Between, Job
 from unpooled.app.run_folder import RunFolder
@@ -577,6 +578,14 @@ def test_what_is_damaged_is_said_and_the_rest_is_shown(north, tmp_path):
         assert len(said) == 2  # the other one says that the link was used
 
 
+def test_a_policy_that_approves_by_itself_is_said(north, tmp_path):
+    site = tmp_path / "north"
+    shutil.copytree(north[0], site)
+    (site / "policy.toml").write_text(f'{COPY}[studies]\napprove = "known"\npurposes = ["care", "<i>"]\n')
+    text = site_sections(SiteState(site).read())["answer"]
+    assert "studies of its coordinator are approved at once for care; &lt;i&gt;." in text
+
+
 def test_the_budget_is_the_ledgers(tmp_path):
     table(tmp_path / "rows.csv", 2)
     site = tmp_path / "noisy"
@@ -714,7 +723,7 @@ def test_the_time_left_follows_the_movement():
 
 
 def test_what_cannot_be_is_one_line(tmp_path, north, monkeypatch):
-    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "studies").mkdir(parents=True)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         for words, says in (

@@ -91,7 +91,14 @@ def _answer(state: dict[str, Any]) -> str:
         shown.append(("nothing", "has left"))
     name = '<h2 id="answer-heading" class="unseen">At a glance</h2>'
     problems = warned(state["problems"], "To be done")
-    return f'{name}<div class="answer"><p>{first}</p></div>{problems}{figures(shown) if shown else ""}'
+    alone = ""
+    if state["purposes"]:
+        purposes = "any purpose" if "*" in state["purposes"] else "; ".join(state["purposes"])
+        alone = (
+            f"<p>By the policy, studies of its coordinator are approved at once for {escape(purposes)}.</p>"
+        )
+    said = f'<div class="answer"><p>{first}</p></div>{alone}'
+    return f"{name}{said}{problems}{figures(shown) if shown else ''}"
 
 
 # ---------------------------------------------------------------- studies

@@ -30,7 +30,7 @@ from unpooled.site.study import asked, sentences
 from unpooled.site.study_folder import APPROVED as STUDY_APPROVED
 from unpooled.site.study_folder import DECLINED, WITHDRAWN, KeptStudy, StudyFolder
 
-SIGNS = ("invitation.json", "log.jsonl", "copy/about.json", "studies")  # one of them is in a site's folder
+SIGNS = ("invitation.json", "log.jsonl", f"copy/{ABOUT}")  # one of them is in a site's folder, or a study
 VERBS = {"approve": STUDY_APPROVED, "decline": DECLINED, "withdraw": WITHDRAWN}
 _ROWS = 6  # groups of the copy that the page shows; the copy's own page has more
 _HEALTH = 1.5  # seconds between looks whether the site runs and is connected
@@ -39,7 +39,8 @@ _AGAIN = 0.3  # seconds after which a fault is looked at again: a site may have 
 
 
 def is_site(folder: Path) -> bool:
-    return any((folder / sign).exists() for sign in SIGNS)
+    came = any(len(path.stem) == 64 for path in StudyFolder(folder).path.glob("[0-9a-f]*.json"))
+    return came or any((folder / sign).exists() for sign in SIGNS)
 
 
 class SiteState:
@@ -70,6 +71,7 @@ class SiteState:
             "studies": studies,
             "copy": self._copy.get(self._copy_files()),
             "mode": policy.protect.mode if policy is not None else None,
+            "purposes": list(policy.studies.purposes) if policy is not None else [],
             "auto": policy is not None and policy.protect.auto,
             "left": None if record is None else _left(record, checked),
             "has_log": (self.folder / "log.jsonl").exists(),
