@@ -100,8 +100,7 @@ class Objective(Summable, wire="questions.Objective"):
 
 @dataclass(frozen=True, eq=False)
 class AskObjective(Question[Objective], wire="questions.AskObjective"):
-    """The paper's eq. 34: the sum of squared distances to the nearest of the centres, for R sets of
-    centres."""
+    """The sum of squared distances to the nearest of the centres, for R sets of them: the paper's eq. 34."""
 
     sees = "rows"
 
