@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 from sklearn.cluster import KMeans
 
+from benchmarks.certificates import ruspini
 from unpooled import exact_kmeans
 from unpooled.errors import BadInput
 from unpooled.experiments.datasets.dual import dual_names, dual_problem, dual_shape
+from unpooled.kernels.exact_solver import budget_bound
 from unpooled.optimum.exact import by_blocks, relative_gap
 
 
@@ -42,6 +44,19 @@ def test_time_is_up_and_the_bound_still_holds():
     assert 0.3 * got.inertia < got.lower_bound < got.inertia
     assert got.inertia == pytest.approx(((X - got.centers[got.labels]) ** 2).sum())
     assert got.inertia < 1.1 * KMeans(5, n_init=20, random_state=0).fit(X).inertia_
+
+
+def test_rows_with_a_gap_to_budgets_are_proved_by_cases():
+    """Ruspini's rows, k = 8: the linear programme of all clusters leaves 0.017 %."""
+    X = ruspini()
+    warm = np.arange(len(X)) * 8 // len(X)
+    without = budget_bound(X, 8, warm, goal=1e-11)
+    got = exact_kmeans(X, 8, time_limit=60)
+    assert without.converged
+    assert without.lower < got.inertia * (1 - 1e-4)
+    assert got.proved
+    assert got.inertia == pytest.approx(6149.63902, rel=1e-8)  # the optimum in the literature
+    assert 0 < budget_bound(X, 8, got.labels, goal=1e-11, nodes=100).nodes < 100
 
 
 def test_the_sum_over_blocks_is_a_lower_bound():

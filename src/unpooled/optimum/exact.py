@@ -29,6 +29,7 @@ from unpooled.optimum.parts import not_above, sum_below
 MOST_ROWS = 2000  # the search keeps n^2 k numbers
 _FIRST = 20_000  # nodes of branch and bound before column generation
 _BOXES = 2_000_000  # of column generation
+_CASES = 2000  # that column generation tells apart
 _MOST_GENERATED = 250  # rows of its linear programme
 _PROBE = 2.0  # seconds after which an unlimited search estimates its remaining time
 _LONGEST = 600.0  # expected seconds beyond which it stops unless a limit is given
@@ -91,7 +92,7 @@ def exact_kmeans(X: Any, k: int, *, time_limit: float | None = None) -> ExactKMe
         return _result(solved, solved.lower)
     lower, warm = solved.lower, solved.labels
     if len(rows) <= _MOST_GENERATED:
-        columns = budget_bound(rows, k, warm, goal=1e-11, boxes=_BOXES, seconds=left(0.6))
+        columns = budget_bound(rows, k, warm, goal=1e-11, boxes=_BOXES, seconds=left(0.6), nodes=_CASES)
         lower = max(lower, columns.lower)
         found = exact(rows, k, warm=columns.labels, starts=0, nodes=0)
         solved = found if found.value < solved.value else solved

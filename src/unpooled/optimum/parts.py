@@ -7,7 +7,7 @@ limits of the searches are numbers of steps, never times, so that the same rows 
 
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
-from math import ceil, fsum, inf, isfinite
+from math import ceil, fsum, isfinite
 from typing import NamedTuple
 
 import numpy as np
@@ -36,8 +36,10 @@ EFFORTS = {
     "thorough": Effort(240, 30, 5_000_000, 1_000_000, 3e-4, 1.2e12),
 }
 _SMALLER = (1.0, 0.5, 0.3, 0.2, 0.14)  # of the largest part: sizes that are tried
+_ONE = 2.5  # of the largest part: up to so many rows, all are tried as one part as well
+_HALF = 0.5  # of the work: for all rows as one part, where there are more than of the largest part
 _TRIED = 2  # parts of each size
-_TRIALS = 0.4  # of the work: for sizes that are tried
+_TRIALS = 0.4  # of the work that all rows as one part leave: for sizes that are tried
 _PER_CELL = 4  # rows of a cell in every part, where clusters are dealt in cells
 _FEW = 15  # rows that branch and bound solves at once
 _WHOLE = 1e-5  # the share of the bound that column generation may leave where all rows are one part
@@ -53,9 +55,8 @@ class _Work:
     def __init__(self, limit: float) -> None:
         self.limit, self.spent = limit, 0.0
 
-    def left(self, until: float = 1.0) -> float:
-        """The rest of this share of the limit."""
-        return max(0.0, until * self.limit - self.spent)
+    def left(self) -> float:
+        return max(0.0, self.limit - self.spent)
 
 
 def bound_by_parts(X: FloatArray, centers: FloatArray, effort: Effort, weights: FloatArray) -> float:
@@ -63,6 +64,7 @@ def bound_by_parts(X: FloatArray, centers: FloatArray, effort: Effort, weights: 
     help to find it.
 
     Parts of several sizes are tried: large ones lose less by being apart, small ones are solved to the end.
+    Where rows are few, all of them are one part.
     Clusters are dealt as a whole, or in small cells, which pays for many clusters. What is left of the work
     is shared out evenly among the parts that are left.
 
@@ -88,19 +90,23 @@ def bound_and_work(
     counts = sorted({max(1, ceil(n / max(largest * share, 2 * k + 1))) for share in _SMALLER})
     best, chosen, bounds = -1.0, labels, [0.0]
     work, tell = _Work(effort.work * max(1.0, n / 10_000)), progress.get()
-    tries = [(count, fine) for count in counts for fine in (False, True)[: 1 + (count > 1)]]
+    if n <= _ONE * largest:
+        whole = effort._replace(goal=min(effort.goal, _WHOLE))
+        allowed = work.left() * (1.0 if n <= largest else _HALF)
+        lower, ended = _bound_part(X, k, labels, np.ones(n, dtype=bool), whole, w, work, allowed)
+        if ended or lower >= _GOOD * float(w @ away):
+            return sum_below([lower]), work.spent  # no parts of these rows have a higher sum
+        best, chosen, bounds = lower / float(w @ away), np.zeros(n, dtype=np.int32), [lower]
+    tries = [(count, fine) for count in counts for fine in (False, True) if count > 1]
+    trials = work.spent + _TRIALS * work.left()
     for number, (count, fine) in enumerate(tries):
-        limits = effort if count > 1 else effort._replace(goal=min(effort.goal, _WHOLE))
         cells = _cells(X, labels, _PER_CELL * count) if fine else labels
         part = deal(X, int(cells.max()) + 1, cells, count, weights=w)
-        some = range(min(count, _TRIED))
-        share_of = _TRIALS if count > 1 else 1.0
-        left = _TRIED * (len(tries) - number) if count > 1 else 1
-        found = [
-            _bound_part(X, k, labels, part == p, limits, w, work, work.left(share_of) / max(1, left - p))
-            for p in some
-        ]
-        cost = sum(float(w[part == p] @ away[part == p]) for p in some)
+        left, found = _TRIED * (len(tries) - number), []
+        for p in range(_TRIED):
+            allowed = max(0.0, trials - work.spent) / (left - p)
+            found.append(_bound_part(X, k, labels, part == p, effort, w, work, allowed)[0])
+        cost = sum(float(w[part == p] @ away[part == p]) for p in range(_TRIED))
         share = sum_below(found) / cost if cost > 0 else 1.0
         if share > best:
             best, chosen, bounds = share, part, found
@@ -111,7 +117,7 @@ def bound_and_work(
         if tell is not None:
             tell(p, parts)
         allowed = work.left() / (parts - p)
-        bounds.append(_bound_part(X, k, labels, chosen == p, effort, w, work, allowed))
+        bounds.append(_bound_part(X, k, labels, chosen == p, effort, w, work, allowed)[0])
     return sum_below(bounds), work.spent
 
 
@@ -144,13 +150,13 @@ def _bound_part(
     effort: Effort,
     w: FloatArray,
     work: _Work,
-    allowed: float = inf,
-) -> float:
+    allowed: float,
+) -> tuple[float, bool]:
     """A lower bound for the rows of a part, by column generation; by branch and bound for few rows, or where
-    that does not end. About a fifth of the work allowed is for branch and bound."""
+    that does not end. About a fifth of the work allowed is for branch and bound. And did a search end?"""
     rows, weights, own = X[inside], w[inside], labels[inside]
     if len(rows) <= k:
-        return 0.0
+        return 0.0, True
     lower = 0.0
     if len(rows) > _FEW:
         some = int(min(0.8 * allowed, 2**60))
@@ -158,13 +164,13 @@ def _bound_part(
         work.spent += columns.work
         lower, own = columns.lower, columns.labels
         if columns.converged:
-            return lower
+            return lower, True
         allowed -= columns.work
     a_node = 3.0 * len(rows) * k * k
     nodes = int(min(effort.nodes, max(allowed / a_node, 10 * len(rows))))
     solved = exact(rows, k, weights=weights, warm=own, starts=3, nodes=nodes)
     work.spent += (solved.nodes + solved.before + 10 * len(rows)) * a_node
-    return max(lower, solved.lower)
+    return max(lower, solved.lower), solved.complete
 
 
 def not_above(lower: float, inertia: float) -> float:
