@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from benchmarks.certificates import ruspini
 from sklearn.cluster import KMeans
 
-from benchmarks.certificates import ruspini
 from unpooled import exact_kmeans
 from unpooled.errors import BadInput
 from unpooled.experiments.datasets.dual import dual_names, dual_problem, dual_shape

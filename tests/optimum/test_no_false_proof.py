@@ -16,7 +16,7 @@ from rational import inertia, inertia_about, optimum, optimum_on_a_line, priced_
 
 from unpooled import Dual, InProcess, SecureSums, certify, exact_kmeans, run
 from unpooled.errors import BadInput
-from unpooled.kernels.exact_solver import available, budget_bound, exact
+from unpooled.kernels.exact_solver import available, budget_bound, exact, semidefinite_bound
 from unpooled.optimum.exact import by_blocks
 from unpooled.optimum.parts import EFFORTS, bound_by_parts
 
@@ -138,6 +138,30 @@ def test_budgets_in_one_column():
         start = np.random.default_rng(number).integers(p.k, size=len(p.X))
         assert Fraction(budget_bound(p.X, p.k, start, goal=1e-9, boxes=20_000).lower) <= best
     print(f"budgets in one column: {PROBLEMS} problems, no bound above the optimum")
+
+
+def test_semidefinite_bounds():
+    """Of searches that end and that are stopped at once; "unique" means that the given clustering is best."""
+    unique = tight = 0
+    for number in range(PROBLEMS):
+        p, weights = weighted_problem(number) if number % 3 == 0 else (problem(number), np.ones(0))
+        weights = np.ones(len(p.X)) if not len(weights) else weights
+        X, w = p.X[weights > 0], weights[weights > 0]
+        if not len(X):
+            continue
+        best = optimum(X.tolist(), p.k, w.tolist())
+        start = np.random.default_rng(number).integers(p.k, size=len(X))
+        found = exact(X, p.k, weights=w).labels
+        for labels, options in ((found, {"goal": 1e-9}), (start, {"goal": 1e-9}), (found, {"work": 1})):
+            got = semidefinite_bound(X, p.k, labels, weights=w, **options)
+            own = inertia(X.tolist(), labels, w.tolist())
+            assert Fraction(got.lower) <= best
+            assert not got.unique or best == own
+            assert not got.unique or p.family in BEYOND or own * (1 - CLOSE) <= Fraction(got.lower)
+            unique += got.unique
+            tight += Fraction(got.lower) >= best * (1 - Fraction(1, 10**3))
+    assert unique > PROBLEMS / 4
+    print(f"semidefinite: {PROBLEMS} problems, {tight} bounds tight, {unique} optima unique; none false")
 
 
 def test_sums_over_parts():

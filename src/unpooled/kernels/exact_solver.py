@@ -177,6 +177,45 @@ def budget_bound(
     return BudgetBound(lower, own, took, bounded, spent, cases, converged)
 
 
+class SemidefiniteBound(NamedTuple):
+    """A lower bound from a semidefinite programme."""
+
+    lower: float  # no k clusters cost less; rounded down
+    work: int  # steps of arithmetic, counted roughly
+    rounds: int
+    unique: bool  # no clustering is better than the given one: the bound is its cost
+
+
+def semidefinite_bound(
+    X: Floats,
+    k: int,
+    labels: NDArray[Any],
+    *,
+    weights: Floats | None = None,
+    goal: float = 1e-3,
+    work: int = 2**62,
+    seconds: float = np.inf,
+) -> SemidefiniteBound:
+    """A lower bound on the inertia of any k clusters of the rows (n, d), by a semidefinite programme.
+
+    The number of columns does not matter, that of rows does: a step takes n^3, and there are some hundreds to
+    thousands. ``labels`` is a good clustering, near whose cost the bound ends; where the programme shows that
+    no other is better, the bound is that cost. The search ends when the bound is within the share ``goal`` of
+    it, no longer rises, or ``work`` (steps of arithmetic) or ``seconds`` are spent; it holds in any case.
+
+    >>> X = np.array([[0.0], [0.2], [5.0], [5.4]])
+    >>> got = semidefinite_bound(X, 2, np.array([0, 0, 1, 1]))
+    >>> round(got.lower, 6), got.unique
+    (0.1, True)
+    """
+    native = importlib.import_module("._native", __package__)
+    X = np.ascontiguousarray(X, np.float64)
+    check_room(X.shape[1], k)
+    w = np.ones(len(X)) if weights is None else np.ascontiguousarray(weights, np.float64)
+    own = np.ascontiguousarray(labels, np.int32)
+    return SemidefiniteBound(*native.semidefinite_bound(X, w, k, own, goal, work, seconds))
+
+
 def deal(
     X: Floats, k: int, labels: NDArray[Any], parts: int, *, weights: Floats | None = None, sweeps: int = 3
 ) -> NDArray[np.int32]:

@@ -7,7 +7,7 @@ limits of the searches are numbers of steps, never times, so that the same rows 
 
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
-from math import ceil, fsum, isfinite
+from math import ceil, fsum, inf, isfinite
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from unpooled import kernels
 from unpooled.core.arrays import FloatArray
 from unpooled.errors import BadInput
-from unpooled.kernels.exact_solver import budget_bound, deal, exact
+from unpooled.kernels.exact_solver import budget_bound, deal, exact, semidefinite_bound
 
 
 class Effort(NamedTuple):
@@ -35,6 +35,7 @@ EFFORTS = {
     "normal": Effort(160, 20, 500_000, 100_000, 1e-3, 1.2e11),
     "thorough": Effort(240, 30, 5_000_000, 1_000_000, 3e-4, 1.2e12),
 }
+FEW_COLUMNS = 5  # up to which column generation comes before the semidefinite programme
 _SMALLER = (1.0, 0.5, 0.3, 0.2, 0.14)  # of the largest part: sizes that are tried
 _ONE = 2.5  # of the largest part: up to so many rows, all are tried as one part as well
 _HALF = 0.5  # of the work: for all rows as one part, where there are more than of the largest part
@@ -43,6 +44,7 @@ _TRIALS = 0.4  # of the work that all rows as one part leave: for sizes that are
 _PER_CELL = 4  # rows of a cell in every part, where clusters are dealt in cells
 _FEW = 15  # rows that branch and bound solves at once
 _WHOLE = 1e-5  # the share of the bound that column generation may leave where all rows are one part
+_STEPS = 100  # fewer steps of a semidefinite programme come to nothing
 _GOOD = 0.995  # of the cost at the given centres: no smaller parts are tried
 
 # hears how many parts of how many are bounded, where that happens in this process
@@ -91,9 +93,8 @@ def bound_and_work(
     best, chosen, bounds = -1.0, labels, [0.0]
     work, tell = _Work(effort.work * max(1.0, n / 10_000)), progress.get()
     if n <= _ONE * largest:
-        whole = effort._replace(goal=min(effort.goal, _WHOLE))
         allowed = work.left() * (1.0 if n <= largest else _HALF)
-        lower, ended = _bound_part(X, k, labels, np.ones(n, dtype=bool), whole, w, work, allowed)
+        lower, ended = _bound_part(X, k, labels, np.ones(n, dtype=bool), effort, w, work, allowed, _WHOLE)
         if ended or lower >= _GOOD * float(w @ away):
             return sum_below([lower]), work.spent  # no parts of these rows have a higher sum
         best, chosen, bounds = lower / float(w @ away), np.zeros(n, dtype=np.int32), [lower]
@@ -151,21 +152,37 @@ def _bound_part(
     w: FloatArray,
     work: _Work,
     allowed: float,
+    goal: float = inf,
 ) -> tuple[float, bool]:
-    """A lower bound for the rows of a part, by column generation; by branch and bound for few rows, or where
-    that does not end. About a fifth of the work allowed is for branch and bound. And did a search end?"""
+    """A lower bound for the rows of a part, by column generation, by a semidefinite programme where that does
+    not end or there are many columns, by branch and bound for few rows, or where neither ends. About a fifth
+    of the work allowed is for branch and bound. And did a search end, or leave the goal of the effort at
+    most?"""
     rows, weights, own = X[inside], w[inside], labels[inside]
     if len(rows) <= k:
         return 0.0, True
     lower = 0.0
     if len(rows) > _FEW:
-        some = int(min(0.8 * allowed, 2**60))
-        columns = budget_bound(rows, k, own, weights=weights, goal=effort.goal, boxes=effort.boxes, work=some)
-        work.spent += columns.work
-        lower, own = columns.lower, columns.labels
-        if columns.converged:
-            return lower, True
-        allowed -= columns.work
+        wide = rows.shape[1] > FEW_COLUMNS
+        for by_rows in (True, False) if wide else (False, True):
+            some = int(min((0.6 if by_rows == wide else 0.5) * allowed, 2**60))
+            if by_rows and some < _STEPS * len(rows) ** 3:
+                continue
+            if by_rows:
+                good = exact(rows, k, weights=weights, warm=own, starts=3, nodes=0)
+                shown = semidefinite_bound(rows, k, good.labels, weights=weights, goal=effort.goal, work=some)
+                spent, ended, lower = shown.work, False, max(lower, shown.lower)
+            else:
+                columns = budget_bound(
+                    rows, k, own, weights=weights, goal=min(effort.goal, goal), boxes=effort.boxes, work=some
+                )
+                good = exact(rows, k, weights=weights, warm=columns.labels, starts=0, nodes=0)
+                spent, ended, lower = columns.work, columns.converged, max(lower, columns.lower)
+            own = good.labels
+            work.spent += spent
+            allowed -= spent
+            if ended or lower >= good.value * (1 - effort.goal):
+                return lower, True
     a_node = 3.0 * len(rows) * k * k
     nodes = int(min(effort.nodes, max(allowed / a_node, 10 * len(rows))))
     solved = exact(rows, k, weights=weights, warm=own, starts=3, nodes=nodes)
