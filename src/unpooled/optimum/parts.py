@@ -35,7 +35,7 @@ EFFORTS = {
     "normal": Effort(160, 20, 500_000, 100_000, 1e-3, 1.2e11),
     "thorough": Effort(240, 30, 5_000_000, 1_000_000, 3e-4, 1.2e12),
 }
-FEW_COLUMNS = 5  # up to which column generation comes before the semidefinite programme
+FEW_COLUMNS = 8  # up to which column generation comes before the semidefinite programme
 _SMALLER = (1.0, 0.5, 0.3, 0.2, 0.14)  # of the largest part: sizes that are tried
 _ONE = 2.5  # of the largest part: up to so many rows, all are tried as one part as well
 _HALF = 0.5  # of the work: for all rows as one part, where there are more than of the largest part
