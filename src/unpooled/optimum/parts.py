@@ -86,7 +86,9 @@ def bound_and_work(
     if n <= k:
         return 0.0, 0.0
     labels, away = kernels.nearest(X, centers)
-    if not isfinite(float(w @ away)):
+    with np.errstate(over="ignore", invalid="ignore"):
+        cost = float(w @ away)
+    if not isfinite(cost):
         raise BadInput("squares of such numbers are beyond float64; scale them")
     largest = max(effort.rows, effort.rows_per_cluster * k)
     counts = sorted({max(1, ceil(n / max(largest * share, 2 * k + 1))) for share in _SMALLER})
@@ -95,9 +97,9 @@ def bound_and_work(
     if n <= _ONE * largest:
         allowed = work.left() * (1.0 if n <= largest else _HALF)
         lower, ended = _bound_part(X, k, labels, np.ones(n, dtype=bool), effort, w, work, allowed, _WHOLE)
-        if ended or lower >= _GOOD * float(w @ away):
+        if ended or lower >= _GOOD * cost:
             return sum_below([lower]), work.spent  # no parts of these rows have a higher sum
-        best, chosen, bounds = lower / float(w @ away), np.zeros(n, dtype=np.int32), [lower]
+        best, chosen, bounds = lower / cost, np.zeros(n, dtype=np.int32), [lower]
     tries = [(count, fine) for count in counts for fine in (False, True) if count > 1]
     trials = work.spent + _TRIALS * work.left()
     for number, (count, fine) in enumerate(tries):
@@ -107,8 +109,8 @@ def bound_and_work(
         for p in range(_TRIED):
             allowed = max(0.0, trials - work.spent) / (left - p)
             found.append(_bound_part(X, k, labels, part == p, effort, w, work, allowed)[0])
-        cost = sum(float(w[part == p] @ away[part == p]) for p in range(_TRIED))
-        share = sum_below(found) / cost if cost > 0 else 1.0
+        tried = sum(float(w[part == p] @ away[part == p]) for p in range(_TRIED))
+        share = sum_below(found) / tried if tried > 0 else 1.0
         if share > best:
             best, chosen, bounds = share, part, found
         if best >= _GOOD:
