@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
-from benchmarks.certificates import ruspini
+from benchmarks.certificates import ruspini, standard
 from sklearn.cluster import KMeans
+from sklearn.datasets import load_wine
 
 from unpooled import exact_kmeans
 from unpooled.errors import BadInput
 from unpooled.experiments.datasets.dual import dual_names, dual_problem, dual_shape
-from unpooled.kernels.exact_solver import budget_bound
+from unpooled.kernels.exact_solver import budget_bound, exact, semidefinite_bound
 from unpooled.optimum.exact import by_blocks, relative_gap
 
 
@@ -57,6 +58,22 @@ def test_rows_with_a_gap_to_budgets_are_proved_by_cases():
     assert got.proved
     assert got.inertia == pytest.approx(6149.63902, rel=1e-8)  # the optimum in the literature
     assert 0 < budget_bound(X, 8, got.labels, goal=1e-11, nodes=100).nodes < 100
+
+
+def test_rows_of_many_columns_are_proved_by_a_semidefinite_programme():
+    """A third of the wines, 13 columns: boxes of centroids do not get there, and the programme does."""
+    X = standard(load_wine().data)[::3]
+    found = exact(X, 3, nodes=0)
+    boxes = budget_bound(X, 3, found.labels, goal=1e-9, boxes=20_000)
+    got = semidefinite_bound(X, 3, found.labels, goal=1e-9)
+    assert boxes.lower < found.value * (1 - 1e-3)
+    assert got.unique
+    assert found.value * (1 - 1e-9) <= got.lower <= found.value
+    stopped = [semidefinite_bound(X, 3, found.labels, goal=1e-9, work=2 * 10**8) for _ in range(2)]
+    assert stopped[0] == stopped[1]  # to the last bit
+    assert not stopped[0].unique
+    assert 0.9 * found.value < stopped[0].lower < got.lower
+    assert stopped[0].work < 2.2 * 10**8
 
 
 def test_the_sum_over_blocks_is_a_lower_bound():

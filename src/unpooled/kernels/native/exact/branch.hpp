@@ -17,8 +17,9 @@ public:
     int nodes = 0;            // that were bounded
 
     // `given` (n, d) are the rows of `rows` before they were moved and turned.
-    Tree(const Budgeted& rows, const std::vector<double>& given, int k, std::vector<int> start, double its_cost, Purse& purse)
-        : labels(std::move(start)), cost(its_cost), rows_(rows), given_(given), k_(k), purse_(purse) {}
+    Tree(const Budgeted& rows, const std::vector<double>& given, int k, std::vector<int> start, double its_cost,
+         Allowance& allowance)
+        : labels(std::move(start)), cost(its_cost), rows_(rows), given_(given), k_(k), allowance_(allowance) {}
 
     // The clustering that the linear programme comes close to, if it is better than the best.
     void meet(const Budgeted& rows, const Generation& found, const std::vector<int>& group) {
@@ -54,7 +55,7 @@ public:
         for (int i = 0; i < rows_.n; ++i) alone[i] = i;
         divide(root, rows_, Node{root.best, 0, alone, {}, -1, -1, false, nullptr});
         double closed = open_.empty() ? root.best : kInf;
-        while (!open_.empty() && nodes < most && purse_.spent_work < purse_.work / 2 && !purse_.clock.over()) {
+        while (!open_.empty() && nodes < most && allowance_.spent_work < allowance_.work / 2 && !allowance_.clock.over()) {
             auto next = std::min_element(open_.begin(), open_.end(), [](const Node& a, const Node& b) {
                 return a.bound != b.bound ? a.bound < b.bound : a.number < b.number;
             });
@@ -89,7 +90,7 @@ private:
     const Budgeted& rows_;
     const std::vector<double>& given_;
     const int k_;
-    Purse& purse_;
+    Allowance& allowance_;
     std::vector<Node> open_;
     int numbers_ = 0;
 
@@ -109,10 +110,8 @@ private:
         for (size_t a = 0; a < members.size(); ++a)
             for (size_t b = 0; b < a; ++b) {
                 double away = 0;
-                for (int l = 0; l < d; ++l) {
-                    const double t = given_[static_cast<size_t>(members[a]) * d + l] - given_[static_cast<size_t>(members[b]) * d + l];
-                    away += t * t;
-                }
+                const double *one = &given_[static_cast<size_t>(members[a]) * d], *two = &given_[static_cast<size_t>(members[b]) * d];
+                for (int l = 0; l < d; ++l) away += (one[l] - two[l]) * (one[l] - two[l]);
                 sum += rows_.w[members[a]] * (rows_.w[members[b]] / mass) * away;
             }
         const double terms = 0.5 * members.size() * members.size();
@@ -142,12 +141,12 @@ private:
             if (group[f.first] == group[f.second]) return kInf;  // no clustering is of this kind
         Budgeted rows(m, rows_.d);
         const double inside = join(group, foes, rows);
-        Generation found(rows, k_, cost, purse_);
+        Generation found(rows, k_, cost, allowance_);
         begin(node, group, rows, found);
         const double gap = std::max(0.0, cost - node.bound) / cost;
         double lower = node.bound;
         for (const double to : {std::max(goal, 0.02 * gap), goal}) {  // roughly at first
-            purse_.rounds = purse_.spent_rounds + 80;
+            allowance_.rounds = allowance_.spent_rounds + 80;
             found.run(to, cost * (1 - 0.5 * close) - inside);
             lower = std::max(lower, found.best + inside - rounding(4) * (found.best + inside));
             meet(rows, found, group);
@@ -226,8 +225,9 @@ private:
         std::vector<double> both(static_cast<size_t>(rows.n) * rows.n, 0.0);
         for (size_t j = 0; j < std::min(shares.size(), columns.size()); ++j) {
             if (shares[j] < 1e-7) continue;
-            for (size_t a = 0; a < columns[j].rows.size(); ++a)
-                for (size_t b = 0; b < a; ++b) both[static_cast<size_t>(columns[j].rows[a]) * rows.n + columns[j].rows[b]] += shares[j];
+            const std::vector<int>& in = columns[j].rows;
+            for (size_t a = 0; a < in.size(); ++a)
+                for (size_t b = 0; b < a; ++b) both[static_cast<size_t>(in[a]) * rows.n + in[b]] += shares[j];
         }
         int first = -1, second = -1;
         double most = 1e-4;
@@ -242,7 +242,10 @@ private:
         auto known = std::make_shared<Known>();
         known->price = found.master.price;
         known->budgets.resize(rows_.n);
-        for (int i = 0; i < rows_.n; ++i) known->budgets[i] = found.master.budgets[parent.group[i]] / members[parent.group[i]].size();
+        for (int i = 0; i < rows_.n; ++i) {
+            const int g = parent.group[i];
+            known->budgets[i] = found.master.budgets[g] / members[g].size();
+        }
         for (size_t j = found.pool.fixed; j < columns.size(); ++j) {
             if (rows.surplus(columns[j]) < found.master.price - 0.3 * std::fabs(found.master.price)) continue;
             std::vector<int> original;

@@ -65,8 +65,8 @@ void bound_by_budgets(const BudgetTask& task, BudgetResult& result) {
         if (!m.empty()) start.push_back(rows.column(std::move(m)));
     for (const Column& c : start) cost += c.cost;
     if (!(cost > 1e-250) || !std::isfinite(cost)) return;
-    Purse purse(task.rounds, task.boxes, task.work, clock);
-    Generation root(rows, k, cost, purse);
+    Allowance allowance(task.rounds, task.boxes, task.work, clock);
+    Generation root(rows, k, cost, allowance);
     for (const Column& c : start) root.pool.add(c);
     root.pool.fixed = root.pool.columns.size();
     for (const Column& c : start)  // a first guess: a row's own cost, and a part of the price of its cluster
@@ -80,7 +80,7 @@ void bound_by_budgets(const BudgetTask& task, BudgetResult& result) {
     double lower = root.best;
     std::vector<int> alone(n), labels(task.labels, task.labels + n);
     for (int i = 0; i < n; ++i) alone[i] = i;
-    Tree tree(rows, given, k, std::move(labels), cost, purse);
+    Tree tree(rows, given, k, std::move(labels), cost, allowance);
     if (task.nodes > 0) {
         tree.meet(rows, root, alone);
         if (root.converged && lower < tree.cost * (1 - 10 * task.goal)) lower = tree.run(root, task.goal, task.nodes);
@@ -90,7 +90,7 @@ void bound_by_budgets(const BudgetTask& task, BudgetResult& result) {
         tree.round_off(rows, root, own);
         std::copy(own.begin(), own.end(), task.labels);
     }
-    result.rounds = purse.spent_rounds, result.boxes = purse.spent_boxes, result.work = purse.spent_work;
+    result.rounds = allowance.spent_rounds, result.boxes = allowance.spent_boxes, result.work = allowance.spent_work;
     result.nodes = tree.nodes, result.converged = root.converged;
     result.lower = std::max(0.0, units.down(lower));
 }

@@ -212,7 +212,8 @@ private:
 
     void keep_most(std::vector<std::pair<double, Edge>>& found, size_t most) const {
         auto before = [](const std::pair<double, Edge>& a, const std::pair<double, Edge>& b) {
-            return std::make_tuple(-a.first, a.second.i, a.second.j, a.second.q) < std::make_tuple(-b.first, b.second.i, b.second.j, b.second.q);
+            const Edge &one = a.second, &two = b.second;
+            return std::make_tuple(-a.first, one.i, one.j, one.q) < std::make_tuple(-b.first, two.i, two.j, two.q);
         };
         if (found.size() > most) {
             std::nth_element(found.begin(), found.begin() + most, found.end(), before);

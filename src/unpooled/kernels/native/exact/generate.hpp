@@ -73,13 +73,15 @@ inline double sum_of(const std::vector<double>& values) {
 }
 
 // What a search may spend and has spent, over all its linear programmes.
-struct Purse {
+struct Allowance {
     int rounds, spent_rounds = 0;
     int64_t boxes, spent_boxes = 0;
     int64_t work, spent_work = 0;
     const Clock& clock;
 
-    Purse(int rounds_, int64_t boxes_, int64_t work_, const Clock& clock_) : rounds(rounds_), boxes(boxes_), work(work_), clock(clock_) {}
+    Allowance(int most, int64_t most_boxes, int64_t most_work, const Clock& limit)
+        : rounds(most), boxes(most_boxes), work(most_work), clock(limit) {}
+    bool left() const { return spent_rounds < rounds && spent_boxes < boxes && !clock.over(); }
 };
 
 // The rounds for some rows, which may have to stay apart.
@@ -90,17 +92,23 @@ public:
     double best = 0;         // no k clusters cost less
     bool converged = false;  // budgets cannot do better, up to the goal
 
-    Generation(Budgeted& rows, int k, double cost, Purse& purse)
-        : pool(rows), master(rows.n, k, cost / rows.n), rows_(rows), k_(k), cost_(cost), purse_(purse), before_(purse.spent_work) {}
+    Generation(Budgeted& rows, int k, double cost, Allowance& allowance)
+        : pool(rows),
+          master(rows.n, k, cost / rows.n),
+          rows_(rows),
+          k_(k),
+          cost_(cost),
+          allowance_(allowance),
+          before_(allowance.spent_work) {}
 
     // Until the bound is within `goal` of the best possible, or reaches `target`.
     void run(double goal, double target) {
         const int n = rows_.n;
         double tolerance = 1e-2, promised = -kInf, top = 0;
         std::vector<double> promising = rows_.budgets;
-        const int64_t enough = purse_.work / 10 * 7;  // the rest is for a last search, without which there is no bound
-        while (purse_.spent_rounds < purse_.rounds && purse_.spent_boxes < purse_.boxes && spent() < enough && !purse_.clock.over()) {
-            ++purse_.spent_rounds;
+        const int64_t enough = allowance_.work / 10 * 7;  // the rest is for a last search, without which there is no bound
+        while (allowance_.left() && spent() < enough) {
+            ++allowance_.spent_rounds;
             pool.tidy(master.price, 12 * static_cast<size_t>(n));
             master.solve(pool.columns, tolerance);
             for (int i = 0; i < n; ++i) rows_.budgets[i] = std::max(0.0, master.budgets[i]);
@@ -116,8 +124,8 @@ public:
             // climbing finds no more, or all that is needed: search everywhere
             double slack = std::max(0.3 * goal, 0.1 * tolerance) * master.value / k_;
             if (there) slack = std::max(0.3 * goal * master.value, 0.5 * (dual - target)) / k_;
-            const int64_t left = purse_.boxes - purse_.spent_boxes;
-            Ceiling found = search(top, slack, std::max<int64_t>(left / 4, 1000), (purse_.work - spent()) / 4);
+            const int64_t left = allowance_.boxes - allowance_.spent_boxes;
+            Ceiling found = search(top, slack, std::max<int64_t>(left / 4, 1000), (allowance_.work - spent()) / 4);
             int more = 0;
             for (Column& c : found.columns)
                 if (rows_.surplus(c) > master.price) more += pool.add(std::move(c));
@@ -125,25 +133,25 @@ public:
             if (converged || best >= target || (tolerance <= 0.1 * goal && !more && !added)) break;
             tolerance = std::max(0.1 * goal, 0.1 * tolerance);
         }
-        if (!converged && best < target && purse_.spent_boxes < purse_.boxes) {
+        if (!converged && best < target && allowance_.spent_boxes < allowance_.boxes) {
             rows_.budgets = promising;
-            search(0, 0.3 * goal * cost_ / k_, purse_.boxes - purse_.spent_boxes, purse_.work - spent());
+            search(0, 0.3 * goal * cost_ / k_, allowance_.boxes - allowance_.spent_boxes, allowance_.work - spent());
         }
-        purse_.spent_work = spent();
+        allowance_.spent_work = spent();
     }
 
 private:
     Budgeted& rows_;
     const int k_;
     const double cost_;
-    Purse& purse_;
+    Allowance& allowance_;
     const int64_t before_;
 
     int64_t spent() const { return before_ + rows_.work + master.work; }
 
     Ceiling search(double known, double slack, int64_t boxes, int64_t work) {
-        Ceiling ceiling(rows_, known, slack, boxes, rows_.work + std::max<int64_t>(work, 0), purse_.clock);
-        purse_.spent_boxes += ceiling.boxes;
+        Ceiling ceiling(rows_, known, slack, boxes, rows_.work + std::max<int64_t>(work, 0), allowance_.clock);
+        allowance_.spent_boxes += ceiling.boxes;
         const double sum = sum_of(rows_.budgets), paid = k_ * ceiling.upper;
         best = std::max(best, sum - paid - rounding(2.0 * rows_.n + 8) * (sum + paid));
         return ceiling;

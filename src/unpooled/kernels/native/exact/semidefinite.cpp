@@ -51,7 +51,8 @@ public:
                     away += t * t;
                 }
                 const double at = 0.5 * u[i] * u[j] * away;
-                D[static_cast<size_t>(i) * n + j] = D[static_cast<size_t>(j) * n + i] = std::max(0.0, at * (1 - rounding(d + 10)) - kTiny);
+                const double least = std::max(0.0, at * (1 - rounding(d + 10)) - kTiny);
+                D[static_cast<size_t>(i) * n + j] = D[static_cast<size_t>(j) * n + i] = least;
                 if (labels_[i] == labels_[j]) cost[labels_[i]] += w_[i] * (w_[j] / mass[labels_[i]]) * away;
             }
         double sum = 0;
@@ -89,7 +90,10 @@ public:
                 M[static_cast<size_t>(j) * n + i] = M[at];
             }
         for (int i = 0; i < n; ++i)
-            for (int j = 0; j < n; ++j) square[static_cast<size_t>(i) * n + j] = M[static_cast<size_t>(i) * n + j] / std::sqrt(ww[i] * ww[j]);
+            for (int j = 0; j < n; ++j) {
+                const size_t at = static_cast<size_t>(i) * n + j;
+                square[at] = M[at] / std::sqrt(ww[i] * ww[j]);
+            }
         const double least = Spectrum(square, n, true).values[0];
         double sum = 0, all = 0, most = 0;
         for (double b : m.b) sum += b, all += std::fabs(b);

@@ -23,7 +23,8 @@ public:
     std::vector<std::vector<int>> foes;  // (n,) rows that are in no cluster with it; empty if there are none at all
     mutable int64_t work = 0;      // steps of arithmetic so far, counted roughly and the same way every time
 
-    Budgeted(int rows, int columns) : n(rows), d(columns), x(static_cast<size_t>(rows) * columns), w(rows), budgets(rows), doubt(rows) {}
+    Budgeted(int rows, int columns)
+        : n(rows), d(columns), x(static_cast<size_t>(rows) * columns), w(rows), budgets(rows), doubt(rows) {}
 
     const double* row(int i) const { return &x[static_cast<size_t>(i) * d]; }
     double apart(int i, const double* y) const {
