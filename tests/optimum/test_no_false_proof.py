@@ -1,8 +1,8 @@
 """No bound above the optimum and no false proof, against every partition in exact arithmetic.
 
-``UNPOOLED_PROBLEMS`` says how many random problems there are of most kinds: half as many have prices or
-couplings, about a twelfth are certificates and dual runs, a hundredth certificates under secure sums. Every
-test prints its number; pytest -s shows it.
+``UNPOOLED_PROBLEMS`` says how many random problems there are of most kinds: half as many have a semidefinite
+programme, prices or couplings, about a twelfth are certificates and dual runs, a hundredth certificates under
+secure sums. Every test prints its number; pytest -s shows it.
 """
 
 import os
@@ -143,7 +143,7 @@ def test_budgets_in_one_column():
 def test_semidefinite_bounds():
     """Of searches that end and that are stopped at once; "unique" means that the given clustering is best."""
     unique = tight = 0
-    for number in range(PROBLEMS):
+    for number in range(PROBLEMS // 2):
         p, weights = weighted_problem(number) if number % 3 == 0 else (problem(number), np.ones(0))
         weights = np.ones(len(p.X)) if not len(weights) else weights
         X, w = p.X[weights > 0], weights[weights > 0]
@@ -160,8 +160,8 @@ def test_semidefinite_bounds():
             assert not got.unique or p.family in BEYOND or own * (1 - CLOSE) <= Fraction(got.lower)
             unique += got.unique
             tight += Fraction(got.lower) >= best * (1 - Fraction(1, 10**3))
-    assert unique > PROBLEMS / 4
-    print(f"semidefinite: {PROBLEMS} problems, {tight} bounds tight, {unique} optima unique; none false")
+    assert unique > PROBLEMS / 8
+    print(f"semidefinite: {PROBLEMS // 2} problems, {tight} bounds tight, {unique} optima unique; none false")
 
 
 def test_sums_over_parts():
