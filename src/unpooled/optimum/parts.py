@@ -38,12 +38,15 @@ EFFORTS = {
 FEW_COLUMNS = 8  # up to which column generation comes before the semidefinite programme
 _SMALLER = (1.0, 0.5, 0.3, 0.2, 0.14)  # of the largest part: sizes that are tried
 _ONE = 2.5  # of the largest part: up to so many rows, all are tried as one part as well
-_HALF = 0.5  # of the work: for all rows as one part, where there are more than of the largest part
+_FIRST = 0.3  # of the work: for all rows as one part, where there are more than of the largest part
 _TRIED = 2  # parts of each size
-_TRIALS = 0.4  # of the work that all rows as one part leave: for sizes that are tried
+_TRIALS = (0.4, 0.6)  # of the work that is left: for sizes that are tried, also after all rows as one part
 _PER_CELL = 4  # rows of a cell in every part, where clusters are dealt in cells
 _FEW = 15  # rows that branch and bound solves at once
 _WHOLE = 1e-5  # the share of the bound that column generation may leave where all rows are one part
+_LONGEST = (
+    250  # rows of a semidefinite programme, and of branch and bound where column generation does not end
+)
 _STEPS = 100  # fewer steps of a semidefinite programme come to nothing
 _GOOD = 0.995  # of the cost at the given centres: no smaller parts are tried
 
@@ -95,13 +98,13 @@ def bound_and_work(
     best, chosen, bounds = -1.0, labels, [0.0]
     work, tell = _Work(effort.work * max(1.0, n / 10_000)), progress.get()
     if n <= _ONE * largest:
-        allowed = work.left() * (1.0 if n <= largest else _HALF)
+        allowed = work.left() * (1.0 if n <= largest else _FIRST)
         lower, ended = _bound_part(X, k, labels, np.ones(n, dtype=bool), effort, w, work, allowed, _WHOLE)
         if ended or lower >= _GOOD * cost:
             return sum_below([lower]), work.spent  # no parts of these rows have a higher sum
         best, chosen, bounds = lower / cost, np.zeros(n, dtype=np.int32), [lower]
     tries = [(count, fine) for count in counts for fine in (False, True) if count > 1]
-    trials = work.spent + _TRIALS * work.left()
+    trials = work.spent + _TRIALS[work.spent > 0] * work.left()
     for number, (count, fine) in enumerate(tries):
         cells = _cells(X, labels, _PER_CELL * count) if fine else labels
         part = deal(X, int(cells.max()) + 1, cells, count, weights=w)
@@ -168,7 +171,7 @@ def _bound_part(
         wide = rows.shape[1] > FEW_COLUMNS
         for by_rows in (True, False) if wide else (False, True):
             some = int(min((0.6 if by_rows == wide else 0.5) * allowed, 2**60))
-            if by_rows and some < _STEPS * len(rows) ** 3:
+            if by_rows and (len(rows) > _LONGEST or some < _STEPS * len(rows) ** 3):
                 continue
             if by_rows:
                 good = exact(rows, k, weights=weights, warm=own, starts=3, nodes=0)
@@ -185,6 +188,8 @@ def _bound_part(
             allowed -= spent
             if ended or lower >= good.value * (1 - effort.goal):
                 return lower, True
+        if len(rows) > _LONGEST:
+            return lower, False
     a_node = 3.0 * len(rows) * k * k
     nodes = int(min(effort.nodes, max(allowed / a_node, 10 * len(rows))))
     solved = exact(rows, k, weights=weights, warm=own, starts=3, nodes=nodes)
