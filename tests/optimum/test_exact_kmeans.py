@@ -2,11 +2,14 @@
 
 import numpy as np
 import pytest
+from benchmarks.certificates import ruspini, standard
 from sklearn.cluster import KMeans
+from sklearn.datasets import load_wine
 
 from unpooled import exact_kmeans
 from unpooled.errors import BadInput
 from unpooled.experiments.datasets.dual import dual_names, dual_problem, dual_shape
+from unpooled.kernels.exact_solver import budget_bound, exact, semidefinite_bound
 from unpooled.optimum.exact import by_blocks, relative_gap
 
 
@@ -42,6 +45,35 @@ def test_time_is_up_and_the_bound_still_holds():
     assert 0.3 * got.inertia < got.lower_bound < got.inertia
     assert got.inertia == pytest.approx(((X - got.centers[got.labels]) ** 2).sum())
     assert got.inertia < 1.1 * KMeans(5, n_init=20, random_state=0).fit(X).inertia_
+
+
+def test_rows_with_a_gap_to_budgets_are_proved_by_cases():
+    """Ruspini's rows, k = 8: the linear programme of all clusters leaves 0.017 %."""
+    X = ruspini()
+    warm = np.arange(len(X)) * 8 // len(X)
+    without = budget_bound(X, 8, warm, goal=1e-11)
+    got = exact_kmeans(X, 8, time_limit=60)
+    assert without.converged
+    assert without.lower < got.inertia * (1 - 1e-4)
+    assert got.proved
+    assert got.inertia == pytest.approx(6149.63902, rel=1e-8)  # the optimum in the literature
+    assert 0 < budget_bound(X, 8, got.labels, goal=1e-11, nodes=100).nodes < 100
+
+
+def test_rows_of_many_columns_are_proved_by_a_semidefinite_programme():
+    """A third of the wines, 13 columns: boxes of centroids do not get there, and the programme does."""
+    X = standard(load_wine().data)[::3]
+    found = exact(X, 3, nodes=0)
+    boxes = budget_bound(X, 3, found.labels, goal=1e-9, boxes=20_000)
+    got = semidefinite_bound(X, 3, found.labels, goal=1e-9)
+    assert boxes.lower < found.value * (1 - 1e-3)
+    assert got.unique
+    assert found.value * (1 - 1e-9) <= got.lower <= found.value
+    stopped = [semidefinite_bound(X, 3, found.labels, goal=1e-9, work=2 * 10**8) for _ in range(2)]
+    assert stopped[0] == stopped[1]  # to the last bit
+    assert not stopped[0].unique
+    assert 0.9 * found.value < stopped[0].lower < got.lower
+    assert stopped[0].work < 2.2 * 10**8
 
 
 def test_the_sum_over_blocks_is_a_lower_bound():

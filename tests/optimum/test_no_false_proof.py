@@ -1,8 +1,8 @@
 """No bound above the optimum and no false proof, against every partition in exact arithmetic.
 
-``UNPOOLED_PROBLEMS`` says how many random problems there are of most kinds: half as many have prices or
-couplings, about a twelfth are certificates and dual runs, a hundredth certificates under secure sums. Every
-test prints its number; pytest -s shows it.
+``UNPOOLED_PROBLEMS`` says how many random problems there are of most kinds: half as many have a semidefinite
+programme, prices or couplings, about a twelfth are certificates and dual runs, a hundredth certificates under
+secure sums. Every test prints its number; pytest -s shows it.
 """
 
 import os
@@ -16,7 +16,7 @@ from rational import inertia, inertia_about, optimum, optimum_on_a_line, priced_
 
 from unpooled import Dual, InProcess, SecureSums, certify, exact_kmeans, run
 from unpooled.errors import BadInput
-from unpooled.kernels.exact_solver import available, budget_bound, exact
+from unpooled.kernels.exact_solver import available, budget_bound, exact, semidefinite_bound
 from unpooled.optimum.exact import by_blocks
 from unpooled.optimum.parts import EFFORTS, bound_by_parts
 
@@ -90,7 +90,7 @@ def test_weighted_rows():
 
 
 def test_budgets():
-    """Column generation: the bound of a search that ended, and of one that was stopped at once."""
+    """Column generation: the bound of a search that ended, also by cases, and of one that was stopped."""
     tight = 0
     for number in range(PROBLEMS):
         p, weights = weighted_problem(number) if number % 3 == 0 else (problem(number), np.ones(0))
@@ -100,13 +100,35 @@ def test_budgets():
             continue
         best = optimum(X.tolist(), p.k, w.tolist())
         start = np.random.default_rng(number).integers(p.k, size=len(X))
-        for options in ({"goal": 1e-9}, {"boxes": 1}, {"rounds": 1, "boxes": 50}):
+        for options in ({"goal": 1e-9, "nodes": 60}, {"boxes": 1}, {"rounds": 1, "boxes": 50}):
             got = budget_bound(X, p.k, start, weights=w, **options)
             assert Fraction(got.lower) <= best
             assert set(got.labels.tolist()) <= set(range(p.k))
             tight += Fraction(got.lower) >= best * (1 - Fraction(1, 10**6))
     assert tight > PROBLEMS / 2
     print(f"budgets: {PROBLEMS} problems, no bound above the optimum; {tight} of {3 * PROBLEMS} tight")
+
+
+def test_budgets_by_cases():
+    """Corners of a cube leave a gap to budgets at times. Cases close it, and no case may claim too much: rows
+    that are one have a mean that is rounded, and foes are in no cluster together."""
+    cases = closed = some = 0
+    for number in range(2 * PROBLEMS):
+        rng = np.random.default_rng([9, number])
+        X = rng.integers(0, 2, (8, 3)) + rng.choice([0.0, 1e-3, 1e3]) * rng.random((1, 3))
+        w = rng.integers(1, 4, 8).astype(float) if number % 2 else np.ones(8)
+        k = 3 + number % 3
+        start = rng.integers(k, size=8)
+        got = budget_bound(X, k, start, weights=w, goal=1e-11, nodes=1000)
+        if not got.nodes:
+            continue
+        best = optimum(X.tolist(), k, w.tolist())
+        assert Fraction(budget_bound(X, k, start, weights=w, goal=1e-11, nodes=1).lower) <= best
+        assert Fraction(got.lower) <= best <= inertia(X.tolist(), got.labels, w.tolist())
+        some, cases = some + 1, cases + got.nodes
+        closed += Fraction(got.lower) >= best * (1 - CLOSE)
+    assert closed > 0.8 * some > PROBLEMS / 20
+    print(f"budgets by cases: {some} problems with a gap, {cases} cases, {closed} closed; no bound above")
 
 
 def test_budgets_in_one_column():
@@ -116,6 +138,30 @@ def test_budgets_in_one_column():
         start = np.random.default_rng(number).integers(p.k, size=len(p.X))
         assert Fraction(budget_bound(p.X, p.k, start, goal=1e-9, boxes=20_000).lower) <= best
     print(f"budgets in one column: {PROBLEMS} problems, no bound above the optimum")
+
+
+def test_semidefinite_bounds():
+    """Of searches that end and that are stopped at once; "unique" means that the given clustering is best."""
+    unique = tight = 0
+    for number in range(PROBLEMS // 2):
+        p, weights = weighted_problem(number) if number % 3 == 0 else (problem(number), np.ones(0))
+        weights = np.ones(len(p.X)) if not len(weights) else weights
+        X, w = p.X[weights > 0], weights[weights > 0]
+        if not len(X):
+            continue
+        best = optimum(X.tolist(), p.k, w.tolist())
+        start = np.random.default_rng(number).integers(p.k, size=len(X))
+        found = exact(X, p.k, weights=w).labels
+        for labels, options in ((found, {"goal": 1e-9}), (start, {"goal": 1e-9}), (found, {"work": 1})):
+            got = semidefinite_bound(X, p.k, labels, weights=w, **options)
+            own = inertia(X.tolist(), labels, w.tolist())
+            assert Fraction(got.lower) <= best
+            assert not got.unique or best == own
+            assert not got.unique or p.family in BEYOND or own * (1 - CLOSE) <= Fraction(got.lower)
+            unique += got.unique
+            tight += Fraction(got.lower) >= best * (1 - Fraction(1, 10**3))
+    assert unique > PROBLEMS / 8
+    print(f"semidefinite: {PROBLEMS // 2} problems, {tight} bounds tight, {unique} optima unique; none false")
 
 
 def test_sums_over_parts():

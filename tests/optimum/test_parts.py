@@ -1,5 +1,6 @@
 """The bound from parts of rows: valid in exact arithmetic, tight on usual rows, the same bits everywhere."""
 
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -183,17 +184,19 @@ def test_bad_efforts_and_rows_beyond_float64_are_refused():
         certify(federation, [[0.0], [1.0]], effort="slow")
     with pytest.raises(BadInput, match="beyond float64; scale them"):
         certify(InProcess.of({"a": np.array([[0.0], [1e150], [2e150]])}), [[0.0], [1.0]])
-    huge = np.random.default_rng(0).normal(size=(60, 2)) * 1e154
-    for act in (
-        lambda: certify(InProcess.of({"a": huge[:30], "b": huge[30:]}), huge[:3], effort="quick"),
-        lambda: bound_by_parts(huge, huge[:3], TINY, np.ones(60)),
-        lambda: exact_kmeans(huge, 3, time_limit=1.0),
-    ):
-        with (
-            np.errstate(over="ignore", invalid="ignore"),
-            pytest.raises(BadInput, match="beyond float64; scale them"),
+    for size in (1e153, 1e154, 1e300):  # the sum over sites is infinite, or that of a site, or a square
+        huge = np.random.default_rng(0).normal(size=(200, 2)) * size
+        rows = {f"s{i}": huge[i::10] for i in range(10)}
+        for act in (
+            lambda: certify(InProcess.of(rows), huge[:3], effort="quick"),  # noqa: B023
+            lambda: certify(InProcess.of(rows, fused=False), huge[:3], effort="quick"),  # noqa: B023
+            lambda: bound_by_parts(1e3 * huge, huge[:3], TINY, np.ones(200)),  # noqa: B023
+            lambda: exact_kmeans(huge, 3, time_limit=1.0),  # noqa: B023
         ):
-            act()
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")  # one clear error, and nothing before it
+                with pytest.raises(BadInput, match="beyond float64; scale them"):
+                    act()
     for centers, said in (
         ([["a", "b"]], "centers must be numbers"),
         (np.zeros((0, 1)), r"at least one, got shape \(0, 1\)"),

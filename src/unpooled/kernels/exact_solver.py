@@ -137,7 +137,8 @@ class BudgetBound(NamedTuple):
     rounds: int
     boxes: int
     work: int  # steps of arithmetic, counted roughly
-    converged: bool  # budgets cannot do better
+    nodes: int  # cases that were told apart
+    converged: bool  # budgets cannot do better, without such cases
 
 
 def budget_bound(
@@ -151,13 +152,15 @@ def budget_bound(
     boxes: int = 200_000,
     work: int = 2**62,
     seconds: float = np.inf,
+    nodes: int = 0,
 ) -> BudgetBound:
     """A lower bound on the inertia of any k clusters of the rows (n, d), by column generation.
 
     ``labels`` is a good clustering to start from. The search ends when the bound is within the share ``goal``
     of the best that budgets can give, or when ``rounds`` of the linear programme, ``boxes`` of centroids or
     ``work`` (steps of arithmetic) are spent, or ``seconds``; the bound holds in any case. In few columns it
-    is mostly the optimum.
+    is mostly the optimum; where it is not, up to ``nodes`` cases are told apart, in which two rows are in one
+    cluster or not.
 
     >>> X = np.array([[0.0], [0.2], [5.0], [5.4]])
     >>> round(budget_bound(X, 2, np.array([0, 0, 1, 1]), goal=1e-9).lower, 6)
@@ -168,10 +171,49 @@ def budget_bound(
     check_room(X.shape[1], k)
     w = np.ones(len(X)) if weights is None else np.ascontiguousarray(weights, np.float64)
     own = np.array(labels, dtype=np.int32)
-    lower, took, bounded, spent, converged = native.budget_bound(
-        X, w, k, own, goal, rounds, boxes, work, seconds
+    lower, took, bounded, spent, cases, converged = native.budget_bound(
+        X, w, k, own, goal, rounds, boxes, work, seconds, nodes
     )
-    return BudgetBound(lower, own, took, bounded, spent, converged)
+    return BudgetBound(lower, own, took, bounded, spent, cases, converged)
+
+
+class SemidefiniteBound(NamedTuple):
+    """A lower bound from a semidefinite programme."""
+
+    lower: float  # no k clusters cost less; rounded down
+    work: int  # steps of arithmetic, counted roughly
+    rounds: int
+    unique: bool  # no clustering is better than the given one: the bound is its cost
+
+
+def semidefinite_bound(
+    X: Floats,
+    k: int,
+    labels: NDArray[Any],
+    *,
+    weights: Floats | None = None,
+    goal: float = 1e-3,
+    work: int = 2**62,
+    seconds: float = np.inf,
+) -> SemidefiniteBound:
+    """A lower bound on the inertia of any k clusters of the rows (n, d), by a semidefinite programme.
+
+    The number of columns does not matter, that of rows does: a step takes n^3, and there are some hundreds to
+    thousands. ``labels`` is a good clustering, near whose cost the bound ends; where the programme shows that
+    no other is better, the bound is that cost. The search ends when the bound is within the share ``goal`` of
+    it, no longer rises, or ``work`` (steps of arithmetic) or ``seconds`` are spent; it holds in any case.
+
+    >>> X = np.array([[0.0], [0.2], [5.0], [5.4]])
+    >>> got = semidefinite_bound(X, 2, np.array([0, 0, 1, 1]))
+    >>> round(got.lower, 6), got.unique
+    (0.1, True)
+    """
+    native = importlib.import_module("._native", __package__)
+    X = np.ascontiguousarray(X, np.float64)
+    check_room(X.shape[1], k)
+    w = np.ones(len(X)) if weights is None else np.ascontiguousarray(weights, np.float64)
+    own = np.ascontiguousarray(labels, np.int32)
+    return SemidefiniteBound(*native.semidefinite_bound(X, w, k, own, goal, work, seconds))
 
 
 def deal(

@@ -20,7 +20,7 @@ from unpooled.errors import BadInput
 from unpooled.kernels.exact_solver import available, exact
 from unpooled.optimum.exact import MOST_ROWS
 from unpooled.optimum.parts import EFFORTS, bound_by_parts, not_above
-from unpooled.optimum.questions import enough, masses, sizes, squares
+from unpooled.optimum.questions import cost_about, enough, masses, sizes
 
 UNLIMITED = 1e9  # billions of steps: years; numbers of a question are finite, and small
 _ON_THE_WAY = 1e-12  # relative error of a sum over sites
@@ -178,7 +178,7 @@ class AskPartsBound(Question[PartsBound], wire="certificate.AskPartsBound"):
         if not local.large(np.array([w.sum()]), np.array([w @ w]), at_least=least)[0] or not w.any():
             return PartsBound(np.zeros(1), np.zeros(1), np.zeros(1))
         X = np.asarray(local.X, dtype=np.float64)
-        cost = float(w @ squares(X, self.centers))
+        cost = cost_about(X, self.centers, w)
         effort = EFFORTS[self.effort]
         most = min(
             effort.work, 1e9 * self.work / max(1.0, len(X) / 10_000)

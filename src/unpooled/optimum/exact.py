@@ -23,13 +23,16 @@ from unpooled.kernels.exact_solver import (
     check_room,
     deal,
     exact,
+    semidefinite_bound,
 )
-from unpooled.optimum.parts import not_above, sum_below
+from unpooled.optimum.parts import FEW_COLUMNS, not_above, sum_below
 
 MOST_ROWS = 2000  # the search keeps n^2 k numbers
 _FIRST = 20_000  # nodes of branch and bound before column generation
 _BOXES = 2_000_000  # of column generation
+_CASES = 2000  # that column generation tells apart
 _MOST_GENERATED = 250  # rows of its linear programme
+_STEPS = 10**11  # of the semidefinite programme: less than a minute
 _PROBE = 2.0  # seconds after which an unlimited search estimates its remaining time
 _LONGEST = 600.0  # expected seconds beyond which it stops unless a limit is given
 _PROVED = 1e-9  # the largest gap that counts as none
@@ -90,14 +93,20 @@ def exact_kmeans(X: Any, k: int, *, time_limit: float | None = None) -> ExactKMe
     if solved.complete:
         return _result(solved, solved.lower)
     lower, warm = solved.lower, solved.labels
-    if len(rows) <= _MOST_GENERATED:
-        columns = budget_bound(rows, k, warm, goal=1e-11, boxes=_BOXES, seconds=left(0.6))
-        lower = max(lower, columns.lower)
-        found = exact(rows, k, warm=columns.labels, starts=0, nodes=0)
-        solved = found if found.value < solved.value else solved
-        warm = solved.labels
-        if lower >= solved.value * (1 - _PROVED):
-            return _result(solved, lower)
+    for by_rows in (False, True) if rows.shape[1] <= FEW_COLUMNS else (True, False):
+        if len(rows) > _MOST_GENERATED or lower >= solved.value * (1 - _PROVED):
+            break
+        if by_rows:
+            shown = semidefinite_bound(rows, k, warm, goal=0.1 * _PROVED, work=_STEPS, seconds=left(0.6))
+            lower = max(lower, shown.lower)
+        else:
+            columns = budget_bound(rows, k, warm, goal=1e-11, boxes=_BOXES, seconds=left(0.6), nodes=_CASES)
+            lower = max(lower, columns.lower)
+            found = exact(rows, k, warm=columns.labels, starts=0, nodes=0)
+            solved = found if found.value < solved.value else solved
+            warm = solved.labels
+    if lower >= solved.value * (1 - _PROVED):
+        return _result(solved, lower)
     if time_limit is not None:
         again = exact(rows, k, warm=warm, seconds=left(0.4))
         solved, lower = (again if again.value < solved.value else solved), max(lower, again.lower)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from unpooled import kernels
 from unpooled.core.arrays import FloatArray
 from unpooled.errors import BadInput
-from unpooled.kernels.exact_solver import budget_bound, deal, exact
+from unpooled.kernels.exact_solver import budget_bound, deal, exact, semidefinite_bound
 
 
 class Effort(NamedTuple):
@@ -35,12 +35,19 @@ EFFORTS = {
     "normal": Effort(160, 20, 500_000, 100_000, 1e-3, 1.2e11),
     "thorough": Effort(240, 30, 5_000_000, 1_000_000, 3e-4, 1.2e12),
 }
+FEW_COLUMNS = 8  # up to which column generation comes before the semidefinite programme
 _SMALLER = (1.0, 0.5, 0.3, 0.2, 0.14)  # of the largest part: sizes that are tried
+_ONE = 2.5  # of the largest part: up to so many rows, all are tried as one part as well
+_FIRST = 0.3  # of the work: for all rows as one part, where there are more than of the largest part
 _TRIED = 2  # parts of each size
-_TRIALS = 0.4  # of the work: for sizes that are tried
+_TRIALS = (0.4, 0.6)  # of the work that is left: for sizes that are tried, also after all rows as one part
 _PER_CELL = 4  # rows of a cell in every part, where clusters are dealt in cells
 _FEW = 15  # rows that branch and bound solves at once
 _WHOLE = 1e-5  # the share of the bound that column generation may leave where all rows are one part
+_LONGEST = (
+    250  # rows of a semidefinite programme, and of branch and bound where column generation does not end
+)
+_STEPS = 100  # fewer steps of a semidefinite programme come to nothing
 _GOOD = 0.995  # of the cost at the given centres: no smaller parts are tried
 
 # hears how many parts of how many are bounded, where that happens in this process
@@ -53,9 +60,8 @@ class _Work:
     def __init__(self, limit: float) -> None:
         self.limit, self.spent = limit, 0.0
 
-    def left(self, until: float = 1.0) -> float:
-        """The rest of this share of the limit."""
-        return max(0.0, until * self.limit - self.spent)
+    def left(self) -> float:
+        return max(0.0, self.limit - self.spent)
 
 
 def bound_by_parts(X: FloatArray, centers: FloatArray, effort: Effort, weights: FloatArray) -> float:
@@ -63,6 +69,7 @@ def bound_by_parts(X: FloatArray, centers: FloatArray, effort: Effort, weights: 
     help to find it.
 
     Parts of several sizes are tried: large ones lose less by being apart, small ones are solved to the end.
+    Where rows are few, all of them are one part.
     Clusters are dealt as a whole, or in small cells, which pays for many clusters. What is left of the work
     is shared out evenly among the parts that are left.
 
@@ -82,26 +89,31 @@ def bound_and_work(
     if n <= k:
         return 0.0, 0.0
     labels, away = kernels.nearest(X, centers)
-    if not isfinite(float(w @ away)):
+    with np.errstate(over="ignore", invalid="ignore"):
+        cost = float(w @ away)
+    if not isfinite(cost):
         raise BadInput("squares of such numbers are beyond float64; scale them")
     largest = max(effort.rows, effort.rows_per_cluster * k)
     counts = sorted({max(1, ceil(n / max(largest * share, 2 * k + 1))) for share in _SMALLER})
     best, chosen, bounds = -1.0, labels, [0.0]
     work, tell = _Work(effort.work * max(1.0, n / 10_000)), progress.get()
-    tries = [(count, fine) for count in counts for fine in (False, True)[: 1 + (count > 1)]]
+    if n <= _ONE * largest:
+        allowed = work.left() * (1.0 if n <= largest else _FIRST)
+        lower, ended = _bound_part(X, k, labels, np.ones(n, dtype=bool), effort, w, work, allowed, _WHOLE)
+        if ended or lower >= _GOOD * cost:
+            return sum_below([lower]), work.spent  # no parts of these rows have a higher sum
+        best, chosen, bounds = lower / cost, np.zeros(n, dtype=np.int32), [lower]
+    tries = [(count, fine) for count in counts for fine in (False, True) if count > 1]
+    trials = work.spent + _TRIALS[work.spent > 0] * work.left()
     for number, (count, fine) in enumerate(tries):
-        limits = effort if count > 1 else effort._replace(goal=min(effort.goal, _WHOLE))
         cells = _cells(X, labels, _PER_CELL * count) if fine else labels
         part = deal(X, int(cells.max()) + 1, cells, count, weights=w)
-        some = range(min(count, _TRIED))
-        share_of = _TRIALS if count > 1 else 1.0
-        left = _TRIED * (len(tries) - number) if count > 1 else 1
-        found = [
-            _bound_part(X, k, labels, part == p, limits, w, work, work.left(share_of) / max(1, left - p))
-            for p in some
-        ]
-        cost = sum(float(w[part == p] @ away[part == p]) for p in some)
-        share = sum_below(found) / cost if cost > 0 else 1.0
+        left, found = _TRIED * (len(tries) - number), []
+        for p in range(_TRIED):
+            allowed = max(0.0, trials - work.spent) / (left - p)
+            found.append(_bound_part(X, k, labels, part == p, effort, w, work, allowed)[0])
+        tried = sum(float(w[part == p] @ away[part == p]) for p in range(_TRIED))
+        share = sum_below(found) / tried if tried > 0 else 1.0
         if share > best:
             best, chosen, bounds = share, part, found
         if best >= _GOOD:
@@ -111,7 +123,7 @@ def bound_and_work(
         if tell is not None:
             tell(p, parts)
         allowed = work.left() / (parts - p)
-        bounds.append(_bound_part(X, k, labels, chosen == p, effort, w, work, allowed))
+        bounds.append(_bound_part(X, k, labels, chosen == p, effort, w, work, allowed)[0])
     return sum_below(bounds), work.spent
 
 
@@ -144,27 +156,45 @@ def _bound_part(
     effort: Effort,
     w: FloatArray,
     work: _Work,
-    allowed: float = inf,
-) -> float:
-    """A lower bound for the rows of a part, by column generation; by branch and bound for few rows, or where
-    that does not end. About a fifth of the work allowed is for branch and bound."""
+    allowed: float,
+    goal: float = inf,
+) -> tuple[float, bool]:
+    """A lower bound for the rows of a part, by column generation, by a semidefinite programme where that does
+    not end or there are many columns, by branch and bound for few rows, or where neither ends. About a fifth
+    of the work allowed is for branch and bound. And did a search end, or leave the goal of the effort at
+    most?"""
     rows, weights, own = X[inside], w[inside], labels[inside]
     if len(rows) <= k:
-        return 0.0
+        return 0.0, True
     lower = 0.0
     if len(rows) > _FEW:
-        some = int(min(0.8 * allowed, 2**60))
-        columns = budget_bound(rows, k, own, weights=weights, goal=effort.goal, boxes=effort.boxes, work=some)
-        work.spent += columns.work
-        lower, own = columns.lower, columns.labels
-        if columns.converged:
-            return lower
-        allowed -= columns.work
+        wide = rows.shape[1] > FEW_COLUMNS
+        for by_rows in (True, False) if wide else (False, True):
+            some = int(min((0.6 if by_rows == wide else 0.5) * allowed, 2**60))
+            if by_rows and (len(rows) > _LONGEST or some < _STEPS * len(rows) ** 3):
+                continue
+            if by_rows:
+                good = exact(rows, k, weights=weights, warm=own, starts=3, nodes=0)
+                shown = semidefinite_bound(rows, k, good.labels, weights=weights, goal=effort.goal, work=some)
+                spent, ended, lower = shown.work, False, max(lower, shown.lower)
+            else:
+                columns = budget_bound(
+                    rows, k, own, weights=weights, goal=min(effort.goal, goal), boxes=effort.boxes, work=some
+                )
+                good = exact(rows, k, weights=weights, warm=columns.labels, starts=0, nodes=0)
+                spent, ended, lower = columns.work, columns.converged, max(lower, columns.lower)
+            own = good.labels
+            work.spent += spent
+            allowed -= spent
+            if ended or lower >= good.value * (1 - effort.goal):
+                return lower, True
+        if len(rows) > _LONGEST:
+            return lower, False
     a_node = 3.0 * len(rows) * k * k
     nodes = int(min(effort.nodes, max(allowed / a_node, 10 * len(rows))))
     solved = exact(rows, k, weights=weights, warm=own, starts=3, nodes=nodes)
     work.spent += (solved.nodes + solved.before + 10 * len(rows)) * a_node
-    return max(lower, solved.lower)
+    return max(lower, solved.lower), solved.complete
 
 
 def not_above(lower: float, inertia: float) -> float:

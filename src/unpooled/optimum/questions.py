@@ -113,8 +113,17 @@ class AskObjective(Question[Objective], wire="questions.AskObjective"):
         if not enough(local):
             return Objective(np.zeros(len(self.centers)), np.zeros(1))
         w = masses(local)
-        costs = [float(w @ squares(local.X, c)) for c in self.centers]
+        costs = [cost_about(local.X, c, w) for c in self.centers]
         return Objective(np.array(costs), np.array([w.sum()]))
+
+
+def cost_about(X: Any, centers: FloatArray, w: FloatArray) -> float:
+    """The weighted sum of squared distances to the nearest centre; BadInput where it is beyond float64."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        cost = float(w @ squares(X, centers))
+    if not np.isfinite(cost):
+        raise BadInput("the inertia is infinite: squares of such numbers are beyond float64; scale them")
+    return cost
 
 
 def squares(X: Any, centers: FloatArray) -> FloatArray:

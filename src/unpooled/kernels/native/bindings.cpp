@@ -9,6 +9,7 @@
 #include "dispatch.hpp"
 #include "exact/budgets.hpp"
 #include "exact/deal.hpp"
+#include "exact/semidefinite.hpp"
 #include "exact/solve.hpp"
 #include "grouping/group.hpp"
 #include "text/plain_numbers.hpp"
@@ -212,17 +213,31 @@ NB_MODULE(_native, m) {
           nb::arg().none(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg());
 
     m.def("budget_bound", [](In<double> x, In<double> w, int k, Out<int32_t> labels, double goal, int rounds,
-                             int64_t boxes, int64_t work, double seconds) {
+                             int64_t boxes, int64_t work, double seconds, int nodes) {
         exact::BudgetTask task{};
         task.n = static_cast<int>(x.shape(0)), task.d = static_cast<int>(x.shape(1)), task.k = k;
         task.x = x.data(), task.w = w.data(), task.labels = labels.data();
-        task.goal = goal, task.rounds = rounds, task.boxes = boxes, task.work = work, task.seconds = seconds;
+        task.goal = goal, task.rounds = rounds, task.boxes = boxes, task.work = work, task.seconds = seconds, task.nodes = nodes;
         exact::BudgetResult result{};
         {
             nb::gil_scoped_release release;
             exact::bound_by_budgets(task, result);
         }
-        return nb::make_tuple(result.lower, result.rounds, result.boxes, result.work, result.converged);
+        return nb::make_tuple(result.lower, result.rounds, result.boxes, result.work, result.nodes, result.converged);
+    });
+
+    m.def("semidefinite_bound", [](In<double> x, In<double> w, int k, In<int32_t> labels, double goal, int64_t work,
+                                   double seconds) {
+        exact::SemidefiniteTask task{};
+        task.n = static_cast<int>(x.shape(0)), task.d = static_cast<int>(x.shape(1)), task.k = k;
+        task.x = x.data(), task.w = w.data(), task.labels = labels.data();
+        task.goal = goal, task.work = work, task.seconds = seconds;
+        exact::SemidefiniteResult result{};
+        {
+            nb::gil_scoped_release release;
+            exact::bound_by_semidefinite(task, result);
+        }
+        return nb::make_tuple(result.lower, result.work, result.rounds, result.unique);
     });
 
     m.def("deal", [](In<double> x, In<double> w, int k, In<int32_t> labels, int parts, int sweeps,

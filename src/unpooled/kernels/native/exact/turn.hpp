@@ -3,6 +3,7 @@
 #include <cmath>
 #include <vector>
 
+#include "rounding.hpp"
 #include "surplus.hpp"
 
 namespace unpooled {
