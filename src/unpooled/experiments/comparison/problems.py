@@ -1,4 +1,4 @@
-"""The data of a comparison: files of your own, or a suite of sets that every installation has.
+"""The data of a comparison: files of your own, a folder of sets, or a suite that every installation has.
 
 A problem has prepared rows, the number of clusters, who holds each row, and, where they are known, the true
 labels, to judge a clustering and never to make one.
@@ -86,6 +86,33 @@ def _labels(files: Sequence[Path], reading: Reading, label: str, names: list[str
         for code in np.asarray(table.values[:, table.index(label)], dtype=float)
     ]
     return partition.natural_id(said)
+
+
+TABLES = (".csv", ".tsv", ".csv.gz", ".csv.zst", ".parquet", ".pq", ".npy", ".npz")
+
+
+def from_folder(
+    folder: Path, *, k: int | None = None, reading: Reading | None = None, label: str = ""
+) -> tuple[Problem, ...]:
+    """Every table in a folder as a set of its own, in the order of their names.
+
+    A set is divided over sites by the reading's site column, else not yet. Without ``k`` it has as many
+    clusters as labels.
+    """
+    if not folder.is_dir():
+        raise BadInput(f"{folder}: there is no such folder")
+    files = sorted(f for f in folder.iterdir() if f.is_file() and f.name.lower().endswith(TABLES))
+    if not files:
+        raise BadInput(f"{folder}: no file is a table ({', '.join(TABLES)})")
+    if k is None and not label:
+        raise BadInput(f"{folder}: -k or --label must say how many clusters its sets have")
+    reading = reading or Reading()
+    found = []
+    for file in files:
+        problem = from_files([file], k if k is not None else 1, reading=reading, label=label)
+        problem = replace(problem, site=problem.site if reading.site_column else None)
+        found.append(problem if k is not None else replace(problem, k=len(np.unique(_labelled(problem)))))
+    return tuple(found)
 
 
 # ---------------------------------------------------------------- splits
@@ -225,7 +252,7 @@ SUITES: dict[str, Callable[[Path | None, int], Iterable[Problem]]] = {
 def suite(name: str, *, data: Path | None = None, seed: int = 0) -> tuple[Problem, ...]:
     """The problems of a suite; ``data`` is a folder with further sets."""
     if name not in SUITES:
-        raise BadInput(f"suites are {', '.join(SUITES)}, got {name!r}")
+        raise BadInput(f"suites are {', '.join(SUITES)}, or a folder of tables, got {name!r}")
     if data is not None and not data.is_dir():
         raise BadInput(f"{data}: there is no such folder")
     if data is not None and name != "images":
