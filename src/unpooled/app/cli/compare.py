@@ -27,7 +27,8 @@ def compare(
     suite: Annotated[
         str,
         typer.Option(
-            help="shapes, tabular, images or private, or all; or a folder: every table in it is a set.",
+            help="shapes, tabular, images, private or debian (sets of R packages), or all; or a folder: "
+            "every table in it is a set.",
             rich_help_panel=_DATA,
         ),
     ] = "",
@@ -91,7 +92,7 @@ def compare(
     """
     if not files and not suite:
         if data is not None:
-            raise BadInput("--data is a folder with further sets for --suite images")
+            raise BadInput("--data is a folder with further sets for --suite images or debian")
         _documented(quick, jobs, out, runs)
         return
     if files and suite:
@@ -152,9 +153,10 @@ def _problems(
     from unpooled.app.job import expand
     from unpooled.experiments import comparison
 
-    if data is not None and suite not in ("images", "all"):
+    if data is not None and suite not in ("images", "debian", "all"):
+        said = suite or "files"
         raise BadInput(
-            f"--data is a folder with further sets for --suite images; {suite or 'files'} takes none"
+            f"--data is a folder with further sets for --suite images or debian; {said} takes none"
         )
     if files:
         paths = [Path(file) for file in expand(files)]
@@ -162,9 +164,18 @@ def _problems(
     elif _is_folder(suite):
         found = list(comparison.from_folder(Path(suite), k=k, reading=reading, label=label))  # type: ignore[arg-type]
     else:
+        from unpooled.experiments.comparison.r_sets import any_installed, missing_packages
+
+        more = {"images": data, "debian": data if suite == "debian" else None}
+        gone = missing_packages(more["debian"]) if suite in ("debian", "all") else []
         wanted = tuple(comparison.SUITES) if suite == "all" else (suite,)
-        more = {"images": data}
-        found = [problem for name in wanted for problem in comparison.suite(name, data=more.get(name))]
+        found = []
+        for name in wanted:
+            if suite == "all" and name == "debian" and not any_installed():
+                continue
+            found += comparison.suite(name, data=more.get(name))
+        if gone:
+            typer.echo(f"left out, of the suite debian: apt install {' '.join(gone)}", err=True)
     return [
         comparison.split_of(p, split or ("iid" if p.y is None else "dirichlet:.3"), sites)
         if split or p.site is None
