@@ -164,7 +164,7 @@ def merged(new: Section, old: Section) -> Section:
             continue
         while at < len(lines) and lines[at].startswith("|"):
             at += 1
-        parts.append(_merged_table(new.tables[title], kept.get(title, [[]]), f"{new.name}, {title}"))
+        parts.append(_merged_table(new.tables[title], kept.get(title, [[]]), f"{new.name}, {title}").rstrip())
     text = "\n".join(parts) + "\n"
     judged = counted(Section(text).verdicts).said
     of_runs = next(line for line in old.text.splitlines() if "CPU seconds." in line).split("CPU seconds.")[0]
