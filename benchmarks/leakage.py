@@ -144,13 +144,13 @@ weights over time" (section 2.5). This page counts rows that can be.
 **The attack** is that of `unpooled audit`: it sees what the coordinator sees, every message that left a site
 in one run and the centres that were asked about, and nothing else. Cells of one row are rows; two sets of
 cells that differ by one row give it as a difference of sums, which the sums of squares verify; a row that is
-found is subtracted everywhere, until nothing follows any more. Besides, a row counts if a site sent it as a
-centre of its own (a cluster of one). Noisy sums are read as if they had no noise. A row is rebuilt if all its
-columns are right to 1e-4 standard deviations.
+found is subtracted everywhere, until nothing follows any more. Besides, a row counts if an unprotected site
+sent it as a centre of its own, of a number of rows that it does not say. Noisy sums are read as if they had
+no noise. A row is rebuilt if all its columns are right to 1e-4 standard deviations.
 
 **The protections**: *none*, sites answer from rows; *trusted*, from rows, but hide clusters of fewer than 5;
 *copy*, from a table of groups of at least 5 persons, the default between machines; *noise*, differential
-privacy with epsilon {EPSILON:g} and delta 1e-6. Every method has its usual settings; on the set
+privacy with epsilon {EPSILON:g} and delta 1e-6. Every method has its usual settings; on
 {" and ".join(PRESETS)} also those with which its authors ran it.
 
 **The numbers** are means over {SEEDS} seeds, and the worst of them where they differ. A star: the attack does

@@ -275,16 +275,14 @@ def _attacked(
 ) -> tuple[int, int, int]:
     """Rows that follow from all that a site sent, messages, and messages that the attack reads.
 
-    A row that was sent as a centre of the site's own counts too.
+    A row that was sent as a centre of the site's own counts too; a protected site sends none of few rows.
     """
     sent = heard.heard if heard is not None else list(_sent(home / "log.jsonl"))
     shown = [list(read(question, reply)) for question, reply in sent]
-    if heard is not None:
-        space = Space(X.shape[1], shown=[one for some in shown for one in some])
-        found = attack([space])
-    else:
-        found = on_log(home / "log.jsonl", read)
-    centres = [c for question, reply in sent if (c := centres_in(question, reply)).shape[-1] == X.shape[1]]
+    if heard is None:
+        return on_log(home / "log.jsonl", read).hits(X), len(sent), sum(map(bool, shown))
+    found = attack([Space(X.shape[1], shown=[one for some in shown for one in some])])
+    centres = [c for question, reply in sent if (c := centres_in(question, reply)).size]
     either = replace(found, single=np.concatenate([found.single.reshape(-1, X.shape[1]), *centres]))
     return either.hits(X), len(sent), sum(map(bool, shown))
 

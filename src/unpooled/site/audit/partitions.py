@@ -88,10 +88,11 @@ def shown_despite_noise(question: Question[Any], reply: Reply) -> Iterator[Shown
 
 
 def centres_in(question: Question[Any], reply: Reply) -> FloatArray:
-    """(m, d) the centres of a site's own that a reply gives away: the centre of one row is that row."""
+    """(m, d) a site's own centres of an unknown number of rows: the centre of one row is that row."""
     if isinstance(question, AskLocalMoves) and isinstance(reply, LocalMoves):
-        return question.centers + reply.plain
-    if isinstance(reply, LocalMeans | FuzzyMeans):
+        if question.steps > 1 or question.weighting != "counts":
+            return question.centers + reply.plain
+    elif isinstance(reply, FuzzyMeans):
         return reply.means
     return np.zeros((0, 0))
 
