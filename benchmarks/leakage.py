@@ -110,7 +110,8 @@ def summary(cells: list[Cell], rows: dict[str, int]) -> list[list[str]]:
         for protection in ORDER:
             here = [c for c in cells if (c.method, c.protection) == (method, protection) and c.rebuilt]
             shares = [100 * r / rows[c.set] for c in here for r in c.rebuilt]
-            line.append(f"{np.mean(shares):.1f} %, worst {max(shares):.1f} %" if shares else "-")
+            star = "*" if any(c.examined < c.messages for c in here) else ""
+            line.append(f"{np.mean(shares):.1f} %, worst {max(shares):.1f} %{star}" if shares else "-")
         lines.append(line)
     return lines
 
@@ -181,7 +182,8 @@ The share of all rows.
 def as_csv(cells: list[Cell], rows: dict[str, int]) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["set", "rows", "method", "protection", "seed", "rebuilt", "messages", "read", "not_run"])
+    heads = ["set", "rows", "method", "protection", "seed", "rebuilt"]
+    writer.writerow([*heads, "messages_of_all_seeds", "read_of_all_seeds", "not_run"])
     for c in cells:
         head = [c.set, rows[c.set], c.method, c.protection]
         tail = [c.messages, c.examined]

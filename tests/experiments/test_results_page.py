@@ -115,7 +115,8 @@ def stored():
             key = line["set"], line["method"], line["protection"]
             cell = found.get(key, leakage.Cell(*key, why=line["not_run"]))
             if line["rebuilt"]:
-                numbers = {"messages": int(line["messages"]), "examined": int(line["read"])}
+                messages, read = (int(line[f"{name}_of_all_seeds"]) for name in ("messages", "read"))
+                numbers = {"messages": messages, "examined": read}
                 cell = replace(cell, rebuilt=(*cell.rebuilt, int(line["rebuilt"])), **numbers)
             found[key] = cell
         return list(found.values())
