@@ -88,8 +88,9 @@ assurance: $(STAMP)  ## the long versions of what the tests hold, and their figu
 	PYTHONPATH=build/peer $(BIN)/python -m benchmarks.bench_private
 	$(BIN)/python -m benchmarks.dual_problems
 
-results: $(STAMP)  ## docs/results.md: the papers recomputed (hours; DATA=folder with the authors' data)
+results: $(STAMP)  ## docs/results.md, docs/leakage.md: the papers recomputed (hours; DATA=folder with the authors' data)
 	$(BIN)/python -m benchmarks.results $(if $(DATA),--data $(DATA))
+	$(BIN)/python -m benchmarks.leakage
 
 clean:           ## remove what make made
 	rm -rf $(VENV) build demo .mypy_cache .pytest_cache .ruff_cache

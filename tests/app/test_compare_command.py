@@ -91,7 +91,7 @@ def test_a_method_of_your_own(patients, tmp_path):
         (("-k", "2", "--runs", "0"), "--runs must be >= 1, got 0"),
         (
             ("-k", "2", "--data", "."),
-            "--data is a folder with further sets for --suite images; files takes none",
+            "--data is a folder with further sets for --suite images or debian; files takes none",
         ),
         (("-k", "2", "--split", "dirichlet"), "this split goes by labels, and none are known"),
     ],
@@ -106,8 +106,56 @@ def test_errors_are_one_line_and_nothing_is_written(patients, tmp_path, words, m
 
 def test_a_suite_by_name(tmp_path):
     got = compared("--suite", "sounds", "--out", tmp_path / "out")
-    assert "suites are shapes, tabular, images, private, got 'sounds'" in got.stderr
+    assert "suites are shapes, tabular, images, private, debian, or a folder of tables, got" in got.stderr
     for words in (("--suite", "shapes"), ()):
         got = compared(*words, "--data", tmp_path, "--out", tmp_path / "out")
-        assert "--data is a folder with further sets for --suite images" in got.stderr
+        assert "--data is a folder with further sets for --suite images or debian" in got.stderr
         assert not (tmp_path / "out").exists()
+    got = compared("--suite", "debian", "--data", tmp_path, "--out", tmp_path / "out")
+    assert (got.exit_code, "apt install r-cran-cluster r-cran-mass" in got.stderr) == (1, True)
+
+
+def test_a_folder_is_a_suite_of_its_tables(patients, tmp_path):
+    """Two sets: k is the number of labels, which differs; other files are not read."""
+    sets, out = tmp_path / "sets", tmp_path / "out"
+    sets.mkdir()
+    lines = patients.read_text().splitlines()
+    (sets / "two.csv").write_text(patients.read_text())
+    (sets / "three.csv").write_text("\n".join([*lines, *(line[:-1] + "x" for line in lines[1:20])]) + "\n")
+    (sets / "NOTES.md").write_text("about these sets")
+    words = ("--suite", sets, "--method", "k-fed:published", "--protect", "none", "--out", out)
+    got = compared(*words, "--label", "state", "--exclude", "clinic", "--sites", 2, "--split", "iid")
+    assert got.exit_code == 0, got.output
+    found = json.loads((out / "comparison.json").read_text())
+    assert [(m["problem"], m["k"], m["rows"], m["sites"]) for m in found] == [
+        ("three", 3, 79, 2),
+        ("two", 2, 60, 2),
+    ]
+    assert [r["method"] for m in found for r in m["runs"]] == ["k-fed:published"] * 2
+    got = compared(*words, "--label", "state", "--site-column", "clinic", "-k", 2, "--json", "--overwrite")
+    assert [(m["k"], m["sites"]) for m in json.loads(got.stdout)] == [(2, 2), (2, 2)]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--suite", "{here}"), "-k or --label must say how many clusters its sets have"),
+        (("--suite", "{here}/none"), "none: there is no such folder"),
+        (("--suite", "{here}/empty", "-k", "2"), "empty: no file is a table (.csv, "),
+        (("--suite", "{here}", "--label", "kind"), "kind"),
+        (
+            ("--suite", "shapes", "-k", "2"),
+            "-k is of files or a folder; the sets of --suite shapes",
+        ),
+        (("--suite", "{here}", "-k", "2", "--method", "lloyd:published"), "--method must be of lloyd, "),
+        (("--suite", "{here}", "-k", "2", "--out", "{here}"), "{here}"),
+    ],
+)
+def test_errors_of_a_folder(patients, tmp_path, words, message):
+    (tmp_path / "empty").mkdir()
+    before = sorted(tmp_path.iterdir())
+    here = [word.replace("{here}", str(tmp_path)) for word in words]
+    got = compared("--out", tmp_path / "out", *here)
+    assert (got.exit_code, got.stderr.count("\n")) == (1, 1), got.output
+    assert message.replace("{here}", str(tmp_path)) in got.stderr
+    assert sorted(tmp_path.iterdir()) == before

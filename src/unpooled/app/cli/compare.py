@@ -25,10 +25,20 @@ def compare(
         list[str] | None, typer.Argument(help="CSV, Parquet, .npy or .npz; every file is a site.")
     ] = None,
     suite: Annotated[
-        str, typer.Option(help="shapes, tabular, images or private, or all.", rich_help_panel=_DATA)
+        str,
+        typer.Option(
+            help="shapes, tabular, images, private or debian (sets of R packages), or all; or a folder: "
+            "every table in it is a set.",
+            rich_help_panel=_DATA,
+        ),
     ] = "",
     k: Annotated[
-        int | None, typer.Option("-k", help="Number of clusters of the files.", rich_help_panel=_DATA)
+        int | None,
+        typer.Option(
+            "-k",
+            help="Number of clusters of the files; of a folder's sets: default as many as labels.",
+            rich_help_panel=_DATA,
+        ),
     ] = None,
     site_column: o.SiteColumn = None,
     label: Annotated[
@@ -39,7 +49,7 @@ def compare(
         str,
         typer.Option(
             help="Divide the rows anew: iid, dirichlet:.3, power-law:1.5, by-kmeans, half-iid, shards:2 or "
-            "labels:2; suites without sites of their own: dirichlet:.3.",
+            "labels:2; sets without sites of their own: dirichlet:.3, or iid without labels.",
             rich_help_panel=_DATA,
         ),
     ] = "",
@@ -48,7 +58,12 @@ def compare(
         Path | None, typer.Option(help="Folder with further sets for a suite.", rich_help_panel=_DATA)
     ] = None,
     method: Annotated[
-        str, typer.Option(help="Methods, with commas between; default: all.", rich_help_panel=_WHAT)
+        str,
+        typer.Option(
+            help="Methods, with commas between; dwf:published is DWF as its authors ran it. Default: all "
+            "methods.",
+            rich_help_panel=_WHAT,
+        ),
     ] = "",
     module: t.Module = None,
     protect: Annotated[
@@ -71,24 +86,33 @@ def compare(
 
     unpooled compare hospital-*.csv -k 3 --label diagnosis --out compared/
 
+    unpooled compare --suite my-sets/ --label class     (every table in the folder is a set)
+
     Without files and --suite: the sets, splits and methods of the documentation.
     """
     if not files and not suite:
         if data is not None:
-            raise BadInput("--data is a folder with further sets for --suite images")
+            raise BadInput("--data is a folder with further sets for --suite images or debian")
         _documented(quick, jobs, out, runs)
         return
     if files and suite:
         raise BadInput("give files or --suite, not both")
+    if not files and not _is_folder(suite):
+        for name, given in (("-k", k), ("--label", label), ("--site-column", site_column)):
+            if given:
+                raise BadInput(f"{name} is of files or a folder; the sets of --suite {suite} have their own")
     if files and k is None:
         raise BadInput("-k says how many clusters the files have, e.g. -k 3")
-    from unpooled.algorithms.base import METHODS, import_methods
-    from unpooled.experiments.comparison import PROTECTIONS
+    from unpooled.algorithms.base import import_methods
+    from unpooled.experiments.comparison import PROTECTIONS, methods_and_presets
     from unpooled.experiments.comparison import compare as measure
 
     import_methods(module or [])
     chosen, protections = o.names(method), o.names(protect)
-    for said, known, what in ((chosen, tuple(METHODS), "method"), (protections, PROTECTIONS, "protect")):
+    for said, known, what in (
+        (chosen, methods_and_presets(), "method"),
+        (protections, PROTECTIONS, "protect"),
+    ):
         for name in said:
             if name not in known:
                 raise BadInput(f"--{what} must be of {', '.join(known)}, got {name!r}")
@@ -96,7 +120,8 @@ def compare(
         raise BadInput(f"--runs must be >= 1, got {runs}")
     problems = _problems(files, suite, k, reading.reading(site_column), label, split, sites, data)
     folder = FolderOutput(out, "a folder of comparisons", own=(out / _JSON).is_file())
-    check(folder, inputs=[*(files or ()), data], overwrite=overwrite)
+    inputs = [*(files or ()), data, Path(suite) if _is_folder(suite) else None]
+    check(folder, inputs=inputs, overwrite=overwrite)
     found = []
     for problem in problems:
         typer.echo(f"{problem.name}: {len(problem.X)} rows", err=True)
@@ -106,6 +131,13 @@ def compare(
 
 
 _JSON = "comparison.json"
+
+
+def _is_folder(suite: str) -> bool:
+    """Whether a folder was said: one that is there, or a path as such."""
+    from unpooled.experiments.comparison import SUITES
+
+    return suite not in ("", "all", *SUITES) and (os.sep in suite or Path(suite).is_dir())
 
 
 def _problems(
@@ -121,19 +153,33 @@ def _problems(
     from unpooled.app.job import expand
     from unpooled.experiments import comparison
 
-    if data is not None and suite not in ("images", "all"):
+    if data is not None and suite not in ("images", "debian", "all"):
+        said = suite or "files"
         raise BadInput(
-            f"--data is a folder with further sets for --suite images; {suite or 'files'} takes none"
+            f"--data is a folder with further sets for --suite images or debian; {said} takes none"
         )
     if files:
         paths = [Path(file) for file in expand(files)]
         found = [comparison.from_files(paths, k or 0, reading=reading, label=label)]  # type: ignore[arg-type]
+    elif _is_folder(suite):
+        found = list(comparison.from_folder(Path(suite), k=k, reading=reading, label=label))  # type: ignore[arg-type]
     else:
+        from unpooled.experiments.comparison.r_sets import any_installed, missing_packages
+
+        more = {"images": data, "debian": data if suite == "debian" else None}
+        gone = missing_packages(more["debian"]) if suite in ("debian", "all") else []
         wanted = tuple(comparison.SUITES) if suite == "all" else (suite,)
-        more = {"images": data}
-        found = [problem for name in wanted for problem in comparison.suite(name, data=more.get(name))]
+        found = []
+        for name in wanted:
+            if suite == "all" and name == "debian" and not any_installed():
+                continue
+            found += comparison.suite(name, data=more.get(name))
+        if gone:
+            typer.echo(f"left out, of the suite debian: apt install {' '.join(gone)}", err=True)
     return [
-        comparison.split_of(p, split or "dirichlet:.3", sites) if split or p.site is None else p
+        comparison.split_of(p, split or ("iid" if p.y is None else "dirichlet:.3"), sites)
+        if split or p.site is None
+        else p
         for p in found
     ]
 

@@ -4,8 +4,8 @@
 of it, ``table.py`` the outcome as text, JSON and a figure.
 """
 
-from unpooled.experiments.comparison.measure import PROTECTIONS, Measured, compare
-from unpooled.experiments.comparison.problems import SUITES, Problem, from_files, split_of, suite
+from unpooled.experiments.comparison.measure import PROTECTIONS, Measured, compare, methods_and_presets
+from unpooled.experiments.comparison.problems import SUITES, Problem, from_files, from_folder, split_of, suite
 from unpooled.experiments.comparison.table import figure, table, to_json
 
 __all__ = [
@@ -16,6 +16,8 @@ __all__ = [
     "compare",
     "figure",
     "from_files",
+    "from_folder",
+    "methods_and_presets",
     "split_of",
     "suite",
     "table",

@@ -1,15 +1,15 @@
 """One run of a method under a protection: its quality, its cost, and the rows that an attack rebuilds.
 
 The attack is that of ``unpooled audit`` (site/audit): it sees what a coordinator sees, every message that
-left a site, and it counts the rows that follow from them exactly. It reads counts, sums and means; a method
-whose messages are of another kind is not examined, which is said instead of a number. The active attack does
-not depend on a method: it asks a site what it likes.
+left a site, and it counts the rows that follow from them exactly. It reads counts, sums and means, those with
+noise as if they had none; a method whose messages are of another kind is not examined, which is said instead
+of a number. The active attack does not depend on a method: it asks a site what it likes.
 """
 
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from unpooled.core import codec
 from unpooled.core.arrays import FloatArray
 from unpooled.core.exchange import Answer, Envelope
 from unpooled.core.run import run
-from unpooled.errors import TooFewPersons, UnpooledError
+from unpooled.errors import BadInput, TooFewPersons, UnpooledError
 from unpooled.experiments.comparison.bound import lower_bound
 from unpooled.experiments.comparison.problems import Problem
 from unpooled.experiments.papers.common import ari, labels_of
@@ -30,8 +30,8 @@ from unpooled.optimum.parts import not_above
 from unpooled.privacy.copy import make_copy
 from unpooled.privacy.dp.gaussian import Gaussian
 from unpooled.runtimes import InProcess
-from unpooled.site.audit.attack import attack, in_process, on_log, probe
-from unpooled.site.audit.partitions import Space, shown_in
+from unpooled.site.audit.attack import Reading, attack, in_process, on_log, probe
+from unpooled.site.audit.partitions import Space, centres_in, shown_despite_noise, shown_in
 from unpooled.site.log import entries, unpacked
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import Policy, parse
@@ -39,6 +39,7 @@ from unpooled.site.site import Site
 
 PROTECTIONS = ("none", "copy", "trusted", "noise")
 ROUNDS = 100
+PUBLISHED = ":published"  # after the name of a method: as its authors ran it
 _DUAL = 40  # rows of a site up to which the dual method is run
 
 
@@ -134,13 +135,16 @@ def one(
     """A run, and the centres that it found."""
     rows = problem.sites()
     largest = max(map(len, rows.values()))
-    if method == "dual" and (largest > _DUAL or problem.k > 4):
+    name = method.removesuffix(PUBLISHED)
+    if name == "dual" and (largest > _DUAL or problem.k > 4):
         return MethodRun(method, protection, seed, f"for up to {_DUAL} rows a site"), None
+    if method.endswith(PUBLISHED) and method not in methods_and_presets():
+        raise BadInput(f"{name} has no settings as published")
     if protection == "noise" and method not in ("lloyd", "fuzzy"):
         return MethodRun(method, protection, seed, "has no form with noise"), None
     with tempfile.TemporaryDirectory() as folder:
         homes = {name: Path(folder) / name for name in rows}
-        opened, heard = _opened(rows, protection, epsilon, homes, _module(method))
+        opened, heard = _opened(rows, protection, epsilon, homes, _module(name))
         if not opened:
             return MethodRun(method, protection, seed, "no site has enough persons for a copy"), None
         try:
@@ -156,7 +160,8 @@ def one(
         centers = np.asarray(done.state.centers, dtype=np.float64)
         hits, messages, examined = 0, 0, 0
         for site in opened:
-            of_site = _attacked(homes[site.name], heard.get(site.name), rows[site.name])
+            read = shown_despite_noise if protection == "noise" else shown_in
+            of_site = _attacked(homes[site.name], heard.get(site.name), rows[site.name], read)
             hits, messages, examined = (
                 a + b for a, b in zip((hits, messages, examined), of_site, strict=True)
             )
@@ -185,8 +190,20 @@ def _algorithm(problem: Problem, method: str, protection: str, epsilon: float) -
         budget = Gaussian(epsilon, 1e-6, low, high, rows=len(problem.X), force=True)
         return Private(k=problem.k, dp=budget, m=2.0 if method == "fuzzy" else None)
     minimum = 5 if protection == "trusted" else 1
+    if method.endswith(PUBLISHED):
+        preset = METHODS[method.removesuffix(PUBLISHED)].as_published(k=problem.k)  # type: ignore[attr-defined]
+        return replace(preset, min_cluster_size=minimum)
     made: Any = METHODS[method](k=problem.k, max_rounds=ROUNDS, min_cluster_size=minimum)
     return made.restarted(None)
+
+
+def methods_and_presets() -> tuple[str, ...]:
+    """All methods, and after them those that are also known as their authors ran them.
+
+    >>> methods_and_presets()[-1].endswith(PUBLISHED)
+    True
+    """
+    return (*METHODS, *(f"{m}{PUBLISHED}" for m, made in METHODS.items() if hasattr(made, "as_published")))
 
 
 def _module(method: str) -> str:
@@ -253,22 +270,31 @@ def _opened(
     return sites, heard
 
 
-def _attacked(home: Path, heard: Hearing | None, X: FloatArray) -> tuple[int, int, int]:
-    """Rows that follow from all that a site sent, messages, and messages that the attack reads."""
-    if heard is not None:
-        shown = [list(shown_in(question, reply)) for question, reply in heard.heard]
-        space = Space(X.shape[1], shown=[one for some in shown for one in some])
-        return attack([space]).hits(X), len(shown), sum(map(bool, shown))
-    path = home / "log.jsonl"
-    messages = examined = 0
+def _attacked(
+    home: Path, heard: Hearing | None, X: FloatArray, read: Reading = shown_in
+) -> tuple[int, int, int]:
+    """Rows that follow from all that a site sent, messages, and messages that the attack reads.
+
+    A row that was sent as a centre of the site's own counts too; a protected site sends none of few rows.
+    """
+    sent = heard.heard if heard is not None else list(_sent(home / "log.jsonl"))
+    shown = [list(read(question, reply)) for question, reply in sent]
+    if heard is None:
+        return on_log(home / "log.jsonl", read).hits(X), len(sent), sum(map(bool, shown))
+    found = attack([Space(X.shape[1], shown=[one for some in shown for one in some])])
+    centres = [c for question, reply in sent if (c := centres_in(question, reply)).size]
+    either = replace(found, single=np.concatenate([found.single.reshape(-1, X.shape[1]), *centres]))
+    return either.hits(X), len(sent), sum(map(bool, shown))
+
+
+def _sent(path: Path) -> Iterator[tuple[Any, Any]]:
+    """The questions of a log with the replies that left the site."""
     for _, entry in entries(path):
         if entry is None or entry.get("kind") != "release":
             continue
         replies = codec.decode(unpacked(entry["payload"])).replies
         for asked, reply in zip(entry["asked"], replies, strict=True):
-            messages += 1
-            examined += any(True for _ in shown_in(codec.decode(unpacked(asked["payload"])), reply))
-    return on_log(path).hits(X), messages, examined
+            yield codec.decode(unpacked(asked["payload"])), reply
 
 
 def probed(rows: dict[str, FloatArray], protection: str, epsilon: float = 1.0, questions: int = 200) -> int:

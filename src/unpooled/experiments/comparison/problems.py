@@ -1,4 +1,4 @@
-"""The data of a comparison: files of your own, or a suite of sets that every installation has.
+"""The data of a comparison: files of your own, a folder of sets, or a suite that every installation has.
 
 A problem has prepared rows, the number of clusters, who holds each row, and, where they are known, the true
 labels, to judge a clustering and never to make one.
@@ -88,6 +88,33 @@ def _labels(files: Sequence[Path], reading: Reading, label: str, names: list[str
     return partition.natural_id(said)
 
 
+TABLES = (".csv", ".tsv", ".csv.gz", ".csv.zst", ".parquet", ".pq", ".npy", ".npz")
+
+
+def from_folder(
+    folder: Path, *, k: int | None = None, reading: Reading | None = None, label: str = ""
+) -> tuple[Problem, ...]:
+    """Every table in a folder as a set of its own, in the order of their names.
+
+    A set is divided over sites by the reading's site column, else not yet. Without ``k`` it has as many
+    clusters as labels.
+    """
+    if not folder.is_dir():
+        raise BadInput(f"{folder}: there is no such folder")
+    files = sorted(f for f in folder.iterdir() if f.is_file() and f.name.lower().endswith(TABLES))
+    if not files:
+        raise BadInput(f"{folder}: no file is a table ({', '.join(TABLES)})")
+    if k is None and not label:
+        raise BadInput(f"{folder}: -k or --label must say how many clusters its sets have")
+    reading = reading or Reading()
+    found = []
+    for file in files:
+        problem = from_files([file], k if k is not None else 1, reading=reading, label=label)
+        problem = replace(problem, site=problem.site if reading.site_column else None)
+        found.append(problem if k is not None else replace(problem, k=len(np.unique(_labelled(problem)))))
+    return tuple(found)
+
+
 # ---------------------------------------------------------------- splits
 
 Split = Callable[[Problem, int, float, Any], IntArray]
@@ -133,7 +160,8 @@ def split_of(problem: Problem, said: str, sites: int = SITES, seed: int = 0) -> 
 # ---------------------------------------------------------------- suites
 
 
-def _standard(X: Any) -> FloatArray:
+def standardised(X: Any) -> FloatArray:
+    """Columns of mean 0 and standard deviation 1; a constant one is left out."""
     rows = np.asarray(X, dtype=np.float64)
     spread = rows.std(axis=0)
     kept = rows[:, spread > 0]
@@ -175,7 +203,7 @@ def _heart() -> Problem:
     X = np.array([[float(row[name]) for name in _NUMBERS] for row in known])
     y = np.array([int(float(row["num"]) > 0) for row in known], dtype=np.int64)
     return Problem(
-        "heart disease", _standard(X), 2, y, np.array([row["site"] for row in known], dtype=np.str_)
+        "heart disease", standardised(X), 2, y, np.array([row["site"] for row in known], dtype=np.str_)
     )
 
 
@@ -185,9 +213,9 @@ def _tabular(data: Path | None, seed: int) -> Iterable[Problem]:
 
     for name, load, k in (("iris", load_iris, 3), ("wine", load_wine, 3), ("cancer", load_breast_cancer, 2)):
         X, y = load(return_X_y=True)
-        yield Problem(name, _standard(X), k, y.astype(np.int64))
+        yield Problem(name, standardised(X), k, y.astype(np.int64))
     birds = load_penguins()
-    yield Problem("penguins", _standard(birds.X), 3, partition.natural_id(birds.species), birds.island)
+    yield Problem("penguins", standardised(birds.X), 3, partition.natural_id(birds.species), birds.island)
     yield _heart()
 
 
@@ -214,22 +242,32 @@ def _private(data: Path | None, seed: int) -> Iterable[Problem]:
         yield Problem(f"{n} rows, {d} columns", X, k, y)
 
 
+def _debian(data: Path | None, seed: int) -> Iterable[Problem]:
+    """Sets of Debian's R packages, where they are installed."""
+    from unpooled.experiments.comparison.r_sets import debian_suite
+
+    return debian_suite(data, seed)
+
+
 SUITES: dict[str, Callable[[Path | None, int], Iterable[Problem]]] = {
     "shapes": _shapes,
     "tabular": _tabular,
     "images": _images,
     "private": _private,
+    "debian": _debian,
 }
+WITH_DATA = {"images": "files named *mnist*.npz", "debian": "unpacked R packages"}  # that a folder may add
 
 
 def suite(name: str, *, data: Path | None = None, seed: int = 0) -> tuple[Problem, ...]:
     """The problems of a suite; ``data`` is a folder with further sets."""
     if name not in SUITES:
-        raise BadInput(f"suites are {', '.join(SUITES)}, got {name!r}")
+        raise BadInput(f"suites are {', '.join(SUITES)}, or a folder of tables, got {name!r}")
     if data is not None and not data.is_dir():
         raise BadInput(f"{data}: there is no such folder")
-    if data is not None and name != "images":
-        raise BadInput(f"the suite {name} takes no further sets; images does: files named *mnist*.npz")
-    if data is not None and not any(data.glob("*mnist*.npz")):
+    if data is not None and name not in WITH_DATA:
+        takes = ", ".join(f"{other} does: {what}" for other, what in WITH_DATA.items())
+        raise BadInput(f"the suite {name} takes no further sets; {takes}")
+    if data is not None and name == "images" and not any(data.glob("*mnist*.npz")):
         raise BadInput(f"{data}: no file is named like *mnist*.npz, which the suite images would take")
     return tuple(SUITES[name](data, seed))

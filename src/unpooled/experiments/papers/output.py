@@ -33,11 +33,11 @@ class Finished:
 
 
 def brief(table: ResultTable) -> ResultTable:
-    """The rows that were published, and the fair baseline beside them."""
+    """The rows that were published, those that must stand beside them, and the fair baseline."""
     kept = [
         r
         for r in table.rows
-        if (r.published is not None and r.what[-1] not in ("min", "max")) or _fair(r.what)
+        if (r.published is not None and r.what[-1] not in ("min", "max")) or r.beside or _fair(r.what)
     ]
     return replace(table, rows=tuple(kept))
 
@@ -109,7 +109,11 @@ def said(done: Finished) -> str:
 def together(all_done: Sequence[Finished]) -> str:
     """All verdicts in words, with what comparing so many numbers does to them."""
     counts = sum((done.counted() for done in all_done), Verdicts())
-    still = len(surviving([r for done in all_done for r in done.rows]))
+    return in_words(counts, len(surviving([r for done in all_done for r in done.rows])))
+
+
+def in_words(counts: Verdicts, still: int) -> str:
+    """Verdicts in words; ``still`` differ when all numbers are held to the level together."""
     by_chance = LEVEL * counts.judged
     held = f"Held to {100 * LEVEL:g} % over all of them together (Holm), {still} differ."
     return (

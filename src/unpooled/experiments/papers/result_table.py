@@ -63,6 +63,7 @@ class Row:
     blind: bool = False  # that test could not have found a difference, whatever ours is
     known: bool = True  # the note shows the cause of a difference; False: it says what was tried
     derived: bool = False  # computed from published numbers that are judged elsewhere: not counted again
+    beside: bool = False  # nothing of it was published, but it must be seen beside what was
 
     @property
     def judged(self) -> bool:

@@ -27,7 +27,7 @@ from unpooled.core.messages import Question, Refusal, Reply
 from unpooled.core.protocol import View
 from unpooled.data.views import Affine, Preparation
 from unpooled.questions.clusters import AskClusterSums, ClusterSums
-from unpooled.site.audit.partitions import Space, shown_in
+from unpooled.site.audit.partitions import Shown, Space, shown_in
 from unpooled.site.audit.search import rows_in
 from unpooled.site.log import entries, unpacked
 
@@ -112,7 +112,11 @@ def _distinct_cells(space: Space) -> int:
     return len(np.unique(np.round(np.concatenate(shown) / space.spread**0.5, 6), axis=0))
 
 
-def on_log(path: Path) -> Attack:
+Reading = Callable[[Question[Any], Reply], Iterable[Shown]]
+"""The cells that an attacker takes a reply to show."""
+
+
+def on_log(path: Path, read: Reading = shown_in) -> Attack:
     """The attacks on a site's own log."""
     spaces: dict[tuple[str | None, int], Space] = {}
     views: dict[str, View] = {}
@@ -122,7 +126,7 @@ def on_log(path: Path) -> Attack:
         views |= {name: codec.decode(unpacked(view)) for name, view in entry.get("views", {}).items()}
         replies = codec.decode(unpacked(entry["payload"])).replies
         for asked, reply in zip(entry["asked"], replies, strict=True):
-            for shown in shown_in(codec.decode(unpacked(asked["payload"])), reply):
+            for shown in read(codec.decode(unpacked(asked["payload"])), reply):
                 key = (asked["view"], shown.points.shape[1])
                 if key not in spaces:
                     spaces[key] = _space(key[0], views.get(str(key[0])), key[1])

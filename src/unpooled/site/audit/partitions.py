@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from unpooled.algorithms.dwf import AskLocalMoves, LocalMoves
 from unpooled.core.arrays import BoolArray, FloatArray, IntArray
 from unpooled.core.messages import Question, Reply
+from unpooled.privacy.dp.cells import AskNoisyCells, NoisyCells
 from unpooled.questions.clusters import (
     AskClusterSums,
     AskMoments,
@@ -21,6 +23,7 @@ from unpooled.questions.clusters import (
     Moments,
 )
 from unpooled.questions.description import AskCovariance, AskProfile, Covariance, Profile
+from unpooled.questions.fuzzy import FuzzyMeans
 
 _SMALL = 1e-9  # what counts as zero, of squares, relative to the mean square of a row
 _SLACK = 1e-7  # the same after many subtractions
@@ -57,6 +60,9 @@ def shown_in(question: Question[Any], reply: Reply) -> Iterator[Shown]:
         for c, n, s, inertia in zip(question.centers, reply.mass, reply.sums, reply.inertia, strict=True):
             _, first = np.unique(c, axis=0, return_index=True)  # a centre that is repeated has no rows
             yield Shown(c[first], n[first], s[first], inertia[first], spares=True)
+    elif isinstance(question, AskLocalMoves) and isinstance(reply, LocalMoves):
+        if question.steps == 1 and question.weighting == "counts":  # a move of n rows is their sum
+            yield Shown(question.centers, reply.weight, reply.weighted, reply.inertia, spares=True)
     elif isinstance(question, AskProfile) and isinstance(reply, Profile):
         yield Shown(question.centers, reply.mass, reply.sums, reply.squares.sum(axis=1))
     elif isinstance(question, AskMoments) and isinstance(reply, Moments):
@@ -68,6 +74,27 @@ def shown_in(question: Question[Any], reply: Reply) -> Iterator[Shown]:
     elif isinstance(reply, LocalMeans):
         nothing = np.zeros(reply.means.shape)
         yield Shown(reply.means, reply.counts, nothing, np.full(len(nothing), np.nan), "own")
+
+
+def shown_despite_noise(question: Question[Any], reply: Reply) -> Iterator[Shown]:
+    """As ``shown_in``, with noise taken for none: noisy counts are taken to the nearest whole number.
+
+    What is rebuilt of this need not be a row: only one who knows the rows can tell.
+    """
+    yield from shown_in(question, reply)
+    if isinstance(question, AskNoisyCells) and isinstance(reply, NoisyCells) and question.m is None:
+        told = question.told(reply)
+        yield Shown(question.centers, np.rint(told.count).clip(0), told.sums, told.squares)
+
+
+def centres_in(question: Question[Any], reply: Reply) -> FloatArray:
+    """(m, d) a site's own centres of an unknown number of rows: the centre of one row is that row."""
+    if isinstance(question, AskLocalMoves) and isinstance(reply, LocalMoves):
+        if question.steps > 1 or question.weighting != "counts":
+            return question.centers + reply.plain
+    elif isinstance(reply, FuzzyMeans):
+        return reply.means
+    return np.zeros((0, 0))
 
 
 @dataclass(eq=False)

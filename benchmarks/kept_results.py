@@ -1,0 +1,198 @@
+"""The sections of docs/results.md as text: what is kept of them when only a part is computed anew.
+
+A section, or a row of a table, that is not computed keeps what the page has: a number that was written there
+by an earlier run. The head of the page is counted from the sections as they are printed.
+"""
+
+import re
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from unpooled.core.arrays import FloatArray
+from unpooled.errors import BadInput
+from unpooled.experiments.papers.data_sources import Sources
+from unpooled.experiments.papers.experiment import Experiment, Presented, Results, Settings
+from unpooled.experiments.papers.output import aligned
+from unpooled.experiments.papers.result_table import LEVEL, Verdicts
+
+Cells = list[list[str]]
+
+
+@dataclass(frozen=True)
+class Section:
+    """One experiment of the page."""
+
+    text: str
+
+    @property
+    def name(self) -> str:
+        return self.text.removeprefix("## ").split(":")[0]
+
+    @property
+    def runs(self) -> str:
+        return self._found(r"^(\d+) runs? of each configuration")
+
+    @property
+    def seconds(self) -> str:
+        return self._found(r"(\d+) CPU seconds\.")
+
+    def _found(self, pattern: str) -> str:
+        at = re.search(pattern, self.text, flags=re.M)
+        if at is None:
+            raise BadInput(f"docs/results.md, {self.name}: no {pattern!r}: the page is not as it was written")
+        return at[1]
+
+    @property
+    def tables(self) -> dict[str, Cells]:
+        """The cells of every table, the heading first, by its title."""
+        out: dict[str, Cells] = {}
+        title = ""
+        for line in self.text.splitlines():
+            if not line.startswith("|"):
+                title = line or title
+            elif not line.startswith("| --"):
+                out.setdefault(title, []).append([cell.strip() for cell in line.strip("|").split("|")])
+        return out
+
+    @property
+    def verdicts(self) -> list[tuple[float, str]]:
+        """(p, verdict) of every number that is judged; what is derived is judged elsewhere."""
+        out = []
+        for head, *lines in self.tables.values():
+            at = head.index("p"), head.index("verdict")
+            for line in lines:
+                p, verdict = (line[i] for i in at)
+                if verdict.split(",")[0].split(":")[0] in ("matches", "differs", "says nothing"):
+                    out.append((1.0 if verdict == "matches" else float(p), verdict))
+        return out
+
+
+def sections(page: str) -> dict[str, Section]:
+    """Every section of the page by the name of its experiment.
+
+    >>> list(sections("# Head\\n\\n## a: first\\n\\ntext\\n\\n## b: second\\n"))
+    ['a', 'b']
+    """
+    parts = [Section(f"## {part}") for part in re.split(r"^## ", page, flags=re.M)[1:]]
+    return {part.name: part for part in parts}
+
+
+def counted(verdicts: list[tuple[float, str]]) -> Verdicts:
+    """How many published numbers came out how.
+
+    >>> counted([(1.0, "matches"), (0.01, "differs, open"), (0.5, "says nothing")])
+    Verdicts(matches=1, differs=1, silent=1)
+    """
+    said = [verdict.split(",")[0].split(":")[0] for _, verdict in verdicts]
+    return Verdicts(said.count("matches"), said.count("differs"), said.count("says nothing"))
+
+
+def still_differing(verdicts: list[tuple[float, str]]) -> int:
+    """How many differ when all are held to the level together: Holm's method, on p as printed.
+
+    >>> still_differing([(0.001, "differs, open"), (0.04, "differs, note 1"), (1.0, "matches")])
+    1
+    """
+    judged = sorted(pair for pair in verdicts if not pair[1].startswith("says nothing"))
+    for i, (p, verdict) in enumerate(judged):
+        if verdict == "matches" or p > LEVEL / (len(judged) - i):
+            return i
+    return len(judged)
+
+
+# ---------------------------------------------------------------- some rows anew
+
+
+class _Some(Results):
+    """Results of some configurations; those of the others are not known."""
+
+    def __init__(self, found: Results) -> None:
+        super().__init__([])
+        self._by = found._by
+
+    def of(self, settings: Settings, name: str) -> FloatArray:
+        try:
+            return super().of(settings, name)
+        except BadInput:
+            return np.array([np.nan])
+
+
+def only_some(experiment: Experiment, where: tuple[str, ...]) -> Experiment:
+    """The experiment with some of its configurations; what it does not know is nan.
+
+    ``where`` has settings as text, "method=unpooled"; several values of one setting are alternatives, and a
+    configuration without a setting is not left out because of it.
+    """
+    wanted: dict[str, set[str]] = {}
+    for said in where:
+        name, _, value = said.partition("=")
+        wanted.setdefault(name, set()).add(value)
+
+    def configurations(sources: Sources, quick: bool) -> list[Settings]:
+        return [s for s in experiment.configurations(sources, quick) if _fits(s, wanted)]
+
+    def present(results: Results, sources: Sources, quick: bool) -> Presented:
+        with np.errstate(all="ignore"):
+            return experiment.present(_Some(results), sources, quick)
+
+    return replace(experiment, configurations=configurations, present=present)
+
+
+def _fits(settings: Settings, wanted: dict[str, set[str]]) -> bool:
+    """
+    >>> _fits({"method": "k-FED", "beta": 1.0}, {"method": {"k-FED"}, "beta": {"1", "10"}, "k_local": {"16"}})
+    True
+    >>> _fits({"method": "k-FED", "beta": 0.1}, {"method": {"k-FED"}, "beta": {"1", "10"}})
+    False
+    """
+    said = {name: f"{v:g}" if isinstance(v, float) else str(v) for name, v in settings.items()}
+    return all(said[name] in values for name, values in wanted.items() if name in said)
+
+
+def merged(new: Section, old: Section) -> Section:
+    """``new``, with the rows and notes of ``old`` where it has none of its own."""
+    kept = old.tables
+    parts, title, at = [], "", 0
+    lines = new.text.splitlines()
+    while at < len(lines):
+        line = lines[at]
+        if not line.startswith("|"):
+            title = line or title
+            parts.append(_kept_line(line, old))
+            at += 1
+            continue
+        while at < len(lines) and lines[at].startswith("|"):
+            at += 1
+        parts.append(_merged_table(new.tables[title], kept.get(title, [[]]), f"{new.name}, {title}").rstrip())
+    text = "\n".join(parts) + "\n"
+    judged = counted(Section(text).verdicts).said
+    of_runs = next(line for line in old.text.splitlines() if "CPU seconds." in line).split("CPU seconds.")[0]
+    said = f"{of_runs}CPU seconds. {judged[0].upper()}{judged[1:]}."
+    return Section(re.sub(r"^.*CPU seconds\. .*$", lambda _: said, text, count=1, flags=re.M))
+
+
+def _unknown(text: str) -> bool:
+    return re.search(r"\bnan\b", text) is not None
+
+
+def _kept_line(line: str, old: Section) -> str:
+    if not line.startswith("Note ") or not _unknown(line):
+        return line
+    number = line.split(".")[0]
+    return next(other for other in old.text.splitlines() if other.startswith(f"{number}."))
+
+
+def _merged_table(new: Cells, old: Cells, where: str) -> str:
+    head, was = new[0], old[0]
+    left = head.index("published")
+    known = {tuple(line[:left]): dict(zip(was, line, strict=True)) for line in old[1:]}
+    out = [head]
+    for line in new[1:]:
+        if _unknown(" ".join(line)):
+            key = tuple(line[:left])
+            if key not in known:
+                raise BadInput(f"{where}: the page has no row {', '.join(key)}: run this method too")
+            line = [known[key].get(name, "-") for name in head]
+        out.append(line)
+    return aligned(out, left)
