@@ -19,6 +19,7 @@ from unpooled.core.declarations import declared
 from unpooled.core.messages import Message, Question, R, Refusal, Reply, SiteId
 from unpooled.core.protocol import Ask, Asks, Steps, T, Verb, View
 from unpooled.core.stack import Stacked, fold
+from unpooled.core.subtotal import Subtotal, subtotal
 from unpooled.errors import BadReply, TooFewAnswers
 
 
@@ -152,22 +153,37 @@ def _size_of(cls: Any, shapes: tuple[tuple[str, tuple[int, ...]], ...]) -> tuple
 
 @dataclass(frozen=True, eq=False)
 class Gathered(Generic[R]):
-    """The replies to one ask, in site order. ``sites`` names those that answered."""
+    """The replies to one ask, in site order. ``sites`` names those that answered.
+
+    Of a member that is a federation the reply is the Subtotal of its sites.
+    """
 
     sites: tuple[SiteId, ...]
     replies: list[R] | Stacked[R]
     refusals: Mapping[SiteId, str] = field(default_factory=dict)
     exchanges: int = 1  # round trips to the sites that all asks of the exchange took together
+    exact: bool = False  # the total is the exact sum, rounded once
 
     def each(self) -> dict[SiteId, R]:
-        return dict(zip(self.sites, self.replies, strict=True))
+        replies = (reply.reply() if isinstance(reply, Subtotal) else reply for reply in self.replies)
+        return dict(zip(self.sites, replies, strict=True))
 
     def total(self) -> R:
+        if self.exact or (isinstance(self.replies, list) and _any_subtotal(self.replies)):
+            return self.subtotal().reply()  # type: ignore[no-any-return]
         return fold([self.replies])
+
+    def subtotal(self) -> Subtotal:
+        """The exact sum of the replies."""
+        return subtotal([self.replies])
 
     def left(self) -> dict[SiteId, tuple[int, int]]:
         """(numbers, bytes) of every site's reply."""
         return {site: size(reply) for site, reply in zip(self.sites, self.replies, strict=True)}
+
+
+def _any_subtotal(replies: Sequence[Any]) -> bool:
+    return any(isinstance(reply, Subtotal) for reply in replies)
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,6 +193,7 @@ class Summed(Gathered[R]):
     replies: list[R] | Stacked[R] = field(default_factory=list)
     sum: R | None = None
     size: tuple[int, int] = (0, 0)
+    unrounded: Subtotal | None = None  # the sum, where it is exact
 
     def each(self) -> dict[SiteId, R]:
         raise TypeError("only the sum of these replies is known")
@@ -184,6 +201,10 @@ class Summed(Gathered[R]):
     def total(self) -> R:
         assert self.sum is not None
         return self.sum
+
+    def subtotal(self) -> Subtotal:
+        assert self.unrounded is not None
+        return self.unrounded
 
     def left(self) -> dict[SiteId, tuple[int, int]]:
         return dict.fromkeys(self.sites, self.size)
@@ -197,15 +218,16 @@ class Federation(Protocol):
     def ask(self, turn: Turn, asks: Asks) -> Sequence[Gathered[Any]]: ...
 
 
-def gather(ask: Ask[R], replies: Mapping[SiteId, Reply]) -> Gathered[R]:
+def gather(ask: Ask[R], replies: Mapping[SiteId, Reply], exact: bool = False) -> Gathered[R]:
     """Divide the messages of sites into replies and refusals; a site that sent nothing is in neither.
 
-    Replies that cannot be combined with those of most sites count as refusals.
+    Replies that cannot be combined with those of most sites count as refusals. With ``exact`` the total is
+    the exact sum.
     """
     refusals = {s: r.reason for s, r in replies.items() if isinstance(r, Refusal)}
     refusals |= _odd_ones(ask, {s: r for s, r in replies.items() if s not in refusals})
     sites = tuple(s for s in ask.sites if s in replies and s not in refusals)
-    return Gathered(sites, [replies[s] for s in sites], refusals)  # type: ignore[misc]
+    return Gathered(sites, [replies[s] for s in sites], refusals, exact=exact)  # type: ignore[misc]
 
 
 def _odd_ones(ask: Ask[Any], replies: Mapping[SiteId, Reply]) -> dict[SiteId, str]:
@@ -231,6 +253,8 @@ def _odd_ones(ask: Ask[Any], replies: Mapping[SiteId, Reply]) -> dict[SiteId, st
 def _fit(verb: Verb, reply: Reply) -> tuple[tuple[str, tuple[int, ...]], ...]:
     """The shapes that must agree between sites: all of them in a sum, else the number of columns."""
     fields = declared(type(reply))
+    if isinstance(reply, Subtotal):
+        return reply.shapes if verb == "total" else _fit(verb, reply.reply())
     if verb == "total":
         return tuple((name, getattr(reply, name).shape) for name in type(reply).__match_args__)
     axes = ((name, i) for name, of in fields.items() for i, axis in enumerate(of.axes) if axis == "d")

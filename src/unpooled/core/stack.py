@@ -169,6 +169,11 @@ class Stacked(Generic[R]):
     def __iter__(self) -> Iterator[R]:
         return (self[s] for s in range(self.sites))
 
+    def arrays(self) -> tuple[FloatArray, ...]:
+        """Every field of the replies, with a leading axis of sites."""
+        kind: Any = type(self.reply)
+        return tuple(getattr(self.reply, name) for name in kind.__match_args__)
+
     def add_to(self, totals: list[FloatArray]) -> None:
         """Add the replies to ``totals``, an array for each field, strictly in site order."""
         kind: Any = type(self.reply)
