@@ -22,7 +22,7 @@ _HELD: set[type[Any]] = set()  # classes of user-defined questions whose declara
 _BLOCK_NUMBERS = 1_000_000  # numbers of replies held at once while summing over sites: 8 MB
 
 
-class Held(NamedTuple):
+class PlainSite(NamedTuple):
     """The rows of a site without rules of its own."""
 
     name: SiteId
@@ -36,7 +36,7 @@ class Held(NamedTuple):
 class Pool:
     """The stacked rows of plain sites; one kernel call answers for all of them."""
 
-    def __init__(self, sites: Sequence[Held], threads: int, exact: bool = False) -> None:
+    def __init__(self, sites: Sequence[PlainSite], threads: int, exact: bool = False) -> None:
         self._exact = exact
         self._names = tuple(site.name for site in sites)
         self._index = {name: i for i, name in enumerate(self._names)}

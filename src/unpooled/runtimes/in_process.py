@@ -18,7 +18,7 @@ from unpooled.core.protocol import Asks
 from unpooled.data.copy import Copy
 from unpooled.errors import BadInput, SiteFailed, UnpooledError
 from unpooled.privacy.secure_sum import SecureSums, check_range, secure_sums
-from unpooled.runtimes.fused import Held, Pool
+from unpooled.runtimes.fused import PlainSite, Pool
 from unpooled.runtimes.remote import RemoteFederation
 from unpooled.site import Site
 from unpooled.site.allow_list import only_totals
@@ -47,7 +47,10 @@ class InProcess:
         kinds = {(site.min_cluster_size, site.grouped, type(site.rows)) for site in sites}
         if fused and secure is None and len(kinds) == 1 and all(site.plain for site in sites):
             self._fuse(
-                [Held(s.name, s.rows, s.weights, s.within, s.grouped, s.min_cluster_size) for s in sites],
+                [
+                    PlainSite(s.name, s.rows, s.weights, s.within, s.grouped, s.min_cluster_size)
+                    for s in sites
+                ],
                 threads,
             )
             return
@@ -62,7 +65,7 @@ class InProcess:
             federations=[site.name for site in sites if site.is_federation],
         )
 
-    def _fuse(self, sites: Sequence["Held"], threads: int | None) -> None:
+    def _fuse(self, sites: Sequence[PlainSite], threads: int | None) -> None:
         """Stack the rows of all sites, to answer for all at once; for sites without rules of their own."""
         self._names = _checked({site.name: site.rows for site in sites}, len(sites))
         cores = threads if threads is not None else os.cpu_count() or 1
@@ -92,7 +95,7 @@ class InProcess:
         """
         secure = None if secure is None else secure_sums(secure)
         held = [
-            Held(
+            PlainSite(
                 str(name),
                 X,
                 None if weights is None else weights[name],

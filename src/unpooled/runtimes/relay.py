@@ -125,9 +125,11 @@ class Relay(Site):
             return super().answer(post)
         except UnpooledError as error:
             shown = f"failed with {type(error).__name__}; its own log says more"
-            if isinstance(error, _TooFew | BadTree):
-                shown = error.shown
-            self._note(str(error))
+            if isinstance(error, _TooFew):
+                shown = str(error)
+            else:
+                shown = error.shown if isinstance(error, BadTree) else shown
+                self._note(str(error))
             return self._failed(post, refused(post, Refused(shown)))
 
     def _note(self, said: str) -> None:
@@ -175,10 +177,7 @@ class Relay(Site):
     def _summed(self, part: Part, got: Gathered[Any]) -> Reply:
         needed = max(1, int(np.ceil(self.rules.quorum * len(self.members))))
         if len(got.sites) < needed:
-            raise _TooFew(
-                f"{len(got.sites)} of {len(self.members)} members answered, {needed} needed",
-                _silent(self.members, got),
-            )
+            raise _TooFew(f"{len(got.sites)} of {len(self.members)} members answered, {needed} needed")
         if isinstance(part.question, AskSchema):
             return self._schema(got)
         total = got.subtotal()
@@ -228,11 +227,7 @@ class Relay(Site):
 
 
 class _TooFew(TooFewAnswers):
-    """Too few members answered. ``shown``: the same without their names, to be passed up."""
-
-    def __init__(self, shown: str, silent: Mapping[SiteId, str] | None = None) -> None:
-        super().__init__(f"{shown}; missing: {whys(silent)}" if silent else shown)
-        self.shown = shown
+    """Too few members answered; said without their names."""
 
 
 def _silent(members: Sequence[SiteId], got: Gathered[Any]) -> dict[SiteId, str]:
