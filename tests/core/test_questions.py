@@ -30,7 +30,6 @@ from unpooled.runtimes.membership import AskMembers
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 
-
 ROWLESS = (*STAGES, AskMembers)  # a relay answers the last, and a site refuses it
 
 

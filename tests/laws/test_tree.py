@@ -1,15 +1,20 @@
 """Federations of federations: the bits of a flat federation with ``exact_sums``, for any tree and method."""
 
+import json
+
 import numpy as np
+import pandas
 import pytest
 
 from helpers import ALGORITHMS, bits, blobs, split
-from unpooled import InProcess, Lloyd, Site, run
+from unpooled import InProcess, Lloyd, Site, cluster, run
 from unpooled.analysis import Analysis
+from unpooled.app.job import Between, Job
+from unpooled.app.run_job import tasks
 from unpooled.core import codec
 from unpooled.core.protocol import expanded
 from unpooled.data import Table, Wishes
-from unpooled.errors import TooFewAnswers
+from unpooled.errors import BadInput, TooFewAnswers
 from unpooled.privacy.copy import make_copy
 from unpooled.runtimes.relay import Relay, RelayRules
 
@@ -175,3 +180,19 @@ def test_law_a_whole_analysis_of_tables_has_the_bits_of_the_flat_one(copies):
     assert tree.agreement.missing.sum(axis=0).tolist() == flat.agreement.missing.sum(axis=0).tolist()
     assert {mode for mode, _ in tree.agreement.protection} == {"copy" if copies else "none"}
     assert codec.encode(tree.agreement.mean) == codec.encode(flat.agreement.mean)
+
+
+def test_a_job_with_exact_sums_has_the_same_bits_whatever_its_sites_are_called():
+    frames = {s: {n: t.values[:, i] for i, n in enumerate(("age", "dose"))} for s, t in tables(3).items()}
+    frames = {s: pandas.DataFrame(columns) for s, columns in frames.items()}
+    renamed = {f"z{9 - i}": frames[s] for i, s in enumerate(sorted(frames))}
+    found, other = (cluster(given, 2, exact_sums=True, seed=1) for given in (frames, renamed))
+    assert bits(found.model.centers) == bits(other.model.centers)
+    job = found.found.job
+    assert job.exact_sums
+    assert Job.from_json(json.loads(json.dumps(job.to_json()))).exact_sums
+    assert "--exact-sums" in job.command()
+    task, _ = tasks(job, Between("federation", "r", ("a", "b")))
+    assert task.exact_sums
+    with pytest.raises(BadInput, match="exact_sums=True and secure=True exclude each other"):
+        cluster(frames, 2, exact_sums=True, secure=True)
