@@ -5,7 +5,7 @@ and the record of the sites that answered and the numbers that left them.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -177,9 +177,44 @@ class Gathered(Generic[R]):
         """The exact sum of the replies."""
         return subtotal([self.replies])
 
-    def left(self) -> dict[SiteId, tuple[int, int]]:
+    def left(self) -> Mapping[SiteId, tuple[int, int]]:
         """(numbers, bytes) of every site's reply."""
         return {site: size(reply) for site, reply in zip(self.sites, self.replies, strict=True)}
+
+
+class SameSize(Mapping[SiteId, tuple[int, int]]):
+    """The numbers and bytes that left each of many sites, as many from all: no entry for a single one."""
+
+    def __init__(self, sites: tuple[SiteId, ...], size: tuple[int, int]) -> None:
+        self._sites, self._size = sites, size
+        self._known: frozenset[SiteId] | None = None
+
+    def __getitem__(self, site: SiteId) -> tuple[int, int]:
+        if self._known is None:
+            self._known = frozenset(self._sites)
+        if site not in self._known:
+            raise KeyError(site)
+        return self._size
+
+    def __iter__(self) -> Iterator[SiteId]:
+        return iter(self._sites)
+
+    def __len__(self) -> int:
+        return len(self._sites)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, SameSize):
+            return self._size == other._size and self._sites == other._sites
+        return super().__eq__(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def plus(self, other: Mapping[SiteId, tuple[int, int]]) -> "SameSize | None":
+        """What left the sites in both; None if that is not the same from all."""
+        if not (isinstance(other, SameSize) and self._sites == other._sites):
+            return None
+        (numbers, size), (more, further) = self._size, other._size
+        return SameSize(self._sites, (numbers + more, size + further))
 
 
 def _any_subtotal(replies: Sequence[Any]) -> bool:
@@ -206,8 +241,8 @@ class Summed(Gathered[R]):
         assert self.unrounded is not None
         return self.unrounded
 
-    def left(self) -> dict[SiteId, tuple[int, int]]:
-        return dict.fromkeys(self.sites, self.size)
+    def left(self) -> Mapping[SiteId, tuple[int, int]]:
+        return SameSize(self.sites, self.size)
 
 
 class Federation(Protocol):
@@ -272,17 +307,21 @@ class Trace:
 
     exchanges: int = 0  # round trips to the sites: a secure sum takes several
     turns: int = 0  # questions, or sets of them, that were asked
-    left: dict[SiteId, tuple[int, int]] = field(default_factory=dict)  # numbers and bytes
+    left: Mapping[SiteId, tuple[int, int]] = field(default_factory=dict)  # numbers and bytes
     silent: dict[SiteId, str] = field(default_factory=dict)
 
     def add(self, ask: Ask[Any], got: Gathered[Any]) -> None:
         left = got.left()
-        if self.left:
-            for site, (numbers, size) in left.items():
-                before = self.left.get(site, (0, 0))
-                self.left[site] = (before[0] + numbers, before[1] + size)
-        else:
+        if not self.left:
             self.left = left
+        elif (both := left.plus(self.left) if isinstance(left, SameSize) else None) is not None:
+            self.left = both
+        else:
+            sums = dict(self.left)
+            for site, (numbers, size) in left.items():
+                before = sums.get(site, (0, 0))
+                sums[site] = (before[0] + numbers, before[1] + size)
+            self.left = sums
         if len(got.sites) < len(ask.sites):
             answered = set(got.sites)
             for site in ask.sites:

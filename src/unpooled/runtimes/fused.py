@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -36,28 +37,60 @@ class PlainSite(NamedTuple):
 class Pool:
     """The stacked rows of plain sites; one kernel call answers for all of them."""
 
-    def __init__(self, sites: Sequence[PlainSite], threads: int, exact: bool = False) -> None:
-        self._exact = exact
-        self._names = tuple(site.name for site in sites)
-        self._index = {name: i for i, name in enumerate(self._names)}
-        self._minimum, self._grouped, self._threads = sites[0].minimum, sites[0].grouped, threads
-        every = [site.rows for site in sites]
-        self._offsets = np.concatenate([[0], np.cumsum([len(X) for X in every])]).astype(np.int64)
-        self._tables = [X for X in every if not isinstance(X, np.ndarray)]
-        self._X = every[0] if self._tables or len(every) == 1 else _stacked(every)
-        self._weights = _side_by_side([(site.weights, len(site.rows)) for site in sites])
-        insides = [site.within for site in sites if site.within is not None]
-        self._own_within = np.stack(insides) if insides else None  # (S, d) of arrays of groups
-        self._within = self._own_within  # under the last view
+    def __init__(
+        self,
+        names: tuple[SiteId, ...],
+        X: Rows,
+        offsets: npt.NDArray[np.int64],
+        weights: FloatArray | None,
+        *,
+        minimum: int = 1,
+        threads: int = 1,
+        exact: bool = False,
+        grouped: bool = False,
+        within: FloatArray | None = None,
+        tables: Sequence[Any] = (),
+    ) -> None:
+        self._names, self._X, self._offsets, self._weights = names, X, offsets, weights
+        self._minimum, self._threads, self._exact, self._grouped = minimum, threads, exact, grouped
+        self._tables = list(tables)  # of all sites, where they hold tables or copies
+        self._own_within = within  # (S, d) of arrays of groups
+        self._within = within  # under the last view
         self._latest: View | None = None  # the view of the last question
         self._viewed_rows: Rows | None = None  # the rows under that view
-        self._memory: dict[str, tuple[dict[str, Any], ...]] = {}
+        self._memory: dict[str, _Memories] = {}
+        self._asked = (names, names)  # the sites of the last ask, as given and sorted
+
+    @classmethod
+    def of(cls, sites: Sequence[PlainSite], threads: int, exact: bool = False) -> "Pool":
+        """The rows of sites, stacked in their order."""
+        every = [site.rows for site in sites]
+        tables = [X for X in every if not isinstance(X, np.ndarray)]
+        insides = [site.within for site in sites if site.within is not None]
+        return cls(
+            tuple(site.name for site in sites),
+            every[0] if tables or len(every) == 1 else _stacked(every),
+            np.concatenate([[0], np.cumsum([len(X) for X in every])]).astype(np.int64),
+            _side_by_side([(site.weights, len(site.rows)) for site in sites]),
+            minimum=sites[0].minimum,
+            threads=threads,
+            exact=exact,
+            grouped=sites[0].grouped,
+            within=np.stack(insides) if insides else None,
+            tables=tables,
+        )
+
+    @cached_property
+    def _index(self) -> dict[SiteId, int]:
+        return {name: i for i, name in enumerate(self._names)}
 
     def gather(self, turn: Turn, part: int, ask: Ask[Any]) -> Gathered[Any]:
         question = ask.question
         if not isinstance(question, Question):
             return gather(ask, self._separately(turn, part, ask), self._exact)
-        sites = tuple(sorted(ask.sites))
+        if ask.sites is not self._asked[0]:  # a run asks for the same ones over and over
+            self._asked = ask.sites, tuple(sorted(ask.sites))
+        sites = self._asked[1]
         if type(question) not in _HELD and not type(question).__module__.startswith("unpooled."):
             self._hold(question, turn, part, ask)
         answers = map(question.answer_all, self._stacks(turn, part, ask.view, sites, question))
@@ -119,7 +152,7 @@ class Pool:
                 seeds=SiteSeeds(turn, part, sites[a : a + block]),
                 minimum=self._minimum,
                 threads=self._threads,
-                memory=memory if len(selected) == len(memory) else tuple(memory[i] for i in selected),
+                memory=memory.of(selected),
                 noise=_simulated(question, len(selected)),
                 grouped=self._grouped,
                 within=None if within is None else within[list(selected)],
@@ -174,14 +207,33 @@ class Pool:
                 seeds=SiteSeeds(turn, part, (self._names[i],)),
                 minimum=self._minimum,
                 threads=self._threads,
-                memory=(memory[i],),
+                memory=memory.of((i,)),
                 grouped=self._grouped,
             )
 
-    def _remembered(self, run: str) -> tuple[dict[str, Any], ...]:
+    def _remembered(self, run: str) -> "_Memories":
         if run not in self._memory:
-            self._memory = {run: tuple({} for _ in self._names)}
+            self._memory = {run: _Memories({}, range(len(self._names)))}
         return self._memory[run]
+
+
+class _Memories(Sequence[dict[str, Any]]):
+    """The memories of sites within a run: each a dict that is made when it is first looked at."""
+
+    def __init__(self, known: dict[int, dict[str, Any]], sites: Sequence[int]) -> None:
+        self._known, self._sites = known, sites
+
+    def of(self, sites: Sequence[int]) -> Any:
+        """Those of some sites, by their numbers."""
+        return _Memories(self._known, sites)
+
+    def __len__(self) -> int:
+        return len(self._sites)
+
+    def __getitem__(self, at: Any) -> Any:
+        if isinstance(at, slice):
+            return self.of(self._sites[at])
+        return self._known.setdefault(self._sites[at], {})
 
 
 def _simulated(question: Question[Any], sites: int) -> tuple[Noise, ...]:

@@ -7,6 +7,7 @@ rows answers for all. Both give the same bits, as tests/laws/test_contract.py ch
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -70,7 +71,7 @@ class InProcess:
         self._names = _checked({site.name: site.rows for site in sites}, len(sites))
         cores = threads if threads is not None else os.cpu_count() or 1
         known = {site.name: site for site in sites}
-        self._pool = Pool([known[name] for name in self._names], cores, self.exact_sums)
+        self._pool = Pool.of([known[name] for name in self._names], cores, self.exact_sums)
         self._remote = None
 
     @classmethod
@@ -136,6 +137,37 @@ class InProcess:
         ]
         federation = cls(sites, fused=fused, threads=threads, secure=secure, exact_sums=exact_sums)
         federation.rows = sum(len(X) for X in rows.values())
+        return federation
+
+    @classmethod
+    def stacked(
+        cls,
+        X: Rows,
+        offsets: Any,
+        weights: FloatArray | None = None,
+        *,
+        names: Sequence[SiteId] | None = None,
+        min_cluster_size: int = 1,
+        threads: int | None = None,
+        exact_sums: bool = False,
+    ) -> "InProcess":
+        """Very many sites from one array: site s holds rows ``offsets[s]:offsets[s + 1]``.
+
+        Nothing but its name is made for a site; by default these are numbers, "0000000" and so on.
+        """
+        at = np.asarray(offsets, dtype=np.int64)
+        if at.ndim != 1 or len(at) < 2 or at[0] != 0 or at[-1] != len(X) or (np.diff(at) < 0).any():
+            raise BadInput(f"offsets must rise from 0 to the {len(X)} rows, one for every site and the end")
+        said = tuple(f"{i:07}" for i in range(len(at) - 1)) if names is None else tuple(names)
+        if len(said) != len(at) - 1 or any(a >= b for a, b in pairwise(said)):
+            raise BadInput(f"names must be sorted, differ, and be as many as sites: {len(at) - 1}")
+        federation = cls.__new__(cls)
+        federation.exact_sums, federation.rows = exact_sums, len(X)
+        cores = threads if threads is not None else os.cpu_count() or 1
+        federation._names, federation._remote = said, None
+        federation._pool = Pool(
+            said, X, at, weights, minimum=min_cluster_size, threads=cores, exact=exact_sums
+        )
         return federation
 
     @property
