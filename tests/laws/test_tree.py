@@ -40,7 +40,7 @@ def grown(rows, rng, depth, name="land"):
 
 
 def deep(members):
-    return max((1 + deep(m._below._carrier._members.values()) if below(m) else 1) for m in members)
+    return max((1 + deep(m._below._carrier._sites.values()) if below(m) else 1) for m in members)
 
 
 def below(member):

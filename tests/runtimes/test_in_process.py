@@ -18,7 +18,7 @@ from unpooled.core.stack import Stack
 from unpooled.data.views import Affine
 from unpooled.errors import BadInput, SiteFailed
 from unpooled.questions.clusters import AskClusterSums, AskLocalMeans, AskMoments, AskScatter, Moments
-from unpooled.runtimes import fused as fused_path
+from unpooled.runtimes import in_process
 
 CENTERS = np.random.default_rng(0).uniform(-10, 10, (4, 3))
 QUESTIONS = [
@@ -82,7 +82,7 @@ def test_totals_in_small_blocks_have_the_same_bits(question, block, monkeypatch)
     whole, trace = Trace(), Trace()
     straight = conduct(total(tuple(rows), question), InProcess.of(rows), trace=whole)
     alone = conduct(total(tuple(rows), question), InProcess.of(rows, fused=False))
-    monkeypatch.setattr(fused_path, "_BLOCK_NUMBERS", block)
+    monkeypatch.setattr(in_process, "_BLOCK_NUMBERS", block)
     blocked = conduct(total(tuple(rows), question), InProcess.of(rows), trace=trace)
     assert bits(blocked) == bits(straight) == bits(alone)
     assert trace.left == whole.left
@@ -151,7 +151,7 @@ def test_blocks_split_the_sites(monkeypatch):
             sizes.append(len(stack))
             return super().answer_all(stack)
 
-    monkeypatch.setattr(fused_path, "_BLOCK_NUMBERS", 14)
+    monkeypatch.setattr(in_process, "_BLOCK_NUMBERS", 14)
     rows = uneven(4)
     got = conduct(total(tuple(rows), Watching()), InProcess.of(rows))
     assert sizes == [1, 2, 2, 2, 1]  # one to see its declarations hold; 7 numbers a site: two sites a block
@@ -161,7 +161,7 @@ def test_blocks_split_the_sites(monkeypatch):
 def test_each_in_blocks(monkeypatch):
     rows = uneven(4)
     straight = conduct(each(tuple(rows), AskLocalMeans(3)), InProcess.of(rows))
-    monkeypatch.setattr(fused_path, "_BLOCK_NUMBERS", 1)
+    monkeypatch.setattr(in_process, "_BLOCK_NUMBERS", 1)
     blocked = conduct(each(tuple(rows), AskLocalMeans(3)), InProcess.of(rows))
     assert {s: bits(r) for s, r in straight.items()} == {s: bits(r) for s, r in blocked.items()}
 

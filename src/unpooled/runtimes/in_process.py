@@ -5,24 +5,33 @@ rows answers for all. Both give the same bits, as tests/laws/test_contract.py ch
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
 
+from unpooled.core import codec
 from unpooled.core.arrays import FloatArray, Rows
-from unpooled.core.exchange import Gathered, Turn
-from unpooled.core.messages import SiteId
-from unpooled.core.protocol import Asks
+from unpooled.core.exchange import Gathered, SiteSeeds, Summed, Turn, gather, size
+from unpooled.core.messages import Question, Reply, SiteId
+from unpooled.core.protocol import Ask, Asks, View, has_holes
+from unpooled.core.stack import Memories, Stack, Stacked, fold, rows_of_all, weights_of_all
+from unpooled.core.subtotal import subtotal
 from unpooled.data.copy import Copy
-from unpooled.errors import BadInput, SiteFailed, UnpooledError
-from unpooled.privacy.secure_sum import SecureSums, check_range, secure_sums
-from unpooled.runtimes.fused import PlainSite, Pool
+from unpooled.errors import BadInput, BadReply, SiteFailed, UnpooledError
+from unpooled.privacy import Spending
+from unpooled.privacy.dp.noise import Noise, Simulated
+from unpooled.privacy.secure_sum import SecureSums, secure_sums
+from unpooled.runtimes.doors import LocalCarrier, PlainSite, sites_of
 from unpooled.runtimes.remote import RemoteFederation
 from unpooled.site import Site
-from unpooled.site.allow_list import only_totals
+
+_HELD: set[type[Any]] = set()  # classes of user-defined questions whose declarations were checked
+_BLOCK_NUMBERS = 1_000_000  # numbers of replies held at once while summing over sites: 8 MB
 
 
 class InProcess:
@@ -57,9 +66,9 @@ class InProcess:
             return
         self._names = _checked({site.name: site.rows for site in sites}, len(sites))
         known = {site.name: site for site in sites}
-        self._pool: Pool | None = None
+        self._pool: _Pool | None = None
         self._remote: RemoteFederation | None = RemoteFederation(
-            _LocalCarrier({name: known[name] for name in self._names}),
+            LocalCarrier({name: known[name] for name in self._names}),
             secure=secure,
             exact_sums=exact_sums,
             keys={site.name: site.key for site in sites if not site.is_federation},
@@ -71,7 +80,7 @@ class InProcess:
         self._names = _checked({site.name: site.rows for site in sites}, len(sites))
         cores = threads if threads is not None else os.cpu_count() or 1
         known = {site.name: site for site in sites}
-        self._pool = Pool.of([known[name] for name in self._names], cores, self.exact_sums)
+        self._pool = _Pool.of([known[name] for name in self._names], cores, self.exact_sums)
         self._remote = None
 
     @classmethod
@@ -112,29 +121,7 @@ class InProcess:
             federation._fuse(held, threads)
             federation.rows = sum(len(X) for X in rows.values())
             return federation
-        masks: Mapping[SiteId, Any] = {}
-        if secure is not None:
-            from unpooled.privacy.secure_sum.site_mask import maskings
-
-            for h in held:
-                _check_range(h.name, h.rows, h.weights)
-            least = max(secure.min_cluster_size, min_cluster_size)
-            secure = replace(secure, min_cluster_size=least)
-            masks = maskings(
-                tuple(rows), min_sites=secure.min_sites, required=True, shown=shown, instead=only_totals()
-            )
-        sites = [
-            Site(
-                h.name,
-                h.rows,
-                h.weights,
-                grouped=h.grouped,
-                within=h.within,
-                min_cluster_size=min_cluster_size,
-                mask=masks.get(h.name),
-            )
-            for h in held
-        ]
+        sites, secure = sites_of(held, min_cluster_size, secure, shown)
         federation = cls(sites, fused=fused, threads=threads, secure=secure, exact_sums=exact_sums)
         federation.rows = sum(len(X) for X in rows.values())
         return federation
@@ -165,7 +152,7 @@ class InProcess:
         federation.exact_sums, federation.rows = exact_sums, len(X)
         cores = threads if threads is not None else os.cpu_count() or 1
         federation._names, federation._remote = said, None
-        federation._pool = Pool(
+        federation._pool = _Pool(
             said, X, at, weights, minimum=min_cluster_size, threads=cores, exact=exact_sums
         )
         return federation
@@ -202,27 +189,6 @@ class InProcess:
         return self._remote.ask(turn, asks)
 
 
-def _check_range(name: SiteId, rows: Any, weights: FloatArray | None) -> None:
-    """BadInput if the rows of an array are too large for secure sums; a table's columns have units."""
-    if isinstance(rows, np.ndarray) and rows.size:
-        mass = float(len(rows)) if weights is None else float(np.sum(weights))
-        check_range(f"site {name}", float(np.abs(rows).max()), max(mass, 1.0) * rows.shape[1])
-
-
-class _LocalCarrier:
-    """The carrier within one process: calls ``Site.receive``."""
-
-    def __init__(self, sites: Mapping[SiteId, Site]) -> None:
-        self._sites = sites
-
-    @property
-    def sites(self) -> tuple[SiteId, ...]:
-        return tuple(self._sites)
-
-    def carry(self, posts: Mapping[SiteId, bytes]) -> dict[SiteId, bytes | str]:
-        return {name: self._sites[name].receive(data) for name, data in posts.items()}
-
-
 def _checked(rows: Mapping[SiteId, Rows], count: int) -> tuple[SiteId, ...]:
     """The sorted names of the sites; BadInput if there are none, or equal names, or different columns."""
     if not count:
@@ -235,3 +201,193 @@ def _checked(rows: Mapping[SiteId, Rows], count: int) -> tuple[SiteId, ...]:
         if width != widths[first := next(iter(widths))]:
             raise BadInput(f"sites with different columns: {first} has {widths[first]}, {name} has {width}")
     return names
+
+
+class _Pool:
+    """The stacked rows of plain sites; one kernel call answers for all of them."""
+
+    def __init__(
+        self,
+        names: tuple[SiteId, ...],
+        X: Rows,
+        offsets: npt.NDArray[np.int64],
+        weights: FloatArray | None,
+        *,
+        minimum: int = 1,
+        threads: int = 1,
+        exact: bool = False,
+        grouped: bool = False,
+        within: FloatArray | None = None,
+        tables: Sequence[Any] = (),
+    ) -> None:
+        self._names, self._X, self._offsets, self._weights = names, X, offsets, weights
+        self._minimum, self._threads, self._exact, self._grouped = minimum, threads, exact, grouped
+        self._tables = list(tables)  # of all sites, where they hold tables or copies
+        self._own_within = within  # (S, d) of arrays of groups
+        self._within = within  # under the last view
+        self._latest: View | None = None  # the view of the last question
+        self._viewed_rows: Rows | None = None  # the rows under that view
+        self._memory: dict[str, Memories] = {}
+        self._asked = (names, names)  # the sites of the last ask, as given and sorted
+
+    @classmethod
+    def of(cls, sites: Sequence[PlainSite], threads: int, exact: bool = False) -> "_Pool":
+        """The rows of sites, stacked in their order."""
+        every = [site.rows for site in sites]
+        tables = [X for X in every if not isinstance(X, np.ndarray)]
+        insides = [site.within for site in sites if site.within is not None]
+        return cls(
+            tuple(site.name for site in sites),
+            every[0] if tables or len(every) == 1 else rows_of_all(every),
+            np.concatenate([[0], np.cumsum([len(X) for X in every])]).astype(np.int64),
+            weights_of_all([(site.weights, len(site.rows)) for site in sites]),
+            minimum=sites[0].minimum,
+            threads=threads,
+            exact=exact,
+            grouped=sites[0].grouped,
+            within=np.stack(insides) if insides else None,
+            tables=tables,
+        )
+
+    @cached_property
+    def _index(self) -> dict[SiteId, int]:
+        return {name: i for i, name in enumerate(self._names)}
+
+    def gather(self, turn: Turn, part: int, ask: Ask[Any]) -> Gathered[Any]:
+        question = ask.question
+        if not isinstance(question, Question):
+            return gather(ask, self._separately(turn, part, ask), self._exact)
+        if ask.sites is not self._asked[0]:  # a run asks for the same ones over and over
+            self._asked = ask.sites, tuple(sorted(ask.sites))
+        sites = self._asked[1]
+        if type(question) not in _HELD and not type(question).__module__.startswith("unpooled."):
+            self._hold(question, turn, part, ask)
+        answers = map(question.answer_all, self._stacks(turn, part, ask.view, sites, question))
+        if ask.verb == "each":
+            return Gathered(sites, [reply for block in answers for reply in block])
+        sizes: set[tuple[int, int]] = set()
+
+        def measured() -> Iterator[Any]:
+            for block in answers:
+                if not sizes or not isinstance(block, Stacked):  # stacked replies are all alike
+                    sizes.add(size(block[0]))
+                yield block
+
+        if self._exact:
+            total = subtotal(measured())
+            return Summed(sites, sum=total.reply(question.reply_type()), size=max(sizes), unrounded=total)
+        return Summed(sites, sum=fold(measured()), size=max(sizes))
+
+    def _hold(self, question: Question[Any], turn: Turn, part: int, ask: Ask[Any]) -> None:
+        """Check the declarations of a new class of question against one site's reply."""
+        name, missing = codec.name_of(type(question)), question.undeclared()
+        if missing:
+            raise BadInput(f"{name} does not declare {missing}; a real site would refuse it")
+        (stack,) = self._stacks(turn, part, ask.view, ask.sites[:1], question)
+        try:
+            question.check_reply(question.answer(replace(stack, memory=({},))))
+        except BadReply as error:
+            raise BadInput(f"what {name} sends is not what it declares: {error}") from error
+        _HELD.add(type(question))
+
+    def _separately(self, turn: Turn, part: int, ask: Ask[Any]) -> dict[SiteId, Reply]:
+        """Replies to a separate question for every site."""
+        replies: dict[SiteId, Reply] = {}
+        for site in ask.sites:
+            question = ask.question_for(site)
+            (stack,) = self._stacks(turn, part, ask.view, (site,), question)
+            replies[site] = question.answer(stack)
+        return replies
+
+    def _stacks(
+        self, turn: Turn, part: int, view: View | None, sites: tuple[SiteId, ...], question: Question[Any]
+    ) -> Iterator[Stack]:
+        """The asked sites' rows, in blocks of sites whose replies fit in memory together."""
+        if self._tables and view is None:
+            yield from self._raw(turn, part, sites)
+            return
+        X, memory = self._viewed(view), self._remembered(turn.run)
+        within = self._within if view is not None else self._own_within
+        every = len(sites) == len(self._names)
+        chosen = range(len(sites)) if every else [self._index[site] for site in sites]
+        block = max(1, _BLOCK_NUMBERS // max(1, question.reply_numbers(X.shape[1])))
+        for a in range(0, len(chosen), block):
+            selected = chosen[a : a + block]
+            rows, offsets, weights = self._taken(X, selected)
+            yield Stack(
+                X=rows,
+                offsets=offsets,
+                weights=weights,
+                seeds=SiteSeeds(turn, part, sites[a : a + block]),
+                minimum=self._minimum,
+                threads=self._threads,
+                memory=memory.of(selected),
+                noise=_simulated(question, len(selected)),
+                grouped=self._grouped,
+                within=None if within is None else within[list(selected)],
+                holes=has_holes(view, question),
+            )
+
+    def _taken(self, X: Rows, chosen: Sequence[int]) -> tuple[Rows, npt.NDArray[np.int64], FloatArray | None]:
+        """Rows, offsets and weights of chosen sites: a view if the sites are contiguous, else a copy."""
+        if isinstance(chosen, range):
+            offsets = self._offsets[chosen[0] : chosen[-1] + 2]
+            span = slice(offsets[0], offsets[-1])
+            return X[span], offsets - offsets[0], None if self._weights is None else self._weights[span]
+        spans = [slice(self._offsets[i], self._offsets[i + 1]) for i in chosen]
+        offsets = np.concatenate([[0], np.cumsum([s.stop - s.start for s in spans])]).astype(np.int64)
+        weights = None if self._weights is None else np.concatenate([self._weights[s] for s in spans])
+        return np.concatenate([X[s] for s in spans]), offsets, weights
+
+    def _viewed(self, view: View | None) -> Rows:
+        if view is None:
+            return self._X
+        if view is self._latest and self._viewed_rows is not None:
+            return self._viewed_rows
+        self._viewed_rows = None  # free the old rows before the new ones are made
+        if self._tables and self._grouped:
+            self._viewed_rows = self._copies_under(view)
+        elif self._tables:
+            self._viewed_rows, self._offsets = cast(Any, view).stack(self._tables)
+        else:
+            self._viewed_rows = view.apply(self._X)
+            if self._own_within is not None:
+                self._within = self._own_within / view.scaling()[1] ** 2
+        self._latest = view
+        return self._viewed_rows
+
+    def _copies_under(self, view: View) -> Rows:
+        """The groups of all copies under a view, one site after the other; their weights are the view's."""
+        seen = [view.shown(copy, None, None) for copy in self._tables]
+        counts = [len(rows) for rows, _, _ in seen]
+        self._offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        self._weights = weights_of_all([(weights, len(rows)) for rows, weights, _ in seen])
+        self._within = np.stack([cast(FloatArray, within) for _, _, within in seen])
+        return np.concatenate([rows for rows, _, _ in seen])
+
+    def _raw(self, turn: Turn, part: int, sites: tuple[SiteId, ...]) -> Iterator[Stack]:
+        """Unprepared tables, site by site, since their columns may still differ."""
+        memory = self._remembered(turn.run)
+        for i in (self._index[site] for site in sites):
+            yield Stack(
+                X=self._tables[i],
+                offsets=np.array([0, len(self._tables[i])]),
+                weights=None,
+                seeds=SiteSeeds(turn, part, (self._names[i],)),
+                minimum=self._minimum,
+                threads=self._threads,
+                memory=memory.of((i,)),
+                grouped=self._grouped,
+            )
+
+    def _remembered(self, run: str) -> Memories:
+        if run not in self._memory:
+            self._memory = {run: Memories({}, range(len(self._names)))}
+        return self._memory[run]
+
+
+def _simulated(question: Question[Any], sites: int) -> tuple[Noise, ...]:
+    """The noise that each of so many sites adds to its reply; none where the question takes none."""
+    if not isinstance(question, Spending):
+        return ()
+    return Simulated().spend([question.spends] * sites, [1.0] * sites)

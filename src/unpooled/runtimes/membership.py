@@ -95,11 +95,10 @@ class Membership:
             self._known.add(site)
         return silent
 
-    def complete(self, run: str) -> bool:
-        """True if nobody has to be asked in this run."""
-        if not self._federations or (run == self._run and self._closed):
-            return True
-        return run == self._run and len(self._known) == len(self._federations)
+    def asks(self, run: str) -> bool:
+        """True if somebody is to be asked in this run, which takes an exchange of its own."""
+        done = self._closed or len(self._known) == len(self._federations)
+        return bool(self._federations) and not (run == self._run and done)
 
 
 def _read(site: SiteId, data: bytes) -> Members:

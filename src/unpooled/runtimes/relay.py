@@ -24,6 +24,7 @@ from unpooled.core.protocol import Ask
 from unpooled.data.merged_schema import COLUMNS, merged
 from unpooled.data.schema import AskSchema
 from unpooled.errors import BadInput, Refused, SchemaMismatch, TooFewAnswers, UnpooledError
+from unpooled.runtimes.doors import LocalCarrier
 from unpooled.runtimes.membership import AskMembers, BadTree, Members
 from unpooled.runtimes.remote import RemoteFederation
 from unpooled.site.audit_log import AuditLog
@@ -252,22 +253,8 @@ def federation_of(members: Sequence[Site]) -> RemoteFederation:
     if not names or len(set(names)) < len(names):
         raise BadInput(f"members must be at least one, with names that differ: {', '.join(names) or 'none'}")
     return RemoteFederation(
-        _Doors({member.name: member for member in members}),
+        LocalCarrier({member.name: member for member in members}, patient=True),
         exact_sums=True,
         keys={member.name: member.key for member in members if not member.is_federation},
         federations=[member.name for member in members if member.is_federation],
     )
-
-
-class _Doors:
-    """The carrier of a relay within one process."""
-
-    def __init__(self, members: Mapping[SiteId, Site]) -> None:
-        self._members = members
-
-    @property
-    def sites(self) -> tuple[SiteId, ...]:
-        return tuple(self._members)
-
-    def carry(self, posts: Mapping[SiteId, bytes]) -> dict[SiteId, bytes | str]:
-        return {name: self._members[name].respond(data) for name, data in posts.items()}

@@ -98,7 +98,8 @@ class RemoteFederation:
     ) -> None:
         self._carrier = carrier
         self.federations = tuple(federations)
-        self._membership = Membership(carrier, keys or {}, federations)
+        tree = federations or any((keys or {}).values())
+        self._membership = Membership(carrier, keys or {}, federations) if tree else None
         self.exact_sums = exact_sums
         self._sign, self._keep = sign, keep
         self.heads: dict[SiteId, str] = dict(heads or {})
@@ -124,8 +125,9 @@ class RemoteFederation:
             turn = self._secure_sums.begin(turn)
             if any(ask.verb == "total" for ask in asks):
                 return self._secure_sums.ask(turn, asks)  # type: ignore[no-any-return]
-        before = 0 if self._membership.complete(turn.run) else 1
-        silent = self._membership.silent(turn)
+        before, silent = 0, dict[SiteId, str]()
+        if self._membership is not None:
+            before, silent = int(self._membership.asks(turn.run)), self._membership.silent(turn)
         posts = pack(turn, asks)
         answers = self._exchange({site: p.envelope for site, p in posts.items() if site not in silent})
         replies: list[dict[SiteId, Reply]] = [{} for _ in asks]
@@ -140,7 +142,7 @@ class RemoteFederation:
 
     def members(self, turn: Turn, above: tuple[str, ...]) -> tuple[str, ...]:
         """The fingerprints of the keys of all members, for the federation above that asked for them."""
-        return self._membership.keys(turn, above)
+        return () if self._membership is None else self._membership.keys(turn, above)
 
     def _exchange(self, envelopes: Mapping[SiteId, Envelope]) -> dict[SiteId, tuple[Reply, ...]]:
         posts = {
