@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(wildcard src/unpooled/kernels/native/*.?pp src/unpooled/kernels/native/exact/* src/unpooled/kernels/native/grouping/* src/unpooled/kernels/native/text/*)
 
-.PHONY: demo test lint types imports tests machines browser postgres container docs bench assurance results clean help
+.PHONY: demo test lint types imports tests machines browser postgres container docs bench bench-sites assurance results clean help
 
 help:            ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ -/'
@@ -63,6 +63,9 @@ docs: $(STAMP)   ## run the pages and write their outputs into them
 bench: $(STAMP)  ## what was asked of the speed, and what was reached
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m benchmarks.bench_sources
+
+bench-sites: $(STAMP)  ## very many sites in one process, and regions of sites through doors and codec
+	$(BIN)/python -m benchmarks.bench_tree
 
 assurance: $(STAMP)  ## the long versions of what the tests hold, and their figures
 	UNPOOLED_RUNS=150 $(BIN)/pytest tests/laws/test_contract.py -k no_reply_contains_a_row

@@ -21,6 +21,7 @@ from unpooled.data.views import Affine
 from unpooled.privacy import Spending
 from unpooled.privacy.copy import CopySettings, make_copy
 from unpooled.privacy.secure_sum.messages import AskAgreed, AskKeys, AskMasked, AskOpened, AskShares
+from unpooled.runtimes.membership import AskMembers
 from unpooled.site.copy_folder import CopyFolder
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
@@ -189,7 +190,13 @@ def test_the_law_covers_every_question_that_a_site_answers():
     asked = {
         type(part.question) for named in (0, 1) for post in envelopes(0, bool(named)) for part in post.parts
     }
-    assert set(QUESTIONS) == asked | set(STAGES)
+    assert set(QUESTIONS) == asked | set(STAGES) | {AskMembers}
+    (reply,) = (
+        open_site("a", np.ones((9, 2)), AUTO)
+        .answer(Envelope(Turn("r", 0, 0, 0), (Part("each", AskMembers(), None, 0),)))
+        .replies
+    )
+    assert "membership.AskMembers" in reply.reason  # of federations; a site refuses it
 
 
 def test_noise_and_masks_are_no_way_around_the_copy():

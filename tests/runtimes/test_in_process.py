@@ -6,19 +6,19 @@ import numpy as np
 import pytest
 
 from helpers import Declines, bits, blobs, split
-from unpooled import InProcess, Lloyd, Site, run
+from unpooled import Dwf, InProcess, Lloyd, Site, run
 from unpooled.algorithms.dwf import AskLocalMoves
 from unpooled.algorithms.fkm import AskOneStep
 from unpooled.algorithms.kfed import AskDennisMeans
 from unpooled.algorithms.minibatch import AskEpochs
-from unpooled.core.exchange import Trace, conduct
+from unpooled.core.exchange import SameSize, Trace, conduct
 from unpooled.core.messages import Question
 from unpooled.core.protocol import each, together, total, viewed
 from unpooled.core.stack import Stack
 from unpooled.data.views import Affine
 from unpooled.errors import BadInput, SiteFailed
 from unpooled.questions.clusters import AskClusterSums, AskLocalMeans, AskMoments, AskScatter, Moments
-from unpooled.runtimes import in_process as inprocess
+from unpooled.runtimes import in_process
 
 CENTERS = np.random.default_rng(0).uniform(-10, 10, (4, 3))
 QUESTIONS = [
@@ -82,10 +82,64 @@ def test_totals_in_small_blocks_have_the_same_bits(question, block, monkeypatch)
     whole, trace = Trace(), Trace()
     straight = conduct(total(tuple(rows), question), InProcess.of(rows), trace=whole)
     alone = conduct(total(tuple(rows), question), InProcess.of(rows, fused=False))
-    monkeypatch.setattr(inprocess, "_BLOCK_NUMBERS", block)
+    monkeypatch.setattr(in_process, "_BLOCK_NUMBERS", block)
     blocked = conduct(total(tuple(rows), question), InProcess.of(rows), trace=trace)
     assert bits(blocked) == bits(straight) == bits(alone)
     assert trace.left == whole.left
+    exact = [
+        bits(conduct(total(tuple(rows), question), InProcess.of(rows, exact_sums=True, fused=fused)))
+        for fused in (True, False)
+    ]
+    assert exact[0] == exact[1]
+
+
+def test_sites_of_one_array_are_those_of_a_mapping_and_nothing_is_made_for_each():
+    rows = {f"{i:07}": X for i, X in enumerate(uneven(4).values())}
+    X = np.concatenate(list(rows.values()))
+    weights = np.random.default_rng(0).integers(1, 4, len(X)).astype(float)
+    offsets = np.concatenate([[0], np.cumsum([len(part) for part in rows.values()])])
+    parts = dict(zip(rows, np.split(weights, offsets[1:-1]), strict=True))
+    for algorithm in (Lloyd(k=2), Dwf(k=2, local_steps=2)):
+        for w, by_site in ((None, None), (weights, parts)):
+            stacked = InProcess.stacked(X, offsets, w)
+            one, other = run(algorithm, stacked, seed=1), run(algorithm, InProcess.of(rows, by_site), seed=1)
+            assert bits(one.state) == bits(other.state)
+            assert stacked.rows == len(X)
+            assert all(isinstance(record.left, SameSize) for record in one.history)
+            assert [dict(record.left) for record in one.history] == [dict(r.left) for r in other.history]
+            assert (
+                len(stacked._pool._memory[one.id]._known) <= 1
+            )  # memories of sites that no question looked at
+    named = InProcess.stacked(X, offsets, names=sorted(rows))
+    assert named.sites == tuple(rows)
+
+
+@pytest.mark.parametrize(
+    ("offsets", "names", "why"),
+    [
+        ([0, 2], None, "offsets must rise from 0 to the 3 rows"),
+        ([0, 2, 1, 3], None, "offsets must rise"),
+        ([1, 3], None, "offsets must rise"),
+        ([0], None, "offsets must rise"),
+        ([0, 1, 3], ["b", "a"], "names must be sorted, differ, and be as many as sites: 2"),
+        ([0, 1, 3], ["a", "a"], "names must be sorted"),
+        ([0, 1, 3], ["a"], "names must be sorted"),
+    ],
+)
+def test_places_and_names_of_stacked_sites_that_do_not_fit_are_refused(offsets, names, why):
+    with pytest.raises(BadInput, match=why):
+        InProcess.stacked(np.zeros((3, 1)), offsets, names=names)
+
+
+def test_what_left_sites_is_a_mapping_also_where_it_is_the_same_of_all():
+    same = SameSize(("a", "b"), (3, 40))
+    assert same == {"a": (3, 40), "b": (3, 40)}
+    assert same != {"a": (3, 40)}
+    assert same == SameSize(("a", "b"), (3, 40)) != SameSize(("a", "c"), (3, 40))
+    assert same.plus(SameSize(("a", "b"), (1, 2))) == {"a": (4, 42), "b": (4, 42)}
+    assert same.plus({"a": (1, 2)}) is None
+    with pytest.raises(KeyError):
+        same["c"]
 
 
 def test_blocks_split_the_sites(monkeypatch):
@@ -97,7 +151,7 @@ def test_blocks_split_the_sites(monkeypatch):
             sizes.append(len(stack))
             return super().answer_all(stack)
 
-    monkeypatch.setattr(inprocess, "_BLOCK_NUMBERS", 14)
+    monkeypatch.setattr(in_process, "_BLOCK_NUMBERS", 14)
     rows = uneven(4)
     got = conduct(total(tuple(rows), Watching()), InProcess.of(rows))
     assert sizes == [1, 2, 2, 2, 1]  # one to see its declarations hold; 7 numbers a site: two sites a block
@@ -107,7 +161,7 @@ def test_blocks_split_the_sites(monkeypatch):
 def test_each_in_blocks(monkeypatch):
     rows = uneven(4)
     straight = conduct(each(tuple(rows), AskLocalMeans(3)), InProcess.of(rows))
-    monkeypatch.setattr(inprocess, "_BLOCK_NUMBERS", 1)
+    monkeypatch.setattr(in_process, "_BLOCK_NUMBERS", 1)
     blocked = conduct(each(tuple(rows), AskLocalMeans(3)), InProcess.of(rows))
     assert {s: bits(r) for s, r in straight.items()} == {s: bits(r) for s, r in blocked.items()}
 

@@ -74,6 +74,11 @@ class _Unfolded(Stacked[LocalMoves]):
         move = reply.plain - self.received
         return replace(reply, weighted=move * reply.weight[:, None], plain=move)
 
+    def arrays(self) -> tuple[FloatArray, ...]:
+        moves = self.reply.plain - self.received
+        weight = self.reply.weight
+        return moves * weight[..., None], weight, moves, self.reply.sites, self.reply.inertia
+
     def add_to(self, totals: list[FloatArray]) -> None:
         weighted, weight, plain, sites, inertia = totals
         kernels.fold_moves(self.reply.plain, self.received, self.reply.weight, weighted, plain)

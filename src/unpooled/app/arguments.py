@@ -101,10 +101,10 @@ def bounds_of(given: Any) -> tuple[tuple[str, float, float], ...]:
 _ARGUMENTS = {
     "exclude", "categories", "numbers", "na", "recode", "site-column", "long", "sheet", "delimiter",
     "decimal", "encoding", "columns", "scale", "bounds", "missing", "rare", "method", "restarts",
-    "max-rounds", "seed", "secure", "protect", "group-size", "person", "sensitive", "log",
+    "max-rounds", "seed", "secure", "exact-sums", "protect", "group-size", "person", "sensitive", "log",
     "consumption", "min-cluster-size", "epsilon", "delta", "rows", "force", "overwrite", "certify",
 }  # fmt: skip
-_FLAGS = ("secure", "force", "overwrite")
+_FLAGS = ("secure", "exact-sums", "force", "overwrite")
 _OPTION = re.compile(r"--([a-z]+(?:-[a-z]+)*)(?: (?:'([^']*)'|(?!--)([^\s;()]+)))?")
 _NO_VALUE = re.compile(
     r"(?:names?|takes?|reads?|leaves?|says?|gives?|is|are|asks?|does|must|makes?|needs?|works?|would|and|or|for|"

@@ -78,6 +78,7 @@ class Job:
     min_cluster_size: int = 5  # of trusted sites
     seed: int = 0
     secure: bool = False
+    exact_sums: bool = False  # every total is the exact sum, rounded once
     epsilon: float | None = None  # differential privacy, with the bounds of wishes
     delta: float = 1e-6
     rows: int | None = None  # number of rows in total, if it is not secret
@@ -137,6 +138,8 @@ class Job:
             raise BadInput(f"protect must be one of {', '.join(PROTECTIONS)}, got {self.protect!r}")
         if self.certify not in ("", *EFFORTS):
             raise BadInput(f"--certify must be one of {', '.join(EFFORTS)}, got {self.certify!r}")
+        if self.secure and self.exact_sums:
+            raise BadInput("--exact-sums and --secure exclude each other: secure sums are in no order anyway")
         if self.epsilon is not None:
             if self.certify:
                 raise BadInput("--certify asks for sums without noise; a private run has no certificate")
@@ -185,6 +188,7 @@ class Job:
             min_cluster_size=self.minimum,
             threads=threads,
             secure=SecureSums() if self.secure else None,
+            exact_sums=self.exact_sums,
             shown=_SHOWN,  # columns must be agreed on before anything can be summed
         )
 
@@ -265,6 +269,7 @@ class Job:
         for option, value, usual in options:
             words += [option, str(value)] if value != usual else []
         words += ["--secure"] if self.secure else []
+        words += ["--exact-sums"] if self.exact_sums else []
         words += ["--force"] if self.force else []
         for module in self.modules:
             words += ["--module", module]
@@ -292,7 +297,12 @@ class Job:
 
     def to_json(self) -> dict[str, Any]:
         values = dataclasses.asdict(dataclasses.replace(self, tables=None))
-        return {name: value for name, value in values.items() if name not in ("begun", "tables")}
+        usual = {"exact_sums": False}  # not written, so that jobs of earlier versions have the same bytes
+        return {
+            name: value
+            for name, value in values.items()
+            if name not in ("begun", "tables") and not (name in usual and usual[name] == value)
+        }
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> "Job":

@@ -262,6 +262,7 @@ def tasks(job: Job, between: Between) -> "tuple[RunTask, RunTerms]":
         quorum=between.quorum,
         deadline=between.deadline,
         secure=job.secure,
+        exact_sums=job.exact_sums,
         min_cluster_size=job.minimum,
         approval=between.approval or seconds_until(between.expires),
     )

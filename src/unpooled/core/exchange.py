@@ -5,7 +5,7 @@ and the record of the sites that answered and the numbers that left them.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -19,6 +19,7 @@ from unpooled.core.declarations import declared
 from unpooled.core.messages import Message, Question, R, Refusal, Reply, SiteId
 from unpooled.core.protocol import Ask, Asks, Steps, T, Verb, View
 from unpooled.core.stack import Stacked, fold
+from unpooled.core.subtotal import Subtotal, subtotal
 from unpooled.errors import BadReply, TooFewAnswers
 
 
@@ -152,22 +153,72 @@ def _size_of(cls: Any, shapes: tuple[tuple[str, tuple[int, ...]], ...]) -> tuple
 
 @dataclass(frozen=True, eq=False)
 class Gathered(Generic[R]):
-    """The replies to one ask, in site order. ``sites`` names those that answered."""
+    """The replies to one ask, in site order. ``sites`` names those that answered.
+
+    Of a member that is a federation the reply is the Subtotal of its sites.
+    """
 
     sites: tuple[SiteId, ...]
     replies: list[R] | Stacked[R]
     refusals: Mapping[SiteId, str] = field(default_factory=dict)
     exchanges: int = 1  # round trips to the sites that all asks of the exchange took together
+    exact: bool = False  # the total is the exact sum, rounded once
 
     def each(self) -> dict[SiteId, R]:
-        return dict(zip(self.sites, self.replies, strict=True))
+        replies = (reply.reply() if isinstance(reply, Subtotal) else reply for reply in self.replies)
+        return dict(zip(self.sites, replies, strict=True))
 
     def total(self) -> R:
+        if self.exact or (isinstance(self.replies, list) and _any_subtotal(self.replies)):
+            return self.subtotal().reply()  # type: ignore[no-any-return]
         return fold([self.replies])
 
-    def left(self) -> dict[SiteId, tuple[int, int]]:
+    def subtotal(self) -> Subtotal:
+        """The exact sum of the replies."""
+        return subtotal([self.replies])
+
+    def left(self) -> Mapping[SiteId, tuple[int, int]]:
         """(numbers, bytes) of every site's reply."""
         return {site: size(reply) for site, reply in zip(self.sites, self.replies, strict=True)}
+
+
+class SameSize(Mapping[SiteId, tuple[int, int]]):
+    """The numbers and bytes that left each of many sites, as many from all: no entry for a single one."""
+
+    def __init__(self, sites: tuple[SiteId, ...], size: tuple[int, int]) -> None:
+        self._sites, self._size = sites, size
+        self._known: frozenset[SiteId] | None = None
+
+    def __getitem__(self, site: SiteId) -> tuple[int, int]:
+        if self._known is None:
+            self._known = frozenset(self._sites)
+        if site not in self._known:
+            raise KeyError(site)
+        return self._size
+
+    def __iter__(self) -> Iterator[SiteId]:
+        return iter(self._sites)
+
+    def __len__(self) -> int:
+        return len(self._sites)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, SameSize):
+            return self._size == other._size and self._sites == other._sites
+        return super().__eq__(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def plus(self, other: Mapping[SiteId, tuple[int, int]]) -> "SameSize | None":
+        """What left the sites in both; None if that is not the same from all."""
+        if not (isinstance(other, SameSize) and self._sites == other._sites):
+            return None
+        (numbers, size), (more, further) = self._size, other._size
+        return SameSize(self._sites, (numbers + more, size + further))
+
+
+def _any_subtotal(replies: Sequence[Any]) -> bool:
+    return any(isinstance(reply, Subtotal) for reply in replies)
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,6 +228,7 @@ class Summed(Gathered[R]):
     replies: list[R] | Stacked[R] = field(default_factory=list)
     sum: R | None = None
     size: tuple[int, int] = (0, 0)
+    unrounded: Subtotal | None = None  # the sum, where it is exact
 
     def each(self) -> dict[SiteId, R]:
         raise TypeError("only the sum of these replies is known")
@@ -185,8 +237,12 @@ class Summed(Gathered[R]):
         assert self.sum is not None
         return self.sum
 
-    def left(self) -> dict[SiteId, tuple[int, int]]:
-        return dict.fromkeys(self.sites, self.size)
+    def subtotal(self) -> Subtotal:
+        assert self.unrounded is not None
+        return self.unrounded
+
+    def left(self) -> Mapping[SiteId, tuple[int, int]]:
+        return SameSize(self.sites, self.size)
 
 
 class Federation(Protocol):
@@ -197,15 +253,16 @@ class Federation(Protocol):
     def ask(self, turn: Turn, asks: Asks) -> Sequence[Gathered[Any]]: ...
 
 
-def gather(ask: Ask[R], replies: Mapping[SiteId, Reply]) -> Gathered[R]:
+def gather(ask: Ask[R], replies: Mapping[SiteId, Reply], exact: bool = False) -> Gathered[R]:
     """Divide the messages of sites into replies and refusals; a site that sent nothing is in neither.
 
-    Replies that cannot be combined with those of most sites count as refusals.
+    Replies that cannot be combined with those of most sites count as refusals. With ``exact`` the total is
+    the exact sum.
     """
     refusals = {s: r.reason for s, r in replies.items() if isinstance(r, Refusal)}
     refusals |= _odd_ones(ask, {s: r for s, r in replies.items() if s not in refusals})
     sites = tuple(s for s in ask.sites if s in replies and s not in refusals)
-    return Gathered(sites, [replies[s] for s in sites], refusals)  # type: ignore[misc]
+    return Gathered(sites, [replies[s] for s in sites], refusals, exact=exact)  # type: ignore[misc]
 
 
 def _odd_ones(ask: Ask[Any], replies: Mapping[SiteId, Reply]) -> dict[SiteId, str]:
@@ -231,6 +288,8 @@ def _odd_ones(ask: Ask[Any], replies: Mapping[SiteId, Reply]) -> dict[SiteId, st
 def _fit(verb: Verb, reply: Reply) -> tuple[tuple[str, tuple[int, ...]], ...]:
     """The shapes that must agree between sites: all of them in a sum, else the number of columns."""
     fields = declared(type(reply))
+    if isinstance(reply, Subtotal):
+        return reply.shapes if verb == "total" else _fit(verb, reply.reply())
     if verb == "total":
         return tuple((name, getattr(reply, name).shape) for name in type(reply).__match_args__)
     axes = ((name, i) for name, of in fields.items() for i, axis in enumerate(of.axes) if axis == "d")
@@ -248,17 +307,21 @@ class Trace:
 
     exchanges: int = 0  # round trips to the sites: a secure sum takes several
     turns: int = 0  # questions, or sets of them, that were asked
-    left: dict[SiteId, tuple[int, int]] = field(default_factory=dict)  # numbers and bytes
+    left: Mapping[SiteId, tuple[int, int]] = field(default_factory=dict)  # numbers and bytes
     silent: dict[SiteId, str] = field(default_factory=dict)
 
     def add(self, ask: Ask[Any], got: Gathered[Any]) -> None:
         left = got.left()
-        if self.left:
-            for site, (numbers, size) in left.items():
-                before = self.left.get(site, (0, 0))
-                self.left[site] = (before[0] + numbers, before[1] + size)
-        else:
+        if not self.left:
             self.left = left
+        elif (both := left.plus(self.left) if isinstance(left, SameSize) else None) is not None:
+            self.left = both
+        else:
+            sums = dict(self.left)
+            for site, (numbers, size) in left.items():
+                before = sums.get(site, (0, 0))
+                sums[site] = (before[0] + numbers, before[1] + size)
+            self.left = sums
         if len(got.sites) < len(ask.sites):
             answered = set(got.sites)
             for site in ask.sites:

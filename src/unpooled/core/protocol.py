@@ -76,7 +76,8 @@ class Ask(Generic[R]):
     @property
     def title(self) -> str:
         """The question's name, for messages to people."""
-        return codec.name_of(type(self.question_for(self.sites[0])))
+        question = self.question if isinstance(self.question, Question) else self.question(self.sites[0])
+        return codec.name_of(type(question))
 
 
 Asks = tuple[Ask[Any], ...]

@@ -10,7 +10,7 @@
 
 import hashlib
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, cast
@@ -33,7 +33,7 @@ class Record:
     movement: float
     inertia: float
     exchanges: int
-    left: dict[SiteId, tuple[int, int]]  # (numbers, bytes) that left each site that answered
+    left: Mapping[SiteId, tuple[int, int]]  # (numbers, bytes) that left each site that answered
     silent: dict[SiteId, str]  # sites that were asked and did not answer, with the reason
 
     @property

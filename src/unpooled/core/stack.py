@@ -4,7 +4,7 @@ Suppression is part of answering: a cell of too few rows is left out, and so are
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar, cast
 
@@ -169,6 +169,11 @@ class Stacked(Generic[R]):
     def __iter__(self) -> Iterator[R]:
         return (self[s] for s in range(self.sites))
 
+    def arrays(self) -> tuple[FloatArray, ...]:
+        """Every field of the replies, with a leading axis of sites."""
+        kind: Any = type(self.reply)
+        return tuple(getattr(self.reply, name) for name in kind.__match_args__)
+
     def add_to(self, totals: list[FloatArray]) -> None:
         """Add the replies to ``totals``, an array for each field, strictly in site order."""
         kind: Any = type(self.reply)
@@ -211,3 +216,47 @@ def shown_cells(stack: Stack, mass: FloatArray, squares: FloatArray | None = Non
         return np.zeros(0, dtype=np.bool_)
     shown: BoolArray = stack.shown(mass[None], (mass if squares is None else squares)[None])[0]
     return shown
+
+
+class Memories(Sequence[dict[str, Any]]):
+    """The memories of sites within a run: each a dict that is made when it is first looked at."""
+
+    def __init__(self, known: dict[int, dict[str, Any]], sites: Sequence[int]) -> None:
+        self._known, self._sites = known, sites
+
+    def of(self, sites: Sequence[int]) -> Any:
+        """Those of some sites, by their numbers."""
+        return Memories(self._known, sites)
+
+    def __len__(self) -> int:
+        return len(self._sites)
+
+    def __getitem__(self, at: Any) -> Any:
+        if isinstance(at, slice):
+            return self.of(self._sites[at])
+        return self._known.setdefault(self._sites[at], {})
+
+
+def weights_of_all(parts: Sequence[tuple[FloatArray | None, int]]) -> FloatArray | None:
+    """The weights of several sites one after the other, 1 where a site has none; None if no site has any."""
+    if all(weights is None for weights, _ in parts):
+        return None
+    return np.concatenate([np.ones(n) if w is None else w for w, n in parts])
+
+
+def rows_of_all(arrays: Sequence[Rows]) -> Rows:
+    """The rows of all sites in one array; not copied if they are already contiguous in memory."""
+    base = arrays[0].base
+    if base is not None and all(a.base is base for a in arrays) and base.flags.c_contiguous:
+        end = arrays[0].__array_interface__["data"][0]
+        for a in arrays:
+            if a.__array_interface__["data"][0] != end or not a.flags.c_contiguous:
+                break
+            end += a.nbytes
+        else:
+            start = arrays[0].__array_interface__["data"][0] - base.__array_interface__["data"][0]
+            if base.ndim == 2 and base.dtype == arrays[0].dtype and base.shape[1] == arrays[0].shape[1]:
+                first = start // max(1, base.strides[0])
+                joined: Rows = base[first : first + sum(map(len, arrays))]
+                return joined
+    return np.concatenate(arrays)

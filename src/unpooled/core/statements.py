@@ -14,6 +14,7 @@ from unpooled.core.arrays import FloatArray
 from unpooled.core.declarations import Count
 from unpooled.core.exchange import Envelope
 from unpooled.core.messages import LeftMasked, Refusal, Reply, SiteId
+from unpooled.core.subtotal import Subtotal
 from unpooled.errors import BadReply
 
 _SLACK = 1e-6  # relative: sums are added in another order
@@ -50,8 +51,8 @@ class Statements:
             self._run, self._sites = post.turn.run, {}
         known = self._sites.setdefault(site, _Site())
         for part, reply in zip(post.parts, replies, strict=True):
-            if isinstance(reply, Refusal | LeftMasked):
-                continue
+            if isinstance(reply, Refusal | LeftMasked | Subtotal):
+                continue  # a subtotal may be over other sites than before; its federation checked each one
             stated = reply.stated(part.question)
             _, moments = known.moments.get(id(part.view), (None, None))
             rows = known.rows if moments is None else min(known.rows, moments.rows)

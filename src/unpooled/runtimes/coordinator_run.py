@@ -41,6 +41,7 @@ class RunTask(Message, wire="ends.Task", version=2, since="0.2"):
     secure: bool = False  # every total by secure sums
     min_cluster_size: int = 1  # of all sites together, in a cell of a secure sum
     approval: float = 30 * 86400.0  # seconds to wait for sites that have not approved the study
+    exact_sums: bool = False  # every total is the exact sum, rounded once
 
 
 # ---------------------------------------------------------------- the coordinator's end
@@ -135,6 +136,7 @@ def coordinate(task: RunTask, carrier: Carrier, folder: Path) -> bool:
             posting = RemoteFederation(
                 carrier,
                 secure=secure,
+                exact_sums=task.exact_sums,
                 sign=identity_in(home).sign,
                 heads=kept_heads(heads),
                 keep=partial(keep_heads, heads),

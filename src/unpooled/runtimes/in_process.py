@@ -7,7 +7,9 @@ rows answers for all. Both give the same bits, as tests/laws/test_contract.py ch
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, cast
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -17,22 +19,23 @@ from unpooled.core.arrays import FloatArray, Rows
 from unpooled.core.exchange import Gathered, SiteSeeds, Summed, Turn, gather, size
 from unpooled.core.messages import Question, Reply, SiteId
 from unpooled.core.protocol import Ask, Asks, View, has_holes
-from unpooled.core.stack import Stack, Stacked, fold
+from unpooled.core.stack import Memories, Stack, Stacked, fold, rows_of_all, weights_of_all
+from unpooled.core.subtotal import subtotal
 from unpooled.data.copy import Copy
 from unpooled.errors import BadInput, BadReply, SiteFailed, UnpooledError
 from unpooled.privacy import Spending
 from unpooled.privacy.dp.noise import Noise, Simulated
-from unpooled.privacy.secure_sum import SecureSums, check_range, secure_sums
+from unpooled.privacy.secure_sum import SecureSums, secure_sums
+from unpooled.runtimes.doors import LocalCarrier, PlainSite, sites_of
 from unpooled.runtimes.remote import RemoteFederation
 from unpooled.site import Site
-from unpooled.site.allow_list import only_totals
 
 _HELD: set[type[Any]] = set()  # classes of user-defined questions whose declarations were checked
 _BLOCK_NUMBERS = 1_000_000  # numbers of replies held at once while summing over sites: 8 MB
 
 
 class InProcess:
-    """A federation of sites in this process.
+    """A federation of sites in this process; a member may be a Relay, which has a federation below it.
 
     >>> sites = InProcess.of({"north": np.zeros((4, 2)), "south": np.ones((3, 2))})
     >>> sites.sites
@@ -48,11 +51,16 @@ class InProcess:
         fused: bool = True,
         threads: int | None = None,
         secure: SecureSums | None = None,
+        exact_sums: bool = False,
     ) -> None:
+        self.exact_sums = exact_sums
         kinds = {(site.min_cluster_size, site.grouped, type(site.rows)) for site in sites}
         if fused and secure is None and len(kinds) == 1 and all(site.plain for site in sites):
             self._fuse(
-                [_Held(s.name, s.rows, s.weights, s.within, s.grouped, s.min_cluster_size) for s in sites],
+                [
+                    PlainSite(s.name, s.rows, s.weights, s.within, s.grouped, s.min_cluster_size)
+                    for s in sites
+                ],
                 threads,
             )
             return
@@ -60,15 +68,19 @@ class InProcess:
         known = {site.name: site for site in sites}
         self._pool: _Pool | None = None
         self._remote: RemoteFederation | None = RemoteFederation(
-            _LocalCarrier({name: known[name] for name in self._names}), secure=secure
+            LocalCarrier({name: known[name] for name in self._names}),
+            secure=secure,
+            exact_sums=exact_sums,
+            keys={site.name: site.key for site in sites if not site.is_federation},
+            federations=[site.name for site in sites if site.is_federation],
         )
 
-    def _fuse(self, sites: Sequence["_Held"], threads: int | None) -> None:
+    def _fuse(self, sites: Sequence[PlainSite], threads: int | None) -> None:
         """Stack the rows of all sites, to answer for all at once; for sites without rules of their own."""
         self._names = _checked({site.name: site.rows for site in sites}, len(sites))
         cores = threads if threads is not None else os.cpu_count() or 1
         known = {site.name: site for site in sites}
-        self._pool = _Pool([known[name] for name in self._names], cores)
+        self._pool = _Pool.of([known[name] for name in self._names], cores, self.exact_sums)
         self._remote = None
 
     @classmethod
@@ -83,15 +95,17 @@ class InProcess:
         threads: int | None = None,
         secure: SecureSums | bool | None = None,
         shown: tuple[str, ...] = (),
+        exact_sums: bool = False,
     ) -> "InProcess":
         """Sites from a mapping of name to rows: arrays, tables, or copies.
 
         With ``within`` the rows of arrays are groups of persons, and it is the variance inside them. With
-        ``secure`` they answer in secure sums only, but for the questions that ``shown`` names.
+        ``secure`` they answer in secure sums only, but for the questions that ``shown`` names. With
+        ``exact_sums`` every total is the exact sum, rounded once: the same bits in any order and any tree.
         """
         secure = None if secure is None else secure_sums(secure)
         held = [
-            _Held(
+            PlainSite(
                 str(name),
                 X,
                 None if weights is None else weights[name],
@@ -103,39 +117,58 @@ class InProcess:
         ]
         if fused and secure is None:
             federation = cls.__new__(cls)
+            federation.exact_sums = exact_sums
             federation._fuse(held, threads)
             federation.rows = sum(len(X) for X in rows.values())
             return federation
-        masks: Mapping[SiteId, Any] = {}
-        if secure is not None:
-            from unpooled.privacy.secure_sum.site_mask import maskings
-
-            for h in held:
-                _check_range(h.name, h.rows, h.weights)
-            least = max(secure.min_cluster_size, min_cluster_size)
-            secure = replace(secure, min_cluster_size=least)
-            masks = maskings(
-                tuple(rows), min_sites=secure.min_sites, required=True, shown=shown, instead=only_totals()
-            )
-        sites = [
-            Site(
-                h.name,
-                h.rows,
-                h.weights,
-                grouped=h.grouped,
-                within=h.within,
-                min_cluster_size=min_cluster_size,
-                mask=masks.get(h.name),
-            )
-            for h in held
-        ]
-        federation = cls(sites, fused=fused, threads=threads, secure=secure)
+        sites, secure = sites_of(held, min_cluster_size, secure, shown)
+        federation = cls(sites, fused=fused, threads=threads, secure=secure, exact_sums=exact_sums)
         federation.rows = sum(len(X) for X in rows.values())
+        return federation
+
+    @classmethod
+    def stacked(
+        cls,
+        X: Rows,
+        offsets: Any,
+        weights: FloatArray | None = None,
+        *,
+        names: Sequence[SiteId] | None = None,
+        min_cluster_size: int = 1,
+        threads: int | None = None,
+        exact_sums: bool = False,
+    ) -> "InProcess":
+        """Very many sites from one array: site s holds rows ``offsets[s]:offsets[s + 1]``.
+
+        Nothing but its name is made for a site; by default these are numbers, "0000000" and so on.
+        """
+        at = np.asarray(offsets, dtype=np.int64)
+        if at.ndim != 1 or len(at) < 2 or at[0] != 0 or at[-1] != len(X) or (np.diff(at) < 0).any():
+            raise BadInput(f"offsets must rise from 0 to the {len(X)} rows, one for every site and the end")
+        said = tuple(f"{i:07}" for i in range(len(at) - 1)) if names is None else tuple(names)
+        if len(said) != len(at) - 1 or any(a >= b for a, b in pairwise(said)):
+            raise BadInput(f"names must be sorted, differ, and be as many as sites: {len(at) - 1}")
+        federation = cls.__new__(cls)
+        federation.exact_sums, federation.rows = exact_sums, len(X)
+        cores = threads if threads is not None else os.cpu_count() or 1
+        federation._names, federation._remote = said, None
+        federation._pool = _Pool(
+            said, X, at, weights, minimum=min_cluster_size, threads=cores, exact=exact_sums
+        )
         return federation
 
     @property
     def sites(self) -> tuple[SiteId, ...]:
         return self._names
+
+    @property
+    def federations(self) -> tuple[SiteId, ...]:
+        """The members that are federations."""
+        return () if self._remote is None else self._remote.federations
+
+    def members(self, turn: Turn, above: tuple[str, ...]) -> tuple[str, ...]:
+        """The fingerprints of the keys of all members; sites that are fused have none."""
+        return () if self._remote is None else self._remote.members(turn, above)
 
     @property
     def secure(self) -> bool:
@@ -156,62 +189,77 @@ class InProcess:
         return self._remote.ask(turn, asks)
 
 
-class _Held(NamedTuple):
-    """The rows of a site without rules of its own."""
-
-    name: SiteId
-    rows: Any  # an array, a Table or a Copy
-    weights: FloatArray | None
-    within: FloatArray | None
-    grouped: bool
-    minimum: int
-
-
-def _check_range(name: SiteId, rows: Any, weights: FloatArray | None) -> None:
-    """BadInput if the rows of an array are too large for secure sums; a table's columns have units."""
-    if isinstance(rows, np.ndarray) and rows.size:
-        mass = float(len(rows)) if weights is None else float(np.sum(weights))
-        check_range(f"site {name}", float(np.abs(rows).max()), max(mass, 1.0) * rows.shape[1])
-
-
-class _LocalCarrier:
-    """The carrier within one process: calls ``Site.receive``."""
-
-    def __init__(self, sites: Mapping[SiteId, Site]) -> None:
-        self._sites = sites
-
-    @property
-    def sites(self) -> tuple[SiteId, ...]:
-        return tuple(self._sites)
-
-    def carry(self, posts: Mapping[SiteId, bytes]) -> dict[SiteId, bytes | str]:
-        return {name: self._sites[name].receive(data) for name, data in posts.items()}
+def _checked(rows: Mapping[SiteId, Rows], count: int) -> tuple[SiteId, ...]:
+    """The sorted names of the sites; BadInput if there are none, or equal names, or different columns."""
+    if not count:
+        raise BadInput("a federation needs at least one site, got 0")
+    names = tuple(sorted(rows))
+    if len(names) < count:
+        raise BadInput(f"site names must differ: {count} sites, {len(names)} names")
+    widths = {name: rows[name].shape[1] for name in names if isinstance(rows[name], np.ndarray)}
+    for name, width in widths.items():
+        if width != widths[first := next(iter(widths))]:
+            raise BadInput(f"sites with different columns: {first} has {widths[first]}, {name} has {width}")
+    return names
 
 
 class _Pool:
     """The stacked rows of plain sites; one kernel call answers for all of them."""
 
-    def __init__(self, sites: Sequence[_Held], threads: int) -> None:
-        self._names = tuple(site.name for site in sites)
-        self._index = {name: i for i, name in enumerate(self._names)}
-        self._minimum, self._grouped, self._threads = sites[0].minimum, sites[0].grouped, threads
-        every = [site.rows for site in sites]
-        self._offsets = np.concatenate([[0], np.cumsum([len(X) for X in every])]).astype(np.int64)
-        self._tables = [X for X in every if not isinstance(X, np.ndarray)]
-        self._X = every[0] if self._tables or len(every) == 1 else _stacked(every)
-        self._weights = _side_by_side([(site.weights, len(site.rows)) for site in sites])
-        insides = [site.within for site in sites if site.within is not None]
-        self._own_within = np.stack(insides) if insides else None  # (S, d) of arrays of groups
-        self._within = self._own_within  # under the last view
+    def __init__(
+        self,
+        names: tuple[SiteId, ...],
+        X: Rows,
+        offsets: npt.NDArray[np.int64],
+        weights: FloatArray | None,
+        *,
+        minimum: int = 1,
+        threads: int = 1,
+        exact: bool = False,
+        grouped: bool = False,
+        within: FloatArray | None = None,
+        tables: Sequence[Any] = (),
+    ) -> None:
+        self._names, self._X, self._offsets, self._weights = names, X, offsets, weights
+        self._minimum, self._threads, self._exact, self._grouped = minimum, threads, exact, grouped
+        self._tables = list(tables)  # of all sites, where they hold tables or copies
+        self._own_within = within  # (S, d) of arrays of groups
+        self._within = within  # under the last view
         self._latest: View | None = None  # the view of the last question
         self._viewed_rows: Rows | None = None  # the rows under that view
-        self._memory: dict[str, tuple[dict[str, Any], ...]] = {}
+        self._memory: dict[str, Memories] = {}
+        self._asked = (names, names)  # the sites of the last ask, as given and sorted
+
+    @classmethod
+    def of(cls, sites: Sequence[PlainSite], threads: int, exact: bool = False) -> "_Pool":
+        """The rows of sites, stacked in their order."""
+        every = [site.rows for site in sites]
+        tables = [X for X in every if not isinstance(X, np.ndarray)]
+        insides = [site.within for site in sites if site.within is not None]
+        return cls(
+            tuple(site.name for site in sites),
+            every[0] if tables or len(every) == 1 else rows_of_all(every),
+            np.concatenate([[0], np.cumsum([len(X) for X in every])]).astype(np.int64),
+            weights_of_all([(site.weights, len(site.rows)) for site in sites]),
+            minimum=sites[0].minimum,
+            threads=threads,
+            exact=exact,
+            grouped=sites[0].grouped,
+            within=np.stack(insides) if insides else None,
+            tables=tables,
+        )
+
+    @cached_property
+    def _index(self) -> dict[SiteId, int]:
+        return {name: i for i, name in enumerate(self._names)}
 
     def gather(self, turn: Turn, part: int, ask: Ask[Any]) -> Gathered[Any]:
         question = ask.question
         if not isinstance(question, Question):
-            return gather(ask, self._separately(turn, part, ask))
-        sites = tuple(sorted(ask.sites))
+            return gather(ask, self._separately(turn, part, ask), self._exact)
+        if ask.sites is not self._asked[0]:  # a run asks for the same ones over and over
+            self._asked = ask.sites, tuple(sorted(ask.sites))
+        sites = self._asked[1]
         if type(question) not in _HELD and not type(question).__module__.startswith("unpooled."):
             self._hold(question, turn, part, ask)
         answers = map(question.answer_all, self._stacks(turn, part, ask.view, sites, question))
@@ -225,8 +273,10 @@ class _Pool:
                     sizes.add(size(block[0]))
                 yield block
 
-        total = fold(measured())
-        return Summed(sites, sum=total, size=max(sizes))
+        if self._exact:
+            total = subtotal(measured())
+            return Summed(sites, sum=total.reply(question.reply_type()), size=max(sizes), unrounded=total)
+        return Summed(sites, sum=fold(measured()), size=max(sizes))
 
     def _hold(self, question: Question[Any], turn: Turn, part: int, ask: Ask[Any]) -> None:
         """Check the declarations of a new class of question against one site's reply."""
@@ -271,7 +321,7 @@ class _Pool:
                 seeds=SiteSeeds(turn, part, sites[a : a + block]),
                 minimum=self._minimum,
                 threads=self._threads,
-                memory=memory if len(selected) == len(memory) else tuple(memory[i] for i in selected),
+                memory=memory.of(selected),
                 noise=_simulated(question, len(selected)),
                 grouped=self._grouped,
                 within=None if within is None else within[list(selected)],
@@ -311,7 +361,7 @@ class _Pool:
         seen = [view.shown(copy, None, None) for copy in self._tables]
         counts = [len(rows) for rows, _, _ in seen]
         self._offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        self._weights = _side_by_side([(weights, len(rows)) for rows, weights, _ in seen])
+        self._weights = weights_of_all([(weights, len(rows)) for rows, weights, _ in seen])
         self._within = np.stack([cast(FloatArray, within) for _, _, within in seen])
         return np.concatenate([rows for rows, _, _ in seen])
 
@@ -326,29 +376,14 @@ class _Pool:
                 seeds=SiteSeeds(turn, part, (self._names[i],)),
                 minimum=self._minimum,
                 threads=self._threads,
-                memory=(memory[i],),
+                memory=memory.of((i,)),
                 grouped=self._grouped,
             )
 
-    def _remembered(self, run: str) -> tuple[dict[str, Any], ...]:
+    def _remembered(self, run: str) -> Memories:
         if run not in self._memory:
-            self._memory = {run: tuple({} for _ in self._names)}
+            self._memory = {run: Memories({}, range(len(self._names)))}
         return self._memory[run]
-
-
-def _checked(rows: Mapping[SiteId, Rows], count: int) -> tuple[SiteId, ...]:
-    """The sorted names of the sites; BadInput if there are none, or equal names, or different columns."""
-    if not count:
-        raise BadInput("a federation needs at least one site, got 0")
-    names = tuple(sorted(rows))
-    if len(names) < count:
-        raise BadInput(f"site names must differ: {count} sites, {len(names)} names")
-    first = rows[names[0]].shape[1]
-    for name in names:
-        width = rows[name].shape[1]
-        if width != first and isinstance(rows[name], np.ndarray):
-            raise BadInput(f"sites with different columns: {names[0]} has {first}, {name} has {width}")
-    return names
 
 
 def _simulated(question: Question[Any], sites: int) -> tuple[Noise, ...]:
@@ -356,28 +391,3 @@ def _simulated(question: Question[Any], sites: int) -> tuple[Noise, ...]:
     if not isinstance(question, Spending):
         return ()
     return Simulated().spend([question.spends] * sites, [1.0] * sites)
-
-
-def _side_by_side(parts: Sequence[tuple[FloatArray | None, int]]) -> FloatArray | None:
-    """The weights of several sites one after the other, 1 where a site has none; None if no site has any."""
-    if all(weights is None for weights, _ in parts):
-        return None
-    return np.concatenate([np.ones(n) if w is None else w for w, n in parts])
-
-
-def _stacked(arrays: Sequence[Rows]) -> Rows:
-    """The rows of all sites in one array; not copied if they are already contiguous in memory."""
-    base = arrays[0].base
-    if base is not None and all(a.base is base for a in arrays) and base.flags.c_contiguous:
-        end = arrays[0].__array_interface__["data"][0]
-        for a in arrays:
-            if a.__array_interface__["data"][0] != end or not a.flags.c_contiguous:
-                break
-            end += a.nbytes
-        else:
-            start = arrays[0].__array_interface__["data"][0] - base.__array_interface__["data"][0]
-            if base.ndim == 2 and base.dtype == arrays[0].dtype and base.shape[1] == arrays[0].shape[1]:
-                first = start // max(1, base.strides[0])
-                joined: Rows = base[first : first + sum(map(len, arrays))]
-                return joined
-    return np.concatenate(arrays)

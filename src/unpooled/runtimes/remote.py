@@ -5,7 +5,7 @@ site could send is dropped: the round goes on without it, and records the site a
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,8 +24,10 @@ from unpooled.core.exchange import (
 from unpooled.core.messages import LeftMasked, Refusal, Reply, SiteId
 from unpooled.core.protocol import Asks
 from unpooled.core.statements import Statements
+from unpooled.core.subtotal import Subtotal
 from unpooled.errors import BadReply, CodecError
 from unpooled.privacy.secure_sum import SecureSums
+from unpooled.runtimes.membership import Membership
 
 MAX_ANSWER_BYTES = 64 * 2**20
 _HEAD = re.compile("[0-9]{1,18}:[0-9a-f]{64}")  # of a site's log: the number of its last line, and its hash
@@ -63,6 +65,8 @@ def check_answer(envelope: Envelope, answer: Answer) -> None:
         if part.verb == "total" and part.index in masked:
             if not isinstance(reply, LeftMasked):
                 raise BadReply("a reply that was to leave masked did not")
+        elif isinstance(reply, Subtotal):
+            reply.check_for(part.question)
         else:
             part.question.check_reply(reply)
 
@@ -70,11 +74,13 @@ def check_answer(envelope: Envelope, answer: Answer) -> None:
 class RemoteFederation:
     """The Federation over a Carrier.
 
-    ``max_answer_bytes`` bounds an answer before it is parsed. With ``secure`` every total is a secure sum.
+    ``max_answer_bytes`` bounds an answer before it is parsed. With ``secure`` every total is a secure sum,
+    with ``exact_sums`` the exact sum, which does not depend on the order of the sites.
     ``heads`` are the last heads of the sites' logs, from earlier runs on. After every exchange ``keep`` gets
     all new ones in the order in which they came, also with answers that cannot be used, to be kept as
     evidence; with ``sign`` (e.g. an Identity's) every head goes back to its site countersigned, with the next
-    envelope.
+    envelope. ``keys`` are the fingerprints of the sites' keys, ``federations`` the members that are
+    federations: these say first who their members are.
     """
 
     def __init__(
@@ -83,11 +89,18 @@ class RemoteFederation:
         *,
         max_answer_bytes: int = MAX_ANSWER_BYTES,
         secure: SecureSums | None = None,
+        exact_sums: bool = False,
         sign: Callable[[bytes], bytes] | None = None,
         heads: Mapping[SiteId, str] | None = None,
         keep: Callable[[list[tuple[SiteId, str]]], None] | None = None,
+        keys: Mapping[SiteId, str] | None = None,
+        federations: Sequence[SiteId] = (),
     ) -> None:
         self._carrier = carrier
+        self.federations = tuple(federations)
+        tree = federations or any((keys or {}).values())
+        self._membership = Membership(carrier, keys or {}, federations) if tree else None
+        self.exact_sums = exact_sums
         self._sign, self._keep = sign, keep
         self.heads: dict[SiteId, str] = dict(heads or {})
         self._limit = max_answer_bytes
@@ -112,13 +125,24 @@ class RemoteFederation:
             turn = self._secure_sums.begin(turn)
             if any(ask.verb == "total" for ask in asks):
                 return self._secure_sums.ask(turn, asks)  # type: ignore[no-any-return]
+        before, silent = 0, dict[SiteId, str]()
+        if self._membership is not None:
+            before, silent = int(self._membership.asks(turn.run)), self._membership.silent(turn)
         posts = pack(turn, asks)
-        answers = self._exchange({site: post.envelope for site, post in posts.items()})
+        answers = self._exchange({site: p.envelope for site, p in posts.items() if site not in silent})
         replies: list[dict[SiteId, Reply]] = [{} for _ in asks]
         for site, post in posts.items():
-            for i, reply in zip(post.asks, answers[site], strict=True):
+            replied = answers[site] if site in answers else [Refusal(silent[site]) for _ in post.asks]
+            for i, reply in zip(post.asks, replied, strict=True):
                 replies[i][site] = reply
-        return [gather(ask, by_site) for ask, by_site in zip(asks, replies, strict=True)]
+        return [
+            replace(gather(ask, by_site, self.exact_sums), exchanges=1 + before)
+            for ask, by_site in zip(asks, replies, strict=True)
+        ]
+
+    def members(self, turn: Turn, above: tuple[str, ...]) -> tuple[str, ...]:
+        """The fingerprints of the keys of all members, for the federation above that asked for them."""
+        return () if self._membership is None else self._membership.keys(turn, above)
 
     def _exchange(self, envelopes: Mapping[SiteId, Envelope]) -> dict[SiteId, tuple[Reply, ...]]:
         posts = {

@@ -10,7 +10,7 @@ from dataclasses import replace
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -26,6 +26,8 @@ from unpooled.site.log import COUNTERSIGNED, Log, Packed, unpacked
 from unpooled.site.log_files import lines, tail
 from unpooled.site.policy import Policy
 from unpooled.site.site import digest, request_digest
+
+SUMS = "sums"  # the protection of a relay: it passes up sums over its sites
 
 
 def check_books(log: Log, ledger: Ledger, registry: ChainedFile | None = None) -> None:
@@ -104,13 +106,20 @@ def check_protection(path: Path, mode: str) -> None:
             raise LedgerError(f"{path.parent}: answered {how} before; {why}, so it needs a folder of its own")
 
 
+class Rules(Protocol):
+    """The rules that answers are given under, as the log names them: a site's policy, or a relay's rules."""
+
+    @property
+    def digest(self) -> str: ...
+
+
 class AuditLog:
     """The audit of a site: writes every answer into the log before it leaves, and returns the last ones."""
 
     def __init__(
         self,
         name: SiteId,
-        policy: Policy,
+        policy: Rules,
         ledger: Ledger | None,
         log: Log | None,
         *,
@@ -121,7 +130,9 @@ class AuditLog:
     ) -> None:
         self._bound: dict[str, Any] = {"registry": registry} if registry else {}  # its last link
         self._name, self._ledger, self._log, self._authority = name, ledger, log, authority
-        self._policy, self._budget = policy.digest, policy.dp if policy.private else None
+        held = policy if isinstance(policy, Policy) else None
+        self._policy, self._budget = policy.digest, held.dp if held is not None and held.private else None
+        self.below = ""  # of a relay: which members did not answer, and why
         self._countersigned = ""
         self._views: set[str] = set()
         if ledger is not None:
@@ -131,7 +142,7 @@ class AuditLog:
                 "opening",
                 site=name,
                 policy=policy.digest,
-                protection=policy.protect.mode,
+                protection=SUMS if held is None else held.protect.mode,
                 copy=copy,  # the digest of the copy that it answers from
                 study=study,  # the digest of the approved study
                 version=version("unpooled"),
@@ -210,6 +221,7 @@ class AuditLog:
             policy=self._policy,
             ledger=self._mark(),
             **self._bound,
+            **({"below": self.below} if self.below else {}),
             digest=sha256(payload).hexdigest(),
             payload=Packed(payload),
         )

@@ -4,6 +4,7 @@ It is made on first use and never leaves its folder. Others see its public half:
 of every run with secure sums, that of a coordinator in every invitation.
 """
 
+from hashlib import sha256
 from pathlib import Path
 
 from unpooled.core.disk import create_atomically
@@ -21,6 +22,14 @@ def identity_in(folder: str | Path) -> Identity:
     if create_atomically(path, f"{identity.secret.hex()}\n".encode("ascii")):
         return identity
     return Identity(_key(path))
+
+
+def fingerprint_in(folder: str | Path) -> str:
+    """The fingerprint of the public key in a folder, by which a tree of federations knows it; "" if none."""
+    path = Path(folder) / IDENTITY
+    if not path.exists():
+        return ""
+    return sha256(b"unpooled member" + Identity(_key(path)).public).hexdigest()[:40]
 
 
 def _key(path: Path) -> bytes:

@@ -101,7 +101,17 @@ def open_site(
         threads=threads,
         max_message_bytes=policy.wire.max_message_bytes,
         answered=books.answered(),
+        key=_fingerprint(home),
     )
+
+
+def _fingerprint(home: Path | None) -> str:
+    """The fingerprint of the site's key; "" where it has none."""
+    if home is None or not find_spec("cryptography"):
+        return ""
+    from unpooled.site.identity import fingerprint_in
+
+    return fingerprint_in(home)
 
 
 def _check_no_noise_before(name: SiteId, home: Path | None) -> None:

@@ -94,6 +94,8 @@ class Site:
     cluster that a site shows of raw rows; 1 suppresses nothing.
     """
 
+    is_federation = False  # a Relay is one
+
     def __init__(
         self,
         name: SiteId,
@@ -109,8 +111,10 @@ class Site:
         threads: int = 1,
         max_message_bytes: int = MAX_MESSAGE_BYTES,
         answered: Mapping[tuple[Turn, str], Answer] | None = None,
+        key: str = "",
     ) -> None:
         self.name = str(name)
+        self.key = key  # the fingerprint of its public key; "": it has none
         self.max_message_bytes = max_message_bytes
         self.min_cluster_size = min_cluster_size
         self._X, self._weights, self._within = X, weights, within
@@ -171,7 +175,7 @@ class Site:
             post: Envelope = codec.unwrap(data, expect=Envelope)
             cause = error.__cause__ if isinstance(error, SiteFailed) else error
             reason = f"failed with {type(cause).__name__}; the site's own log says more"
-            return codec.wrap(self._failed(post, _refused(post, Refused(reason))))
+            return codec.wrap(self._failed(post, refused(post, Refused(reason))))
 
     def _failed(self, post: Envelope, answer: Answer) -> Answer:
         """An answer that says only why there is none, logged; asked again, the question is tried again."""
@@ -187,12 +191,12 @@ class Site:
             if not (0 <= post.turn.round < 2**63 and 0 <= post.turn.exchange < 2**63):
                 raise Refused("the question is not of any round and exchange")
         except Refused as refusal:
-            return _refused(post, refusal)
+            return refused(post, refusal)
         try:
             for guard in self._guards:
                 guard.admit(post)
         except Refused as refusal:
-            return self._failed(post, _refused(post, refusal))
+            return self._failed(post, refused(post, refusal))
         key = (post.turn, request_digest(post))
         if key in self._answered:
             return self._answered[key]
@@ -225,7 +229,7 @@ class Site:
             )
             return self._kept(post, replies, bool(about_rows))
         except Refused as refusal:
-            return _refused(post, refusal)
+            return refused(post, refusal)
 
     def _kept(self, post: Envelope, replies: tuple[Reply, ...], about_rows: bool) -> Answer:
         """The answer with its mask on, noted by the guards; what they and the mask keep is kept as one."""
@@ -315,7 +319,8 @@ def _zeros(reply: Summable) -> Summable:
     return type(reply)(*(np.zeros_like(getattr(reply, name)) for name in codec.field_names(type(reply))))
 
 
-def _refused(post: Envelope, refusal: Refused) -> Answer:
+def refused(post: Envelope, refusal: Refused) -> Answer:
+    """The answer that refuses every part of an envelope."""
     return Answer(post.turn, tuple(Refusal(str(refusal)) for _ in post.parts))
 
 

@@ -72,6 +72,14 @@ Secure = Annotated[
         rich_help_panel=HOW,
     ),
 ]
+ExactSums = Annotated[
+    bool,
+    typer.Option(
+        "--exact-sums",
+        help="Sums over sites are exact and rounded once: the same bits in any order, and in any tree.",
+        rich_help_panel=HOW,
+    ),
+]
 Na = Annotated[
     list[str] | None,
     typer.Option(help="A text that means missing, e.g. -9, or chol=0 for one column.", rich_help_panel=READ),

@@ -168,6 +168,7 @@ class JobOptions(Options):
     seed: t.Seed = 0
     certify: t.Certify = None
     secure: t.Secure = False
+    exact_sums: t.ExactSums = False
     columns: t.Columns = "same"
     min_cluster_size: t.MinClusterSize = None
     scale: t.Scale = "standard"
@@ -216,6 +217,7 @@ class JobOptions(Options):
             min_cluster_size=5 if self.min_cluster_size is None else self.min_cluster_size,
             seed=self.seed,
             secure=self.secure,
+            exact_sums=self.exact_sums,
             epsilon=self.epsilon,
             delta=self.delta,
             rows=self.rows,

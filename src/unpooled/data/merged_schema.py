@@ -1,0 +1,95 @@
+"""The schema of several sites as that of one: what a federation says of its tables to the one above it."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from unpooled.core.arrays import FloatArray
+from unpooled.core.messages import SiteId
+from unpooled.data.categories import levels_of
+from unpooled.data.column_differences import with_all_columns
+from unpooled.data.schema import Schema, kinds_by_site, some
+from unpooled.data.table import CATEGORY, CODE, DATE, EMPTY, ID, NUMBER, TEXT
+from unpooled.errors import SchemaMismatch
+
+COLUMNS = ("same", "common", "any")
+_WEAKEST_LAST = ("noise", "copy", "trusted", "none")  # a run must know that some answer with noise only
+
+
+def merged(schemas: Mapping[SiteId, Schema], columns: str) -> Schema:
+    """The columns and levels of all sites, their rows and missing cells summed, their largest sizes.
+
+    ``columns`` as in Wishes: all sites must have the same, or those that all have are taken, or all.
+    SchemaMismatch, without the name of a site, if they do not fit each other.
+    """
+    if columns == "any":
+        schemas = with_all_columns(schemas)
+    everywhere = list(dict.fromkeys(name for schema in schemas.values() for name in schema.names))
+    names = tuple(n for n in everywhere if all(n in schema.names for schema in schemas.values()))
+    lacking = [name for name in everywhere if name not in names]
+    if not names or (lacking and columns == "same"):
+        raise SchemaMismatch(
+            f"its sites have different columns: {some(lacking)} not at all of them",
+            kinds_by_site(schemas, everywhere),
+        )
+    kinds = tuple(_kind(schemas, name) for name in names)
+    modes = [schema.protection[0] for schema in schemas.values()]
+    dates = {schema.protection[1] for schema in schemas.values()}
+    rows = np.array([float(schema.rows[0]) for schema in schemas.values()])
+    return Schema(
+        protection=(min(modes, key=_WEAKEST_LAST.index), dates.pop() if len(dates) == 1 else ""),
+        names=names,
+        kinds=kinds,
+        levels=tuple(
+            levels_of(schemas, name) if kind == CATEGORY else ()
+            for name, kind in zip(names, kinds, strict=True)
+        ),
+        rows=np.array([rows.sum()]),
+        missing=_missing(_of_all(schemas, names, "missing"), rows),
+        size=_largest(_of_all(schemas, names, "size")),
+        spread=_largest(_of_all(schemas, names, "spread")),
+        within=_within(_of_all(schemas, names, "within"), rows),
+        tail=_largest(_of_all(schemas, names, "tail")),
+    )
+
+
+def _kind(schemas: Mapping[SiteId, Schema], name: str) -> str:
+    """The kind of a column at all sites, such that it is used, or left out, as if each were asked."""
+    present = {schema.kinds[schema.names.index(name)] for schema in schemas.values()} - {EMPTY}
+    if len(present) <= 1:
+        return present.pop() if present else EMPTY
+    if present <= {CATEGORY, TEXT}:
+        return TEXT
+    odd = [kind for kind in (DATE, ID, CODE) if kind in present]
+    if odd and (NUMBER not in present or odd == [ID]):
+        return odd[0]
+    raise SchemaMismatch(
+        f"column {name} is of different kinds at its sites: {', '.join(sorted(present))}",
+        kinds_by_site(schemas, [name]),
+    )
+
+
+def _of_all(schemas: Mapping[SiteId, Schema], names: tuple[str, ...], fact: str) -> FloatArray:
+    """(S, columns) a fact about every column."""
+    return np.array([[getattr(s, fact)[s.names.index(n)] for n in names] for s in schemas.values()])
+
+
+def _missing(missing: FloatArray, rows: FloatArray) -> FloatArray:
+    """Missing cells in all: "some" counts as none, "nearly all" as all; nan if there are only some."""
+    known = np.minimum(np.nan_to_num(missing, posinf=np.inf), rows[:, None]).sum(axis=0)
+    told: FloatArray = np.where((known == 0) & np.isnan(missing).any(axis=0), np.nan, known)
+    return told
+
+
+def _largest(facts: FloatArray) -> FloatArray:
+    """(columns,) the largest that is known; nan if none is."""
+    known = np.where(np.isnan(facts), -np.inf, facts).max(axis=0)
+    told: FloatArray = np.where(np.isnan(facts).all(axis=0), np.nan, known)
+    return told
+
+
+def _within(within: FloatArray, rows: FloatArray) -> FloatArray:
+    """(columns,) the variance within groups, over all rows; rows as such add none."""
+    mean = (rows[:, None] * np.nan_to_num(within)).sum(axis=0) / max(float(rows.sum()), 1.0)
+    told: FloatArray = np.where(np.isnan(within).all(axis=0), np.nan, mean)
+    return told
