@@ -47,6 +47,7 @@ _WHOLE = 1e-5  # the share of the bound that column generation may leave where a
 _LONGEST = (
     250  # rows of a semidefinite programme, and of branch and bound where column generation does not end
 )
+_FLAT = 3  # columns, up to which a semidefinite programme is no better than column generation
 _STEPS = 100  # fewer steps of a semidefinite programme come to nothing
 _GOOD = 0.995  # of the cost at the given centres: no smaller parts are tried
 
@@ -168,9 +169,10 @@ def _bound_part(
         return 0.0, True
     lower = 0.0
     if len(rows) > _FEW:
-        wide = rows.shape[1] > FEW_COLUMNS
-        for by_rows in (True, False) if wide else (False, True):
-            some = int(min((0.6 if by_rows == wide else 0.5) * allowed, 2**60))
+        d = rows.shape[1]
+        turns = ((False, 0.8),) if d <= _FLAT else ((False, 0.6), (True, 0.5))
+        for by_rows, share in turns if d <= FEW_COLUMNS else ((True, 0.6), (False, 0.5)):
+            some = int(min(share * allowed, 2**60))
             if by_rows and (len(rows) > _LONGEST or some < _STEPS * len(rows) ** 3):
                 continue
             if by_rows:
