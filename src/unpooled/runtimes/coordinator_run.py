@@ -9,7 +9,7 @@ import json
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -61,7 +61,7 @@ class ProgressFile:
         write_atomically(self.path, json.dumps({"state": state, "time": time.time(), **more}).encode())
 
     def record(self, record: Record) -> None:
-        self._record = {"record": asdict(record)}
+        self._record = {"record": asdict(replace(record, left=dict(record.left)))}
         self._running()
 
     def waits(self, waiting: Mapping[SiteId, float]) -> None:
