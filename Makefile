@@ -32,7 +32,7 @@ imports: $(STAMP)  ## imports run one way
 
 tests: $(STAMP) browser postgres  ## all tests, docstrings and README included; those between processes beside the others
 	@mkdir -p build; $(BIN)/pytest -q tests/machines >build/machines.log 2>&1 & beside=$$!; \
-	$(BIN)/pytest --numprocesses 2 --dist loadfile --ignore=tests/machines; rest=$$?; \
+	$(BIN)/pytest --numprocesses 2 --dist loadfile --ignore=tests/machines --durations 20; rest=$$?; \
 	wait $$beside; apart=$$?; cat build/machines.log; \
 	test $$rest -eq 0 && test $$apart -eq 0
 

@@ -22,7 +22,7 @@ from unpooled.optimum.parts import EFFORTS, bound_by_parts
 
 pytestmark = pytest.mark.skipif(not available(), reason="exact solving needs the compiled kernels")
 
-PROBLEMS = int(os.environ.get("UNPOOLED_PROBLEMS", "160"))
+PROBLEMS = int(os.environ.get("UNPOOLED_PROBLEMS", "120"))
 CLOSE = Fraction(1, 10**9)  # proved means: within this share of the optimum
 BEYOND = {"tiny_steps", "near_ties"}  # have squares that are no float64: an honest gap, at times
 
