@@ -89,13 +89,18 @@ def test_weighted_rows():
     print(f"weighted: {PROBLEMS} problems, no false claim; not proved: {dict(+open_ones)}")
 
 
+def sometimes_weighted(number):
+    """A problem, every third one with weights; its rows that weigh anything, and their weights."""
+    p, weights = weighted_problem(number) if number % 3 == 0 else (problem(number), np.ones(0))
+    weights = np.ones(len(p.X)) if not len(weights) else weights
+    return p, p.X[weights > 0], weights[weights > 0]
+
+
 def test_budgets():
     """Column generation: the bound of a search that ended, also by cases, and of one that was stopped."""
     tight = 0
     for number in range(PROBLEMS):
-        p, weights = weighted_problem(number) if number % 3 == 0 else (problem(number), np.ones(0))
-        weights = np.ones(len(p.X)) if not len(weights) else weights
-        X, w = p.X[weights > 0], weights[weights > 0]
+        p, X, w = sometimes_weighted(number)
         if not len(X):
             continue
         best = optimum(X.tolist(), p.k, w.tolist())
@@ -144,9 +149,7 @@ def test_semidefinite_bounds():
     """Of searches that end and that are stopped at once; "unique" means that the given clustering is best."""
     unique = tight = 0
     for number in range(PROBLEMS // 2):
-        p, weights = weighted_problem(number) if number % 3 == 0 else (problem(number), np.ones(0))
-        weights = np.ones(len(p.X)) if not len(weights) else weights
-        X, w = p.X[weights > 0], weights[weights > 0]
+        p, X, w = sometimes_weighted(number)
         if not len(X):
             continue
         best = optimum(X.tolist(), p.k, w.tolist())

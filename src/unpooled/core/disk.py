@@ -18,12 +18,8 @@ def write_atomically(path: Path, data: bytes, *, shared: bool = False) -> None:
 
     Only its owner may read the file, unless it is ``shared``: then whoever may read the user's new files.
     """
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    name = _written_beside(path, data)
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
         if shared:
             usual = os.umask(0o077)
             os.umask(usual)
@@ -42,12 +38,8 @@ def create_atomically(path: Path, data: bytes) -> bool:
     """
     if path.exists():
         return False
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    name = _written_beside(path, data)
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
         os.link(name, path)
     except FileExistsError:
         return False
@@ -55,6 +47,20 @@ def create_atomically(path: Path, data: bytes) -> bool:
         os.unlink(name)
     sync_folder(path.parent)
     return True
+
+
+def _written_beside(path: Path, data: bytes) -> str:
+    """The name of a new file in the same folder that has ``data``, on disk; only its owner may read it."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        os.unlink(name)
+        raise
+    return name
 
 
 def sync_folder(path: Path) -> None:
