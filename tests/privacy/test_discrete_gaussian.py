@@ -16,6 +16,7 @@ from unpooled.privacy.dp.discrete_gaussian import (
     level_bounds,
     taken,
 )
+from unpooled.privacy.dp.noise import Simulated
 
 FINE = 160  # bits of the exact arithmetic here, which is not that of the module
 LEVELS = 16
@@ -127,3 +128,15 @@ def test_the_scale_is_never_rounded_down_and_has_limits():
     for scale in (0.5, float("nan"), float("inf"), 2.0**41):
         with pytest.raises(BadInput, match="cannot be drawn"):
             discrete_gaussian(3, scale)
+
+
+@pytest.mark.parametrize("whole", [0, 5, 2**40 + 3])
+def test_the_last_bits_of_an_answer_tell_nothing_of_the_sum(whole):
+    """A coordinator that asks with the least noise there may be reads the last bits of many answers."""
+    count, step = 40_000, 2.0**-30
+    (noise,) = Simulated().spend([0.1], [1.0])
+    answers = noise.added(np.full(count, whole, dtype=np.int64), step, 2.0**10 * step)
+    seen = np.bincount((answers / step).astype(np.int64) & 15, minlength=16)
+    assert chi2.sf(((seen - count / 16) ** 2 / (count / 16)).sum(), 15) > 1e-9
+    with pytest.raises(BadInput, match="does not fit steps"):
+        noise.added(np.zeros(1, dtype=np.int64), step, 2.0**9 * step)
