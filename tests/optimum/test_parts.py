@@ -107,7 +107,7 @@ def test_centres_that_do_not_fit_a_site_cost_no_work():
         X = np.random.default_rng(seed).uniform(size=(800, 2))
         common, own = (KMeans(8, n_init=10, random_state=0).fit(rows) for rows in (X, X[:160]))
         bound, work = bound_and_work(X[:160], common.cluster_centers_, EFFORTS["quick"], np.ones(160))
-        assert 0.985 * own.inertia_ < bound <= own.inertia_ * (1 + 1e-9)
+        assert 0.97 * own.inertia_ < bound <= own.inertia_ * (1 + 1e-9)
         spent += work
     assert spent < 8e8  # from the clustering by the common centres it is 1.1e9
 
