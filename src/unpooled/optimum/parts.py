@@ -41,6 +41,7 @@ _ONE = 2.5  # of the largest part: up to so many rows, all are tried as one part
 _FIRST = 0.3  # of the work: for all rows as one part, where there are more than of the largest part
 _TRIED = 2  # parts of each size
 _TRIALS = (0.4, 0.6)  # of the work that is left: for sizes that are tried, also after all rows as one part
+_AGAIN = 0.2  # of the work: after that no second way to cut the rows is begun
 _PER_CELL = 4  # rows of a cell in every part, where clusters are dealt in cells
 _FEW = 15  # rows that branch and bound solves at once
 _WHOLE = 1e-5  # the share of the bound that column generation may leave where all rows are one part
@@ -121,7 +122,7 @@ def bound_and_work(
     highest, done = 0.0, _TRIED
     for number, way in enumerate(sorted(ways, key=lambda way: -way.share)):
         # the parts that were tried may have been better than the others: another way can be the best
-        if number and (highest >= way.share * cost or work.spent > 0.5 * work.limit):
+        if number and (highest >= way.share * cost or work.spent > _AGAIN * work.limit):
             break
         parts = int(way.part.max()) + 1
         for p in range(len(way.bounds), parts):
