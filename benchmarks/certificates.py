@@ -248,7 +248,9 @@ Aimed at, from 1000 rows on: 3 % up to k = 5, 10 % up to k = 10. Above that are:
 Parts at one site are no larger than the rows of one of {SITES} sites, but are dealt so that each looks like
 the whole. Rows that fell to sites by chance do not, and sites that do not know each other's rows cannot deal
 them among each other. "At least" is what the sites' own best clusterings leave together (the best of 20 runs
-of k-means each): no sum over these sites can leave less.
+of k-means each): no sum over these sites can leave less. Where that alone is more than is aimed at, no better
+search helps: rows that are uniform in a square have no groups, so 200 of them have their best 10 centres
+elsewhere than the next 200, and each site's own centres fit its few rows much better than common ones could.
 
 ## Small sets, solved
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from sklearn.cluster import KMeans
 
 from helpers import blobs
 from unpooled import FederatedKMeans, InProcess, SecureSums, certify, exact_kmeans
@@ -97,6 +98,18 @@ def test_work_is_limited_and_counted_the_same_way_every_time():
     columns = budget_bound(part, 3, np.arange(100) % 3, work=10**8)
     assert columns.work < 1.2e8
     assert not columns.converged
+
+
+def test_centres_that_do_not_fit_a_site_cost_no_work():
+    """Rows without groups: common centres are far from the best ones of 160 of them."""
+    spent = 0.0
+    for seed in range(3):
+        X = np.random.default_rng(seed).uniform(size=(800, 2))
+        common, own = (KMeans(8, n_init=10, random_state=0).fit(rows) for rows in (X, X[:160]))
+        bound, work = bound_and_work(X[:160], common.cluster_centers_, EFFORTS["quick"], np.ones(160))
+        assert 0.97 * own.inertia_ < bound <= own.inertia_ * (1 + 1e-9)
+        spent += work
+    assert spent < 8e8  # from the clustering by the common centres it is 1.1e9
 
 
 def test_a_line_of_progress_counts_parts():

@@ -25,14 +25,14 @@ class Effort(NamedTuple):
     rows: int  # at least; more for many clusters
     rows_per_cluster: int
     nodes: int  # of branch and bound over partitions
-    boxes: int  # of column generation
+    boxes: int  # of column generation; too few end a search that work would let end well
     goal: float  # the share of the bound that column generation may leave
     work: float  # steps of arithmetic for up to 10,000 rows, about 2e9 to a second; in proportion beyond
 
 
 EFFORTS = {
-    "quick": Effort(100, 14, 50_000, 20_000, 3e-3, 2e10),
-    "normal": Effort(160, 20, 500_000, 100_000, 1e-3, 1.2e11),
+    "quick": Effort(100, 14, 50_000, 100_000, 3e-3, 2e10),
+    "normal": Effort(160, 20, 500_000, 400_000, 1e-3, 1.2e11),
     "thorough": Effort(240, 30, 5_000_000, 1_000_000, 3e-4, 1.2e12),
 }
 FEW_COLUMNS = 8  # up to which column generation comes before the semidefinite programme
@@ -41,6 +41,7 @@ _ONE = 2.5  # of the largest part: up to so many rows, all are tried as one part
 _FIRST = 0.3  # of the work: for all rows as one part, where there are more than of the largest part
 _TRIED = 2  # parts of each size
 _TRIALS = (0.4, 0.6)  # of the work that is left: for sizes that are tried, also after all rows as one part
+_AGAIN = 0.2  # of the work: after that no second way to cut the rows is begun
 _PER_CELL = 4  # rows of a cell in every part, where clusters are dealt in cells
 _FEW = 15  # rows that branch and bound solves at once
 _WHOLE = 1e-5  # the share of the bound that column generation may leave where all rows are one part
@@ -49,6 +50,7 @@ _LONGEST = (
 )
 _FLAT = 3  # columns, up to which a semidefinite programme is no better than column generation
 _STEPS = 100  # fewer steps of a semidefinite programme come to nothing
+_STARTS = 10  # of k-means, whose best clustering column generation starts from
 _GOOD = 0.995  # of the cost at the given centres: no smaller parts are tried
 
 # hears how many parts of how many are bounded, where that happens in this process
@@ -96,14 +98,14 @@ def bound_and_work(
         raise BadInput("squares of such numbers are beyond float64; scale them")
     largest = max(effort.rows, effort.rows_per_cluster * k)
     counts = sorted({max(1, ceil(n / max(largest * share, 2 * k + 1))) for share in _SMALLER})
-    best, chosen, bounds = -1.0, labels, [0.0]
     work, tell = _Work(effort.work * max(1.0, n / 10_000)), progress.get()
+    ways: list[_Way] = []
     if n <= _ONE * largest:
         allowed = work.left() * (1.0 if n <= largest else _FIRST)
         lower, ended = _bound_part(X, k, labels, np.ones(n, dtype=bool), effort, w, work, allowed, _WHOLE)
         if ended or lower >= _GOOD * cost:
             return sum_below([lower]), work.spent  # no parts of these rows have a higher sum
-        best, chosen, bounds = lower / cost, np.zeros(n, dtype=np.int32), [lower]
+        ways.append(_Way(lower / cost, np.zeros(n, dtype=np.int32), [lower]))
     tries = [(count, fine) for count in counts for fine in (False, True) if count > 1]
     trials = work.spent + _TRIALS[work.spent > 0] * work.left()
     for number, (count, fine) in enumerate(tries):
@@ -114,18 +116,31 @@ def bound_and_work(
             allowed = max(0.0, trials - work.spent) / (left - p)
             found.append(_bound_part(X, k, labels, part == p, effort, w, work, allowed)[0])
         tried = sum(float(w[part == p] @ away[part == p]) for p in range(_TRIED))
-        share = sum_below(found) / tried if tried > 0 else 1.0
-        if share > best:
-            best, chosen, bounds = share, part, found
-        if best >= _GOOD:
+        ways.append(_Way(sum_below(found) / tried if tried > 0 else 1.0, part, found))
+        if fine and max(way.share for way in ways) >= _GOOD:
             break
-    parts = int(chosen.max()) + 1
-    for p in range(len(bounds), parts):
-        if tell is not None:
-            tell(p, parts)
-        allowed = work.left() / (parts - p)
-        bounds.append(_bound_part(X, k, labels, chosen == p, effort, w, work, allowed)[0])
-    return sum_below(bounds), work.spent
+    highest, done = 0.0, _TRIED
+    for number, way in enumerate(sorted(ways, key=lambda way: -way.share)):
+        # the parts that were tried may have been better than the others: another way can be the best
+        if number and (highest >= way.share * cost or work.spent > _AGAIN * work.limit):
+            break
+        parts = int(way.part.max()) + 1
+        for p in range(len(way.bounds), parts):
+            if tell is not None:
+                tell(done, done + parts - p)
+            done += 1
+            allowed = work.left() / (parts - p)
+            way.bounds.append(_bound_part(X, k, labels, way.part == p, effort, w, work, allowed)[0])
+        highest = max(highest, sum_below(way.bounds))
+    return highest, work.spent
+
+
+class _Way(NamedTuple):
+    """A way to cut rows into parts, some of which are bounded."""
+
+    share: float  # of their cost at the given centres is below their bounds
+    part: NDArray[np.int32]  # (n,)
+    bounds: list[float]  # of the first parts
 
 
 def _cells(X: FloatArray, labels: NDArray[np.int32], most: int) -> NDArray[np.int32]:
@@ -170,6 +185,8 @@ def _bound_part(
     lower = 0.0
     if len(rows) > _FEW:
         d = rows.shape[1]
+        # from the part's own best clustering column generation takes a fraction of the rounds
+        own = exact(rows, k, weights=weights, warm=own, starts=_STARTS, nodes=0).labels
         turns = ((False, 0.8),) if d <= _FLAT else ((False, 0.6), (True, 0.5))
         for by_rows, share in turns if d <= FEW_COLUMNS else ((True, 0.6), (False, 0.5)):
             some = int(min(share * allowed, 2**60))
