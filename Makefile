@@ -77,6 +77,7 @@ assurance: $(STAMP)  ## the long versions of what the tests hold, and their figu
 	$(BIN)/python -m benchmarks.choice_of_k
 	UNPOOLED_TABLES=50000 $(BIN)/pytest tests/laws/test_shares_law.py tests/app/test_release.py -k "dominates or follows or bound or two"
 	$(BIN)/python -m benchmarks.missing_cells
+	UNPOOLED_NUMBERS=5000000 $(BIN)/pytest tests/kernels/test_plain_numbers.py -k divided
 	UNPOOLED_FUZZ=1000000 $(BIN)/pytest tests/site/test_fuzz.py
 	UNPOOLED_SCHEDULES=10000 $(BIN)/pytest -s tests/privacy/test_sums.py tests/privacy/test_malice.py
 	UNPOOLED_HISTORY=10000 UNPOOLED_KILLED=200 $(BIN)/pytest -s tests/attacks/test_vault.py -k byte_string

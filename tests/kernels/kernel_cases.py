@@ -95,3 +95,17 @@ def assert_close(
 def native() -> Compiled:
     assert isinstance(kernels._backend, Compiled)
     return kernels._backend
+
+
+def usable(name: str) -> bool:
+    """Can this machine run the kernels compiled for that instruction set?"""
+    if kernels.BACKEND != "native":
+        return False
+    extension = native()._native
+    usual = extension.isa()
+    try:
+        extension.use(name)
+    except ValueError:
+        return False
+    extension.use(usual)
+    return True

@@ -6,28 +6,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_cases import assert_close, assert_same, make_case, native, needs_native
+from kernel_cases import assert_close, assert_same, make_case, native, needs_native, usable
 
 from unpooled import kernels
 from unpooled.kernels import reference
 from unpooled.kernels.reference_fuzzy import exponent
 
 
-def _usable(name: str) -> bool:
-    """Can this machine run the kernels compiled for that instruction set?"""
-    if kernels.BACKEND != "native":
-        return False
-    extension = native()._native
-    usual = extension.isa()
-    try:
-        extension.use(name)
-    except ValueError:
-        return False
-    extension.use(usual)
-    return True
-
-
-@pytest.fixture(params=[n for n in ("x86-64", "x86-64-v3", "x86-64-v4", "generic") if _usable(n)])
+@pytest.fixture(params=[n for n in ("x86-64", "x86-64-v3", "x86-64-v4", "generic") if usable(n)])
 def isa(request: pytest.FixtureRequest) -> Iterator[str]:
     extension = native()._native
     usual = extension.isa()

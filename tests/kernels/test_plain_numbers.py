@@ -1,5 +1,6 @@
 """Lines of plain numbers: the same bits as Python's own float, and no cell that is anything else."""
 
+import os
 import random
 import re
 
@@ -28,6 +29,30 @@ def some_number(chance):
             lambda: "123456789012345678901234567890.12345678901234567890",
         ]
     )()
+
+
+def short_number(chance):
+    """At most 19 digits, a point anywhere among them: what the kernel divides itself."""
+    digits = str(chance.getrandbits(chance.randint(1, 63)))
+    at = chance.randint(0, len(digits))
+    return chance.choice(["", "-"]) + (digits[:at].lstrip("0") or "0") + "." + digits[at:]
+
+
+def near_a_tie(chance):
+    """A number halfway between two doubles, or a unit of its last place beside that."""
+    places = chance.randint(0, 2)
+    odd = (1 << 53 | chance.getrandbits(53)) | 1
+    digits = odd * 5**places + chance.choice([-1, 0, 0, 1])  # odd / 2^places, as a decimal fraction
+    text = str(digits)
+    return text if not places else f"{text[:-places]}.{text[-places:]}"
+
+
+@pytest.mark.parametrize("make", [short_number, near_a_tie])
+def test_divided_numbers_have_the_bits_of_float(make):
+    chance = random.Random(make.__name__)
+    cells = [make(chance) for _ in range(int(os.environ.get("UNPOOLED_NUMBERS", "40000")))]
+    found = plain_numbers("\n".join(cells).encode(), ",", 1).values[:, 0]
+    assert np.array_equal(found.view(np.int64), np.array([float(cell) for cell in cells]).view(np.int64))
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])

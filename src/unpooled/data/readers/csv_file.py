@@ -25,6 +25,7 @@ from unpooled.kernels import plain_numbers
 from unpooled.kernels.results import PlainNumbers
 
 _CELLS = 1 << 18  # read at a time
+_BYTES = 1 << 21  # the same of plain numbers
 _DELIMITERS = (",", ";", "\t", "|")
 _NAMES = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
 _BOMS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
@@ -178,25 +179,27 @@ def _encoding(path: Path) -> str:
                 f"{path}: not a text file, or UTF-16 without its mark; --encoding utf-16-le reads the latter"
             )
         decoder, block, high = codecs.getincrementaldecoder("utf-8")(), head, set[int]()
-        line, utf8, foreign = 1, True, 0
+        utf8, before, foreign = True, 0, 0
         while block:
-            if utf8:
+            if utf8 and not (block.isascii() and not decoder.getstate()[0]):
                 try:
                     decoder.decode(block)
                 except UnicodeDecodeError as error:
-                    utf8, foreign = False, line + block[: error.start].count(b"\n")
+                    utf8, foreign = False, before + error.start
             if not utf8:
                 high.update(byte for byte in set(block) if byte >= 0x80)
                 if _NO_LETTERS.search(block):
                     high.add(0x81)
-            line += block.count(b"\n")
+            before += len(block)
             block = file.read(1 << 20)
     if utf8:
         return "utf-8"
     if high <= _WESTERN:
         return "cp1252"
+    with _bytes(path) as file:
+        line = 1 + file.read(foreign).count(b"\n")
     raise BadInput(
-        f"{path}, line {foreign}: not UTF-8 text; save the file as UTF-8, or say what it is: --encoding "
+        f"{path}, line {line}: not UTF-8 text; save the file as UTF-8, or say what it is: --encoding "
         "cp1250, mac-roman, ..."
     )
 
@@ -294,30 +297,38 @@ def _numbers(file: _File, width: int, lines: int, sure: bool) -> Iterator[FloatA
     yield None
 
 
-def _byte_blocks(file: _File, lines: int) -> Iterator[list[bytes]]:
-    """The lines below the header, so many at a time, as UTF-8 or in an encoding that has ASCII's bytes."""
+def _byte_blocks(file: _File, lines: int) -> Iterator[bytes]:
+    """The lines below the header, many at a time, as UTF-8 or in an encoding that has ASCII's bytes."""
     with _bytes(file.path) as raw:
         head = [raw.readline() for _ in range(file.skip + 1)]
         plain = codecs.lookup(file.encoding).name in _ASCII and not any(
             b"\r" in h.rstrip(b"\r\n") for h in head
         )
-        while plain and (block := list(islice(raw, lines))):
-            yield block
+        begun = b""  # of a line whose end is not read yet
+        while plain and (block := raw.read(_BYTES)):
+            end = block.rfind(b"\n") + 1
+            if end:
+                yield begun + block[:end] if begun else block[:end]
+                begun = block[end:]
+            else:
+                begun += block
+        if begun:
+            yield begun
     if not plain:
         with file.opened() as text, contextlib.suppress(UnicodeError):  # the slow reader tells where
             below = islice(text, 1, None)
-            while block := [line.encode() for line in islice(below, lines)]:
+            while block := "".join(islice(below, lines)).encode():
                 yield block
 
 
 def _read_ahead(
-    blocks: Iterator[list[bytes]], delimiter: str, width: int
-) -> Iterator[tuple[list[bytes], PlainNumbers | None]]:
+    blocks: Iterator[bytes], delimiter: str, width: int
+) -> Iterator[tuple[bytes, PlainNumbers | None]]:
     """Blocks with their numbers, which other threads read while the next block is fetched."""
     with ThreadPoolExecutor(os.cpu_count() or 1) as threads:
-        waiting: deque[tuple[list[bytes], Future[PlainNumbers | None]]] = deque()
+        waiting: deque[tuple[bytes, Future[PlainNumbers | None]]] = deque()
         for block in blocks:
-            waiting.append((block, threads.submit(plain_numbers, b"".join(block), delimiter, width)))
+            waiting.append((block, threads.submit(plain_numbers, block, delimiter, width)))
             if len(waiting) > (os.cpu_count() or 1):
                 first, found = waiting.popleft()
                 yield first, found.result()
@@ -325,10 +336,10 @@ def _read_ahead(
             yield block, found.result()
 
 
-def _loose_numbers(block: list[bytes], file: _File, width: int, sure: bool) -> tuple[FloatArray | None, bool]:
+def _loose_numbers(block: bytes, file: _File, width: int, sure: bool) -> tuple[FloatArray | None, bool]:
     """A block by numpy's reader, which allows spaces; None if it has any other cell."""
     try:
-        text = [line.decode() for line in block]
+        text = [line.decode() for line in io.BytesIO(block)]
         joined = "\n" + "".join(text)
         if '"' in joined or (width == 1 and not all(map(str.strip, text))):
             return None, sure

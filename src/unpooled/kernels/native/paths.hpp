@@ -11,6 +11,7 @@ namespace UNPOOLED_ISA {
 
 constexpr int64_t CELL_DIMENSIONS = 4;    // up to which a row fits the registers, and a cluster's sums a cell
 constexpr int64_t LANE_VALUES = 1 << 15;  // of a site that stays in lanes: 256 KB, in the second cache
+constexpr int64_t MANY_ROWS = 1024;       // from which the errors of single rows in float even out
 constexpr int64_t MOST_PAIRED = 1024;     // rows between which all distances are taken: 8 MB
 
 // Assignment: are the rows in the lanes (rows_in_lanes.hpp), or the centres (scores.hpp)?
@@ -48,6 +49,9 @@ inline bool use_pairs(int64_t n, int64_t d, int64_t k, const KMeansPlan& plan) {
     return d > CELL_DIMENSIONS && n <= MOST_PAIRED && 2 * n <= k * d && n <= 4 * k * steps;
 }
 
+// Fuzzy c-means with m = 2: products in float (fuzzy_in_float.hpp)? With few rows their errors would show.
+inline bool fuzzy_in_float(int64_t n, int64_t d) { return !use_lanes(d) && n >= MANY_ROWS; }
+
 // The name of the function, or class, that the shape leads to; null for an unknown stage. For the test of README.md.
 inline const char* path_name(const char* stage, const Shape& s) {
     const auto is = [&](const char* name) { return !std::strcmp(stage, name); };
@@ -63,7 +67,10 @@ inline const char* path_name(const char* stage, const Shape& s) {
         }
     }
     if (is("kmeans")) return use_pairs(s.n, s.d, s.k, s.plan) ? "PairSpace" : "RowSpace";
-    if (is("fuzzy")) return use_lanes(s.d) ? "FuzzyBlock::distances_in_lanes" : "FuzzyBlock::distances_by_score";
+    if (is("fuzzy")) {
+        if (fuzzy_in_float(s.n, s.d)) return "FloatBlock::multiply";
+        return use_lanes(s.d) ? "FuzzyBlock::distances_in_lanes" : "FuzzyBlock::distances_by_score";
+    }
     return nullptr;
 }
 
