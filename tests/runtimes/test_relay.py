@@ -153,10 +153,9 @@ def test_a_relay_needs_members_with_names_of_their_own_and_exact_sums():
             Relay("north", members)
 
 
-def test_secure_sums_of_the_federation_above_are_refused_in_words():
-    north = Relay("north", hospitals())
-    refusal = reply_of(north, AskMoments(), "stage")
-    assert refusal.reason == "a federation takes no part in the secure sums of another one"
+def test_what_is_no_stage_of_a_secure_sum_is_refused_in_words():
+    refusal = reply_of(Relay("north", hospitals()), AskMoments(), "stage")
+    assert refusal.reason == "summaries.AskMoments is no stage of a secure sum"
 
 
 # ---------------------------------------------------------------- its own minimum

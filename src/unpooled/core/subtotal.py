@@ -30,8 +30,15 @@ class Subtotal(Reply, wire="protocol.Subtotal"):
     low: tuple[int, ...]
     limbs: tuple[npt.NDArray[np.int32], ...]
 
+    @classmethod
+    def of(cls, kind: str, sites: int, sums: Iterable[ExactSum]) -> "Subtotal":
+        """The message that holds these sums, one for every field of the reply."""
+        sums = tuple(sums)
+        return cls(kind, sites, tuple(s.low for s in sums), tuple(s.limbs for s in sums))
+
     @property
-    def _sums(self) -> tuple[ExactSum, ...]:
+    def sums(self) -> tuple[ExactSum, ...]:
+        """The sum of every field of the reply."""
         return tuple(map(ExactSum, self.low, self.limbs))
 
     @property
@@ -43,19 +50,19 @@ class Subtotal(Reply, wire="protocol.Subtotal"):
     def reply(self, kind: Any = None) -> Any:
         """The sum as a reply, each number rounded once; ``kind`` is its class, by default the named one."""
         kind = codec.class_named(self.kind) if kind is None else kind
-        return kind(*(one.rounded() for one in self._sums))
+        return kind(*(one.rounded() for one in self.sums))
 
     def of_at_least(self, figures: Mapping[str, Figure], minimum: float) -> "Subtotal":
         """The sum without counts below ``minimum``, and without the sums and means that belong to them."""
         if minimum <= 1:
             return self
-        reply, sums = self.reply(), dict(zip((name for name, _ in self.shapes), self._sums, strict=True))
+        reply, sums = self.reply(), dict(zip((name for name, _ in self.shapes), self.sums, strict=True))
         for count in (name for name, figure in figures.items() if isinstance(figure, Count)):
             shown: BoolArray = getattr(reply, count) >= minimum * (1 - 1e-9)
             for name, figure in figures.items():
                 if name == count or getattr(figure, "rows", "") == count:
                     sums[name] = sums[name].only(shown)
-        return _message(self.kind, self.sites, sums.values())
+        return Subtotal.of(self.kind, self.sites, sums.values())
 
     def check_for(self, question: Question[Any]) -> None:
         """Raise BadReply unless this can be the sum of honest answers to a question."""
@@ -73,23 +80,18 @@ class Subtotal(Reply, wire="protocol.Subtotal"):
         question.check_reply(self.reply(kind), self.sites)
 
 
-def _message(kind: str, sites: int, sums: Iterable[ExactSum]) -> Subtotal:
-    sums = tuple(sums)
-    return Subtotal(kind, sites, tuple(s.low for s in sums), tuple(s.limbs for s in sums))
-
-
 def subtotal(blocks: Iterable[Any]) -> Subtotal:
     """The exact sum over sites of blocks of replies: lists, in which subtotals may be, or Stacked."""
     kind, sites, sums = "", 0, list[ExactSum]()
     for block in blocks:
         for part in [block] if isinstance(block, Stacked) else _alike(block):
             if isinstance(part, Subtotal):
-                kind, count, more = part.kind, part.sites, list(part._sums)
+                kind, count, more = part.kind, part.sites, list(part.sums)
             else:
                 kind, count, more = codec.name_of(type(part.reply)), len(part), _exact(part)
             sites += count
             sums = [added(pair) for pair in zip(sums, more, strict=True)] if sums else more
-    return _message(kind, sites, sums)
+    return Subtotal.of(kind, sites, sums)
 
 
 def _alike(replies: list[Any]) -> list[Any]:

@@ -21,10 +21,12 @@ import numpy as np
 from unpooled.core import codec
 from unpooled.core.exchange import Part, Turn
 from unpooled.core.messages import SiteId, Summable
+from unpooled.core.subtotal import Subtotal
 from unpooled.errors import BadInput, Refused
-from unpooled.privacy.secure_sum import crypto, fixed_point, messages
+from unpooled.privacy.secure_sum import crypto, messages
 from unpooled.privacy.secure_sum.crypto import Exchange, Identity, SumSeeds
 from unpooled.privacy.secure_sum.fixed_point import Words, add, negated
+from unpooled.privacy.secure_sum.layout import worded
 from unpooled.privacy.secure_sum.member_store import MemberRun, MemberStore, MemoryStore
 from unpooled.privacy.secure_sum.messages import (
     Agreed,
@@ -43,7 +45,6 @@ from unpooled.privacy.secure_sum.messages import (
     SumTerms,
     as_array,
     asked,
-    flattened,
     from_hex,
     threshold_for,
 )
@@ -179,19 +180,17 @@ class Member:
         self._unsealed(replace(state, sharers=ask.sharers, sealed=sealed))
 
     def masked(
-        self, turn: Turn, ask: AskMasked, parts: Sequence[Part], replies: Sequence[Summable]
+        self, turn: Turn, ask: AskMasked, parts: Sequence[Part], replies: Sequence[Summable | Subtotal]
     ) -> Masked:
         """The replies to ``parts``, masked with this site's own stream and one for every other sharer.
 
         A number that is not finite is sent as 0, as all are from 2^116 on: to refuse it would tell of it.
         """
         self.check_masked(turn, ask, parts)
-        (state, _), (layout, vector) = self._sum(turn, ask), flattened(replies)
-        vector = np.where(np.isfinite(vector), vector, 0.0)
-        what = sha256(repr(layout).encode() + vector.tobytes()).hexdigest()
+        (state, _), (layout, words) = self._sum(turn, ask), worded(replies)
+        what = sha256(repr(layout).encode() + words.tobytes()).hexdigest()
         if state.masked and state.masked != what:
             raise Refused("a second masking of the same sum")
-        words = fixed_point.encode(np.append(vector, 0.0))
         self._hide(state, ask.sharers, words)
         sealed = tuple(row.tobytes().hex() for row in ask.sealed)
         if not state.masked:

@@ -10,6 +10,7 @@ from typing import Any
 from unpooled.core import codec
 from unpooled.core.exchange import STAGE, Envelope, Part
 from unpooled.core.messages import LeftMasked, Reply, SiteId, Summable
+from unpooled.core.subtotal import Subtotal
 from unpooled.errors import Refused
 from unpooled.privacy.secure_sum.crypto import Identity
 from unpooled.privacy.secure_sum.messages import AskAgreed, AskKeys, AskMasked, AskOpened, AskShares
@@ -112,7 +113,7 @@ class Masking:
                 summed = [
                     reply
                     for part, reply in zip(post.parts, replies, strict=True)
-                    if part in parts and isinstance(reply, Summable)
+                    if part in parts and isinstance(reply, Summable | Subtotal)
                 ]
                 if len(summed) < len(parts):
                     raise Refused("a secure sum of what is not a sum")
