@@ -135,7 +135,9 @@ def test_single_replies_are_refused_by_name_and_summed_where_the_rules_name_them
     [
         ({"passes": ("summaries.AskLocalMeans",)}, "AskLocalMeans have no sum, so they would go up one by"),
         ({"passes": ("summaries.AskMoment",)}, "no question is called 'summaries.AskMoment'"),
-        ({"min_sites": 0}, "min_sites and min_persons must be 1 or more, got 0 and 1"),
+        ({"min_sites": 0}, "min_sites must be 1 or more, got 0"),
+        ({"min_persons": 0}, "min_persons must be 1 or more, got 0"),
+        ({"min_sites": 2, "cell_sites": 3}, "cell_sites of 3 is above min_sites of 2"),
         ({"quorum": 1.5}, "quorum must be a share between 0 and 1, got 1.5"),
         ({"columns": "all"}, "columns must be one of same, common, any, got 'all'"),
     ],

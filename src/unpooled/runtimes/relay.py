@@ -21,10 +21,12 @@ from unpooled.core.declarations import Count
 from unpooled.core.exchange import STAGE, Answer, Envelope, Federation, Gathered, Part, Turn, whys
 from unpooled.core.messages import LeftMasked, Reply, SiteId, Summable
 from unpooled.core.protocol import Ask
+from unpooled.core.subtotal import Subtotal
 from unpooled.data.merged_schema import merged
 from unpooled.data.schema import AskSchema
 from unpooled.errors import BadInput, Refused, SchemaMismatch, TooFewAnswers, UnpooledError
 from unpooled.privacy.secure_sum import SecureSums
+from unpooled.privacy.secure_sum.messages import asked
 from unpooled.runtimes.doors import LocalCarrier
 from unpooled.runtimes.membership import AskMembers, BadTree, Members
 from unpooled.runtimes.relay_rules import RelayRules as RelayRules
@@ -75,11 +77,19 @@ class Relay(Site):
                 f"{name}: {len(below.sites)} members in one cell of secure sums, {CELL} are possible: make "
                 "several regions of them, below another relay"
             )
+        if self.cell and self.rules.cell_sites > 1:
+            raise BadInput(
+                f"{name}: cell_sites of {self.rules.cell_sites}, and in secure sums nobody sees which sites "
+                "have rows of a cluster"
+            )
         self._below: Federation = below
+        if hasattr(below, "hide_cells"):  # sites that are answered for in one call
+            below.hide_cells(self.rules.cell_sites)
         books = open_books(name, self.rules, folder, authority)
         known = None if books.audit is None else books.audit.answered()
         super().__init__(name, None, mask=books.mask, audit=books.audit, answered=known, key=books.key)
-        self._books = books.audit
+        self._books, self._among, self._member_above = books.audit, books.among, books.mask
+        self._sums: dict[tuple[Turn, str], list[Reply]] = {}  # of the latest round, by what was asked
 
     @property
     def plain(self) -> bool:
@@ -113,28 +123,50 @@ class Relay(Site):
         try:
             if any(isinstance(part.question, AskMembers) for part in post.parts):
                 return Answer(post.turn, tuple(self._members(post, part) for part in post.parts))
-            asked = [part for part in post.parts if part.verb != STAGE]
+            parts = [part for part in post.parts if part.verb != STAGE]
             if self._mask is not None:
                 self._mask.before(post)
-            elif len(asked) < len(post.parts):
+            elif len(parts) < len(post.parts):
                 raise Refused("this federation takes no part in secure sums")
-            found = iter(self._found(post.turn, asked))
+            found = iter(self._found(post, parts) if parts else ())
             replies = tuple(LeftMasked() if part.verb == STAGE else next(found) for part in post.parts)
-            return self._kept(post, replies, bool(asked))
+            return self._kept(post, replies, bool(parts))
         except Refused as refusal:
             return refused(post, refusal)
 
-    def _found(self, turn: Turn, parts: Sequence[Part]) -> list[Reply]:
-        """What the members answer to questions, summed."""
-        if not parts:
-            return []
-        gathered = self._below.ask(turn, self._asks(parts))
+    def _found(self, post: Envelope, parts: Sequence[Part]) -> list[Reply]:
+        """What the members answer to questions, summed; to questions of the same exchange, the same sum.
+
+        In a secure sum that is begun anew, with other keys, another sum would show who is missing in it.
+        """
+        turn, about = post.turn, asked(parts)
+        if (turn, about) in self._sums:
+            return self._sums[turn, about]
+        if len(parts) < len(post.parts) and not self.cell and self._member_above.was_opened(post):
+            raise Refused("this exchange was summed before this federation was opened again")
+        gathered = self._below.ask(turn, self._asks(turn, parts))
         answers = [gathered[part.index] for part in parts]
         silent = {site: why for got in answers for site, why in _silent(self.members, got).items()}
         self._note(whys(silent) if silent else "")
-        return list(map(self._summed, parts, answers))
+        found = list(map(self._summed, parts, answers))
+        self._check_set(turn, parts, answers)
+        now = (turn.run, turn.round)
+        self._sums = {k: v for k, v in self._sums.items() if (k[0].run, k[0].round) == now}
+        self._sums[turn, about] = found
+        return found
 
-    def _asks(self, parts: Sequence[Part]) -> tuple[Ask[Any], ...]:
+    def _check_set(self, turn: Turn, parts: Sequence[Part], answers: Sequence[Gathered[Any]]) -> None:
+        """With the rule of one set: keep the members of the first sum of a run, refuse sums over others."""
+        sums = (got for part, got in zip(parts, answers, strict=True) if part.verb == "total")
+        for got in sums if self.rules.one_set else ():
+            known = self._among.setdefault(turn.run, got.sites)
+            self._among = {turn.run: known}
+            if got.sites != known:
+                raise _TooFew("not all of the sites answered that the first sum of this run is over")
+            if self._books is not None:
+                self._books.among = known
+
+    def _asks(self, turn: Turn, parts: Sequence[Part]) -> tuple[Ask[Any], ...]:
         """The asks to the members, each at the place that it has above: draws of sites depend on it."""
         places = [part.index for part in parts]
         if len(set(places)) < len(places) or not all(0 <= i < _MOST_PARTS for i in places):
@@ -143,7 +175,8 @@ class Relay(Site):
         for part in parts:
             self._check_part(part)
             verb: Any = "each" if isinstance(part.question, AskSchema) else "total"
-            asks[part.index] = Ask(verb, self.members, part.question, part.view)
+            members = self.members if self.cell else self._among.get(turn.run, self.members)
+            asks[part.index] = Ask(verb, members, part.question, part.view)
         return tuple(asks)
 
     def _check_part(self, part: Part) -> None:
@@ -162,13 +195,24 @@ class Relay(Site):
             raise _TooFew(f"{len(got.sites)} of {len(self.members)} members answered, {needed} needed")
         if isinstance(part.question, AskSchema):
             return self._schema(got)
-        total = got.subtotal()
-        self._check_sites(total.sites)
+        total = self._subtotal(got)
         if self.rules.min_persons == 1:
             return total
         figures = part.question.figures()
         self._check_persons(_persons(total.reply(), figures))
         return total.of_at_least(figures, self.rules.min_persons)
+
+    def _subtotal(self, got: Gathered[Any]) -> Subtotal:
+        """The sum over enough sites; of cells that too few of them have rows of, nothing is in it."""
+        least = self.rules.cell_sites
+        try:
+            total = got.subtotal(least)
+        except TooFewAnswers as few:  # have rows, of those that answered
+            raise _TooFew(f"{few}, and {self.name} answers for {least} or more") from few
+        self._check_sites(total.sites)
+        if total.least < least and not self.cell:
+            raise Refused(f"how many sites have rows of a cluster is not known below {self.name}")
+        return total
 
     def _schema(self, got: Gathered[Any]) -> Reply:
         """The schema of all members as that of one site; a member that is a relay has checked its own."""

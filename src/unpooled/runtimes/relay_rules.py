@@ -1,5 +1,6 @@
 """The rules of a relay, and its books: what it passes up, and what of it is kept in its folder."""
 
+import json
 import secrets
 from dataclasses import dataclass
 from hashlib import sha256
@@ -17,6 +18,7 @@ from unpooled.site.allow_list import only_totals
 from unpooled.site.audit_log import AuditLog, check_books
 from unpooled.site.ledger import Ledger, SumLedger
 from unpooled.site.log import Log
+from unpooled.site.log_files import tail
 
 
 @dataclass(frozen=True)
@@ -24,16 +26,22 @@ class RelayRules:
     """The rules of a relay: what it passes up, and from how many sites and persons on."""
 
     min_sites: int = 3  # that a sum is over; of relays below, their sites count
+    cell_sites: int = 1  # that have rows of a cluster, or of another cell of a sum; of fewer it is not shown
     min_persons: int = 1  # behind a count, or the sums that belong to it; fewer are not shown
     quorum: float = 0.5  # share of the members that must answer
     columns: str = "same"  # of the members: as in Wishes, "same", "common" or "any"
+    one_set: bool = False  # every sum of a run is over the sites of its first one, or is not given
     passes: tuple[str, ...] = ()  # questions for single replies that it answers, with the sum, as one site
     secure: bool = False  # it answers in secure sums of the federation above only, but for the schema
 
     def __post_init__(self) -> None:
-        if self.min_sites < 1 or self.min_persons < 1:
+        for least in ("min_sites", "cell_sites", "min_persons"):
+            if getattr(self, least) < 1:
+                raise BadInput(f"{least} must be 1 or more, got {getattr(self, least)}")
+        if self.cell_sites > self.min_sites:
             raise BadInput(
-                f"min_sites and min_persons must be 1 or more, got {self.min_sites} and {self.min_persons}"
+                f"cell_sites of {self.cell_sites} is above min_sites of {self.min_sites}: a cell has no more "
+                "sites than its sum"
             )
         if not 0 <= self.quorum <= 1:
             raise BadInput(f"quorum must be a share between 0 and 1, got {self.quorum}")
@@ -57,6 +65,7 @@ class RelayBooks(NamedTuple):
     audit: AuditLog | None
     mask: Any  # a Masking; None without the package cryptography
     key: str
+    among: dict[str, tuple[SiteId, ...]]  # the members that the sums of the last run are over, by that run
 
 
 def open_books(
@@ -64,7 +73,7 @@ def open_books(
 ) -> RelayBooks:
     """The books in a folder; without one nothing is written, and its key is drawn anew."""
     if folder is None:
-        return RelayBooks(None, _mask(name, rules, None, None, authority), secrets.token_hex(20))
+        return RelayBooks(None, _mask(name, rules, None, None, authority), secrets.token_hex(20), {})
     from unpooled.site.identity import fingerprint_in, identity_in
 
     home = Path(folder)
@@ -81,7 +90,17 @@ def open_books(
         if log is not None:
             log.close()
         raise
-    return RelayBooks(audit, _mask(name, rules, identity, ledger, authority), fingerprint_in(home))
+    mask = _mask(name, rules, identity, ledger, authority)
+    return RelayBooks(audit, mask, fingerprint_in(home), _among(home / "log.jsonl"))
+
+
+def _among(log: Path) -> dict[str, tuple[SiteId, ...]]:
+    """What the log says of the members that the sums of the last run are over."""
+    for line in tail(log):
+        entry = json.loads(line)
+        if entry["kind"] == "release" and "among" in entry:
+            return {entry["run"]: tuple(entry["among"])}
+    return {}
 
 
 def _mask(

@@ -35,7 +35,7 @@ class SecureTotal(Summed[Any]):
     def left(self) -> dict[SiteId, tuple[int, int]]:
         return {site: self.sent.get(site, (0, 0)) for site in self.sites}
 
-    def subtotal(self) -> Subtotal:
+    def subtotal(self, least: int = 1) -> Subtotal:
         assert self.exactly is not None
         return self.exactly()
 

@@ -83,6 +83,10 @@ class Masking:
                 return float(min(sharing, self._honest or sharing) ** -0.5)
         return 1.0
 
+    def was_opened(self, post: Envelope) -> bool:
+        """True if the sum of this exchange was opened before, under other keys."""
+        return self._member.was_opened(post.turn)
+
     def forget(self) -> None:
         """Take back what the mask remembers of an answer that was not kept."""
         self._member.forget()
