@@ -25,10 +25,13 @@ from unpooled.core.subtotal import Subtotal
 from unpooled.data.merged_schema import merged
 from unpooled.data.schema import AskSchema
 from unpooled.errors import BadInput, Refused, SchemaMismatch, TooFewAnswers, UnpooledError
+from unpooled.optimum.questions import AskNode, NodeSolution
 from unpooled.privacy.secure_sum import SecureSums
 from unpooled.privacy.secure_sum.messages import asked
 from unpooled.runtimes.doors import LocalCarrier
 from unpooled.runtimes.membership import AskMembers, BadTree, Members
+from unpooled.runtimes.relay_dual import DualRegion
+from unpooled.runtimes.relay_rules import DUAL as DUAL
 from unpooled.runtimes.relay_rules import RelayRules as RelayRules
 from unpooled.runtimes.relay_rules import open_books
 from unpooled.runtimes.remote import RemoteFederation
@@ -89,6 +92,7 @@ class Relay(Site):
         known = None if books.audit is None else books.audit.answered()
         super().__init__(name, None, mask=books.mask, audit=books.audit, answered=known, key=books.key)
         self._books, self._among, self._member_above = books.audit, books.among, books.mask
+        self._region = DualRegion(below, self.rules.cell_sites)
         self._sums: dict[tuple[Turn, str], list[Reply]] = {}  # of the latest round, by what was asked
 
     @property
@@ -145,10 +149,13 @@ class Relay(Site):
         if len(parts) < len(post.parts) and not self.cell and self._member_above.was_opened(post):
             raise Refused("this exchange was summed before this federation was opened again")
         gathered = self._below.ask(turn, self._asks(turn, parts))
-        answers = [gathered[part.index] for part in parts]
+        nodes = {part.index: self._node(turn, part) for part in parts if isinstance(part.question, AskNode)}
+        answers = [nodes[part.index][0] if part.index in nodes else gathered[part.index] for part in parts]
         silent = {site: why for got in answers for site, why in _silent(self.members, got).items()}
         self._note(whys(silent) if silent else "")
-        found = list(map(self._summed, parts, answers))
+        found = [
+            self._summed(part, got, nodes.get(part.index)) for part, got in zip(parts, answers, strict=True)
+        ]
         self._check_set(turn, parts, answers)
         now = (turn.run, turn.round)
         self._sums = {k: v for k, v in self._sums.items() if (k[0].run, k[0].round) == now}
@@ -174,6 +181,8 @@ class Relay(Site):
         asks: list[Ask[Any]] = [Ask("each", (), AskMembers()) for _ in range(max(places, default=-1) + 1)]
         for part in parts:
             self._check_part(part)
+            if isinstance(part.question, AskNode):
+                continue  # each member has prices of its own
             verb: Any = "each" if isinstance(part.question, AskSchema) else "total"
             members = self.members if self.cell else self._among.get(turn.run, self.members)
             asks[part.index] = Ask(verb, members, part.question, part.view)
@@ -183,18 +192,32 @@ class Relay(Site):
         """Refuse, by name, what is not passed on."""
         name = codec.name_of(type(part.question))
         if isinstance(part.question, AskSchema) or (part.verb == "each" and name in self.rules.passes):
+            if self.cell and isinstance(part.question, AskNode):
+                raise Refused(f"{name} is answered site by site, and here sites sum securely")
             return
-        if part.verb == "each":
+        if part.verb == "each" or isinstance(part.question, AskNode):
             raise Refused(f"{name} asks for replies of single sites, and a relay passes up only their sum")
         if not issubclass(part.question.reply_type(), Summable):
             raise Refused(f"replies to {name} have no sum")
 
-    def _summed(self, part: Part, got: Gathered[Any]) -> Reply:
+    def _node(self, turn: Turn, part: Part) -> tuple[Gathered[Any], NodeSolution | None]:
+        """The replies of the members at their shares of the region's prices, and that of the region."""
+        assert isinstance(part.question, AskNode)
+        members = self._among.get(turn.run, self.members)
+        return self._region.ask(turn, members, part.index, part.question, part.view)
+
+    def _summed(
+        self, part: Part, got: Gathered[Any], node: tuple[Gathered[Any], NodeSolution | None] | None
+    ) -> Reply:
         needed = max(1, int(np.ceil(self.rules.quorum * len(self.members))))
         if len(got.sites) < needed:
             raise _TooFew(f"{len(got.sites)} of {len(self.members)} members answered, {needed} needed")
         if isinstance(part.question, AskSchema):
             return self._schema(got)
+        if node is not None and node[1] is not None:
+            if not set(got.sites) & set(getattr(self._below, "federations", ())):
+                self._check_sites(len(got.sites))
+            return node[1]
         total = self._subtotal(got)
         if self.rules.min_persons == 1:
             return total

@@ -13,12 +13,16 @@ from unpooled.core.messages import Question, SiteId, Summable
 from unpooled.data.merged_schema import COLUMNS
 from unpooled.data.schema import AskSchema
 from unpooled.errors import BadInput
+from unpooled.optimum.questions import AskNode
+from unpooled.questions.clusters import AskClusterSums
 from unpooled.runtimes.membership import AskMembers
 from unpooled.site.allow_list import only_totals
 from unpooled.site.audit_log import AuditLog, check_books
 from unpooled.site.ledger import Ledger, SumLedger
 from unpooled.site.log import Log
 from unpooled.site.log_files import tail
+
+DUAL = (codec.name_of(AskNode), codec.name_of(AskClusterSums))  # passed on, the dual runs over a tree
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,7 @@ class RelayRules:
             question: Any = codec.class_named(name)
             if question is None or not issubclass(question, Question):
                 raise BadInput(f"passes: no question is called {name!r}")
-            if not issubclass(question.reply_type(), Summable):
+            if not issubclass(question.reply_type(), Summable) and question is not AskNode:
                 raise BadInput(f"passes: replies to {name} have no sum, so they would go up one by one")
 
     @property
