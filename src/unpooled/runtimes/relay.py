@@ -92,6 +92,7 @@ class Relay(Site):
         known = None if books.audit is None else books.audit.answered()
         super().__init__(name, None, mask=books.mask, audit=books.audit, answered=known, key=books.key)
         self._books, self._among, self._member_above = books.audit, books.among, books.mask
+        self._counts: dict[str, int] = {}  # sites that the sums of the last run are over, by that run
         self._region = DualRegion(below, self.rules.cell_sites)
         self._sums: dict[tuple[Turn, str], list[Reply]] = {}  # of the latest round, by what was asked
 
@@ -156,20 +157,26 @@ class Relay(Site):
         found = [
             self._summed(part, got, nodes.get(part.index)) for part, got in zip(parts, answers, strict=True)
         ]
-        self._check_set(turn, parts, answers)
+        self._check_set(turn, parts, answers, found)
         now = (turn.run, turn.round)
         self._sums = {k: v for k, v in self._sums.items() if (k[0].run, k[0].round) == now}
         self._sums[turn, about] = found
         return found
 
-    def _check_set(self, turn: Turn, parts: Sequence[Part], answers: Sequence[Gathered[Any]]) -> None:
+    def _check_set(
+        self, turn: Turn, parts: Sequence[Part], answers: Sequence[Gathered[Any]], found: Sequence[Reply]
+    ) -> None:
         """With the rule of one set: keep the members of the first sum of a run, refuse sums over others."""
-        sums = (got for part, got in zip(parts, answers, strict=True) if part.verb == "total")
-        for got in sums if self.rules.one_set else ():
-            known = self._among.setdefault(turn.run, got.sites)
-            self._among = {turn.run: known}
-            if got.sites != known:
+        if not self.rules.one_set:
+            return
+        for part, got, total in zip(parts, answers, found, strict=True):
+            if part.verb != "total" or not isinstance(total, Subtotal):
+                continue
+            known = self._among.get(turn.run, got.sites)
+            count = self._counts.get(turn.run, total.sites)  # of relays below, their sites
+            if (got.sites, total.sites) != (known, count):
                 raise _TooFew("not all of the sites answered that the first sum of this run is over")
+            self._among, self._counts = {turn.run: known}, {turn.run: count}
             if self._books is not None:
                 self._books.among = known
 
