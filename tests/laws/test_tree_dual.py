@@ -74,9 +74,8 @@ def test_a_tree_of_single_sites_is_the_papers_line(update):
 def test_a_region_comes_near_the_flat_bound():
     rows, box, best = problem(3, sites=4, k=2)
     names = sorted(rows)
-    regions = [
-        Relay(r, [Site(s, rows[s]) for s in some], RULES) for r, some in zip("ab", (names[:2], names[2:]))
-    ]
+    parts = {"a": names[:2], "b": names[2:]}
+    regions = [Relay(r, [Site(s, rows[s]) for s in some], RULES) for r, some in parts.items()]
     found = [
         run(Dual(k=2, box=box, max_rounds=6), federation, seed=0).state.lower_bound / best.inertia
         for federation in (InProcess.of(rows), InProcess(regions))
