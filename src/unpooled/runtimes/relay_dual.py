@@ -34,7 +34,7 @@ _GAIN = 1e-3  # of the value: what is worth another step
 
 
 @dataclass(frozen=True, eq=False)
-class Shares:
+class PriceShares:
     """How the members of a region share its prices: one entry for each, in the order of ``members``."""
 
     members: tuple[SiteId, ...]
@@ -48,7 +48,7 @@ class Shares:
         return prices
 
 
-def shares_of(got: Gathered[Any], least: int) -> Shares:
+def shares_of(got: Gathered[Any], least: int) -> PriceShares:
     """The shares of members that have said their sums about the references."""
     behind, found = SitesBehind(least), list[ClusterSums]()
     for reply in got.replies:
@@ -60,7 +60,7 @@ def shares_of(got: Gathered[Any], least: int) -> Shares:
     rows = mass.sum(axis=0)
     weights = np.where(rows > 0, mass / np.where(rows > 0, rows, 1.0), 1 / len(found))
     own = sums - weights[..., None] * sums.sum(axis=0)
-    return Shares(got.sites, own, weights, behind.shown({"mass": rows[None]})["mass"][0])
+    return PriceShares(got.sites, own, weights, behind.shown({"mass": rows[None]})["mass"][0])
 
 
 class DualRegion:
@@ -69,7 +69,7 @@ class DualRegion:
     def __init__(self, below: Federation, least: int) -> None:
         self._below, self._least = below, least
         self._about: Any = None
-        self._shares: Shares | None = None
+        self._shares: PriceShares | None = None
         self._past: Evaluations | None = None
 
     def ask(
@@ -99,7 +99,7 @@ class DualRegion:
             prices = after[0]
         return (got, None) if best is None else best[:2]
 
-    def _first(self, shares: Shares, question: AskNode) -> FloatArray:
+    def _first(self, shares: PriceShares, question: AskNode) -> FloatArray:
         """The members' prices to begin with: the last ones, moved by the shares to those of the region."""
         if self._past is None or not len(self._past):
             return shares.prices(question.prices)
@@ -108,7 +108,11 @@ class DualRegion:
         return moved
 
     def _noted(
-        self, shares: Shares, question: AskNode, prices: FloatArray, replies: Mapping[SiteId, NodeSolution]
+        self,
+        shares: PriceShares,
+        question: AskNode,
+        prices: FloatArray,
+        replies: Mapping[SiteId, NodeSolution],
     ) -> bool:
         """Keep the members' answers for the model of the next step; False if one of them is missing."""
         own = [replies[site] for site in shares.members if site in replies]
@@ -124,7 +128,7 @@ class DualRegion:
 
     def _shared(
         self, turn: Turn, members: tuple[SiteId, ...], place: int, question: AskNode, view: View | None
-    ) -> Shares | None:
+    ) -> PriceShares | None:
         fixed = (question.references, question.low, question.high)
         about = (turn.run, members, question.symmetry, *(array.tobytes() for array in fixed))
         if self._about != about:
@@ -150,7 +154,7 @@ def _priced(question: AskNode, prices: Mapping[SiteId, FloatArray], site: SiteId
 
 def combined(
     question: AskNode,
-    shares: Shares | None,
+    shares: PriceShares | None,
     prices: Mapping[SiteId, FloatArray],
     replies: Mapping[SiteId, NodeSolution],
 ) -> NodeSolution:
@@ -195,7 +199,7 @@ def _unpaid(question: AskNode, prices: FloatArray) -> list[float]:
 
 
 def _slope(
-    shares: Shares, replies: Mapping[SiteId, NodeSolution]
+    shares: PriceShares, replies: Mapping[SiteId, NodeSolution]
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Centroids (k, d), counts and whether they are shown (k,): the mean of the members' by their shares."""
     own: Sequence[NodeSolution | None] = [replies.get(site) for site in shares.members]
