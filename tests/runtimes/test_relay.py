@@ -135,7 +135,9 @@ def test_single_replies_are_refused_by_name_and_summed_where_the_rules_name_them
     [
         ({"passes": ("summaries.AskLocalMeans",)}, "AskLocalMeans have no sum, so they would go up one by"),
         ({"passes": ("summaries.AskMoment",)}, "no question is called 'summaries.AskMoment'"),
-        ({"min_sites": 0}, "min_sites and min_persons must be 1 or more, got 0 and 1"),
+        ({"min_sites": 0}, "min_sites must be 1 or more, got 0"),
+        ({"min_persons": 0}, "min_persons must be 1 or more, got 0"),
+        ({"min_sites": 2, "cell_sites": 3}, "cell_sites of 3 is above min_sites of 2"),
         ({"quorum": 1.5}, "quorum must be a share between 0 and 1, got 1.5"),
         ({"columns": "all"}, "columns must be one of same, common, any, got 'all'"),
     ],
@@ -153,10 +155,9 @@ def test_a_relay_needs_members_with_names_of_their_own_and_exact_sums():
             Relay("north", members)
 
 
-def test_secure_sums_of_the_federation_above_are_refused_in_words():
-    north = Relay("north", hospitals())
-    refusal = reply_of(north, AskMoments(), "stage")
-    assert refusal.reason == "a federation takes no part in the secure sums of another one"
+def test_what_is_no_stage_of_a_secure_sum_is_refused_in_words():
+    refusal = reply_of(Relay("north", hospitals()), AskMoments(), "stage")
+    assert refusal.reason == "summaries.AskMoments is no stage of a secure sum"
 
 
 # ---------------------------------------------------------------- its own minimum

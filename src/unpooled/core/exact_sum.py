@@ -42,12 +42,12 @@ class ExactSum:
         out = np.zeros((high - low, *self.shape), dtype=np.int64)
         for part in (self, other):
             out[part.low - low : part.low - low + len(part.limbs)] += part.limbs
-        return _held(low, out)
+        return held(low, out)
 
     def only(self, shown: BoolArray) -> "ExactSum":
         """The same with zeros where ``shown``, which has the leading axes of the arrays, is False."""
         mask = shown.reshape(shown.shape + (1,) * (len(self.shape) - shown.ndim))
-        return _held(self.low, np.where(mask, self.limbs, 0).astype(np.int64))
+        return held(self.low, np.where(mask, self.limbs, 0).astype(np.int64))
 
     def rounded(self) -> FloatArray:
         """The float64 nearest to every sum, ties to even."""
@@ -95,7 +95,7 @@ def _leading(digits: npt.NDArray[np.uint64], top: npt.NDArray[np.int64]) -> tupl
     return lead.astype(np.float64), _BITS * (top - 1) - shift.astype(np.int64)
 
 
-def _held(low: int, sums: npt.NDArray[np.int64]) -> ExactSum:
+def held(low: int, sums: npt.NDArray[np.int64]) -> ExactSum:
     """The sum of limbs (L, ...) of any size: each brought into its range, and the empty ends left out."""
     out = [*sums]
     i = 0
@@ -134,7 +134,7 @@ def exact_sum(block: FloatArray) -> ExactSum:
         if not rest.any():
             break
         at -= 1
-    return _held(at, np.array(limbs[::-1], dtype=np.int64).reshape(len(limbs), *block.shape[1:]))
+    return held(at, np.array(limbs[::-1], dtype=np.int64).reshape(len(limbs), *block.shape[1:]))
 
 
 def _times(values: FloatArray, exponent: int) -> FloatArray:

@@ -173,9 +173,9 @@ class Gathered(Generic[R]):
             return self.subtotal().reply()  # type: ignore[no-any-return]
         return fold([self.replies])
 
-    def subtotal(self) -> Subtotal:
-        """The exact sum of the replies."""
-        return subtotal([self.replies])
+    def subtotal(self, least: int = 1) -> Subtotal:
+        """The exact sum of the replies, without cells that fewer than ``least`` sites have rows of."""
+        return subtotal([self.replies], least)
 
     def left(self) -> Mapping[SiteId, tuple[int, int]]:
         """(numbers, bytes) of every site's reply."""
@@ -237,7 +237,7 @@ class Summed(Gathered[R]):
         assert self.sum is not None
         return self.sum
 
-    def subtotal(self) -> Subtotal:
+    def subtotal(self, least: int = 1) -> Subtotal:
         assert self.unrounded is not None
         return self.unrounded
 

@@ -175,6 +175,11 @@ class InProcess:
         """True if every total is a secure sum."""
         return self._remote is not None and self._remote.secure
 
+    def hide_cells(self, least: int) -> None:
+        """From now on leave out of exact sums the cells that fewer than ``least`` sites have rows of."""
+        if self._pool is not None:
+            self._pool.least = least
+
     def ask(self, turn: Turn, asks: Asks) -> list[Gathered[Any]]:
         if self._pool is not None:
             pool = self._pool
@@ -229,6 +234,7 @@ class _Pool:
         self._viewed_rows: Rows | None = None  # the rows under that view
         self._memory: dict[str, Memories] = {}
         self._asked = (names, names)  # the sites of the last ask, as given and sorted
+        self.least = 1  # sites behind a cell of a sum; those with fewer are left out
 
     @classmethod
     def of(cls, sites: Sequence[PlainSite], threads: int, exact: bool = False) -> "_Pool":
@@ -274,7 +280,7 @@ class _Pool:
                 yield block
 
         if self._exact:
-            total = subtotal(measured())
+            total = subtotal(measured(), self.least)
             return Summed(sites, sum=total.reply(question.reply_type()), size=max(sizes), unrounded=total)
         return Summed(sites, sum=fold(measured()), size=max(sizes))
 

@@ -4,12 +4,12 @@ An envelope comes in, the members are asked, and what goes up is the exact sum o
 (core/subtotal.py), never a member's reply. The schema of all members goes up as that of one site. A question
 for single replies (``each``) is refused by name, unless the relay's rules name it: then the sum is the reply
 of the relay, as if it were one site. Above, a relay is asked as any site is; so there may be relays below it.
+
+Where its members sum securely, the relay reads only their sum. In the secure sums of the federation above it
+is a member, and adds the sum over its own sites, unrounded.
 """
 
-import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -18,59 +18,36 @@ import numpy as np
 
 from unpooled.core import codec
 from unpooled.core.declarations import Count
-from unpooled.core.exchange import STAGE, Answer, Envelope, Federation, Gathered, Part, whys
-from unpooled.core.messages import Question, Reply, SiteId, Summable
+from unpooled.core.exchange import STAGE, Answer, Envelope, Federation, Gathered, Part, Turn, whys
+from unpooled.core.messages import LeftMasked, Reply, SiteId, Summable
 from unpooled.core.protocol import Ask
-from unpooled.data.merged_schema import COLUMNS, merged
+from unpooled.core.subtotal import Subtotal
+from unpooled.data.merged_schema import merged
 from unpooled.data.schema import AskSchema
 from unpooled.errors import BadInput, Refused, SchemaMismatch, TooFewAnswers, UnpooledError
+from unpooled.optimum.questions import AskNode, NodeSolution
+from unpooled.privacy.secure_sum import SecureSums
+from unpooled.privacy.secure_sum.messages import asked
 from unpooled.runtimes.doors import LocalCarrier
 from unpooled.runtimes.membership import AskMembers, BadTree, Members
+from unpooled.runtimes.relay_dual import DualRegion
+from unpooled.runtimes.relay_rules import DUAL as DUAL
+from unpooled.runtimes.relay_rules import RelayRules as RelayRules
+from unpooled.runtimes.relay_rules import open_books
 from unpooled.runtimes.remote import RemoteFederation
-from unpooled.site.audit_log import AuditLog
-from unpooled.site.log import Log
 from unpooled.site.site import Site, refused
 
 _MOST_PARTS = 10_000  # questions in one exchange
-
-
-@dataclass(frozen=True)
-class RelayRules:
-    """The rules of a relay: what it passes up, and from how many sites and persons on."""
-
-    min_sites: int = 3  # that a sum is over; of relays below, their sites count
-    min_persons: int = 1  # behind a count, or the sums that belong to it; fewer are not shown
-    quorum: float = 0.5  # share of the members that must answer
-    columns: str = "same"  # of the members: as in Wishes, "same", "common" or "any"
-    passes: tuple[str, ...] = ()  # questions for single replies that it answers, with the sum, as one site
-
-    def __post_init__(self) -> None:
-        if self.min_sites < 1 or self.min_persons < 1:
-            raise BadInput(
-                f"min_sites and min_persons must be 1 or more, got {self.min_sites} and {self.min_persons}"
-            )
-        if not 0 <= self.quorum <= 1:
-            raise BadInput(f"quorum must be a share between 0 and 1, got {self.quorum}")
-        if self.columns not in COLUMNS:
-            raise BadInput(f"columns must be one of {', '.join(COLUMNS)}, got {self.columns!r}")
-        for name in self.passes:
-            question: Any = codec.class_named(name)
-            if question is None or not issubclass(question, Question):
-                raise BadInput(f"passes: no question is called {name!r}")
-            if not issubclass(question.reply_type(), Summable):
-                raise BadInput(f"passes: replies to {name} have no sum, so they would go up one by one")
-
-    @property
-    def digest(self) -> str:
-        return sha256(repr(self).encode()).hexdigest()
+CELL = 30  # members that sum securely with each other
 
 
 class Relay(Site):
     """A federation as a member of another one.
 
-    ``members`` are sites and relays, asked through their doors, or a Federation with ``exact_sums``. In
-    ``folder`` are its log, from which a relay that was killed gives the same bytes again, and its key;
-    without a folder nothing is written.
+    ``members`` are sites and relays, asked through their doors, or a Federation with ``exact_sums`` or secure
+    sums. With ``secure`` the members sum securely: a cell, of at most 30. In ``folder`` are its log, from
+    which a relay that was killed gives the same bytes again, its state in secure sums, and its key; without a
+    folder nothing is written.
 
     >>> import numpy as np
     >>> from unpooled import InProcess
@@ -89,27 +66,35 @@ class Relay(Site):
         *,
         folder: str | Path | None = None,
         authority: bytes | None = None,
+        secure: SecureSums | None = None,
     ) -> None:
         self.rules = RelayRules() if rules is None else rules
-        below: Any = members if hasattr(members, "ask") else federation_of(members)
-        if getattr(below, "secure", False) or not getattr(below, "exact_sums", False):
-            raise BadInput(f"{name}: a relay passes up exact sums; its federation needs exact_sums=True")
+        below: Any = members if hasattr(members, "ask") else federation_of(members, secure)
+        self.cell = bool(getattr(below, "secure", False))  # it reads only the sum over its members
+        if not (self.cell or getattr(below, "exact_sums", False)):
+            raise BadInput(
+                f"{name}: a relay passes up exact sums; its federation needs exact_sums=True, or secure sums"
+            )
+        if self.cell and len(below.sites) > CELL:
+            raise BadInput(
+                f"{name}: {len(below.sites)} members in one cell of secure sums, {CELL} are possible: make "
+                "several regions of them, below another relay"
+            )
+        if self.cell and self.rules.cell_sites > 1:
+            raise BadInput(
+                f"{name}: cell_sites of {self.rules.cell_sites}, and in secure sums nobody sees which sites "
+                "have rows of a cluster"
+            )
         self._below: Federation = below
-        home = None if folder is None else Path(folder)
-        books = log = None
-        key = secrets.token_hex(20)
-        if home is not None:
-            from unpooled.site.identity import fingerprint_in, identity_in
-
-            home.mkdir(parents=True, exist_ok=True)
-            identity_in(home)
-            key = fingerprint_in(home)
-            log = Log(home / "log.jsonl", "a relay")
-            books = AuditLog(name, self.rules, None, log, authority=authority)
-        super().__init__(
-            name, None, audit=books, answered=None if books is None else books.answered(), key=key
-        )
-        self._books = books
+        if hasattr(below, "hide_cells"):  # sites that are answered for in one call
+            below.hide_cells(self.rules.cell_sites)
+        books = open_books(name, self.rules, folder, authority)
+        known = None if books.audit is None else books.audit.answered()
+        super().__init__(name, None, mask=books.mask, audit=books.audit, answered=known, key=books.key)
+        self._books, self._among, self._member_above = books.audit, books.among, books.mask
+        self._counts: dict[str, int] = {}  # sites that the sums of the last run are over, by that run
+        self._region = DualRegion(below, self.rules.cell_sites)
+        self._sums: dict[tuple[Turn, str], list[Reply]] = {}  # of the latest round, by what was asked
 
     @property
     def plain(self) -> bool:
@@ -143,51 +128,121 @@ class Relay(Site):
         try:
             if any(isinstance(part.question, AskMembers) for part in post.parts):
                 return Answer(post.turn, tuple(self._members(post, part) for part in post.parts))
-            gathered = self._below.ask(post.turn, self._asks(post))
-            answers = [gathered[part.index] for part in post.parts]
-            silent = {site: why for got in answers for site, why in _silent(self.members, got).items()}
-            self._note(whys(silent) if silent else "")
-            return Answer(post.turn, tuple(map(self._summed, post.parts, answers)))
+            parts = [part for part in post.parts if part.verb != STAGE]
+            if self._mask is not None:
+                self._mask.before(post)
+            elif len(parts) < len(post.parts):
+                raise Refused("this federation takes no part in secure sums")
+            found = iter(self._found(post, parts) if parts else ())
+            replies = tuple(LeftMasked() if part.verb == STAGE else next(found) for part in post.parts)
+            return self._kept(post, replies, bool(parts))
         except Refused as refusal:
             return refused(post, refusal)
 
-    def _asks(self, post: Envelope) -> tuple[Ask[Any], ...]:
+    def _found(self, post: Envelope, parts: Sequence[Part]) -> list[Reply]:
+        """What the members answer to questions, summed; to questions of the same exchange, the same sum.
+
+        In a secure sum that is begun anew, with other keys, another sum would show who is missing in it.
+        """
+        turn, about = post.turn, asked(parts)
+        if (turn, about) in self._sums:
+            return self._sums[turn, about]
+        if len(parts) < len(post.parts) and not self.cell and self._member_above.was_opened(post):
+            raise Refused("this exchange was summed before this federation was opened again")
+        gathered = self._below.ask(turn, self._asks(turn, parts))
+        nodes = {part.index: self._node(turn, part) for part in parts if isinstance(part.question, AskNode)}
+        answers = [nodes[part.index][0] if part.index in nodes else gathered[part.index] for part in parts]
+        silent = {site: why for got in answers for site, why in _silent(self.members, got).items()}
+        self._note(whys(silent) if silent else "")
+        found = [
+            self._summed(part, got, nodes.get(part.index)) for part, got in zip(parts, answers, strict=True)
+        ]
+        self._check_set(turn, parts, answers, found)
+        now = (turn.run, turn.round)
+        self._sums = {k: v for k, v in self._sums.items() if (k[0].run, k[0].round) == now}
+        self._sums[turn, about] = found
+        return found
+
+    def _check_set(
+        self, turn: Turn, parts: Sequence[Part], answers: Sequence[Gathered[Any]], found: Sequence[Reply]
+    ) -> None:
+        """With the rule of one set: keep the members of the first sum of a run, refuse sums over others."""
+        if not self.rules.one_set:
+            return
+        for part, got, total in zip(parts, answers, found, strict=True):
+            if part.verb != "total" or not isinstance(total, Subtotal):
+                continue
+            known = self._among.get(turn.run, got.sites)
+            count = self._counts.get(turn.run, total.sites)  # of relays below, their sites
+            if (got.sites, total.sites) != (known, count):
+                raise _TooFew("not all of the sites answered that the first sum of this run is over")
+            self._among, self._counts = {turn.run: known}, {turn.run: count}
+            if self._books is not None:
+                self._books.among = known
+
+    def _asks(self, turn: Turn, parts: Sequence[Part]) -> tuple[Ask[Any], ...]:
         """The asks to the members, each at the place that it has above: draws of sites depend on it."""
-        places = [part.index for part in post.parts]
+        places = [part.index for part in parts]
         if len(set(places)) < len(places) or not all(0 <= i < _MOST_PARTS for i in places):
             raise Refused("the places of its questions are not those of an exchange")
         asks: list[Ask[Any]] = [Ask("each", (), AskMembers()) for _ in range(max(places, default=-1) + 1)]
-        for part in post.parts:
+        for part in parts:
             self._check_part(part)
+            if isinstance(part.question, AskNode):
+                continue  # each member has prices of its own
             verb: Any = "each" if isinstance(part.question, AskSchema) else "total"
-            asks[part.index] = Ask(verb, self.members, part.question, part.view)
+            members = self.members if self.cell else self._among.get(turn.run, self.members)
+            asks[part.index] = Ask(verb, members, part.question, part.view)
         return tuple(asks)
 
     def _check_part(self, part: Part) -> None:
         """Refuse, by name, what is not passed on."""
         name = codec.name_of(type(part.question))
-        if part.verb == STAGE:
-            raise Refused("a federation takes no part in the secure sums of another one")
         if isinstance(part.question, AskSchema) or (part.verb == "each" and name in self.rules.passes):
+            if self.cell and isinstance(part.question, AskNode):
+                raise Refused(f"{name} is answered site by site, and here sites sum securely")
             return
-        if part.verb == "each":
+        if part.verb == "each" or isinstance(part.question, AskNode):
             raise Refused(f"{name} asks for replies of single sites, and a relay passes up only their sum")
         if not issubclass(part.question.reply_type(), Summable):
             raise Refused(f"replies to {name} have no sum")
 
-    def _summed(self, part: Part, got: Gathered[Any]) -> Reply:
+    def _node(self, turn: Turn, part: Part) -> tuple[Gathered[Any], NodeSolution | None]:
+        """The replies of the members at their shares of the region's prices, and that of the region."""
+        assert isinstance(part.question, AskNode)
+        members = self._among.get(turn.run, self.members)
+        return self._region.ask(turn, members, part.index, part.question, part.view)
+
+    def _summed(
+        self, part: Part, got: Gathered[Any], node: tuple[Gathered[Any], NodeSolution | None] | None
+    ) -> Reply:
         needed = max(1, int(np.ceil(self.rules.quorum * len(self.members))))
         if len(got.sites) < needed:
             raise _TooFew(f"{len(got.sites)} of {len(self.members)} members answered, {needed} needed")
         if isinstance(part.question, AskSchema):
             return self._schema(got)
-        total = got.subtotal()
-        self._check_sites(total.sites)
+        if node is not None and node[1] is not None:
+            if not set(got.sites) & set(getattr(self._below, "federations", ())):
+                self._check_sites(len(got.sites))
+            return node[1]
+        total = self._subtotal(got)
         if self.rules.min_persons == 1:
             return total
         figures = part.question.figures()
         self._check_persons(_persons(total.reply(), figures))
         return total.of_at_least(figures, self.rules.min_persons)
+
+    def _subtotal(self, got: Gathered[Any]) -> Subtotal:
+        """The sum over enough sites; of cells that too few of them have rows of, nothing is in it."""
+        least = self.rules.cell_sites
+        try:
+            total = got.subtotal(least)
+        except TooFewAnswers as few:  # have rows, of those that answered
+            raise _TooFew(f"{few}, and {self.name} answers for {least} or more") from few
+        self._check_sites(total.sites)
+        if total.least < least and not self.cell:
+            raise Refused(f"how many sites have rows of a cluster is not known below {self.name}")
+        return total
 
     def _schema(self, got: Gathered[Any]) -> Reply:
         """The schema of all members as that of one site; a member that is a relay has checked its own."""
@@ -247,14 +302,15 @@ def _persons(reply: Any, figures: Mapping[str, Any]) -> float:
     return max(most[1:], default=np.inf)
 
 
-def federation_of(members: Sequence[Site]) -> RemoteFederation:
+def federation_of(members: Sequence[Site], secure: SecureSums | None = None) -> RemoteFederation:
     """Sites and relays of this process, each asked through its door: none of them can end the others' run."""
     names = [member.name for member in members]
     if not names or len(set(names)) < len(names):
         raise BadInput(f"members must be at least one, with names that differ: {', '.join(names) or 'none'}")
     return RemoteFederation(
         LocalCarrier({member.name: member for member in members}, patient=True),
-        exact_sums=True,
+        exact_sums=secure is None,
+        secure=secure,
         keys={member.name: member.key for member in members if not member.is_federation},
         federations=[member.name for member in members if member.is_federation],
     )

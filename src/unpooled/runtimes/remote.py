@@ -105,11 +105,14 @@ class RemoteFederation:
         self.heads: dict[SiteId, str] = dict(heads or {})
         self._limit = max_answer_bytes
         self._statements = Statements()
+        self._away: dict[SiteId, str] = {}  # federations that have not said who their members are, and why
         self._secure_sums: Any = None
         if secure is not None:
             from unpooled.privacy.secure_sum.coordinator import SecureSummation
 
-            self._secure_sums = SecureSummation(tuple(carrier.sites), self._exchange, secure, sign)
+            self._secure_sums = SecureSummation(
+                tuple(carrier.sites), self._exchange, secure, sign, self.federations
+            )
 
     @property
     def sites(self) -> tuple[SiteId, ...]:
@@ -122,18 +125,20 @@ class RemoteFederation:
 
     def ask(self, turn: Turn, asks: Asks) -> list[Gathered[Any]]:
         if self._secure_sums is not None:
-            turn = self._secure_sums.begin(turn)
-            if any(ask.verb == "total" for ask in asks):
-                return self._secure_sums.ask(turn, asks)  # type: ignore[no-any-return]
-        before, silent = 0, dict[SiteId, str]()
+            turn = self._secure_sums.named(turn)
+        before = 0
         if self._membership is not None:
-            before, silent = int(self._membership.asks(turn.run)), self._membership.silent(turn)
+            before, self._away = int(self._membership.asks(turn.run)), self._membership.silent(turn)
+        if self._secure_sums is not None:
+            self._secure_sums.begin(turn)
+            if any(ask.verb == "total" for ask in asks):
+                got = self._secure_sums.ask(turn, asks)
+                return [replace(one, exchanges=one.exchanges + before) for one in got]
         posts = pack(turn, asks)
-        answers = self._exchange({site: p.envelope for site, p in posts.items() if site not in silent})
+        answers = self._exchange({site: post.envelope for site, post in posts.items()})
         replies: list[dict[SiteId, Reply]] = [{} for _ in asks]
         for site, post in posts.items():
-            replied = answers[site] if site in answers else [Refusal(silent[site]) for _ in post.asks]
-            for i, reply in zip(post.asks, replied, strict=True):
+            for i, reply in zip(post.asks, answers[site], strict=True):
                 replies[i][site] = reply
         return [
             replace(gather(ask, by_site, self.exact_sums), exchanges=1 + before)
@@ -148,7 +153,8 @@ class RemoteFederation:
         posts = {
             site: replace(post, countersigned=self._countersigned(site)) for site, post in envelopes.items()
         }
-        came = self._carrier.carry(_encoded(posts))
+        came = dict(self._carrier.carry(_encoded({s: p for s, p in posts.items() if s not in self._away})))
+        came |= self._away
         answers = {site: self._decoded(came.get(site)) for site in posts}
         self._note_heads(answers)
         return {site: self._replies(site, post, answers[site]) for site, post in posts.items()}

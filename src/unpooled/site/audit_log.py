@@ -133,6 +133,7 @@ class AuditLog:
         held = policy if isinstance(policy, Policy) else None
         self._policy, self._budget = policy.digest, held.dp if held is not None and held.private else None
         self.below = ""  # of a relay: which members did not answer, and why
+        self.among: tuple[SiteId, ...] = ()  # of a relay: the members that its sums are over
         self._countersigned = ""
         self._views: set[str] = set()
         if ledger is not None:
@@ -222,6 +223,7 @@ class AuditLog:
             ledger=self._mark(),
             **self._bound,
             **({"below": self.below} if self.below else {}),
+            **({"among": list(self.among)} if self.among else {}),
             digest=sha256(payload).hexdigest(),
             payload=Packed(payload),
         )

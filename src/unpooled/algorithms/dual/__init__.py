@@ -126,6 +126,11 @@ class Dual(Method, method="dual", wire="dual.Dual"):
         free = yield from each(sites, self._node(zero, box, "none", zero))
         names = tuple(free)
         first = free[names[0]]
+        if references is None and not first.seen.any():
+            raise BadInput(
+                f'Dual: references="first" are the centroids of {names[0]}, which shows none; '
+                'references="lloyd" needs no site\'s own'
+            )
         if references is None:
             references = np.where(first.seen[:, None] > 0, first.centroids, box.mean(axis=0))
         # down: the references; up: what they cost, and each site's residuals about them

@@ -15,9 +15,12 @@ from unpooled.core.arrays import FloatArray
 
 
 def step(
-    past: Evaluations, origin: FloatArray, cap: float, *, quadratic: bool
+    past: Evaluations, origin: FloatArray, cap: float, *, quadratic: bool, total: FloatArray | None = None
 ) -> tuple[FloatArray, float] | None:
-    """The prices (N, k, d) that maximise the model within ``cap`` of ``origin``, and its value there."""
+    """The prices (N, k, d) that maximise the model within ``cap`` of ``origin``, and its value there.
+
+    They sum to zero over the sites, or to ``total`` (k, d).
+    """
     L, N, k, d = past.prices.shape
     p = k * d
     size = N * p + N  # prices, then a value per site
@@ -25,7 +28,7 @@ def step(
     right: list[float] = []
     cones: list[int] = []
 
-    same = np.zeros((p, size))  # prices sum to zero over the sites
+    same = np.zeros((p, size))  # prices sum to zero, or to the total, over the sites
     for i in range(N):
         same[:, i * p : (i + 1) * p] = np.eye(p)
 
@@ -55,7 +58,8 @@ def step(
     ball = np.zeros((1 + N * p, size))
     ball[1:, : N * p] = -np.eye(N * p)
     parts = [same, *([np.array(tangents)] if tangents else []), *([np.array(rows)] if rows else []), ball]
-    b = np.concatenate([np.zeros(p), levels, right, [cap], -origin.ravel()])
+    whole = np.zeros((k, d)) if total is None else total
+    b = np.concatenate([whole.ravel(), levels, right, [cap], -origin.ravel()])
     goal = np.concatenate([np.zeros(N * p), -np.ones(N)])
     x = conic(
         np.zeros((size, size)),
@@ -69,7 +73,7 @@ def step(
     if x is None:
         return None
     q = x[: N * p].reshape(N, k, d)
-    return q - q.mean(axis=0), float(x[N * p :].sum())
+    return q - (q.sum(axis=0) - whole) / N, float(x[N * p :].sum())
 
 
 def bundled(state: DualState, gap: float) -> DualState:

@@ -7,14 +7,16 @@ roster of a run is fixed by its first sum; a site that falls silent in a sum is 
 
 import secrets
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from unpooled.core import codec
 from unpooled.core.exchange import STAGE, Envelope, Gathered, Part, Summed, Turn, gather, size, whys
 from unpooled.core.messages import Question, Refusal, Reply, SiteId
 from unpooled.core.protocol import Asks
+from unpooled.core.subtotal import Subtotal
 from unpooled.errors import BadInput, BadReply, CodecError, TooFewAnswers
 from unpooled.privacy.secure_sum import SecureSums, messages, threshold_for
 from unpooled.privacy.secure_sum.messages import AskKeys, AskMasked, Keys, Roster, SumTerms, asked
@@ -27,17 +29,23 @@ Exchange = Callable[[Mapping[SiteId, Envelope]], dict[SiteId, tuple[Reply, ...]]
 class SecureTotal(Summed[Any]):
     """A secure sum, and the numbers and bytes that left each site for it, over all stages."""
 
+    exactly: Callable[[], Subtotal] | None = None  # the sum, unrounded
     sent: Mapping[SiteId, tuple[int, int]] = field(default_factory=dict)
 
     def left(self) -> dict[SiteId, tuple[int, int]]:
         return {site: self.sent.get(site, (0, 0)) for site in self.sites}
 
+    def subtotal(self, least: int = 1) -> Subtotal:
+        assert self.exactly is not None
+        return self.exactly()
+
 
 class SecureSummation:
     """The coordinator's side of secure sums among ``sites``; ``exchange`` carries envelopes and replies.
 
-    ``sign``: the authority's signature, for rosters. ``roster`` is that of the present run, and ``out`` are
-    the sites that left it, with reasons.
+    ``sign``: the authority's signature, for rosters. ``federations`` are the members that add the sum over
+    sites of their own. ``roster`` is that of the present run, and ``out`` are the sites that left it, with
+    reasons.
     """
 
     def __init__(
@@ -46,8 +54,10 @@ class SecureSummation:
         exchange: Exchange,
         wishes: SecureSums,
         sign: Callable[[bytes], bytes] | None = None,
+        federations: Iterable[SiteId] = (),
     ) -> None:
         wishes.check_sites(len(sites))
+        self._federations = frozenset(federations)
         self._sites = tuple(sorted(sites))
         self._carry, self._wishes, self._sign = exchange, wishes, sign
         self._trips = 0  # carrier exchanges made for the present call of ask
@@ -59,12 +69,11 @@ class SecureSummation:
         self.roster = Roster("", (), ())
         self.out: dict[SiteId, str] = {}
 
-    def begin(self, turn: Turn) -> Turn:
-        """Where a run begins or is resumed: ask for keys, and fix its roster. The turn with a run's name."""
-        turn, self._trips = self._named(turn), 0
+    def begin(self, turn: Turn) -> None:
+        """Where a run begins or is resumed: ask for keys, and fix its roster."""
+        self._trips = 0
         if not self._keys:
             self._fetch_keys(turn)
-        return turn
 
     def ask(self, turn: Turn, asks: Asks) -> list[Gathered[Any]]:
         """The answers to asks of which at least one is a total."""
@@ -88,7 +97,7 @@ class SecureSummation:
 
     # ------------------------------------------------------------ before the first stage
 
-    def _named(self, turn: Turn) -> Turn:
+    def named(self, turn: Turn) -> Turn:
         """The turn with a run id; start a new epoch if a run begins, or goes back to repeat a round."""
         run, at, place = turn.run, self._at, (turn.round, turn.exchange)
         if not run:
@@ -178,7 +187,7 @@ class SecureSummation:
         self, terms: SumTerms, asks: Asks, indices: tuple[int, ...]
     ) -> tuple[Total, list[dict[SiteId, Reply]]]:
         """Carry the stages of the sum; the masked one takes the asks along. Also: the replies to ``each``."""
-        stages = tally(terms, self.roster, self._keys, indices)
+        stages = tally(terms, self.roster, self._keys, indices, self._federations)
         replies: list[dict[SiteId, Reply]] = [{} for _ in asks]
         came: dict[SiteId, Reply] | None = None
         while True:
@@ -223,12 +232,24 @@ class SecureSummation:
         for site, (numbers, amount) in cost.items():
             before = sent.get(site, (0, 0))
             sent[site] = (before[0] + numbers, before[1] + amount)
-        for i, summed in zip(indices, total.sums, strict=True):
+        for at, (i, summed) in enumerate(zip(indices, total.sums, strict=True)):
             try:
-                asks[i].question_for(total.sites[0]).check_reply(summed, len(total.sites))
+                asks[i].question_for(total.sites[0]).check_reply(summed, total.count)
             except BadReply as error:
                 raise BadReply(f"{asks[i].title}: the secure sum cannot be: {error}") from error
             summed = summed.of_at_least(self._wishes.min_cluster_size)
-            out[i] = SecureTotal(total.sites, [], self.out, exchanges=self._trips, sum=summed, sent=sent)
+            out[i] = SecureTotal(
+                total.sites,
+                [],
+                self.out,
+                exchanges=self._trips,
+                sum=summed,
+                sent=sent,
+                exactly=partial(_at, total, at),
+            )
             sent = {}  # counted once for the whole sum, with its first ask
         return out
+
+
+def _at(total: Total, place: int) -> Subtotal:
+    return total.unrounded[place]

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unpooled.core.arrays import FloatArray
+from unpooled.core.exact_sum import ExactSum, held
 from unpooled.errors import BadInput
 
 Words = npt.NDArray[np.uint64]  # (LIMBS, N), least word first
@@ -20,6 +21,7 @@ Words = npt.NDArray[np.uint64]  # (LIMBS, N), least word first
 LIMBS = 2
 FRACTION = 64  # bits behind the point
 BOUND = 2.0**63  # of a sum
+_LOWER = np.uint64(2**32 - 1)
 
 
 def encode(values: FloatArray) -> Words:
@@ -70,6 +72,39 @@ def _leading(words: Words) -> tuple[FloatArray, npt.NDArray[np.int64]]:
     below = np.where(shift > 0, low >> (np.uint64(64) - np.maximum(shift, 1).astype(np.uint64)), 0)
     lead = high << shift | below | (low << shift != 0).astype(np.uint64)
     return lead.astype(np.float64), -shift.astype(np.int64)
+
+
+def exact_of(words: Words) -> ExactSum:
+    """Words (2, N) as a sum of its own, nothing rounded.
+
+    >>> exact_of(encode(np.array([1.5, -0.25]))).rounded()
+    array([ 1.5 , -0.25])
+    """
+    halves = [part for word in words for part in (word & _LOWER, word >> np.uint64(32))]
+    digits = np.stack(halves).astype(np.int64)
+    digits[-1] = np.where(digits[-1] >= 2**31, digits[-1] - 2**32, digits[-1])  # two's complement
+    return held(-FRACTION // 32, digits)
+
+
+def words_of(total: ExactSum) -> Words:
+    """A sum of shape (N,) as words (2, N): to the nearest step of 2^-64, modulo 2^128.
+
+    >>> decode(words_of(exact_of(encode(np.array([1.5, -0.25])))))
+    array([ 1.5 , -0.25])
+    """
+    first, count = -FRACTION // 32, 2 * LIMBS
+    digits = np.zeros((count, *total.shape), dtype=np.int64)
+    carry = np.zeros(total.shape, dtype=np.int64)
+    for place in range(min(total.low, first), first + count):
+        at = place - total.low
+        digit = carry + (total.limbs[at] if 0 <= at < len(total.limbs) else 0)
+        carry = digit >> 32  # where the limbs end, the sign goes on
+        if place == first - 1:  # of what is smaller than a step, half of one or more counts as one
+            carry += ((digit & 0xFFFFFFFF) >= 2**31).astype(np.int64)
+        elif place >= first:
+            digits[place - first] = digit & 0xFFFFFFFF
+    parts = digits.astype(np.uint64)
+    return np.stack([parts[0] | parts[1] << np.uint64(32), parts[2] | parts[3] << np.uint64(32)])
 
 
 def add(total: Words, more: Words) -> None:

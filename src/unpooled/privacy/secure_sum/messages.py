@@ -178,7 +178,7 @@ class Masked(Reply, wire="stages.Masked", version=2, since="0.2"):
     """The replies to all questions of a sum, masked: their kinds, their shapes, and words of 64 bits."""
 
     layout: Annotated[Layout, Text("parts")]
-    data: Annotated[IntArray, Bytes("2 words")]  # the last is a 0, to check the sum by
+    data: Annotated[IntArray, Bytes("2 words")]  # the last is the number of sites
 
 
 @dataclass(frozen=True, eq=False)

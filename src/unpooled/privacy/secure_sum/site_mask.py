@@ -10,6 +10,7 @@ from typing import Any
 from unpooled.core import codec
 from unpooled.core.exchange import STAGE, Envelope, Part
 from unpooled.core.messages import LeftMasked, Reply, SiteId, Summable
+from unpooled.core.subtotal import Subtotal
 from unpooled.errors import Refused
 from unpooled.privacy.secure_sum.crypto import Identity
 from unpooled.privacy.secure_sum.messages import AskAgreed, AskKeys, AskMasked, AskOpened, AskShares
@@ -82,6 +83,10 @@ class Masking:
                 return float(min(sharing, self._honest or sharing) ** -0.5)
         return 1.0
 
+    def was_opened(self, post: Envelope) -> bool:
+        """True if the sum of this exchange was opened before, under other keys."""
+        return self._member.was_opened(post.turn)
+
     def forget(self) -> None:
         """Take back what the mask remembers of an answer that was not kept."""
         self._member.forget()
@@ -112,7 +117,7 @@ class Masking:
                 summed = [
                     reply
                     for part, reply in zip(post.parts, replies, strict=True)
-                    if part in parts and isinstance(reply, Summable)
+                    if part in parts and isinstance(reply, Summable | Subtotal)
                 ]
                 if len(summed) < len(parts):
                     raise Refused("a secure sum of what is not a sum")

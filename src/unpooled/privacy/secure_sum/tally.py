@@ -12,15 +12,18 @@ shares of the key, new keys would be needed for every sum.
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
 
 from unpooled.core.exchange import size, whys
 from unpooled.core.messages import Question, Refusal, Reply, SiteId, Summable
+from unpooled.core.subtotal import Subtotal
 from unpooled.errors import TooFewAnswers
 from unpooled.privacy.secure_sum import crypto, messages
 from unpooled.privacy.secure_sum.fixed_point import LIMBS, Words, add, decode, negated
+from unpooled.privacy.secure_sum.layout import sites_in, subtotals
 from unpooled.privacy.secure_sum.messages import (
     Agreed,
     AskAgreed,
@@ -28,6 +31,7 @@ from unpooled.privacy.secure_sum.messages import (
     AskOpened,
     AskShares,
     Keys,
+    Layout,
     Masked,
     Opened,
     Roster,
@@ -47,10 +51,20 @@ Stages = Generator[dict[SiteId, Question[Any]], Replies, "Total"]
 class Total:
     """The sum over the sites in it, one summed reply per question, and the sites left out with reasons."""
 
-    sites: tuple[SiteId, ...]
-    sums: tuple[Summable, ...]
+    sites: tuple[SiteId, ...]  # the members that are in the sum
+    count: int  # sites behind them: more, where members are federations
+    layout: Layout
+    words: Words  # (2, N), unrounded
     silent: dict[SiteId, str]
     sent: dict[SiteId, tuple[int, int]]  # numbers and bytes that left each site, over all stages
+
+    @cached_property
+    def sums(self) -> tuple[Summable, ...]:
+        return parted(self.layout, decode(self.words))
+
+    @cached_property
+    def unrounded(self) -> tuple[Subtotal, ...]:
+        return subtotals(self.layout, self.words, self.count)
 
 
 @dataclass(eq=False)
@@ -108,8 +122,17 @@ def is_keys(reply: Reply | None) -> bool:
     )
 
 
-def tally(terms: SumTerms, roster: Roster, keys: Mapping[SiteId, Keys], parts: tuple[int, ...]) -> Stages:
-    """The stages of one sum among ``terms.sites``, of the questions at ``parts`` of the exchange."""
+def tally(
+    terms: SumTerms,
+    roster: Roster,
+    keys: Mapping[SiteId, Keys],
+    parts: tuple[int, ...],
+    federations: frozenset[SiteId] = frozenset(),
+) -> Stages:
+    """The stages of one sum among ``terms.sites``, of the questions at ``parts`` of the exchange.
+
+    ``federations`` are the members that add the sum over sites of their own.
+    """
     log, n = _SumLog(terms), len(terms.sites)
 
     # down: the terms, the roster, everybody's keys; up: shares of two seeds, sealed for every peer
@@ -150,11 +173,12 @@ def tally(terms: SumTerms, roster: Roster, keys: Mapping[SiteId, Keys], parts: t
 
     seeds = _restored(terms, sharers, opened)
     words = _unmasked(terms, shares, masked, seeds)
-    if words[:, -1].any():
+    count = sites_in(words, len(survivors), len(federations & set(survivors)))
+    if count is None:
         where = f"round {terms.turn.round}, secure sum"
         raise TooFewAnswers(f"{where}: it cannot be the sum of what honest sites send")
-    sums = parted(masked[survivors[0]].layout, decode(words[:, :-1]))
-    return Total(survivors, sums, {s: why for s, why in log.silent.items() if s not in masked}, log.sent)
+    silent = {site: why for site, why in log.silent.items() if site not in masked}
+    return Total(survivors, count, masked[survivors[0]].layout, words[:, :-1], silent, log.sent)
 
 
 def _sealed(terms: SumTerms, site: SiteId, shares: Shares) -> dict[SiteId, Any]:
