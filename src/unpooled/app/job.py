@@ -49,6 +49,7 @@ class Between:
     created: str = field(default_factory=lambda: now_and_later(EXPIRES)[0])
     expires: str = field(default_factory=lambda: now_and_later(EXPIRES)[1])
     approval: float = 0.0  # seconds to wait for approvals; 0: until the study expires
+    federations: tuple[str, ...] = ()  # the sites that are federations: they pass up totals only
 
     def __post_init__(self) -> None:
         if not self.sites or len(set(self.sites)) < len(self.sites):
@@ -160,7 +161,8 @@ class Job:
         work = UNLIMITED if self.between is None else _IN_TIME * self.between.deadline
         # files at trusted sites are certified after the run, without their minimum
         certify = "" if self.between is None and self.protect == "trusted" else self.certify
-        return Analysis(self.wishes, methods, totals_only=self.secure, certify=certify, work=work)
+        totals = self.secure or bool(self.between is not None and self.between.federations)
+        return Analysis(self.wishes, methods, totals_only=totals, certify=certify, work=work)
 
     def _method(self, k: int) -> Any:
         method: Any = METHODS[self.method](

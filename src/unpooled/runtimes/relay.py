@@ -30,6 +30,7 @@ from unpooled.runtimes.remote import RemoteFederation
 from unpooled.site.audit_log import AuditLog
 from unpooled.site.log import Log
 from unpooled.site.site import Site, refused
+from unpooled.site.studied import Studied
 
 _MOST_PARTS = 10_000  # questions in one exchange
 
@@ -70,7 +71,7 @@ class Relay(Site):
 
     ``members`` are sites and relays, asked through their doors, or a Federation with ``exact_sums``. In
     ``folder`` are its log, from which a relay that was killed gives the same bytes again, and its key;
-    without a folder nothing is written.
+    without a folder nothing is written. With ``study`` it answers within what was approved there.
 
     >>> import numpy as np
     >>> from unpooled import InProcess
@@ -89,6 +90,8 @@ class Relay(Site):
         *,
         folder: str | Path | None = None,
         authority: bytes | None = None,
+        study: Studied | None = None,
+        what: str = "a relay",
     ) -> None:
         self.rules = RelayRules() if rules is None else rules
         below: Any = members if hasattr(members, "ask") else federation_of(members)
@@ -104,10 +107,22 @@ class Relay(Site):
             home.mkdir(parents=True, exist_ok=True)
             identity_in(home)
             key = fingerprint_in(home)
-            log = Log(home / "log.jsonl", "a relay")
-            books = AuditLog(name, self.rules, None, log, authority=authority)
+            log = Log(home / "log.jsonl", what)
+            try:
+                if study is not None:
+                    study.check(log)
+                bound = "" if study is None else study.digest
+                books = AuditLog(name, self.rules, None, log, authority=authority, study=bound)
+            except BaseException:
+                log.close()
+                raise
         super().__init__(
-            name, None, audit=books, answered=None if books is None else books.answered(), key=key
+            name,
+            None,
+            audit=books,
+            answered=None if books is None else books.answered(),
+            key=key,
+            guards=() if study is None else (study,),
         )
         self._books = books
 
@@ -143,11 +158,16 @@ class Relay(Site):
         try:
             if any(isinstance(part.question, AskMembers) for part in post.parts):
                 return Answer(post.turn, tuple(self._members(post, part) for part in post.parts))
+            for guard in self._guards:
+                guard.before(post, ())
             gathered = self._below.ask(post.turn, self._asks(post))
             answers = [gathered[part.index] for part in post.parts]
             silent = {site: why for got in answers for site, why in _silent(self.members, got).items()}
             self._note(whys(silent) if silent else "")
-            return Answer(post.turn, tuple(map(self._summed, post.parts, answers)))
+            answer = Answer(post.turn, tuple(map(self._summed, post.parts, answers)))
+            for guard in self._guards:
+                guard.leaving(post, answer)
+            return answer
         except Refused as refusal:
             return refused(post, refusal)
 
