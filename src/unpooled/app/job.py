@@ -153,6 +153,11 @@ class Job:
         """The smallest cluster that the sites show: trusted sites have a minimum, a copy needs none."""
         return self.min_cluster_size if self.protect == "trusted" else 1
 
+    @property
+    def totals_only(self) -> bool:
+        """True if nothing is asked of a site by itself: secure sums, or members that are federations."""
+        return self.secure or bool(self.between is not None and self.between.federations)
+
     def algorithm(self) -> Any:
         """The algorithm to run: one method per k, all in the same exchanges."""
         if self.epsilon is not None:
@@ -161,8 +166,7 @@ class Job:
         work = UNLIMITED if self.between is None else _IN_TIME * self.between.deadline
         # files at trusted sites are certified after the run, without their minimum
         certify = "" if self.between is None and self.protect == "trusted" else self.certify
-        totals = self.secure or bool(self.between is not None and self.between.federations)
-        return Analysis(self.wishes, methods, totals_only=totals, certify=certify, work=work)
+        return Analysis(self.wishes, methods, totals_only=self.totals_only, certify=certify, work=work)
 
     def _method(self, k: int) -> Any:
         method: Any = METHODS[self.method](

@@ -58,9 +58,7 @@ def policy_init(
         from unpooled.runtimes.region.rules import TEMPLATE
 
         if site or preset or person or consumption or rows:
-            raise BadInput(
-                "--federation: its rules are about sums of sites; the other options are for a site"
-            )
+            raise BadInput("--federation: its rules are about sums; the other options are for a site")
         check(path, overwrite=overwrite)
         write_atomically(path, TEMPLATE.encode())
         typer.echo(f"written: {path}")
