@@ -27,7 +27,17 @@ from unpooled.site.study_folder import APPROVED, StudyFolder
 
 KILLS = int(os.environ.get("UNPOOLED_TREE_KILLS", "0"))
 SEED = int(os.environ.get("UNPOOLED_SEED", "0"))
-RUN = ("-k", "2..6", "--exact-sums", "--quorum", "1")
+METHOD = (
+    "-k",
+    "6,7",
+    "--method",
+    "fuzzy",
+    "--max-rounds",
+    "30",
+    "--exact-sums",
+    "--seed",
+    "1",
+)  # those of the page
 
 
 @pytest.fixture(scope="module")
@@ -47,8 +57,7 @@ def flat(three_levels):
     for hospital in HOSPITALS:
         names.append(folder / f"{hospital}.csv")
         names[-1].write_bytes((three_levels.folder / hospital.title() / "patients.csv").read_bytes())
-    words = ("-k", "2..6", "--exact-sums", "--protect", "copy", "--out", folder / "run")
-    three_levels.command("fit", *names, *words)
+    three_levels.command("fit", *names, *METHOD, "--protect", "copy", "--out", folder / "run")
     return folder / "run"
 
 
@@ -203,7 +212,17 @@ def test_runs_that_are_struck_at_random_at_all_levels_end_with_the_flat_bits(thr
     network, left, resumed, number, began = three_levels, KILLS, 0, 0, time.monotonic()
     while left:
         strikes, out = TreeStrikes(network, 1000 * SEED + number), f"struck-{number}"
-        words = ["run", "national", *RUN, "--purpose", "kinds of heart patients", "--out", out]
+        words = [
+            "run",
+            "national",
+            *METHOD,
+            "--quorum",
+            "1",
+            "--purpose",
+            "kinds of heart patients",
+            "--out",
+            out,
+        ]
         network.wait_all()
         network.commands["run"] = (words, network.folder / "Country")
         network.start("run", *words, folder=network.folder / "Country")
