@@ -22,6 +22,8 @@ from machines.test_processes import free
 from machines.tree_network import HOSPITALS, REGIONS, TreeNetwork
 from unpooled.core import codec
 from unpooled.core.subtotal import Subtotal
+from unpooled.data.schema import Schema
+from unpooled.questions.clusters import ClusterSums
 from unpooled.site.log import entries, unpacked, verify
 from unpooled.site.study_folder import APPROVED, StudyFolder
 
@@ -62,15 +64,21 @@ def flat(three_levels):
 
 
 def numbers_of(log):
-    """Every number in the answers of a log, other than whole ones, and the bytes of all answers."""
+    """Every number in the answers of a log, other than whole ones, and the bytes of these answers.
+
+    Without the cells of a start, of which there are up to 500, many of one hospital alone; and without
+    schemas, which have the largest size in a column, which is some hospital's.
+    """
     found, payloads = set(), b""
     for _, entry in entries(log):
         if entry["kind"] != "release":
             continue
-        payloads += unpacked(entry["payload"])
         for reply in codec.decode(unpacked(entry["payload"])).replies:
-            reply = reply.reply() if isinstance(reply, Subtotal) else reply
-            for array in arrays_in(reply):
+            whole = reply.reply() if isinstance(reply, Subtotal) else reply
+            if (isinstance(whole, ClusterSums) and whole.mass.shape[-1] > 7) or isinstance(whole, Schema):
+                continue
+            payloads += codec.encode(reply)
+            for array in arrays_in(whole):
                 values = array[np.isfinite(array)] if array.dtype.kind == "f" else np.zeros(0)
                 found |= set(values[values % 1 != 0].tolist())
     return found, payloads
@@ -111,12 +119,7 @@ def test_the_page_with_a_process_killed_at_every_level(three_levels, flat):
     network = three_levels
     network.perform()
     reached = 0
-    for name in (
-        "hospital-a",
-        "north",
-        "South",
-        "Country",
-    ):  # a hospital, a relay, a region, the run
+    for name in ("hospital-a", "north", "South", "Country"):  # a hospital, a relay, a region, the run
         network.at(reached + 2)
         network.job_of(name).kill()
         reached = network.reached()
