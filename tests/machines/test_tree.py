@@ -29,7 +29,7 @@ from unpooled.site.study_folder import APPROVED, StudyFolder
 
 KILLS = int(os.environ.get("UNPOOLED_TREE_KILLS", "0"))
 SEED = int(os.environ.get("UNPOOLED_SEED", "0"))
-METHOD = tuple("-k 2,3 --method fuzzy --max-rounds 30 --exact-sums --seed 1".split())  # as on the page
+METHOD = ("-k", "2,3", "--method", "fuzzy", "--max-rounds", "30", "--exact-sums", "--seed", "1")
 
 
 @pytest.fixture(scope="module")

@@ -31,10 +31,9 @@ def steps():
     found = []
     for section in part.split("\n### ")[1:]:
         person = section.split(":")[0]
-        lines = [
-            line for block in re.findall(r"```sh\n(.*?)```", section, re.S) for line in block.splitlines()
-        ]
-        found += [(who, how) for one in alike(person) for who, how in ((one[0], one[1](li)) for li in lines)]
+        blocks = re.findall(r"```sh\n(.*?)```", section, re.S)
+        lines = [line for block in blocks for line in block.splitlines()]
+        found += [(who, said(line)) for who, said in (alike(person) if lines else ()) for line in lines]
     return found
 
 
