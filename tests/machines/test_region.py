@@ -12,7 +12,7 @@ from studies import study_of, terms_of
 from unpooled import Lloyd, Site, run
 from unpooled.app.cli import app
 from unpooled.core import codec
-from unpooled.core.disk import held, is_held
+from unpooled.core.disk import held
 from unpooled.core.exchange import Answer, Envelope, Part, Turn
 from unpooled.errors import BadInput, PolicyError
 from unpooled.privacy.secure_sum.crypto import Identity
@@ -38,6 +38,7 @@ from unpooled.site.site_process import SiteEnd, SiteSettings, Waiting
 from unpooled.site.study_folder import APPROVED, StudyFolder
 
 ABOVE = Identity.new()
+TWO = "version = 1\n[relay]\nmin_sites = 2\n"
 ROWS = np.random.default_rng(3).normal(size=(4, 30, 2))
 
 
@@ -69,7 +70,9 @@ def made(tmp_path_factory):
 class Region:
     """A region whose run below is served in this process; its hospitals answer, or do what they are told."""
 
-    def __init__(self, federation, name, folder, rules="version = 1\n[relay]\nmin_sites = 2\n"):
+    def __init__(
+        self, federation, name, folder, rules="version = 1\n[relay]\nmin_sites = 2\n", members="abcd"
+    ):
         (folder / "rules.toml").write_text(rules)
         self.federation, self.study = federation, study_of("r", ABOVE)
         self.home = folder / name
@@ -79,7 +82,7 @@ class Region:
         )
         self.work = federation.runs / "r"
         rows = dict(zip("abcd", ROWS, strict=True))
-        self.sites = {site: Site(site, rows[site]) for site in federation.sites}
+        self.sites = {site: Site(site, rows[site]) for site in federation.sites if site in members}
         self.does = {}  # what a hospital does instead of answering
         self.asked = []
         self.serving = None
@@ -294,6 +297,33 @@ def test_two_regions_give_the_clustering_of_one_federation(country):
     assert np.array_equal(done.state.centers, want.state.centers)
 
 
+def test_a_region_of_regions_passes_up_their_sums_and_their_waiting(north, tmp_path):
+    land = create(tmp_path / "land", "land-fed", "localhost", ("c", "north"), engine_name="nvflare")
+    for site in land.sites:
+        known = {"federation": True} if site == "north" else {"member": "c" * 40}
+        _write(land, site, Enrolment("", "2100-01-01T00:00:00+00:00", **known))
+    (tmp_path / "l").mkdir()
+    region, inner = Region(land, "land", tmp_path / "l", members="c").approve().serve(), north.end()
+
+    def asked(data):
+        said = inner.respond(data)
+        return NoAnswer(str(said), waiting=True) if isinstance(said, Waiting) else said
+
+    region.does["north"] = asked
+    top = region.end()
+    north.does["b"] = lambda data: NoAnswer("nobody has approved it", waiting=True)
+    assert reply_of(until(lambda: _bytes(top.respond(post(AskMembers(), verb="each"))), "who")).keys == tuple(
+        sorted(["a" * 40, "b" * 40, "c" * 40, fingerprint_in(north.home), fingerprint_in(region.home)])
+    )
+    assert isinstance(top.respond(post()), Waiting)
+    del north.does["b"]
+    reply = reply_of(until(lambda: _bytes(top.respond(post())), "an answer", pause=0.2))
+    assert (reply.sites, reply.reply().n) == (3, 90.0)
+    top.close()
+    inner.close()
+    region.over()
+
+
 def test_a_hospital_reached_by_two_paths_is_found_by_its_key(country, made):
     _write(made["south"], "d", Enrolment("", "2100-01-01T00:00:00+00:00", member="a" * 40))
     try:
@@ -327,7 +357,7 @@ def test_two_relays_of_one_federation_are_one_clear_error(north, tmp_path):
     ):
         run(Lloyd(k=2), both, name="r")
     second.close()
-    assert is_held(north.work)  # the run of the first goes on
+    assert reply_of(first.respond(post())).sites == 2  # the run of the first goes on
     first.close()
 
 

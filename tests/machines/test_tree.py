@@ -150,7 +150,8 @@ def assert_what_officers_see(network):
     through = f"passed on by north-hospitals, which is north in national; its study {above.study.digest[:16]}"
     assert through in below.study.title
     assert below.study.questions == above.study.questions
-    assert "a federation" in network.command("status", network.member("north")).stdout
+    said = network.command("status", network.member("north")).stdout
+    assert "federation: north-hospitals with 2 members; what goes up are sums over 2 sites or more" in said
 
 
 # ---------------------------------------------------------------- at random

@@ -7,6 +7,7 @@ import re
 import shlex
 import shutil
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -26,14 +27,15 @@ LASTING = ("serve", "join", "run")
 
 
 def steps():
-    """(person, command) for every command of the section, in its order; each as one of the persons alike."""
+    """Section by section of the page: the commands in its order, by person who gives them."""
     part = PAGE.read_text(encoding="utf-8").split("\n## Between machines\n")[1].split("\n## ")[0]
     found = []
     for section in part.split("\n### ")[1:]:
         person = section.split(":")[0]
         blocks = re.findall(r"```sh\n(.*?)```", section, re.S)
         lines = [line for block in blocks for line in block.splitlines()]
-        found += [(who, said(line)) for who, said in (alike(person) if lines else ()) for line in lines]
+        if lines:
+            found.append({who: [said(line) for line in lines] for who, said in alike(person)})
     return found
 
 
@@ -76,18 +78,21 @@ class TreeNetwork(Network):
                 writer.writeheader()
                 writer.writerows(rows[number::4])
 
-    def perform(self, stop=lambda person, words: False):
-        """Run the commands of the page until one that ``stop`` names."""
-        for person, line in steps():
+    def perform(self):
+        """Run the commands of the page; persons who do the same do it at the same time."""
+        for section in steps():
+            with ThreadPoolExecutor(len(section)) as persons:
+                list(persons.map(self.person, section.keys(), section.values()))
+
+    def person(self, person, lines):
+        for line in lines:
             for name, port in self.ports.items():
                 line = line.replace(f"{name}.example.org:8002", f"localhost:{port}")
             words, folder = shlex.split(line), self.folder / person
-            if stop(person, words[1:]):
-                return
-            if words[0] != "unpooled":
+            if words[0] == "unpooled":
+                self.step(person, words[1:], folder)
+            else:
                 subprocess.run(words, cwd=folder, check=True)
-                continue
-            self.step(person, words[1:], folder)
 
     def step(self, person, words, folder):
         if words[:2] == ["federation", "admit"]:  # the telephone
