@@ -82,6 +82,7 @@ assurance: $(STAMP)  ## the long versions of what the tests hold, and their figu
 	UNPOOLED_SCHEDULES=10000 $(BIN)/pytest -s tests/privacy/test_sums.py tests/privacy/test_malice.py
 	UNPOOLED_TREES=40 $(BIN)/pytest tests/laws/test_tree.py tests/laws/test_secure_tree.py tests/laws/test_tree_dual.py
 	$(BIN)/python -m benchmarks.bench_secure_tree
+	UNPOOLED_TREE_KILLS=30 $(BIN)/pytest -s tests/machines/test_tree.py
 	UNPOOLED_HISTORY=10000 UNPOOLED_KILLED=200 $(BIN)/pytest -s tests/attacks/test_vault.py -k byte_string
 	UNPOOLED_KILLS=200 UNPOOLED_KILL_RUNS=40 $(BIN)/pytest -s tests/machines/test_kills.py
 	$(BIN)/python -m benchmarks.bench_machines

@@ -202,7 +202,7 @@ class Result:
             unit: [float(size) for size in model.sizes],
             "share": [float(size) / total for size in model.sizes],
         }
-        if isinstance(found, ClusterResult) and not found.job.secure:
+        if isinstance(found, ClusterResult) and not found.job.totals_only:
             for i, site in enumerate(found.description.sites):
                 name = site if site not in columns else f"site {site}"
                 columns[name] = [found.size_at(i, j) for j in range(self.k)]

@@ -49,6 +49,7 @@ class Between:
     created: str = field(default_factory=lambda: now_and_later(EXPIRES)[0])
     expires: str = field(default_factory=lambda: now_and_later(EXPIRES)[1])
     approval: float = 0.0  # seconds to wait for approvals; 0: until the study expires
+    federations: tuple[str, ...] = ()  # the sites that are federations: they pass up totals only
 
     def __post_init__(self) -> None:
         if not self.sites or len(set(self.sites)) < len(self.sites):
@@ -152,6 +153,11 @@ class Job:
         """The smallest cluster that the sites show: trusted sites have a minimum, a copy needs none."""
         return self.min_cluster_size if self.protect == "trusted" else 1
 
+    @property
+    def totals_only(self) -> bool:
+        """True if nothing is asked of a site by itself: secure sums, or members that are federations."""
+        return self.secure or bool(self.between is not None and self.between.federations)
+
     def algorithm(self) -> Any:
         """The algorithm to run: one method per k, all in the same exchanges."""
         if self.epsilon is not None:
@@ -160,7 +166,7 @@ class Job:
         work = UNLIMITED if self.between is None else _IN_TIME * self.between.deadline
         # files at trusted sites are certified after the run, without their minimum
         certify = "" if self.between is None and self.protect == "trusted" else self.certify
-        return Analysis(self.wishes, methods, totals_only=self.secure, certify=certify, work=work)
+        return Analysis(self.wishes, methods, totals_only=self.totals_only, certify=certify, work=work)
 
     def _method(self, k: int) -> Any:
         method: Any = METHODS[self.method](

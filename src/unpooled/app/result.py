@@ -131,7 +131,7 @@ class ClusterResult(JobResult):
     @property
     def sites(self) -> tuple[str, ...]:
         """The sites whose rows are in the result."""
-        return self.agreement.sites if self.job.secure else self.description.sites
+        return self.agreement.sites if self.job.totals_only else self.description.sites
 
     @property
     def k(self) -> int:

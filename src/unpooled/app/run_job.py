@@ -254,6 +254,12 @@ def tasks(job: Job, between: Between) -> "tuple[RunTask, RunTerms]":
     from unpooled.runtimes.coordinator_run import RunTask
     from unpooled.site.site_process import RunTerms
 
+    keys: dict[str, str] = {}
+    if between.federation:
+        from unpooled.runtimes.provisioning.federation_folder import FederationFolder
+        from unpooled.runtimes.provisioning.members import members_of
+
+        keys = members_of(FederationFolder.read(Path(between.federation)))[0]
     task = RunTask(
         run=between.run,
         algorithm=job.algorithm(),
@@ -265,6 +271,8 @@ def tasks(job: Job, between: Between) -> "tuple[RunTask, RunTerms]":
         exact_sums=job.exact_sums,
         min_cluster_size=job.minimum,
         approval=between.approval or seconds_until(between.expires),
+        federations=between.federations,
+        keys=tuple(sorted((site, key) for site, key in keys.items() if site in between.sites)),
     )
     return task, RunTerms.now(*proposed(job, between))
 

@@ -42,6 +42,22 @@ class RunTask(Message, wire="ends.Task", version=2, since="0.2"):
     min_cluster_size: int = 1  # of all sites together, in a cell of a secure sum
     approval: float = 30 * 86400.0  # seconds to wait for sites that have not approved the study
     exact_sums: bool = False  # every total is the exact sum, rounded once
+    federations: tuple[SiteId, ...] = ()  # the members that are federations
+    keys: tuple[tuple[SiteId, str], ...] = ()  # fingerprints of the keys of the others, where they are known
+
+
+@dataclass(frozen=True, eq=False)
+class PassingTask(Message, wire="ends.Passing"):
+    """The task of a run whose questions come from a relay: a federation above asks (runtimes/region)."""
+
+    run: str  # its name, above and here
+    sites: tuple[SiteId, ...]
+    quorum: float
+    deadline: float
+    approval: float
+
+
+AnyTask = RunTask | PassingTask
 
 
 # ---------------------------------------------------------------- the coordinator's end
@@ -140,6 +156,8 @@ def coordinate(task: RunTask, carrier: Carrier, folder: Path) -> bool:
                 sign=identity_in(home).sign,
                 heads=kept_heads(heads),
                 keep=partial(keep_heads, heads),
+                keys=dict(task.keys),
+                federations=task.federations,
             )
         except UnpooledError as error:
             progress.failed(error)

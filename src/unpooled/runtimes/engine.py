@@ -15,7 +15,7 @@ from unpooled.core.site_id import SiteId
 from unpooled.errors import BadInput
 
 if TYPE_CHECKING:  # a server's supervisor needs neither, nor all that they import
-    from unpooled.runtimes.coordinator_run import RunTask
+    from unpooled.runtimes.coordinator_run import AnyTask
     from unpooled.site.site_process import RunTerms
 
 ENGINES = {"nvflare": "unpooled.runtimes.nvflare"}
@@ -59,7 +59,7 @@ class Engine(Protocol):
     def refused(self, server: Path) -> tuple[str, ...]: ...  # names refused: no sites of the federation
     def identity(self, site: Path) -> tuple[Path, Path, Path]: ...  # paths: certificate, key, root
     def heard(self, site: Path) -> float | None: ...  # seconds since the site last reached its server
-    def write_job(self, folder: Path, task: "RunTask", terms: "RunTerms") -> None: ...
+    def write_job(self, folder: Path, task: "AnyTask", terms: "RunTerms") -> None: ...
     def submitted(
         self, console: Path, job: Path, timeout: float
     ) -> AbstractContextManager[

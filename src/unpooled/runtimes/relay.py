@@ -10,6 +10,7 @@ is a member, and adds the sum over its own sites, unrounded.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ from unpooled.runtimes.relay_rules import RelayRules as RelayRules
 from unpooled.runtimes.relay_rules import open_books
 from unpooled.runtimes.remote import RemoteFederation
 from unpooled.site.site import Site, refused
+from unpooled.site.studied import Studied
 
 _MOST_PARTS = 10_000  # questions in one exchange
 CELL = 30  # members that sum securely with each other
@@ -47,7 +49,7 @@ class Relay(Site):
     ``members`` are sites and relays, asked through their doors, or a Federation with ``exact_sums`` or secure
     sums. With ``secure`` the members sum securely: a cell, of at most 30. In ``folder`` are its log, from
     which a relay that was killed gives the same bytes again, its state in secure sums, and its key; without a
-    folder nothing is written.
+    folder nothing is written. With ``study`` it answers within what was approved there.
 
     >>> import numpy as np
     >>> from unpooled import InProcess
@@ -67,6 +69,8 @@ class Relay(Site):
         folder: str | Path | None = None,
         authority: bytes | None = None,
         secure: SecureSums | None = None,
+        study: Studied | None = None,
+        what: str = "a relay",
     ) -> None:
         self.rules = RelayRules() if rules is None else rules
         below: Any = members if hasattr(members, "ask") else federation_of(members, secure)
@@ -88,9 +92,16 @@ class Relay(Site):
         self._below: Federation = below
         if hasattr(below, "hide_cells"):  # sites that are answered for in one call
             below.hide_cells(self.rules.cell_sites)
-        books = open_books(name, self.rules, folder, authority)
-        known = None if books.audit is None else books.audit.answered()
-        super().__init__(name, None, mask=books.mask, audit=books.audit, answered=known, key=books.key)
+        books = open_books(name, self.rules, folder, authority, study, what)
+        super().__init__(
+            name,
+            None,
+            mask=books.mask,
+            audit=books.audit,
+            answered=None if books.audit is None else books.audit.answered(),
+            key=books.key,
+            guards=() if study is None else (study,),
+        )
         self._books, self._among, self._member_above = books.audit, books.among, books.mask
         self._counts: dict[str, int] = {}  # sites that the sums of the last run are over, by that run
         self._region = DualRegion(below, self.rules.cell_sites)
@@ -128,11 +139,13 @@ class Relay(Site):
         try:
             if any(isinstance(part.question, AskMembers) for part in post.parts):
                 return Answer(post.turn, tuple(self._members(post, part) for part in post.parts))
-            parts = [part for part in post.parts if part.verb != STAGE]
+            parts = tuple(part for part in post.parts if part.verb != STAGE)
             if self._mask is not None:
                 self._mask.before(post)
             elif len(parts) < len(post.parts):
                 raise Refused("this federation takes no part in secure sums")
+            for guard in self._guards if parts else ():
+                guard.before(replace(post, parts=parts), ())
             found = iter(self._found(post, parts) if parts else ())
             replies = tuple(LeftMasked() if part.verb == STAGE else next(found) for part in post.parts)
             return self._kept(post, replies, bool(parts))

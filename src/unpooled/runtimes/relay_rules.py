@@ -21,6 +21,7 @@ from unpooled.site.audit_log import AuditLog, check_books
 from unpooled.site.ledger import Ledger, SumLedger
 from unpooled.site.log import Log
 from unpooled.site.log_files import tail
+from unpooled.site.studied import Studied
 
 DUAL = (codec.name_of(AskNode), codec.name_of(AskClusterSums))  # passed on, the dual runs over a tree
 
@@ -73,7 +74,12 @@ class RelayBooks(NamedTuple):
 
 
 def open_books(
-    name: SiteId, rules: RelayRules, folder: str | Path | None, authority: bytes | None
+    name: SiteId,
+    rules: RelayRules,
+    folder: str | Path | None,
+    authority: bytes | None,
+    study: Studied | None,
+    what: str,
 ) -> RelayBooks:
     """The books in a folder; without one nothing is written, and its key is drawn anew."""
     if folder is None:
@@ -86,9 +92,12 @@ def open_books(
     ledger = Ledger(home / "ledger.sqlite", name)
     log: Log | None = None
     try:
-        log = Log(home / "log.jsonl", "a relay")
+        log = Log(home / "log.jsonl", what)
+        if study is not None:
+            study.check(log)
         check_books(log, ledger)
-        audit = AuditLog(name, rules, ledger, log, authority=authority)
+        bound = "" if study is None else study.digest
+        audit = AuditLog(name, rules, ledger, log, authority=authority, study=bound)
     except BaseException:
         ledger.close()
         if log is not None:

@@ -187,26 +187,27 @@ def parse(text: str, where: str = "policy") -> Policy:
     if values["version"] == 1:
         raise PolicyError(f"{where}: version 1; unpooled policy upgrade {where} writes version {VERSION}")
     try:
-        policy: Policy = _section(Policy, values, "")
+        policy: Policy = section(Policy, values)
         return policy
     except PolicyError as error:
         raise PolicyError(f"{where}: {error}") from None
 
 
-def _section(cls: Any, given: dict[str, Any], name: str) -> Any:
+def section(cls: Any, given: dict[str, Any], name: str = "") -> Any:
+    """A dataclass of rules from a section of a file, or from all of it; PolicyError names the key."""
     hints = get_type_hints(cls)
     known = [f.name for f in fields(cls)]
     for key in given:
         if key not in known:
-            kind = "section or key" if cls is Policy else f"key in [{name}]"
+            kind = f"key in [{name}]" if name else "section or key"
             raise PolicyError(f"unknown {kind} {key!r}; known are {', '.join(known)}")
     values = {}
     for key, value in given.items():
         hint, label = hints[key], f"[{name}] {key}" if name else key
-        if isinstance(hint, type) and hint.__module__ == __name__:
+        if is_dataclass(hint):
             if not isinstance(value, dict):
                 raise PolicyError(f"{label} must be a section, [{key}]")
-            values[key] = _section(hint, value, key)
+            values[key] = section(hint, value, key)
         else:
             values[key] = _value(hint, value, label)
     return cls(**values)

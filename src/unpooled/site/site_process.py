@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from unpooled.core.disk import Holder, write_atomically
 from unpooled.core.messages import Message, SiteId
@@ -55,6 +55,19 @@ class RunTerms(Message, wire="ends.Terms", version=3, since="0.2"):
 
 class Waiting(str):
     """Why a site does not answer yet: a person there is to decide. Neither a failure nor an answer."""
+
+
+class MemberSettings(Protocol):
+    """What a member of a federation has to know of itself: a site, or a federation in the place of one."""
+
+    @property
+    def site(self) -> SiteId: ...
+    @property
+    def folder(self) -> str: ...  # its log, its studies and its keys
+    @property
+    def authority(self) -> str: ...  # the coordinator's public key, hexadecimal
+    def approver(self, purpose: str) -> str: ...
+    def open(self, study: Study) -> Site: ...
 
 
 @dataclass(frozen=True)
@@ -130,6 +143,11 @@ class SiteSettings:
     def rules(self) -> Policy:
         return Policy() if self.policy is None else load(Path(self.policy))
 
+    def approver(self, purpose: str) -> str:
+        """The policy, in words, if it approves studies of this purpose; "" if a person is to."""
+        rules = self.rules()
+        return f"the policy {rules.digest[:16]}" if rules.studies.cover(purpose) else ""
+
 
 def _tuples(value: Any) -> Any:
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
@@ -143,7 +161,7 @@ class SiteEnd:
     the next question opens it again. So a process that is done, or hangs, never keeps a site out of a run.
     """
 
-    def __init__(self, settings: SiteSettings, terms: RunTerms) -> None:
+    def __init__(self, settings: MemberSettings, terms: RunTerms) -> None:
         self._settings, self._terms = settings, terms
         self._site: Site | None = None
         self._declined = ""
@@ -153,6 +171,10 @@ class SiteEnd:
         self._noted: set[str] = set()  # refusals of the study that the log has
         self._busy = Path(settings.folder) / "log.jsonl.busy"  # touched by a process that is answering
         self._watching, self._began = False, 0.0
+
+    @property
+    def site(self) -> SiteId:
+        return self._settings.site
 
     def close(self) -> None:
         """Answer nothing any more, and release the log."""
@@ -188,13 +210,16 @@ class SiteEnd:
             site = self._opened()
             if isinstance(site, str):
                 return site
-            try:
-                return site.receive(data)
-            except CodecError as error:  # no turn is known that an answer could name
-                return f"not a message for this site: {error}"
-            except Exception as error:
-                log.error("a question failed: %s", error)
-                return site.respond(data)  # an answer with a reason that may be shown
+            return self._answered(site, data)
+
+    def _answered(self, site: Site, data: bytes) -> bytes | str:
+        try:
+            return site.receive(data)
+        except CodecError as error:  # no turn is known that an answer could name
+            return f"not a message for this site: {error}"
+        except Exception as error:
+            log.error("a question failed: %s", error)
+            return site.respond(data)  # an answer with a reason that may be shown
 
     def _opened(self) -> Site | str:
         """The site, or why it does not answer; a Waiting while somebody is to decide about the study."""
@@ -231,9 +256,7 @@ class SiteEnd:
         if fault:
             return self._refused(fault)
         kept = self._studies.receive(self._settings.site, study, self._terms.signature)
-        rules = self._settings.rules()
-        if kept.state == WAITING and authority and rules.studies.cover(study.purpose):
-            by = f"the policy {rules.digest[:16]}"
+        if kept.state == WAITING and authority and (by := self._settings.approver(study.purpose)):
             kept = self._patiently(lambda: self._studies.decide(study.digest, APPROVED, by, patience=0.0))
         if kept.state == WAITING:
             return Waiting("nobody at the site has approved the study yet")

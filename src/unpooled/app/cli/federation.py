@@ -108,13 +108,14 @@ def admit(
         raise BadInput("no site waits to be admitted: unpooled join INVITATION asks for it, while serve runs")
     if site is None and fingerprint is not None:
         raise BadInput("a fingerprint is that of one site: say which")
-    others = {name: record.others for name, record in enrolments(served).items()}
+    records = enrolments(served)
     left = []
     for name in [site] if site is not None else wait:
         if fingerprint is None and name in wait:
-            for other in others.get(name, ()):
+            for other in records[name].others:
                 typer.echo(f"warning: another key came with the invitation of {name} later: {other}")
-            typer.echo(f"{name}: {wait[name]}")
+            kind = " (a federation)" if records[name].federation else ""
+            typer.echo(f"{name}{kind}: {wait[name]}")
             if not typer.confirm(f"Does {name} read the same, on the telephone?"):
                 left.append(name)
                 continue

@@ -190,7 +190,7 @@ def _clusters(result: "ClusterResult") -> Table:
     table.add_column("cluster")
     d = result.description
     order = sorted(range(len(d.sites)), key=lambda i: natural(d.sites[i]))
-    shown = order if len(order) <= 6 and not result.job.secure else []
+    shown = order if len(order) <= 6 and not result.job.totals_only else []
     for name in (*(d.sites[i] for i in shown), result.unit):
         table.add_column(escape(name), justify="right")
     table.add_column("what sets it apart", overflow="fold")

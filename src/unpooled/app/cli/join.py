@@ -12,12 +12,14 @@ import typer
 from unpooled.app.cli import options as o
 from unpooled.app.cli.copy import ROWS, Only, PolicyFile, StudyColumns, make, read_by, settings_of, write_page
 from unpooled.app.cli.federation import say
+from unpooled.app.cli.join_region import checked_region, region_settings, show_region
 from unpooled.app.cli.outputs import FolderOutput, check
 from unpooled.errors import BadInput, LedgerError
 from unpooled.pages.markup import counted
 
 if TYPE_CHECKING:
     from unpooled.runtimes.provisioning.site_folder import SiteFolder
+    from unpooled.runtimes.region.settings import RegionSettings
     from unpooled.site.site_process import SiteSettings
 
 Where = Annotated[Path, typer.Argument(help="The folder of the site, or its invitation.")]
@@ -39,29 +41,51 @@ def join(
     background: Annotated[bool, typer.Option("--background", help="Run without this terminal.")] = False,
     columns: StudyColumns = None,
     only: Only = None,
+    federation: Annotated[
+        Path | None,
+        typer.Option(help="A federation that takes part in the place of a site: its folder."),
+    ] = None,
+    identity: Annotated[
+        Path | None,
+        typer.Option(help="Another folder of this site: it has the same key here, so a tree finds it twice."),
+    ] = None,
 ) -> None:
     """Take part in a federation: answer its questions from the site's copy, under the site's own rules.
 
     unpooled join hospital-a.json --data patients.parquet --person patient_id
+
+    unpooled join region-north.json --federation north --policy rules.toml
     """
     from unpooled.data.readers import is_file
     from unpooled.runtimes.provisioning.site_folder import SiteFolder
     from unpooled.runtimes.provisioning.supervisor import keep
 
     site = SiteFolder.of(folder if folder is not None else invitation)
+    given = bool(data or columns or only or reading.given or copying.given)
+    checked = checked_region(site, invitation, federation, policy, given)
     if invitation.is_file():
         check(
             FolderOutput(site.path, "the folder of a site", site.own(), site.letters(), resumed=True),
             inputs=[invitation, data if is_file(data) else None, policy],
         )
+        if identity is not None:
+            site.take_key(identity)
         site.accept(invitation)
+    elif identity is not None:
+        raise BadInput("--identity goes with an invitation: a site that joined has its key")
+    region = None if checked is None else region_settings(site, *checked)
     enrolment = _Enrolment(site)
     enrolment.begin()
-    settings = _settings(site, data, policy, reading, copying, columns, only)
-    if settings.rules().protect.mode == "copy":
-        _copied(site, settings, copying, columns)
-    show(site, settings)
-    site.keep_settings(settings)
+    settings: SiteSettings | RegionSettings
+    if region is not None:
+        settings = region
+        show_region(region)
+    else:
+        settings = _settings(site, data, policy, reading, copying, columns, only)
+        if settings.rules().protect.mode == "copy":
+            _copied(site, settings, copying, columns)
+        show(site, settings)
+        site.keep_settings(settings)
     if background:
         _detach(site)
         return

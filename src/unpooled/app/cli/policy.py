@@ -8,7 +8,7 @@ import typer
 
 from unpooled.app.cli import options as o
 from unpooled.app.cli.outputs import Overwrite, check
-from unpooled.errors import LedgerError, PolicyError
+from unpooled.errors import BadInput, LedgerError, PolicyError
 
 policy = typer.Typer(no_args_is_help=True, help="Write, check and explain the rules of a site.")
 sums = typer.Typer(no_args_is_help=True, help="The keys of the other sites, as secure sums use them.")
@@ -44,6 +44,9 @@ def policy_init(
         str | None, typer.Option(help="Columns of which nobody may have a large share of a total: kwh,gas")
     ] = None,
     rows: Annotated[int, typer.Option(min=0, help="With noise: the most rows that there can be.")] = 0,
+    federation: Annotated[
+        bool, typer.Option("--federation", help="The rules of a federation that joins another one instead.")
+    ] = False,
     overwrite: Overwrite = False,
 ) -> None:
     """Write a policy with safe defaults, or those of a preset, and a comment on each rule."""
@@ -51,6 +54,15 @@ def policy_init(
     from unpooled.site.explain_policy import template
     from unpooled.site.policy import check_declared, parse
 
+    if federation:
+        from unpooled.runtimes.region.rules import TEMPLATE
+
+        if site or preset or person or consumption or rows:
+            raise BadInput("--federation: its rules are about sums; the other options are for a site")
+        check(path, overwrite=overwrite)
+        write_atomically(path, TEMPLATE.encode())
+        typer.echo(f"written: {path}")
+        return
     text = template(site, preset, person=person, consumption=o.names(consumption), rows=rows)
     check(path, overwrite=overwrite)
     write_atomically(path, text.encode())
@@ -72,8 +84,12 @@ def policy_presets() -> None:
 @policy.command("check")
 def policy_check(path: _FILE) -> None:
     """Read a policy and name any error in it."""
+    from unpooled.runtimes.region.rules import are_rules, load_rules
     from unpooled.site.policy import check_declared, check_methods, load
 
+    if are_rules(path):
+        typer.echo(f"{path}: in order, the rules of a federation, digest {load_rules(path).digest[:16]}")
+        return
     found = load(path)
     check_methods(found)
     try:

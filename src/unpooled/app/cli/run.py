@@ -104,11 +104,20 @@ def run(
     from unpooled.app.run_folder import RunFolder
     from unpooled.app.study import proposed
     from unpooled.runtimes.provisioning.federation_folder import FederationFolder, files_of, new_name
+    from unpooled.runtimes.provisioning.members import members_of
 
     joined = FederationFolder.read(federation)
     study = _study(title, purpose, contact, expires)
     between = Between(
-        str(joined.path), new_name(), joined.sites, quorum, deadline, wait, approval=wait_approval, **study
+        str(joined.path),
+        new_name(),
+        joined.sites,
+        quorum,
+        deadline,
+        wait,
+        approval=wait_approval,
+        federations=members_of(joined)[1],
+        **study,
     )
     reading.refuse()
     job = options.job(protect, between=between)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from unpooled.app.cli.join import Where, show
+from unpooled.app.cli.join_region import show_region
 from unpooled.app.cli.outputs import check
 from unpooled.errors import BadInput
 
@@ -56,7 +57,9 @@ def status(
         _coordinator(found)
     else:
         typer.echo(f"{found.name} in {found.federation}: {found.sites[found.name]}")
-        if place.has_settings:
+        if place.is_federation:
+            show_region(place.region)
+        elif place.has_settings:
             show(place, place.settings)
     for problem in found.problems:
         typer.echo(problem.text, err=True)

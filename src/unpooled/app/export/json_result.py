@@ -39,7 +39,7 @@ def result_json(result: "ClusterResult") -> dict[str, Any]:
                 "cluster": j + 1,
                 "rows": float(result.sizes[j]),
                 "rows_by_site": None
-                if result.job.secure
+                if result.job.totals_only
                 else {s: result.size_at(i, j) for i, s in enumerate(d.sites)},
                 "profile": [
                     {
@@ -60,7 +60,7 @@ def result_json(result: "ClusterResult") -> dict[str, Any]:
                 "rows": float(a.rows[a.sites.index(s)]),
                 "protection": a.protection[a.sites.index(s)][0],
                 "copy_made": a.protection[a.sites.index(s)][1] or None,
-                "inertia_per_row": None if result.job.secure else result.fit()[i],
+                "inertia_per_row": None if result.job.totals_only else result.fit()[i],
                 "numbers_left": left[s][0],
                 "bytes_left": left[s][1],
                 "missing_cells": {

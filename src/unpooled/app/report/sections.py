@@ -191,8 +191,9 @@ def places(result: ClusterResult) -> str:
     head = ["site", *map(chip, k), f"{result.unit} shown", "distance"]
     body += table(head, rows) + small(" ".join(notes))
     lead = f"Each bar is a site, cut in proportion to its {result.unit}."
-    if result.job.secure:
-        lead = "All sites together: secure sums do not show which site has which."
+    if result.job.totals_only:
+        how = "secure sums do" if result.job.secure else "the sums of federations do"
+        lead = f"All sites together: {how} not show which site has which."
     return section(f"Where {_these(result)} are", body + _absent(result), lead, "places")
 
 

@@ -31,7 +31,7 @@ from unpooled.runtimes.nvflare.startup_kit import (
 )
 
 if TYPE_CHECKING:
-    from unpooled.runtimes.coordinator_run import RunTask
+    from unpooled.runtimes.coordinator_run import AnyTask
     from unpooled.site.site_process import RunTerms
 
 __all__ = [
@@ -127,7 +127,7 @@ def heard(site: Path) -> float | None:
         return None
 
 
-def write_job(folder: Path, task: "RunTask", terms: "RunTerms") -> None:
+def write_job(folder: Path, task: "AnyTask", terms: "RunTerms") -> None:
     """Write a job folder."""
     from unpooled.runtimes.nvflare import console
 

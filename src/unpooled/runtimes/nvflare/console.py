@@ -16,7 +16,7 @@ from unpooled.core import codec
 from unpooled.core.disk import is_held
 from unpooled.core.messages import Message
 from unpooled.errors import EngineFailed, EngineGone
-from unpooled.runtimes.coordinator_run import RunTask
+from unpooled.runtimes.coordinator_run import AnyTask
 from unpooled.runtimes.nvflare.startup_kit import (
     CONSOLE_NAME,
     COORDINATOR,
@@ -31,7 +31,7 @@ _TRIES = 3  # of a submission that a busy server does not answer
 _GOING = ("SUBMITTED", "APPROVED", "DISPATCHED", "RUNNING")
 
 
-def write_job(folder: Path, task: RunTask, terms: RunTerms) -> None:
+def write_job(folder: Path, task: AnyTask, terms: RunTerms) -> None:
     """Write a job folder for NVFLARE: names of installed classes, settings, and no code."""
     needed = max(1, math.ceil(task.quorum * len(task.sites)))
     meta = {

@@ -16,10 +16,12 @@ from nvflare.apis.signal import Signal
 
 from unpooled.algorithms.base import import_methods
 from unpooled.core import codec
+from unpooled.core.messages import Message
 from unpooled.core.site_id import SiteId
-from unpooled.runtimes.coordinator_run import RunTask, coordinate
+from unpooled.runtimes.coordinator_run import AnyTask, PassingTask, coordinate
 from unpooled.runtimes.delivery import Answered, Delivery, NoAnswer
 from unpooled.runtimes.nvflare.startup_kit import ANSWER, READY, SITE_FILE, TOPIC
+from unpooled.runtimes.region.passing import Passing
 
 
 class Coordinator(Controller):
@@ -37,15 +39,13 @@ class Coordinator(Controller):
 
     def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
         import_methods(self._modules)
-        task: RunTask = codec.decode(base64.b64decode(self._task), expect=RunTask)
+        task: AnyTask = codec.decode(base64.b64decode(self._task), expect=Message)
         engine: Any = fl_ctx.get_engine()
         mail = Mail(engine)
+        folder = self._folder(task, fl_ctx)
+        passing = Passing(folder, lambda: bool(abort_signal.triggered))
         courier = Delivery(
-            task.sites,
-            mail.post,
-            deadline=task.deadline,
-            stopped=lambda: bool(abort_signal.triggered),
-            approval=task.approval,
+            task.sites, mail.post, deadline=task.deadline, stopped=passing.stopped, approval=task.approval
         )
 
         def ready(topic: str, request: Shareable, fl_ctx: FLContext) -> Shareable:
@@ -54,10 +54,12 @@ class Coordinator(Controller):
 
         engine.register_aux_message_handler(ANSWER, mail.receive)
         engine.register_aux_message_handler(READY, ready)
-        if not coordinate(task, courier, self._folder(task, fl_ctx)):
+        if not (
+            passing.serve(courier) if isinstance(task, PassingTask) else coordinate(task, courier, folder)
+        ):
             self.system_panic("the run did not finish; its folder says why", fl_ctx)
 
-    def _folder(self, task: RunTask, fl_ctx: FLContext) -> Path:
+    def _folder(self, task: AnyTask, fl_ctx: FLContext) -> Path:
         """The folder of the run, from the server's own settings file; a task names no path."""
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", task.run):
             raise ValueError("the name of the run is not one")

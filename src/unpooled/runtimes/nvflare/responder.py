@@ -1,4 +1,4 @@
-"""A site in NVFLARE: an Executor in the site's job process."""
+"""A site in NVFLARE, or a federation in its place: an Executor in the site's job process."""
 
 import base64
 from pathlib import Path
@@ -14,7 +14,8 @@ from nvflare.apis.signal import Signal
 from unpooled.core import codec
 from unpooled.runtimes.nvflare.launchers import TolerantLauncher  # noqa: F401  older folders name it here
 from unpooled.runtimes.nvflare.startup_kit import ANSWER, READY, SITE_FILE, TOPIC
-from unpooled.site.site_process import RunTerms, SiteEnd, SiteSettings, Waiting
+from unpooled.runtimes.region.end import end_of
+from unpooled.site.site_process import RunTerms, SiteEnd, Waiting
 
 
 class Responder(Executor):
@@ -29,11 +30,10 @@ class Responder(Executor):
         if event_type == EventType.START_RUN:
             terms: RunTerms = codec.decode(base64.b64decode(self._terms), expect=RunTerms)
             path = fl_ctx.get_workspace().get_file_path_in_site_config(SITE_FILE)
-            settings = SiteSettings.read(Path(path))
-            self._end = SiteEnd(settings, terms)
+            self._end = end_of(Path(path), terms)
             engine: Any = fl_ctx.get_engine()
             engine.register_aux_message_handler(TOPIC, self._answer)
-            self._send(READY, Shareable({"site": settings.site}), engine)
+            self._send(READY, Shareable({"site": self._end.site}), engine)
         elif event_type in (EventType.ABOUT_TO_END_RUN, EventType.END_RUN) and self._end is not None:
             self._end.close()  # the process may take its time to end; the site's log is free at once
 

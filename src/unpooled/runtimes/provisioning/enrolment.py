@@ -23,6 +23,7 @@ from unpooled.runtimes.provisioning.enrolment_wire import ADMITTED, REFUSED, WAI
 from unpooled.runtimes.provisioning.federation_folder import FederationFolder
 from unpooled.runtimes.provisioning.invitations import Invitation
 from unpooled.runtimes.provisioning.keys import Authority, enrolment_fingerprint, requested
+from unpooled.runtimes.provisioning.members import proven
 
 DAYS = 14  # that an invitation is valid
 _UNKNOWN = "the server knows no such site and secret; ask the coordinator for a new invitation"
@@ -40,6 +41,8 @@ class Enrolment:
     others: tuple[str, ...] = ()  # fingerprints of keys that came with the secret later
     certificate: str = ""  # once the site is admitted, PEM
     admitted: str = ""  # when
+    member: str = ""  # the fingerprint of the key by which a tree of federations knows the site
+    federation: bool = False  # it is a federation
 
     @property
     def expired(self) -> bool:
@@ -97,8 +100,10 @@ def enrol(federation: FederationFolder, request: dict[str, Any]) -> dict[str, st
                 f"the invitation was valid until {record.expires}; the coordinator makes a new one: unpooled "
                 f"federation invite FOLDER {site} --again"
             )
-        if not record.request:
-            _write(federation, site, replace(record, request=pem, asked=_now().isoformat(timespec="seconds")))
+        said, asked = proven(request, fingerprint), record.asked or _now().isoformat(timespec="seconds")
+        new = replace(record, request=pem, asked=asked, member=said.key, federation=said.federation)
+        if new != record:
+            _write(federation, site, new)
         return {"state": WAITING}
 
 

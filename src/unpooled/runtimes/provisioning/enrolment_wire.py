@@ -6,6 +6,7 @@ The site verifies the server from the first byte on, with the authority's certif
 import json
 import socket
 import ssl
+from collections.abc import Mapping
 from typing import Any
 
 from unpooled.errors import BadInput
@@ -17,9 +18,10 @@ WAITING, ADMITTED, REFUSED = "waiting", "admitted", "refused"  # the states in a
 LIMIT = 16_384  # bytes of a question, or of an answer
 
 
-def ask(invitation: Invitation, request: str) -> dict[str, Any]:
+def ask(invitation: Invitation, request: str, member: Mapping[str, str] | None = None) -> dict[str, Any]:
     """The server's answer to a request for a certificate; OSError if the server is not reached.
 
+    ``member`` is what the site says of itself (members.py).
     ssl.SSLCertVerificationError, before anything is sent, unless the authority in the invitation vouches for
     the server.
     """
@@ -27,7 +29,7 @@ def ask(invitation: Invitation, request: str) -> dict[str, Any]:
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.load_verify_locations(cadata=invitation.root)
     context.set_alpn_protocols([PROTOCOL])
-    question = {"site": invitation.site, "secret": invitation.secret, "request": request}
+    question = {"site": invitation.site, "secret": invitation.secret, "request": request, **(member or {})}
     with (
         dialled(invitation.address) as plain,
         context.wrap_socket(plain, server_hostname=invitation.host) as secure,

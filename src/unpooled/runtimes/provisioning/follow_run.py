@@ -18,7 +18,15 @@ from unpooled.core.disk import Holder, is_held
 from unpooled.core.messages import SiteId
 from unpooled.core.run import Record
 from unpooled.errors import EngineFailed, EngineGone, SchemaMismatch, TooFewAnswers, UnpooledError
-from unpooled.runtimes.coordinator_run import FAILED, FINISHED, RUNNING, WAITING, ProgressFile, RunTask
+from unpooled.runtimes.coordinator_run import (
+    FAILED,
+    FINISHED,
+    RUNNING,
+    WAITING,
+    AnyTask,
+    ProgressFile,
+    RunTask,
+)
 from unpooled.runtimes.provisioning.federation_folder import FederationFolder, present
 from unpooled.site.site_process import RunTerms
 
@@ -40,7 +48,8 @@ def is_followed(work: Path) -> bool:
 
 
 @contextlib.contextmanager
-def _following(work: Path) -> Iterator[None]:
+def following(work: Path) -> Iterator[None]:
+    """Mark a run as followed by this process."""
     work.mkdir(parents=True, exist_ok=True)
     with (work / _FOLLOWED).open("wb") as file:
         Holder.me("unpooled run").write(file.fileno())
@@ -64,7 +73,7 @@ def follow(
 
     ``tell`` hears whom the run waits for to approve the study.
     """
-    with _following(federation.runs / task.run):
+    with following(federation.runs / task.run):
         return _follow(federation, task, terms, patience, say, tell, progress)
 
 
@@ -91,7 +100,7 @@ def _follow(
             gather_sites(federation, task, patience, say)
             written.path.unlink(missing_ok=True)
             try:
-                _submit(federation, task, terms, written, say)
+                submit(federation, task, terms, written, say)
             except EngineGone as gone:
                 causes.append(str(gone))
                 alike = causes[-_ALIKE:].count(causes[-1]) == _ALIKE  # another try changes nothing
@@ -111,7 +120,7 @@ def _follow(
         say(f"{failure}; asking again")
 
 
-def gather_sites(federation: FederationFolder, task: RunTask, patience: float, say: Say) -> None:
+def gather_sites(federation: FederationFolder, task: AnyTask, patience: float, say: Say) -> None:
     """Wait until all sites are connected; after ``patience`` seconds the quorum is enough."""
     until = time.monotonic() + patience
     needed = max(1, -int(-task.quorum * len(task.sites) // 1))
@@ -133,8 +142,8 @@ def gather_sites(federation: FederationFolder, task: RunTask, patience: float, s
         )
 
 
-def _submit(
-    federation: FederationFolder, task: RunTask, terms: RunTerms, written: ProgressFile, say: Say
+def submit(
+    federation: FederationFolder, task: AnyTask, terms: RunTerms, written: ProgressFile, say: Say
 ) -> None:
     """Submit the job to the engine, and wait until it has begun."""
     say("handing the run to the server")

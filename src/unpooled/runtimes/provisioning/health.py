@@ -148,13 +148,18 @@ def of_site(place: SiteFolder) -> Health:
     elif place.enrolled and not connected:
         problems.append(Trouble(APART, f"not connected to {where}; what unpooled join says names the reason"))
     if place.has_settings:
-        protect, copy = place.settings.rules().protect, SeenCopyFolder(Path(place.settings.folder))
-        if protect.mode == "copy" and not protect.auto and not copy.approved:
+        folder = Path(place.region.folder if place.is_federation else place.settings.folder)
+        if not place.is_federation:
+            protect = place.settings.rules().protect
+            if protect.mode == "copy" and not protect.auto and not SeenCopyFolder(folder).approved:
+                problems.append(Trouble(WAITS, f"the copy is not approved: unpooled copy approve {folder}"))
+        elif not is_held(FederationFolder.read(Path(place.region.federation)).server):
+            below = place.region.federation
             problems.append(
-                Trouble(WAITS, f"the copy is not approved: unpooled copy approve {place.settings.folder}")
+                Trouble(DOWN, f"the server of its own federation is not up: unpooled serve {below}")
             )
-        for kept in StudyFolder(Path(place.settings.folder)).waiting():
-            study = f"unpooled study approve {place.settings.folder} {kept.study.digest[:16]}"
+        for kept in StudyFolder(folder).waiting():
+            study = f"unpooled study approve {folder} {kept.study.digest[:16]}"
             problems.append(Trouble(WAITS, f"the study {kept.study.title!r} waits to be approved: {study}"))
     problems += _ending(ends, lambda who: f"ask for unpooled federation invite FOLDER {who} --again")
     size = sum(file.stat().st_size for file in place.path.glob("log*.jsonl"))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from unpooled.core.disk import write_atomically
+from unpooled.core.disk import create_atomically, write_atomically
 from unpooled.errors import BadInput
 from unpooled.runtimes.engine import Engine, EngineIdentity, engine
 from unpooled.runtimes.provisioning.dial import obstacle_of
@@ -24,7 +24,10 @@ from unpooled.runtimes.provisioning.keys import (
     request,
     write_key,
 )
+from unpooled.runtimes.provisioning.members import claimed
 from unpooled.runtimes.provisioning.names import check_path
+from unpooled.runtimes.region.settings import RegionSettings, is_region
+from unpooled.site.identity import IDENTITY, identity_in
 from unpooled.site.site_process import SiteSettings
 
 
@@ -70,6 +73,8 @@ class SiteFolder:
         file = self.engine.settings_file(self.engine_folder)
         if not file.exists():
             raise BadInput(f"{self.path}: the site has no data yet; unpooled join {self.path} --data FILE")
+        if self.is_federation:
+            raise BadInput(f"{self.path}: a federation takes part with this folder, without data of its own")
         return SiteSettings.read(file)
 
     def own(self) -> bool:
@@ -132,7 +137,7 @@ class SiteFolder:
         """Ask the server once: "" if the site is admitted, else why it is not yet. BadInput if refused."""
         invitation = self.invitation
         try:
-            said = ask(invitation, request(invitation.site, read_key(self._key)))
+            said = ask(invitation, request(invitation.site, read_key(self._key)), self._claim())
         except OSError as error:
             return obstacle_of(error, invitation.address)
         state = said.get("state")
@@ -155,6 +160,30 @@ class SiteFolder:
         write_atomically(self.path / "enrolled.json", (json.dumps(marked) + "\n").encode())
         return ""
 
+    def _claim(self) -> dict[str, str]:
+        """What the site says of itself when it enrols: the key that it has in every federation."""
+        return claimed(identity_in(self.path), self.fingerprint(), self.is_federation)
+
+    @property
+    def is_federation(self) -> bool:
+        """True if a federation takes part with this folder, in the place of a site."""
+        return self.has_settings and is_region(self.engine.settings_file(self.engine_folder))
+
+    @property
+    def region(self) -> RegionSettings:
+        """The settings of the federation that takes part with this folder."""
+        return RegionSettings.read(self.engine.settings_file(self.engine_folder))
+
+    def take_key(self, other: Path) -> None:
+        """Have the key of another folder of the same site here too: a tree finds by it that both are one."""
+        if not (other / IDENTITY).is_file():
+            raise BadInput(f"{other}: has no {IDENTITY}; it is not the folder of a site that joined")
+        self.path.mkdir(parents=True, exist_ok=True)
+        self.path.chmod(0o700)
+        key = (other / IDENTITY).read_bytes()
+        if not create_atomically(self.path / IDENTITY, key) and key != (self.path / IDENTITY).read_bytes():
+            raise BadInput(f"{self.path} has a key of its own already, another one than {other}")
+
     def _settle(self, invitation: Invitation, identity: EngineIdentity) -> None:
         """Write the engine's files, each in one step; the site's own settings among them are not touched."""
         chosen_engine = engine(invitation.engine)
@@ -174,7 +203,7 @@ class SiteFolder:
                 if old != settings and old.relative_to(self.engine_folder) not in new and old.is_file():
                     old.unlink()
 
-    def keep_settings(self, settings: SiteSettings) -> None:
+    def keep_settings(self, settings: SiteSettings | RegionSettings) -> None:
         """Write the settings; the engine's other files may not be there yet."""
         file = self.engine.settings_file(self.engine_folder)
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -197,6 +226,7 @@ def joined_under(folder: Path) -> Path | None:
         (folder / "policy.toml").exists()
         or not (folder / "invitation.json").exists()
         or not site.has_settings
+        or site.is_federation
     ):
         return None
     said = site.settings.policy

@@ -1,0 +1,252 @@
+"""Three levels as processes, by the commands of docs/tree.md: killed at every level, the bits of a flat run.
+
+``UNPOOLED_TREE_KILLS`` random strikes follow, over all processes; ``UNPOOLED_SEED`` picks others.
+"""
+
+import contextlib
+import csv
+import json
+import os
+import random
+import re
+import signal
+import time
+
+import numpy as np
+import psutil
+import pytest
+
+from helpers import arrays_in
+from machines.network import tree, until
+from machines.test_processes import free
+from machines.tree_network import HOSPITALS, REGIONS, TreeNetwork
+from unpooled.core import codec
+from unpooled.core.subtotal import Subtotal
+from unpooled.data.schema import Schema
+from unpooled.questions.clusters import ClusterSums
+from unpooled.site.log import entries, unpacked, verify
+from unpooled.site.study_folder import APPROVED, StudyFolder
+
+KILLS = int(os.environ.get("UNPOOLED_TREE_KILLS", "0"))
+SEED = int(os.environ.get("UNPOOLED_SEED", "0"))
+METHOD = ("-k", "2,3", "--method", "fuzzy", "--max-rounds", "30", "--exact-sums", "--seed", "1")
+
+
+@pytest.fixture(scope="module")
+def three_levels(hospital_files, tmp_path_factory):
+    made = TreeNetwork(tmp_path_factory.mktemp("tree"), hospital_files["cleveland"])
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.fixture(scope="module")
+def flat(three_levels):
+    """The folder of ``unpooled fit`` on the four hospitals' files."""
+    folder, names = three_levels.folder / "flat", []
+    folder.mkdir()
+    for hospital in HOSPITALS:
+        names.append(folder / f"{hospital}.csv")
+        names[-1].write_bytes((three_levels.folder / hospital.title() / "patients.csv").read_bytes())
+    three_levels.command("fit", *names, *METHOD, "--protect", "copy", "--out", folder / "run")
+    return folder / "run"
+
+
+def numbers_of(log):
+    """Every number in the answers of a log, other than whole ones, and the bytes of these answers.
+
+    Without the cells of a start, of which there are up to 500, many of one hospital alone; and without
+    schemas, which have the largest size in a column, which is some hospital's.
+    """
+    found, payloads = set(), b""
+    for _, entry in entries(log):
+        if entry["kind"] != "release":
+            continue
+        for reply in codec.decode(unpacked(entry["payload"])).replies:
+            whole = reply.reply() if isinstance(reply, Subtotal) else reply
+            if (isinstance(whole, ClusterSums) and whole.mass.shape[-1] > 3) or isinstance(whole, Schema):
+                continue
+            payloads += codec.encode(reply)
+            for array in arrays_in(whole):
+                values = array[np.isfinite(array)] if array.dtype.kind == "f" else np.zeros(0)
+                found |= set(values[values % 1 != 0].tolist())
+    return found, payloads
+
+
+def history(folder):
+    """What each round came to, without what differs in a tree: who answered, and how many exchanges."""
+    with (folder / "history.csv").open() as file:
+        return [(row["round"], row["movement"], row["inertia"]) for row in csv.DictReader(file)]
+
+
+def assert_as_flat(run, flat):
+    """The clustering of a flat federation to the last bit; of single sites a tree says nothing."""
+    for name in ("model.unpooled", "preparation.json"):
+        assert (run / name).read_bytes() == (flat / name).read_bytes(), name
+    assert history(run) == history(flat)
+    told, want = (json.loads((folder / "result.json").read_text()) for folder in (run, flat))
+    for name in ("inertia", "clusters", "columns", "rounds"):
+        if name == "clusters":
+            for cluster in (*told[name], *want[name]):
+                del cluster["rows_by_site"]
+        assert told[name] == want[name], name
+
+
+def assert_nothing_is_left(network):
+    """No process, no lock, no run below."""
+    for person in ("Country", "North", "South"):
+        runs = network.federation(person).runs
+        until(lambda runs=runs: not list(runs.iterdir()), f"the runs of {person} to be over", patience=120)
+    for member in (*REGIONS, *HOSPITALS):
+        log = network.member(member) / "log.jsonl"
+        until(lambda log=log: free(log), f"the log of {member} to be free", patience=60)
+        assert verify(log) == []
+    assert network.strays() == []
+
+
+def test_the_page_with_a_process_killed_at_every_level(three_levels, flat):
+    network = three_levels
+    network.perform()
+    reached = 0
+    for name in ("hospital-a", "north", "South", "Country"):  # a hospital, a relay, a region, the run
+        network.at(reached + 2)
+        network.job_of(name).kill()
+        reached = network.reached()
+    network.finish("run", 600)
+    assert_as_flat(network.folder / "Country" / "run", flat)
+    assert (network.folder / "Country" / "report.html").stat().st_size > 10_000
+    assert_nothing_is_left(network)
+    assert_numbers_stay_below(network)
+    assert_what_officers_see(network)
+
+
+def assert_numbers_stay_below(network):
+    above = {name: numbers_of(network.member(name) / "log.jsonl") for name in REGIONS}
+    for hospital in HOSPITALS:
+        own, sent = numbers_of(network.member(hospital) / "log.jsonl")
+        assert len(own) > 100
+        for found, payloads in above.values():
+            assert len(found) > 100
+            assert not own & found
+            assert not any(np.float64(value).tobytes() in payloads for value in own)
+        assert all(np.float64(value).tobytes() in sent for value in list(own)[:20])  # such a search finds
+    written = b"".join(
+        path.read_bytes()
+        for place in ("Country/national", "Country/run", "North/north", "South/south")
+        for path in (network.folder / place).rglob("*")
+        if path.is_file()
+    )
+    assert b"north" in written
+    assert not [hospital for hospital in HOSPITALS if hospital.encode() in written]
+
+
+def assert_what_officers_see(network):
+    """A region's officer sees the study from above, a hospital's the same one, and through whom it came."""
+    (above,) = StudyFolder(network.member("north")).every()
+    (below,) = StudyFolder(network.member("hospital-a")).every()
+    assert (above.study.purpose, below.study.purpose) == ("kinds of heart patients",) * 2
+    assert (above.study.federation, below.study.federation) == ("national", "north-hospitals")
+    through = f"passed on by north-hospitals, which is north in national; its study {above.study.digest[:16]}"
+    assert through in below.study.title
+    assert below.study.questions == above.study.questions
+    said = network.command("status", network.member("north")).stdout
+    assert "federation: north-hospitals with 2 members; what goes up are sums over 2 sites or more" in said
+
+
+# ---------------------------------------------------------------- at random
+
+
+class TreeStrikes:
+    """Strikes processes of all levels at random, and starts again what people would."""
+
+    def __init__(self, network, seed):
+        self.network, self.chance, self.told, self._halted = network, random.Random(seed), [], []
+
+    def strike(self, run):
+        names = [*self.network.commands]
+        name = self.chance.choice([n for n in names if n != "run" or run])
+        process = self.chance.choice(tree(self.network.processes[name].pid) or [None])
+        number = self.chance.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGSTOP))
+        try:
+            gone = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+            useless = (*gone, psutil.STATUS_STOPPED) if number == signal.SIGSTOP else gone
+            if process is None or process.status() in useless:
+                return False
+            told = f"{number.name} {name}: {' '.join(process.cmdline())[-90:]}"
+            process.send_signal(number)
+        except psutil.Error:
+            return False
+        self.told.append(told)
+        if number == signal.SIGSTOP:
+            self._halted.append((time.monotonic() + self.chance.uniform(0.5, 6.0), process))
+        return True
+
+    def mend(self, every=False):
+        late = [process for then, process in self._halted if every or time.monotonic() > then]
+        self._halted = [(then, process) for then, process in self._halted if process not in late]
+        for process in late:
+            with contextlib.suppress(psutil.Error):
+                process.send_signal(signal.SIGCONT)
+        for name in self.network.commands:
+            code = self.network.processes[name].poll()
+            if code is not None and (name != "run" or code == -signal.SIGKILL):
+                self.network.again(name)
+        self.approve()
+
+    def approve(self):
+        for member in (*REGIONS, *HOSPITALS):
+            studies = StudyFolder(self.network.member(member))
+            for kept in studies.waiting():
+                studies.decide(kept.study.digest, APPROVED, "the officer", patience=60.0)
+
+
+@pytest.mark.skipif(not KILLS, reason="UNPOOLED_TREE_KILLS says how many random strikes")
+def test_runs_that_are_struck_at_random_at_all_levels_end_with_the_flat_bits(three_levels, flat):
+    network, left, resumed, number, began = three_levels, KILLS, 0, 0, time.monotonic()
+    while left:
+        strikes, out = TreeStrikes(network, 1000 * SEED + number), f"struck-{number}"
+        words = ["run", "national", *METHOD, "--quorum", "1", "--out", out]
+        words += ["--purpose", "kinds of heart patients"]
+        network.wait_all()
+        network.commands["run"] = (words, network.folder / "Country")
+        network.start("run", *words, folder=network.folder / "Country")
+        until(lambda out=out: (network.folder / "Country" / out / "job.json").exists(), "the job")
+        share = min(left, 6)
+        while share and network.processes["run"].poll() in (None, -signal.SIGKILL):
+            time.sleep(strikes.chance.expovariate(1 / 3.0))
+            struck = strikes.strike("run")
+            share, left = share - struck, left - struck
+            time.sleep(0.2)
+            strikes.mend()
+        strikes.mend(every=True)
+        resumed += ended(network, strikes)
+        try:
+            assert_as_flat(network.folder / "Country" / out, flat)
+            assert_nothing_is_left(network)
+        except AssertionError as wrong:
+            raise AssertionError(f"{wrong}\n" + "\n".join(strikes.told)) from wrong
+        number += 1
+        assert number < KILLS, "runs are over before they are struck"
+    minutes = (time.monotonic() - began) / 60
+    print(f"{KILLS} strikes in {number} runs, {resumed} resumed after an error, {minutes:.1f} min")
+
+
+def ended(network, strikes):
+    """Let the run come to its end; how often it had to be resumed after an error, which is one line."""
+    resumed, end = 0, time.monotonic() + 1200
+    while True:
+        while network.processes["run"].poll() is None:
+            strikes.mend(every=True)
+            assert time.monotonic() < end, ("it hangs", strikes.told, network.said("run")[-2000:])
+            time.sleep(0.2)
+        code = network.processes["run"].returncode
+        if code == 0:
+            return resumed
+        if code != -signal.SIGKILL:
+            said = network.said("run")
+            assert "Traceback" not in said, (strikes.told, said)
+            assert re.search(r"unpooled: .*unpooled resume", " ".join(said.split())), (strikes.told, said)
+            resumed += 1
+        assert resumed < 6, (strikes.told, network.said("run")[-3000:])
+        network.again("run")
