@@ -85,7 +85,8 @@ class Masking:
 
     def was_opened(self, post: Envelope) -> bool:
         """True if the sum of this exchange was opened before, under other keys."""
-        return self._member.was_opened(post.turn)
+        state, turn = self._member._run(post.turn.run), post.turn
+        return state is not None and (turn.round, turn.exchange) in {given[:2] for given in state.given}
 
     def forget(self) -> None:
         """Take back what the mask remembers of an answer that was not kept."""

@@ -23,7 +23,6 @@ from unpooled.core.subtotal import Subtotal
 from unpooled.errors import TooFewAnswers
 from unpooled.privacy.secure_sum import crypto, messages
 from unpooled.privacy.secure_sum.fixed_point import LIMBS, Words, add, decode, negated
-from unpooled.privacy.secure_sum.layout import sites_in, subtotals
 from unpooled.privacy.secure_sum.messages import (
     Agreed,
     AskAgreed,
@@ -40,6 +39,8 @@ from unpooled.privacy.secure_sum.messages import (
     is_sound,
     length,
     parted,
+    sites_in,
+    subtotals,
 )
 
 Q = TypeVar("Q", bound=Reply)
