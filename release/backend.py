@@ -1,4 +1,4 @@
-"""The build backend: scikit-build-core, and a bill of materials (CycloneDX) in every wheel, where PEP 770 has it.
+"""The build backend: scikit-build-core, and a bill of materials (CycloneDX, PEP 770) in every wheel.
 
 ``UNPOOLED_PURE=1`` builds the wheel for any machine, without the compiled kernels (see ``pyproject.toml``).
 """

@@ -29,7 +29,7 @@ def bill(metadata: str, compiled: bool) -> bytes:
     for requirement in head.get_all("Requires-Dist") or []:
         name, wanted, extra = re.fullmatch(r"([\w.-]+)(?:\[[^]]*\])?([^;]*)(?:;(.*))?", requirement).groups()
         if extra is None:
-            parts.append(_component(name, f"pkg:pypi/{name.lower()}", None, role="required", range=wanted))
+            parts.append(_component(name, f"pkg:pypi/{name.lower()}", None, role="required", wanted=wanted))
     content = {
         "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
         "bomFormat": "CycloneDX",
@@ -67,11 +67,11 @@ def _version(name: str) -> str:
 
 
 def _component(
-    name: str, address: str, version: str | None, *, role: str, licence: str = "", range: str = ""
+    name: str, address: str, version: str | None, *, role: str, licence: str = "", wanted: str = ""
 ) -> dict[str, object]:
     full = f"{address}@{version}" if version else address
     said = [{"name": "unpooled:role", "value": role}]
-    said += [{"name": "unpooled:range", "value": range}] if range else []
+    said += [{"name": "unpooled:range", "value": wanted}] if wanted else []
     return {
         "type": "library",
         "bom-ref": full,
