@@ -5,10 +5,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(wildcard src/unpooled/kernels/native/*.?pp src/unpooled/kernels/native/exact/* src/unpooled/kernels/native/grouping/* src/unpooled/kernels/native/text/*)
 
-.PHONY: demo test lint types imports tests machines browser postgres container docs bench bench-sites assurance results clean help
+.PHONY: demo test lint types imports tests machines browser postgres container docs bench bench-sites assurance results release-rehearsal scorecard quick coverage clean help
 
 help:            ## this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ -/'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ -/'
 
 $(STAMP): $(SOURCES)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -90,6 +90,18 @@ assurance: $(STAMP)  ## the long versions of what the tests hold, and their figu
 	-PIP_CONSTRAINT=constraints.txt $(BIN)/pip install --quiet --no-deps --target build/peer diffprivlib
 	PYTHONPATH=build/peer $(BIN)/python -m benchmarks.bench_private
 	$(BIN)/python -m benchmarks.dual_problems
+
+VERSION ?= 0.2.0
+release-rehearsal: $(STAMP)  ## from a tag (VERSION=0.2.0) in a scratch clone to checked files, installed in an empty environment
+	$(BIN)/python release/rehearse.py --version $(VERSION)
+
+scorecard: $(STAMP)  ## the list of OpenSSF Scorecard, as far as it can be known from the tree
+	$(BIN)/python release/scorecard.py
+
+coverage: $(STAMP)  ## lines and branches of the door (core, site, privacy) that no test of theirs runs
+	PIP_CONSTRAINT=constraints.txt $(BIN)/pip install --quiet --disable-pip-version-check pytest-cov
+	$(BIN)/pytest --cov=unpooled.core --cov=unpooled.site --cov=unpooled.privacy --cov-branch --cov-report=term-missing:skip-covered \
+		tests/core tests/site tests/privacy tests/attacks tests/runtimes src/unpooled/core src/unpooled/site src/unpooled/privacy
 
 results: $(STAMP)  ## docs/results.md, docs/leakage.md: the papers recomputed (hours; DATA=folder with the authors' data)
 	$(BIN)/python -m benchmarks.results $(if $(DATA),--data $(DATA))
