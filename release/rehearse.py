@@ -68,7 +68,7 @@ def built(tree: Path, home: Path, tools: Path, date: str, times: int) -> list[Pa
     """The sdist and both wheels; NotReady unless all ``times`` builds have the same digests."""
     results: list[dict[str, Path]] = []
     for turn in range(times):
-        place, out = home / f"place-{turn}" * (turn + 1), home / f"out-{turn}"
+        place, out = home / ("place" + "-again" * turn), home / f"out-{turn}"
         shutil.copytree(tree, place)
         build = [tools / "python", "-m", "build", "--no-isolation", "--outdir", out, place]
         path = f"{tools}{os.pathsep}{os.environ['PATH']}"
@@ -116,7 +116,12 @@ def repaired(files: list[Path], out: Path, tools: Path) -> list[Path]:
 def installed(wheel: Path, home: Path, expected: str) -> None:
     """Install a wheel into an empty environment without a compiler, run the demo, and look at it."""
     run(sys.executable, "-m", "venv", home)
-    only = {"PATH": str(home / "bin"), "UNPOOLED_KERNELS": "", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    only = {
+        "PATH": str(home / "bin"),
+        "UNPOOLED_KERNELS": "",
+        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+        "PYTHONWARNINGS": "ignore",
+    }
     constraint = {"PIP_CONSTRAINT": str(ROOT / "constraints.txt")}
     started, busy = time.monotonic(), worked()
     run(home / "bin/pip", "install", "--quiet", "--only-binary", ":all:", wheel, **only, **constraint)
