@@ -1,4 +1,4 @@
-"""Write the files of this version that the next one must read: ``python -m tests.kept 0.2``. Once, at a release."""
+"""Write the files of this version that the next one must read, once, at a release: ``python -m tests.kept 0.2``."""
 
 import json
 import os
@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 import numpy as np
-
 from tests.kept.reading import asked, predicted
 from typer.testing import CliRunner
+
 from unpooled.app.cli import app
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse

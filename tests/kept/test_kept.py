@@ -1,4 +1,4 @@
-"""Files of the last release are read by this one: copy, log and ledger of a site; model, job, result, checkpoint.
+"""Files of the last release are read by this one: copy, log, ledger of a site; model, job, result, checkpoint.
 
 ``python -m tests.kept VERSION`` writes such a folder at a release; the one before stays until its formats are
 refused on purpose, in a line of the changelog under "What breaks".
@@ -9,9 +9,9 @@ import shutil
 from pathlib import Path
 
 import pytest
+from tests.kept.reading import asked, predicted
 from typer.testing import CliRunner
 
-from tests.kept.reading import asked, predicted
 from unpooled.app.cli import app
 from unpooled.app.run_folder import RunFolder
 from unpooled.site.log import verify
