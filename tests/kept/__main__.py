@@ -1,4 +1,4 @@
-"""Write the files of this version that the next one must read, once, at a release: ``python -m tests.kept 0.2``."""
+"""Write the files that the next version must read, once, at a release: ``python -m tests.kept 0.2``."""
 
 import json
 import os

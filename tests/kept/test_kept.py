@@ -1,4 +1,4 @@
-"""Files of the last release are read by this one: copy, log, ledger of a site; model, job, result, checkpoint.
+"""Files of the last release are read by this one: copy, log and ledger of a site; model, result, checkpoint.
 
 ``python -m tests.kept VERSION`` writes such a folder at a release; the one before stays until its formats are
 refused on purpose, in a line of the changelog under "What breaks".
