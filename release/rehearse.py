@@ -64,8 +64,8 @@ def tagged(scratch: Path, version: str) -> tuple[Path, str]:
     return tree, run("git", "log", "-1", "--format=%ct", cwd=tree).strip()
 
 
-def built(tree: Path, home: Path, tools: Path, date: str, times: int) -> list[Path]:
-    """The sdist and both wheels; NotReady unless all ``times`` builds have the same digests."""
+def built(tree: Path, home: Path, tools: Path, date: str, times: int, compiled: bool) -> list[Path]:
+    """The sdist and the wheels; NotReady unless all ``times`` builds have the same digests."""
     results: list[dict[str, Path]] = []
     for turn in range(times):
         place, out = home / ("place" + "-again" * turn), home / f"out-{turn}"
@@ -74,9 +74,10 @@ def built(tree: Path, home: Path, tools: Path, date: str, times: int) -> list[Pa
         path = f"{tools}{os.pathsep}{os.environ['PATH']}"
         run(*build, "--sdist", SOURCE_DATE_EPOCH=date, PATH=path)
         run(*build, "--wheel", SOURCE_DATE_EPOCH=date, PATH=path, UNPOOLED_PURE="1")
-        started = time.monotonic()
-        run(*build, "--wheel", SOURCE_DATE_EPOCH=date, PATH=path, **compiler(home, tools))
-        say(f"compiled, build {turn + 1}", f"{time.monotonic() - started:.0f} s")
+        if compiled:
+            started = time.monotonic()
+            run(*build, "--wheel", SOURCE_DATE_EPOCH=date, PATH=path, **compiler(home, tools))
+            say(f"compiled, build {turn + 1}", f"{time.monotonic() - started:.0f} s")
         results.append({file.name: file for file in sorted(out.iterdir())})
     first = results[0]
     for other in results[1:]:
@@ -145,17 +146,18 @@ BACKEND = "from unpooled import kernels; print(kernels.BACKEND)"
 IMPORT = "import time; t = time.process_time(); import unpooled; print(time.process_time() - t)"
 
 
-def rehearse(version: str, out: Path, times: int) -> None:
+def rehearse(version: str, out: Path, times: int, compiled: bool, home: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="rehearsal-") as name:
         scratch = Path(name)
         tree, date = tagged(scratch, version)
         say("tag", f"v{version}: source, citation and changelog agree")
-        run(sys.executable, "-m", "venv", scratch / "tools")
-        tools = scratch / "tools" / "bin"
+        if not (home / "bin").exists():  # kept from one rehearsal to the next: zig builds its library once
+            run(sys.executable, "-m", "venv", home)
+        tools = home / "bin"
         wanted = TOOLS + (LINUX if sys.platform == "linux" else [])
         constraint = str(ROOT / "constraints.txt")
         run(tools / "pip", "install", "--quiet", *wanted, PIP_CONSTRAINT=constraint)
-        files = built(tree, scratch, tools, date, times)
+        files = built(tree, scratch, tools, date, times, compiled)
         shutil.rmtree(out, ignore_errors=True)
         out.mkdir(parents=True)
         files = repaired(files, out, tools)
@@ -178,8 +180,10 @@ if __name__ == "__main__":
     arguments.add_argument("--version", default=version_of(ROOT))
     arguments.add_argument("--out", type=Path, default=ROOT / "build" / "release")
     arguments.add_argument("--once", action="store_true", help="build once, compare nothing")
+    arguments.add_argument("--pure", action="store_true", help="without the compiled wheel")
+    arguments.add_argument("--tools", type=Path, default=ROOT / "build" / "release-tools")
     told = arguments.parse_args()
     try:
-        rehearse(told.version, told.out, 1 if told.once else 2)
+        rehearse(told.version, told.out.resolve(), 1 if told.once else 2, not told.pure, told.tools.resolve())
     except NotReady as error:
         sys.exit(f"release: {error}")
