@@ -4,15 +4,23 @@ Whatever comes behind a right checksum, ``respond`` gives an answer back; it nev
 Run: ``python fuzz/fuzz_site.py fuzz/corpus/fuzz_site -max_total_time=300`` (needs atheris).
 """
 
+import contextlib
 import sys
 
 import numpy as np
 
-from unpooled.core import codec
-from unpooled.core.exchange import Answer
-from unpooled.questions.clusters import AskClusterSums  # noqa: F401  (imported so that it is known)
-from unpooled.site.open_site import open_site
-from unpooled.site.policy import parse
+try:
+    import atheris
+except ImportError:  # the tests run the target without it
+    atheris = None
+
+included = ["unpooled.core", "unpooled.site"]
+with atheris.instrument_imports(include=included) if atheris else contextlib.nullcontext():
+    from unpooled.core import codec
+    from unpooled.core.exchange import Answer
+    from unpooled.site.open_site import open_site
+    from unpooled.site.policy import parse
+import unpooled.questions.clusters  # noqa: E402, F401  (its messages must be known)
 
 ROWS = np.random.default_rng(0).normal(size=(60, 2))
 RULES = parse("version = 2\n[protect]\nauto = true")
@@ -25,9 +33,6 @@ def one_input(data: bytes) -> None:
 
 
 def main() -> None:
-    import atheris
-
-    atheris.instrument_all()
     atheris.Setup(sys.argv, one_input)
     atheris.Fuzz()
 
