@@ -5,10 +5,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(wildcard src/unpooled/kernels/native/*.?pp src/unpooled/kernels/native/exact/* src/unpooled/kernels/native/grouping/* src/unpooled/kernels/native/text/*)
 
-.PHONY: demo test lint types imports tests machines browser postgres container docs bench bench-sites assurance results clean help
+.PHONY: demo test lint types imports tests machines browser postgres container docs bench bench-sites assurance results release-rehearsal scorecard quick coverage clean help
 
 help:            ## this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ -/'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ -/'
 
 $(STAMP): $(SOURCES)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -35,6 +35,15 @@ tests: $(STAMP) browser postgres  ## all tests, docstrings and README included; 
 	$(BIN)/pytest --numprocesses 2 --dist loadfile --ignore=tests/machines --durations 20; rest=$$?; \
 	wait $$beside; apart=$$?; cat build/machines.log; \
 	test $$rest -eq 0 && test $$apart -eq 0
+
+QUICK := tests/core tests/estimators tests/kept tests/kernels/test_kernels_backend.py tests/kernels/test_observed.py \
+	tests/kernels/test_plain_numbers.py tests/data/test_scaling.py tests/data/test_validation.py tests/data/test_agreement.py \
+	tests/site/test_policy.py tests/site/test_door.py tests/site/test_log.py tests/site/test_fuzz_targets.py tests/privacy/test_shamir.py \
+	tests/privacy/test_fixed.py tests/runtimes/test_in_process.py tests/algorithms/test_lloyd.py tests/algorithms/test_kfed.py \
+	tests/analysis/test_metrics.py tests/own_methods tests/optimum/test_rational.py tests/app/test_use.py tests/laws/test_public.py \
+	tests/docs/test_design.py tests/docs/test_readme.py src/unpooled/core src/unpooled/kernels src/unpooled/site
+quick: $(STAMP)  ## tests of every room, in a minute on two cores
+	$(BIN)/pytest --numprocesses 2 --dist loadfile $(QUICK)
 
 machines: $(STAMP)  ## only the tests between processes, with the real engine
 	$(BIN)/pytest tests/machines
@@ -94,6 +103,18 @@ assurance: $(STAMP)  ## the long versions of what the tests hold, and their figu
 	-PIP_CONSTRAINT=constraints.txt $(BIN)/pip install --quiet --no-deps --target build/peer diffprivlib
 	PYTHONPATH=build/peer $(BIN)/python -m benchmarks.bench_private
 	$(BIN)/python -m benchmarks.dual_problems
+
+VERSION ?= 0.2.0
+release-rehearsal: $(STAMP)  ## from a tag (VERSION=0.2.0) in a scratch clone to checked files, installed in an empty environment
+	$(BIN)/python release/rehearse.py --version $(VERSION)
+
+scorecard: $(STAMP)  ## the list of OpenSSF Scorecard, as far as it can be known from the tree
+	$(BIN)/python release/scorecard.py
+
+coverage: $(STAMP)  ## lines and branches of the door (core, site, privacy) that no test of theirs runs
+	PIP_CONSTRAINT=constraints.txt $(BIN)/pip install --quiet --disable-pip-version-check pytest-cov
+	$(BIN)/pytest --cov=unpooled.core --cov=unpooled.site --cov=unpooled.privacy --cov-branch --cov-report=term-missing:skip-covered \
+		tests/core tests/site tests/privacy tests/attacks tests/runtimes src/unpooled/core src/unpooled/site src/unpooled/privacy
 
 results: $(STAMP)  ## docs/results.md, docs/leakage.md: the papers recomputed (hours; DATA=folder with the authors' data)
 	$(BIN)/python -m benchmarks.results $(if $(DATA),--data $(DATA))

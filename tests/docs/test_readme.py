@@ -4,7 +4,6 @@ import re
 import tomllib
 
 from pages import ROOT, blocks, printed
-from unpooled import __version__
 
 README = ROOT / "README.md"
 TEXT = README.read_text(encoding="utf-8")
@@ -35,9 +34,3 @@ def test_extras_named_exist():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     for extra in re.findall(r"\.\[(\w+)\]", TEXT):
         assert extra in project["optional-dependencies"]
-
-
-def test_the_version_is_the_same_everywhere():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    cited = re.search(r"^version: (.+)$", (ROOT / "CITATION.cff").read_text(encoding="utf-8"), re.M)
-    assert project["version"] == __version__ == cited[1]

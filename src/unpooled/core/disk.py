@@ -1,15 +1,16 @@
 """Atomic writes of files, and locks between processes."""
 
 import contextlib
-import fcntl
 import json
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from unpooled.core.locks import lock
 from unpooled.errors import BadInput
 
 
@@ -65,6 +66,8 @@ def _written_beside(path: Path, data: bytes) -> str:
 
 def sync_folder(path: Path) -> None:
     """Wait until the names in a folder are on disk."""
+    if sys.platform == "win32":
+        return  # a folder cannot be opened there
     folder = os.open(path, os.O_RDONLY)
     try:
         os.fsync(folder)
@@ -96,7 +99,8 @@ class Holder:
     def write(self, file: int) -> None:
         """Replace the content of an open file by this holder."""
         os.ftruncate(file, 0)
-        os.pwrite(file, (json.dumps(asdict(self)) + "\n").encode(), 0)
+        os.lseek(file, 0, os.SEEK_SET)
+        os.write(file, (json.dumps(asdict(self)) + "\n").encode())
 
     @property
     def lives(self) -> bool:
@@ -125,7 +129,7 @@ def held(folder: Path, patience: float = 20.0, what: str = "a run") -> Iterator[
         until = time.monotonic() + patience
         while True:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                lock(file.fileno())
                 break
             except BlockingIOError:
                 if time.monotonic() > until:
@@ -140,7 +144,7 @@ def is_held(folder: Path) -> bool:
     """True if a process is working on the run."""
     try:
         with (folder / "lock").open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            lock(file.fileno(), shared=True)
             return False
     except BlockingIOError:
         return True

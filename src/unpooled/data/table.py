@@ -2,6 +2,7 @@
 
 import mmap
 import os
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from unpooled.core.arrays import FloatArray
 from unpooled.errors import BadInput
 
 _SHARE = 0.5  # of the machine's memory that rows ready for clustering may take
+_UNTOLD = 4 * 10**9  # bytes that they may take where Python does not tell the memory
 
 
 def memory_limit() -> int:
@@ -22,6 +24,8 @@ def memory_limit() -> int:
     megabytes = os.environ.get("UNPOOLED_MEMORY")
     if megabytes:
         return int(float(megabytes) * 1e6)
+    if sys.platform == "win32":
+        return _UNTOLD
     return int(_SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
 

@@ -22,6 +22,12 @@ SYMMETRIES = {"none": 0, "cell": 1, "pair": 2, "published": 3}
 MOST_CLUSTERS, MOST_COLUMNS = 32, 64  # what the solver has room for
 
 
+NEEDS_COMPILED = (
+    "exact solving and its bounds need the compiled package, and this is the one for any machine: "
+    "install a wheel for your system, or from source where a C++ compiler is"
+)
+
+
 class Exact(NamedTuple):
     """A solved node."""
 
@@ -42,6 +48,14 @@ def available() -> bool:
     except ImportError:
         return False
     return True
+
+
+def _compiled() -> Any:
+    """The extension module; BadInput where the package has none."""
+    try:
+        return importlib.import_module("._native", __package__)
+    except ImportError:
+        raise BadInput(NEEDS_COMPILED) from None
 
 
 def check_room(d: int, k: int) -> None:
@@ -78,7 +92,7 @@ def exact(
     >>> sorted(got.centers.ravel().round(6).tolist()), round(got.value, 3), got.proved
     ([0.1, 5.2], 0.1, True)
     """
-    native = importlib.import_module("._native", __package__)
+    native = _compiled()
     X = np.ascontiguousarray(X, np.float64)
     n, d = X.shape
     check_room(d, k)
@@ -166,7 +180,7 @@ def budget_bound(
     >>> round(budget_bound(X, 2, np.array([0, 0, 1, 1]), goal=1e-9).lower, 6)
     0.1
     """
-    native = importlib.import_module("._native", __package__)
+    native = _compiled()
     X = np.ascontiguousarray(X, np.float64)
     check_room(X.shape[1], k)
     w = np.ones(len(X)) if weights is None else np.ascontiguousarray(weights, np.float64)
@@ -208,7 +222,7 @@ def semidefinite_bound(
     >>> round(got.lower, 6), got.unique
     (0.1, True)
     """
-    native = importlib.import_module("._native", __package__)
+    native = _compiled()
     X = np.ascontiguousarray(X, np.float64)
     check_room(X.shape[1], k)
     w = np.ones(len(X)) if weights is None else np.ascontiguousarray(weights, np.float64)
@@ -227,7 +241,7 @@ def deal(
     >>> deal(np.array([[0.0], [1.0], [2.0], [3.0]]), 1, np.zeros(4), 2).tolist()
     [1, 0, 0, 1]
     """
-    native = importlib.import_module("._native", __package__)
+    native = _compiled()
     X = np.ascontiguousarray(X, np.float64)
     w = np.ones(len(X)) if weights is None else np.ascontiguousarray(weights, np.float64)
     part = np.zeros(len(X), np.int32)

@@ -17,7 +17,7 @@ from unpooled.core.declarations import Box, Centers, Count, Numbers, Point, Sum,
 from unpooled.core.messages import Question, Summable
 from unpooled.core.stack import Stack
 from unpooled.errors import BadInput
-from unpooled.kernels.exact_solver import available, exact
+from unpooled.kernels.exact_solver import NEEDS_COMPILED, available, exact
 from unpooled.optimum.exact import MOST_ROWS
 from unpooled.optimum.parts import EFFORTS, bound_by_parts, not_above
 from unpooled.optimum.questions import cost_about, enough, masses, sizes
@@ -172,7 +172,7 @@ class AskPartsBound(Question[PartsBound], wire="certificate.AskPartsBound"):
                 f"effort must be one of {', '.join(EFFORTS)}, unit and work above 0, got {self.effort}"
             )
         if not available():
-            raise BadInput("bounds need the compiled kernels: install unpooled where a C++ compiler is")
+            raise BadInput(NEEDS_COMPILED)
         w = masses(local)
         least = 1.0 if local.minimum <= 1 else local.minimum * len(self.centers)
         if not local.large(np.array([w.sum()]), np.array([w @ w]), at_least=least)[0] or not w.any():

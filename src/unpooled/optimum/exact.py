@@ -17,6 +17,7 @@ from unpooled.core.arrays import FloatArray
 from unpooled.data import validation as inputs
 from unpooled.errors import BadInput
 from unpooled.kernels.exact_solver import (
+    NEEDS_COMPILED,
     Exact,
     available,
     budget_bound,
@@ -148,7 +149,7 @@ def check_rows(X: Any, k: int) -> FloatArray:
 def check_reach(n: int, d: int, k: int) -> None:
     """Raise BadInput beyond the solver's limits on rows, clusters and columns."""
     if not available():
-        raise BadInput("exact solving needs the compiled kernels: install unpooled where a C++ compiler is")
+        raise BadInput(NEEDS_COMPILED)
     if n > MOST_ROWS:
         raise BadInput(f"{n} rows: exact solving is out of reach beyond {MOST_ROWS}")
     check_room(d, k)

@@ -301,7 +301,7 @@ class Ledger(ChainedFile):
 
     def _has(self, key: tuple[str, int, int, str]) -> bool:
         where = "run = ? AND round = ? AND exchange = ? AND request = ?"
-        return self._db.execute(f"SELECT 1 FROM releases WHERE {where}", key).fetchone() is not None
+        return self._db.execute(f"SELECT 1 FROM releases WHERE {where}", key).fetchone() is not None  # noqa: S608
 
     def keep(self, turn: Turn, request: str, answer: bytes) -> None:
         """Keep an answer that was paid for, before it leaves."""

@@ -14,7 +14,6 @@ Payloads bypass the JSON encoder (``Packed``): a line with 1 MB of payload takes
 import base64
 import binascii
 import contextlib
-import fcntl
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from unpooled.core.disk import Holder, sync_folder
+from unpooled.core.locks import lock, require_linux
 from unpooled.errors import LedgerError
 from unpooled.site.log_files import lines, segments, tail, tail_of
 
@@ -108,6 +108,7 @@ class Log:
     """
 
     def __init__(self, path: Path, what: str = "another program") -> None:
+        require_linux("the record of a site")
         self.path = path
         self._file = self._locked()
         self._name(Holder.me(what))
@@ -126,7 +127,7 @@ class Log:
         while True:
             file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                lock(file)
             except OSError:
                 os.close(file)
                 who = f": {holder}" if (holder := Holder.read(holder_file(self.path))) else ""
@@ -223,7 +224,7 @@ class Log:
         new.unlink(missing_ok=True)
         file = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
         try:
-            fcntl.flock(file, fcntl.LOCK_EX)
+            lock(file, wait=True)
             os.write(file, written(first))
             os.fsync(file)
             kept.unlink(missing_ok=True)  # of a rotation that was cut off

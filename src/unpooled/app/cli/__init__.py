@@ -74,14 +74,16 @@ def methods() -> None:
         console.print(f"[bold]{', '.join(names)}[/bold]: {cited}")
 
 
-app.add_typer(copy, name="copy")
-app.add_typer(study, name="study")
+app.add_typer(copy, name="copy", cls=o.GroupOnLinux)
+app.add_typer(study, name="study", cls=o.GroupOnLinux)
 app.add_typer(policy, name="policy")
-app.add_typer(sums, name="sums")
-app.add_typer(audit, name="audit")
-_FILES = (fit, resume, predict, export, report, certify, release, example)
+app.add_typer(sums, name="sums", cls=o.GroupOnLinux)
+app.add_typer(audit, name="audit", cls=o.GroupOnLinux)
+_FILES = (fit, resume, predict, export, report, certify, example)
 _MACHINES = (serve, run, join, status, desk, leave, backup, restore, export_job)
 _RESEARCH = (reproduce, compare)
-for _command in (*_FILES, *_MACHINES, dossier, *_RESEARCH):
+for _command in (*_FILES, *_RESEARCH):
     app.command()(_command)
-app.add_typer(federation, name="federation")
+for _served in (*_MACHINES, dossier, release):
+    app.command(cls=o.OnLinux)(_served)
+app.add_typer(federation, name="federation", cls=o.GroupOnLinux)

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from unpooled import __version__
 from unpooled.app.cli import option_types as t
+from unpooled.core.locks import require_linux
 from unpooled.errors import BadInput, UnpooledError
 
 if TYPE_CHECKING:  # imported by commands only when they run, so that --help is fast
@@ -54,6 +55,22 @@ class OneLineErrors(TyperGroup):
             text = f"{error.filename}: {error.strerror}" if error.filename else str(error)
         typer.echo(f"unpooled: {text}", err=True)
         raise typer.Exit(1)
+
+
+class OnLinux(TyperCommand):
+    """A command of a site or a federation; elsewhere it says in one line that it needs Linux."""
+
+    def invoke(self, ctx: Any) -> Any:
+        require_linux(f"unpooled {self.name}")
+        return super().invoke(ctx)
+
+
+class GroupOnLinux(TyperGroup):
+    """Commands of a site or a federation; elsewhere they say in one line that they need Linux."""
+
+    def invoke(self, ctx: Any) -> Any:
+        require_linux(f"unpooled {self.name}")
+        return super().invoke(ctx)
 
 
 def _version(wanted: bool) -> None:

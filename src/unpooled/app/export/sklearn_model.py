@@ -207,5 +207,5 @@ def _listed(items: list[str], brackets: str) -> str:
 def built(text: bytes) -> Any:
     """The pipeline that an exported module builds. Running the text is safe: it was generated just before."""
     namespace: dict[str, Any] = {"__name__": "unpooled_model"}
-    exec(compile(text, "unpooled_model.py", "exec"), namespace)
+    exec(compile(text, "unpooled_model.py", "exec"), namespace)  # noqa: S102
     return namespace["build"]()

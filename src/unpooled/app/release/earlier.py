@@ -3,7 +3,6 @@
 It is a file beside the folders of runs, ``releases.jsonl``, and has true numbers: it stays inside.
 """
 
-import fcntl
 import json
 import os
 from collections.abc import Iterable, Sequence
@@ -14,6 +13,7 @@ from pathlib import Path
 from unpooled.app.private_result import PrivateResult
 from unpooled.app.result import ClusterResult, JobResult
 from unpooled.core.disk import write_atomically
+from unpooled.core.locks import lock
 from unpooled.data.views import Number
 from unpooled.errors import BadInput
 from unpooled.privacy.presets import PRESETS, Preset
@@ -81,7 +81,7 @@ def add(path: Path, entries: Sequence[Entry]) -> None:
     """Write a register with one entry more, the last; BadInput if another release was noted meanwhile."""
     folder = os.open(path.parent, os.O_RDONLY)
     try:
-        fcntl.flock(folder, fcntl.LOCK_EX)
+        lock(folder, wait=True)
         if read(path) != list(entries[:-1]):
             raise BadInput(f"{path}: another release was noted meanwhile; try again")
         text = "".join(json.dumps(asdict(entry), ensure_ascii=False) + "\n" for entry in entries)

@@ -5,6 +5,7 @@ import io
 import os
 import sys
 import tempfile
+import threading
 import zlib
 from pathlib import Path
 from typing import IO, Any
@@ -13,6 +14,7 @@ from unpooled.data.readers.source import STDIN
 from unpooled.errors import BadInput
 
 _piped: list[tuple[Any, IO[bytes]]] = []  # stdin, and what came by it, in a file without a name
+_TURN = threading.Lock()  # where a read at a place is two calls
 
 
 class _Again(io.RawIOBase):
@@ -25,10 +27,18 @@ class _Again(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        got = os.pread(self._number, len(buffer), self._at)
+        got = _read_at(self._number, len(buffer), self._at)
         buffer[: len(got)] = got
         self._at += len(got)
         return len(got)
+
+
+def _read_at(number: int, size: int, at: int) -> bytes:
+    if sys.platform != "win32":
+        return os.pread(number, size, at)
+    with _TURN:
+        os.lseek(number, at, os.SEEK_SET)
+        return os.read(number, size)
 
 
 def opened(path: Path) -> IO[bytes]:

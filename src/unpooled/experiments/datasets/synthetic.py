@@ -79,7 +79,7 @@ def holzer() -> tuple[FloatArray, IntArray]:
     from sklearn.datasets import make_blobs
 
     X, y = make_blobs(10_000, centers=5, cluster_std=0.2, center_box=(-1, 1), random_state=18042023)
-    draw = random.Random(1)
+    draw = random.Random(1)  # noqa: S311  a data set, not a secret
     far = np.array([[2 * draw.random() - 1 for _ in range(2)] for _ in range(100)])
     return np.concatenate([X, far]), np.concatenate([y, np.full(100, 5)]).astype(np.int64)
 

@@ -1,0 +1,118 @@
+"""Other systems: files and estimators run without what only Unix has; a site says that it needs Linux.
+
+Windows is not here. Its Python is imitated as far as this package can see it: what only Unix has is
+gone, ``sys.platform`` says win32, and ``msvcrt`` has a lock that is always free.
+"""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+IMITATED = """
+import asyncio, concurrent.futures, multiprocessing, os, subprocess, sys, tempfile, types
+import numpy, scipy.linalg, scipy.optimize, scipy.sparse, sklearn.cluster, sklearn.utils, clarabel
+import rich.console, typer
+import typer.testing, rich.progress, rich.table, joblib, urllib.request, ssl, uuid
+for name in ("fcntl", "resource", "pwd", "grp", "termios"):
+    sys.modules[name] = None
+for name in ("writev", "pwrite", "pread", "getuid", "geteuid", "fork", "sched_getaffinity",
+             "fchmod", "sysconf", "statvfs",
+             "O_NOFOLLOW", "O_NONBLOCK", "O_DIRECTORY"):
+    if hasattr(os, name):
+        delattr(os, name)
+sys.modules["msvcrt"] = types.SimpleNamespace(locking=lambda *_: None, LK_LOCK=1, LK_NBLCK=2)
+sys.platform = "win32"
+from typer.testing import CliRunner
+def unpooled(*words):
+    from unpooled.app.cli import app
+    done = CliRunner().invoke(app, list(words))
+    if done.exception and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done.exit_code, done.output
+"""
+
+
+def on_windows(code: str, folder) -> str:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", IMITATED + code],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env={**os.environ, "UNPOOLED_KERNELS": "numpy"},
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_estimators_cluster_and_fit_run_elsewhere(tmp_path):
+    code = """
+from unpooled import FederatedKMeans, cluster
+from unpooled.experiments.datasets import load_penguins
+p = load_penguins()
+sites = {name: p.X[p.island == name] for name in sorted(set(p.island))}
+for protect in (None, "copy"):
+    model = FederatedKMeans(n_clusters=3, random_state=0, protect=protect).fit(p.X, sites=p.island)
+    print(protect, model.cluster_centers_.shape)
+for name, rows in sites.items():
+    numpy.savetxt(f"{name}.csv", rows, delimiter=",", header="a,b,c,d", comments="")
+print(cluster({name: f"{name}.csv" for name in sites}, k=3).k)
+files = [f"{name}.csv" for name in sites]
+code, said = unpooled("fit", *files, "-k", "3", "--out", "run", "--report", "report.html")
+print(code, os.path.exists("report.html"))
+from unpooled.data.readers import packed
+with open(files[0], "rb") as file:
+    print(packed._Again(file).read() == open(files[0], "rb").read())
+print(unpooled("predict", "run", files[0], "--out", "labels.csv")[0], os.path.exists("labels.csv"))
+"""
+    assert on_windows(code, tmp_path).split("\n")[:6] == [
+        "None (3, 4)",
+        "copy (3, 4)",
+        "3",
+        "0 True",
+        "True",
+        "0 True",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("command", "subject"),
+    [
+        ("join north.json", "join"),
+        ("serve f", "serve"),
+        ("federation init f", "federation"),
+        ("copy make north --data x.csv", "copy"),
+        ("study list north", "study"),
+        ("audit verify north", "audit"),
+        ("desk north", "desk"),
+        ("run f -k 3", "run"),
+        ("release run --preset strict --out release", "release"),
+        ("status f", "status"),
+    ],
+)
+def test_what_serves_says_in_one_line_that_it_needs_linux(command, subject, monkeypatch, tmp_path):
+    from typer.testing import CliRunner
+
+    from unpooled.app.cli import app
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "platform", "darwin")
+    done = CliRunner().invoke(app, command.split())
+    assert done.exit_code == 1, done.output
+    assert done.stderr == (
+        f"unpooled: unpooled {subject} needs Linux, and this is darwin; files (unpooled fit), "
+        "unpooled.cluster and the estimators run here\n"
+    )
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_record_of_a_site_is_kept_on_linux_only(monkeypatch, tmp_path):
+    from unpooled.errors import BadInput
+    from unpooled.site.open_site import open_site
+    from unpooled.site.policy import parse
+
+    monkeypatch.setattr(sys, "platform", "win32")
+    with pytest.raises(BadInput, match="the record of a site needs Linux"):
+        open_site("north", {"age": list(range(9))}, parse("version = 2\n[protect]\nauto = true"), tmp_path)
+    assert not (tmp_path / "log.jsonl").exists()
