@@ -63,7 +63,7 @@ def described(name: str, thing: Any) -> str:
 
 
 def members(thing: type) -> list[tuple[str, Any]]:
-    """What a class has for others: methods and properties with a docstring, its own and of ours that it is."""
+    """What a class has for others: methods and properties with a docstring, inherited ones of ours too."""
     fields = {field.name for field in dataclasses.fields(thing)} if dataclasses.is_dataclass(thing) else set()
     found = []
     ours = [base for base in reversed(thing.__mro__) if base.__module__.startswith("unpooled.")]

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+import figures
 from pages import PAGES, ROOT, Block, blocks, printed, with_methods
 from unpooled.algorithms import METHODS
 from unpooled.site.allow_list import METHOD_NAMES
@@ -21,6 +22,8 @@ def test_python_of_a_page_prints_what_the_page_shows(page, tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     for block, output in zip(blocks(page), printed(page), strict=True):
         assert output == (block.output or ""), f"{name_of(page)}, line {block.line}"
+    if page.parent == figures.GALLERY and page.stem != "index":
+        figures.check(page, tmp_path)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
