@@ -5,6 +5,8 @@ pages that the package itself makes of the data that it ships: the report and th
 """
 
 import argparse
+import contextlib
+import io
 import json
 import os
 import shutil
@@ -13,6 +15,7 @@ import sys
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from unpooled.app.cli import app
 from website.dead_links import dead_links
 from website.pages_of_site import ROOT, lay_out, navigation
 from website.reference import write_reference
@@ -107,8 +110,9 @@ def write_reports(folder: Path) -> None:
     folder.mkdir()
     work = folder.parent.parent / "heart"
     work.mkdir()
-    for words in COMMANDS:
-        subprocess.run([sys.executable, "-m", "unpooled", *words], cwd=work, check=True, capture_output=True)
+    with contextlib.chdir(work), contextlib.redirect_stdout(io.StringIO()):
+        for words in COMMANDS:
+            app(list(words), prog_name="unpooled", standalone_mode=False)
     for name in ("heart.html", "copy.html"):
         shutil.copyfile(work / name, folder / name)
 

@@ -24,7 +24,7 @@ ALONG = {  # a file of the tree, and where it is on the site
 LISTED = ("deployment/examples",)  # folders that a page points to as such
 _HOME = {"README.md": "index.md", **ALONG}
 _LINK = re.compile(r"(\]\()([^)#\s]+)((?:#[^)]*)?\))")
-_ONLY_HERE = re.compile(r"<!-- site: (.*?)-->", re.S)
+_ONLY_HERE = re.compile(r"<!-- site:\s(.*?)-->", re.S)
 _FENCE = re.compile(r"(^```.*?^```$)", re.M | re.S)
 
 # Parts of the navigation, and the pages in each. A page of docs that is named nowhere is in the last part.
@@ -66,7 +66,7 @@ PARTS: dict[str, list[str]] = {
 
 def lay_out(folder: Path) -> None:
     """Write the Markdown of the site, and all files beside it, into ``folder``."""
-    shutil.copytree(DOCS, folder, ignore=shutil.ignore_patterns("__pycache__", "*.mplstyle"))
+    shutil.copytree(DOCS, folder)
     for name, place in ALONG.items():
         if (ROOT / name).exists():
             (folder / place).parent.mkdir(parents=True, exist_ok=True)

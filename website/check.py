@@ -1,0 +1,142 @@
+"""``python -m website.check``: the built site in a real browser, on a desktop and a telephone, light and dark.
+
+Every page is opened from a server on this machine: no request to another host, no complaint of the browser,
+nothing that sticks out, no violation that axe-core calls serious or critical, no link that leads nowhere; and
+a search finds something, from the server and from the folder. ``make docs-check`` builds, fetches axe, runs it.
+"""
+
+import argparse
+import contextlib
+import functools
+import json
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from website.pages_of_site import ROOT
+
+sys.path.insert(0, str(ROOT / "tests" / "app"))
+from browser import Browser, browser  # noqa: E402
+
+AXE = ROOT / "build" / "axe" / "axe_playwright_python" / "axe.min.js"
+SCREENS = ((1280, False), (390, True), (1280, True), (390, False))  # width, dark
+RULES = {
+    "resultTypes": ["violations"],
+    "runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"],
+}
+HIDDEN = "document.getAnimations().forEach(a => a.finish())"
+LINKS = "[...document.querySelectorAll('a[href], link[href]')].map(a => a.href)"
+REACHED = """(async address => {
+  const [page, place] = address.split("#"), got = await fetch(page);
+  if (!got.ok) return got.status + " " + address;
+  if (!place || place === "__top" || !got.headers.get("content-type").includes("html")) return "";
+  const there = new DOMParser().parseFromString(await got.text(), "text/html");
+  return there.getElementById(decodeURIComponent(place)) ? "" : "no such place: " + address;
+})"""
+FOUND = """(() => { const roots = [document]; let found = 0;
+  for (const root of roots) for (const node of root.querySelectorAll("*")) {
+    if (node.shadowRoot) roots.push(node.shadowRoot);
+    if (node.matches("a[href]") && node.checkVisibility() && node.querySelector("mark, [class*=highlight]")) found++; }
+  return found; })()"""
+
+
+@contextlib.contextmanager
+def served(site: Path) -> Iterator[str]:
+    """The site at an address of this machine."""
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *words: object) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(site)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}/"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def faults_of(tab: Browser, address: str, width: int, *, dark: bool) -> list[str]:
+    """What is wrong with one page on one screen."""
+    tab.requests.clear()
+    tab.complaints.clear()
+    tab.open(address, width, dark=dark)
+    tab.value(HIDDEN)
+    host = address.split("/")[2]
+    found = [
+        f"asks {url}" for url in tab.requests if not url.startswith((f"http://{host}/", "data:", "blob:"))
+    ]
+    found += [f"complains: {said[:300]}" for said in tab.complaints]
+    if tab.value("document.documentElement.scrollWidth") > width:
+        found.append("is wider than the screen")
+    return found + violations(tab)
+
+
+def violations(tab: Browser) -> list[str]:
+    """What axe-core calls serious or critical on the page that is shown."""
+    tab.value(f"window.axe || (() => {{ {AXE.read_text(encoding='utf-8')} }})(); 0")
+    told = tab.value(f"axe.run({json.dumps(RULES)}).then(r => JSON.stringify(r.violations))")
+    return [
+        f"axe {rule['impact']} {rule['id']}: {node['html'][:160]} {node.get('failureSummary', '')[:200]}"
+        for rule in json.loads(told)
+        if rule["impact"] in ("serious", "critical")
+        for node in rule["nodes"]
+    ]
+
+
+def links_of(tab: Browser) -> set[str]:
+    """The addresses at the same host that the page shown points to."""
+    return {a for a in tab.value(LINKS) if a.startswith(tab.value("location.origin"))}
+
+
+def dead(tab: Browser, links: Iterable[str]) -> list[str]:
+    """Those of the links that the browser cannot follow."""
+    return [said for link in sorted(links) if (said := tab.value(f"{REACHED}({json.dumps(link)})"))]
+
+
+def search_finds(tab: Browser, address: str | Path, words: str = "epsilon") -> int:
+    """The number of results that a search shows, as somebody types it."""
+    tab.open(address)
+    tab.value("document.querySelector('.md-search__button').click()")
+    end, found = time.monotonic() + 30, 0
+    tab.type(words)
+    while not found and time.monotonic() < end:
+        time.sleep(0.2)
+        found = tab.value(FOUND)
+    return found
+
+
+def check(site: Path, names: Iterable[str], screens: Iterable[tuple[int, bool]] = SCREENS) -> list[str]:
+    """All that is wrong with the pages of a built site."""
+    found, links = [], set()
+    with served(site) as root, tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+        for width, dark in screens:
+            with browser(Path(profile) / f"{width}{dark}") as tab:
+                for name in names:
+                    where = f"{name}, {width} wide, {'dark' if dark else 'light'}"
+                    found += [f"{where}: {fault}" for fault in faults_of(tab, root + name, width, dark=dark)]
+                    links |= links_of(tab)
+        with browser(Path(profile) / "links") as tab:
+            tab.open(root)
+            found += dead(tab, links)
+            for address in (root, site / "index.html"):
+                if not search_finds(tab, address):
+                    found.append(f"a search finds nothing at {address}")
+    return found
+
+
+if __name__ == "__main__":
+    asked = argparse.ArgumentParser(prog="website.check", description="Check the built site in a browser.")
+    asked.add_argument("--site", type=Path, default=ROOT / "build" / "site")
+    asked.add_argument("pages", nargs="*", help="of the site; default: all")
+    given = asked.parse_args()
+    site = given.site.resolve()
+    names = given.pages or [page.relative_to(site).as_posix() for page in sorted(site.rglob("*.html"))]
+    faults = check(site, names)
+    print("\n".join(faults) or f"{len(names)} pages on {len(SCREENS)} screens: nothing is wrong")
+    sys.exit(bool(faults))
