@@ -38,6 +38,7 @@ docs_dir = "docs"
 site_dir = "site"
 use_directory_urls = false
 extra_css = ["assets/site.css"]
+extra_javascript = ["assets/keys.js"]
 nav = {nav}
 
 [project.theme]
@@ -98,7 +99,7 @@ def build(site: Path, url: str = "") -> list[Path]:
     shutil.move(source / "site", site)
     pages = sorted(site.rglob("*.html"))
     for page in pages:
-        _without_other_hosts(page, site)
+        _finish(page, site)
     dead = dead_links(site, urlsplit(url).path.rstrip("/") + "/")
     if dead:
         raise SystemExit("dead links:\n" + "\n".join(dead))
@@ -117,11 +118,12 @@ def write_reports(folder: Path) -> None:
         shutil.copyfile(work / name, folder / name)
 
 
-def _without_other_hosts(page: Path, site: Path) -> None:
-    """Search from a folder needs a worker that a browser allows there; it is loaded from the site itself."""
+def _finish(page: Path, site: Path) -> None:
+    """Nothing is loaded from another host."""
     text = page.read_text(encoding="utf-8")
     up = "../" * (len(page.relative_to(site).parts) - 1) or "./"
-    page.write_text(text.replace(SHIM, f"{up}assets/worker.js"), encoding="utf-8")
+    text = text.replace(SHIM, f"{up}assets/worker.js")  # search from a folder needs it
+    page.write_text(text, encoding="utf-8")
 
 
 def _toml(nav: list[dict[str, list[str]]]) -> str:

@@ -8,7 +8,8 @@ if (location.protocol === "file:")
       this.frame.hidden = true;
       document.body.appendChild(this.frame);
       const inside = this.frame.contentWindow;
-      inside.postMessage = (data) => this.onmessage && this.onmessage(new MessageEvent("message", { data }));
+      inside.postMessage = (data) =>
+        setTimeout(() => this.onmessage && this.onmessage(new MessageEvent("message", { data })));
       const script = inside.document.createElement("script");
       script.src = new URL(address, document.baseURI);
       script.onerror = () => this.onerror && this.onerror(new Event("error", { cancelable: true }));
@@ -19,8 +20,8 @@ if (location.protocol === "file:")
       inside.document.head.appendChild(script);
     }
     postMessage(data) {
-      if (this.inside) this.inside.dispatchEvent(new this.inside.MessageEvent("message", { data }));
-      else this.waiting.push(data);
+      if (!this.inside) this.waiting.push(data);
+      else setTimeout(() => this.inside.dispatchEvent(new this.inside.MessageEvent("message", { data })));
     }
     terminate() {
       this.frame.remove();
