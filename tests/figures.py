@@ -45,7 +45,7 @@ def shown(page: Path) -> list[str]:
 
 
 def small(svg: str) -> str:
-    """A picture of matplotlib: ink and grid follow the page, fonts are the reader's, digits as many as seen."""
+    """A picture of matplotlib: ink and grid follow the page, fonts are the reader's, few digits."""
     svg = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->|<\?xml.*?\?>|<!DOCTYPE.*?>", "", svg, flags=re.S)
     svg = re.sub(r"(font: [^;\"]*?px) [^;\"]*", r"\1 sans-serif", svg)
     svg = re.sub(r"-?\d+\.\d{3,}", lambda m: f"{float(m[0]):.2f}".rstrip("0").rstrip("."), svg)
@@ -69,7 +69,7 @@ def keep(page: Path, folder: Path) -> None:
 
 
 def check(page: Path, folder: Path) -> None:
-    """The run saved the pictures that the page shows, and no others; those kept say the same and are small."""
+    """The run saved the pictures that the page shows and no others; kept ones say the same and are small."""
     names = shown(page)
     assert {path.name for path in folder.glob("*.svg")} == set(names), names
     for name in names:

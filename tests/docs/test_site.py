@@ -1,4 +1,4 @@
-"""The site: built from the pages without a warning, whole, without dead links, fit to be used in a browser."""
+"""The site: built from the pages without a warning, whole, without dead links, fit for use in a browser."""
 
 import re
 
