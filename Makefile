@@ -61,7 +61,7 @@ docs: $(STAMP)   ## run the pages and write their outputs into them
 	$(BIN)/python -W error tests/notebooks.py
 
 docs-site: $(STAMP)  ## the documentation site, into build/site; a warning or a dead link is an error
-	$(BIN)/python -m website
+	$(BIN)/python -m website $(if $(SITE_URL),--url $(SITE_URL))
 
 docs-check: docs-site browser axe  ## the site in a browser: telephone and desktop, light and dark, axe, links, search, no other host
 	$(BIN)/python -m website.check

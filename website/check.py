@@ -114,7 +114,9 @@ def check(site: Path, names: Sequence[str], screens: Iterable[tuple[int, bool]])
             with browser(Path(profile) / f"{width}{dark}") as tab:
                 for name in names if (width, dark) in SCREENS else [name for name in names if name in FEW]:
                     where = f"{name}, {width} wide, {'dark' if dark else 'light'}"
-                    found += [f"{where}: {fault}" for fault in faults_of(tab, root + name, width, dark=dark)]
+                    faults = faults_of(tab, root + name, width, dark=dark)
+                    print(f"{where}: {len(faults) or 'nothing'} wrong", file=sys.stderr, flush=True)
+                    found += [f"{where}: {fault}" for fault in faults]
                     links |= links_of(tab)
         with browser(Path(profile) / "links") as tab:
             tab.open(root)
