@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(wildcard src/unpooled/kernels/native/*.?pp src/unpooled/kernels/native/exact/* src/unpooled/kernels/native/grouping/* src/unpooled/kernels/native/text/*)
 
-.PHONY: demo test lint types imports tests machines browser postgres container docs bench bench-sites assurance results release-rehearsal scorecard quick coverage clean help
+.PHONY: demo test lint types imports tests machines browser postgres container docs docs-site docs-check axe bench bench-sites assurance results release-rehearsal scorecard quick coverage clean help
 
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ -/'
@@ -30,7 +30,7 @@ types: $(STAMP)  ## mypy --strict
 imports: $(STAMP)  ## imports run one way
 	$(BIN)/lint-imports --no-cache
 
-tests: $(STAMP) browser postgres  ## all tests, docstrings and README included; those between processes beside the others
+tests: $(STAMP) browser postgres axe  ## all tests, docstrings and README included; those between processes beside the others
 	@mkdir -p build; $(BIN)/pytest -q tests/machines >build/machines.log 2>&1 & beside=$$!; \
 	$(BIN)/pytest --numprocesses 2 --dist loadfile --ignore=tests/machines --durations 20; rest=$$?; \
 	wait $$beside; apart=$$?; cat build/machines.log; \
@@ -68,6 +68,16 @@ docs: $(STAMP)   ## run the pages and write their outputs into them
 	$(BIN)/python -W error tests/pages.py
 	$(BIN)/python -W error tests/tutorials.py
 	$(BIN)/python -W error tests/notebooks.py
+
+docs-site: $(STAMP)  ## the documentation site, into build/site; a warning or a dead link is an error
+	$(BIN)/python -m website $(if $(SITE_URL),--url $(SITE_URL))
+
+docs-check: docs-site browser axe  ## the site in a browser: telephone and desktop, light and dark, axe, links, search, no other host
+	$(BIN)/python -m website.check
+
+axe: $(STAMP)    ## axe-core, for checks of accessibility
+	@test -f build/axe/axe_playwright_python/axe.min.js || \
+		PIP_CONSTRAINT=constraints.txt $(BIN)/pip install --quiet --disable-pip-version-check --no-deps --target build/axe axe-playwright-python
 
 bench: $(STAMP)  ## what was asked of the speed, and what was reached
 	$(BIN)/python -m benchmarks

@@ -1,7 +1,8 @@
 """The Markdown pages as programs: their Python blocks, and the output that each page shows for them.
 
 A ``python`` block is run; a ``text`` block right after it is what it prints. ``python tests/pages.py`` runs
-all pages and writes the outputs into them, so that no number in a page is typed by hand.
+all pages, or those that are named, and writes the outputs into them, so that no number in a page is typed by
+hand. Pictures that a page of the gallery saves are kept beside it (figures.py).
 """
 
 import contextlib
@@ -16,6 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import figures
 from unpooled.algorithms import METHODS
 from unpooled.algorithms.dwf import WEIGHTINGS
 from unpooled.core import codec
@@ -49,7 +51,7 @@ def printed(page: Path) -> list[str]:
     """Run a page's blocks in one namespace, in the current folder, and give what each of them prints."""
     namespace: dict[str, Any] = {"__name__": page.stem}
     outputs = []
-    with _known_here() as modules:
+    with _known_here() as modules, figures.drawing(page):
         for block in blocks(page):
             out = io.StringIO()
             code = compile("\n" * block.line + block.code, str(page), "exec")
@@ -126,10 +128,11 @@ def refresh(pages: list[Path], refreshed: Callable[[Path], str]) -> None:
             os.chdir(folder)
             text = refreshed(page)
             os.chdir(ROOT)
+            figures.keep(page, Path(folder))
         if text != page.read_text(encoding="utf-8"):
             page.write_text(text, encoding="utf-8")
             print(f"{page.relative_to(ROOT)}: outputs refreshed", file=sys.stderr)
 
 
 if __name__ == "__main__":
-    refresh(PAGES, refreshed)
+    refresh([Path(name).resolve() for name in sys.argv[1:]] or PAGES, refreshed)

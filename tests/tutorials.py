@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from pages import ROOT, refresh, with_outputs
 
 TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
+ROLES = [ROOT / "docs" / f"{name}.md" for name in ("analyst", "officer-start", "it", "researcher")]
 _BLOCK = re.compile(r"^```sh\n(?P<code>.*?)^```$(?:\n+^```text\n(?P<output>.*?)^```$)?", re.M | re.S)
 _ABOUT = re.compile(r"^# .*?^written: ", re.M | re.S)  # what an example says of itself
 

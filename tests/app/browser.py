@@ -117,6 +117,10 @@ class Browser:
                 "Input.dispatchKeyEvent", **told, **({"text": text} if text and kind == "keyDown" else {})
             )
 
+    def type(self, text: str) -> None:
+        """Type into what has the focus."""
+        self._say("Input.insertText", text=text)
+
     def named(self) -> list[dict[str, Any]]:
         """What a screen reader is told: role, name and properties of all that is not hidden from it."""
         self._say("Accessibility.enable")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+import figures
 from pages import PAGES, ROOT, Block, blocks, printed, with_methods
 from unpooled.algorithms import METHODS
 from unpooled.site.allow_list import METHOD_NAMES
@@ -21,23 +22,28 @@ def test_python_of_a_page_prints_what_the_page_shows(page, tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     for block, output in zip(blocks(page), printed(page), strict=True):
         assert output == (block.output or ""), f"{name_of(page)}, line {block.line}"
+    if page.parent == figures.GALLERY and page.stem != "index":
+        figures.check(page, tmp_path)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_of_a_page_lead_somewhere(page):
-    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8")):
+    text = re.sub(
+        r"<!-- site:.*?-->", "", page.read_text(encoding="utf-8"), flags=re.S
+    )  # test_site.py has those
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", text):
         assert target.startswith("https://") or (page.parent / target).exists(), target
 
 
-def test_every_page_is_in_the_index_or_that_of_the_methods():
-    index, methods = (
-        (ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("index.md", "methods.md")
-    )
+def test_every_page_is_in_the_index_or_that_of_the_methods_or_the_gallery():
+    docs = ROOT / "docs"
+    lists = {"methods": "methods.md", "gallery": "gallery/index.md"}
     for page in DOCS:
-        if page.name != "index.md":
-            assert f"]({page.relative_to(ROOT / 'docs')})" in (
-                methods if page.parent.name == "methods" else index
-            )
+        index = docs / lists.get(page.parent.name, "index.md")
+        index = docs / "index.md" if page == index else index
+        if page != index:
+            start = index.parent if page.parent == index.parent else docs
+            assert f"]({page.relative_to(start)})" in index.read_text(encoding="utf-8"), page
 
 
 def test_the_table_of_methods_is_what_they_say_of_themselves():

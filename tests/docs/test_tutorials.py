@@ -1,10 +1,10 @@
-"""The two tutorials: their commands run, print what the pages show, and leave the reports they speak of."""
+"""Tutorials and the ways in by role: their commands run, print what is shown, leave what they speak of."""
 
 import json
 
 import pytest
 
-from tutorials import TUTORIALS, commands, printed
+from tutorials import ROLES, TUTORIALS, commands, printed
 
 
 @pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.name)
@@ -19,3 +19,19 @@ def test_commands_print_what_the_page_shows(page, tmp_path, monkeypatch):
 
 def test_there_are_two():
     assert [page.name for page in TUTORIALS] == ["heart.md", "penguins.md"]
+
+
+LEFT = {
+    "analyst": ("report.html", "run/result.json", "labelled.csv", "model.json", "rehearsal/result.json"),
+    "officer-start": ("policy.toml", "copy.html", "north/copy"),
+    "it": ("heart/invitations/hospital-a.json", "heart.tar.gz"),
+    "researcher": (),
+}
+
+
+@pytest.mark.parametrize("page", ROLES, ids=lambda page: page.name)
+def test_commands_of_a_role_run_and_leave_what_they_say(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert all(output for output in printed(page))
+    for name in LEFT[page.stem]:
+        assert (tmp_path / name).exists(), name

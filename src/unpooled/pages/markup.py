@@ -74,7 +74,12 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], left: Sequence[int
     )
     kind = "scroll long" if len(rows) > _LONG else "scroll"
     whole = f"<thead><tr>{top}</tr></thead><tbody>{body}</tbody>"
-    return f'<div class="{kind}"><table>{whole}</table></div>'
+    return scrolled(f"<table>{whole}</table>", kind, "table")
+
+
+def scrolled(body: str, kind: str, what: str) -> str:
+    """Something that may be wider or longer than its place: keys reach it too, and scroll it."""
+    return f'<div class="{kind}" tabindex="0" role="group" aria-label="{what}">{body}</div>'
 
 
 def chip(cluster: int) -> str:

@@ -17,6 +17,7 @@ from unpooled.pages.markup import (
     line,
     natural,
     path,
+    scrolled,
     section,
     small,
     tag,
@@ -375,7 +376,7 @@ def fit(result: ClusterResult) -> str:
         "Mean squared distance to the nearest centre, in prepared columns. A site far above the line is "
         "described less well by these clusters."
     )
-    return section("How well the clusters fit each site", f'<div class="wide">{drawn}</div>', lead, "fit")
+    return section("How well the clusters fit each site", scrolled(drawn, "wide", "chart"), lead, "fit")
 
 
 def spread_map(result: ClusterResult) -> str:
@@ -390,5 +391,5 @@ def spread_map(result: ClusterResult) -> str:
         "known here."
     )
     ways = " &middot; ".join(filter(None, (escape(_way(result, axis)) for axis in range(2))))
-    body = f'<div class="wide">{drawn}</div>{small(f"Which way the axes point: {ways}.")}'
+    body = scrolled(drawn, "wide", "chart") + small(f"Which way the axes point: {ways}.")
     return section("Map", body, lead, "map")
