@@ -34,7 +34,7 @@ class Workers(Protocol):
     """Where partitions are held: processes, or a Dask cluster."""
 
     def hold(self, partitions: Sequence[HeldPartition]) -> None:
-        """Have the partitions read, each by one worker; earlier ones are let go."""
+        """Take these partitions, which workers read at the first question; earlier ones are let go."""
 
     def reduce(
         self,

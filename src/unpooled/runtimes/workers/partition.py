@@ -87,11 +87,6 @@ class HeldPartition:
     def __reduce__(self) -> Any:
         return HeldPartition, (self.number, self.name, self.partition, *self._settings)
 
-    def __sizeof__(self) -> int:
-        """Bytes of its rows, as they are and under a view; a scheduler that knows them moves none in vain."""
-        shape = (0, 0) if self._federation is None else self._shape
-        return 16 * int(np.prod(shape)) + 1000
-
     @property
     def federation(self) -> Any:
         """Its rows as a federation of one site, read at the first look."""
@@ -100,7 +95,6 @@ class HeldPartition:
         with self._lock:
             if self._federation is None:
                 rows, (minimum, threads) = self.partition.rows(), self._settings
-                self._shape = rows.shape
                 self._federation = InProcess.of(
                     {self.name: rows}, min_cluster_size=minimum, threads=threads, exact_sums=True
                 )
@@ -133,12 +127,6 @@ class HeldPartition:
         while len(self._views) >= _VIEWS and key not in self._views:
             del self._views[next(iter(self._views))]
         return self._views.setdefault(key, view)
-
-
-def loaded(held: HeldPartition) -> HeldPartition:
-    """The partition with its rows, on a worker."""
-    _named(held, lambda: held.federation)
-    return held
 
 
 def row_counts(held: HeldPartition, _: None) -> dict[int, int]:

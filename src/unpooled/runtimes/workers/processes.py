@@ -2,7 +2,6 @@
 
 import os
 import sys
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
@@ -11,12 +10,12 @@ from typing import Any, TypeVar
 
 from unpooled.errors import BadInput, EngineFailed
 from unpooled.runtimes.tied import tie
-from unpooled.runtimes.workers.partition import HeldPartition, loaded
+from unpooled.runtimes.workers.partition import HeldPartition
+from unpooled.runtimes.workers.shares import worked
 
 A = TypeVar("A")
 B = TypeVar("B")
 _TRIES = 4  # of an exchange, where workers die
-_kept: OrderedDict[tuple[str, int], HeldPartition] = OrderedDict()  # of this process, if it is a worker
 
 
 class Processes:
@@ -75,7 +74,6 @@ class PoolWorkers:
 
     def hold(self, partitions: Sequence[HeldPartition]) -> None:
         self._run, self._held = token_hex(8), list(partitions)
-        self.reduce(_nothing, {held.number: None for held in partitions}, len)
 
     def reduce(
         self, do: Callable[[HeldPartition, A], B], given: Mapping[int, A], add: Callable[[Sequence[B]], B]
@@ -101,10 +99,10 @@ class PoolWorkers:
         fair = -(-len(self._held) // self._most) if self._most else 0
         work = [(self._held[number], one) for number, one in share.items()]
         try:
-            return self._slots[slot].submit(_worked, self._run, fair, do, work, add)
+            return self._slots[slot].submit(worked, self._run, None, fair, do, work, add)
         except BrokenExecutor as error:
             self._lost(slot, error)
-            return self._slots[slot].submit(_worked, self._run, fair, do, work, add)
+            return self._slots[slot].submit(worked, self._run, None, fair, do, work, add)
 
     def _lost(self, slot: int, error: BaseException) -> None:
         if self._renewed is None:
@@ -112,23 +110,3 @@ class PoolWorkers:
                 "the pool lost a process and takes no more work; Processes(n) replaces a lost one"
             ) from error
         self._slots[slot] = self._renewed(slot)
-
-
-def _worked(run: str, most: int, do: Any, work: Sequence[tuple[HeldPartition, Any]], add: Any) -> Any:
-    """The sum over some partitions, in a worker; it keeps the rows, of at most ``most`` if that is not 0."""
-    for key in [key for key in _kept if key[0] != run]:
-        del _kept[key]
-    results = []
-    for held, given in work:
-        key = run, held.number
-        if key not in _kept:
-            while most and len(_kept) >= most:
-                _kept.popitem(last=False)
-            _kept[key] = loaded(held)
-        _kept.move_to_end(key)
-        results.append(do(_kept[key], given))
-    return add(results)
-
-
-def _nothing(held: HeldPartition, _: None) -> int:
-    return 0
