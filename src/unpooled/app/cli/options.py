@@ -34,6 +34,7 @@ Timings = Annotated[
     bool, typer.Option("--timings", help="Print the seconds of each phase on stderr.", rich_help_panel=t.HOW)
 ]
 Threads = Annotated[int | None, typer.Option(help="Default: all cores.", rich_help_panel=t.HOW)]
+Dask = t.Dask
 SiteColumn = Annotated[
     str | None,
     typer.Option(help="Split by this column instead: each value is a site.", rich_help_panel=t.READ),
@@ -188,6 +189,7 @@ class JobOptions(Options):
         between: "Between | None" = None,
         reading: "Reading | None" = None,
         copy: "CopySettings | None" = None,
+        dask: str = "",
     ) -> "Job":
         """The job that the options describe; raises on any error in them."""
         from unpooled.app.job import Job, parse_ks
@@ -225,6 +227,7 @@ class JobOptions(Options):
             between=between,
             modules=tuple(self.module or ()),
             certify=self.certify or "",
+            dask=dask,
         )
 
 
