@@ -104,6 +104,7 @@ def clustered(federation: Any) -> "np.ndarray[tuple[int, int], np.dtype[np.float
 
 
 def main() -> int:
+    import dask
     from distributed import Client, LocalCluster
 
     rows = int(float(sys.argv[1])) if len(sys.argv) > 1 else 20_000_000
@@ -114,9 +115,9 @@ def main() -> int:
     began = time.perf_counter()
     reference = clustered(Streamed(parts))
     print(f"streamed in one process: {time.perf_counter() - began:.0f} s", flush=True)
-    cluster = LocalCluster(
-        WORKERS, threads_per_worker=1, dashboard_address=None, silence_logs=logging.CRITICAL
-    )
+    dask.config.set({"distributed.comm.timeouts.connect": "300s"})  # a busy machine starts processes slowly
+    quiet = {"dashboard_address": ":0", "silence_logs": logging.CRITICAL, "death_timeout": 600}
+    cluster = LocalCluster(WORKERS, threads_per_worker=1, **quiet)
     with cluster, Client(cluster) as client:
         for number in range(RUNS):
             client.wait_for_workers(WORKERS)
