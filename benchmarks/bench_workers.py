@@ -22,7 +22,7 @@ from unpooled import InProcess, Lloyd, run
 from unpooled.core.exchange import Gathered, Summed, Turn
 from unpooled.core.protocol import Ask, Asks
 from unpooled.core.subtotal import subtotal
-from unpooled.runtimes.workers import Partition
+from unpooled.runtimes.workers import RowPartition
 
 WORKERS, PARTS, D, K, RUNS = 4, 64, 16, 10, 3
 
@@ -35,8 +35,8 @@ def made(seed: int, rows: int) -> "np.ndarray[tuple[int, int], np.dtype[np.float
     return X
 
 
-def partitions(rows: int) -> list[Partition]:
-    return [Partition(made, (seed, rows // PARTS)) for seed in range(1, PARTS + 1)]
+def partitions(rows: int) -> list[RowPartition]:
+    return [RowPartition(made, (seed, rows // PARTS)) for seed in range(1, PARTS + 1)]
 
 
 class Streamed:
@@ -44,7 +44,7 @@ class Streamed:
 
     exact_sums = True
 
-    def __init__(self, parts: list[Partition]) -> None:
+    def __init__(self, parts: list[RowPartition]) -> None:
         self._parts = parts
         self.sites = ("all",)
         self.most = 0

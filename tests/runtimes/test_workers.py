@@ -21,7 +21,13 @@ from unpooled.data.schema import AskSchema
 from unpooled.errors import BadInput, EngineFailed, SiteFailed
 from unpooled.questions.clusters import AskClusterSums, AskMoments
 from unpooled.runtimes.relay import Relay, RelayRules
-from unpooled.runtimes.workers import Partition, Processes, WorkerFederation, dask_cluster, parquet_partitions
+from unpooled.runtimes.workers import (
+    Processes,
+    RowPartition,
+    WorkerFederation,
+    dask_cluster,
+    parquet_partitions,
+)
 from unpooled.runtimes.workers.federation import workers_of
 from unpooled.runtimes.workers.partition import HeldPartition, Portion
 from unpooled.runtimes.workers.shares import _kept
@@ -43,7 +49,7 @@ def wrong(kind):
 
 
 def partitions():
-    return [Partition(made, (seed,)) for seed in range(PARTS)]
+    return [RowPartition(made, (seed,)) for seed in range(PARTS)]
 
 
 def here(exact_sums=True):
@@ -113,7 +119,7 @@ def test_dask_gives_the_bits_of_one_process_also_where_workers_are_killed_in_the
     assert (centers(Killing(federation, kill, 3)) == centers(here())).all()
     assert killed
     with pytest.raises(BadInput, match=r"^bad: a list, where an array"):
-        InProcess.of({"bad": Partition(wrong, ("list",))}, executor=client)
+        InProcess.of({"bad": RowPartition(wrong, ("list",))}, executor=client)
 
 
 def test_fit_by_dask_is_fit_with_exact_sums(client, file, capfd, tmp_path):
@@ -174,7 +180,7 @@ def test_a_pool_that_lost_a_process_says_what_to_use():
 
 
 def test_what_is_pickled_is_the_description_and_never_rows():
-    held = HeldPartition(3, "all/0003", Partition(made, (3,)))
+    held = HeldPartition(3, "all/0003", RowPartition(made, (3,)))
     assert held.federation.rows == N
     data = pickle.dumps(held)
     assert len(data) < 400
@@ -220,17 +226,25 @@ def test_what_cannot_be_is_said_in_one_line():
     parts = partitions()
     with ThreadPoolExecutor(1) as pool:
         for rows, more, message in (
-            ({"a": made(0)}, {}, "a: rows on workers are described by how to read them, by a Partition; got"),
+            (
+                {"a": made(0)},
+                {},
+                "a: rows on workers are described by how to read them",
+            ),
             ({"a": []}, {}, "a: a site needs at least one partition, got 0"),
             ({}, {}, "a federation needs at least one site, got 0"),
             ({"a": parts[:2]}, {"min_cluster_size": 5}, "a: a minimum size of 5 is a rule about all rows"),
             ({"a": parts}, {"secure": True}, "weights, within and secure sums are not for rows on workers"),
-            ({"a": Partition(wrong, ("flat",))}, {}, r"a: an array \(4,\) of float64, where floats \(n, d\)"),
+            (
+                {"a": RowPartition(wrong, ("flat",))},
+                {},
+                r"a: an array \(4,\) of float64, where floats",
+            ),
         ):
             with pytest.raises(BadInput, match=message):
                 InProcess.of(rows, executor=pool, **more)
         with pytest.raises(SiteFailed, match="a: OSError: no such disk"):
-            InProcess.of({"a": Partition(wrong, ("failing",))}, executor=pool)
+            InProcess.of({"a": RowPartition(wrong, ("failing",))}, executor=pool)
     with pytest.raises(BadInput, match="workers must be at least 1, got 0"):
         Processes(0)
 
@@ -279,7 +293,7 @@ def test_the_schema_of_a_site_is_that_of_its_partitions(file):
         federation = WorkerFederation({"big": parquet_partitions(path, reading, cells=900)}, pool)
         schema = conduct(each(federation.sites, AskSchema()), federation)["big"]
         assert (schema.names, schema.kinds, schema.rows[0]) == (("age", "sex"), ("number", "category"), 1000)
-        other = Partition(Table.of, ({"age": [1.0]},))
+        other = RowPartition(Table.of, ({"age": [1.0]},))
         odd = WorkerFederation({"big": [*parquet_partitions(path, reading, cells=900), other]}, pool)
         with pytest.raises(BadInput, match="big: its partitions have different columns: sex"):
             conduct(each(odd.sites, AskSchema()), odd)

@@ -37,7 +37,7 @@ def on_dask(job: "Job", reading: Reading) -> "InProcess":
     """The sites of a job: the row groups of Parquet files are partitions, any other file is one."""
     from unpooled.data.readers.tables import check_names, read_table
     from unpooled.runtimes import InProcess
-    from unpooled.runtimes.workers import Partition, parquet_partitions
+    from unpooled.runtimes.workers import RowPartition, parquet_partitions
     from unpooled.runtimes.workers.dask_cluster import client_at
 
     short = len({site_name(file) for file in job.files}) == len(job.files)
@@ -49,7 +49,7 @@ def on_dask(job: "Job", reading: Reading) -> "InProcess":
         if Path(file).suffix.lower() in (".parquet", ".pq"):
             rows[site] = parquet_partitions(file, reading)
         else:
-            rows[site] = Partition(read_table, (str(Path(file).absolute()), reading))
+            rows[site] = RowPartition(read_table, (str(Path(file).absolute()), reading))
     client = client_at(job.dask)
     try:
         federation = InProcess.of(rows, executor=client)

@@ -103,7 +103,7 @@ class InProcess:
         With ``within`` the rows of arrays are groups of persons, and it is the variance inside them. With
         ``secure`` they answer in secure sums only, but for the questions that ``shown`` names. With
         ``exact_sums`` every total is the exact sum, rounded once: the same bits in any order and any tree.
-        With ``executor`` the rows are Partitions, which its workers hold (docs/workers.md).
+        With ``executor`` they are RowPartitions, which its workers hold (docs/workers.md).
         """
         if executor is not None:
             return cls._on_workers(rows, executor, min_cluster_size, threads, weights, within, secure)

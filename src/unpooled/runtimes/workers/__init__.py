@@ -6,7 +6,7 @@ federation between owners, and workers get no keys.
 
 from unpooled.runtimes.workers.federation import WorkerFederation
 from unpooled.runtimes.workers.parquet import parquet_partitions
-from unpooled.runtimes.workers.partition import Partition
+from unpooled.runtimes.workers.partition import RowPartition
 from unpooled.runtimes.workers.processes import Processes
 
-__all__ = ["Partition", "Processes", "WorkerFederation", "parquet_partitions"]
+__all__ = ["Processes", "RowPartition", "WorkerFederation", "parquet_partitions"]

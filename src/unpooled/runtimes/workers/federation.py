@@ -16,10 +16,10 @@ from unpooled.data.schema import AskSchema
 from unpooled.errors import BadInput, SchemaMismatch
 from unpooled.runtimes.workers.partition import (
     HeldPartition,
-    Partition,
+    PartitionPost,
     Portion,
     Portions,
-    Post,
+    RowPartition,
     added,
     answered,
     counts_of_all,
@@ -66,7 +66,7 @@ def workers_of(executor: Any) -> Workers:
 class WorkerFederation:
     """Sites whose rows are partitions on workers. Totals are exact sums, rounded once, in any tree.
 
-    ``rows`` has a Partition, or several, for each site. The partitions of a site answer together: a sum, and
+    ``rows`` has one RowPartition, or several, for a site. Partitions of one site answer together: a sum, and
     the schema, as one site; replies that have no sum only where the site is in one partition.
     """
 
@@ -76,7 +76,7 @@ class WorkerFederation:
 
     def __init__(
         self,
-        rows: Mapping[SiteId, Partition | Sequence[Partition]],
+        rows: Mapping[SiteId, RowPartition | Sequence[RowPartition]],
         executor: Any,
         *,
         min_cluster_size: int = 1,
@@ -90,7 +90,7 @@ class WorkerFederation:
         numbers = count()
         for site in sorted(rows):
             given = rows[site]
-            several = (given,) if isinstance(given, Partition) else tuple(given)
+            several = (given,) if isinstance(given, RowPartition) else tuple(given)
             _check(site, several, min_cluster_size)
             self._parts[site] = tuple(next(numbers) for _ in several)
             names = [site] if len(several) == 1 else [f"{site}/{i:04}" for i in range(len(several))]
@@ -120,11 +120,11 @@ class WorkerFederation:
         answers = self._workers.reduce(answered, self._posts(turn, asks), added)
         return [self._gathered(i, ask, answers) for i, ask in enumerate(asks)]
 
-    def _posts(self, turn: Turn, asks: Asks) -> dict[int, Post]:
+    def _posts(self, turn: Turn, asks: Asks) -> dict[int, PartitionPost]:
         """The questions to every partition; equal ones are encoded once."""
         asked = [set(ask.sites) for ask in asks]
-        known: dict[Any, Post] = {}
-        posts: dict[int, Post] = {}
+        known: dict[Any, PartitionPost] = {}
+        posts: dict[int, PartitionPost] = {}
         for site, numbers in self._parts.items():
             places = [i for i, sites in enumerate(asked) if site in sites]
             if not places:
@@ -133,7 +133,7 @@ class WorkerFederation:
             key = (tuple(places), site if alone else "")
             if key not in known:
                 parts = tuple(Part(asks[i].verb, asks[i].question_for(site), asks[i].view, i) for i in places)
-                known[key] = Post(codec.encode(Envelope(turn, parts)), _modules(parts))
+                known[key] = PartitionPost(codec.encode(Envelope(turn, parts)), _modules(parts))
             posts |= dict.fromkeys(numbers, known[key])
         return posts
 
@@ -180,9 +180,9 @@ def _check(site: SiteId, partitions: Sequence[Any], minimum: int) -> None:
     if not partitions:
         raise BadInput(f"{site}: a site needs at least one partition, got 0")
     for partition in partitions:
-        if not isinstance(partition, Partition):
+        if not isinstance(partition, RowPartition):
             raise BadInput(
-                f"{site}: rows on workers are described by how to read them, by a Partition; "
+                f"{site}: rows on workers are described by how to read them, by a RowPartition; "
                 f"got {type(partition).__name__}"
             )
     if minimum > 1 and len(partitions) > 1:

@@ -13,14 +13,14 @@ from unpooled.data.readers import Reading
 from unpooled.data.readers.arrow_cells import batch_source, pyarrow_for, rows_at_a_time
 from unpooled.data.readers.tables import tables_of
 from unpooled.errors import BadInput
-from unpooled.runtimes.workers.partition import Partition
+from unpooled.runtimes.workers.partition import RowPartition
 
 _CELLS = 1 << 24  # of a partition, about: 128 MB of numbers
 
 
 def parquet_partitions(
     path: str | Path, reading: Reading | None = None, *, person: str = "", cells: int = _CELLS
-) -> list[Partition]:
+) -> list[RowPartition]:
     """The partitions of a file: neighbouring row groups, of about so many cells together.
 
     With ``person``, the column that says whose row it is, all rows of a person are in one partition: persons
@@ -38,7 +38,7 @@ def parquet_partitions(
     most = max(1, cells // max(1, about.num_columns))
     if person:
         parts = max(1, -(-about.num_rows // most))
-        return [Partition(read_persons, (where, reading, person, i, parts)) for i in range(parts)]
+        return [RowPartition(read_persons, (where, reading, person, i, parts)) for i in range(parts)]
     ends, rows = [0], 0
     for i in range(about.num_row_groups):
         more = about.row_group(i).num_rows
@@ -47,7 +47,7 @@ def parquet_partitions(
             rows = 0
         rows += more
     ends.append(about.num_row_groups)
-    return [Partition(read_row_groups, (where, reading, a, b)) for a, b in pairwise(ends)]
+    return [RowPartition(read_row_groups, (where, reading, a, b)) for a, b in pairwise(ends)]
 
 
 def read_row_groups(path: str, reading: Reading, first: int, end: int) -> Table:

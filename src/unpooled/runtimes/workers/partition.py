@@ -24,12 +24,12 @@ _VIEWS = 4  # of which a worker knows that they are those of earlier questions
 
 
 @dataclass(frozen=True)
-class Partition:
+class RowPartition:
     """Some rows of a site: ``load(*arguments)`` gives them, the same ones at every call and on every worker.
 
     ``load`` is a function that workers can import; it gives an array (n, d), a Table or a Copy.
 
-    >>> Partition(np.zeros, ((4, 2),)).rows().shape
+    >>> RowPartition(np.zeros, ((4, 2),)).rows().shape
     (4, 2)
     """
 
@@ -45,7 +45,7 @@ class Partition:
         return found
 
 
-class Post(NamedTuple):
+class PartitionPost(NamedTuple):
     """The questions of an exchange to a partition."""
 
     envelope: bytes
@@ -76,7 +76,7 @@ class HeldPartition:
     """A partition where it is held. Pickled it is only its description: whoever gets it reads the rows."""
 
     def __init__(
-        self, number: int, name: str, partition: Partition, minimum: int = 1, threads: int = 1
+        self, number: int, name: str, partition: RowPartition, minimum: int = 1, threads: int = 1
     ) -> None:
         self.number, self.name, self.partition = number, name, partition
         self._settings = (minimum, threads)
@@ -100,7 +100,7 @@ class HeldPartition:
                 )
         return self._federation
 
-    def answer(self, post: Post) -> Portions:
+    def answer(self, post: PartitionPost) -> Portions:
         for module in post.modules:
             import_module(module)
         envelope: Envelope = codec.decode(post.envelope, expect=Envelope)
@@ -138,7 +138,7 @@ def counts_of_all(counts: Sequence[Mapping[int, int]]) -> dict[int, int]:
     return {number: rows for some in counts for number, rows in some.items()}
 
 
-def answered(held: HeldPartition, post: Post) -> Portions:
+def answered(held: HeldPartition, post: PartitionPost) -> Portions:
     """The answer of a partition, on a worker."""
     return _named(held, lambda: held.answer(post))  # type: ignore[no-any-return]
 
