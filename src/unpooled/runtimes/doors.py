@@ -6,9 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from unpooled.core.arrays import FloatArray, Rows
+from unpooled.core.arrays import FloatArray
 from unpooled.core.messages import SiteId
-from unpooled.errors import BadInput
 from unpooled.privacy.secure_sum import SecureSums, check_range
 from unpooled.site import Site
 from unpooled.site.allow_list import only_totals
@@ -39,20 +38,6 @@ class LocalCarrier:
         if self._patient:
             return {name: self._sites[name].respond(data) for name, data in posts.items()}
         return {name: self._sites[name].receive(data) for name, data in posts.items()}
-
-
-def checked_names(rows: Mapping[SiteId, Rows], count: int) -> tuple[SiteId, ...]:
-    """The sorted names of the sites; BadInput if there are none, or equal names, or different columns."""
-    if not count:
-        raise BadInput("a federation needs at least one site, got 0")
-    names = tuple(sorted(rows))
-    if len(names) < count:
-        raise BadInput(f"site names must differ: {count} sites, {len(names)} names")
-    widths = {name: rows[name].shape[1] for name in names if isinstance(rows[name], np.ndarray)}
-    for name, width in widths.items():
-        if width != widths[first := next(iter(widths))]:
-            raise BadInput(f"sites with different columns: {first} has {widths[first]}, {name} has {width}")
-    return names
 
 
 def sites_of(

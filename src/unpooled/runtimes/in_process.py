@@ -26,7 +26,7 @@ from unpooled.errors import BadInput, BadReply, SiteFailed, UnpooledError
 from unpooled.privacy import Spending
 from unpooled.privacy.dp.noise import Noise, Simulated
 from unpooled.privacy.secure_sum import SecureSums, secure_sums
-from unpooled.runtimes.doors import LocalCarrier, PlainSite, checked_names, sites_of
+from unpooled.runtimes.doors import LocalCarrier, PlainSite, sites_of
 from unpooled.runtimes.remote import RemoteFederation
 from unpooled.site import Site
 
@@ -64,7 +64,7 @@ class InProcess:
                 threads,
             )
             return
-        self._names = checked_names({site.name: site.rows for site in sites}, len(sites))
+        self._names = _checked({site.name: site.rows for site in sites}, len(sites))
         known = {site.name: site for site in sites}
         self._pool: _Pool | None = None
         self._remote: RemoteFederation | None = RemoteFederation(
@@ -77,7 +77,7 @@ class InProcess:
 
     def _fuse(self, sites: Sequence[PlainSite], threads: int | None) -> None:
         """Stack the rows of all sites, to answer for all at once; for sites without rules of their own."""
-        self._names = checked_names({site.name: site.rows for site in sites}, len(sites))
+        self._names = _checked({site.name: site.rows for site in sites}, len(sites))
         cores = threads if threads is not None else os.cpu_count() or 1
         known = {site.name: site for site in sites}
         self._pool = _Pool.of([known[name] for name in self._names], cores, self.exact_sums)
@@ -106,7 +106,9 @@ class InProcess:
         With ``executor`` they are RowPartitions, which its workers hold (docs/workers.md).
         """
         if executor is not None:
-            return cls._on_workers(rows, executor, min_cluster_size, threads, weights, within, secure)
+            from unpooled.runtimes.workers.federation import put
+
+            return put(cls.__new__(cls), executor, rows, min_cluster_size, threads, weights, within, secure)
         secure = None if secure is None else secure_sums(secure)
         held = [
             PlainSite(
@@ -128,20 +130,6 @@ class InProcess:
         sites, secure = sites_of(held, min_cluster_size, secure, shown)
         federation = cls(sites, fused=fused, threads=threads, secure=secure, exact_sums=exact_sums)
         federation.rows = sum(len(X) for X in rows.values())
-        return federation
-
-    @classmethod
-    def _on_workers(
-        cls, rows: Any, executor: Any, minimum: int, threads: int | None, *without: Any
-    ) -> "InProcess":
-        from unpooled.runtimes.workers import WorkerFederation
-
-        if any(given is not None for given in without):
-            raise BadInput("weights, within and secure sums are not for rows on workers")
-        federation = cls.__new__(cls)
-        workers = WorkerFederation(rows, executor, min_cluster_size=minimum, threads=threads or 1)
-        federation._pool, federation._remote, federation._names = None, cast(Any, workers), workers.sites
-        federation.exact_sums, federation.rows = True, workers.rows
         return federation
 
     @classmethod
@@ -205,6 +193,20 @@ class InProcess:
                 raise SiteFailed(f"a fused site, round {turn.round}, {titles}: {error}") from error
         assert self._remote is not None
         return self._remote.ask(turn, asks)
+
+
+def _checked(rows: Mapping[SiteId, Rows], count: int) -> tuple[SiteId, ...]:
+    """The sorted names of the sites; BadInput if there are none, or equal names, or different columns."""
+    if not count:
+        raise BadInput("a federation needs at least one site, got 0")
+    names = tuple(sorted(rows))
+    if len(names) < count:
+        raise BadInput(f"site names must differ: {count} sites, {len(names)} names")
+    widths = {name: rows[name].shape[1] for name in names if isinstance(rows[name], np.ndarray)}
+    for name, width in widths.items():
+        if width != widths[first := next(iter(widths))]:
+            raise BadInput(f"sites with different columns: {first} has {widths[first]}, {name} has {width}")
+    return names
 
 
 class _Pool:

@@ -28,6 +28,7 @@ from unpooled.runtimes.workers.partition import (
 
 A = TypeVar("A")
 B = TypeVar("B")
+F = TypeVar("F")
 
 
 class Workers(Protocol):
@@ -169,6 +170,17 @@ class WorkerFederation:
             return merged({str(i): reply for i, reply in enumerate(replies)}, self._columns)
         except SchemaMismatch as error:
             raise BadInput(f"{site}: {str(error).replace('its sites', 'its partitions')}") from error
+
+
+def put(empty: F, executor: Any, rows: Any, minimum: int, threads: int | None, *without: Any) -> F:
+    """Make an empty InProcess one whose rows are on the workers of an executor."""
+    if any(given is not None for given in without):
+        raise BadInput("weights, within and secure sums are not for rows on workers")
+    workers = WorkerFederation(rows, executor, min_cluster_size=minimum, threads=threads or 1)
+    federation: Any = empty
+    federation._pool, federation._remote, federation._names = None, workers, workers.sites
+    federation.exact_sums, federation.rows = True, workers.rows
+    return empty
 
 
 def _modules(parts: Sequence[Part]) -> tuple[str, ...]:
