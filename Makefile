@@ -85,6 +85,8 @@ bench: $(STAMP)  ## what was asked of the speed, and what was reached
 
 bench-sites: $(STAMP)  ## very many sites in one process, and regions of sites through doors and codec
 	$(BIN)/python -m benchmarks.bench_tree
+	-PIP_CONSTRAINT=constraints.txt $(BIN)/pip install --quiet --no-deps --target build/pfl pfl multiprocess dill
+	for sites in 1000 10000 100000; do PYTHONPATH=build/pfl $(BIN)/python -m benchmarks.peer_sites $$sites; done
 
 assurance: $(STAMP)  ## the long versions of what the tests hold, and their figures
 	UNPOOLED_RUNS=150 $(BIN)/pytest tests/laws/test_contract.py -k no_reply_contains_a_row
@@ -106,6 +108,7 @@ assurance: $(STAMP)  ## the long versions of what the tests hold, and their figu
 	UNPOOLED_KILLS=200 UNPOOLED_KILL_RUNS=40 $(BIN)/pytest -s tests/machines/test_kills.py
 	$(BIN)/python -m benchmarks.bench_machines
 	$(BIN)/python -m benchmarks.bench_sites
+	$(BIN)/python -m benchmarks.bench_workers
 	$(BIN)/python -m benchmarks.bench_secure_sum
 	$(BIN)/python -m benchmarks.bench_door
 	UNPOOLED_ROADS=1 $(BIN)/pytest tests/machines/test_roads.py

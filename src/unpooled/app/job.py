@@ -12,6 +12,7 @@ from typing import Any
 from unpooled.algorithms import METHODS
 from unpooled.algorithms.base import import_methods
 from unpooled.analysis import Analysis
+from unpooled.app.dask_job import check_dask, on_dask
 from unpooled.app.private_job import check_private, private_method
 from unpooled.app.study import now_and_later
 from unpooled.core import codec
@@ -89,6 +90,7 @@ class Job:
     blank: tuple[tuple[str, int], ...] = ()  # rows without a value at the end of a source, left out too
     modules: tuple[str, ...] = ()  # installed modules with additional methods
     certify: str = ""  # the effort of a certificate; "": none
+    dask: str = ""  # the address of a Dask scheduler, whose workers read the files; "": this process does
     begun: str = ""  # the date, as 2026-11-16; kept beside the job, for it does not change what is done
     tables: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)  # in memory, by site
 
@@ -141,6 +143,8 @@ class Job:
             raise BadInput(f"--certify must be one of {', '.join(EFFORTS)}, got {self.certify!r}")
         if self.secure and self.exact_sums:
             raise BadInput("--exact-sums and --secure exclude each other: secure sums are in no order anyway")
+        if self.dask:
+            check_dask(self)
         if self.epsilon is not None:
             if self.certify:
                 raise BadInput("--certify asks for sums without noise; a private run has no certificate")
@@ -188,6 +192,8 @@ class Job:
         if self.protect == "copy":  # a site reads all its columns, whatever a study is about
             codes = (self.copy.person,) if self.copy is not None and self.copy.person else ()
             reading = dataclasses.replace(reading, columns=None, categories=(*reading.categories, *codes))
+        if self.dask:
+            return on_dask(self, reading)
         tables: Any = read_sites(self.files if self.tables is None else self.tables, reading, told, blank)
         return InProcess.of(
             self._copies(tables, told) if self.protect == "copy" else tables,
@@ -271,6 +277,7 @@ class Job:
             ("--delta", self.delta, default.delta),
             ("--rows", self.rows, None),
             ("--certify", self.certify, ""),
+            ("--dask", self.dask, ""),
         )
         for option, value, usual in options:
             words += [option, str(value)] if value != usual else []
@@ -303,7 +310,10 @@ class Job:
 
     def to_json(self) -> dict[str, Any]:
         values = dataclasses.asdict(dataclasses.replace(self, tables=None))
-        usual = {"exact_sums": False}  # not written, so that jobs of earlier versions have the same bytes
+        usual = {
+            "exact_sums": False,
+            "dask": "",
+        }  # not written, so that jobs of earlier versions have the same bytes
         return {
             name: value
             for name, value in values.items()

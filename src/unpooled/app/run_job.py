@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rich.console import Console
 
 from unpooled.app.certificate import certificate_of, improvable
+from unpooled.app.dask_job import release
 from unpooled.app.job import AUTO, Between, Job
 from unpooled.app.result import ClusterResult, JobResult, result_of
 from unpooled.app.run_folder import RunFolder
@@ -173,6 +174,8 @@ def _here(
         raise
     finally:
         parts_bounded.reset(heard)
+        if job.dask:
+            release(federation)
     return result_of(job, done)
 
 

@@ -96,13 +96,19 @@ class InProcess:
         secure: SecureSums | bool | None = None,
         shown: tuple[str, ...] = (),
         exact_sums: bool = False,
+        executor: Any = None,
     ) -> "InProcess":
         """Sites from a mapping of name to rows: arrays, tables, or copies.
 
         With ``within`` the rows of arrays are groups of persons, and it is the variance inside them. With
         ``secure`` they answer in secure sums only, but for the questions that ``shown`` names. With
         ``exact_sums`` every total is the exact sum, rounded once: the same bits in any order and any tree.
+        With ``executor`` they are RowPartitions, which its workers hold (docs/workers.md).
         """
+        if executor is not None:
+            from unpooled.runtimes.workers.federation import put
+
+            return put(cls.__new__(cls), executor, rows, min_cluster_size, threads, weights, within, secure)
         secure = None if secure is None else secure_sums(secure)
         held = [
             PlainSite(

@@ -38,6 +38,7 @@ def fit(
     threads: o.Threads = None,
     timings: o.Timings = False,
     site_column: o.SiteColumn = None,
+    dask: o.Dask = None,
 ) -> None:
     """Cluster files as if they were pooled; every file is a site that keeps its rows.
 
@@ -48,6 +49,7 @@ def fit(
 
     job = options.job(
         protect,
+        dask=dask or "",
         files=expand(files),
         reading=reading.reading(site_column),
         copy=copying.settings() if copying.given or protect == "copy" else None,

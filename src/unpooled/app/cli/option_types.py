@@ -80,6 +80,13 @@ ExactSums = Annotated[
         rich_help_panel=HOW,
     ),
 ]
+Dask = Annotated[
+    str | None,
+    typer.Option(
+        help="Workers of a Dask cluster read the files, by row groups of Parquet: tcp://host:8786",
+        rich_help_panel=HOW,
+    ),
+]
 Na = Annotated[
     list[str] | None,
     typer.Option(help="A text that means missing, e.g. -9, or chol=0 for one column.", rich_help_panel=READ),

@@ -35,6 +35,7 @@ Timings = Annotated[
     bool, typer.Option("--timings", help="Print the seconds of each phase on stderr.", rich_help_panel=t.HOW)
 ]
 Threads = Annotated[int | None, typer.Option(help="Default: all cores.", rich_help_panel=t.HOW)]
+Dask = t.Dask
 SiteColumn = Annotated[
     str | None,
     typer.Option(help="Split by this column instead: each value is a site.", rich_help_panel=t.READ),
@@ -205,6 +206,7 @@ class JobOptions(Options):
         between: "Between | None" = None,
         reading: "Reading | None" = None,
         copy: "CopySettings | None" = None,
+        dask: str = "",
     ) -> "Job":
         """The job that the options describe; raises on any error in them."""
         from unpooled.app.job import Job, parse_ks
@@ -242,6 +244,7 @@ class JobOptions(Options):
             between=between,
             modules=tuple(self.module or ()),
             certify=self.certify or "",
+            dask=dask,
         )
 
 

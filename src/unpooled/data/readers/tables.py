@@ -132,7 +132,7 @@ def read_sites(
     tables: dict[str, Table] = {}
     origin: dict[str, Path | str] = {}
     sources = [open_source(one, reading, site) for site, one in given.items()]
-    _check_names(sources, reading)
+    check_names(sources, reading)
     spelt: dict[str, set[str]] = {}
     for site, source in zip(given, sources, strict=True):
         split = tables_of(source, reading, reading.room // len(given), partial(blank, site), spelt)
@@ -167,7 +167,7 @@ def read_table(
     reading = replace(reading, site_column=None)
     source = open_source(given, reading, name)
     if whole:
-        _check_names([source], Reading(recode=reading.recode))
+        check_names([source], Reading(recode=reading.recode))
     spelt: dict[str, set[str]] = {}
     (table,) = tables_of(source, reading, reading.room, blank, spelt).values()
     if not len(table):
@@ -177,7 +177,7 @@ def read_table(
     return table
 
 
-def _check_names(sources: Sequence[Source], reading: Reading) -> None:
+def check_names(sources: Sequence[Source], reading: Reading) -> None:
     """Raise BadInput for named columns that are in no file: the names are probably misspelt."""
     every = list(dict.fromkeys(name for source in sources for name in source.every))
     named = [*(reading.columns or ()), *reading.exclude, *reading.categories, *reading.numbers]

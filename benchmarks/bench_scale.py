@@ -1,0 +1,312 @@
+"""docs/scale.md: what trees of very many members take. ``python -m benchmarks.bench_scale [--out FILE]``.
+
+Measured here, through the real doors and codec: bytes of a question and an answer, and the time of a core
+that a relay and a site take. The network is not measured but stated: delays, loss, members that are away. A
+model of both says how long an exchange takes; it is checked against 10,000 sites whose messages are real and
+whose clocks are simulated.
+"""
+
+import argparse
+import datetime
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from unpooled import Site
+from unpooled.core.exchange import Turn
+from unpooled.core.protocol import Ask
+from unpooled.questions.clusters import AskClusterSums
+from unpooled.runtimes.relay import Relay, RelayRules
+from unpooled.runtimes.remote import RemoteFederation
+
+PAGE = Path(__file__).parents[1] / "docs" / "scale.md"
+ROWS, D, K = 20, 16, 10
+MEDIAN, SPREAD = 0.05, 0.8  # seconds of one way, lognormal: 5 % take more than 0.19 s
+LOSS, AGAIN = 0.01, 1.0  # share of messages that are lost, and seconds until they are sent again
+AWAY = 0.2  # share of sites that are away; whoever asks is told so at once
+BANDWIDTH = 100e6 / 8  # bytes a second of a relay
+EXCHANGES = 20  # of a run: about those of a default fit
+STEP, MOST = 0.005, 60.0  # of the grid of times, seconds
+
+
+class Costs(NamedTuple):
+    """What one member costs in an exchange, measured."""
+
+    down: int  # bytes of a question
+    up: int  # bytes of a site's answer
+    sum_up: int  # bytes of a relay's answer
+    relay: float  # seconds of a core, of whoever asks, for one member
+    site: float  # seconds of a core, of the site
+
+
+class SimulatedNetwork:
+    """A carrier with real messages and simulated clocks: ``took`` is the time of its last exchange."""
+
+    def __init__(self, sites: Mapping[str, Site], rng: Any, costs: Costs | None, away: float) -> None:
+        self._sites, self._rng, self._costs, self._away = sites, rng, costs, away
+        self.took, self.used, self.bytes = 0.0, 0.0, [0, 0]
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        return tuple(self._sites)
+
+    def carry(self, posts: Mapping[str, bytes]) -> dict[str, bytes | str]:
+        came: dict[str, bytes | str] = {}
+        arrivals = []
+        for name, post in posts.items():
+            if self._rng.random() < self._away:
+                came[name] = "away"
+                continue
+            began = time.process_time()
+            answer = self._sites[name].respond(post)
+            self.used += time.process_time() - began
+            below = getattr(self._sites[name], "network", None)
+            self.bytes = [len(post), len(answer)]
+            if self._costs is not None:
+                inside = self._costs.site if below is None else below.took
+                arrivals.append(inside + _way(self._rng) + _way(self._rng))
+            came[name] = answer
+        if self._costs is not None:  # one core reads the answers as they come
+            clock = sum(map(len, posts.values())) / BANDWIDTH
+            for arrival in sorted(arrivals):
+                clock = max(clock, arrival) + self._costs.relay + self.bytes[1] / BANDWIDTH
+            self.took = clock
+        return came
+
+
+def _way(rng: Any) -> float:
+    """Seconds of a message on one way; a lost one is sent again."""
+    again = rng.geometric(1 - LOSS) - 1
+    return float(MEDIAN * np.exp(SPREAD * rng.standard_normal()) + AGAIN * again)
+
+
+def tree(regions: int, width: int, costs: Costs | None, away: float, seed: int) -> Any:
+    """Regions of sites with real messages, and the network above the regions."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((ROWS, D))
+    relays = {}
+    for r in range(regions):
+        sites = {f"{r}-{s}": Site(f"{r}-{s}", X) for s in range(width)}
+        network = SimulatedNetwork(sites, rng, costs, away)
+        relay: Any = Relay(f"{r:04}", RemoteFederation(network, exact_sums=True), RelayRules(min_sites=3))
+        relay.network = network
+        relays[relay.name] = relay
+    top = SimulatedNetwork(relays, rng, costs, 0.0)
+    return RemoteFederation(top, exact_sums=True), top, relays
+
+
+def asked(federation: Any, number: int) -> Any:
+    centers = np.random.default_rng(7).standard_normal((1, K, D))
+    (got,) = federation.ask(
+        Turn("r", 0, number, 0), (Ask("total", federation.sites, AskClusterSums(centers)),)
+    )
+    return got
+
+
+def measured(regions: int = 4, width: int = 50, rounds: int = 5) -> Costs:
+    """The costs of a member, the least of some rounds."""
+    federation, top, relays = tree(regions, width, None, 0.0, 0)
+    least = Costs(0, 0, 0, np.inf, np.inf)
+    for number in range(rounds):
+        for network in (top, *(relay.network for relay in relays.values())):
+            network.used = 0.0
+        asked(federation, number)
+        below = [relay.network for relay in relays.values()]
+        sites, members = sum(one.used for one in below), regions * width
+        own = top.used - sites
+        least = Costs(
+            below[0].bytes[0],
+            below[0].bytes[1],
+            top.bytes[1],
+            min(least.relay, own / members),
+            min(least.site, sites / members),
+        )
+    return least
+
+
+# ---------------------------------------------------------------- the model
+
+
+def grid() -> Any:
+    return np.arange(0.0, MOST, STEP)
+
+
+def _one_way() -> Any:
+    """The chances (t,) of the time of a message, on the grid."""
+    from scipy.stats import lognorm
+
+    density = np.diff(lognorm.cdf(np.append(grid(), MOST), SPREAD, scale=MEDIAN))
+    later, whole = round(AGAIN / STEP), np.zeros_like(density)
+    for again in range(4):
+        shifted = np.concatenate([np.zeros(again * later), density])[: len(density)]
+        whole += (1 - LOSS) * LOSS**again * shifted
+    return whole
+
+
+def _added(a: Any, b: Any) -> Any:
+    from scipy.signal import fftconvolve
+
+    return np.maximum(fftconvolve(a, b)[: len(a)], 0.0)
+
+
+def predicted(widths: list[int], costs: Costs, away: float = AWAY) -> Any:
+    """The distribution (t,) of the time of an exchange; ``widths`` from the sites up to the root."""
+    both = _added(_one_way(), _one_way())
+    inside = np.zeros(len(grid()))
+    inside[round(costs.site / STEP)] = 1.0
+    for level, width in enumerate(widths):
+        there = max(1.0, width * (1 - away) if level == 0 else width)
+        slowest = np.cumsum(_added(inside, both)) ** there
+        up = costs.up if level == 0 else costs.sum_up
+        busy = costs.relay + up / BANDWIDTH  # for the last answer: earlier ones are read before
+        first = costs.down * width / BANDWIDTH
+        least = first + there * busy  # no sooner than a core can read all of them
+        chances = np.diff(np.append(0.0, slowest))
+        late = round(busy / STEP)
+        inside = np.concatenate([np.zeros(late), chances])[: len(chances)]
+        floor = round(least / STEP)
+        inside[floor] += inside[:floor].sum()
+        inside[:floor] = 0.0
+    return inside
+
+
+def quantile(chances: Any, share: float) -> float:
+    total = np.cumsum(chances)
+    return float(grid()[np.searchsorted(total, share * total[-1])])
+
+
+def widths_of(members: int, width: int) -> list[int]:
+    """A tree of at most this width for so many members.
+
+    >>> widths_of(1000, 100), widths_of(10**7, 30)
+    ([100, 10], [30, 30, 30, 30, 13])
+    """
+    widths = []
+    while members > width:
+        widths.append(width)
+        members = -(-members // width)
+    return [*widths, members]
+
+
+# ---------------------------------------------------------------- the page
+
+
+def checked(costs: Costs, exchanges: int = 5) -> tuple[str, float]:
+    """A table of 100 regions x 100 sites: simulated beside the model, and the largest error of the median."""
+    federation, top, _ = tree(100, 100, costs, AWAY, 1)
+    times, answered = [], []
+    for number in range(exchanges):
+        got = asked(federation, number)
+        answered.append(got.subtotal().sites)
+        times.append(top.took)
+    model = predicted([100, 100], costs)
+    rows = [
+        ("median of an exchange, s", float(np.median(times)), quantile(model, 0.5)),
+        ("slowest of them, s", max(times), quantile(model, 1 - 0.5 / exchanges)),
+        ("sites in a sum", float(np.mean(answered)), 1e4 * (1 - AWAY)),
+    ]
+    lines = ["| 10,000 sites | simulated | model | error of the model |", "|---|---|---|---|"]
+    errors = [abs(model / found - 1) for _, found, model in rows]
+    lines += [
+        f"| {what} | {found:,.2f} | {said:,.2f} | {100 * error:.1f} % |"
+        for (what, found, said), error in zip(rows, errors, strict=True)
+    ]
+    return "\n".join(lines), errors[0]
+
+
+def table(costs: Costs) -> str:
+    heads = ["members", "width", "levels", "relays", "an exchange: median, s", "95 %, s"]
+    heads += [f"a run of {EXCHANGES}, min", "busiest relay: core, s", "MB in and out"]
+    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
+    for members in (10**3, 10**5, 10**7):
+        for width in (30, 100):
+            widths = widths_of(members, width)
+            chances = predicted(widths, costs)
+            relays, left = 0, members
+            for one in widths:
+                left = -(-left // one)
+                relays += left
+            busiest = max(widths)
+            both = busiest * (costs.down + (costs.sum_up if len(widths) > 1 else costs.up)) / 1e6
+            cells = [f"{members:,}", str(width), str(len(widths)), f"{relays:,}"]
+            median = quantile(chances, 0.5)
+            cells += [f"{median:.2f}", f"{quantile(chances, 0.95):.2f}", f"{EXCHANGES * median / 60:.1f}"]
+            cells += [f"{busiest * costs.relay:.3f}", f"{both:.2f}"]
+            lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def page(costs: Costs) -> str:
+    import os
+
+    proof, _ = checked(costs)
+    load = os.getloadavg()[0]
+    return f"""# What very many members would take
+
+This page is written by `python -m benchmarks.bench_scale`, on {datetime.date.today()},
+with a load of {load:.0f} on {os.cpu_count()} cores. It is a model, fitted to
+measurements and checked against a simulation; nobody has run ten million members.
+
+## Measured, through the real doors and codec
+
+One exchange of Lloyd: {K} clusters, {D} columns. Times are those of a core, the least of some exchanges.
+
+| a member of a relay, in an exchange | |
+|---|---|
+| bytes of the question | {costs.down:,} |
+| bytes of a site's answer | {costs.up:,} |
+| bytes of a relay's answer, an exact sum | {costs.sum_up:,} |
+| time of whoever asks, for one member | {1e6 * costs.relay:.0f} us |
+| time of a site with {ROWS} rows | {1e6 * costs.site:.0f} us |
+
+## Stated, not measured
+
+A message takes {1e3 * MEDIAN:.0f} ms one way at the median (lognormal, sigma {SPREAD});
+{100 * LOSS:.0f} % of messages are lost and sent again after {AGAIN:.0f} s; {100 * AWAY:.0f} % of the sites
+are away at any time, and whoever asks them is told so at once; a relay has 100 Mbit/s and one core, and is
+never away.
+
+## The model
+
+An exchange takes one round trip for each level of the tree. A relay waits for the slowest of its members that
+are there: the distribution of that is the distribution of one member to the power of their number. A relay
+above adds the same for its own members. One core reads the answers as they come, so an exchange is no faster
+than it can read all of them. The mean number of members that are there stands for their number.
+
+## The model beside a simulated network
+
+100 regions of 100 sites in one process. Every message is real: question, door, codec, exact sum. Clocks
+are simulated.
+
+{proof}
+
+## What the model says
+
+{table(costs)}
+
+- **Depth costs little, stragglers cost most.** Each level adds a round trip, and the wait for the
+  slowest of its members.
+- **A lost message decides the median** as soon as a level has a hundred members: one of them waits
+  {AGAIN:.0f} s. A `--deadline` and a quorum below 1 trade these sites for time.
+- **Bytes and cores are small**: the busiest relay reads its own members only, whatever the size of the tree.
+- The engine between machines has costs of its own for every connection
+  ([processes, locks and many sites](deployment/processes.md)); they are not in this model.
+
+[Federations of federations](tree.md) has the trees; [rows on workers](workers.md) a site that is
+larger than a machine.
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--out", type=Path, default=PAGE)
+    out = parser.parse_args().out
+    out.write_text(page(measured()))
+    print(f"written: {out}")
+
+
+if __name__ == "__main__":
+    main()

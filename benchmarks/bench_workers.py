@@ -1,0 +1,163 @@
+"""Rows that no process holds: ``python -m benchmarks.bench_workers``, or with a number of rows (20 million).
+
+Four workers of a Dask cluster on this machine hold 64 partitions of rows x 16 columns. Three runs, and in
+each of them a worker is killed (kill -9) while it answers. Asked: the bits of a reference that streams over
+one partition at a time with exact sums; at a tenth of the rows, folded sums in one process to 1e-12; and no
+process that ever has half of the rows, by the largest resident memory of each. Exit code 1 if one is not so.
+"""
+
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import psutil
+
+from unpooled import InProcess, Lloyd, run
+from unpooled.core.exchange import Gathered, Summed, Turn
+from unpooled.core.protocol import Ask, Asks
+from unpooled.core.subtotal import subtotal
+from unpooled.runtimes.workers import RowPartition
+
+WORKERS, PARTS, D, K, RUNS = 4, 64, 16, 10, 3
+
+
+def made(seed: int, rows: int) -> "np.ndarray[tuple[int, int], np.dtype[np.float64]]":
+    """Rows that are a function of a seed: any worker can make them again."""
+    rng = np.random.default_rng(seed)
+    X = rng.random((rows, D))
+    X += (np.random.default_rng(0).standard_normal((K, D)))[rng.integers(K, size=rows)]
+    return X
+
+
+def partitions(rows: int) -> list[RowPartition]:
+    return [RowPartition(made, (seed, rows // PARTS)) for seed in range(1, PARTS + 1)]
+
+
+class Streamed:
+    """The same sums without workers: one partition is made, answers, and is let go."""
+
+    exact_sums = True
+
+    def __init__(self, parts: list[RowPartition]) -> None:
+        self._parts = parts
+        self.sites = ("all",)
+        self.most = 0
+
+    def ask(self, turn: Turn, asks: Asks) -> list[Gathered[Any]]:
+        sums: list[Any] = [[] for _ in asks]
+        for i, part in enumerate(self._parts):
+            name = f"all/{i:04}"
+            one = InProcess.of({name: part.rows()}, threads=1, exact_sums=True)
+            own = tuple(Ask("total", (name,), ask.question, ask.view) for ask in asks)
+            for found, got in zip(sums, one.ask(turn, own), strict=True):
+                found.append(got.subtotal())
+        totals = [subtotal([found]) for found in sums]
+        return [Summed(self.sites, sum=total.reply(), size=(1, 1), unrounded=total) for total in totals]
+
+
+class Memory(threading.Thread):
+    """The largest resident memory of each process of this one, looked at ten times a second."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.most: dict[int, int] = {}
+        self._over = threading.Event()
+
+    def run(self) -> None:
+        me = psutil.Process()
+        while not self._over.wait(0.1):
+            for process in [me, *me.children(recursive=True)]:
+                try:
+                    self.most[process.pid] = max(self.most.get(process.pid, 0), process.memory_info().rss)
+                except psutil.Error:
+                    continue
+
+    def stop(self) -> None:
+        self._over.set()
+        self.join()
+
+
+class Deadly:
+    """A federation that has a worker killed in the middle of an exchange."""
+
+    def __init__(self, federation: InProcess, kill: Callable[[], None], exchange: int) -> None:
+        self._federation, self._kill, self._left = federation, kill, exchange
+        self.sites, self.exact_sums = federation.sites, True
+
+    def ask(self, turn: Turn, asks: Asks) -> list[Gathered[Any]]:
+        self._left -= 1
+        if self._left == 0:
+            threading.Timer(0.1, self._kill).start()
+        return self._federation.ask(turn, asks)
+
+
+def clustered(federation: Any) -> "np.ndarray[tuple[int, int], np.dtype[np.float64]]":
+    """The centres after three rounds from given ones, which are a little off."""
+    start = np.random.default_rng(0).standard_normal((K, D)) + 0.2
+    return np.asarray(run(Lloyd(k=K, init=start, max_rounds=3), federation, seed=1).state.centers)
+
+
+def main() -> int:
+    import dask
+    from distributed import Client, LocalCluster
+
+    rows = int(float(sys.argv[1])) if len(sys.argv) > 1 else 20_000_000
+    memory = Memory()
+    memory.start()
+    parts, failed = partitions(rows), 0
+    print(f"load before: {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores; {rows:,} rows x {D}", flush=True)
+    began = time.perf_counter()
+    reference = clustered(Streamed(parts))
+    print(f"streamed in one process: {time.perf_counter() - began:.0f} s", flush=True)
+    dask.config.set({"distributed.comm.timeouts.connect": "300s"})  # a busy machine starts processes slowly
+    quiet = {"dashboard_address": ":0", "silence_logs": logging.CRITICAL, "death_timeout": 600}
+    cluster = LocalCluster(WORKERS, threads_per_worker=1, **quiet)
+    with cluster, Client(cluster) as client:
+        for number in range(RUNS):
+            client.wait_for_workers(WORKERS)
+            began = time.perf_counter()
+            federation = InProcess.of({"all": parts}, executor=client)
+            held, killed = time.perf_counter() - began, list[int]()
+
+            def kill(number: int = number, killed: list[int] = killed) -> None:
+                pid = sorted(client.run(os.getpid).values())[number]
+                os.kill(pid, signal.SIGKILL)
+                killed.append(pid)
+
+            began = time.perf_counter()
+            found = clustered(Deadly(federation, kill, 1 + number))
+            same = bool((found == reference).all())
+            failed += not same or not killed
+            print(
+                f"run {number + 1}: read in {held:.0f} s, clustered in {time.perf_counter() - began:.0f} s, "
+                f"worker {killed} killed with -9 in exchange {1 + number}; "
+                f"bits of the streamed reference: {'the same' if same else 'OTHERS'}",
+                flush=True,
+            )
+            del federation
+        small = partitions(rows // 10)
+        tenth = clustered(InProcess.of({"all": small}, executor=client))
+    memory.stop()
+    whole = InProcess.of({f"all/{i:04}": part.rows() for i, part in enumerate(small)}, threads=1)
+    apart = float(np.abs(tenth / clustered(whole) - 1).max())
+    failed += not apart <= 1e-12
+    print(f"{rows // 10:,} rows, folded in one process: {apart:.1e} apart, at most 1e-12")
+    all_bytes = rows * D * 8
+    most = sorted(memory.most.values(), reverse=True)
+    failed += not most[0] < all_bytes / 2
+    print(
+        f"all rows are {all_bytes / 1e9:.2f} GB; the largest resident memory of each of {len(most)} "
+        f"processes, in GB: {', '.join(f'{size / 1e9:.2f}' for size in most)}"
+    )
+    print("reached" if not failed else "NOT REACHED")
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

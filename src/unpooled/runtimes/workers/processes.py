@@ -1,0 +1,112 @@
+"""Workers by concurrent.futures: processes of this machine, each with the partitions that it keeps."""
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import get_context
+from secrets import token_hex
+from typing import Any, TypeVar
+
+from unpooled.errors import BadInput, EngineFailed
+from unpooled.runtimes.tied import tie
+from unpooled.runtimes.workers.partition import HeldPartition
+from unpooled.runtimes.workers.shares import worked
+
+A = TypeVar("A")
+B = TypeVar("B")
+_TRIES = 4  # of an exchange, where workers die
+
+
+class Processes:
+    """So many worker processes of this machine, which keep their partitions; one that dies is replaced.
+
+    A program that makes them guards its start by ``if __name__ == "__main__":``, as for any process pool.
+    """
+
+    def __init__(self, count: int | None = None) -> None:
+        count = (os.cpu_count() or 1) if count is None else count
+        if count < 1:
+            raise BadInput(f"workers must be at least 1, got {count}")
+        self.slots: list[Executor] = [_process() for _ in range(count)]
+
+    def renewed(self, slot: int) -> Executor:
+        """A new process in place of one that died."""
+        self.slots[slot].shutdown(wait=False)
+        self.slots[slot] = _process()
+        return self.slots[slot]
+
+    def shutdown(self) -> None:
+        for slot in self.slots:
+            slot.shutdown()
+
+    def __enter__(self) -> "Processes":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+
+
+def _process() -> Executor:
+    return ProcessPoolExecutor(1, get_context("spawn"), _tied, (os.getpid(),))
+
+
+def _tied(parent: int) -> None:
+    if sys.platform == "linux":
+        tie(parent)
+
+
+class PoolWorkers:
+    """Partitions over executors: partition i always goes to executor i mod their number."""
+
+    def __init__(
+        self, slots: list[Executor], renewed: Callable[[int], Executor] | None = None, most: int = 0
+    ) -> None:
+        self._slots, self._renewed, self._most = slots, renewed, most
+        self._run, self._held = "", list[HeldPartition]()
+
+    @classmethod
+    def of(cls, executor: Executor) -> "PoolWorkers":
+        """Any executor. Which process of a pool takes a task is not known: rows may be read again."""
+        count = int(getattr(executor, "_max_workers", 1))
+        apart = not isinstance(executor, ThreadPoolExecutor)
+        return cls([executor] * count, most=count if apart else 0)
+
+    def hold(self, partitions: Sequence[HeldPartition]) -> None:
+        self._run, self._held = token_hex(8), list(partitions)
+
+    def reduce(
+        self, do: Callable[[HeldPartition, A], B], given: Mapping[int, A], add: Callable[[Sequence[B]], B]
+    ) -> B:
+        shares: dict[int, dict[int, A]] = {}
+        for number, one in given.items():
+            shares.setdefault(number % len(self._slots), {})[number] = one
+        done: dict[int, B] = {}
+        for _ in range(_TRIES):
+            sent = {
+                slot: self._sent(slot, do, share, add) for slot, share in shares.items() if slot not in done
+            }
+            for slot, future in sent.items():
+                try:
+                    done[slot] = future.result()
+                except BrokenExecutor as error:
+                    self._lost(slot, error)
+            if len(done) == len(shares):
+                return add([done[slot] for slot in sorted(done)])
+        raise EngineFailed(f"worker processes died {_TRIES} times in one exchange; is there memory enough?")
+
+    def _sent(self, slot: int, do: Any, share: Mapping[int, Any], add: Any) -> "Future[Any]":
+        fair = -(-len(self._held) // self._most) if self._most else 0
+        work = [(self._held[number], one) for number, one in share.items()]
+        try:
+            return self._slots[slot].submit(worked, self._run, None, fair, do, work, add)
+        except BrokenExecutor as error:
+            self._lost(slot, error)
+            return self._slots[slot].submit(worked, self._run, None, fair, do, work, add)
+
+    def _lost(self, slot: int, error: BaseException) -> None:
+        if self._renewed is None:
+            raise EngineFailed(
+                "the pool lost a process and takes no more work; Processes(n) replaces a lost one"
+            ) from error
+        self._slots[slot] = self._renewed(slot)

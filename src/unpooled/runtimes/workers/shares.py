@@ -1,0 +1,39 @@
+"""The share of a worker: the partitions that it keeps in memory, and its part of a sum over all."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from threading import Lock
+from typing import TypeVar
+
+from unpooled.runtimes.workers.partition import HeldPartition
+
+A = TypeVar("A")
+B = TypeVar("B")
+_kept: OrderedDict[tuple[str, int], HeldPartition] = OrderedDict()  # of this process, if it is a worker
+_lock = Lock()
+
+
+def worked(
+    run: str,
+    keep: frozenset[int] | None,
+    most: int,
+    do: Callable[[HeldPartition, A], B],
+    work: Sequence[tuple[HeldPartition, A]],
+    add: Callable[[Sequence[B]], B],
+) -> B:
+    """``do`` with some partitions, added up, in a worker.
+
+    It keeps their rows for the next time: of this run, of those that ``keep`` names (None: all), and of
+    ``most`` partitions (0: of any number).
+    """
+    results = []
+    for held, given in work:
+        with _lock:
+            for key in [key for key in _kept if key[0] != run or (keep is not None and key[1] not in keep)]:
+                del _kept[key]
+            known = _kept.setdefault((run, held.number), held)
+            _kept.move_to_end((run, held.number))
+            while most and len(_kept) > most:
+                _kept.popitem(last=False)
+        results.append(do(known, given))
+    return add(results)
