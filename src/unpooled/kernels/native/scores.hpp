@@ -9,9 +9,9 @@
 namespace unpooled {
 namespace UNPOOLED_ISA {
 
-// R sets of k centres as score() takes them, in numbers of type S: moved, and in units of a power of two near the
-// largest of them, so that float neither overflows nor fades.
-template <class T, class S>
+// R sets of k centres as score() takes them, in numbers of type S and groups of L: moved, and in units of a power of
+// two near the largest of them, so that float neither overflows nor fades.
+template <class T, class S, int L = LANES<S>>
 struct ScoredCenters {
     int64_t padded = 0;
     Buffer<T> shift;          // what rows and centres are moved by: the centre of smallest norm
@@ -20,7 +20,6 @@ struct ScoredCenters {
     Buffer<S> panels, starts; // negated moved centres, and |c|^2 / 2
 
     void fill(const double* centers, int64_t sets, int64_t k, int64_t d) {
-        constexpr int L = LANES<S>;
         padded = round_up(k, L);
         shift.resize(d);
         reach.resize(sets);
@@ -89,11 +88,13 @@ public:
         return scores_.get() + i * step_ + set * c.padded;
     }
 
-    // Scores of row i closer than this may be out of order. A row so far away that its scores may overflow has none
-    // that could be told apart.
+    // Scores of row i closer than this may be out of order, by their own rounding, or by that of the distances (the
+    // second term: two distances of a row far away may be equal). A row so far away that its scores may overflow has
+    // none that could be told apart; below 2^-100 float fades.
     double doubt(const ScoredCenters<T, S>& c, int64_t set, int64_t i, int64_t d) const {
         if (!(norms_[i] < 0x1p100)) return __builtin_inf();
-        return score_rounding<S>(d) * c.reach[set] * (__builtin_sqrt(norms_[i]) + c.reach[set]);
+        const double reach = c.reach[set], size = __builtin_sqrt(norms_[i]) + reach;
+        return score_rounding<S>(d) * reach * size + score_rounding<double>(d) * size * size + 0x1p-100;
     }
 
     // A squared distance is so many times a score's difference.
