@@ -35,6 +35,7 @@ ROWS: dict[str, Make] = {
     "offset": lambda rng, n, d: normal(rng, n, d) + 1e6,
     "far groups": lambda rng, n, d: normal(rng, n, d) + 1e6 * rng.integers(-1, 2, (n, 1)),
     "denormal": lambda rng, n, d: normal(rng, n, d) * 5e-310,
+    "squares denormal": lambda rng, n, d: normal(rng, n, d) * 1e-160,
     "tiny": lambda rng, n, d: normal(rng, n, d) * 1e-38,
     "huge": lambda rng, n, d: normal(rng, n, d) * 1e37,
     "all sizes": rows_of_all_sizes,
