@@ -247,7 +247,7 @@ def roofline() -> str:
         f"One core reads {number(bandwidth)} GB/s from memory (a sum over 256 MB) and does "
         f"{number(flops)} GF/s in float64, {number(in_float)} in float32 (numpy's matrix "
         "product, 1024 x 1024). Rows below are float64. From 5 columns on centres are ranked in float32, and "
-        f"float64 decides where that cannot tell: they are held against float32's rate.\n\n{table(heads, rows)}"
+        f"float64 decides where that cannot tell: held against its rate.\n\n{table(heads, rows)}"
     )
 
 
