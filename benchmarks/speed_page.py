@@ -246,8 +246,9 @@ def roofline() -> str:
     return (
         f"One core reads {number(bandwidth)} GB/s from memory (a sum over 256 MB) and does "
         f"{number(flops)} GF/s in float64, {number(in_float)} in float32 (numpy's matrix "
-        "product, 1024 x 1024). Rows below are float64. From 5 columns on centres are ranked in float32, and "
-        f"float64 decides where that cannot tell: held against its rate.\n\n{table(heads, rows)}"
+        "product, 1024 x 1024). Rows below are float64. From 5 columns on centres are ranked in float32, so "
+        "float32's rate is the one compared; float64 decides where float32 cannot tell.\n\n"
+        f"{table(heads, rows)}"
     )
 
 
