@@ -42,12 +42,12 @@ struct PackedCenters {
         padded = round_up(k, QUAD);
     }
 
-    void fill(const double* centers) {
+    void fill(const double* centers, Shift by = Shift::SMALLEST) {
         raw = centers;
         ++filled;
         if (lane_scores) lane_scored.fill(centers, sets, k, d);
         if (!rows_in_lanes)
-            scored.fill(centers, sets, k, d);
+            scored.fill(centers, sets, k, d, by);
         else if (!use_registers(d))
             for (int64_t r = 0; r < sets; ++r) pack_quads(centers + r * k * d, k, d, quads.get() + r * padded * d);
     }
@@ -70,7 +70,8 @@ public:
         if (p.rows_in_lanes) own_lanes_.resize(block_rows(p.d) * p.d);
     }
 
-    void load(const PackedCenters<T>& p, const T* x, int64_t rows) {
+    // `kept`: where the moved rows are kept, if they are; d > 24 and a single set only.
+    void load(const PackedCenters<T>& p, const T* x, int64_t rows, const MovedRows<float>* kept = nullptr) {
         x_ = x;
         rows_ = rows;
         // while few rows are in doubt
@@ -88,6 +89,8 @@ public:
         }
         if (exact_scores(p))
             exact_.load(exact_centers_, p.sets, p.d, x, rows, block_rows(p.d));
+        else if (kept)
+            quick_.load(p.scored, p.sets, p.d, x, rows, block_rows(p.d), *kept);
         else
             quick_.load(p.scored, p.sets, p.d, x, rows, block_rows(p.d));
         seen_ += rows * p.sets;

@@ -12,6 +12,7 @@ namespace UNPOOLED_ISA {
 constexpr int64_t CELL_DIMENSIONS = 4;    // up to which a row fits the registers, and a cluster's sums a cell
 constexpr int64_t SCORED_IN_LANES = 128;  // up to which many rows are scored with rows in the lanes
 constexpr int64_t LANE_VALUES = 1 << 15;  // of a site that stays in lanes: 256 KB, in the second cache
+constexpr int64_t KEPT_VALUES = 1 << 21;  // of a site whose moved rows are kept: 8 MB
 constexpr int64_t MOST_PAIRED = 1024;     // rows between which all distances are taken: 8 MB
 
 // Assignment: are the rows in the lanes (rows_in_lanes.hpp), or the centres (scores.hpp)?
@@ -31,6 +32,9 @@ inline bool use_cells(int64_t d) { return d <= CELL_DIMENSIONS; }
 
 // Rows of one site: put in lanes once for all steps?
 inline bool keep_in_lanes(int64_t n, int64_t d) { return use_lanes(d) && n > 0 && n * d <= LANE_VALUES; }
+
+// Rows of one site: moved once for all local steps (KeptRows in scores.hpp)?
+inline bool keep_moved(int64_t n, int64_t d) { return !use_lanes(d) && n * d <= KEPT_VALUES; }
 
 // Local steps: one of the four ways of steps.hpp.
 enum class StepsPath { CELLS, CACHED, MOVES, PLAIN };
