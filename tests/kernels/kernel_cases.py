@@ -1,5 +1,6 @@
 """Data the kernel tests share: sites of clustered rows, some empty, some rows of weight 0."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -109,3 +110,16 @@ def usable(name: str) -> bool:
         return False
     extension.use(usual)
     return True
+
+
+def instruction_sets() -> list[str]:
+    """Those that this machine runs."""
+    if kernels.BACKEND != "native":
+        return []
+    extension, usable = native()._native, []
+    for name in ("generic", "x86-64", "x86-64-v3", "x86-64-v4"):
+        with suppress(ValueError):
+            extension.use(name)
+            usable.append(name)
+    extension.use(kernels.ISA)
+    return usable

@@ -1,13 +1,20 @@
 """The compiled kernels against the numpy ones, for every instruction set of the machine."""
 
 from collections.abc import Iterator
-from contextlib import suppress
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_cases import assert_close, assert_same, each_kernel, make_case, native, needs_native
+from kernel_cases import (
+    assert_close,
+    assert_same,
+    each_kernel,
+    instruction_sets,
+    make_case,
+    native,
+    needs_native,
+)
 
 from unpooled import kernels
 from unpooled.kernels import reference
@@ -15,19 +22,7 @@ from unpooled.kernels import reference
 pytestmark = needs_native
 
 
-def _usable() -> list[str]:
-    if kernels.BACKEND != "native":
-        return []
-    extension, usable = native()._native, []
-    for name in ("generic", "x86-64", "x86-64-v3", "x86-64-v4"):
-        with suppress(ValueError):
-            extension.use(name)
-            usable.append(name)
-    extension.use(kernels.ISA)
-    return usable
-
-
-@pytest.fixture(params=_usable())
+@pytest.fixture(params=instruction_sets())
 def isa(request: pytest.FixtureRequest) -> Iterator[str]:
     native()._native.use(request.param)
     yield request.param

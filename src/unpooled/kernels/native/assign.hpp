@@ -1,12 +1,12 @@
 // The assignment step that totals, nearest, local steps, k-means, mini-batch and scatter share, for any d and k:
 // PackedCenters has the centres in the layout that d asks for, RowBlock finds the nearest of them for up to 128 rows.
 //
-// Here it is decided, by PackedCenters::rows_in_lanes, whether rows_in_lanes.hpp (d <= 24) or scores.hpp (d > 24)
-// runs. Blocks are small so that their rows stay in the first or second cache for all sets of centres.
+// Here it is decided, by PackedCenters, whether rows_in_lanes.hpp (d <= 24) or scores.hpp (d > 24) runs, or for many
+// rows scores_in_lanes.hpp, which finds the same labels. Blocks are small so that their rows stay in the first or second cache for all sets of centres.
 #pragma once
 #include "paths.hpp"
 #include "rows_in_lanes.hpp"
-#include "scores.hpp"
+#include "scores_in_lanes.hpp"
 
 namespace unpooled {
 namespace UNPOOLED_ISA {
@@ -26,8 +26,12 @@ struct PackedCenters {
     int64_t padded;                  // places per set, in lanes
     Buffer<double> quads;            // 4 < d <= 24: by fours
     ScoredCenters<T, float> scored;  // d > 24
+    LaneCenters<T> lane_scored;      // many rows, 4 < d <= 64
+    bool lane_scores;
 
-    PackedCenters(int64_t sets, int64_t k, int64_t d) : sets(sets), k(k), d(d), rows_in_lanes(use_lanes(d)) {
+    // `many` rows: those of totals and nearest, where packing pays.
+    PackedCenters(int64_t sets, int64_t k, int64_t d, bool many = false)
+        : sets(sets), k(k), d(d), rows_in_lanes(use_lanes(d)), lane_scores(many && use_lane_scores(d, k)) {
         narrow(k);
         if (rows_in_lanes && !use_registers(d)) quads.resize(sets * padded * d);
     }
@@ -38,11 +42,12 @@ struct PackedCenters {
         padded = round_up(k, QUAD);
     }
 
-    void fill(const double* centers) {
+    void fill(const double* centers, Shift by = Shift::SMALLEST) {
         raw = centers;
         ++filled;
+        if (lane_scores) lane_scored.fill(centers, sets, k, d);
         if (!rows_in_lanes)
-            scored.fill(centers, sets, k, d);
+            scored.fill(centers, sets, k, d, by);
         else if (!use_registers(d))
             for (int64_t r = 0; r < sets; ++r) pack_quads(centers + r * k * d, k, d, quads.get() + r * padded * d);
     }
@@ -65,9 +70,17 @@ public:
         if (p.rows_in_lanes) own_lanes_.resize(block_rows(p.d) * p.d);
     }
 
-    void load(const PackedCenters<T>& p, const T* x, int64_t rows) {
+    // `kept`: where the moved rows are kept, if they are; d > 24 and a single set only.
+    void load(const PackedCenters<T>& p, const T* x, int64_t rows, const MovedRows<float>* kept = nullptr) {
         x_ = x;
         rows_ = rows;
+        // while few rows are in doubt
+        by_lane_scores_ = p.lane_scores && measured_rows_ * 16 <= seen_rows_ + 256;
+        if (by_lane_scores_) {
+            lane_scores_.load(p.lane_scored, p.d, x, rows, block_rows(p.d));
+            seen_rows_ += rows * p.sets;
+            return;
+        }
         if (p.rows_in_lanes) {
             ld_ = block_rows(p.d);
             lanes_ = own_lanes_.get();
@@ -76,6 +89,8 @@ public:
         }
         if (exact_scores(p))
             exact_.load(exact_centers_, p.sets, p.d, x, rows, block_rows(p.d));
+        else if (kept)
+            quick_.load(p.scored, p.sets, p.d, x, rows, block_rows(p.d), *kept);
         else
             quick_.load(p.scored, p.sets, p.d, x, rows, block_rows(p.d));
         seen_ += rows * p.sets;
@@ -83,6 +98,7 @@ public:
 
     // d <= 24 only: rows that were put in lanes before.
     void borrow(const T* x, const double* lanes, int64_t ld, int64_t rows) {
+        by_lane_scores_ = false;
         x_ = x;
         rows_ = rows;
         lanes_ = lanes;
@@ -90,6 +106,11 @@ public:
     }
 
     void nearest(const PackedCenters<T>& p, int64_t set) {
+        if (by_lane_scores_) {
+            lane_scores_.nearest(p.lane_scored, p.d, rows_, set, labels, [&](int64_t i) { return measured(p, set, i); });
+            if (p.rows_in_lanes) own_sqdists(x_, rows_, p.d, p.set(set), labels, sqdist);
+            return;
+        }
         if (p.rows_in_lanes) {
             nearest_in_lanes<false>(lanes_, ld_, rows_, p.d, p.ready(set), p.k, labels, sqdist, nullptr);
             return;
@@ -133,6 +154,28 @@ public:
     int64_t ld() const { return ld_; }
 
 private:
+    // The nearest centre of row i by its distances to all.
+    int64_t measured(const PackedCenters<T>& p, int64_t set, int64_t i) {
+        ++measured_rows_;
+        const T* x = x_ + i * p.d;
+        int64_t nearest = 0;
+        double least = __builtin_inf();
+        for (int64_t j = 0; j < p.k; ++j) {
+            const double* c = p.set(set) + j * p.d;
+            double sq = 0;
+            if (p.rows_in_lanes) {
+                const int64_t own = 0;
+                own_sqdists(x, 1, p.d, c, &own, &sq);
+            } else {
+                sq = UNPOOLED_ISA::sqdist(x, c, p.d);
+            }
+            if (!(sq < least)) continue;
+            least = sq;
+            nearest = j;
+        }
+        return nearest;
+    }
+
     // Are the scores of the next block to be exact? If so many distances had to be measured that scores in float gain
     // nothing; exact ones need centres packed for them.
     bool exact_scores(const PackedCenters<T>& p) {
@@ -177,6 +220,9 @@ private:
     ScoredCenters<T, double> exact_centers_;
     int64_t exact_filled_ = 0, seen_ = 0, measured_ = 0;
     bool exact_loaded_ = false;
+    LaneScores<T> lane_scores_;  // 4 < d <= 64, many rows
+    int64_t seen_rows_ = 0, measured_rows_ = 0;
+    bool by_lane_scores_ = false;
 };
 
 }  // namespace UNPOOLED_ISA

@@ -136,9 +136,36 @@ UNPOOLED_INLINE void add_residual(const T* x, const double* c, int64_t d, double
     for (; t < d; ++t) sums[t] = fma(w, static_cast<double>(x[t]) - c[t], sums[t]);
 }
 
-// to = (x - shift) unit, rounded to S; gives its squared norm.
+// What move() does, below, for rows that are float already: in lanes of float.
+UNPOOLED_INLINE double move_floats(const float* x, const float* shift, float unit, int64_t d, float* to) {
+    constexpr int CHAINS = 4, L = LANES<float>;
+    Vf squares[CHAINS];
+    for (int i = 0; i < CHAINS; ++i) squares[i] = Vf{};
+    const auto at = [&](int64_t t, Vf& sum) UNPOOLED_LAMBDA {
+        const Vf r = (load<Vf>(x + t) - load<Vf>(shift + t)) * unit;
+        sum = fma(r, r, sum);
+        store(to + t, r);
+    };
+    int64_t t = 0;
+    for (; t + CHAINS * L <= d; t += CHAINS * L)
+        for (int i = 0; i < CHAINS; ++i) at(t + i * L, squares[i]);
+    for (; t + L <= d; t += L) at(t, squares[0]);
+    float part[L];
+    store(part, (squares[0] + squares[1]) + (squares[2] + squares[3]));
+    double sum = 0;
+    for (int i = 0; i < L; ++i) sum += static_cast<double>(part[i]);
+    for (; t < d; ++t) {
+        to[t] = (x[t] - shift[t]) * unit;
+        sum += static_cast<double>(to[t]) * static_cast<double>(to[t]);
+    }
+    return sum * (1 + static_cast<double>(d) * 0x1p-23) + 0x1p-100;
+}
+
+// to = (x - shift) unit, rounded to S; gives its squared norm, or a little more.
 template <class T, class S>
 UNPOOLED_INLINE double move(const T* x, const T* shift, double unit, int64_t d, S* to) {
+    if constexpr (sizeof(T) == 4 && sizeof(S) == 4)
+        if (unit > 0x1p-60 && unit < 0x1p60) return move_floats(x, shift, static_cast<float>(unit), d, to);
     constexpr int CHAINS = 4;
     Vd squares[CHAINS];
     for (int i = 0; i < CHAINS; ++i) squares[i] = Vd{};

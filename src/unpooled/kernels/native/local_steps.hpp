@@ -27,6 +27,7 @@ struct LocalWorker {
     Buffer<int64_t> labels, before;
     Buffer<uint64_t> changed;
     Buffer<bool> touched;
+    KeptRows moved_rows;  // d > 24
     std::unique_ptr<CachedLabels<T>> cached_labels;
     int64_t k, d;
     bool weighted;
@@ -53,16 +54,18 @@ struct LocalWorker {
 
     // The same for d > 24 without weights. Summing a row there costs as much as comparing it with a centre or two, so
     // sums are kept, about the received centres, and after the first step only the rows that change clusters are moved
-    // from one sum to another.
+    // from one sum to another. Rows are moved for their scores once, by the mean of the received centres, and kept.
     void steps_by_moves(int64_t count, const SiteOut out) {
         clear(out.support, k);
         received.resize(k * d);
         copy(received.get(), out.centers, k * d);
-        stepper.step(site, out.centers, true);
+        KeptRows* kept = count > 1 && keep_moved(site.n, d) ? &moved_rows : nullptr;
+        if (kept) kept->start(site.n, d);
+        stepper.step(site, out.centers, true, kept);
         give_first(out);
         begin_moves();
         for (int64_t step = 0; step < count; ++step) {
-            if (step > 0 && !move(stepper.relabel(site, out.centers, changed.get()), received.get())) break;
+            if (step > 0 && !move(stepper.relabel(site, out.centers, changed.get(), kept), received.get())) break;
             average(received.get(), out);
         }
     }

@@ -9,25 +9,28 @@
 namespace unpooled {
 namespace UNPOOLED_ISA {
 
-// R sets of k centres as score() takes them, in numbers of type S: moved, and in units of a power of two near the
-// largest of them, so that float neither overflows nor fades.
-template <class T, class S>
+// What rows and centres are moved by: the centre of smallest norm; the mean of the centres, for rows that are kept
+// while the centres move; or what it was the last time.
+enum class Shift { SMALLEST, MEAN, SAME };
+
+// R sets of k centres as score() takes them, in numbers of type S and groups of L: moved, and in units of a power of
+// two near the largest of them, so that float neither overflows nor fades.
+template <class T, class S, int L = LANES<S>>
 struct ScoredCenters {
     int64_t padded = 0;
-    Buffer<T> shift;          // what rows and centres are moved by: the centre of smallest norm
+    Buffer<T> shift;          // what rows and centres are moved by
     double unit = 1;
     Buffer<double> reach;     // (sets) the largest norm of a moved centre
     Buffer<S> panels, starts; // negated moved centres, and |c|^2 / 2
 
-    void fill(const double* centers, int64_t sets, int64_t k, int64_t d) {
-        constexpr int L = LANES<S>;
+    void fill(const double* centers, int64_t sets, int64_t k, int64_t d, Shift by = Shift::SMALLEST) {
         padded = round_up(k, L);
         shift.resize(d);
         reach.resize(sets);
         panels.resize(sets * padded * d);
         starts.resize(sets * padded);
         moved_.resize(d);
-        place(centers, sets * k, d);
+        if (by != Shift::SAME) place(centers, sets * k, d, by);
         for (int64_t r = 0; r < sets; ++r) {
             double largest = 0;
             for (int64_t j = 0; j < padded; ++j) {
@@ -51,7 +54,7 @@ struct ScoredCenters {
     }
 
 private:
-    void place(const double* centers, int64_t count, int64_t d) {
+    void place(const double* centers, int64_t count, int64_t d, Shift by) {
         double smallest = __builtin_inf(), largest = 0;
         const double* origin = centers;
         for (int64_t j = 0; j < count; ++j) {
@@ -60,6 +63,13 @@ private:
             smallest = norm;
             origin = centers + j * d;
         }
+        if (by == Shift::MEAN) {
+            mean_.resize(d);
+            clear(mean_.get(), d);
+            for (int64_t j = 0; j < count; ++j)
+                for (int64_t t = 0; t < d; ++t) mean_[t] += centers[j * d + t] / static_cast<double>(count);
+            origin = mean_.get();
+        }
         for (int64_t t = 0; t < d; ++t) shift[t] = static_cast<T>(origin[t]);
         for (int64_t j = 0; j < count; ++j) largest = larger(largest, sqdist(shift.get(), centers + j * d, d));
         const bool usual = largest > 0x1p-1000 && largest < 0x1p1000;
@@ -67,6 +77,32 @@ private:
     }
 
     Buffer<S> moved_;
+    Buffer<double> mean_;
+};
+
+// Where the moved rows of a block go, or are already.
+template <class S>
+struct MovedRows {
+    S* rows;
+    double* norms;  // squared
+    bool ready;
+};
+
+// The moved rows of a site, for all its steps while the shift is the same: they are moved once.
+class KeptRows {
+public:
+    void start(int64_t n, int64_t d) {
+        d_ = d;
+        moved_.resize(round_up(n, ROW_GROUP) * d);
+        norms_.resize(n);
+        for (int64_t i = 0; i < n; ++i) norms_[i] = -1;
+    }
+    MovedRows<float> from(int64_t row) { return {moved_.get() + row * d_, norms_.get() + row, norms_[row] >= 0}; }
+
+private:
+    int64_t d_ = 0;
+    Buffer<float> moved_;
+    Buffer<double> norms_;
 };
 
 // A block of rows and its scores of type S.
@@ -74,26 +110,39 @@ template <class T, class S>
 class ScoredRows {
 public:
     void load(const ScoredCenters<T, S>& c, int64_t sets, int64_t d, const T* x, int64_t rows, int64_t most) {
-        const int64_t whole = round_up(rows, ROW_GROUP);
         moved_.resize(most * d);
+        own_norms_.resize(most);
+        load(c, sets, d, x, rows, most, {moved_.get(), own_norms_.get(), false});
+    }
+
+    // The same with moved rows that stay where they are kept.
+    void load(const ScoredCenters<T, S>& c, int64_t sets, int64_t d, const T* x, int64_t rows, int64_t most,
+              const MovedRows<S>& moved) {
+        const int64_t whole = round_up(rows, ROW_GROUP), cells = rows * d;
+        if (!moved.ready) {
+            for (int64_t i = 0; i < rows; ++i)
+                moved.norms[i] = move(x + i * d, c.shift.get(), c.unit, d, moved.rows + i * d);
+            std::memset(moved.rows + cells, 0, static_cast<size_t>((whole - rows) * d) * sizeof(S));
+        }
+        norms_ = moved.norms;
         scores_.resize(most * sets * c.padded);
-        norms_.resize(most);
-        for (int64_t i = 0; i < rows; ++i) norms_[i] = move(x + i * d, c.shift.get(), c.unit, d, moved_.get() + i * d);
-        std::memset(moved_.get() + rows * d, 0, static_cast<size_t>((whole - rows) * d) * sizeof(S));
         step_ = sets * c.padded;
-        score(moved_.get(), whole, d, c.panels.get(), c.starts.get(), step_ / LANES<S>, scores_.get(),
-              Prefetcher(x + rows * d, rows * d * static_cast<int64_t>(sizeof(T))));
+        score(moved.rows, whole, d, c.panels.get(), c.starts.get(), step_ / LANES<S>, scores_.get(),
+              moved.ready ? Prefetcher(moved.rows + cells, cells * static_cast<int64_t>(sizeof(S)))
+                          : Prefetcher(x + cells, cells * static_cast<int64_t>(sizeof(T))));
     }
 
     const S* of(const ScoredCenters<T, S>& c, int64_t set, int64_t i) const {
         return scores_.get() + i * step_ + set * c.padded;
     }
 
-    // Scores of row i closer than this may be out of order. A row so far away that its scores may overflow has none
-    // that could be told apart.
+    // Scores of row i closer than this may be out of order, by their own rounding, or by that of the distances (the
+    // second term: two distances of a row far away may be equal). A row so far away that its scores may overflow has
+    // none that could be told apart; below 2^-100 float fades.
     double doubt(const ScoredCenters<T, S>& c, int64_t set, int64_t i, int64_t d) const {
         if (!(norms_[i] < 0x1p100)) return __builtin_inf();
-        return score_rounding<S>(d) * c.reach[set] * (__builtin_sqrt(norms_[i]) + c.reach[set]);
+        const double reach = c.reach[set], size = __builtin_sqrt(norms_[i]) + reach;
+        return score_rounding<S>(d) * reach * size + score_rounding<double>(d) * size * size + 0x1p-100;
     }
 
     // A squared distance is so many times a score's difference.
@@ -122,7 +171,8 @@ public:
 
 private:
     int64_t step_ = 0;
-    Buffer<double> norms_;  // squared, of the moved rows
+    const double* norms_ = nullptr;  // squared, of the moved rows
+    Buffer<double> own_norms_;
     Buffer<S> moved_, scores_;
 };
 

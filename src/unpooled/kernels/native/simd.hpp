@@ -16,6 +16,12 @@
 #include <arm_neon.h>
 #endif
 
+#if defined(__AVX2__) && !defined(__AVX512F__) && !defined(UNPOOLED_VECTOR_BYTES)
+#define UNPOOLED_PLAIN_AVX2 1
+#elif defined(__AVX512F__) && !defined(UNPOOLED_VECTOR_BYTES)
+#define UNPOOLED_PLAIN_AVX512 1
+#endif
+
 #define UNPOOLED_INLINE inline __attribute__((always_inline))
 #define UNPOOLED_NOINLINE __attribute__((noinline))  // for a loop that needs the registers for itself
 #define UNPOOLED_LAMBDA __attribute__((always_inline))
@@ -63,6 +69,8 @@ using Vd = Vec<double>;
 using Vi = IndexVec<double>;
 using V4 = VectorOf<double, 4>::type;
 using V2 = VectorOf<double, 2>::type;
+using Vf = Vec<float>;
+using F4 = VectorOf<float, 4>::type;
 
 template <class V, class T>
 UNPOOLED_INLINE V load(const T* p) {
@@ -84,13 +92,25 @@ UNPOOLED_INLINE V spread(T value) {
 // Rows as doubles, whatever they are stored as.
 UNPOOLED_INLINE Vd widen(const double* p) { return load<Vd>(p); }
 UNPOOLED_INLINE Vd widen(const float* p) {
+#if defined(UNPOOLED_PLAIN_AVX2)  // one instruction, where GCC would convert by halves
+    return (Vd)_mm256_cvtps_pd(_mm_loadu_ps(p));
+#elif defined(UNPOOLED_PLAIN_AVX512)
+    return (Vd)_mm512_cvtps_pd(_mm256_loadu_ps(p));
+#else
     return __builtin_convertvector(load<VectorOf<float, W>::type>(p), Vd);
+#endif
 }
 UNPOOLED_INLINE V2 widen2(const double* p) { return load<V2>(p); }
 UNPOOLED_INLINE V2 widen2(const float* p) { return V2{static_cast<double>(p[0]), static_cast<double>(p[1])}; }
 UNPOOLED_INLINE V4 join(V2 low, V2 high) { return __builtin_shufflevector(low, high, 0, 1, 2, 3); }
 UNPOOLED_INLINE V4 widen4(const double* p) { return load<V4>(p); }
-UNPOOLED_INLINE V4 widen4(const float* p) { return __builtin_convertvector(load<VectorOf<float, 4>::type>(p), V4); }
+UNPOOLED_INLINE V4 widen4(const float* p) {
+#if defined(__AVX2__)
+    return (V4)_mm256_cvtps_pd(_mm_loadu_ps(p));
+#else
+    return __builtin_convertvector(load<F4>(p), V4);
+#endif
+}
 
 template <class V>
 UNPOOLED_INLINE V fma(V a, V b, V c) {
@@ -137,12 +157,6 @@ UNPOOLED_INLINE VectorOf<float, 4>::type fma(VectorOf<float, 4>::type a, VectorO
 }
 #endif
 
-#if defined(__AVX2__) && !defined(__AVX512F__) && !defined(UNPOOLED_VECTOR_BYTES)
-#define UNPOOLED_PLAIN_AVX2 1
-#elif defined(__AVX512F__) && !defined(UNPOOLED_VECTOR_BYTES)
-#define UNPOOLED_PLAIN_AVX512 1
-#endif
-
 // The lower, or higher, of each lane.
 UNPOOLED_INLINE Vd lower(Vd a, Vd b) {
 #if defined(UNPOOLED_PLAIN_AVX2)
@@ -158,6 +172,25 @@ UNPOOLED_INLINE Vd higher(Vd a, Vd b) {
     return (Vd)_mm256_max_pd((__m256d)a, (__m256d)b);
 #elif defined(UNPOOLED_PLAIN_AVX512)
     return (Vd)_mm512_max_pd((__m512d)a, (__m512d)b);
+#else
+    return a > b ? a : b;
+#endif
+}
+
+UNPOOLED_INLINE Vf lower(Vf a, Vf b) {
+#if defined(UNPOOLED_PLAIN_AVX2)
+    return (Vf)_mm256_min_ps((__m256)a, (__m256)b);
+#elif defined(UNPOOLED_PLAIN_AVX512)
+    return (Vf)_mm512_min_ps((__m512)a, (__m512)b);
+#else
+    return a < b ? a : b;
+#endif
+}
+UNPOOLED_INLINE Vf higher(Vf a, Vf b) {
+#if defined(UNPOOLED_PLAIN_AVX2)
+    return (Vf)_mm256_max_ps((__m256)a, (__m256)b);
+#elif defined(UNPOOLED_PLAIN_AVX512)
+    return (Vf)_mm512_max_ps((__m512)a, (__m512)b);
 #else
     return a > b ? a : b;
 #endif

@@ -33,14 +33,18 @@ public:
 
     // Calls visit(first row) for the site's blocks in order, each loaded into the block.
     template <class Visit>
-    void blocks(const PackedCenters<T>& packed, RowBlock<T>& block, Visit&& visit) const {
+    void blocks(const PackedCenters<T>& packed, RowBlock<T>& block, Visit&& visit, KeptRows* kept = nullptr) const {
         const int64_t step = block_rows(d);
         for (int64_t i = 0; i < n; i += step) {
             const int64_t rows = smaller(step, n - i);
-            if (in_lanes_)
+            if (in_lanes_) {
                 block.borrow(x + i * d, lanes_.get() + i, ld_, rows);
-            else
+            } else if (kept) {
+                const MovedRows<float> moved = kept->from(i);
+                block.load(packed, x + i * d, rows, &moved);
+            } else {
                 block.load(packed, x + i * d, rows);
+            }
             visit(i);
         }
     }
@@ -116,14 +120,14 @@ public:
     const int64_t* labels() const { return labels_.get(); }
 
     // Assigns the site's rows to the centres and adds up their sums; the first step of a site also its inertia.
-    // Gives whether a label differs from those of the step before.
-    bool step(const Site<T>& site, const double* centers, bool first) {
+    // Gives whether a label differs from those of the step before. `kept`, if given, is filled by the first step.
+    bool step(const Site<T>& site, const double* centers, bool first, KeptRows* kept = nullptr) {
         const Sums to = out(first);
-        packed.fill(centers);
+        packed.fill(centers, shift(first, kept));
         accumulator_.set_centers(0, centers);
         accumulator_.start(1, site.n, to);
         const bool changed =
-            site.in_lanes() ? step_in_lanes(site, centers, first, to) : step_blocks(site, centers, first, to);
+            site.in_lanes() ? step_in_lanes(site, centers, first, to) : step_blocks(site, centers, first, to, kept);
         finish(to);
         return changed;
     }
@@ -145,8 +149,8 @@ public:
     }
 
     // New labels without sums; gives how many differ from those before, and marks them, one bit a row.
-    int64_t relabel(const Site<T>& site, const double* centers, uint64_t* changed) {
-        packed.fill(centers);
+    int64_t relabel(const Site<T>& site, const double* centers, uint64_t* changed, KeptRows* kept) {
+        packed.fill(centers, shift(false, kept));
         std::memset(changed, 0, static_cast<size_t>((site.n + 63) / 64) * sizeof(uint64_t));
         before_.resize(site.n);
         std::memcpy(before_.get(), labels_.get(), static_cast<size_t>(site.n) * sizeof(int64_t));
@@ -159,7 +163,7 @@ public:
                 changed[(i + j) / 64] |= uint64_t(1) << ((i + j) % 64);
                 ++found;
             }
-        });
+        }, kept);
         return found;
     }
 
@@ -205,6 +209,10 @@ public:
     }
 
 private:
+    static Shift shift(bool first, const KeptRows* kept) {
+        return !kept ? Shift::SMALLEST : first ? Shift::MEAN : Shift::SAME;
+    }
+
     bool step_in_lanes(const Site<T>& site, const double* centers, bool first, const Sums& to) {
         const int64_t padded = round_up(site.n, W);
         if (!first) labels_.swap(before_);
@@ -217,7 +225,7 @@ private:
         return differ(labels_.get(), before_.get(), padded);
     }
 
-    bool step_blocks(const Site<T>& site, const double* centers, bool first, const Sums& to) {
+    bool step_blocks(const Site<T>& site, const double* centers, bool first, const Sums& to, KeptRows* kept) {
         labels_.resize(site.n);
         int64_t bits = first;
         site.blocks(packed, block, [&](int64_t i) {
@@ -228,7 +236,7 @@ private:
             std::memcpy(before, block.labels, static_cast<size_t>(block.rows()) * sizeof(int64_t));
             accumulator_.add({block.x(), block.rows(), block.labels, block.sqdist, site.weights_from(i)}, centers, 0,
                              to);
-        });
+        }, kept);
         return bits != 0;
     }
 

@@ -18,7 +18,7 @@ public:
         : rows_(rows),
           out_(out),
           size_(sets * k),
-          packed_(sets, k, rows.d),
+          packed_(sets, k, rows.d, true),
           items_(rows, true),
           threads_(useful_threads(threads, static_cast<double>(rows.n) * sets * k * rows.d)),
           team_(threads_, [&] { return new Worker(packed_, rows.weights != nullptr); }) {
@@ -113,7 +113,7 @@ void nearest(const Rows& rows, const double* centers, int64_t k, int32_t* labels
     const T* x = static_cast<const T*>(rows.x);
     const int64_t d = rows.d, step = block_rows(d), chunk = 8192;
     threads = useful_threads(threads, static_cast<double>(rows.n) * k * d);
-    PackedCenters<T> packed(1, k, d);
+    PackedCenters<T> packed(1, k, d, true);
     packed.fill(centers);
     Team<RowBlock<T>> team(threads, [&] { return new RowBlock<T>(packed); });
     auto work = [&](int64_t item, int worker) {
