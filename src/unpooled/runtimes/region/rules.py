@@ -19,7 +19,7 @@ version = {VERSION}
 
 [relay]
 min_sites = 3        # a sum goes up if it is over so many sites; of federations below, their sites count
-cell_sites = 1       # a cluster that fewer sites have rows of does not go up; 1: the bits of a flat federation
+cell_sites = 1       # a cluster that fewer sites have rows of does not go up; 1: as a flat federation
 min_persons = 1      # counts of fewer persons do not go up, nor the sums that belong to them
 quorum = 0.5         # the share of the members that must answer
 columns = "same"     # of the members: "same", "common" (those that all have) or "any"
