@@ -26,7 +26,7 @@ struct PackedCenters {
     int64_t padded;                  // places per set, in lanes
     Buffer<double> quads;            // 4 < d <= 24: by fours
     ScoredCenters<T, float> scored;  // d > 24
-    LaneCenters<T> lane_scored;      // many rows, 4 < d <= 64
+    LaneCenters<T> lane_scored;      // many rows, 4 < d <= 128
     bool lane_scores;
 
     // `many` rows: those of totals and nearest, where packing pays.
@@ -220,7 +220,7 @@ private:
     ScoredCenters<T, double> exact_centers_;
     int64_t exact_filled_ = 0, seen_ = 0, measured_ = 0;
     bool exact_loaded_ = false;
-    LaneScores<T> lane_scores_;  // 4 < d <= 64, many rows
+    LaneScores<T> lane_scores_;  // 4 < d <= 128, many rows
     int64_t seen_rows_ = 0, measured_rows_ = 0;
     bool by_lane_scores_ = false;
 };

@@ -1,4 +1,4 @@
-// The nearest centre for 4 < d <= 64 in kernels that go over many rows: scores in float, with rows in the lanes.
+// The nearest centre for 4 < d <= 128 in kernels that go over many rows: scores in float, with rows in the lanes.
 //
 // A score |c|^2 / 2 - x.c ranks the centres as their distances do, with one operation per entry instead of two, and
 // float has twice as many lanes. Rows and centres are moved and scaled as in scores.hpp. Where the two best scores of a
