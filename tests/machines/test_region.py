@@ -387,7 +387,7 @@ def test_the_study_below_names_the_one_above_and_is_the_same_when_passed_on_agai
     [
         ("[relay]", "version is missing; this release reads version 1"),
         ("version = 2", "version 2, this release reads version 1"),
-        ("version = 1\n[relay]\nmin_sites = 0", r"\[relay\] min_sites and min_persons must be 1 or more"),
+        ("version = 1\n[relay]\nmin_sites = 0", r"\[relay\] min_sites must be 1 or more"),
         ("version = 1\n[relay]\nquorum = 'half'", r"\[relay\] quorum must be a number, got 'half'"),
         ("version = 1\n[relay]\nsites = 2", r"unknown key in \[relay\] 'sites'; known are min_sites"),
         ("version = 1\n[relay]\npasses = ['x']", r"\[relay\] passes: no question is called 'x'"),

@@ -125,10 +125,9 @@ class InProcess:
             federation = cls.__new__(cls)
             federation.exact_sums = exact_sums
             federation._fuse(held, threads)
-            federation.rows = sum(len(X) for X in rows.values())
-            return federation
-        sites, secure = sites_of(held, min_cluster_size, secure, shown)
-        federation = cls(sites, fused=fused, threads=threads, secure=secure, exact_sums=exact_sums)
+        else:
+            sites, secure = sites_of(held, min_cluster_size, secure, shown)
+            federation = cls(sites, fused=fused, threads=threads, secure=secure, exact_sums=exact_sums)
         federation.rows = sum(len(X) for X in rows.values())
         return federation
 
@@ -158,9 +157,8 @@ class InProcess:
         federation.exact_sums, federation.rows = exact_sums, len(X)
         cores = threads if threads is not None else os.cpu_count() or 1
         federation._names, federation._remote = said, None
-        federation._pool = _Pool(
-            said, X, at, weights, minimum=min_cluster_size, threads=cores, exact=exact_sums
-        )
+        rules: dict[str, Any] = {"minimum": min_cluster_size, "threads": cores, "exact": exact_sums}
+        federation._pool = _Pool(said, X, at, weights, **rules)
         return federation
 
     @property
@@ -188,9 +186,8 @@ class InProcess:
 
     def ask(self, turn: Turn, asks: Asks) -> list[Gathered[Any]]:
         if self._pool is not None:
-            pool = self._pool
             try:
-                return [pool.gather(turn, i, ask) for i, ask in enumerate(asks)]
+                return [self._pool.gather(turn, i, ask) for i, ask in enumerate(asks)]
             except UnpooledError:
                 raise
             except Exception as error:
@@ -371,8 +368,7 @@ class _Pool:
     def _copies_under(self, view: View) -> Rows:
         """The groups of all copies under a view, one site after the other; their weights are the view's."""
         seen = [view.shown(copy, None, None) for copy in self._tables]
-        counts = [len(rows) for rows, _, _ in seen]
-        self._offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        self._offsets = np.concatenate([[0], np.cumsum([len(rows) for rows, _, _ in seen])]).astype(np.int64)
         self._weights = weights_of_all([(weights, len(rows)) for rows, weights, _ in seen])
         self._within = np.stack([cast(FloatArray, within) for _, _, within in seen])
         return np.concatenate([rows for rows, _, _ in seen])
@@ -400,6 +396,5 @@ class _Pool:
 
 def _simulated(question: Question[Any], sites: int) -> tuple[Noise, ...]:
     """The noise that each of so many sites adds to its reply; none where the question takes none."""
-    if not isinstance(question, Spending):
-        return ()
-    return Simulated().spend([question.spends] * sites, [1.0] * sites)
+    prices = [question.spends] * sites if isinstance(question, Spending) else []
+    return Simulated().spend(prices, [1.0] * len(prices)) if prices else ()
