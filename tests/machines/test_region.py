@@ -221,6 +221,17 @@ def test_a_study_of_another_run_or_beyond_its_rounds_is_refused(north):
     end.close()
 
 
+def test_a_coordinator_learns_no_member_by_a_study_that_was_withdrawn(north):
+    """Fingerprints of members' keys are told outside of what a study lists; they end with it all the same."""
+    end = north.end()
+    members = Envelope(Turn("r", 0, 0, 1), (Part("each", AskMembers(), None, 0),))
+    assert reply_of(end.respond(codec.wrap(members))).keys
+    StudyFolder(north.home).decide(north.study.digest, "withdrawn", "an officer", "no longer")
+    again = end.respond(codec.wrap(replace(members, turn=Turn("r", 0, 1, 1))))
+    assert again == "the site has withdrawn the study: no longer"
+    end.close()
+
+
 def test_nobody_is_asked_before_the_region_has_approved(made, tmp_path):
     region = Region(made["north"], "north", tmp_path)
     said = region.end().respond(post())
