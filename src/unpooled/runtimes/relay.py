@@ -153,7 +153,7 @@ class Relay(Site):
             return refused(post, refusal)
 
     def _found(self, post: Envelope, parts: Sequence[Part]) -> list[Reply]:
-        """What the members answer to questions, summed; to questions of the same exchange, the same sum.
+        """The sums of the members' answers; to questions of the same exchange, the same sum.
 
         In a secure sum that is begun anew, with other keys, another sum would show who is missing in it.
         """

@@ -65,7 +65,7 @@ class RelayRules:
 
 
 class RelayBooks(NamedTuple):
-    """What a relay keeps: its log, its part in secure sums of the federation above, its key."""
+    """The books of a relay: its log, its part in secure sums of the federation above, its key."""
 
     audit: AuditLog | None
     mask: Any  # a Masking; None without the package cryptography
@@ -108,7 +108,7 @@ def open_books(
 
 
 def _among(log: Path) -> dict[str, tuple[SiteId, ...]]:
-    """What the log says of the members that the sums of the last run are over."""
+    """The members that the sums of the last run are over, by the log."""
     for line in tail(log):
         entry = json.loads(line)
         if entry["kind"] == "release" and "among" in entry:

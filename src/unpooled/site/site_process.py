@@ -58,7 +58,7 @@ class Waiting(str):
 
 
 class MemberSettings(Protocol):
-    """What a member of a federation has to know of itself: a site, or a federation in the place of one."""
+    """The settings of a member of a federation: a site, or a federation in the place of one."""
 
     @property
     def site(self) -> SiteId: ...

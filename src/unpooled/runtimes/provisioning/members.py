@@ -22,20 +22,20 @@ KEY, PROOF, FEDERATION = "member", "proof", "federation"  # in a request to be e
 
 @dataclass(frozen=True)
 class MemberClaim:
-    """What a member says of itself: the fingerprint of its key, and whether it is a federation."""
+    """A member's word about itself: the fingerprint of its key, and whether it is a federation."""
 
     key: str = ""  # "": it has none, or did not prove it
     federation: bool = False
 
 
 def claimed(identity: "Identity", enrolment: str, federation: bool) -> dict[str, str]:
-    """What a member sends: its public key, a proof that it has the key, and whether it is a federation."""
+    """The message of a member: its public key, a proof that it has the key, and whether it is a federation."""
     said = {KEY: identity.public.hex(), FEDERATION: "yes" if federation else ""}
     return {**said, PROOF: identity.sign(_statement(enrolment)).hex()}
 
 
 def proven(request: dict[str, Any], enrolment: str) -> MemberClaim:
-    """What a member proved; ``enrolment`` is the fingerprint of the key that it enrols."""
+    """The proven claim of a member; ``enrolment`` is the fingerprint of the key that it enrols."""
     federation = request.get(FEDERATION) == "yes"
     try:
         public = bytes.fromhex(str(request.get(KEY, "")))

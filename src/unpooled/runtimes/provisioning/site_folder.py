@@ -161,7 +161,7 @@ class SiteFolder:
         return ""
 
     def _claim(self) -> dict[str, str]:
-        """What the site says of itself when it enrols: the key that it has in every federation."""
+        """The claim of the site when it enrols: the key that it has in every federation."""
         return claimed(identity_in(self.path), self.fingerprint(), self.is_federation)
 
     @property

@@ -126,7 +126,7 @@ class DaskWorkers:
 
 
 def _told(act: Callable[[], Any]) -> Any:
-    """What Dask says; EngineFailed, in one line, if it fails."""
+    """The result of a call to Dask; EngineFailed, in one line, if it fails."""
     try:
         return act()
     except (UnpooledError, TimeoutError):
