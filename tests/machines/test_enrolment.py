@@ -19,7 +19,7 @@ from machines.network import free_port, until
 from unpooled.app.cli import app
 from unpooled.errors import BadInput
 from unpooled.runtimes.engine import EngineIdentity
-from unpooled.runtimes.provisioning import enrolment, front_door, keys
+from unpooled.runtimes.provisioning import enrolment, front_door
 from unpooled.runtimes.provisioning.enrolment import admit, enrol, invite, waiting
 from unpooled.runtimes.provisioning.enrolment_wire import LIMIT, PROTOCOL, ask, server_context
 from unpooled.runtimes.provisioning.federation_folder import FederationFolder, create
@@ -28,6 +28,8 @@ from unpooled.runtimes.provisioning.invitations import Invitation
 from unpooled.runtimes.provisioning.keys import certified, new_key, private_pem, read_key, request, write_key
 from unpooled.runtimes.provisioning.site_folder import SiteFolder
 from unpooled.site.site_process import SiteSettings
+
+pytestmark = pytest.mark.usefixtures("shorter_keys")
 
 
 class Echo:
@@ -50,14 +52,6 @@ class Echo:
             while data := line.recv(65536):
                 self.got.append(data)
                 line.sendall(data)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _shorter_keys():
-    """Keys of 2048 bits, which take a quarter of the time to make."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(keys, "_BITS", 2048)
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,6 @@ from typer.testing import CliRunner
 
 from unpooled.app.cli import app
 from unpooled.errors import BadInput
-from unpooled.runtimes.provisioning import keys
 from unpooled.runtimes.provisioning.enrolment import invite
 from unpooled.runtimes.provisioning.federation_folder import FederationFolder, create
 from unpooled.runtimes.provisioning.invitations import Invitation
@@ -18,19 +17,13 @@ from unpooled.runtimes.provisioning.keys import enrolment_fingerprint, new_key
 from unpooled.runtimes.provisioning.names import check_name, parse_address
 from unpooled.runtimes.provisioning.site_folder import SiteFolder
 
+pytestmark = pytest.mark.usefixtures("shorter_keys")
+
 
 def unpooled(*words, code=0):
     result = CliRunner().invoke(app, [str(word) for word in words])
     assert result.exit_code == code, result.output
     return result.output
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _shorter_keys():
-    """Keys of 2048 bits, which take a quarter of the time to make."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(keys, "_BITS", 2048)
-        yield
 
 
 @pytest.fixture(scope="module")

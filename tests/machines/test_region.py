@@ -20,7 +20,6 @@ from unpooled.questions.clusters import AskMoments
 from unpooled.runtimes.coordinator_run import ProgressFile
 from unpooled.runtimes.delivery import Delivery, NoAnswer
 from unpooled.runtimes.membership import AskMembers, BadTree
-from unpooled.runtimes.provisioning import keys
 from unpooled.runtimes.provisioning.enrolment import Enrolment, _write, invite
 from unpooled.runtimes.provisioning.federation_folder import FederationFolder, create
 from unpooled.runtimes.provisioning.members import claimed, members_of, proven
@@ -37,6 +36,8 @@ from unpooled.site.log import entries, verify
 from unpooled.site.site_process import SiteEnd, SiteSettings, Waiting
 from unpooled.site.study_folder import APPROVED, StudyFolder
 
+pytestmark = pytest.mark.usefixtures("shorter_keys")
+
 ABOVE = Identity.new()
 TWO = "version = 1\n[relay]\nmin_sites = 2\n"
 ROWS = np.random.default_rng(3).normal(size=(4, 30, 2))
@@ -46,13 +47,6 @@ def unpooled(*words, code=0):
     result = CliRunner().invoke(app, [str(word) for word in words])
     assert result.exit_code == code, result.output
     return " ".join(result.output.split())
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _shorter_keys():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(keys, "_BITS", 2048)
-        yield
 
 
 @pytest.fixture(scope="module")

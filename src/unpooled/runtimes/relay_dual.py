@@ -189,7 +189,7 @@ def _value(question: AskNode, prices: FloatArray, reply: NodeSolution | None) ->
 
 
 def _unpaid(question: AskNode, prices: FloatArray) -> list[float]:
-    """The rest that rounding leaves between the region's prices and the sum of its members', paid in the box."""
+    """The rest by rounding between the region's prices and the sum of its members', paid in the box."""
     both = np.concatenate([question.prices[None], -prices])
     left = np.array([fsum(column) for column in both.reshape(len(both), -1).T]).reshape(question.prices.shape)
     if not left.any():

@@ -29,7 +29,7 @@ class MemberClaim:
 
 
 def claimed(identity: "Identity", enrolment: str, federation: bool) -> dict[str, str]:
-    """The message of a member: its public key, a proof that it has the key, and whether it is a federation."""
+    """A member's message: its public key, a proof that it has the key, and whether it is a federation."""
     said = {KEY: identity.public.hex(), FEDERATION: "yes" if federation else ""}
     return {**said, PROOF: identity.sign(_statement(enrolment)).hex()}
 

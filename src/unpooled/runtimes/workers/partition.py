@@ -152,7 +152,7 @@ def added(answers: Sequence[Portions]) -> Portions:
 
 
 def _named(held: HeldPartition, act: Callable[[], Any]) -> Any:
-    """The result of ``act``; an error names the partition, and is of a class that travels between processes."""
+    """The result of ``act``; an error names the partition, in a class that travels between processes."""
     try:
         return act()
     except BadInput as error:
