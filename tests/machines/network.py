@@ -312,7 +312,7 @@ class Network:
         """kill -9 of a process and of all that it started."""
         for process in tree(self.processes[name].pid):
             with contextlib.suppress(psutil.Error):
-                os.kill(process.pid, signal.SIGKILL)
+                process.kill()  # of a process that has ended meanwhile: a psutil.Error
         self.processes[name].wait(10)
 
     def leave(self, site: str) -> None:
