@@ -14,9 +14,16 @@ def processes():
 
 
 @pytest.fixture(scope="session")
-def client():
+def dask():
     from distributed import Client, LocalCluster
 
     settings = {"dashboard_address": ":0", "silence_logs": logging.CRITICAL}
-    with LocalCluster(2, threads_per_worker=1, **settings) as cluster, Client(cluster) as client:
+    with LocalCluster(n_workers=2, threads_per_worker=1, **settings) as cluster, Client(cluster) as client:
         yield client
+
+
+@pytest.fixture
+def client(dask):
+    """Both workers are there, though an earlier test may have killed one."""
+    dask.wait_for_workers(2, timeout=60)
+    return dask
