@@ -7,6 +7,7 @@
 #pragma once
 #include "rows_in_lanes.hpp"
 #include "scores.hpp"
+#include "transpose.hpp"
 
 namespace unpooled {
 namespace UNPOOLED_ISA {
@@ -16,35 +17,10 @@ constexpr int64_t STRIPE = 128;  // columns whose products are added up first, s
 // The longest chain of additions in a score.
 inline int64_t chain(int64_t d) { return smaller(d, STRIPE) + (d + STRIPE - 1) / STRIPE; }
 
-template <int Q>
-struct Quads {
-    static constexpr int value = Q;
-};
-
 template <class T>
 using LaneCenters = ScoredCenters<T, float, QUAD>;
 
-// Vectors of twice the length.
-UNPOOLED_INLINE VectorOf<float, 8>::type twice(F4 a, F4 b) {
-    return __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7);
-}
-UNPOOLED_INLINE VectorOf<double, 8>::type twice(V4 a, V4 b) {
-    return __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7);
-}
-UNPOOLED_INLINE VectorOf<float, 16>::type twice(VectorOf<float, 8>::type a, VectorOf<float, 8>::type b) {
-    return __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-}
-
-// Four columns of rows 0, 4, 8, ... from x on, side by side in a vector of L.
-template <int L>
-UNPOOLED_INLINE auto fours(const float* x, int64_t step) {
-    if constexpr (L == 4)
-        return load<F4>(x);
-    else
-        return twice(fours<L / 2>(x, step), fours<L / 2>(x + L / 2 * step, step));
-}
-
-// The same, moved.
+// Four columns of rows 0, 4, 8, ... from x on, moved, side by side in a vector of L.
 template <int L>
 UNPOOLED_INLINE auto moved_fours(const float* x, int64_t d, const float* shift, double unit) {
     return (fours<L>(x, d) - fours<L>(shift, 0)) * static_cast<float>(unit);
@@ -60,19 +36,6 @@ UNPOOLED_INLINE auto moved_fours(const double* x, int64_t d, const double* shift
     } else {
         return twice(moved_fours<L / 2>(x, d, shift, unit), moved_fours<L / 2>(x + L / 2 * d, d, shift, unit));
     }
-}
-
-// The lanes of two vectors in turn, four lanes by four: the lower, or the higher, two of each four.
-template <bool HIGH, class V>
-UNPOOLED_INLINE V in_turn(V a, V b) {
-    constexpr int L = sizeof(V) / sizeof(float), h = HIGH ? 2 : 0;
-    if constexpr (L == 4)
-        return __builtin_shufflevector(a, b, h, h + 4, h + 1, h + 5);
-    else if constexpr (L == 8)
-        return __builtin_shufflevector(a, b, h, h + 8, h + 1, h + 9, h + 4, h + 12, h + 5, h + 13);
-    else
-        return __builtin_shufflevector(a, b, h, h + 16, h + 1, h + 17, h + 4, h + 20, h + 5, h + 21, h + 8, h + 24, h + 9,
-                                       h + 25, h + 12, h + 28, h + 13, h + 29);
 }
 
 // Moves rows, and transposes them into lanes of float: xt[t * ld + i]; their squared norms go to `norms`. The lanes past
@@ -94,14 +57,10 @@ void to_moved_lanes(const T* x, int64_t rows, int64_t d, const T* shift, double 
                 const Vf a = moved_fours<L>(r + t, d, shift + t, unit), b = moved_fours<L>(r + d + t, d, shift + t, unit);
                 const Vf c = moved_fours<L>(r + 2 * d + t, d, shift + t, unit);
                 const Vf e = moved_fours<L>(r + 3 * d + t, d, shift + t, unit);
-                const Vf ac0 = in_turn<false>(a, c), ac1 = in_turn<true>(a, c);
-                const Vf be0 = in_turn<false>(b, e), be1 = in_turn<true>(b, e);
-                const Vf column[4] = {in_turn<false>(ac0, be0), in_turn<true>(ac0, be0), in_turn<false>(ac1, be1),
-                                      in_turn<true>(ac1, be1)};
-                for (int64_t j = 0; j < 4; ++j) {
-                    store(to + (t + j) * ld, column[j]);
-                    sum = fma(column[j], column[j], sum);
-                }
+                each_column(a, b, c, e, [&](int64_t j, Vf column) UNPOOLED_LAMBDA {
+                    store(to + (t + j) * ld, column);
+                    sum = fma(column, column, sum);
+                });
             }
         }
         for (; t < d; ++t) {
@@ -186,8 +145,8 @@ UNPOOLED_INLINE LowestScores<U> pass_scores(const float* xt, int64_t ld, int64_t
             pass_stripe<U, Q>(xt, ld, d, begin, end, quads + j * d, starts + j, sums + j * U * LANES<float>, here, found);
             j += Q * QUAD;
         };
-        while (j + MORE * QUAD <= padded) pass(Quads<MORE>());
-        while (j < padded) pass(Quads<1>());
+        while (j + MORE * QUAD <= padded) pass(Number<MORE>());
+        while (j < padded) pass(Number<1>());
     }
     return found;
 }
