@@ -125,9 +125,13 @@ def two_threads() -> str:
         def step(threads: int, X=X, offsets=offsets, centers=centers) -> Callable[[], object]:
             return lambda: kernels.totals(X, offsets, centers, threads=threads)
 
+        one = step(1)
         with ThreadPoolExecutor(2) as two:
-            both = lambda one=step(1), two=two: list(two.map(lambda _: one(), range(2)))  # noqa: E731
-            alone, together, at_once = bench_lloyd_step._seconds(step(1), step(2), both)
+
+            def both(one=one, two=two) -> object:
+                return [call.result() for call in (two.submit(one), two.submit(one))]
+
+            alone, together, at_once = bench_lloyd_step._seconds(one, step(2), both)
         first, second = step(1)(), step(2)()
         same = all(np.array_equal(a, b) for a, b in zip(first[:3], second[:3], strict=True))
         reached = alone / together
