@@ -33,7 +33,7 @@ struct LocalWorker {
     bool weighted;
 
     LocalWorker(int64_t k, int64_t d, bool weighted)
-        : stepper(k, d, weighted), supported(k * d), names(k), k(k), d(d), weighted(weighted) {
+        : stepper(k, d, weighted, !use_lanes(d)), supported(k * d), names(k), k(k), d(d), weighted(weighted) {
         if (!use_cells(d)) return;
         received.resize(k * cell_stride(d, weighted));
         cells.resize(k * cell_stride(d, weighted) * MOST_COPIES);
@@ -60,7 +60,7 @@ struct LocalWorker {
         received.resize(k * d);
         copy(received.get(), out.centers, k * d);
         KeptRows* kept = count > 1 && keep_moved(site.n, d) ? &moved_rows : nullptr;
-        if (kept) kept->start(site.n, d);
+        if (kept) kept->start(site.n, d, block_rows(d));
         stepper.step(site, out.centers, true, kept);
         give_first(out);
         begin_moves();

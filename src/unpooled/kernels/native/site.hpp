@@ -40,7 +40,7 @@ public:
             if (in_lanes_) {
                 block.borrow(x + i * d, lanes_.get() + i, ld_, rows);
             } else if (kept) {
-                const MovedRows<float> moved = kept->from(i);
+                const MovedLanes moved = kept->from(i);
                 block.load(packed, x + i * d, rows, &moved);
             } else {
                 block.load(packed, x + i * d, rows);
@@ -101,8 +101,9 @@ public:
     RowBlock<T> block;
     Buffer<double> sums, mass, squares, inertia;
 
-    Stepper(int64_t k, int64_t d, bool weighted)
-        : packed(1, k, d),
+    // `many` rows, or few: as in PackedCenters.
+    Stepper(int64_t k, int64_t d, bool weighted, bool many = false)
+        : packed(1, k, d, many),
           block(packed),
           sums(k * d),
           mass(k),
