@@ -1,8 +1,8 @@
 // The assignment step that totals, nearest, local steps, k-means, mini-batch and scatter share, for any d and k:
 // PackedCenters has the centres in the layout that d asks for, RowBlock finds the nearest of them for up to 128 rows.
 //
-// Here it is decided, by PackedCenters, whether rows_in_lanes.hpp (d <= 24) or scores.hpp (d > 24) runs, or for many
-// rows scores_in_lanes.hpp, which finds the same labels. Blocks are small so that their rows stay in the first or second cache for all sets of centres.
+// Here it is decided, by PackedCenters, whether rows_in_lanes.hpp (d <= 24) or scores.hpp (d > 24) runs, or where labels
+// are enough scores_in_lanes.hpp, which finds the same ones. Blocks are small so that their rows stay in the first or second cache for all sets of centres.
 #pragma once
 #include "paths.hpp"
 #include "rows_in_lanes.hpp"
@@ -29,7 +29,7 @@ struct PackedCenters {
     LaneCenters<T> lane_scored;      // many rows, d > 4
     bool lane_scores;
 
-    // `many` rows: those of totals, nearest and local steps, where packing pays.
+    // `many`: scores of rows in lanes, if the shape allows. They give labels, and neither bounds nor the second nearest.
     PackedCenters(int64_t sets, int64_t k, int64_t d, bool many = false)
         : sets(sets), k(k), d(d), rows_in_lanes(use_lanes(d)), lane_scores(many && use_lane_scores(d, k)) {
         narrow(k);

@@ -33,7 +33,7 @@ struct LocalWorker {
     bool weighted;
 
     LocalWorker(int64_t k, int64_t d, bool weighted)
-        : stepper(k, d, weighted, !use_lanes(d)), supported(k * d), names(k), k(k), d(d), weighted(weighted) {
+        : stepper(k, d, weighted), supported(k * d), names(k), k(k), d(d), weighted(weighted) {
         if (!use_cells(d)) return;
         received.resize(k * cell_stride(d, weighted));
         cells.resize(k * cell_stride(d, weighted) * MOST_COPIES);

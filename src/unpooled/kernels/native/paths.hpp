@@ -18,7 +18,7 @@ constexpr int64_t MOST_PAIRED = 1024;     // rows between which all distances ar
 // Assignment: are the rows in the lanes (rows_in_lanes.hpp), or the centres (scores.hpp)?
 inline bool use_lanes(int64_t d) { return d <= FEW_DIMENSIONS; }
 
-// Assignment of many rows, in totals, nearest and local steps: scores in float with rows in the lanes
+// Assignment in totals and nearest, and for d > 24 in every Lloyd step: scores in float with rows in the lanes
 // (scores_in_lanes.hpp)? Where the rows are in lanes anyway, fewer than 12 centres do not make up for moving them.
 inline bool use_lane_scores(int64_t d, int64_t k) { return d > CELL_DIMENSIONS && (!use_lanes(d) || k >= 12); }
 
@@ -31,7 +31,7 @@ inline bool use_cells(int64_t d) { return d <= CELL_DIMENSIONS; }
 // Rows of one site: put in lanes once for all steps?
 inline bool keep_in_lanes(int64_t n, int64_t d) { return use_lanes(d) && n > 0 && n * d <= LANE_VALUES; }
 
-// Rows of one site: moved once for all local steps (KeptRows in scores_in_lanes.hpp)?
+// Rows of one site: moved once for all local steps, or restarts (KeptRows in scores_in_lanes.hpp)?
 inline bool keep_moved(int64_t n, int64_t d) { return !use_lanes(d) && n * d <= KEPT_VALUES; }
 
 // Local steps: one of the four ways of steps.hpp.

@@ -213,6 +213,13 @@ public:
         lanes_.resize(blocks * ld_ * d);
         norms_.resize(blocks * ld_);
         for (int64_t b = 0; b < blocks; ++b) norms_[b * ld_] = -1;
+        placed_ = false;
+    }
+    // What to move centres by: at first their mean, then the same for as long as the rows are kept.
+    Shift shift() {
+        const bool placed = placed_;
+        placed_ = true;
+        return placed ? Shift::SAME : Shift::MEAN;
     }
     MovedLanes from(int64_t row) {
         const int64_t at = row / most_ * ld_;
@@ -221,6 +228,7 @@ public:
 
 private:
     int64_t d_ = 0, most_ = 1, ld_ = 0;
+    bool placed_ = false;
     Buffer<float> lanes_, norms_;
 };
 
