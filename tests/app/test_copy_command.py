@@ -8,6 +8,10 @@ import pytest
 from typer.testing import CliRunner
 
 from unpooled.app.cli import app
+from unpooled.data import Table
+from unpooled.errors import BadInput
+from unpooled.privacy.copy import CopySettings
+from unpooled.privacy.copy.persons import Persons
 from unpooled.site.copy_folder import FURTHER, CopyFolder
 
 
@@ -249,3 +253,27 @@ def test_without_ids_of_persons_nothing_is_renewed_or_erased(patients, tmp_path,
     assert code == 1
     assert "its rows name no persons" in err
     assert err.count("\n") == 1
+
+
+def test_many_persons_are_recognised_by_their_ids_wherever_they_are_in_the_file(tmp_path):
+    """More ids than a category has levels; once they were numbered by their place in the file."""
+    rng, site, path = np.random.default_rng(1), tmp_path / "north", tmp_path / "patients.csv"
+    lines = [f"P{p:05d},{rng.normal(70 if p % 3 else 35, 5):.1f}" for p in range(1200)]
+    path.write_text("\n".join(["patient,age", *lines]) + "\n")
+    call("copy", "make", site, "--data", path, "--person", "patient")
+    call("copy", "approve", site)
+    path.write_text("\n".join(["patient,age", *reversed(lines[1:])]) + "\n")
+    code, said, _ = call("copy", "renew", site, "--data", path)
+    assert code == 0
+    table = {line[:40].strip(): line[40:].split() for line in said.splitlines()}
+    assert table["left since they were shown"] == ["1"]
+    assert table["changed since they were shown"] == ["0"]
+    assert "erased: 1 person" in call("copy", "erase", site, "P00700")[1]
+
+
+def test_ids_that_were_not_kept_are_not_taken_for_others():
+    table = Table(("who", "age"), ("text", "number"), {}, np.arange(4000.0).reshape(2000, 2))
+    persons = Persons(table, CopySettings(person="who"))
+    assert persons.count == 2000
+    with pytest.raises(BadInput, match="column who has many different texts, and they were not kept"):
+        _ = persons.ids

@@ -74,23 +74,6 @@ class Killing:
         return self._federation.ask(turn, asks)
 
 
-@pytest.fixture(scope="module")
-def processes():
-    with Processes(2) as workers:
-        yield workers
-
-
-@pytest.fixture(scope="module")
-def client():
-    import logging
-
-    from distributed import Client, LocalCluster
-
-    settings = {"dashboard_address": ":0", "silence_logs": logging.CRITICAL}
-    with LocalCluster(2, threads_per_worker=1, **settings) as cluster, Client(cluster) as client:
-        yield client
-
-
 def test_partitions_in_processes_give_the_bits_of_one_process(processes):
     one_site = centers(InProcess.of({"all": partitions()}, executor=processes))
     assert (one_site == centers(here())).all()

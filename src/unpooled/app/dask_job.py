@@ -1,5 +1,6 @@
 """A job whose files are read by the workers of a Dask cluster, and never by this process."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,6 @@ def check_dask(job: "Job") -> None:
         "--secure: workers of one owner have no secrets from each other": job.secure,
         "--epsilon: noise is for a site as a whole, not for its partitions": job.epsilon is not None,
         "--protect trusted: a minimum size is for a site as a whole": job.protect == "trusted",
-        "--protect copy: copies are made by one process in this version": job.protect == "copy",
         "--certify: a proof needs all rows of a site in one place": bool(job.certify),
         "--site-column: every file is a site": job.reading.site_column is not None,
         "tables in memory: workers read files": job.tables is not None,
@@ -33,11 +33,14 @@ def check_dask(job: "Job") -> None:
             raise BadInput(f"--dask is for files that every worker can read; {site_name(file)} is none")
 
 
-def on_dask(job: "Job", reading: Reading) -> "InProcess":
-    """The sites of a job: the row groups of Parquet files are partitions, any other file is one."""
+def on_dask(job: "Job", reading: Reading, told: Callable[[str, str], None]) -> "InProcess":
+    """The sites of a job: the row groups of Parquet files are partitions, any other file is one.
+
+    Where persons have several rows, those of one are in one partition. ``told`` hears of sites without a copy.
+    """
     from unpooled.data.readers.tables import check_names, read_table
     from unpooled.runtimes import InProcess
-    from unpooled.runtimes.workers import RowPartition, parquet_partitions
+    from unpooled.runtimes.workers import RowPartition, copy_partitions, parquet_partitions
     from unpooled.runtimes.workers.dask_cluster import client_at
 
     short = len({site_name(file) for file in job.files}) == len(job.files)
@@ -47,11 +50,13 @@ def on_dask(job: "Job", reading: Reading) -> "InProcess":
     rows: dict[str, Any] = {}
     for site, file in sites.items():
         if Path(file).suffix.lower() in (".parquet", ".pq"):
-            rows[site] = parquet_partitions(file, reading)
+            rows[site] = parquet_partitions(file, reading, person=job.copy.person if job.copy else "")
         else:
             rows[site] = RowPartition(read_table, (str(Path(file).absolute()), reading))
     client = client_at(job.dask)
     try:
+        if job.protect == "copy":
+            rows = copy_partitions(rows, client, job.copy, told)
         federation = InProcess.of(rows, executor=client)
     except BaseException:
         client.close()

@@ -193,7 +193,7 @@ class Job:
             codes = (self.copy.person,) if self.copy is not None and self.copy.person else ()
             reading = dataclasses.replace(reading, columns=None, categories=(*reading.categories, *codes))
         if self.dask:
-            return on_dask(self, reading)
+            return on_dask(self, reading, told)
         tables: Any = read_sites(self.files if self.tables is None else self.tables, reading, told, blank)
         return InProcess.of(
             self._copies(tables, told) if self.protect == "copy" else tables,

@@ -1,6 +1,6 @@
 """The schema of several sites as that of one: what a federation says of its tables to the one above it."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 
@@ -55,18 +55,28 @@ def merged(schemas: Mapping[SiteId, Schema], columns: str) -> Schema:
 
 def _kind(schemas: Mapping[SiteId, Schema], name: str) -> str:
     """The kind of a column at all sites, such that it is used, or left out, as if each were asked."""
-    present = {schema.kinds[schema.names.index(name)] for schema in schemas.values()} - {EMPTY}
+    kinds = {schema.kinds[schema.names.index(name)] for schema in schemas.values()}
+    if found := kind_of_all(kinds):
+        return found
+    raise SchemaMismatch(
+        f"column {name} is of different kinds at its sites: {', '.join(sorted(kinds - {EMPTY}))}",
+        kinds_by_site(schemas, [name]),
+    )
+
+
+def kind_of_all(kinds: Collection[str]) -> str:
+    """The kind of a column that is of these kinds in several tables; "" if they do not fit each other.
+
+    >>> kind_of_all(["number", "empty"]), kind_of_all(["number", "category"])
+    ('number', '')
+    """
+    present = set(kinds) - {EMPTY}
     if len(present) <= 1:
         return present.pop() if present else EMPTY
     if present <= {CATEGORY, TEXT}:
         return TEXT
     odd = [kind for kind in (DATE, ID, CODE) if kind in present]
-    if odd and (NUMBER not in present or odd == [ID]):
-        return odd[0]
-    raise SchemaMismatch(
-        f"column {name} is of different kinds at its sites: {', '.join(sorted(present))}",
-        kinds_by_site(schemas, [name]),
-    )
+    return odd[0] if odd and (NUMBER not in present or odd == [ID]) else ""
 
 
 def _of_all(schemas: Mapping[SiteId, Schema], names: tuple[str, ...], fact: str) -> FloatArray:

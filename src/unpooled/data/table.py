@@ -102,7 +102,7 @@ class Table:
 
     names: tuple[str, ...]  # (c,)
     kinds: tuple[str, ...]  # (c,)
-    levels: dict[str, tuple[str, ...]]  # of every category
+    levels: dict[str, tuple[str, ...]]  # of every category, and of text that was named as one
     values: npt.NDArray[Any]  # (n, c) float64
 
     def __len__(self) -> int:

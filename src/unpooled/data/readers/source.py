@@ -160,7 +160,7 @@ class Column(TextColumn):
     def done(self, arrays: Mapping[str, FloatArray], at: int) -> tuple[str, tuple[str, ...]]:
         """The column's kind and levels, once all of it is read: column ``at`` of the arrays of all sites."""
         if self.kind == CATEGORY and len(self.levels) > MOST_LEVELS:
-            return TEXT, ()
+            return TEXT, tuple(self.levels) if self.sure else ()  # ids of persons are compared by text
         if self.kind == CATEGORY and not self.levels:
             return EMPTY, ()
         if self.kind == NUMBER and not self.sure and self._odd:

@@ -111,7 +111,9 @@ def _of_use(source: Source, name: str, kind: str) -> bool:
 
 
 def _table(names: tuple[str, ...], kinds: list[tuple[str, tuple[str, ...]]], values: FloatArray) -> Table:
-    levels = {name: levels for name, (kind, levels) in zip(names, kinds, strict=True) if kind == CATEGORY}
+    levels = {
+        name: levels for name, (kind, levels) in zip(names, kinds, strict=True) if kind == CATEGORY or levels
+    }
     return Table(names, tuple(kind for kind, _ in kinds), levels, values)
 
 

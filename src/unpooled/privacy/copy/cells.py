@@ -1,11 +1,14 @@
 """The cells of a copy: means of groups in which nobody dominates, rounded; persons by level."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from math import fsum
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from unpooled.core.arrays import BoolArray, FloatArray, IntArray
+from unpooled.core.exact_sum import exact_sum
 from unpooled.privacy.copy.persons import Held
 
 _STEPS = 16  # of the scale of a column: means are multiples of its sixteenth
@@ -38,25 +41,81 @@ def spread_of(x: FloatArray, g: int) -> ColumnSpread | None:
 
     The two farthest never count, so that neither of them decides what is far. A column that is constant but
     for a few is shown as its median: exactly if g persons have it, else rounded, for it is somebody's own.
+    Sums are exact: they are those of the whole, however its rows are divided (``whole``).
     """
-    there = np.sort(x[~np.isnan(x)])
-    n = len(there)
-    if n < max(g, _FEWEST):
+    there = np.sort(x[~np.isnan(x)]) + 0.0
+    if too_few(len(there), g):
         return None
+    inner, near = Trimmed.of(len(there), g)
     median = float(np.median(there))
-    cut = min(g, (n - 1) // 3)
-    middle = there[cut : n - cut]
-    apart = np.sort(np.abs(there - median))[cut : n - max(cut, 2)]
-    typical = float(apart.mean()) if len(apart) else 0.0
+    middle = there[inner.first : inner.end]
+    mean = _sum(middle) / len(middle)
+    apart = np.sort(np.abs(there - median))[near.first : near.end]
+    return spread_from(
+        median,
+        mean,
+        _sum((middle - mean) ** 2) / len(middle),
+        _sum(apart) / len(apart),
+        int((there == median).sum()) >= g,
+    )
+
+
+def too_few(n: int, g: int) -> bool:
+    """True if so few persons have a value that a column is not shown."""
+    return n < max(g, _FEWEST)
+
+
+class Trimmed(NamedTuple):
+    """The places, in order, of the values that count."""
+
+    first: int
+    end: int
+
+    @classmethod
+    def of(cls, n: int, g: int) -> tuple["Trimmed", "Trimmed"]:
+        """Of n values themselves, and of their distances to the median."""
+        cut = min(g, (n - 1) // 3)
+        return cls(cut, n - cut), cls(cut, n - max(cut, 2))
+
+
+def spread_from(median: float, mean: float, variance: float, typical: float, common: bool) -> ColumnSpread:
+    """The spread of a column; ``common`` says that enough persons have the median itself."""
     if not typical > max(1e-12 * abs(median), 1e-150):  # nothing but rounding
         typical = 0.0
     constant = median
     if abs(median) < 1e-150:
         constant = 0.0
-    elif (there == median).sum() < g:
+    elif not common:
         step = 2.0 ** np.ceil(np.log2(abs(median)) - 20)  # a millionth
         constant = float(np.round(median / step) * step)
-    return ColumnSpread(median, float(middle.mean()), float(middle.std()), typical, constant)
+    return ColumnSpread(median, mean, float(np.sqrt(variance)), typical, constant)
+
+
+def _sum(values: FloatArray) -> float:
+    return float(exact_sum(values).rounded())
+
+
+class Inside(NamedTuple):
+    """Squared distances of values from the means of their groups, and of how many persons and groups."""
+
+    squares: float
+    persons: float
+    groups: int
+
+    @classmethod
+    def together(cls, parts: Sequence["Inside"]) -> "Inside":
+        return cls(
+            fsum(part.squares for part in parts),
+            fsum(part.persons for part in parts),
+            sum(part.groups for part in parts),
+        )
+
+    @property
+    def variance(self) -> float:
+        """The variance within groups, to two digits; nan if it is of too few groups."""
+        if self.groups < _GROUPS_FOR_SPREAD:
+            return float("nan")
+        return float(f"{self.squares / max(self.persons, 1.0):.1e}")
 
 
 def dominated(values: FloatArray, share: float) -> BoolArray:
@@ -74,8 +133,8 @@ def dominated(values: FloatArray, share: float) -> BoolArray:
 
 def number_cells(
     values: FloatArray, nobody: BoolArray, spread: ColumnSpread, g: int, share: float = 1.0
-) -> tuple[FloatArray, FloatArray, float]:
-    """Of values (G, most) by group: persons who have one (0: too few), their mean, the variance within.
+) -> tuple[FloatArray, FloatArray, Inside]:
+    """Of values (G, most) by group: persons who have one (0: too few), their mean, the squares within.
 
     A cell in which one person has more than ``share`` of the total is not shown either.
 
@@ -88,7 +147,7 @@ def number_cells(
     known = there.sum(axis=1).astype(np.float64)
     shown = (known >= g) & ~dominated(values, share)
     if not spread.typical:  # constant but for a few persons: the column is shown as its median
-        return np.where(shown, known, 0.0), np.where(shown, spread.constant, 0.0), float("nan")
+        return np.where(shown, known, 0.0), np.where(shown, spread.constant, 0.0), Inside(0.0, 0.0, 0)
     away = np.where(there, values - spread.median, 0.0)
     size = np.abs(away)
     third = np.partition(size, -3, axis=1)[:, -3] if size.shape[1] >= 3 else size.min(axis=1)
@@ -96,14 +155,10 @@ def number_cells(
     away = np.clip(away, -limit[:, None], limit[:, None])
     mean = away.sum(axis=1) / np.maximum(known, 1.0)
     residual = np.where(there & shown[:, None], away - mean[:, None], 0.0)
-    variance = float((residual**2).sum() / max(float(known[shown].sum()), 1.0))
+    inside = Inside(float((residual**2).sum()), float(known[shown].sum()), int(shown.sum()))
     grid = np.maximum(spread.grid, limit / 64)  # coarser where values are far: a cut one is a known number
     rounded = np.round((spread.median + mean) / grid) * grid + 0.0
-    return (
-        np.where(shown, known, 0.0),
-        np.where(shown, rounded, 0.0),
-        float(f"{variance:.1e}") if shown.sum() >= _GROUPS_FOR_SPREAD else float("nan"),
-    )
+    return np.where(shown, known, 0.0), np.where(shown, rounded, 0.0), inside
 
 
 def category_cells(

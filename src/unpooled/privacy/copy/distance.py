@@ -1,11 +1,15 @@
 """The distance by which persons are grouped: robust, so that a few extreme persons do not spoil it."""
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 
 from unpooled.core.arrays import FloatArray, IntArray
+from unpooled.data.table import CATEGORY, NUMBER, Table
 from unpooled.privacy.copy.cells import ColumnSpread
-from unpooled.privacy.copy.persons import Held
+from unpooled.privacy.copy.persons import Held, Persons
+from unpooled.privacy.copy.scales import Scales
 from unpooled.privacy.copy.settings import CopySettings
 
 Column = npt.NDArray[np.float32]
@@ -32,12 +36,20 @@ class Distance:
             self._columns.append((weight * np.where(missing, 0.0, z)).astype(np.float32))
         self._mark(missing, weight)
 
-    def add_category(self, name: str, has: Held, levels: tuple[str, ...], place: IntArray) -> None:
+    def add_category(
+        self,
+        name: str,
+        has: Held,
+        levels: tuple[str, ...],
+        place: IntArray,
+        holders: IntArray | None = None,
+    ) -> None:
+        """``holders`` has the rows of every level, by which levels count; by default those of ``has``."""
         weight = self._weight(name)
         if not levels or not weight:
             return
         at = place[has.level]
-        holders = np.bincount(at, minlength=len(levels))
+        holders = np.bincount(at, minlength=len(levels)) if holders is None else holders
         for level in sorted(np.argsort(-holders, kind="stable")[:_LEVELS]):
             mine = at == level
             share = np.bincount(has.who[mine], has.share[mine], self._persons)
@@ -62,3 +74,25 @@ class Distance:
     def _mark(self, missing: npt.NDArray[np.bool_], weight: float) -> None:
         if missing.any():
             self._columns.append((weight * _HOLE * missing).astype(np.float32))
+
+
+def points(
+    table: Table,
+    persons: Persons,
+    scales: Scales,
+    settings: CopySettings,
+    holders: Callable[[str], IntArray | None] = lambda name: None,
+) -> npt.NDArray[np.float32]:
+    """(persons, width) the persons as points, by the scales of the site.
+
+    ``holders`` gives the rows of every level of a category; None: those of the table.
+    """
+    distance = Distance(persons.count, scales.group_size, settings)
+    for name, _, kind in scales.columns:
+        if kind == NUMBER:
+            distance.add_number(name, persons.number(name), scales.spreads[name])
+        elif kind == CATEGORY:
+            levels, has = scales.levels[name], persons.category(name)
+            place = levels.places(table.levels.get(name, ()))
+            distance.add_category(name, has, levels.names, place, holders(name))
+    return distance.matrix()

@@ -22,7 +22,7 @@ from unpooled.data.copy import Copy
 from unpooled.data.table import CATEGORY, EMPTY, NUMBER, Table
 from unpooled.errors import TooFewPersons
 from unpooled.kernels.grouping import groups
-from unpooled.privacy.copy.cells import ColumnSpread, category_cells, number_cells, spread_of
+from unpooled.privacy.copy.cells import ColumnSpread, Inside, category_cells, number_cells, spread_of
 from unpooled.privacy.copy.distance import Distance
 from unpooled.privacy.copy.history import PERSONS, Cells
 from unpooled.privacy.copy.persons import Held, Persons, released_names
@@ -73,7 +73,7 @@ def made_first(
     settings = CopySettings() if settings is None else settings
     say = progress or (lambda step, share: None)
     named = isinstance(table, Table)
-    table = table if isinstance(table, Table) else _unnamed(table)
+    table = table if isinstance(table, Table) else unnamed(table)
     say("reading persons", 0.0)
     persons = Persons(table, settings)
     g = settings.group_size(persons.count)
@@ -91,25 +91,25 @@ def made_first(
         if kind == NUMBER:
             x = persons.number(name)
             spreads[name] = spread_of(x, g)
-            holes = max(holes, _holes(float(np.isnan(x).mean()), spreads[name] is not None))
+            holes = max(holes, used_holes(int(np.isnan(x).sum()), persons.count, spreads[name] is not None))
             distance.add_number(name, x, spreads[name])
         elif kind == CATEGORY:
             has = persons.category(name)
             levels[name] = frozen_levels(table.levels[name], has, g)
-            missing = 1 - len(np.unique(has.who)) / persons.count
-            holes = max(holes, _holes(missing, bool(levels[name].names)))
+            missing = persons.count - len(np.unique(has.who))
+            holes = max(holes, used_holes(missing, persons.count, bool(levels[name].names)))
             distance.add_category(name, has, levels[name].names, levels[name].places(table.levels[name]))
-    least = min(larger_groups(g, holes), max(g, persons.count // 2))
+    least = least_size(g, holes, persons.count)
     Z = distance.matrix()
     labels = groups(Z, least, progress=lambda share: say("forming groups", 0.2 + 0.6 * share))
     inside, overall = _distances(Z, labels) if settings.person else (0.0, 0.0)
     del distance, Z
     scales = Scales(g, least, tuple(columns), spreads, levels, same, inside, overall, named=named)
-    shown, within = shown_groups(
+    shown, inside_groups = shown_groups(
         table, persons, scales, settings, labels, lambda share: say("averaging groups", 0.8 + 0.2 * share)
     )
     members = [rows.tolist() for rows in _members(labels)]
-    scales = replace(scales, within=within)
+    scales = replace(scales, within=tuple(one.variance for one in inside_groups))
     return FirstCopy(assembled(scales, shown, made), scales, persons, members, shown)
 
 
@@ -120,8 +120,8 @@ def shown_groups(
     settings: CopySettings,
     labels: IntArray,
     tell: Callable[[float], None] = lambda share: None,
-) -> tuple[list[Cells], tuple[float, ...]]:
-    """The cells of groups of persons, and the variance within them by column; label -1 is nobody's group."""
+) -> tuple[list[Cells], tuple[Inside, ...]]:
+    """The cells of groups of persons, and the squares within them by column; label -1 is nobody's group."""
     rows = _members(labels)
     if not rows:
         return [], ()
@@ -133,10 +133,10 @@ def shown_groups(
     within = []
     for i, (name, shown, kind) in enumerate(scales.columns):
         tell(i / len(scales.columns))
-        known, columns, variance = np.zeros(len(rows)), np.zeros((len(rows), 0)), float("nan")
+        known, columns, inside = np.zeros(len(rows)), np.zeros((len(rows), 0)), Inside(0.0, 0.0, 0)
         if kind == NUMBER and (spread := scales.spreads[name]) is not None:
             share = settings.largest_share if name in settings.consumption else 1.0
-            known, mean, variance = number_cells(
+            known, mean, inside = number_cells(
                 persons.number(name)[members], members < 0, spread, scales.group_size, share
             )
             columns = mean[:, None]
@@ -146,7 +146,7 @@ def shown_groups(
             has = Held(has.who[grouped], has.level[grouped], has.share[grouped])
             place = scales.levels[name].places(table.levels.get(name, ()))
             known, columns = category_cells(has, place, len(names), labels, len(rows), scales.group_size)
-        within.append(variance)
+        within.append(inside)
         for cell, n, values in zip(cells, known.tolist(), columns.tolist(), strict=True):
             if n:
                 cell[shown] = [n, *values]
@@ -196,6 +196,11 @@ def _distances(Z: npt.NDArray[np.float32], labels: IntArray) -> tuple[float, flo
     return max(overall - between, 0.0), overall
 
 
+def least_size(g: int, holes: float, persons: int) -> int:
+    """The least size of groups, where at most the share ``holes`` of so many persons lacks a value."""
+    return min(larger_groups(g, holes), max(g, persons // 2))
+
+
 def larger_groups(g: int, holes: float) -> int:
     """The least size of groups of which at least g persons mostly have a value, where ``holes`` have none.
 
@@ -211,8 +216,9 @@ def larger_groups(g: int, holes: float) -> int:
     return 2 * g
 
 
-def _holes(missing: float, used: bool) -> float:
-    return missing if used else 0.0
+def used_holes(missing: int, persons: int, used: bool) -> float:
+    """The share of the persons who lack a value in a column; 0 where the column is not shown."""
+    return missing / persons if used else 0.0
 
 
 def _members(labels: IntArray) -> list[IntArray]:
@@ -235,7 +241,7 @@ def _sorted(copy: Copy) -> Copy:
     )
 
 
-def _unnamed(X: FloatArray) -> Table:
+def unnamed(X: FloatArray) -> Table:
     """An array as a table; its columns are called 0, 1, 2 ..."""
     names = tuple(str(j) for j in range(X.shape[1]))
     return Table(names, (NUMBER,) * len(names), {}, np.asarray(X, dtype=np.float64))

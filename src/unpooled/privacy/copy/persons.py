@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unpooled.core.arrays import FloatArray, IntArray
-from unpooled.data.table import NUMBER, Table
+from unpooled.data.table import NUMBER, TEXT, Table
 from unpooled.errors import BadInput
 from unpooled.privacy.copy.settings import CopySettings
 
@@ -45,7 +45,8 @@ class Persons:
         self._twins: dict[str, tuple[str, ...]] = {}
         self._row_of: IntArray | None = None
         self.count = len(table)
-        self.ids: tuple[str, ...] = ()  # as the column that names persons has them; (): every row is a person
+        self._ids: tuple[str, ...] | None = ()
+        self._named_by = settings.person
         if settings.person:
             ids = np.asarray(table.values[:, table.index(settings.person)])
             if np.isnan(ids).any():
@@ -53,7 +54,19 @@ class Persons:
                 raise BadInput(f"row {row + 1} names no person in column {settings.person}")
             known, self._row_of = np.unique(ids, return_inverse=True)
             self.count = len(known)
-            self.ids = _texts(known, table.levels.get(settings.person))
+            levels = table.levels.get(settings.person)
+            lost = table.kinds[table.index(settings.person)] == TEXT and levels is None
+            self._ids = None if lost else _texts(known, levels)
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The persons as the column has them that names them; (): every row is a person."""
+        if self._ids is None:
+            raise BadInput(
+                f"column {self._named_by} has many different texts, and they were not kept: it must be read "
+                "as a category to tell persons apart later"
+            )
+        return self._ids
 
     @property
     def row_of(self) -> IntArray:

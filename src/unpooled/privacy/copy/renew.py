@@ -17,7 +17,7 @@ from unpooled.core.arrays import FloatArray, IntArray
 from unpooled.data.copy import Copy
 from unpooled.data.table import CATEGORY, NUMBER, Table
 from unpooled.errors import BadInput
-from unpooled.privacy.copy.distance import Distance
+from unpooled.privacy.copy.distance import points
 from unpooled.privacy.copy.history import PERSONS, Cells, History, ReleasedGroup
 from unpooled.privacy.copy.make import FirstCopy, assembled, shown_groups
 from unpooled.privacy.copy.persons import Persons
@@ -105,7 +105,7 @@ def renewed(
     before = {p for p in people.place if history.live_group(p) is not None}
     left, changed = _left_and_changed(history, people)
     going = sorted({number for number, person in left + ([] if keep_changed else changed)})
-    Z = _points(table, persons, scales, settings)
+    Z = points(table, persons, scales, settings)
     kept_before = _kept(Z, [_rows(history.groups[n], people) for n in sorted(history.live)])
     for number in going:
         history.retire(number)
@@ -235,20 +235,6 @@ def _joined(
         touching = [other for other in found if other & same]
         found = [other for other in found if not other & same] + [same.union(*touching)]
     return tuple(sorted(tuple(sorted(same)) for same in found))
-
-
-def _points(
-    table: Table, persons: Persons, scales: Scales, settings: CopySettings
-) -> npt.NDArray[np.float32]:
-    distance = Distance(persons.count, scales.group_size, settings)
-    for name, _, kind in scales.columns:
-        if kind == NUMBER:
-            distance.add_number(name, persons.number(name), scales.spreads[name])
-        elif kind == CATEGORY:
-            levels = scales.levels[name]
-            has = persons.category(name)
-            distance.add_category(name, has, levels.names, levels.places(table.levels.get(name, ())))
-    return distance.matrix()
 
 
 def _rows(group: ReleasedGroup, people: _People) -> IntArray:

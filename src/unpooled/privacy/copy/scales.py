@@ -4,6 +4,8 @@ Levels, spreads, rounding and the variance within groups are functions of all pe
 anew for groups that were shown already, the difference would tell of whoever came or went.
 """
 
+from collections import Counter
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -35,21 +37,41 @@ class CopyLevels:
 
 
 def frozen_levels(levels: tuple[str, ...], has: Held, g: int) -> CopyLevels:
-    """The levels of the copy.
+    """The levels of the copy of a table that has these.
 
     A level of fewer than g persons becomes "other"; if "other" would have fewer than g, it becomes the
-    commonest level. No level at all if fewer than g persons have a value.
+    commonest level, of equal ones the first by name. No level at all if fewer than g persons have a value.
     """
+    holders = level_holders(levels, has)
+    return levels_from(holders, persons_beside(levels, has, common_levels(holders, g)), g)
+
+
+def level_holders(levels: tuple[str, ...], has: Held) -> Counter[str]:
+    """The persons who have each level."""
     pairs = np.unique(has.who * len(levels) + has.level)
-    holders = np.bincount(pairs % len(levels), minlength=len(levels))
-    common = [i for i in range(len(levels)) if holders[i] >= g and levels[i] != OTHER]
-    names = tuple(sorted(levels[i] for i in common))
-    rest = pairs[~np.isin(pairs % len(levels), common)] // len(levels)
-    if len(np.unique(rest)) >= g:
+    counts = np.bincount(pairs % max(len(levels), 1), minlength=len(levels))
+    return Counter(dict(zip(levels, counts.tolist(), strict=True)))
+
+
+def common_levels(holders: Mapping[str, int], g: int) -> tuple[str, ...]:
+    """The levels that are shown by name, sorted."""
+    return tuple(sorted(level for level, count in holders.items() if count >= g and level != OTHER))
+
+
+def persons_beside(levels: tuple[str, ...], has: Held, common: Collection[str]) -> int:
+    """The persons who have a level that is not among the common ones."""
+    beside = np.array([level not in common for level in levels], dtype=np.bool_)
+    return len(np.unique(has.who[beside[has.level]]))
+
+
+def levels_from(holders: Mapping[str, int], beside: int, g: int) -> CopyLevels:
+    """The levels of the copy, by the persons who have each, and those who have one that is not common."""
+    names = common_levels(holders, g)
+    if beside >= g:
         return CopyLevels((*names, OTHER), len(names))
     if not names:
         return CopyLevels((), -1)
-    return CopyLevels(names, names.index(levels[max(common, key=lambda i: holders[i])]))
+    return CopyLevels(names, names.index(max(names, key=lambda level: holders[level])))
 
 
 @dataclass(frozen=True)

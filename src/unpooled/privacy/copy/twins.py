@@ -6,7 +6,7 @@ from unpooled.core.arrays import FloatArray, IntArray
 from unpooled.data.table import CATEGORY, NUMBER, Table
 
 _ALIKE = 0.98  # share of the variance of one column that the other explains
-_SAMPLE = 20_000  # rows that are looked at
+SAMPLE = 20_000  # rows that are looked at
 _FEWEST = 20  # rows that have both, below which nothing is said
 _TINY = 1e-200  # variances below are rounding
 
@@ -19,7 +19,7 @@ def twins(table: Table, columns: tuple[str, ...]) -> tuple[tuple[str, ...], ...]
     >>> twins(Table.of({"x": x, "y": y, "z": x % 7}), ("x", "y", "z"))
     (('x', 'y'),)
     """
-    step = -(-len(table) // _SAMPLE)
+    step = -(-len(table) // SAMPLE)
     values = {name: np.array(table.values[::step, table.index(name)]) for name in columns}
     holes = {name: np.isnan(x) for name, x in values.items()}
     open_columns = [name for name in columns if holes[name].any()]

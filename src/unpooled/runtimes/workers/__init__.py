@@ -4,9 +4,10 @@ For a site, or a simulation, that is larger than a machine. All workers belong t
 federation between owners, and workers get no keys.
 """
 
+from unpooled.runtimes.workers.copies import copy_partitions
 from unpooled.runtimes.workers.federation import WorkerFederation
 from unpooled.runtimes.workers.parquet import parquet_partitions
 from unpooled.runtimes.workers.partition import RowPartition
 from unpooled.runtimes.workers.processes import Processes
 
-__all__ = ["Processes", "RowPartition", "WorkerFederation", "parquet_partitions"]
+__all__ = ["Processes", "RowPartition", "WorkerFederation", "copy_partitions", "parquet_partitions"]

@@ -15,6 +15,7 @@ from unpooled.data.merged_schema import merged
 from unpooled.data.schema import AskSchema
 from unpooled.errors import BadInput, SchemaMismatch
 from unpooled.runtimes.workers.partition import (
+    Held,
     HeldPartition,
     PartitionPost,
     Portion,
@@ -34,12 +35,12 @@ F = TypeVar("F")
 class Workers(Protocol):
     """Where partitions are held: processes, or a Dask cluster."""
 
-    def hold(self, partitions: Sequence[HeldPartition]) -> None:
+    def hold(self, partitions: Sequence[Held]) -> None:
         """Take these partitions, which workers read at the first question; earlier ones are let go."""
 
     def reduce(
         self,
-        do: Callable[[HeldPartition, A], B],
+        do: Callable[[Any, A], B],
         given: Mapping[int, A],
         add: Callable[[Sequence[B]], B],
     ) -> B:
@@ -90,9 +91,7 @@ class WorkerFederation:
         held: list[HeldPartition] = []
         numbers = count()
         for site in sorted(rows):
-            given = rows[site]
-            several = (given,) if isinstance(given, RowPartition) else tuple(given)
-            _check(site, several, min_cluster_size)
+            several = checked_partitions(site, rows[site], min_cluster_size)
             self._parts[site] = tuple(next(numbers) for _ in several)
             names = [site] if len(several) == 1 else [f"{site}/{i:04}" for i in range(len(several))]
             held += [
@@ -188,7 +187,9 @@ def _modules(parts: Sequence[Part]) -> tuple[str, ...]:
     return tuple(sorted({kind.__module__ for kind in kinds}))
 
 
-def _check(site: SiteId, partitions: Sequence[Any], minimum: int) -> None:
+def checked_partitions(site: SiteId, given: Any, minimum: int = 1) -> tuple[RowPartition, ...]:
+    """The partitions of a site; BadInput, with its name, if they are none."""
+    partitions: tuple[Any, ...] = (given,) if isinstance(given, RowPartition) else tuple(given)
     if not partitions:
         raise BadInput(f"{site}: a site needs at least one partition, got 0")
     for partition in partitions:
@@ -202,6 +203,7 @@ def _check(site: SiteId, partitions: Sequence[Any], minimum: int) -> None:
             f"{site}: a minimum size of {minimum} is a rule about all rows of a site, "
             f"and it is in {len(partitions)} partitions"
         )
+    return partitions
 
 
-__all__ = ["Portion", "WorkerFederation", "Workers", "workers_of"]
+__all__ = ["Portion", "WorkerFederation", "Workers", "checked_partitions", "workers_of"]

@@ -11,6 +11,7 @@ import numpy as np
 from unpooled.data import Table
 from unpooled.data.readers import Reading
 from unpooled.data.readers.arrow_cells import batch_source, pyarrow_for, rows_at_a_time
+from unpooled.data.readers.cells import plain_level
 from unpooled.data.readers.tables import tables_of
 from unpooled.errors import BadInput
 from unpooled.runtimes.workers.partition import RowPartition
@@ -89,6 +90,7 @@ def read_persons(path: str, reading: Reading, person: str, part: int, parts: int
 
 
 def _shares(persons: list[Any], parts: int) -> Any:
-    """The partition of every person: a hash of the id as text, the same on every machine."""
-    known = {one: blake2b(str(one).encode(), digest_size=8).digest() for one in set(persons)}
+    """The partition of every person: a hash of the id as it is read, the same on every machine."""
+    texts = {one: plain_level(str(one).strip()) for one in set(persons)}
+    known = {one: blake2b(text.encode(), digest_size=8).digest() for one, text in texts.items()}
     return np.array([int.from_bytes(known[one], "little") % parts for one in persons])

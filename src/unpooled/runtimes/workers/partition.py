@@ -8,11 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from unpooled.core import codec
+from unpooled.core.arrays import FloatArray
 from unpooled.core.exchange import Envelope, Summed, size
 from unpooled.core.protocol import Ask, View
 from unpooled.core.subtotal import subtotal
@@ -27,7 +28,7 @@ _VIEWS = 4  # of which a worker knows that they are those of earlier questions
 class RowPartition:
     """Some rows of a site: ``load(*arguments)`` gives them, the same ones at every call and on every worker.
 
-    ``load`` is a function that workers can import; it gives an array (n, d), a Table or a Copy.
+    ``load`` is a function that workers can import; it gives an array (n, d), a Table, a Copy or GroupRows.
 
     >>> RowPartition(np.zeros, ((4, 2),)).rows().shape
     (4, 2)
@@ -40,9 +41,24 @@ class RowPartition:
         found = self.load(*self.arguments)
         if isinstance(found, np.ndarray) and (found.ndim != 2 or found.dtype.kind != "f"):
             raise BadInput(f"an array {found.shape} of {found.dtype}, where floats (n, d) are needed")
-        if not isinstance(found, np.ndarray | Table | Copy):
+        if not isinstance(found, np.ndarray | Table | Copy | GroupRows):
             raise BadInput(f"a {type(found).__name__}, where an array, a Table or a Copy is needed")
         return found
+
+
+class GroupRows(NamedTuple):
+    """The rows of a partition that are groups of persons: the copy of an array."""
+
+    means: FloatArray  # (G, d)
+    persons: FloatArray  # (G,)
+    within: FloatArray  # (d,) the variance within groups
+
+
+class Held(Protocol):
+    """Rows where they are held; pickled they are only their description."""
+
+    number: int
+    name: str
 
 
 class PartitionPost(NamedTuple):
@@ -95,8 +111,12 @@ class HeldPartition:
         with self._lock:
             if self._federation is None:
                 rows, (minimum, threads) = self.partition.rows(), self._settings
+                grouped: dict[str, Any] = {}
+                if isinstance(rows, GroupRows):
+                    rows, persons, within = rows
+                    grouped = {"weights": {self.name: persons}, "within": {self.name: within}}
                 self._federation = InProcess.of(
-                    {self.name: rows}, min_cluster_size=minimum, threads=threads, exact_sums=True
+                    {self.name: rows}, min_cluster_size=minimum, threads=threads, exact_sums=True, **grouped
                 )
         return self._federation
 
@@ -131,7 +151,7 @@ class HeldPartition:
 
 def row_counts(held: HeldPartition, _: None) -> dict[int, int]:
     """The rows of a partition, by its number."""
-    return _named(held, lambda: {held.number: held.federation.rows})  # type: ignore[no-any-return]
+    return named(held, lambda: {held.number: held.federation.rows})  # type: ignore[no-any-return]
 
 
 def counts_of_all(counts: Sequence[Mapping[int, int]]) -> dict[int, int]:
@@ -140,7 +160,7 @@ def counts_of_all(counts: Sequence[Mapping[int, int]]) -> dict[int, int]:
 
 def answered(held: HeldPartition, post: PartitionPost) -> Portions:
     """The answer of a partition, on a worker."""
-    return _named(held, lambda: held.answer(post))  # type: ignore[no-any-return]
+    return named(held, lambda: held.answer(post))  # type: ignore[no-any-return]
 
 
 def added(answers: Sequence[Portions]) -> Portions:
@@ -151,7 +171,7 @@ def added(answers: Sequence[Portions]) -> Portions:
     }
 
 
-def _named(held: HeldPartition, act: Callable[[], Any]) -> Any:
+def named(held: Held, act: Callable[[], Any]) -> Any:
     """The result of ``act``; an error names the partition, in a class that travels between processes."""
     try:
         return act()

@@ -3,13 +3,13 @@
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from threading import Lock
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from unpooled.runtimes.workers.partition import HeldPartition
+from unpooled.runtimes.workers.partition import Held
 
 A = TypeVar("A")
 B = TypeVar("B")
-_kept: OrderedDict[tuple[str, int], HeldPartition] = OrderedDict()  # of this process, if it is a worker
+_kept: OrderedDict[tuple[str, int], Held] = OrderedDict()  # of this process, if it is a worker
 _lock = Lock()
 
 
@@ -17,8 +17,8 @@ def worked(
     run: str,
     keep: frozenset[int] | None,
     most: int,
-    do: Callable[[HeldPartition, A], B],
-    work: Sequence[tuple[HeldPartition, A]],
+    do: Callable[[Any, A], B],
+    work: Sequence[tuple[Held, A]],
     add: Callable[[Sequence[B]], B],
 ) -> B:
     """``do`` with some partitions, added up, in a worker.

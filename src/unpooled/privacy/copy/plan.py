@@ -1,0 +1,97 @@
+"""The plan of a copy that is made in parts: all that a part must know of the whole to make its groups."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import fsum
+from typing import NamedTuple
+
+import numpy as np
+
+from unpooled.core.arrays import FloatArray, IntArray
+from unpooled.data.copy import Copy
+from unpooled.data.table import CATEGORY, NUMBER
+from unpooled.errors import BadInput
+from unpooled.kernels.grouping import groups
+from unpooled.privacy.copy.cells import Inside
+from unpooled.privacy.copy.distance import points
+from unpooled.privacy.copy.make import assembled, shown_groups
+from unpooled.privacy.copy.part import CopyPart
+from unpooled.privacy.copy.scales import Scales
+from unpooled.privacy.copy.settings import CopySettings
+
+
+class PartGroups(NamedTuple):
+    """Facts about the groups of one part, which those of the others are added to."""
+
+    inside: tuple[Inside, ...]  # by column
+    shown: tuple[bool, ...]  # by column: some group shows it
+    sums: tuple[tuple[float, float], ...]  # by column: persons with a value, and their sum
+
+
+@dataclass(frozen=True)
+class CopyPlan:
+    """The scales of the whole."""
+
+    settings: CopySettings
+    scales: Scales
+    rows: Mapping[str, Mapping[str, int]]  # of every category: of each level
+    made: str
+    shown: tuple[bool, ...] = ()  # by column: some group of the whole shows it
+    means: tuple[float, ...] = ()  # by column: over all groups that show it
+
+    def grouped(self, part: CopyPart) -> tuple[Copy, PartGroups]:
+        """The groups of a part, and what must be known of those of all parts to complete them."""
+        table, persons, scales = part.table, part.persons, self.scales
+        persons.treat_alike(scales.twins)
+        Z = points(table, persons, scales, self.settings, self._holders)
+        labels = groups(Z, scales.least)
+        del Z
+        shown, inside = shown_groups(table, persons, scales, self.settings, labels)
+        copy = assembled(scales, shown, self.made)
+        means = [copy.means.get(name, np.zeros(len(copy))) for name in copy.names]
+        sums = tuple((float(n.sum()), float(n @ x)) for n, x in zip(copy.known.T, means, strict=True))
+        there = tuple(name in copy.means or name in copy.counts for name in copy.names)
+        return copy, PartGroups(inside, there, sums)
+
+    def completed_by(self, parts: Sequence[PartGroups]) -> "CopyPlan":
+        """The plan with the variance within the groups of all parts, and the columns that are shown."""
+        within = [Inside.together(of).variance for of in zip(*(part.inside for part in parts), strict=True)]
+        sums = zip(*(part.sums for part in parts), strict=True)
+        return replace(
+            self,
+            scales=replace(self.scales, within=tuple(within)),
+            shown=tuple(any(of) for of in zip(*(part.shown for part in parts), strict=True)),
+            means=tuple(fsum(x for _, x in of) / max(fsum(n for n, _ in of), 1.0) for of in sums),
+        )
+
+    def complete(self, copy: Copy) -> Copy:
+        """The groups of a part as a copy that has the columns, levels and variances of the whole."""
+        kinds, means, counts = list(copy.kinds), dict(copy.means), dict(copy.counts)
+        levels = dict(copy.levels)
+        for j, (name, column, kind) in enumerate(self.scales.columns):
+            if self.shown[j] and column not in means and column not in counts:
+                kinds[j] = kind
+                if kind == NUMBER:
+                    means[column] = np.zeros(len(copy))
+                elif kind == CATEGORY:
+                    levels[column] = self.scales.levels[name].names
+                    counts[column] = np.zeros((len(copy), len(levels[column])))
+        within = np.array(self.scales.within)
+        return replace(copy, kinds=tuple(kinds), means=means, counts=counts, levels=levels, within=within)
+
+    def matrix(self, copy: Copy) -> FloatArray:
+        """(groups, columns) the means of a part of an array; a cell that is not shown has its column's."""
+        lacking = [name for name, shown in zip(copy.names, self.shown, strict=True) if not shown]
+        if lacking:
+            raise BadInput(f"column {lacking[0]} has too few values for a copy")
+        X = np.stack([copy.means.get(name, np.zeros(len(copy))) for name in copy.names], axis=1)
+        return np.where(copy.known > 0, X, np.array(self.means))
+
+    def _holders(self, name: str) -> IntArray:
+        """The rows of every level that the copy has of a category, in the whole."""
+        levels, rows = self.scales.levels[name], self.rows[name]
+        if not levels.names:
+            return np.zeros(0, dtype=np.int64)
+        counts = np.array(list(rows.values()), dtype=np.int64)
+        found: IntArray = np.bincount(levels.places(tuple(rows)), counts, len(levels.names)).astype(np.int64)
+        return found

@@ -1,0 +1,22 @@
+"""Workers that the tests of this folder share: processes, and a real Dask cluster."""
+
+import logging
+
+import pytest
+
+from unpooled.runtimes.workers import Processes
+
+
+@pytest.fixture(scope="session")
+def processes():
+    with Processes(2) as workers:
+        yield workers
+
+
+@pytest.fixture(scope="session")
+def client():
+    from distributed import Client, LocalCluster
+
+    settings = {"dashboard_address": ":0", "silence_logs": logging.CRITICAL}
+    with LocalCluster(2, threads_per_worker=1, **settings) as cluster, Client(cluster) as client:
+        yield client
