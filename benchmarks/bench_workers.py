@@ -117,7 +117,7 @@ def main() -> int:
     print(f"streamed in one process: {time.perf_counter() - began:.0f} s", flush=True)
     dask.config.set({"distributed.comm.timeouts.connect": "300s"})  # a busy machine starts processes slowly
     quiet = {"dashboard_address": ":0", "silence_logs": logging.CRITICAL, "death_timeout": 600}
-    cluster = LocalCluster(WORKERS, threads_per_worker=1, **quiet)
+    cluster = LocalCluster(n_workers=WORKERS, threads_per_worker=1, **quiet)
     with cluster, Client(cluster) as client:
         for number in range(RUNS):
             client.wait_for_workers(WORKERS)

@@ -18,5 +18,5 @@ def client():
     from distributed import Client, LocalCluster
 
     settings = {"dashboard_address": ":0", "silence_logs": logging.CRITICAL}
-    with LocalCluster(2, threads_per_worker=1, **settings) as cluster, Client(cluster) as client:
+    with LocalCluster(n_workers=2, threads_per_worker=1, **settings) as cluster, Client(cluster) as client:
         yield client

@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from copy import copy
 from threading import Lock
 from typing import Any, TypeVar
 
@@ -31,7 +32,9 @@ def worked(
         with _lock:
             for key in [key for key in _kept if key[0] != run or (keep is not None and key[1] not in keep)]:
                 del _kept[key]
-            known = _kept.setdefault((run, held.number), held)
+            if (run, held.number) not in _kept:  # one of its own: an engine may hold on to what it sent, and to its rows
+                _kept[run, held.number] = copy(held)
+            known = _kept[run, held.number]
             _kept.move_to_end((run, held.number))
             while most and len(_kept) > most:
                 _kept.popitem(last=False)
