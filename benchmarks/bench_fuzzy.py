@@ -7,7 +7,7 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.bench_rounds import Row, best
 from unpooled import Fuzzy, InProcess, kernels, run
-from unpooled.core.exchange import conduct, round_rng
+from unpooled.core.exchange import LazyRng, conduct, round_rng
 
 STEPS = 3  # of scikit-fuzzy at a time: what it does once per call then counts little
 
@@ -21,7 +21,7 @@ def one_round(X: np.ndarray, start: np.ndarray) -> Callable[[], object]:
     federation = federation_of(X)
     method = Fuzzy(k=len(start), init=start, n_starts=1)
     state = conduct(method.start(federation.sites, round_rng(0, 0)), federation)
-    return lambda: conduct(method.round(state, federation.sites, round_rng(0, 1)), federation)
+    return lambda: conduct(method.round(state, federation.sites, LazyRng(0, 1)), federation)
 
 
 def peer(X: np.ndarray, start: np.ndarray) -> Callable[[], np.ndarray]:

@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
 from unpooled import Dwf, InProcess, kernels, run
-from unpooled.core.exchange import conduct, round_rng
+from unpooled.core.exchange import LazyRng, conduct, round_rng
 
 Row = tuple[str, float, float]
 
@@ -45,8 +45,8 @@ def one_round(X: np.ndarray, k: int, count: int, steps: int) -> Callable[[], obj
     method = Dwf(k=k, local_steps=steps, init=X[:k].astype(float))
     state = conduct(method.start(federation.sites, round_rng(0, 0)), federation)
     names = map(str, count_from(1))  # each time another run, so that nothing is remembered of the one before
-    return lambda: conduct(
-        method.round(state, federation.sites, round_rng(0, 1)), federation, run=next(names)
+    return lambda: conduct(  # as run() has it: randomness is made where something is drawn
+        method.round(state, federation.sites, LazyRng(0, 1)), federation, run=next(names)
     )
 
 

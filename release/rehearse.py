@@ -3,8 +3,9 @@
     python release/rehearse.py --version 0.2.0      # or make release-rehearsal
 
 A scratch clone gets the version and its tag. From that tag come an sdist, a wheel for any machine and a wheel
-for this system, each built twice in different folders: the digests must agree. With ``ziglang`` the wheel is
-linked against glibc 2.17, and auditwheel says so in its name. The files stay in ``build/release``.
+for this system, each built twice in different folders: the digests must agree, of the files as they would be
+published. With ``ziglang`` the wheel is linked against glibc 2.17, and auditwheel says so in its name. The
+files stay in ``build/release``.
 """
 
 import argparse
@@ -72,7 +73,10 @@ def built(tree: Path, home: Path, tools: Path, date: str, times: int, compiled: 
             started = time.monotonic()
             run(*build, "--wheel", SOURCE_DATE_EPOCH=date, PATH=path, **compiler(home, tools))
             say(f"compiled, build {turn + 1}", f"{time.monotonic() - started:.0f} s")
-        results.append({file.name: file for file in sorted(out.iterdir())})
+        ready = home / f"ready-{turn}"
+        ready.mkdir()
+        files = repaired(sorted(out.iterdir()), ready, tools, date)
+        results.append({file.name: file for file in sorted(files)})
     first = results[0]
     for other in results[1:]:
         for name, file in first.items():
@@ -93,13 +97,14 @@ def compiler(home: Path, tools: Path) -> dict[str, str]:
     return {"CXX": str(wrapper)}
 
 
-def repaired(files: list[Path], out: Path, tools: Path) -> list[Path]:
+def repaired(files: list[Path], out: Path, tools: Path, date: str) -> list[Path]:
     """The files with the wheel of this system under the name that auditwheel allows it."""
     kept = []
     for file in files:
         if file.name.endswith("linux_x86_64.whl") or file.name.endswith("linux_aarch64.whl"):
+            words = ("repair", "--plat", "auto", "-w", out, file)
             path = f"{tools}{os.pathsep}{os.environ['PATH']}"
-            run(tools / "auditwheel", "repair", "--plat", "auto", "-w", out, file, PATH=path)
+            run(tools / "auditwheel", *words, SOURCE_DATE_EPOCH=date, PATH=path)
             found = next(out.glob("*linux*.whl"))
             say("auditwheel", found.name.split("-", 4)[4].removesuffix(".whl"))
             kept.append(found)
@@ -108,7 +113,7 @@ def repaired(files: list[Path], out: Path, tools: Path) -> list[Path]:
     return kept
 
 
-def installed(wheel: Path, home: Path, expected: str) -> None:
+def installed(wheel: Path, home: Path, expected: str, constraints: Path | None = None) -> None:
     """Install a wheel into an empty environment without a compiler, run the demo, and look at it."""
     run(sys.executable, "-m", "venv", home)
     only = {
@@ -117,7 +122,7 @@ def installed(wheel: Path, home: Path, expected: str) -> None:
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
         "PYTHONWARNINGS": "ignore",
     }
-    constraint = {"PIP_CONSTRAINT": str(ROOT / "constraints.txt")}
+    constraint = {"PIP_CONSTRAINT": str(constraints)} if constraints else {}
     started = time.monotonic()
     run(home / "bin/pip", "install", "--quiet", "--only-binary", ":all:", wheel, **only, **constraint)
     middle = time.monotonic()
@@ -154,7 +159,7 @@ def rehearse(version: str, out: Path, times: int, compiled: bool, home: Path) ->
         files = built(tree, scratch, tools, date, times, compiled)
         shutil.rmtree(out, ignore_errors=True)
         out.mkdir(parents=True)
-        files = repaired(files, out, tools)
+        files = [Path(shutil.copy2(file, out)) for file in files]
         for file in files:
             say(file.name.partition(version)[2].lstrip("-."), check_file(file, version, (name, str(ROOT))))
         run(tools / "twine", "check", "--strict", *files)
@@ -165,7 +170,8 @@ def rehearse(version: str, out: Path, times: int, compiled: bool, home: Path) ->
         (out / "SHA256SUMS").write_text(lines, encoding="utf-8")
         for wheel in wheels:
             pure = wheel.name.endswith("none-any.whl")
-            installed(wheel, scratch / f"empty-{pure}", "numpy" if pure else "native")
+            expected = "numpy" if pure else "native"
+            installed(wheel, scratch / f"empty-{expected}", expected, ROOT / "constraints.txt")
     print(f"ready: {out}\n{lines}", end="")
 
 

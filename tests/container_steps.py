@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 TREE = Path(__file__).parents[1]
@@ -40,12 +41,12 @@ def copy_tree(target: Path) -> None:
         shutil.copy(TREE / name, target / name)
 
 
-def main(root: Path) -> None:
+@contextlib.contextmanager
+def debian(root: Path, suite: str, packages: str) -> Iterator[None]:
+    """A minimal Debian in ``root``, made if there is none, that reaches packages as this machine does."""
     if not (root / "usr").exists():
-        words = ["debootstrap", "--variant=minbase", f"--include={BASE}", "bookworm"]
+        words = ["debootstrap", "--variant=minbase", f"--include={packages}", suite]
         subprocess.run([*words, root], check=True)
-    (root / "usr/bin/python").unlink(missing_ok=True)
-    (root / "usr/bin/python").symlink_to("python3")
     with contextlib.ExitStack() as ends:
         for name in LENT:
             place = root / name[1:]
@@ -55,6 +56,13 @@ def main(root: Path) -> None:
                 ends.callback(subprocess.run, ["umount", place], check=True)
             else:
                 shutil.copy(name, place)
+        yield
+
+
+def main(root: Path) -> None:
+    with debian(root, "bookworm", BASE):
+        (root / "usr/bin/python").unlink(missing_ok=True)
+        (root / "usr/bin/python").symlink_to("python3")
         follow(root)
 
 

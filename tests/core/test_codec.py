@@ -21,6 +21,7 @@ from unpooled.algorithms import Method
 from unpooled.core import codec
 from unpooled.core.arrays import BoolArray, FloatArray, IntArray
 from unpooled.core.exchange import Envelope, Part, Turn, size
+from unpooled.core.hints import field_hints
 from unpooled.core.messages import Message, Refusal
 from unpooled.data.views import Affine
 from unpooled.errors import CodecError
@@ -159,8 +160,7 @@ def example(cls: type[Any]) -> Any:
         return cls(k=3)
     if cls is BestOf:
         return BestOf(Dwf(k=3), 4)
-    hints = typing.get_type_hints(cls)
-    return cls(**{f.name: value_for(hints[f.name]) for f in dataclasses.fields(cls)})
+    return cls(**{name: value_for(hint) for name, hint in field_hints(cls).items()})
 
 
 CORE = ("algorithms", "checkpoint", "messages", "preparing", "protocol", "summaries")

@@ -361,7 +361,7 @@ def test_random_state_of_every_kind(data, labels):
         model = FederatedKMeans(3, random_state=state).fit(data, sites=labels)
         return model.run_.state.candidates[0].tobytes()
 
-    def drawn(state):  # ten draws of rows: all starts of two fits may end in the same optimum, not begin alike
+    def drawn(state):  # ten draws of rows, which differ where ten optima may not
         model = FederatedKMeans(3, init="random", max_rounds=1, random_state=state)
         with pytest.warns(ConvergenceWarning):
             model.fit(data, sites=labels)

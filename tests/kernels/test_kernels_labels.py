@@ -1,7 +1,7 @@
 """Labels where scores in float cannot tell: those of the distances, for every instruction set."""
 
 from collections.abc import Callable
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -50,7 +50,7 @@ def test_labels_are_those_of_the_distances(kind: str, isa: str) -> None:
     """Against the distances to one centre at a time, where there is nothing to choose."""
     native()._native.use(isa)
     try:
-        for d, k, dtype in product((5, 24, 25, 128, 129), (11, 33), (np.float64, np.float32)):
+        for d, k, dtype in product((5, 24, 25, 128, 129, 300), (11, 33), (np.float64, np.float32)):
             rng = np.random.default_rng([d, k])
             X = ROWS[kind](rng, 150, d).astype(dtype)
             centers = X[rng.integers(0, 150, k)].astype(np.float64)
@@ -65,5 +65,26 @@ def test_labels_are_those_of_the_distances(kind: str, isa: str) -> None:
                 where = f"d {d}, k {k}, {dtype.__name__}, set {r}"
                 np.testing.assert_array_equal(labels, sqdist.argmin(axis=0), where)
                 np.testing.assert_array_equal(totals.mass[0, r], np.bincount(labels, minlength=k), where)
+    finally:
+        native()._native.use(kernels.ISA)
+
+
+@pytest.mark.parametrize("isa", instruction_sets())
+@pytest.mark.parametrize("kind", ROWS)
+def test_labels_of_a_second_local_step_are_those_of_the_distances(kind: str, isa: str) -> None:
+    """Rows are moved once for all steps of a site; a second step counts as one from its own centres does."""
+    native()._native.use(isa)
+    try:
+        for d, k, dtype in product((25, 129, 300), (3, 17), (np.float64, np.float32)):
+            rng = np.random.default_rng([d, k, 1])
+            X = ROWS[kind](rng, 150, d).astype(dtype)
+            centers = X[rng.integers(0, 150, k)].astype(np.float64)
+            offsets = np.array([0, 70, 150])
+            once, twice = (kernels.local_steps(X, offsets, centers, steps=steps) for steps in (1, 2))
+            for site, (begin, end) in enumerate(pairwise(offsets)):
+                labels = kernels.nearest(X[begin:end], once.centers[site]).labels
+                counts = np.bincount(labels, minlength=k)
+                found = np.where(counts > 0, twice.support[site], 0)
+                np.testing.assert_array_equal(found, counts, f"d {d}, k {k}, {dtype.__name__}, site {site}")
     finally:
         native()._native.use(kernels.ISA)

@@ -36,7 +36,7 @@ def check_dask(job: "Job") -> None:
 def on_dask(job: "Job", reading: Reading, told: Callable[[str, str], None]) -> "InProcess":
     """The sites of a job: the row groups of Parquet files are partitions, any other file is one.
 
-    Where persons have several rows, those of one are in one partition. ``told`` hears of sites without a copy.
+    Where persons have several rows, those of one are in one partition; ``told`` hears of sites without copy.
     """
     from unpooled.data.readers.tables import check_names, read_table
     from unpooled.runtimes import InProcess

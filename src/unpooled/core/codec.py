@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from unpooled.core.hints import field_hints
 from unpooled.errors import CodecError
 
 VERSION = 1
@@ -324,8 +325,7 @@ def _build(name: str, values: dict[str, Any]) -> Any:
 
 def _hints(cls: Any) -> dict[str, Any]:
     if cls not in _field_types:
-        hints = typing.get_type_hints(cls)
-        _field_types[cls] = {field: hints[field] for field in field_names(cls)}
+        _field_types[cls] = field_hints(cls)
     return _field_types[cls]
 
 

@@ -17,6 +17,7 @@ from typing import Any, Literal, TypeVar, cast
 
 import numpy as np
 
+from unpooled.core.hints import field_hints
 from unpooled.errors import BadReply
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -132,16 +133,15 @@ def declared(cls: Any) -> Mapping[str, Declaration]:
 @once
 def undeclared(cls: Any) -> tuple[str, ...]:
     """The fields of a message that hold arrays and have no declaration."""
-    hints, known = typing.get_type_hints(cls), declared(cls)
-    names = (f.name for f in dataclasses.fields(cls) if f.name not in known)
-    return tuple(name for name in names if _holds_array(hints[name]))
+    known = declared(cls)
+    hints = {name: hint for name, hint in field_hints(cls).items() if name not in known}
+    return tuple(name for name, hint in hints.items() if _holds_array(hint))
 
 
 @once
 def whole_numbers(cls: Any) -> tuple[str, ...]:
     """The fields of a message that are whole numbers: an axis of that name has that length."""
-    hints = typing.get_type_hints(cls)
-    return tuple(f.name for f in dataclasses.fields(cls) if hints[f.name] is int)
+    return tuple(name for name, hint in field_hints(cls).items() if hint is int)
 
 
 def _holds_array(hint: Any) -> bool:

@@ -1,8 +1,8 @@
 // The assignment step that totals, nearest, local steps, k-means, mini-batch and scatter share, for any d and k:
 // PackedCenters has the centres in the layout that d asks for, RowBlock finds the nearest of them for up to 128 rows.
 //
-// Here it is decided, by PackedCenters, whether rows_in_lanes.hpp (d <= 24) or scores.hpp (d > 24) runs, or for many
-// rows scores_in_lanes.hpp, which finds the same labels. Blocks are small so that their rows stay in the first or second cache for all sets of centres.
+// Here it is decided, by PackedCenters, whether rows_in_lanes.hpp (d <= 24) or scores.hpp (d > 24) runs, or where labels
+// are enough scores_in_lanes.hpp, which finds the same ones. Blocks are small so that their rows stay in the first or second cache for all sets of centres.
 #pragma once
 #include "paths.hpp"
 #include "rows_in_lanes.hpp"
@@ -25,11 +25,11 @@ struct PackedCenters {
     int64_t filled = 0;              // how often
     int64_t padded;                  // places per set, in lanes
     Buffer<double> quads;            // 4 < d <= 24: by fours
-    ScoredCenters<T, float> scored;  // d > 24
-    LaneCenters<T> lane_scored;      // many rows, 4 < d <= 128
+    ScoredCenters<T, float> scored;  // d > 24, not many rows
+    LaneCenters<T> lane_scored;      // many rows, d > 4
     bool lane_scores;
 
-    // `many` rows: those of totals and nearest, where packing pays.
+    // `many`: scores of rows in lanes, if the shape allows. They give labels, and neither bounds nor the second nearest.
     PackedCenters(int64_t sets, int64_t k, int64_t d, bool many = false)
         : sets(sets), k(k), d(d), rows_in_lanes(use_lanes(d)), lane_scores(many && use_lane_scores(d, k)) {
         narrow(k);
@@ -45,10 +45,10 @@ struct PackedCenters {
     void fill(const double* centers, Shift by = Shift::SMALLEST) {
         raw = centers;
         ++filled;
-        if (lane_scores) lane_scored.fill(centers, sets, k, d);
-        if (!rows_in_lanes)
-            scored.fill(centers, sets, k, d, by);
-        else if (!use_registers(d))
+        if (lane_scores) lane_scored.fill(centers, sets, k, d, by);
+        if (!rows_in_lanes && !lane_scores)
+            scored.fill(centers, sets, k, d);
+        else if (rows_in_lanes && !use_registers(d))
             for (int64_t r = 0; r < sets; ++r) pack_quads(centers + r * k * d, k, d, quads.get() + r * padded * d);
     }
 
@@ -70,14 +70,14 @@ public:
         if (p.rows_in_lanes) own_lanes_.resize(block_rows(p.d) * p.d);
     }
 
-    // `kept`: where the moved rows are kept, if they are; d > 24 and a single set only.
-    void load(const PackedCenters<T>& p, const T* x, int64_t rows, const MovedRows<float>* kept = nullptr) {
+    // `kept`: where the moved rows are kept, if they are.
+    void load(const PackedCenters<T>& p, const T* x, int64_t rows, const MovedLanes* kept = nullptr) {
         x_ = x;
         rows_ = rows;
         // while few rows are in doubt
         by_lane_scores_ = p.lane_scores && measured_rows_ * 16 <= seen_rows_ + 256;
         if (by_lane_scores_) {
-            lane_scores_.load(p.lane_scored, p.d, x, rows, block_rows(p.d));
+            lane_scores_.load(p.lane_scored, p.d, x, rows, block_rows(p.d), kept);
             seen_rows_ += rows * p.sets;
             return;
         }
@@ -89,8 +89,6 @@ public:
         }
         if (exact_scores(p))
             exact_.load(exact_centers_, p.sets, p.d, x, rows, block_rows(p.d));
-        else if (kept)
-            quick_.load(p.scored, p.sets, p.d, x, rows, block_rows(p.d), *kept);
         else
             quick_.load(p.scored, p.sets, p.d, x, rows, block_rows(p.d));
         seen_ += rows * p.sets;
@@ -177,9 +175,9 @@ private:
     }
 
     // Are the scores of the next block to be exact? If so many distances had to be measured that scores in float gain
-    // nothing; exact ones need centres packed for them.
+    // nothing, in lanes or not; exact ones need centres packed for them.
     bool exact_scores(const PackedCenters<T>& p) {
-        exact_loaded_ = sizeof(T) == 8 && seen_ >= 256 && measured_ * 16 > seen_ * p.k;
+        exact_loaded_ = p.lane_scores || (sizeof(T) == 8 && seen_ >= 256 && measured_ * 16 > seen_ * p.k);
         if (exact_loaded_ && exact_filled_ != p.filled) {
             exact_centers_.fill(p.raw, p.sets, p.k, p.d);
             exact_filled_ = p.filled;
@@ -220,7 +218,7 @@ private:
     ScoredCenters<T, double> exact_centers_;
     int64_t exact_filled_ = 0, seen_ = 0, measured_ = 0;
     bool exact_loaded_ = false;
-    LaneScores<T> lane_scores_;  // 4 < d <= 128, many rows
+    LaneScores<T> lane_scores_;  // many rows, d > 4
     int64_t seen_rows_ = 0, measured_rows_ = 0;
     bool by_lane_scores_ = false;
 };

@@ -7,19 +7,16 @@
 // rows and do not add up: over a site they stay below 1e-6 of the spread of its rows, tests/kernels/test_fuzzy_float.py.
 #pragma once
 #include "fuzzy_block.hpp"
+#include "transpose.hpp"
 
 namespace unpooled {
 namespace UNPOOLED_ISA {
 
 constexpr int64_t FLOAT_STRIP = 64;              // columns that are in lanes at a time
-constexpr int FLOAT_TILED = 5;                   // centres that are multiplied together
+constexpr int FLOAT_TILED = VECTOR_BYTES == 64 ? 10 : 5;  // centres that are multiplied together: twice that in registers
 constexpr float FLOAT_CANCELLED = 1.0F / 16;     // of |x|^2 + |c|^2, below which a distance is taken again
 constexpr double FLOAT_LOST = 1.0 / 1024;        // of the same, below which a row is left to double
 constexpr float FLOAT_FARTHEST = 0x1p60F;        // squared norms above it are left to double
-
-using Vf = Vec<float>;
-using V8f = VectorOf<float, 8>::type;
-using V4f = VectorOf<float, 4>::type;
 
 inline int64_t float_block_rows(int64_t d) { return d <= 256 ? 64 : 32; }
 
@@ -27,6 +24,14 @@ inline int64_t float_block_rows(int64_t d) { return d <= 256 ? 64 : 32; }
 inline int64_t tiled(int64_t left) {
     const int64_t groups = (left + FLOAT_TILED - 1) / FLOAT_TILED;
     return (left + groups - 1) / groups;
+}
+
+// Calls visit(Number<n>()): from a number at run time, 1 to N, to a template argument.
+template <int N, class Visit>
+UNPOOLED_INLINE void with_number(int64_t n, Visit&& visit) {
+    if constexpr (N > 1)
+        if (n < N) return with_number<N - 1>(n, visit);
+    visit(Number<N>());
 }
 
 // R sets of k centres in float. Shared by all workers.
@@ -152,21 +157,27 @@ public:
 private:
     static UNPOOLED_INLINE Vf load_(const float* p) { return UNPOOLED_ISA::load<Vf>(p); }
     static void clear_floats(float* p, int64_t count) { std::memset(p, 0, static_cast<size_t>(count) * sizeof(float)); }
-    static UNPOOLED_INLINE V4f to_float(V4 v) { return __builtin_convertvector(v, V4f); }
 
     // Columns t.. of the rows, moved, as floats; zeros past the last column.
     template <bool MOVED>
     UNPOOLED_NOINLINE void narrow(const FloatCenters& c, int64_t t, int64_t columns) {
-        const int64_t some = smaller(columns, c.d - t), whole = some - some % 4;
+        constexpr int N = larger(W, 4);
+        using Wide = typename VectorOf<double, N>::type;
+        using Narrow = typename VectorOf<float, N>::type;
+        const int64_t some = smaller(columns, c.d - t), whole = some - some % N;
         const double* origin = c.origin.get() + t;
-        const V4 unit = spread<V4>(c.unit);
+        const Wide unit = spread<Wide>(c.unit);
         for (int64_t i = 0; i < lanes_; ++i) {
             const T* x = x_ + smaller(i, count_ - 1) * c.d + t;
             float* to = rows_.get() + i * c.width + t;
             int64_t s = 0;
-            for (; s < whole; s += 4) {
-                const V4 v = widen4(x + s);
-                store(to + s, to_float(MOVED ? (v - load<V4>(origin + s)) * unit : v));
+            for (; s < whole; s += N) {
+                Wide v;
+                if constexpr (N == 4)
+                    v = widen4(x + s);
+                else
+                    v = widen(x + s);
+                store(to + s, __builtin_convertvector(MOVED ? (v - load<Wide>(origin + s)) * unit : v, Narrow));
             }
             for (; s < some; ++s) {
                 const double v = static_cast<double>(x[s]);
@@ -178,29 +189,18 @@ private:
 
     // The same with rows in lanes, (columns, ld), adding to the squared norms.
     UNPOOLED_NOINLINE void to_strip(int64_t width, int64_t t, int64_t columns) {
-        for (int64_t i = 0; i < lanes_; i += 8) {
+        constexpr int L = LANES<float>;
+        for (int64_t i = 0; i < lanes_; i += L) {
             const float* x = rows_.get() + i * width + t;
             float* to = strip_.get() + i;
-            V8f sum[4] = {};
-            for (int64_t s = 0; s < columns; s += 4, x += 4) {
-                V8f a[4];
-                for (int q = 0; q < 4; ++q)
-                    a[q] = __builtin_shufflevector(load<V4f>(x + q * width), load<V4f>(x + (q + 4) * width), 0, 1, 2, 3, 4,
-                                                   5, 6, 7);
-                const V8f p = __builtin_shufflevector(a[0], a[1], 0, 8, 1, 9, 4, 12, 5, 13);
-                const V8f q = __builtin_shufflevector(a[0], a[1], 2, 10, 3, 11, 6, 14, 7, 15);
-                const V8f r = __builtin_shufflevector(a[2], a[3], 0, 8, 1, 9, 4, 12, 5, 13);
-                const V8f v = __builtin_shufflevector(a[2], a[3], 2, 10, 3, 11, 6, 14, 7, 15);
-                const V8f out[4] = {__builtin_shufflevector(p, r, 0, 1, 8, 9, 4, 5, 12, 13),
-                                    __builtin_shufflevector(p, r, 2, 3, 10, 11, 6, 7, 14, 15),
-                                    __builtin_shufflevector(q, v, 0, 1, 8, 9, 4, 5, 12, 13),
-                                    __builtin_shufflevector(q, v, 2, 3, 10, 11, 6, 7, 14, 15)};
-                for (int u = 0; u < 4; ++u) {
-                    store(to + (s + u) * ld_, out[u]);
-                    sum[u] = fma(out[u], out[u], sum[u]);
-                }
-            }
-            store(norms_.get() + i, load<V8f>(norms_.get() + i) + ((sum[0] + sum[1]) + (sum[2] + sum[3])));
+            Vf sum[4] = {};
+            for (int64_t s = 0; s < columns; s += 4, x += 4)
+                each_column(fours<L>(x, width), fours<L>(x + width, width), fours<L>(x + 2 * width, width),
+                            fours<L>(x + 3 * width, width), [&](int64_t u, Vf column) UNPOOLED_LAMBDA {
+                                store(to + (s + u) * ld_, column);
+                                sum[u] = fma(column, column, sum[u]);
+                            });
+            store(norms_.get() + i, load_(norms_.get() + i) + ((sum[0] + sum[1]) + (sum[2] + sum[3])));
         }
     }
 
@@ -235,13 +235,7 @@ private:
         for (int64_t left = c.sets * c.k, take; left > 0; left -= take) {
             take = tiled(left);
             const float* at = centers + t * take;
-            switch (take) {
-                case 1: tile<1>(at, columns, dots); break;
-                case 2: tile<2>(at, columns, dots); break;
-                case 3: tile<3>(at, columns, dots); break;
-                case 4: tile<4>(at, columns, dots); break;
-                default: tile<5>(at, columns, dots); break;
-            }
+            with_number<FLOAT_TILED>(take, [&](auto J) UNPOOLED_LAMBDA { tile<J.value>(at, columns, dots); });
             centers += take * c.width;
             dots += take * ld_;
         }
@@ -366,13 +360,7 @@ private:
         const float* heavy = dots_.get() + set * c.k * ld_;
         for (int64_t left = c.k, take; left > 0; left -= take) {
             take = tiled(left);
-            switch (take) {
-                case 1: strip_of_rows<1>(heavy, c.width, sums); break;
-                case 2: strip_of_rows<2>(heavy, c.width, sums); break;
-                case 3: strip_of_rows<3>(heavy, c.width, sums); break;
-                case 4: strip_of_rows<4>(heavy, c.width, sums); break;
-                default: strip_of_rows<5>(heavy, c.width, sums); break;
-            }
+            with_number<FLOAT_TILED>(take, [&](auto J) UNPOOLED_LAMBDA { strip_of_rows<J.value>(heavy, c.width, sums); });
             heavy += take * ld_;
             sums += take * c.width;
         }

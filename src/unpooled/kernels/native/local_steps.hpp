@@ -60,7 +60,7 @@ struct LocalWorker {
         received.resize(k * d);
         copy(received.get(), out.centers, k * d);
         KeptRows* kept = count > 1 && keep_moved(site.n, d) ? &moved_rows : nullptr;
-        if (kept) kept->start(site.n, d);
+        if (kept) kept->start(site.n, d, block_rows(d));
         stepper.step(site, out.centers, true, kept);
         give_first(out);
         begin_moves();

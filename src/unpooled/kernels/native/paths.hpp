@@ -10,7 +10,6 @@ namespace unpooled {
 namespace UNPOOLED_ISA {
 
 constexpr int64_t CELL_DIMENSIONS = 4;    // up to which a row fits the registers, and a cluster's sums a cell
-constexpr int64_t SCORED_IN_LANES = 128;  // up to which many rows are scored with rows in the lanes
 constexpr int64_t LANE_VALUES = 1 << 15;  // of a site that stays in lanes: 256 KB, in the second cache
 constexpr int64_t MANY_ROWS = 1024;       // from which the errors of single rows in float even out
 constexpr int64_t KEPT_VALUES = 1 << 21;  // of a site whose moved rows are kept: 8 MB
@@ -19,11 +18,9 @@ constexpr int64_t MOST_PAIRED = 1024;     // rows between which all distances ar
 // Assignment: are the rows in the lanes (rows_in_lanes.hpp), or the centres (scores.hpp)?
 inline bool use_lanes(int64_t d) { return d <= FEW_DIMENSIONS; }
 
-// Assignment of many rows, in totals and nearest: scores in float with rows in the lanes (scores_in_lanes.hpp)? Where
-// the rows are in lanes anyway, fewer than 12 centres do not make up for moving them.
-inline bool use_lane_scores(int64_t d, int64_t k) {
-    return d > CELL_DIMENSIONS && d <= SCORED_IN_LANES && (!use_lanes(d) || k >= 12);
-}
+// Assignment in totals and nearest, and for d > 24 in every Lloyd step: scores in float with rows in the lanes
+// (scores_in_lanes.hpp)? Where the rows are in lanes anyway, fewer than 12 centres do not make up for moving them.
+inline bool use_lane_scores(int64_t d, int64_t k) { return d > CELL_DIMENSIONS && (!use_lanes(d) || k >= 12); }
 
 // Rows in lanes: do they stay in registers while the centres pass?
 inline bool use_registers(int64_t d) { return d <= CELL_DIMENSIONS; }
@@ -34,7 +31,7 @@ inline bool use_cells(int64_t d) { return d <= CELL_DIMENSIONS; }
 // Rows of one site: put in lanes once for all steps?
 inline bool keep_in_lanes(int64_t n, int64_t d) { return use_lanes(d) && n > 0 && n * d <= LANE_VALUES; }
 
-// Rows of one site: moved once for all local steps (KeptRows in scores.hpp)?
+// Rows of one site: moved once for all local steps, or restarts (KeptRows in scores_in_lanes.hpp)?
 inline bool keep_moved(int64_t n, int64_t d) { return !use_lanes(d) && n * d <= KEPT_VALUES; }
 
 // Local steps: one of the four ways of steps.hpp.

@@ -13,6 +13,7 @@ public:
     RowSpace(int64_t k, int64_t d, bool weighted)
         : d_(d),
           stepper_(k, d, weighted),
+          both_(1, k, d),
           tried_(k * d),
           found_(k * d),
           found_mass_(k),
@@ -26,6 +27,8 @@ public:
         site_ = &site;
         costs_ = &costs;
         closest_.resize(round_up(site.n, W));
+        kept_ = keep_moved(site.n, d_) ? &moved_rows_ : nullptr;
+        if (kept_) kept_->start(site.n, d_, block_rows(d_));
     }
 
     void seed(int64_t k, Random& random) {
@@ -49,12 +52,12 @@ public:
     // The centres are in the end the means of the labels that are counted.
     double lloyd(int64_t max_iter) {
         double* centers = tried_.get();
-        stepper_.step(*site_, centers, true);
+        stepper_.step(*site_, centers, true, kept_);
         for (int64_t iteration = 0; iteration < max_iter; ++iteration) {
             if (has_empty()) fill_empty();
             stepper_.update(centers);
             if (iteration + 1 == max_iter) break;
-            if (!stepper_.step(*site_, centers, false)) break;
+            if (!stepper_.step(*site_, centers, false, kept_)) break;
         }
         double inertia = 0;
         for (int64_t i = 0; i < site_->n; ++i) inertia = fma(costs_->weight(i), row_sqdist(i), inertia);
@@ -79,11 +82,10 @@ public:
     const double* weigh(int64_t* order) {
         narrow(found_used_);
         clear(loss_.get(), used_);
-        PackedCenters<T>& packed = stepper_.packed;
         RowBlock<T>& block = stepper_.block;
-        packed.fill(found_.get());
-        site_->blocks(packed, block, [&](int64_t first) {
-            block.second(packed, 0);
+        both_.fill(found_.get());
+        site_->blocks(both_, block, [&](int64_t first) {
+            block.second(both_, 0);
             for (int64_t i = 0; i < block.rows(); ++i)
                 loss_[block.labels[i]] += costs_->weight(first + i) * (block.runner_up[i] - block.sqdist[i]);
             copy(closest_.get() + first, block.sqdist, block.rows());
@@ -109,6 +111,7 @@ private:
     void narrow(int64_t k) {
         used_ = k;
         stepper_.narrow(k);
+        both_.narrow(k);
     }
 
     void take(int64_t row, double* to) const {
@@ -205,6 +208,8 @@ private:
     const Site<T>* site_ = nullptr;
     Costs* costs_ = nullptr;
     Stepper<T> stepper_;
+    KeptRows moved_rows_, *kept_ = nullptr;  // d > 24: for all restarts
+    PackedCenters<T> both_;                  // for the nearest and the second nearest
     Buffer<double> tried_, found_, found_mass_, found_squares_;
     Buffer<double> candidates_, potential_, closest_, cost_, loss_;
     Buffer<int64_t> counts_;

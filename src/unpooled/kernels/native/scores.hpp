@@ -80,56 +80,20 @@ private:
     Buffer<double> mean_;
 };
 
-// Where the moved rows of a block go, or are already.
-template <class S>
-struct MovedRows {
-    S* rows;
-    double* norms;  // squared
-    bool ready;
-};
-
-// The moved rows of a site, for all its steps while the shift is the same: they are moved once.
-class KeptRows {
-public:
-    void start(int64_t n, int64_t d) {
-        d_ = d;
-        moved_.resize(round_up(n, ROW_GROUP) * d);
-        norms_.resize(n);
-        for (int64_t i = 0; i < n; ++i) norms_[i] = -1;
-    }
-    MovedRows<float> from(int64_t row) { return {moved_.get() + row * d_, norms_.get() + row, norms_[row] >= 0}; }
-
-private:
-    int64_t d_ = 0;
-    Buffer<float> moved_;
-    Buffer<double> norms_;
-};
-
 // A block of rows and its scores of type S.
 template <class T, class S>
 class ScoredRows {
 public:
     void load(const ScoredCenters<T, S>& c, int64_t sets, int64_t d, const T* x, int64_t rows, int64_t most) {
-        moved_.resize(most * d);
-        own_norms_.resize(most);
-        load(c, sets, d, x, rows, most, {moved_.get(), own_norms_.get(), false});
-    }
-
-    // The same with moved rows that stay where they are kept.
-    void load(const ScoredCenters<T, S>& c, int64_t sets, int64_t d, const T* x, int64_t rows, int64_t most,
-              const MovedRows<S>& moved) {
         const int64_t whole = round_up(rows, ROW_GROUP), cells = rows * d;
-        if (!moved.ready) {
-            for (int64_t i = 0; i < rows; ++i)
-                moved.norms[i] = move(x + i * d, c.shift.get(), c.unit, d, moved.rows + i * d);
-            std::memset(moved.rows + cells, 0, static_cast<size_t>((whole - rows) * d) * sizeof(S));
-        }
-        norms_ = moved.norms;
+        moved_.resize(most * d);
+        norms_.resize(most);
+        for (int64_t i = 0; i < rows; ++i) norms_[i] = move(x + i * d, c.shift.get(), c.unit, d, moved_.get() + i * d);
+        std::memset(moved_.get() + cells, 0, static_cast<size_t>((whole - rows) * d) * sizeof(S));
         scores_.resize(most * sets * c.padded);
         step_ = sets * c.padded;
-        score(moved.rows, whole, d, c.panels.get(), c.starts.get(), step_ / LANES<S>, scores_.get(),
-              moved.ready ? Prefetcher(moved.rows + cells, cells * static_cast<int64_t>(sizeof(S)))
-                          : Prefetcher(x + cells, cells * static_cast<int64_t>(sizeof(T))));
+        score(moved_.get(), whole, d, c.panels.get(), c.starts.get(), step_ / LANES<S>, scores_.get(),
+              Prefetcher(x + cells, cells * static_cast<int64_t>(sizeof(T))));
     }
 
     const S* of(const ScoredCenters<T, S>& c, int64_t set, int64_t i) const {
@@ -171,8 +135,7 @@ public:
 
 private:
     int64_t step_ = 0;
-    const double* norms_ = nullptr;  // squared, of the moved rows
-    Buffer<double> own_norms_;
+    Buffer<double> norms_;  // squared, of the moved rows
     Buffer<S> moved_, scores_;
 };
 

@@ -245,6 +245,12 @@ constexpr N larger(N a, N b) {
     return a < b ? b : a;
 }
 
+// A number as an argument whose type says which.
+template <int N>
+struct Number {
+    static constexpr int value = N;
+};
+
 // Memory on cache line boundaries, not initialised.
 template <class T>
 class Buffer {

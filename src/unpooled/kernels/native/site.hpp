@@ -40,7 +40,7 @@ public:
             if (in_lanes_) {
                 block.borrow(x + i * d, lanes_.get() + i, ld_, rows);
             } else if (kept) {
-                const MovedRows<float> moved = kept->from(i);
+                const MovedLanes moved = kept->from(i);
                 block.load(packed, x + i * d, rows, &moved);
             } else {
                 block.load(packed, x + i * d, rows);
@@ -102,7 +102,7 @@ public:
     Buffer<double> sums, mass, squares, inertia;
 
     Stepper(int64_t k, int64_t d, bool weighted)
-        : packed(1, k, d),
+        : packed(1, k, d, !use_lanes(d)),
           block(packed),
           sums(k * d),
           mass(k),
@@ -123,7 +123,7 @@ public:
     // Gives whether a label differs from those of the step before. `kept`, if given, is filled by the first step.
     bool step(const Site<T>& site, const double* centers, bool first, KeptRows* kept = nullptr) {
         const Sums to = out(first);
-        packed.fill(centers, shift(first, kept));
+        packed.fill(centers, shift(kept));
         accumulator_.set_centers(0, centers);
         accumulator_.start(1, site.n, to);
         const bool changed =
@@ -150,7 +150,7 @@ public:
 
     // New labels without sums; gives how many differ from those before, and marks them, one bit a row.
     int64_t relabel(const Site<T>& site, const double* centers, uint64_t* changed, KeptRows* kept) {
-        packed.fill(centers, shift(false, kept));
+        packed.fill(centers, shift(kept));
         std::memset(changed, 0, static_cast<size_t>((site.n + 63) / 64) * sizeof(uint64_t));
         before_.resize(site.n);
         std::memcpy(before_.get(), labels_.get(), static_cast<size_t>(site.n) * sizeof(int64_t));
@@ -209,9 +209,7 @@ public:
     }
 
 private:
-    static Shift shift(bool first, const KeptRows* kept) {
-        return !kept ? Shift::SMALLEST : first ? Shift::MEAN : Shift::SAME;
-    }
+    static Shift shift(KeptRows* kept) { return kept ? kept->shift() : Shift::SMALLEST; }
 
     bool step_in_lanes(const Site<T>& site, const double* centers, bool first, const Sums& to) {
         const int64_t padded = round_up(site.n, W);

@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from copy import copy
 from threading import Lock
 from typing import Any, TypeVar
 
@@ -31,8 +32,11 @@ def worked(
         with _lock:
             for key in [key for key in _kept if key[0] != run or (keep is not None and key[1] not in keep)]:
                 del _kept[key]
-            known = _kept.setdefault((run, held.number), held)
-            _kept.move_to_end((run, held.number))
+            at = run, held.number
+            if at not in _kept:  # rows hang on an object of its own: an engine may hold on to what it sent
+                _kept[at] = copy(held)
+            known = _kept[at]
+            _kept.move_to_end(at)
             while most and len(_kept) > most:
                 _kept.popitem(last=False)
         results.append(do(known, given))

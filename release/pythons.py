@@ -1,0 +1,134 @@
+"""The wheel of this system on other Pythons: built, installed without a compiler, tried and tested.
+
+    python release/pythons.py python3.12 stable testing:python3.15      # or make pythons
+
+A Python is a program, or a suite of Debian, which gets a root of its own under ``build/roots`` (needs root,
+debootstrap; UNPOOLED_LEND as in tests/container_steps.py). A wheel of Python 3.12 has Python's stable
+interface: the first Python that needs it builds it, all others get the same file. In an empty environment
+with no compiler: install, demo, ``import unpooled``, and the list of ``make quick``.
+"""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from artefacts import check_file
+from prepare import ROOT, NotReady, version_of
+from rehearse import LINUX, TOOLS, compiler, installed, repaired, run, say
+
+sys.path.insert(0, str(ROOT))
+from tests.container_steps import copy_tree, debian
+
+OUT = ROOT / "build" / "pythons"
+NEEDED = ["pytest", "hypothesis", "cryptography", "pandas", "polars", "pyarrow", "matplotlib"]
+AUDIT = ["abi3audit"]
+HOME = "/srv/unpooled"  # the tree in a root
+STABLE = (3, 12)  # from here on one wheel serves all
+
+
+def built(out: Path, home: Path) -> Path:
+    """The wheel of this system for the Python that runs, under the name that auditwheel allows it."""
+    run(sys.executable, "-m", "venv", home)
+    tools = home / "bin"
+    run(tools / "pip", "install", "--quiet", *TOOLS, *LINUX, *AUDIT)
+    path = f"{tools}{os.pathsep}{os.environ['PATH']}"
+    with tempfile.TemporaryDirectory() as made:
+        build = [tools / "python", "-m", "build", "--no-isolation", "--wheel", "--outdir", made, ROOT]
+        run(*build, PATH=path, **compiler(home, tools))
+        (wheel,) = repaired(list(Path(made).iterdir()), out, tools, "1580601600")
+    say(wheel.name, check_file(wheel, version_of(ROOT), (str(ROOT),)))
+    if "abi3" in wheel.name:
+        run(tools / "abi3audit", "--strict", wheel)
+        say("abi3audit", "uses the stable interface of Python 3.12 alone")
+    return wheel
+
+
+def quick() -> list[str]:
+    """The list of `make quick`; the package itself by its name, so that the installed one is tested."""
+    text = (ROOT / "Makefile").read_text(encoding="utf-8")
+    names = re.search(r"^QUICK := ((?:.*\\\n)*.*)$", text, re.M)[1].replace("\\\n", " ").split()
+    return [
+        name.removeprefix("src/").replace("/", ".") if name.startswith("src/") else name for name in names
+    ]
+
+
+def tested(home: Path, scratch: Path) -> None:
+    """The quick tests, from a tree without the package, in the environment that has the wheel."""
+    run(home / "bin/pip", "install", "--quiet", "--only-binary", ":all:", *NEEDED)
+    tree = scratch / "tree"
+    shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(".git", ".venv", "build", "src", "__pycache__"))
+    words = [home / "bin/python", "-m", "pytest", "--pyargs", "-k", "not kill and not fuzz_any", *quick()]
+    said = run(*words, cwd=tree, PATH=f"{home / 'bin'}{os.pathsep}/usr/bin{os.pathsep}/bin")
+    say("quick tests", said.strip().splitlines()[-1])
+
+
+def here(wheel: Path | None, out: Path) -> None:
+    """Everything, on the Python that runs."""
+    say("Python", sys.version.split()[0])
+    with tempfile.TemporaryDirectory(prefix="python-") as name:
+        scratch = Path(name)
+        wheel = wheel or built(out, scratch / "tools")
+        installed(wheel, scratch / "empty", "native")
+        tested(scratch / "empty", scratch)
+
+
+def version(words: list[str]) -> tuple[int, ...]:
+    """The version of a Python that is called so."""
+    said = run(*words, "-c", "import sys; print(*sys.version_info[:2])")
+    return tuple(map(int, said.split()))
+
+
+def each(names: list[str]) -> None:
+    """Everything, on the Pythons that are named."""
+    OUT.mkdir(parents=True, exist_ok=True)
+    for old in OUT.glob("*.whl"):
+        old.unlink()
+    for name in names:
+        found = shutil.which(name)
+        if found:
+            follow([found], ROOT)
+            continue
+        suite, _, python = name.partition(":")
+        python = python or "python3"
+        root = ROOT / "build" / "roots" / name.replace(":", "-")
+        with debian(root, suite, f"{python},{python}-venv,{python}-dev,ca-certificates"):
+            tree = root / HOME[1:]
+            shutil.rmtree(tree, ignore_errors=True)
+            copy_tree(tree)
+            place = tree / "build" / "pythons"
+            place.mkdir(parents=True)
+            for wheel in OUT.glob("*.whl"):
+                shutil.copy(wheel, place)
+            follow(["chroot", str(root), python], tree, Path(HOME))
+            for wheel in place.glob("*.whl"):
+                shutil.copy(wheel, OUT)
+
+
+def follow(words: list[str], tree: Path, told: Path | None = None) -> None:
+    """Call a Python with this file; ``told``: the tree as that Python sees it."""
+    told, stable = told or tree, version(words) >= STABLE
+    wheels = [w for w in (tree / "build/pythons").glob("*.whl") if ("abi3" in w.name) == stable]
+    given = [word for wheel in wheels for word in ("--wheel", told / "build/pythons" / wheel.name)]
+    command = [*words, told / "release/pythons.py", "--here", *given]
+    if subprocess.run([str(word) for word in command]).returncode:
+        raise NotReady(f"{' '.join(words)}: not as it should be")
+
+
+if __name__ == "__main__":
+    arguments = argparse.ArgumentParser(description="Try the wheel on other Pythons; nothing is published.")
+    arguments.add_argument("pythons", nargs="*", help="a program, or a suite of Debian with :program")
+    arguments.add_argument("--here", action="store_true", help="on the Python that runs this")
+    arguments.add_argument("--wheel", type=Path, help="this one, none is built")
+    told = arguments.parse_args()
+    try:
+        if told.here:
+            here(told.wheel, OUT)
+        else:
+            each(told.pythons)
+    except NotReady as error:
+        sys.exit(f"pythons: {error}")
