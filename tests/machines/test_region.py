@@ -28,7 +28,7 @@ from unpooled.runtimes.region import below as below_module
 from unpooled.runtimes.region import passing as passing_module
 from unpooled.runtimes.region.end import RelayEnd, end_of
 from unpooled.runtimes.region.passing import Passing
-from unpooled.runtimes.region.rules import TEMPLATE, RegionRules, parse_rules
+from unpooled.runtimes.region.rules import TEMPLATE, Below, RegionRules, parse_rules
 from unpooled.runtimes.region.settings import RegionSettings, passed_on
 from unpooled.runtimes.remote import RemoteFederation
 from unpooled.site.identity import fingerprint_in, identity_in
@@ -378,13 +378,15 @@ def test_fingerprints_of_members_are_all_that_goes_up_of_them(north):
 
 def test_the_study_below_names_the_one_above_and_is_the_same_when_passed_on_again(made):
     study = study_of("r", ABOVE, federation="national", title="x" * 490)
-    one, two = (passed_on(study, made["north"], "north", "Dr. North") for _ in range(2))
+    one, two = (passed_on(study, made["north"], "north", Below(contact="Dr. North")) for _ in range(2))
     assert one.study.digest == two.study.digest
     assert one.study.fault() == ""
     assert f"north in national; its study {study.digest[:16]}" in one.study.title
     assert one.study.contact.endswith("at north-fed: Dr. North")
     assert (one.study.purpose, one.study.questions, one.study.run) == (study.purpose, study.questions, "r")
     assert one.study.authority == identity_in(made["north"].path).public.hex()
+    assert not one.study.secure
+    assert passed_on(study, made["north"], "north", Below(secure=True)).study.secure
 
 
 @pytest.mark.parametrize(

@@ -19,10 +19,11 @@ import pytest
 from helpers import arrays_in
 from machines.network import tree, until
 from machines.test_processes import free
-from machines.tree_network import HOSPITALS, REGIONS, TreeNetwork
+from machines.tree_network import HOSPITALS, LATER, REGIONS, TreeNetwork
 from unpooled.core import codec
 from unpooled.core.subtotal import Subtotal
 from unpooled.data.schema import Schema
+from unpooled.privacy.secure_sum.messages import Masked
 from unpooled.questions.clusters import ClusterSums
 from unpooled.site.log import entries, unpacked, verify
 from unpooled.site.study_folder import APPROVED, StudyFolder
@@ -119,6 +120,30 @@ def test_the_page_with_a_process_killed_at_every_level(three_levels, flat):
     assert_nothing_is_left(network)
     assert_numbers_stay_below(network)
     assert_what_officers_see(network)
+
+
+def test_the_page_with_secure_sums_and_a_relay_killed(three_levels):
+    """Regions sum securely at the country, and hospitals in their regions."""
+    network = three_levels
+    before = {name: len(list(entries(network.member(name) / "log.jsonl"))) for name in REGIONS}
+    network.perform("Secure sums between machines")
+    network.at(1)
+    network.job_of("north").kill()
+    network.finish("run", 600)
+    files = [network.folder / "secure" / f"{name}.csv" for name in (*HOSPITALS, *LATER)]
+    files[0].parent.mkdir()
+    for file in files:
+        file.write_bytes((network.folder / file.stem.title() / "patients.csv").read_bytes())
+    method = ("-k", "2", "--secure", "--max-rounds", "4", "--seed", "2")
+    network.command("fit", *files, *method, "--protect", "copy", "--out", network.folder / "secure" / "run")
+    assert_as_flat(network.folder / "Country" / "secure-run", network.folder / "secure" / "run")
+    for name, lines in before.items():
+        new = [entry for _, entry in entries(network.member(name) / "log.jsonl")][lines:]
+        sent = [entry["payload"] for entry in new if entry["kind"] == "release"]
+        kinds = {type(reply) for payload in sent for reply in codec.decode(unpacked(payload)).replies}
+        assert Masked in kinds
+        assert not kinds & {Subtotal, ClusterSums}
+    assert_nothing_is_left(network)
 
 
 def assert_numbers_stay_below(network):

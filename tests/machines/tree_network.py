@@ -15,20 +15,26 @@ import psutil
 from machines.network import Network, free_port, tree, until
 from unpooled.core.disk import is_held
 from unpooled.runtimes.coordinator_run import ProgressFile
-from unpooled.runtimes.provisioning.enrolment import waiting
+from unpooled.runtimes.provisioning.enrolment import enrolments, waiting
 from unpooled.runtimes.provisioning.federation_folder import FederationFolder, present
 from unpooled.site.study_folder import StudyFolder
 
 PAGE = Path(__file__).parents[2] / "docs" / "tree.md"
 REGIONS = {"north": ("hospital-a", "hospital-b"), "south": ("hospital-c", "hospital-d")}
 HOSPITALS = [hospital for some in REGIONS.values() for hospital in some]
-OTHERS = {"north": "south", "hospital-a": "hospital-c", "hospital-b": "hospital-d"}
+OTHERS = {
+    "north": "south",
+    "hospital-a": "hospital-c",
+    "hospital-b": "hospital-d",
+    "hospital-e": "hospital-f",
+}
+LATER = ("hospital-e", "hospital-f", "hospital-g")  # where members sum securely, one more in each federation
 LASTING = ("serve", "join", "run")
 
 
-def steps():
-    """Section by section of the page: the commands in its order, by person who gives them."""
-    part = PAGE.read_text(encoding="utf-8").split("\n## Between machines\n")[1].split("\n## ")[0]
+def steps(title):
+    """Section by section of a part of the page: the commands in its order, by person who gives them."""
+    part = PAGE.read_text(encoding="utf-8").split(f"\n## {title}\n")[1].split("\n## ")[0]
     found = []
     for section in part.split("\n### ")[1:]:
         person = section.split(":")[0]
@@ -51,13 +57,13 @@ def alike(person):
         return [("Country", str)]
     if person == "North":
         return [("North", str), ("South", south)]
-    assert person == "Hospital A", person
+    first = person.removeprefix("Hospital ").lower()
     return [
         (
             f"Hospital-{letter.upper()}",
-            lambda text, letter=letter: text.replace("hospital-a", f"hospital-{letter}"),
+            lambda text, letter=letter: text.replace(f"hospital-{first}", f"hospital-{letter}"),
         )
-        for letter in "abcd"
+        for letter in {"a": "abcd", "e": "efg"}[first]
     ]
 
 
@@ -68,19 +74,20 @@ class TreeNetwork(Network):
         self.alone(folder, env)
         self.ports = {name: free_port() for name in ("country", "north", "south")}
         self.commands = {}  # of what is running, to start it again
-        for person in ("Country", "North", "South", *(name.title() for name in HOSPITALS)):
+        every = (*HOSPITALS, *LATER)
+        for person in ("Country", "North", "South", *(name.title() for name in every)):
             (folder / person).mkdir()
         with source.open() as file:
             rows = list(csv.DictReader(file))
-        for number, hospital in enumerate(HOSPITALS):
+        for number, hospital in enumerate(every):
             with (folder / hospital.title() / "patients.csv").open("w", newline="") as file:
                 writer = csv.DictWriter(file, list(rows[0]))
                 writer.writeheader()
-                writer.writerows(rows[number::4])
+                writer.writerows(rows[number :: len(every)])
 
-    def perform(self):
-        """Run the commands of the page; persons who do the same do it at the same time."""
-        for section in steps():
+    def perform(self, title="Between machines"):
+        """Run the commands of a part of the page; persons who do the same do it at the same time."""
+        for section in steps(title):
             with ThreadPoolExecutor(len(section)) as persons:
                 list(persons.map(self.person, section.keys(), section.values()))
 
@@ -97,7 +104,8 @@ class TreeNetwork(Network):
     def step(self, person, words, folder):
         if words[:2] == ["federation", "admit"]:  # the telephone
             place = FederationFolder.read(folder / words[2])
-            until(lambda: set(waiting(place)) == set(place.sites), f"all to ask {words[2]} of {person}")
+            new = {site for site, record in enrolments(place).items() if not record.certificate}
+            until(lambda: set(waiting(place)) == new, f"all to ask {words[2]} of {person}")
         if words[0] == "study":
             until(StudyFolder(folder / words[2]).waiting, f"the study at {person}")
         if words[0] == "run":
@@ -106,6 +114,9 @@ class TreeNetwork(Network):
             self.lasting(self.name_of(person, words), words, folder)
         else:
             self.command(*words, folder=folder, entered="y\ny\n")
+        if words[:2] == ["federation", "invite"]:
+            invited = FederationFolder.read(folder / words[2]).invitation(words[3])
+            shutil.copy(invited, self.folder / words[3].title())
         if words[0] == "serve":
             until(lambda: "the server is up" in self.said(person), f"the server of {person}")
             place = FederationFolder.read(folder / words[1])
@@ -156,7 +167,8 @@ class TreeNetwork(Network):
     def reached(self):
         """The last round of the run, -1 before the first."""
         with contextlib.suppress(FileNotFoundError, KeyError):
-            job = json.loads((self.folder / "Country" / "run" / "job.json").read_text())["job"]
+            words, folder = self.commands["run"]
+            job = json.loads((folder / words[words.index("--out") + 1] / "job.json").read_text())["job"]
             said = ProgressFile(self.federation("Country").runs / job["between"]["run"]).read()
             return said.get("record", {}).get("round", -1)
         return -1

@@ -12,6 +12,8 @@ from unpooled.core.exchange import STAGE, Answer, Envelope, Part, Turn
 from unpooled.core.messages import LeftMasked, Refusal
 from unpooled.core.protocol import Ask
 from unpooled.core.subtotal import Subtotal
+from unpooled.data import Table
+from unpooled.data.schema import AskColumns
 from unpooled.errors import BadInput, TooFewAnswers
 from unpooled.privacy.secure_sum.messages import Masked
 from unpooled.privacy.secure_sum.site_mask import maskings
@@ -254,3 +256,15 @@ def test_stages_come_as_they_do_to_a_site():
     both = Envelope(TURN, (Part(STAGE, AskMoments(), None, 0), Part("total", AskMoments(), None, 0)))
     replies = codec.unwrap(north.respond(codec.wrap(both)), expect=Answer).replies
     assert {reply.reason for reply in replies} == {"summaries.AskMoments is no stage of a secure sum"}
+
+
+def test_a_sum_that_is_zero_and_one_without_numbers_go_up_as_any_other():
+    def cell(i, held):
+        return Relay(f"r{i}", InProcess.of({f"{i}{j}": held for j in range(3)}, secure=True))
+
+    nothing = summed(federation([cell(i, np.zeros((4, 2))) for i in range(3)])).total()
+    assert (nothing.n, nothing.sums.tolist()) == (36.0, [0.0, 0.0])
+    question = AskColumns(("x",), np.zeros(1), np.ones(1), (), (), False)  # no category, so no levels
+    tables = federation([cell(i, Table.of({"x": [1.0, 2.0]})) for i in range(3)])
+    got = summed(tables, question).total()
+    assert (got.sums.tolist(), got.levels.tolist()) == ([27.0], [])

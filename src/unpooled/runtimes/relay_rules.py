@@ -82,8 +82,9 @@ def open_books(
     what: str,
 ) -> RelayBooks:
     """The books in a folder; without one nothing is written, and its key is drawn anew."""
+    required = rules.secure or (study is not None and study.secure)
     if folder is None:
-        return RelayBooks(None, _mask(name, rules, None, None, authority), secrets.token_hex(20), {})
+        return RelayBooks(None, _mask(name, required, None, None, authority), secrets.token_hex(20), {})
     from unpooled.site.identity import fingerprint_in, identity_in
 
     home = Path(folder)
@@ -103,7 +104,7 @@ def open_books(
         if log is not None:
             log.close()
         raise
-    mask = _mask(name, rules, identity, ledger, authority)
+    mask = _mask(name, required, identity, ledger, authority)
     return RelayBooks(audit, mask, fingerprint_in(home), _among(home / "log.jsonl"))
 
 
@@ -116,10 +117,8 @@ def _among(log: Path) -> dict[str, tuple[SiteId, ...]]:
     return {}
 
 
-def _mask(
-    name: SiteId, rules: RelayRules, identity: Any, ledger: Ledger | None, authority: bytes | None
-) -> Any:
-    """The relay as a member of the secure sums of the federation above."""
+def _mask(name: SiteId, required: bool, identity: Any, ledger: Ledger | None, authority: bytes | None) -> Any:
+    """The relay as a member of the secure sums of the federation above; ``required``: in nothing else."""
     if not find_spec("cryptography"):
         return None
     from unpooled.privacy.secure_sum.crypto import Identity
@@ -133,4 +132,4 @@ def _mask(
         store=None if ledger is None else SumLedger(ledger),
     )
     shown = (codec.name_of(AskSchema), codec.name_of(AskMembers))
-    return Masking(member, required=rules.secure, shown=shown, instead=only_totals())
+    return Masking(member, required=required, shown=shown, instead=only_totals())

@@ -117,7 +117,10 @@ def _check_view(view: View) -> None:
 
 
 class SumsOnly(Guard):
-    """Refuse all but the schema: ``secure = "required"`` at a site that has no part in secure sums."""
+    """Refuse all but the schema, where only secure sums are allowed and a site has no part in them."""
+
+    def __init__(self, allows: str = "the policy allows only secure sums") -> None:
+        self._allows = allows
 
     def before(self, post: Envelope, views: tuple[Rows, ...]) -> None:
         for part in post.parts:
@@ -125,10 +128,10 @@ class SumsOnly(Guard):
                 continue  # a schema holds names of columns, no rows
             if part.verb != "total":
                 raise Refused(
-                    "the policy allows only secure sums, and this asks to see a single site's reply; methods "
-                    f"that need only sums: {', '.join(only_totals())}"
+                    f"{self._allows}, and this asks to see a single site's reply; methods that need only "
+                    f"sums: {', '.join(only_totals())}"
                 )
-            raise Refused("the policy allows only secure sums, and this run does not use them")
+            raise Refused(f"{self._allows}, and this is not asked in one")
 
 
 def sent_centers(question: Question[Any]) -> list[FloatArray]:

@@ -77,8 +77,8 @@ def open_site(
             check_books(log, ledger, registry)
             if study is not None:
                 study.check(log)
-        mask = _mask(name, policy, home, held["X"], member, ledger, authority)
-        guards = [*([] if study is None else [study]), erased, *_guards(policy, ledger, mask)]
+        mask = _mask(name, policy, home, held["X"], member, ledger, authority, study)
+        guards = [*([] if study is None else [study]), erased, *_guards(policy, ledger, mask, study)]
         mark = "" if registry is None else registry.mark
         bound = "" if study is None else study.digest
         books = AuditLog(
@@ -173,11 +173,13 @@ def _declared(table: Any, policy: Policy, home: Path | None) -> Any:
         raise PolicyError(f"[domain] {error}") from error
 
 
-def _guards(policy: Policy, ledger: Ledger, mask: Mask | None) -> list[Guard]:
+def _guards(policy: Policy, ledger: Ledger, mask: Mask | None, study: Studied | None) -> list[Guard]:
     """The rules of the policy, those last that count what was answered: a refusal costs nothing."""
     guards: list[Guard] = [Allowed(policy), Sight()]
     if mask is None and policy.aggregation.secure == "required":
         guards.append(SumsOnly())
+    elif mask is None and study is not None and study.secure:
+        guards.append(SumsOnly("the approved study has only secure sums"))
     last: dict[str, Guard] = {
         "copy": NoNoise(),
         "noise": PaidNoise(policy, ledger) if policy.private else NoNoise(),
@@ -272,6 +274,7 @@ def _mask(
     member: Any,
     ledger: Ledger,
     authority: bytes | None,
+    study: Studied | None,
 ) -> Mask | None:
     """The site's part in secure sums, as its policy says; its identity and its state are in its folder."""
     rule = policy.aggregation
@@ -289,7 +292,7 @@ def _mask(
         raise PolicyError(f"the policy asks for sums over {rule.min_sites} sites, got {member.min_sites}")
     return Masking(
         member,
-        required=rule.secure == "required",
+        required=rule.secure == "required" or (study is not None and study.secure),
         shown=tuple(map(codec.name_of, SCHEMA)),
         instead=only_totals(),
         honest=policy.dp.honest_sites,

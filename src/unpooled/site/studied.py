@@ -22,6 +22,7 @@ class Studied(Guard):
         self._study, self._kept = study, StudyFolder(folder)
         self._most = dict(study.questions)
         self.digest = study.digest
+        self.secure = study.secure  # the site's replies are seen in secure sums alone
 
     def check(self, log: Log) -> None:
         """Raise LedgerError unless the log approves the study."""

@@ -53,7 +53,7 @@ def checked_region(
     if above.authority == identity_in(below.path).public.hex():
         raise BadInput(f"{below.path} is {above.federation} itself: a federation is no member of itself")
     if policy is not None:
-        load_rules(policy)
+        load_rules(policy).check_members(len(below.sites))
     return below, policy
 
 
@@ -91,5 +91,9 @@ def show_region(settings: "RegionSettings") -> None:
         f"rules: {settings.policy or 'the usual'}; quorum {relay.quorum:g}, fewest persons "
         f"{relay.min_persons}, columns {relay.columns}"
     )
+    if rules.below.secure:
+        typer.echo("its members sum securely: the region reads their sum alone")
+    if relay.secure:
+        typer.echo("above it takes part in secure sums alone")
     typer.echo(f"its members are asked by its own server: unpooled serve {settings.federation}")
     typer.echo(f"what goes up is logged in {Path(settings.folder) / 'log.jsonl'}")

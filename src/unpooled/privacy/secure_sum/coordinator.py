@@ -104,7 +104,7 @@ class SecureSummation:
             if not self._nameless or at[0] != self._nameless or place <= at[1:]:
                 self._nameless = secrets.token_hex(8)
             run = self._nameless
-        if run != at[0] or place <= at[1:]:
+        if run != at[0] or (place <= at[1:] and self._keys):  # before there are keys, nothing is repeated
             self._epoch, self._keys, self.out = secrets.token_hex(8), {}, {}
         self._at = (run, *place)
         return replace(turn, run=run)

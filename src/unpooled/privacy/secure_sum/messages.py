@@ -262,7 +262,8 @@ def worded(replies: Sequence[Summable | Subtotal]) -> tuple[Layout, Words]:
 
 
 def _flat(part: ExactSum) -> ExactSum:
-    return ExactSum(part.low, part.limbs.reshape(len(part.limbs), -1))
+    """A sum as one of shape (N,); it may have no limbs, or no numbers."""
+    return ExactSum(part.low, part.limbs.reshape(len(part.limbs), int(np.prod(part.shape))))
 
 
 def sites_in(words: Words, members: int, federations: int) -> int | None:

@@ -19,6 +19,7 @@ from unpooled.core import codec
 from unpooled.core.disk import holder
 from unpooled.core.exchange import Turn
 from unpooled.core.site_id import SiteId
+from unpooled.privacy.secure_sum import SecureSums
 from unpooled.runtimes import tied
 from unpooled.runtimes.coordinator_run import PassingTask, keep_heads, kept_heads
 from unpooled.runtimes.membership import BadTree
@@ -207,14 +208,20 @@ class RunBelow:
 
 
 class FederationBelow(RemoteFederation):
-    """The members of a relay between machines. Who they are is said once the run below is open."""
+    """The members of a relay between machines. Who they are is said once the run below is open.
 
-    def __init__(self, federation: FederationFolder, carrier: RunBelow) -> None:
+    With ``secure`` they sum securely: the relay's process is their coordinator, and has the sum alone.
+    """
+
+    def __init__(
+        self, federation: FederationFolder, carrier: RunBelow, secure: SecureSums | None = None
+    ) -> None:
         heads = federation.heads
         keys, federations = members_of(federation)
         super().__init__(
             carrier,
-            exact_sums=True,
+            secure=secure,
+            exact_sums=secure is None,
             sign=identity_in(federation.path).sign,
             heads=kept_heads(heads),
             keep=lambda new: keep_heads(heads, new),

@@ -9,6 +9,7 @@ import unpooled.algorithms
 import unpooled.analysis  # noqa: F401  importing them registers what may be asked
 from unpooled.core.messages import SiteId
 from unpooled.errors import CodecError, SiteFailed
+from unpooled.privacy.secure_sum import SecureSums
 from unpooled.runtimes.provisioning.federation_folder import FederationFolder
 from unpooled.runtimes.region.below import FederationBelow, NotOpened, NotYet, RunBelow
 from unpooled.runtimes.region.settings import RegionSettings, is_region, passed_on, task_below
@@ -49,11 +50,12 @@ class OpenRegion:
     def _below(self) -> FederationBelow:
         own, rules = FederationFolder.read(Path(self.settings.federation)), self.settings.rules()
         identity_in(self.folder)
-        terms = passed_on(self.study, own, self.site, rules.below.contact)
+        terms = passed_on(self.study, own, self.site, rules.below)
         task = task_below(self.study, own, rules)
         run = RunBelow(own, task, terms, fingerprint_in(self.folder), rules.below.wait)
         self._opened.append(run)
-        return FederationBelow(own, run)
+        rules.check_members(len(own.sites))
+        return FederationBelow(own, run, SecureSums() if rules.below.secure else None)
 
     def open(self, study: Study) -> Site:
         """The relay, for an approved study."""

@@ -6,7 +6,8 @@ from hashlib import sha256
 from pathlib import Path
 
 from unpooled.errors import BadInput, PolicyError
-from unpooled.runtimes.relay import RelayRules
+from unpooled.privacy.secure_sum.settings import MIN_SITES
+from unpooled.runtimes.relay import CELL, RelayRules
 from unpooled.site.policy import Studies, section
 
 VERSION = 1
@@ -24,9 +25,11 @@ min_persons = 1      # counts of fewer persons do not go up, nor the sums that b
 quorum = 0.5         # the share of the members that must answer
 columns = "same"     # of the members: "same", "common" (those that all have) or "any"
 one_set = false      # true: every sum of a run is over the sites of its first one, or is not given
+secure = false       # true: it answers in secure sums of the federation above only
 passes = []          # questions for single replies that it answers with the sum, by name; usually none
 
 [below]
+secure = false       # true: the members, 3 to {CELL}, sum securely, and the region reads their sum alone
 deadline = 40.0      # seconds that a member has for an answer; less than the federation above allows (60, if
                      # it says nothing), and less again at every federation further down
 wait = 60.0          # seconds to wait for the server and for members that are not connected, when a run opens
@@ -40,8 +43,9 @@ purposes = []        # word for word, or "*" for all of the federation above
 
 @dataclass(frozen=True)
 class Below:
-    """How long the members of a region are waited for, and who answers for it."""
+    """How the members of a region are asked, how long they are waited for, and who answers for it."""
 
+    secure: bool = False
     deadline: float = 40.0
     wait: float = 60.0
     contact: str = ""
@@ -65,10 +69,23 @@ class RegionRules:
             )
         if not 0 <= self.below.wait <= 86400:
             raise PolicyError(f"[below] wait must be between 0 and 86400 seconds, got {self.below.wait:g}")
+        if self.below.secure and self.relay.cell_sites > 1:
+            raise PolicyError(
+                "[below] secure and [relay] cell_sites exclude each other: in secure sums nobody sees which "
+                "sites have rows of a cluster"
+            )
         if len(self.below.contact) > 200 or not self.below.contact.isprintable():
             raise PolicyError("[below] contact must be one line of up to 200 characters")
         if (self.studies.approve == "known") is not bool(self.studies.purposes):
             raise PolicyError('[studies] approve = "known" and purposes belong together')
+
+    def check_members(self, count: int) -> None:
+        """BadInput if so many members cannot sum securely, and are to."""
+        if self.below.secure and not MIN_SITES <= count <= CELL:
+            raise BadInput(
+                f"{count} members, and [below] secure = true is for {MIN_SITES} to {CELL}: fewer could read "
+                "each other's numbers, more are divided into several regions"
+            )
 
     @property
     def digest(self) -> str:

@@ -9,7 +9,7 @@ from unpooled.core.disk import write_atomically
 from unpooled.core.messages import SiteId
 from unpooled.runtimes.coordinator_run import PassingTask
 from unpooled.runtimes.provisioning.federation_folder import FederationFolder
-from unpooled.runtimes.region.rules import RegionRules, load_rules
+from unpooled.runtimes.region.rules import Below, RegionRules, load_rules
 from unpooled.site.identity import identity_in
 from unpooled.site.site_process import RunTerms
 from unpooled.site.study import Study, signable
@@ -51,21 +51,22 @@ def is_region(path: Path) -> bool:
         return False
 
 
-def passed_on(study: Study, below: FederationFolder, site: SiteId, contact: str) -> RunTerms:
+def passed_on(study: Study, below: FederationFolder, site: SiteId, rules: Below) -> RunTerms:
     """A study from above as the members below are asked to approve it, signed by their coordinator.
 
     It is the same run, purpose, method and questions, and names the study above, by whom it is asked and
     through whom. It depends on nothing else: passed on again, it is the same study.
     """
     identity, name = identity_in(below.path), below.address.federation
+    contact = rules.contact or "its coordinator"
     above = study.federation or "a federation above"
     through = f"passed on by {name}, which is {site} in {above}; its study {study.digest[:16]} there"
     own = replace(
         study,
         federation=name,
         title=f"{_cut(study.title, _LONGEST - len(through) - 3)} ({through})",
-        contact=_cut(f"{study.contact}; at {name}: {contact or 'its coordinator'}", _LONGEST),
-        secure=False,
+        contact=_cut(f"{study.contact}; at {name}: {contact}", _LONGEST),
+        secure=rules.secure,
         authority=identity.public.hex(),
     )
     return RunTerms.now(own, identity.sign(signable(own.digest)).hex())
