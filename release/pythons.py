@@ -25,7 +25,8 @@ sys.path.insert(0, str(ROOT))
 from tests.container_steps import copy_tree, debian
 
 OUT = ROOT / "build" / "pythons"
-NEEDED = ["pytest", "hypothesis", "cryptography", "pandas", "polars", "pyarrow", "matplotlib"]
+EXTRAS = "desk,figures,nvflare,parquet,secure"  # of the package, that the quick tests use
+NEEDED = ["pytest", "hypothesis", "pandas", "polars"]
 AUDIT = ["abi3audit"]
 HOME = "/srv/unpooled"  # the tree in a root
 STABLE = (3, 12)  # from here on one wheel serves all
@@ -57,11 +58,16 @@ def quick() -> list[str]:
     ]
 
 
-def tested(home: Path, scratch: Path) -> None:
-    """The quick tests, from a tree without the package, in the environment that has the wheel."""
-    run(home / "bin/pip", "install", "--quiet", "--only-binary", ":all:", *NEEDED)
+def tested(wheel: Path, home: Path, scratch: Path) -> None:
+    """The quick tests, from a copy of the tree, in the environment that has the wheel."""
+    wanted = (f"{wheel}[{EXTRAS}]", *NEEDED)
+    run(home / "bin/pip", "install", "--quiet", "--only-binary", ":all:", *wanted)
     tree = scratch / "tree"
-    shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(".git", ".venv", "build", "src", "__pycache__"))
+    left_out = shutil.ignore_patterns(".git", ".venv", "build", "*.so", "__pycache__")
+    shutil.copytree(ROOT, tree, ignore=left_out)
+    place = run(home / "bin/python", "-c", "import unpooled; print(unpooled.__file__)", cwd=tree).strip()
+    if not place.startswith(str(home)):
+        raise NotReady(f"the tests would run on {place}")
     words = [home / "bin/python", "-m", "pytest", "--pyargs", "-k", "not kill and not fuzz_any", *quick()]
     said = run(*words, cwd=tree, PATH=f"{home / 'bin'}{os.pathsep}/usr/bin{os.pathsep}/bin")
     say("quick tests", said.strip().splitlines()[-1])
@@ -74,7 +80,7 @@ def here(wheel: Path | None, out: Path) -> None:
         scratch = Path(name)
         wheel = wheel or built(out, scratch / "tools")
         installed(wheel, scratch / "empty", "native")
-        tested(scratch / "empty", scratch)
+        tested(wheel, scratch / "empty", scratch)
 
 
 def version(words: list[str]) -> tuple[int, ...]:

@@ -4,11 +4,20 @@
 #include <cstring>
 #include <version>
 
+// Clang's library reads float64 from version 20 on and does not say so by the standard's macro, which covers long
+// double; on macOS it does where the oldest system that is built for has it.
+#if defined(__cpp_lib_to_chars)
+#define UNPOOLED_FROM_CHARS 1
+#elif defined(_LIBCPP_AVAILABILITY_HAS_FROM_CHARS_FLOATING_POINT)
+#define UNPOOLED_FROM_CHARS _LIBCPP_AVAILABILITY_HAS_FROM_CHARS_FLOATING_POINT
+#else
+#define UNPOOLED_FROM_CHARS 0
+#endif
+
 namespace unpooled::text {
 
 namespace {
 
-#if defined(__cpp_lib_to_chars)
 inline bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 // Appends the digits at `at` to `whole`, eight at a time, and gives their end. After 19 digits `whole` means nothing.
@@ -77,7 +86,7 @@ inline double ratio(uint64_t whole, int places) {
 #endif
 
 // The end of the number that begins at `at`; nullptr if none does. Numbers of up to 19 digits are read here, others by
-// the library; both round correctly.
+// the library, where it can; both round correctly.
 const char* read_cell(const char* at, const char* end, double& value, Points& points) {
     if (at + 1 < end && at[0] == '0' && is_digit(at[1])) return nullptr;  // a code
     if (at < end && *at == '+') {
@@ -113,16 +122,18 @@ const char* read_cell(const char* at, const char* end, double& value, Points& po
         return stop;
     }
 #endif
+#if UNPOOLED_FROM_CHARS
     const auto read = std::from_chars(at, stop, value);
     return read.ec == std::errc() && read.ptr == stop ? stop : nullptr;
-}
+#else
+    return nullptr;
 #endif
+}
 
 }  // namespace
 
 int64_t plain_numbers(const char* text, size_t size, char delimiter, int64_t width, double* out, int64_t most,
                       Points& points) {
-#if defined(__cpp_lib_to_chars)
     const char *at = text, *end = text + size;
     int64_t rows = 0;
     while (at < end) {
@@ -140,10 +151,6 @@ int64_t plain_numbers(const char* text, size_t size, char delimiter, int64_t wid
         ++rows;
     }
     return rows;
-#else
-    (void)text, (void)size, (void)delimiter, (void)width, (void)out, (void)most, (void)points;
-    return -1;
-#endif
 }
 
 }  // namespace unpooled::text
