@@ -104,7 +104,7 @@ class AskSample:
 
 
 @dataclass(frozen=True)
-class AskColumns:
+class AskKnown:
     """Persons who have a value in a column; of a category the persons, and the rows, of every level."""
 
     twins: tuple[tuple[str, ...], ...]
@@ -158,7 +158,7 @@ class AskDigits:
         return found
 
 
-class Between(NamedTuple):
+class Stretch(NamedTuple):
     """The numbers of a column, or their distances to an origin, that lie strictly between two."""
 
     low: float
@@ -172,7 +172,7 @@ class AskSums:
     """Exact sums over numbers of columns, and how many persons have a certain number."""
 
     twins: tuple[tuple[str, ...], ...]
-    between: Mapping[str, Between]  # by column
+    between: Mapping[str, Stretch]  # by column
     equal: Mapping[str, float]  # by column
 
     def of(self, part: CopyPart) -> Measured:

@@ -26,14 +26,14 @@ from unpooled.privacy.copy.make import least_size, used_holes
 from unpooled.privacy.copy.order_statistics import STEPS, RankSearch
 from unpooled.privacy.copy.part import (
     AskBeside,
-    AskColumns,
     AskDigits,
     AskFacts,
     AskIds,
+    AskKnown,
     AskSample,
     AskSums,
-    Between,
     PartFacts,
+    Stretch,
     summed,
 )
 from unpooled.privacy.copy.plan import CopyPlan
@@ -67,7 +67,7 @@ def plan_of(parts: Sequence[PartFacts], g: int, settings: CopySettings) -> Gener
     numbers = tuple(name for name, _, kind in columns if kind == NUMBER)
     categories = tuple(name for name, _, kind in columns if kind == CATEGORY)
     # down: columns; up: persons with a value, persons and rows by level
-    counted = yield AskColumns(same, numbers, categories)
+    counted = yield AskKnown(same, numbers, categories)
     if len(parts) > 1:
         # a category of too many levels in the whole is text, as if it were read as one file
         wide = {name for name in categories if len(counted["holders", name]) > MOST_LEVELS}
@@ -180,7 +180,7 @@ def _means(
     """The mean of the numbers between two ranks of every column, or of their squares about a centre."""
     ends = {name: search[name].inside(*of) for name, of in trimmed.items()}
     between = {
-        name: Between(low, high, origin.get(name), center.get(name))
+        name: Stretch(low, high, origin.get(name), center.get(name))
         for name, (low, high, _, _) in ends.items()
     }
     # down: the numbers at the ends; up: sums of those between

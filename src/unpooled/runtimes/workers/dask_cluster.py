@@ -1,6 +1,6 @@
 """Workers of a Dask cluster (``pip install 'unpooled[dask]'``): its processes hold partitions.
 
-What goes to a worker is the description of its partitions, a question and a sum: Held.__reduce__.
+What goes to a worker is the description of its partitions, a question and a sum: HeldByWorker.__reduce__.
 """
 
 import time
@@ -11,7 +11,7 @@ from secrets import token_hex
 from typing import Any, TypeVar
 
 from unpooled.errors import EngineFailed, MissingExtra, UnpooledError
-from unpooled.runtimes.workers.partition import Held
+from unpooled.runtimes.workers.partition import HeldByWorker
 from unpooled.runtimes.workers.shares import worked
 
 A = TypeVar("A")
@@ -50,10 +50,10 @@ class DaskWorkers:
 
         self._client: Any = client
         self._wait: Any = wait
-        self._run, self._held = "", list[Held]()
+        self._run, self._held = "", list[HeldByWorker]()
         self._place: dict[int, str] = {}  # the address of the worker of every partition
 
-    def hold(self, partitions: Sequence[Held]) -> None:
+    def hold(self, partitions: Sequence[HeldByWorker]) -> None:
         self._run, self._held, self._place = token_hex(8), list(partitions), {}
 
     def reduce(self, do: Callable[[Any, A], B], given: Mapping[int, A], add: Callable[[Sequence[B]], B]) -> B:

@@ -15,7 +15,7 @@ from unpooled.data.merged_schema import merged
 from unpooled.data.schema import AskSchema
 from unpooled.errors import BadInput, SchemaMismatch
 from unpooled.runtimes.workers.partition import (
-    Held,
+    HeldByWorker,
     HeldPartition,
     PartitionPost,
     Portion,
@@ -35,7 +35,7 @@ F = TypeVar("F")
 class Workers(Protocol):
     """Where partitions are held: processes, or a Dask cluster."""
 
-    def hold(self, partitions: Sequence[Held]) -> None:
+    def hold(self, partitions: Sequence[HeldByWorker]) -> None:
         """Take these partitions, which workers read at the first question; earlier ones are let go."""
 
     def reduce(

@@ -54,7 +54,7 @@ class GroupRows(NamedTuple):
     within: FloatArray  # (d,) the variance within groups
 
 
-class Held(Protocol):
+class HeldByWorker(Protocol):
     """Rows where they are held; pickled they are only their description."""
 
     number: int
@@ -171,7 +171,7 @@ def added(answers: Sequence[Portions]) -> Portions:
     }
 
 
-def named(held: Held, act: Callable[[], Any]) -> Any:
+def named(held: HeldByWorker, act: Callable[[], Any]) -> Any:
     """The result of ``act``; an error names the partition, in a class that travels between processes."""
     try:
         return act()

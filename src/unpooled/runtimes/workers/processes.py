@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from unpooled.errors import BadInput, EngineFailed
 from unpooled.runtimes.tied import tie
-from unpooled.runtimes.workers.partition import Held
+from unpooled.runtimes.workers.partition import HeldByWorker
 from unpooled.runtimes.workers.shares import worked
 
 A = TypeVar("A")
@@ -63,7 +63,7 @@ class PoolWorkers:
         self, slots: list[Executor], renewed: Callable[[int], Executor] | None = None, most: int = 0
     ) -> None:
         self._slots, self._renewed, self._most = slots, renewed, most
-        self._run, self._held = "", list[Held]()
+        self._run, self._held = "", list[HeldByWorker]()
 
     @classmethod
     def of(cls, executor: Executor) -> "PoolWorkers":
@@ -72,7 +72,7 @@ class PoolWorkers:
         apart = not isinstance(executor, ThreadPoolExecutor)
         return cls([executor] * count, most=count if apart else 0)
 
-    def hold(self, partitions: Sequence[Held]) -> None:
+    def hold(self, partitions: Sequence[HeldByWorker]) -> None:
         self._run, self._held = token_hex(8), list(partitions)
 
     def reduce(self, do: Callable[[Any, A], B], given: Mapping[int, A], add: Callable[[Sequence[B]], B]) -> B:

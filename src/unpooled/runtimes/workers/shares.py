@@ -6,11 +6,11 @@ from copy import copy
 from threading import Lock
 from typing import Any, TypeVar
 
-from unpooled.runtimes.workers.partition import Held
+from unpooled.runtimes.workers.partition import HeldByWorker
 
 A = TypeVar("A")
 B = TypeVar("B")
-_kept: OrderedDict[tuple[str, int], Held] = OrderedDict()  # of this process, if it is a worker
+_kept: OrderedDict[tuple[str, int], HeldByWorker] = OrderedDict()  # of this process, if it is a worker
 _lock = Lock()
 
 
@@ -19,7 +19,7 @@ def worked(
     keep: frozenset[int] | None,
     most: int,
     do: Callable[[Any, A], B],
-    work: Sequence[tuple[Held, A]],
+    work: Sequence[tuple[HeldByWorker, A]],
     add: Callable[[Sequence[B]], B],
 ) -> B:
     """``do`` with some partitions, added up, in a worker.
