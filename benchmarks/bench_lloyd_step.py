@@ -12,7 +12,7 @@ from unpooled import kernels
 REPEATS = 9
 
 
-def _seconds(*calls: Callable[[], object], times: int = 1) -> list[float]:
+def seconds(*calls: Callable[[], object], times: int = 1) -> list[float]:
     """The fastest of several repeats of each call, taken in turns so that all meet the same machine."""
     for call in calls:
         call()
@@ -26,20 +26,26 @@ def _seconds(*calls: Callable[[], object], times: int = 1) -> list[float]:
     return best
 
 
-def _against_sklearn(n: int, d: int, k: int, dtype: type = np.float64) -> float:
-    """How many of our steps fit in one of scikit-learn's."""
+def beside_sklearn(n: int, d: int, k: int, dtype: type = np.float64) -> tuple[float, float]:
+    """Seconds of our step, and of scikit-learn's."""
     X = np.random.default_rng(0).standard_normal((n, d)).astype(dtype)
     start = X[:k].copy()
     weights, labels = np.ones(n, dtype), np.full(n, -1, np.int32)
     moved, mass, shift = np.zeros_like(start), np.zeros(k, dtype), np.zeros(k, dtype)
     centers, offsets = start[None].astype(np.float64), np.array([0, n])
     with threadpool_limits(1):
-        ours, theirs = _seconds(
+        ours, theirs = seconds(
             lambda: kernels.totals(X, offsets, centers),
             lambda: lloyd_iter_chunked_dense(
                 X, weights, start, moved, mass, labels, shift, 1, update_centers=True
             ),
         )
+    return ours, theirs
+
+
+def _against_sklearn(n: int, d: int, k: int, dtype: type = np.float64) -> float:
+    """How many of our steps fit in one of scikit-learn's."""
+    ours, theirs = beside_sklearn(n, d, k, dtype)
     return theirs / ours
 
 
@@ -48,21 +54,21 @@ def _local_steps(sites: int, rows: int, steps: int) -> float:
     rng = np.random.default_rng(1)
     X = rng.standard_normal((sites * rows, 2)) + rng.integers(0, 5, (sites * rows, 1)) * [[2.0, 1.0]]
     offsets, centers = np.arange(sites + 1) * rows, X[:5].copy()
-    return 1e6 * _seconds(lambda: kernels.local_steps(X, offsets, centers, steps=steps), times=20)[0]
+    return 1e6 * seconds(lambda: kernels.local_steps(X, offsets, centers, steps=steps), times=20)[0]
 
 
 def _totals_of_small_sites(sites: int) -> float:
     """Microseconds per site of 10 rows x 2, k = 5."""
     X = np.random.default_rng(2).standard_normal((sites * 10, 2))
     offsets, centers = np.arange(sites + 1) * 10, X[:5][None].copy()
-    return 1e6 * _seconds(lambda: kernels.totals(X, offsets, centers), times=3)[0] / sites
+    return 1e6 * seconds(lambda: kernels.totals(X, offsets, centers), times=3)[0] / sites
 
 
 def _sketch(d: int) -> float:
     """Milliseconds of the k-means a server runs in every round: 80 weighted rows, k = 16, best of 10."""
     rng = np.random.default_rng(3)
     X, weights = rng.standard_normal((80, d)), rng.exponential(size=80)
-    return 1e3 * _seconds(lambda: kernels.kmeans(X, [0, 80], 16, [1], weights, n_init=10), times=3)[0]
+    return 1e3 * seconds(lambda: kernels.kmeans(X, [0, 80], 16, [1], weights, n_init=10), times=3)[0]
 
 
 def rows() -> list[tuple[str, float, float]]:

@@ -131,7 +131,7 @@ def two_threads() -> str:
             def both(one=one, two=two) -> object:
                 return [call.result() for call in (two.submit(one), two.submit(one))]
 
-            alone, together, at_once = bench_lloyd_step._seconds(one, step(2), both)
+            alone, together, at_once = bench_lloyd_step.seconds(one, step(2), both)
         first, second = step(1)(), step(2)()
         same = all(np.array_equal(a, b) for a, b in zip(first[:3], second[:3], strict=True))
         reached = alone / together
@@ -227,41 +227,66 @@ def noise() -> str:
 
 def roofline() -> str:
     """Bytes and operations of a row of a Lloyd step, against what this machine gives."""
-    bandwidth, flops, in_float = _bandwidth(), _flops(np.float64), _flops(np.float32)
+    bandwidth, flops = _bandwidth(), {np.float64: _flops(np.float64), np.float32: _flops(np.float32)}
     rows = []
     for n, d, k in ((10**6, 2, 16), (10**6, 16, 32), (60_000, 784, 20), (28_000, 784, 64)):
-        X = np.random.default_rng(0).standard_normal((n, d))
-        offsets, centers = np.array([0, n]), X[:k][None].copy()
-        (took,) = bench_lloyd_step._seconds(lambda: kernels.totals(X, offsets, centers))  # noqa: B023
-        read, work = 8 * d * n / took / 1e9, (2 * d * k + 2 * d) * n / took / 1e9
-        rate = flops if d <= 4 else in_float
-        limit = "arithmetic" if work / rate > read / bandwidth else "memory"
-        if max(work / rate, read / bandwidth) < 0.4:
-            limit = "neither: finding the least of k scores, and sums by cluster"
-        rows.append(
-            [
-                f"{n:,} x {d}, k {k}",
-                f"{8 * d}",
-                f"{2 * d * k + 2 * d:,}",
-                f"{number(read)} ({100 * read / bandwidth:.0f} %)",
-                f"{number(work)} ({100 * work / rate:.0f} %)",
-                limit,
-            ]
-        )
-    heads = [
-        "Lloyd step",
-        "bytes a row",
-        "operations a row",
-        "GB/s (of the machine's)",
-        "GF/s (of the machine's)",
-        "limited by",
-    ]
+        for dtype in (np.float64, np.float32):
+            ours, theirs = bench_lloyd_step.beside_sklearn(n, d, k, dtype)
+            size, work = np.dtype(dtype).itemsize * d, 2 * d * k + 2 * d
+            rate = flops[np.float64] if d <= 4 else flops[np.float32]  # what centres are ranked in
+            reading, counting = n * size / bandwidth / 1e9, n * work / rate / 1e9
+            shares = reading / ours, counting / ours
+            limit = "memory" if shares[0] > shares[1] else "arithmetic"
+            if max(shares) < 0.4:
+                limit = "neither: moving rows into lanes, finding the least of k, sums by cluster"
+            rows.append(
+                [
+                    f"{n:,} x {d}, k {k}, {dtype.__name__}",
+                    f"{size}",
+                    f"{work:,}",
+                    *(f"{100 * share:.0f} %" for share in shares),
+                    number(theirs / ours),
+                    number(theirs / max(reading, counting)),
+                    limit,
+                ]
+            )
+    heads = ["Lloyd step", "bytes a row", "operations a row", "of the machine's reading", "of its arithmetic"]
+    heads += ["times scikit-learn's speed", "at the machine's limit", "limited by"]
     return (
         f"One core reads {number(bandwidth)} GB/s from memory (a sum over 256 MB) and does "
-        f"{number(flops)} GF/s in float64, {number(in_float)} in float32 (numpy's matrix "
-        "product, 1024 x 1024). Rows below are float64. From 5 columns on centres are ranked in float32, so "
-        "float32's rate is the one compared; float64 decides where float32 cannot tell.\n\n"
+        f"{number(flops[np.float64])} GF/s in float64, {number(flops[np.float32])} in float32 (numpy's "
+        "matrix product, 1024 x 1024). From 5 columns on centres are ranked in float32, so float32's rate is "
+        "the one compared; float64 decides where float32 cannot tell. *At the machine's limit*: how many "
+        "times scikit-learn's speed a step would have that did nothing but read its rows, or nothing but multiply, "
+        "whichever takes longer. An asked figure above it cannot be reached here.\n\n"
         f"{table(heads, rows)}"
+    )
+
+
+def small_sites() -> str:
+    """What a round of many small sites consists of."""
+    X = bench_rounds.holzer()
+    offsets, centers = np.linspace(0, len(X), 101).astype(np.int64), X[:5].copy()
+    job = bench_rounds.one_round(X, 5, 100, 5)
+    whole, steps = bench_lloyd_step.seconds(
+        job, lambda: kernels.local_steps(X, offsets, centers, steps=5, threads=1), times=100
+    )
+    return (
+        f"A round of 100 sites, 5 steps, 10,100 x 2, k 5, takes {number(1e6 * whole)} µs: "
+        f"{number(1e6 * steps)} in the kernel, the rest in the Python of the exchange and of the method."
+    )
+
+
+def long_rows() -> str:
+    """What limits fuzzy c-means over long rows."""
+    X = np.random.default_rng(0).standard_normal((60_000, 64))
+    offsets, centers = np.linspace(0, len(X), 11).astype(np.int64), X[:10].copy()[None]
+    with threadpool_limits(1):
+        (took,) = bench_lloyd_step.seconds(lambda: kernels.fuzzy(X, offsets, centers, 2.0, threads=1))
+    floor = X.nbytes / _bandwidth() / 1e9
+    return (
+        f"60k x 64, k 10: the kernel takes {number(1e3 * took)} ms; reading the rows once takes "
+        f"{number(1e3 * floor)} ms at the rate of memory that is given below."
     )
 
 
@@ -310,12 +335,12 @@ PARTS: tuple[tuple[str, str, Callable[[], str]], ...] = (
     (
         "Rounds of many sites",
         "Against a loop of scikit-learn's KMeans over the sites.",
-        lambda: asked_and_reached(bench_rounds.rows()),
+        lambda: f"{asked_and_reached(bench_rounds.rows())}\n\n{small_sites()}",
     ),
     (
         "Fuzzy c-means",
         "A round of ten sites against a step of scikit-fuzzy.",
-        lambda: asked_and_reached(bench_fuzzy.rows()),
+        lambda: f"{asked_and_reached(bench_fuzzy.rows())}\n\n{long_rows()}",
     ),
     (
         "From files to the report",
