@@ -257,8 +257,8 @@ def roofline() -> str:
         f"{number(flops[np.float64])} GF/s in float64, {number(flops[np.float32])} in float32 (numpy's "
         "matrix product, 1024 x 1024). From 5 columns on centres are ranked in float32, so float32's rate is "
         "the one compared; float64 decides where float32 cannot tell. *At the machine's limit*: how many "
-        "times scikit-learn's speed a step would have that did nothing but read its rows, or nothing but multiply, "
-        "whichever takes longer. An asked figure above it cannot be reached here.\n\n"
+        "times scikit-learn's speed a step would have that did nothing but read its rows, or nothing but "
+        "multiply, whichever takes longer. An asked figure above it cannot be reached here.\n\n"
         f"{table(heads, rows)}"
     )
 
