@@ -37,7 +37,7 @@ class CopyPlan:
 
     settings: CopySettings
     scales: Scales
-    rows: Mapping[str, Mapping[str, int]]  # of every category: of each level
+    rows: Mapping[str, tuple[int, ...]]  # of every category: of each level that the copy has
     made: str
     shown: tuple[bool, ...] = ()  # by column: some group of the whole shows it
     means: tuple[float, ...] = ()  # by column: over all groups that show it
@@ -99,12 +99,7 @@ class CopyPlan:
 
     def _holders(self, name: str) -> IntArray:
         """The rows of every level that the copy has of a category, in the whole."""
-        levels, rows = self.scales.levels[name], self.rows[name]
-        if not levels.names:
-            return np.zeros(0, dtype=np.int64)
-        counts = np.array(list(rows.values()), dtype=np.int64)
-        found: IntArray = np.bincount(levels.places(tuple(rows)), counts, len(levels.names)).astype(np.int64)
-        return found
+        return np.array(self.rows[name], dtype=np.int64)
 
 
 def _digest(copy: Copy) -> str:
