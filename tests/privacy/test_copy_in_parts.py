@@ -273,6 +273,32 @@ def test_a_category_of_too_many_levels_in_all_is_text():
     assert {copy.kinds for copy in copies} == {("text",)}
 
 
+def test_a_category_of_too_many_levels_in_all_is_no_twin_of_a_number():
+    """One process reads it as text, and looks for twins among numbers and categories."""
+    codes = np.repeat(np.arange(1100), 2)
+    y = np.random.default_rng(0).normal(size=1100)[codes]
+    kinds = codes.astype(str).astype(object)
+    kinds[::9] = None
+    y[::50] = np.nan
+    parts = [
+        Table.of({"kind": [k and f"c{k}" for k in kinds[a : a + 1100]], "y": y[a : a + 1100]})
+        for a in (0, 1100)
+    ]
+    plan, _ = planned(parts, CopySettings(g=3))
+    whole = made_first(Table.of({"y": y}), CopySettings(g=3)).scales
+    assert plan.scales.columns[0] == ("kind", "kind", "text")
+    assert plan.scales.twins == ()
+    assert plan.scales.spreads["y"] == whole.spreads["y"]
+
+
+def test_the_plan_does_not_name_a_rare_level():
+    kinds = ["a", "b", "b"] * 20
+    tables = [Table.of({"x": np.arange(60.0), "kind": [*own, *kinds[1:]]}) for own in (["secret"], ["a"])]
+    plan, _ = planned(tables, CopySettings(g=5))
+    assert plan.rows == {"kind": (39, 81)}  # the rare one is with the commonest
+    assert "secret" not in repr(plan)
+
+
 def test_joined_tables_have_the_rows_of_all_with_the_levels_of_all():
     one = Table.of({"who": ["p", "q"], "x": [1.0, np.nan]})
     two = Table(

@@ -224,6 +224,68 @@ def test_a_partition_of_too_few_persons_is_put_with_its_neighbour(threads):
     assert rows.persons.sum() == 43
 
 
+def some_visits(first, end, seed):
+    """One visit of each of some persons."""
+    x = np.random.default_rng(seed).normal(size=end - first)
+    return Table.of({"who": [f"P{i}" for i in range(first, end)], "x": x})
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_attack_persons_of_two_small_partitions_are_counted_once_when_these_are_put_together(threads, place):
+    """Attack: three persons in two partitions, six by count; put together they would be a group of three."""
+    few = [RowPartition(some_visits, (0, 3, seed)) for seed in range(2)]
+    parts = [RowPartition(some_visits, (10, 110, 2))]
+    parts[place:place] = few
+    every = held(copy_partitions({"hospital": parts}, threads, SETTINGS)["hospital"])
+    sizes = np.concatenate([copy.persons for copy in every])
+    assert sizes.sum() == 103
+    assert sizes.min() >= 5
+    told = {}
+    both = {"few": few, "hospital": RowPartition(some_visits, (10, 110, 2))}
+    assert list(copy_partitions(both, threads, SETTINGS, told.__setitem__)) == ["hospital"]
+    assert told == {"few": "there are fewer than 5 persons: too few for a copy"}
+
+
+def test_the_same_rows_in_other_partitions_have_other_groups(threads):
+    """The limit that the page names: two such copies in the same hands can be subtracted."""
+    parts = partitions()
+    two = [RowPartition(copies.joined_rows, tuple(parts[i : i + 2])) for i in (0, 2)]
+    found = [union(copy_partitions({"hospital": own}, threads, SETTINGS)["hospital"]) for own in (parts, two)]
+    assert found[0].persons.sum() == found[1].persons.sum()
+    ages = [set(zip(one.persons, one.means["age"], one.means["pressure"], strict=True)) for one in found]
+    assert ages[0] != ages[1]
+
+
+def kept_rows(path):
+    return np.load(path)
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_attack_rows_that_changed_since_the_copy_was_made_are_not_shown(threads, tmp_path, named):
+    """Attack: one value changes and the groups are made again; the difference of sums would be his change."""
+    X = drawn(1)
+    np.save(tmp_path / "a.npy", X)
+    load = kept_table if named else kept_rows
+    parts = [RowPartition(load, (tmp_path / "a.npy",)), RowPartition(drawn_table if named else drawn, (2,))]
+    made = copy_partitions({"hospital": parts}, threads, CopySettings(g=5))["hospital"]
+    first = [pickle.dumps(rows) for rows in held(made)]
+    assert [pickle.dumps(rows) for rows in held(made)] == first  # made again, of the same rows
+    X[7] += 3.0
+    np.save(tmp_path / "a.npy", X)
+    with pytest.raises(BadInput, match="its rows are not those of which the copy was made"):
+        made[0].rows()
+    with pytest.raises(BadInput, match="hospital/0000: its rows are not those of which the copy was made"):
+        InProcess.of({"hospital": made}, executor=threads)
+
+
+def kept_table(path):
+    return Table.of(dict(zip("xy", kept_rows(path).T, strict=True)))
+
+
+def drawn_table(seed):
+    return Table.of(dict(zip("xy", drawn(seed).T, strict=True)))
+
+
 def test_what_cannot_be_is_said_in_one_line(threads, expected):
     twice = [RowPartition(visits, (1,)), RowPartition(visits, (1,))]
     for rows, kind, message in (

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from math import fsum
 from typing import NamedTuple
 
@@ -23,6 +24,8 @@ from unpooled.privacy.copy.settings import CopySettings
 class PartGroups(NamedTuple):
     """Facts about the groups of one part, which those of the others are added to."""
 
+    number: int  # of the part
+    digest: str  # of its groups
     inside: tuple[Inside, ...]  # by column
     shown: tuple[bool, ...]  # by column: some group shows it
     sums: tuple[tuple[float, float], ...]  # by column: persons with a value, and their sum
@@ -34,10 +37,11 @@ class CopyPlan:
 
     settings: CopySettings
     scales: Scales
-    rows: Mapping[str, Mapping[str, int]]  # of every category: of each level
+    rows: Mapping[str, tuple[int, ...]]  # of every category: of each level that the copy has
     made: str
     shown: tuple[bool, ...] = ()  # by column: some group of the whole shows it
     means: tuple[float, ...] = ()  # by column: over all groups that show it
+    digests: tuple[str, ...] = ()  # of the groups of every part
 
     def grouped(self, part: CopyPart) -> tuple[Copy, PartGroups]:
         """The groups of a part, and what must be known of those of all parts to complete them."""
@@ -51,7 +55,7 @@ class CopyPlan:
         means = [copy.means.get(name, np.zeros(len(copy))) for name in copy.names]
         sums = tuple((float(n.sum()), float(n @ x)) for n, x in zip(copy.known.T, means, strict=True))
         there = tuple(name in copy.means or name in copy.counts for name in copy.names)
-        return copy, PartGroups(inside, there, sums)
+        return copy, PartGroups(part.number, _digest(copy), inside, there, sums)
 
     def completed_by(self, parts: Sequence[PartGroups]) -> "CopyPlan":
         """The plan with the variance within the groups of all parts, and the columns that are shown."""
@@ -62,7 +66,13 @@ class CopyPlan:
             scales=replace(self.scales, within=tuple(within)),
             shown=tuple(any(of) for of in zip(*(part.shown for part in parts), strict=True)),
             means=tuple(fsum(x for _, x in of) / max(fsum(n for n, _ in of), 1.0) for of in sums),
+            digests=tuple(part.digest for part in sorted(parts, key=lambda part: part.number)),
         )
+
+    def check_same(self, again: PartGroups) -> None:
+        """BadInput if a part has other groups than at first: their difference could be one person."""
+        if again.digest != self.digests[again.number]:
+            raise BadInput("its rows are not those of which the copy was made: a copy must be made anew")
 
     def complete(self, copy: Copy) -> Copy:
         """The groups of a part as a copy that has the columns, levels and variances of the whole."""
@@ -89,9 +99,12 @@ class CopyPlan:
 
     def _holders(self, name: str) -> IntArray:
         """The rows of every level that the copy has of a category, in the whole."""
-        levels, rows = self.scales.levels[name], self.rows[name]
-        if not levels.names:
-            return np.zeros(0, dtype=np.int64)
-        counts = np.array(list(rows.values()), dtype=np.int64)
-        found: IntArray = np.bincount(levels.places(tuple(rows)), counts, len(levels.names)).astype(np.int64)
-        return found
+        return np.array(self.rows[name], dtype=np.int64)
+
+
+def _digest(copy: Copy) -> str:
+    """A digest of groups, from their numbers as they are in memory: a text of many groups would take long."""
+    found = sha256(repr((copy.names, copy.kinds, copy.levels)).encode())
+    for values in (copy.persons, copy.known, *copy.means.values(), *copy.counts.values()):
+        found.update(np.ascontiguousarray(values).tobytes())
+    return found.hexdigest()

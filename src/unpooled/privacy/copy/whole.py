@@ -42,6 +42,7 @@ from unpooled.privacy.copy.settings import CopySettings
 from unpooled.privacy.copy.twins import SAMPLE, twins
 
 Twins = tuple[tuple[str, ...], ...]
+Columns = tuple[tuple[str, str, str], ...]  # (column, its name in the copy, its kind)
 Asking = Generator[Any, Any, Any]
 _IDS_AT_ONCE = 1 << 20
 
@@ -63,16 +64,13 @@ def plan_of(parts: Sequence[PartFacts], g: int, settings: CopySettings) -> Gener
     columns = _columns(parts)
     if settings.person and len(parts) > 1:
         yield from _check_ids(persons, settings.person)
+    if len(parts) > 1:
+        columns = yield from _without_wide(columns)
     same = yield from _twins(parts, columns)
     numbers = tuple(name for name, _, kind in columns if kind == NUMBER)
     categories = tuple(name for name, _, kind in columns if kind == CATEGORY)
     # down: columns; up: persons with a value, persons and rows by level
     counted = yield AskKnown(same, numbers, categories)
-    if len(parts) > 1:
-        # a category of too many levels in the whole is text, as if it were read as one file
-        wide = {name for name in categories if len(counted["holders", name]) > MOST_LEVELS}
-        columns = tuple((a, b, TEXT if a in wide else kind) for a, b, kind in columns)
-        categories = tuple(name for name in categories if name not in wide)
     holders: dict[str, Counter[str]] = {name: counted["holders", name] for name in categories}
     # down: common levels; up: persons who have another one
     beside = yield AskBeside(same, {name: common_levels(of, g) for name, of in holders.items()})
@@ -83,15 +81,35 @@ def plan_of(parts: Sequence[PartFacts], g: int, settings: CopySettings) -> Gener
     spreads: dict[str, ColumnSpread | None] = {name: found.get(name) for name in numbers}
     holes = max((_missing(name, known, persons, spreads, levels) for name in known), default=0.0)
     scales = Scales(g, least_size(g, holes, persons), columns, spreads, levels, same, named=parts[0].named)
-    rows = {name: dict(counted["rows", name]) for name in categories}
+    rows = {name: _rows_by_place(levels[name], counted["rows", name]) for name in categories}
     return CopyPlan(settings, scales, rows, datetime.now(UTC).date().isoformat())
 
 
-def _columns(parts: Sequence[PartFacts]) -> tuple[tuple[str, str, str], ...]:
-    """(column, its name in the copy, its kind) in the whole."""
+def _columns(parts: Sequence[PartFacts]) -> Columns:
+    """The columns of the whole."""
     check_same_columns([[name for name, _, _ in part.columns] for part in parts])
     kinds = [{name: kind for name, _, kind in part.columns} for part in parts]
     return tuple((name, shown, kind_in_all(name, kinds)) for name, shown, _ in parts[0].columns)
+
+
+def _without_wide(columns: Columns) -> Generator[Any, Any, Columns]:
+    """The columns; a category of too many levels in the whole is text, as if it were read as one file."""
+    categories = tuple(name for name, _, kind in columns if kind == CATEGORY)
+    if not categories:
+        return columns
+    # down: categories; up: their levels
+    counted = yield AskKnown((), (), categories)
+    wide = {name for name in categories if len(counted["holders", name]) > MOST_LEVELS}
+    return tuple((name, shown, TEXT if name in wide else kind) for name, shown, kind in columns)
+
+
+def _rows_by_place(levels: CopyLevels, rows: Mapping[str, int]) -> tuple[int, ...]:
+    """The rows of every level that the copy has: a rare one has no name in the plan."""
+    found = [0] * len(levels.names)
+    if found:
+        for place, count in zip(levels.places(tuple(rows)).tolist(), rows.values(), strict=True):
+            found[place] += count
+    return tuple(found)
 
 
 def _check_ids(persons: int, column: str) -> Asking:
@@ -109,7 +127,7 @@ def _check_ids(persons: int, column: str) -> Asking:
             )
 
 
-def _twins(parts: Sequence[PartFacts], columns: Sequence[tuple[str, str, str]]) -> Generator[Any, Any, Twins]:
+def _twins(parts: Sequence[PartFacts], columns: Columns) -> Generator[Any, Any, Twins]:
     """Columns that tell the same and have different holes."""
     looked_at = tuple(name for name, _, kind in columns if kind in (NUMBER, CATEGORY))
     if not {name for part in parts for name in part.holes}.intersection(looked_at):

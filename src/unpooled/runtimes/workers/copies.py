@@ -116,7 +116,8 @@ def part_copy(
     with _lock:
         found = _made.pop((run, site, place), None)
     if found is None:
-        found, _ = plan.grouped(CopyPart(place, _raw(partition), plan.settings))
+        found, facts = plan.grouped(CopyPart(place, _raw(partition), plan.settings))
+        plan.check_same(facts)
     copy = plan.complete(found)
     if copy.named:
         return copy
@@ -164,16 +165,16 @@ class _Making:
         self, sites: dict[SiteId, list[RowPartition]]
     ) -> tuple[dict[SiteId, list[RowPartition]], dict[SiteId, tuple[list[PartFacts], int]]]:
         """The sites that have enough persons, in partitions that have enough each."""
-        self._hold(sites)
-        facts = self._asked(sites, {site: facts_of(self._settings) for site in sites})
-        sites = {site: partitions for site, partitions in sites.items() if site in facts}
-        if not sites:
-            raise BadInput("no site has enough persons for a copy")
-        together = {site: _together(sites[site], *facts[site]) for site in sites}
-        if together == sites:
-            return sites, facts
-        self._hold(together)
-        return together, self._asked(together, {site: facts_of(self._settings) for site in together})
+        while True:
+            self._hold(sites)
+            facts = self._asked(sites, {site: facts_of(self._settings) for site in sites})
+            if not facts:
+                raise BadInput("no site has enough persons for a copy")
+            together = {site: _together(sites[site], *facts[site]) for site in facts}
+            if all(len(together[site]) == len(sites[site]) for site in facts):
+                return together, facts
+            # counted anew: who has rows in two partitions that were put together is one person
+            sites = together
 
     def _hold(self, sites: Mapping[SiteId, Sequence[RowPartition]]) -> None:
         numbers = count()
