@@ -106,6 +106,7 @@ assurance: $(STAMP)  ## the long versions of what the tests hold, and their figu
 	UNPOOLED_TREE_KILLS=30 $(BIN)/pytest -s tests/machines/test_tree.py
 	UNPOOLED_HISTORY=10000 UNPOOLED_KILLED=200 $(BIN)/pytest -s tests/attacks/test_vault.py -k byte_string
 	UNPOOLED_KILLS=200 UNPOOLED_KILL_RUNS=40 $(BIN)/pytest -s tests/machines/test_kills.py
+	UNPOOLED_LOSSY_ROUNDS=105 UNPOOLED_CUT=20 $(BIN)/pytest tests/machines/test_weather.py
 	$(BIN)/python -m benchmarks.bench_machines
 	$(BIN)/python -m benchmarks.bench_sites
 	$(BIN)/python -m benchmarks.bench_workers

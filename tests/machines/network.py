@@ -160,22 +160,32 @@ class Network:
         self.start("server", "serve", self.home)
 
     def join(self, site: str, *options: Any, data: Path | None = None, folder: Path | None = None) -> None:
+        """Start a site; if it joins for the first time, do what coordinator and officer do then."""
+        if self._begin_to_join(site, *options, data=data, folder=folder):
+            self.admit(site)
+            if self._copied:
+                self.approve(site)
+
+    def _begin_to_join(
+        self, site: str, *options: Any, data: Path | None = None, folder: Path | None = None
+    ) -> bool:
+        """Start a site; True if it joins for the first time."""
         place = folder or self.site_folder(site)
         self._joined[site] = self._connections(site)
         if "--policy" not in (*options, *(() if place.exists() else self._reading)):
             policy = self.folder / "policy.toml"
-            policy.write_text(f"version = 2\n{STUDIES}")
+            if not policy.exists():  # others may be reading it
+                policy.write_text(f"version = 2\n{STUDIES}")
             options = (*options, "--policy", policy) if data or options or not place.exists() else ()
         if not place.exists():
             options = ("--folder", place, *self._reading, *options)
             self.start(site, "join", self.invitation(site), "--data", data or self.files[site], *options)
-            self.admit(site)
-            if self._copied:
-                self.approve(site)
-        elif data or options:
+            return True
+        if data or options:
             self.start(site, "join", place, "--data", data or self.files[site], *options)
         else:
             self.start(site, "join", place)
+        return False
 
     def admit(self, site: str) -> None:
         """What the coordinator does once the site has read its fingerprint out."""
@@ -197,10 +207,13 @@ class Network:
         self.command("copy", "approve", self.site_folder(site))
 
     def up(self) -> "Network":
-        """Server and all sites."""
+        """Server and all sites, which join side by side."""
         self.serve()
-        for site in self.files:
-            self.join(site)
+        new = [site for site in self.files if self._begin_to_join(site)]
+        for site in new:
+            self.admit(site)
+        for site in new if self._copied else ():
+            self.approve(site)
         self.wait_connected()
         return self
 

@@ -18,8 +18,8 @@ from machines.test_processes import EVERY, free
 from machines.test_runs import LONG, assert_same
 from unpooled.core.disk import is_held
 
-KILLS = int(os.environ.get("UNPOOLED_KILLS", "10"))
-RUNS = int(os.environ.get("UNPOOLED_KILL_RUNS", "2"))
+KILLS = int(os.environ.get("UNPOOLED_KILLS", "6"))
+RUNS = int(os.environ.get("UNPOOLED_KILL_RUNS", "1"))
 SEED = int(os.environ.get("UNPOOLED_SEED", "0"))
 PAUSE = 2.0  # seconds between two strikes on average
 
