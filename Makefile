@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(wildcard src/unpooled/kernels/native/*.?pp src/unpooled/kernels/native/exact/* src/unpooled/kernels/native/grouping/* src/unpooled/kernels/native/text/*)
 
-.PHONY: demo test lint types imports tests machines browser postgres container docs docs-site docs-check axe bench bench-sites assurance results release-rehearsal scorecard quick coverage clean help
+.PHONY: demo test lint types imports tests machines browser postgres container docs docs-site docs-check axe bench bench-sites assurance results release-rehearsal pythons scorecard quick coverage clean help
 
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ -/'
@@ -121,6 +121,10 @@ assurance: $(STAMP)  ## the long versions of what the tests hold, and their figu
 VERSION ?= 0.2.0
 release-rehearsal: $(STAMP)  ## from a tag (VERSION=0.2.0) in a scratch clone to checked files, installed in an empty environment
 	$(BIN)/python release/rehearse.py --version $(VERSION)
+
+PYTHONS ?= stable testing:python3.14 testing:python3.15
+pythons: $(STAMP)  ## the wheel on other Pythons (PYTHONS=programs or suites of Debian): install, demo, quick tests
+	$(BIN)/python release/pythons.py $(PYTHONS)
 
 scorecard: $(STAMP)  ## the list of OpenSSF Scorecard, as far as it can be known from the tree
 	$(BIN)/python release/scorecard.py

@@ -102,7 +102,7 @@ def each(names: list[str]) -> None:
         suite, _, python = name.partition(":")
         python = python or "python3"
         root = ROOT / "build" / "roots" / name.replace(":", "-")
-        with debian(root, suite, f"{python},{python}-venv,{python}-dev,ca-certificates"):
+        with debian(root, suite, f"{python},{python}-venv,{python}-dev,ca-certificates,binutils"):
             tree = root / HOME[1:]
             shutil.rmtree(tree, ignore_errors=True)
             copy_tree(tree)

@@ -13,6 +13,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 from datetime import UTC, datetime
@@ -91,8 +92,10 @@ def compiler(home: Path, tools: Path) -> dict[str, str]:
     if sys.platform != "linux" or not shutil.which("python-zig", path=str(tools)):
         return {}
     wrapper = home / "c++"
-    machine = os.uname().machine
-    wrapper.write_text(f'#!/bin/sh\nexec "{tools}/python-zig" c++ -target {machine}-linux-gnu.{GLIBC} "$@"\n')
+    words = f'"{tools}/python-zig" c++ -target {os.uname().machine}-linux-gnu.{GLIBC}'
+    if "/usr/include/python" in sysconfig.get_path("include"):  # of a system, in parts that refer to each other
+        words += " -idirafter /usr/include"
+    wrapper.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
     wrapper.chmod(0o755)
     return {"CXX": str(wrapper)}
 

@@ -18,7 +18,7 @@ from pathlib import Path
 TREE = Path(__file__).parents[1]
 FILE = TREE / "docs" / "deployment" / "examples" / "Containerfile"
 BASE = "python3,python3-venv,python3-dev,ca-certificates"
-LENT = ["/etc/resolv.conf", *filter(None, os.environ.get("UNPOOLED_LEND", "").split(":"))]
+LENT = ["/etc/resolv.conf", "/proc", *filter(None, os.environ.get("UNPOOLED_LEND", "").split(":"))]
 TRIED = (
     ["--version"],
     ["federation", "init", "try", "--name", "try", "--address", "localhost", "--site", "a"],
