@@ -58,7 +58,15 @@ PARTS: dict[str, list[str]] = {
         "deployment/examples/*",
         "tree.md",
     ],
-    "Methods": ["methods.md", "methods/*", "reproduce.md", "results.md", "data.md", "extending.md"],
+    "Methods": [
+        "methods.md",
+        "methods/*",
+        "reproduce.md",
+        "results.md",
+        "speed.md",
+        "data.md",
+        "extending.md",
+    ],
     "Reference": ["reference/index.md", "reference/*"],
     "About": ["comparison.md", "design.md", "glossary.md", "*", "project/*"],
 }
