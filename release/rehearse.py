@@ -93,7 +93,7 @@ def compiler(home: Path, tools: Path) -> dict[str, str]:
         return {}
     wrapper = home / "c++"
     words = f'"{tools}/python-zig" c++ -target {os.uname().machine}-linux-gnu.{GLIBC}'
-    if "/usr/include/python" in sysconfig.get_path("include"):  # of a system, in parts that refer to each other
+    if "/usr/include/python" in sysconfig.get_path("include"):  # a system's, in several parts
         words += " -idirafter /usr/include"
     wrapper.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
     wrapper.chmod(0o755)
