@@ -1,10 +1,12 @@
 """The ledger: every price is paid, every paid answer kept, never beyond its limits; a chain of all writes."""
 
+import gc
 import os
 import sqlite3
 import subprocess
 import sys
 import threading
+from contextlib import closing
 
 import pytest
 
@@ -62,8 +64,17 @@ def test_every_write_is_a_link_that_names_the_head_of_the_log(path):
     assert not other.has(marks[3])  # another past
 
 
+def test_a_ledger_that_is_left_without_closing_lets_go_of_its_file(path):
+    ledger = Ledger(path, "a")
+    db = ledger._db
+    del ledger
+    gc.collect()
+    with pytest.raises(sqlite3.ProgrammingError, match="closed database"):
+        db.execute("SELECT 1")
+
+
 def test_a_ledger_of_a_version_without_a_chain_is_taken_over(path):
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         db.execute("CREATE TABLE about (key TEXT PRIMARY KEY, value TEXT NOT NULL)")
         db.execute("INSERT INTO about VALUES ('site', 'a')")
         db.execute(
@@ -160,5 +171,5 @@ def test_what_was_charged_before_a_kill_stays_charged(path):
     child.communicate()
     last = int(said[-1])
     assert Ledger(path, "a").latest("r") >= last
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db:
         assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)

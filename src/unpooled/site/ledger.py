@@ -9,8 +9,9 @@ and by ``audit verify``, the chain is computed again, and the tables must hold w
 
 import json
 import sqlite3
+import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -46,6 +47,11 @@ CREATE TABLE IF NOT EXISTS pinned (site TEXT PRIMARY KEY, key BLOB NOT NULL);
 """
 
 
+def _leave(db: sqlite3.Connection) -> None:
+    with suppress(sqlite3.ProgrammingError):  # of another thread: it goes with the last reference
+        db.close()
+
+
 class ChainedFile:
     """An SQLite file whose every write is a link of a chain of hashes.
 
@@ -55,8 +61,11 @@ class ChainedFile:
     def __init__(self, db: sqlite3.Connection, called: str) -> None:
         self._db, self._called = db, called
         self.log_head: Callable[[], str] = lambda: ""
+        self._left = weakref.finalize(self, _leave, db)  # for whoever forgets it
+        self._left.atexit = False
 
     def close(self) -> None:
+        self._left.detach()
         self._db.close()
 
     @contextmanager
