@@ -84,17 +84,13 @@ class ChainedFile:
         self._db.execute("BEGIN IMMEDIATE")
         try:
             yield
+            self._db.execute("COMMIT")
         except sqlite3.OperationalError as error:  # e.g. a full disk
             self._rollback()
             raise LedgerError(f"the {self._called} cannot be written, so nothing is sent: {error}") from error
         except BaseException:
             self._rollback()
             raise
-        try:
-            self._db.execute("COMMIT")
-        except sqlite3.OperationalError as error:
-            self._rollback()
-            raise LedgerError(f"the {self._called} cannot be written, so nothing is sent: {error}") from error
 
     def _link(self, what: tuple[Any, ...]) -> None:
         seq, digest, _ = self._last()
