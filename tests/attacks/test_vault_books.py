@@ -4,6 +4,7 @@ import json
 import shutil
 import sqlite3
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,12 +18,14 @@ from unpooled.core.messages import Refusal
 from unpooled.core.protocol import total
 from unpooled.data import Number, Preparation, Table
 from unpooled.errors import LedgerError
+from unpooled.privacy.copy import CopySettings
 from unpooled.privacy.dp.moments import AskNoisyMoments
 from unpooled.privacy.secure_sum.crypto import Identity
 from unpooled.questions.clusters import AskMoments
 from unpooled.runtimes.coordinator_run import keep_heads, kept_heads
 from unpooled.runtimes.remote import RemoteFederation
 from unpooled.site.audit.summary import read
+from unpooled.site.copy_folder import FURTHER, CopyFolder
 from unpooled.site.ledger import Ledger, RunLimits
 from unpooled.site.log import START, line_hash, written
 from unpooled.site.open_site import open_site
@@ -55,6 +58,44 @@ def test_a_folder_that_answered_without_noise_does_not_answer_with_it(tmp_path, 
         LedgerError, match=r"answered without noise \(mode = \".*\"\) before; noise would pro"
     ):
         open_site("a", X, parse(NOISE), tmp_path)
+
+
+@pytest.mark.parametrize("rotated", [False, True])
+def test_an_answer_from_rows_is_not_given_again_by_a_site_that_answers_from_a_copy(tmp_path, rotated):
+    turns = [Turn("r", 0, 0, exchange) for exchange in range(3)]
+    site = open_site("a", X, parse(TRUSTED), tmp_path)
+    for turn in turns[:2]:
+        exact = asked(site, turn, AskMoments()).replies[0]
+    site.close()
+    site = open_site("a", X, parse(TRUSTED), tmp_path)
+    again = asked(site, turns[0], AskMoments())
+    assert again.head.startswith("1:")  # of a site that answers as before: the line of then
+    if rotated:
+        site._audit._log.rotate()
+    site.close()
+    site = open_site("a", X, parse(COPY), tmp_path)
+    grouped = [codec.encode(asked(site, turn, AskMoments()).replies[0]) for turn in turns]
+    assert len(set(grouped)) == 1
+    assert codec.encode(exact) not in grouped
+    site.close()
+
+
+def test_an_answer_from_a_copy_is_not_given_again_from_another_copy(tmp_path):
+    turn = Turn("r", 0, 0, 0)
+    answers = []
+    for rows in (X, X + 1.0):
+        CopyFolder(tmp_path).make(rows, CopySettings(), further=FURTHER)
+        for _ in range(2):  # the second time from the log
+            site = open_site("a", None, parse(COPY), tmp_path)
+            answers.append(codec.encode(asked(site, turn, AskMoments()).replies[0]))
+            site.close()
+    assert answers[0] == answers[1] != answers[2] == answers[3]
+
+
+def test_a_folder_of_0_1_that_answered_from_rows_does_not_answer_with_noise(tmp_path):
+    kept = shutil.copytree(Path(__file__).parents[1] / "kept" / "0.1" / "site", tmp_path / "site")
+    with pytest.raises(LedgerError, match=r"answered without noise .* before; noise would promise"):
+        open_site("north", X, parse(NOISE), kept)
 
 
 def test_a_folder_that_answered_nothing_may_change_its_protection(tmp_path):

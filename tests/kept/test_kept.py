@@ -5,15 +5,18 @@ refused on purpose, in a line of the changelog under "What breaks".
 """
 
 import json
+import os
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
-from tests.kept.reading import asked, predicted
+from tests.kept.reading import answered, asked, predicted
 from typer.testing import CliRunner
 
 from unpooled.app.cli import app
 from unpooled.app.run_folder import RunFolder
+from unpooled.questions.clusters import ClusterSums
 from unpooled.site.log import verify
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import load
@@ -36,6 +39,9 @@ def test_a_site_opens_without_its_rows_and_gives_the_same_answer(kept):
     site = open_site("north", None, load(kept / "policy.toml"), kept / "site")
     assert asked(site) == expected["answer"]  # the question that was asked then: the same bytes
     assert asked(site, 1) == expected["answer"]
+    reply = answered(site, 2)
+    assert isinstance(reply, ClusterSums)
+    assert reply.mass.sum() == 40  # all persons, in groups
     site.close()
 
 
@@ -50,6 +56,17 @@ def test_the_log_verifies_and_an_altered_line_is_found(kept):
 
 def test_a_model_gives_the_same_labels(kept):
     assert predicted(kept) == json.loads((kept / "expected.json").read_text())["labels"]
+
+
+def test_a_run_that_was_killed_is_resumed_and_ends_as_the_other_did(kept, monkeypatch):
+    monkeypatch.chdir(kept)
+    for name, _, changed in json.loads(Path("half/job.json").read_text())["seen"]:
+        os.utime(name, ns=(changed, changed))  # the files are copies, with a date of their own
+    done = CliRunner().invoke(app, ["resume", "half"])
+    assert done.exit_code == 0, done.output
+    half, run = (RunFolder(kept / name).load_model() for name in ("half", "run"))
+    np.testing.assert_allclose(half.centers, run.centers, rtol=1e-9)
+    assert (half.sizes == run.sizes).all()
 
 
 def test_a_run_is_read_from_its_checkpoint_and_reported(kept):

@@ -322,6 +322,8 @@ class Job:
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> "Job":
+        if "protect" not in content:  # of version 0.1, where every site hid small clusters
+            content = {"protect": "trusted", "copy": None, **content}
         try:
             return cls(
                 **{

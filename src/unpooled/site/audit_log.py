@@ -95,8 +95,11 @@ def check_protection(path: Path, mode: str) -> None:
     for line in lines(path) if path.exists() else ():
         if b'"kind":"opening"' in line or b'"kind":"continued"' in line:
             with contextlib.suppress(ValueError):  # an unfinished last line
-                before = str(json.loads(line).get("protection") or before)
-        elif b'"kind":"release"' in line and before and (before == "noise") != (mode == "noise"):
+                before = str(json.loads(line).get("protection", ""))
+        elif b'"kind":"release"' in line:
+            before = before or ("trusted" if b'"spent":null' in line else "noise")  # version 0.1 did not say
+            if (before == "noise") == (mode == "noise"):
+                continue
             how = "with noise" if before == "noise" else f'without noise (mode = "{before}")'
             why = (
                 "another protection would void what noise promised"
@@ -132,6 +135,8 @@ class AuditLog:
         self._name, self._ledger, self._log, self._authority = name, ledger, log, authority
         held = policy if isinstance(policy, Policy) else None
         self._policy, self._budget = policy.digest, held.dp if held is not None and held.private else None
+        protection = SUMS if held is None else held.protect.mode
+        self._from = (protection, copy)
         self.below = ""  # of a relay: which members did not answer, and why
         self.among: tuple[SiteId, ...] = ()  # of a relay: the members that its sums are over
         self._countersigned = ""
@@ -143,7 +148,7 @@ class AuditLog:
                 "opening",
                 site=name,
                 policy=policy.digest,
-                protection=SUMS if held is None else held.protect.mode,
+                protection=protection,
                 copy=copy,  # the digest of the copy that it answers from
                 study=study,  # the digest of the approved study
                 version=version("unpooled"),
@@ -250,22 +255,38 @@ class AuditLog:
         return {"epsilon": spent, "left": max(self._budget.epsilon_total - spent, 0.0), "delta": delta}
 
     def answered(self) -> dict[tuple[Turn, str], Answer]:
-        """The answers of the latest round in the log, which a restarted coordinator may ask for again."""
+        """The answers of the latest round in the log, which a restarted coordinator may ask for again.
+
+        Only those that were given from what the site answers from now: after a change of protection, or of
+        the copy, a question is answered anew.
+        """
         found: dict[tuple[Turn, str], Answer] = {}
         if self._log is None:
             return found
+        since: dict[tuple[Turn, str], Answer] = {}  # the opening of which is not read yet
         latest: tuple[str, int] | None = None
+        over = False
         for line in tail(self._log.path):
+            if b'"kind":"opening"' in line or b'"kind":"continued"' in line:
+                entry = json.loads(line)
+                if (entry.get("protection"), entry.get("copy")) != self._from:
+                    break
+                found |= since
+                since = {}
+            if over:
+                if not since:
+                    break
+                continue
             entry = json.loads(line)
             if entry["kind"] not in ("release", "refusal") or entry.get("failed"):
                 continue
             if latest is None:
                 latest = (entry["run"], entry["round"])
-            if (entry["run"], entry["round"]) != latest:
-                break
-            turn = Turn(entry["run"], entry["seed"], entry["round"], entry["exchange"])
-            answer: Answer = codec.decode(unpacked(entry["payload"]), expect=Answer)
-            found[turn, entry["request"]] = replace(answer, head=f"{entry['seq']}:{entry['hash']}")
+            over = (entry["run"], entry["round"]) != latest
+            if not over:
+                turn = Turn(entry["run"], entry["seed"], entry["round"], entry["exchange"])
+                answer: Answer = codec.decode(unpacked(entry["payload"]), expect=Answer)
+                since[turn, entry["request"]] = replace(answer, head=f"{entry['seq']}:{entry['hash']}")
         return found
 
 
