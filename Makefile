@@ -2,6 +2,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
+DEMO := $(VENV)/.installed-demo
 STAMP := $(VENV)/.installed
 SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(wildcard src/unpooled/kernels/native/*.?pp src/unpooled/kernels/native/exact/* src/unpooled/kernels/native/grouping/* src/unpooled/kernels/native/text/*)
 
@@ -10,12 +11,18 @@ SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(wildcard src/unpooled
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ -/'
 
-$(STAMP): $(SOURCES)
+INSTALL = PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt $(BIN)/pip install --quiet --disable-pip-version-check
+
+$(DEMO): $(SOURCES)  # what the demo needs; all other targets need more
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt $(BIN)/pip install --quiet --disable-pip-version-check --editable ".[dev]"
+	$(INSTALL) --editable ".[figures]"
 	touch $@
 
-demo: $(STAMP)   ## cluster the penguins of three islands without pooling them
+$(STAMP): $(DEMO)
+	$(INSTALL) --editable ".[dev]"
+	touch $@
+
+demo: $(DEMO)    ## cluster the penguins of three islands without pooling them
 	$(BIN)/unpooled demo --out demo --overwrite
 
 test: lint types imports tests   ## everything CI runs
