@@ -6,7 +6,7 @@ DEMO := $(VENV)/.installed-demo
 STAMP := $(VENV)/.installed
 SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(wildcard src/unpooled/kernels/native/*.?pp src/unpooled/kernels/native/exact/* src/unpooled/kernels/native/grouping/* src/unpooled/kernels/native/text/*)
 
-.PHONY: demo test lint types imports tests machines browser postgres container docs docs-site docs-check axe bench bench-sites assurance results release-rehearsal pythons scorecard quick coverage clean help
+.PHONY: demo test lint types imports tests machines browser postgres container docs docs-site docs-check axe bench bench-sites assurance results release-rehearsal pythons scorecard quick repeat coverage clean help
 
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ -/'
@@ -51,6 +51,10 @@ QUICK := tests/core tests/estimators tests/kept tests/kernels/test_kernels_backe
 	tests/docs/test_design.py tests/docs/test_readme.py src/unpooled/core src/unpooled/kernels src/unpooled/site
 quick: $(STAMP)  ## tests of every room, in a minute on two cores
 	$(BIN)/pytest --numprocesses 2 --dist loadfile -k 'not kill and not fuzz_any' $(QUICK)
+
+RUNS ?= 20
+repeat: $(STAMP) browser postgres axe  ## flaky tests: all once, those whose outcome could differ RUNS times
+	$(BIN)/python -m tests.repeat $(RUNS)
 
 machines: $(STAMP)  ## only the tests between processes, with the real engine
 	$(BIN)/pytest tests/machines
