@@ -2,9 +2,9 @@
 
     pytest -p tests.varying --varying build/varying
 
-A test varies if it, or a fixture of it, starts a process or a thread, opens a socket, draws from the entropy of
-the operating system, makes a key, or sleeps. All others compute from fixed seeds alone, and give the same each
-time. Every worker of pytest-xdist writes a file of its own; ``python -m tests.repeat`` reads them.
+A test varies if it, or a fixture of it, starts a process or a thread, opens a socket, draws from the entropy
+of the operating system, makes a key, or sleeps. All others compute from fixed seeds alone, and give the same
+each time. Every worker of pytest-xdist writes a file of its own; ``python -m tests.repeat`` reads them.
 """
 
 import os
