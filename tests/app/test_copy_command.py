@@ -8,10 +8,12 @@ import pytest
 from typer.testing import CliRunner
 
 from unpooled.app.cli import app
+from unpooled.app.cli.copy import write_page
 from unpooled.data import Table
 from unpooled.errors import BadInput
 from unpooled.privacy.copy import CopySettings
 from unpooled.privacy.copy.persons import Persons
+from unpooled.site import dossier
 from unpooled.site.copy_folder import FURTHER, CopyFolder
 
 
@@ -62,10 +64,12 @@ def test_from_a_file_to_an_approved_copy(patients, tmp_path):
         (("--data", "nothing.csv"), "no such file"),
         (("--person", "nobody"), "no column 'nobody'"),
         (("--person", "patient", "--exclude", "patient"), "must be read to tell persons apart"),
-        (("--columns", "weight"), "no column 'weight'"),
-        (("--log", "smoker"), "no numbers of which to take the logarithm"),
+        (("--person", "patient", "--columns", "weight"), "no column 'weight'"),
+        (("--person", "patient", "--log", "smoker"), "no numbers of which to take the logarithm"),
         (("--group-size", 2), "at least 3"),
         (("--columns", "age", "--sensitive", "age"), "both"),
+        ((), "column patient (200 different values in"),
+        (("--log", "pay"), "--person patient puts the rows of a person together"),
     ],
 )
 def test_what_is_wrong_is_one_line_and_nothing_is_written(patients, tmp_path, words, says):
@@ -77,13 +81,47 @@ def test_what_is_wrong_is_one_line_and_nothing_is_written(patients, tmp_path, wo
     assert not site.exists()
 
 
+def rows_of(path, *columns):
+    """A file of 60 rows of columns, each a function of the row's number."""
+    names = ",".join(name for name, _ in columns)
+    rows = (",".join(str(value(i)) for _, value in columns) for i in range(60))
+    path.write_text(
+        "\n".join([f"{names},age", *(f"{row},{40 + i % 23}" for i, row in enumerate(rows))]) + "\n"
+    )
+    return path
+
+
+@pytest.mark.parametrize("name", ["patient_id", "PatientID", "pat_nr", "mrn", "id"])
+@pytest.mark.parametrize("spelt", ["{}", "P{}", "00{}"], ids=["numbers", "texts", "codes"])
+def test_ids_of_persons_that_repeat_are_refused_without_person(tmp_path, name, spelt):
+    path = rows_of(tmp_path / "a.csv", (name, lambda i: spelt.format(100 + i % 50)))
+    code, _, err = call("copy", "make", tmp_path / "n", "--data", path)
+    assert code == 1
+    assert f"column {name} (50 different values in 60 rows)" in err
+    assert f"--person {name} " in err
+    assert "50 persons" in call("copy", "make", tmp_path / "n", "--data", path, "--person", name)[1]
+    assert "60 persons" in call("copy", "make", tmp_path / "s", "--data", path, "--exclude", name)[1]
+
+
+def test_other_columns_are_not_taken_for_ids_of_persons(tmp_path):
+    columns = (("ward_id", lambda i: i % 4), ("subject", lambda i: "abc"[i % 3]), ("nr", lambda i: 900 - i))
+    path = rows_of(tmp_path / "a.csv", *columns, ("patient_id", lambda i: 100 + i))
+    code, _, err = call("copy", "make", tmp_path / "n", "--data", path)
+    assert (code, "--person" in err) == (0, False)
+    path = rows_of(tmp_path / "b.csv", ("surname", lambda i: f"N{i % 50}"))
+    code, said, err = call("copy", "make", tmp_path / "s", "--data", path)
+    assert (code, "60 persons" in said) == (0, True)
+    assert "column surname (50 different values in 60 rows)" in err
+    assert "--person surname" in err
+
+
 def test_a_second_copy_and_policies_without_one(patients, tmp_path):
-    site = tmp_path / "north"
-    assert call("copy", "make", site, "--data", patients)[0] == 0
-    code, _, err = call("copy", "make", site, "--data", patients)
+    site, words = tmp_path / "north", ("--data", patients, "--person", "patient")
+    assert call("copy", "make", site, *words)[0] == 0
+    code, _, err = call("copy", "make", site, *words)
     assert code == 1
     assert FURTHER in err
-    assert call("copy", "make", site, "--data", patients, "--further", FURTHER)[0] == 0
+    assert call("copy", "make", site, *words, "--further", FURTHER)[0] == 0
     policy = tmp_path / "trusted.toml"
     policy.write_text('version = 2\n[protect]\nmode = "trusted"\n')
     code, _, err = call("copy", "make", tmp_path / "south", "--data", patients, "--policy", policy)
@@ -169,6 +207,76 @@ def test_a_copy_is_made_of_a_messy_file_and_says_what_it_has_no_cells_of(tmp_pat
     head, *groups = (tmp_path / "site/copy/table.csv").read_text(encoding="utf-8").splitlines()
     assert head == "persons,größe,sex = m,sex = w"
     assert sum(int(line.split(",")[0]) for line in groups) == 40
+
+
+def cases(path, *, sex=lambda i: "fm"[i % 2]):
+    """120 persons of two kinds, with names, dates of birth, and a column of 0 and 1."""
+    lines = ["surname,birth,age,sex,hiv"]
+    for i in range(120):
+        lines.append(f"N{i},19{50 + i % 40}-03-{1 + i % 28:02},{70 if i < 60 else 35},{sex(i)},{int(i < 60)}")
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_the_page_says_that_the_copy_is_approved(tmp_path):
+    site = tmp_path / "north"
+    assert call("copy", "make", site, "--data", cases(tmp_path / "a.csv"))[0] == 0
+    write_page(CopyFolder(site))
+    assert "Not approved yet" in (site / "copy" / "page.html").read_text()
+    assert call("copy", "approve", site)[0] == 0
+    page = (site / "copy" / "page.html").read_text()
+    assert "Not approved yet" not in page
+    assert f"Approved at {CopyFolder(site).approved} UTC." in page
+
+
+def test_no_page_is_written_at_the_approval_where_there_was_none(tmp_path):
+    call("copy", "make", tmp_path / "north", "--data", cases(tmp_path / "a.csv"))
+    assert call("copy", "approve", tmp_path / "north")[0] == 0
+    assert not (tmp_path / "north" / "copy" / "page.html").exists()
+
+
+def test_the_reason_why_a_column_has_no_cells_is_the_right_one(tmp_path):
+    site = tmp_path / "north"
+    _, said, _ = call("copy", "make", site, "--data", cases(tmp_path / "a.csv"))
+    assert "without cells in the copy: surname (text), birth (date)\n" in said
+    assert "--numbers" not in said  # takes neither of them
+    assert "of a date, write what matters into a column of numbers" in said
+    told = call("copy", "show", site, "--html", tmp_path / "page.html")[1]
+    assert "nothing is shown, for they are dates: birth." in told
+    assert "have a value, for none of their values is shared by 5 persons: surname." in told
+    assert "too few persons share" not in told
+    costs = (
+        (tmp_path / "page.html").read_text().split("What it costs")[1].split("What it does not promise")[0]
+    )
+    assert "age" in costs
+    assert "surname" not in costs
+
+
+def test_rare_levels_that_are_counted_as_the_commonest_one_are_said(tmp_path):
+    site, words = tmp_path / "north", ("copy", "show", tmp_path / "north", "--html", tmp_path / "page.html")
+    path = cases(tmp_path / "a.csv", sex=lambda i: "x" if i in (3, 70) else "fm"[i % 2])
+    said = call("copy", "make", site, "--data", path)[1]
+    assert "rare levels are counted under the commonest one: sex (2 persons)" in said
+    sentence = "by column) are counted under the commonest level, not under other, in: sex."
+    assert sentence in call(*words)[1]
+    assert sentence in (tmp_path / "page.html").read_text()
+    assert sentence in dossier.page(dossier.read(site))
+    (site / "copy" / "notes.json").unlink()  # as of a renewal, or of a copy of an earlier version
+    assert "this may be so in: sex." in call(*words, "--overwrite")[1]
+    call("copy", "make", tmp_path / "south", "--data", cases(tmp_path / "b.csv"))
+    assert "commonest" not in call("copy", "show", tmp_path / "south", "--html", tmp_path / "south.html")[1]
+
+
+def test_groups_that_are_alike_in_a_column_are_said_with_the_remedy(tmp_path):
+    path = cases(tmp_path / "a.csv")
+    call("copy", "make", tmp_path / "north", "--data", path)
+    groups = len(CopyFolder(tmp_path / "north").read())
+    told = call("copy", "show", tmp_path / "north", "--html", tmp_path / "page.html")[1]
+    assert f"hiv ({groups} groups)" in told
+    assert "--sensitive COLUMN (e.g. " in told
+    call("copy", "make", tmp_path / "south", "--data", path, "--sensitive", "sex,hiv")
+    told = call("copy", "show", tmp_path / "south", "--html", tmp_path / "south.html")[1]
+    assert "--sensitive COLUMN" not in told
 
 
 def changed(patients):

@@ -273,7 +273,7 @@ def test_odd_texts_survive_the_file_and_are_taken_for_nothing_else(name, tmp_pat
 def test_no_file_of_a_site_holds_a_value_an_id_a_path_or_a_column_that_is_not_read(tmp_path):
     """A reader of the copy's files, of the log and of all answers."""
     rng = np.random.default_rng(0)
-    x = rng.normal(size=80)
+    x = rng.normal(size=80).tolist()
     source = tmp_path / "secret-path.csv"
     lines = [f"ZZ{i},{v!r},Name{i},{'ab'[i % 2]}" for i, v in enumerate(x)]
     source.write_text("who,x,surname,kind\n" + "\n".join(lines) + "\n")
@@ -286,7 +286,7 @@ def test_no_file_of_a_site_holds_a_value_an_id_a_path_or_a_column_that_is_not_re
     answers = replies(site, (AskSchema(), None), (AskMoments(), view), (AskLocalMeans(5, steps=0), view))
     site.close()
     files = [path.read_bytes() for path in folder.rglob("*") if path.is_file()]
-    assert len(files) == 8  # table, about, approved, registry, log, who holds it, ledger, identity
+    assert len(files) == 9  # table, about, notes, approved, registry, log, who holds it, ledger, identity
     for data in (*files, *answers):
         for text in (b"secret-path", b"surname", b"Name3", b"ZZ", *(repr(v).encode() for v in x)):
             assert text not in data

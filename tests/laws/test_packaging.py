@@ -34,11 +34,12 @@ def test_the_version_has_one_source_and_what_repeats_it_agrees():
     assert project["dynamic"] == ["version"]
     assert importlib.metadata.version("unpooled") == VERSION == prepare.version_of(ROOT)
     assert f"\nversion: {VERSION}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f'version: "{VERSION}"\n' in (ROOT / "conda/recipe.yaml").read_text(encoding="utf-8")
 
 
 @pytest.fixture
 def tree(tmp_path):
-    for name in ("src/unpooled/__init__.py", "CITATION.cff", "CHANGELOG.md"):
+    for name in ("src/unpooled/__init__.py", "CITATION.cff", "CHANGELOG.md", "conda/recipe.yaml"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     return tmp_path

@@ -253,7 +253,7 @@ def test_certificates(secure):
         assert own <= Fraction(proof.inertia) + step
         assert not proof.proved or own * (1 - Fraction(1, 10**4)) <= best + step
         asked, proved = asked + 1, proved + proof.proved
-    assert asked >= PROBLEMS // (200 if secure else 20)
+    assert asked >= max(1, PROBLEMS // (200 if secure else 20))
     print(f"certificates{', secure sums' if secure else ''}: {asked}, no false claim; proved: {proved}")
 
 

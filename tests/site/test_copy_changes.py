@@ -1,82 +1,34 @@
 """Data that change, on real folders: renewal, approval, erasure, retention, kills and restored backups."""
 
+import base64
 import contextlib
+import json
 import os
 import shutil
 import signal
+import sqlite3
 import time
 
 import numpy as np
 import pytest
 
 from combinations import fewer_than
-from unpooled.core import codec
-from unpooled.core.exchange import Envelope, Part, Turn
+from leaks import leaks
+from patients import BY_ID, Patients, answered, asked
 from unpooled.core.messages import Refusal
-from unpooled.data import Number, Preparation, Table
+from unpooled.data import Table
 from unpooled.data.copy import to_csv
 from unpooled.errors import BadInput, LedgerError, NotApproved
 from unpooled.privacy.copy import CopySettings
 from unpooled.privacy.copy.make import assembled
 from unpooled.privacy.copy.renew import ERASED, FIRST, HELD, STAYS
-from unpooled.questions.clusters import AskClusterSums
 from unpooled.site.audit.summary import read
 from unpooled.site.copy_changes import erase, forget, renew
 from unpooled.site.copy_folder import FURTHER, CopyFolder
+from unpooled.site.log import Log
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 from unpooled.site.registry import Registry
-
-BY_ID = CopySettings(g=3, person="id")
-
-
-class Patients:
-    """A table that changes: persons by id, with a number of two clusters, one with holes, a category."""
-
-    def __init__(self, count: int = 60, seed: int = 0) -> None:
-        self.rng, self.rows, self.next = np.random.default_rng(seed), {}, 0
-        self.come(count)
-
-    def come(self, count: int) -> list[str]:
-        new = [f"P{self.next + i}" for i in range(count)]
-        self.next += count
-        for person in new:
-            self.change(person)
-        return new
-
-    def change(self, person: str) -> None:
-        old = self.rng.random() < 0.5
-        lab = self.rng.normal(0, 1) if self.rng.random() > 0.05 else np.nan
-        self.rows[person] = (self.rng.normal(70 if old else 40, 4), lab, str(self.rng.choice(["f", "m"])))
-
-    def leave(self, count: int) -> list[str]:
-        gone = self.rng.choice(sorted(self.rows), count, replace=False).tolist()
-        for person in gone:
-            del self.rows[person]
-        return gone
-
-    def table(self) -> Table:
-        age, lab, sex = zip(*self.rows.values(), strict=True)
-        return Table.of({"id": list(self.rows), "age": np.array(age), "lab": np.array(lab), "sex": list(sex)})
-
-
-@pytest.fixture
-def patients():
-    return Patients()
-
-
-@pytest.fixture
-def place(patients, tmp_path):
-    place = CopyFolder(tmp_path / "north")
-    place.make(patients.table(), BY_ID)
-    place.approve("the officer")
-    return place
-
-
-def asked(site, number: int = 0):
-    view = Preparation((Number("age", 0.0, 0.0, 1.0),), True)
-    post = Envelope(Turn("r", 0, number, 0), (Part("total", AskClusterSums(np.array([[[50.0]]])), view, 0),))
-    return codec.unwrap(site.respond(codec.wrap(post))).replies[0]
 
 
 def test_a_renewal_is_answered_from_once_it_is_approved_and_not_before(place, patients):
@@ -181,14 +133,61 @@ def test_what_cannot_be_a_renewal_is_refused(place, patients, tmp_path):
     assert not place.waiting
 
 
-def test_no_id_and_no_value_is_on_disk(place, patients):
-    stored = b"".join(path.read_bytes() for path in place.folder.rglob("*") if path.is_file())
-    for person, (age, *_) in patients.rows.items():
-        assert person.encode() + b'"' not in stored
-        assert repr(age).encode() not in stored
+def test_no_id_and_no_value_is_on_disk(tmp_path):
+    """After all that a folder sees: every file, the cells of every database, the packed parts of the log."""
+    patients, place = Patients(called="patient-"), CopyFolder(tmp_path / "north")
+    place.make(patients.table(), BY_ID)
+    place.approve("the officer")
+    answered(place)
+    known = dict(patients.rows)
+    patients.leave(2)
+    patients.come(8)
+    known |= patients.rows
+    renew(place, patients.table(), wider=1.0)
+    place.approve()
+    answered(place)
+    erase(place, ["patient-7", "patient-999"], "officer", bar=True)
+    answered(place)
     with Registry.opened(place.folder) as registry:
-        assert len(registry.person("P1")) == 32
+        medians = [spread.median for spread in registry.scales.spreads.values()]
+    numbers = [
+        value
+        for row in known.values()
+        for value in row[:2]
+        if not np.isnan(value) and value not in medians  # of an odd number of persons, one has it
+    ]
+    assert len(numbers) > 120
+    assert {path.name for path in place.folder.glob("*.sqlite")} == {"registry.sqlite", "ledger.sqlite"}
+    assert leaks(place.folder, [*known, "patient-999"], numbers) == []
+    with Registry.opened(place.folder) as registry:
+        assert len(registry.person("patient-1")) == 32
     assert os.stat(place.folder / "registry.sqlite").st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize(
+    "how", ["csv", "id cell", "value cell", "json", "utf-16", "base64", "hex", "array", "rounded", "name"]
+)
+def test_the_search_for_ids_and_values_finds_them_however_they_are_written(tmp_path, how):
+    person, value = "patient-7", 43.218765432
+    if "cell" in how:
+        with contextlib.closing(sqlite3.connect(tmp_path / "a.sqlite")) as db:
+            db.execute("CREATE TABLE leak (id TEXT, age REAL)")
+            db.execute("INSERT INTO leak VALUES (?, ?)", (person, 0.0) if how == "id cell" else ("x", value))
+            db.commit()
+    else:
+        said = {
+            "csv": f"id,age\n{person},1\n".encode(),
+            "json": json.dumps({"a": {person: 1}}).encode(),
+            "utf-16": f"a {person}".encode("utf-16"),
+            "base64": b'{"answer":"' + base64.b64encode(f"xy {person} z".encode()) + b'"}',
+            "hex": f"a {person} b".encode().hex().encode(),
+            "array": np.array([1.0, value]).tobytes(),
+            "rounded": f"1,{value:.6f}".encode(),
+            "name": b"",
+        }[how]
+        (tmp_path / (f"{person}.csv" if how == "name" else "file")).write_bytes(said)
+    assert leaks(tmp_path, [person], [value])
+    assert leaks(tmp_path, ["patient-70", "patient-"], [value + 1e-3]) == []
 
 
 # ---------------------------------------------------------------- erasure and retention
@@ -236,7 +235,8 @@ def test_a_site_that_is_running_stops_answering_when_somebody_is_erased(place):
     finally:
         site.close()
     site = open_site("north", folder=place.folder)
-    assert not isinstance(asked(site, 2), Refusal)
+    assert "begin a new run" in asked(site, 2).reason  # of the run that he was seen in
+    assert not isinstance(asked(site, 3, run="anew"), Refusal)
     site.close()
 
 
@@ -280,13 +280,8 @@ def test_tables_of_earlier_copies_are_forgotten_by_date(place, patients):
 # ---------------------------------------------------------------- lost, older and changed files
 
 
-def answered(place):
-    site = open_site("north", folder=place.folder)
-    asked(site)
-    site.close()
-
-
-def test_a_lost_or_older_registry_is_found(place, patients):
+@pytest.mark.parametrize("rotated", [False, True])
+def test_a_lost_or_older_registry_is_found(place, patients, rotated):
     answered(place)
     shutil.copy(place.folder / "registry.sqlite", place.folder / "backup")
     shutil.copytree(place.path, place.folder / "backup-copy")
@@ -295,6 +290,10 @@ def test_a_lost_or_older_registry_is_found(place, patients):
     renew(place, patients.table())
     place.approve()
     answered(place)
+    if rotated:
+        log = Log(place.folder / "log.jsonl")
+        assert log.rotate()
+        log.close()
     newest = (place.folder / "registry.sqlite").read_bytes()
     shutil.copy(place.folder / "backup", place.folder / "registry.sqlite")
     with pytest.raises(LedgerError, match="not the one that the registry names"):
@@ -304,8 +303,15 @@ def test_a_lost_or_older_registry_is_found(place, patients):
             call()
     os.rename(place.path, place.folder / "newest-copy")
     shutil.copytree(place.folder / "backup-copy", place.path)  # copy and registry of the same old day
-    with pytest.raises(LedgerError, match="registry of persons is lost, or older than the log"):
-        open_site("north", folder=place.folder)
+    for call in (
+        lambda: open_site("north", folder=place.folder),
+        lambda: renew(place, patients.table()),
+        lambda: place.approve(),
+        lambda: erase(place, ["P1"]),
+        lambda: place.make(patients.table(), BY_ID, further=FURTHER),
+    ):
+        with pytest.raises(LedgerError, match="registry of persons is lost, or older than the log"):
+            call()
     assert not read(place.folder).whole
     (place.folder / "registry.sqlite").unlink()
     for call in (lambda: open_site("north", folder=place.folder), lambda: renew(place, patients.table())):
@@ -406,7 +412,7 @@ def test_kill_9_at_any_time_leaves_one_copy_that_the_registry_names(place, patie
         os.waitpid(pid, 0)
         os.close(heard)
         site = open_site("north", folder=place.folder)  # settles what was under way
-        assert not isinstance(asked(site, attempt), Refusal)
+        assert not isinstance(asked(site, run=f"after kill {attempt}"), Refusal)
         site.close()
         with Registry.opened(place.folder) as registry:
             history, scales = registry.history(), registry.scales

@@ -86,8 +86,8 @@ WRONG = {
     '[domain]\ncolumns = ["a"]\nlower = [1]\nupper = [1]': r"a: lower 1 must be below upper 1",
     '[domain]\ncolumns = ["a", "a"]\nlower = [0, 0]\nupper = [1, 1]': r"names a column twice",
     '[domain]\ncolumns = ["a"]\nlower = [-inf]\nupper = [1]': r"both finite",
-    "[dp]\ndelta = 0": r"delta must be between 0 and 1, got 0",
-    "[dp]\nepsilon_total = -1": r"epsilon_total must be 0 or more, got -1",
+    "[dp]\ndelta = 0": r"delta must be a number above 0 and below 0.5, got 0",
+    "[dp]\nepsilon_total = -1": r"epsilon_total must be a number above 0 and at most 100, got -1",
     "protect = 5": r"protect must be a section, \[protect\]",
     "[protect": r"not TOML",
 }
@@ -215,6 +215,20 @@ def test_a_preset_is_a_policy_that_keeps_to_it_and_names_its_source(name):
     said = " ".join(line for _, lines in explain(policy) for line in lines)
     assert f"It keeps to the preset {name}" in said
     assert written(policy) == text
+
+
+@pytest.mark.parametrize("mode", ["copy", "trusted"])
+@pytest.mark.parametrize("name", ["opensafely", "cms", "datashield"])
+def test_a_policy_does_not_claim_what_only_a_release_does(name, mode):
+    """A site redacts and rounds nothing: a preset sets the fewest persons of a group there."""
+    rule = PRESETS[name]
+    text = f'version = 2\n[protect]\npreset = "{name}"\nmode = "{mode}"\ng = 11\nmin_cluster_size = 11\n'
+    said = " ".join(line for _, lines in explain(parse(text)) for line in lines)
+    assert rule.asks not in said
+    group = {"copy": f"a group of the copy has at least {rule.persons} persons."}
+    group["trusted"] = f"no group of fewer than {rule.persons} rows is shown."
+    assert f"It keeps to the preset {name}: {group[mode]}" in said
+    assert f"`unpooled release RUN --preset {name}` redacts" in said
 
 
 def test_the_presets_are_those_of_the_published_rules():

@@ -1,13 +1,12 @@
 """The study of a job between machines: what sites are asked to approve before they answer anything."""
 
-import getpass
 import socket
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unpooled.algorithms import METHODS, Private
-from unpooled.core import codec
+from unpooled.core import codec, disk
 from unpooled.core.messages import Question
 from unpooled.data.schema import AskSchema
 from unpooled.errors import BadInput
@@ -64,7 +63,7 @@ def proposed(job: "Job", between: "Between") -> tuple[Study, str]:
 
 def account() -> str:
     """Who answers for a study if nobody is named: this account."""
-    return f"{getpass.getuser()} at {socket.gethostname()}"
+    return f"{disk.account() or 'somebody'} at {socket.gethostname()}"
 
 
 def title_of(job: "Job", federation: str) -> str:

@@ -1,6 +1,7 @@
 """Atomic writes of files, and locks between processes."""
 
 import contextlib
+import getpass
 import json
 import os
 import sys
@@ -62,6 +63,17 @@ def _written_beside(path: Path, data: bytes) -> str:
         os.unlink(name)
         raise
     return name
+
+
+def file_state(path: Path | None) -> tuple[int, int, int] | None:
+    """Marks that tell one state of a file from another; None if there is none."""
+    if path is None:
+        return None
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def sync_folder(path: Path) -> None:
@@ -155,3 +167,10 @@ def is_held(folder: Path) -> bool:
 def holder(folder: Path) -> Holder | None:
     """The process that works on the run; None if there is none, or it has not written its name yet."""
     return Holder.read(folder / "lock") if is_held(folder) else None
+
+
+def account() -> str:
+    """The name of the account that runs this program; "" if it has none."""
+    with contextlib.suppress(OSError, KeyError):
+        return getpass.getuser()
+    return ""

@@ -4,7 +4,6 @@ An engine starts it and a process at every site (``site.process``), and carries 
 the coordinator's process a RunTask and a site's process RunTerms; neither holds a path or code.
 """
 
-import getpass
 import json
 import os
 import time
@@ -17,7 +16,7 @@ from typing import Any
 
 import unpooled.algorithms
 import unpooled.analysis  # noqa: F401  importing them registers what may be asked
-from unpooled.core.disk import held, write_atomically
+from unpooled.core.disk import account, held, write_atomically
 from unpooled.core.exchange import Carrier
 from unpooled.core.messages import Message, SiteId
 from unpooled.core.run import Record, run
@@ -128,7 +127,7 @@ def readmit(path: Path, site: SiteId, reason: str) -> int:
     if not reason.strip():
         raise BadInput("a readmission needs a reason: it is evidence")
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    line = {"site": site, "head": "", "readmitted": now, "by": getpass.getuser(), "reason": reason.strip()}
+    line = {"site": site, "head": "", "readmitted": now, "by": account(), "reason": reason.strip()}
     _append(path, json.dumps(line) + "\n")
     return int(head.partition(":")[0]) + 1
 

@@ -9,6 +9,7 @@ Where its members sum securely, the relay reads only their sum. In the secure su
 is a member, and adds the sum over its own sites, unrounded.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
@@ -100,10 +101,10 @@ class Relay(Site):
             audit=books.audit,
             answered=None if books.audit is None else books.audit.answered(),
             key=books.key,
-            guards=() if study is None else (study,),
+            guards=books.guards,
         )
-        self._books, self._among, self._member_above = books.audit, books.among, books.mask
-        self._counts: dict[str, int] = {}  # sites that the sums of the last run are over, by that run
+        self._books, self._ledger, self._member_above = books.audit, books.ledger, books.mask
+        self._first: dict[str, tuple[tuple[SiteId, ...], int]] = {}  # of the run that was asked about last
         self._region = DualRegion(below, self.rules.cell_sites)
         self._sums: dict[tuple[Turn, str], list[Reply]] = {}  # of the latest round, by what was asked
 
@@ -185,13 +186,29 @@ class Relay(Site):
         for part, got, total in zip(parts, answers, found, strict=True):
             if part.verb != "total" or not isinstance(total, Subtotal):
                 continue
-            known = self._among.get(turn.run, got.sites)
-            count = self._counts.get(turn.run, total.sites)  # of relays below, their sites
-            if (got.sites, total.sites) != (known, count):
+            now = (got.sites, total.sites)
+            first = self._first_set(turn.run)
+            if first is None:
+                self._ledger.keep_among(turn.run, json.dumps(now))
+            elif first != now:
                 raise _TooFew("not all of the sites answered that the first sum of this run is over")
-            self._among, self._counts = {turn.run: known}, {turn.run: count}
             if self._books is not None:
-                self._books.among = known
+                self._books.among = got.sites
+
+    def _first_set(self, run: str) -> tuple[tuple[SiteId, ...], int] | None:
+        """The members, and the number of sites below, of the first sum of a run; None if there is none."""
+        if run not in self._first:
+            kept = self._ledger.among(run)
+            if kept is None:
+                return None
+            members, count = json.loads(kept)
+            self._first = {run: (tuple(members), int(count))}
+        return self._first[run]
+
+    def _asked_members(self, run: str) -> tuple[SiteId, ...]:
+        """The members that are asked: with the rule of one set those of the run's first sum."""
+        first = self._first_set(run) if self.rules.one_set else None
+        return self.members if first is None else first[0]
 
     def _asks(self, turn: Turn, parts: Sequence[Part]) -> tuple[Ask[Any], ...]:
         """The asks to the members, each at the place that it has above: draws of sites depend on it."""
@@ -204,7 +221,7 @@ class Relay(Site):
             if isinstance(part.question, AskNode):
                 continue  # each member has prices of its own
             verb: Any = "each" if isinstance(part.question, AskSchema) else "total"
-            members = self.members if self.cell else self._among.get(turn.run, self.members)
+            members = self.members if self.cell else self._asked_members(turn.run)
             asks[part.index] = Ask(verb, members, part.question, part.view)
         return tuple(asks)
 
@@ -223,7 +240,7 @@ class Relay(Site):
     def _node(self, turn: Turn, part: Part) -> tuple[Gathered[Any], NodeSolution | None]:
         """The replies of the members at their shares of the region's prices, and that of the region."""
         assert isinstance(part.question, AskNode)
-        members = self._among.get(turn.run, self.members)
+        members = self._asked_members(turn.run)
         return self._region.ask(turn, members, part.index, part.question, part.view)
 
     def _summed(

@@ -1,6 +1,5 @@
 """The rules of a relay, and its books: what it passes up, and what of it is kept in its folder."""
 
-import json
 import secrets
 from dataclasses import dataclass
 from hashlib import sha256
@@ -17,11 +16,13 @@ from unpooled.optimum.questions import AskNode
 from unpooled.questions.clusters import AskClusterSums
 from unpooled.runtimes.membership import AskMembers
 from unpooled.site.allow_list import only_totals
-from unpooled.site.audit_log import AuditLog, check_books
-from unpooled.site.ledger import Ledger, SumLedger
+from unpooled.site.audit_log import SUMS, AuditLog, check_books
+from unpooled.site.ledger import Ledger
 from unpooled.site.log import Log
-from unpooled.site.log_files import tail
+from unpooled.site.one_source import OneSource, source
+from unpooled.site.site import Guard
 from unpooled.site.studied import Studied
+from unpooled.site.sum_ledger import SumLedger
 
 DUAL = (codec.name_of(AskNode), codec.name_of(AskClusterSums))  # passed on, the dual runs over a tree
 
@@ -70,7 +71,8 @@ class RelayBooks(NamedTuple):
     audit: AuditLog | None
     mask: Any  # a Masking; None without the package cryptography
     key: str
-    among: dict[str, tuple[SiteId, ...]]  # the members that the sums of the last run are over, by that run
+    ledger: Ledger
+    guards: tuple[Guard, ...]
 
 
 def open_books(
@@ -83,8 +85,10 @@ def open_books(
 ) -> RelayBooks:
     """The books in a folder; without one nothing is written, and its key is drawn anew."""
     required = rules.secure or (study is not None and study.secure)
+    bound = "" if study is None else study.digest
     if folder is None:
-        return RelayBooks(None, _mask(name, required, None, None, authority), secrets.token_hex(20), {})
+        mask, held = _mask(name, required, None, None, authority), () if study is None else (study,)
+        return RelayBooks(None, mask, secrets.token_hex(20), Ledger(None, name), held)
     from unpooled.site.identity import fingerprint_in, identity_in
 
     home = Path(folder)
@@ -97,7 +101,6 @@ def open_books(
         if study is not None:
             study.check(log)
         check_books(log, ledger)
-        bound = "" if study is None else study.digest
         audit = AuditLog(name, rules, ledger, log, authority=authority, study=bound)
     except BaseException:
         ledger.close()
@@ -105,16 +108,9 @@ def open_books(
             log.close()
         raise
     mask = _mask(name, required, identity, ledger, authority)
-    return RelayBooks(audit, mask, fingerprint_in(home), _among(home / "log.jsonl"))
-
-
-def _among(log: Path) -> dict[str, tuple[SiteId, ...]]:
-    """The members that the sums of the last run are over, by the log."""
-    for line in tail(log):
-        entry = json.loads(line)
-        if entry["kind"] == "release" and "among" in entry:
-            return {entry["run"]: tuple(entry["among"])}
-    return {}
+    one = OneSource(ledger, source(SUMS, "", rules.digest, bound))
+    guards = (one,) if study is None else (study, one)
+    return RelayBooks(audit, mask, fingerprint_in(home), ledger, guards)
 
 
 def _mask(name: SiteId, required: bool, identity: Any, ledger: Ledger | None, authority: bytes | None) -> Any:

@@ -6,6 +6,7 @@ the line that opens a site also the digests of its copy, its policy and its stud
 
 import contextlib
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from hashlib import sha256
 from importlib.metadata import version
@@ -22,8 +23,8 @@ from unpooled.errors import LedgerError, Refused
 from unpooled.privacy.dp.accounting import epsilon_of
 from unpooled.privacy.secure_sum.messages import from_hex
 from unpooled.site.ledger import ChainedFile, Ledger
-from unpooled.site.log import COUNTERSIGNED, Log, Packed, unpacked
-from unpooled.site.log_files import lines, tail
+from unpooled.site.log import CONTINUED, COUNTERSIGNED, Log, Packed, unpacked
+from unpooled.site.log_files import lines, parsed, protections, tail
 from unpooled.site.policy import Policy
 from unpooled.site.site import digest, request_digest
 
@@ -49,24 +50,23 @@ def _check_marks(log: Log, ledger: Ledger, registry: ChainedFile | None) -> None
                 f"{log.path}: the log is lost, or older than the {called}: its line {int(number) + 1} is not "
                 f"the one that the {called} names; nothing is answered"
             )
+    books: dict[str, ChainedFile | None] = {"ledger": ledger, "registry": registry}
     for line in tail(log.path):
-        entry = json.loads(line)
-        if "ledger" in entry:
-            if not ledger.has(entry["ledger"]):
+        entry = parsed(line, log.path)
+        for name in [name for name in books if name in entry]:
+            chain = books.pop(name)
+            if chain is None or not chain.has(entry[name]):
+                called = "registry of persons" if name == "registry" else name
                 raise LedgerError(
-                    f"{log.path.parent}: the ledger is lost, or older than the log: it does not have what "
+                    f"{log.path.parent}: the {called} is lost, or older than the log: it does not have what "
                     f"line {entry['seq'] + 1} of the log names; nothing is answered"
                 )
-            if "registry" in entry and (registry is None or not registry.has(entry["registry"])):
-                raise LedgerError(
-                    f"{log.path.parent}: the registry of persons is lost, or older than the log: it does not "
-                    f"have what line {entry['seq'] + 1} of the log names; nothing is answered"
-                )
-            return
-        if spent := entry.get("spent"):  # of a version whose lines did not name the ledger
+        if "ledger" in books and (spent := entry.get("spent")):  # of a version that did not name the ledger
             now = epsilon_of(ledger.spent() ** 0.5, float(spent["delta"]))
             if now < float(spent["epsilon"]) * (1 - 1e-9):
                 raise LedgerError(f"{log.path.parent}: the ledger is lost, or older than the log")
+            return
+        if "ledger" in entry and entry["kind"] != CONTINUED:  # it names all books that there were
             return
 
 
@@ -74,7 +74,7 @@ def _check_contents(log: Log, ledger: Ledger) -> None:
     """Raise LedgerError unless the ledger holds what it wrote; take over what an earlier version wrote."""
     kept_from = None
     for line in tail(log.path):
-        entry = json.loads(line)
+        entry = parsed(line, log.path)
         if "ledger" in entry:
             kept_from = entry.get("ledger_from")
             break
@@ -91,15 +91,10 @@ def check_protection(path: Path, mode: str) -> None:
 
     Noise after exact answers promises nothing, and exact answers after noise void what it promised.
     """
-    before = ""
-    for line in lines(path) if path.exists() else ():
-        if b'"kind":"opening"' in line or b'"kind":"continued"' in line:
-            with contextlib.suppress(ValueError):  # an unfinished last line
-                before = str(json.loads(line).get("protection", ""))
-        elif b'"kind":"release"' in line:
-            before = before or ("trusted" if b'"spent":null' in line else "noise")  # version 0.1 did not say
-            if (before == "noise") == (mode == "noise"):
-                continue
+    if not path.exists():
+        return
+    for before in sorted(protections(_read(path))):
+        if (before == "noise") != (mode == "noise"):
             how = "with noise" if before == "noise" else f'without noise (mode = "{before}")'
             why = (
                 "another protection would void what noise promised"
@@ -107,6 +102,16 @@ def check_protection(path: Path, mode: str) -> None:
                 else "noise would promise nothing any more"
             )
             raise LedgerError(f"{path.parent}: answered {how} before; {why}, so it needs a folder of its own")
+
+
+def _read(path: Path) -> Iterator[dict[str, Any]]:
+    """The lines of a log that say how it was answered, from the first; an unfinished last one is not read."""
+    for line in lines(path):
+        if b'"kind":"release"' in line:  # not read in full: it may be long
+            yield {"kind": "release", "spent": b'"spent":null' not in line}
+        elif b'"kind":"opening"' in line or b'"kind":"continued"' in line:
+            with contextlib.suppress(ValueError):
+                yield json.loads(line)
 
 
 class Rules(Protocol):
@@ -136,7 +141,7 @@ class AuditLog:
         held = policy if isinstance(policy, Policy) else None
         self._policy, self._budget = policy.digest, held.dp if held is not None and held.private else None
         protection = SUMS if held is None else held.protect.mode
-        self._from = (protection, copy)
+        self._from = (protection, copy, policy.digest, study)
         self.below = ""  # of a relay: which members did not answer, and why
         self.among: tuple[SiteId, ...] = ()  # of a relay: the members that its sums are over
         self._countersigned = ""
@@ -257,8 +262,8 @@ class AuditLog:
     def answered(self) -> dict[tuple[Turn, str], Answer]:
         """The answers of the latest round in the log, which a restarted coordinator may ask for again.
 
-        Only those that were given from what the site answers from now: after a change of protection, or of
-        the copy, a question is answered anew.
+        Only those that were given from what the site answers from now: after a change of protection, copy,
+        rules or study a question is answered anew, or refused.
         """
         found: dict[tuple[Turn, str], Answer] = {}
         if self._log is None:
@@ -268,8 +273,8 @@ class AuditLog:
         over = False
         for line in tail(self._log.path):
             if b'"kind":"opening"' in line or b'"kind":"continued"' in line:
-                entry = json.loads(line)
-                if (entry.get("protection"), entry.get("copy")) != self._from:
+                entry = parsed(line, self._log.path)
+                if tuple(map(entry.get, ("protection", "copy", "policy", "study"))) != self._from:
                     break
                 found |= since
                 since = {}
@@ -277,7 +282,7 @@ class AuditLog:
                 if not since:
                     break
                 continue
-            entry = json.loads(line)
+            entry = parsed(line, self._log.path)
             if entry["kind"] not in ("release", "refusal") or entry.get("failed"):
                 continue
             if latest is None:

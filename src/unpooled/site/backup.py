@@ -4,7 +4,6 @@ A site's log and its ledger name each other, so they must be of the same moment.
 write lock while it reads both: what the site then adds to its log names only what the ledger has already.
 """
 
-import getpass
 import hashlib
 import io
 import json
@@ -20,6 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from unpooled.core.disk import account
 from unpooled.errors import BadInput
 
 _ABOUT = "unpooled-backup.json"
@@ -40,7 +40,7 @@ def backup(folder: Path, target: Path) -> int:
             about = {
                 "folder": str(folder),
                 "made": datetime.now(UTC).isoformat(timespec="seconds"),
-                "by": getpass.getuser(),
+                "by": account(),
                 "version": version("unpooled"),
                 "files": digests,
             }

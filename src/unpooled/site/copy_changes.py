@@ -7,19 +7,20 @@ approves the new one. An erasure is at once: the group of the person goes, and n
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
+from collections.abc import Iterable
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from unpooled.core.disk import write_atomically
 from unpooled.data.copy import Copy
 from unpooled.data.table import Table
-from unpooled.errors import BadInput, LedgerError
+from unpooled.errors import BadInput
 from unpooled.privacy.copy import CopySettings
 from unpooled.privacy.copy.make import assembled
 from unpooled.privacy.copy.renew import Renewal, renewed
-from unpooled.site.copy_folder import ABOUT, APPROVED, ERASURES, FURTHER, TABLE, CopyFolder
+from unpooled.site.copy_folder import ABOUT, APPROVED, FURTHER, CopyFolder
+from unpooled.site.erasures import Erasures
 from unpooled.site.registry import Registry
 
 
@@ -98,11 +99,10 @@ def erase(place: CopyFolder, ids: Iterable[str], by: str = "", *, bar: bool = Fa
                 digest = _put_beside(place, copy, settings, approval)
             else:
                 shutil.rmtree(place.renewal, ignore_errors=True)
-            _note(place.folder, len(groups), by)
-            persons.erase(who.values(), digest, by)
-        place.settle()
-        shown = persons.showing({n for one in who.values() for n in persons.groups_of(one)})
-        emptied = _emptied(place, lambda about: str(about["digest"]) in shown)
+            entry = os.urandom(16).hex()
+            Erasures(place.folder).begin(entry, len(groups), by)  # running sites stop
+            persons.erase(who.values(), digest, by, entry)
+        emptied = place.settle()
     return Erasure(
         len(groups),
         sum(len(history.groups[n].members) for n in groups),
@@ -117,7 +117,8 @@ def forget(place: CopyFolder, before: str) -> tuple[Path, ...]:
         day = datetime.strptime(before, "%Y-%m-%d").date().isoformat()
     except ValueError:
         raise BadInput(f"--before must be a date as 2026-11-16, got {before!r}") from None
-    return _emptied(place, lambda about: str(about["made"]) < day)
+    place.settle()
+    return place.emptied(lambda about: str(about["made"]) < day)
 
 
 def check_registered(place: CopyFolder) -> CopySettings:
@@ -156,25 +157,3 @@ def _put_beside(
 
 def _digest_in(folder: Path) -> str:
     return str(json.loads((folder / ABOUT).read_text(encoding="utf-8"))["digest"])
-
-
-def _note(folder: Path, groups: int, by: str) -> None:
-    """Note an erasure, without whom it was about, where running sites look."""
-    path = folder / ERASURES
-    try:
-        before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
-    except ValueError:
-        raise LedgerError(f"{path}: not a list of erasures, or damaged") from None
-    said = {"utc": datetime.now(UTC).isoformat(timespec="seconds"), "groups": groups, "by": by}
-    write_atomically(path, (json.dumps([*before, said], indent=1) + "\n").encode())
-
-
-def _emptied(place: CopyFolder, chosen: Callable[[dict[str, Any]], bool]) -> tuple[Path, ...]:
-    """Delete the tables of some earlier copies; date, settings, digest and approval stay as evidence."""
-    done = []
-    for about in sorted(place.folder.glob(f"copy-*/{ABOUT}")):
-        if chosen(json.loads(about.read_text(encoding="utf-8"))) and (about.parent / TABLE).exists():
-            for name in (TABLE, "page.html"):
-                (about.parent / name).unlink(missing_ok=True)
-            done.append(about.parent)
-    return tuple(done)

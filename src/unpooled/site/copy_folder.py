@@ -8,15 +8,15 @@
     FOLDER/renewal/            a renewed copy that nobody approved yet: the old one is answered from
     FOLDER/copy-DATE-N/        earlier copies
     FOLDER/registry.sqlite     who was ever shown with whom, where persons have ids (``registry``)
+    FOLDER/erasures.json       that persons were erased, not who (``erasures``)
 """
 
 import contextlib
-import getpass
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -24,19 +24,21 @@ from pathlib import Path
 from typing import Any
 
 from unpooled.core.arrays import FloatArray
-from unpooled.core.disk import write_atomically
+from unpooled.core.disk import account, sync_folder, write_atomically
 from unpooled.data.copy import Copy, described, from_csv, to_csv
 from unpooled.data.table import Table
 from unpooled.errors import BadInput, LedgerError
 from unpooled.privacy.copy import CopySettings
 from unpooled.privacy.copy.make import FirstCopy, Progress, made_first
+from unpooled.privacy.copy.persons import Persons
 from unpooled.privacy.copy.renew import first_groups, without_erased
 from unpooled.site import registry
+from unpooled.site.erasures import ERASURES as ERASURES
+from unpooled.site.erasures import Erasures
 from unpooled.site.log import entries
-from unpooled.site.registry import Registry
+from unpooled.site.registry import Registry, check_age
 
-TABLE, ABOUT, APPROVED = "table.csv", "about.json", "approved.json"
-ERASURES = "erasures.json"  # changes with every erasure; a site that is running looks at it
+TABLE, ABOUT, APPROVED, PAGE = "table.csv", "about.json", "approved.json", "page.html"
 FURTHER = "a further release without a bound"  # the officer types this to make a second copy
 
 
@@ -113,11 +115,26 @@ class CopyFolder:
             raise
 
     def _left(self, table: Table | FloatArray, settings: CopySettings) -> Table | FloatArray:
-        """The rows of all persons who were not erased."""
-        if not isinstance(table, Table) or not settings.person or not (self.folder / registry.FILE).exists():
+        """The rows of all persons who were not erased; BadInput if they cannot be told from the others."""
+        if not (self.folder / registry.FILE).exists():
+            check_age(self.folder, None)
             return table
         with Registry.opened(self.folder) as persons:
-            return without_erased(table, settings, persons.erased(), persons.digest)
+            check_age(self.folder, persons)
+            if not (erased := persons.erased()):
+                return table
+            why = "the copy has no column that names persons"
+            if settings.person and isinstance(table, Table):
+                shown = persons.shown()
+                there = len(shown & {persons.person(one) for one in Persons(table, settings).ids})
+                if 2 * there >= len(shown):
+                    return without_erased(table, settings, erased, persons.digest)
+                why = f"of {len(shown)} persons who are shown, {there} are in column {settings.person}"
+        raise BadInput(
+            f"{self.folder}: {_many(len(erased))} erased here, and {why}: who was erased would not be "
+            "recognised, and shown again. Name the column that the copy was made with, by --person; or make "
+            "the copy in a folder of its own, from a file without them"
+        )
 
     def _register(
         self, table: Table | FloatArray, first: FirstCopy, settings: CopySettings, reading: dict[str, Any]
@@ -199,9 +216,14 @@ class CopyFolder:
 
     def settings(self) -> CopySettings:
         """The settings that the copy was made with."""
-        given = self.about()["settings"].items()
-        values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in given}
-        return CopySettings(**values)
+        try:
+            given = self.about()["settings"].items()
+            values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in given}
+            return CopySettings(**values)
+        except (KeyError, AttributeError, TypeError) as error:
+            raise LedgerError(
+                f"{self.path / ABOUT}: not the description of a copy, or damaged: {error}"
+            ) from error
 
     @property
     def waiting(self) -> bool:
@@ -218,6 +240,7 @@ class CopyFolder:
         """Note that the copy, or its renewal if one waits, may be answered from; returns its digest."""
         renewed, name = self.waiting, by or account()
         self.read(renewed=renewed)
+        self.check_age()
         path = self.renewal if renewed else self.path
         digest = str(self._said(path)["digest"])
         note = {"digest": digest, "by": name, "utc": datetime.now(UTC).isoformat(timespec="seconds")}
@@ -240,33 +263,81 @@ class CopyFolder:
 
     def admit(self, by: str, digest: str = "") -> None:
         """Let the registry take over what was proposed for a copy, before it is answered from."""
+        self.check_age()
         if self.registered:
             with Registry.opened(self.folder) as persons:
                 persons.adopt(digest or self.digest, by)
 
+    def check_age(self) -> None:
+        """Raise LedgerError if the registry is lost, or older than the log or an erasure."""
+        if self.registered:
+            with Registry.opened(self.folder) as persons:
+                check_age(self.folder, persons)
+
     def check_registry(self, persons: Registry) -> None:
-        """Raise LedgerError unless the registry names this very copy as the one to answer from."""
+        """Raise LedgerError unless the registry is the newest and names this very copy to answer from."""
         if persons.current != self.digest:
             raise LedgerError(
                 f"{self.folder}: the copy is not the one that the registry names: one of them was lost, or "
                 "is an older one; nothing is answered"
             )
+        check_age(self.folder, persons)
 
-    def settle(self) -> None:
-        """Put an approved renewal in the place of the copy, if a process was killed before it did so."""
+    def check_nobody_erased(self, shown: str) -> None:
+        """Raise LedgerError if somebody was erased here: ``shown`` does not tell persons apart."""
+        self.settle()
+        erased, told = set[str](), Erasures(self.folder).read()
+        if (self.folder / registry.FILE).exists():
+            with Registry.opened(self.folder) as persons:
+                erased = persons.erased()
+        if erased or told:
+            raise LedgerError(
+                f"{self.folder}: {_many(len(erased) or len(told))} erased here, and {shown} would show them "
+                "again; it needs a folder of its own, with a file without them"
+            )
+
+    def settle(self) -> tuple[Path, ...]:
+        """Finish what a process that was killed had begun; the folders of tables that were deleted for it.
+
+        An approved renewal takes the place of the copy. Tables of earlier copies go, unless it is known that
+        nobody who was erased is in them.
+        """
+        erasures = Erasures(self.folder)
+        if not (self.renewal / ABOUT).exists() and not erasures.unfinished:
+            return ()
+        with Registry.opened(self.folder) as persons, persons.whole():
+            self._settle_renewal(persons)
+            if not erasures.unfinished:
+                return ()
+            emptied: tuple[Path, ...] = ()
+            if persons.erased():
+                allowed = persons.without_erased()
+                emptied = self.emptied(lambda about: str(about["digest"]) not in allowed)
+            erasures.finish(persons.erasures())
+            return emptied
+
+    def _settle_renewal(self, persons: Registry) -> None:
         if not (self.renewal / ABOUT).exists():
             return
-        with Registry.opened(self.folder) as persons, persons.whole():
-            if not (self.renewal / ABOUT).exists():
-                return
-            digest = str(self._said(self.renewal)["digest"])
-            if digest != persons.current:
-                if not persons.proposed(digest):  # of a process that was killed
-                    shutil.rmtree(self.renewal, ignore_errors=True)
-                return
-            if (self.path / ABOUT).exists():
-                os.rename(self.path, self._archived())
-            os.rename(self.renewal, self.path)
+        digest = str(self._said(self.renewal)["digest"])
+        if digest != persons.current:
+            if not persons.proposed(digest):  # of a process that was killed
+                shutil.rmtree(self.renewal, ignore_errors=True)
+            return
+        if (self.path / ABOUT).exists():
+            os.rename(self.path, self._archived())
+        os.rename(self.renewal, self.path)
+
+    def emptied(self, chosen: Callable[[dict[str, Any]], bool]) -> tuple[Path, ...]:
+        """Delete the tables of some earlier copies; date, settings, digest and approval stay as evidence."""
+        done = []
+        for place in sorted(about.parent for about in self.folder.glob(f"copy-*/{ABOUT}")):
+            if (place / TABLE).exists() and chosen(self._said(place)):
+                for name in (TABLE, PAGE):
+                    (place / name).unlink(missing_ok=True)
+                sync_folder(place)
+                done.append(place)
+        return tuple(done)
 
     @property
     def approved(self) -> str:
@@ -281,16 +352,13 @@ class CopyFolder:
 class SeenCopyFolder(CopyFolder):
     """The same for whoever only looks: an approved renewal is left for the site to put in its place."""
 
-    def settle(self) -> None:
-        pass
+    def settle(self) -> tuple[Path, ...]:
+        return ()
+
+
+def _many(persons: int) -> str:
+    return "1 person was" if persons == 1 else f"{persons} persons were"
 
 
 def _has_ids(table: Table | FloatArray, settings: CopySettings) -> bool:
     return bool(settings.person) and isinstance(table, Table)
-
-
-def account() -> str:
-    """The name of the account that runs this program; "" if it has none."""
-    with contextlib.suppress(OSError, KeyError):
-        return getpass.getuser()
-    return ""

@@ -4,20 +4,31 @@ from html import escape
 
 import numpy as np
 
-from unpooled.data.copy import Copy
-from unpooled.data.table import CATEGORY, NUMBER
+from unpooled.data.copy import OTHER, Copy
+from unpooled.data.table import CODE, DATE, EMPTY, ID, TEXT
 from unpooled.pages.markup import counted, percent, section, small, soft, table, whole
 from unpooled.privacy.copy import CopySettings
 
 _MOST = 2000  # rows on the page; the CSV has all of them
+_MOST_ALIKE = 12  # columns that are named where groups are alike
+_NOTHING = (  # why nothing is shown of a column, and the kinds of such columns
+    ("they are dates", (DATE,)),
+    ("they are ids, or numbers of rows", (ID,)),
+    ("they are codes", (CODE,)),
+    ("they have too many different texts", (TEXT,)),
+    ("too few persons share a value", (EMPTY,)),
+)
 _KNOWN = (  # share of cases in which a candidate who was in is told from one who was not, by g: 3, 5, 8, 11
     (4, ("76", "69", "66", "62")),
     (16, ("94", "84", "74", "68")),
 )
 
 
-def facts(copy: Copy, settings: CopySettings) -> list[str]:
-    """Sentences on the copy: its size, its date, how it was made."""
+def facts(copy: Copy, settings: CopySettings, rare: tuple[str, ...] | None = None) -> list[str]:
+    """Sentences on the copy: its size, its date, how it was made.
+
+    ``rare``: the columns in which a rare level is counted as the commonest one; None: not known.
+    """
     n, sizes = copy.persons.sum(), copy.persons
     said = [
         f"{n:.0f} persons in {counted(len(copy), 'group')} of {sizes.min():.0f} to {sizes.max():.0f}; made "
@@ -42,32 +53,100 @@ def facts(copy: Copy, settings: CopySettings) -> list[str]:
             f"Of {', '.join(settings.consumption)} a cell is shown only if nobody has more than "
             f"{settings.largest_share * 100:g} % of the group's total."
         )
-    return [*said, *_odd_columns(copy)]
+    return [*said, *_rare(copy, rare), *_odd_columns(copy), *_alike(copy, settings)]
 
 
 def _odd_columns(copy: Copy) -> list[str]:
+    """Sentences on columns of which nothing, or next to nothing, is in the copy, each with the reason."""
     said = []
-    none = [n for n, kind in zip(copy.names, copy.kinds, strict=True) if kind not in (NUMBER, CATEGORY)]
-    if none:
+    for why, kinds in _NOTHING:
+        none = [name for name, kind in zip(copy.names, copy.kinds, strict=True) if kind in kinds]
+        if none:
+            said.append(f"Of these columns nothing is shown, for {why}: {', '.join(none)}.")
+    if bare := without_levels(copy):
         said.append(
-            f"Of these columns nothing is shown, for too few persons share a value: {', '.join(none)}."
+            "Of these columns nothing is shown but how many persons of a group have a value, for none of "
+            f"their values is shared by {copy.group_size} persons: {', '.join(bare)}."
         )
-    flat = [
-        name
-        for name, mean in copy.means.items()
-        if len(np.unique(mean[copy.known_of(name) > 0])) == 1 and len(copy) > 1
-    ]
-    if flat:
+    if flat := _flat(copy):
         said.append(
             f"These columns are constant but for a few persons, and shown as their median: {', '.join(flat)}."
         )
     return said
 
 
+def without_levels(copy: Copy) -> list[str]:
+    """Categories of which the copy names no level, as of names or ids in letters: all values are rare."""
+    return [name for name, levels in copy.levels.items() if levels == (OTHER,)]
+
+
+def _flat(copy: Copy) -> list[str]:
+    return [
+        name
+        for name, mean in copy.means.items()
+        if len(np.unique(mean[copy.known_of(name) > 0])) == 1 and len(copy) > 1
+    ]
+
+
+def _rare(copy: Copy, rare: tuple[str, ...] | None) -> list[str]:
+    """A sentence on rare levels that are counted as the commonest one; ``rare``: where, if it is known.
+
+    How many persons they are is not said: the page may be shown to others, and the copy does not tell it.
+    """
+    without = [name for name, levels in copy.levels.items() if OTHER not in levels]
+    few = f"fewer than {copy.group_size} persons"
+    if rare is None and without:
+        return [
+            f"Where {few} of all have a rare level, they are counted under the commonest level, not under "
+            f"{OTHER}; this may be so in: {', '.join(without)}."
+        ]
+    if named := [name for name in without if rare and name in rare]:
+        return [
+            f"Persons with a rare level ({few} of all, by column) are counted under the commonest level, not "
+            f"under {OTHER}, in: {', '.join(named)}."
+        ]
+    return []
+
+
+def alike(copy: Copy) -> list[tuple[str, int]]:
+    """(column, groups in which all persons are alike in it) of categories, and of columns of 0 and 1."""
+    found, flat = [], set(_flat(copy))
+    for name in copy.names:
+        shown = copy.known_of(name) > 0
+        same = 0
+        if name in copy.counts and len(copy.levels[name]) > 1:
+            same = int((copy.counts[name].max(axis=1) == copy.known_of(name))[shown].sum())
+        elif name in copy.means and name not in flat:
+            mean = copy.means[name][shown]
+            if mean.size and mean.min() >= 0 and mean.max() <= 1:
+                same = int(((mean == 0) | (mean == 1)).sum())
+        if same:
+            found.append((name, same))
+    return sorted(found, key=lambda one: -one[1])
+
+
+def _alike(copy: Copy, settings: CopySettings) -> list[str]:
+    found = alike(copy)
+    if not found:
+        return []
+    named = ", ".join(f"{name} ({counted(groups, 'group')})" for name, groups in found[:_MOST_ALIKE])
+    named += f" and {len(found) - _MOST_ALIKE} more" if len(found) > _MOST_ALIKE else ""
+    said = f"All persons of a group are alike in: {named}. Who knows of somebody's group knows these of him"
+    open_to = [name for name, _ in found if name not in settings.sensitive]
+    if open_to:
+        said += (
+            f"; --sensitive COLUMN (e.g. {open_to[0]}) makes groups without regard to a column that nobody "
+            "may learn so"
+        )
+    return [f"{said}."]
+
+
 def kept(copy: Copy) -> list[tuple[str, float, float]]:
     """(column, share of its variance between the groups, share of persons in cells that are shown)."""
     out = []
     for name in copy.names:
+        if name in copy.levels and copy.levels[name] == (OTHER,):
+            continue
         known = copy.known_of(name)
         shown = float(known.sum() / max(float(copy.persons.sum()), 1.0))
         if name in copy.means:
@@ -104,12 +183,20 @@ def promises(copy: Copy) -> list[str]:
     ]
 
 
-def page(copy: Copy, settings: CopySettings, approved: str, digest: str, *, renewal: bool = False) -> str:
-    """The HTML page of a copy, or of its renewal that waits for approval."""
+def page(
+    copy: Copy,
+    settings: CopySettings,
+    approved: str,
+    digest: str,
+    *,
+    renewal: bool = False,
+    rare: tuple[str, ...] | None = None,
+) -> str:
+    """The HTML page of a copy, or of its renewal that waits for approval; ``rare`` as for ``facts``."""
     answers = "from the old copy" if renewal else "nothing"
     state = f"Approved at {approved} UTC." if approved else f"Not approved yet: the site answers {answers}."
     parts = [
-        section("What this is", _list([*facts(copy, settings), state])),
+        section("What this is", _list([*facts(copy, settings, rare), state])),
         section(
             "What it costs",
             table(

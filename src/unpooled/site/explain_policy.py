@@ -153,13 +153,16 @@ def upgraded(text: str, where: str) -> tuple[Policy, list[str]]:
     if old.get("version") != 1:
         raise PolicyError(f"{where}: not a policy of version 1, so there is nothing to upgrade")
     said: list[str] = []
-    gone = old.pop("disclosure", {})
-    grouped = int(gone.pop("group_rows", 0))
-    old.get("jobs", {}).pop("max_parameters_per_row", None)
-    budget = old.get("dp", {}).get("epsilon_total", 0)
-    rest = {**old, "version": 2, "protect": {"mode": "noise" if budget else "copy"}}
-    policy = parse(_document(rest), where)
-    smallest = int(gone.get("min_cluster_size", 0))
+    try:
+        gone = old.pop("disclosure", {})
+        grouped, smallest = int(gone.pop("group_rows", 0)), int(gone.get("min_cluster_size", 0))
+        old.get("jobs", {}).pop("max_parameters_per_row", None)
+        budget = old.get("dp", {}).get("epsilon_total", 0)
+        rest = {**old, "version": 2, "protect": {"mode": "noise" if budget else "copy"}}
+        document = _document(rest)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise PolicyError(f"{where}: a rule of version 1 has a value that it cannot have: {error}") from error
+    policy = parse(document, where)
     if not budget and (grouped or smallest > USUAL):
         policy = replace(policy, protect=replace(policy.protect, g=max(grouped, LEAST, smallest)))
         said.append(f"groups have at least g = {policy.protect.g} persons, as the old minimum asked")
@@ -237,11 +240,42 @@ def _studied(policy: Policy) -> str:
 
 
 def _keeps_to(policy: Policy) -> list[str]:
-    """The published rule that the policy keeps to, if any."""
+    """The published rule that the policy keeps to, if any: what of it is kept here, and what at a release."""
     if not policy.protect.preset:
         return []
     rule = preset(policy.protect.preset)
-    return [f"It keeps to the preset {rule.name}: {rule.asks} ({rule.rule}. {rule.by}.)"]
+    source = f"({rule.rule}. {rule.by}.)"
+    return [f"It keeps to the preset {rule.name}: {kept_here(policy)} {source}", *at_release(policy)]
+
+
+def kept_here(policy: Policy) -> str:
+    """The part of its preset that a policy keeps to, in one sentence."""
+    protect, rule = policy.protect, preset(policy.protect.preset)
+    if protect.mode == "noise":
+        return (
+            rule.asks
+            if rule.mode == "noise"
+            else "every answer carries noise, whatever the number of persons."
+        )
+    if protect.mode == "trusted":
+        return f"no group of fewer than {rule.persons} rows is shown."
+    share = f", and nobody has more than {rule.largest_share:.0%} of a total of consumption"
+    return f"a group of the copy has at least {rule.persons} persons{share if rule.largest_share else ''}."
+
+
+def at_release(policy: Policy) -> list[str]:
+    """What of a preset is done when a run is released, and not by the site."""
+    rule = preset(policy.protect.preset)
+    if rule.mode == "noise":
+        return []
+    return [
+        "The site itself redacts and rounds no counts: within a group of the copy, persons are counted one "
+        f"by one. `unpooled release RUN --preset {rule.name}` redacts counts of fewer than {rule.persons} "
+        f"persons and rounds the others to {rule.rounding}, before results are published."
+        if policy.protect.mode == "copy"
+        else f"The site itself rounds no counts: `unpooled release RUN --preset {rule.name}` redacts and "
+        "rounds, before results are published."
+    ]
 
 
 def _copy(policy: Policy) -> list[str]:

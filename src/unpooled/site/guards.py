@@ -1,6 +1,5 @@
 """The rules of a policy as guards of a site: each small, each refusal with a reason that may be shown."""
 
-import os
 from collections.abc import Iterator
 from dataclasses import fields
 from math import inf
@@ -13,6 +12,7 @@ from unpooled.algorithms.minibatch import AskEpochs
 from unpooled.core import codec
 from unpooled.core.arrays import FloatArray, Rows
 from unpooled.core.declarations import Box, Centers, Numbers, Point, sent
+from unpooled.core.disk import file_state
 from unpooled.core.exchange import Answer, Envelope, Part
 from unpooled.core.messages import Question
 from unpooled.core.protocol import View, has_holes
@@ -24,6 +24,7 @@ from unpooled.data.views import Category, Preparation, Shaped
 from unpooled.errors import BadInput, Refused
 from unpooled.privacy import Spending
 from unpooled.site.allow_list import SCHEMA, VIEWS, allowed, only_totals
+from unpooled.site.erasures import Erasures
 from unpooled.site.ledger import Ledger, RunLimits
 from unpooled.site.policy import Policy, check_methods
 from unpooled.site.site import Guard, request_digest
@@ -60,25 +61,21 @@ class NobodyErased(Guard):
     """Refuse everything once somebody was erased since the site was opened: he is in what it answers from."""
 
     def __init__(self, path: Path | None) -> None:
-        self._path, self._state = path, _state(path)
+        self._path, self._state = path, file_state(path)
+        self._told = self._erasures()
 
-    def before(self, post: Envelope, views: tuple[Rows, ...]) -> None:
-        if _state(self._path) != self._state:
+    def admit(self, post: Envelope) -> None:
+        if (state := file_state(self._path)) == self._state:
+            return
+        if self._erasures() != self._told:
             raise Refused("somebody was erased from this site's copy during the run: the run must start anew")
+        self._state = state  # an erasure of before was finished
 
     def leaving(self, post: Envelope, answer: Answer) -> None:
-        self.before(post, ())
+        self.admit(post)
 
-
-def _state(path: Path | None) -> tuple[int, int, int] | None:
-    """Marks that tell one state of a file from another; None if there is none."""
-    if path is None:
-        return None
-    try:
-        found = os.stat(path)
-    except FileNotFoundError:
-        return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    def _erasures(self) -> tuple[tuple[Any, ...], ...]:
+        return () if self._path is None else Erasures(self._path.parent).told()
 
 
 class Sight(Guard):
@@ -97,6 +94,8 @@ class Sight(Guard):
                 lengths = part.question.lengths()
             except BadInput as error:
                 raise Refused(str(error)) from None
+            if lengths.get("k") == 0:
+                raise Refused(f"{name} is about no centre")
             if lengths.get("k", 0) > MOST_CLUSTERS:
                 raise Refused(f"{name} asks for more than {MOST_CLUSTERS} clusters")
             has_holes(part.view, part.question)

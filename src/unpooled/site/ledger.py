@@ -10,7 +10,7 @@ and by ``audit verify``, the chain is computed again, and the tables must hold w
 import json
 import sqlite3
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from unpooled.core.exchange import Turn
-from unpooled.core.messages import SiteId
 from unpooled.errors import LedgerError, Refused
-from unpooled.site.ledger_contents import RUNS, Contents
+from unpooled.site.ledger_contents import Contents
 
 CHAIN = """
 CREATE TABLE IF NOT EXISTS chain (
@@ -43,6 +42,8 @@ CREATE TABLE IF NOT EXISTS paid (
 );
 CREATE TABLE IF NOT EXISTS sums (run TEXT PRIMARY KEY, state BLOB NOT NULL, used INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS pinned (site TEXT PRIMARY KEY, key BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS begun (run TEXT PRIMARY KEY, source TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS among (run TEXT PRIMARY KEY, sites TEXT NOT NULL);
 {CHAIN}
 """
 
@@ -241,8 +242,8 @@ class Ledger(ChainedFile):
 
     def take_over(self) -> None:
         """Add a link that holds what an earlier version wrote."""
-        releases, paid, sums, pinned = self._contents()
-        with self._writing("before", releases, list(paid.items()), list(sums.items()), list(pinned.items())):
+        releases, paid, *tables = self._contents()
+        with self._writing("before", releases, list(paid.items()), *(list(t.items()) for t in tables)):
             pass
 
     def _contents(self) -> Contents:
@@ -253,6 +254,8 @@ class Ledger(ChainedFile):
             {tuple(key): _sha(answer) for *key, answer in db.execute("SELECT * FROM paid")},
             {run: _sha(state) for run, state in db.execute("SELECT run, state FROM sums ORDER BY used")},
             {site: bytes(key).hex() for site, key in db.execute("SELECT site, key FROM pinned")},
+            dict(db.execute("SELECT run, source FROM begun")),
+            dict(db.execute("SELECT run, sites FROM among")),
         )
 
     def check(self, kept_from: int | None = None) -> None:
@@ -262,7 +265,7 @@ class Ledger(ChainedFile):
         """
         if kept_from is not None and self.kept_from != kept_from:
             raise LedgerError("the ledger was changed by another program: it was begun anew")
-        told = Contents([], {}, {}, {})
+        told = Contents([], {}, {}, {}, {}, {})
         for what in self.written():
             told.add(what)
         found = self._contents()
@@ -322,6 +325,28 @@ class Ledger(ChainedFile):
         ).fetchone()
         return None if found is None else bytes(found[0])
 
+    # ------------------------------------------------------------ runs
+
+    def source(self, run: str) -> str | None:
+        """What the run was answered from first, as a digest; None if nothing of it was answered."""
+        found = self._db.execute("SELECT source FROM begun WHERE run = ?", (run,)).fetchone()
+        return None if found is None else str(found[0])
+
+    def begin(self, run: str, source: str) -> None:
+        """Note what the run is answered from, before its first answer leaves."""
+        with self._writing("begun", run, source) as db:
+            db.execute("INSERT INTO begun VALUES (?, ?)", (run, source))
+
+    def among(self, run: str) -> str | None:
+        """Of a relay: the members that the first sum of the run was over; None if there is no sum yet."""
+        found = self._db.execute("SELECT sites FROM among WHERE run = ?", (run,)).fetchone()
+        return None if found is None else str(found[0])
+
+    def keep_among(self, run: str, sites: str) -> None:
+        """Note the members of the first sum of a run, before it leaves."""
+        with self._writing("among", run, sites) as db:
+            db.execute("INSERT INTO among VALUES (?, ?)", (run, sites))
+
     def latest(self, run: str) -> int:
         """The latest answered round of a run; -1 if there is none."""
         (latest,) = self._db.execute("SELECT MAX(round) FROM releases WHERE run = ?", (run,)).fetchone()
@@ -359,42 +384,3 @@ def _unit(rows: int) -> str:
 
 def _sha(data: bytes) -> str:
     return sha256(data).hexdigest()
-
-
-class SumLedger:
-    """The state of secure sums in a ledger: a ``MemberStore`` that outlives the process."""
-
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger, self._db = ledger, ledger._db
-
-    def run(self, run: str) -> bytes | None:
-        found = self._db.execute("SELECT state FROM sums WHERE run = ?", (run,)).fetchone()
-        return None if found is None else bytes(found[0])
-
-    def keep(self, run: str, state: bytes) -> None:
-        with self._ledger._writing("sums", run, _sha(state)) as db:
-            (used,) = db.execute("SELECT COALESCE(MAX(used), 0) + 1 FROM sums").fetchone()
-            db.execute("INSERT OR REPLACE INTO sums VALUES (?, ?, ?)", (run, state, used))
-            db.execute(
-                "DELETE FROM sums WHERE run NOT IN (SELECT run FROM sums ORDER BY used DESC LIMIT ?)",
-                (RUNS,),
-            )
-
-    def latest(self) -> bytes | None:
-        """The state of the run of secure sums that was asked about last."""
-        found = self._db.execute("SELECT state FROM sums ORDER BY used DESC LIMIT 1").fetchone()
-        return None if found is None else bytes(found[0])
-
-    def pinned(self) -> dict[SiteId, bytes]:
-        return {site: bytes(key) for site, key in self._db.execute("SELECT site, key FROM pinned")}
-
-    def pin(self, keys: Mapping[SiteId, bytes]) -> None:
-        with self._ledger._writing("pinned", [(site, key.hex()) for site, key in sorted(keys.items())]) as db:
-            db.executemany("INSERT OR IGNORE INTO pinned VALUES (?, ?)", sorted(keys.items()))
-
-    def forget(self, site: SiteId) -> bool:
-        """Forget the key of a site, so that the next one is pinned; False if none was pinned."""
-        if site not in self.pinned():
-            return False
-        with self._ledger._writing("forgotten", site) as db:
-            return db.execute("DELETE FROM pinned WHERE site = ?", (site,)).rowcount > 0

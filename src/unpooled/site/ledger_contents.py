@@ -12,20 +12,20 @@ class Contents(NamedTuple):
     paid: dict[tuple[Any, ...], str]  # the digest of every answer that was paid for
     sums: dict[str, str]  # the digest of the state of every run with secure sums, the latest last
     pinned: dict[str, str]
+    begun: dict[str, str]  # by run: what it was answered from first
+    among: dict[str, str]  # by run: the members that the first sum of a relay was over
 
     def add(self, what: list[Any]) -> None:
         """Take in what a link wrote."""
         kind, *rest = what
         if kind == "before":
-            releases, paid, sums, pinned = rest
+            releases, paid, *tables = rest
             self.releases[:] = map(tuple, releases)
-            for mine, theirs in (
-                (self.paid, {tuple(key): digest for key, digest in paid}),
-                (self.sums, dict(sums)),
-                (self.pinned, dict(pinned)),
-            ):
+            self.paid.clear()
+            self.paid.update({tuple(key): digest for key, digest in paid})
+            for mine, theirs in zip(self[2:], tables, strict=False):  # an earlier version had fewer
                 mine.clear()
-                mine.update(theirs)
+                mine.update(dict(theirs))
         elif kind == "release":
             self.releases.append(tuple(rest))
         elif kind == "paid":
@@ -38,5 +38,9 @@ class Contents(NamedTuple):
         elif kind == "pinned":
             for site, key in rest[0]:
                 self.pinned.setdefault(site, key)
+        elif kind == "begun":
+            self.begun[rest[0]] = rest[1]
+        elif kind == "among":
+            self.among[rest[0]] = rest[1]
         elif kind == "forgotten":
             self.pinned.pop(rest[0], None)

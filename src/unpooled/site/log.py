@@ -26,7 +26,7 @@ from typing import Any
 from unpooled.core.disk import Holder, sync_folder
 from unpooled.core.locks import lock, require_linux
 from unpooled.errors import LedgerError
-from unpooled.site.log_files import lines, segments, tail, tail_of
+from unpooled.site.log_files import lines, parsed, protections, segments, tail, tail_of
 
 START = "0" * 64
 COUNTERSIGNED = "seal"  # the kind, in the file, of lines that hold a countersigned head
@@ -34,7 +34,10 @@ CONTINUED = "continued"  # the kind of the first line of a file that goes on aft
 STUDY = "study"  # the kind of lines that hold a decision about a study
 KINDS = ("opening", "release", "refusal", COUNTERSIGNED, CONTINUED, STUDY)
 ROTATED = 64 << 20  # bytes from which on a log is rotated when it is opened
-_CARRIED = ("site", "policy", "protection", "copy", "authority", "ledger", "ledger_from")  # by the first line
+_CARRIED = (  # by the first line after a rotation
+    *("site", "policy", "protection", "copy", "study", "authority"),
+    *("ledger", "ledger_from", "registry"),
+)
 
 
 def line_hash(entry: dict[str, Any]) -> str:
@@ -118,7 +121,7 @@ class Log:
             self._size = os.fstat(self._file).st_size
             if self._size > ROTATED:
                 self.rotate()
-        except LedgerError:
+        except BaseException:
             self.close()
             raise
 
@@ -216,6 +219,7 @@ class Log:
             "utc": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "kind": CONTINUED,
             **carried,
+            "protections": sorted(protections(lines)),
             "file": kept.name,
             "digest": sha256(self.path.read_bytes()).hexdigest(),
         }
@@ -225,7 +229,9 @@ class Log:
         file = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
         try:
             lock(file, wait=True)
-            os.write(file, written(first))
+            line = written(first)
+            if os.write(file, line) != len(line):
+                raise OSError("the disk is full")
             os.fsync(file)
             kept.unlink(missing_ok=True)  # of a rotation that was cut off
             os.link(self.path, kept)
@@ -277,17 +283,23 @@ class Log:
             first = json.loads(line) if line else {}
         except ValueError:
             first = {}
+        before, *_ = (*segments(self.path)[-2:-1], None)
+        if not line and before is not None:
+            raise LedgerError(f"{self.path}: is empty, and {before} comes before it: nothing is answered")
         if not isinstance(first, dict) or first.get("kind") != CONTINUED:
             return -1, START
-        before, *_ = (*segments(self.path)[-2:-1], None)
+        if not isinstance(first.get("seq"), int):
+            raise LedgerError(
+                f"{self.path}: its first line is not what was written there: nothing is answered"
+            )
         if before is not None:
-            last = json.loads(next(tail_of(before), b"{}"))
+            last = parsed(next(tail_of(before), b"{}"), before)
             if last.get("hash") != first.get("prev"):
                 raise LedgerError(
                     f"{before} is not the file that {self.path} goes on from: nothing is answered; put the "
                     "right one there"
                 )
-        return int(first["seq"]) - 1, str(first["prev"])
+        return int(first["seq"]) - 1, str(first.get("prev"))
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,12 @@
 """The files of a site's log: the present one, and those before it that were rotated and are still here."""
 
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
+
+from unpooled.errors import LedgerError
 
 _STEP = 1 << 16  # bytes read at a time from the end
 
@@ -43,3 +47,30 @@ def lines(path: Path) -> Iterator[bytes]:
     for segment in segments(path):
         with segment.open("rb") as file:
             yield from file
+
+
+def parsed(line: bytes, path: Path) -> dict[str, Any]:
+    """The entry of a line; LedgerError if it is damaged."""
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        entry = None
+    if not isinstance(entry, dict):
+        raise LedgerError(
+            f"{path}: holds a line that is not what was written there: nothing is answered; unpooled audit "
+            "verify says more"
+        )
+    return entry
+
+
+def protections(entries: Iterable[dict[str, Any]]) -> set[str]:
+    """The protections under which something was released: "copy", "noise", "trusted" or "sums"."""
+    found: set[str] = set()
+    now = ""
+    for entry in entries:
+        if entry["kind"] in ("opening", "continued"):
+            now = str(entry.get("protection", ""))
+            found.update(entry.get("protections", ()))
+        elif entry["kind"] == "release":  # version 0.1 did not say how
+            found.add(now or ("noise" if entry.get("spent") else "trusted"))
+    return found

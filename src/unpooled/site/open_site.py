@@ -22,14 +22,16 @@ from unpooled.site.allow_list import SCHEMA, only_totals
 from unpooled.site.audit_log import AuditLog, check_books, check_protection
 from unpooled.site.copy_folder import ERASURES, CopyFolder
 from unpooled.site.guards import Allowed, Limits, NobodyErased, NoNoise, Sight, SumBounds, SumsOnly
-from unpooled.site.ledger import Ledger, SumLedger
+from unpooled.site.ledger import Ledger
 from unpooled.site.log import Log
+from unpooled.site.one_source import OneSource, source
 from unpooled.site.paid_noise import PaidNoise
 from unpooled.site.policy import Policy, check_declared
 from unpooled.site.registry import FILE as REGISTRY
 from unpooled.site.registry import Registry
 from unpooled.site.site import Guard, Mask, Site
 from unpooled.site.studied import Studied
+from unpooled.site.sum_ledger import SumLedger
 
 
 def open_site(
@@ -78,12 +80,14 @@ def open_site(
             if study is not None:
                 study.check(log)
         mask = _mask(name, policy, home, held["X"], member, ledger, authority, study)
-        guards = [*([] if study is None else [study]), erased, *_guards(policy, ledger, mask, study)]
         mark = "" if registry is None else registry.mark
         bound = "" if study is None else study.digest
+        one = OneSource(ledger, source(policy.protect.mode, digest, policy.answering, bound))
+        guards = [*([] if study is None else [study]), one, erased, *_guards(policy, ledger, mask, study)]
         books = AuditLog(
             name, policy, ledger, log, copy=digest, registry=mark, authority=authority, study=bound
         )
+        answered = books.answered()
     except BaseException:
         ledger.close()
         if log is not None:
@@ -100,7 +104,7 @@ def open_site(
         audit=books,
         threads=threads,
         max_message_bytes=policy.wire.max_message_bytes,
-        answered=books.answered(),
+        answered=answered,
         key=_fingerprint(home),
     )
 
@@ -137,9 +141,13 @@ def _held(
         if weights is not None:
             raise BadInput("weights of rows do not go with a copy: in it every person counts once")
         copy, digest = _copy(table, policy, home)
+        if home is not None and not CopyFolder(home).registered:
+            CopyFolder(home).check_nobody_erased("a copy whose rows name no persons")
         return answered_from(copy), digest
     if table is None:
         raise BadInput(f'mode "{mode}" answers from rows, and none were given')
+    if home is not None:
+        CopyFolder(home).check_nobody_erased(f'mode = "{mode}", which answers from rows,')
     if mode == "noise":
         return {"X": _declared(as_table(table), policy, home), "weights": weights}, ""
     return {"X": as_table(table), "weights": weights, "min_cluster_size": policy.protect.min_cluster_size}, ""

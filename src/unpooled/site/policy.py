@@ -5,13 +5,14 @@ be silently ignored. Nothing in a request can loosen a policy.
 """
 
 import tomllib
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from unpooled.errors import BadInput, PolicyError
 from unpooled.privacy.copy.settings import CopySettings
+from unpooled.privacy.dp.accounting import check_budget
 from unpooled.privacy.presets import preset
 from unpooled.site.allow_list import METHOD_NAMES, methods_in
 
@@ -155,6 +156,18 @@ class Policy:
         return sha256("\n".join([repr(self), *later]).encode()).hexdigest()
 
     @property
+    def answering(self) -> str:
+        """A digest of the rules that answers depend on: not of the contact, nor of how much is allowed."""
+        rules = (
+            replace(self.protect, auto=False),
+            (self.jobs.algorithms, self.jobs.modules, self.jobs.describe),
+            self.domain,
+            self.aggregation,
+            replace(self.dp, epsilon_total=0.0),
+        )
+        return sha256(repr(rules).encode()).hexdigest()
+
+    @property
     def private(self) -> bool:
         """True if the site answers only with noise."""
         return self.protect.mode == "noise"
@@ -270,10 +283,10 @@ def _check(policy: Policy) -> None:
     for column, low, high in zip(domain.columns, domain.lower, domain.upper, strict=True):
         if not -float("inf") < low < high < float("inf"):
             raise PolicyError(f"[domain] {column}: lower {low:g} must be below upper {high:g}, both finite")
-    if not 0 < policy.dp.delta < 1:
-        raise PolicyError(f"[dp] delta must be between 0 and 1, got {policy.dp.delta:g}")
-    if not 0 <= policy.dp.epsilon_total < float("inf"):
-        raise PolicyError(f"[dp] epsilon_total must be 0 or more, got {policy.dp.epsilon_total:g}")
+    try:
+        check_budget(policy.dp.epsilon_total or 1.0, policy.dp.delta)
+    except BadInput as error:
+        raise PolicyError(f"[dp] {str(error).replace('epsilon', 'epsilon_total', 1)}") from None
     if policy.private and not policy.dp.epsilon_total:
         raise PolicyError('[protect] mode = "noise" needs a budget: [dp] epsilon_total')
     if policy.private and not domain.rows:

@@ -1,9 +1,10 @@
 """The registry of persons of a site: who was ever shown in which group, so that a copy can be renewed safely.
 
 It holds no id and no value of anybody, only keyed digests of them; the key comes from the operating system's
-entropy and never leaves the file. It is written in full sync before a copy is answered from. Its chain of
-writes names the head of the log, and every line of the log names its last link: a registry that was lost or
-replaced by an older one is found, and the site does not answer.
+entropy and never leaves the file. (The median of a column, of an odd number of persons, is one person's; not
+said whose.) It is written in full sync before a copy is answered from. Its chain of writes names the head of
+the log, and every line of the log names its last link: a registry that was lost or replaced by an older one
+is found, and the site does not answer.
 """
 
 import json
@@ -11,7 +12,7 @@ import os
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from hashlib import blake2b, sha256
 from pathlib import Path
@@ -21,6 +22,7 @@ from unpooled.errors import BadInput, LedgerError
 from unpooled.privacy.copy.history import History, ReleasedGroup
 from unpooled.privacy.copy.renew import Renewal, person_digest
 from unpooled.privacy.copy.scales import Scales
+from unpooled.site.erasures import Erasures
 from unpooled.site.ledger import CHAIN, ChainedFile
 from unpooled.site.log_files import tail
 
@@ -67,6 +69,7 @@ class Registry(ChainedFile):
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
             super().__init__(sqlite3.connect(self.path, timeout=30, isolation_level=None), "registry")
             self._db.execute("PRAGMA synchronous = EXTRA")
+            self._db.execute("PRAGMA secure_delete = ON")  # cells that are deleted are not left in the file
             if self._db.execute("SELECT 1 FROM sqlite_master WHERE name = 'chain'").fetchone() is None:
                 self._db.executescript(_SCHEMA)
             self._add_what()
@@ -267,14 +270,14 @@ class Registry(ChainedFile):
 
     # ------------------------------------------------------------ erasure
 
-    def erase(self, persons: Iterable[str], digest: str, by: str) -> None:
+    def erase(self, persons: Iterable[str], digest: str, by: str, entry: str = "") -> None:
         """Take the groups of these persons out for ever, and their cells; what was proposed is dropped.
 
         ``digest`` is that of the copy without them, "" if they are in no group that is shown. The digests of
-        the persons stay, so that they are never shown again.
+        the persons stay, so that they are never shown again. ``entry`` names the erasure in erasures.json.
         """
         who = sorted(persons)
-        with self._writing("erased", who, digest):
+        with self._writing("erased", who, digest, entry):
             number = self.number + 1
             for person in who:
                 self._db.execute("INSERT OR IGNORE INTO erased VALUES (?)", (person,))
@@ -286,6 +289,11 @@ class Registry(ChainedFile):
             self._db.execute("DELETE FROM proposal")
             self._say(contents=self._contents())
 
+    def erasures(self) -> set[str]:
+        """The names of all erasures in the chain, as erasures.json has them."""
+        rows = self._db.execute("""SELECT what FROM chain WHERE what LIKE '["erased"%'""").fetchall()
+        return {str(name) for (text,) in rows for name in json.loads(text)[3:]}
+
     def groups_of(self, person: str) -> list[int]:
         """The numbers of all groups that a person, given by his digest, was ever in."""
         found = self._db.execute("SELECT number FROM members WHERE person = ? ORDER BY number", (person,))
@@ -295,7 +303,24 @@ class Registry(ChainedFile):
         """The digest of a person, by the id that the table has."""
         return person_digest(self.digest, name)
 
-    def showing(self, groups: Iterable[int]) -> set[str]:
+    def shown(self) -> set[str]:
+        """The digests of all persons who are in a group that is shown now."""
+        rows = self._db.execute(
+            "SELECT person FROM members JOIN groups USING (number) WHERE retired IS NULL"
+        ).fetchall()
+        return {str(person) for (person,) in rows}
+
+    def without_erased(self) -> set[str]:
+        """The digests of all copies of which it is known that nobody who was erased is in them.
+
+        Of copies of before the present registry it is not known who is in them.
+        """
+        (first,) = self._db.execute("SELECT COALESCE(MIN(added), 1 << 60) FROM groups").fetchone()
+        rows = self._db.execute("SELECT digest FROM copies WHERE number >= ?", (first,)).fetchall()
+        showing = self._showing({n for person in self.erased() for n in self.groups_of(person)})
+        return {str(digest) for (digest,) in rows} - showing
+
+    def _showing(self, groups: Iterable[int]) -> set[str]:
         """The digests of all copies that showed one of these groups."""
         found: set[str] = set()
         for group in groups:
@@ -317,14 +342,31 @@ def _packed(group: ReleasedGroup) -> dict[str, Any]:
     }
 
 
+def check_age(folder: Path, persons: Registry | None) -> None:
+    """Raise LedgerError if the log or erasures.json name an entry that the registry (None: lost) lacks.
+
+    Another process may be writing the log. Who opens the site looks once more, with the log locked.
+    """
+    for entry in _entries_back(folder / "log.jsonl", b'"registry":'):
+        if (mark := entry.get("registry")) is None:
+            continue
+        if persons is None or not persons.has(mark):
+            raise LedgerError(
+                f"{folder}: the registry of persons is lost, or older than the log: it does not have what "
+                f"line {entry['seq'] + 1} of the log names; nothing is answered or renewed"
+            )
+        break
+    Erasures(folder).check(() if persons is None else persons.erasures())
+
+
 def _last_line(log: Path) -> str:
     """The head of a log that another process may be writing: "number:hash" of its last whole line."""
-    if not log.exists():
-        return ""
-    for line in tail(log):
-        try:
-            entry = json.loads(line)
-        except ValueError:  # unfinished
-            continue
-        return f"{entry['seq']}:{entry['hash']}"
-    return ""
+    return next((f"{entry['seq']}:{entry['hash']}" for entry in _entries_back(log)), "")
+
+
+def _entries_back(log: Path, having: bytes = b"") -> Iterator[dict[str, Any]]:
+    """The lines of a log from the last one back, those that have these bytes; no unfinished one."""
+    for line in tail(log) if log.exists() else ():
+        if having in line:
+            with suppress(ValueError):
+                yield json.loads(line)

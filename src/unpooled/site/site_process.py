@@ -13,12 +13,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from unpooled.core.disk import Holder, write_atomically
+from unpooled.core.disk import Holder, file_state, write_atomically
 from unpooled.core.messages import Message, SiteId
 from unpooled.data import Table
 from unpooled.data.readers import Reading, read_table
 from unpooled.errors import CodecError, LedgerError, NotApproved
 from unpooled.site import Site
+from unpooled.site.copy_folder import ABOUT, CopyFolder
+from unpooled.site.copy_folder import APPROVED as APPROVAL
 from unpooled.site.log import LogInUse, holder_file
 from unpooled.site.log_turns import FRESH, LOOK, is_fresh, is_wanted, wish, wish_file
 from unpooled.site.open_site import open_site
@@ -66,6 +68,10 @@ class MemberSettings(Protocol):
     def folder(self) -> str: ...  # its log, its studies and its keys
     @property
     def authority(self) -> str: ...  # the coordinator's public key, hexadecimal
+    @property
+    def watched(
+        self,
+    ) -> tuple[Path, ...]: ...  # files of its rules and its copy: if one changes, it is opened again
     def approver(self, purpose: str) -> str: ...
     def open(self, study: Study) -> Site: ...
 
@@ -143,6 +149,11 @@ class SiteSettings:
     def rules(self) -> Policy:
         return Policy() if self.policy is None else load(Path(self.policy))
 
+    @property
+    def watched(self) -> tuple[Path, ...]:
+        copy = CopyFolder(Path(self.folder)).path
+        return (*([Path(self.policy)] if self.policy else []), copy / ABOUT, copy / APPROVAL)
+
     def approver(self, purpose: str) -> str:
         """The policy, in words, if it approves studies of this purpose; "" if a person is to."""
         rules = self.rules()
@@ -164,6 +175,9 @@ class SiteEnd:
     def __init__(self, settings: MemberSettings, terms: RunTerms) -> None:
         self._settings, self._terms = settings, terms
         self._site: Site | None = None
+        self._seen: list[
+            tuple[int, int, int] | None
+        ] = []  # the files of its rules and its copy when it was opened
         self._declined = ""
         self._lock = threading.Lock()  # a repeated envelope waits, and gets the same answer as the first
         self._folder = Path(settings.folder)
@@ -223,6 +237,9 @@ class SiteEnd:
 
     def _opened(self) -> Site | str:
         """The site, or why it does not answer; a Waiting while somebody is to decide about the study."""
+        if self._site is not None and self._seen != self._now():
+            log.warning("the copy or the rules of the site were changed: it is opened again")
+            self._release()
         if self._declined or self._site is not None:
             return self._declined or self._site or ""
         installed = version("unpooled")
@@ -233,6 +250,7 @@ class SiteEnd:
                 if why := self._not_approved():
                     return why
                 self._site = self._patiently(lambda: self._settings.open(self._terms.study))
+                self._seen = self._now()
                 self._watch()
             except NotApproved as error:
                 log.error("%s", error)
@@ -244,6 +262,10 @@ class SiteEnd:
                 log.error("the data cannot be opened for this run: %s", error)
                 self._declined = "the site cannot open its data for this run; its own log says why"
         return self._site or self._declined
+
+    def _now(self) -> list[tuple[int, int, int] | None]:
+        """The state of the files of its rules and its copy."""
+        return [file_state(path) for path in self._settings.watched]
 
     def _not_approved(self) -> str:
         """Why nothing of the study is answered; "" once it is approved."""

@@ -48,7 +48,8 @@ class Studied(Guard):
             name = codec.name_of(type(part.question))
             if name not in self._most:
                 raise Refused(f"the approved study does not ask {name}")
-            clusters = part.question.lengths().get("k", 0)
+            lengths = part.question.lengths()
+            clusters = max(lengths.get("k", 0), lengths.get("M", 0))  # M: cells of a noisy question
             if clusters > self._most[name]:
                 raise Refused(
                     f"{name} about {clusters} centres; the approved study asks about at most "

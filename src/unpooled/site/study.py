@@ -11,6 +11,7 @@ from hashlib import sha256
 from typing import Any
 
 from unpooled.core import codec
+from unpooled.core.declarations import Centers, declared, whole_numbers
 from unpooled.core.messages import Message
 
 UNSTATED = "not stated"
@@ -116,14 +117,29 @@ def sentences(study: Study) -> list[tuple[str, str]]:
     ]
 
 
-def asked(study: Study) -> list[tuple[str, str, int]]:
-    """All that may be asked: in plain words, by wire name, and of how many centres at once at most."""
-    return [(_meaning(name), name, most) for name, most in study.questions]
+def asked(study: Study) -> list[tuple[str, str, str]]:
+    """All that may be asked: in plain words, by wire name, and of how many centres at once at most.
+
+    The last is "" for a question that is about no centres.
+    """
+    import unpooled.site.allow_list  # noqa: F401  importing it registers what may be asked
+
+    return [
+        (_meaning(name), name, str(most) if _about_centers(name) else "") for name, most in study.questions
+    ]
 
 
 def _meaning(name: str) -> str:
     known = codec.class_named(name) is not None
     return codec.meaning_of(name).replace("``", "") if known else "a question that is not known here"
+
+
+def _about_centers(name: str) -> bool:
+    """True if a question sends centres, or asks for clusters; also of one that is not known here."""
+    kind = codec.class_named(name)
+    if kind is None or "k" in whole_numbers(kind):
+        return True
+    return any(isinstance(field, Centers) or "k" in field.axes for field in declared(kind).values())
 
 
 def _strange(text: str) -> bool:

@@ -4,18 +4,17 @@ A decision is a line of the site's log, in its chain, and beside it a file that 
 ``studies/DIGEST.json``. An approval counts where both have it; a withdrawal where either has it.
 """
 
-import getpass
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from unpooled.core.disk import write_atomically
+from unpooled.core.disk import account, write_atomically
 from unpooled.core.messages import SiteId
 from unpooled.errors import BadInput, LedgerError
 from unpooled.site.log import STUDY, Log
-from unpooled.site.log_files import tail
+from unpooled.site.log_files import parsed, tail
 from unpooled.site.log_turns import log_in_turn
 from unpooled.site.study import Study
 
@@ -71,11 +70,18 @@ class StudyFolder:
         return self.path / f"{digest}.json"
 
     def receive(self, site: SiteId, study: Study, signature: str) -> KeptStudy:
-        """The record of a study; one that is new waits from now on."""
-        if self.file(study.digest).exists():
-            return self.read(study.digest)
+        """The record of a study; one that is new waits from now on.
+
+        If its file is lost, or older than the log, the last decision that the log has counts.
+        """
+        known = self.file(study.digest).exists()
+        kept = self.read(study.digest) if known else KeptStudy(site, study, signature, _now())
+        last = last_decision(self.folder / "log.jsonl", study.digest)
+        if last is not None and last.decision != APPROVED and kept.state in (WAITING, APPROVED):
+            kept = replace(kept, decisions=(*kept.decisions, last))
+        elif known:
+            return kept
         self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        kept = KeptStudy(site, study, signature, _now())
         self._write(kept)
         return kept
 
@@ -129,7 +135,7 @@ class StudyFolder:
     ) -> KeptStudy:
         """Decide about a study: the line in the log is on disk before an approval counts."""
         kept = self.read(digest)
-        said = Decision(decision, by or getpass.getuser(), _now(), reason)
+        said = Decision(decision, by or account(), _now(), reason)
         self._check(kept, decision)
         new = KeptStudy(kept.site, kept.study, kept.signature, kept.received, (*kept.decisions, said))
         if decision != APPROVED:
@@ -179,16 +185,23 @@ def note(log: Log, site: SiteId, study: Study, said: Decision) -> None:
     )
 
 
+def last_decision(log: Path, digest: str) -> Decision | None:
+    """The last decision about a study that the log has; None if it has none."""
+    for line in tail(log) if log.exists() else ():
+        if f'"kind":"{STUDY}"'.encode() in line:
+            entry = parsed(line, log)
+            if entry.get("study") == digest and entry.get("decision") != REFUSED:
+                return Decision(*(str(entry.get(name, "")) for name in ("decision", "by", "utc", "reason")))
+    return None
+
+
 def check_approved(log: Log, digest: str) -> None:
     """Raise LedgerError unless the last decision about a study in the log approves it."""
-    for line in tail(log.path):
-        if f'"kind":"{STUDY}"'.encode() in line:
-            entry = json.loads(line)
-            if entry.get("study") == digest and entry.get("decision") != REFUSED:
-                if entry.get("decision") == APPROVED:
-                    return
-                break
-    raise LedgerError(f"{log.path}: has no approval of the study {digest[:16]}; nothing of it is answered")
+    last = last_decision(log.path, digest)
+    if last is None or last.decision != APPROVED:
+        raise LedgerError(
+            f"{log.path}: has no approval of the study {digest[:16]}; nothing of it is answered"
+        )
 
 
 def checked_reason(reason: str) -> str:

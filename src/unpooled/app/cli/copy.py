@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from unpooled.app.cli import options as o
-from unpooled.app.cli.outputs import Overwrite, check
+from unpooled.app.cli.outputs import Overwrite, check, inputs_of_copy
 from unpooled.errors import BadInput, PolicyError
 from unpooled.pages.markup import counted
 
 if TYPE_CHECKING:
+    from unpooled.data.copy import Copy
     from unpooled.data.readers import Reading
+    from unpooled.data.repeated_ids import Repeated
+    from unpooled.data.table import Table
     from unpooled.privacy.copy import CopySettings
     from unpooled.site.copy_folder import CopyFolder
     from unpooled.site.policy import Policy
@@ -102,7 +105,9 @@ def make(
 
     from unpooled.app.run_job import progress
     from unpooled.data.readers import read_table
+    from unpooled.privacy.copy.merged import merged_levels
     from unpooled.site.copy_folder import CopyFolder
+    from unpooled.site.copy_notes import note_rare
 
     place = CopyFolder(folder)
     place.check_may_make(further)
@@ -118,6 +123,7 @@ def make(
         line.say(f"reading {data}")
         blank: list[int] = []
         table = read_table(data, reading, blank=blank.append, whole=True)
+        unsure = [] if settings.person else _repeated(data, table, reading)
         made = place.make(
             table,
             settings,
@@ -125,23 +131,70 @@ def make(
             progress=lambda step, share: line.say(f"{step}: {share:.0%}"),
             reading=asdict(replace(reading, columns=table.names, exclude=())),
         )
+        merged = merged_levels(table, settings, made)
+        note_rare(place.path, merged)
     typer.echo(
         f"written: {place.path}: {made.persons.sum():.0f} persons in {counted(len(made), 'group')} of at "
         f"least {made.group_size}; digest {place.digest[:16]}"
     )
     for rows in blank:
         typer.echo(f"{rows} rows at the end of {data} have no value and are left out")
+    for one in unsure:
+        typer.echo(
+            f"column {one}: every row counts as a person here. If the column says whose row it is, do not "
+            f"approve this copy: make one with --person {one.column}",
+            err=True,
+        )
     if not settings.person:
         typer.echo("without --person nobody can be recognised later: the copy cannot be renewed")
-    lost = [
-        f"{name} ({kind})"
-        for name, kind in zip(made.names, made.kinds, strict=True)
-        if kind not in ("number", "category")
-    ]
-    if lost:
-        typer.echo(
-            f"without cells in the copy: {', '.join(lost)}; --numbers or --categories takes such a column"
+    if merged:
+        rare = ", ".join(f"{name} ({counted(persons, 'person')})" for name, persons in merged.items())
+        typer.echo(f"rare levels are counted under the commonest one: {rare}")
+    for said in _without_cells(made):
+        typer.echo(said)
+
+
+def _without_cells(made: "Copy") -> list[str]:
+    """The columns of which a copy has no cells, with their kinds, and what could be done about each kind."""
+    from unpooled.site.copy_page import without_levels
+
+    kinds = dict(zip(made.names, made.kinds, strict=True)) | dict.fromkeys(without_levels(made), "text")
+    lost = {name: kind for name, kind in kinds.items() if kind not in ("number", "category")}
+    if not lost:
+        return []
+    said = [f"without cells in the copy: {', '.join(f'{name} ({kind})' for name, kind in lost.items())}"]
+    if any(kind in ("id", "code") for kind in lost.values()):
+        said.append("--numbers or --categories takes a column that only looks like ids or codes")
+    if "date" in lost.values():
+        said.append("of a date, write what matters into a column of numbers: an age, days since admission")
+    return said
+
+
+def _repeated(data: str, table: "Table", reading: "Reading") -> "list[Repeated]":
+    """Columns that may name persons, some of them twice; BadInput for one whose name says that it does.
+
+    A group of such rows would have fewer persons than it says. What the options name as a category or a
+    number is taken for that.
+    """
+    from dataclasses import replace
+
+    from unpooled.data.readers import is_file, read_table
+    from unpooled.data.repeated_ids import may_hide_ids, repeated_ids
+
+    found, hidden = repeated_ids(table), may_hide_ids(table)
+    if hidden and is_file(data) and reading.long is None:
+        found += repeated_ids(
+            read_table(data, replace(reading, columns=hidden, categories=hidden, numbers=(), recode=()))
         )
+    told = (*reading.categories, *reading.numbers)
+    for one in found:
+        if one.sure and one.column not in told:
+            raise BadInput(
+                f"{data}: column {one} names some persons in several rows, and each row would count as a "
+                f"person: --person {one.column} puts the rows of a person together; if the column does not "
+                f"say whose row it is, --exclude {one.column}"
+            )
+    return [one for one in found if one.column not in told]
 
 
 @copy.command("show")
@@ -153,16 +206,17 @@ def copy_show(
 ) -> None:
     """Open the copy as a page: the very table, how it was made, what it costs, what it does not promise."""
     from unpooled.site.copy_folder import CopyFolder
+    from unpooled.site.copy_notes import rare_in
     from unpooled.site.copy_page import facts, promises
 
     place = CopyFolder(folder)
     if renewal and not place.waiting:
         raise BadInput(f"{folder}: no renewal waits for its approval; unpooled copy renew plans one")
     kept, settings = place.read(renewed=renewal), place.settings()
-    path = place.renewal if renewal else place.path
-    check(html, inputs=[path / "table.csv", path / "about.json"], overwrite=overwrite)
+    check(html, inputs=inputs_of_copy(folder, html), overwrite=overwrite)
     target = write_page(place, html, renewal=renewal)
-    for line in (*facts(kept, settings), *promises(kept)):
+    rare = rare_in(place.renewal if renewal else place.path)
+    for line in (*facts(kept, settings, rare), *promises(kept)):
         typer.echo(f"- {line}")
     if renewal:
         typer.echo("not approved yet: the site answers from the old copy")
@@ -176,13 +230,27 @@ def copy_show(
 def write_page(place: "CopyFolder", html: Path | None = None, *, renewal: bool = False) -> Path:
     """Write the page of a copy, or of its renewal, by default beside its table."""
     from unpooled.core.disk import write_atomically
+    from unpooled.site.copy_folder import PAGE
+    from unpooled.site.copy_notes import rare_in
     from unpooled.site.copy_page import page
 
-    target = html or (place.renewal if renewal else place.path) / "page.html"
+    path = place.renewal if renewal else place.path
+    target = html or path / PAGE
     approved, digest = ("", place.renewal_digest) if renewal else (place.approved, place.digest)
-    shown = page(place.read(renewed=renewal), place.settings(), approved, digest, renewal=renewal)
+    copy, settings = place.read(renewed=renewal), place.settings()
+    shown = page(copy, settings, approved, digest, renewal=renewal, rare=rare_in(path))
     write_atomically(target, shown.encode())
     return target
+
+
+def approve(place: "CopyFolder", by: str) -> str:
+    """Approve a copy, so that its page, if there is one, says so; returns its digest."""
+    from unpooled.site.copy_folder import PAGE
+
+    digest = place.approve(by)
+    if (place.path / PAGE).exists():
+        write_page(place)
+    return digest
 
 
 @copy.command("export")
@@ -198,7 +266,7 @@ def copy_export(
 
     place = CopyFolder(folder)
     kept = place.read()
-    check(out, inputs=[place.path / "table.csv", place.path / "about.json"], overwrite=overwrite)
+    check(out, inputs=inputs_of_copy(folder, out), overwrite=overwrite)
     write_atomically(out, to_csv(kept).encode())
     typer.echo(f"written: {out}")
 
@@ -211,5 +279,5 @@ def copy_approve(
     from unpooled.site.copy_folder import CopyFolder
 
     place = CopyFolder(folder)
-    digest = place.approve(by)
+    digest = approve(place, by)
     typer.echo(f"approved: {place.path}, digest {digest[:16]}")

@@ -153,8 +153,9 @@ def copy_erase(
 
     A run that is under way gets no further answer from this site. Delete the persons from the file as well.
     """
+    from unpooled.core.disk import account
     from unpooled.site.copy_changes import erase
-    from unpooled.site.copy_folder import CopyFolder, account
+    from unpooled.site.copy_folder import CopyFolder
 
     place = CopyFolder(folder)
     done = erase(place, persons, by or account(), bar=bar)
@@ -167,7 +168,7 @@ def copy_erase(
     for person in done.never_shown:
         typer.echo(f"barred: {person}, of whom nothing was ever shown, and nothing will be")
     for path in done.emptied:
-        typer.echo(f"deleted: {path / 'table.csv'}, which had a group of theirs")
+        typer.echo(f"deleted: {path / 'table.csv'}, which had, or may have had, a group of theirs")
     typer.echo(
         "What left before cannot be taken back: means of groups, in answers that are in the log and with the "
         "coordinator. The registry keeps a keyed digest of each person, so that none of them is shown again."

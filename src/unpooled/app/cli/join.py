@@ -60,6 +60,8 @@ def join(
     from unpooled.runtimes.provisioning.site_folder import SiteFolder
     from unpooled.runtimes.provisioning.supervisor import keep
 
+    if not invitation.exists():
+        raise BadInput(f"{invitation}: no such file or folder")
     site = SiteFolder.of(folder if folder is not None else invitation)
     given = bool(data or columns or only or reading.given or copying.given)
     checked = checked_region(site, invitation, federation, policy, given)

@@ -161,11 +161,12 @@ def audit_show(
 ) -> None:
     """Show what left, in which run, how it was protected, what was refused, and whether the log is whole."""
     from unpooled.core.disk import write_atomically
+    from unpooled.runtimes.provisioning.site_folder import told_policy
     from unpooled.site.audit.page import lines, page
     from unpooled.site.audit.summary import read
 
     check(html, inputs=[log, log / "log.jsonl", heads], overwrite=overwrite)
-    record = read(log, kept_heads(heads, log))
+    record = read(log, kept_heads(heads, log), policy=told_policy(log))
     if html is None:
         _print(lines(record))
         return
@@ -176,10 +177,11 @@ def audit_show(
 @audit.command("verify")
 def audit_verify(log: _LOG, heads: _HEADS = None) -> None:
     """Prove that the log is whole, or name every line where it is not (exit code 1)."""
+    from unpooled.runtimes.provisioning.site_folder import told_policy
     from unpooled.site.audit.page import verdict
     from unpooled.site.audit.summary import read
 
-    record = read(log, kept_heads(heads, log))
+    record = read(log, kept_heads(heads, log), policy=told_policy(log))
     typer.echo(verdict(record))
     for fault in record.faults:
         typer.echo(str(fault), err=True)

@@ -59,6 +59,7 @@ def study_approve(
 
     unpooled study approve hospital-a
     """
+    from unpooled.app.cli.copy import approve as approve_copy
     from unpooled.site.copy_folder import CopyFolder
     from unpooled.site.study_folder import APPROVED
 
@@ -71,7 +72,7 @@ def study_approve(
         _show(kept)
         typer.confirm("Approve it?", abort=True)
     if with_copy and not copy.approved:
-        typer.echo(f"approved: {copy.path}, digest {copy.approve(by)[:16]}")
+        typer.echo(f"approved: {copy.path}, digest {approve_copy(copy, by)[:16]}")
     place.decide(kept.study.digest, APPROVED, by)
     typer.echo(f"approved: {kept.study.title}, digest {kept.study.digest[:16]}")
     if copy.exists and not copy.approved:
@@ -134,5 +135,5 @@ def _show(kept: "KeptStudy") -> None:
     console.print(facts)
     table = Table("it may ask for", "question", "centres at once, at most", title="All that it may ask")
     for meaning, name, most in asked(kept.study):
-        table.add_row(escape(meaning), name, str(most))
+        table.add_row(escape(meaning), name, most)
     console.print(table)

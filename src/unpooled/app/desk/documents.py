@@ -14,11 +14,12 @@ from pathlib import Path
 
 from unpooled.errors import BadInput
 from unpooled.runtimes.provisioning.federation_folder import FederationFolder
-from unpooled.runtimes.provisioning.site_folder import joined_under
+from unpooled.runtimes.provisioning.site_folder import joined_under, told_policy
 from unpooled.site import copy_page, dossier
 from unpooled.site.audit import page as audit_page
 from unpooled.site.audit import summary
 from unpooled.site.copy_folder import SeenCopyFolder
+from unpooled.site.copy_notes import rare_in
 
 _LARGEST = 64 << 20  # bytes of a report
 _SCRIPT = base64.b64encode(
@@ -45,10 +46,11 @@ class Documents:
 
     def _copy(self) -> str:
         place = SeenCopyFolder(self._folder)
-        return copy_page.page(place.read(), place.settings(), place.approved, place.digest)
+        rare = rare_in(place.path)
+        return copy_page.page(place.read(), place.settings(), place.approved, place.digest, rare=rare)
 
     def _record(self) -> str:
-        return audit_page.page(summary.read(self._folder, only_look=True))
+        return audit_page.page(summary.read(self._folder, only_look=True, policy=told_policy(self._folder)))
 
     def _dossier(self) -> str:
         return dossier.page(dossier.read(self._folder, joined_under(self._folder), only_look=True))

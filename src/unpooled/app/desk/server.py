@@ -18,8 +18,8 @@ from unpooled.app.desk.layout import POLICY, script, style_sheet
 from unpooled.app.desk.site_page import question
 from unpooled.app.desk.site_state import VERBS, study_values
 from unpooled.app.desk.watch import Picture, Watch
+from unpooled.core.disk import account
 from unpooled.errors import BadInput, LedgerError, UnpooledError
-from unpooled.site.copy_folder import account
 from unpooled.site.study_folder import StudyFolder, checked_reason
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

@@ -154,7 +154,7 @@ def _grouped(digits: str) -> str:
 
 
 def _asked(study: dict[str, Any], *, shown: bool = False) -> str:
-    rows = [(escape(meaning), escape(name), str(most)) for meaning, name, most in study["asked"]]
+    rows = [(escape(meaning), escape(name), escape(most)) for meaning, name, most in study["asked"]]
     head = ("it may ask for", "question", "centres at once, at most")
     kinds = f"All that it may ask: {counted(len(rows), 'kind')} of questions"
     body = scrolled(f"All that {study['title']} may ask, {study['digest'][:8]}", head, rows, left=(0, 1))

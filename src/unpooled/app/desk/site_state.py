@@ -16,11 +16,12 @@ from unpooled.app.desk.reading import KeptReading, SlowReading, signature
 from unpooled.errors import LedgerError, UnpooledError
 from unpooled.privacy.dp.accounting import epsilon_of
 from unpooled.runtimes.provisioning.health import of_site
-from unpooled.runtimes.provisioning.site_folder import SiteFolder, joined_under
+from unpooled.runtimes.provisioning.site_folder import SiteFolder, joined_under, told_policy
 from unpooled.site.audit import summary
 from unpooled.site.audit.page import verdict
 from unpooled.site.audit.summary import LogSummary
 from unpooled.site.copy_folder import ABOUT, APPROVED, ERASURES, TABLE, SeenCopyFolder
+from unpooled.site.copy_notes import rare_in
 from unpooled.site.copy_page import facts
 from unpooled.site.dossier.facts import rules_of
 from unpooled.site.ledger import Ledger
@@ -140,7 +141,7 @@ class SiteState:
             "columns": list(copy.names),
             "approved": place.approved,
             "digest": place.digest,
-            "facts": facts(copy, settings),
+            "facts": facts(copy, settings, rare_in(place.path)),
             "renewal": place.waiting,
             "headings": [heading for heading, _ in cells],
             "rows": [["" if math.isnan(v) else f"{v:.6g}" for v in row] for row in rows],
@@ -156,10 +157,11 @@ class SiteState:
         if not log.exists():
             return None, ""
         with contextlib.suppress(OSError, UnpooledError):
-            record = summary.read(log, only_look=True)
+            policy = told_policy(self.folder)
+            record = summary.read(log, only_look=True, policy=policy)
             if record.faults:
                 time.sleep(_AGAIN)
-                before, record = record.faults, summary.read(log, only_look=True)
+                before, record = record.faults, summary.read(log, only_look=True, policy=policy)
                 record.faults = [fault for fault in record.faults if fault in before]
             return record, datetime.now(UTC).isoformat(timespec="seconds")
         return None, ""

@@ -1,5 +1,6 @@
 """The folder of a site: its key, its settings, the engine's files, its log."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -9,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from unpooled.core.disk import create_atomically, write_atomically
-from unpooled.errors import BadInput
+from unpooled.errors import BadInput, UnpooledError
 from unpooled.runtimes.engine import Engine, EngineIdentity, engine
 from unpooled.runtimes.provisioning.dial import obstacle_of
 from unpooled.runtimes.provisioning.enrolment_wire import ADMITTED, WAITING, ask
@@ -47,6 +48,8 @@ class SiteFolder:
     @property
     def invitation(self) -> Invitation:
         file = self.path / "invitation.json"
+        if not self.path.exists():
+            raise BadInput(f"{self.path}: no such file or folder")
         if not file.exists():
             raise BadInput(f"{self.path}: not the folder of a site; unpooled join INVITATION makes one")
         return Invitation.read(file)
@@ -231,6 +234,13 @@ def joined_under(folder: Path) -> Path | None:
         return None
     said = site.settings.policy
     return Path(said) if said is not None and Path(said).exists() else None
+
+
+def told_policy(log: Path) -> Path | None:
+    """``joined_under`` of the folder of a log, which may be no site's, or a damaged one's."""
+    with contextlib.suppress(UnpooledError, OSError, ValueError, KeyError, TypeError):
+        return joined_under(log if log.is_dir() else log.parent)
+    return None
 
 
 def _used(invitation: Invitation) -> str:

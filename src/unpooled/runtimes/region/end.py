@@ -43,6 +43,10 @@ class OpenRegion:
     def authority(self) -> str:
         return self.settings.authority
 
+    @property
+    def watched(self) -> tuple[Path, ...]:
+        return (Path(self.settings.policy),) if self.settings.policy else ()
+
     def approver(self, purpose: str) -> str:
         return self.settings.approver(purpose)
 

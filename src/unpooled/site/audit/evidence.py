@@ -1,6 +1,7 @@
 """The evidence around a log: countersigned heads, and the ledger, copy and policy in the site's folder."""
 
 from hashlib import sha256
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unpooled.core.exchange import countersignable
@@ -8,6 +9,7 @@ from unpooled.errors import LedgerError, PolicyError
 from unpooled.privacy.secure_sum.messages import from_hex
 from unpooled.site import registry
 from unpooled.site.copy_folder import CopyFolder, SeenCopyFolder
+from unpooled.site.erasures import Erasures
 from unpooled.site.ledger import Ledger
 from unpooled.site.log import CONTINUED, COUNTERSIGNED, Fault
 from unpooled.site.policy import load
@@ -22,8 +24,9 @@ class Evidence:
     ``only_look``: nothing is written, and no site that answers meanwhile is held up.
     """
 
-    def __init__(self, record: "LogSummary", *, only_look: bool = False) -> None:
+    def __init__(self, record: "LogSummary", *, only_look: bool = False, policy: Path | None = None) -> None:
         self._record, self._folder, self._only_look = record, record.path.parent, only_look
+        self._policy = policy  # None: policy.toml beside the log
         self._hashes: dict[int, str] = {}
         self._opening: dict[str, Any] = {}
         self._mark = ("", 0)  # the last link of the ledger that a line names, and the line
@@ -38,7 +41,7 @@ class Evidence:
             self._hashes[entry["seq"]] = str(entry.get("hash"))
         if entry.get("kind") in ("opening", CONTINUED):
             self._opening = entry
-        if entry.get("kind") == CONTINUED:
+        if entry.get("kind") == CONTINUED and isinstance(entry.get("seq"), int):
             self._check_rotation(number, entry)
         if entry.get("ledger"):
             self._mark = (str(entry["ledger"]), number)
@@ -131,6 +134,7 @@ class Evidence:
             with registry.Registry.opened(self._folder) as persons:
                 if not persons.has(mark):
                     self._fault(number, "names an entry that the registry does not have: it is an older one")
+                Erasures(self._folder).check(persons.erasures())
                 line, _, head = persons.seen_head.partition(":")
                 if head and self._hashes.get(int(line)) != head:
                     self._fault(
@@ -156,7 +160,7 @@ class Evidence:
             self._note("the copy that the site last answered from: another one is beside the log")
 
     def _check_policy(self) -> None:
-        digest, path = str(self._opening.get("policy") or ""), self._folder / "policy.toml"
+        digest, path = str(self._opening.get("policy") or ""), self._policy or self._folder / "policy.toml"
         if not path.exists():
             self._note("the policy that the site answered under: no policy.toml is beside the log")
             return
@@ -165,7 +169,8 @@ class Evidence:
         except PolicyError:
             same = False
         if not same:
-            self._note("the policy that the site last answered under: another one is beside the log")
+            where = "beside the log" if self._policy is None else f"in {path}"
+            self._note(f"the policy that the site last answered under: another one is {where}")
 
     def _fault(self, line: int, what: str) -> None:
         self._record.faults.append(Fault(line, what))

@@ -55,10 +55,17 @@ class LogSummary:
         return not self.faults
 
 
-def read(path: str | Path, heads: dict[int, str] | None = None, *, only_look: bool = False) -> LogSummary:
+def read(
+    path: str | Path,
+    heads: dict[int, str] | None = None,
+    *,
+    only_look: bool = False,
+    policy: Path | None = None,
+) -> LogSummary:
     """The summary of the log at ``path``, each line checked against the chain and, if given, kept heads.
 
-    ``only_look``: nothing in the folder is written or locked, while a site may be answering.
+    ``only_look``: nothing in the folder is written or locked, while a site may be answering. ``policy``: the
+    site's rules; by default policy.toml beside the log.
     """
     path = Path(path)
     if path.is_dir():
@@ -71,7 +78,7 @@ def read(path: str | Path, heads: dict[int, str] | None = None, *, only_look: bo
         record.unchecked.append(
             "whether the end was cut off: the coordinator's heads.jsonl shows it (--heads)"
         )
-    evidence = Evidence(record, only_look=only_look)
+    evidence = Evidence(record, only_look=only_look, policy=policy)
     for number, entry in entries(path):
         record.lines += 1
         if entry is None:
@@ -80,7 +87,7 @@ def read(path: str | Path, heads: dict[int, str] | None = None, *, only_look: bo
         evidence.see(number, entry)
         if number == 1 and kind == CONTINUED:
             record.unchecked.append(
-                f"the first {entry['seq']} lines: their files (log-*.jsonl) are not beside the log"
+                f"the first {entry.get('seq')} lines: their files (log-*.jsonl) are not beside the log"
             )
         if kind in ("opening", CONTINUED):
             record.site = str(entry.get("site", ""))

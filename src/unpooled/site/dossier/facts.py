@@ -14,6 +14,7 @@ from unpooled.site.audit import summary
 from unpooled.site.audit.attack import Attack, on_log
 from unpooled.site.audit.summary import LogSummary
 from unpooled.site.copy_folder import ABOUT, APPROVED, ERASURES, TABLE, CopyFolder, SeenCopyFolder
+from unpooled.site.copy_notes import rare_in
 from unpooled.site.dossier import changes
 from unpooled.site.dossier.changes import Changes
 from unpooled.site.log import entries
@@ -33,6 +34,7 @@ class SiteFacts:
     policy_from: str
     copy: Copy | None
     settings: CopySettings | None
+    rare: tuple[str, ...] | None  # columns in which a rare level is counted as the commonest; None: not known
     copy_digest: str
     changes: Changes
     renewal_waits: bool  # a renewal is made, and nobody has approved it yet
@@ -73,7 +75,7 @@ def read(
     if not place.exists and not log.exists():
         raise BadInput(f"{folder}: not the folder of a site: it has neither a copy nor a log")
     waits = place.waiting
-    record = summary.read(log, heads, only_look=only_look) if log.exists() else None
+    record = summary.read(log, heads, only_look=only_look, policy=policy) if log.exists() else None
     rules, where = rules_of(folder, policy, record)
     copy = place.read() if place.exists else None
     return SiteFacts(
@@ -82,6 +84,7 @@ def read(
         where,
         copy,
         place.settings() if copy is not None else None,
+        rare_in(place.path),
         place.digest if copy is not None else "",
         changes.read(folder, registered=copy is not None and place.registered),
         waits,

@@ -12,11 +12,11 @@ from unpooled.pages.markup import counted, listed, percent, section, size, soft,
 from unpooled.privacy.presets import preset
 from unpooled.site.audit.page import protection, verdict
 from unpooled.site.copy_page import facts as copy_facts
-from unpooled.site.copy_page import kept, promises
+from unpooled.site.copy_page import kept, promises, without_levels
 from unpooled.site.dossier.changes import told
 from unpooled.site.dossier.facts import SiteFacts
 from unpooled.site.dossier.threats import threats
-from unpooled.site.explain_policy import explain
+from unpooled.site.explain_policy import at_release, explain, kept_here
 
 _STYLE = """<style>
 td { vertical-align: top; } .left code { font-size: .8rem; }
@@ -78,7 +78,10 @@ def _first(site: SiteFacts) -> str:
     rule = (
         preset(site.policy.protect.preset) if site.policy is not None and site.policy.protect.preset else None
     )
-    second = [f"It keeps to the preset {rule.name} ({rule.by}): {rule.asks}"] if rule is not None else []
+    second = []
+    if rule is not None and site.policy is not None:
+        second = [f"It keeps to the preset {rule.name} ({rule.by}): {kept_here(site.policy)}"]
+        second += at_release(site.policy)
     if site.copy is not None and site.mode == "copy":
         second.append(
             f"The copy was approved by {site.approval['by'] or 'an account without a name'} on "
@@ -157,12 +160,15 @@ def _processed(site: SiteFacts) -> str:
         "consumption": site.settings.consumption,
     }
     costs = {name: (share, shown) for name, share, shown in kept(site.copy)}
+    bare = without_levels(site.copy)
     columns = []
     for name, kind in zip(site.copy.names, site.copy.kinds, strict=True):
         marks = ", ".join(mark for mark, some in named.items() if name in some)
         share, shown = costs.get(name, (float("nan"), 0.0))
         held = (
-            f"means of groups, {percent(shown)} of persons"
+            soft("how many have a value")
+            if name in bare
+            else f"means of groups, {percent(shown)} of persons"
             if kind == NUMBER
             else f"persons by level ({listed(site.copy.levels[name], 4)}), {percent(shown)} of persons"
             if kind == CATEGORY
@@ -177,7 +183,7 @@ def _processed(site: SiteFacts) -> str:
         f"{sizes.max():.0f}; made on {site.copy.made}. copy/table.csv has every line of it."
         if len(site.copy)
         else "No group is left in the copy: the site answers nothing until it is renewed.",
-        *copy_facts(site.copy, site.settings)[1:],
+        *copy_facts(site.copy, site.settings, site.rare)[1:],
     ]
     return section(
         "What is processed",

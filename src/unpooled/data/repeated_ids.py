@@ -1,0 +1,71 @@
+"""Columns that seem to say whose row it is, and name some persons twice."""
+
+import re
+from typing import NamedTuple
+
+import numpy as np
+
+from unpooled.core.arrays import FloatArray
+from unpooled.data.readers.cells import named_as_id
+from unpooled.data.table import CATEGORY, CODE, DATE, EMPTY, ID, NUMBER, TEXT, Table
+
+_PERSONS = {"patient", "patienten", "pat", "person", "persons", "subject", "proband", "participant", "member"}
+_PERSONS |= {"client", "customer", "insured", "user", "case", "fall"}
+_OWN = {"pid", "mrn", "ssn", "svnr", "kvnr", "patnr", "fallnr", "ahv", "uid", "uuid", "guid", "identifier"}
+_OWN |= {"fallnummer", "patientennummer", "versichertennummer"}
+_FEWEST = 20  # rows, below which nothing is said of a column that is not named as an id
+
+
+class Repeated(NamedTuple):
+    """A column that seems to name persons, and some of them in several rows."""
+
+    column: str
+    values: int  # different ones
+    rows: int  # that have one
+    sure: bool  # its name says that it names persons
+
+    def __str__(self) -> str:
+        return f"{self.column} ({self.values} different values in {self.rows} rows)"
+
+
+def repeated_ids(table: Table) -> list[Repeated]:
+    """The columns that seem to say whose row it is, and have a value in several rows; the surest first.
+
+    >>> repeated_ids(Table.of({"patient_id": ["a", "a", "b"], "age": [40.0, 41.0, 70.0]}))
+    [Repeated(column='patient_id', values=2, rows=3, sure=True)]
+    """
+    found = []
+    for name, kind in zip(table.names, table.kinds, strict=True):
+        if kind in (DATE, EMPTY, CODE) or (kind == NUMBER and not named_as_id(name)):
+            continue
+        if kind == CATEGORY and not named_as_id(name) and 2 * len(table.levels[name]) < len(table):
+            continue
+        one = repeated_in(name, kind, np.asarray(table.values[:, table.index(name)]))
+        found += [] if one is None else [one]
+    return sorted(found, key=lambda one: not one.sure)
+
+
+def repeated_in(name: str, kind: str, values: FloatArray) -> Repeated | None:
+    """A column that seems to name persons, some of them twice; None for any other."""
+    there = values[~np.isnan(values)]
+    rows, different = len(there), len(np.unique(there))
+    if different < 2 or different == rows:
+        return None
+    words = {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)}
+    named = named_as_id(name)
+    persons = bool(words & (_PERSONS | _OWN)) or words == {"id"}
+    if named == "id" and persons:
+        return Repeated(name, different, rows, sure=True)
+    if named == "perhaps" and persons and different >= max(10, rows / 20):  # a subject may be taught
+        return Repeated(name, different, rows, sure=True)
+    if named and rows >= _FEWEST and 10 * different >= rows:
+        return Repeated(name, different, rows, sure=False)
+    if kind in (TEXT, CATEGORY, ID) and rows >= _FEWEST and 2 * different >= rows:
+        return Repeated(name, different, rows, sure=False)
+    return None
+
+
+def may_hide_ids(table: Table) -> tuple[str, ...]:
+    """The columns of codes that are named as ids: their values are not kept, so they must be read again."""
+    codes = [name for name, kind in zip(table.names, table.kinds, strict=True) if kind == CODE]
+    return tuple(name for name in codes if named_as_id(name) == "id")

@@ -1,0 +1,53 @@
+"""What a reader of a site's files finds: as text, as the eight bytes of a number, within packed payloads."""
+
+import json
+import struct
+
+import numpy as np
+from tests.attacks.test_invented import replies
+from typer.testing import CliRunner
+
+from unpooled.app.cli import app
+from unpooled.core import codec
+from unpooled.core.messages import Refusal
+from unpooled.data import Number, Preparation
+from unpooled.data.schema import AskSchema
+from unpooled.questions.clusters import AskLocalMeans, AskMoments
+from unpooled.site.log import unpacked
+from unpooled.site.open_site import open_site
+
+
+def packed_in(node) -> list[bytes]:
+    """Every payload within a line of a log, unpacked."""
+    if isinstance(node, dict):
+        own = [unpacked(node["payload"])] if isinstance(node.get("payload"), str) else []
+        return [*own, *(data for value in node.values() for data in packed_in(value))]
+    return [data for value in node for data in packed_in(value)] if isinstance(node, list) else []
+
+
+def test_no_file_and_no_payload_holds_a_value_or_an_id_in_any_form(tmp_path):
+    values = np.random.default_rng(0).normal(50, 9, size=80).tolist()
+    source = tmp_path / "secret-path.csv"
+    lines = [f"ZZ{i},{v!r},Name{i},{'ab'[i % 2]}" for i, v in enumerate(values)]
+    source.write_text("who,x,surname,kind\n" + "\n".join(lines) + "\n")
+    folder = tmp_path / "n"
+    words = ["copy", "make", folder, "--data", source, "--person", "who", "--exclude", "surname"]
+    for command in (words, ["copy", "approve", folder, "--by", "officer"]):
+        assert CliRunner().invoke(app, list(map(str, command))).exit_code == 0
+    heading = (folder / "copy" / "table.csv").read_text().splitlines()[0]
+    assert "x" in heading.split(",")  # a column of numbers
+    site = open_site("a", None, None, folder)
+    view = Preparation((Number("x", 0.0, 0.0, 1.0),), drop=False)
+    answers = replies(site, (AskSchema(), None), (AskMoments(), view), (AskLocalMeans(5, steps=0), view))
+    site.close()
+    assert not any(isinstance(codec.decode(data), Refusal) for data in answers)
+    assert codec.decode(answers[1]).sums[0] > 80 * 30  # it is about the numbers
+    files = [path.read_bytes() for path in folder.rglob("*") if path.is_file()]
+    log = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    payloads = [data for entry in log for data in packed_in(entry)]
+    assert len(payloads) >= 6  # three questions, three answers
+    hidden = [b"secret-path", b"surname", b"Name3", b"ZZ3"]
+    hidden += [repr(v).encode() for v in values] + [struct.pack("<d", v) for v in values]
+    for data in (*files, *payloads, *answers):
+        for secret in hidden:
+            assert secret not in data

@@ -1,0 +1,28 @@
+"""How a site answered before is known from the first line of a log that goes on, too."""
+
+import numpy as np
+import pytest
+
+from unpooled.core.exchange import Envelope, Part, Turn
+from unpooled.errors import LedgerError
+from unpooled.questions.clusters import AskMoments
+from unpooled.site.log_files import segments
+from unpooled.site.open_site import open_site
+from unpooled.site.policy import parse
+
+NOISE = 'version = 2\n[protect]\nmode = "noise"\n[dp]\nepsilon_total = 1\n[domain]\nrows = 500\n'
+X = np.random.default_rng(0).normal(size=(90, 2))
+
+
+@pytest.mark.parametrize("mode", ["copy", "trusted"])
+def test_the_mode_is_named_where_the_files_before_are_kept_elsewhere(tmp_path, mode):
+    site = open_site("a", X, parse(f'version = 2\n[protect]\nmode = "{mode}"\nauto = true'), tmp_path)
+    for number in range(2):
+        site.answer(Envelope(Turn("r", 0, number, 0), (Part("total", AskMoments(), None, 0),)))
+        if not number:
+            kept = site._audit._log.rotate()
+    site.close()
+    kept.unlink()
+    assert segments(tmp_path / "log.jsonl") == [tmp_path / "log.jsonl"]
+    with pytest.raises(LedgerError, match=rf'answered without noise \(mode = "{mode}"\) before'):
+        open_site("a", X, parse(NOISE), tmp_path)

@@ -1,0 +1,128 @@
+"""Files of a site that are damaged, torn or forged: one sentence, nothing is answered or held any more."""
+
+import json
+import os
+import resource
+import sys
+
+import numpy as np
+import pytest
+
+from unpooled.core import codec
+from unpooled.core.disk import account
+from unpooled.core.exchange import Envelope, Part, Turn
+from unpooled.data import Table
+from unpooled.errors import LedgerError, PolicyError
+from unpooled.privacy.copy import CopySettings
+from unpooled.questions.clusters import AskMoments, AskScatter
+from unpooled.site.audit.summary import read
+from unpooled.site.copy_changes import renew
+from unpooled.site.copy_folder import CopyFolder
+from unpooled.site.explain_policy import upgraded
+from unpooled.site.log import Log, line_hash, verify, written
+from unpooled.site.open_site import open_site
+from unpooled.site.policy import parse
+
+X = np.random.default_rng(0).normal(size=(60, 2))
+COPY = parse("version = 2\n[protect]\nauto = true")
+
+
+def test_a_rotation_that_the_disk_does_not_take_leaves_the_log_as_it_was(tmp_path):
+    log = Log(tmp_path / "log.jsonl")
+    for number in range(5):
+        log.append("release", run="r", round=number, payload="x" * 50)
+    before = (tmp_path / "log.jsonl").read_bytes()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    sys.stdout.flush()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))  # bytes that a file may have
+    try:
+        with pytest.raises(LedgerError, match="cannot be rotated: the disk is full"):
+            log.rotate()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert (tmp_path / "log.jsonl").read_bytes() == before
+    log.append("release", run="r", round=5, payload="x")
+    log.close()
+    assert [path.name for path in tmp_path.glob("*.new")] == []
+    assert verify(tmp_path / "log.jsonl") == []
+
+
+def test_an_empty_log_after_a_rotated_file_is_no_new_beginning(tmp_path):
+    log = Log(tmp_path / "log.jsonl")
+    log.append("release", run="r", round=0, payload="x")
+    log.rotate()
+    log.close()
+    (tmp_path / "log.jsonl").write_bytes(b"")
+    with pytest.raises(LedgerError, match=r"is empty, and .* comes before it"):
+        Log(tmp_path / "log.jsonl")
+
+
+@pytest.mark.parametrize("damage", [lambda raw: raw[:-40] + b"\n", lambda raw: b"garbage\n" + raw])
+def test_a_damaged_file_before_the_log_is_one_sentence_and_the_log_is_let_go(tmp_path, damage):
+    site = open_site("a", X, COPY, tmp_path)
+    site.answer(Envelope(Turn("r", 0, 0, 0), (Part("total", AskMoments(), None, 0),)))
+    site.close()
+    log = Log(tmp_path / "log.jsonl")
+    rotated = log.rotate()
+    log.close()
+    whole = rotated.read_bytes()
+    rotated.write_bytes(damage(whole))
+    with pytest.raises(LedgerError, match="not what was written there: nothing is answered"):
+        open_site("a", None, COPY, tmp_path)
+    rotated.write_bytes(whole)
+    open_site("a", None, COPY, tmp_path).close()
+
+
+def test_a_first_line_without_a_number_is_refused_and_told_by_the_audit(tmp_path):
+    entry = {"kind": "continued", "site": "a"}
+    (tmp_path / "log.jsonl").write_bytes(written({**entry, "hash": line_hash(entry)}))
+    with pytest.raises(LedgerError, match="first line is not what was written there"):
+        Log(tmp_path / "log.jsonl")
+    assert read(tmp_path).faults
+
+
+@pytest.mark.parametrize(
+    "rule",
+    ["disclosure = 5", "jobs = 5", "dp = 3", '[disclosure]\ngroup_rows = "x"', "[site]\nid = 2020-01-01"],
+)
+def test_a_policy_of_version_1_with_a_wrong_value_is_not_upgraded(rule):
+    with pytest.raises(PolicyError, match=r"p\.toml: "):
+        upgraded(f"version = 1\n{rule}", "p.toml")
+
+
+@pytest.mark.parametrize("budget", ["epsilon_total = 200", "epsilon_total = 1\ndelta = 0.7"])
+def test_a_budget_out_of_range_is_refused_when_the_policy_is_read(budget):
+    rules = f'version = 2\n[protect]\nmode = "noise"\n[domain]\nrows = 100\n[dp]\n{budget}'
+    with pytest.raises(PolicyError, match=r"policy\.toml: \[dp\] (epsilon_total|delta) must be"):
+        parse(rules, "policy.toml")
+
+
+def test_a_copy_whose_description_is_damaged_is_not_renewed(tmp_path):
+    table = Table.of({"id": [f"p{i}" for i in range(60)], "x": X[:, 0]})
+    place = CopyFolder(tmp_path)
+    place.make(table, CopySettings(person="id"))
+    place.approve("an officer")
+    about = place.path / "about.json"
+    values = json.loads(about.read_text())
+    del values["settings"]
+    about.write_text(json.dumps(values))
+    with pytest.raises(LedgerError, match=r"about\.json: not the description of a copy, or damaged"):
+        renew(place, table)
+
+
+def test_a_question_about_no_centre_is_refused_with_its_reason():
+    site = open_site("a", X, COPY)
+    post = Envelope(Turn("r", 0, 0, 0), (Part("total", AskScatter(np.zeros((0, 2))), None, 0),))
+    (reply,) = codec.unwrap(site.respond(codec.wrap(post))).replies
+    assert reply.reason == "summaries.AskScatter is about no centre"
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can take another account")
+def test_an_account_without_a_name_is_no_error():
+    pid = os.fork()
+    if not pid:
+        for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+            os.environ.pop(name, None)
+        os.setuid(54321)
+        os._exit(0 if account() == "" else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0

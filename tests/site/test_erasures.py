@@ -1,0 +1,252 @@
+"""Erasures on real folders: nobody who was erased comes back, by whatever door, backup or kill."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+from patients import BY_ID, Patients, answered, asked
+from unpooled.core import codec
+from unpooled.core.exchange import STAGE, Answer, Envelope, Part, Turn
+from unpooled.core.messages import Refusal
+from unpooled.data import Table
+from unpooled.data.copy import to_csv
+from unpooled.errors import BadInput, LedgerError
+from unpooled.privacy.copy import CopySettings
+from unpooled.privacy.copy.renew import ERASED
+from unpooled.privacy.secure_sum.messages import AskKeys
+from unpooled.site.audit.summary import read
+from unpooled.site.copy_changes import erase, forget, renew
+from unpooled.site.copy_folder import FURTHER, CopyFolder
+from unpooled.site.erasures import Erasures
+from unpooled.site.open_site import open_site
+from unpooled.site.policy import parse
+from unpooled.site.registry import Registry
+
+NOISE = """version = 2
+[protect]
+mode = "noise"
+[dp]
+epsilon_total = 1
+[domain]
+rows = 500
+columns = ["age"]
+lower = [0]
+upper = [120]
+"""
+
+
+def tables(place):
+    return sorted(path.parent.name for path in place.folder.glob("copy-*/table.csv"))
+
+
+# ---------------------------------------------------------------- by another door
+
+
+def test_a_further_copy_that_would_not_recognise_who_was_erased_is_not_made(place, patients):
+    table, before = patients.table(), place.digest
+    place.make(table, CopySettings(g=3, columns=("age", "lab")), further=FURTHER)  # nobody was erased yet
+    place.make(table, BY_ID, further=FURTHER)
+    place.approve()
+    erase(place, ["P7"])
+    kept = place.digest
+    for rows in (table, np.array([row[:1] for row in patients.rows.values()])):
+        with pytest.raises(BadInput, match="1 person was erased here, and the copy has no column that names"):
+            place.make(rows, CopySettings(g=3), further=FURTHER)
+    others = {**table.levels, "id": tuple(f"X{i}" for i in range(60))}
+    with pytest.raises(BadInput, match=r"of \d+ persons who are shown, 0 are in column id: who was erased"):
+        place.make(Table(table.names, table.kinds, others, table.values), BY_ID, further=FURTHER)
+    assert place.digest == kept != before
+    assert place.make(table, BY_ID, further=FURTHER).persons.sum() == 59
+    place.approve()
+    assert erase(place, ["P8"]).groups == 1
+
+
+@pytest.mark.parametrize("rules", ['version = 2\n[protect]\nmode = "trusted"\n', NOISE])
+def test_rows_are_not_answered_from_where_somebody_was_erased(place, patients, rules):
+    erase(place, ["P7"])
+    shutil.rmtree(place.path)  # noise is not answered with where a copy is
+    for _ in range(2):
+        with pytest.raises(LedgerError, match=r"1 person was erased here, and mode = .* a folder of its own"):
+            open_site("north", patients.table(), parse(rules), place.folder)
+        (place.folder / "registry.sqlite").unlink(missing_ok=True)  # the erasure is still known
+    (place.folder / "erasures.json").unlink()
+    open_site("north", patients.table(), parse(rules), place.folder).close()
+
+
+def test_a_copy_without_ids_that_an_earlier_version_made_is_not_answered_from(place, patients, monkeypatch):
+    erase(place, ["P7"])
+    with monkeypatch.context() as patch:
+        patch.setattr(CopyFolder, "_left", lambda self, table, settings: table)
+        place.make(patients.table(), CopySettings(g=3, columns=("age", "lab")), further=FURTHER)
+    place.approve()
+    with pytest.raises(LedgerError, match="a copy whose rows name no persons would show them again"):
+        open_site("north", folder=place.folder)
+
+
+# ---------------------------------------------------------------- from a backup
+
+
+def test_a_registry_of_before_an_erasure_is_found_though_nothing_was_opened_since(place, patients, tmp_path):
+    answered(place)
+    shutil.copytree(place.folder, tmp_path / "old")
+    erase(place, ["P7"], "officer")
+    assert read(place.folder).whole
+    shutil.copytree(place.folder, tmp_path / "new")
+    for path in place.folder.glob("copy*"):
+        shutil.rmtree(path)
+    shutil.copytree(tmp_path / "old" / "copy", place.path)
+    shutil.copy(tmp_path / "old" / "registry.sqlite", place.folder)
+    for call in (
+        lambda: open_site("north", folder=place.folder),
+        lambda: renew(place, patients.table()),
+        lambda: place.approve(),
+        lambda: erase(place, ["P8"]),
+        lambda: place.make(patients.table(), BY_ID, further=FURTHER),
+    ):
+        with pytest.raises(LedgerError, match=r"registry of persons is older than erasures\.json"):
+            call()
+    assert "older than erasures.json" in str(read(place.folder).faults)
+    shutil.rmtree(place.folder)
+    shutil.copytree(tmp_path / "new", place.folder)
+    answered(place)
+    assert renew(place, patients.table()).states["P7"] == ERASED
+
+
+def test_without_its_registry_a_folder_with_erasures_gets_no_further_copy(place, patients):
+    erase(place, ["P7"])
+    (place.folder / "registry.sqlite").unlink()
+    with pytest.raises(LedgerError, match=r"older than erasures\.json, or lost"):
+        place.make(patients.table(), BY_ID, further=FURTHER)
+    assert not (place.folder / "registry.sqlite").exists()
+
+
+def test_erasures_of_a_version_that_named_no_entries_are_no_fault(place):
+    erase(place, ["P7"])
+    path = place.folder / "erasures.json"
+    path.write_text('[{"utc": "2026-01-01T00:00:00+00:00", "groups": 1, "by": "officer"}]')
+    answered(place)
+    path.write_text("{}")
+    with pytest.raises(LedgerError, match="not a list of erasures"):
+        open_site("north", folder=place.folder)
+
+
+# ---------------------------------------------------------------- while the site is running
+
+
+def staged(site, epoch):
+    post = Envelope(Turn("sums", 0, 0, 0), (Part(STAGE, AskKeys(epoch), None, 0),))
+    return codec.unwrap(site.respond(codec.wrap(post)), expect=Answer).replies[0]
+
+
+def test_repeated_turns_and_stages_of_sums_are_refused_after_an_erasure(place):
+    site = open_site("north", folder=place.folder)
+    first = asked(site)
+    assert codec.encode(asked(site)) == codec.encode(first)
+    assert not isinstance(staged(site, "e"), Refusal)
+    erase(place, ["P7"])
+    for again in (asked(site), staged(site, "e"), staged(site, "f")):
+        assert isinstance(again, Refusal)
+        assert "somebody was erased" in again.reason
+    site.close()
+
+
+# ---------------------------------------------------------------- tables that are left, and kills
+
+
+def test_an_erasure_empties_what_earlier_registries_showed(tmp_path):
+    patients, place = Patients(), CopyFolder(tmp_path)
+    place.make(patients.table(), CopySettings(g=3, columns=("age",)))  # nobody knows who is in which group
+    place.approve()
+    for g in (4, 3):  # a registry of its own for each
+        place.make(patients.table(), CopySettings(g=g, person="id"), further=FURTHER)
+        place.approve()
+    patients.come(12)
+    renew(place, patients.table(), wider=1.0)
+    place.approve()
+    late = next(
+        person
+        for person in sorted(patients.rows)
+        if person not in {f"P{i}" for i in range(60)} and len(_groups(place, person)) == 1
+    )
+    assert len(tables(place)) == 3
+    done = erase(place, [late])
+    assert len(done.emptied) == 3  # both of earlier registries, and that which showed him
+    assert len(tables(place)) == 1  # the first of this registry, in which he was not
+    erase(place, ["P7"])
+    assert tables(place) == []
+
+
+def _groups(place, person):
+    with Registry.opened(place.folder) as registry:
+        return registry.groups_of(registry.person(person))
+
+
+@pytest.mark.parametrize("moment", ["_settle_renewal", "emptied"])
+def test_a_kill_after_the_registry_has_the_erasure_leaves_no_table(place, monkeypatch, moment):
+    before = to_csv(place.read())
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CopyFolder, moment, killed)
+        with pytest.raises(KeyboardInterrupt):
+            erase(place, ["P7"])
+    assert Erasures(place.folder).unfinished
+    answered(place)
+    assert not Erasures(place.folder).unfinished
+    assert len(Erasures(place.folder).read()) == 1
+    assert tables(place) == []
+    assert len(list(place.folder.glob("copy-*/about.json"))) == 1
+    assert to_csv(place.read()) != before
+    assert not any(path.read_text() == before for path in place.folder.rglob("table.csv"))
+
+
+def test_a_kill_before_the_registry_has_the_erasure_leaves_everything_as_it_was(place, monkeypatch):
+    answered(place)
+    erase(place, ["P8"])
+    before, told = to_csv(place.read()), Erasures(place.folder).read()
+    site = open_site("north", folder=place.folder)
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Registry, "erase", killed)
+        with pytest.raises(KeyboardInterrupt):
+            erase(place, ["P7"])
+    assert "somebody was erased" in asked(site, run="meanwhile").reason
+    assert to_csv(place.read()) == before  # and settles what was begun
+    assert Erasures(place.folder).read() == told
+    assert not isinstance(asked(site, run="afterwards"), Refusal)
+    site.close()
+    assert not place.waiting
+    assert erase(place, ["P7"]).groups == 1
+
+
+def test_a_table_that_an_erasure_is_to_delete_is_deleted_by_forget_too(place, monkeypatch):
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CopyFolder, "_settle_renewal", killed)
+        with pytest.raises(KeyboardInterrupt):
+            erase(place, ["P7"])
+    assert forget(place, "2020-01-01") == ()
+    assert tables(place) == []
+
+
+def test_what_was_shown_of_an_erased_group_is_not_left_in_the_registrys_file(place, patients):
+    patients.leave(2)
+    patients.come(8)
+    renew(place, patients.table(), wider=1.0)  # whose plan is dropped by the erasure
+    with Registry.opened(place.folder) as registry:
+        (group,) = registry.groups_of(registry.person("P7"))
+        ((cells,),) = registry._db.execute("SELECT cells FROM groups WHERE number = ?", (group,))
+        ((plan,),) = registry._db.execute("SELECT plan FROM proposal")
+    file = place.folder / "registry.sqlite"
+    assert cells.encode() in file.read_bytes()
+    erase(place, ["P7"])
+    assert cells.encode() not in file.read_bytes()
+    assert plan[-300:].encode() not in file.read_bytes()

@@ -1,0 +1,276 @@
+"""The evidence around a log: what does not fit is named, and what could not be checked is said."""
+
+import json
+import shutil
+import sqlite3
+from contextlib import closing
+
+import numpy as np
+import pytest
+
+from unpooled.core.exchange import Envelope, Part, Turn, countersignable
+from unpooled.data import Number, Preparation, Table
+from unpooled.errors import LedgerError
+from unpooled.privacy.dp.moments import AskNoisyMoments
+from unpooled.privacy.secure_sum.crypto import Identity
+from unpooled.questions.clusters import AskMoments
+from unpooled.site.audit.summary import read
+from unpooled.site.copy_changes import erase
+from unpooled.site.copy_folder import CopyFolder
+from unpooled.site.log import COUNTERSIGNED, START, Log, entries, line_hash, written
+from unpooled.site.open_site import open_site
+from unpooled.site.policy import parse
+
+PERSONS = Table.of({"id": [f"P{i}" for i in range(40)], "age": 20.0 + np.arange(40) % 30})
+COPY = 'version = 2\n[protect]\nauto = true\nperson = "id"\n'
+TRUSTED = 'version = 2\n[protect]\nmode = "trusted"\n'
+VIEW = Preparation((Number("age", 0.0, 0.0, 1.0),), True)
+AUTHORITY = Identity.new()
+
+
+def signed(head: str) -> str:
+    return f"{head}:{AUTHORITY.sign(countersignable('a', head)).hex()}" if head else ""
+
+
+def answers(folder, rules, *numbers, authority=None, table=PERSONS) -> None:
+    """A site that is opened, asked in these rounds, and closed; its heads come back signed."""
+    known = None if authority is None else authority.public
+    site, head = open_site("a", table, parse(rules), folder, authority=known), ""
+    for number in numbers:
+        post = Envelope(
+            Turn("r", 0, number, 0), (Part("total", AskMoments(), VIEW, 0),), countersigned=signed(head)
+        )
+        head = site.answer(post).head
+    site.close()
+
+
+def faults(folder, **how) -> list[str]:
+    return [str(fault) for fault in read(folder, **how).faults]
+
+
+def unchecked(folder, **how) -> str:
+    return "; ".join(read(folder, **how).unchecked)
+
+
+@pytest.mark.parametrize("only_look", [False, True])
+@pytest.mark.parametrize("rules", [COPY, TRUSTED], ids=["copy", "trusted"])
+def test_a_whole_record_has_no_fault(tmp_path, rules, only_look):
+    answers(tmp_path, rules, 0, 1, authority=AUTHORITY)
+    (tmp_path / "policy.toml").write_text(rules)
+    assert faults(tmp_path, only_look=only_look) == []
+    assert "policy" not in unchecked(tmp_path)
+    assert faults(tmp_path / "log.jsonl") == []  # the file itself may be named, too
+
+
+def test_where_there_is_no_log_it_is_said(tmp_path):
+    with pytest.raises(LedgerError, match="there is no log"):
+        read(tmp_path)
+
+
+# ---------------------------------------------------------------- the log
+
+
+def test_a_file_before_a_rotation_is_checked_by_its_digest_or_missed(tmp_path):
+    answers(tmp_path, TRUSTED, 0, 1, authority=AUTHORITY)
+    log = Log(tmp_path / "log.jsonl")
+    last, kept = log.mark(), log.rotate()
+    number, head, signature = signed(last).split(":")
+    log.append(COUNTERSIGNED, number=number, head=head, signature=signature)
+    log.close()
+    answers(tmp_path, TRUSTED, 2, authority=AUTHORITY)
+    assert faults(tmp_path) == []
+    whole = kept.read_bytes()
+    kept.write_bytes(whole.replace(b'"round":1', b'"round":7'))
+    assert any(f"names the file {kept.name} with another digest" in text for text in faults(tmp_path))
+    kept.unlink()
+    assert f"the first {int(number) + 1} lines: their files (log-*.jsonl) are not" in unchecked(tmp_path)
+    assert faults(tmp_path) == []  # the last of them is known by the line that goes on after it
+    log = Log(tmp_path / "log.jsonl")
+    early = json.loads(whole.splitlines()[0])["hash"]
+    log.append(COUNTERSIGNED, number="0", head=early, signature="")
+    log.close()
+    assert faults(tmp_path) == []  # of a line that is elsewhere
+
+
+@pytest.mark.parametrize("number", ["0", "99", "x"])
+def test_a_countersigned_head_of_no_line_is_a_fault(tmp_path, number):
+    answers(tmp_path, TRUSTED, 0, authority=AUTHORITY)
+    log = Log(tmp_path / "log.jsonl")
+    log.append(COUNTERSIGNED, number=number, head="0" * 64, signature="")
+    log.close()
+    (fault,) = faults(tmp_path)
+    assert fault == "line 3: a countersigned head that is not that of any line before it"
+
+
+def test_countersignatures_of_a_key_that_is_not_known_are_said_to_be_unchecked(tmp_path):
+    answers(tmp_path, TRUSTED, 0, 1, 2)
+    assert faults(tmp_path) == []
+    assert "2 countersignatures: the authority's key is not known to this site" in unchecked(tmp_path)
+
+
+def test_a_line_that_is_damaged_or_tells_nothing_is_left_out_of_the_account(tmp_path):
+    answers(tmp_path, TRUSTED, 0)
+    log = Log(tmp_path / "log.jsonl")
+    log.append("release", run="r")  # in the chain, and without what a release holds
+    log.close()
+    with log.path.open("ab") as file:
+        file.write(b"{}\n")
+    record = read(tmp_path)
+    assert [str(fault) for fault in record.faults] == ["line 4: not a line of this log: altered or damaged"]
+    assert (record.lines, record.runs[0].releases) == (4, 1)
+
+
+def test_a_line_of_another_kind_or_without_a_number_is_named(tmp_path):
+    answers(tmp_path, TRUSTED, 0)
+    log = Log(tmp_path / "log.jsonl")
+    log.append("gossip", run="r")
+    log.close()
+    assert faults(tmp_path) == ["line 3: unknown kind 'gossip'"]
+    entry = {"kind": "release", "seq": "four", "utc": ""}
+    with log.path.open("ab") as file:
+        file.write(written({**entry, "hash": line_hash(entry)}))
+    assert "line 4: number four where 3 belongs: altered" in faults(tmp_path)
+    assert read(tmp_path).runs[0].releases == 1
+
+
+# ---------------------------------------------------------------- the ledger
+
+
+@pytest.mark.parametrize("only_look", [False, True])
+def test_a_ledger_that_is_none_is_a_fault(tmp_path, only_look):
+    answers(tmp_path, TRUSTED, 0)
+    (tmp_path / "ledger.sqlite").write_bytes(b"no database, however long it is looked at" * 50)
+    (fault,) = faults(tmp_path, only_look=only_look)
+    assert "ledger.sqlite: not a ledger of unpooled, or damaged" in fault
+
+
+@pytest.mark.parametrize("only_look", [False, True])
+def test_a_ledger_and_a_log_of_different_days_are_told_apart(tmp_path, only_look):
+    answers(tmp_path, TRUSTED, 0)
+    ledger, log = tmp_path / "ledger.sqlite", tmp_path / "log.jsonl"
+    old = ledger.read_bytes(), log.read_bytes()
+    answers(tmp_path, TRUSTED, 1)
+    new = ledger.read_bytes(), log.read_bytes()
+    ledger.write_bytes(old[0])
+    (fault,) = faults(tmp_path, only_look=only_look)
+    assert fault == "line 4: names an entry that the ledger does not have: it is an older one"
+    ledger.write_bytes(new[0])
+    log.write_bytes(old[1])
+    (fault,) = faults(tmp_path, only_look=only_look)
+    assert fault == "the ledger names line 3, and the log lacks it: it was cut"
+
+
+def as_before(folder, without=("ledger_from",)) -> None:
+    """The books as a version wrote them whose ledger did not keep what it wrote."""
+    log, text, before = folder / "log.jsonl", b"", START
+    for line in map(json.loads, log.read_text().splitlines()):
+        entry = {key: value for key, value in line.items() if key not in without} | {"prev": before}
+        before = entry["hash"] = line_hash(entry)
+        text += written(entry)
+    log.write_bytes(text)
+    with closing(sqlite3.connect(folder / "ledger.sqlite")) as db, db:
+        db.execute("UPDATE chain SET head = ''")
+        db.execute("ALTER TABLE chain DROP COLUMN what")
+        db.execute("DROP TABLE IF EXISTS begun")  # it came later
+
+
+def test_whoever_only_looks_at_the_books_of_an_earlier_version_leaves_them_as_they_are(tmp_path):
+    answers(tmp_path, TRUSTED, 0)
+    as_before(tmp_path)
+    whole = (tmp_path / "ledger.sqlite").read_bytes()
+    assert "the content of the ledger: an earlier version wrote it" in unchecked(tmp_path, only_look=True)
+    assert faults(tmp_path, only_look=True) == []
+    assert (tmp_path / "ledger.sqlite").read_bytes() == whole
+
+
+def test_what_an_earlier_version_wrote_is_taken_over_once_however_often_it_is_begun(tmp_path, monkeypatch):
+    """A site that is killed after the link and before the line of the log that names it."""
+    answers(tmp_path, TRUSTED, 0)
+    as_before(tmp_path)
+
+    def killed(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("unpooled.site.open_site.AuditLog", killed)
+        with pytest.raises(KeyboardInterrupt):
+            answers(tmp_path, TRUSTED)
+    answers(tmp_path, TRUSTED, 1)
+    with closing(sqlite3.connect(tmp_path / "ledger.sqlite")) as db:
+        (taken,) = db.execute("""SELECT COUNT(*) FROM chain WHERE what LIKE '["before"%'""").fetchone()
+    assert taken == 1
+    assert faults(tmp_path) == []
+
+
+def test_a_ledger_that_has_less_than_the_lines_of_an_earlier_version_say_was_lost(tmp_path):
+    """Lines that do not name the ledger, and say what was spent: that is all there is to hold it to."""
+    noise = 'version = 2\n[protect]\nmode = "noise"\n[dp]\nepsilon_total = 1\n[domain]\nrows = 100\n'
+    rows = np.random.default_rng(0).normal(size=(60, 2))
+    site = open_site("a", rows, parse(noise), tmp_path)
+    ask = AskNoisyMoments(0.05, np.full(2, 9.0))
+    site.answer(Envelope(Turn("r", 0, 0, 0), (Part("total", ask, None, 0),)))
+    site.close()
+    as_before(tmp_path, without=("ledger", "ledger_from"))
+    whole = (tmp_path / "ledger.sqlite").read_bytes()
+    (tmp_path / "ledger.sqlite").unlink()
+    log = (tmp_path / "log.jsonl").read_bytes()
+    with pytest.raises(LedgerError, match="the ledger is lost, or older than the log"):
+        open_site("a", rows, parse(noise), tmp_path)
+    assert (tmp_path / "log.jsonl").read_bytes() == log
+    (tmp_path / "ledger.sqlite").write_bytes(whole)
+    open_site("a", rows, parse(noise), tmp_path).close()
+
+
+# ---------------------------------------------------------------- registry, copy, policy
+
+
+def test_a_registry_that_is_lost_damaged_or_of_another_day_is_a_fault(tmp_path):
+    answers(tmp_path, COPY, 0)
+    early = (tmp_path / "log.jsonl").read_bytes()
+    answers(tmp_path, COPY, 1, table=None)
+    erase(CopyFolder(tmp_path), ["P3"])  # names the last line of the log
+    registry, log = tmp_path / "registry.sqlite", tmp_path / "log.jsonl"
+    whole, late = registry.read_bytes(), log.read_bytes()
+    assert faults(tmp_path) == []
+    log.write_bytes(early)
+    assert faults(tmp_path) == ["the registry names line 4, and the log lacks it: it was cut"]
+    log.write_bytes(late)
+    registry.write_bytes(b"no database, however long it is looked at" * 50)
+    (fault,) = faults(tmp_path)
+    assert "registry.sqlite: not a registry of unpooled, or damaged" in fault
+    registry.unlink()
+    (fault,) = faults(tmp_path)
+    assert fault == "line 4: names an entry of the registry, and there is no registry beside the log"
+    registry.write_bytes(whole)
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    shutil.copy(log, alone)
+    assert faults(alone) == []
+    for what in ("the registry of persons: the log is not in", "the copy that the site answered from: it is"):
+        assert what in unchecked(alone)
+
+
+def test_a_copy_that_was_changed_after_it_was_answered_from_is_a_fault(tmp_path):
+    answers(tmp_path, COPY.replace('person = "id"\n', ""), 0, table=Table.of({"age": np.arange(40.0)}))
+    assert faults(tmp_path) == []
+    table = tmp_path / "copy" / "table.csv"
+    table.write_text(table.read_text()[:-4])
+    (fault,) = faults(tmp_path)
+    assert f"{table.parent}: the copy" in fault
+
+
+@pytest.mark.parametrize(
+    ("text", "noted"),
+    [(TRUSTED, False), (TRUSTED + "# a remark\n", False), ("version = 2\n", True), ("version = 3\n", True)],
+)
+def test_the_policy_beside_a_log_is_that_of_its_last_opening_or_it_is_said(tmp_path, text, noted):
+    answers(tmp_path, TRUSTED, 0)
+    (tmp_path / "policy.toml").write_text(text)
+    assert faults(tmp_path) == []
+    assert ("the policy that the site last answered under: another one" in unchecked(tmp_path)) is noted
+
+
+def test_every_line_of_these_logs_is_of_one_chain(tmp_path):
+    answers(tmp_path, COPY, 0, 1, 2, authority=AUTHORITY)
+    kinds = [entry["kind"] for _, entry in entries(tmp_path / "log.jsonl")]
+    assert kinds == ["opening", "release", "seal", "release", "seal", "release"]

@@ -1,0 +1,77 @@
+"""A site's policy may be anywhere: its settings name it, and whoever checks its log looks there."""
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from unpooled.app.cli import app
+from unpooled.app.desk.site_state import SiteState
+from unpooled.core.exchange import Envelope, Part, Turn
+from unpooled.questions.clusters import AskMoments
+from unpooled.runtimes.provisioning.enrolment import invite
+from unpooled.runtimes.provisioning.federation_folder import FederationFolder, create
+from unpooled.runtimes.provisioning.site_folder import SiteFolder
+from unpooled.site import dossier
+from unpooled.site.open_site import open_site
+from unpooled.site.policy import load
+from unpooled.site.site_process import SiteSettings
+
+NOTE = "the policy that the site"
+
+
+@pytest.fixture
+def joined(tmp_path):
+    """A site that joined a federation with a policy outside its folder, and answered under it."""
+    create(tmp_path / "fed", "fed", "localhost", ("a",), engine_name="nvflare")
+    invite(FederationFolder.read(tmp_path / "fed"), "a")
+    policy, site = tmp_path / "rules.toml", SiteFolder(tmp_path / "a")
+    policy.write_text('version = 2\n[protect]\nmode = "trusted"\n')
+    site.accept(tmp_path / "fed" / "invitations" / "a.json")
+    site.keep_settings(SiteSettings("a", "a.csv", str(site.path), str(policy)))
+    opened = open_site("a", np.arange(80.0).reshape(40, 2), load(policy), site.path)
+    opened.answer(Envelope(Turn("r", 0, 0, 0), (Part("total", AskMoments(), None, 0),)))
+    opened.close()
+    return site.path, policy
+
+
+def said(*words):
+    got = CliRunner().invoke(app, list(map(str, words)))
+    assert got.exit_code == 0, got.output
+    return " ".join(got.output.split())
+
+
+def test_the_policy_that_the_settings_name_is_checked(joined):
+    folder, policy = joined
+    for words in (
+        ("audit", "verify", folder),
+        ("audit", "verify", folder / "log.jsonl"),
+        ("audit", "show", folder),
+    ):
+        assert NOTE not in said(*words)
+    record, _ = SiteState(folder)._read_log()
+    assert not [text for text in record.unchecked if NOTE in text]
+    assert NOTE not in dossier.page(dossier.read(folder, policy))
+    policy.write_text("version = 2\n")
+    assert f"not checked: {NOTE} last answered under: another one is in {policy}" in said(
+        "audit", "verify", folder
+    )
+
+
+def test_without_settings_it_is_said_that_there_is_no_policy(joined):
+    folder, _ = joined
+    for gone in ("invitation.json", "engine/local"):
+        for path in [folder / gone, *(folder / gone).glob("*")]:
+            path.unlink() if path.is_file() else None
+        assert "no policy.toml is beside the log" in said("audit", "verify", folder)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("join", "nosuch.json"), ("join", "nosuch.json", "--folder", "x"), ("status", "n"), ("leave", "n")],
+)
+def test_what_is_not_there_is_said_to_be_not_there(words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    got = CliRunner().invoke(app, list(words))
+    assert (got.exit_code, got.stderr.count("\n")) == (1, 1)
+    assert f"{words[1]}: no such file or folder" in got.stderr
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,120 @@
+"""A policy, a copy and a record in sentences: what they say changes with what they are about."""
+
+import numpy as np
+import pytest
+
+from unpooled.data import Table
+from unpooled.privacy.copy import CopySettings, make_copy
+from unpooled.site.copy_page import facts, kept
+from unpooled.site.explain_policy import explain
+from unpooled.site.policy import parse
+
+
+def said(text: str) -> str:
+    return " ".join(s for _, sentences in explain(parse(f"version = 2\n{text}")) for s in sentences)
+
+
+NOISE = """[protect]
+mode = "noise"
+person = "id"
+[domain]
+columns = ["age"]
+lower = [0]
+upper = [110]
+rows = 4000
+[dp]
+unit = "person"
+epsilon_total = 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence", "without"),
+    [
+        (
+            '[jobs]\nmodules = ["hospital_methods"]',
+            "It trusts the methods of these installed modules: hospital_methods.",
+            "",
+        ),
+        (
+            '[studies]\napprove = "known"\npurposes = ["to find groups", "to plan beds"]',
+            'coordinator for "to find groups" or "to plan beds"; of others',
+            "",
+        ),
+        ('[studies]\napprove = "known"\npurposes = ["*"]', "coordinator for any purpose; of others", ""),
+        (
+            NOISE,
+            "It takes at most 1 row of each person, told by column id.",
+            NOISE.replace('unit = "person"', ""),
+        ),
+        (NOISE + "rows_per_person = 3", "It takes at most 3 rows of each person, told by column id.", NOISE),
+        (
+            '[protect]\nmode = "trusted"\nmin_cluster_size = 7',
+            "A group of fewer than 7 rows is left out, count and sum alike.",
+            "",
+        ),
+        (
+            '[protect]\nmode = "trusted"',
+            "Nothing but the contract with its partners protects single rows.",
+            "",
+        ),
+    ],
+)
+def test_a_policy_says_what_it_allows(text, sentence, without):
+    assert sentence in said(text)
+    assert sentence not in said(without)
+
+
+def test_a_policy_without_sums_for_the_report_promises_none():
+    assert "sums for the report" in said("")
+    assert "sums for the report" not in said("[jobs]\ndescribe = false")
+
+
+def test_a_policy_that_names_a_module_may_name_its_methods_and_importing_waits():
+    """Whoever reads a policy that somebody sent imports nothing of it."""
+    assert parse('version = 2\n[jobs]\nmodules = ["not_here"]\nalgorithms = ["theirs"]').jobs.modules == (
+        "not_here",
+    )
+
+
+def copied(settings: CopySettings):
+    rng = np.random.default_rng(0)
+    table = Table.of(
+        {
+            "kwh": rng.uniform(900, 1100, 60),
+            "pay": rng.uniform(1, 9, 60),
+            "flat": np.where(np.arange(60) < 2, 5.0, 1.0),
+            "rare": np.where(np.arange(60) < 2, 1.0, np.nan),
+            "sex": rng.choice(["f", "m"], 60).tolist(),
+        }
+    )
+    return make_copy(table, settings)
+
+
+SAYS = {
+    "columns": (CopySettings(columns=("kwh",)), "Groups suit studies of: kwh."),
+    "sensitive": (CopySettings(sensitive=("pay",)), "Did not decide who is grouped with whom: pay."),
+    "log": (CopySettings(log=("pay",)), "Of these columns only the logarithm is in the copy: pay."),
+    "consumption": (
+        CopySettings(consumption=("kwh",), largest_share=0.3),
+        "Of kwh a cell is shown only if nobody has more than 30 % of the group's total.",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SAYS)
+def test_a_copy_says_how_it_was_made(case):
+    settings, sentence = SAYS[case]
+    assert sentence in facts(copied(settings), settings)
+    assert sentence not in facts(copied(CopySettings()), CopySettings())
+
+
+def test_a_copy_says_of_which_columns_little_or_nothing_is_shown():
+    copy = copied(CopySettings())
+    told = " ".join(facts(copy, CopySettings()))
+    assert "nothing is shown, for too few persons share a value: rare." in told
+    assert "constant but for a few persons, and shown as their median: flat." in told
+    found = {name: (share, shown) for name, share, shown in kept(copy)}
+    assert list(found) == ["kwh", "pay", "flat", "sex"]
+    assert np.isnan(found["flat"][0])
+    assert 0 < found["kwh"][0] < 1

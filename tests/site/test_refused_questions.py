@@ -1,0 +1,123 @@
+"""Questions that a site under a policy refuses before it looks at a row, each with its reason."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from unpooled.core.exchange import Envelope, Part, Turn
+from unpooled.core.messages import Refusal
+from unpooled.core.protocol import View
+from unpooled.data import Number, Preparation, Table
+from unpooled.data.schema import AskColumns, AskSchema
+from unpooled.data.views import Affine
+from unpooled.privacy.secure_sum.messages import AskKeys
+from unpooled.questions.clusters import AskClusterSums, AskLocalMeans, AskMoments
+from unpooled.site import guards
+from unpooled.site.open_site import open_site
+from unpooled.site.policy import parse
+
+X = np.random.default_rng(0).normal(size=(60, 2))
+NAMED = Table.of({"x": X[:, 0], "y": X[:, 1]})
+CENTERS = np.array([[[-1.0, 0.0], [1.0, 0.0]]])
+
+
+def rules(mode: str = "trusted", more: str = ""):
+    return parse(f'version = 2\n[protect]\nmode = "{mode}"\nauto = true\n{more}')
+
+
+def asked(site, question, view=None, verb="total", number=0):
+    post = Envelope(Turn("r", 0, number, 0), (Part(verb, question, view, 0),))
+    (reply,) = site.answer(post).replies
+    return reply
+
+
+@dataclass(frozen=True, eq=False)
+class Peephole(View, wire="test_refused_questions.Peephole"):
+    """A view of one's own: it shows the rows as they are, and could do anything else."""
+
+    def scaling(self):
+        return np.zeros(2), np.ones(2)
+
+    def apply(self, rows):
+        return rows
+
+
+@pytest.mark.parametrize("mode", ["copy", "trusted"])
+def test_a_view_that_is_not_of_the_package_is_refused_by_name(mode):
+    reply = asked(open_site("a", X, rules(mode)), AskMoments(), Peephole())
+    assert isinstance(reply, Refusal)
+    assert "the policy does not know the view test_refused_questions.Peephole" in reply.reason
+
+
+@pytest.mark.parametrize("mode", ["copy", "trusted"])
+def test_a_question_about_rows_is_not_asked_of_a_table_nor_the_other_way(mode):
+    about_a_table = AskColumns(("x",), np.zeros(1), np.ones(1), (), (), False)
+    reply = asked(open_site("a", X, rules(mode)), about_a_table)
+    assert "AskColumns is about table, and here are rows" in reply.reason
+    reply = asked(open_site("a", NAMED, rules(mode)), AskMoments())
+    assert "AskMoments is about rows, and here are a table of named columns" in reply.reason
+    view = Preparation((Number("x", 0.0, 0.0, 1.0),), drop=False)
+    assert not isinstance(asked(open_site("a", NAMED, rules(mode)), AskMoments(), view), Refusal)
+
+
+def test_more_clusters_than_a_site_answers_for_are_refused_before_anything_is_computed(monkeypatch):
+    site = open_site("a", X, rules())
+    reply = asked(site, AskClusterSums(np.zeros((1, guards.MOST_CLUSTERS + 1, 2))))
+    assert f"asks for more than {guards.MOST_CLUSTERS} clusters" in reply.reason
+    monkeypatch.setattr(guards, "MOST_CLUSTERS", 2)
+    assert not isinstance(asked(site, AskClusterSums(CENTERS), number=1), Refusal)  # as many as may be
+    three = AskClusterSums(np.zeros((1, 3, 2)))
+    assert "asks for more than 2 clusters" in asked(site, three, number=2).reason
+
+
+@pytest.mark.parametrize(
+    ("shift", "scale"),
+    [(0.0, 0.0), (0.0, -1.0), (0.0, np.nan), (0.0, np.inf), (np.nan, 1.0), (np.inf, 1.0)],
+)
+def test_a_scaling_that_is_no_positive_number_is_refused(shift, scale):
+    view = Affine(np.array([0.0, shift]), np.array([1.0, scale]))
+    with np.errstate(all="ignore"):
+        reply = asked(open_site("a", X, rules()), AskMoments(), view)
+    assert isinstance(reply, Refusal)
+    assert "the scaling of a column is not a positive number" in reply.reason
+
+
+def test_a_site_that_has_no_part_in_secure_sums_answers_nothing_but_its_schema_where_they_are_required():
+    """Not a single reply, and not a plain sum either."""
+    site = open_site("a", NAMED, rules(more='[aggregation]\nsecure = "required"'))  # without a folder: no key
+    view = Preparation((Number("x", 0.0, 0.0, 1.0),), drop=False)
+    single = asked(site, AskLocalMeans(2), view, verb="each")
+    assert "this asks to see a single site's reply" in single.reason
+    plain = asked(site, AskMoments(), view, verb="total", number=1)
+    assert isinstance(plain, Refusal)
+    assert plain.reason == "the policy allows only secure sums, and this is not asked in one"
+    assert not isinstance(asked(site, AskSchema(), verb="each", number=2), Refusal)
+    parts = (Part("each", AskSchema(), None, 0), Part("total", AskMoments(), view, 1))
+    post = Envelope(Turn("r", 0, 3, 0), parts)
+    assert all(isinstance(reply, Refusal) for reply in site.answer(post).replies)
+
+
+def test_a_stage_of_a_secure_sum_is_refused_by_a_site_that_takes_no_part():
+    site = open_site("a", X, rules(more='[aggregation]\nsecure = "off"'))
+    post = Envelope(Turn("r", 0, 0, 0), (Part("stage", AskKeys(0), None, 0),))
+    (reply,) = site.answer(post).replies
+    assert reply.reason == "this site takes no part in secure sums"
+
+
+@pytest.mark.parametrize(("number", "exchange"), [(-1, 0), (0, -1), (2**63, 0), (0, 2**63)])
+def test_a_turn_that_is_none_is_refused_and_forgets_nothing(number, exchange):
+    site = open_site("a", X, rules())
+    first = asked(site, AskMoments(), number=5)
+    post = Envelope(Turn("r", 0, number, exchange), (Part("total", AskMoments(), None, 0),))
+    (reply,) = site.answer(post).replies
+    assert "not of any round and exchange" in reply.reason
+    assert asked(site, AskMoments(), number=5) is first
+
+
+def test_the_last_number_of_a_round_that_may_be_is_one():
+    site = open_site("a", X, rules("copy"))
+    post = Envelope(Turn("r", 0, 2**63 - 1, 2**63 - 1), (Part("total", AskMoments(), None, 0),))
+    assert not isinstance(site.answer(post).replies[0], Refusal)
+    zero = replace(post, turn=Turn("r", 0, 0, 0))
+    assert not isinstance(site.answer(zero).replies[0], Refusal)
