@@ -1,4 +1,4 @@
-"""Give the tree a version: its one source, the citation, and a section of the changelog.
+"""Give the tree a version: its one source, the citation, the conda recipe, and a section of the changelog.
 
 python release/prepare.py 0.2.0     # then read the changes, commit, and tag v0.2.0
 """
@@ -29,6 +29,7 @@ def prepare(root: Path, version: str, date: str) -> None:
     changes = [
         ("src/unpooled/__init__.py", r'^__version__ = "[^"]+"$', f'__version__ = "{version}"'),
         ("CITATION.cff", r"^version: .+$", f"version: {version}"),
+        ("conda/recipe.yaml", r'^  version: "[^"]+"$', f'  version: "{version}"'),
         (
             "CHANGELOG.md",
             r"^## \[Unreleased\]\n(?:\nComing as [^\n]+\n)?",
@@ -53,8 +54,9 @@ def check(root: Path, tag: str) -> str:
     version = version_of(root)
     if tag != f"v{version}":
         raise NotReady(f"the tag is {tag}, the version {version}")
-    if f"version: {version}\n" not in (root / "CITATION.cff").read_text(encoding="utf-8"):
-        raise NotReady(f"CITATION.cff: its version is not {version}")
+    for name, line in (("CITATION.cff", f"version: {version}\n"), ("conda/recipe.yaml", f'"{version}"\n')):
+        if line not in (root / name).read_text(encoding="utf-8"):
+            raise NotReady(f"{name}: its version is not {version}")
     if not re.search(
         rf"^## \[{re.escape(version)}\]", (root / "CHANGELOG.md").read_text(encoding="utf-8"), re.M
     ):

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from unpooled.site import Site
     from unpooled.site.open_site import open_site
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 _HOME = {
     "BestOf": "algorithms",
