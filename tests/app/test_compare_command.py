@@ -35,6 +35,7 @@ def test_files_by_a_site_column(patients, tmp_path):
     got = compared(*words, "--method", "lloyd,k-fed", "--protect", "none,copy")
     assert got.exit_code == 0, got.output
     assert "60 rows, 2 columns, 2 sites, k = 2" in got.stdout
+    assert "run 4 of 4, and the attack on it: k-fed, protection copy, seed 0\n" in got.stderr
     (said,) = json.loads((out / "comparison.json").read_text())
     assert {(r["method"], r["protection"]) for r in said["runs"]} == {
         (m, p) for m in ("lloyd", "k-fed") for p in ("none", "copy")

@@ -391,7 +391,7 @@ def test_differences_between_sites_are_one_line(tmp_path):
     _, _, err = unpooled("fit", tmp_path / "a.csv", tmp_path / "b.csv", "-k", 2)
     assert err == (
         "unpooled: columns differ between sites: a lacks z; b lacks y; --columns common takes the 1 that all "
-        "have, any takes all\n"
+        "have, --columns any takes all\n"
     )
 
 

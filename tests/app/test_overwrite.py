@@ -51,12 +51,13 @@ FILES = {
         ("fed/federation.json", "fed/authority/root.key", "fed/invitations/a.json"),
     ),
     ("predict", "out"): Writing(
-        lambda d, out: ["predict", d / "run", d / "a.csv", "-o", out], ("a.csv", "run/model.unpooled")
+        lambda d, out: ["predict", d / "run", d / "a.csv", "-o", out],
+        ("a.csv", "b.csv", "run/model.unpooled"),
     ),
     ("export", "out"): Writing(
-        lambda d, out: ["export", d / "run", "--to", "json", "-o", out], ("run/model.unpooled",)
+        lambda d, out: ["export", d / "run", "--to", "json", "-o", out], ("run/model.unpooled", "b.csv")
     ),
-    ("report", "out"): Writing(lambda d, out: ["report", d / "run", "-o", out], ("run/checkpoint",)),
+    ("report", "out"): Writing(lambda d, out: ["report", d / "run", "-o", out], ("run/checkpoint", "a.csv")),
     ("example", "out"): Writing(lambda d, out: ["example", "penguins", "-o", out], (SHIPPED,)),
     ("backup", "out"): Writing(lambda d, out: ["backup", d / "kept", out]),
     ("policy init", "path"): Writing(lambda d, out: ["policy", "init", out]),
@@ -65,7 +66,7 @@ FILES = {
         ("kept/log.jsonl", "heads.jsonl"),
     ),
     ("copy show", "html"): Writing(
-        lambda d, out: ["copy", "show", d / "site", "--html", out], ("site/copy/table.csv",)
+        lambda d, out: ["copy", "show", d / "site", "--html", out], ("site/copy/table.csv", "a.csv")
     ),
     ("copy renew", "persons"): Writing(
         lambda d, out: ["copy", "renew", d / "renewed", "--data", d / "persons.csv", "--persons", out],
@@ -85,7 +86,8 @@ FILES = {
         ("kept/log.jsonl", "rules.toml", "heads.jsonl"),
     ),
     ("copy export", "out"): Writing(
-        lambda d, out: ["copy", "export", d / "site", out], ("site/copy/table.csv", "site/copy/about.json")
+        lambda d, out: ["copy", "export", d / "site", out],
+        ("site/copy/table.csv", "site/copy/about.json", "a.csv"),
     ),
     ("policy upgrade", "out"): Writing(
         lambda d, out: ["policy", "upgrade", d / "old.toml", "--out", out], ("old.toml",)
@@ -325,6 +327,29 @@ def test_a_relative_name_is_seen_through(there, monkeypatch):
         "../a.csv",
         says=f"../a.csv is the input {there / 'a.csv'}",
     )
+
+
+def test_the_rows_of_a_run_are_known_from_another_folder_too(there, monkeypatch, tmp_path):
+    monkeypatch.chdir(there)
+    assert call("fit", "a.csv", "b.csv", *K, "--out", "relative") == (0, "")
+    monkeypatch.chdir(tmp_path)
+    words = ["report", there / "relative", "-o", there / "b.csv", "--overwrite"]
+    refused(there, *words, says="an input is never overwritten")
+
+
+def test_the_table_of_a_copy_is_known_by_its_columns(there):
+    for words in (["dossier", there / "site", "--html"], ["copy", "export", there / "renewed"]):
+        refused(there, *words, there / "persons.csv", "--overwrite", says="an input is never overwritten")
+    out = there / "exported.csv"
+    assert call("copy", "export", there / "site", out) == (0, "")
+    assert call("copy", "export", there / "site", out, "--overwrite") == (0, "")
+
+
+def test_clusters_are_not_written_under_the_name_of_another_kind(there):
+    words = ["predict", there / "run", there / "a.csv", "-o"]
+    for name in ("new.xlsx", "new.parquet"):
+        refused(there, *words, there / name, says="written as CSV")
+    assert call(*words, there / "NEW.CSV") == (0, "")
 
 
 def test_a_run_in_its_folder_is_part_of_the_input(there):

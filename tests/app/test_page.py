@@ -92,6 +92,17 @@ def test_renders_without_errors_and_without_any_request(seen, name, dark, width)
     assert (light[0] > light[1]) is dark
 
 
+def test_what_goes_on_behind_the_edge_of_a_phone_has_a_shadow_there(seen):
+    tab, folder = seen
+    tab.open(folder / "scan.html", 390)
+    shadows = tab.value(
+        """[...document.querySelectorAll('.scroll, .wide')].filter(e => e.scrollWidth > e.clientWidth)
+            .map(e => getComputedStyle(e).backgroundImage)"""
+    )
+    assert shadows
+    assert all(shadow.count("linear-gradient") == 4 for shadow in shadows)
+
+
 def test_labels_lie_inside_their_charts(seen):
     tab, folder = seen
     tab.open(folder / "scan.html")

@@ -93,6 +93,8 @@ def cluster(
     sites = data if isinstance(data, Mapping) else {"data": data}
     if not isinstance(data, Mapping) and site_column is None:
         raise BadInput('one table is one site: name it, {"north": table}, or say site_column="hospital"')
+    if not sites:
+        raise BadInput('no site was given: data names each with its table, {"north": table, "south": ...}')
     for name in sites:
         if not isinstance(name, str) or not name:
             raise BadInput(f"a site's name must be text, got {name!r}")
@@ -250,7 +252,8 @@ class Result:
         page, target = self.found.report(), Path(path)
         if page is None:
             raise BadInput("the report asks for sums without noise: with epsilon there is none")
-        check(target, overwrite=overwrite)
+        tables = (self.found.job.tables or {}).values()
+        check(target, inputs=[t for t in tables if isinstance(t, str | Path)], overwrite=overwrite)
         write_atomically(target, page.encode(), shared=True)
         return target
 

@@ -330,12 +330,18 @@ def _places(d: Description, k: int, everywhere: list[int], unsure: tuple[str, ..
     if len(everywhere) == k:
         return "every cluster is found at every site" if k > 1 else "it is found at every site"
     some = [j for j in range(k) if j + 1 not in everywhere]
-    said = []
-    for j in some[:3]:
-        there = [s for i, s in enumerate(d.sites) if d.sizes[i, j] > 0]
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for j in some:
+        there = tuple(s for i, s in enumerate(d.sites) if d.sizes[i, j] > 0)
+        alike.setdefault(there, []).append(str(j + 1))
+    said, shown = [], list(alike.items())[:3]
+    for there, clusters in shown:
         where = " and ".join(there) if len(there) <= 2 else f"{len(there)} of {len(d.sites)} sites"
-        said.append(f"cluster {j + 1} only at {where}" if there else f"cluster {j + 1} at no site")
-    more = f" and {len(some) - 3} more are not everywhere" if len(some) > 3 else ""
+        many = f"{', '.join(clusters[:-1])} and {clusters[-1]}" if len(clusters) > 1 else clusters[0]
+        which = f"cluster{'s' if len(clusters) > 1 else ''} {many}"
+        said.append(f"{which} only at {where}" if there else f"{which} at no site")
+    rest = len(some) - sum(len(clusters) for _, clusters in shown)
+    more = f" and {rest} more are not everywhere" if rest else ""
     hiding = any(d.sizes[i, j] == 0 and s in unsure for j in some for i, s in enumerate(d.sites))
     small = ", as far as sites show: they leave out groups that are too small" if hiding else ""
     return _joined(said) + more + small

@@ -48,6 +48,18 @@ class RunFolder:
         """All files that a run writes."""
         return tuple(self.path / name for name in _FILES)
 
+    def inputs(self, *outputs: Path) -> list[Path]:
+        """The files that must not be overwritten: the run's own, those it read, and outputs that are one.
+
+        The run may have been started in another folder, so an output is one that it read also if it has the
+        name, the size and the time of change.
+        """
+        read = [(Path(file), size, changed) for file, size, changed in self._job_json()["seen"] if size]
+        known = {(path.name, size, changed) for path, size, changed in read}
+        found = [(path, path.stat()) for path in outputs if path.is_file()]
+        same = [path for path, now in found if (path.name, now.st_size, now.st_mtime_ns) in known]
+        return [*self.files, *(path for path, _, _ in read), *same]
+
     # ------------------------------------------------------------ making
 
     def begin(self, job: Job) -> bool:

@@ -22,7 +22,7 @@ from unpooled.app.run_folder import RunFolder
 from unpooled.app.study import seconds_until
 from unpooled.core.disk import write_atomically
 from unpooled.core.run import Record, run
-from unpooled.errors import EngineFailed, ModelError, TooFewAnswers, UnpooledError
+from unpooled.errors import BadInput, EngineFailed, ModelError, TooFewAnswers, UnpooledError
 from unpooled.optimum.parts import progress as parts_bounded
 
 if TYPE_CHECKING:  # runs between machines need packages that need not be installed
@@ -149,6 +149,9 @@ def _here(
         job = replace(job, ks=AUTO[:most])
         if most < len(AUTO):
             watcher.warn(f"k is compared from 1 to {most} only: there are {federation.rows} rows")
+    elif len(job.ks) > 1 and max(job.ks) > federation.rows:
+        asked = f"k = {min(job.ks)} to {max(job.ks)}"
+        raise BadInput(f"{asked} is asked for, and there are {federation.rows} rows: k is at most that")
     for site, why in absent.items():
         watcher.warn(f"{site} is left out: {why}")
     for source, rows in blank.items():

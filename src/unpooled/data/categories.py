@@ -56,8 +56,8 @@ def one_hot(
 def spellings(schemas: Mapping[SiteId, Schema], name: str) -> dict[str, list[str]]:
     """Levels of a category that are probably one, by their meaning: {"male": ["M", "m", "male"]}.
 
-    Levels are one if they differ by capitals or blanks, or if all levels are words for a sex, or for yes and
-    no, and they mean the same.
+    The key is the usual spelling. Levels are one if they differ by capitals or blanks, or if all levels are
+    words for a sex, or for yes and no, and they mean the same.
     """
     levels = sorted({level for s in schemas.values() for level in s.levels[s.names.index(name)]})
     plain = {level: " ".join(level.casefold().split()) for level in levels}
@@ -71,10 +71,15 @@ def spellings(schemas: Mapping[SiteId, Schema], name: str) -> dict[str, list[str
         if ours and whole and not all(text in "01" for text in ours):
             plain = {level: meant.get(text, text) for level, text in plain.items()}
             break
+
+    def common(level: str) -> tuple[int, int, bool]:
+        """The usual spelling is that of most sites, then the longest, then the one without capitals."""
+        return len(_sites_with(schemas, name, level)), len(level), level.islower()
+
     alike: dict[str, list[str]] = {}
     for level, text in plain.items():
         alike.setdefault(text, []).append(level)
-    return {max(same, key=len): same for same in alike.values() if len(same) > 1}
+    return {max(same, key=common): same for same in alike.values() if len(same) > 1}
 
 
 def check_spelling(schemas: Mapping[SiteId, Schema], name: str) -> None:

@@ -1,5 +1,6 @@
 """Columns that differ between sites, or do not suit the wishes: what is said of them."""
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -8,11 +9,25 @@ import numpy as np
 
 from unpooled.core.messages import SiteId
 from unpooled.data.schema import Schema, kinds_by_site, some
-from unpooled.data.table import EMPTY
+from unpooled.data.table import CODE, DATE, EMPTY, ID, is_unnamed
 from unpooled.errors import BadInput, SchemaMismatch
 
 if TYPE_CHECKING:
     from unpooled.data.schema_agreement import Plan, Wishes
+
+
+_WHY = {
+    DATE: "dates are no measurements; a number such as an age or days could be clustered by",
+    ID: "looks like ids or row numbers; --numbers {0} takes it as numbers",
+    CODE: "looks like codes (leading zeros, post codes); --categories {0} takes it as a category",
+}
+
+
+def why_odd(kind: str, name: str) -> str:
+    """The reason why a column of dates, ids or codes is left out, and what takes it all the same."""
+    if is_unnamed(name):
+        return "looks like row numbers; with a name in the file, --numbers and that name take it as numbers"
+    return _WHY[kind].format(shlex.quote(name))
 
 
 def with_all_columns(schemas: Mapping[SiteId, Schema]) -> dict[SiteId, Schema]:
@@ -58,7 +73,9 @@ def columns_differ(
     everywhere = list(dict.fromkeys(name for schema in schemas.values() for name in schema.names))
     differences = "; ".join(f"{site} lacks {some(names)}" for site, names in lacking.items() if names)
     shared = [name for name in common if name in everywhere]
-    hint = f"; --columns common takes the {len(shared)} that all have, any takes all" if shared else ""
+    hint = ""
+    if shared:
+        hint = f"; --columns common takes the {len(shared)} that all have, --columns any takes all"
     if all(set(wanted) == set(names) for names in lacking.values()):
         hint = f"; columns are {some(everywhere)}"
     return SchemaMismatch(

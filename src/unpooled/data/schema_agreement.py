@@ -22,6 +22,7 @@ from unpooled.data.column_differences import (
     not_common,
     nothing_left,
     told_empty,
+    why_odd,
     with_all_columns,
 )
 from unpooled.data.column_scales import SHAPES, all_columns, check_rows, observed_scale, shaped
@@ -43,11 +44,6 @@ from unpooled.errors import BadInput, SchemaMismatch
 from unpooled.questions.observed import AskObservedMoments
 
 _DIFFER = 0.1  # of a power of ten: sizes of a column that differ by more are looked at
-_WHY = {
-    DATE: "dates are no measurements; a number such as an age or days could be clustered by",
-    ID: "looks like ids or row numbers; --numbers {0} takes it as numbers",
-    CODE: "looks like codes (leading zeros, post codes); --categories {0} takes it as a category",
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,9 +86,9 @@ def settle(
     for name in chosen:
         kinds = {site: schema.kinds[schema.names.index(name)] for site, schema in schemas.items()}
         present = set(kinds.values()) - {EMPTY}
-        odd = [kind for kind in _WHY if kind in present]
+        odd = [kind for kind in (DATE, ID, CODE) if kind in present]
         if odd and (NUMBER not in present or odd == [ID]):
-            why = _WHY[odd[0]].format(name)
+            why = why_odd(odd[0], name)
             if named:
                 raise SchemaMismatch(f"column {name}: {why}", kinds_by_site(schemas, chosen))
             left_out.append((name, why))

@@ -169,3 +169,16 @@ def plain_name(name: str) -> str:
     ('body mass', 5)
     """
     return normalize("NFC", " ".join(name.split()))
+
+
+def is_unnamed(name: str) -> bool:
+    """True for the name that readers give to the third column if it has none: "column 3"."""
+    return name.startswith("column ") and name[7:].isdecimal()
+
+
+def called(name: str) -> str:
+    """
+    >>> called("age"), called("column 3")
+    ('column age', 'column 3')
+    """
+    return name if is_unnamed(name) else f"column {name}"

@@ -189,9 +189,13 @@ def figure(value: float) -> str:
 
     >>> figure(61.234), figure(4207.4), figure(0.01234), figure(float("nan"))
     ('61.2', '4207', '0.0123', '-')
+    >>> figure(-1.2345e120), figure(123456789012345.0)
+    ('-1.23e+120', '123456789012345')
     """
     if not math.isfinite(value):
         return "-"
+    if abs(value) >= 1e15:
+        return f"{value:.3g}"
     if abs(value) >= 1000 or value == 0:
         return f"{value:.0f}"
     digits = 2 - math.floor(math.log10(abs(value)))

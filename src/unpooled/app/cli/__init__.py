@@ -34,7 +34,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Cluster data that cannot be pooled.",
     epilog="Begin with: unpooled example heart, then "
-    "unpooled fit heart_disease.csv --site-column site --exclude num -k 2..6 --report report.html",
+    "unpooled fit heart_disease.csv --site-column site --exclude num --categories cp,restecg,slope,thal "
+    "--na chol=0 -k 2..6 --report report.html",
 )
 
 

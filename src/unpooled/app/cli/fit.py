@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
+from unpooled.app.cli import option_types as t
 from unpooled.app.cli import options as o
 from unpooled.app.cli.outputs import Overwrite, beside_run, check, run_output
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:  # not imported at run time, so that --help is fast
 def fit(
     files: Annotated[
         list[str],
-        typer.Argument(help="CSV, Parquet, .xlsx, .npy, SQLite, DuckDB, postgresql://...: each is a site."),
+        typer.Argument(help=f"{t.FILES}, postgresql://...: each is a site."),
     ],
     options: o.JobOptions,
     reading: o.ReadingOptions,
@@ -168,6 +169,7 @@ def _show_clusters(result: "ClusterResult", console: Console) -> None:
     if len(result.choice.scores) > 1:
         console.print()
         console.print(_scores(result))
+        console.print(_deciding(result))
     console.print()
     for line in notes(result):
         console.print(escape(line))
@@ -228,15 +230,24 @@ def _scores(result: "ClusterResult") -> Table:
     return table
 
 
+def _deciding(result: "ClusterResult") -> str:
+    """The figures that decide about k, and what they say."""
+    gain = "gain (how much better than one group k clusters describe the rows)"
+    if not any(value == value for value in result.choice.gains[1:]):  # with very many columns there is none
+        gain = "silhouette"
+    return (
+        f"What decides: {gain}, border (rows between clusters: 0 none, 1 as many as where they lie densest), "
+        "stability (how far restarts agree: 1 fully)."
+    )
+
+
 def notes(result: "ClusterResult") -> list[str]:
-    """Notes for the reader, one line each."""
+    """Notes for the reader, one line each; what is left out of files was told when they were read."""
+    from unpooled.data.table import called
+
     a = result.agreement
     lines = [f"warning: {text}" for text in result.warnings]
-    lines += [f"warning: {site} is left out: {why}" for site, why in result.job.absent]
-    lines += [
-        f"{n} rows at the end of {source} have no value and are left out" for source, n in result.job.blank
-    ]
-    lines += [f"column {name} is left out: {why}" for name, why in a.left_out]
+    lines += [f"{called(name)} is left out: {why}" for name, why in a.left_out]
     lines += [f"rare levels of {name} are merged: {', '.join(levels)}" for name, levels in a.merged]
     if a.preparation.drop:
         lost = float(a.rows.sum()) - a.used

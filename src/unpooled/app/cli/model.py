@@ -11,6 +11,10 @@ from unpooled.app.cli import options as o
 from unpooled.app.cli.outputs import Overwrite, check
 from unpooled.errors import BadInput
 
+# endings that promise another kind of file than CSV
+_TABLES = (".xlsx", ".xls", ".ods", ".parquet", ".pq", ".npy", ".npz", ".sqlite", ".sqlite3", ".duckdb")
+_OTHER_KINDS = (*_TABLES, ".db", ".json", ".html", ".tsv", ".gz", ".zst", ".zip")
+
 
 def predict(
     folder: Annotated[Path, typer.Argument(help="The folder of a run.")],
@@ -36,7 +40,9 @@ def predict(
     from unpooled.data.readers import read_cells, read_table
 
     kept = RunFolder(folder)
-    check(out, inputs=[file, *kept.files], overwrite=overwrite)
+    check(out, inputs=[file, *kept.inputs(out)], overwrite=overwrite)
+    if out.suffix.lower() in _OTHER_KINDS:
+        raise BadInput(f"{out}: clusters are written as CSV, and {out.suffix} is another kind; name it .csv")
     model, job = kept.load_model(), kept.load_job()
     given = o.ReadingOptions(delimiter=delimiter, decimal=decimal, encoding=encoding).reading()
     reading = replace(
@@ -51,7 +57,10 @@ def predict(
     if twice:
         raise BadInput(f"{out} has a column {twice[0]} of its own: rename that of {file}")
     table = read_table(file, reading)
-    clusters, distances = model.predict(table, lacking=job.wishes.columns == "any")
+    try:
+        clusters, distances = model.predict(table, lacking=job.wishes.columns == "any")
+    except BadInput as error:
+        raise BadInput(f"{file}: {error}") from error
     cells = read_cells(file, handed, reading)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -81,9 +90,8 @@ def export(
     if to not in FORMATS:
         raise BadInput(f"--to must be one of {', '.join(FORMATS)}, got {to!r}")
     kept = RunFolder(folder)
-    kept.load_job()  # raises if the folder holds no run
     path = out or folder / FORMATS[to]
-    check(path, inputs=kept.files, overwrite=overwrite)
+    check(path, inputs=kept.inputs(path), overwrite=overwrite)  # raises if the folder holds no run
     checked = write(kept.load_model(), to, path)
     typer.echo(f"written: {path} (read back: the same clusters for {checked} rows)")
 
@@ -100,9 +108,9 @@ def report(
     from unpooled.core.disk import write_atomically
 
     kept = RunFolder(folder)
-    kept.load_job()  # raises if the folder holds no run
     path = out or kept.report
-    check(path, inputs=[file for file in kept.files if file != kept.report], overwrite=overwrite)
+    inputs = [file for file in kept.inputs(path) if file != kept.report]  # raises if the folder holds no run
+    check(path, inputs=inputs, overwrite=overwrite)
     write_atomically(path, kept.load_result().report().encode(), shared=True)
     typer.echo(f"written: {path}")
 

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from unpooled.app.cli import options as o
-from unpooled.app.cli.outputs import FolderOutput, Overwrite, check, whole_folder
+from unpooled.app.cli.outputs import FolderOutput, Overwrite, check, inputs_of_copy, whole_folder
 from unpooled.errors import BadInput
 
 
@@ -83,7 +83,7 @@ def dossier(
     if not folder.is_dir():
         raise BadInput(f"{folder}: no such folder")
     target = html or folder / "dossier.html"
-    inputs = [folder / "log.jsonl", folder / "policy.toml", policy, heads]
+    inputs = [folder / "log.jsonl", folder / "policy.toml", policy, heads, *inputs_of_copy(folder, target)]
     check(target, inputs=inputs, overwrite=overwrite)
     found = read(
         folder, policy or joined_under(folder), kept_heads(heads, folder) if heads is not None else None

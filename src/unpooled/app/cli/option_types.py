@@ -7,7 +7,9 @@ import typer
 HOW, READ, PREPARE = "Clustering", "Reading files", "Preparation"
 PRIVATE, PROTECT = "Differential privacy", "Protection"
 
-K = Annotated[str, typer.Option("-k", help="Number of clusters: 3, or auto or 2..10 to choose it.")]
+FILES = "CSV (also .tsv, .txt, .gz, .zst), Parquet, .xlsx, .npy, .npz, SQLite, DuckDB"  # that are read
+
+K = Annotated[str, typer.Option("-k", help="Number of clusters: 3; or auto, 2..10 or 2,4,8 to choose one.")]
 Method = Annotated[
     str, typer.Option(help="Name of the method; `unpooled methods` lists them.", rich_help_panel=HOW)
 ]
@@ -24,7 +26,10 @@ Restarts = Annotated[
 MaxRounds = Annotated[int, typer.Option(help="Stop after this many rounds.", rich_help_panel=HOW)]
 MinClusterSize = Annotated[
     int | None,
-    typer.Option(help="With --protect trusted: the smallest group shown; 5.", rich_help_panel=PROTECT),
+    typer.Option(
+        help="With --protect trusted: groups of fewer rows are not shown; default: 5.",
+        rich_help_panel=PROTECT,
+    ),
 ]
 GroupSize = Annotated[
     int,

@@ -3,10 +3,11 @@
 A command that writes to a path from its user calls ``check`` before it does any work.
 """
 
+import json
 import os
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -53,6 +54,38 @@ def beside_run(report: Path | None, folder: "RunFolder | None") -> Path | None:
     return None if os.path.abspath(report) == os.path.abspath(folder.report) else report
 
 
+def inputs_of_copy(folder: Path, *outputs: Path | None) -> list[Path]:
+    """The files of a site's copies; BadInput if an output is the table that a copy was made of.
+
+    A copy does not name that table: a table with all columns of the copy, other than an exported copy, is
+    taken for it.
+    """
+    copies = [
+        path.parent for path in sorted(folder.glob("*/about.json")) if path.with_name("table.csv").exists()
+    ]
+    for copy in copies:
+        about = json.loads((copy / "about.json").read_text(encoding="utf-8"))
+        exported = _columns(copy / "table.csv")
+        for path in outputs:
+            columns = _columns(path) if path is not None else ()
+            if columns and columns != exported and set(about.get("names", [""])) <= set(columns):
+                raise BadInput(
+                    f"{path} has the columns that the copy was made of: an input is never overwritten"
+                )
+    return [copy / name for copy in copies for name in ("table.csv", "about.json")]
+
+
+def _columns(path: Path) -> tuple[str, ...]:
+    """The columns of a table, whatever it is named; none if the file is no table."""
+    from unpooled.data.readers.csv_file import open_csv
+    from unpooled.data.readers.source import Reading, open_source
+
+    for opened in (open_source, open_csv) if path.is_file() else ():
+        with suppress(BadInput):
+            return opened(path.resolve(), Reading()).every
+    return ()
+
+
 def check(
     *outputs: Path | FolderOutput | None,
     inputs: Iterable[str | Path | None] = (),
@@ -61,7 +94,8 @@ def check(
 ) -> None:
     """Raise unless all outputs, files and folders, may be written. Call it before any work is done."""
     wanted = [output for output in outputs if output is not None]
-    given = {key: Path(path) for path in inputs if path is not None for key in _keys(Path(path))}
+    read = [Path(path) for path in inputs if path is not None]
+    given = {key: path for path in reversed(read) for key in _keys(path)}  # the first name of a file is said
     seen: set[_Key] = set()
     for output in wanted:
         paths = (output.path, *output.files) if isinstance(output, FolderOutput) else (output,)

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 
 def reproduce(
-    name: Annotated[str, typer.Argument(help="LIST, an experiment, a paper (garst), or all")],
+    name: Annotated[
+        str, typer.Argument(help="An experiment (garst-fig1), a paper (garst), all; or list: shows them.")
+    ],
     quick: Annotated[
         bool, typer.Option("--quick", help="Fewer runs; they are the first of the full set.")
     ] = False,

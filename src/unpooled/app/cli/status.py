@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from unpooled.app.cli.join import Where, show
+from unpooled.app.cli.join import show
 from unpooled.app.cli.join_region import show_region
 from unpooled.app.cli.outputs import check
 from unpooled.errors import BadInput
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 
 def status(
-    where: Where,
+    where: Annotated[
+        Path, typer.Argument(help="The folder of a federation, or of a site, or the site's invitation.")
+    ],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
     metrics: Annotated[
         Path | None,

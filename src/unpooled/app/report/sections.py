@@ -181,7 +181,9 @@ def places(result: ClusterResult) -> str:
         ]
         for i in order[:_ROWS]
     ]
-    notes = ["&ndash;: none. The last column is the mean squared distance to the centres."]
+    notes = ["The last column is the mean squared distance to the centres."]
+    if any(result.size_at(i, j) == 0 for i in order[:_ROWS] for j in k):
+        notes.insert(0, "&ndash;: none.")
     if result.unsure:
         notes.append("Not shown: none, or a group that is too small to be shown, or that hides such a one.")
     if result.hidden > 0:

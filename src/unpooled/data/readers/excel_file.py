@@ -27,7 +27,7 @@ def open_workbook(path: Path, reading: Reading) -> Source:
     except (zipfile.BadZipFile, InvalidFileException, KeyError, OSError, ValueError) as error:
         raise BadInput(f"{path}: not a workbook ({error})") from error
     sheet = _sheet(path, book, reading)
-    names = _header(path, next(sheet.iter_rows(max_row=1, values_only=True), ()))
+    names, unnamed = _header(path, *islice(sheet.iter_rows(max_row=2, values_only=True), 2))
     take = [j for j, name in enumerate(names) if reading.wanted(name)]
 
     def blocks() -> Iterator[list[Cells]]:
@@ -39,7 +39,16 @@ def open_workbook(path: Path, reading: Reading) -> Source:
         book.close()
 
     wanted = tuple(names[j] for j in take)
-    return Source(path, names, wanted, blocks, lambda row: f"row {row + 2}", usual=".")
+    return Source(
+        path,
+        names,
+        wanted,
+        blocks,
+        lambda row: f"row {row + 2}",
+        usual=".",
+        unnamed=unnamed,
+        header="row 1",
+    )
 
 
 def _sheet(path: Path, book: Any, reading: Reading) -> Any:
@@ -52,16 +61,25 @@ def _sheet(path: Path, book: Any, reading: Reading) -> Any:
     return book.worksheets[0]
 
 
-def _header(path: Path, cells: tuple[Any, ...]) -> tuple[str, ...]:
-    """The names of the columns; empty cells behind the last are no columns."""
+def _header(
+    path: Path, cells: tuple[Any, ...] = (), below: tuple[Any, ...] = ()
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names of the columns, and those that were given to unnamed ones, such as pandas' row numbers.
+
+    Empty cells behind the last name are no columns. BadInput if the names seem to be in the row ``below``.
+    """
     names = ["" if cell is None else " ".join(str(cell).split()) for cell in cells]
     while names and not names[-1]:
         names.pop()
     if not names:
         raise BadInput(f"{path}, row 1: no header")
-    if "" in names:
-        raise BadInput(f"{path}, row 1: column {names.index('') + 1} has no name")
-    return tuple(names)
+    if "" in names[1:] and below and all(isinstance(cell, str) for cell in below[: len(names)]):
+        raise BadInput(
+            f"{path}, row 1: column {names.index('', 1) + 1} has no name, and row 2 has text only; if cells "
+            "of row 1 are merged, leave one row with a name in every cell"
+        )
+    unnamed = tuple(f"column {j + 1}" for j, name in enumerate(names) if not name)
+    return tuple(name or f"column {j + 1}" for j, name in enumerate(names)), unnamed
 
 
 def _cut(row: tuple[Any, ...], width: int, path: Path, i: int) -> tuple[Any, ...]:

@@ -1,5 +1,6 @@
 """Tables in memory: DataFrames, Arrow tables and streams, arrays and sparse matrices."""
 
+import numbers
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -83,9 +84,30 @@ def _pandas(where: str, frame: Any, reading: Reading) -> Source:
             block = block.assign(**{str(c): block[c].sparse.to_dense() for c in held}) if held else block
             try:
                 part = arrow.Table.from_pandas(block, preserve_index=False, nthreads=1)
-            except (arrow.ArrowException, TypeError) as error:
-                said = " ".join(str(part).splitlines()[0] for part in reversed(error.args))
-                raise BadInput(f"{where}: {said}; a column has numbers or texts") from error
+            except (arrow.ArrowException, TypeError):
+                block = _with_texts(block, where, arrow)
+                part = arrow.Table.from_pandas(block, preserve_index=False, nthreads=1)
             yield from part.combine_chunks().to_batches()
 
     return batch_source(where, map(str, frame.columns), batches, reading)
+
+
+def _with_texts(block: Any, where: str, arrow: Any) -> Any:
+    """The block with numbers as text in columns that have both, as in a file; BadInput for other values."""
+    block = block.copy(deep=False)
+    for j, name in enumerate(block.columns):
+        try:
+            arrow.Array.from_pandas(block.iloc[:, j])
+            continue
+        except (arrow.ArrowException, TypeError):
+            cells = block.iloc[:, j].tolist()
+        empty = block.iloc[:, j].isna().tolist()
+        cells = [None if gone else cell for cell, gone in zip(cells, empty, strict=True)]
+        for i, cell in zip(block.index, cells, strict=True):
+            if not isinstance(cell, str | numbers.Real | np.bool_ | None):
+                raise BadInput(
+                    f"{where}, column {name}, index {i}: {type(cell).__name__} is neither number nor text; "
+                    f"--exclude {name} leaves the column out"
+                )
+        block[name] = [None if cell is None else str(cell) for cell in cells]
+    return block

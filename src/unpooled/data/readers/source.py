@@ -19,6 +19,7 @@ from unpooled.data.table import CATEGORY, CODE, DATE, EMPTY, ID, NUMBER, TEXT, m
 from unpooled.errors import BadInput
 
 MOST_LEVELS = 1000  # a text column with more is not kept
+LARGEST = 1e100  # of a number: its square, summed over all the rows and columns there can be, is finite
 _HELD = 64 << 20
 
 
@@ -80,6 +81,7 @@ class Source:
         None  # the decimal mark where a number leaves it open; None: such a number is an error
     )
     unnamed: tuple[str, ...] = ()  # columns without a name in the file
+    header: str = "line 1"  # where the names are
 
 
 class Column(TextColumn):
@@ -110,6 +112,8 @@ class Column(TextColumn):
     def codes(self, cells: Cells) -> FloatArray:
         """The numbers, or codes of levels, of the next cells (m,)."""
         values = self._coded(cells)
+        if self.kind == NUMBER:
+            self._check_size(values)
         self._watch(values)
         self.seen += len(cells)
         return values
@@ -139,7 +143,9 @@ class Column(TextColumn):
         values = np.ascontiguousarray(cells)  # of a DataFrame a column may be scattered
         if self._na_numbers:
             values = np.where(np.isin(values, self._na_numbers), np.nan, values)
-        if np.isfinite(values.sum()):  # no hole, and nothing infinite
+        with np.errstate(over="ignore", invalid="ignore"):
+            whole = np.isfinite(values.sum())  # no hole, and nothing infinite
+        if whole:
             if self.kind == EMPTY and len(values):
                 self.kind = NUMBER
             if self.kind != CATEGORY:
@@ -156,6 +162,19 @@ class Column(TextColumn):
         if self.kind == EMPTY and not np.isnan(values).all():
             self.kind = NUMBER
         return values
+
+    def _check_size(self, values: FloatArray) -> None:
+        """Raise BadInput for a number so large that its square, or the sum of some, would be infinite."""
+        low, high = (float(end(values, initial=0.0)) for end in (np.fmin.reduce, np.fmax.reduce))
+        if low >= -LARGEST and high <= LARGEST:
+            return
+        row = int((np.abs(values) > LARGEST).argmax())
+        said = repr(float(values[row]))
+        raise BadInput(
+            f"{self._where(self.seen + row)}: {said} is too large a number to be clustered, more than "
+            f"{LARGEST:g}; --na {self.name}={said} takes it as missing, --exclude {self.name} leaves the "
+            "column out"
+        )
 
     def done(self, arrays: Mapping[str, FloatArray], at: int) -> tuple[str, tuple[str, ...]]:
         """The column's kind and levels, once all of it is read: column ``at`` of the arrays of all sites."""
@@ -281,6 +300,8 @@ def _reader(given: Any) -> tuple[str, str]:
         if _READERS.get(ending, ("",))[0] != "csv_file":
             raise BadInput(f"{path}: of compressed files only CSV is read; unpack it first")
     reader = _READERS.get(ending)
+    if path.is_dir():
+        raise BadInput(f"{path} is a folder; name the files in it, e.g. {path / '*.csv'}")
     if reader is None:
         known = f"unknown kind of file; save it as CSV (known are {', '.join(_READERS)})"
         raise BadInput(f"{path}: {_OTHERS.get(path.suffix.lower(), known)}")

@@ -106,7 +106,7 @@ def _of_use(source: Source, name: str, kind: str) -> bool:
     if name not in source.unnamed or kind == ID:
         return True
     if kind != EMPTY:
-        raise BadInput(f"{source.path}, line 1: {name} has no name")
+        raise BadInput(f"{source.path}, {source.header}: {name} has no name; write one there, or delete it")
     return False
 
 

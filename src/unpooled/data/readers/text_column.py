@@ -116,7 +116,7 @@ class TextColumn:
         hint = f"--categories {self.name} takes the column as a category, --na '{cell}' the text as missing"
         other = "," if self._marks.of(self.name) == "." else "."
         if self._must:
-            hint = "numbers are needed there"
+            hint = f"numbers are needed there, --na '{cell}' takes the text as missing"
         elif texts.number(texts.parts(cell)[0], other) is not None:
             hint = f"other numbers of the column have a decimal {'point' if other == ',' else 'comma'}"
             hint += f" (--decimal {other} reads them all so)"

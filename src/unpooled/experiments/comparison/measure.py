@@ -8,7 +8,7 @@ of a number. The active attack does not depend on a method: it asks a site what 
 
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -90,28 +90,32 @@ def compare(
     epsilon: float = 1.0,
     seconds: float = 5.0,
     questions: int = 200,
+    say: Callable[[str], None] = lambda what: None,
 ) -> Measured:
-    """Every method under every protection on one problem.
+    """Every method under every protection on one problem; ``say`` hears what is being done.
 
     ``seconds`` go into the search for a bound, ``questions`` are those of the active attacker to a site.
     """
     rows, chosen = problem.sites(), tuple(methods) or tuple(METHODS)
+    todo = [(seed, protection, method) for seed in seeds for protection in protections for method in chosen]
     found: list[tuple[FloatArray, float]] = []
     pooled = _kmeans(problem.X, problem.k)
     found.append((pooled, _inertia(problem.X, pooled)))
     runs = []
-    for seed in seeds:
-        for protection in protections:
-            for method in chosen:
-                done, centers = one(problem, method, protection, seed, epsilon)
-                runs.append(done)
-                if centers is not None:
-                    found.append((centers, done.inertia))
+    for i, (seed, protection, method) in enumerate(todo):
+        what = f"{method}, protection {protection}, seed {seed}"
+        say(f"run {i + 1} of {len(todo)}, and the attack on it: {what}")
+        done, centers = one(problem, method, protection, seed, epsilon)
+        runs.append(done)
+        if centers is not None:
+            found.append((centers, done.inertia))
+    say("a bound below which no clustering is")
     near = min(found, key=lambda pair: pair[1])[0]
     exact, bound = lower_bound(problem.X, problem.k, near, seconds)
     if exact is not None:
         found.append((exact, _inertia(problem.X, exact)))
     centers, best = min(found, key=lambda pair: pair[1])
+    say(f"{len(protections)} attacks that ask what they like")
     top = ari(problem.y, labels_of(problem.X, centers)) if problem.y is not None else None
     return Measured(
         problem.name,
