@@ -38,7 +38,7 @@ imports: $(STAMP)  ## imports run one way
 	$(BIN)/lint-imports --no-cache
 
 tests: $(STAMP) browser postgres axe  ## all tests, docstrings and README included; those between processes beside the others
-	@mkdir -p build; $(BIN)/pytest -q --durations 15 tests/machines >build/machines.log 2>&1 & beside=$$!; \
+	@mkdir -p build; $(BIN)/pytest -q --numprocesses 2 --dist loadfile --durations 15 tests/machines >build/machines.log 2>&1 & beside=$$!; \
 	$(BIN)/pytest --numprocesses 2 --dist loadfile --ignore=tests/machines --durations 20; rest=$$?; \
 	wait $$beside; apart=$$?; cat build/machines.log; \
 	test $$rest -eq 0 && test $$apart -eq 0

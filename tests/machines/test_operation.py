@@ -132,7 +132,7 @@ def test_a_federation_that_is_down_or_waits_says_so(tmp_path, monkeypatch):
     assert "the server is not up; unpooled serve" in said.stderr
     assert "a has not joined yet" in said.stderr
     assert "not the folder of a site" in unpooled("status", tmp_path, code=1).stderr
-    assert "not the folder of a site" in unpooled("leave", tmp_path / "none", code=1).stderr
+    assert "none: no such file or folder" in unpooled("leave", tmp_path / "none", code=1).stderr
 
 
 def test_a_site_is_taken_out_of_a_federation(tmp_path, monkeypatch):
