@@ -4,9 +4,9 @@ import json
 import struct
 
 import numpy as np
-from tests.attacks.test_invented import replies
 from typer.testing import CliRunner
 
+from attacks.test_invented import replies
 from unpooled.app.cli import app
 from unpooled.core import codec
 from unpooled.core.messages import Refusal

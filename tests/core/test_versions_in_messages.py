@@ -1,7 +1,7 @@
 """The version of a message, as somebody else may write it."""
 
 import pytest
-from tests.core.test_codec import forged
+from test_codec import forged
 
 from unpooled.core import codec
 from unpooled.core.messages import Refusal

@@ -4,7 +4,7 @@ What is answered depends on the copy alone, and every site says the same of the 
 """
 
 import numpy as np
-from tests.laws.test_copy_law import AUTO, PAIRS, envelopes, tables
+from test_copy_law import AUTO, PAIRS, envelopes, tables
 
 from unpooled.core import codec
 from unpooled.core.codec import _checksum

@@ -1,7 +1,6 @@
 """Who is held back from later copies is known to the next process, too."""
 
-from tests.site.test_copy_changes import BY_ID, Patients
-
+from patients import BY_ID, Patients
 from unpooled.site.copy_changes import renew
 from unpooled.site.copy_folder import CopyFolder
 from unpooled.site.registry import Registry
