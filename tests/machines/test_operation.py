@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import psutil
@@ -121,6 +122,10 @@ def test_the_supervisor_of_a_server_is_small(network):
     loaded = {Path(area.path).name for area in process.memory_maps()}
     assert any(name.startswith("libcrypto") or "_rust" in name for name in loaded)  # the list is not empty
     assert not any("_multiarray" in name or "cygrpc" in name or "_native" in name for name in loaded)
+    for _ in range(100):  # a thread more answers somebody for a moment
+        if process.num_threads() <= 3:
+            break
+        time.sleep(0.1)
     assert process.num_threads() <= 3
     assert process.memory_full_info().uss < 40 * 2**20
 

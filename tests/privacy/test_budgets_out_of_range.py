@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from unpooled.errors import BadInput
+from unpooled.errors import BadInput, PolicyError
 from unpooled.privacy.dp.accounting import delta_of, epsilon_of, mu_of
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
@@ -29,8 +29,8 @@ def test_the_ends_of_the_range_are_in_it():
     assert epsilon_of(mu_of(100, 1e-6), 1e-6) == pytest.approx(100, rel=1e-9)
 
 
-def test_a_site_is_not_opened_with_a_budget_that_promises_nothing():
+def test_a_policy_is_not_read_with_a_budget_that_promises_nothing():
     rules = 'version = 2\n[protect]\nmode = "noise"\n[dp]\nepsilon_total = {}\n[domain]\nrows = 100'
-    with pytest.raises(BadInput, match="epsilon must be a number above 0 and at most 100, got 1000"):
-        open_site("a", np.zeros((30, 2)), parse(rules.format(1000)))
+    with pytest.raises(PolicyError, match="epsilon_total must be a number above 0 and at most 100, got 1000"):
+        parse(rules.format(1000))
     open_site("a", np.zeros((30, 2)), parse(rules.format(100))).close()

@@ -65,17 +65,6 @@ def _written_beside(path: Path, data: bytes) -> str:
     return name
 
 
-def file_state(path: Path | None) -> tuple[int, int, int] | None:
-    """Marks that tell one state of a file from another; None if there is none."""
-    if path is None:
-        return None
-    try:
-        found = os.stat(path)
-    except FileNotFoundError:
-        return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
-
-
 def sync_folder(path: Path) -> None:
     """Wait until the names in a folder are on disk."""
     if sys.platform == "win32":

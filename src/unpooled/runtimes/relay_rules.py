@@ -17,12 +17,11 @@ from unpooled.questions.clusters import AskClusterSums
 from unpooled.runtimes.membership import AskMembers
 from unpooled.site.allow_list import only_totals
 from unpooled.site.audit_log import SUMS, AuditLog, check_books
-from unpooled.site.ledger import Ledger
+from unpooled.site.guards import OneSource, source
+from unpooled.site.ledger import Ledger, SumLedger
 from unpooled.site.log import Log
-from unpooled.site.one_source import OneSource, source
 from unpooled.site.site import Guard
 from unpooled.site.studied import Studied
-from unpooled.site.sum_ledger import SumLedger
 
 DUAL = (codec.name_of(AskNode), codec.name_of(AskClusterSums))  # passed on, the dual runs over a tree
 

@@ -1,7 +1,10 @@
 """The rules of a policy as guards of a site: each small, each refusal with a reason that may be shown."""
 
+import json
+import os
 from collections.abc import Iterator
 from dataclasses import fields
+from hashlib import sha256
 from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,7 +15,6 @@ from unpooled.algorithms.minibatch import AskEpochs
 from unpooled.core import codec
 from unpooled.core.arrays import FloatArray, Rows
 from unpooled.core.declarations import Box, Centers, Numbers, Point, sent
-from unpooled.core.disk import file_state
 from unpooled.core.exchange import Answer, Envelope, Part
 from unpooled.core.messages import Question
 from unpooled.core.protocol import View, has_holes
@@ -57,6 +59,41 @@ class Allowed(Guard):
                 raise Refused(f"the policy does not know the view {codec.name_of(type(part.view))}")
 
 
+def source(protection: str, copy: str, rules: str, study: str) -> str:
+    """The digest of what a site answers from; each part is a digest or a name, "" if there is none."""
+    return sha256(json.dumps([protection, copy, rules, study]).encode()).hexdigest()
+
+
+class OneSource(Guard):
+    """Refuse a run that was begun from another source; the ledger keeps the source of every run.
+
+    A copy that was renewed, rules that were made stricter, a study that was withdrawn and another one of its
+    name: what was begun under the one is over under the other. Repeated turns and stages of secure sums are
+    refused too, so no sum that was masked before is opened afterwards.
+    """
+
+    def __init__(self, ledger: Ledger, source: str) -> None:
+        self._ledger, self._source = ledger, source
+        self._known: dict[str, str] = {}
+
+    def admit(self, post: Envelope) -> None:
+        run = post.turn.run
+        if run not in self._known:
+            begun = self._ledger.source(run)
+            if begun is None:
+                return
+            self._known = {run: begun}
+        if self._known[run] != self._source:
+            raise Refused(
+                "this run was begun when the site answered from another copy, or under other rules or "
+                "another study; begin a new run"
+            )
+
+    def leaving(self, post: Envelope, answer: Answer) -> None:
+        if post.turn.run not in self._known and self._ledger.source(post.turn.run) is None:
+            self._ledger.begin(post.turn.run, self._source)
+
+
 class NobodyErased(Guard):
     """Refuse everything once somebody was erased since the site was opened: he is in what it answers from."""
 
@@ -76,6 +113,17 @@ class NobodyErased(Guard):
 
     def _erasures(self) -> tuple[tuple[Any, ...], ...]:
         return () if self._path is None else Erasures(self._path.parent).told()
+
+
+def file_state(path: Path | None) -> tuple[int, int, int] | None:
+    """Marks that tell one state of a file from another; None if there is none."""
+    if path is None:
+        return None
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 class Sight(Guard):

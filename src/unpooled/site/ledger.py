@@ -10,7 +10,7 @@ and by ``audit verify``, the chain is computed again, and the tables must hold w
 import json
 import sqlite3
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
@@ -18,34 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from unpooled.core.exchange import Turn
+from unpooled.core.messages import SiteId
 from unpooled.errors import LedgerError, Refused
-from unpooled.site.ledger_contents import Contents
-
-CHAIN = """
-CREATE TABLE IF NOT EXISTS chain (
-    seq INTEGER PRIMARY KEY, digest TEXT NOT NULL, head TEXT NOT NULL, what TEXT NOT NULL DEFAULT ''
-);
-"""
-_RELEASES = """
-CREATE TABLE IF NOT EXISTS releases (
-    run TEXT NOT NULL, round INTEGER NOT NULL, exchange INTEGER NOT NULL, request TEXT NOT NULL,
-    spent REAL NOT NULL
-);
-"""
-_SCHEMA = f"""
-CREATE TABLE IF NOT EXISTS about (key TEXT PRIMARY KEY, value TEXT NOT NULL);
-{_RELEASES}
-CREATE INDEX IF NOT EXISTS releases_run ON releases (run, round, exchange, request);
-CREATE TABLE IF NOT EXISTS paid (
-    run TEXT NOT NULL, round INTEGER NOT NULL, exchange INTEGER NOT NULL, request TEXT NOT NULL,
-    answer BLOB NOT NULL, PRIMARY KEY (run, round, exchange, request)
-);
-CREATE TABLE IF NOT EXISTS sums (run TEXT PRIMARY KEY, state BLOB NOT NULL, used INTEGER NOT NULL);
-CREATE TABLE IF NOT EXISTS pinned (site TEXT PRIMARY KEY, key BLOB NOT NULL);
-CREATE TABLE IF NOT EXISTS begun (run TEXT PRIMARY KEY, source TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS among (run TEXT PRIMARY KEY, sites TEXT NOT NULL);
-{CHAIN}
-"""
+from unpooled.site.ledger_contents import RELEASES, RUNS, SCHEMA, Contents
 
 
 def _leave(db: sqlite3.Connection) -> None:
@@ -176,7 +151,7 @@ class Ledger(ChainedFile):
             self._db.execute("PRAGMA synchronous = FULL")
             self._upgrade()
             self._add_what()
-            self._db.executescript(_SCHEMA)
+            self._db.executescript(SCHEMA)
             self._db.execute("INSERT OR IGNORE INTO about VALUES ('site', ?)", (site,))
             (owner,) = self._db.execute("SELECT value FROM about WHERE key = 'site'").fetchone()
         except sqlite3.DatabaseError as error:
@@ -225,7 +200,7 @@ class Ledger(ChainedFile):
             return
         self._db.execute("BEGIN IMMEDIATE")
         self._db.execute("ALTER TABLE releases RENAME TO releases_before")
-        self._db.execute(_RELEASES)
+        self._db.execute(RELEASES)
         self._db.execute("INSERT INTO releases SELECT * FROM releases_before")
         self._db.execute("DROP TABLE releases_before")
         self._db.execute("COMMIT")
@@ -384,3 +359,42 @@ def _unit(rows: int) -> str:
 
 def _sha(data: bytes) -> str:
     return sha256(data).hexdigest()
+
+
+class SumLedger:
+    """The state of secure sums in a ledger: a ``MemberStore`` that outlives the process."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger, self._db = ledger, ledger._db
+
+    def run(self, run: str) -> bytes | None:
+        found = self._db.execute("SELECT state FROM sums WHERE run = ?", (run,)).fetchone()
+        return None if found is None else bytes(found[0])
+
+    def keep(self, run: str, state: bytes) -> None:
+        with self._ledger._writing("sums", run, _sha(state)) as db:
+            (used,) = db.execute("SELECT COALESCE(MAX(used), 0) + 1 FROM sums").fetchone()
+            db.execute("INSERT OR REPLACE INTO sums VALUES (?, ?, ?)", (run, state, used))
+            db.execute(
+                "DELETE FROM sums WHERE run NOT IN (SELECT run FROM sums ORDER BY used DESC LIMIT ?)",
+                (RUNS,),
+            )
+
+    def latest(self) -> bytes | None:
+        """The state of the run of secure sums that was asked about last."""
+        found = self._db.execute("SELECT state FROM sums ORDER BY used DESC LIMIT 1").fetchone()
+        return None if found is None else bytes(found[0])
+
+    def pinned(self) -> dict[SiteId, bytes]:
+        return {site: bytes(key) for site, key in self._db.execute("SELECT site, key FROM pinned")}
+
+    def pin(self, keys: Mapping[SiteId, bytes]) -> None:
+        with self._ledger._writing("pinned", [(site, key.hex()) for site, key in sorted(keys.items())]) as db:
+            db.executemany("INSERT OR IGNORE INTO pinned VALUES (?, ?)", sorted(keys.items()))
+
+    def forget(self, site: SiteId) -> bool:
+        """Forget the key of a site, so that the next one is pinned; False if none was pinned."""
+        if site not in self.pinned():
+            return False
+        with self._ledger._writing("forgotten", site) as db:
+            return db.execute("DELETE FROM pinned WHERE site = ?", (site,)).rowcount > 0

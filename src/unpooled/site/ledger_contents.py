@@ -1,8 +1,33 @@
-"""The contents of a ledger as its chain tells them, link by link, to be held against its tables."""
+"""The tables of a ledger, and their contents as its chain tells them, link by link."""
 
 from typing import Any, NamedTuple
 
 RUNS = 64  # runs of secure sums whose state is kept
+CHAIN = """
+CREATE TABLE IF NOT EXISTS chain (
+    seq INTEGER PRIMARY KEY, digest TEXT NOT NULL, head TEXT NOT NULL, what TEXT NOT NULL DEFAULT ''
+);
+"""
+RELEASES = """
+CREATE TABLE IF NOT EXISTS releases (
+    run TEXT NOT NULL, round INTEGER NOT NULL, exchange INTEGER NOT NULL, request TEXT NOT NULL,
+    spent REAL NOT NULL
+);
+"""
+SCHEMA = f"""
+CREATE TABLE IF NOT EXISTS about (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+{RELEASES}
+CREATE INDEX IF NOT EXISTS releases_run ON releases (run, round, exchange, request);
+CREATE TABLE IF NOT EXISTS paid (
+    run TEXT NOT NULL, round INTEGER NOT NULL, exchange INTEGER NOT NULL, request TEXT NOT NULL,
+    answer BLOB NOT NULL, PRIMARY KEY (run, round, exchange, request)
+);
+CREATE TABLE IF NOT EXISTS sums (run TEXT PRIMARY KEY, state BLOB NOT NULL, used INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS pinned (site TEXT PRIMARY KEY, key BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS begun (run TEXT PRIMARY KEY, source TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS among (run TEXT PRIMARY KEY, sites TEXT NOT NULL);
+{CHAIN}
+"""
 
 
 class Contents(NamedTuple):

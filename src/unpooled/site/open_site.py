@@ -21,17 +21,25 @@ from unpooled.privacy.copy import CopySettings, make_copy
 from unpooled.site.allow_list import SCHEMA, only_totals
 from unpooled.site.audit_log import AuditLog, check_books, check_protection
 from unpooled.site.copy_folder import ERASURES, CopyFolder
-from unpooled.site.guards import Allowed, Limits, NobodyErased, NoNoise, Sight, SumBounds, SumsOnly
-from unpooled.site.ledger import Ledger
+from unpooled.site.guards import (
+    Allowed,
+    Limits,
+    NobodyErased,
+    NoNoise,
+    OneSource,
+    Sight,
+    SumBounds,
+    SumsOnly,
+    source,
+)
+from unpooled.site.ledger import Ledger, SumLedger
 from unpooled.site.log import Log
-from unpooled.site.one_source import OneSource, source
 from unpooled.site.paid_noise import PaidNoise
 from unpooled.site.policy import Policy, check_declared
 from unpooled.site.registry import FILE as REGISTRY
 from unpooled.site.registry import Registry
 from unpooled.site.site import Guard, Mask, Site
 from unpooled.site.studied import Studied
-from unpooled.site.sum_ledger import SumLedger
 
 
 def open_site(
@@ -66,6 +74,8 @@ def open_site(
         check_protection(home / "log.jsonl", policy.protect.mode)
     if not policy.private:
         _check_no_noise_before(name, home)
+    if home is not None:
+        CopyFolder(home).settle()  # what a kill cut off
     erased = NobodyErased(None if home is None else home / ERASURES)  # looks before the copy is read
     held, digest = _held(table, policy, home, weights)
     if home is not None:

@@ -7,9 +7,8 @@ from unpooled.core import codec
 from unpooled.core.messages import SiteId
 from unpooled.errors import BadInput
 from unpooled.privacy.secure_sum.member_store import MemberRun
-from unpooled.site.ledger import Ledger
+from unpooled.site.ledger import Ledger, SumLedger
 from unpooled.site.log import Log
-from unpooled.site.sum_ledger import SumLedger
 
 
 @dataclass(frozen=True)

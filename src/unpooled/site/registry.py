@@ -23,7 +23,8 @@ from unpooled.privacy.copy.history import History, ReleasedGroup
 from unpooled.privacy.copy.renew import Renewal, person_digest
 from unpooled.privacy.copy.scales import Scales
 from unpooled.site.erasures import Erasures
-from unpooled.site.ledger import CHAIN, ChainedFile
+from unpooled.site.ledger import ChainedFile
+from unpooled.site.ledger_contents import CHAIN
 from unpooled.site.log_files import tail
 
 FILE = "registry.sqlite"

@@ -13,7 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from unpooled.core.disk import Holder, file_state, write_atomically
+from unpooled.core.disk import Holder, write_atomically
 from unpooled.core.messages import Message, SiteId
 from unpooled.data import Table
 from unpooled.data.readers import Reading, read_table
@@ -21,6 +21,7 @@ from unpooled.errors import CodecError, LedgerError, NotApproved
 from unpooled.site import Site
 from unpooled.site.copy_folder import ABOUT, CopyFolder
 from unpooled.site.copy_folder import APPROVED as APPROVAL
+from unpooled.site.guards import file_state
 from unpooled.site.log import LogInUse, holder_file
 from unpooled.site.log_turns import FRESH, LOOK, is_fresh, is_wanted, wish, wish_file
 from unpooled.site.open_site import open_site

@@ -352,3 +352,15 @@ def from_hex(text: str) -> bytes:
 
 def as_array(data: bytes) -> ByteArray:
     return np.frombuffer(data, dtype=np.uint8)
+
+
+def check_list(
+    some: tuple[SiteId, ...], whole: tuple[SiteId, ...], what: str, least: int, me: SiteId | None = None
+) -> None:
+    """Refuse a list that is unsorted, not within ``whole``, shorter than ``least``, or without ``me``."""
+    if list(some) != sorted(set(some)) or not set(some) <= set(whole):
+        raise Refused(f"the {what} are not in order, or not among those who may be")
+    if len(some) < least:
+        raise Refused(f"{len(some)} {what}, the threshold is {least}")
+    if me is not None and me not in some:
+        raise Refused(f"this site is not among the {what}")
