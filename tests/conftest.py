@@ -1,15 +1,55 @@
-"""Fixtures that many tests use."""
+"""Fixtures that many tests use, and an environment that is the same on every machine."""
+
+import os
 
 import pytest
 import sklearn.cluster  # noqa: F401  (loaded, so that its threads can be limited)
 from hypothesis import settings
 from threadpoolctl import threadpool_limits
+from xdist.scheduler import LoadFileScheduling
 
 from helpers import blobs, split
 
 # the same examples every time, and no folder of past ones beside the code
 settings.register_profile("unpooled", database=None, derandomize=True, deadline=None)
 settings.load_profile("unpooled")
+
+# Variables that change output or answers: typer and rich read these, libpq reads those that begin with PG.
+# typer reads some of them once, when the tests import it. Subprocesses inherit what is left.
+_TERMINAL = ("COLUMNS", "LINES", "TERMINAL_WIDTH", "NO_COLOR", "FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS")
+for _name in [*os.environ]:
+    if _name in (*_TERMINAL, "UNPOOLED_MEMORY") or _name.startswith("PG"):
+        del os.environ[_name]
+os.environ["TERM"] = "dumb"
+
+
+class ByFile(LoadFileScheduling):
+    """A worker takes a file at a time. The tests between processes are two units, started first.
+
+    A test between processes starts up to ten processes and waits for them most of the time. More than two
+    such tests at once would slow each other down, and every worker would set up the federation they share.
+    """
+
+    SHARED = ("commands", "hostile", "kills", "operation", "own_method", "processes", "runs")
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = super()._split_scope(nodeid)
+        if not file.startswith("tests/machines/"):
+            return file
+        name = file.removeprefix("tests/machines/test_").removesuffix(".py")
+        return f"tests/machines, {'the shared federation' if name in self.SHARED else 'others'}"
+
+
+def pytest_xdist_make_scheduler(config, log):
+    return ByFile(config, log) if config.getoption("dist") == "load" else None  # unless --dist says otherwise
+
+
+def pytest_collection_modifyitems(items):
+    """Start the tests between processes first, and count docstrings as quick tests."""
+    items.sort(key=lambda item: "tests/machines/" not in item.nodeid)
+    for item in items:
+        if isinstance(item, pytest.DoctestItem):
+            item.add_marker("quick")
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -37,6 +77,6 @@ def postgresql():
     from tests.data import postgres
 
     if postgres.program() is None:
-        pytest.skip("there is no PostgreSQL: make postgres installs it where root may")
+        pytest.skip("PostgreSQL is not installed")
     with postgres.served() as server:
         yield server

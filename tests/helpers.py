@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from unpooled import BestOf, Dual, Dwf, Ewf, Fkm, Fuzzy, InProcess, KFed, Lloyd, MiniBatch, Robust, Site
 from unpooled.algorithms import METHODS
@@ -221,6 +222,20 @@ ALGORITHMS: dict[str, Callable[..., Any]] = {
 for _name, _method in METHODS.items():  # a new method takes part with its defaults at once
     ALGORITHMS.setdefault(_name, partial(_method, k=K))
 
+_PRESETS = {name for name in ALGORITHMS if name not in METHODS} - {
+    "lloyd-given",
+    "dwf-slow",
+    "k-fed-published",
+    "mini-batch-small",
+    "fuzzy-avg2",
+    "best-of-fkm",
+    "scaled-lloyd",
+}
+each_algorithm = pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.long) if n in _PRESETS else n for n in ALGORITHMS]
+)
+"""Every method and one variant of each kind; all other presets only in the long suite."""
+
 
 # ---------------------------------------------------------------- methods of others
 
@@ -245,7 +260,7 @@ def registered(folder: Path, modules: list[str]) -> Iterator[None]:
         METHODS.update(before)
         codec._register.clear()
         codec._register.update(messages)
-        codec._travelling.clear()
+        codec._wire_names.clear()
 
 
 def opened(envelope: Envelope, data: bytes, limit: int = MAX_ANSWER_BYTES) -> Answer:

@@ -86,7 +86,7 @@ def _known_here() -> Iterator[list[str]]:
         learnt = {k: v for k, v in codec.registered().items() if v.__module__.startswith("unpooled.")}
         codec._register.clear()
         codec._register.update(messages | learnt)  # modules of the package that the page was first to import
-        codec._travelling.clear()
+        codec._wire_names.clear()
 
 
 def refreshed(page: Path) -> str:

@@ -1,12 +1,16 @@
 """Studies for tests: proposed as ``unpooled run`` does, and approved as an officer does."""
 
+import os
+import signal
 from dataclasses import replace
 from pathlib import Path
 
 from unpooled.app.job import Between, Job
 from unpooled.app.study import proposed
+from unpooled.data.schema_agreement import Wishes
 from unpooled.privacy.secure_sum.crypto import Identity
-from unpooled.site.site_process import RunTerms, SiteSettings
+from unpooled.site.ledger import Ledger
+from unpooled.site.site_process import RunTerms, SiteEnd, SiteSettings
 from unpooled.site.study import Study, signable
 from unpooled.site.study_folder import APPROVED, StudyFolder
 
@@ -18,16 +22,33 @@ def study_of(run: str = "r", identity: Identity | None = None, *, ks=(2, 3), met
     return replace(study, authority="" if identity is None else identity.public.hex(), **how)
 
 
+def private_study(
+    run: str = "r", identity: Identity | None = None, *, epsilon: float = 0.1, columns=("x", "y"), **how
+) -> Study:
+    """The study of a private job about columns with bounds of -30 to 30."""
+    wishes = Wishes(bounds=tuple((name, -30.0, 30.0) for name in columns))
+    between = Between("", run, ("a",), purpose="to find groups")
+    told = Job(("x",), (2,), epsilon=epsilon, wishes=wishes, between=between)
+    study, _ = proposed(told, told.between)
+    return replace(study, authority="" if identity is None else identity.public.hex(), **how)
+
+
 def terms_of(study: Study, identity: Identity | None = None) -> RunTerms:
     """The terms of a run, its study signed by an identity."""
     return RunTerms.now(study, "" if identity is None else identity.sign(signable(study.digest)).hex())
 
 
-def approved_terms(settings: SiteSettings, run: str = "r") -> RunTerms:
+def approved_terms(settings: SiteSettings, run: str = "r", study: Study | None = None) -> RunTerms:
     """The terms of a run whose study somebody at the site approved."""
     folder = Path(settings.folder)
     folder.mkdir(exist_ok=True)
-    study, place = study_of(run), StudyFolder(folder)
+    study, place = study or study_of(run), StudyFolder(folder)
     place.receive(settings.site, study, "")
     place.decide(study.digest, APPROVED, "Dr. Low")
     return terms_of(study)
+
+
+def answer_and_die(settings: SiteSettings, terms: RunTerms, data: bytes, dies: str) -> None:
+    """Answer an envelope in a process that is killed when its ledger comes to the method ``dies``."""
+    setattr(Ledger, dies, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+    SiteEnd(settings, terms).respond(data)

@@ -10,13 +10,7 @@ or as close to it as the protection that a site chose allows.
 0.04
 """
 
-import sys
-import warnings
 from importlib import import_module
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
-from importlib.util import spec_from_loader
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -118,66 +112,8 @@ def __getattr__(name: str) -> Any:
     """Import a public name where it is first used, so that ``import unpooled`` is quick."""
     if name in _HOME:
         return getattr(import_module(f"unpooled.{_HOME[name]}"), name)
-    if name in _MOVED:
-        return import_module(f"unpooled.{name}")
     raise AttributeError(f"module 'unpooled' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
     return __all__
-
-
-# ---------------------------------------------------------------- modules that moved in 0.2
-
-_MOVED = {
-    "audit.attack": "site.audit.attack",
-    "audit.record": "site.audit.summary",
-    "audit": "site.audit",
-    "certification": "optimum.certify",
-    "cli": "app.cli",
-    "codec": "core core.codec core.exchange",
-    "datasets.dual": "experiments.datasets.dual",
-    "datasets.images": "experiments.datasets.images",
-    "datasets.synthetic": "experiments.datasets.synthetic",
-    "datasets": "experiments.datasets",
-    "exact": "optimum.exact",
-    "guide": "algorithms.base",
-    "memberships": "questions.fuzzy",
-    "declarations": "core.declarations",
-    "messages": "core core.messages core.stack core.stack",
-    "metrics": "analysis.metrics",
-    "partition": "experiments.partitions",
-    "preparing": "data.scaling",
-    "protocol": "core core.protocol core.exchange core.exchange",
-    "running": "core.run",
-    "secure_sum": "privacy.secure_sum",
-    "site.explaining": "site.explain_policy",
-    "site.opening": "site.open_site",
-    "summaries": "questions.clusters questions.clusters",
-}
-"""Modules by which earlier pages named things, and where these are now; to go with 0.3."""
-
-
-class _Moved(Loader, MetaPathFinder):
-    """Imports a moved module under its old name, with a warning that says the new one."""
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        old = name.removeprefix("unpooled.")
-        known = old != name and old in _MOVED
-        return spec_from_loader(name, self, is_package=True) if known else None
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType:
-        new = [f"unpooled.{part}" for part in _MOVED[spec.name.removeprefix("unpooled.")].split()]
-        warnings.warn(f"{spec.name} is now {new[0]}", DeprecationWarning, stacklevel=6)
-        module = ModuleType(spec.name)
-        for name in reversed(new):
-            found = import_module(name)
-            names = {*vars(found), *getattr(found, "__all__", ())}  # some are imported when first used
-            module.__dict__.update({k: getattr(found, k) for k in names if not k.startswith("__")})
-        return module
-
-    def exec_module(self, module: ModuleType) -> None:
-        """Nothing: the module it stands for has run."""
-
-
-sys.meta_path.append(_Moved())

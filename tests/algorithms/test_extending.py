@@ -143,7 +143,7 @@ def test_from_the_command_line(hospital, rows, tmp_path):
 
 def test_a_second_method_of_the_same_name_is_an_error(hospital):
     with pytest.raises(BadInput, match="two methods are called 'lloyd'"):
-        type("Lloyd", (METHODS["lloyd"],), {"__module__": "elsewhere"}, method="lloyd")
+        type("Lloyd", (METHODS["lloyd"],), {"__module__": "elsewhere"}, method="lloyd", prefix="elsewhere")
 
 
 def test_the_page_lists_every_declaration():

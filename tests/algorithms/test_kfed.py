@@ -11,6 +11,8 @@ from unpooled.core.protocol import each
 from unpooled.errors import BadInput
 from unpooled.questions.clusters import AskLocalMeans, LocalMeans
 
+pytestmark = pytest.mark.quick
+
 
 def separated(seed, k=8, k_local=2, d=3, sites=12):
     """Well separated clusters, each site with rows of k_local of them only; every cluster somewhere."""

@@ -12,6 +12,8 @@ from unpooled.core.exchange import conduct
 from unpooled.errors import BadInput
 from unpooled.questions.clusters import AskClusterSums, AskMoments
 
+pytestmark = pytest.mark.quick
+
 
 def case(seed, k=4, spread=4.0, parts=5, **how):
     rows = split(blobs(seed, n=150, d=3, k=k, spread=spread)[0], parts, seed, **how)

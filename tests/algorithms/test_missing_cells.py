@@ -142,7 +142,7 @@ def test_any_split_secure_sums_and_weights_of_copies_give_the_pooled_result():
         assert parts.inertia == pytest.approx(whole.inertia)
     secure = run(
         replace(analysis, totals_only=True),
-        sites_of(X, 4, seed, secure=True, shown=("asking.AskSchema",)),
+        sites_of(X, 4, seed, secure=True, shown=("AskSchema",)),
         seed=seed,
     ).state
     np.testing.assert_allclose(secure.centers, whole.centers, atol=1e-6)

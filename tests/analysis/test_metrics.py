@@ -10,6 +10,8 @@ from unpooled.analysis import metrics
 from unpooled.core.exchange import Trace, conduct
 from unpooled.errors import BadInput
 
+pytestmark = pytest.mark.quick
+
 
 def case(seed: int, spread: float = 3.0, k: int = 4):
     """Rows over sites, and a Lloyd fixed point of them."""

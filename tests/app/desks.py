@@ -7,12 +7,22 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlencode
 
 WORDS = [sys.executable, "-m", "unpooled", "desk"]
+PATIENCE = 600.0  # seconds; only what hangs takes that long
+
+
+def wait_until(holds: Callable[[], object]) -> None:
+    """Wait until something holds."""
+    end = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.05)
 
 
 @dataclass
@@ -44,7 +54,7 @@ class Desk:
         self, path: str, method: str = "GET", body: bytes | str | None = None, **changed: str | None
     ) -> tuple[int, dict[str, str], str]:
         """(status, headers, text) of an answer."""
-        wire = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        wire = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
         try:
             wire.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
             data = body.encode() if isinstance(body, str) else body
@@ -75,7 +85,7 @@ class Desk:
 
     @contextlib.contextmanager
     def stream(self) -> Iterator["Stream"]:
-        wire = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        wire = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
         try:
             wire.request("GET", f"{self.room}events", headers=self.headers())
             yield Stream(wire.getresponse(), self.sent)

@@ -59,7 +59,7 @@ def test_a_method_of_your_own(patients, tmp_path):
         "from dataclasses import dataclass\n"
         "from unpooled import Lloyd\n\n\n"
         "@dataclass(frozen=True, eq=False, kw_only=True)\n"
-        'class Hasty(Lloyd, method="hasty", wire="compare_methods.Hasty"):\n'
+        'class Hasty(Lloyd, method="hasty", prefix="compare_methods"):\n'
         '    """Lloyd in a hurry."""\n\n'
         "    max_rounds: int = 2\n"
     )

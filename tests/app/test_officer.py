@@ -129,7 +129,7 @@ def test_what_left(log):
     assert code == 0
     assert "What left site a" in said
     assert "The log is whole" in said
-    assert "summaries.AskClusterSums" in said
+    assert "AskClusterSums" in said
     code, said = call("audit", "show", log.parent)
     assert code == 0
 

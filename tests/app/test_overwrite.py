@@ -89,9 +89,6 @@ FILES = {
         lambda d, out: ["copy", "export", d / "site", out],
         ("site/copy/table.csv", "site/copy/about.json", "a.csv"),
     ),
-    ("policy upgrade", "out"): Writing(
-        lambda d, out: ["policy", "upgrade", d / "old.toml", "--out", out], ("old.toml",)
-    ),
     ("demo", "out"): Writing(lambda d, out: ["demo", "--out", out.parent], at=f"figures/{FIGURE}"),
 }
 FOLDERS = {
@@ -101,6 +98,7 @@ FOLDERS = {
     ("export-job", "job_folder"),
     ("export-job", "out"),
     ("release", "out"),
+    ("restore", "folder"),
 }
 GO_ON = {  # with what is there, if it is theirs
     ("resume", "folder"),
@@ -147,7 +145,6 @@ READ = {
     ("leave", "where"),
     ("policy check", "path"),
     ("policy explain", "path"),
-    ("policy upgrade", "path"),
     ("copy make", "policy"),
     ("copy show", "folder"),
     ("copy export", "folder"),
@@ -223,7 +220,6 @@ def made(tmp_path_factory):
         site.close()
     (folder / "kept-a").rename(folder / "kept")
     (folder / "heads.jsonl").write_text('{"site": "a", "head": "0:0"}\n')
-    (folder / "old.toml").write_text("version = 1\n")
     (folder / "rules.toml").write_text('version = 2\n[protect]\nmode = "trusted"\n')
     assert call("copy", "make", folder / "site", "--data", folder / "a.csv") == (0, "")
     persons = np.column_stack([np.arange(40), rows["a"]])
@@ -310,10 +306,9 @@ def test_an_input_is_never_overwritten(name, given, there):
     if there in read.parents:  # what is shipped may lie on another disk
         names.append(there / "hard.link")
         names[2].hardlink_to(read)
-    for out in names:
-        for more in ((), ("--overwrite",)):
-            refused(there, *FILES[name].words(there, out), *more, says="an input is never overwritten")
-            assert read.read_bytes() == before
+    for out, more in zip(names, (("--overwrite",), (), ("--overwrite",)), strict=False):
+        refused(there, *FILES[name].words(there, out), *more, says="an input is never overwritten")
+        assert read.read_bytes() == before
 
 
 def test_a_relative_name_is_seen_through(there, monkeypatch):

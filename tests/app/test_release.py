@@ -3,12 +3,12 @@
 import csv
 import io
 import json
-import os
 from dataclasses import replace
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from tests.amounts import amounts
 from typer.testing import CliRunner
 
 from unpooled.app.cli import app
@@ -21,7 +21,12 @@ from unpooled.app.run_folder import RunFolder
 from unpooled.errors import BadInput
 from unpooled.privacy.presets import PRESETS
 
-TABLES = int(os.environ.get("UNPOOLED_TABLES", "2000"))
+
+@pytest.fixture(params=amounts(2_000, 50_000))
+def tables(request):
+    return request.param
+
+
 OPENSAFELY = PRESETS["opensafely"]
 
 
@@ -235,10 +240,10 @@ def random_counts(rng):
     return np.floor(rng.exponential(rng.choice([3.0, 15.0, 80.0]), shape)) * (rng.random(shape) > 0.15)
 
 
-def test_nothing_small_is_shown_or_follows_from_totals():
+def test_nothing_small_is_shown_or_follows_from_totals(tables):
     """Against somebody who knows every true total and reads the shown counts as if they were not rounded."""
     shut = opened = 0
-    for seed in range(TABLES // 2):
+    for seed in range(tables // 2):
         rng = np.random.default_rng(seed)
         counts = random_counts(rng)
         rule = PRESETS[("opensafely", "cms", "datashield", "utility-15-15")[seed % 4]]
@@ -267,14 +272,14 @@ def test_nothing_small_is_shown_or_follows_from_totals():
                 assert not others[:, j].any()
                 opened += 1
             shut += small and not known
-    assert shut > TABLES / 8
+    assert shut > tables / 8
     assert opened < shut
 
 
-def test_a_bound_on_shares_is_never_below_the_largest_share():
+def test_a_bound_on_shares_is_never_below_the_largest_share(tables):
     rng = np.random.default_rng(5)
     near = 0
-    for _ in range(TABLES):
+    for _ in range(tables):
         x = np.exp(rng.normal(0, rng.choice([0.1, 1.0, 3.0]), rng.integers(2, 60)))
         if rng.random() < 0.3:
             x = np.where(rng.random(len(x)) < 0.2, -x, x)
@@ -282,7 +287,7 @@ def test_a_bound_on_shares_is_never_below_the_largest_share():
         bound = largest_share(len(x), x.mean(), x.std())
         assert bound >= true * (1 - 1e-9)
         near += bound < 2 * true
-    assert near > TABLES / 4, "the bound is so wide that it says nothing"
+    assert near > tables / 4, "the bound is so wide that it says nothing"
 
 
 CODINGS = (
@@ -303,8 +308,8 @@ def moments(clusters):
 
 
 @pytest.mark.parametrize("filled", [False, True])
-def test_a_column_of_two_values_is_found_in_any_coding_and_its_persons_are_counted(filled):
-    for seed in range(TABLES // 10):
+def test_a_column_of_two_values_is_found_in_any_coding_and_its_persons_are_counted(filled, tables):
+    for seed in range(tables // 10):
         rng = np.random.default_rng([seed, filled])
         low, high = CODINGS[seed % len(CODINGS)]
         k = int(rng.integers(1, 5))
@@ -324,10 +329,10 @@ def test_a_column_of_two_values_is_found_in_any_coding_and_its_persons_are_count
         assert k == 1 or len(found) == 1
 
 
-def test_a_column_of_more_values_is_taken_for_one_of_two_only_by_chance_and_in_one_cluster():
+def test_a_column_of_more_values_is_taken_for_one_of_two_only_by_chance_and_in_one_cluster(tables):
     wrong = {True: 0, False: 0}  # by whether there is one cluster
     tried = {True: 0, False: 0}
-    for seed in range(TABLES // 5):
+    for seed in range(tables // 5):
         rng = np.random.default_rng([seed, 7])
         sizes = rng.integers(20, 300, rng.integers(1, 5))
         ages = [np.rint(rng.normal(rng.uniform(30, 70), 9, n)) for n in sizes]

@@ -371,13 +371,13 @@ def test_another_file_another_width_and_other_settings_change_no_answer(tmp_path
 
 
 @dataclass(frozen=True, eq=False)
-class Found(Summable, wire="invented.Found"):
+class Found(Summable, prefix="invented"):
     mass: Annotated[np.ndarray, Count("k")]
     sums: Annotated[np.ndarray, Sum("k d", rows="mass")]
 
 
 @dataclass(frozen=True, eq=False)
-class AskFound(Question[Found], wire="invented.AskFound"):
+class AskFound(Question[Found], prefix="invented"):
     """Takes every row that it can see."""
 
     sees = "rows"

@@ -292,7 +292,7 @@ def told(**other):
     [
         (told(sites=0), "a sum over 0 sites"),
         (told(least=9), "a sum over 3 sites, 9 behind every cell"),
-        (told(kind="summaries.ClusterSums"), "a sum of summaries.ClusterSums where summaries.Moments"),
+        (told(kind="ClusterSums"), "a sum of ClusterSums where Moments"),
         (told(low=(99, 99, 99)), "that is no sum of numbers"),
     ],
 )

@@ -27,11 +27,13 @@ from unpooled.data.views import Affine
 from unpooled.errors import CodecError
 from unpooled.questions.clusters import AskClusterSums, AskMoments, Moments
 
+pytestmark = pytest.mark.quick
+
 # ---------------------------------------------------------------- one value of every kind
 
 
 @dataclass(frozen=True, eq=False)
-class Zoo(Message, wire="test_codec.Zoo"):
+class Zoo(Message, prefix="test_codec"):
     """A message with a field of every kind."""
 
     number: int
@@ -236,7 +238,7 @@ def test_what_is_no_message_cannot_be_encoded(value, message):
 
 
 def affine(**fields: Any) -> Any:
-    return {"type": "preparing.Affine", "fields": fields}
+    return {"type": "Affine", "fields": fields}
 
 
 ONE = ["<f8", [1]]
@@ -248,7 +250,7 @@ ONE = ["<f8", [1]]
         (b"", "needs at least 24 bytes, got 0"),
         (b"UNPL", "needs at least 24 bytes, got 4"),
         (b"\x80\x04K\x01." + b"\0" * 40, "does not begin with UNPL"),
-        (b"UNPL\2" + b"\0" * 40, "codec version 2, this is version 1"),
+        (b"UNPL\2" + b"\0" * 40, "format 2, and this release reads format 1"),
         (root(1) + b"\0", "message of 56 bytes, got 57"),
         (forged(b"{not json"), "not JSON"),
         (forged(b"\xff\xfe\xfa"), "not JSON"),
@@ -280,14 +282,14 @@ ONE = ["<f8", [1]]
         (root({"type": "builtins.eval", "fields": {}}), "unknown message type"),
         (root({"type": "messages.Reply", "fields": {}}), "unknown message type"),
         (root({"type": "protocol.View", "fields": {}}), "unknown message type"),
-        (root({"type": "messages.Refusal", "fields": {}}), "missing or unknown fields: reason"),
+        (root({"type": "Refusal", "fields": {}}), "missing or unknown fields: reason"),
         (
-            root({"type": "messages.Refusal", "fields": {"reason": "", "x": 1}}),
+            root({"type": "Refusal", "fields": {"reason": "", "x": 1}}),
             "missing or unknown fields: x",
         ),
-        (root({"type": "messages.Refusal", "fields": {"reason": 3}}), "Refusal.reason does not fit"),
+        (root({"type": "Refusal", "fields": {"reason": 3}}), "Refusal.reason does not fit"),
         (
-            root({"type": "messages.Refusal", "fields": {"reason": None}}),
+            root({"type": "Refusal", "fields": {"reason": None}}),
             "does not fit its type: got NoneType",
         ),
         (root(affine(shift=1.0, scale=2.0)), "Affine.shift does not fit its type: got float"),
@@ -344,9 +346,7 @@ def test_a_literal_field_is_refused_as_an_array():
 def test_a_class_may_refuse_its_values():
     head = skeleton_of(codec.encode(Dwf(k=2)))
     head["root"]["fields"]["momentum"] = 1.5
-    with pytest.raises(
-        CodecError, match=r"dwf\.Dwf refuses its values: .*momentum must be in \[0, 1\), got 1.5"
-    ):
+    with pytest.raises(CodecError, match=r"Dwf refuses its values: .*momentum must be in \[0, 1\), got 1.5"):
         codec.decode(forged(head))
 
 
@@ -361,9 +361,9 @@ def test_deep_nesting_is_refused():
 
 def test_another_type_than_expected_is_refused():
     data = codec.encode(Refusal("no"))
-    with pytest.raises(CodecError, match=r"expected summaries\.Moments, got Refusal"):
+    with pytest.raises(CodecError, match=r"expected Moments, got Refusal"):
         codec.decode(data, expect=Moments)
-    with pytest.raises(CodecError, match=r"expected summaries\.Moments, got int"):
+    with pytest.raises(CodecError, match=r"expected Moments, got int"):
         codec.decode(root(3), expect=Moments)
 
 
@@ -461,7 +461,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=500)
+@settings(max_examples=100)
 @given(JSON, st.lists(JSON, max_size=2), st.binary(max_size=32))
 def test_fuzz_any_skeleton(node, table, body):
     decodes_or_refuses(forged({"root": node, "arrays": table}, body))

@@ -15,6 +15,8 @@ from unpooled.core.hints import field_hints, spelled_out
 from unpooled.core.messages import Message
 from unpooled.errors import CodecError
 
+pytestmark = pytest.mark.quick
+
 S = TypeVar("S", bound=np.generic)
 AnyShape = TypeAliasType("AnyShape", tuple[Any, ...])
 Array = TypeAliasType("Array", np.ndarray[AnyShape, np.dtype[S]], type_params=(S,))  # NDArray of numpy 2.5
@@ -22,7 +24,7 @@ Age = TypeAliasType("Age", int)
 
 
 @dataclass(frozen=True, eq=False)
-class Named(Message, wire="test_hints.Named"):
+class Named(Message, prefix="test_hints"):
     """A message whose types have names."""
 
     rows: Array[np.float64]
@@ -71,6 +73,6 @@ def test_a_value_of_another_type_is_refused(field, wrong):
         codec.decode(codec.encode(a_message(**{field: wrong})))
 
 
-def test_an_array_under_such_a_name_must_be_declared():
-    assert undeclared(Named) == ("rows", "perhaps", "several")
+def test_an_array_under_such_a_name_must_be_declared_and_a_number_too():
+    assert undeclared(Named) == ("rows", "perhaps", "several", "age")
     assert whole_numbers(Named) == ("age",)

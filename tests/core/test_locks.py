@@ -10,6 +10,8 @@ from unpooled.core.locks import require_linux
 from unpooled.errors import BadInput
 from unpooled.site.log import Log
 
+pytestmark = pytest.mark.quick
+
 
 def test_a_process_that_ended_does_not_live_and_has_no_start():
     done = subprocess.Popen([sys.executable, "-c", "pass"])

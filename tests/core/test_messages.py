@@ -12,6 +12,8 @@ from unpooled.core.stack import Stack, Stacked, effective_size, fold, only
 from unpooled.errors import BadInput
 from unpooled.questions.clusters import Moments
 
+pytestmark = pytest.mark.quick
+
 
 def stack_of(*sizes: int, minimum: float = 1.0, weights=None) -> Stack:
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
@@ -129,7 +131,7 @@ def test_fold_is_the_same_to_the_bit_however_it_is_cut_into_blocks(seed):
 
 def test_a_question_without_an_answer_says_so():
     @dataclass(frozen=True, eq=False)
-    class Mute(Question[Moments], wire="test_messages.Mute"):
+    class Mute(Question[Moments], prefix="test_messages"):
         pass
 
     with pytest.raises(BadInput, match="Mute does not say how it is answered"):

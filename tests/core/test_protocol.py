@@ -10,7 +10,7 @@ import pytest
 from helpers import Declines
 from unpooled import InProcess, Site
 from unpooled.core.arrays import FloatArray
-from unpooled.core.declarations import Count
+from unpooled.core.declarations import Count, Setting
 from unpooled.core.exchange import (
     Gathered,
     LazyRng,
@@ -29,6 +29,8 @@ from unpooled.data.views import Affine
 from unpooled.errors import TooFewAnswers
 from unpooled.questions.clusters import AskMoments, Moments
 
+pytestmark = pytest.mark.quick
+
 ROWS = {"a": np.array([[1.0], [2.0]]), "b": np.array([[4.0]]), "c": np.array([[8.0], [16.0], [32.0]])}
 SITES = ("a", "b", "c")
 
@@ -42,15 +44,15 @@ def federation(request):
 
 
 @dataclass(frozen=True, eq=False)
-class Above(Summable, wire="test_protocol.Above"):
+class Above(Summable, prefix="test_protocol"):
     rows: Annotated[FloatArray, Count("1")]
 
 
 @dataclass(frozen=True, eq=False)
-class AskAbove(Question[Above], wire="test_protocol.AskAbove"):
+class AskAbove(Question[Above], prefix="test_protocol"):
     sees = "rows"
 
-    limit: float
+    limit: Annotated[float, Setting()]
 
     def answer_all(self, stack: Stack):
         return [Above(np.array([float((self.limit < stack.site(s).X).sum())])) for s in range(len(stack))]
@@ -201,7 +203,7 @@ def test_silence_is_data():
 
 def test_too_few_answers_names_who_which_round_and_which_question():
     message = (
-        r"^round 4, summaries\.AskMoments: 1 of 3 sites answered, 2 needed; "
+        r"^round 4, AskMoments: 1 of 3 sites answered, 2 needed; "
         r"missing: a \(a sleeps\), c \(c sleeps\)$"
     )
     with pytest.raises(TooFewAnswers, match=message):

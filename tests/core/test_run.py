@@ -7,6 +7,8 @@ from helpers import Declines, bits, inertia_of, lloyd_step, pooled
 from unpooled import Dwf, InProcess, KFed, Lloyd, Site, run
 from unpooled.errors import BadInput, TooFewAnswers
 
+pytestmark = pytest.mark.quick
+
 INIT = np.array([[0.0, 0.0], [1.0, 1.0], [2.0, -3.0]])
 
 
@@ -83,7 +85,7 @@ def test_a_site_that_goes_away_later(rows):
 def test_too_few_answers_stop_the_run_and_what_was_saved_goes_on(rows, tmp_path):
     algorithm = Dwf(k=3, init=INIT, min_rounds=6, max_rounds=6)
     sites = [Site(s, X, guards=[Declines("strike", since=3)]) for s, X in rows.items()]
-    with pytest.raises(TooFewAnswers, match=r"round 3, dwf\.AskLocalMoves: 0 of 4 sites answered, 2 needed"):
+    with pytest.raises(TooFewAnswers, match=r"round 3, AskLocalMoves: 0 of 4 sites answered, 2 needed"):
         run(algorithm, InProcess(sites), checkpoint=tmp_path / "c")
     resumed = run(algorithm, InProcess.of(rows), checkpoint=tmp_path / "c")
     assert bits(resumed.state) == bits(run(algorithm, InProcess.of(rows)).state)

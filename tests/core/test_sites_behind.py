@@ -9,6 +9,8 @@ from unpooled.errors import TooFewAnswers
 from unpooled.questions.clusters import ClusterSums, Moments
 from unpooled.questions.observed import ObservedSums
 
+pytestmark = pytest.mark.quick
+
 
 def moments(n: float) -> Moments:
     return Moments(np.array([n]), np.full(2, n), np.full(2, n))

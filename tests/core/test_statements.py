@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from helpers import ALGORITHMS, blobs, inertia_of, split
+from helpers import ALGORITHMS, blobs, each_algorithm, inertia_of, split
 from unpooled import FederatedKMeans, InProcess, Lloyd, Site, run
 from unpooled.analysis.pipeline import moved_alone
 from unpooled.core.exchange import Envelope, Part, Turn
@@ -16,6 +16,8 @@ from unpooled.errors import BadReply
 from unpooled.questions.clusters import AskClusterSums, AskMoments, ClusterSums, LocalMeans, Moments
 from unpooled.questions.description import AskProfile
 from unpooled.site import Guard
+
+pytestmark = pytest.mark.quick
 
 CENTERS = np.array([[[0.0, 0.0], [8.0, 8.0]]])
 
@@ -75,7 +77,7 @@ def test_a_lie_is_refused_by_name_and_changes_nothing(name):
     assert inertia_of(honest, done.state.centers) <= 1.01 * best
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@each_algorithm
 def test_no_honest_site_is_refused(name):
     """Every method, over random splits, weights and minima: nobody who tells the truth is called a liar."""
     for seed in range(2):

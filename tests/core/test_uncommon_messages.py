@@ -20,12 +20,7 @@ from unpooled.core.protocol import Ask, CopiedRng, View, each, merged, shared, t
 from unpooled.errors import CodecError
 from unpooled.questions.clusters import AskClusterSums, AskLocalMeans, AskMoments, Moments
 
-
-def test_a_version_says_since_when_and_only_a_later_one_does():
-    for how in ({"version": 2}, {"since": "0.3"}, {"version": 0}, {"version": -1, "since": "0.3"}):
-        with pytest.raises(CodecError, match="a version after 1, and only that, says since=release"):
-            type("Later", (Message,), {}, wire="test_uncommon_messages.Later", **how)
-    assert codec.class_named("test_uncommon_messages.Later") is None
+pytestmark = pytest.mark.quick
 
 
 def test_a_message_of_more_bytes_than_are_allowed_is_not_parsed():
@@ -38,10 +33,10 @@ def test_a_message_of_more_bytes_than_are_allowed_is_not_parsed():
         codec.decode(b"not a bit", limit=8)
 
 
-@pytest.mark.parametrize("more", [{"other": 1}, {"version": True}, {"version": "1"}, {"version": None}])
-def test_a_third_entry_beside_type_and_fields_is_a_version_or_the_message_is_none(more):
-    node = {"type": "messages.Refusal", "fields": {"reason": "no"}}
-    assert codec.decode(root({**node, "version": 1})).reason == "no"
+@pytest.mark.parametrize("more", [{"other": 1}, {"version": 1}])
+def test_an_entry_beside_type_and_fields_is_refused(more):
+    node = {"type": "Refusal", "fields": {"reason": "no"}}
+    assert codec.decode(root(node)).reason == "no"
     with pytest.raises(CodecError, match="something unknown"):
         codec.decode(root({**node, **more}))
 
@@ -50,7 +45,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
-class Loose(Message, wire="test_uncommon_messages.Loose"):
+class Loose(Message, prefix="test_uncommon_messages"):
     """A message with a field of any type."""
 
     value: T  # type: ignore[valid-type]
@@ -65,18 +60,18 @@ def test_a_field_of_any_type_takes_what_can_travel():
 
 
 @dataclass(frozen=True, eq=False)
-class Loosely(Summable, wire="test_uncommon_messages.Loosely"):
+class Loosely(Summable, prefix="test_uncommon_messages"):
     mass: Annotated[FloatArray, Count("k"), "persons"]  # a declaration, and a remark for people
     sums: Annotated[FloatArray, Sum("k d", rows="size")]  # of a count that there is not
 
 
 @dataclass(frozen=True, eq=False)
-class AskLoosely(Question[Loosely], wire="test_uncommon_messages.AskLoosely"):
+class AskLoosely(Question[Loosely], prefix="test_uncommon_messages"):
     sees = "rows"
 
 
 @dataclass(frozen=True, eq=False)
-class AskSomething(Question, wire="test_uncommon_messages.AskSomething"):
+class AskSomething(Question, prefix="test_uncommon_messages"):
     sees = "rows"
 
 
@@ -90,7 +85,7 @@ class AskAny(Question[K]):
 
 
 @dataclass(frozen=True, eq=False)
-class AskOne(AskAny[Moments], wire="test_uncommon_messages.AskOne"):
+class AskOne(AskAny[Moments], prefix="test_uncommon_messages"):
     pass
 
 
@@ -108,7 +103,7 @@ def test_what_a_question_lacks_is_said_in_words():
 
 
 @dataclass(frozen=True, eq=False)
-class Plain(View, wire="test_uncommon_messages.Plain"):
+class Plain(View, prefix="test_uncommon_messages"):
     """A view that overrides nothing."""
 
 

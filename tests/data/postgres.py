@@ -4,6 +4,7 @@ import contextlib
 import os
 import pwd
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -61,7 +62,7 @@ def served() -> Iterator[Server]:
     """A server with the users postgres (no password) and reader (password secret), ended at the end."""
     programs = program()
     assert programs is not None
-    home = Path(tempfile.mkdtemp(prefix="pg-"))
+    home = Path(tempfile.mkdtemp(prefix="pg-", dir="/tmp"))  # short, and open to another user
     owner = pwd.getpwnam("nobody").pw_uid if os.getuid() == 0 else os.getuid()  # it refuses to run as root
     os.chown(home, owner, -1)
     as_owner: dict[str, object] = {"user": owner, "cwd": home} if os.getuid() == 0 else {"cwd": home}
@@ -69,7 +70,12 @@ def served() -> Iterator[Server]:
     words += ["-E", "UTF8", "--locale=C"]
     subprocess.run(words, check=True, capture_output=True, **as_owner)  # type: ignore[call-overload]
     (home / "data" / "pg_hba.conf").write_text(_LOGIN)
-    settings = {"listen_addresses": "", "unix_socket_directories": str(home), "fsync": "off"}
+    settings = {
+        "listen_addresses": "",
+        "unix_socket_directories": str(home),
+        "fsync": "off",
+        "timezone": "UTC",
+    }
     words = [programs / "postgres", "-D", home / "data"]
     words += [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
     process = subprocess.Popen(
@@ -84,15 +90,15 @@ def served() -> Iterator[Server]:
         server.run("create role reader login password 'secret'")
         yield server
     finally:
-        process.terminate()
-        process.wait(30)
+        process.send_signal(signal.SIGINT)  # it ends without waiting for those who are connected
+        process.wait()
         shutil.rmtree(home, ignore_errors=True)
 
 
 def _ready(server: Server) -> None:
     from adbc_driver_manager import Error
 
-    for _ in range(300):
+    for _ in range(6000):
         assert server.process.poll() is None, "the server ended"
         try:
             server.run("select 1")

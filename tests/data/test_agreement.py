@@ -18,6 +18,8 @@ from unpooled.data.schema import AskColumns, AskSchema
 from unpooled.errors import BadInput, SchemaMismatch
 from unpooled.questions.clusters import AskMoments
 
+pytestmark = pytest.mark.quick
+
 
 def columns(seed, n, shift=0.0):
     rng = np.random.default_rng(seed)

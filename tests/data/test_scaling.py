@@ -10,6 +10,8 @@ from unpooled.core.exchange import Trace, conduct
 from unpooled.data.scaling import Scaled, standardise
 from unpooled.data.views import Affine
 
+pytestmark = pytest.mark.quick
+
 
 def federated(rows, **settings):
     federation, trace = InProcess.of(rows, **settings), Trace()

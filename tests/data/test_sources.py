@@ -295,10 +295,10 @@ def test_a_server_that_goes_away(server):
 
 
 ENDED = """do $$ begin
-for i in 1..1200 loop
+for i in 1..30000 loop
     perform pg_stat_clear_snapshot();
     if (select count(pg_terminate_backend(pid)) from pg_stat_activity
-        where wait_event = 'PgSleep' and query like '%pg_sleep(600)%' and pid <> pg_backend_pid()) > 0
+        where wait_event = 'PgSleep' and query like '%pg_sleep(86400)%' and pid <> pg_backend_pid()) > 0
     then return; end if;
     perform pg_sleep(0.02);
 end loop;
@@ -310,7 +310,7 @@ end $$"""  # whoever waits within a query loses the connection
 def test_a_server_that_goes_away_is_one_line_and_nothing_is_written(words, server, tmp_path):
     (tmp_path / "q.sql").write_text(
         "select g::float8 as x, case when g < 5000 then sin(g) "
-        "else (select 0.5::float8 from pg_sleep(600)) end as y from generate_series(1, 5000) g"
+        "else (select 0.5::float8 from pg_sleep(86400)) end as y from generate_series(1, 5000) g"
     )
     words = [str(word).format(server.address("clinic")) for word in words]
     with ThreadPoolExecutor(1) as aside:
@@ -352,7 +352,7 @@ def test_a_site_makes_its_copy_of_a_query(server, tmp_path):
 
 def test_the_settings_of_a_site_keep_its_query(tmp_path):
     settings = SiteSettings(
-        "north", "postgresql://reader@host/clinic", "north", query="/q.sql", long=("p", "f", "v"), sheet="s"
+        "north", "postgresql://reader@host/clinic", "/north", query="/q.sql", long=("p", "f", "v"), sheet="s"
     )
     settings.write(tmp_path / "settings.json")
     assert SiteSettings.read(tmp_path / "settings.json") == settings

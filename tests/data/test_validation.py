@@ -6,6 +6,8 @@ import pytest
 from unpooled.data import validation as inputs
 from unpooled.errors import BadInput
 
+pytestmark = pytest.mark.quick
+
 X = np.arange(12.0).reshape(6, 2)
 
 

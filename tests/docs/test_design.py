@@ -7,6 +7,8 @@ import pytest
 
 from pages import ROOT
 
+pytestmark = pytest.mark.quick
+
 SOURCE = ROOT / "src" / "unpooled"
 ROWS = re.findall(r"^\| (`[^|]+`) \|[^|]*\|([^|]*)\|$", (ROOT / "docs" / "design.md").read_text(), re.M)
 
@@ -33,12 +35,6 @@ def test_where_to_begin_is_a_file(place):
 
 def test_no_module_lies_loose_at_the_top():
     assert {p.name for p in SOURCE.glob("*.py")} == {"__init__.py", "__main__.py", "errors.py"}
-
-
-@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.[chp]*")), ids=lambda p: str(p.relative_to(SOURCE)))
-def test_no_file_is_longer_than_400_lines(path):
-    if path.suffix in (".py", ".cpp", ".hpp"):
-        assert len(path.read_text().splitlines()) <= 400
 
 
 def test_a_class_name_is_one_class():

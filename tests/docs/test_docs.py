@@ -17,7 +17,14 @@ def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("page", DOCS, ids=name_of)
+SLOW = ("docs/methods.md", "docs/privacy.md", "docs/tree.md")  # they compute for 10 to 20 seconds
+
+
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(p, marks=pytest.mark.long) if name_of(p) in SLOW else p for p in DOCS],
+    ids=name_of,
+)
 def test_python_of_a_page_prints_what_the_page_shows(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for block, output in zip(blocks(page), printed(page), strict=True):

@@ -3,7 +3,11 @@
 import re
 import tomllib
 
+import pytest
+
 from pages import ROOT, blocks, printed
+
+pytestmark = pytest.mark.quick
 
 README = ROOT / "README.md"
 TEXT = README.read_text(encoding="utf-8")

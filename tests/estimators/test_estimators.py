@@ -34,6 +34,8 @@ from unpooled.algorithms import METHODS
 from unpooled.data.scaling import Scaled
 from unpooled.errors import BadInput, CheckpointError, TooFewAnswers
 
+pytestmark = pytest.mark.quick
+
 
 @parametrize_with_checks([FederatedKMeans(n_clusters=3, random_state=0)])
 def test_scikit_learn_contract(estimator, check):

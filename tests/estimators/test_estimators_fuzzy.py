@@ -14,6 +14,8 @@ from unpooled import BestOf, FederatedFuzzyCMeans, FederatedKMeans, Fuzzy, InPro
 from unpooled.data.scaling import Scaled
 from unpooled.errors import BadInput
 
+pytestmark = pytest.mark.quick
+
 
 @pytest.mark.filterwarnings("ignore:centres .* coincide")  # some checks draw rows without any cluster
 @parametrize_with_checks([FederatedFuzzyCMeans(n_clusters=3, random_state=0)])

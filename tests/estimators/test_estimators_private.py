@@ -15,6 +15,8 @@ from unpooled.privacy import Spending, SpendingLimits
 from unpooled.privacy.dp.noise import Purse
 from unpooled.site import Guard
 
+pytestmark = pytest.mark.quick
+
 X, _ = make_blobs(9000, 5, centers=4, random_state=2)
 SITES = np.arange(len(X)) % 3
 DP = Gaussian(1.0, lower=-15, upper=15)

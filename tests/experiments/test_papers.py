@@ -55,6 +55,7 @@ def judged(rows):
 # ---------------------------------------------------------------- Garst & Reinders
 
 
+@pytest.mark.long
 def test_garst_fig1(folder):
     rows = rows_of("garst-fig1", 6, folder)
     off = {what: r.difference for what, r in judged(rows).items() if r.differs}
@@ -103,6 +104,7 @@ def test_garsts_k_fed_is_weighed_by_the_sizes_of_the_last_set():
     assert by["by site"].published is None
 
 
+@pytest.mark.long
 def test_garst_fig4(folder):
     rows = rows_of("garst-fig4", 10, folder)
     assert {what: r.difference for what, r in judged(rows).items() if r.differs} == {}
@@ -113,6 +115,7 @@ def test_garst_fig4(folder):
 # ---------------------------------------------------------------- Holzer et al.
 
 
+@pytest.mark.long
 def test_holzer_synthetic(folder):
     rows = rows_of("holzer-synthetic", 6, folder)
     asked = {what: r for what, r in judged(rows).items() if what[0] == "table1"}
@@ -149,6 +152,7 @@ def digits(folder, clients):
     return Sources(folder)
 
 
+@pytest.mark.long
 def test_holzers_images_on_digits(folder, tmp_path):
     """The same tables on smaller images: the order of the methods is that of the paper."""
     sources = digits(tmp_path / "digits", 100)
@@ -196,6 +200,7 @@ def test_garst_fig5_on_digits(tmp_path):
 # ---------------------------------------------------------------- Triebe & Rajagopal
 
 
+@pytest.mark.long
 def test_triebe_by_the_share_of_sites(folder):
     rows = rows_of("triebe-fraction", 4, folder)
     federated = {what: r for what, r in judged(rows).items() if what[1] != "central"}
@@ -215,6 +220,7 @@ def test_triebes_central_and_the_fair_one():
     assert baseline["unpooled"].mean() == pytest.approx(fair, rel=1e-3)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["triebe-epochs", "triebe-rate"])
 def test_triebe_by_epochs_and_rate(folder, name):
     """Figures 4 and 5: with many epochs a small rate does better than a large one."""
@@ -235,6 +241,7 @@ def cases(folder):
     return rows_of("stallmann-cases", 10, folder)
 
 
+@pytest.mark.long
 def test_stallmann_cases(cases):
     """All but what the page says does not come out, which the authors' code does not give either."""
     apart = {(case, "avg1") for case in stallmann.CASES if case != "case 2"} | {("case 2", "avg2")}
@@ -324,6 +331,7 @@ def test_held_out_problems_are_others():
     assert not names & set(dual_names())
 
 
+@pytest.mark.long
 def test_dual_tables_of_two_kinds(folder, monkeypatch):
     """No bound is above the optimum; what the paper's better methods save is iterations, not gap."""
     monkeypatch.setattr(dual, "KINDS", dual.KINDS[:2])

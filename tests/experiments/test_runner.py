@@ -33,16 +33,32 @@ def done_in(out: Path) -> list[Path]:
     return list((out / "results" / NAME).glob("*.json"))
 
 
+WAITS = """
+import signal
+from unpooled.experiments.papers.result_store import Store
+save = Store.save
+def saved(store, task, *more):
+    save(store, task, *more)
+    if len([*store.path(task).parent.glob("*.json")]) >= 2:
+        signal.pause()
+Store.save = saved
+"""  # every process that saves the second result or a later one waits until it is killed
+
+
 def test_killed_in_the_middle_and_gone_on_with_gives_the_same_table(tmp_path):
     straight, broken = tmp_path / "straight", tmp_path / "broken"
     subprocess.run(command(straight, "--jobs", "1"), check=True, capture_output=True)
+    (tmp_path / "waits").mkdir()
+    (tmp_path / "waits" / "sitecustomize.py").write_text(WAITS)
     running = subprocess.Popen(
         command(broken, "--jobs", "2"),
+        env={**os.environ, "PYTHONPATH": str(tmp_path / "waits")},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-    while running.poll() is None and len(done_in(broken)) < 2:
+    while len(done_in(broken)) < 2:
+        assert running.poll() is None
         time.sleep(0.01)
     os.killpg(running.pid, signal.SIGKILL)
     running.wait()

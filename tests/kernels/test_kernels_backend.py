@@ -9,6 +9,8 @@ from kernel_cases import needs_native
 
 from unpooled import kernels
 
+pytestmark = pytest.mark.quick
+
 WITHOUT_EXTENSION = "import sys; sys.modules['unpooled.kernels._native'] = None; "
 SHOW = "from unpooled import kernels; print(kernels.BACKEND, kernels.ISA)"
 

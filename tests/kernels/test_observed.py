@@ -8,6 +8,8 @@ from unpooled import kernels
 from unpooled.kernels import reference_observed
 from unpooled.kernels.observed import nearest_observed, observed
 
+pytestmark = pytest.mark.quick
+
 NAN = np.nan
 
 

@@ -1,17 +1,17 @@
 """Lines of plain numbers: the same bits as Python's own float, and no cell that is anything else."""
 
-import os
 import random
 import re
 
 import numpy as np
 import pytest
+from tests.amounts import amounts
 
 from kernels.kernel_cases import needs_native
 from unpooled.data.readers.csv_file import _POINT, _POINTED
 from unpooled.kernels import plain_numbers
 
-pytestmark = needs_native
+pytestmark = [pytest.mark.quick, needs_native]
 
 
 def some_number(chance):
@@ -47,10 +47,11 @@ def near_a_tie(chance):
     return text if not places else f"{text[:-places]}.{text[-places:]}"
 
 
+@pytest.mark.parametrize("count", amounts(40_000, 5_000_000))
 @pytest.mark.parametrize("make", [short_number, near_a_tie])
-def test_divided_numbers_have_the_bits_of_float(make):
+def test_divided_numbers_have_the_bits_of_float(make, count):
     chance = random.Random(make.__name__)
-    cells = [make(chance) for _ in range(int(os.environ.get("UNPOOLED_NUMBERS", "40000")))]
+    cells = [make(chance) for _ in range(count)]
     found = plain_numbers("\n".join(cells).encode(), ",", 1).values[:, 0]
     assert np.array_equal(found.view(np.int64), np.array([float(cell) for cell in cells]).view(np.int64))
 

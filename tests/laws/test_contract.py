@@ -2,18 +2,18 @@
 
 import dataclasses
 import inspect
-import os
 import re
 
 import numpy as np
 import pytest
+from tests.amounts import amounts
 
-from helpers import ALGORITHMS, Declines, arrays_in, bits, blobs, pooled, split, watched
+from helpers import ALGORITHMS, Declines, arrays_in, bits, blobs, each_algorithm, pooled, split, watched
 from unpooled import InProcess, Site, algorithms, run
 from unpooled.core import codec
 from unpooled.errors import BadInput, TooFewAnswers
 
-each_algorithm = pytest.mark.parametrize("name", ALGORITHMS)
+every_preset = pytest.mark.parametrize("name", ALGORITHMS)
 
 
 def outcome(done):
@@ -34,7 +34,7 @@ def test_every_method_takes_part_in_the_contract():
     assert methods <= made
 
 
-@each_algorithm
+@every_preset
 def test_algorithm_and_state_travel_in_the_codec(name, rows):
     algorithm = ALGORITHMS[name]()
     assert bits(codec.decode(bits(algorithm))) == bits(algorithm)
@@ -44,7 +44,7 @@ def test_algorithm_and_state_travel_in_the_codec(name, rows):
     assert np.array_equal(again.centers, state.centers)
 
 
-@each_algorithm
+@every_preset
 def test_it_ends_with_finite_centres_and_says_so(name, rows):
     done = run(ALGORITHMS[name](), InProcess.of(rows))
     assert done.finished
@@ -64,7 +64,7 @@ def test_resumed_at_every_round_equals_the_straight_run(name, fused, overlapping
     assert outcome(done) == outcome(straight)
 
 
-@each_algorithm
+@every_preset
 def test_same_seed_same_result(name, rows):
     algorithm = ALGORITHMS[name]()
     first = run(algorithm, InProcess.of(rows), seed=7)
@@ -90,16 +90,15 @@ def test_order_of_the_sites_is_irrelevant(name, rows):
 
 
 @each_algorithm
-@pytest.mark.parametrize("minimum", [1, 2])
-def test_fused_equals_site_by_site(name, minimum, overlapping):
-    """With an empty site, unequal sites, and weights on top."""
+@pytest.mark.parametrize(("minimum", "weighted"), [(1, False), (2, True)])
+def test_fused_equals_site_by_site(name, minimum, weighted, overlapping):
+    """With an empty site and unequal sites."""
     rows = {**overlapping, "empty": np.zeros((0, 2))}
     weights = {s: np.random.default_rng(len(X)).integers(0, 3, len(X)).astype(float) for s, X in rows.items()}
-    algorithm = ALGORITHMS[name](min_cluster_size=minimum)
-    for w in (None, weights):
-        fused = run(algorithm, InProcess.of(rows, w, min_cluster_size=minimum, threads=2), seed=2)
-        alone = run(algorithm, InProcess.of(rows, w, min_cluster_size=minimum, fused=False), seed=2)
-        assert outcome(fused) == outcome(alone)
+    algorithm, w = ALGORITHMS[name](min_cluster_size=minimum), weights if weighted else None
+    fused = run(algorithm, InProcess.of(rows, w, min_cluster_size=minimum, threads=2), seed=2)
+    alone = run(algorithm, InProcess.of(rows, w, min_cluster_size=minimum, fused=False), seed=2)
+    assert outcome(fused) == outcome(alone)
 
 
 @each_algorithm
@@ -134,11 +133,11 @@ def test_a_declining_site_leaves_the_result_of_the_others(name, rows):
     assert bits(with_it.state) == bits(without.state)
 
 
-@each_algorithm
+@every_preset
 def test_too_few_answers_is_one_named_error(name, rows):
     sites = [Site(s, X, guards=[Declines("asleep")] if s != "site-1" else []) for s, X in rows.items()]
     with pytest.raises(
-        TooFewAnswers, match=r"round 0, \w+\.\w+: 1 of 4 sites answered, 2 needed; missing: .*asleep"
+        TooFewAnswers, match=r"round 0, \w+: 1 of 4 sites answered, 2 needed; missing: .*asleep"
     ):
         run(ALGORITHMS[name](), InProcess(sites), quorum=0.5)
 
@@ -200,7 +199,9 @@ def rows_among(part, reply, X):
     return found
 
 
-RUNS = int(os.environ.get("UNPOOLED_RUNS", "4"))  # of every method, at either minimum size
+@pytest.fixture(params=amounts(1, 150))
+def runs(request):
+    return request.param
 
 
 def tiny_sites(seed: int):
@@ -223,8 +224,8 @@ def replies_of(algorithm, rows, minimum, seed):
 
 @each_algorithm
 @pytest.mark.parametrize("minimum", [2, 5])
-def test_law_25_no_reply_contains_a_row(name, minimum):
-    for seed in range(RUNS):
+def test_law_25_no_reply_contains_a_row(name, minimum, runs):
+    for seed in range(runs):
         rows = tiny_sites(seed) if seed % 4 < 3 else split(blobs(seed, n=60, spread=3.0)[0], 3, seed)
         X = pooled(rows)
         recorder = replies_of(ALGORITHMS[name](min_cluster_size=minimum), rows, minimum, seed)

@@ -13,6 +13,8 @@ import pytest
 import unpooled
 from unpooled import algorithms, errors
 
+pytestmark = pytest.mark.quick
+
 SOURCE = Path(unpooled.__file__).parent
 
 

@@ -1,10 +1,9 @@
 """Trees of secure sums: the bits of flat ones and of exact sums, at a cost a site that does not grow."""
 
-import os
-
 import numpy as np
 import pytest
 from benchmarks.bench_secure_tree import measured
+from tests.amounts import amounts
 
 from helpers import ALGORITHMS, bits, blobs, split
 from unpooled import Fuzzy, InProcess, Lloyd, SecureSums, Site, run
@@ -16,7 +15,11 @@ from unpooled.questions.clusters import AskClusterSums
 from unpooled.runtimes.relay import Relay, RelayRules
 
 ANY = RelayRules(min_sites=1, quorum=1.0)
-TREES = int(os.environ.get("UNPOOLED_TREES", "1"))  # for every method
+
+
+@pytest.fixture(params=amounts(1, 40))
+def trees(request):
+    return request.param
 
 
 def masked(name, X):
@@ -56,8 +59,8 @@ METHODS = ("lloyd", "dwf", "ewf", "mini-batch", "fuzzy", "scaled-lloyd")
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_law_any_tree_of_secure_sums_has_the_bits_of_the_flat_one(name):
-    for seed in range(TREES):
+def test_law_any_tree_of_secure_sums_has_the_bits_of_the_flat_one(name, trees):
+    for seed in range(trees):
         rows = split(blobs(seed, n=90, spread=2.0)[0], 9, seed)
         algorithm = ALGORITHMS[name](max_rounds=1)
         flat = run(algorithm, InProcess.of(rows, secure=True), seed=seed).state
@@ -66,9 +69,9 @@ def test_law_any_tree_of_secure_sums_has_the_bits_of_the_flat_one(name):
 
 
 @pytest.mark.parametrize("algorithm", [Lloyd(k=3, n_starts=2, max_rounds=2), Fuzzy(k=2, max_rounds=2)])
-def test_law_secure_trees_and_exact_sums_agree_to_the_bit_where_numbers_are_steps(algorithm):
+def test_law_secure_trees_and_exact_sums_agree_to_the_bit_where_numbers_are_steps(algorithm, trees):
     """Any number from 2^-12 on is a whole number of steps of 2^-64; fuzzy sums have smaller ones."""
-    for seed in range(TREES):
+    for seed in range(trees):
         rows = split(blobs(seed, n=60, spread=2.0)[0], 7, seed)
         exact = run(algorithm, InProcess.of(rows, exact_sums=True), seed=seed).state
         tree = run(algorithm, country(rows, seed, 2), seed=seed).state

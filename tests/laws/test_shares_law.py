@@ -1,10 +1,10 @@
 """The 15/15 rule over random tables: no cell of a copy in which one person has more than 15 % of a total."""
 
-import os
 from hashlib import blake2b
 
 import numpy as np
 import pytest
+from tests.amounts import amounts
 
 from unpooled.data import Table
 from unpooled.data.copy import Copy
@@ -18,7 +18,12 @@ from unpooled.site.explain_policy import template
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 
-TABLES = int(os.environ.get("UNPOOLED_TABLES", "2000"))
+
+@pytest.fixture(params=amounts(2_000, 50_000))
+def tables(request):
+    return request.param
+
+
 RULE = CopySettings(g=15, sensitive=("kwh",), consumption=("kwh",))
 
 
@@ -53,9 +58,9 @@ def shown(copy: Copy) -> dict[float, tuple[float, float]]:
     return dict(zip(places.tolist(), cells, strict=True))
 
 
-def test_no_cell_is_shown_that_one_person_dominates():
+def test_no_cell_is_shown_that_one_person_dominates(tables):
     held = withheld = told = 0
-    for seed in range(TABLES):
+    for seed in range(tables):
         table, by_group = blocks(np.random.default_rng(seed))
         copy = make_copy(table, RULE)
         found = shown(copy)
@@ -68,16 +73,16 @@ def test_no_cell_is_shown_that_one_person_dominates():
             may = brute_force(kwh)
             assert not known or (may and known == (kwh == kwh).sum()), (seed, b)
             held, withheld = held + bool(known), withheld + (not may)
-    assert told > TABLES / 2, told
-    assert held > TABLES / 2, "the rule withholds nearly everything: the test shows nothing"
-    assert withheld > TABLES / 2
+    assert told > tables / 2, told
+    assert held > tables / 2, "the rule withholds nearly everything: the test shows nothing"
+    assert withheld > tables / 2
 
 
-def test_no_group_of_a_renewed_copy_shows_a_total_that_one_person_dominates():
+def test_no_group_of_a_renewed_copy_shows_a_total_that_one_person_dominates(tables):
     """Groups are told by the registry's history; a group is looked at when it first appears."""
     settings = CopySettings(g=15, person="id", sensitive=("kwh",), consumption=("kwh",))
     held = withheld = 0
-    for seed in range(max(TABLES // 100, 5)):
+    for seed in range(max(tables // 100, 5)):
         rng = np.random.default_rng(seed)
         rows = {f"P{i}": float(np.exp(rng.normal(3, 0.9))) for i in range(150)}
 

@@ -1,13 +1,13 @@
 """Federations of federations: the bits of a flat federation with ``exact_sums``, for any tree and method."""
 
 import json
-import os
 
 import numpy as np
 import pandas
 import pytest
+from tests.amounts import amounts
 
-from helpers import ALGORITHMS, bits, blobs, split
+from helpers import ALGORITHMS, bits, blobs, each_algorithm, split
 from unpooled import InProcess, Lloyd, Site, cluster, run
 from unpooled.analysis import Analysis
 from unpooled.app.job import Job
@@ -19,7 +19,11 @@ from unpooled.privacy.copy import make_copy
 from unpooled.runtimes.relay import Relay, RelayRules
 
 ANY = RelayRules(min_sites=1, quorum=1.0)
-TREES = int(os.environ.get("UNPOOLED_TREES", "4"))  # of every method
+
+
+@pytest.fixture(params=amounts(2, 40))
+def trees(request):
+    return request.param
 
 
 def grown(rows, rng, depth, name="land"):
@@ -69,10 +73,10 @@ def small(seed):
     return {**rows, "empty": np.zeros((0, 2))}
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
-def test_law_every_method_of_totals_ends_with_the_bits_of_the_flat_federation(name):
+@each_algorithm
+def test_law_every_method_of_totals_ends_with_the_bits_of_the_flat_federation(name, trees):
     """The others are refused, by the name of their question."""
-    for seed in range(TREES):
+    for seed in range(trees):
         rng, rows = np.random.default_rng(seed), small(seed)
         flat = Verbs(InProcess.of(rows, exact_sums=True))
         members = grown(rows, rng, 1 + seed % 4)

@@ -1,6 +1,7 @@
 """One federation of three hospitals for most tests, since it takes a while to set up."""
 
 import csv
+import json
 import os
 import shutil
 import subprocess
@@ -34,12 +35,30 @@ def hospital_files(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def network(hospital_files, tmp_path_factory):
-    made = Network(tmp_path_factory.mktemp("network"), hospital_files, reading=READING)
+def modules(tmp_path_factory):
+    """A folder of modules that every process of the federation can import; empty at first."""
+    return tmp_path_factory.mktemp("modules")
+
+
+@pytest.fixture(scope="session")
+def network(hospital_files, modules, tmp_path_factory):
+    path = os.pathsep.join(filter(None, (str(modules), os.environ.get("PYTHONPATH"))))
+    folder = tmp_path_factory.mktemp("network")
+    made = Network(folder, hospital_files, env={"PYTHONPATH": path}, reading=READING)
     try:
         yield made.up()
     finally:
         made.close()
+
+
+@pytest.fixture
+def after_a_run(network):
+    """The federation after at least one run in which all sites answered; there is none to begin with."""
+    jobs = [path for path in network.folder.glob("out/*/job.json") if (path.parent / "result.json").exists()]
+    if not any(json.loads(path.read_text())["job"]["between"]["quorum"] == 1 for path in jobs):
+        network.run("first", "-k", "3", "--restarts", "2", "--seed", "2", "--quorum", "1")
+        network.finish("first")
+    return network
 
 
 @pytest.fixture(scope="session")
@@ -68,8 +87,8 @@ def may_make_networks():
     if shutil.which("ip") is None or os.getuid() != 0:
         return False
     try:
-        ip("netns", "add", "unpooled-try")
-        ip("netns", "del", "unpooled-try")
+        ip("netns", "add", f"unpooled-try-{os.getpid()}")
+        ip("netns", "del", f"unpooled-try-{os.getpid()}")
     except subprocess.CalledProcessError:
         return False
     return True

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +24,28 @@ from unpooled.runtimes.provisioning.invitations import Invitation
 from unpooled.runtimes.provisioning.keys import Authority, new_key, private_pem, write_key
 from unpooled.runtimes.provisioning.site_folder import SiteFolder
 from unpooled.site.identity import identity_in
+from unpooled.site.site_process import SiteSettings
 
 UNPOOLED = [sys.executable, "-m", "unpooled"]
 PATIENCE = 240.0
 STUDIES = '[studies]\napprove = "known"\npurposes = ["*"]\n'  # officers who approve all of this coordinator
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def reserved_port() -> int:
+    """A port that the system gives to nobody else while this process lives.
+
+    A server may listen at it, because both sockets allow that (SO_REUSEADDR) and this one does not listen.
+    While no server listens, a connection is refused.
+    """
+    both = socket.has_dualstack_ipv6()
+    keeper = socket.socket(socket.AF_INET6 if both else socket.AF_INET)
+    keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if both:
+        keeper.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+    keeper.bind(("", 0))
+    port = int(keeper.getsockname()[1])
+    keeper.detach()  # open until this process ends
+    return port
 
 
 def until(true: Callable[[], Any], what: str, patience: float = PATIENCE, pause: float = 0.05) -> Any:
@@ -59,7 +71,7 @@ def ip(*words: Any) -> None:
     subprocess.run(["ip", *map(str, words)], check=True, capture_output=True)
 
 
-def certified_site(federation: FederationFolder, site: str, folder: Path) -> SiteFolder:
+def certified_site(federation: FederationFolder, site: str, folder: Path, data: Path) -> SiteFolder:
     """The folder of a site with a certificate of the federation's own authority, in the federation or not."""
     key = new_key()
     certificate = Authority.read(federation.path / "authority").certify(
@@ -74,6 +86,9 @@ def certified_site(federation: FederationFolder, site: str, folder: Path) -> Sit
     ).write(folder / "invitation.json")  # fmt: skip
     place = SiteFolder(folder)
     place._settle(place.invitation, EngineIdentity(private_pem(key), certificate, federation.root()))
+    (folder / "policy.toml").write_text('version = 2\n[protect]\nmode = "trusted"\n')
+    place.open_books()
+    place.keep_settings(SiteSettings(site, str(data), str(folder), str(folder / "policy.toml")))
     used = hashlib.sha256(b"used").hexdigest()
     (folder / "enrolled.json").write_text(json.dumps({"invitation": used}))
     return place
@@ -99,7 +114,7 @@ class Network:
         self._copied = copied  # sites have a copy, which is to be approved
         self._reading = reading  # how sites read their files, when they join first
         self.home = folder / "federation"
-        self.port = port or free_port()
+        self.port = port or reserved_port()
         self.alone(folder, env)
         self._prefix = prefix or {}  # e.g. to enter a network namespace
         self._joined: dict[str, int] = {}  # how often a site had said that it is connected when it joined
@@ -173,9 +188,8 @@ class Network:
         place = folder or self.site_folder(site)
         self._joined[site] = self._connections(site)
         if "--policy" not in (*options, *(() if place.exists() else self._reading)):
-            policy = self.folder / "policy.toml"
-            if not policy.exists():  # others may be reading it
-                policy.write_text(f"version = 2\n{STUDIES}")
+            policy = self.policy(site)
+            policy.write_text(f"version = 2\n{STUDIES}")
             options = (*options, "--policy", policy) if data or options or not place.exists() else ()
         if not place.exists():
             options = ("--folder", place, *self._reading, *options)
@@ -218,8 +232,12 @@ class Network:
         return self
 
     def run(self, name: str, *options: Any) -> subprocess.Popen[bytes]:
-        """``unpooled run`` into the folder of that name; does not wait."""
-        return self.start(name, "run", self.home, "--out", self.out(name), *options, where="server")
+        """``unpooled run`` into the folder of that name; does not wait.
+
+        The deadline is far away, so that no site is left out because this machine is busy.
+        """
+        words = ("--out", self.out(name), "--deadline", 600, *options)
+        return self.start(name, "run", self.home, *words, where="server")
 
     def finish(self, name: str, patience: float = 300.0, code: int = 0) -> str:
         """Wait for a command to end; what it said."""
@@ -230,6 +248,34 @@ class Network:
             raise AssertionError(f"{name} takes more than {patience:g} seconds\n{self.said(name)}") from None
         assert process.returncode == code, self.said(name)
         return self.said(name)
+
+    # ------------------------------------------------------------ other settings, for a while
+
+    def policy(self, site: str) -> Path:
+        """The file of a site's policy. The next run at the site follows what it says then."""
+        return self.folder / f"{site}.toml"
+
+    @contextlib.contextmanager
+    def with_policy(self, site: str, text: str) -> Iterator[None]:
+        """Let a site have another policy for a while."""
+        path = self.policy(site)
+        usual = path.read_text()
+        path.write_text(text)
+        try:
+            yield
+        finally:
+            path.write_text(usual)
+
+    @contextlib.contextmanager
+    def with_settings(self, site: str, **changed: Any) -> Iterator[None]:
+        """Let a site have other settings for a while, as if it had joined with them."""
+        path = self.site_folder(site) / "engine" / "local" / "unpooled.json"
+        usual = path.read_text()
+        path.write_text(json.dumps({**json.loads(usual), **changed}))
+        try:
+            yield
+        finally:
+            path.write_text(usual)
 
     # ------------------------------------------------------------ looking
 
@@ -276,7 +322,7 @@ class Network:
                     return said
             return None
 
-        return until(there, f"round {number} of {name}", pause=0.002)
+        return until(there, f"round {number} of {name}", pause=0.01)
 
     def job_process(self, name: str) -> psutil.Process:
         """The process of the job that runs at a site or at the server."""
@@ -325,17 +371,17 @@ class Network:
         for process in tree(self.processes[name].pid):
             with contextlib.suppress(psutil.Error):
                 process.kill()  # of a process that has ended meanwhile: a psutil.Error
-        self.processes[name].wait(10)
+        self.processes[name].wait(PATIENCE)
 
     def leave(self, site: str) -> None:
         self.command("leave", self.site_folder(site))
-        self.processes[site].wait(20)
+        self.processes[site].wait(PATIENCE)
 
     def close(self) -> None:
         every = [process for pid in self._started for process in tree(pid)]
         for process in every:
             with contextlib.suppress(psutil.Error):
                 process.kill()
-        psutil.wait_procs(every, timeout=10)
+        psutil.wait_procs(every, timeout=PATIENCE)
         for process in self.processes.values():
-            process.wait(10)
+            process.wait(PATIENCE)

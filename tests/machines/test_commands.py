@@ -1,6 +1,6 @@
 """The other commands: status, leave, the background, and a job for another console."""
 
-import json
+import contextlib
 import re
 import shutil
 from pathlib import Path
@@ -9,8 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 import unpooled
-from machines.network import free_port, until
+from machines.network import PATIENCE, reserved_port, until
 from unpooled.app.cli import app
+from unpooled.core.disk import is_held
 from unpooled.runtimes.coordinator_run import ProgressFile
 from unpooled.runtimes.nvflare.console import submitted
 from unpooled.site.study_folder import StudyFolder
@@ -26,6 +27,7 @@ def unpooled_command(*words, code=0):
 
 def test_status_says_who_is_there(network):
     unpooled_command("federation", "clean", network.home, "--days", "0")  # of other tests
+    network.wait_connected()
     said = unpooled_command("status", network.home)
     assert said.splitlines() == ["cleveland: connected", "hungarian: connected", "va: connected"]
     said = unpooled_command("status", network.site_folder("va"))
@@ -36,34 +38,40 @@ def test_status_says_who_is_there(network):
     assert "in use already" in said
 
 
-def test_a_job_for_another_console(network, fitted, tmp_path):
+@pytest.fixture
+def exported(network, tmp_path):
+    """A job for another console: its folder, the folder of its results, and that of its run at the server."""
     job, out = tmp_path / "job", tmp_path / "run"
     sites = [word for site in network.files for word in ("--site", site)]
     said = unpooled_command("export-job", job, *sites, *OPTIONS, "--out", out)
     assert not list(job.rglob("*.py"))
-    name = re.search(r"runs/(\S+)/checkpoint", said).group(1)
-    assert "another console's" in unpooled_command("resume", out, code=1)
-    work = network.home / "runs" / name
-    with submitted(network.home / "console", job, timeout=30.0):  # sites with an authority refuse it
+    work = network.home / "runs" / re.search(r"runs/(\S+)/checkpoint", said).group(1)
+    yield job, out, work
+    until(lambda: not is_held(work), "its process at the server to end")
+    shutil.rmtree(work, ignore_errors=True)
+
+
+@pytest.mark.long
+def test_a_job_of_another_console_is_refused_by_sites_with_an_authority(network, exported):
+    job, _, work = exported
+    with submitted(network.home / "console", job, timeout=PATIENCE):
         said = until(lambda: (p := ProgressFile(work).read())["state"] == "failed" and p, "the refusal")
     assert "the study is not signed by the authority of this federation" in said["text"]
-    shutil.rmtree(work)
-    settings = {site: network.site_folder(site) / "engine/local/unpooled.json" for site in network.files}
-    kept = {site: path.read_text() for site, path in settings.items()}
-    try:
-        for site, path in settings.items():  # in a federation of one's own there is none: officers decide
-            path.write_text(json.dumps({**json.loads(kept[site]), "authority": ""}))
-        with submitted(network.home / "console", job, timeout=30.0):
+
+
+def test_a_job_for_another_console(network, fitted, exported):
+    job, out, work = exported
+    assert "another console's" in unpooled_command("resume", out, code=1)
+    with contextlib.ExitStack() as stack:
+        for site in network.files:  # in a federation of one's own there is none: officers decide
+            stack.enter_context(network.with_settings(site, authority=""))
+        with submitted(network.home / "console", job, timeout=PATIENCE):
             for site in network.files:
                 place = network.site_folder(site)
                 until(StudyFolder(place).waiting, f"the study at {site}")
                 unpooled_command("study", "approve", place, "--yes")
             until(lambda: ProgressFile(work).read()["state"] == "finished", "the job to finish")
-    finally:
-        for site, path in settings.items():
-            path.write_text(kept[site])
     shutil.copy(work / "checkpoint", out / "checkpoint")
-    shutil.rmtree(work)
     unpooled_command("resume", out)
     fit = fitted(*OPTIONS)
     assert (out / "model.unpooled").read_bytes() == (fit / "model.unpooled").read_bytes()
@@ -72,7 +80,7 @@ def test_a_job_for_another_console(network, fitted, tmp_path):
 
 def test_a_site_in_the_background_says_why_it_is_alone(network, hospital_files, tmp_path):
     home = tmp_path / "alone"
-    where = f"localhost:{free_port()}"
+    where = f"localhost:{reserved_port()}"
     unpooled_command("federation", "init", home, "--name", "alone", "--address", where, "--site", "va")
     invitation = home / "invitations" / "va.json"
     place = tmp_path / "va"

@@ -1,10 +1,12 @@
 """The two ends and the courier between them, without an engine: what no engine may be trusted with."""
 
+import queue
 import random
 import threading
-import time
+from collections import deque
 from dataclasses import fields, replace
-from datetime import datetime
+from datetime import datetime, timedelta
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,12 +14,15 @@ import pytest
 from helpers import blobs, split
 from studies import approved_terms
 from unpooled import InProcess, Lloyd, Site, run
+from unpooled.core import codec
 from unpooled.core.disk import held, is_held
 from unpooled.core.run import recall
 from unpooled.errors import BadInput, TooFewAnswers
 from unpooled.privacy.copy import CopySettings
+from unpooled.runtimes import delivery
 from unpooled.runtimes.coordinator_run import ProgressFile, RunTask, coordinate
 from unpooled.runtimes.delivery import Delivery, NoAnswer
+from unpooled.runtimes.provisioning import follow_run
 from unpooled.runtimes.provisioning.follow_run import _raised, _record, waiting_for
 from unpooled.site.copy_folder import CopyFolder
 from unpooled.site.site_process import RunTerms, SiteEnd, SiteSettings
@@ -28,19 +33,50 @@ def tables():
     return split(blobs(4, n=240)[0], 3, seed=4)
 
 
+class Clock:
+    """A clock that goes on only while a courier waits for what does not come."""
+
+    def __init__(self):
+        self.now = 1000.0
+
+    def monotonic(self):
+        return self.now
+
+    time = monotonic
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch):
+    """Couriers wait by a clock of their own: nothing here depends on how fast this machine is."""
+    clock = Clock()
+
+    class Inbox(deque):
+        put = deque.append
+
+        def get(self, timeout):
+            if not self:
+                clock.now += timeout
+                raise queue.Empty
+            return self.popleft()
+
+    monkeypatch.setattr(delivery, "time", clock)
+    monkeypatch.setattr(delivery, "queue", SimpleNamespace(SimpleQueue=Inbox, Empty=queue.Empty))
+    return clock
+
+
 def task(tables, **how):
     told = RunTask(run="r", algorithm=Lloyd(k=3), sites=tuple(tables), seed=3, quorum=0.5, deadline=2.0)
     return replace(told, **how)
 
 
-def courier(tables, fault=lambda site, number: None, deadline=2.0):
+def courier(tables, fault=lambda site, data, number: None, deadline=2.0):
     """Sites in this process behind a line with faults; how often each was asked is counted."""
     doors = {name: Site(name, X) for name, X in tables.items()}
     asked = dict.fromkeys(tables, 0)
 
     def post(site, data, answered):
         asked[site] += 1
-        wrong = fault(site, asked[site])
+        wrong = fault(site, data, asked[site])
         answer = doors[site].respond(data)
         answered(answer if wrong is None else wrong)
 
@@ -50,7 +86,7 @@ def courier(tables, fault=lambda site, number: None, deadline=2.0):
 @pytest.mark.parametrize("seed", range(5))
 def test_answers_that_get_lost_change_nothing(tables, tmp_path, seed):
     chance = random.Random(seed)
-    line, asked = courier(tables, lambda site, number: NoAnswer("lost") if chance.random() < 0.3 else None)
+    line, asked = courier(tables, lambda *_: NoAnswer("lost") if chance.random() < 0.3 else None, 60.0)
     assert coordinate(task(tables), line, tmp_path)
     done, whole = recall(tmp_path / "checkpoint", Lloyd(k=3)), run(Lloyd(k=3), InProcess.of(tables), seed=3)
     assert np.array_equal(done.state.centers, whole.state.centers)
@@ -63,17 +99,22 @@ def test_answers_that_get_lost_change_nothing(tables, tmp_path, seed):
 
 def test_a_site_that_vanishes_is_named_and_returns(overlapping, tmp_path):
     tables, gone = overlapping, sorted(overlapping)[0]
-    line, _ = courier(tables, lambda s, n: NoAnswer("not reached") if s == gone and 3 < n < 9 else None, 0.2)
-    assert coordinate(task(tables), line, tmp_path)
+
+    def fault(site, data, number):
+        away = site == gone and codec.unwrap(data).turn.round in (1, 2)
+        return NoAnswer("not reached") if away else None
+
+    assert coordinate(task(tables), courier(tables, fault)[0], tmp_path)
     history = recall(tmp_path / "checkpoint", Lloyd(k=3)).history
-    assert any(record.silent == {gone: "not reached"} for record in history)
-    assert not history[-1].silent
+    assert len(history) > 3
+    for record in history:
+        assert record.silent == ({gone: "not reached"} if record.round in (1, 2) else {})
 
 
 def test_too_few_sites_stop_the_run_by_name_and_it_goes_on_later(tables, tmp_path):
     others = sorted(tables)[1:]
     line, _ = courier(
-        tables, lambda s, n: NoAnswer("declines", again=False) if s in others and n > 4 else None
+        tables, lambda site, _, n: NoAnswer("declines", again=False) if site in others and n > 4 else None
     )
     assert not coordinate(task(tables), line, tmp_path)
     failure = _raised(ProgressFile(tmp_path).read())
@@ -99,6 +140,18 @@ def test_no_engine_holds_up_a_round():
     assert line.absent == {"raises", "silent"}
 
 
+def test_an_answer_that_is_here_counts_even_if_its_time_is_over(clock):
+    """The courier's own process was too slow to read it: that is not the site's fault."""
+
+    def post(site, data, answered):
+        clock.now += 10.0
+        answered(data)
+
+    line = Delivery(("a", "b", "c"), post, deadline=5.0)
+    assert line.carry(dict.fromkeys(line.sites, b"x")) == dict.fromkeys(line.sites, b"x")
+    assert line.absent == set()
+
+
 def test_an_answer_that_comes_late_is_not_taken_for_the_next():
     kept = []
 
@@ -113,11 +166,11 @@ def test_an_answer_that_comes_late_is_not_taken_for_the_next():
     assert line.carry({"a": b"second"}) == {"a": b"second"}
 
 
-def test_a_site_that_reports_itself_is_asked_again_at_once():
+def test_a_site_that_reports_itself_is_asked_again_at_once(clock):
     asked = []
 
     def post(site, data, answered):
-        asked.append(time.monotonic())
+        asked.append(clock.now)
         if len(asked) == 1:
             line.ready("a")  # its process has just started, and the first message got lost
         else:
@@ -125,7 +178,7 @@ def test_a_site_that_reports_itself_is_asked_again_at_once():
 
     line = Delivery(("a",), post, deadline=60.0)
     assert line.carry({"a": b"x"}) == {"a": b"x"}
-    assert len(asked) == 2
+    assert asked == [clock.now, clock.now]
 
 
 def _waits(times, then):
@@ -139,22 +192,19 @@ def _waits(times, then):
     return post
 
 
-def test_a_site_where_somebody_is_to_decide_is_waited_for(monkeypatch):
+def test_a_site_where_somebody_is_to_decide_is_waited_for(clock):
     """Beyond any deadline; who follows the run hears since when."""
-    monkeypatch.setattr("unpooled.runtimes.delivery._ASK", 0.02)
-    heard, before = [], time.time()
-    line = Delivery(("a",), _waits(20, b"yes"), deadline=0.1, approval=3600.0)
+    heard, before = [], clock.now
+    line = Delivery(("a",), _waits(20, b"yes"), deadline=5.0, approval=3600.0)
     line.on_wait = lambda waiting: heard.append(dict(waiting))
     assert line.carry({"a": b"x"}) == {"a": b"yes"}
-    assert line.seconds[0] > 0.3
-    assert [list(waiting) for waiting in heard] == [["a"], []]
-    assert before <= heard[0]["a"] <= time.time()
+    assert line.seconds == [pytest.approx(20.0)]
+    assert heard == [{"a": before}, {}]
     assert line.absent == set()
 
 
-def test_the_wait_for_an_approval_has_an_end_of_its_own(monkeypatch):
-    monkeypatch.setattr("unpooled.runtimes.delivery._ASK", 0.02)
-    line = Delivery(("a",), _waits(10**6, b"yes"), deadline=60.0, approval=0.2)
+def test_the_wait_for_an_approval_has_an_end_of_its_own():
+    line = Delivery(("a",), _waits(10**6, b"yes"), deadline=60.0, approval=200.0)
     for _ in range(2):  # the second exchange does not wait again
         assert line.carry({"a": b"x"}) == {"a": "not yet"}
         assert line.absent == set()  # it is there: to ask again changes nothing
@@ -162,8 +212,7 @@ def test_the_wait_for_an_approval_has_an_end_of_its_own(monkeypatch):
     assert declined.carry({"a": b"x"}) == {"a": "declined"}
 
 
-def test_a_site_that_vanishes_while_it_waits_is_absent(monkeypatch):
-    monkeypatch.setattr("unpooled.runtimes.delivery._ASK", 0.02)
+def test_a_site_that_vanishes_while_it_waits_is_absent():
     heard, asked = [], []
 
     def post(site, data, answered):
@@ -171,15 +220,14 @@ def test_a_site_that_vanishes_while_it_waits_is_absent(monkeypatch):
         if len(asked) < 3:
             answered(NoAnswer("not yet", waiting=True))
 
-    line = Delivery(("a",), post, deadline=0.1, approval=3600.0)
+    line = Delivery(("a",), post, deadline=5.0, approval=3600.0)
     line.on_wait = lambda waiting: heard.append(dict(waiting))
     assert line.carry({"a": b"x"}) == {"a": "not yet"}
     assert line.absent == {"a"}
     assert heard[-1] == {}
 
 
-def test_progress_says_whom_a_run_waits_for(tables, tmp_path, monkeypatch):
-    monkeypatch.setattr("unpooled.runtimes.delivery._ASK", 0.01)
+def test_progress_says_whom_a_run_waits_for(tables, tmp_path):
     doors, seen = {name: Site(name, X) for name, X in tables.items()}, []
     late = sorted(tables)[0]
 
@@ -188,30 +236,40 @@ def test_progress_says_whom_a_run_waits_for(tables, tmp_path, monkeypatch):
         waits = site == late and len(seen) < 12
         answered(NoAnswer("not yet", waiting=True) if waits else doors[site].respond(data))
 
-    line = Delivery(tuple(tables), post, deadline=0.5, approval=60.0)
+    line = Delivery(tuple(tables), post, deadline=5.0, approval=3600.0)
     assert coordinate(task(tables), line, tmp_path)
     waiting = [said["waiting"] for said in seen if said.get("waiting")]
     assert waiting
     assert all(set(said) == {late} for said in waiting)
     assert not seen[-1].get("waiting")
     assert not any(record.silent for record in recall(tmp_path / "checkpoint", Lloyd(k=3)).history)
-    when = datetime(2020, 1, 2, 9, 12).timestamp()
-    assert waiting_for({"north": when}) == "waiting for north since 02 Jan 9:12 to approve the study"
-    now = datetime.now().replace(hour=9, minute=12)
-    assert waiting_for({"north": now.timestamp()}) == "waiting for north since 9:12 to approve the study"
 
 
-def test_a_thousand_sites_need_no_thread_of_ours():
-    before = threading.active_count()
-    seen = []
+def test_the_day_is_said_unless_it_is_today(monkeypatch):
+    noon = datetime(2020, 1, 3, 12)
+    today = SimpleNamespace(now=lambda: noon, fromtimestamp=datetime.fromtimestamp)
+    monkeypatch.setattr(follow_run, "datetime", today)
+    when = datetime(2020, 1, 2, 9, 12)
+    assert (
+        waiting_for({"north": when.timestamp()}) == "waiting for north since 02 Jan 9:12 to approve the study"
+    )
+    when += timedelta(days=1)
+    assert waiting_for({"north": when.timestamp()}) == "waiting for north since 9:12 to approve the study"
+
+
+def test_a_thousand_sites_need_no_thread_of_ours(monkeypatch):
+    def refused(thread):
+        raise AssertionError("a thread was started")
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    sites, callers = tuple(f"s{number}" for number in range(1000)), set()
 
     def post(site, data, answered):
-        seen.append(threading.active_count())
+        callers.add(threading.get_ident())
         answered(data)
 
-    sites = tuple(f"s{number}" for number in range(1000))
     assert len(Delivery(sites, post, deadline=5.0).carry(dict.fromkeys(sites, b"x"))) == 1000
-    assert max(seen) == before
+    assert callers == {threading.get_ident()}
 
 
 def test_one_process_at_a_time_works_on_a_run(tmp_path):

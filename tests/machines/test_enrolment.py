@@ -8,18 +8,17 @@ import os
 import socket
 import ssl
 import threading
-import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from machines.network import free_port, until
+from machines.network import PATIENCE, reserved_port, until
 from unpooled.app.cli import app
 from unpooled.errors import BadInput
 from unpooled.runtimes.engine import EngineIdentity
-from unpooled.runtimes.provisioning import enrolment, front_door
+from unpooled.runtimes.provisioning import dial, enrolment, front_door
 from unpooled.runtimes.provisioning.enrolment import admit, enrol, invite, waiting
 from unpooled.runtimes.provisioning.enrolment_wire import LIMIT, PROTOCOL, ask, server_context
 from unpooled.runtimes.provisioning.federation_folder import FederationFolder, create
@@ -55,9 +54,18 @@ class Echo:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def monkeypatch_module():
+    with pytest.MonkeyPatch.context() as patch:
+        yield patch
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory, monkeypatch_module):
     """A federation with its front door open, and an echo behind it."""
-    path, port = tmp_path_factory.mktemp("made") / "fed", free_port()
+    path, port = tmp_path_factory.mktemp("made") / "fed", reserved_port()
+    monkeypatch_module.setattr(dial, "PATIENCE", PATIENCE)  # however busy this machine is
+    monkeypatch_module.setattr(front_door, "_HELLO", PATIENCE)
+    monkeypatch_module.setattr(front_door, "_ANSWER", PATIENCE)
     federation = create(path, "fed", f"localhost:{port}", ("a", "b", "c", "d"), engine_name="nvflare")
     context = server_context(*map(str, federation.engine.server_identity(federation.server)))
     engine = Echo()
@@ -109,9 +117,8 @@ def test_a_kill_at_a_renewal_loses_no_settings(federation, tmp_path, monkeypatch
     place.enrol()
     admit(federation, "a", place.fingerprint())
     place.enrol()
-    settings = SiteSettings("a", "a.csv", str(place.path), str(tmp_path / "strict.toml"))
+    settings = SiteSettings("a", str(tmp_path / "a.csv"), str(place.path), str(tmp_path / "strict.toml"))
     place.keep_settings(settings)
-    (place.engine_folder / "local" / "earlier.json").write_text("of an earlier version")
     key, files = read_key(place.path / "private.key"), len(list(place.engine_folder.rglob("*.*")))
     identity = EngineIdentity(private_pem(key), "new", federation.root())
     true, ends = os.replace, 0
@@ -135,10 +142,10 @@ def test_a_kill_at_a_renewal_loses_no_settings(federation, tmp_path, monkeypatch
         finally:
             assert place.settings == settings
             for path in place.engine_folder.rglob("*.json"):
-                assert path.name == "earlier.json" or json.loads(path.read_text())
+                assert json.loads(path.read_text())
     assert ends == len(moved) > 5
     assert place.engine.identity(place.engine_folder)[0].read_text() == "new"
-    assert len(list(place.engine_folder.rglob("*.*"))) == files - 1  # and nothing of an earlier version
+    assert len(list(place.engine_folder.rglob("*.*"))) == files
     with pytest.raises(FileExistsError):
         write_key(place.path / "private.key", key)
 
@@ -227,8 +234,8 @@ def test_somebody_between_site_and_server_gets_nothing(federation, tmp_path):
     """A server with a certificate of its own, of the same names: the site sends it nothing."""
     false = create(tmp_path / "false", "fed", "localhost", ("a",), engine_name="nvflare")
     context = server_context(*map(str, false.engine.server_identity(false.server)))
-    asked, port = [], free_port()
-    with FrontDoor(["127.0.0.1"], port, free_port(), context, lambda said: asked.append(said) or {}):
+    asked, port = [], reserved_port()
+    with FrontDoor(["127.0.0.1"], port, reserved_port(), context, lambda said: asked.append(said) or {}):
         invitation = Invitation.read(invite(federation, "d"))
         object.__setattr__(invitation, "port", port)
         with pytest.raises(ssl.SSLCertVerificationError):
@@ -239,14 +246,14 @@ def test_somebody_between_site_and_server_gets_nothing(federation, tmp_path):
 def test_a_certificate_of_another_key_is_not_taken(made, tmp_path):
     """A server that sends somebody else's certificate: the site does not use it."""
     federation = made[0]
-    other, port = joined(federation, "c", tmp_path / "c"), free_port()
+    other, port = joined(federation, "c", tmp_path / "c"), reserved_port()
     other.enrol()
     admit(federation, "c", other.fingerprint())
     other.enrol()
     certificate = other.engine.identity(other.engine_folder)[0].read_text()
     context = server_context(*map(str, federation.engine.server_identity(federation.server)))
     answer = {"state": "admitted", "certificate": certificate}
-    with FrontDoor(["127.0.0.1"], port, free_port(), context, lambda said: answer):
+    with FrontDoor(["127.0.0.1"], port, reserved_port(), context, lambda said: answer):
         place = SiteFolder(tmp_path / "d")
         invitation = Invitation.read(invite(federation, "d"))
         object.__setattr__(invitation, "port", port)
@@ -265,7 +272,7 @@ def blind(port):
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.set_alpn_protocols([PROTOCOL])
     with (
-        socket.create_connection(("127.0.0.1", port), timeout=10) as plain,
+        socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as plain,
         context.wrap_socket(plain) as line,
     ):
         yield line
@@ -296,30 +303,35 @@ def test_floods_are_bounded_and_hold_up_nobody(made, tmp_path, monkeypatch):
     """Silent connections, and more enrolments than allowed: others are served, and none is kept for ever."""
     federation, _, door = made
     port = federation.address.port
-    monkeypatch.setattr(front_door, "_AN_ADDRESS", 30)
+    monkeypatch.setattr(front_door, "_AN_ADDRESS", 6)
     monkeypatch.setattr(front_door, "_WINDOW", 1e9)
     door._recent.clear()
-    monkeypatch.setattr(front_door, "_HELLO", 3.0)
+    monkeypatch.setattr(front_door, "_UNKNOWN", 20)
     place = joined(federation, "d", tmp_path / "d")
-    assert front_door._UNKNOWN < 300
-    silent = [socket.create_connection(("127.0.0.1", port), timeout=20) for _ in range(300)]
-    silent[-1].sendall(b"\x16\x03\x01")  # the beginning of a greeting
-    until(lambda: len(door._silent) >= front_door._UNKNOWN, "the flood")
+    silent = [socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) for _ in range(30)]
+    assert all(ended(line) for line in silent[:10])  # the oldest made room for the others
+    until(lambda: len(door._silent) == 20, "the flood")
     assert "not admitted" in place.enrol()
     assert echoed(port, b"\x16\x03\x01\x00\x04abcd") == b"\x16\x03\x01\x00\x04abcd"
     refused = 0
-    for _ in range(40):
+    for _ in range(10):
         try:
             with blind(port) as line:
                 line.sendall(json.dumps({"site": "d", "secret": "guess", "request": ""}).encode() + b"\n")
                 refused += b"knows no such" in line.recv(1000)
         except (ConnectionError, ssl.SSLError):
             pass
-    assert refused == 30 - 1
+    assert refused == 6 - 1
     assert echoed(port, b"\x16\x03\x01\x00\x04abcd") == b"\x16\x03\x01\x00\x04abcd"  # sites go on
-    ends = [ended(line) for line in silent]
-    assert all(ends)
+    for line in silent[10:]:
+        line.close()
     until(lambda: door._open == 0, "all to be closed")
+    monkeypatch.setattr(front_door, "_HELLO", 0.1)
+    for said in (b"", b"\x16\x03\x01"):  # nothing in time, or the beginning of a greeting
+        line = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
+        line.sendall(said)
+        assert ended(line)
+    until(lambda: door._open == 0, "both to be closed")
 
 
 def ended(line):
@@ -329,12 +341,10 @@ def ended(line):
             return line.recv(10) == b""
         except ConnectionError:
             return True
-        except TimeoutError:
-            return False
 
 
 def echoed(port, data):
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as line:
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as line:
         line.sendall(data)
         line.shutdown(socket.SHUT_WR)
         heard = b""
@@ -455,14 +465,10 @@ def _pump(source, target):
 
 
 def test_an_answer_of_a_slow_server_does_not_hold_the_site_for_ever(tmp_path, federation, monkeypatch):
-    from unpooled.runtimes.provisioning import dial
-
     monkeypatch.setattr(dial, "PATIENCE", 0.3)
     place = joined(federation, "d", tmp_path / "d")
     with socket.create_server(("127.0.0.1", 0)) as mute:
         invitation = place.invitation
         object.__setattr__(invitation, "port", mute.getsockname()[1])
         invitation.write(place.path / "invitation.json")
-        began = time.monotonic()
         assert "no answer; a firewall may be in the way" in place.enrol()
-        assert time.monotonic() - began < 30

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from machines.network import Network, free_port, until
+from machines.network import Network, reserved_port, until
 from unpooled.site.study_folder import StudyFolder
 
 PAGE = Path(__file__).parents[2] / "docs" / "deployment" / "first-run.md"
@@ -56,7 +56,7 @@ def test_the_page_for_three_strangers(strangers, tmp_path):
     installed = [line for person, line in commands if line.startswith("pip")]
     assert len(installed) == 1  # on three machines
     assert 3 * len(installed) + len(commands) - 1 <= 12
-    address, before = f"localhost:{free_port()}", set(tmp_path.rglob("*"))
+    address, before = f"localhost:{reserved_port()}", set(tmp_path.rglob("*"))
     for person, line in commands[1:]:
         words = shlex.split(line.replace(PLACE, address))[1:]
         folder = tmp_path / person.replace(" ", "-")

@@ -7,12 +7,11 @@ import signal
 import socket
 import ssl
 import struct
-import threading
 
 import numpy as np
 import pytest
 
-from machines.network import STUDIES, certified_site, until
+from machines.network import PATIENCE, STUDIES, certified_site, until
 from unpooled.app.job import Between, Job
 from unpooled.app.run_folder import RunFolder
 from unpooled.app.run_job import tasks
@@ -41,7 +40,7 @@ def job(network, tmp_path):
 def submit(network, job):
     """Hand a job to the server as the coordinator's console would; how it ended, and what its run says."""
     shutil.rmtree(network.home / "runs" / "tampered", ignore_errors=True)
-    with submitted(network.home / "console", job, timeout=30.0) as ended:
+    with submitted(network.home / "console", job, timeout=PATIENCE) as ended:
         how = until(ended, "the job to end")
     progress = ProgressFile(network.home / "runs" / "tampered").read()
     shutil.rmtree(network.home / "runs" / "tampered", ignore_errors=True)
@@ -90,7 +89,7 @@ def test_a_job_that_names_another_class_is_refused(network, job, end):
 def test_the_console_gives_no_shell(network):
     from nvflare.fuel.flare_api.flare_api import new_secure_session
 
-    session = new_secure_session(kit.CONSOLE_NAME, str(network.home / "console"), timeout=30.0)
+    session = new_secure_session(kit.CONSOLE_NAME, str(network.home / "console"), timeout=PATIENCE)
     try:
         for target in ("va", "server"):
             with pytest.raises(Exception, match=r"(?i)authoriz"):
@@ -101,17 +100,27 @@ def test_the_console_gives_no_shell(network):
         session.close()
 
 
-def test_a_server_that_is_too_busy_to_answer_takes_a_job_once(network, job):
+def test_a_server_that_is_too_busy_to_answer_takes_a_job_once(network, job, monkeypatch):
     """It is halted for longer than the console waits: when a job is submitted, and when it is asked of it."""
     change(job / "site" / "config" / "config_fed_client.json", lambda said: said.update(executors=[]))
     server, store = network.engine_process("server"), network.home / "server" / "jobs"
-    known, line = set(store.iterdir()), console.ConsoleLine(network.home / "console", timeout=30.0)
-    wake = threading.Timer(7.0, server.send_signal, (signal.SIGCONT,))
+    known, line = set(store.iterdir()), console.ConsoleLine(network.home / "console", timeout=PATIENCE)
+    submit_job, unanswered = line._session.submit_job, []
+
+    def submitted_to_a_halted_server(*words, **options):
+        try:
+            return submit_job(*words, **options)
+        except ConnectionError:  # the console has waited in vain, and will try again
+            unanswered.append(words)
+            server.send_signal(signal.SIGCONT)
+            raise
+
+    monkeypatch.setattr(line._session, "submit_job", submitted_to_a_halted_server)
+    monkeypatch.setattr(console, "_TRIES", 100)
     try:
         server.send_signal(signal.SIGSTOP)
-        wake.start()
         number = line.submit(job)
-        wake.join()
+        assert unanswered
         assert [path.name for path in set(store.iterdir()) - known] == [number]
         server.send_signal(signal.SIGSTOP)
         assert line.ended(number) is None
@@ -124,6 +133,7 @@ def test_a_server_that_is_too_busy_to_answer_takes_a_job_once(network, job):
     shutil.rmtree(network.home / "runs" / "tampered", ignore_errors=True)
 
 
+@pytest.mark.long
 def test_a_coordinator_of_another_version_is_declined_by_name(network, job):
     federation = FederationFolder.read(network.home)
     told = Job(files=(), ks=(3,), n_init=1, between=Between(str(network.home), "tampered", federation.sites))
@@ -132,47 +142,33 @@ def test_a_coordinator_of_another_version_is_declined_by_name(network, job):
     object.__setattr__(terms, "version", "99.0")
     federation.engine.write_job(job, task, terms)
     work = ProgressFile(network.home / "runs" / "tampered")
-    with submitted(network.home / "console", job, timeout=30.0):
+    with submitted(network.home / "console", job, timeout=PATIENCE):
         progress = until(lambda: (said := work.read())["state"] == "failed" and said, "the run to fail")
     shutil.rmtree(work.path.parent)
     assert progress["kind"] == "TooFewAnswers"
     assert "va (the coordinator has unpooled 99.0, this site " in progress["text"]
 
 
-@pytest.fixture
-def other_va(network):
-    """A site that joins otherwise than usual, until the test is over."""
-
-    def rejoin(*options, **how):
-        network.leave("va")
-        network.join("va", *options, **{"data": network.files["va"], **how})
-        network.wait_connected()
-
-    yield rejoin
-    rejoin()
-
-
-def test_a_site_with_other_columns_is_named_with_them(network, other_va, tmp_path):
+def test_a_site_with_other_columns_is_named_with_them(network, tmp_path):
     odd = tmp_path / "odd.csv"
     odd.write_text("age,weight\n" + "".join(f"{40 + i % 30},{60 + i % 25}\n" for i in range(60)))
     trusted = tmp_path / "trusted.toml"
     trusted.write_text(f'version = 2\n[protect]\nmode = "trusted"\n{STUDIES}')
-    other_va("--policy", trusted, data=odd)
-    network.run("odd", *QUICK)
-    said = network.finish("odd", code=1)
+    other = {"data": str(odd), "policy": str(trusted), "categories": [], "na": []}
+    with network.with_settings("va", **other):
+        network.run("odd", *QUICK)
+        said = network.finish("odd", code=1)
     assert "weight" in said
     assert "columns differ between sites" in " ".join(said.split())
     assert "40" not in said.splitlines()[-1]
     assert not network.out("odd").exists()
 
 
-def test_a_message_that_is_larger_than_a_site_takes(network, other_va, tmp_path):
+def test_a_message_that_is_larger_than_a_site_takes(network):
     """The site refuses by name, and the others go on."""
-    policy = tmp_path / "policy.toml"
-    policy.write_text(f"version = 2\n[wire]\nmax_message_bytes = 4096\n{STUDIES}")
-    other_va("--policy", policy)
-    network.run("large", "-k", "8", "--restarts", "8", "--seed", "2")
-    said = network.finish("large")
+    with network.with_policy("va", f"version = 2\n[wire]\nmax_message_bytes = 4096\n{STUDIES}"):
+        network.run("large", "-k", "8", "--restarts", "8", "--seed", "2")
+        said = network.finish("large")
     result = RunFolder(network.out("large")).load_result()
     assert all(set(record.silent) <= {"va"} for record in result.run.history)
     assert any("4,096" in record.silent.get("va", "") for record in result.run.history)
@@ -181,10 +177,10 @@ def test_a_message_that_is_larger_than_a_site_takes(network, other_va, tmp_path)
 
 def test_whoever_lacks_the_right_certificate_gets_nothing(network, fitted, tmp_path):
     """Garbage, no certificate, another federation's, one signed for nobody: all while a run goes on."""
-    network.run("besieged", *QUICK)
+    network.run("besieged", *QUICK, "--quorum", "1")
     address = ("localhost", network.port)
     for _ in range(20):
-        with socket.create_connection(address, timeout=5) as line:
+        with socket.create_connection(address, timeout=PATIENCE) as line:
             line.sendall(secrets.token_bytes(4096))
             line.shutdown(socket.SHUT_WR)
             assert len(line.recv(65536)) < 100  # at most a TLS alert
@@ -194,18 +190,20 @@ def test_whoever_lacks_the_right_certificate_gets_nothing(network, fitted, tmp_p
     where = f"localhost:{network.port}"
     other = create(tmp_path / "other", "heart", where, ("va",), engine_name="nvflare")
     rows = ("--data", network.files["va"])
-    certified_site(other, "va", tmp_path / "impostor")
-    network.start("impostor", "join", tmp_path / "impostor", *rows)
+    certified_site(other, "va", tmp_path / "impostor", network.files["va"])
+    network.start("impostor", "join", tmp_path / "impostor")
     # one that has only the invitation: the server is not the one that it names, so nothing is sent
     network.start("guest", "join", invite(other, "va"), "--folder", tmp_path / "guest", *rows)
     # a site that was never invited, with a certificate of the right authority
-    certified_site(FederationFolder.read(network.home), "stranger", tmp_path / "stranger")
-    network.start("stranger", "join", tmp_path / "stranger", *rows)
+    certified_site(
+        FederationFolder.read(network.home), "stranger", tmp_path / "stranger", network.files["va"]
+    )
+    network.start("stranger", "join", tmp_path / "stranger")
     for name in ("impostor", "guest"):
         until(lambda: "certificate is not of this federation" in network.said(name), f"a reason of {name}")  # noqa: B023
     until(lambda: "does not let this site in" in network.said("stranger"), "a reason")
     until(lambda: "refused: stranger" in network.said("server"), "the server's word")
-    assert network.connected() == set(network.files)
+    until(lambda: network.connected() == set(network.files), "all sites, and nobody else")
     for name in ("impostor", "guest", "stranger"):
         network.kill(name)
     network.finish("besieged")
@@ -220,7 +218,7 @@ def talk_without_certificate(address):
     blind.set_alpn_protocols(["h2"])
     heard = b""
     try:
-        with socket.create_connection(address, timeout=5) as line, blind.wrap_socket(line) as secure:
+        with socket.create_connection(address, timeout=PATIENCE) as line, blind.wrap_socket(line) as secure:
             secure.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
             while more := secure.recv(65536):
                 heard += more
@@ -229,10 +227,9 @@ def talk_without_certificate(address):
     return heard
 
 
-def test_no_row_is_in_what_left_and_paths_stay_at_the_site(network, hospital_files, fitted):
+def test_no_row_is_in_what_left_and_paths_stay_at_the_site(after_a_run, hospital_files):
     """Everything that left a site is in its log; a row of its table in any of it would be found."""
-    network.run("watched", *QUICK)
-    network.finish("watched")
+    network = after_a_run
     logged = (network.site_folder("va") / "log.jsonl").read_text()
     left = b"".join(
         unpacked(json.loads(line)["payload"]) for line in logged.splitlines() if "payload" in line

@@ -1,26 +1,23 @@
 """Random kill -9 and SIGSTOP over all processes of real runs, start-up included.
 
-``UNPOOLED_KILLS`` and ``UNPOOLED_KILL_RUNS`` are the numbers of both; ``UNPOOLED_SEED`` picks other moments.
 A run that ends with an error says it in one line, and ``resume`` brings it to the bits of a calm one.
 """
 
 import contextlib
-import os
 import random
 import re
 import signal
 import time
 
 import psutil
+import pytest
 
 from machines.network import tree, until
-from machines.test_processes import EVERY, free
-from machines.test_runs import LONG, assert_same
+from machines.test_processes import free
+from machines.test_runs import EVERY, LONG, assert_same
 from unpooled.core.disk import is_held
 
-KILLS = int(os.environ.get("UNPOOLED_KILLS", "6"))
-RUNS = int(os.environ.get("UNPOOLED_KILL_RUNS", "1"))
-SEED = int(os.environ.get("UNPOOLED_SEED", "0"))
+KILLS, RUNS = 200, 40
 PAUSE = 2.0  # seconds between two strikes on average
 
 
@@ -113,13 +110,14 @@ def disturbed(network, run, kills, seed):
     return kills, resumed, strikes
 
 
+@pytest.mark.long
 def test_runs_that_are_struck_at_random_end_with_the_calm_bits(network, fitted):
     """So many strikes in at least so many runs; runs that end before their share leave it to further ones."""
     left, errors, number, began = KILLS, 0, 0, time.monotonic()
     while left or number < RUNS:
         assert number < 3 * RUNS, f"{left} of {KILLS} strikes are left after {number} runs"
         share = -(-left // max(1, RUNS - number))
-        unused, resumed, strikes = disturbed(network, f"struck-{number}", share, 1000 * SEED + number)
+        unused, resumed, strikes = disturbed(network, f"struck-{number}", share, number)
         assert len(strikes.told) == share - unused
         left -= len(strikes.told)
         errors += resumed
@@ -127,7 +125,7 @@ def test_runs_that_are_struck_at_random_end_with_the_calm_bits(network, fitted):
             assert_same(network.out(f"struck-{number}"), fitted(*LONG))
             for site in network.files:
                 log = network.site_folder(site) / "log.jsonl"
-                until(lambda log=log: free(log), f"the log of {site} to be free", patience=15)
+                until(lambda log=log: free(log), f"the log of {site} to be free")
             assert network.strays() == []
             assert not [path for path in (network.home / "runs").iterdir() if is_held(path)]
         except AssertionError as wrong:

@@ -2,11 +2,10 @@
 
 import csv
 import json
-import os
 
 import pytest
 
-from machines.network import STUDIES, Network
+from machines.network import STUDIES
 from pages import ROOT, blocks
 
 POLICY = f'version = 2\n[jobs]\nmodules = ["hospital_methods"]\n{STUDIES}'
@@ -25,20 +24,15 @@ OPTIONS = (
 
 
 @pytest.fixture
-def own_network(hospital_files, tmp_path):
+def own_network(network, modules):
     """The module is installed at every site and at the coordinator; one site does not trust it."""
-    (tmp_path / "hospital_methods.py").write_text(blocks(ROOT / "docs" / "extending.md")[0].code)
-    path = os.pathsep.join(p for p in (str(tmp_path), os.environ.get("PYTHONPATH", "")) if p)
-    made = Network(tmp_path / "network", hospital_files, env={"PYTHONPATH": path})
-    (tmp_path / "policy.toml").write_text(POLICY)
+    module = modules / "hospital_methods.py"
+    module.write_text(blocks(ROOT / "docs" / "extending.md")[0].code)
     try:
-        made.serve()
-        for site in made.files:
-            made.join(site, *(() if site == "va" else ("--policy", tmp_path / "policy.toml")))
-        made.wait_connected()
-        yield made
+        with network.with_policy("cleveland", POLICY), network.with_policy("hungarian", POLICY):
+            yield network
     finally:
-        made.close()
+        module.unlink()
 
 
 def test_sites_that_trust_the_module_answer_and_another_refuses(own_network):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from machines.network import until
+from machines.network import PATIENCE, until
 from studies import study_of, terms_of
 from unpooled import Lloyd, Site, run
 from unpooled.app.cli import app
@@ -100,10 +100,14 @@ class Region:
         self.ending = threading.Event()
         passing = Passing(self.work, self.ending.is_set)
         courier = Delivery(
-            self.federation.sites, self.post, deadline=5.0, stopped=passing.stopped, approval=60.0
+            self.federation.sites, self.post, deadline=PATIENCE, stopped=passing.stopped, approval=60.0
         )
         self.serving = threading.Thread(target=passing.serve, args=(courier,), daemon=True)
         self.serving.start()
+        return self
+
+    def begun(self):
+        """Wait until the run below takes questions."""
         until(lambda: ProgressFile(self.work).read()["state"] == "running", "the run below")
         return self
 
@@ -112,12 +116,12 @@ class Region:
 
     def over(self):
         self.ending.set()
-        self.serving.join(10)
+        self.serving.join(PATIENCE)
 
 
 @pytest.fixture
 def north(made, tmp_path):
-    region = Region(made["north"], "north", tmp_path).approve().serve()
+    region = Region(made["north"], "north", tmp_path).approve().serve().begun()
     yield region
     region.over()
 
@@ -125,6 +129,15 @@ def north(made, tmp_path):
 def post(question=None, number=0, verb="total"):
     question = AskMoments() if question is None else question
     return codec.wrap(Envelope(Turn("r", 0, number, 0), (Part(verb, question, None, 0),)))
+
+
+def _bytes(said):
+    return said if isinstance(said, bytes) else None
+
+
+def answer(end, data):
+    """The bytes of an answer. The run below may take a while to be reached."""
+    return until(lambda: _bytes(end.respond(data)), "an answer")
 
 
 def reply_of(data):
@@ -138,10 +151,10 @@ def reply_of(data):
 
 def test_a_relays_process_answers_from_the_run_below_and_ends_it(north):
     end = north.end()
-    reply = reply_of(end.respond(post()))
+    reply = reply_of(answer(end, post()))
     assert (reply.sites, reply.reply().n) == (2, 60.0)
     end.close()
-    north.serving.join(10)
+    north.serving.join(PATIENCE)
     assert not north.work.exists()
     assert verify(north.home / "log.jsonl") == []
     opening = next(entry for _, entry in entries(north.home / "log.jsonl") if entry["kind"] == "opening")
@@ -151,38 +164,38 @@ def test_a_relays_process_answers_from_the_run_below_and_ends_it(north):
 
 def test_a_relay_that_is_killed_gives_the_same_bytes_and_finds_its_run_again(north):
     first = north.end()
-    said = first.respond(post())
+    said = answer(first, post())
     first._site.close()  # what the kernel does for a process that is killed
     first._region._opened[0]._line.close()
     again, asked = north.end(), len(north.asked)
     assert again.respond(post()) == said
     assert len(north.asked) == asked  # from its log
-    assert reply_of(again.respond(post(number=1))).sites == 2
+    assert reply_of(answer(again, post(number=1))).sites == 2
     again.close()
 
 
 def test_answers_that_came_while_the_relay_was_gone_are_kept_for_it(north):
     held_up = threading.Event()
-    north.does["b"] = lambda data: held_up.wait(20) and north.sites["b"].respond(data)
+    north.does["b"] = lambda data: held_up.wait(PATIENCE) and north.sites["b"].respond(data)
     first = north.end()
     asking = threading.Thread(target=first.respond, args=(post(),), daemon=True)
     asking.start()
     until(lambda: "a" in north.asked, "the question below")
     first._region._opened[0]._line._connection.close()  # killed in the middle of a question
-    asking.join(10)
+    asking.join(PATIENCE)
     first._site.close()
     held_up.set()
     second = north.end()
-    assert reply_of(second.respond(post())).sites == 2
+    assert reply_of(answer(second, post())).sites == 2
     second.close()
 
 
 def test_members_that_have_not_approved_make_the_region_wait_and_no_longer(north):
     north.does["b"] = lambda data: NoAnswer("nobody has approved it", waiting=True)
     end = north.end()
-    said = end.respond(post())
+    why = "members below have not approved the study yet"
+    said = until(lambda: (s := end.respond(post())) == why and s, "it to wait")  # it may be opening the run
     assert isinstance(said, Waiting)
-    assert said == "members below have not approved the study yet"
     assert "b" in ProgressFile(north.work).read()["waiting"]
     assert isinstance(end.respond(post()), Waiting)
     del north.does["b"]
@@ -190,16 +203,12 @@ def test_members_that_have_not_approved_make_the_region_wait_and_no_longer(north
     end.close()
 
 
-def _bytes(said):
-    return said if isinstance(said, bytes) else None
-
-
 def test_a_member_that_declines_leaves_the_region_below_its_minimum(north):
     north.does["b"] = lambda data: NoAnswer("declines", again=False)
     end = north.end()
-    assert reply_of(end.respond(post())).reason == "1 of its sites answered, and north answers for 2 or more"
+    assert reply_of(answer(end, post())).reason == "1 of its sites answered, and north answers for 2 or more"
     del north.does["b"]
-    assert reply_of(end.respond(post())).sites == 2  # asked again, it is tried again
+    assert reply_of(answer(end, post())).sites == 2  # asked again, it is tried again
     end.close()
     kinds = [entry["kind"] for _, entry in entries(north.home / "log.jsonl")]
     assert kinds[-2:] == ["refusal", "release"]
@@ -207,10 +216,10 @@ def test_a_member_that_declines_leaves_the_region_below_its_minimum(north):
 
 def test_a_study_of_another_run_or_beyond_its_rounds_is_refused(north):
     end = north.end()
-    later = reply_of(end.respond(post(number=north.study.rounds + 1)))
+    later = reply_of(answer(end, post(number=north.study.rounds + 1)))
     assert "the approved study has at most" in later.reason
     other = codec.wrap(Envelope(Turn("x", 0, 0, 0), (Part("total", AskMoments(), None, 0),)))
-    assert "this is another run" in reply_of(end.respond(other)).reason
+    assert "this is another run" in reply_of(answer(end, other)).reason
     assert north.asked == []
     end.close()
 
@@ -219,11 +228,28 @@ def test_a_coordinator_learns_no_member_by_a_study_that_was_withdrawn(north):
     """Fingerprints of members' keys are told outside of what a study lists; they end with it all the same."""
     end = north.end()
     members = Envelope(Turn("r", 0, 0, 1), (Part("each", AskMembers(), None, 0),))
-    assert reply_of(end.respond(codec.wrap(members))).keys
+    assert reply_of(answer(end, codec.wrap(members))).keys
     StudyFolder(north.home).decide(north.study.digest, "withdrawn", "an officer", "no longer")
     again = end.respond(codec.wrap(replace(members, turn=Turn("r", 0, 1, 1))))
     assert again == "the site has withdrawn the study: no longer"
     end.close()
+
+
+def test_a_question_that_fails_at_a_region_is_asked_of_its_members_once(north, monkeypatch):
+    asked = []
+
+    def failing(self, post, parts):
+        asked.append(post)
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("unpooled.runtimes.relay.Relay._found", failing)
+    end = north.end()
+    answer = codec.unwrap(end.respond(post()), expect=Answer)
+    end.close()
+    assert [reply.reason for reply in answer.replies] == [
+        "failed with ZeroDivisionError; the site's own log says more"
+    ]
+    assert len(asked) == 1
 
 
 def test_nobody_is_asked_before_the_region_has_approved(made, tmp_path):
@@ -250,7 +276,7 @@ def test_another_version_above_or_in_the_middle_is_one_clear_reason(north, monke
 def test_a_run_below_that_nobody_asks_any_more_ends_by_itself(made, tmp_path, monkeypatch):
     monkeypatch.setattr(passing_module, "LEASE", 0.5)
     region = Region(made["north"], "north", tmp_path).approve().serve()
-    region.serving.join(10)
+    region.serving.join(PATIENCE)
     assert not region.serving.is_alive()
     assert not region.work.exists()
 
@@ -262,7 +288,7 @@ def test_a_region_whose_server_is_not_up_says_so_and_is_tried_again(made, tmp_pa
     end = region.end()
     said = until(lambda: (s := end.respond(post())) and not isinstance(s, Waiting) and s, "a reason")
     assert said == "the federation below was not asked: its server is not up"
-    region.serve()
+    region.serve().begun()
     assert reply_of(until(lambda: _bytes(end.respond(post())), "an answer", pause=0.5)).sites == 2
     end.close()
     region.over()
@@ -278,13 +304,17 @@ class Ends:
         self._ends, self.sites = ends, tuple(ends)
 
     def carry(self, posts):
-        return {site: self._ends[site].respond(data) for site, data in posts.items()}
+        return {site: until(lambda s=site, d=data: self._said(s, d), site) for site, data in posts.items()}
+
+    def _said(self, site, data):
+        said = self._ends[site].respond(data)
+        return None if isinstance(said, Waiting) else said
 
 
 @pytest.fixture
 def country(made, tmp_path, north):
     (tmp_path / "s").mkdir()
-    south = Region(made["south"], "south", tmp_path / "s").approve().serve()
+    south = Region(made["south"], "south", tmp_path / "s").approve().serve().begun()
     ends = {"north": north.end(), "south": south.end()}
     yield RemoteFederation(Ends(**ends), federations=["north", "south"], exact_sums=True)
     for one in ends.values():
@@ -308,7 +338,7 @@ def test_a_region_of_regions_passes_up_their_sums_and_their_waiting(north, tmp_p
         known = {"federation": True} if site == "north" else {"member": "c" * 40}
         _write(land, site, Enrolment("", "2100-01-01T00:00:00+00:00", **known))
     (tmp_path / "l").mkdir()
-    region, inner = Region(land, "land", tmp_path / "l", members="c").approve().serve(), north.end()
+    region, inner = Region(land, "land", tmp_path / "l", members="c").approve().serve().begun(), north.end()
 
     def asked(data):
         said = inner.respond(data)
@@ -362,13 +392,13 @@ def test_two_relays_of_one_federation_are_one_clear_error(north, tmp_path):
     ):
         run(Lloyd(k=2), both, name="r")
     second.close()
-    assert reply_of(first.respond(post())).sites == 2  # the run of the first goes on
+    assert reply_of(answer(first, post())).sites == 2  # the run of the first goes on
     first.close()
 
 
 def test_fingerprints_of_members_are_all_that_goes_up_of_them(north):
     end = north.end()
-    said = reply_of(end.respond(post(AskMembers(), verb="each")))
+    said = reply_of(answer(end, post(AskMembers(), verb="each")))
     assert said.keys == tuple(sorted(["a" * 40, "b" * 40, fingerprint_in(north.home)]))
     end.close()
 

@@ -52,7 +52,7 @@ def spaces():
             shutil.rmtree(Path("/etc/netns") / space, ignore_errors=True)
 
 
-@pytest.mark.skipif(not os.environ.get("UNPOOLED_ROADS"), reason="part of make assurance: UNPOOLED_ROADS=1")
+@pytest.mark.long
 def test_ipv6_alone_and_through_a_proxy(spaces, hospital_files, tmp_path):
     """One site goes directly, the other by a proxy; the server has no IPv4 address. Same result."""
     files = {name: hospital_files[name] for name in ("cleveland", "va")}

@@ -89,7 +89,7 @@ class Ends:
 
 @pytest.fixture
 def cells(made, tmp_path):
-    regions = {name: Cell(made[name], name, tmp_path / name).approve().serve() for name in NAMES}
+    regions = {name: Cell(made[name], name, tmp_path / name).approve().serve().begun() for name in NAMES}
     yield regions
     for region in regions.values():
         region.over()
@@ -171,7 +171,7 @@ def test_a_region_shows_its_sum_in_no_run_whose_approved_study_is_secure(cells):
     end = cells["north"].end()
     alone = codec.wrap(Envelope(TURN, (Part("total", AskMoments(), None, 0),)))
     assert reply_of(until(lambda: _bytes(end.respond(alone)), "a refusal")).reason.startswith(
-        "only secure sums are allowed, and summaries.AskMoments would show a single site's reply"
+        "only secure sums are allowed, and AskMoments would show a single site's reply"
     )
     assert cells["north"].asked == []
     end.close()
@@ -180,7 +180,7 @@ def test_a_region_shows_its_sum_in_no_run_whose_approved_study_is_secure(cells):
 def test_a_cell_goes_up_as_a_sum_where_the_run_above_reads_its_regions(made, tmp_path):
     region = Cell(made["north"], "north", tmp_path / "n")
     region.study = study_of("r", ABOVE)
-    region.approve().serve()
+    region.approve().serve().begun()
     end = region.end()
     alone = codec.wrap(Envelope(TURN, (Part("total", AskMoments(), None, 0),)))
     reply = reply_of(until(lambda: _bytes(end.respond(alone)), "a sum"))
@@ -213,7 +213,7 @@ def test_a_relay_that_is_killed_between_stages_goes_on_with_the_same_sum(country
 def test_a_cell_that_waits_for_an_approval_keeps_its_keys(made, tmp_path):
     region = Cell(made["north"], "north", tmp_path / "n")
     region.study = study_of("r", ABOVE)
-    region.approve().serve()
+    region.approve().serve().begun()
     region.does["north-1"] = lambda data: NoAnswer("nobody has approved it", waiting=True)
     seen, post = [], region.post
 
@@ -223,7 +223,7 @@ def test_a_cell_that_waits_for_an_approval_keeps_its_keys(made, tmp_path):
 
     region.post = heard
     region.over()
-    region.serve()
+    region.serve().begun()
     end = region.end()
     alone = codec.wrap(Envelope(TURN, (Part("total", AskMoments(), None, 0),)))
     for _ in range(2):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-from machines.network import Network, free_port, tree, until
+from machines.network import Network, reserved_port, tree, until
 from unpooled.core.disk import is_held
 from unpooled.runtimes.coordinator_run import ProgressFile
 from unpooled.runtimes.provisioning.enrolment import enrolments, waiting
@@ -72,7 +72,7 @@ class TreeNetwork(Network):
 
     def __init__(self, folder, source, env=None):
         self.alone(folder, env)
-        self.ports = {name: free_port() for name in ("country", "north", "south")}
+        self.ports = {name: reserved_port() for name in ("country", "north", "south")}
         self.commands = {}  # of what is running, to start it again
         every = (*HOSPITALS, *LATER)
         for person in ("Country", "North", "South", *(name.title() for name in every)):

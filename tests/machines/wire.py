@@ -40,7 +40,7 @@ def captured(hosts, folder: Path):
     finally:
         for process in processes:
             process.send_signal(signal.SIGTERM)
-            process.wait(10)
+            process.wait(240)
             process.stdout.close()
 
 

@@ -1,11 +1,10 @@
 """No bound above the optimum and no false proof, against every partition in exact arithmetic.
 
-``UNPOOLED_PROBLEMS`` says how many random problems there are of most kinds: half as many have a semidefinite
-programme, prices or couplings, about a twelfth are certificates and dual runs, a hundredth certificates under
-secure sums. Every test prints its number; pytest -s shows it.
+The default suite draws 120 random problems of most kinds; ``pytest -m long`` draws 10,000. Half as many have
+a semidefinite programme, prices or couplings, about a twelfth are certificates and dual runs, a hundredth are
+certificates under secure sums. Every test prints its number; ``pytest -s`` shows it.
 """
 
-import os
 from collections import Counter
 from fractions import Fraction
 
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 from hard_rows import FAMILIES, line_problem, priced_problem, problem, weighted_problem
 from rational import inertia, inertia_about, optimum, optimum_on_a_line, priced_optimum
+from tests.amounts import amounts
 
 from unpooled import Dual, InProcess, SecureSums, certify, exact_kmeans, run
 from unpooled.errors import BadInput
@@ -22,7 +22,12 @@ from unpooled.optimum.parts import EFFORTS, bound_by_parts
 
 pytestmark = pytest.mark.skipif(not available(), reason="exact solving needs the compiled kernels")
 
-PROBLEMS = int(os.environ.get("UNPOOLED_PROBLEMS", "120"))
+
+@pytest.fixture(params=amounts(120, 10_000))
+def problems(request):
+    return request.param
+
+
 CLOSE = Fraction(1, 10**9)  # proved means: within this share of the optimum
 BEYOND = {"tiny_steps", "near_ties"}  # have squares that are no float64: an honest gap, at times
 
@@ -39,31 +44,31 @@ def check_claims(got, X, k: int, best: Fraction) -> None:
         assert own <= best * (1 + CLOSE)
 
 
-def test_rows_of_every_family():
+def test_rows_of_every_family(problems):
     open_ones: Counter[str] = Counter()
-    for number in range(PROBLEMS):
+    for number in range(problems):
         p = problem(number)
         got = exact_kmeans(p.X, p.k)
         check_claims(got, p.X.tolist(), p.k, optimum(p.X.tolist(), p.k))
         open_ones[p.family] += not got.proved
     assert {family for family, count in open_ones.items() if count} <= BEYOND
-    print(f"rows: {PROBLEMS} problems, no false claim; not proved: {dict(+open_ones)}")
+    print(f"rows: {problems} problems, no false claim; not proved: {dict(+open_ones)}")
 
 
-def test_more_rows_in_one_column():
+def test_more_rows_in_one_column(problems):
     open_ones: Counter[str] = Counter()
-    for number in range(PROBLEMS):
+    for number in range(problems):
         p = line_problem(number)
         got = exact_kmeans(p.X, p.k)
         check_claims(got, p.X.tolist(), p.k, optimum_on_a_line(p.X[:, 0].tolist(), p.k))
         open_ones[p.family] += not got.proved
     assert {family for family, count in open_ones.items() if count} <= BEYOND
-    print(f"one column: {PROBLEMS} problems, no false claim; not proved: {dict(+open_ones)}")
+    print(f"one column: {problems} problems, no false claim; not proved: {dict(+open_ones)}")
 
 
-def test_a_search_that_is_stopped_claims_no_more():
+def test_a_search_that_is_stopped_claims_no_more(problems):
     stopped = 0
-    for number in range(PROBLEMS):
+    for number in range(problems):
         p = line_problem(number)
         best = optimum_on_a_line(p.X[:, 0].tolist(), p.k)
         for nodes in (0, 3, 30):
@@ -71,13 +76,13 @@ def test_a_search_that_is_stopped_claims_no_more():
             assert Fraction(got.lower) <= best <= Fraction(got.value)
             stopped += not got.complete
         assert Fraction(by_blocks(p.X, p.k, got.labels, 0.01)) <= best
-    assert stopped > PROBLEMS / 4
-    print(f"stopped: {PROBLEMS} problems, {stopped} of {3 * PROBLEMS} searches; no bound above the optimum")
+    assert stopped > problems / 4
+    print(f"stopped: {problems} problems, {stopped} of {3 * problems} searches; no bound above the optimum")
 
 
-def test_weighted_rows():
+def test_weighted_rows(problems):
     open_ones: Counter[str] = Counter()
-    for number in range(PROBLEMS):
+    for number in range(problems):
         p, weights = weighted_problem(number)
         best = optimum(p.X.tolist(), p.k, weights.tolist())
         got = exact(p.X, p.k, weights=weights)
@@ -86,7 +91,7 @@ def test_weighted_rows():
         assert not got.proved or own <= best * (1 + CLOSE)
         open_ones[p.family] += not got.proved
     assert {family for family, count in open_ones.items() if count} <= BEYOND
-    print(f"weighted: {PROBLEMS} problems, no false claim; not proved: {dict(+open_ones)}")
+    print(f"weighted: {problems} problems, no false claim; not proved: {dict(+open_ones)}")
 
 
 def sometimes_weighted(number):
@@ -96,10 +101,10 @@ def sometimes_weighted(number):
     return p, p.X[weights > 0], weights[weights > 0]
 
 
-def test_budgets():
+def test_budgets(problems):
     """Column generation: the bound of a search that ended, also by cases, and of one that was stopped."""
     tight = 0
-    for number in range(PROBLEMS):
+    for number in range(problems):
         p, X, w = sometimes_weighted(number)
         if not len(X):
             continue
@@ -110,15 +115,15 @@ def test_budgets():
             assert Fraction(got.lower) <= best
             assert set(got.labels.tolist()) <= set(range(p.k))
             tight += Fraction(got.lower) >= best * (1 - Fraction(1, 10**6))
-    assert tight > PROBLEMS / 2
-    print(f"budgets: {PROBLEMS} problems, no bound above the optimum; {tight} of {3 * PROBLEMS} tight")
+    assert tight > problems / 2
+    print(f"budgets: {problems} problems, no bound above the optimum; {tight} of {3 * problems} tight")
 
 
-def test_budgets_by_cases():
+def test_budgets_by_cases(problems):
     """Corners of a cube leave a gap to budgets at times. Cases close it, and no case may claim too much: rows
     that are one have a mean that is rounded, and foes are in no cluster together."""
     cases = closed = some = 0
-    for number in range(2 * PROBLEMS):
+    for number in range(2 * problems):
         rng = np.random.default_rng([9, number])
         X = rng.integers(0, 2, (8, 3)) + rng.choice([0.0, 1e-3, 1e3]) * rng.random((1, 3))
         w = rng.integers(1, 4, 8).astype(float) if number % 2 else np.ones(8)
@@ -132,23 +137,23 @@ def test_budgets_by_cases():
         assert Fraction(got.lower) <= best <= inertia(X.tolist(), got.labels, w.tolist())
         some, cases = some + 1, cases + got.nodes
         closed += Fraction(got.lower) >= best * (1 - CLOSE)
-    assert closed > 0.8 * some > PROBLEMS / 20
+    assert closed > 0.8 * some > problems / 20
     print(f"budgets by cases: {some} problems with a gap, {cases} cases, {closed} closed; no bound above")
 
 
-def test_budgets_in_one_column():
-    for number in range(PROBLEMS):
+def test_budgets_in_one_column(problems):
+    for number in range(problems):
         p = line_problem(number)
         best = optimum_on_a_line(p.X[:, 0].tolist(), p.k)
         start = np.random.default_rng(number).integers(p.k, size=len(p.X))
         assert Fraction(budget_bound(p.X, p.k, start, goal=1e-9, boxes=20_000).lower) <= best
-    print(f"budgets in one column: {PROBLEMS} problems, no bound above the optimum")
+    print(f"budgets in one column: {problems} problems, no bound above the optimum")
 
 
-def test_semidefinite_bounds():
+def test_semidefinite_bounds(problems):
     """Of searches that end and that are stopped at once; "unique" means that the given clustering is best."""
     unique = tight = 0
-    for number in range(PROBLEMS // 2):
+    for number in range(problems // 2):
         p, X, w = sometimes_weighted(number)
         if not len(X):
             continue
@@ -163,14 +168,14 @@ def test_semidefinite_bounds():
             assert not got.unique or p.family in BEYOND or own * (1 - CLOSE) <= Fraction(got.lower)
             unique += got.unique
             tight += Fraction(got.lower) >= best * (1 - Fraction(1, 10**3))
-    assert unique > PROBLEMS / 8
-    print(f"semidefinite: {PROBLEMS // 2} problems, {tight} bounds tight, {unique} optima unique; none false")
+    assert unique > problems / 8
+    print(f"semidefinite: {problems // 2} problems, {tight} bounds tight, {unique} optima unique; none false")
 
 
-def test_sums_over_parts():
+def test_sums_over_parts(problems):
     """Parts of a few rows, whatever the centres that they are dealt about."""
     few = EFFORTS["quick"]._replace(rows=4, rows_per_cluster=1, nodes=100, boxes=300)
-    for number in range(PROBLEMS):
+    for number in range(problems):
         p, weights = weighted_problem(number)
         best = optimum(p.X.tolist(), p.k, weights.tolist())
         centers = p.X[np.random.default_rng(number).integers(len(p.X), size=p.k)]
@@ -180,12 +185,12 @@ def test_sums_over_parts():
         best = optimum_on_a_line(line.X[:, 0].tolist(), line.k)
         centers = line.X[np.random.default_rng(number).integers(len(line.X), size=line.k)]
         assert Fraction(bound_by_parts(line.X, centers, few, np.ones(len(line.X)))) <= best
-    print(f"parts: {PROBLEMS} problems, no sum above the optimum")
+    print(f"parts: {problems} problems, no sum above the optimum")
 
 
-def test_priced_nodes():
+def test_priced_nodes(problems):
     """In boxes, every third one in Voronoi cells: the bound holds, in boxes tightly for usual rows."""
-    for number in range(PROBLEMS // 2):
+    for number in range(problems // 2):
         p = priced_problem(number)
         cells = {} if p.cells is None else {"symmetry": "cell", "references": p.references, "cells": p.cells}
         best = priced_optimum(p.X.tolist(), p.k, p.weights, p.prices, p.low, p.high, p.references, p.cells)
@@ -197,18 +202,18 @@ def test_priced_nodes():
         if p.family in ("ordinary", "ties", "nested") and p.cells is None:
             size = float(abs(best)) + float(p.weights @ ((p.X - p.low[0]) ** 2).sum(axis=1))
             assert float(best - Fraction(got.lower)) <= 1e-8 * size + 1e-30
-    print(f"priced: {PROBLEMS // 2} problems, no bound above the optimum")
+    print(f"priced: {problems // 2} problems, no bound above the optimum")
 
 
-def test_coupled_nodes():
+def test_coupled_nodes(problems):
     """Some numbering of the best clusters satisfies all pairs of references: the optimum is that of rows."""
-    for number in range(PROBLEMS // 2):
+    for number in range(problems // 2):
         p, weights = weighted_problem(number)
         references = p.X[np.random.default_rng(number).integers(len(p.X), size=p.k)]
         best = optimum(p.X.tolist(), p.k, weights.tolist())
         got = exact(p.X, p.k, weights=weights, symmetry="pair", references=references, nodes=300)
         assert Fraction(got.lower) <= best
-    print(f"coupled: {PROBLEMS // 2} problems, no bound above the optimum")
+    print(f"coupled: {problems // 2} problems, no bound above the optimum")
 
 
 def at_sites(number: int, sites: int = 2):
@@ -230,9 +235,9 @@ def some_numbers(count: int):
 
 
 @pytest.mark.parametrize("secure", [False, True])
-def test_certificates(secure):
+def test_certificates(secure, problems):
     proved = asked = 0
-    for number in some_numbers(PROBLEMS // (40 if secure else 8)):
+    for number in some_numbers(problems // (40 if secure else 8)):
         p, rows, centers = at_sites(number, 3 if secure else 2)
         widest = np.ptp(p.X, axis=0).max()
         if secure and not (widest > 1e-6 and np.abs(p.X).max() < 1e8):
@@ -253,13 +258,13 @@ def test_certificates(secure):
         assert own <= Fraction(proof.inertia) + step
         assert not proof.proved or own * (1 - Fraction(1, 10**4)) <= best + step
         asked, proved = asked + 1, proved + proof.proved
-    assert asked >= max(1, PROBLEMS // (200 if secure else 20))
+    assert asked >= max(1, problems // (200 if secure else 20))
     print(f"certificates{', secure sums' if secure else ''}: {asked}, no false claim; proved: {proved}")
 
 
-def test_dual_bounds():
+def test_dual_bounds(problems):
     unconditional = 0
-    for number in some_numbers(PROBLEMS // 8):
+    for number in some_numbers(problems // 8):
         p, rows, _ = at_sites(number)
         if p.family in ("tiny_steps", "scales"):
             continue  # its steps solve quadratic programmes in float64

@@ -3,8 +3,11 @@
 from fractions import Fraction
 
 import numpy as np
+import pytest
 from hard_rows import problem
 from rational import inertia, optimum, optimum_on_a_line, priced_optimum
+
+pytestmark = pytest.mark.quick
 
 
 def test_by_hand():

@@ -23,7 +23,7 @@ from unpooled.core import (
 
 
 @dataclass(frozen=True, eq=False)
-class Moments(Summable, wire="cold.Moments"):
+class Moments(Summable, prefix="cold"):
     """Sums by responsibility, about the means that were sent."""
 
     mass: Annotated[FloatArray, Count("k")]
@@ -33,7 +33,7 @@ class Moments(Summable, wire="cold.Moments"):
 
 
 @dataclass(frozen=True, eq=False)
-class AskMoments(Question[Moments], wire="cold.AskMoments"):
+class AskMoments(Question[Moments], prefix="cold"):
     sees = "rows"
 
     means: Annotated[FloatArray, Centers("k d", by="memberships")]
@@ -68,7 +68,7 @@ class AskMoments(Question[Moments], wire="cold.AskMoments"):
 
 
 @dataclass(frozen=True, eq=False)
-class MixtureState(Message, wire="cold.MixtureState"):
+class MixtureState(Message, prefix="cold"):
     centers: FloatArray  # (k, d)
     movement: float
     inertia: float  # minus the log likelihood
@@ -78,7 +78,7 @@ class MixtureState(Message, wire="cold.MixtureState"):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class GaussianMixture(Method, method="gaussian-mixture", wire="cold.GaussianMixture"):
+class GaussianMixture(Method, method="gaussian-mixture", prefix="cold"):
     citation = "Dempster, Laird, Rubin: Maximum Likelihood from Incomplete Data via EM. JRSS B 39, 1977."
     advice = "Clusters differ in width by column; memberships and a likelihood are wanted"
     asks = (AskMoments,)

@@ -29,7 +29,7 @@ from unpooled.core import (
 
 
 @dataclass(frozen=True, eq=False)
-class Below(Summable, wire="cold.Below"):
+class Below(Summable, prefix="cold"):
     """Rows of a cluster at or below each threshold, and the L1 distances to the centre that was sent."""
 
     mass: Annotated[FloatArray, Count("k")]
@@ -38,7 +38,7 @@ class Below(Summable, wire="cold.Below"):
 
 
 @dataclass(frozen=True, eq=False)
-class AskBelow(Question[Below], wire="cold.AskBelow"):
+class AskBelow(Question[Below], prefix="cold"):
     sees = "rows"
 
     centers: Annotated[FloatArray, Centers("k d")]
@@ -78,7 +78,7 @@ class AskBelow(Question[Below], wire="cold.AskBelow"):
 
 
 @dataclass(frozen=True, eq=False)
-class KMediansState(Message, wire="cold.KMediansState"):
+class KMediansState(Message, prefix="cold"):
     centers: FloatArray  # (k, d)
     movement: float
     inertia: float
@@ -87,7 +87,7 @@ class KMediansState(Message, wire="cold.KMediansState"):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class KMedians(Method, method="k-medians", wire="cold.KMedians"):
+class KMedians(Method, method="k-medians", prefix="cold"):
     citation = "Bradley, Mangasarian, Street: Clustering via Concave Minimization. NIPS 9, 1997."
     advice = "Outliers shall not move the centres: L1 distances, medians"
     asks = (AskBelow,)

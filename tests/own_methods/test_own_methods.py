@@ -221,7 +221,6 @@ def unpooled(*args, cwd, path=True):
         env=env,
         capture_output=True,
         text=True,
-        timeout=200,
     )
 
 

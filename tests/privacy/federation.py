@@ -30,7 +30,7 @@ STAGE = {AskShares: 0, AskMasked: 1, AskAgreed: 2, AskOpened: 3}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Vector(Summable, wire="federation.Vector"):
+class Vector(Summable, prefix="federation"):
     values: np.ndarray
 
 

@@ -4,7 +4,8 @@ bounds from below the real mu that its ledger must have charged, whatever the co
 
 A test that tells two mu-GDP outcomes apart has a true positive rate of at most Phi(Phi^-1(false positives) +
 mu). Both rates are bounded by Clopper-Pearson with an error of 1e-8 each, so an honest mechanism fails one of
-these tests with a probability below 1e-6.
+these tests with a probability below 1e-6. The bits of the noise come from a seed here, so that a test gives
+the same each time.
 """
 
 import numpy as np
@@ -103,6 +104,11 @@ def audit(question, monkeypatch, factor, most=1, own=1):
     shift = replies(*tables[0], silent, 1)[0] - replies(*tables[1], silent, 1)[0]
     drawn = [replies(*table, scaled, RUNS) for table in tables]
     return seen_mu(*drawn, shift / np.linalg.norm(shift)), asked(*tables[0], question, most, 1)[1] ** 0.5
+
+
+@pytest.fixture(autouse=True)
+def _seeded(seeded_noise):
+    """The noise of all tests here is drawn from a seed."""
 
 
 @pytest.mark.parametrize("name", QUESTIONS)

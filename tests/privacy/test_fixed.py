@@ -8,6 +8,8 @@ import pytest
 from unpooled.errors import BadInput
 from unpooled.privacy.secure_sum.fixed_point import add, check_range, decode, encode, negated
 
+pytestmark = pytest.mark.quick
+
 
 def whole(words) -> list[int]:
     """Words as Python integers, by another way than the code's."""

@@ -1,9 +1,8 @@
 """The rules of renewal: by hand, then over random histories, with exact linear algebra as the judge.
 
-``UNPOOLED_HISTORIES=3000 pytest tests/privacy/test_history.py`` runs more of them (``make assurance`` does).
+``pytest -m long tests/privacy/test_history.py`` runs thousands of them.
 """
 
-import os
 from fractions import Fraction
 
 import numpy as np
@@ -13,9 +12,6 @@ from combinations import fewer_than
 from unpooled.errors import BadInput
 from unpooled.privacy.copy.history import History, ReleasedGroup, columns_shown
 from unpooled.privacy.copy.placing import placed
-
-HISTORIES = int(os.environ.get("UNPOOLED_HISTORIES", "0"))
-FEW = {2: 60, 3: 40, 4: 12}  # histories by g
 
 
 def group(text: str, shown: int = 1) -> ReleasedGroup:
@@ -206,9 +202,12 @@ def broken(found: list[ReleasedGroup], g: int) -> bool:
     return False
 
 
-@pytest.mark.parametrize("g", [2, 3, 4])
-def test_no_combination_of_all_sums_ever_shown_is_about_fewer_than_g_persons(g):
-    histories, groups, persons, returned = HISTORIES or FEW[g], 0, 0, 0
+@pytest.mark.parametrize(
+    ("g", "histories"),
+    [(2, 60), (3, 40), (4, 12), *(pytest.param(g, 2000, marks=pytest.mark.long) for g in (2, 3, 4))],
+)
+def test_no_combination_of_all_sums_ever_shown_is_about_fewer_than_g_persons(g, histories):
+    groups = persons = returned = 0
     for seed in range(histories):
         history = History(g)
         shown = played(seed, history)

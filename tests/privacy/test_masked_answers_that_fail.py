@@ -8,7 +8,7 @@ import pytest
 from helpers import blobs
 from unpooled import InProcess, SecureSums
 from unpooled.core import codec
-from unpooled.core.exchange import Answer, Envelope, conduct
+from unpooled.core.exchange import Answer, Envelope, Part, conduct
 from unpooled.core.messages import LeftMasked, Refusal
 from unpooled.core.protocol import total
 from unpooled.errors import LedgerError
@@ -105,3 +105,15 @@ def test_a_masked_answer_that_could_not_be_kept_is_made_again(noisy, monkeypatch
     replies = codec.unwrap(sites["s0"].respond(codec.wrap(post)), expect=Answer).replies
     assert not any(isinstance(reply, Refusal) for reply in replies)
     assert any(isinstance(reply, LeftMasked) for reply in replies)
+
+
+def test_a_second_masking_with_other_noise_is_refused_before_it_is_paid_for(noisy, tmp_path):
+    """The same sum, asked for together with one more part: its noise would be drawn again."""
+    federation, sites = noisy
+    sent = changed(federation, lambda post: post)
+    conduct(total(federation.sites, NOISY), federation, run="r")
+    (post,) = filter(is_masking, sent)
+    more = replace(post, parts=(*post.parts, Part("each", NOISY, None, len(post.parts))))
+    replies = codec.unwrap(sites["s0"].respond(codec.wrap(more)), expect=Answer).replies
+    assert {reply.reason for reply in replies} == {"a second masking of the same sum"}
+    assert Ledger(tmp_path / "s0" / "ledger.sqlite", "s0").spent() == pytest.approx(NOISY.spends)

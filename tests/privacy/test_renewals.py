@@ -1,14 +1,14 @@
 """Renewals of real tables: what the copies show is what the rules were checked for, and nothing else.
 
-``UNPOOLED_HISTORIES=3000 pytest tests/privacy/test_renewals.py`` runs more of them (``make assurance`` does).
+``pytest -m long tests/privacy/test_renewals.py`` runs hundreds of them.
 """
 
-import os
 from dataclasses import replace
 from hashlib import blake2b
 
 import numpy as np
 import pytest
+from tests.amounts import amounts
 
 from combinations import fewer_than
 from unpooled.data import Table
@@ -22,7 +22,6 @@ from unpooled.privacy.copy.renew import first_groups, person_digest, renewed
 from unpooled.privacy.copy.scales import Scales
 
 WIDE = 1e9  # any persons are put together: more of them are shown again
-HISTORIES = int(os.environ.get("UNPOOLED_HISTORIES", "0"))
 
 
 def digest(data: bytes) -> str:
@@ -97,9 +96,10 @@ class Registered:
         return [{p for p, has in one.members.items() if has & bit} for one in groups if one.shown & bit]
 
 
+@pytest.mark.parametrize("histories", amounts(5, 200))
 @pytest.mark.parametrize("g", [2, 3, 4])
-def test_no_combination_of_all_sums_of_all_copies_is_about_fewer_than_g_persons(g):
-    histories, copies, groups = HISTORIES // 10 or 5, 0, 0
+def test_no_combination_of_all_sums_of_all_copies_is_about_fewer_than_g_persons(g, histories):
+    copies = groups = 0
     for seed in range(histories):
         site = Registered(seed, g)
         for _ in range(10):

@@ -3,7 +3,11 @@
 import itertools
 import secrets
 
+import pytest
+
 from unpooled.privacy.secure_sum.crypto import PRIME, restore, share, stream_length, weights
+
+pytestmark = pytest.mark.quick
 
 
 def test_any_three_of_five_restore_and_no_two() -> None:

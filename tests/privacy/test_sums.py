@@ -1,17 +1,19 @@
 """A secure sum is the sum of the integers of the sites in it, whoever falls silent when; and nothing else."""
 
-import os
-
 import numpy as np
 import pytest
 from federation import Ring, Vector
+from tests.amounts import amounts
 
 from unpooled.core.messages import LeftMasked, Refusal
 from unpooled.errors import TooFewAnswers
 from unpooled.privacy.secure_sum import threshold_for
 from unpooled.privacy.secure_sum.messages import Masked, Opened, as_array
 
-SCHEDULES = int(os.environ.get("UNPOOLED_SCHEDULES", "150"))
+
+@pytest.fixture(params=amounts(150, 10_000))
+def schedules(request):
+    return request.param
 
 
 def started(n: int) -> Ring:
@@ -43,15 +45,15 @@ def test_three_numbers_by_hand() -> None:
     assert abs(sum(sent[:3])) > 3  # the sites' own masks are still on
 
 
-def test_random_schedules_of_silence_are_integer_exact() -> None:
+def test_random_schedules_of_silence_are_integer_exact(schedules) -> None:
     """Sites 3 to 100, silent from any stage on: the sum over those in it, or one error that counts them.
 
     Who is silent is out for the run; a sum that failed ends it. Sites are killed and opened again in between:
     what they keep is all they need.
     """
-    rng = np.random.default_rng(int(os.environ.get("UNPOOLED_SEED", "0")))
+    rng = np.random.default_rng(0)
     counts, held, sites = {"sum": 0, "error": 0}, None, ()
-    for trial in range(SCHEDULES):
+    for trial in range(schedules):
         if held is None or trial % 20 == 0:  # a ring serves some rounds of one run
             n = int(
                 rng.choice([3, 4, 5, 7, 10, 20, 50, 100], p=[0.2, 0.2, 0.2, 0.16, 0.16, 0.065, 0.01, 0.005])
@@ -86,9 +88,9 @@ def test_random_schedules_of_silence_are_integer_exact() -> None:
         sites = total.sites
         counts["sum"] += 1
     print(
-        f"{SCHEDULES} schedules, 3 to 100 sites: {counts['sum']} exact sums, {counts['error']} clear errors"
+        f"{schedules} schedules, 3 to 100 sites: {counts['sum']} exact sums, {counts['error']} clear errors"
     )
-    assert counts["sum"] > 0.5 * SCHEDULES
+    assert counts["sum"] > 0.5 * schedules
     assert counts["error"] > 0
 
 

@@ -73,7 +73,10 @@ def test_sums_that_would_not_fit_are_refused_by_the_declared_rows_and_not_by_tho
         (reply,) = asked(site, AskNoisyMoments(5.0, BOX)).replies
         assert isinstance(reply, NoisyMoments) is fits
         if not fits:
-            assert reply.reason == "failed with BadInput; the site's own log says more"
+            assert reply.reason == (
+                "2147483648 declared rows are too many for mu = 5: sums would not fit in 64 bits"
+            )
+            assert site._guards[-1]._ledger.spent() == 0
 
 
 @pytest.mark.parametrize("m", [None, 2.0], ids=["nearest", "memberships"])

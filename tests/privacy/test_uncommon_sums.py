@@ -157,7 +157,7 @@ def test_noise_is_shared_in_the_sum_only_and_whole_where_a_reply_is_seen(federat
     sites = federation(ROWS, NOISE)
     ask = AskNoisyMoments(0.01, np.full(2, 9.0))
     summed, single = conduct(together([total(sites.sites, ask), each(sites.sites, ask)]), sites, run="r")
-    assert summed.noise[0] == pytest.approx(4 / 3)
+    assert summed.noise[0] == pytest.approx(4 / 2)  # three honest sites of four, of which one may drop out
     assert {name: reply.noise[0] for name, reply in single.items()} == dict.fromkeys(ROWS, 1.0)
 
 

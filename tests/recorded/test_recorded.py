@@ -11,6 +11,7 @@ from tests.recorded import adapter as a
 from tests.recorded import comparing
 from tests.recorded.cases import CASES, perform
 
+pytestmark = pytest.mark.long
 RECORDED = comparing.load()
 
 

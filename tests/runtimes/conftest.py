@@ -25,5 +25,5 @@ def dask():
 @pytest.fixture
 def client(dask):
     """Both workers are there, though an earlier test may have killed one."""
-    dask.wait_for_workers(2, timeout=60)
+    dask.wait_for_workers(2, timeout=240)
     return dask

@@ -20,6 +20,8 @@ from unpooled.errors import BadInput, SiteFailed
 from unpooled.questions.clusters import AskClusterSums, AskLocalMeans, AskMoments, AskScatter, Moments
 from unpooled.runtimes import in_process
 
+pytestmark = pytest.mark.quick
+
 CENTERS = np.random.default_rng(0).uniform(-10, 10, (4, 3))
 QUESTIONS = [
     AskMoments(),
@@ -146,7 +148,7 @@ def test_blocks_split_the_sites(monkeypatch):
     sizes = []
 
     @dataclass(frozen=True, eq=False)
-    class Watching(AskMoments, wire="test_runtimes.Watching"):
+    class Watching(AskMoments, prefix="test_runtimes"):
         def answer_all(self, stack):
             sizes.append(len(stack))
             return super().answer_all(stack)
@@ -223,7 +225,7 @@ def test_sites_with_different_minima_each_keep_their_own():
 
 
 @dataclass(frozen=True, eq=False)
-class Fails(Question[Moments], wire="test_runtimes.Fails"):
+class Fails(Question[Moments], prefix="test_runtimes"):
     """A question with a bug that shows at sites with a single row."""
 
     sees = "rows"

@@ -12,6 +12,7 @@ from unpooled.algorithms.minibatch import AskEpochs
 from unpooled.core import codec
 from unpooled.core.exact_sum import exact_sum
 from unpooled.core.exchange import Answer, Envelope, Part, Turn, conduct
+from unpooled.core.file_format import FORMAT
 from unpooled.core.messages import Refusal
 from unpooled.core.protocol import each, together, total
 from unpooled.core.stack import Stack
@@ -91,7 +92,7 @@ def federation(members, **wires):
 def test_a_total_goes_up_as_the_exact_sum_of_its_sites_and_nothing_else():
     reply = reply_of(Relay("north", hospitals()), AskMoments())
     assert type(reply) is Subtotal
-    assert (reply.kind, reply.sites) == ("summaries.Moments", 3)
+    assert (reply.kind, reply.sites) == ("Moments", 3)
     own = [codec.unwrap(site.receive(codec.wrap(post(AskMoments()))), expect=Answer) for site in hospitals()]
     want = exact_sum(np.stack([answer.replies[0].sums for answer in own]))
     assert np.array_equal(reply.limbs[1], want.limbs)
@@ -117,9 +118,9 @@ def test_single_replies_are_refused_by_name_and_summed_where_the_rules_name_them
     question = AskClusterSums(np.zeros((1, 1, 2)))
     refusal = reply_of(Relay("north", hospitals()), question, "each")
     assert refusal.reason == (
-        "summaries.AskClusterSums asks for replies of single sites, and a relay passes up only their sum"
+        "AskClusterSums asks for replies of single sites, and a relay passes up only their sum"
     )
-    passing = RelayRules(passes=("summaries.AskClusterSums",))
+    passing = RelayRules(passes=("AskClusterSums",))
     assert reply_of(Relay("north", hospitals(), passing), question, "each").sites == 3
     regions = [Relay(f"r{i}", hospitals(), passing) for i in range(3)]
 
@@ -133,8 +134,8 @@ def test_single_replies_are_refused_by_name_and_summed_where_the_rules_name_them
 @pytest.mark.parametrize(
     ("rules", "why"),
     [
-        ({"passes": ("summaries.AskLocalMeans",)}, "AskLocalMeans have no sum, so they would go up one by"),
-        ({"passes": ("summaries.AskMoment",)}, "no question is called 'summaries.AskMoment'"),
+        ({"passes": ("AskLocalMeans",)}, "AskLocalMeans have no sum, so they would go up one by"),
+        ({"passes": ("AskMoment",)}, "no question is called 'AskMoment'"),
         ({"min_sites": 0}, "min_sites must be 1 or more, got 0"),
         ({"min_persons": 0}, "min_persons must be 1 or more, got 0"),
         ({"min_sites": 2, "cell_sites": 3}, "cell_sites of 3 is above min_sites of 2"),
@@ -157,7 +158,7 @@ def test_a_relay_needs_members_with_names_of_their_own_and_exact_sums():
 
 def test_what_is_no_stage_of_a_secure_sum_is_refused_in_words():
     refusal = reply_of(Relay("north", hospitals()), AskMoments(), "stage")
-    assert refusal.reason == "summaries.AskMoments is no stage of a secure sum"
+    assert refusal.reason == "AskMoments is no stage of a secure sum"
 
 
 # ---------------------------------------------------------------- its own minimum
@@ -290,14 +291,14 @@ def test_a_region_that_comes_late_is_asked_first_who_its_members_are():
 
     regions = [Relay("north", hospitals("abc")), Relay("south", hospitals("def"))]
     done = run(Lloyd(k=2, n_starts=1, init="random", tol=0.0, max_rounds=4), federation(regions, south=slow))
-    assert calls[:3] == [["membership.AskMembers"]] * 3
+    assert calls[:3] == [["AskMembers"]] * 3
     assert [record.answered for record in done.history][:3] == [("north",)] * 2 + [("north", "south")]
     # above it the members have been passed up by then: within a relay such a region stays out of the run
     calls.clear()
     inner = Relay("land", federation(regions, south=slow))
     done = run(Lloyd(k=2, init="random", n_starts=1, max_rounds=4), InProcess([inner]))
     assert done.finished
-    assert calls == [["membership.AskMembers"]]
+    assert calls == [["AskMembers"]]
 
 
 # ---------------------------------------------------------------- its log
@@ -409,14 +410,14 @@ def test_another_version_in_the_middle_is_one_clear_error(monkeypatch):
 
     def other_codec(data):
         answer = bytearray(inner.respond(data)[codec._CHECKSUM :])
-        answer[4] = codec.VERSION + 1
+        answer[4] = FORMAT + 1
         return codec._checksum(bytes(answer)) + bytes(answer)
 
     def does_not_understand(data):
         return codec.wrap(Answer(Turn("", 0, 0, 0), (Refusal("not a message for this site: version 1"),)))
 
     for wire, why in (
-        (other_codec, "inner cannot be understood: message of codec version 2, this is version 1"),
+        (other_codec, "inner cannot be understood: message of format 2, and this release reads format 1"),
         (does_not_understand, "inner: not a message for this site: version 1"),
     ):
         land = Relay("land", federation([inner], inner=wire))
@@ -437,7 +438,7 @@ def test_a_site_is_no_federation_and_a_wrong_envelope_no_exchange():
         answer = Relay("north", hospitals()).answer(post(AskMoments(), index=index))
         assert answer.replies[0].reason == "the places of its questions are not those of an exchange"
     assert reply_of(Relay("north", hospitals()), AskLocalMeans(2)).reason == (
-        "replies to summaries.AskLocalMeans have no sum"
+        "replies to AskLocalMeans have no sum"
     )
     with pytest.raises(Refused):
         AskMembers().answer(stack_of(site.rows))
@@ -448,5 +449,5 @@ def test_the_log_of_a_relay_says_what_it_was_asked(tmp_path):
     run(Lloyd(k=2, max_rounds=1), InProcess([north]))
     lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     asked = [part["question"] for line in lines for part in line.get("asked", ())]
-    assert asked[0] == "membership.AskMembers"
-    assert set(asked[1:]) <= {"summaries.AskMoments", "summaries.AskClusterSums"}
+    assert asked[0] == "AskMembers"
+    assert set(asked[1:]) <= {"AskMoments", "AskClusterSums"}

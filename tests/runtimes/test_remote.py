@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from helpers import ALGORITHMS, opened
+from helpers import ALGORITHMS, each_algorithm, opened
 from unpooled import SecureSums, Site, certify
 from unpooled.algorithms import Lloyd
 from unpooled.analysis import Analysis
@@ -145,7 +145,7 @@ BROKEN = {
         ),
         "ClusterSums where Moments",
     ),
-    "an envelope": (lambda data: codec.wrap(Envelope(TURN, ())), "expected protocol.Answer"),
+    "an envelope": (lambda data: codec.wrap(Envelope(TURN, ())), "expected Answer"),
 }
 
 
@@ -191,7 +191,7 @@ def test_a_site_does_not_read_more_than_it_allows():
     assert isinstance(reply, Refusal)
 
 
-class Secretive(Question[Moments], wire="test_posting.Secretive"):
+class Secretive(Question[Moments], prefix="test_posting"):
     def answer_all(self, stack):
         raise ValueError(f"row {stack.X[0]}")
 
@@ -262,7 +262,7 @@ def nested(value):
 
 
 @pytest.mark.parametrize("tamper", [wider, longer, nested], ids=lambda f: f.__name__)
-@pytest.mark.parametrize("name", ALGORITHMS)
+@each_algorithm
 def test_a_reply_of_wrong_shape_is_left_out_and_the_run_goes_on(name, tamper):
     """In every round of every method; the result is that of the other sites."""
 
@@ -294,7 +294,5 @@ def test_a_reply_of_wrong_shape_is_left_out_and_the_run_goes_on(name, tamper):
 
 def test_two_sites_that_disagree_about_their_columns_are_both_named():
     wire = Wire({"b": changed(sums=wider, squares=wider)}, {s: ROWS[s] for s in "ab"})
-    with pytest.raises(
-        BadReply, match=r"summaries.AskMoments: replies of a .*sums \(2,\).* and of b .*sums \(3,\)"
-    ):
+    with pytest.raises(BadReply, match=r"AskMoments: replies of a .*sums \(2,\).* and of b .*sums \(3,\)"):
         run(Lloyd(k=3), RemoteFederation(wire), seed=4)

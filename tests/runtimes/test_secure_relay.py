@@ -108,7 +108,7 @@ def test_a_region_that_answers_in_secure_sums_only_refuses_its_sum_alone():
     (north, *_) = regions(secure=True)
     alone = Envelope(TURN, (Part("total", AskMoments(), None, 0),))
     (reply,) = codec.unwrap(north.respond(codec.wrap(alone)), expect=Answer).replies
-    assert reply.reason.startswith("only secure sums are allowed, and summaries.AskMoments would show")
+    assert reply.reason.startswith("only secure sums are allowed, and AskMoments would show")
     with pytest.raises(TooFewAnswers, match="0 of 4 sites answered"):
         run(Lloyd(k=2), InProcess(regions(secure=True)))
 
@@ -118,7 +118,7 @@ def test_single_replies_are_refused_in_a_secure_tree():
     (got,) = above.ask(TURN, (Ask("each", above.sites, AskLocalMeans(k=2)),))
     assert got.sites == ()
     assert set(got.refusals.values()) == {
-        "summaries.AskLocalMeans asks for replies of single sites, and a relay passes up only their sum"
+        "AskLocalMeans asks for replies of single sites, and a relay passes up only their sum"
     }
 
 
@@ -255,7 +255,7 @@ def test_stages_come_as_they_do_to_a_site():
     (north, *_) = regions()
     both = Envelope(TURN, (Part(STAGE, AskMoments(), None, 0), Part("total", AskMoments(), None, 0)))
     replies = codec.unwrap(north.respond(codec.wrap(both)), expect=Answer).replies
-    assert {reply.reason for reply in replies} == {"summaries.AskMoments is no stage of a secure sum"}
+    assert {reply.reason for reply in replies} == {"AskMoments is no stage of a secure sum"}
 
 
 def test_a_sum_that_is_zero_and_one_without_numbers_go_up_as_any_other():

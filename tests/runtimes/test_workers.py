@@ -186,7 +186,7 @@ def test_several_sites_some_in_several_partitions_answer_each_as_one():
         )
         (got,) = federation.ask(Turn("r", 0, 0, 0), (Ask("total", ("south",), AskMoments()),))
         assert (got.sites, got.subtotal().sites, got.left()["south"][0] > 0) == (("south",), 1, True)
-        with pytest.raises(BadInput, match=r"summaries.AskLocalMeans .* north is in 4 partitions"):
+        with pytest.raises(BadInput, match=r"AskLocalMeans .* north is in 4 partitions"):
             run(KFed(k=2), federation)
         alone = WorkerFederation({"north": rows["north"][0], "south": rows["south"]}, pool)
         plain = InProcess.of({"north": rows["north"][0].rows(), "south": rows["south"].rows()})

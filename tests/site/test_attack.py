@@ -141,7 +141,7 @@ def test_rows_are_in_the_units_of_the_table_whatever_the_view(offset, tmp_path):
 # ---------------------------------------------------------------- whole runs
 
 
-@pytest.mark.parametrize(("d", "least"), [(2, 150), (5, 190)])
+@pytest.mark.parametrize(("d", "least"), [(2, 150), pytest.param(5, 190, marks=pytest.mark.long)])
 def test_a_scan_over_k_gives_most_rows_away(d, least, tmp_path):
     X, _ = make_blobs(600, d, centers=5, cluster_std=2.5, random_state=d)
     scan = Analysis(Wishes(), tuple(Lloyd(k=k, min_cluster_size=5) for k in range(2, 11)))

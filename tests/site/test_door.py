@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.amounts import amounts
 
-from helpers import ALGORITHMS, bits, blobs, pooled, split
+from helpers import ALGORITHMS, bits, blobs, each_algorithm, pooled, split
 from unpooled import Fuzzy, InProcess, Lloyd, Site, run
 from unpooled.core import codec
 from unpooled.core.exchange import Envelope, Part, Turn
@@ -57,7 +58,7 @@ REFUSED = {
         '[jobs]\nalgorithms = ["lloyd"]',
         AskFuzzySums(CENTERS, 2.0),
         None,
-        "does not allow memb",
+        "does not allow AskFuzzy",
     ),
     "means of its own": ('[jobs]\nalgorithms = ["lloyd"]', AskLocalMeans(3), None, "it allows lloyd"),
     "other columns": ("", AskClusterSums(np.zeros((1, 1, 3))), None, "centres of 3 columns, the rows have 2"),
@@ -120,7 +121,7 @@ def test_the_policy_of_another_site(tmp_path):
         open_site("a", X, policy('[site]\nid = "b"'), folder=tmp_path)
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@each_algorithm
 def test_every_method_asks_what_its_policy_allows_and_ends_with_the_same_bits(name):
     """What a method says it asks, held to what it asks; and a policy changes no result."""
     rows = split(blobs(3, n=240)[0], 3, seed=3)
@@ -137,7 +138,7 @@ def test_every_method_asks_what_its_policy_allows_and_ends_with_the_same_bits(na
     assert bits(guarded.state) == bits(plain.state)
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@each_algorithm
 def test_every_method_runs_on_copies_behind_the_door_with_the_bits_of_a_rehearsal(name):
     rows = split(blobs(3, n=600)[0], 3, seed=3)
     algorithm = ALGORITHMS[name]()
@@ -193,13 +194,14 @@ def child(folder, mode):
     return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.parametrize("kills", amounts(3, 50))
 @pytest.mark.parametrize("mode", ["copy", "trusted"])
-def test_kill_9_at_any_point_never_gives_a_second_different_answer(tmp_path, mode):
+def test_kill_9_at_any_point_never_gives_a_second_different_answer(tmp_path, mode, kills):
     """A site killed at random moments while it is asked turn after turn; each turn again after that."""
     rng = np.random.default_rng(5)
     seen: dict[int, str] = {}
     number, process = 0, child(tmp_path, mode)
-    for _ in range(8):
+    for _ in range(kills):
         for _ in range(3):
             message = codec.wrap(post(AskClusterSums(CENTERS + 0.01 * number), number)).hex()
             process.stdin.write(message + "\n")

@@ -2,6 +2,7 @@
 
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -124,7 +125,7 @@ def test_the_probe_finds_no_row_under_a_budget():
 
 
 def test_a_reply_of_too_many_numbers_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(paid_noise, "_SIZES", SpendingLimits(left=np.inf, numbers=10))
+    monkeypatch.setattr(paid_noise, "SpendingLimits", partial(SpendingLimits, numbers=10))
     model = FederatedKMeans(4, dp=Gaussian(1.0, lower=-15, upper=15), random_state=0)
     refused(model, tmp_path, "noisy numbers, at most 10 are allowed")
 

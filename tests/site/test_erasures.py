@@ -121,11 +121,12 @@ def test_without_its_registry_a_folder_with_erasures_gets_no_further_copy(place,
     assert not (place.folder / "registry.sqlite").exists()
 
 
-def test_erasures_of_a_version_that_named_no_entries_are_no_fault(place):
+def test_erasures_that_were_changed_are_a_fault(place):
     erase(place, ["P7"])
     path = place.folder / "erasures.json"
     path.write_text('[{"utc": "2026-01-01T00:00:00+00:00", "groups": 1, "by": "officer"}]')
-    answered(place)
+    with pytest.raises(LedgerError, match="it does not have the erasure of 2026-01-01"):
+        open_site("north", folder=place.folder)
     path.write_text("{}")
     with pytest.raises(LedgerError, match="not a list of erasures"):
         open_site("north", folder=place.folder)

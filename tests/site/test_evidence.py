@@ -11,13 +11,12 @@ import pytest
 from unpooled.core.exchange import Envelope, Part, Turn, countersignable
 from unpooled.data import Number, Preparation, Table
 from unpooled.errors import LedgerError
-from unpooled.privacy.dp.moments import AskNoisyMoments
 from unpooled.privacy.secure_sum.crypto import Identity
 from unpooled.questions.clusters import AskMoments
 from unpooled.site.audit.summary import read
 from unpooled.site.copy_changes import erase
 from unpooled.site.copy_folder import CopyFolder
-from unpooled.site.log import COUNTERSIGNED, START, Log, entries, line_hash, written
+from unpooled.site.log import COUNTERSIGNED, Log, entries, line_hash, written
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 
@@ -160,65 +159,16 @@ def test_a_ledger_and_a_log_of_different_days_are_told_apart(tmp_path, only_look
     assert fault == "the ledger names line 3, and the log lacks it: it was cut"
 
 
-def as_before(folder, without=("ledger_from",)) -> None:
-    """The books as a version wrote them whose ledger did not keep what it wrote."""
-    log, text, before = folder / "log.jsonl", b"", START
-    for line in map(json.loads, log.read_text().splitlines()):
-        entry = {key: value for key, value in line.items() if key not in without} | {"prev": before}
-        before = entry["hash"] = line_hash(entry)
-        text += written(entry)
-    log.write_bytes(text)
-    with closing(sqlite3.connect(folder / "ledger.sqlite")) as db, db:
-        db.execute("UPDATE chain SET head = ''")
-        db.execute("ALTER TABLE chain DROP COLUMN what")
-        db.execute("DROP TABLE IF EXISTS begun")  # it came later
-
-
-def test_whoever_only_looks_at_the_books_of_an_earlier_version_leaves_them_as_they_are(tmp_path):
+def test_a_ledger_of_another_format_is_refused_in_one_sentence(tmp_path):
     answers(tmp_path, TRUSTED, 0)
-    as_before(tmp_path)
+    with closing(sqlite3.connect(tmp_path / "ledger.sqlite")) as db, db:
+        db.execute("PRAGMA user_version = 0")  # as every file of an earlier format
     whole = (tmp_path / "ledger.sqlite").read_bytes()
-    assert "the content of the ledger: an earlier version wrote it" in unchecked(tmp_path, only_look=True)
-    assert faults(tmp_path, only_look=True) == []
+    with pytest.raises(LedgerError, match=r"ledger\.sqlite: the ledger has an unknown or earlier format"):
+        answers(tmp_path, TRUSTED, 1)
+    (fault,) = faults(tmp_path, only_look=True)
+    assert "the ledger has an unknown or earlier format, and this release reads format 1" in fault
     assert (tmp_path / "ledger.sqlite").read_bytes() == whole
-
-
-def test_what_an_earlier_version_wrote_is_taken_over_once_however_often_it_is_begun(tmp_path, monkeypatch):
-    """A site that is killed after the link and before the line of the log that names it."""
-    answers(tmp_path, TRUSTED, 0)
-    as_before(tmp_path)
-
-    def killed(*_, **__):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr("unpooled.site.open_site.AuditLog", killed)
-        with pytest.raises(KeyboardInterrupt):
-            answers(tmp_path, TRUSTED)
-    answers(tmp_path, TRUSTED, 1)
-    with closing(sqlite3.connect(tmp_path / "ledger.sqlite")) as db:
-        (taken,) = db.execute("""SELECT COUNT(*) FROM chain WHERE what LIKE '["before"%'""").fetchone()
-    assert taken == 1
-    assert faults(tmp_path) == []
-
-
-def test_a_ledger_that_has_less_than_the_lines_of_an_earlier_version_say_was_lost(tmp_path):
-    """Lines that do not name the ledger, and say what was spent: that is all there is to hold it to."""
-    noise = 'version = 2\n[protect]\nmode = "noise"\n[dp]\nepsilon_total = 1\n[domain]\nrows = 100\n'
-    rows = np.random.default_rng(0).normal(size=(60, 2))
-    site = open_site("a", rows, parse(noise), tmp_path)
-    ask = AskNoisyMoments(0.05, np.full(2, 9.0))
-    site.answer(Envelope(Turn("r", 0, 0, 0), (Part("total", ask, None, 0),)))
-    site.close()
-    as_before(tmp_path, without=("ledger", "ledger_from"))
-    whole = (tmp_path / "ledger.sqlite").read_bytes()
-    (tmp_path / "ledger.sqlite").unlink()
-    log = (tmp_path / "log.jsonl").read_bytes()
-    with pytest.raises(LedgerError, match="the ledger is lost, or older than the log"):
-        open_site("a", rows, parse(noise), tmp_path)
-    assert (tmp_path / "log.jsonl").read_bytes() == log
-    (tmp_path / "ledger.sqlite").write_bytes(whole)
-    open_site("a", rows, parse(noise), tmp_path).close()
 
 
 # ---------------------------------------------------------------- registry, copy, policy

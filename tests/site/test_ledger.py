@@ -73,22 +73,6 @@ def test_a_ledger_that_is_left_without_closing_lets_go_of_its_file(path):
         db.execute("SELECT 1")
 
 
-def test_a_ledger_of_a_version_without_a_chain_is_taken_over(path):
-    with closing(sqlite3.connect(path)) as db, db:
-        db.execute("CREATE TABLE about (key TEXT PRIMARY KEY, value TEXT NOT NULL)")
-        db.execute("INSERT INTO about VALUES ('site', 'a')")
-        db.execute(
-            "CREATE TABLE releases (run TEXT NOT NULL, round INTEGER NOT NULL, exchange INTEGER NOT NULL, "
-            "request TEXT NOT NULL, spent REAL NOT NULL, PRIMARY KEY (run, round, exchange, request))"
-        )
-        db.execute("INSERT INTO releases VALUES ('r', 0, 0, 'x', 0.25)")
-    ledger = Ledger(path, "a")
-    assert ledger.spent() == 0.25
-    for _ in range(2):
-        ledger.charge(turn(), "x", 0.25, WIDE)
-    assert ledger.spent() == 0.75
-
-
 def test_a_full_disk_is_said_and_nothing_is_counted(path):
     ledger = Ledger(path, "a")
     ledger.charge(turn(), "x", 0.1, WIDE)
@@ -154,7 +138,7 @@ def test_many_hands_lose_no_charge(path):
 KILLED = """
 import sys
 from pathlib import Path
-from unpooled.protocol import Turn
+from unpooled.core.exchange import Turn
 from unpooled.site.ledger import Ledger, RunLimits
 ledger = Ledger(Path(sys.argv[1]), "a")
 print("open", flush=True)

@@ -10,6 +10,8 @@ from unpooled.errors import LedgerError
 from unpooled.site.log import START, Log, Packed, entries, line_hash, unpacked, verify, written
 from unpooled.site.log_files import tail
 
+pytestmark = pytest.mark.quick
+
 
 @pytest.fixture
 def path(tmp_path):

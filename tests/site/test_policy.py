@@ -9,8 +9,10 @@ import pytest
 from unpooled.algorithms import METHODS
 from unpooled.errors import BadInput, PolicyError
 from unpooled.privacy.presets import PRESETS
-from unpooled.site.explain_policy import explain, template, upgraded, written
+from unpooled.site.explain_policy import explain, template, written
 from unpooled.site.policy import Policy, load, parse
+
+pytestmark = pytest.mark.quick
 
 
 def test_the_empty_policy_is_safe():
@@ -120,57 +122,6 @@ def test_the_template_is_the_default_policy():
     assert policy.jobs == Policy().jobs
     assert policy.protect == Policy().protect
     assert policy.jobs.algorithms == tuple(METHODS)
-
-
-# ---------------------------------------------------------------- version 1
-
-
-OLD = """
-version = 1
-[site]
-id = "north"
-[jobs]
-algorithms = ["lloyd"]
-max_parameters_per_row = 0.33
-[disclosure]
-min_cluster_size = 10
-differencing = "refuse"
-{more}
-[aggregation]
-secure = "required"
-"""
-
-
-def test_a_policy_of_version_1_is_refused_with_the_line_to_run(tmp_path):
-    path = tmp_path / "policy.toml"
-    path.write_text(OLD.format(more=""))
-    with pytest.raises(PolicyError, match=f"unpooled policy upgrade {path}"):
-        load(path)
-
-
-@pytest.mark.parametrize(
-    ("more", "mode", "g"),
-    [
-        ("", "copy", 10),
-        ("group_rows = 12", "copy", 12),
-        ("group_rows = 2", "copy", 10),
-        ("[dp]\nepsilon_total = 1\n[domain]\nrows = 900", "noise", 0),
-    ],
-)
-def test_an_upgrade_keeps_what_there_is_and_never_trusts(more, mode, g):
-    policy, said = upgraded(OLD.format(more=more), "old.toml")
-    assert (policy.protect.mode, policy.protect.g) == (mode, g)
-    assert policy.site.id == "north"
-    assert policy.jobs.algorithms == ("lloyd",)
-    assert policy.aggregation.secure == "required"
-    assert any("differencing is gone" in line for line in said)
-    assert parse(written(policy)) == policy
-
-
-def test_what_is_no_policy_of_version_1_is_not_upgraded():
-    for text in ("version = 2", "", "[site"):
-        with pytest.raises(PolicyError):
-            upgraded(text, "p.toml")
 
 
 def test_a_written_policy_says_the_same(tmp_path):

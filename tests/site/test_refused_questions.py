@@ -12,14 +12,12 @@ from unpooled.data import Number, Preparation, Table
 from unpooled.data.schema import AskColumns, AskSchema
 from unpooled.data.views import Affine
 from unpooled.privacy.secure_sum.messages import AskKeys
-from unpooled.questions.clusters import AskClusterSums, AskLocalMeans, AskMoments
-from unpooled.site import guards
+from unpooled.questions.clusters import AskLocalMeans, AskMoments
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 
 X = np.random.default_rng(0).normal(size=(60, 2))
 NAMED = Table.of({"x": X[:, 0], "y": X[:, 1]})
-CENTERS = np.array([[[-1.0, 0.0], [1.0, 0.0]]])
 
 
 def rules(mode: str = "trusted", more: str = ""):
@@ -33,7 +31,7 @@ def asked(site, question, view=None, verb="total", number=0):
 
 
 @dataclass(frozen=True, eq=False)
-class Peephole(View, wire="test_refused_questions.Peephole"):
+class Peephole(View, prefix="test_refused_questions"):
     """A view of one's own: it shows the rows as they are, and could do anything else."""
 
     def scaling(self):
@@ -59,16 +57,6 @@ def test_a_question_about_rows_is_not_asked_of_a_table_nor_the_other_way(mode):
     assert "AskMoments is about rows, and here are a table of named columns" in reply.reason
     view = Preparation((Number("x", 0.0, 0.0, 1.0),), drop=False)
     assert not isinstance(asked(open_site("a", NAMED, rules(mode)), AskMoments(), view), Refusal)
-
-
-def test_more_clusters_than_a_site_answers_for_are_refused_before_anything_is_computed(monkeypatch):
-    site = open_site("a", X, rules())
-    reply = asked(site, AskClusterSums(np.zeros((1, guards.MOST_CLUSTERS + 1, 2))))
-    assert f"asks for more than {guards.MOST_CLUSTERS} clusters" in reply.reason
-    monkeypatch.setattr(guards, "MOST_CLUSTERS", 2)
-    assert not isinstance(asked(site, AskClusterSums(CENTERS), number=1), Refusal)  # as many as may be
-    three = AskClusterSums(np.zeros((1, 3, 2)))
-    assert "asks for more than 2 clusters" in asked(site, three, number=2).reason
 
 
 @pytest.mark.parametrize(

@@ -10,20 +10,27 @@ from typer.testing import CliRunner
 
 from studies import approved_terms, study_of, terms_of
 from unpooled.algorithms import METHODS
+from unpooled.algorithms.dwf import AskLocalMoves
+from unpooled.algorithms.kfed import AskDennisMeans
+from unpooled.algorithms.minibatch import AskEpochs
 from unpooled.app.cli import app
 from unpooled.app.job import Between, Job
 from unpooled.app.study import proposed
 from unpooled.core import codec
 from unpooled.core.exchange import STAGE, Envelope, Part, Turn
-from unpooled.core.messages import Refusal
+from unpooled.core.messages import Question, Refusal
 from unpooled.core.run import run
-from unpooled.data import Table
+from unpooled.data import Number, Preparation, Table
 from unpooled.data.schema import AskColumns, AskSchema
 from unpooled.errors import BadInput, LedgerError, PolicyError
+from unpooled.optimum.bounds import AskPartsBound
+from unpooled.optimum.questions import AskNode
 from unpooled.privacy.dp.moments import AskNoisyMoments
 from unpooled.privacy.secure_sum.crypto import Identity
 from unpooled.privacy.secure_sum.messages import AskKeys
 from unpooled.questions.clusters import AskClusterSums, AskLocalMeans, AskMoments, AskScatter
+from unpooled.questions.description import AskProfile
+from unpooled.questions.fuzzy import AskBorderline, AskFuzzyMeans, AskFuzzyMoves
 from unpooled.runtimes import InProcess
 from unpooled.site.audit.page import lines
 from unpooled.site.audit.summary import read
@@ -121,7 +128,7 @@ def test_an_approved_study_is_answered_and_the_log_binds_it(site):
     end.respond(SCHEMA)
     assert "1. waiting: k-means of a federation, k 2..3 (to find groups)" in officer(site, "list")
     shown = officer(site, "show")
-    for text in ("to find groups", "asking.AskSchema", study.digest, study.expires):
+    for text in ("to find groups", "AskSchema", study.digest, study.expires):
         assert text in shown
     assert f"approved: {study.title}" in officer(site, "approve", study.digest[:12], "--by", "Dr. Low")
     reply = codec.unwrap(end.respond(SCHEMA)).replies[0]
@@ -243,7 +250,7 @@ def end(site):
     [
         (asked(AskSchema(), run="r2"), "this is another run"),
         (asked(AskKeys("epoch"), run="r2", verb=STAGE), "this is another run"),
-        (asked(AskLocalMeans(2)), "does not ask summaries.AskLocalMeans"),
+        (asked(AskLocalMeans(2)), "does not ask AskLocalMeans"),
         (asked(AskScatter(np.zeros((4, 2)))), "about 4 centres; the approved study asks about at most 3"),
         (asked(AskClusterSums(np.zeros((1, 501, 2)))), "about 501 centres; .* at most 500"),
         (asked(AskMoments(), number=305), "round 305; the approved study has at most 304"),
@@ -263,6 +270,50 @@ def test_what_is_not_in_the_study_is_refused(site, end, data, says):
     with pytest.raises(AssertionError, match=says):
         raise AssertionError(reasons(end.respond(data)))
     assert kinds(site) == ["study", "opening", "refusal"]
+
+
+@pytest.mark.parametrize(
+    ("method", "question", "says"),
+    [
+        ("mini-batch", AskEpochs(np.zeros((3, 2)), 10**15, 0, 1.0), "answers at most 10,000"),
+        ("mini-batch", AskEpochs(np.zeros((3, 2)), 2, 0, 1.0), "AskEpochs: epochs = 2. .* at most 1"),
+        ("k-fed", AskLocalMeans(3, n_init=10**12), "answers at most 1,000"),
+        ("k-fed", AskLocalMeans(3, n_init=6), "AskLocalMeans: n_init = 6. .* at most 5"),
+        ("k-fed", AskLocalMeans(3, n_init=5, steps=301), "AskLocalMeans: steps = 301. .* at most 300"),
+        ("k-fed", AskDennisMeans(3, steps=301), "AskDennisMeans: steps = 301. .* at most 300"),
+        ("fkm", AskLocalMeans(3, n_init=2), "n_init = 2. .* at most 1"),
+        ("dwf", AskLocalMoves(np.zeros((3, 2)), 2, "counts"), "steps = 2. .* at most 1"),
+        ("fuzzy", AskFuzzyMeans(np.zeros((3, 2)), 2.0, 10**15, 0.0), "answers at most 10,000"),
+        ("fuzzy", AskFuzzyMeans(np.zeros((3, 2)), 2.0, 2, 0.0), "steps = 2. .* at most 1"),
+        ("fuzzy", AskFuzzyMoves(np.zeros((1, 3, 2)), 2.0, 0, 0.0, "sum(u)"), "steps = 300. .* at most 1"),
+        ("fuzzy", AskBorderline(np.zeros((60_000, 2)), 2.0), "about 60000 centres; .* at most 3"),
+        ("lloyd", AskPartsBound(np.zeros((3, 2)), "thorough", 1.0), "work = 1,000,000,000.* at most 30"),
+        ("lloyd", AskProfile(np.zeros((60_000, 2))), "about 60000 centres; .* at most 3"),
+        ("dual", AskNode(*[np.zeros((3, 2))] * 3, "none", np.zeros((3, 2)), 200_001), "at most 200,000"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Question) else None,
+)
+def test_more_work_than_the_study_states_is_refused_before_it_is_done(site, method, question, says):
+    end = end_of(site, study_of(identity=IDENTITY, method=method))
+    end.respond(SCHEMA)
+    officer(site, "approve", "--yes")
+    view = Preparation(tuple(Number(name, 0.0, 0.0, 1.0) for name in ("age", "bmi")), False)
+    with pytest.raises(AssertionError, match=says):
+        raise AssertionError(reasons(end.respond(asked(question, view=view))))
+    assert kinds(site) == ["study", "opening", "refusal"]
+    end.close()
+
+
+def test_a_study_of_a_method_of_ones_own_states_what_any_site_answers(site):
+    """Its author may state less; a study that does not state a field at all allows none of it."""
+    epochs = AskEpochs(np.zeros((3, 2)), 1, 0, 1.0)
+    study = study_of(identity=IDENTITY, method="mini-batch")
+    assert ("AskEpochs", "epochs", 1) in study.work
+    end = end_of(site, replace(study, work=()))
+    end.respond(SCHEMA)
+    officer(site, "approve", "--yes")
+    assert "epochs = 1. The approved study asks for at most 0." in reasons(end.respond(asked(epochs)))
+    end.close()
 
 
 def test_a_study_of_columns_is_about_no_others(site):

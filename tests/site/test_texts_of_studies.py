@@ -29,6 +29,8 @@ def test_names_of_columns_and_questions_are_texts_too():
     for text in ("a" * 501, "a\u202eb"):
         assert "too long, or holds" in replace(STUDY, columns=("x", text)).fault()
         assert "too long, or holds" in replace(STUDY, questions=((text, 2),)).fault()
+        assert "too long, or holds" in replace(STUDY, work=((text, "steps", 2),)).fault()
+        assert "too long, or holds" in replace(STUDY, work=(("q", text, 2),)).fault()
 
 
 @pytest.mark.parametrize("name", ["run", "title", "purpose", "contact", "ks"])
@@ -45,6 +47,8 @@ def test_more_columns_or_questions_than_anybody_reads():
     questions = tuple((f"q{i}", 2) for i in range(1001))
     assert replace(STUDY, questions=questions[:1000]).fault() == ""
     assert "too many columns or questions" in replace(STUDY, questions=questions).fault()
+    work = tuple((f"q{i}", "steps", 2) for i in range(1001))
+    assert "too many columns or questions" in replace(STUDY, work=work).fault()
 
 
 @pytest.mark.parametrize("name", ["created", "expires"])

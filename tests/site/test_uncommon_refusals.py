@@ -51,12 +51,12 @@ def reason(site, question, **how) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Own(View, wire="test_uncommon_refusals.Own"):
+class Own(View, prefix="test_uncommon_refusals"):
     """A view that somebody installed and that no policy names: rows as they are."""
 
 
 @dataclass(frozen=True, eq=False)
-class Vague(Question, wire="test_uncommon_refusals.Vague"):
+class Vague(Question, prefix="test_uncommon_refusals"):
     """A question that does not say what its reply is."""
 
     sees = "rows"
@@ -79,7 +79,7 @@ def test_a_question_whose_reply_could_be_anything_is_refused():
 
 def test_more_clusters_than_a_site_has_time_for():
     site = open_site("a", X, policy("copy"))
-    assert "asks for more than 100000 clusters" in reason(site, AskLocalMeans(100_001), verb="each")
+    assert "k = 100,001. A site answers at most 100,000." in reason(site, AskLocalMeans(100_001), verb="each")
     assert not isinstance(answered(site, AskLocalMeans(5), verb="each", number=1), Refusal)
 
 
@@ -87,7 +87,7 @@ def test_a_question_about_whole_rows_is_refused_where_a_view_leaves_cells_missin
     view = Observed((Number("age", 0.0, 0.0, 1.0), Number("bmi", 0.0, 0.0, 1.0)), drop=False)
     site = open_site("a", TABLE, policy())
     said = reason(site, AskClusterSums(np.zeros((1, 1, 2))), view=view)
-    assert said == "summaries.AskClusterSums cannot be answered where cells are missing"
+    assert said == "AskClusterSums cannot be answered where cells are missing"
 
 
 def test_a_trusted_site_sells_no_noise():

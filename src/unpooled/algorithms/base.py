@@ -7,12 +7,19 @@ from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 
-from unpooled.algorithms.seeding import INITS, WHOLE, Asked, Starts, starts
+from unpooled.algorithms.seeding import INITS, LOCAL_RESTARTS, WHOLE, Asked, Starts, starts
+from unpooled.core import codec
 from unpooled.core.arrays import FloatArray
 from unpooled.core.messages import Message, Question, SiteId
 from unpooled.core.protocol import Algorithm, Steps, together, total
 from unpooled.errors import BadInput
-from unpooled.questions.clusters import AskClusterSums, AskMoments, AskScatter
+from unpooled.questions.clusters import (
+    LOCAL_STEPS,
+    AskClusterSums,
+    AskLocalMeans,
+    AskMoments,
+    AskScatter,
+)
 
 
 def check_participation(participation: float) -> None:
@@ -57,6 +64,9 @@ def is_full(participation: float, sites: tuple[SiteId, ...]) -> bool:
     return participation == 1.0 if isinstance(participation, float) else participation >= len(sites)
 
 
+AtMost = dict[type[Question[Any]], dict[str, float]]
+"""By question and field: the largest value that is asked."""
+
 METHODS: dict[str, type["Method"]] = {}
 """Every method by its name: those of the package, and those of modules that were imported."""
 
@@ -87,11 +97,11 @@ class Race:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Method(Message):
+class Method(Message, abstract=True):
     """The settings every method has. ``k`` may be left out where an estimator will fill it in.
 
     A method is an Algorithm (see protocol.py) whose settings the codec can encode: they identify a
-    checkpoint. A subclass declares its name (``class Dwf(Method, method="dwf", wire="dwf.Dwf")``), the
+    checkpoint. A subclass declares its name (``class Dwf(Method, method="dwf")``), the
     questions it asks, the paper to cite, when to use it, and what the coordinator sees of a site.
     """
 
@@ -118,6 +128,8 @@ class Method(Message):
         cls.method = method
         if not method:
             return
+        if codec.class_named(codec.name_of(cls)) is not cls:
+            raise BadInput(f'{cls.__qualname__}: a method of your own needs a prefix, e.g. prefix="hospital"')
         other = METHODS.get(method)
         if other is not None and (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
             raise BadInput(
@@ -149,6 +161,14 @@ class Method(Message):
     def questions(cls) -> tuple[type[Question[Any]], ...]:
         """All questions that a run may ask: the method's own, and those of starts, inertia and indices."""
         return (AskMoments, AskClusterSums, AskScatter, *cls.asks)
+
+    def asks_at_most(self) -> AtMost:
+        """The most steps, epochs or restarts that it asks of a site; its study states them.
+
+        A method with a question that declares such a field adds it here; else the study states the largest
+        that any site answers.
+        """
+        return {AskLocalMeans: {"n_init": LOCAL_RESTARTS, "steps": LOCAL_STEPS}}
 
     @property
     def clusters(self) -> int:

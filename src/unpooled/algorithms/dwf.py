@@ -23,11 +23,12 @@ import numpy as np
 
 from unpooled import kernels
 from unpooled.algorithms import server_updates as updates
-from unpooled.algorithms.base import Method, choose
+from unpooled.algorithms.base import AtMost, Method, choose
 from unpooled.algorithms.kfed import KFed
 from unpooled.algorithms.seeding import starts
 from unpooled.core.arrays import FloatArray
-from unpooled.core.declarations import Centers, Count, Figure, Mean, Sum, Value
+from unpooled.core.declarations import Centers, Count, Figure, Mean, Repeats, Sum, Value
+from unpooled.core.limits import MOST_STEPS
 from unpooled.core.messages import Message, Question, SiteId, Summable
 from unpooled.core.protocol import Steps, total
 from unpooled.core.stack import Stack, Stacked, add_up, hide_enough, only
@@ -46,7 +47,7 @@ WEIGHTINGS: dict[str, Weighting] = {
 
 
 @dataclass(frozen=True, eq=False)
-class LocalMoves(Summable, wire="dwf.LocalMoves"):
+class LocalMoves(Summable):
     """The difference of a site's centres after its own steps from the received ones."""
 
     cells = "weight"
@@ -88,13 +89,13 @@ class _Unfolded(Stacked[LocalMoves]):
 
 
 @dataclass(frozen=True, eq=False)
-class AskLocalMoves(Question[LocalMoves], wire="dwf.AskLocalMoves"):
+class AskLocalMoves(Question[LocalMoves]):
     """Take up to ``steps`` Lloyd steps from these centres."""
 
     sees = "rows"
 
     centers: Annotated[FloatArray, Centers("k d")]
-    steps: int
+    steps: Annotated[int, Repeats(most=MOST_STEPS)]
     weighting: str
 
     def answer_all(self, stack: Stack) -> Stacked[LocalMoves]:
@@ -136,12 +137,9 @@ class AskLocalMoves(Question[LocalMoves], wire="dwf.AskLocalMoves"):
         unweighted = {"weight": Value("k", least=0.0), "weighted": Value("k d"), "plain": Mean("k d")}
         return {**declared, **unweighted, "inertia": Sum("k", least=-1e-6)}
 
-    def reply_numbers(self, d: int) -> int:
-        return len(self.centers) * (2 * d + 2) + 1
-
 
 @dataclass(frozen=True, eq=False)
-class DwfState(Message, wire="dwf.DwfState"):
+class DwfState(Message):
     """The centres, the previous ones, and the movements that the stopping rules use."""
 
     centers: FloatArray  # (k, d)
@@ -157,7 +155,7 @@ class DwfState(Message, wire="dwf.DwfState"):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Dwf(Method, method="dwf", wire="dwf.Dwf"):
+class Dwf(Method, method="dwf"):
     """Weighted federated k-means; ``weights`` names the weighting, "counts" being DWF.
 
     Stops when the centres move less than ``tol`` after at least ``min_rounds``, or when the oldest of the
@@ -210,6 +208,12 @@ class Dwf(Method, method="dwf", wire="dwf.Dwf"):
             kfed_restarts=5,
         )
 
+    def asks_at_most(self) -> AtMost:
+        usual = super().asks_at_most()
+        if self.kfed_restarts:
+            usual[AskLocalMeans]["n_init"] = self.kfed_restarts
+        return {**usual, AskLocalMoves: {"steps": self.local_steps}}
+
     @property
     def own_start(self) -> bool:
         return self.kfed_restarts > 0
@@ -258,7 +262,7 @@ class Dwf(Method, method="dwf", wire="dwf.Dwf"):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Ewf(Dwf, method="ewf", wire="dwf.Ewf"):
+class Ewf(Dwf, method="ewf"):
     """Equally weighted federated k-means: DWF with equal weights."""
 
     advice = "Every site counts alike, however many rows it holds"

@@ -25,9 +25,9 @@ import numpy as np
 
 from unpooled import kernels
 from unpooled.algorithms import server_updates as updates
-from unpooled.algorithms.base import Method, choose
+from unpooled.algorithms.base import AtMost, Method, choose
 from unpooled.core.arrays import FloatArray
-from unpooled.core.declarations import Centers
+from unpooled.core.declarations import Centers, Setting
 from unpooled.core.messages import Message, Question, SiteId
 from unpooled.core.protocol import Steps, each
 from unpooled.core.stack import Stack
@@ -36,14 +36,14 @@ from unpooled.questions.clusters import AskLocalMeans, LocalMeans, shown_means
 
 
 @dataclass(frozen=True, eq=False)
-class AskOneStep(Question[LocalMeans], wire="fkm.AskOneStep"):
+class AskOneStep(Question[LocalMeans]):
     """One Lloyd step from these centres; means and counts of the clusters that have at least p rows."""
 
     sees = "rows"
 
     centers: Annotated[FloatArray, Centers("k d")]
     counts: str
-    p: float
+    p: Annotated[float, Setting()]
 
     def answer_all(self, stack: Stack) -> list[LocalMeans]:
         after = self.counts == "after"
@@ -60,12 +60,9 @@ class AskOneStep(Question[LocalMeans], wire="fkm.AskOneStep"):
     def most(self) -> dict[str, int]:
         return {"shown": len(self.centers)}
 
-    def reply_numbers(self, d: int) -> int:
-        return len(self.centers) * (d + 1)
-
 
 @dataclass(frozen=True, eq=False)
-class FkmState(Message, wire="fkm.FkmState"):
+class FkmState(Message):
     """The global centres. A cluster's index has no identity from round to round where the server restarts."""
 
     centers: FloatArray  # (k, d)
@@ -76,7 +73,7 @@ class FkmState(Message, wire="fkm.FkmState"):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Fkm(Method, method="fkm", wire="fkm.Fkm"):
+class Fkm(Method, method="fkm"):
     """Federated k-means after Garst & Reinders. ``p`` is the smallest cluster a site sends."""
 
     citation = "Garst, Reinders: Federated K-Means Clustering. arXiv:2310.01195, 2023."
@@ -112,6 +109,9 @@ class Fkm(Method, method="fkm", wire="fkm.Fkm"):
             stop=False,
             max_rounds=rounds,
         )
+
+    def asks_at_most(self) -> AtMost:
+        return {AskLocalMeans: {"n_init": 1, "steps": 1}}
 
     @property
     def own_start(self) -> bool:

@@ -26,7 +26,7 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from unpooled import kernels
-from unpooled.algorithms.base import Method, Race, choose, is_full
+from unpooled.algorithms.base import AtMost, Method, Race, choose, is_full
 from unpooled.algorithms.seeding import Starts, spread_of
 from unpooled.core.arrays import FloatArray
 from unpooled.core.messages import Message, Question, SiteId
@@ -34,6 +34,7 @@ from unpooled.core.protocol import Algorithm, Steps, each, together, total
 from unpooled.errors import BadInput
 from unpooled.questions.clusters import AskLocalMeans, AskMoments
 from unpooled.questions.fuzzy import (
+    LOCAL_STEPS,
     AskBorderline,
     AskDirections,
     AskFuzzyMeans,
@@ -46,7 +47,7 @@ from unpooled.questions.fuzzy import (
 
 
 @dataclass(frozen=True, eq=False)
-class FuzzyState(Message, wire="fuzzy.FuzzyState", version=2, since="0.2"):
+class FuzzyState(Message):
     """One fuzzy clustering between two rounds."""
 
     centers: FloatArray  # (k, d)
@@ -66,7 +67,7 @@ class FuzzyState(Message, wire="fuzzy.FuzzyState", version=2, since="0.2"):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Fuzzy(Method, method="fuzzy", wire="fuzzy.Fuzzy"):
+class Fuzzy(Method, method="fuzzy"):
     """Fuzzy c-means over sites. By default exact: the clustering that pooling would have given.
 
     ``n_starts`` runs go side by side in the same exchanges, in avg1. ``tol`` is relative to the root of the
@@ -139,6 +140,10 @@ class Fuzzy(Method, method="fuzzy", wire="fuzzy.Fuzzy"):
             tol_kind="absolute",
             max_rounds=rounds,
         )
+
+    def asks_at_most(self) -> AtMost:
+        steps: dict[str, float] = {"steps": self._steps or LOCAL_STEPS}
+        return {**super().asks_at_most(), AskFuzzyMoves: steps, AskFuzzyMeans: steps}
 
     @property
     def own_start(self) -> bool:

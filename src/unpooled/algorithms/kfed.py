@@ -21,29 +21,31 @@ above 1.
 """
 
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 import numpy as np
 
 from unpooled import kernels
-from unpooled.algorithms.base import Method, choose
+from unpooled.algorithms.base import AtMost, Method, choose
 from unpooled.algorithms.seeding import merge_means
 from unpooled.core.arrays import FloatArray
+from unpooled.core.declarations import Length, Repeats
+from unpooled.core.limits import MOST_STEPS
 from unpooled.core.messages import Message, Question, SiteId
 from unpooled.core.protocol import Steps, each
 from unpooled.core.stack import Stack
 from unpooled.errors import BadInput
-from unpooled.questions.clusters import AskLocalMeans, LocalMeans, shown_means
+from unpooled.questions.clusters import LOCAL_STEPS, AskLocalMeans, LocalMeans, shown_means
 
 
 @dataclass(frozen=True, eq=False)
-class AskDennisMeans(Question[LocalMeans], wire="kfed.AskDennisMeans"):
+class AskDennisMeans(Question[LocalMeans]):
     """Dennis et al., algorithm 1: cluster your rows into k' by the projected, awkwardly started k-means."""
 
     sees = "rows"
 
-    k: int
-    steps: int = 300
+    k: Annotated[int, Length()]
+    steps: Annotated[int, Repeats(most=MOST_STEPS)] = LOCAL_STEPS
 
     def answer_all(self, stack: Stack) -> list[LocalMeans]:
         return [self._one(stack.site(s)) for s in range(len(stack))]
@@ -65,9 +67,6 @@ class AskDennisMeans(Question[LocalMeans], wire="kfed.AskDennisMeans"):
 
     def most(self) -> dict[str, int]:
         return {"shown": self.k}
-
-    def reply_numbers(self, d: int) -> int:
-        return self.k * (d + 1)
 
 
 def _plain_seeds(Y: FloatArray, k: int, weights: FloatArray | None, rng: np.random.Generator) -> FloatArray:
@@ -98,7 +97,7 @@ def _clear_means(X: FloatArray, Y: FloatArray, centers: FloatArray) -> FloatArra
 
 
 @dataclass(frozen=True, eq=False)
-class KFedState(Message, wire="kfed.KFedState"):
+class KFedState(Message):
     """Centres after the one exchange."""
 
     centers: FloatArray  # (k, d)
@@ -107,7 +106,7 @@ class KFedState(Message, wire="kfed.KFedState"):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class KFed(Method, method="k-fed", wire="kfed.KFed"):
+class KFed(Method, method="k-fed"):
     """One-shot clustering. ``k_local`` is k', the number of clusters a site looks for (default: k)."""
 
     citation = "Dennis, Li, Smith: Heterogeneity for the Win: One-Shot Federated Clustering. ICML 2021."
@@ -142,6 +141,12 @@ class KFed(Method, method="k-fed", wire="kfed.KFed"):
     def as_published_by_holzer(cls, *, k: int | None = None, restarts: int = 5) -> Self:
         """Holzer et al.: with 5 restarts as the start of DWF; their tables' k-FED column uses 1."""
         return cls(k=k, variant="holzer", local_restarts=restarts, server_restarts=restarts)
+
+    def asks_at_most(self) -> AtMost:
+        return {
+            AskLocalMeans: {"n_init": self.local_restarts, "steps": LOCAL_STEPS},
+            AskDennisMeans: {"steps": LOCAL_STEPS},
+        }
 
     @property
     def own_start(self) -> bool:

@@ -30,7 +30,7 @@ from unpooled.questions.observed import AskObservedMoments, AskObservedSums
 
 
 @dataclass(frozen=True, eq=False)
-class LloydState(Message, wire="lloyd.LloydState", version=2, since="0.2"):
+class LloydState(Message):
     """One clustering between two rounds."""
 
     centers: FloatArray  # (k, d)
@@ -50,7 +50,7 @@ class LloydState(Message, wire="lloyd.LloydState", version=2, since="0.2"):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Lloyd(Method, method="lloyd", wire="lloyd.Lloyd"):
+class Lloyd(Method, method="lloyd"):
     """Exact federated k-means. ``n_starts`` runs go side by side in the same exchanges."""
 
     citation = "Lloyd: Least Squares Quantization in PCM. IEEE Trans. Inf. Theory 28(2), 1982."
@@ -134,7 +134,7 @@ class Lloyd(Method, method="lloyd", wire="lloyd.Lloyd"):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class LloydOverHoles(Lloyd, wire="lloyd.LloydOverHoles"):
+class LloydOverHoles(Lloyd):
     """Exact federated k-means of rows with missing cells, over the cells that there are."""
 
     citation = (

@@ -19,10 +19,11 @@ import numpy as np
 
 from unpooled import kernels
 from unpooled.algorithms import server_updates as updates
-from unpooled.algorithms.base import Method, choose, share_or_zero
+from unpooled.algorithms.base import AtMost, Method, choose, share_or_zero
 from unpooled.algorithms.seeding import spread_of, starts
 from unpooled.core.arrays import FloatArray, IntArray
-from unpooled.core.declarations import Centers, Count, Sum
+from unpooled.core.declarations import Centers, Count, Repeats, Setting, Sum
+from unpooled.core.limits import MOST_EPOCHS
 from unpooled.core.messages import Message, Question, SiteId, Summable
 from unpooled.core.protocol import Steps, total
 from unpooled.core.stack import Stack, Stacked, only
@@ -30,7 +31,7 @@ from unpooled.errors import BadInput
 
 
 @dataclass(frozen=True, eq=False)
-class EpochMoves(Summable, wire="minibatch.EpochMoves"):
+class EpochMoves(Summable):
     """The difference of a site's centres after its epochs from the received ones, weighted by counts."""
 
     cells = "counts"
@@ -41,15 +42,15 @@ class EpochMoves(Summable, wire="minibatch.EpochMoves"):
 
 
 @dataclass(frozen=True, eq=False)
-class AskEpochs(Question[EpochMoves], wire="minibatch.AskEpochs"):
+class AskEpochs(Question[EpochMoves]):
     """Run E epochs of mini-batch k-means from these centres."""
 
     sees = "rows"
 
     centers: Annotated[FloatArray, Centers("k d")]
-    epochs: int
-    batch: int
-    rate: float
+    epochs: Annotated[int, Repeats(most=MOST_EPOCHS)]
+    batch: Annotated[int, Setting()]
+    rate: Annotated[float, Setting()]
 
     def answer_all(self, stack: Stack) -> Stacked[EpochMoves]:
         local = kernels.minibatch(
@@ -68,12 +69,9 @@ class AskEpochs(Question[EpochMoves], wire="minibatch.AskEpochs"):
         weighted = only(shown, (local.centers - self.centers) * counts[..., None])
         return Stacked(EpochMoves(weighted, counts, counts.sum(axis=1, keepdims=True)), len(stack))
 
-    def reply_numbers(self, d: int) -> int:
-        return len(self.centers) * (d + 1) + 1
-
 
 @dataclass(frozen=True, eq=False)
-class MiniBatchState(Message, wire="minibatch.MiniBatchState"):
+class MiniBatchState(Message):
     """Centres, their velocity, and the number of rounds for which each has been nearly unused."""
 
     centers: FloatArray  # (k, d)
@@ -88,7 +86,7 @@ class MiniBatchState(Message, wire="minibatch.MiniBatchState"):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class MiniBatch(Method, method="mini-batch", wire="minibatch.MiniBatch"):
+class MiniBatch(Method, method="mini-batch"):
     """Mini-batch federated k-means. ``batch=0`` takes all of a site's rows at once."""
 
     citation = "Triebe, Rajagopal: Federated K-Means: Clustering Algorithm and Proof of Concept. 2019."
@@ -143,6 +141,9 @@ class MiniBatch(Method, method="mini-batch", wire="minibatch.MiniBatch"):
             start_uniform=True,
             stop=False,
         )
+
+    def asks_at_most(self) -> AtMost:
+        return {**super().asks_at_most(), AskEpochs: {"epochs": self.epochs}}
 
     @property
     def own_start(self) -> bool:

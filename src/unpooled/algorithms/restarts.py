@@ -28,7 +28,7 @@ USUAL = 10  # the default number of restarts
 
 
 @dataclass(frozen=True, eq=False)
-class CountedState(Message, wire="restarts.CountedState"):
+class CountedState(Message):
     """The number of rounds, and a state that does not count them itself."""
 
     inner: Any
@@ -55,7 +55,7 @@ class CountedState(Message, wire="restarts.CountedState"):
 
 
 @dataclass(frozen=True, eq=False)
-class Counted(Message, wire="restarts.Counted"):
+class Counted(Message):
     """A method that ends after ``max_rounds``, even if its ``finished`` does not check them."""
 
     inner: Method
@@ -82,7 +82,7 @@ class Counted(Message, wire="restarts.Counted"):
 
 
 @dataclass(frozen=True, eq=False)
-class BestOfState(Message, wire="best_of.BestOfState"):
+class BestOfState(Message):
     """The restarts' own states; ``best`` is their index once they are scored, -1 before."""
 
     states: tuple[Any, ...]
@@ -112,7 +112,7 @@ class BestOfState(Message, wire="best_of.BestOfState"):
 
 
 @dataclass(frozen=True, eq=False)
-class BestOf(Message, wire="best_of.BestOf"):
+class BestOf(Message):
     """``n`` restarts of ``inner``. With an adaptive start one seeding serves them all."""
 
     inner: Method
@@ -180,7 +180,7 @@ class BestOf(Message, wire="best_of.BestOf"):
 
 
 @dataclass(frozen=True, eq=False)
-class SideBySideState(Message, wire="restarts.SideBySideState"):
+class SideBySideState(Message):
     """R starts between two rounds, and their comparison."""
 
     states: tuple[Any, ...]  # (R) of the method
@@ -226,7 +226,7 @@ class SideBySideState(Message, wire="restarts.SideBySideState"):
 
 
 @dataclass(frozen=True, eq=False)
-class SideBySide(Message, wire="restarts.SideBySide"):
+class SideBySide(Message):
     """The starts of a method, run and compared round by round."""
 
     inner: Method

@@ -20,7 +20,7 @@ import numpy as np
 
 from unpooled import kernels
 from unpooled.algorithms.base import Method, Race, choose
-from unpooled.algorithms.seeding import Starts
+from unpooled.algorithms.seeding import LOCAL_RESTARTS, Starts
 from unpooled.core.arrays import BoolArray, FloatArray
 from unpooled.core.messages import Message, SiteId
 from unpooled.core.protocol import Steps, each
@@ -34,7 +34,7 @@ _STEPS = 50  # of Weiszfeld
 
 
 @dataclass(frozen=True, eq=False)
-class RobustState(Message, wire="robust.RobustState", version=2, since="0.2"):
+class RobustState(Message):
     """One clustering between two rounds."""
 
     centers: FloatArray  # (k, d)
@@ -47,7 +47,7 @@ class RobustState(Message, wire="robust.RobustState", version=2, since="0.2"):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Robust(Method, method="robust", wire="robust.Robust"):
+class Robust(Method, method="robust"):
     """k-means that a fifth of the sites cannot spoil. ``weight_cap``: times the usual weight in a cluster."""
 
     citation = (
@@ -81,7 +81,7 @@ class Robust(Method, method="robust", wire="robust.Robust"):
         if len(sites) < 3:
             raise BadInput(f"Robust: among {len(sites)} sites no one can tell who is wrong; it takes 3")
         # down: k; up: each site's means and counts
-        replies = yield from each(sites, AskLocalMeans(self.clusters, n_init=5))
+        replies = yield from each(sites, AskLocalMeans(self.clusters, n_init=LOCAL_RESTARTS))
         shown = [reply for reply in replies.values() if len(reply.counts)]
         if not shown:
             raise BadInput(f"k={self.clusters} clusters from 0 local means: the sites showed too few")

@@ -31,6 +31,7 @@ from unpooled.questions.clusters import AskClusterSums, AskDrawnSums, AskLocalMe
 from unpooled.questions.observed import AskObservedMoments, AskObservedSums
 
 INITS = ("adaptive", "k-fed", "random")
+LOCAL_RESTARTS = 5  # of a site's own k-means, where starts are made from the sites' means
 _SEARCH_DIMENSIONS = 40  # beyond this the server searches in the sketch's principal axes
 _WIDE = 100  # columns from which fewer, finer sketches do better
 _SWAPS = 30
@@ -104,7 +105,7 @@ def starts(
         centers = init[None].astype(np.float64)
     elif init == "k-fed":
         # down: k; up: each site's means and counts
-        replies = yield from each(sites, AskLocalMeans(k, n_init=5))
+        replies = yield from each(sites, AskLocalMeans(k, n_init=LOCAL_RESTARTS))
         shown = list(replies.values())
         centers = np.stack([merge_means(shown, k, rng, 10, weighted=True) for _ in range(count)])
     elif init == "random":

@@ -24,7 +24,7 @@ _NEAR = 1.05  # restarts within this factor of the best inertia count as solutio
 
 
 @dataclass(frozen=True, eq=False)
-class Scores(Message, wire="scores.Scores", version=2, since="0.2"):
+class Scores(Message):
     """The scores of one clustering; nan where an index does not exist."""
 
     k: int
@@ -165,7 +165,7 @@ _CLEAR_GAIN, _CLEAR_BORDER, _CLEAR_TOUCHING = 0.1, 0.4, 0.5  # largest shortfall
 
 
 @dataclass(frozen=True, eq=False)
-class Choice(Message, wire="choice.Choice", version=2, since="0.2"):
+class Choice(Message):
     """The k that is taken, whether the data speak for its clusters, and why."""
 
     scores: tuple[Scores, ...]  # one per k

@@ -37,7 +37,7 @@ ALL_SITES = "all sites"  # the only name where replies of single sites are not s
 
 
 @dataclass(frozen=True, eq=False)
-class Description(Message, wire="describing.Description", version=2, since="0.2"):
+class Description(Message):
     """A clustering in numbers, clusters from the largest to the smallest. All in prepared columns."""
 
     centers: FloatArray  # (k, d)
@@ -231,7 +231,7 @@ MOST_COLUMNS = 200  # no covariance is asked for beyond this: it would outweigh 
 
 
 @dataclass(frozen=True, eq=False)
-class AnalysisState(Message, wire="algorithm.AnalysisState", version=2, since="0.2"):
+class AnalysisState(Message):
     """The agreed preparation, the states of the clusterings, and the results."""
 
     agreement: Agreement
@@ -275,7 +275,7 @@ def _moved(state: Any) -> float:
 
 
 @dataclass(frozen=True, eq=False)
-class Analysis(Message, wire="algorithm.Analysis", version=2, since="0.2"):
+class Analysis(Message):
     """Prepare, cluster by each of ``methods`` (one per k) in the same exchanges, choose k, describe, certify.
 
     With ``totals_only`` nothing but the sites' schemas is asked of each site. ``certify`` is the effort of a

@@ -166,17 +166,23 @@ class Job:
         """The algorithm to run: one method per k, all in the same exchanges."""
         if self.epsilon is not None:
             return private_method(self)
-        methods = tuple(self._method(k) for k in self.ks)
-        work = UNLIMITED if self.between is None else _IN_TIME * self.between.deadline
+        methods = tuple(self.method_for(k).restarted(self.n_init) for k in self.ks)
         # files at trusted sites are certified after the run, without their minimum
         certify = "" if self.between is None and self.protect == "trusted" else self.certify
-        return Analysis(self.wishes, methods, totals_only=self.totals_only, certify=certify, work=work)
+        return Analysis(
+            self.wishes, methods, totals_only=self.totals_only, certify=certify, work=self.certifying
+        )
 
-    def _method(self, k: int) -> Any:
-        method: Any = METHODS[self.method](
+    @property
+    def certifying(self) -> float:
+        """The most billions of steps that a site spends on a certificate: it must answer in time."""
+        return UNLIMITED if self.between is None else _IN_TIME * self.between.deadline
+
+    def method_for(self, k: int) -> Any:
+        """The method for k clusters, without its restarts."""
+        return METHODS[self.method](
             k=k, max_rounds=self.max_rounds, tol=self.tol, min_cluster_size=self.minimum
         )
-        return method.restarted(self.n_init)
 
     def federation(
         self,
@@ -310,20 +316,10 @@ class Job:
 
     def to_json(self) -> dict[str, Any]:
         values = dataclasses.asdict(dataclasses.replace(self, tables=None))
-        usual = {
-            "exact_sums": False,
-            "dask": "",
-        }  # not written, so that jobs of earlier versions have the same bytes
-        return {
-            name: value
-            for name, value in values.items()
-            if name not in ("begun", "tables") and not (name in usual and usual[name] == value)
-        }
+        return {name: value for name, value in values.items() if name not in ("begun", "tables")}
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> "Job":
-        if "protect" not in content:  # of version 0.1, where every site hid small clusters
-            content = {"protect": "trusted", "copy": None, **content}
         try:
             return cls(
                 **{

@@ -32,7 +32,7 @@ class Labels(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Model(Message, wire="model.Model"):
+class Model(Message):
     """The preparation and the centres: all that assigns a row to a cluster."""
 
     preparation: Preparation

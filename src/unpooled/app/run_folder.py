@@ -5,6 +5,7 @@ Every file in it is written whole or not at all. After a kill the folder holds a
 """
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,9 +16,11 @@ from unpooled.app.model import Model, load
 from unpooled.app.result import ClusterResult, JobResult
 from unpooled.core import codec
 from unpooled.core.disk import write_atomically
+from unpooled.core.portable_paths import located, portable
 from unpooled.core.run import Run, recall
 from unpooled.errors import BadInput, CodecError, ModelError
 from unpooled.optimum.certificate import Certificate
+from unpooled.pages.spreadsheet import csv_text
 
 VERSION = 1
 R = TypeVar("R", bound=JobResult)
@@ -73,7 +76,7 @@ class RunFolder:
             "version": VERSION,
             "unpooled": __version__,
             "begun": job.begun,
-            "job": job.to_json(),
+            "job": _renamed(job, lambda folder: portable(folder, folder, self.path)).to_json(),
             "seen": job.fingerprint(),
         }
         self._write_json(self.job, content)
@@ -115,7 +118,8 @@ class RunFolder:
     def load_job(self) -> Job:
         """The job of the run; raises if the folder holds no run."""
         content = self._job_json()
-        return replace(Job.from_json(content["job"]), begun=str(content.get("begun", "")))
+        job = replace(Job.from_json(content["job"]), begun=str(content.get("begun", "")))
+        return _renamed(job, lambda folder: located(folder, self.path))
 
     def check_unchanged(self, job: Job) -> None:
         """Raise if a file of the job was changed since the run began."""
@@ -194,12 +198,18 @@ class RunFolder:
         return load(self.model)
 
 
+def _renamed(job: Job, rename: Callable[[str], str]) -> Job:
+    """The job with another name of its federation's folder: a run within that folder is moved with it."""
+    if job.between is None or not job.between.federation:
+        return job
+    return replace(job, between=replace(job.between, federation=rename(job.between.federation)))
+
+
 def history_csv(result: JobResult) -> str:
     """One line per round."""
-    lines = ["round,movement,inertia,exchanges,sites,numbers,bytes"]
+    rows: list[list[object]] = [["round", "movement", "inertia", "exchanges", "sites", "numbers", "bytes"]]
     for r in result.run.history:
         numbers, size = sum(r.numbers.values()), sum(r.bytes.values())
-        lines.append(
-            f"{r.round},{r.movement:.9g},{r.inertia:.9g},{r.exchanges},{len(r.answered)},{numbers},{size}"
-        )
-    return "\n".join(lines) + "\n"
+        moved, inertia = f"{r.movement:.9g}", f"{r.inertia:.9g}"
+        rows.append([r.round, moved, inertia, r.exchanges, len(r.answered), numbers, size])
+    return csv_text(rows)

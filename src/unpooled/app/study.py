@@ -6,10 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unpooled.algorithms import METHODS, Private
+from unpooled.algorithms.base import AtMost
 from unpooled.core import codec, disk
+from unpooled.core.declarations import Work, declared
 from unpooled.core.messages import Question
 from unpooled.data.schema import AskSchema
 from unpooled.errors import BadInput
+from unpooled.optimum.bounds import AskPartsBound
 from unpooled.questions.clusters import AskClusterSums, AskDrawnSums
 from unpooled.questions.observed import AskObservedSums
 from unpooled.site.allow_list import DESCRIBE, NOISY, PREPARE
@@ -36,6 +39,7 @@ def proposed(job: "Job", between: "Between") -> tuple[Study, str]:
         identity = identity_in(folder)
         name, key = FederationFolder.read(folder).address.federation, identity.public.hex()
         sign = identity.sign
+    asked = _questions(job)
     columns = tuple(name for name, _, _ in job.wishes.bounds) if job.epsilon else job.wishes.columns
     study = Study(
         federation=name,
@@ -51,7 +55,8 @@ def proposed(job: "Job", between: "Between") -> tuple[Study, str]:
         secure=job.secure,
         restarts=job.n_init,
         rounds=job.max_rounds + _CLOSING,
-        questions=_questions(job),
+        questions=tuple((name, most) for name, (_, most) in sorted(asked.items())),
+        work=_work(job, [kind for kind, _ in asked.values()]),
         created=between.created,
         expires=between.expires,
         authority=key,
@@ -73,8 +78,8 @@ def title_of(job: "Job", federation: str) -> str:
     return f"{method} of {federation or 'a federation'}, k {low if low == high else f'{low}..{high}'}"
 
 
-def _questions(job: "Job") -> tuple[tuple[str, int], ...]:
-    """(wire name, most centres at once) of all that the job may ask."""
+def _questions(job: "Job") -> dict[str, tuple[type[Question[Any]], int]]:
+    """All that the job may ask, by wire name, and about how many centres at once at most."""
     kinds: list[type[Question[Any]]]
     if job.epsilon is not None:
         kinds = [AskSchema, *NOISY, *Private.asks]
@@ -82,8 +87,27 @@ def _questions(job: "Job") -> tuple[tuple[str, int], ...]:
         kinds = [*PREPARE, *DESCRIBE, *METHODS[job.method].questions()]
     most = max(job.ks)
     cells = max(_CELLS, 8 * most)
-    limits = {codec.name_of(kind): cells if kind in _STARTING or not _ours(kind) else most for kind in kinds}
-    return tuple(sorted(limits.items()))
+    return {
+        codec.name_of(kind): (kind, cells if kind in _STARTING or not _ours(kind) else most) for kind in kinds
+    }
+
+
+def _work(job: "Job", kinds: list[type[Question[Any]]]) -> tuple[tuple[str, str, float], ...]:
+    """(wire name, field, most) of all that decides how long a site works on the job's questions.
+
+    A field that the method does not state may have any value that a site answers.
+    """
+    stated: AtMost = {AskPartsBound: {"work": job.certifying}}
+    if job.epsilon is None:
+        stated |= job.method_for(max(job.ks)).asks_at_most()
+    return tuple(
+        sorted(
+            (codec.name_of(kind), field, stated.get(kind, {}).get(field, declaration.most))
+            for kind in kinds
+            for field, declaration in declared(kind).items()
+            if isinstance(declaration, Work)
+        )
+    )
 
 
 def _ours(kind: type[Question[Any]]) -> bool:

@@ -20,7 +20,7 @@ _MAGIC = b"unpooled checkpoint 1\n"
 
 
 @dataclass(frozen=True, eq=False)
-class Checkpoint(Message, wire="checkpoint.Checkpoint"):
+class Checkpoint(Message):
     """The state and history of a run between two rounds."""
 
     run: str

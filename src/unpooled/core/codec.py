@@ -2,12 +2,11 @@
 
 A message is a frozen dataclass of arrays, numbers, text, tuples and further messages. Its bytes are::
 
-    "UNPL" | version u8 | 3 zero bytes | skeleton length u32 | arrays length u64 | skeleton | arrays
+    "UNPL" | format u8 | 3 zero bytes | skeleton length u32 | arrays length u64 | skeleton | arrays
 
 The skeleton is JSON in which every array is replaced by its place in a table of (dtype, shape); the arrays
 follow raw, little-endian, each on an 8-byte boundary. No code is executed: a type arrives by name and must be
-registered, and every field must fit the type that its class declares. A class declares its own name and
-version; version 1 is not written.
+registered, and every field must fit the type that its class declares.
 """
 
 import dataclasses
@@ -22,10 +21,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from unpooled.core.file_format import FORMAT, other_format
 from unpooled.core.hints import field_hints
 from unpooled.errors import CodecError
 
-VERSION = 1
 _MAGIC = b"UNPL"
 _HEAD = struct.Struct("<4sB3xIQ")
 _DTYPES = ("<f8", "<f4", "<i8", "<i4", "|b1", "|u1")
@@ -36,45 +35,37 @@ _CHECKSUM = 16  # bytes, before a message on a wire; a multiple of 8, so that ar
 _register: dict[str, type[Any]] = {}
 _field_names: dict[Any, tuple[str, ...]] = {}
 _field_types: dict[Any, dict[str, Any]] = {}
-_renamed: dict[type[Any], dict[str, str]] = {}  # fields that travel under another name than their own
-_travelling: dict[type[Any], dict[str, Any]] = {}  # name and version by class, kept for speed
+_wire_names: dict[type[Any], str] = {}  # by class, kept for speed
 
 
-class WireName(typing.NamedTuple):
-    """The wire name of a class, its version, and the release since which it has that version."""
+def register(cls: type[Any], prefix: str = "") -> None:
+    """Register ``cls`` to travel: under its own name, or for a class of another author under ``prefix.name``.
 
-    name: str
-    version: int
-    since: str
-
-
-def register(
-    cls: type[Any], name: str, version: int = 1, since: str = "", fields: dict[str, str] | None = None
-) -> None:
-    """Register ``cls`` to travel under ``name``. The name is stable: it does not depend on the module.
-
-    ``fields`` gives the names under which renamed fields travel.
-
-    Change the version, and say since which release, whenever the fields change. Two classes of one name are
-    an error; a class that is defined again, as in a notebook, replaces itself.
+    A class of another author without a prefix is not registered. Two classes of one name are an error. A
+    class that is defined again, as in a notebook, replaces itself.
     """
-    if version < 1 or (version > 1) != bool(since):
-        raise CodecError(f"{cls.__qualname__}: a version after 1, and only that, says since=release")
+    own = cls.__module__.partition(".")[0] == "unpooled"
+    if own and prefix:
+        raise CodecError(f"{cls.__qualname__}: a message of unpooled itself has no prefix, got {prefix!r}")
+    if not own and not prefix:
+        return
+    if prefix and not prefix.isidentifier():
+        raise CodecError(f"{cls.__qualname__}: the prefix must be a name such as 'hospital', got {prefix!r}")
+    name = f"{prefix}.{cls.__name__}" if prefix else cls.__name__
     other = _register.get(name)
     if other is not None and (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
         raise CodecError(
             f"two messages travel as {name!r}: {other.__module__}.{other.__qualname__} "
             f"and {cls.__module__}.{cls.__qualname__}"
         )
-    _travelling.clear()  # the name may belong to a redefined class now
+    _wire_names.clear()  # the name may belong to a redefined class now
     _register[name] = cls
-    cls._wire = WireName(name, version, since)
-    _renamed[cls] = fields or {}
+    cls._wire_name = name
 
 
-def _wire_of(cls: type[Any]) -> WireName | None:
-    """The wire name of exactly this class: a subclass does not inherit its parent's."""
-    return typing.cast(WireName | None, cls.__dict__.get("_wire"))
+def _wire_name(cls: type[Any]) -> str | None:
+    """The name under which exactly this class travels: a subclass does not inherit its parent's."""
+    return typing.cast(str | None, cls.__dict__.get("_wire_name"))
 
 
 def name_of(cls: type[Any]) -> str:
@@ -82,10 +73,9 @@ def name_of(cls: type[Any]) -> str:
 
     >>> from unpooled.questions.clusters import Moments
     >>> name_of(Moments)
-    'summaries.Moments'
+    'Moments'
     """
-    wire = _wire_of(cls)
-    return cls.__qualname__ if wire is None else wire.name
+    return _wire_name(cls) or cls.__qualname__
 
 
 def registered() -> dict[str, type[Any]]:
@@ -102,7 +92,7 @@ def meaning_of(name: str) -> str:
     """The purpose of a message: the first line of its class's docstring; "" if the name is unknown.
 
     >>> from unpooled.questions.clusters import AskMoments
-    >>> meaning_of("summaries.AskMoments")
+    >>> meaning_of("AskMoments")
     'Mass, sums and squares of the columns about ``origin`` (about zero if None).'
     """
     docstring = _register[name].__doc__ if name in _register else None
@@ -117,7 +107,7 @@ def encode(message: Any) -> bytes:
     head = json.dumps({"arrays": table, "root": skeleton}, sort_keys=True, separators=(",", ":")).encode()
     body = b"".join(_padded(np.ascontiguousarray(a, dtype=_wire_dtype(a)).tobytes()) for a in arrays)
     head = _padded(head, b" ")
-    return _HEAD.pack(_MAGIC, VERSION, len(head), len(body)) + b"\0" * (-_HEAD.size % 8) + head + body
+    return _HEAD.pack(_MAGIC, FORMAT, len(head), len(body)) + b"\0" * (-_HEAD.size % 8) + head + body
 
 
 def decode(data: bytes, *, expect: type[Any] | None = None, limit: int | None = None) -> Any:
@@ -130,11 +120,11 @@ def decode(data: bytes, *, expect: type[Any] | None = None, limit: int | None = 
     start = _HEAD.size + (-_HEAD.size % 8)
     if len(data) < start:
         raise CodecError(f"a message needs at least {start} bytes, got {len(data)}")
-    magic, version, head_size, body_size = _HEAD.unpack_from(data)
+    magic, found, head_size, body_size = _HEAD.unpack_from(data)
     if magic != _MAGIC:
         raise CodecError("not an unpooled message: it does not begin with UNPL")
-    if version != VERSION:
-        raise CodecError(f"message of codec version {version}, this is version {VERSION}")
+    if wrong := other_format(found):
+        raise CodecError(f"message of {wrong}")
     if len(data) != start + head_size + body_size:
         raise CodecError(f"message of {start + head_size + body_size} bytes, got {len(data)}")
     try:
@@ -205,28 +195,26 @@ def _write(value: Any, arrays: list[npt.NDArray[Any]]) -> Any:
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else {"float": repr(value)}
-    entry = _travelling.get(type(value))
-    if entry is not None:
-        renamed = _renamed.get(type(value)) or {}
+    name = _wire_names.get(type(value))
+    if name is not None:
         fields = field_names(type(value))
-        return {**entry, "fields": {renamed.get(f, f): _write(getattr(value, f), arrays) for f in fields}}
+        return {"type": name, "fields": {f: _write(getattr(value, f), arrays) for f in fields}}
     if isinstance(value, tuple):
         return {"tuple": [_write(v, arrays) for v in value]}
     if isinstance(value, dict):
         if not all(isinstance(k, str) for k in value):
             raise CodecError("a dict in a message must have text keys")
         return {"dict": {k: _write(value[k], arrays) for k in sorted(value)}}
-    wire = _wire_of(type(value))
-    if wire is None or _register.get(wire.name) is not type(value):
-        more = ": its class says no name, as in class X(Message, wire=...)" if _could_travel(value) else ""
+    name = _wire_name(type(value))
+    if name is None or _register.get(name) is not type(value):
+        more = ": its class has no prefix, as in class X(Message, prefix=...)" if _could_travel(value) else ""
         raise CodecError(f"a {_kind(value)} cannot travel in a message{more}")
-    entry = {"type": wire.name} if wire.version == 1 else {"type": wire.name, "version": wire.version}
-    _travelling[type(value)] = entry
+    _wire_names[type(value)] = name
     return _write(value, arrays)
 
 
 def _could_travel(value: Any) -> bool:
-    return dataclasses.is_dataclass(value) and _wire_of(type(value)) is None
+    return dataclasses.is_dataclass(value) and _wire_name(type(value)) is None
 
 
 def _wire_dtype(array: npt.NDArray[Any]) -> str:
@@ -271,12 +259,9 @@ def _read(node: Any, arrays: list[npt.NDArray[Any]], used: set[int], depth: int)
         return node
     if not isinstance(node, dict):
         raise CodecError("the skeleton of the message holds a bare list")
-    if type(node.get("type")) is str and type(node.get("fields")) is dict and len(node) <= 3:
-        version = node.get("version", 1)
-        if len(node) == 2 or (type(version) is int and "version" in node):
-            _check_version(node["type"], version)
-            fields = {k: _read(v, arrays, used, depth + 1) for k, v in node["fields"].items()}
-            return _build(node["type"], fields)
+    if len(node) == 2 and type(node.get("type")) is str and type(node.get("fields")) is dict:
+        fields = {k: _read(v, arrays, used, depth + 1) for k, v in node["fields"].items()}
+        return _build(node["type"], fields)
     match node:
         case {"array": int(index)} if len(node) == 1 and 0 <= index < len(arrays) and index not in used:
             used.add(index)
@@ -290,27 +275,11 @@ def _read(node: Any, arrays: list[npt.NDArray[Any]], used: set[int], depth: int)
     raise CodecError("the skeleton of the message holds something unknown")
 
 
-def _check_version(name: str, version: int) -> None:
-    cls = _register.get(name)
-    wire = None if cls is None else _wire_of(cls)
-    if wire is None or version == wire.version:
-        return
-    if version < wire.version:
-        raise CodecError(
-            f"{name} was written by an unpooled before {wire.since}, as its version {version}; "
-            f"this release reads version {wire.version}"
-        )
-    raise CodecError(f"{name} was written by a later unpooled, as its version {version}; update this one")
-
-
 def _build(name: str, values: dict[str, Any]) -> Any:
     cls = _register.get(name)
     if cls is None or not dataclasses.is_dataclass(cls):
         raise CodecError(f"unknown message type {name!r}: no module that is imported here defines it")
     hints = _hints(cls)
-    for field, travelling in _renamed[cls].items():
-        if travelling in values and field not in values:
-            values[field] = values.pop(travelling)
     if values.keys() != hints.keys():
         odd = sorted(set(values) ^ set(hints))
         raise CodecError(f"{name} with missing or unknown fields: {', '.join(map(str, odd))}")

@@ -4,11 +4,12 @@
 
 A shape names its axes; an axis of a digit has that length, an axis named in a question has the length that
 it has there, and ``d`` (columns) is the same for all sites. The code that checks replies, rounds counts,
-guards centres or merges restarts reads declarations; nothing is inferred from the names of fields.
+guards centres, limits work or merges restarts reads declarations; nothing is inferred from names of fields.
 """
 
 import dataclasses
 import functools
+import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from typing import Any, Literal, TypeVar, cast
 import numpy as np
 
 from unpooled.core.hints import field_hints
+from unpooled.core.limits import MOST_LENGTH
 from unpooled.errors import BadReply
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -30,9 +32,13 @@ def once(function: F) -> F:
 
 @dataclass(frozen=True)
 class Declaration:
-    """The meaning of a field. ``shape``: the names of its axes, separated by spaces."""
+    """The meaning of a field. ``shape``: the names of its axes, separated by spaces.
+
+    ``longest`` is the largest length of an axis, but for digits and ``d``, that a site answers in a question.
+    """
 
     shape: str = ""
+    longest: int = dataclasses.field(default=MOST_LENGTH, kw_only=True)
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -59,6 +65,43 @@ class Point(Declaration):
 
 class Numbers(Declaration):
     """Other numbers: prices, axes, steps. They select no rows either."""
+
+
+class Scalar(Declaration):
+    """A field that is not an array and has no axes."""
+
+
+class Setting(Scalar):
+    """A number that changes neither how long a site works nor how much memory it needs, e.g. a fuzzifier."""
+
+
+class Length(Scalar):
+    """A whole number that is the length of the axis of its name, e.g. ``k``, a number of clusters."""
+
+
+@dataclass(frozen=True)
+class Work(Scalar):
+    """A number that decides how long a site works. A study states the largest that it will ask for.
+
+    ``most`` is the largest that any site answers, ``label`` the word for it where the field's name is not.
+    """
+
+    most: float = dataclasses.field(kw_only=True)
+    label: str = dataclasses.field(default="", kw_only=True)
+
+    def asked(self, value: float) -> float:
+        """The amount that a value of the field stands for."""
+        return value
+
+
+@dataclass(frozen=True)
+class Repeats(Work):
+    """Steps, epochs or restarts, which multiply the work on every row. ``zero``: what 0 stands for."""
+
+    zero: int = dataclasses.field(default=0, kw_only=True)
+
+    def asked(self, value: float) -> float:
+        return value or self.zero
 
 
 # ---------------------------------------------------------------- fields of replies
@@ -132,10 +175,13 @@ def declared(cls: Any) -> Mapping[str, Declaration]:
 
 @once
 def undeclared(cls: Any) -> tuple[str, ...]:
-    """The fields of a message that hold arrays and have no declaration."""
+    """The fields of a message that can hold more than a text or a yes or no, and have no declaration.
+
+    Any of them might decide how long a site works, or how much memory it needs.
+    """
     known = declared(cls)
     hints = {name: hint for name, hint in field_hints(cls).items() if name not in known}
-    return tuple(name for name, hint in hints.items() if _holds_array(hint))
+    return tuple(name for name, hint in hints.items() if not _is_plain(hint))
 
 
 @once
@@ -144,10 +190,17 @@ def whole_numbers(cls: Any) -> tuple[str, ...]:
     return tuple(name for name, hint in field_hints(cls).items() if hint is int)
 
 
-def _holds_array(hint: Any) -> bool:
-    if typing.get_origin(hint) is np.ndarray or hint is np.ndarray:
-        return True
-    return any(_holds_array(arg) for arg in typing.get_args(hint))
+def _is_plain(hint: Any) -> bool:
+    """True for texts, yes or no, None, and as many of them as the annotation allows."""
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType, tuple):
+        return Ellipsis not in args and all(map(_is_plain, args))
+    return origin is typing.Literal or hint in (str, bool, type(None))
+
+
+def shape_of(value: Any) -> tuple[int, ...]:
+    """The lengths of a field's axes: of an array all of them, of a tuple its own length."""
+    return (len(value),) if isinstance(value, tuple) else np.shape(value)
 
 
 @once

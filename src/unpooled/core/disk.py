@@ -28,7 +28,8 @@ def write_atomically(path: Path, data: bytes, *, shared: bool = False) -> None:
             os.chmod(name, 0o666 & ~usual)
         os.replace(name, path)
     except BaseException:
-        os.unlink(name)
+        with contextlib.suppress(FileNotFoundError):  # Ctrl-C may come after the file was renamed
+            os.unlink(name)
         raise
     sync_folder(path.parent)
 

@@ -24,7 +24,7 @@ from unpooled.errors import BadReply, TooFewAnswers
 
 
 @dataclass(frozen=True)
-class Turn(Message, wire="protocol.Turn"):
+class Turn(Message):
     """The identity of an exchange in a run. A site answers a repeated turn with the same bytes."""
 
     run: str
@@ -37,7 +37,7 @@ STAGE = "stage"  # the verb of a part that serves the secrecy of other parts and
 
 
 @dataclass(frozen=True, eq=False)
-class Part(Message, wire="protocol.Part"):
+class Part(Message):
     """One question of an exchange, as a site receives it."""
 
     verb: str  # each, total or STAGE
@@ -47,7 +47,7 @@ class Part(Message, wire="protocol.Part"):
 
 
 @dataclass(frozen=True, eq=False)
-class Envelope(Message, wire="protocol.Envelope", fields={"countersigned": "seal"}):
+class Envelope(Message):
     """The message to one site in one exchange."""
 
     turn: Turn
@@ -56,7 +56,7 @@ class Envelope(Message, wire="protocol.Envelope", fields={"countersigned": "seal
 
 
 @dataclass(frozen=True, eq=False)
-class Answer(Message, wire="protocol.Answer"):
+class Answer(Message):
     """The message from one site: a reply per part of the envelope, or a refusal in its place."""
 
     turn: Turn

@@ -9,40 +9,35 @@ import dataclasses
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, cast
 
 import numpy as np
 
 from unpooled.core import codec, declarations
-from unpooled.core.declarations import Declaration, Figure
+from unpooled.core.declarations import Declaration, Figure, Length, Repeats, Scalar
 from unpooled.core.site_id import SiteId as SiteId
 from unpooled.core.stack import Stack, Stacked, only
 from unpooled.errors import BadInput, BadReply
 
 
 class Message:
-    """A frozen dataclass that the codec can encode; it declares the name under which it travels.
+    """A frozen dataclass that the codec can encode.
 
-    ``class Medians(Reply, wire="hospital.Medians")``; with other fields later, ``version=2, since="1.4"``.
+    A message of this package travels under the name of its class. A message of another author needs a
+    prefix: ``class Medians(Reply, prefix="hospital")`` travels as ``hospital.Medians``. An abstract class
+    does not travel.
     """
 
     __match_args__: ClassVar[tuple[str, ...]] = ()  # the names of its fields, as dataclasses set them
 
-    def __init_subclass__(
-        cls,
-        *,
-        wire: str = "",
-        version: int = 1,
-        since: str = "",
-        fields: dict[str, str] | None = None,
-        **kwargs: Any,
-    ) -> None:
+    def __init_subclass__(cls, *, prefix: str = "", abstract: bool = False, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if wire:
-            codec.register(cls, wire, version, since, fields)
+        if not abstract:
+            codec.register(cls, prefix)
 
 
-class Reply(Message):
+class Reply(Message, abstract=True):
     """A message from a site to the coordinator.
 
     The three methods are for the coordinator, which holds replies to each other (statements.py).
@@ -60,7 +55,7 @@ class Reply(Message):
         return None
 
 
-class Summable(Reply):
+class Summable(Reply, abstract=True):
     """A reply of sums and counts: adding two replies gives the reply of both sites' rows together.
 
     Every field is a float64 array of at least one dimension. ``cells`` names the field that counts rows by
@@ -89,14 +84,14 @@ A = TypeVar("A", bound=Summable)
 
 
 @dataclass(frozen=True, eq=False)
-class Refusal(Reply, wire="messages.Refusal"):
+class Refusal(Reply):
     """A site's refusal, with the reason that the coordinator may see."""
 
     reason: str
 
 
 @dataclass(frozen=True, eq=False)
-class LeftMasked(Reply, wire="messages.Hidden"):
+class LeftMasked(Reply):
     """The placeholder of a reply that left masked, in another part of the same answer."""
 
 
@@ -104,14 +99,14 @@ Sight = Literal["", "rows", "table", "nothing"]  # the input of a question; "": 
 
 
 @dataclass(frozen=True, eq=False)
-class Question(Message, Generic[R]):
+class Question(Message, Generic[R], abstract=True):
     """A question of the coordinator; its fields travel down. ``answer_all`` runs at the site.
 
     The answer is a pure function of the stack, except for ``memory``. A list holds one reply per site; a
     Stacked reply holds the same in one object, which makes thousands of simulated sites cheap.
 
-    Its arrays, and all fields of its reply, have declarations (declarations.py), and ``sees`` declares its
-    input; a real site refuses a question without them.
+    Its arrays and numbers, and all fields of its reply, have declarations (declarations.py), and ``sees``
+    declares its input; a real site refuses a question without them.
     """
 
     sees: ClassVar[Sight] = ""
@@ -142,9 +137,12 @@ class Question(Message, Generic[R]):
         """
         known: dict[str, int] = {}
         for name, declaration, value in declarations.sent(self, Declaration):
-            if not declarations.bind(declaration, np.shape(value), known):
+            if isinstance(declaration, Scalar):
+                continue
+            lengths = declarations.shape_of(value)
+            if not declarations.bind(declaration, lengths, known):
                 shape = declarations.expected(declaration, known)
-                raise BadInput(f"{codec.name_of(type(self))}: {name} of shape {np.shape(value)}, not {shape}")
+                raise BadInput(f"{codec.name_of(type(self))}: {name} of shape {lengths}, not {shape}")
         for name in declarations.whole_numbers(type(self)):
             known.setdefault(name, int(getattr(self, name)))
         return known
@@ -172,12 +170,41 @@ class Question(Message, Generic[R]):
         for axis, most in self.most().items():
             if lengths.get(axis, 0) > most:
                 raise BadReply(f"{lengths[axis]} {axis}, where {most} are possible at most")
-        reply.check(self)
+        with np.errstate(over="ignore", invalid="ignore"):  # a forged reply may hold numbers of any size
+            reply.check(self)
         return lengths
 
+    def comparisons(self) -> float:
+        """How often one row is compared with a centre, or another place that the question sends, at most."""
+        places, repeats = 1, 1.0
+        for _, declaration, value in declarations.sent(self, Declaration):
+            if isinstance(declaration, Repeats):
+                repeats *= max(declaration.asked(value), 1)
+            elif isinstance(declaration, Length):
+                places = max(places, value)
+            elif not isinstance(declaration, Scalar):
+                axes = zip(declaration.axes, declarations.shape_of(value), strict=False)
+                places = max(places, prod(length for axis, length in axes if axis != "d"))
+        return places * repeats
+
     def reply_numbers(self, d: int) -> int:
-        """The approximate count of numbers in one site's reply: a simulation bounds its memory by it."""
-        return 0
+        """The most numbers that one site's reply can hold, by the declared shapes, where rows have d columns.
+
+        A simulation and a site bound their memory by it. BadInput if an axis of the reply has no bound.
+        """
+        if self.undeclared():
+            return 0
+        known = {"d": d, **self.most(), **self.lengths()}
+        numbers = 0
+        for name, axes in _figure_axes(type(self)):
+            unbounded = [axis for axis in axes if not axis.isdigit() and axis not in known]
+            if unbounded:
+                raise BadInput(
+                    f"{codec.name_of(type(self))} does not bound the axis {unbounded[0]} of {name} in its "
+                    "reply. Its method most() can bound it."
+                )
+            numbers += prod(int(axis) if axis.isdigit() else known[axis] for axis in axes)
+        return numbers
 
 
 @declarations.once
@@ -189,6 +216,12 @@ def _reply_type(question: Any) -> type[Reply]:
                 if isinstance(kind, type):
                     return kind
     return Reply
+
+
+@declarations.once
+def _figure_axes(question: Any) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """The fields of the reply that hold numbers, and the axes of each."""
+    return tuple((name, figure.axes) for name, figure in declarations.figures(question.reply_type()).items())
 
 
 @declarations.once

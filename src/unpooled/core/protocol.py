@@ -26,7 +26,7 @@ from unpooled.errors import Refused
 T = TypeVar("T")
 
 
-class View(Message):
+class View(Message, abstract=True):
     """A transformation of a site's rows before a question sees them, e.g. a scaling agreed by all sites."""
 
     keeps_holes: ClassVar[bool] = False  # True if missing cells stay missing: NaN in the rows that it gives

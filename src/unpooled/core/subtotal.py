@@ -24,7 +24,7 @@ from unpooled.errors import BadReply, TooFewAnswers
 
 
 @dataclass(frozen=True, eq=False)
-class Subtotal(Reply, wire="protocol.Subtotal"):
+class Subtotal(Reply):
     """The exact sum of the replies of so many sites, a set of limbs for every field of the reply."""
 
     kind: str  # the name of the reply's class

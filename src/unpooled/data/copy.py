@@ -15,6 +15,7 @@ import numpy as np
 from unpooled.core.arrays import FloatArray, IntArray
 from unpooled.data.table import CATEGORY, NUMBER
 from unpooled.errors import BadInput
+from unpooled.pages.spreadsheet import csv_text
 
 OTHER = "other"  # the reserved name of all levels that too few persons have
 
@@ -106,14 +107,13 @@ class Copy:
 
 
 def to_csv(copy: Copy) -> str:
-    """The copy as CSV, each number as short as it can be and still exact; empty: not shown."""
+    """The copy as CSV, each number as short as it can be and still exact; empty: not shown.
+
+    The headings are for people; ``from_csv`` takes the names from the description.
+    """
     cells = copy.cells()
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([" ".join(heading.split()) for heading, _ in cells])
     columns = [["" if v != v else _plain(v) for v in values.tolist()] for _, values in cells]
-    writer.writerows(zip(*columns, strict=True))
-    return text.getvalue()
+    return csv_text([[" ".join(heading.split()) for heading, _ in cells], *zip(*columns, strict=True)])
 
 
 def _plain(value: float) -> str:

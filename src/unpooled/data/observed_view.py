@@ -14,7 +14,7 @@ from unpooled.errors import BadInput, Refused
 
 
 @dataclass(frozen=True, eq=False)
-class Observed(Preparation, wire="preparation.Observed"):
+class Observed(Preparation):
     """A preparation that leaves missing cells missing: NaN. Only rows without any value are left out.
 
     >>> from unpooled.data.views import Category

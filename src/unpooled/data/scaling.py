@@ -27,7 +27,7 @@ def standardise(sites: tuple[SiteId, ...]) -> Steps[Affine]:
 
 
 @dataclass(frozen=True, eq=False)
-class ScaledState(Message, wire="preparing.ScaledState"):
+class ScaledState(Message):
     """The agreed scaling, and the inner algorithm's state in scaled columns."""
 
     view: Affine
@@ -48,7 +48,7 @@ class ScaledState(Message, wire="preparing.ScaledState"):
 
 
 @dataclass(frozen=True, eq=False)
-class Scaled(Message, wire="preparing.Scaled"):
+class Scaled(Message):
     """Any algorithm on columns standardised over all sites. Movement and inertia are in scaled units."""
 
     inner: Any

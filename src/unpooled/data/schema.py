@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from unpooled.core.arrays import FloatArray, IntArray
-from unpooled.core.declarations import Count, Numbers, Point, Sum, Text, Value
+from unpooled.core.declarations import Count, Numbers, Point, Setting, Sum, Text, Value
 from unpooled.core.messages import Question, Reply, SiteId, Summable
 from unpooled.core.stack import Stack, column_sums, only, repeated, shown_cells
 from unpooled.core.statements import Stated
@@ -23,7 +23,7 @@ from unpooled.errors import BadInput
 
 
 @dataclass(frozen=True, eq=False)
-class Schema(Reply, wire="asking.Schema", version=2, since="0.2"):
+class Schema(Reply):
     """A site's columns, the facts about each that may be shown, and how the site is protected.
 
     Sizes are rounded to a twentieth of a power of ten: enough to notice pounds among kilograms. Those of a
@@ -54,12 +54,12 @@ class Schema(Reply, wire="asking.Schema", version=2, since="0.2"):
 
 
 @dataclass(frozen=True, eq=False)
-class AskSchema(Question[Schema], wire="asking.AskSchema"):
+class AskSchema(Question[Schema]):
     """Which columns do you have, of which kind, with which levels?"""
 
     sees = "table"
 
-    max_levels: int = 1000
+    max_levels: Annotated[int, Setting()] = 1000
 
     def answer_all(self, stack: Stack) -> list[Schema]:
         replies = []
@@ -71,6 +71,9 @@ class AskSchema(Question[Schema], wire="asking.AskSchema"):
                 copied = isinstance(table, Copy)
                 replies.append(self._of_copy(table) if copied else self._schema(table, stack))
         return replies
+
+    def reply_numbers(self, d: int) -> int:
+        return 0  # as many as the site's own table has columns, whatever is asked
 
     def _declared(self, table: DeclaredTable) -> Schema:
         """The schema of a table that is only declared: nothing in it was read from rows."""
@@ -270,7 +273,7 @@ def _table(stack: Stack) -> Any:
 
 
 @dataclass(frozen=True, eq=False)
-class ColumnTotals(Summable, wire="asking.ColumnTotals"):
+class ColumnTotals(Summable):
     """Counts, sums and squares of the columns' present values; counts of every category's levels."""
 
     rows: Annotated[FloatArray, Count("1")]
@@ -291,16 +294,16 @@ class ColumnTotals(Summable, wire="asking.ColumnTotals"):
 
 
 @dataclass(frozen=True, eq=False)
-class AskColumns(Question[ColumnTotals], wire="asking.AskColumns", version=2, since="0.2"):
+class AskColumns(Question[ColumnTotals]):
     """Totals of columns about an origin, over all rows or, if ``complete``, over rows that lack nothing."""
 
     sees = "table"
 
-    numbers: tuple[str, ...]
+    numbers: Annotated[tuple[str, ...], Text("p")]
     origin: Annotated[FloatArray, Point("p")]
     unit: Annotated[FloatArray, Numbers("p")]  # of each column: a power of two, so that nothing is rounded
-    categories: tuple[str, ...]
-    levels: tuple[tuple[str, ...], ...]
+    categories: Annotated[tuple[str, ...], Text("q")]
+    levels: Annotated[tuple[tuple[str, ...], ...], Text("q")]
     complete: bool
 
     def answer_all(self, stack: Stack) -> list[ColumnTotals]:
@@ -335,9 +338,11 @@ class AskColumns(Question[ColumnTotals], wire="asking.AskColumns", version=2, si
     def lengths(self) -> dict[str, int]:
         width = len(self.numbers)
         if not len(self.origin) == len(self.unit) == width or len(self.levels) != len(self.categories):
-            raise BadInput("asking.AskColumns: origin and unit for every number, levels for every category")
+            raise BadInput("AskColumns: origin and unit for every number, levels for every category")
+        if len({*self.numbers, *self.categories}) < len(self.numbers) + len(self.categories):
+            raise BadInput("AskColumns: a column twice")
         if not (np.isfinite(self.unit).all() and (np.frexp(self.unit)[0] == 0.5).all()):
-            raise BadInput("asking.AskColumns: a unit must be a power of two")
+            raise BadInput("AskColumns: a unit must be a power of two")
         levels = sum(len(named) + 1 for named in self.levels)
         return {**super().lengths(), "p": len(self.numbers), "levels": levels}
 

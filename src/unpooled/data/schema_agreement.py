@@ -177,7 +177,7 @@ MANY = 0.05  # share of missing cells above which "auto" keeps them missing, up 
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Wishes(Message, wire="agreement.Wishes", version=2, since="0.2"):
+class Wishes(Message):
     """The wanted preparation of a table."""
 
     columns: str | tuple[str, ...] = "same"  # "same": all sites must have the same; "common"; "any"; or names
@@ -206,7 +206,7 @@ class Wishes(Message, wire="agreement.Wishes", version=2, since="0.2"):
 
 
 @dataclass(frozen=True, eq=False)
-class Agreement(Message, wire="agreement.Agreement", version=2, since="0.2"):
+class Agreement(Message):
     """The preparation that sites agreed on, and the facts about their tables that it rests on."""
 
     preparation: Preparation

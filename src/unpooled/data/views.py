@@ -23,7 +23,7 @@ from unpooled.errors import BadInput, Refused
 
 
 @dataclass(frozen=True, eq=False)
-class Affine(View, wire="preparing.Affine"):
+class Affine(View):
     """Every column shifted and scaled: (x - shift) / scale.
 
     >>> view = Affine(np.array([1.0]), np.array([2.0]))
@@ -55,7 +55,7 @@ class Affine(View, wire="preparing.Affine"):
 
 
 @dataclass(frozen=True, eq=False)
-class Number(Message, wire="preparation.Number"):
+class Number(Message):
     """A column of numbers: missing values filled, then (x - shift) / scale."""
 
     name: str
@@ -74,7 +74,7 @@ class Number(Message, wire="preparation.Number"):
 
 
 @dataclass(frozen=True, eq=False)
-class Shaped(Number, wire="preparation.Shaped"):
+class Shaped(Number):
     """A column of numbers that are shaped before they are filled and scaled; all three are in shaped units.
 
     "log" takes logarithms. "rank" takes the share of rows below, interpolated between ``knots``, quantiles of
@@ -112,7 +112,7 @@ class Shaped(Number, wire="preparation.Shaped"):
 
 
 @dataclass(frozen=True, eq=False)
-class Category(Message, wire="preparation.Category"):
+class Category(Message):
     """A column of levels, one-hot over those agreed: 1 / scale in the level's place.
 
     With ``other`` there is one place more, for all levels not named; without it such a row has zeros.
@@ -159,7 +159,7 @@ class Category(Message, wire="preparation.Category"):
 
 
 @dataclass(frozen=True, eq=False)
-class Preparation(View, wire="preparation.Preparation"):
+class Preparation(View):
     """The transformation of tables into numbers that all sites apply before clustering.
 
     >>> age, sex = Number("age", 50.0, 50.0, 10.0), Category("sex", ("f", "m"), False, 0, 0.5)

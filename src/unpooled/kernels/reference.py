@@ -210,11 +210,13 @@ def scatter(
     return out
 
 
+@np.errstate(over="ignore", invalid="ignore")  # as the compiled kernels: a sum beyond the range is inf
 def fold(total: Floats, block: Floats) -> None:
     for row in block:
         total += row
 
 
+@np.errstate(over="ignore", invalid="ignore")  # as the compiled kernels: a sum beyond the range is inf
 def fold_moves(centers: Floats, received: Floats, weight: Floats, weighted: Floats, plain: Floats) -> None:
     for own, w in zip(centers, weight, strict=True):
         move = own - received

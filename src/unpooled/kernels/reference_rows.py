@@ -28,6 +28,7 @@ def sqdist_to(rows: Floats, point: Floats) -> Floats:
     return squares
 
 
+@np.errstate(over="ignore", invalid="ignore")  # as the compiled kernels: a square beyond the range is inf
 def _ranking(rows: Floats, centers: Floats) -> Floats:
     """(n, k) numbers that rank the centres of each row as their distances do."""
     n, d = rows.shape

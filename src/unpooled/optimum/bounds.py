@@ -13,21 +13,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unpooled.core.arrays import FloatArray, IntArray
-from unpooled.core.declarations import Box, Centers, Count, Numbers, Point, Sum, Value
+from unpooled.core.declarations import (
+    Box,
+    Centers,
+    Count,
+    Numbers,
+    Point,
+    Repeats,
+    Setting,
+    Sum,
+    Value,
+    Work,
+)
+from unpooled.core.limits import MOST_NODES
 from unpooled.core.messages import Question, Summable
 from unpooled.core.stack import Stack
 from unpooled.errors import BadInput
-from unpooled.kernels.exact_solver import NEEDS_COMPILED, available, exact
+from unpooled.kernels.exact_solver import NEEDS_COMPILED, available, check_room, exact
 from unpooled.optimum.exact import MOST_ROWS
 from unpooled.optimum.parts import EFFORTS, bound_by_parts, not_above
 from unpooled.optimum.questions import cost_about, enough, masses, sizes
 
 UNLIMITED = 1e9  # billions of steps: years; numbers of a question are finite, and small
+_KEPT = 100_000  # evaluations that a site remembers in a run; one without its parent starts anew
 _ON_THE_WAY = 1e-12  # relative error of a sum over sites
 
 
 @dataclass(frozen=True, eq=False)
-class Bounds(Summable, wire="bounding.Bounds", version=2, since="0.2"):
+class Bounds(Summable):
     """Per part of the search: lower bounds, and moments of the sites' centroids, added over sites.
 
     ``lower`` counts prices from the middle of the boxes: a site's cost at them plus q . (m - middle).
@@ -44,7 +57,7 @@ class Bounds(Summable, wire="bounding.Bounds", version=2, since="0.2"):
 
 
 @dataclass(frozen=True, eq=False)
-class AskBounds(Question[Bounds], wire="bounding.AskBounds", version=2, since="0.2"):
+class AskBounds(Question[Bounds]):
     """Solve your rows in every part, at the prices you keep for it.
 
     Evaluation b takes the prices of evaluation ``parents[b]`` and moves them by ``steps[b]`` along 2 w_k
@@ -62,8 +75,8 @@ class AskBounds(Question[Bounds], wire="bounding.AskBounds", version=2, since="0
     steps: Annotated[FloatArray, Numbers("B")]
     names: Annotated[IntArray, Numbers("B")]  # of the evaluations
     parents: Annotated[IntArray, Numbers("B")]  # -1 for none
-    nodes: int
-    seconds: float  # for each evaluation
+    nodes: Annotated[int, Repeats(most=MOST_NODES)]
+    seconds: Annotated[float, Setting()]  # for each evaluation, if these are fewer than its nodes take
 
     def answer_all(self, stack: Stack) -> list[Bounds]:
         return [self._one(stack.site(s)) for s in range(len(stack))]
@@ -75,6 +88,7 @@ class AskBounds(Question[Bounds], wire="bounding.AskBounds", version=2, since="0
         X, w = np.asarray(local.X, dtype=np.float64), masses(local)
         if len(X) > MOST_ROWS or not enough(local) or not w.any():
             return out  # zeros keep the sums valid, since squared distances are not negative
+        check_room(d, k)
         memory: dict[Any, Any] = local.memory[0] if local.memory else {}
         kept: dict[int, _Evaluation] = memory.setdefault("evaluations", {})
         for b in range(B):
@@ -102,6 +116,8 @@ class AskBounds(Question[Bounds], wire="bounding.AskBounds", version=2, since="0
             mass, shown = sizes(local, solution.labels, w, k)
             weight = np.where(shown | (mass == 0), mass + 1, 0.0)
             kept[int(self.names[b])] = _Evaluation(q, solution.labels, solution.centers, weight)
+            if len(kept) > _KEPT:
+                del kept[next(iter(kept))]
             out.lower[b], out.prices[b], out.weight[b] = self._from_middle(solution.lower, q, b), q, weight
             out.first[b] = weight[:, None] * solution.centers
             out.second[b] = weight[:, None] * solution.centers**2
@@ -138,7 +154,7 @@ class AskBounds(Question[Bounds], wire="bounding.AskBounds", version=2, since="0
 
 
 @dataclass(frozen=True, eq=False)
-class PartsBound(Summable, wire="certificate.PartsBound"):
+class PartsBound(Summable):
     """A lower bound on the cost of any k centres at a site, and the cost of the given ones."""
 
     lower: Annotated[FloatArray, Value("1", least=0.0)]
@@ -147,7 +163,7 @@ class PartsBound(Summable, wire="certificate.PartsBound"):
 
 
 @dataclass(frozen=True, eq=False)
-class AskPartsBound(Question[PartsBound], wire="certificate.AskPartsBound"):
+class AskPartsBound(Question[PartsBound]):
     """How low can k centres of your own go, in parts of your rows that each have k centres of their own?
 
     The sum over sites bounds the inertia of any centres for all. Bounds are multiples of ``unit``, rounded
@@ -160,8 +176,8 @@ class AskPartsBound(Question[PartsBound], wire="certificate.AskPartsBound"):
 
     centers: Annotated[FloatArray, Centers("k d")]
     effort: str
-    unit: float
-    work: float = UNLIMITED  # billions of steps
+    unit: Annotated[float, Setting()]
+    work: Annotated[float, Work(most=UNLIMITED, label="billions of steps")] = UNLIMITED
 
     def answer_all(self, stack: Stack) -> list[PartsBound]:
         return [self._one(stack.site(s)) for s in range(len(stack))]

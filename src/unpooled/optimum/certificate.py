@@ -46,11 +46,12 @@ from unpooled.questions.clusters import AskClusterSums
 UNCONDITIONAL = "unconditional"
 TOLERANCE = 1e-4  # the usual gap that counts as proved
 MOST_CLASSES = 500  # multisets of cells that are still searched: up to k = 6
+NODES = 50_000  # that a site's search visits for one part
 _BATCH = 8  # parts of the search in one exchange
 
 
 @dataclass(frozen=True, eq=False)
-class Certificate(Message, wire="certifying.Certificate", version=3, since="0.2"):
+class Certificate(Message):
     """The bounds on a clustering's distance from the best possible."""
 
     centers: FloatArray  # (k, d) the given ones, or better ones if the search found them
@@ -185,7 +186,7 @@ def search_prices(
     tolerance: float,
     boxes: int,
     seconds: float,
-    nodes: int = 50_000,
+    nodes: int = NODES,
     clock: Callable[[], float] = time.monotonic,
     say: Callable[[str], None] = lambda text: None,
 ) -> "Steps[Found]":

@@ -14,7 +14,19 @@ from numpy.typing import NDArray
 
 from unpooled import kernels
 from unpooled.core.arrays import BoolArray, FloatArray
-from unpooled.core.declarations import Box, Centers, Count, Extreme, Mean, Numbers, Point, Sum, Value
+from unpooled.core.declarations import (
+    Box,
+    Centers,
+    Count,
+    Extreme,
+    Mean,
+    Numbers,
+    Point,
+    Repeats,
+    Sum,
+    Value,
+)
+from unpooled.core.limits import MOST_NODES
 from unpooled.core.messages import Question, Reply, Summable
 from unpooled.core.stack import Stack, hide_enough, only
 from unpooled.errors import BadInput
@@ -42,7 +54,7 @@ def sizes(local: Stack, labels: NDArray[Any], w: FloatArray, k: int) -> tuple[Fl
 
 
 @dataclass(frozen=True, eq=False)
-class Range(Reply, wire="questions.Range"):
+class Range(Reply):
     """The box around a site's rows; empty arrays where it has none or does not show it."""
 
     low: Annotated[FloatArray, Extreme("shown")]  # or (0,)
@@ -51,7 +63,7 @@ class Range(Reply, wire="questions.Range"):
 
 
 @dataclass(frozen=True, eq=False)
-class AskRange(Question[Range], wire="questions.AskRange"):
+class AskRange(Question[Range]):
     """The lowest and highest value of every column: each belongs to a row, so a minimum above 1 hides
     them."""
 
@@ -66,16 +78,19 @@ class AskRange(Question[Range], wire="questions.AskRange"):
             return Range(np.zeros(0), np.zeros(0), np.array([float(len(X) > 0)]))
         return Range(X.min(axis=0), X.max(axis=0), np.zeros(1))
 
+    def reply_numbers(self, d: int) -> int:
+        return 2 * d + 1
+
 
 @dataclass(frozen=True, eq=False)
-class Outside(Summable, wire="questions.Outside"):
+class Outside(Summable):
     """The number of sites with rows outside a box."""
 
     sites: Annotated[FloatArray, Value("1", least=0.0, most=1.0)]
 
 
 @dataclass(frozen=True, eq=False)
-class AskOutside(Question[Outside], wire="questions.AskOutside"):
+class AskOutside(Question[Outside]):
     """Does any of your rows lie outside the box? Yes or no, never how many."""
 
     sees = "rows"
@@ -91,7 +106,7 @@ class AskOutside(Question[Outside], wire="questions.AskOutside"):
 
 
 @dataclass(frozen=True, eq=False)
-class Objective(Summable, wire="questions.Objective"):
+class Objective(Summable):
     """The cost of sets of centres, over every row."""
 
     inertia: Annotated[FloatArray, Sum("R", least=0.0, rows="mass")]
@@ -99,7 +114,7 @@ class Objective(Summable, wire="questions.Objective"):
 
 
 @dataclass(frozen=True, eq=False)
-class AskObjective(Question[Objective], wire="questions.AskObjective"):
+class AskObjective(Question[Objective]):
     """The sum of squared distances to the nearest of the centres, for R sets of them: the paper's eq. 34."""
 
     sees = "rows"
@@ -136,7 +151,7 @@ def squares(X: Any, centers: FloatArray) -> FloatArray:
 
 
 @dataclass(frozen=True, eq=False)
-class NodeSolution(Reply, wire="questions.NodeSolution"):
+class NodeSolution(Reply):
     """A site's own clustering at the prices it was sent."""
 
     # a lower bound on its cost at these prices, tight if the search was complete
@@ -150,7 +165,7 @@ class NodeSolution(Reply, wire="questions.NodeSolution"):
 
 
 @dataclass(frozen=True, eq=False)
-class AskNode(Question[NodeSolution], wire="questions.AskNode"):
+class AskNode(Question[NodeSolution]):
     """The paper's eq. 14, with boxes: cluster your rows, paying q_k . m_k for centroid k."""
 
     sees = "rows"
@@ -160,7 +175,8 @@ class AskNode(Question[NodeSolution], wire="questions.AskNode"):
     high: Annotated[FloatArray, Box("k d")]
     symmetry: str  # none, cell, pair or published
     references: Annotated[FloatArray, Point("k d")]  # the reference points of the symmetry
-    nodes: int  # limit of the search; unlike a time limit it makes runs repeatable
+    # limit of the search; unlike a time limit it makes runs repeatable
+    nodes: Annotated[int, Repeats(most=MOST_NODES)]
 
     def answer_all(self, stack: Stack) -> list[NodeSolution]:
         return [self._one(stack.site(s)) for s in range(len(stack))]
@@ -196,6 +212,3 @@ class AskNode(Question[NodeSolution], wire="questions.AskNode"):
             seen.astype(np.float64),
             np.array([1.0, float(solution.complete)]),
         )
-
-    def reply_numbers(self, d: int) -> int:
-        return len(self.prices) * (d + 2) + 3

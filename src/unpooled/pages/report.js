@@ -1,6 +1,9 @@
 // The page reads without this. It adds: tables that sort by a click, a CSV of each, an SVG of each figure.
 "use strict";
 const number = text => parseFloat(text.replaceAll(",", ""));
+// as in spreadsheet.py: a cell that begins like a formula, and is not a number, gets a quote before it
+const formula = /^[\s'"]*[=+\-@\uff1d\uff0b\uff0d\uff20]/;
+const amount = /^[+-]?([\d.,]*\d[\d.,]*(e[+-]?\d+)?%?|inf|nan)$/i;
 const said = cell => (cell.dataset.v ?? cell.textContent).trim();
 const save = (name, type, text) => {
   const link = document.createElement("a");
@@ -36,8 +39,9 @@ document.querySelectorAll("table").forEach((table, t) => {
     };
     head.onkeydown = event => { if (event.key === "Enter") head.onclick(); };
   });
-  const plain = text => text.replace(/\s+/g, " ").replace(/(\d),(?=\d{3}\b)/g, "$1").replace(/^([=+@])/, "'$1");
-  const quoted = cell => '"' + plain(said(cell)).replaceAll('"', '""') + '"';
+  const flat = text => text.replace(/\s+/g, " ").replace(/(\d),(?=\d{3}\b)/g, "$1");
+  const plain = text => formula.test(text) && !amount.test(text) ? "'" + text : text;
+  const quoted = cell => '"' + plain(flat(said(cell))).replaceAll('"', '""') + '"';
   const lines = () => [...table.rows].map(row => [...row.cells].map(quoted).join(",")).join("\r\n");
   button(table.parentElement, "CSV", () => save(name(table, `${t + 1}.csv`), "text/csv", lines() + "\r\n"));
 });

@@ -12,7 +12,8 @@ import numpy as np
 
 from unpooled import kernels
 from unpooled.core.arrays import BoolArray, FloatArray, IntArray, Rows
-from unpooled.core.declarations import Centers, Count, Mean, Point, Sum
+from unpooled.core.declarations import Centers, Count, Length, Mean, Point, Repeats, Setting, Sum
+from unpooled.core.limits import MOST_RESTARTS, MOST_STEPS
 from unpooled.core.messages import Question, Reply, Summable
 from unpooled.core.stack import Stack, Stacked, hide_enough, only
 from unpooled.core.statements import Stated, check_squares
@@ -23,7 +24,7 @@ from unpooled.questions.observed import shown_of, weights_of
 
 
 @dataclass(frozen=True, eq=False)
-class Moments(Summable, wire="summaries.Moments"):
+class Moments(Summable):
     """The number (or weight) of rows, and their first two moments about an agreed origin."""
 
     mass: Annotated[FloatArray, Count("1")]  # sum of weights; the number of rows where there are none
@@ -55,7 +56,7 @@ class Moments(Summable, wire="summaries.Moments"):
 
 
 @dataclass(frozen=True, eq=False)
-class AskMoments(Question[Moments], wire="summaries.AskMoments"):
+class AskMoments(Question[Moments]):
     """Mass, sums and squares of the columns about ``origin`` (about zero if None).
 
     Where rows are groups, the variance within them is in the squares: scales are then those of persons.
@@ -91,10 +92,8 @@ class AskMoments(Question[Moments], wire="summaries.AskMoments"):
         shown = stack.shown(mass, effective)
         return Stacked(Moments(*(np.where(shown, a, 0.0) for a in (mass, sums, squares))), len(stack))
 
-    def reply_numbers(self, d: int) -> int:
-        return 2 * d + 1
 
-
+LOCAL_STEPS = 300  # of Lloyd, for a site that clusters its own rows
 _DRAWS = 16  # draws that a site remembers, for the numbers of clusters that one run compares
 _SMALL = 256  # rows up to which sites are summed together, so that thousands of them are cheap
 
@@ -163,7 +162,7 @@ def withheld(local: Stack, centers: FloatArray, large: BoolArray) -> Withheld | 
 
 
 @dataclass(frozen=True, eq=False)
-class ClusterSums(Summable, wire="summaries.ClusterSums"):
+class ClusterSums(Summable):
     """Per start and cluster: mass, sums about the centre that was sent, and squared distances to it."""
 
     cells = "mass"
@@ -191,7 +190,7 @@ class ClusterSums(Summable, wire="summaries.ClusterSums"):
 
 
 @dataclass(frozen=True, eq=False)
-class AskClusterSums(Question[ClusterSums], wire="summaries.AskClusterSums"):
+class AskClusterSums(Question[ClusterSums]):
     """Assign every row to its nearest centre, for R sets of centres in one pass, and sum up."""
 
     sees = "rows"
@@ -217,12 +216,9 @@ class AskClusterSums(Question[ClusterSums], wire="summaries.AskClusterSums"):
                     inertia[s, r, less.cell] -= less.weights @ less.sqdist
         return Stacked(ClusterSums(sums, mass, inertia), len(stack))
 
-    def reply_numbers(self, d: int) -> int:
-        return int(np.prod(self.centers.shape[:2])) * (d + 2)
-
 
 @dataclass(frozen=True, eq=False)
-class AskDrawnSums(Question[ClusterSums], wire="summaries.AskDrawnSums"):
+class AskDrawnSums(Question[ClusterSums]):
     """Cluster sums of a draw of the rows, the same rows in every question of one ``draw``.
 
     A row of weight w at distance r from the origin is drawn with chance p = w (even + far r^2), at most 1,
@@ -234,9 +230,9 @@ class AskDrawnSums(Question[ClusterSums], wire="summaries.AskDrawnSums"):
 
     centers: Annotated[FloatArray, Centers("R k d")]
     origin: Annotated[FloatArray, Point("d")]
-    even: float
-    far: float
-    draw: int
+    even: Annotated[float, Setting()]
+    far: Annotated[float, Setting()]
+    draw: Annotated[int, Setting()]
 
     def answer_all(self, stack: Stack) -> Stacked[ClusterSums]:
         return AskClusterSums(self.centers).answer_all(self._drawn(stack))
@@ -282,12 +278,9 @@ class AskDrawnSums(Question[ClusterSums], wire="summaries.AskDrawnSums"):
         weights = 1 / chance[taken]
         return taken, weights if stack.weights is None else weights * stack.weights[taken]
 
-    def reply_numbers(self, d: int) -> int:
-        return int(np.prod(self.centers.shape[:2])) * (d + 2)
-
 
 @dataclass(frozen=True, eq=False)
-class LocalMeans(Reply, wire="summaries.LocalMeans"):
+class LocalMeans(Reply):
     """The means and sizes of a site's own clusters; only those large enough to be shown."""
 
     means: Annotated[FloatArray, Mean("shown d", rows="counts")]
@@ -320,7 +313,7 @@ def shown_means(
 
 
 @dataclass(frozen=True, eq=False)
-class AskLocalMeans(Question[LocalMeans], wire="summaries.AskLocalMeans"):
+class AskLocalMeans(Question[LocalMeans]):
     """Cluster your own rows into at most k by k-means++ and ``steps`` of Lloyd; send means and counts.
 
     ``at_least`` may raise the site's minimum size, never lower it.
@@ -328,10 +321,10 @@ class AskLocalMeans(Question[LocalMeans], wire="summaries.AskLocalMeans"):
 
     sees = "rows"
 
-    k: int
-    n_init: int = 1
-    steps: int = 300
-    at_least: float = 1.0
+    k: Annotated[int, Length()]
+    n_init: Annotated[int, Repeats(most=MOST_RESTARTS, label="restarts")] = 1
+    steps: Annotated[int, Repeats(most=MOST_STEPS)] = LOCAL_STEPS
+    at_least: Annotated[float, Setting()] = 1.0
 
     def answer_all(self, stack: Stack) -> list[LocalMeans]:
         clustering = kernels.kmeans(
@@ -349,12 +342,9 @@ class AskLocalMeans(Question[LocalMeans], wire="summaries.AskLocalMeans"):
     def most(self) -> dict[str, int]:
         return {"shown": self.k}
 
-    def reply_numbers(self, d: int) -> int:
-        return self.k * (d + 1)
-
 
 @dataclass(frozen=True, eq=False)
-class Scatter(Summable, wire="summaries.Scatter"):
+class Scatter(Summable):
     """Per cluster: mass, distances and squared distances to the centre, simplified silhouettes."""
 
     cells = "mass"
@@ -366,7 +356,7 @@ class Scatter(Summable, wire="summaries.Scatter"):
 
 
 @dataclass(frozen=True, eq=False)
-class AskScatter(Question[Scatter], wire="summaries.AskScatter"):
+class AskScatter(Question[Scatter]):
     """How rows lie about the centres they belong to."""
 
     sees = "rows"
@@ -388,6 +378,3 @@ class AskScatter(Question[Scatter], wire="summaries.AskScatter"):
         shown = stack.shown(scatter.mass, scatter.squares)
         columns = (scatter.mass, scatter.distance, scatter.inertia, scatter.silhouette)
         return Stacked(Scatter(*(only(shown, c) for c in columns)), len(stack))
-
-    def reply_numbers(self, d: int) -> int:
-        return 4 * len(self.centers)

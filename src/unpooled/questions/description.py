@@ -19,6 +19,7 @@ from unpooled.questions.observed import RowsWithHoles, chunks_with_holes
 
 _ALIKE = 0.1  # of the least distance between centres: centres that moved by half of it are still the same
 STEPS = 7  # positions that borders are told by: up to the border, and a quarter behind the centre
+_FEW = 2  # clusterings that are looked at sooner than margins
 _CELLS = 1 << 19  # of rows that are processed together, so that no second copy of all rows is made
 _CACHED = 1 << 14  # numbers that are worked on together: they stay in the cache, their products in one thread
 
@@ -45,13 +46,11 @@ def _blocks(rows: int, k: int, d: int) -> Iterator[slice]:
     return (slice(a, min(a + size, rows)) for a in range(0, rows, size))
 
 
-def _members(every: FloatArray, labels: IntArray, w: FloatArray | None) -> FloatArray:
-    """(m, k): the weight of a row in the column of its label, else 0; products with it are sums by label.
-
-    ``every`` is the unit matrix (k, k).
-    """
-    members: FloatArray = every.take(labels, axis=0)
-    return members if w is None else np.multiply(members, w[:, None], out=members)
+def _members(labels: IntArray, w: FloatArray | None, k: int) -> FloatArray:
+    """(m, k): the weight of a row in the column of its label, else 0; products with it are sums by label."""
+    members = np.zeros((len(labels), k))
+    members[np.arange(len(labels)), labels] = 1.0 if w is None else w
+    return members
 
 
 def _masses(labels: IntArray, w: FloatArray | None, k: int) -> FloatArray:
@@ -65,6 +64,13 @@ def _labels(X: Rows | RowsWithHoles, centers: FloatArray, stack: Stack) -> IntAr
     if isinstance(X, RowsWithHoles):
         return X.nearest(centers, stack.threads)
     return kernels.nearest(X, centers, threads=stack.threads).labels.astype(np.int64)
+
+
+def _distances(some: FloatArray, others: FloatArray) -> FloatArray:
+    """(k, k') the distances between centres, some at a time: no array of (k, k', d) is made."""
+    at_once = max(1, _CELLS // max(others.size, 1))
+    blocks = (some[a : a + at_once] for a in range(0, len(some), at_once))
+    return np.concatenate([np.linalg.norm(block[:, None] - others[None], axis=2) for block in blocks])
 
 
 class _Nearest(NamedTuple):
@@ -95,14 +101,14 @@ def _two_nearest(X: Rows, centers: FloatArray, stack: Stack) -> _Nearest:
 
 
 @dataclass(frozen=True, eq=False)
-class Crossing(Summable, wire="figures.Crossing"):
+class Crossing(Summable):
     """The number of rows in cluster i of the first clustering and in cluster j of each other one."""
 
     counts: Annotated[FloatArray, Count("R k k")]
 
 
 @dataclass(frozen=True, eq=False)
-class AskCrossing(Question[Crossing], wire="figures.AskCrossing"):
+class AskCrossing(Question[Crossing]):
     """How alike are these clusterings? Enough for the adjusted Rand index of each with the first."""
 
     sees = "rows"
@@ -148,23 +154,23 @@ class AskCrossing(Question[Crossing], wire="figures.AskCrossing"):
         The margin of a row is how much further than the nearest centre the next one is. A row with a larger
         margin than this is in the same cluster in both.
         """
-        gaps = np.linalg.norm(self.centers[:, None] - self.centers[None], axis=2)
-        least = float((gaps + np.where(np.eye(len(gaps)), np.inf, 0.0)).min())
+        if len(self.others) <= _FEW:
+            return {}
+        gaps = _distances(self.centers, self.centers)
+        np.fill_diagonal(gaps, np.inf)
+        least = float(gaps.min())
         found = {}
         for r, other in enumerate(self.others):
-            moved = np.linalg.norm(self.centers[:, None] - other[None], axis=2)
+            moved = _distances(self.centers, other)
             match = moved.argmin(axis=1)
             most = 2 * float(moved.min(axis=1).max())
             if len(set(match.tolist())) == len(match) and most < _ALIKE * least:
                 found[r] = (match, most)
-        return found if len(found) > 2 else {}  # fewer are looked at sooner than margins
-
-    def reply_numbers(self, d: int) -> int:
-        return int(np.prod(self.others.shape[:2])) * len(self.centers)
+        return found if len(found) > _FEW else {}
 
 
 @dataclass(frozen=True, eq=False)
-class Borders(Summable, wire="figures.Borders"):
+class Borders(Summable):
     """Rows of each cluster by their position on the way from its centre to the next nearest centre.
 
     The last step ends half-way, at the border of the cluster; the first holds all rows that lie further back.
@@ -174,7 +180,7 @@ class Borders(Summable, wire="figures.Borders"):
 
 
 @dataclass(frozen=True, eq=False)
-class AskBorders(Question[Borders], wire="figures.AskBorders"):
+class AskBorders(Question[Borders]):
     """Do rows thin out between the clusters? A step is an eighth of the way from centre to centre."""
 
     sees = "rows"
@@ -184,8 +190,6 @@ class AskBorders(Question[Borders], wire="figures.AskBorders"):
 
     def answer_all(self, stack: Stack) -> list[Borders]:
         k = len(self.centers)
-        gaps = ((self.centers[:, None] - self.centers[None]) ** 2).sum(axis=2)  # (k, k)
-        halves = np.where(gaps > 0, 2 * gaps, 1.0).ravel()
         replies = []
         for s in range(len(stack)):
             counts, heavy = np.zeros((2, k * STEPS))
@@ -196,7 +200,8 @@ class AskBorders(Question[Borders], wire="figures.AskBorders"):
                 else:
                     rows = _two_nearest(X, self.centers, stack)
                     own, w = rows.own, None if w is None else w[rows.order]
-                    way = 0.5 + (rows.near - rows.far) / halves.take(own * k + rows.other)
+                    gap = ((self.centers[own] - self.centers[rows.other]) ** 2).sum(axis=1)
+                    way = 0.5 + (rows.near - rows.far) / np.where(gap > 0, 2 * gap, 1.0)
                 step = np.clip(np.floor(8 * way) + STEPS - 4, 0, STEPS - 1).astype(np.int64)
                 mass, squares = _masses(own * STEPS + step, w, k * STEPS)
                 counts += mass
@@ -207,12 +212,9 @@ class AskBorders(Question[Borders], wire="figures.AskBorders"):
     def lengths(self) -> dict[str, int]:
         return {**super().lengths(), "steps": STEPS}
 
-    def reply_numbers(self, d: int) -> int:
-        return STEPS * len(self.centers)
-
 
 @dataclass(frozen=True, eq=False)
-class Profile(Summable, wire="figures.Profile"):
+class Profile(Summable):
     """Per cluster: rows, and the first two moments of every column about the centre."""
 
     cells = "mass"
@@ -230,7 +232,7 @@ class Profile(Summable, wire="figures.Profile"):
 
 
 @dataclass(frozen=True, eq=False)
-class AskProfile(Question[Profile], wire="figures.AskProfile"):
+class AskProfile(Question[Profile]):
     """What does each cluster look like, column by column?"""
 
     sees = "rows"
@@ -238,7 +240,7 @@ class AskProfile(Question[Profile], wire="figures.AskProfile"):
     centers: Annotated[FloatArray, Centers("k d")]
 
     def answer_all(self, stack: Stack) -> list[Profile]:
-        (k, d), every = self.centers.shape, np.eye(len(self.centers))
+        k, d = self.centers.shape
         replies = []
         for s in range(len(stack)):
             masses, sums, squares = np.zeros((2, k)), np.zeros((k, d)), np.zeros((k, d))
@@ -247,19 +249,16 @@ class AskProfile(Question[Profile], wire="figures.AskProfile"):
                 masses += _masses(labels, w, k)
                 for span in _blocks(len(X), k, d):
                     Z = X[span] - self.centers.take(labels[span], axis=0)
-                    members = _members(every, labels[span], None if w is None else w[span])
+                    members = _members(labels[span], None if w is None else w[span], k)
                     sums += members.T @ Z
                     squares += members.T @ np.square(Z, out=Z)
             shown = shown_cells(stack, *masses)
             replies.append(Profile(*(only(shown, a) for a in (masses[0], sums, squares))))
         return replies
 
-    def reply_numbers(self, d: int) -> int:
-        return len(self.centers) * (2 * d + 1)
-
 
 @dataclass(frozen=True, eq=False)
-class Covariance(Summable, wire="figures.Covariance"):
+class Covariance(Summable):
     """Rows, sums and products of all pairs of columns about an origin."""
 
     mass: Annotated[FloatArray, Count("1")]
@@ -279,7 +278,7 @@ class Covariance(Summable, wire="figures.Covariance"):
 
 
 @dataclass(frozen=True, eq=False)
-class AskCovariance(Question[Covariance], wire="figures.AskCovariance"):
+class AskCovariance(Question[Covariance]):
     """How do the columns vary together?"""
 
     sees = "rows"
@@ -302,9 +301,6 @@ class AskCovariance(Question[Covariance], wire="figures.AskCovariance"):
             shown = shown_cells(stack, *masses)[0]
             replies.append(Covariance(*(np.where(shown, a, 0.0) for a in (masses[0], sums, products))))
         return replies
-
-    def reply_numbers(self, d: int) -> int:
-        return d * d + d + 1
 
 
 def map_axes(
@@ -330,7 +326,7 @@ def map_axes(
 
 
 @dataclass(frozen=True, eq=False)
-class Outline(Summable, wire="figures.Outline"):
+class Outline(Summable):
     """The position of groups of rows on a map: rows, sums and products of the two coordinates."""
 
     cells = "mass"
@@ -348,7 +344,7 @@ class Outline(Summable, wire="figures.Outline"):
 
 
 @dataclass(frozen=True, eq=False)
-class AskOutline(Question[Outline], wire="figures.AskOutline"):
+class AskOutline(Question[Outline]):
     """Where do your rows lie on the map; in each cluster, if centres are given?
 
     A missing cell lies at the centre of its row's cluster, or at the origin if no centres are given.
@@ -363,7 +359,7 @@ class AskOutline(Question[Outline], wire="figures.AskOutline"):
 
     def answer_all(self, stack: Stack) -> list[Outline]:
         m = 1 if self.centers is None else len(self.centers)
-        every, middle = np.eye(m), (self.origin @ self.axes)[:, None]
+        middle = (self.origin @ self.axes)[:, None]
         replies = []
         for s in range(len(stack)):
             masses, sums = np.zeros((2, m)), np.zeros((m, 5))
@@ -379,13 +375,10 @@ class AskOutline(Question[Outline], wire="figures.AskOutline"):
                     x, y = np.subtract(self.axes.T @ X[span].T, middle, out=powers[:2])
                     np.multiply(x, powers[:2], out=powers[2:4])
                     np.multiply(y, y, out=powers[4])
-                    sums += (powers @ _members(every, labels[span], None if w is None else w[span])).T
+                    sums += (powers @ _members(labels[span], None if w is None else w[span], m)).T
             shown = shown_cells(stack, *masses)
             replies.append(Outline(*(only(shown, a) for a in (masses[0], sums[:, :2], sums[:, 2:]))))
         return replies
 
     def lengths(self) -> dict[str, int]:
         return {"k": 1, **super().lengths()}  # without centres all rows form one group
-
-    def reply_numbers(self, d: int) -> int:
-        return 6 * (1 if self.centers is None else len(self.centers))

@@ -13,13 +13,15 @@ import numpy as np
 
 from unpooled import kernels
 from unpooled.core.arrays import BoolArray, FloatArray, Rows
-from unpooled.core.declarations import Centers, Count, Mean, Numbers, Sum
+from unpooled.core.declarations import Centers, Count, Mean, Numbers, Repeats, Setting, Sum
+from unpooled.core.limits import MOST_STEPS
 from unpooled.core.messages import Question, Reply, Summable
 from unpooled.core.stack import Stack, Stacked, effective_size, hide_enough, only
 from unpooled.errors import BadInput
 
-_LOCAL_STEPS = 300  # limit for a site that is asked to converge
+LOCAL_STEPS = 300  # limit for a site that is asked to converge
 _CHUNK = 16384  # rows at a time where the memberships themselves are needed
+_CELLS = 1 << 22  # memberships, or products with vectors, at a time; fewer rows then
 
 
 def check_m(m: Any, where: str) -> None:
@@ -54,7 +56,7 @@ def shown_cells(stack: Stack, mass: FloatArray, squares: FloatArray) -> BoolArra
 
 
 @dataclass(frozen=True, eq=False)
-class FuzzySums(Summable, wire="memberships.FuzzySums"):
+class FuzzySums(Summable):
     """Per start and cluster: the sums for a step of fuzzy c-means."""
 
     cells = "rows"
@@ -68,13 +70,13 @@ class FuzzySums(Summable, wire="memberships.FuzzySums"):
 
 
 @dataclass(frozen=True, eq=False)
-class AskFuzzySums(Question[FuzzySums], wire="memberships.AskFuzzySums"):
+class AskFuzzySums(Question[FuzzySums]):
     """Memberships in R sets of clusters, in one pass over the rows, and the sums that they weigh."""
 
     sees = "rows"
 
     centers: Annotated[FloatArray, Centers("R k d", by="memberships")]
-    m: float
+    m: Annotated[float, Setting()]
 
     def answer_all(self, stack: Stack) -> Stacked[FuzzySums]:
         totals = kernels.fuzzy(
@@ -85,9 +87,6 @@ class AskFuzzySums(Question[FuzzySums], wire="memberships.AskFuzzySums"):
             shown = shown_cells(stack, totals.mass, totals.squares)
             columns = tuple(only(shown, a) for a in columns)  # type: ignore[assignment]
         return Stacked(FuzzySums(*columns), len(stack))
-
-    def reply_numbers(self, d: int) -> int:
-        return int(np.prod(self.centers.shape[:2])) * (d + 3)
 
 
 # ---------------------------------------------------------------- several steps at a site
@@ -127,22 +126,22 @@ def _shown_run(local: Stack, run: LocalRun) -> BoolArray:
 
 
 @dataclass(frozen=True, eq=False)
-class AskFuzzyMoves(Question[FuzzySums], wire="memberships.AskFuzzyMoves"):
+class AskFuzzyMoves(Question[FuzzySums]):
     """Take ``steps`` of fuzzy c-means from these centres (0: until they rest); say how far they moved."""
 
     sees = "rows"
 
     centers: Annotated[FloatArray, Centers("R k d", by="memberships")]
-    m: float
-    steps: int
-    rest: float
+    m: Annotated[float, Setting()]
+    steps: Annotated[int, Repeats(most=MOST_STEPS, zero=LOCAL_STEPS)]
+    rest: Annotated[float, Setting()]
     weights: str  # sum(u^m) or sum(u)
 
     def answer_all(self, stack: Stack) -> list[FuzzySums]:
         return [self._one(stack.site(s)) for s in range(len(stack))]
 
     def _one(self, local: Stack) -> FuzzySums:
-        runs = [local_run(local, c, self.m, self.steps or _LOCAL_STEPS, self.rest) for c in self.centers]
+        runs = [local_run(local, c, self.m, self.steps or LOCAL_STEPS, self.rest) for c in self.centers]
         shown = np.stack([_shown_run(local, run) for run in runs])
         weights = np.stack(
             [(run.last.mass if self.weights == "sum(u^m)" else run.last.rows)[0, 0] for run in runs]
@@ -156,55 +155,55 @@ class AskFuzzyMoves(Question[FuzzySums], wire="memberships.AskFuzzyMoves"):
         )
         return FuzzySums(*(only(shown, a) for a in columns))
 
-    def reply_numbers(self, d: int) -> int:
-        return int(np.prod(self.centers.shape[:2])) * (d + 3)
-
 
 @dataclass(frozen=True, eq=False)
-class FuzzyMeans(Reply, wire="memberships.FuzzyMeans"):
+class FuzzyMeans(Reply):
     """A site's own centres; only those over enough rows."""
 
     means: Annotated[FloatArray, Mean("shown d")]
 
 
 @dataclass(frozen=True, eq=False)
-class AskFuzzyMeans(Question[FuzzyMeans], wire="memberships.AskFuzzyMeans"):
+class AskFuzzyMeans(Question[FuzzyMeans]):
     """Take ``steps`` of fuzzy c-means from these centres (0: until they rest); send your own centres."""
 
     sees = "rows"
 
     centers: Annotated[FloatArray, Centers("k d", by="memberships")]
-    m: float
-    steps: int
-    rest: float
+    m: Annotated[float, Setting()]
+    steps: Annotated[int, Repeats(most=MOST_STEPS, zero=LOCAL_STEPS)]
+    rest: Annotated[float, Setting()]
 
     def answer_all(self, stack: Stack) -> list[FuzzyMeans]:
         return [self._one(stack.site(s)) for s in range(len(stack))]
 
     def _one(self, local: Stack) -> FuzzyMeans:
-        run = local_run(local, self.centers, self.m, self.steps or _LOCAL_STEPS, self.rest)
+        run = local_run(local, self.centers, self.m, self.steps or LOCAL_STEPS, self.rest)
         return FuzzyMeans(run.centers[_shown_run(local, run) & (run.last.mass[0, 0] > 0)])
 
     def most(self) -> dict[str, int]:
         return {"shown": len(self.centers)}
 
-    def reply_numbers(self, d: int) -> int:
-        return len(self.centers) * d
-
 
 # ---------------------------------------------------------------- quality, sharpness, stability
 
 
-def _chunks(local: Stack, centers: FloatArray, m: float) -> Iterator[tuple[Rows, FloatArray, FloatArray]]:
-    """Chunks of a site's rows, as float64, with their weights (n, 1) and memberships (n, k)."""
-    for a in range(0, len(local.X), _CHUNK):
-        rows = np.asarray(local.X[a : a + _CHUNK], dtype=np.float64)
-        w = np.ones(len(rows)) if local.weights is None else local.weights[a : a + _CHUNK]
+def _chunks(
+    local: Stack, centers: FloatArray, m: float, width: int = 0
+) -> Iterator[tuple[Rows, FloatArray, FloatArray]]:
+    """Chunks of a site's rows, as float64, with their weights (n, 1) and memberships (n, k).
+
+    ``width``: the numbers of another array that there are for every row, if these are more.
+    """
+    at_once = max(1, min(_CHUNK, _CELLS // max(len(centers), width)))
+    for a in range(0, len(local.X), at_once):
+        rows = np.asarray(local.X[a : a + at_once], dtype=np.float64)
+        w = np.ones(len(rows)) if local.weights is None else local.weights[a : a + at_once]
         yield rows, w[:, None], kernels.memberships(rows, centers, m, threads=local.threads)
 
 
 @dataclass(frozen=True, eq=False)
-class FuzzyScatter(Summable, wire="memberships.FuzzyScatter"):
+class FuzzyScatter(Summable):
     """Per cluster: the sums behind the fuzzy indices."""
 
     cells = "rows"
@@ -217,13 +216,13 @@ class FuzzyScatter(Summable, wire="memberships.FuzzyScatter"):
 
 
 @dataclass(frozen=True, eq=False)
-class AskFuzzyScatter(Question[FuzzyScatter], wire="memberships.AskFuzzyScatter"):
+class AskFuzzyScatter(Question[FuzzyScatter]):
     """How rows lie about the centres that they belong to more or less."""
 
     sees = "rows"
 
     centers: Annotated[FloatArray, Centers("k d", by="memberships")]
-    m: float
+    m: Annotated[float, Setting()]
 
     def answer_all(self, stack: Stack) -> Stacked[FuzzyScatter]:
         sums = np.stack([self._one(stack.site(s)) for s in range(len(stack))])
@@ -241,12 +240,9 @@ class AskFuzzyScatter(Question[FuzzyScatter], wire="memberships.AskFuzzyScatter"
             out += np.stack([c.sum(axis=0) for c in columns])
         return out
 
-    def reply_numbers(self, d: int) -> int:
-        return 5 * len(self.centers)
-
 
 @dataclass(frozen=True, eq=False)
-class Borderline(Summable, wire="memberships.Borderline"):
+class Borderline(Summable):
     """Per cluster: the numbers of clear and of borderline rows among those that belong to it most.
 
     The two are separate cells: either may be too small to be shown.
@@ -264,14 +260,14 @@ class Borderline(Summable, wire="memberships.Borderline"):
 
 
 @dataclass(frozen=True, eq=False)
-class AskBorderline(Question[Borderline], wire="memberships.AskBorderline"):
+class AskBorderline(Question[Borderline]):
     """How many rows of each cluster have no membership of at least ``limit``?"""
 
     sees = "rows"
 
     centers: Annotated[FloatArray, Centers("k d", by="memberships")]
-    m: float
-    limit: float = 0.6
+    m: Annotated[float, Setting()]
+    limit: Annotated[float, Setting()] = 0.6
 
     def answer_all(self, stack: Stack) -> list[Borderline]:
         return [self._one(stack.site(s)) for s in range(len(stack))]
@@ -286,12 +282,9 @@ class AskBorderline(Question[Borderline], wire="memberships.AskBorderline"):
         counts = only(local.shown(mass, squares), mass)
         return Borderline(counts[:k], counts[k:])
 
-    def reply_numbers(self, d: int) -> int:
-        return 2 * len(self.centers)
-
 
 @dataclass(frozen=True, eq=False)
-class Directions(Summable, wire="memberships.Directions"):
+class Directions(Summable):
     """The directions of the rows from one centre, without their distances."""
 
     weight: Annotated[FloatArray, Count("1")]  # sum of u^m
@@ -300,14 +293,14 @@ class Directions(Summable, wire="memberships.Directions"):
 
 
 @dataclass(frozen=True, eq=False)
-class AskDirections(Question[Directions], wire="memberships.AskDirections"):
+class AskDirections(Question[Directions]):
     """The directions of rows about centre ``j``, weighted by u^m and multiplied with q vectors."""
 
     sees = "rows"
 
     centers: Annotated[FloatArray, Centers("k d", by="memberships")]
-    m: float
-    j: int
+    m: Annotated[float, Setting()]
+    j: Annotated[int, Setting()]
     vectors: Annotated[FloatArray, Numbers("q d")]
 
     def answer_all(self, stack: Stack) -> list[Directions]:
@@ -315,7 +308,7 @@ class AskDirections(Question[Directions], wire="memberships.AskDirections"):
 
     def _one(self, local: Stack) -> Directions:
         out, mass, squares = np.zeros(self.vectors.shape), 0.0, 0.0
-        for rows, w, u in _chunks(local, self.centers, self.m):
+        for rows, w, u in _chunks(local, self.centers, self.m, len(self.vectors)):
             heavy = w[:, 0] * u[:, self.j] ** self.m
             residual = rows - self.centers[self.j]
             norms = (residual**2).sum(axis=1)
@@ -324,6 +317,3 @@ class AskDirections(Question[Directions], wire="memberships.AskDirections"):
             mass, squares = mass + heavy.sum(), squares + (heavy**2).sum()
         shown = local.large(np.array([mass]), np.array([squares]))
         return Directions(only(shown, np.array([mass])), np.where(shown, out, 0.0))
-
-    def reply_numbers(self, d: int) -> int:
-        return self.vectors.size + 1

@@ -51,6 +51,13 @@ class RowsWithHoles(NamedTuple):
 
         All in the columns that the row has; nan if these tell the two centres apart by less than half.
         """
+        at_once = max(1, _CELLS // len(centers))
+        blocks = (slice(a, a + at_once) for a in range(0, max(len(self.X), 1), at_once))
+        found = [RowsWithHoles(*(field[at] for field in self))._towards_others(centers) for at in blocks]
+        own, way = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        return own, way
+
+    def _towards_others(self, centers: FloatArray) -> tuple[IntArray, FloatArray]:
         away = distances(self.X, self.part, centers)
         rows = np.arange(len(away))
         own = away.argmin(axis=1)
@@ -108,7 +115,7 @@ def shown_of(stack: Stack, t: ObservedTotals) -> ShownCells:
 
 
 @dataclass(frozen=True, eq=False)
-class ObservedMoments(Summable, wire="observed.Moments"):
+class ObservedMoments(Summable):
     """The number of rows; by column, how many have a value, and its first two moments about an origin."""
 
     mass: Annotated[FloatArray, Count("1")]
@@ -141,7 +148,7 @@ class ObservedMoments(Summable, wire="observed.Moments"):
 
 
 @dataclass(frozen=True, eq=False)
-class AskObservedMoments(Question[ObservedMoments], wire="observed.AskMoments"):
+class AskObservedMoments(Question[ObservedMoments]):
     """Rows, and the counts, sums and squares of observed cells by column, about ``origin`` (zero if None)."""
 
     sees = "rows"
@@ -171,12 +178,9 @@ class AskObservedMoments(Question[ObservedMoments], wire="observed.AskMoments"):
             replies.append(ObservedMoments(only(stack.large(mass, heavy), mass), *columns))
         return replies
 
-    def reply_numbers(self, d: int) -> int:
-        return 3 * d + 1
-
 
 @dataclass(frozen=True, eq=False)
-class ObservedSums(Summable, wire="observed.Sums"):
+class ObservedSums(Summable):
     """Per start and cluster: mass and inertia; by column, who has a value, and sums about the centre sent."""
 
     cells = "mass"
@@ -218,7 +222,7 @@ class ObservedSums(Summable, wire="observed.Sums"):
 
 
 @dataclass(frozen=True, eq=False)
-class AskObservedSums(Question[ObservedSums], wire="observed.AskSums"):
+class AskObservedSums(Question[ObservedSums]):
     """Assign every row to its nearest centre over observed columns, for R sets of centres, and sum up."""
 
     sees = "rows"
@@ -239,12 +243,9 @@ class AskObservedSums(Question[ObservedSums], wire="observed.AskSums"):
             mass[:, r], inertia[:, r] = only(shown.clusters, t.mass), only(shown.clusters, shown.inertia)
         return Stacked(ObservedSums(sums, known, mass, inertia), S)
 
-    def reply_numbers(self, d: int) -> int:
-        return int(np.prod(self.centers.shape[:2])) * (2 * d + 2)
-
 
 @dataclass(frozen=True, eq=False)
-class ObservedProfile(Summable, wire="observed.Profile"):
+class ObservedProfile(Summable):
     """Per cluster: rows; by column, who has a value, and its first two moments about the centre."""
 
     cells = "mass"
@@ -262,7 +263,7 @@ class ObservedProfile(Summable, wire="observed.Profile"):
 
 
 @dataclass(frozen=True, eq=False)
-class AskObservedProfile(Question[ObservedProfile], wire="observed.AskProfile"):
+class AskObservedProfile(Question[ObservedProfile]):
     """What does each cluster look like, column by column, of the rows that have it?"""
 
     sees = "rows"
@@ -279,12 +280,9 @@ class AskObservedProfile(Question[ObservedProfile], wire="observed.AskProfile"):
         columns = (only(shown.cells, a) for a in (t.known, t.sums, t.deviations))
         return Stacked(ObservedProfile(only(shown.clusters, t.mass), *columns), len(stack))
 
-    def reply_numbers(self, d: int) -> int:
-        return len(self.centers) * (3 * d + 1)
-
 
 @dataclass(frozen=True, eq=False)
-class ObservedCovariance(Summable, wire="observed.Covariance"):
+class ObservedCovariance(Summable):
     """Of every pair of columns: the rows that have both, and sums and products of these about an origin."""
 
     known: Annotated[FloatArray, Count("d d")]
@@ -321,7 +319,7 @@ def _few_apart(stack: Stack, known: FloatArray, squares: FloatArray) -> BoolArra
 
 
 @dataclass(frozen=True, eq=False)
-class AskObservedCovariance(Question[ObservedCovariance], wire="observed.AskCovariance"):
+class AskObservedCovariance(Question[ObservedCovariance]):
     """How do the columns vary together, over the rows that have both of a pair?
 
     About the origin or, with ``centers``, about the nearest of them: how rows vary within clusters. Of a
@@ -360,6 +358,3 @@ class AskObservedCovariance(Question[ObservedCovariance], wire="observed.AskCova
             shown = stack.large(known, effective) & ~_few_apart(stack, known, effective)
             replies.append(ObservedCovariance(*(only(shown, a) for a in (known, sums, products))))
         return replies
-
-    def reply_numbers(self, d: int) -> int:
-        return 3 * d * d

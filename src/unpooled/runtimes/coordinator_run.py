@@ -28,7 +28,7 @@ from unpooled.site.identity import identity_in
 
 
 @dataclass(frozen=True, eq=False)
-class RunTask(Message, wire="ends.Task", version=2, since="0.2"):
+class RunTask(Message):
     """The task of a run, as the coordinator's process receives it."""
 
     run: str  # its name
@@ -46,7 +46,7 @@ class RunTask(Message, wire="ends.Task", version=2, since="0.2"):
 
 
 @dataclass(frozen=True, eq=False)
-class PassingTask(Message, wire="ends.Passing"):
+class PassingTask(Message):
     """The task of a run whose questions come from a relay: a federation above asks (runtimes/region)."""
 
     run: str  # its name, above and here

@@ -4,6 +4,7 @@ A retry is safe, since a site answers a repeated turn with the same bytes. So a 
 a dead process at the site costs a retry and no more, until the deadline.
 """
 
+import contextlib
 import queue
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -130,15 +131,29 @@ class Delivery:
             answered(NoAnswer(f"the engine failed with {type(error).__name__}"))
 
     def _take(self, tries: dict[SiteId, _Attempt], results: dict[SiteId, bytes | str]) -> None:
-        """Wait for what comes in, at most until a try is due."""
-        now = time.monotonic()
+        """Wait for what comes in, at most until a try is due; then take all that has come.
+
+        A site whose answer is here is not given up, even if this process was too slow to read it in time.
+        """
         due = min(min(attempt.due, attempt.until) for attempt in tries.values())
-        try:
-            number, site, answer = self._inbox.get(timeout=max(0.0, min(due - now, _LOOK)))
-        except queue.Empty:
-            return
+        patience = max(0.0, min(due - time.monotonic(), _LOOK))
+        with contextlib.suppress(queue.Empty):
+            while True:
+                number, site, answer = self._inbox.get(timeout=patience)
+                patience = 0.0
+                if number in (0, self._number):
+                    self._heard(site, answer, tries, results)
+
+    def _heard(
+        self,
+        site: SiteId,
+        answer: bytes | NoAnswer | None,
+        tries: dict[SiteId, _Attempt],
+        results: dict[SiteId, bytes | str],
+    ) -> None:
+        """Note what a site answered in this exchange; None: its process has just started."""
         attempt, now = tries.get(site), time.monotonic()
-        if attempt is None or number not in (0, self._number):
+        if attempt is None:
             return
         if isinstance(answer, NoAnswer) and answer.waiting:
             self._wait_for(site, attempt, now, answer.reason)

@@ -20,7 +20,7 @@ _MOST = 64 * 2**20  # bytes of an answer: fingerprints of a million sites
 
 
 @dataclass(frozen=True, eq=False)
-class Members(Reply, wire="membership.Members"):
+class Members(Reply):
     """The fingerprints of the keys of a federation and of all its members, or what is wrong with them."""
 
     keys: Annotated[tuple[str, ...], Text("keys")]
@@ -29,12 +29,12 @@ class Members(Reply, wire="membership.Members"):
 
 
 @dataclass(frozen=True, eq=False)
-class AskMembers(Question[Members], wire="membership.AskMembers"):
+class AskMembers(Question[Members]):
     """Who are your members? ``above``: the federations through which the question came, by fingerprint."""
 
     sees = "nothing"
 
-    above: tuple[str, ...] = ()
+    above: Annotated[tuple[str, ...], Text("above")] = ()
 
     def answer_all(self, stack: Stack) -> list[Members]:
         raise Refused("this is a site, not a federation: it has no members")

@@ -61,27 +61,14 @@ def _check_marks(log: Log, ledger: Ledger, registry: ChainedFile | None) -> None
                     f"{log.path.parent}: the {called} is lost, or older than the log: it does not have what "
                     f"line {entry['seq'] + 1} of the log names; nothing is answered"
                 )
-        if "ledger" in books and (spent := entry.get("spent")):  # of a version that did not name the ledger
-            now = epsilon_of(ledger.spent() ** 0.5, float(spent["delta"]))
-            if now < float(spent["epsilon"]) * (1 - 1e-9):
-                raise LedgerError(f"{log.path.parent}: the ledger is lost, or older than the log")
-            return
         if "ledger" in entry and entry["kind"] != CONTINUED:  # it names all books that there were
             return
 
 
 def _check_contents(log: Log, ledger: Ledger) -> None:
-    """Raise LedgerError unless the ledger holds what it wrote; take over what an earlier version wrote."""
-    kept_from = None
-    for line in tail(log.path):
-        entry = parsed(line, log.path)
-        if "ledger" in entry:
-            kept_from = entry.get("ledger_from")
-            break
-    if kept_from is None and ledger.older:
-        ledger.take_over()
+    """Raise LedgerError unless the ledger holds what it wrote."""
     try:
-        ledger.check(kept_from)
+        ledger.check()
     except LedgerError as error:
         raise LedgerError(f"{log.path.parent}: {error}; nothing is answered") from None
 
@@ -146,8 +133,6 @@ class AuditLog:
         self.among: tuple[SiteId, ...] = ()  # of a relay: the members that its sums are over
         self._countersigned = ""
         self._views: set[str] = set()
-        if ledger is not None:
-            self._bound["ledger_from"] = ledger.kept_from
         if log is not None:
             log.append(
                 "opening",

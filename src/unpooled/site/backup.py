@@ -1,30 +1,82 @@
-"""Backup and restore of a folder: that of a site, also while it answers, or that of a federation.
+"""Backup and restore of a folder: that of a site, even while it answers, or that of a federation.
 
 A site's log and its ledger name each other, so they must be of the same moment. The backup holds the ledger's
 write lock while it reads both: what the site then adds to its log names only what the ledger has already.
+
+A backup has files of known names only (``_KNOWN``), and a restore writes no others. The digests in it show
+damage. They do not show who made it: the operator must know where a backup comes from.
 """
 
+import gzip
 import hashlib
 import io
 import json
 import os
+import re
 import shutil
 import sqlite3
 import tarfile
 import tempfile
+import zlib
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, NamedTuple
 
-from unpooled.core.disk import account
+from unpooled.core.disk import account, holder, is_held, sync_folder
 from unpooled.errors import BadInput
 
+LIMIT = 10 * 10**9  # bytes of all files together that a restore writes, unless told otherwise
 _ABOUT = "unpooled-backup.json"
 _LEDGER = "ledger.sqlite"
-_LEFT_OUT = ("lock", "pid", "log.txt", "engine.log", "join.log", "connected.json")  # of a running process
+_MARKS = (
+    "federation.json",
+    "invitation.json",
+    "log.jsonl",
+    "copy",
+)  # one is in the folder of a site or federation
+_ENGINES = ("engine", "server", "console", "runs")  # folders in which engines keep files of their own
+_PROCESSES = ("lock", "pid", "engine.log", "join.log", "log.jsonl.", f"{_LEDGER}-", "registry.sqlite-", ".")
+_MOST_FILES = 100_000
+_MOST_ABOUT = 32 << 20  # bytes
+_BLOCK = 1 << 18  # bytes that are read at once
+_LARGEST_READ = 1 << 20  # bytes that the format may ask for at once, e.g. for a long name
+
+_NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]*"
+_KNOWN = re.compile(
+    "|".join(
+        (
+            # a site, or a region
+            r"(invitation|enrolled|erasures)\.json",
+            r"(private|identity)\.key",
+            r"log(-\d{9}-\d{9})?\.jsonl",
+            r"(ledger|registry)\.sqlite",
+            rf"{_NAME}\.(toml|sql)",  # its rules and its query, where they are kept in the folder
+            r"(copy|renewal|copy-[0-9-]+)/(table\.csv|(about|approved|notes)\.json|page\.html)",
+            r"studies/[0-9a-f]{64}\.json",
+            # a federation
+            r"federation\.json",
+            r"heads\.jsonl",
+            r"authority/root\.(crt|key)",
+            rf"(enrolment|invitations|results)/{_NAME}\.json",
+            rf"runs/{_NAME}/(checkpoint|progress\.json)",
+            r"results/releases\.jsonl",
+            rf"results/{_NAME}/((job|preparation|result)\.json|history\.csv|report\.html)",
+            rf"results/{_NAME}/(checkpoint|certificate|model\.unpooled)",
+            # the engine's settings
+            r"(engine|server|console)/startup/((client|server)\.(crt|key)|rootCA\.pem)",
+            r"(engine|server|console)/startup/fed_(client|server|admin)\.json",
+            r"(engine|server|console)/local/(authorization|comm_config|log_config|resources|unpooled)\.json",
+        )
+    )
+)
+
+
+def is_kept_folder(folder: Path) -> bool:
+    """Return whether a folder is that of a site or of a federation."""
+    return any((folder / name).exists() for name in _MARKS)
 
 
 def backup(folder: Path, target: Path) -> int:
@@ -38,7 +90,6 @@ def backup(folder: Path, target: Path) -> int:
                 digests[path] = hashlib.sha256(data).hexdigest()
                 _add(tar, path, data)
             about = {
-                "folder": str(folder),
                 "made": datetime.now(UTC).isoformat(timespec="seconds"),
                 "by": account(),
                 "version": version("unpooled"),
@@ -55,63 +106,208 @@ def backup(folder: Path, target: Path) -> int:
     return len(digests)
 
 
-def restore(archive: Path) -> dict[str, Any]:
-    """Put a backup back at the path that it was made of, which must not exist; the backup's own account.
+def left_out(folder: Path) -> list[str]:
+    """Return the files in a folder that a backup does not have, besides those of processes and engines."""
+    found = []
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder)
+        known = _KNOWN.fullmatch(name.as_posix()) or name.parts[0] in _ENGINES
+        if not known and not path.is_dir() and not name.name.startswith(_PROCESSES):
+            found.append(name.as_posix())
+    return found
 
-    Paths are written into the settings of the engine, so another place would not do.
+
+class Restored(NamedTuple):
+    """What a restore did: when the backup was made, and where the folder is now that was replaced."""
+
+    made: str
+    replaced: Path | None
+
+
+def restore(archive: Path, folder: Path, *, replace: bool = False, limit: int = LIMIT) -> Restored:
+    """Write a backup into ``folder``, whole or not at all; all of it is checked before anything is written.
+
+    A folder that is there is replaced only if ``replace`` says so. It is kept beside the new one, because its
+    log may be newer.
     """
+    folder = Path(os.path.realpath(folder))
+    if not archive.is_file():
+        raise BadInput(f"{archive}: no such file")
+    with archive.open("rb") as file:
+        made, digests = _checked(file, archive, limit)
+        there = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
+        if there and not replace:
+            raise BadInput(f"{folder} exists; say --overwrite to replace it")
+        _check_not_used(folder)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        building = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+        try:
+            _write(file, building, digests, limit)
+            replaced = _beside(folder) if there else None
+            if replaced is not None:
+                os.rename(folder, replaced)
+            try:
+                os.rename(building, folder)
+            except BaseException:
+                if replaced is not None:
+                    os.rename(replaced, folder)
+                raise
+        except BaseException:
+            shutil.rmtree(building, ignore_errors=True)
+            raise
+    sync_folder(folder.parent)
+    return Restored(made, replaced)
+
+
+def _checked(file: BinaryIO, archive: Path, limit: int) -> tuple[str, dict[str, str]]:
+    """The time of a backup and the digests of its files; BadInput unless all of it may be written."""
+    found: dict[str, str] = {}
+    about = b""
     try:
-        with tarfile.open(archive, "r:gz") as tar:
-            found = {member.name: tar.extractfile(member) for member in tar if member.isfile()}
-            data = {name: file.read() for name, file in found.items() if file is not None}
-        about = json.loads(data.pop(_ABOUT))
-        folder, digests = Path(about["folder"]), dict(about["files"])
-    except (tarfile.TarError, OSError, EOFError, KeyError, ValueError, TypeError) as error:
+        for name, blocks in _members(file, limit):
+            digest = hashlib.sha256()
+            for block in blocks:
+                digest.update(block)
+                if name == _ABOUT:
+                    about += block
+                if len(about) > _MOST_ABOUT:
+                    raise BadInput(f"{_ABOUT} is too large")
+            if name != _ABOUT:
+                found[name] = digest.hexdigest()
+        said: dict[str, Any] = json.loads(about)
+        made, digests = datetime.fromisoformat(said["made"]).isoformat(), dict(said["files"])
+    except BadInput as error:
+        raise BadInput(f"{archive}: {error}. Nothing was written.") from error
+    except (
+        *(tarfile.TarError, OSError, EOFError, zlib.error, RecursionError),
+        *(KeyError, ValueError, TypeError, AttributeError),
+    ) as error:
         raise BadInput(f"{archive}: not a backup of unpooled, or damaged") from error
-    if {name: hashlib.sha256(content).hexdigest() for name, content in data.items()} != digests:
+    if found != digests:
         raise BadInput(f"{archive}: damaged: a file in it is not the one that was backed up")
-    if any(Path(name).is_absolute() or ".." in Path(name).parts for name in data):
-        raise BadInput(f"{archive}: a file in it would be written outside of {folder}")
-    if folder.exists():
-        raise BadInput(f"{folder} exists; move it away first: a newer log must not be lost")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    building = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
-    try:
-        for name, content in data.items():
-            path = building / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.touch(0o600)
-            path.write_bytes(content)
-        if (building / "federation.json").exists():
-            for name in ("runs", "results"):
-                (building / name).mkdir(exist_ok=True)
-        os.rename(building, folder)
-    except BaseException:
-        shutil.rmtree(building, ignore_errors=True)
-        raise
-    return dict(about)
+    return made, found
+
+
+def _write(file: BinaryIO, building: Path, digests: dict[str, str], limit: int) -> None:
+    """Write the files of a backup that was checked; each must still be the one that was."""
+    for name, blocks in _members(file, limit):
+        if name == _ABOUT:
+            continue
+        path, digest = building / name, hashlib.sha256()
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as target:
+            for block in blocks:
+                digest.update(block)
+                target.write(block)
+            target.flush()
+            os.fsync(target.fileno())
+        if digests.pop(name, "") != digest.hexdigest():
+            raise BadInput(f"{name}: the backup was changed while it was restored. Nothing was restored.")
+    if digests:
+        raise BadInput("the backup was changed while it was restored. Nothing was restored.")
+    if (building / "federation.json").exists():
+        for name in ("runs", "results"):
+            (building / name).mkdir(exist_ok=True)
+
+
+def _members(file: BinaryIO, limit: int) -> Iterator[tuple[str, Iterator[bytes]]]:
+    """(name, content in blocks) of every file in an archive; BadInput for anything else than a known file."""
+    file.seek(0)
+    seen: set[str] = set()
+    with (
+        gzip.GzipFile(fileobj=file, mode="rb") as plain,
+        tarfile.open(fileobj=_Bounded(plain, limit), mode="r:") as tar,  # type: ignore[call-overload]
+    ):
+        for member in tar:
+            name = member.name[:200]
+            if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or member.sparse is not None:
+                raise BadInput(f"{name!r} in it is not a plain file")
+            if name != _ABOUT and not _KNOWN.fullmatch(name):
+                raise BadInput(f"{name!r} in it is not a file that unpooled backup writes")
+            if name in seen or len(seen) >= _MOST_FILES:
+                raise BadInput(f"{name!r} is in it twice" if name in seen else "too many files are in it")
+            if member.size > limit - member.offset_data:
+                raise _too_large(limit)
+            seen.add(name)
+            yield name, _blocks(tar, member)
+
+
+def _blocks(tar: tarfile.TarFile, member: tarfile.TarInfo) -> Iterator[bytes]:
+    with tar.extractfile(member) as content:  # type: ignore[union-attr]  # it is a plain file
+        while block := content.read(_BLOCK):
+            yield block
+
+
+class _Bounded:
+    """The unpacked bytes of an archive up to a limit, of which few are read at once."""
+
+    def __init__(self, file: gzip.GzipFile, limit: int) -> None:
+        self._file, self._limit = file, limit
+
+    def read(self, size: int) -> bytes:
+        if not 0 <= size <= _LARGEST_READ:
+            raise tarfile.ReadError("a part of the archive's own format is too large")
+        self._check(self._file.tell() + size)
+        return self._file.read(size)
+
+    def seek(self, position: int) -> int:
+        self._check(position)
+        return self._file.seek(position)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def _check(self, position: int) -> None:
+        if position > self._limit:
+            raise _too_large(self._limit)
+
+
+def _too_large(limit: int) -> BadInput:
+    return BadInput(f"its files have more than {limit / 1e9:g} GB together, and --max-gb says how many may")
+
+
+def _check_not_used(folder: Path) -> None:
+    for home in (folder, folder / "server"):
+        if home.is_dir() and is_held(home):
+            raise BadInput(f"{home} is in use ({holder(home)}). Stop it first with unpooled leave {folder}.")
+
+
+def _beside(folder: Path) -> Path:
+    """A free name beside a folder, for the folder that is replaced."""
+    number = 1
+    while os.path.lexists(path := folder.with_name(f"{folder.name}.replaced-{number}")):
+        number += 1
+    return path
 
 
 def _contents(folder: Path) -> Iterator[tuple[str, bytes]]:
     """(path, content) of every file to keep; a site's log and ledger as of one moment."""
-    if (folder / _LEDGER).exists():
-        with closing(sqlite3.connect(folder / _LEDGER, timeout=30, isolation_level=None)) as db:
-            db.execute("BEGIN IMMEDIATE")  # nobody writes until both are read
-            yield _LEDGER, _snapshot(folder / _LEDGER)
-            for path in sorted(folder.glob("log*.jsonl")):
+    apart = set()
+    with _unchanged(folder / _LEDGER) as ledger:
+        if ledger is not None:
+            apart.add(_LEDGER)
+            yield _LEDGER, ledger
+        for path in sorted(folder.glob("log*.jsonl")):
+            if _KNOWN.fullmatch(path.name):
+                apart.add(path.name)
                 data = path.read_bytes()
                 yield path.name, data[: data.rfind(b"\n") + 1]  # a line that is being written was not sent
-            db.execute("ROLLBACK")
     for path in sorted(folder.rglob("*")):
-        relative = path.relative_to(folder)
-        if path.is_file() and not path.is_symlink() and not _left_out(relative):
-            yield str(relative), path.read_bytes()
+        name = path.relative_to(folder).as_posix()
+        if path.is_file() and not path.is_symlink() and _KNOWN.fullmatch(name) and name not in apart:
+            yield name, path.read_bytes()
 
 
-def _left_out(path: Path) -> bool:
-    """True for files of the ledger and the log, which are read apart, and of running processes."""
-    own = len(path.parts) == 1 and (path.name.startswith(_LEDGER) or path.match("log*.jsonl*"))
-    return own or path.name.startswith((*_LEFT_OUT, ".")) or "presence" in path.parts
+@contextmanager
+def _unchanged(ledger: Path) -> Iterator[bytes | None]:
+    """The content of a ledger, to which nobody writes meanwhile; None if there is none."""
+    if not ledger.exists():
+        yield None
+        return
+    with closing(sqlite3.connect(ledger, timeout=30, isolation_level=None)) as db:
+        db.execute("BEGIN IMMEDIATE")
+        yield _snapshot(ledger)
+        db.execute("ROLLBACK")
 
 
 def _snapshot(path: Path) -> bytes:

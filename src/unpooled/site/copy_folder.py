@@ -61,6 +61,14 @@ class CopyFolder:
         self.settle()
         return (self.path / ABOUT).exists()
 
+    def lost(self) -> list[Path]:
+        """Return the files without which a copy that was made cannot be answered from."""
+        self.settle()
+        found = [file for file in (self.path / ABOUT, self.path / TABLE) if not file.exists()]
+        if not found and self.registered and not (self.folder / registry.FILE).exists():
+            found.append(self.folder / registry.FILE)
+        return found
+
     @property
     def renewal(self) -> Path:
         """The place of a renewed copy that waits for its approval."""

@@ -31,7 +31,7 @@ class Erasures:
         return self.folder / ERASURES
 
     def read(self) -> list[dict[str, Any]]:
-        """All erasures, the first one first; those of earlier versions name no entry of the registry."""
+        """Return all erasures, the first one first."""
         try:
             found = json.loads(self.path.read_text(encoding="utf-8"))
             if isinstance(found, list) and all(isinstance(one, dict) for one in found):
@@ -73,7 +73,7 @@ class Erasures:
     def check(self, entries: Collection[str]) -> None:
         """Raise LedgerError unless the registry, which has ``entries``, has every finished erasure."""
         for one in self.read():
-            if one.get("entry") and not one.get(_UNFINISHED) and one["entry"] not in entries:
+            if not one.get(_UNFINISHED) and one.get("entry") not in entries:
                 raise LedgerError(
                     f"{self.folder}: the registry of persons is older than {ERASURES}, or lost: it does not "
                     f"have the erasure of {one.get('utc')}, and would show who was erased. Put the newest "

@@ -1,12 +1,9 @@
-"""A policy as a commented file, in plain words, and brought up from version 1."""
+"""A policy as a commented file, and in plain words."""
 
 import json
-import tomllib
 from dataclasses import replace
 from typing import Any, Literal
 
-from unpooled.errors import PolicyError
-from unpooled.privacy.copy.settings import LEAST, USUAL
 from unpooled.privacy.presets import PRESETS, preset
 from unpooled.site.allow_list import only_totals
 from unpooled.site.policy import Budget, Domain, Policy, Protect, SiteSection, parse
@@ -57,7 +54,7 @@ _NOISE = """
 [dp]\t# noise: differential privacy, and a budget for all answers together
 unit = {unit}\t# whom it protects: row | person (said by [protect] person)
 rows_per_person = {rows_per_person}\t# further rows of a person are left out
-honest_sites = {honest_sites}\t# of a secure sum, that share one noise; 1: it adds all
+honest_sites = {honest_sites}\t# on a roster, which share one noise; 1: it adds all
 delta = {delta}
 epsilon_total = {epsilon_total}
 {domain}"""
@@ -142,50 +139,6 @@ def template(
         if rule.largest_share:
             protect = replace(protect, largest_share=rule.largest_share)
     return written(Policy(site=SiteSection(id=site), protect=protect, dp=dp, domain=domain))
-
-
-def upgraded(text: str, where: str) -> tuple[Policy, list[str]]:
-    """A policy of version 1 as one of version 2, never as trusted; and what became of its rules."""
-    try:
-        old = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise PolicyError(f"{where}: not TOML: {error}") from error
-    if old.get("version") != 1:
-        raise PolicyError(f"{where}: not a policy of version 1, so there is nothing to upgrade")
-    said: list[str] = []
-    try:
-        gone = old.pop("disclosure", {})
-        grouped, smallest = int(gone.pop("group_rows", 0)), int(gone.get("min_cluster_size", 0))
-        old.get("jobs", {}).pop("max_parameters_per_row", None)
-        budget = old.get("dp", {}).get("epsilon_total", 0)
-        rest = {**old, "version": 2, "protect": {"mode": "noise" if budget else "copy"}}
-        document = _document(rest)
-    except (AttributeError, TypeError, ValueError) as error:
-        raise PolicyError(f"{where}: a rule of version 1 has a value that it cannot have: {error}") from error
-    policy = parse(document, where)
-    if not budget and (grouped or smallest > USUAL):
-        policy = replace(policy, protect=replace(policy.protect, g=max(grouped, LEAST, smallest)))
-        said.append(f"groups have at least g = {policy.protect.g} persons, as the old minimum asked")
-    said += [f"{key} is gone: the copy makes it needless" for key in gone]
-    said.append(
-        "the site answers with noise only"
-        if budget
-        else 'the site answers from a copy; mode = "trusted" would answer from rows, as version 1 did'
-    )
-    return policy, said
-
-
-def _document(values: dict[str, Any]) -> str:
-    """Plain TOML of one level of sections."""
-    lines = [f"{key} = {_value(value)}" for key, value in values.items() if not isinstance(value, dict)]
-    for name, section in values.items():
-        if isinstance(section, dict):
-            lines += [f"[{name}]", *(f"{key} = {_value(value)}" for key, value in section.items())]
-    return "\n".join(lines)
-
-
-def _value(value: Any) -> str:
-    return _toml(tuple(value)) if isinstance(value, list) else _toml(value)
 
 
 def explain(policy: Policy) -> list[tuple[str, list[str]]]:

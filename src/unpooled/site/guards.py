@@ -31,8 +31,6 @@ from unpooled.site.ledger import Ledger, RunLimits
 from unpooled.site.policy import Policy, check_methods
 from unpooled.site.site import Guard, request_digest
 
-MOST_CLUSTERS = 100_000  # of one question: more would only keep the site busy
-
 
 class Allowed(Guard):
     """Refuse questions other than those of the methods that the policy names."""
@@ -144,8 +142,6 @@ class Sight(Guard):
                 raise Refused(str(error)) from None
             if lengths.get("k") == 0:
                 raise Refused(f"{name} is about no centre")
-            if lengths.get("k", 0) > MOST_CLUSTERS:
-                raise Refused(f"{name} asks for more than {MOST_CLUSTERS} clusters")
             has_holes(part.view, part.question)
             if part.view is not None:
                 _check_view(part.view)
@@ -154,6 +150,8 @@ class Sight(Guard):
                     raise Refused(f"centres of {centers.shape[2]} columns, the rows have {X.shape[1]}")
                 if not np.isfinite(centers).all():
                     raise Refused("a centre holds a number that is not finite")
+            if part.question.sees == "rows" and lengths.get("d", X.shape[1]) != X.shape[1]:
+                raise Refused(f"{name} is about {lengths['d']} columns, the rows have {X.shape[1]}")
 
 
 def _check_view(view: View) -> None:

@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from unpooled.core.exchange import Turn
+from unpooled.core.file_format import FORMAT, other_format
 from unpooled.core.messages import SiteId
 from unpooled.errors import LedgerError, Refused
-from unpooled.site.ledger_contents import RELEASES, RUNS, SCHEMA, Contents
+from unpooled.site.ledger_contents import RUNS, SCHEMA, Contents
 
 
 def _leave(db: sqlite3.Connection) -> None:
@@ -39,6 +40,18 @@ class ChainedFile:
         self.log_head: Callable[[], str] = lambda: ""
         self._left = weakref.finalize(self, _leave, db)  # for whoever forgets it
         self._left.atexit = False
+
+    def create(self, schema: str, where: object) -> None:
+        """Create the tables in an empty file; LedgerError if the file has tables of another format."""
+        if self._db.execute("SELECT 1 FROM sqlite_master").fetchone() is None:
+            self._db.executescript(f"BEGIN IMMEDIATE;{schema};PRAGMA user_version = {FORMAT};COMMIT;")
+        self.check_format(where)
+
+    def check_format(self, where: object) -> None:
+        """Raise LedgerError if the file has another format."""
+        (found,) = self._db.execute("PRAGMA user_version").fetchone()
+        if wrong := other_format(found or None):
+            raise LedgerError(f"{where}: the {self._called} has {wrong}")
 
     def close(self) -> None:
         self._left.detach()
@@ -75,30 +88,14 @@ class ChainedFile:
             "INSERT INTO chain VALUES (?, ?, ?, ?)", (seq + 1, _link_digest(digest, head, text), head, text)
         )
 
-    def _add_what(self) -> None:
-        """Bring a chain of a version whose links did not keep what was written up to this one."""
-        names = [name for _, name, *_ in self._db.execute("PRAGMA table_info(chain)")]
-        if names and "what" not in names:
-            self._db.execute("ALTER TABLE chain ADD COLUMN what TEXT NOT NULL DEFAULT ''")
-
-    @property
-    def kept_from(self) -> int:
-        """The number of the link from which on links keep what was written; 0: all of them do.
-
-        That link, of the kind "before", holds all that an earlier version wrote.
-        """
-        found = self._db.execute("""SELECT MAX(seq) FROM chain WHERE what LIKE '["before"%'""").fetchone()
-        return int(found[0] or 0)
-
     def written(self) -> Iterator[list[Any]]:
         """The text of every link, in order; LedgerError where a link does not follow from the one before."""
-        since, expected, digest = self.kept_from, 1, ""
+        expected, digest = 1, ""
         for seq, found, head, text in self._db.execute("SELECT * FROM chain ORDER BY seq"):
-            if seq != expected or (seq >= since and found != _link_digest(digest, head, text)):
+            if seq != expected or found != _link_digest(digest, head, text):
                 raise LedgerError(f"the {self._called} was changed by another program: entry {seq}")
             expected, digest = seq + 1, found
-            if seq >= since:
-                yield json.loads(text)
+            yield json.loads(text)
 
     def _rollback(self) -> None:
         if self._db.in_transaction:
@@ -149,9 +146,7 @@ class Ledger(ChainedFile):
             super().__init__(db, "ledger")
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = FULL")
-            self._upgrade()
-            self._add_what()
-            self._db.executescript(SCHEMA)
+            self.create(SCHEMA, where)
             self._db.execute("INSERT OR IGNORE INTO about VALUES ('site', ?)", (site,))
             (owner,) = self._db.execute("SELECT value FROM about WHERE key = 'site'").fetchone()
         except sqlite3.DatabaseError as error:
@@ -163,8 +158,8 @@ class Ledger(ChainedFile):
             path.chmod(0o600)
 
     @classmethod
-    def seen(cls, path: Path) -> "Ledger | None":
-        """The ledger for whoever only looks: nothing is written or locked. None: an earlier version's."""
+    def seen(cls, path: Path) -> "Ledger":
+        """Open the ledger for reading: nothing is written or locked."""
         apart = "" if path.with_name(f"{path.name}-wal").exists() else "&immutable=1"  # nobody has it open
         ledger = cls.__new__(cls)
         try:
@@ -175,13 +170,10 @@ class Ledger(ChainedFile):
                 check_same_thread=False,
             )
             ChainedFile.__init__(ledger, db, "ledger")
-            names = [name for _, name, *_ in db.execute("PRAGMA table_info(chain)")]
+            ledger.check_format(path)
         except sqlite3.DatabaseError as error:
             raise LedgerError(f"{path}: not a ledger of unpooled, or damaged: {error}") from error
-        if "what" in names:
-            return ledger
-        ledger.close()
-        return None
+        return ledger
 
     @staticmethod
     def owner(path: Path) -> str:
@@ -193,33 +185,7 @@ class Ledger(ChainedFile):
             raise LedgerError(f"{path}: not a ledger of unpooled, or damaged: {error}") from error
         return str(site)
 
-    def _upgrade(self) -> None:
-        """Bring a ledger of a version without a chain up to this one: a charge is not unique any more."""
-        tables = {name for (name,) in self._db.execute("SELECT name FROM sqlite_master")}
-        if "releases" not in tables or "chain" in tables:
-            return
-        self._db.execute("BEGIN IMMEDIATE")
-        self._db.execute("ALTER TABLE releases RENAME TO releases_before")
-        self._db.execute(RELEASES)
-        self._db.execute("INSERT INTO releases SELECT * FROM releases_before")
-        self._db.execute("DROP TABLE releases_before")
-        self._db.execute("COMMIT")
-
     # ------------------------------------------------------------ what the chain says
-
-    @property
-    def older(self) -> bool:
-        """True if links do not keep what they wrote: an earlier version wrote them."""
-        if self.kept_from:
-            return False
-        blank = self._db.execute("SELECT 1 FROM chain WHERE what = ''").fetchone() is not None
-        return blank or (not self.mark and any(self._contents()))
-
-    def take_over(self) -> None:
-        """Add a link that holds what an earlier version wrote."""
-        releases, paid, *tables = self._contents()
-        with self._writing("before", releases, list(paid.items()), *(list(t.items()) for t in tables)):
-            pass
 
     def _contents(self) -> Contents:
         """The contents of the tables; answers and states by their digests."""
@@ -233,13 +199,8 @@ class Ledger(ChainedFile):
             dict(db.execute("SELECT run, sites FROM among")),
         )
 
-    def check(self, kept_from: int | None = None) -> None:
-        """Raise LedgerError unless the tables hold what the chain says, and nothing else.
-
-        ``kept_from`` is what the log says of the chain, so that nobody can begin it anew.
-        """
-        if kept_from is not None and self.kept_from != kept_from:
-            raise LedgerError("the ledger was changed by another program: it was begun anew")
+    def check(self) -> None:
+        """Raise LedgerError unless the tables hold what the chain says, and nothing else."""
         told = Contents([], {}, {}, {}, {}, {})
         for what in self.written():
             told.add(what)
@@ -347,9 +308,13 @@ class Ledger(ChainedFile):
             with self._writing("unit", rows):
                 pass
 
-    def spent(self) -> float:
-        """mu^2 of all releases so far."""
-        (spent,) = self._db.execute("SELECT COALESCE(SUM(spent), 0) FROM releases").fetchone()
+    def spent(self, run: str | None = None) -> float:
+        """mu^2 of all releases so far, or of those of one run."""
+        where, values = ("", ()) if run is None else (" WHERE run = ?", (run,))
+        (spent,) = self._db.execute(
+            f"SELECT COALESCE(SUM(spent), 0) FROM releases{where}",  # noqa: S608
+            values,
+        ).fetchone()
         return float(spent)
 
 

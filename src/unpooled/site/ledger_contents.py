@@ -5,18 +5,15 @@ from typing import Any, NamedTuple
 RUNS = 64  # runs of secure sums whose state is kept
 CHAIN = """
 CREATE TABLE IF NOT EXISTS chain (
-    seq INTEGER PRIMARY KEY, digest TEXT NOT NULL, head TEXT NOT NULL, what TEXT NOT NULL DEFAULT ''
-);
-"""
-RELEASES = """
-CREATE TABLE IF NOT EXISTS releases (
-    run TEXT NOT NULL, round INTEGER NOT NULL, exchange INTEGER NOT NULL, request TEXT NOT NULL,
-    spent REAL NOT NULL
+    seq INTEGER PRIMARY KEY, digest TEXT NOT NULL, head TEXT NOT NULL, what TEXT NOT NULL
 );
 """
 SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS about (key TEXT PRIMARY KEY, value TEXT NOT NULL);
-{RELEASES}
+CREATE TABLE IF NOT EXISTS releases (
+    run TEXT NOT NULL, round INTEGER NOT NULL, exchange INTEGER NOT NULL, request TEXT NOT NULL,
+    spent REAL NOT NULL
+);
 CREATE INDEX IF NOT EXISTS releases_run ON releases (run, round, exchange, request);
 CREATE TABLE IF NOT EXISTS paid (
     run TEXT NOT NULL, round INTEGER NOT NULL, exchange INTEGER NOT NULL, request TEXT NOT NULL,
@@ -43,15 +40,7 @@ class Contents(NamedTuple):
     def add(self, what: list[Any]) -> None:
         """Take in what a link wrote."""
         kind, *rest = what
-        if kind == "before":
-            releases, paid, *tables = rest
-            self.releases[:] = map(tuple, releases)
-            self.paid.clear()
-            self.paid.update({tuple(key): digest for key, digest in paid})
-            for mine, theirs in zip(self[2:], tables, strict=False):  # an earlier version had fewer
-                mine.clear()
-                mine.update(dict(theirs))
-        elif kind == "release":
+        if kind == "release":
             self.releases.append(tuple(rest))
         elif kind == "paid":
             self.paid[tuple(rest[:-1])] = rest[-1]

@@ -36,7 +36,7 @@ KINDS = ("opening", "release", "refusal", COUNTERSIGNED, CONTINUED, STUDY)
 ROTATED = 64 << 20  # bytes from which on a log is rotated when it is opened
 _CARRIED = (  # by the first line after a rotation
     *("site", "policy", "protection", "copy", "study", "authority"),
-    *("ledger", "ledger_from", "registry"),
+    *("ledger", "registry"),
 )
 
 

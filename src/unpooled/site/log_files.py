@@ -71,6 +71,6 @@ def protections(entries: Iterable[dict[str, Any]]) -> set[str]:
         if entry["kind"] in ("opening", "continued"):
             now = str(entry.get("protection", ""))
             found.update(entry.get("protections", ()))
-        elif entry["kind"] == "release":  # version 0.1 did not say how
-            found.add(now or ("noise" if entry.get("spent") else "trusted"))
+        elif entry["kind"] == "release":
+            found.add(now)
     return found

@@ -159,7 +159,12 @@ def _held(
     if home is not None:
         CopyFolder(home).check_nobody_erased(f'mode = "{mode}", which answers from rows,')
     if mode == "noise":
-        return {"X": _declared(as_table(table), policy, home), "weights": weights}, ""
+        if weights is not None:
+            raise BadInput(
+                "weights of rows do not go with noise, because a weight would scale what a row adds. "
+                "Open the site without weights."
+            )
+        return {"X": _declared(as_table(table), policy, home)}, ""
     return {"X": as_table(table), "weights": weights, "min_cluster_size": policy.protect.min_cluster_size}, ""
 
 
@@ -198,9 +203,10 @@ def _guards(policy: Policy, ledger: Ledger, mask: Mask | None, study: Studied | 
         guards.append(SumsOnly())
     elif mask is None and study is not None and study.secure:
         guards.append(SumsOnly("the approved study has only secure sums"))
+    approved = None if study is None else study.study
     last: dict[str, Guard] = {
         "copy": NoNoise(),
-        "noise": PaidNoise(policy, ledger) if policy.private else NoNoise(),
+        "noise": PaidNoise(policy, ledger, approved) if policy.private else NoNoise(),
         "trusted": Limits(policy, ledger),
     }
     return [*guards, last[policy.protect.mode]]

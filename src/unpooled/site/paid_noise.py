@@ -1,5 +1,6 @@
 """Noise at a site that answers with nothing else: every reply is paid for, kept, and given again."""
 
+import math
 from contextlib import AbstractContextManager
 from math import inf
 
@@ -8,30 +9,33 @@ from unpooled.core.arrays import Rows
 from unpooled.core.exchange import STAGE, Answer, Envelope
 from unpooled.errors import Refused
 from unpooled.privacy import Spending, SpendingLimits
-from unpooled.privacy.dp.accounting import mu_of
+from unpooled.privacy.dp.accounting import epsilon_of, mu_of
 from unpooled.privacy.dp.noise import Purse
 from unpooled.site.allow_list import SCHEMA
 from unpooled.site.ledger import Ledger, RunLimits
 from unpooled.site.policy import Policy
 from unpooled.site.site import Guard, request_digest
-
-_SIZES = SpendingLimits(left=inf)  # limits the size of noisy replies; the ledger limits their budget
+from unpooled.site.study import Study
 
 
 class PaidNoise(Guard):
     """Refuse whatever has no noise, and pay for the rest out of the site's budget, in its ledger.
+
+    A question is paid for out of two budgets, that of the policy and that of the approved study, if any.
 
     A paid answer is kept under all that it depends on: the run, the turn and the whole request, stages of
     secure sums included. The same again gets the same bytes; anything else is paid again. Refusals depend on
     the question, the policy and the ledger alone, never on rows.
     """
 
-    def __init__(self, policy: Policy, ledger: Ledger) -> None:
+    def __init__(self, policy: Policy, ledger: Ledger, study: Study | None = None) -> None:
         self._ledger, self._rows = ledger, policy.domain.rows
+        self._sizes = SpendingLimits(left=inf, rows=policy.domain.rows)  # the ledger limits the budget
         ledger.bind_unit(policy.dp.rows_per_person if policy.dp.unit == "person" else 0)
         self._unit = float(policy.dp.rows_per_person**2)  # a person shifts a reply so many times as a row
         budget = mu_of(policy.dp.epsilon_total, policy.dp.delta) ** 2
         self._limits = RunLimits(policy.jobs.max_runs, policy.jobs.max_rounds, budget)
+        self._study = None if study is None else _StudyBudget(study, policy.dp.delta, self._unit)
 
     def before(self, post: Envelope, views: tuple[Rows, ...]) -> None:
         latest = self._ledger.latest(post.turn.run)
@@ -39,7 +43,7 @@ class PaidNoise(Guard):
             raise Refused(f"round {post.turn.round} is over: round {latest} was answered")
         for part in post.parts:
             if isinstance(part.question, Spending):
-                part.question.check(_SIZES)
+                part.question.check(self._sizes)
             elif part.verb != STAGE and not isinstance(part.question, SCHEMA):  # a schema is declared
                 raise Refused(
                     f"the policy asks for differential privacy, and {codec.name_of(type(part.question))} "
@@ -52,7 +56,7 @@ class PaidNoise(Guard):
 
     def purse(self, post: Envelope) -> Purse:
         """The purse that pays for the answer to this envelope."""
-        return _Request(self._ledger, post, self._limits, self._unit, self._rows)
+        return _Request(self._ledger, post, self._limits, self._study, self._unit, self._rows)
 
     def whole(self) -> AbstractContextManager[None]:
         """A masked answer with noise is kept together with the state of its mask, or neither is."""
@@ -63,12 +67,51 @@ class PaidNoise(Guard):
             self._ledger.keep(post.turn, request_digest(post), codec.encode(answer))
 
 
+class _StudyBudget:
+    """The epsilon that an approved study may spend, for one row.
+
+    A study is of one run (``Studied``), so the ledger's sum over that run is what the study has spent.
+    """
+
+    def __init__(self, study: Study, delta: float, unit: float) -> None:
+        self._study, self._delta, self._unit = study, delta, unit
+        self._most = mu_of(study.epsilon, delta) ** 2 if study.epsilon else 0.0
+
+    def check(self, ledger: Ledger, charge: float) -> None:
+        """Raise Refused if the charge would pass what the study may spend."""
+        before = ledger.spent(self._study.run) / self._unit
+        after = before + charge / self._unit
+        if after <= self._most * (1 + 1e-9):
+            return
+        title, epsilon, spent = self._study.title, self._study.epsilon, self._epsilon(before)
+        raise Refused(
+            f"the approved study {title!r} may spend epsilon {epsilon:g} at delta {self._delta:g}. "
+            f"It has {max(epsilon - spent, 0.0):.3g} left, and this question would raise what it has spent "
+            f"from {spent:.3g} to {self._epsilon(after):.3g}. Propose a study with a larger epsilon."
+        )
+
+    def _epsilon(self, spent: float) -> float:
+        return epsilon_of(math.sqrt(spent), self._delta)
+
+
 class _Request(Purse):
     """The purse of one request: charges the ledger under it."""
 
-    def __init__(self, ledger: Ledger, post: Envelope, limits: RunLimits, unit: float, rows: int) -> None:
-        self._ledger, self._post, self._limits, self._unit = ledger, post, limits, unit
-        self.rows = rows
+    def __init__(
+        self,
+        ledger: Ledger,
+        post: Envelope,
+        limits: RunLimits,
+        study: _StudyBudget | None,
+        unit: float,
+        rows: int,
+    ) -> None:
+        self._ledger, self._post, self._limits, self._study = ledger, post, limits, study
+        self._unit, self.rows = unit, rows
 
     def _charge(self, price: float) -> None:
-        self._ledger.charge(self._post.turn, request_digest(self._post), price * self._unit, self._limits)
+        charge = price * self._unit
+        with self._ledger.whole():  # nothing else is charged between the check and the charge
+            if self._study is not None:
+                self._study.check(self._ledger, charge)
+            self._ledger.charge(self._post.turn, request_digest(self._post), charge, self._limits)

@@ -106,7 +106,7 @@ class Budget:
 
     unit: Literal["row", "person"] = "row"  # whom it protects; "person" needs [protect] person
     rows_per_person: int = 1  # further rows of a person are left out
-    honest_sites: int = 1  # of a secure sum, known to add their part of one noise; 1: all of it here
+    honest_sites: int = 1  # on the roster of a secure sum, which share one noise; 1: this site adds all
     delta: float = 1e-6
     epsilon_total: float = 0.0
 
@@ -197,8 +197,6 @@ def parse(text: str, where: str = "policy") -> Policy:
         raise PolicyError(f"{where}: not TOML: {error}") from error
     if "version" not in values:
         raise PolicyError(f"{where}: version is missing; this release reads version {VERSION}")
-    if values["version"] == 1:
-        raise PolicyError(f"{where}: version 1; unpooled policy upgrade {where} writes version {VERSION}")
     try:
         policy: Policy = section(Policy, values)
         return policy

@@ -71,9 +71,7 @@ class Registry(ChainedFile):
             super().__init__(sqlite3.connect(self.path, timeout=30, isolation_level=None), "registry")
             self._db.execute("PRAGMA synchronous = EXTRA")
             self._db.execute("PRAGMA secure_delete = ON")  # cells that are deleted are not left in the file
-            if self._db.execute("SELECT 1 FROM sqlite_master WHERE name = 'chain'").fetchone() is None:
-                self._db.executescript(_SCHEMA)
-            self._add_what()
+            self.create(_SCHEMA, self.path)
             if not self._said("key"):
                 self._db.execute("INSERT OR IGNORE INTO about VALUES ('key', ?)", (os.urandom(32).hex(),))
             self._key = bytes.fromhex(self._said("key"))

@@ -4,6 +4,7 @@ An envelope comes in, and an answer goes out::
 
     view -> guards before -> noise paid -> answer -> check -> mask -> guards at the end -> audit -> out
 
+A message that asks for more work or memory than one may ask is refused before that (message_limits.py).
 What is seen through a view is the site's copy, or, where its policy says so, its rows. Guards may refuse
 (raise Refused). Questions that are answered with noise get it from the site's purse, for a price. The mask
 hides replies that are only to be summed, and
@@ -31,9 +32,11 @@ from unpooled.errors import BadReply, CodecError, Refused, SiteFailed, UnpooledE
 from unpooled.privacy import Spending
 from unpooled.privacy.dp.noise import Noise, Purse, Simulated
 from unpooled.privacy.secure_sum import messages as _stages  # noqa: F401 registers its messages
+from unpooled.site.message_limits import check_message
 
 NO_TURN = Turn("", 0, 0, 0)  # in answers to messages that could not be read
 MAX_MESSAGE_BYTES = 16 * 2**20
+_RUNS = 16  # whose memory is kept
 
 
 class Guard:
@@ -172,10 +175,14 @@ class Site:
         except CodecError as error:
             return codec.wrap(Answer(NO_TURN, (Refusal(f"not a message for this site: {error}"),)))
         except Exception as error:
-            post: Envelope = codec.unwrap(data, expect=Envelope)
-            cause = error.__cause__ if isinstance(error, SiteFailed) else error
-            reason = f"failed with {type(cause).__name__}; the site's own log says more"
-            return codec.wrap(self._failed(post, refused(post, Refused(reason))))
+            return self.failure(data, error)
+
+    def failure(self, data: bytes, error: Exception) -> bytes:
+        """The encoded answer to an envelope for which ``receive`` raised ``error``; computes nothing."""
+        post: Envelope = codec.unwrap(data, expect=Envelope)
+        cause = error.__cause__ if isinstance(error, SiteFailed) else error
+        reason = f"failed with {type(cause).__name__}; the site's own log says more"
+        return codec.wrap(self._failed(post, refused(post, Refused(reason))))
 
     def _failed(self, post: Envelope, answer: Answer) -> Answer:
         """An answer that says only why there is none, logged; asked again, the question is tried again."""
@@ -202,13 +209,21 @@ class Site:
             return self._answered[key]
         answer = next((a for a in (guard.kept(post) for guard in self._guards) if a is not None), None)
         if answer is None:
-            answer = self._computed(post)
+            answer = self._within_limits(post)
         if self._audit is not None:
             answer = replace(answer, head=self._audit(post, answer) or "")
         now = (post.turn.run, post.turn.round)
         self._answered = {k: v for k, v in self._answered.items() if (k[0].run, k[0].round) == now}
         self._answered[key] = answer
         return answer
+
+    def _within_limits(self, post: Envelope) -> Answer:
+        """The answer to an envelope; a refusal, before anything is computed, if it asks for too much."""
+        try:
+            check_message(post, self._X)
+        except Refused as refusal:
+            return refused(post, refusal)
+        return self._computed(post)
 
     def _computed(self, post: Envelope) -> Answer:
         """The answer to an envelope: its replies, or a refusal of every part."""
@@ -278,7 +293,7 @@ class Site:
             minimum=minimum,
             noise=noise,
             threads=self._threads,
-            memory=(self._memory.setdefault(turn.run, {}),),
+            memory=(self._remembered(turn.run),),
             grouped=self._grouped,
             within=None if seen.within is None else seen.within[None],
             holes=has_holes(part.view, part.question),
@@ -302,6 +317,12 @@ class Site:
         except BadReply as error:
             name = codec.name_of(type(part.question))
             raise Refused(f"what {name} would send is not what it declares") from error
+
+    def _remembered(self, run: str) -> dict[str, Any]:
+        """What questions remember in a run; of the latest runs only, since it may be as large as the rows."""
+        while run not in self._memory and len(self._memory) >= _RUNS:
+            del self._memory[next(iter(self._memory))]
+        return self._memory.setdefault(run, {})
 
     def _viewed(self, view: View | None) -> Seen:
         """The rows under a view; the last view is kept, since a run uses one."""

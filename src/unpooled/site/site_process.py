@@ -15,8 +15,9 @@ from typing import Any, Protocol, TypeVar
 
 from unpooled.core.disk import Holder, write_atomically
 from unpooled.core.messages import Message, SiteId
+from unpooled.core.portable_paths import located, portable
 from unpooled.data import Table
-from unpooled.data.readers import Reading, read_table
+from unpooled.data.readers import Reading, is_file, read_table
 from unpooled.errors import CodecError, LedgerError, NotApproved
 from unpooled.site import Site
 from unpooled.site.copy_folder import ABOUT, CopyFolder
@@ -41,7 +42,7 @@ _BUSY = 600.0  # seconds of one answer for which a process says that it is at wo
 
 
 @dataclass(frozen=True, eq=False)
-class RunTerms(Message, wire="ends.Terms", version=3, since="0.2"):
+class RunTerms(Message):
     """The terms of a run that a site receives: the coordinator's version, and the study to be approved.
 
     Reading files is the site's.
@@ -79,7 +80,10 @@ class MemberSettings(Protocol):
 
 @dataclass(frozen=True)
 class SiteSettings:
-    """The settings of a site. They are in a file of its own, which never leaves it."""
+    """The settings of a site. They are in a file of its own, which never leaves it.
+
+    The file names paths within the site's folder relative to itself, so the folder can be moved.
+    """
 
     site: SiteId
     data: str  # the file or database of its rows; not read where it answers from a copy
@@ -104,10 +108,18 @@ class SiteSettings:
         values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         for name, value in values.items():
             values[name] = _tuples(value)
+        values |= {name: located(file, path.parent) for name, file in cls(**values)._paths()}
         return cls(**values)
 
     def write(self, path: Path) -> None:
-        write_atomically(path, (json.dumps(asdict(self), indent=1) + "\n").encode())
+        paths = {name: portable(file, self.folder, path.parent) for name, file in self._paths()}
+        write_atomically(path, (json.dumps(asdict(self) | paths, indent=1) + "\n").encode())
+
+    def _paths(self) -> list[tuple[str, str]]:
+        """The settings that are paths, by name."""
+        data = self.data if is_file(self.data) else ""
+        named = (("folder", self.folder), ("data", data), ("policy", self.policy), ("query", self.query))
+        return [(name, file) for name, file in named if file]
 
     def reading(self) -> Reading:
         """How the file is read: as the site says, and nobody else."""
@@ -234,7 +246,7 @@ class SiteEnd:
             return f"not a message for this site: {error}"
         except Exception as error:
             log.error("a question failed: %s", error)
-            return site.respond(data)  # an answer with a reason that may be shown
+            return site.failure(data, error)
 
     def _opened(self) -> Site | str:
         """The site, or why it does not answer; a Waiting while somebody is to decide about the study."""

@@ -5,6 +5,7 @@ from typing import Any
 
 from unpooled.core import codec
 from unpooled.core.arrays import Rows
+from unpooled.core.declarations import Work, sent
 from unpooled.core.exchange import Answer, Envelope
 from unpooled.core.messages import Question
 from unpooled.data.schema import AskColumns
@@ -19,8 +20,9 @@ class Studied(Guard):
     """Refuse what is not of the study: another run, later than its end, withdrawn, other questions, more."""
 
     def __init__(self, study: Study, folder: Path) -> None:
-        self._study, self._kept = study, StudyFolder(folder)
+        self.study, self._kept = study, StudyFolder(folder)
         self._most = dict(study.questions)
+        self._work = {(name, field): most for name, field, most in study.work}
         self.digest = study.digest
         self.secure = study.secure  # the site's replies are seen in secure sums alone
 
@@ -29,21 +31,21 @@ class Studied(Guard):
         check_approved(log, self.digest)
 
     def admit(self, post: Envelope) -> None:
-        if post.turn.run != self._study.run:
-            raise Refused(f"the study that was approved is of run {self._study.run}, and this is another run")
+        if post.turn.run != self.study.run:
+            raise Refused(f"the study that was approved is of run {self.study.run}, and this is another run")
         self._check_lasts()
 
     def _check_lasts(self) -> None:
-        if self._study.expired:
-            raise Refused(f"the study expired at {self._study.expires}")
+        if self.study.expired:
+            raise Refused(f"the study expired at {self.study.expires}")
         kept = self._kept.read(self.digest)
         if kept.state != APPROVED:
             why = f": {kept.decisions[-1].reason}" if kept.decisions and kept.decisions[-1].reason else ""
             raise Refused(f"the site has {kept.state} the study{why}")
 
     def before(self, post: Envelope, views: tuple[Rows, ...]) -> None:
-        if post.turn.round > self._study.rounds:
-            raise Refused(f"round {post.turn.round}; the approved study has at most {self._study.rounds}")
+        if post.turn.round > self.study.rounds:
+            raise Refused(f"round {post.turn.round}; the approved study has at most {self.study.rounds}")
         for part in post.parts:
             name = codec.name_of(type(part.question))
             if name not in self._most:
@@ -55,10 +57,17 @@ class Studied(Guard):
                     f"{name} about {clusters} centres; the approved study asks about at most "
                     f"{self._most[name]}"
                 )
+            self._check_work(name, part.question)
             self._check_columns(_columns(part.question, part.view))
 
+    def _check_work(self, name: str, question: Question[Any]) -> None:
+        for field, declaration, value in sent(question, Work):
+            asked, most = declaration.asked(value), self._work.get((name, field), 0)
+            if not asked <= most:
+                raise Refused(f"{name}: {field} = {asked:,}. The approved study asks for at most {most:,}.")
+
     def _check_columns(self, named: tuple[str, ...]) -> None:
-        others = set(named) - set(self._study.columns) if self._study.columns else set()
+        others = set(named) - set(self.study.columns) if self.study.columns else set()
         if others:
             raise Refused(f"the approved study is not about column {min(others)}")
 

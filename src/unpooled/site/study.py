@@ -11,7 +11,7 @@ from hashlib import sha256
 from typing import Any
 
 from unpooled.core import codec
-from unpooled.core.declarations import Centers, declared, whole_numbers
+from unpooled.core.declarations import Centers, Work, declared, whole_numbers
 from unpooled.core.messages import Message
 
 UNSTATED = "not stated"
@@ -20,7 +20,7 @@ _MOST_COLUMNS, _MOST_QUESTIONS = 10_000, 1000
 
 
 @dataclass(frozen=True, eq=False)
-class Study(Message, wire="ends.Study"):
+class Study(Message):
     """A run as a site is asked to approve it."""
 
     federation: str  # its name; "" if another program's
@@ -32,11 +32,13 @@ class Study(Message, wire="ends.Study"):
     ks: tuple[int, ...]
     columns: tuple[str, ...]  # (): all that the sites have in common
     protection: str  # expected of the sites: copy, trusted or noise; their policies decide
-    epsilon: float  # with noise: the budget that the run spends; else 0
+    epsilon: float  # with noise: the most that the run spends, for one row; else 0, and nothing is spent
     secure: bool  # every total by secure sums
     restarts: int  # as it is planned; what limits it is the number of rounds and of centres
     rounds: int  # the highest number of a round
     questions: tuple[tuple[str, int], ...]  # all that may be asked: (wire name, most centres at once)
+    # the most steps, epochs or restarts of a site: (wire name of the question, its field, number)
+    work: tuple[tuple[str, str, float], ...]
     created: str  # date and time, UTC
     expires: str
     authority: str  # the coordinator's public key, hexadecimal; "" if it has none
@@ -49,12 +51,16 @@ class Study(Message, wire="ends.Study"):
     def fault(self) -> str:
         """Why nobody could read or judge this study; "" if it is in order. Whoever wrote it."""
         texts = (self.federation, self.run, self.title, self.purpose, self.contact, self.method)
-        named = (*self.columns, *(name for name, _ in self.questions))
+        fields = (text for name, field, _ in self.work for text in (name, field))
+        named = (*self.columns, *(name for name, _ in self.questions), *fields)
         if any(len(text) > _LONGEST or _strange(text) for text in (*texts, *named, self.protection)):
             return "a text of the study is too long, or holds characters that are not shown"
         if not all((self.run, self.title, self.purpose, self.contact, self.ks)):
             return "the study lacks its run, title, purpose, contact or k"
-        if len(self.columns) > _MOST_COLUMNS or len(self.questions) > _MOST_QUESTIONS:
+        if not 0 <= self.epsilon <= 100:
+            return "the study's epsilon is not a number from 0 to 100"
+        lists = (self.questions, self.work)
+        if len(self.columns) > _MOST_COLUMNS or any(len(some) > _MOST_QUESTIONS for some in lists):
             return "the study names too many columns or questions"
         try:
             if _time(self.created).tzinfo is None or _time(self.expires).tzinfo is None:
@@ -93,10 +99,11 @@ def sentences(study: Study) -> list[tuple[str, str]]:
     """A study for people: names and values, in the order in which an officer asks."""
     ks = sorted(study.ks)
     steady = len(ks) > 2 and ks == list(range(ks[0], ks[-1] + 1))
+    spends = f"spending at most epsilon {study.epsilon:g} for each row"
     expected = {
         "copy": "answers from the site's copy",
         "trusted": "answers from the site's rows, among partners bound by contract",
-        "noise": f"answers from the site's rows with noise, of which it spends epsilon {study.epsilon:g}",
+        "noise": f"answers from the site's rows with noise, {spends}",
     }.get(study.protection, study.protection)
     return [
         ("title", study.title),
@@ -110,23 +117,37 @@ def sentences(study: Study) -> list[tuple[str, str]]:
         ("expects", f"{expected}; the site's own policy decides"),
         ("seen", "sums over all sites alone" if study.secure else "the replies that the method asks for"),
         ("restarts", str(study.restarts)),
-        ("at most", f"{study.rounds} rounds, and the questions and centres listed for it"),
+        ("at most", f"{study.rounds} rounds, and the questions, centres and steps listed for it"),
         ("proposed", study.created),
         ("expires", study.expires),
         ("key", study.authority or "not signed"),
     ]
 
 
-def asked(study: Study) -> list[tuple[str, str, str]]:
-    """All that may be asked: in plain words, by wire name, and of how many centres at once at most.
+def asked(study: Study) -> list[tuple[str, str, str, str]]:
+    """All that may be asked: in plain words, by wire name, centres at once and work at the site at most.
 
-    The last is "" for a question that is about no centres.
+    The third is "" for a question that is about no centres, the last for one that looks at every row once.
     """
     import unpooled.site.allow_list  # noqa: F401  importing it registers what may be asked
 
     return [
-        (_meaning(name), name, str(most) if _about_centers(name) else "") for name, most in study.questions
+        (_meaning(name), name, str(most) if _about_centers(name) else "", _work(study, name))
+        for name, most in study.questions
     ]
+
+
+def _work(study: Study, name: str) -> str:
+    """The most work that a question may ask of a site, e.g. "5 restarts, 300 steps"."""
+    kind = codec.class_named(name)
+    declarations = {} if kind is None else declared(kind)
+    said = []
+    for question, field, most in study.work:
+        if question == name:
+            declaration = declarations.get(field)
+            label = declaration.label if isinstance(declaration, Work) else ""
+            said.append(f"{most:,g} {label or field}" if most < 1e6 else f"{int(most):,} {label or field}")
+    return ", ".join(said)
 
 
 def _meaning(name: str) -> str:

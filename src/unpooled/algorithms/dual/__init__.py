@@ -29,7 +29,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from unpooled.algorithms.base import Method, choose
+from unpooled.algorithms.base import AtMost, Method, choose
 from unpooled.algorithms.dual.bundle import bundled
 from unpooled.algorithms.dual.state import DualState, Evaluated, Evaluations
 from unpooled.algorithms.dual.steps import Cuts, bundle_trust, damped_bfgs, links, quasi_newton, subgradient
@@ -40,6 +40,7 @@ from unpooled.core.protocol import Algorithm, Steps, each, expanded, together, t
 from unpooled.errors import BadInput
 from unpooled.optimum.bounds import AskBounds, AskPartsBound  # which certify asks
 from unpooled.optimum.box import check_box, enclosing
+from unpooled.optimum.certificate import NODES
 from unpooled.optimum.exact import check_reach
 from unpooled.optimum.parts import sum_below
 from unpooled.optimum.questions import AskNode, AskObjective, AskOutside, AskRange
@@ -54,7 +55,7 @@ CONDITIONS = {
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Dual(Method, method="dual", wire="dual.Dual"):
+class Dual(Method, method="dual"):
     """Clustering with a lower bound on what any clustering costs. For sites of some dozen rows."""
 
     citation = (
@@ -108,6 +109,13 @@ class Dual(Method, method="dual", wire="dual.Dual"):
             gap=0.0025,
             residual=1e-2,
         )
+
+    def asks_at_most(self) -> AtMost:
+        return {
+            **super().asks_at_most(),
+            AskNode: {"nodes": self.nodes},
+            AskBounds: {"nodes": NODES},
+        }
 
     def restarted(self, n: int | None) -> Algorithm[DualState]:
         return self if n is None else replace(self, n_starts=n)

@@ -12,7 +12,7 @@ from unpooled.optimum.questions import NodeSolution
 
 
 @dataclass(frozen=True, eq=False)
-class Evaluations(Message, wire="state.Evaluations"):
+class Evaluations(Message):
     """The answers of the sites at L sets of prices."""
 
     prices: FloatArray  # (L, N, k, d)
@@ -44,7 +44,7 @@ class Evaluations(Message, wire="state.Evaluations"):
 
 
 @dataclass(frozen=True, eq=False)
-class DualState(Message, wire="state.DualState"):
+class DualState(Message):
     """The multipliers, the answers of the sites, and the bounds so far."""
 
     sites: tuple[SiteId, ...]  # N, those that answered at the start

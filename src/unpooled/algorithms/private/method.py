@@ -67,7 +67,7 @@ _GOAL = 0.004  # steps are this / expected excess: the less noise, the more step
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Private(Method, wire="private.Private"):
+class Private(Method):
     """Private k-means, or with ``m`` private fuzzy c-means.
 
     scale: None keeps the columns' units, "bounds" makes all bounds equally wide at no cost, "standard"

@@ -11,7 +11,7 @@ from unpooled.data.views import Affine
 
 
 @dataclass(frozen=True, eq=False)
-class Release(Message, wire="private_state.Release"):
+class Release(Message):
     """One question that was paid for, and the sum of the sites' noisy replies."""
 
     question: Any
@@ -19,7 +19,7 @@ class Release(Message, wire="private_state.Release"):
 
 
 @dataclass(frozen=True, eq=False)
-class PrivateState(Message, wire="private_state.PrivateState"):
+class PrivateState(Message):
     """All releases, the numbers computed from them, and the next question."""
 
     releases: tuple[Release, ...]

@@ -1,12 +1,16 @@
 """``unpooled backup`` and ``unpooled restore``: the folder of a site or of a federation."""
 
+import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from unpooled.app.cli.outputs import Overwrite, check
+from unpooled.app.cli.outputs import FolderOutput, Overwrite, check
 from unpooled.errors import BadInput
+
+_WHAT = "the folder of a site or of a federation"
 
 
 def backup(
@@ -19,26 +23,48 @@ def backup(
     unpooled backup hospital-a /backup/hospital-a.tar.gz
     """
     from unpooled.site.backup import backup as write
+    from unpooled.site.backup import is_kept_folder, left_out
 
-    marks = ("federation.json", "invitation.json", "log.jsonl", "copy")
-    if not any((folder / name).exists() for name in marks):
-        raise BadInput(f"{folder}: not the folder of a site or of a federation")
+    if not is_kept_folder(folder):
+        raise BadInput(f"{folder}: not {_WHAT}")
     if folder.absolute() in out.absolute().parents:
         raise BadInput(f"{out} is in the folder that is backed up")
     check(out, overwrite=overwrite)
     typer.echo(f"written: {out}, {write(folder, out)} files; it holds private keys")
+    if others := left_out(folder):
+        shown = ", ".join(others[:10]) + (f" and {len(others) - 10} more" if len(others) > 10 else "")
+        typer.echo(f"not in the backup, because unpooled did not write them: {shown}")
 
 
-def restore(archive: Annotated[Path, typer.Argument(help="A file that unpooled backup wrote.")]) -> None:
-    """Put a folder back where it was; it must not exist.
+def restore(
+    archive: Annotated[Path, typer.Argument(help="A file that unpooled backup wrote.")],
+    folder: Annotated[Path, typer.Argument(help="The folder to write; the backup itself names none.")],
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace a folder that exists; it is kept beside the new one.")
+    ] = False,
+    max_gb: Annotated[
+        int, typer.Option(help="Most gigabytes that the files of the backup may have together.", min=1)
+    ] = 10,
+) -> None:
+    """Write a backup into a folder. All of it is checked before anything is written.
 
-    unpooled restore /backup/hospital-a.tar.gz
+    unpooled restore /backup/hospital-a.tar.gz hospital-a
     """
+    from unpooled.site.backup import is_kept_folder
     from unpooled.site.backup import restore as write
 
-    about = write(archive)
-    typer.echo(f"restored: {about['folder']}, as of {about['made']}")
-    if not (Path(about["folder"]) / "federation.json").exists():
+    own = folder.is_dir() and is_kept_folder(folder)
+    if own and not overwrite and sys.stdin is not None and sys.stdin.isatty():
+        overwrite = typer.confirm(
+            f"{folder} exists. Replace it by the backup, and keep it beside under another name?", abort=True
+        )
+    holds = " (it is kept beside the new one, under another name)"
+    check(FolderOutput(folder, _WHAT, own, holds=holds), inputs=[archive], overwrite=overwrite)
+    done = write(archive, folder, replace=overwrite, limit=max_gb * 10**9)
+    typer.echo(f"restored: {folder}, as of {done.made}")
+    if done.replaced is not None:
+        typer.echo(f"the folder that was there is kept: {os.path.relpath(done.replaced)}")
+    if not (folder / "federation.json").exists():
         typer.echo(
             "If the site has answered since then, it refuses until its newest log is back. If that is lost, "
             "the coordinator decides: unpooled federation readmit FOLDER SITE --reason ..."

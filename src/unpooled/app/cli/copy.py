@@ -104,6 +104,7 @@ def make(
     from dataclasses import asdict, replace
 
     from unpooled.app.run_job import progress
+    from unpooled.core.portable_paths import portable
     from unpooled.data.readers import read_table
     from unpooled.privacy.copy.merged import merged_levels
     from unpooled.site.copy_folder import CopyFolder
@@ -111,6 +112,7 @@ def make(
 
     place = CopyFolder(folder)
     place.check_may_make(further)
+    query = None if reading.query is None else portable(reading.query, folder, folder)
     if folder.exists() and not folder.is_dir():
         raise BadInput(f"{folder}: not a folder")
     if settings.person:
@@ -129,7 +131,7 @@ def make(
             settings,
             further=further,
             progress=lambda step, share: line.say(f"{step}: {share:.0%}"),
-            reading=asdict(replace(reading, columns=table.names, exclude=())),
+            reading=asdict(replace(reading, columns=table.names, exclude=(), query=query)),
         )
         merged = merged_levels(table, settings, made)
         note_rare(place.path, merged)

@@ -84,13 +84,15 @@ def _reading(folder: Path, given: o.ReadingOptions, person: str) -> "Reading":
     """How the file is read: as options say, or as for the first copy."""
     from dataclasses import replace
 
+    from unpooled.core.portable_paths import located
     from unpooled.data.readers import Reading
     from unpooled.site.registry import Registry
 
     with Registry.opened(folder) as registry:
         kept = registry.reading
     if kept and not given.given:
-        return Reading(**{name: _tuples(value) for name, value in kept.items()})
+        read = Reading(**{name: _tuples(value) for name, value in kept.items()})
+        return read if read.query is None else replace(read, query=located(read.query, folder))
     reading = given.reading()
     columns = _tuples(kept.get("columns")) if kept else None
     return replace(reading, columns=columns, categories=(*reading.categories, person))
@@ -127,16 +129,10 @@ def forecast(found: "Renewal", before: "Copy") -> list[str]:
 
 
 def _write_persons(path: Path, found: "Renewal") -> None:
-    import csv
-    import io
-
     from unpooled.core.disk import write_atomically
+    from unpooled.pages.spreadsheet import csv_text
 
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["person", "state"])
-    writer.writerows(found.states.items())
-    write_atomically(path, text.getvalue().encode())
+    write_atomically(path, csv_text([("person", "state"), *found.states.items()]).encode())
     typer.echo(f"written: {path}: it has the ids of persons and must stay at the site")
 
 

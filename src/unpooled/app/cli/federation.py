@@ -197,14 +197,16 @@ def serve(
     front_door.allow_many_connections()
     where, engine = served.address, served.engine
     addresses = listen or front_door.addresses_of(where.host)
-    port = front_door.free_port()
     context = server_context(*map(str, engine.server_identity(served.server)))
 
     @contextlib.contextmanager
     def opened() -> Iterator[None]:
         """The front door, and the engine behind it; once this process is the only one that serves."""
-        with front_door.FrontDoor(
-            addresses, where.port, port, context, lambda asked: enrol(FederationFolder.read(path), asked)
+        with (
+            front_door.reserved_port() as port,
+            front_door.FrontDoor(
+                addresses, where.port, port, context, lambda asked: enrol(FederationFolder.read(path), asked)
+            ),
         ):
             engine.listen_at(served.server, served.console, where, port)
             say(f"serving {where.federation} at {', '.join(addresses)}, port {where.port}; Ctrl-C ends it")

@@ -75,19 +75,21 @@ def join(
         site.accept(invitation)
     elif identity is not None:
         raise BadInput("--identity goes with an invitation: a site that joined has its key")
-    region = None if checked is None else region_settings(site, *checked)
-    enrolment = _Enrolment(site)
-    enrolment.begin()
     settings: SiteSettings | RegionSettings
-    if region is not None:
-        settings = region
-        show_region(region)
+    if checked is not None:
+        site.open_books()
+        settings = region_settings(site, *checked)
+        show_region(settings)
     else:
         settings = _settings(site, data, policy, reading, copying, columns, only)
-        if settings.rules().protect.mode == "copy":
+        copied = settings.rules().protect.mode == "copy"
+        site.open_books(copied)
+        if copied:
             _copied(site, settings, copying, columns)
         show(site, settings)
         site.keep_settings(settings)
+    enrolment = _Enrolment(site)  # last: a site that is admitted has all its files
+    enrolment.begin()
     if background:
         _detach(site)
         return
@@ -163,6 +165,11 @@ def _settings(
     from unpooled.site.copy_folder import CopyFolder
     from unpooled.site.site_process import SiteSettings
 
+    if site.was_enrolled and not site.has_settings and policy is None:
+        raise BadInput(
+            f"{site.path}: the site took part before and its settings are gone, so its rules are not known: "
+            "say them with --policy FILE (unpooled policy init writes the usual ones), or restore a backup"
+        )
     if data is None and not CopyFolder(site.path).exists:
         if policy or columns or only or reading.given or copying.given:
             raise BadInput("--data is needed where other options are given")
@@ -171,12 +178,6 @@ def _settings(
         raise BadInput(f"the copy in {site.path} is made: options about reading or grouping change nothing")
     if data is None and policy is None and site.has_settings:
         return site.settings
-    lost = site.was_enrolled and CopyFolder(site.path).exists and not site.has_settings
-    if lost and policy is None:
-        raise BadInput(
-            f"{site.path}: the site took part before and its settings are gone, so its rules are not known: "
-            "say them with --policy FILE (unpooled policy init writes the usual ones), or restore a backup"
-        )
     read = read_by(reading, only)
     return SiteSettings(
         site=site.invitation.site,

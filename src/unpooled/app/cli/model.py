@@ -1,7 +1,5 @@
 """Commands on a finished run: ``predict``, ``export``, ``report``; and ``example``, which writes a table."""
 
-import csv
-import io
 from pathlib import Path
 from typing import Annotated
 
@@ -22,7 +20,7 @@ def predict(
     out: Annotated[Path, typer.Option("-o", "--out", help="CSV with the cluster of every row.")],
     overwrite: Overwrite = False,
     id_column: Annotated[
-        str | None, typer.Option("--id", help="Column to join by; it is written as it is in the file.")
+        str | None, typer.Option("--id", help="Column to join by; it is written as in the file.")
     ] = None,
     keep: Annotated[str | None, typer.Option(help="Further columns to write: age,sex")] = None,
     na: Annotated[list[str] | None, typer.Option(help="As for fit; default: as in that run.")] = None,
@@ -38,6 +36,7 @@ def predict(
     from unpooled.app.run_folder import RunFolder
     from unpooled.core.disk import write_atomically
     from unpooled.data.readers import read_cells, read_table
+    from unpooled.pages.spreadsheet import csv_text
 
     kept = RunFolder(folder)
     check(out, inputs=[file, *kept.inputs(out)], overwrite=overwrite)
@@ -62,12 +61,10 @@ def predict(
     except BadInput as error:
         raise BadInput(f"{file}: {error}") from error
     cells = read_cells(file, handed, reading)
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*handed, "row", "cluster", "distance"])
+    rows: list[list[object]] = [[*handed, "row", "cluster", "distance"]]
     for i, (c, x) in enumerate(zip(clusters.tolist(), distances.tolist(), strict=True)):
-        writer.writerow([*(cells[name][i] for name in handed), i + 1, *((c, f"{x:.9g}") if c else ("", ""))])
-    write_atomically(out, text.getvalue().encode(), shared=True)
+        rows.append([*(cells[name][i] for name in handed), i + 1, *((c, f"{x:.9g}") if c else ("", ""))])
+    write_atomically(out, csv_text(rows).encode(), shared=True)
     counts = np.bincount(clusters, minlength=len(model.centers) + 1)
     summary = ", ".join(f"{n} in cluster {j}" for j, n in enumerate(counts.tolist()) if j and n)
     lost = f"; {counts[0]} lack a value and have none" if counts[0] else ""

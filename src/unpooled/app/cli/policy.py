@@ -99,27 +99,6 @@ def policy_check(path: _FILE) -> None:
     typer.echo(f"{path}: in order, digest {found.digest[:16]}")
 
 
-@policy.command("upgrade")
-def policy_upgrade(
-    path: _FILE,
-    out: Annotated[
-        Path | None, typer.Option(help="File to write; default: beside it, as NAME.v2.toml.")
-    ] = None,
-    overwrite: Overwrite = False,
-) -> None:
-    """Write a policy of version 1 as one of version 2; the old file stays."""
-    from unpooled.core.disk import write_atomically
-    from unpooled.site.explain_policy import upgraded, written
-
-    target = out or path.with_name(f"{path.stem}.v2.toml")
-    found, said = upgraded(path.read_text(encoding="utf-8"), str(path))
-    check(target, inputs=[path], overwrite=overwrite)
-    write_atomically(target, written(found).encode())
-    for line in said:
-        typer.echo(f"- {line}")
-    typer.echo(f"written: {target}")
-
-
 @policy.command("explain")
 def policy_explain(path: _FILE) -> None:
     """Explain in plain words what the site will and will not answer."""

@@ -133,7 +133,8 @@ def _show(kept: "KeptStudy") -> None:
     for said in kept.decisions:
         facts.add_row("", escape(f"{said.decision} by {said.by} at {said.at} {said.reason}".rstrip()))
     console.print(facts)
-    table = Table("it may ask for", "question", "centres at once, at most", title="All that it may ask")
-    for meaning, name, most in asked(kept.study):
-        table.add_row(escape(meaning), name, most)
+    head = ("it may ask for", "question", "centres at once, at most", "work at the site, at most")
+    table = Table(*head, title="All that it may ask")
+    for meaning, name, most, work in asked(kept.study):
+        table.add_row(escape(meaning), name, most, escape(work))
     console.print(table)

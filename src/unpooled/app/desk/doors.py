@@ -88,7 +88,7 @@ async def keep(folder: Path, reader: Reader, page: ModuleType, port: int, say: S
     loop = asyncio.get_running_loop()
     served = await loop.create_server(doors, sock=listening)
     watching = asyncio.create_task(watch.run())
-    ended = asyncio.create_task(_signalled())
+    ended = asyncio.create_task(_signals().wait())
     try:
         with _asked(lambda: say(access.new_link())):
             say("open this link in a browser on this machine; it can be used once:")
@@ -111,12 +111,12 @@ def _silent() -> logging.Logger:
     return log
 
 
-async def _signalled() -> None:
-    """Wait for SIGINT or SIGTERM."""
+def _signals() -> asyncio.Event:
+    """An event that is set by SIGINT or SIGTERM, from now on."""
     loop, came = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, came.set)
-    await came.wait()
+    return came
 
 
 @contextlib.contextmanager

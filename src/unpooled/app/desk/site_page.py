@@ -154,10 +154,10 @@ def _grouped(digits: str) -> str:
 
 
 def _asked(study: dict[str, Any], *, shown: bool = False) -> str:
-    rows = [(escape(meaning), escape(name), escape(most)) for meaning, name, most in study["asked"]]
-    head = ("it may ask for", "question", "centres at once, at most")
+    rows = [tuple(map(escape, question)) for question in study["asked"]]
+    head = ("it may ask for", "question", "centres at once, at most", "work at the site, at most")
     kinds = f"All that it may ask: {counted(len(rows), 'kind')} of questions"
-    body = scrolled(f"All that {study['title']} may ask, {study['digest'][:8]}", head, rows, left=(0, 1))
+    body = scrolled(f"All that {study['title']} may ask, {study['digest'][:8]}", head, rows, left=(0, 1, 3))
     name = f"asked-{study['digest'][:16]}"
     return f'<details id="{name}"{" open" if shown else ""}><summary>{kinds}</summary>{body}</details>'
 

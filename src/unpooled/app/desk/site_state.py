@@ -179,11 +179,11 @@ class SiteState:
         values = {"total": dp.epsilon_total, "delta": dp.delta, "unit": dp.unit, "spent": 0.0, "fault": ""}
         if path.exists():
             try:
-                if (ledger := Ledger.seen(path)) is not None:
-                    try:
-                        values["spent"] = epsilon_of(math.sqrt(ledger.spent()), dp.delta)
-                    finally:
-                        ledger.close()
+                ledger = Ledger.seen(path)
+                try:
+                    values["spent"] = epsilon_of(math.sqrt(ledger.spent()), dp.delta)
+                finally:
+                    ledger.close()
             except (UnpooledError, sqlite3.Error) as error:
                 values["fault"] = str(error)
         return values

@@ -1,7 +1,5 @@
 """The tables of a release, from the result of a run; and what in them would break the preset."""
 
-import csv
-import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +15,7 @@ from unpooled.core.arrays import FloatArray
 from unpooled.data.views import Category, Number
 from unpooled.errors import BadInput
 from unpooled.pages.markup import figure
+from unpooled.pages.spreadsheet import csv_text
 from unpooled.privacy.presets import Preset
 
 
@@ -29,11 +28,7 @@ class ReleaseTable(NamedTuple):
     counts: tuple[str, ...] = ()
 
     def csv(self) -> str:
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(self.head)
-        writer.writerows(self.rows)
-        return text.getvalue()
+        return csv_text([self.head, *self.rows])
 
 
 @dataclass(frozen=True, eq=False)

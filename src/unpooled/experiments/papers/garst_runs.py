@@ -70,7 +70,7 @@ def _key(settings: Settings) -> str:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class FkmFrom(Fkm, wire="garst_runs.FkmFrom"):
+class FkmFrom(Fkm):
     """FKM from given centres instead of its own first exchange."""
 
     first: FloatArray  # (k, d)

@@ -1,7 +1,5 @@
 """Tables and figures as files: Markdown, CSV, SVG, and one HTML page that needs no other file."""
 
-import csv
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from html import escape
@@ -12,6 +10,7 @@ from unpooled.experiments.papers.experiment import Experiment, Presented
 from unpooled.experiments.papers.result_table import LEVEL, ResultTable, Row, Verdicts, surviving
 from unpooled.pages.markup import section, style, whole
 from unpooled.pages.markup import table as html_table
+from unpooled.pages.spreadsheet import csv_text
 
 
 @dataclass(frozen=True)
@@ -74,8 +73,6 @@ def aligned(cells: list[list[str]], left: int) -> str:
 
 def csv_table(table: ResultTable) -> str:
     """A table with all its digits, for programs."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
     heads = ["published", "published_sd", "authors_code", "authors_code_sd", "authors_code_runs"]
     heads += [
         "ours",
@@ -87,7 +84,7 @@ def csv_table(table: ResultTable) -> str:
         "p",
         "verdict",
     ]
-    writer.writerow([*table.heads, *heads])
+    rows: list[list[object]] = [[*table.heads, *heads]]
     for r in table.rows:
         value, sd = (r.published.value, r.published.sd) if r.published is not None else ("", "")
         known = r.judged and r.chance is None
@@ -96,8 +93,8 @@ def csv_table(table: ResultTable) -> str:
         theirs = (a.value, a.sd, a.runs) if a is not None else ("", "", "")
         ours = [f"{r.ours:.9g}", f"{r.sd:.6g}", r.runs, f"{r.error:.6g}"]
         p = f"{r.p:.6g}" if r.judged else ""
-        writer.writerow([*r.what, value, sd, *theirs, *ours, *tested, p, r.verdict])
-    return out.getvalue()
+        rows.append([*r.what, value, sd, *theirs, *ours, *tested, p, r.verdict])
+    return csv_text(rows)
 
 
 def said(done: Finished) -> str:

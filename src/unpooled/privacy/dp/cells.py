@@ -22,7 +22,7 @@ import numpy as np
 
 from unpooled import kernels
 from unpooled.core.arrays import FloatArray
-from unpooled.core.declarations import Box, Centers, Noisy, Numbers, Value
+from unpooled.core.declarations import Box, Centers, Noisy, Numbers, Setting, Value
 from unpooled.core.messages import Summable
 from unpooled.core.stack import Stack
 from unpooled.errors import BadInput
@@ -35,7 +35,7 @@ _SAFE = 1 - 2.0**-40  # cut a little shorter than rho, so that rounding cannot m
 
 
 @dataclass(frozen=True, eq=False)
-class NoisyCells(Summable, wire="cells.Cells"):
+class NoisyCells(Summable):
     """Noisy count, sum of residuals and sum of squared residuals of each cell, in units of the cells'
     radii."""
 
@@ -52,7 +52,7 @@ class NoisyCells(Summable, wire="cells.Cells"):
 
 
 @dataclass(frozen=True, eq=False)
-class AskNoisyCells(Spending[NoisyCells], wire="cells.AskNoisyCells"):
+class AskNoisyCells(Spending[NoisyCells]):
     """Counts, sums and squares of the residuals about public centres, cut to length rho, with noise."""
 
     sees = "rows"
@@ -60,8 +60,8 @@ class AskNoisyCells(Spending[NoisyCells], wire="cells.AskNoisyCells"):
     centers: Annotated[FloatArray, Centers("M d", by="noise")]
     box: Annotated[FloatArray, Box("d")]  # rows are cut to -box..box
     rho: Annotated[FloatArray, Numbers("radii")]  # length to which residuals are cut; (1,): for all cells
-    shares: tuple[float, float, float]  # of mu^2: counts, sums, squares
-    m: float | None = None  # fuzzifier: memberships instead of the nearest centre
+    shares: Annotated[tuple[float, float, float], Setting()]  # of mu^2: counts, sums, squares
+    m: Annotated[float | None, Setting()] = None  # fuzzifier: memberships instead of the nearest centre
 
     def __post_init__(self) -> None:
         name = "AskNoisyCells"

@@ -12,7 +12,7 @@ from unpooled.privacy.dp.accounting import check_budget, mu_of
 
 
 @dataclass(frozen=True, eq=False)
-class Gaussian(Message, wire="gaussian.Gaussian"):
+class Gaussian(Message):
     """(epsilon, delta)-differential privacy by Gaussian noise, for one added or removed row.
 
     Parameters

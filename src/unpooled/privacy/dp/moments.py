@@ -6,7 +6,7 @@ from typing import Annotated
 import numpy as np
 
 from unpooled.core.arrays import FloatArray
-from unpooled.core.declarations import Box, Noisy, Value
+from unpooled.core.declarations import Box, Length, Noisy, Value
 from unpooled.core.messages import Summable
 from unpooled.core.stack import Stack
 from unpooled.errors import BadInput
@@ -25,7 +25,7 @@ from unpooled.privacy.dp.spending import (
 
 
 @dataclass(frozen=True, eq=False)
-class NoisyMoments(Summable, wire="moments.NoisyMoments"):
+class NoisyMoments(Summable):
     """A histogram of the rows' distances from the middle of the box, and the sum of all rows."""
 
     histogram: Annotated[FloatArray, Noisy("bins")]  # of |x|
@@ -34,13 +34,13 @@ class NoisyMoments(Summable, wire="moments.NoisyMoments"):
 
 
 @dataclass(frozen=True, eq=False)
-class AskNoisyMoments(Spending[NoisyMoments], wire="moments.AskNoisyMoments"):
+class AskNoisyMoments(Spending[NoisyMoments]):
     """A histogram of |x| over [0, |box|] and the sum of the rows, each for half of the price."""
 
     sees = "rows"
 
     box: Annotated[FloatArray, Box("bounds")]  # or (1,) for all columns alike
-    bins: int = 32
+    bins: Annotated[int, Length()] = 32
 
     def __post_init__(self) -> None:
         check_price(self.mu, (0.5, 0.5), "AskNoisyMoments")
@@ -72,7 +72,7 @@ class AskNoisyMoments(Spending[NoisyMoments], wire="moments.AskNoisyMoments"):
 
 
 @dataclass(frozen=True, eq=False)
-class NoisySpread(Summable, wire="moments.NoisySpread"):
+class NoisySpread(Summable):
     """First and second moments of every column, relative to its bounds."""
 
     count: Annotated[FloatArray, Noisy("1")]
@@ -82,7 +82,7 @@ class NoisySpread(Summable, wire="moments.NoisySpread"):
 
 
 @dataclass(frozen=True, eq=False)
-class AskNoisySpread(Spending[NoisySpread], wire="moments.AskNoisySpread"):
+class AskNoisySpread(Spending[NoisySpread]):
     """Moments of the columns within their bounds: a tenth of the price for n, the rest for the others.
 
     Sums and squares are paid for together. A column of a row adds u and u^2 - 3/4, and for |u| <= 1
@@ -118,7 +118,7 @@ class AskNoisySpread(Spending[NoisySpread], wire="moments.AskNoisySpread"):
         box = widened(self.box, local)
         d = len(box)
         parts = [
-            NoisyArray(shape, sd, 1.0, local)
+            NoisyArray(shape, 1.0, 1 / sd, local)  # |u| and |u^2 - 3/4| are at most 1
             for shape, sd in zip(((1,), (d,), (d,)), self.sds(d), strict=True)
         ]
         for rows in bounded_rows(local, box, _ROWS):

@@ -9,15 +9,18 @@ fixed length. A site's rules only have to check the price (``spends``) and the s
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Generic
+from typing import Annotated, Generic
 
 import numpy as np
 
 from unpooled.core.arrays import FloatArray, IntArray
+from unpooled.core.declarations import Setting
 from unpooled.core.messages import A, Question
 from unpooled.core.stack import Stack
 from unpooled.errors import BadInput, Refused
 from unpooled.privacy.dp.noise import Noise, check_room, step_for
+
+_MOST_ROWS = 2.0**30  # times mu: a row adds less than mu 2^32 steps to a number, and 2^62 steps fit
 
 
 @dataclass(frozen=True)
@@ -26,13 +29,14 @@ class SpendingLimits:
 
     left: float  # mu^2 that is left of its budget
     numbers: int = 10_000_000  # in one reply
+    rows: int = 0  # that it declares
 
 
 @dataclass(frozen=True, eq=False)
-class Spending(Question[A], Generic[A]):
+class Spending(Question[A], Generic[A], abstract=True):
     """A question whose reply is noisy: mu-GDP with ``mu`` for one row more or less."""
 
-    mu: float
+    mu: Annotated[float, Setting()]
 
     @property
     def spends(self) -> float:
@@ -52,9 +56,11 @@ class Spending(Question[A], Generic[A]):
             )
         if self.numbers > limits.numbers:
             raise Refused(f"a reply of {self.numbers} noisy numbers, at most {limits.numbers} are allowed")
-
-    def reply_numbers(self, d: int) -> int:
-        return self.numbers
+        if limits.rows * self.mu >= _MOST_ROWS:
+            raise Refused(
+                f"{limits.rows} declared rows are too many for mu = {self.mu:g}: "
+                "sums would not fit in 64 bits"
+            )
 
 
 def check_price(mu: float, shares: tuple[float, ...], name: str) -> None:

@@ -11,7 +11,7 @@ RUNS = 64  # runs that a site takes part in at the same time
 
 
 @dataclass(frozen=True, eq=False)
-class MemberRun(Message, wire="sums.MemberRun"):
+class MemberRun(Message):
     """A site's state in a run: its secret, the roster, who is still in it, and the latest sum, by stage."""
 
     secret: str = field(repr=False)  # hexadecimal; all keys and seeds of the run are derived from it

@@ -21,9 +21,10 @@ import numpy.typing as npt
 
 from unpooled.core import codec
 from unpooled.core.arrays import IntArray
-from unpooled.core.declarations import Bytes, Text
+from unpooled.core.declarations import Bytes, Numbers, Setting, Text
 from unpooled.core.exact_sum import ExactSum
 from unpooled.core.exchange import Part, Turn
+from unpooled.core.limits import MOST_SITES
 from unpooled.core.messages import Message, Question, Reply, SiteId, Summable
 from unpooled.core.subtotal import Subtotal
 from unpooled.errors import Refused
@@ -67,7 +68,7 @@ def threshold_for(sites: int, min_sites: int = MIN_SITES) -> int:
 
 
 @dataclass(frozen=True)
-class SumTerms(Message, wire="stages.Terms", version=2, since="0.2"):
+class SumTerms(Message):
     """The terms of a sum: exchange, roster, sites, questions. Keys and signatures bind to them."""
 
     turn: Turn  # of which it is the only sum
@@ -95,7 +96,7 @@ def asked(parts: Iterable[Part]) -> str:
 
 
 @dataclass(frozen=True)
-class Roster(Message, wire="stages.Roster"):
+class Roster(Message):
     """The sites of a run and their identities, fixed when it starts, signed by the federation's authority."""
 
     run: str
@@ -128,7 +129,7 @@ class Roster(Message, wire="stages.Roster"):
 
 
 @dataclass(frozen=True, eq=False)
-class KeyStatement(Message, wire="stages.KeyStatement"):
+class KeyStatement(Message):
     """The statement that a site signs about its key."""
 
     run: str
@@ -142,14 +143,14 @@ class KeyStatement(Message, wire="stages.KeyStatement"):
 
 
 @dataclass(frozen=True, eq=False)
-class Keys(Reply, wire="stages.Keys", version=2, since="0.2"):
+class Keys(Reply):
     data: Annotated[ByteArray, Bytes("128")]  # Ed25519 identity, X25519 key, signature
     left: Annotated[tuple[SiteId, ...], Text("left")]  # sites that left this run, as this site knows
     roster: Annotated[ByteArray, Bytes("known")]  # that of this run, encoded, if the site has seen it
 
 
 @dataclass(frozen=True, eq=False)
-class AskKeys(Question[Keys], wire="stages.AskKeys"):
+class AskKeys(Question[Keys]):
     sees = "nothing"
 
     epoch: str
@@ -159,18 +160,18 @@ class AskKeys(Question[Keys], wire="stages.AskKeys"):
 
 
 @dataclass(frozen=True, eq=False)
-class Shares(Reply, wire="stages.Shares"):
+class Shares(Reply):
     # commitment to the own seed, sealed pair seeds, n - 1 sealed pairs of shares
     data: Annotated[ByteArray, Bytes("length")]
 
 
 @dataclass(frozen=True, eq=False)
-class AskShares(Question[Shares], wire="stages.AskShares", version=2, since="0.2"):
+class AskShares(Question[Shares]):
     sees = "nothing"
 
-    terms: SumTerms
-    roster: Roster
-    keys: Annotated[ByteArray, Bytes("sites 128")]  # in the order of terms.sites
+    terms: Annotated[SumTerms, Setting()]
+    roster: Annotated[Roster, Setting()]
+    keys: Annotated[ByteArray, Bytes("sites 128", longest=MOST_SITES)]  # in the order of terms.sites
 
 
 # ---------------------------------------------------------------- masked
@@ -179,7 +180,7 @@ Layout = tuple[tuple[str, tuple[tuple[int, ...], ...]], ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Masked(Reply, wire="stages.Masked", version=2, since="0.2"):
+class Masked(Reply):
     """The replies to all questions of a sum, masked: their kinds, their shapes, and words of 64 bits."""
 
     layout: Annotated[Layout, Text("parts")]
@@ -187,16 +188,14 @@ class Masked(Reply, wire="stages.Masked", version=2, since="0.2"):
 
 
 @dataclass(frozen=True, eq=False)
-class AskMasked(Question[Masked], wire="stages.AskMasked", version=2, since="0.2"):
+class AskMasked(Question[Masked]):
     sees = "nothing"
 
     epoch: str
-    sharers: tuple[SiteId, ...]
+    sharers: Annotated[tuple[SiteId, ...], Text("sharers")]
     sealed: Annotated[ByteArray, Bytes("others 50")]  # ciphertexts of the others' shares for this site
-    parts: tuple[int, ...]  # places in the exchange of the questions whose replies are summed
-
-    def lengths(self) -> dict[str, int]:
-        return {**super().lengths(), "parts": len(self.parts)}
+    # places in the exchange of the questions whose replies are summed
+    parts: Annotated[tuple[int, ...], Numbers("parts")]
 
 
 def flattened(replies: Sequence[Summable]) -> tuple[Layout, npt.NDArray[np.float64]]:
@@ -294,7 +293,7 @@ def subtotals(layout: Layout, words: Words, sites: int) -> tuple[Subtotal, ...]:
 
 
 @dataclass(frozen=True, eq=False)
-class Statement(Message, wire="stages.Statement"):
+class Statement(Message):
     """The statement that a site signs about the list of sites in a sum."""
 
     context: str
@@ -307,31 +306,31 @@ class Statement(Message, wire="stages.Statement"):
 
 
 @dataclass(frozen=True, eq=False)
-class Agreed(Reply, wire="stages.Agreed"):
+class Agreed(Reply):
     data: Annotated[ByteArray, Bytes("64")]  # signature
 
 
 @dataclass(frozen=True, eq=False)
-class AskAgreed(Question[Agreed], wire="stages.AskAgreed", version=2, since="0.2"):
+class AskAgreed(Question[Agreed]):
     sees = "nothing"
 
     epoch: str
-    survivors: tuple[SiteId, ...]
+    survivors: Annotated[tuple[SiteId, ...], Text("survivors")]
 
 
 @dataclass(frozen=True, eq=False)
-class Opened(Reply, wire="stages.Opened"):
+class Opened(Reply):
     data: Annotated[ByteArray, Bytes("length")]  # for every sharer, one share of one of its two seeds
 
 
 @dataclass(frozen=True, eq=False)
-class AskOpened(Question[Opened], wire="stages.AskOpened", version=2, since="0.2"):
+class AskOpened(Question[Opened]):
     sees = "nothing"
 
     epoch: str
-    survivors: tuple[SiteId, ...]  # whose own masks are to be opened
-    dropped: tuple[SiteId, ...]  # whose pair masks are to be opened
-    signers: tuple[SiteId, ...]
+    survivors: Annotated[tuple[SiteId, ...], Text("survivors")]  # whose own masks are to be opened
+    dropped: Annotated[tuple[SiteId, ...], Text("dropped")]  # whose pair masks are to be opened
+    signers: Annotated[tuple[SiteId, ...], Text("signers")]
     signatures: Annotated[ByteArray, Bytes("signers 64")]
 
 

@@ -179,7 +179,8 @@ class Member:
         if ask.sealed.shape != (len(ask.sharers) - 1, messages.SEALED):
             raise Refused(f"sealed shares of shape {ask.sealed.shape} from {len(ask.sharers)} sites")
         sealed = tuple(row.tobytes().hex() for row in ask.sealed)
-        if state.masked and (ask.sharers, sealed) != (state.sharers, state.sealed):
+        other = (ask.sharers, sealed) != (state.sharers, state.sealed)
+        if state.masked and (other or state.masked.startswith(_NOISY)):  # noise would be drawn again
             raise Refused("a second masking of the same sum")
         self._unsealed(replace(state, sharers=ask.sharers, sealed=sealed))
 
@@ -264,9 +265,11 @@ class Member:
         shares = (held[site][0 if site in ask.survivors else 1] for site in state.sharers)
         return Opened(as_array(b"".join(share.to_bytes(messages.SHARE, "little") for share in shares)))
 
-    def threshold(self, turn: Turn, ask: AskMasked) -> int:
-        """The fewest sites in a sum that has begun."""
-        return self._sum(turn, ask)[1].threshold
+    def sizes(self, turn: Turn, ask: AskMasked) -> tuple[int, int]:
+        """Of a sum that has begun: the number of sites on the roster, and the fewest in the sum."""
+        state, terms = self._sum(turn, ask)
+        assert state.begun is not None
+        return len(state.begun.roster.sites), terms.threshold
 
     def forget(self) -> None:
         """Read the state of runs again from where it is kept: what was kept last was taken back."""

@@ -23,9 +23,10 @@ _ALONE = (AskKeys, AskShares, AskAgreed, AskOpened)  # stages that no question a
 class Masking:
     """A site's mask. ``required``: refuse every question whose reply would be seen by itself.
 
-    ``shown`` names questions that may be asked of each site even so, e.g. "asking.AskSchema"; ``instead``
+    ``shown`` names questions that may be asked of each site even so, e.g. "AskSchema"; ``instead``
     names methods that need only sums, for the refusal. ``bounds`` refuses a part of a sum whose numbers are
-    out of proportion to what the site states of its values.
+    out of proportion to what the site states of its values. ``honest`` is the number of sites on the roster
+    that add their part of one noise; None: all of them, as in a simulation.
     """
 
     def __init__(
@@ -79,8 +80,8 @@ class Masking:
         """This site's share of a reply's noise: 1, or less where sites of a secure sum add it together."""
         for stage in (p.question for p in post.parts if p.verb == STAGE):
             if isinstance(stage, AskMasked) and part.verb == "total" and part.index in stage.parts:
-                sharing = self._member.threshold(post.turn, stage)
-                return float(min(sharing, self._honest or sharing) ** -0.5)
+                sites, threshold = self._member.sizes(post.turn, stage)
+                return float(noise_sharers(sites, threshold, self._honest or sites) ** -0.5)
         return 1.0
 
     def was_opened(self, post: Envelope) -> bool:
@@ -124,6 +125,22 @@ class Masking:
                     raise Refused("a secure sum of what is not a sum")
                 return self._member.masked(post.turn, question, parts, summed)
         raise Refused(f"{codec.name_of(type(question))} is no stage of a secure sum")
+
+
+def noise_sharers(sites: int, threshold: int, honest: int) -> int:
+    """Return the number of sites that can add one noise together.
+
+    ``sites`` are on the roster, and ``honest`` of them are honest. The others may help the coordinator, which
+    then knows their parts of the noise and chooses who drops out. A sum that is opened has ``threshold``
+    sites at least, so at least ``threshold`` less the others are honest. If the others are so many that two
+    lists of survivors of one sum can be signed (``threshold_for``), a site's part is seen alone, and no noise
+    is shared.
+
+    >>> [noise_sharers(5, 4, honest) for honest in (1, 2, 3, 4, 5)]
+    [1, 1, 2, 3, 4]
+    """
+    hostile = sites - min(honest, sites)
+    return threshold - hostile if 2 * threshold > sites + hostile else 1
 
 
 def _summed(post: Envelope, stage: AskMasked) -> list[Part]:

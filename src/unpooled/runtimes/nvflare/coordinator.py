@@ -1,7 +1,6 @@
 """The coordinator in NVFLARE: a Controller, in the server's job process."""
 
 import base64
-import json
 import re
 import secrets
 from collections.abc import Sequence
@@ -20,7 +19,7 @@ from unpooled.core.messages import Message
 from unpooled.core.site_id import SiteId
 from unpooled.runtimes.coordinator_run import AnyTask, PassingTask, coordinate
 from unpooled.runtimes.delivery import Answered, Delivery, NoAnswer
-from unpooled.runtimes.nvflare.startup_kit import ANSWER, READY, SITE_FILE, TOPIC
+from unpooled.runtimes.nvflare.startup_kit import ANSWER, READY, SITE_FILE, TOPIC, own_path
 from unpooled.runtimes.region.passing import Passing
 
 
@@ -65,8 +64,8 @@ class Coordinator(Controller):
             raise ValueError("the name of the run is not one")
         workspace = fl_ctx.get_workspace()
         own = Path(workspace.get_file_path_in_site_config(SITE_FILE))
-        runs = json.loads(own.read_text())["runs"] if own.exists() else f"{workspace.get_root_dir()}/runs"
-        folder = Path(runs) / task.run
+        runs = own_path(own, "runs") if own.exists() else Path(workspace.get_root_dir()) / "runs"
+        folder = runs / task.run
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 

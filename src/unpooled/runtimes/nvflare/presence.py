@@ -20,7 +20,7 @@ from nvflare.private.defs import ClientType
 
 from unpooled.core.disk import held, write_atomically
 from unpooled.runtimes.nvflare.launchers import ended_folder, job_folders
-from unpooled.runtimes.nvflare.startup_kit import FILE, SITE_FILE, presence_folder
+from unpooled.runtimes.nvflare.startup_kit import FILE, SITE_FILE, own_path, presence_folder
 from unpooled.runtimes.ports import listens
 
 _EVERY = 1.0  # seconds
@@ -64,7 +64,7 @@ class Presence(FLComponent):
             return
         if not own.exists():  # a server that unpooled did not set up: its own rules apply
             return
-        federation = Path(json.loads(own.read_text())["federation"])
+        federation = own_path(own, "federation")
         name = str(peer.get_identity_name())
         try:
             self._sites = tuple(json.loads(federation.read_text())["sites"])

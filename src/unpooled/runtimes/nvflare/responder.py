@@ -12,7 +12,6 @@ from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 
 from unpooled.core import codec
-from unpooled.runtimes.nvflare.launchers import TolerantLauncher  # noqa: F401  older folders name it here
 from unpooled.runtimes.nvflare.startup_kit import ANSWER, READY, SITE_FILE, TOPIC
 from unpooled.runtimes.region.end import end_of
 from unpooled.site.site_process import RunTerms, SiteEnd, Waiting

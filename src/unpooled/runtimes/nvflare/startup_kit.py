@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from unpooled.core.disk import write_atomically
+from unpooled.core.portable_paths import located
 from unpooled.core.site_id import SiteId
 from unpooled.runtimes.engine import Address, EngineIdentity
 
@@ -91,65 +92,73 @@ def read_presence(server: Path) -> dict[str, Any]:
         return {}
 
 
-def write_server(folder: Path, address: Address, identity: EngineIdentity, runs: Path) -> None:
-    """Write the server's folder. ``runs`` is the folder of its runs."""
-    home = runs.parent / folder.name  # its final place: ``folder`` may be moved after it is written
+def write_server(folder: Path, address: Address, identity: EngineIdentity) -> None:
+    """Write the server's folder, which is in the folder of the federation."""
     _write(folder / "startup" / "fed_server.json", _server(address, address.host, address.port))
-    storage = "nvflare.app_common.storages.filesystem_storage.FilesystemStorage"
-    _write(
-        folder / "local" / "resources.json",
-        {
-            "format_version": 2,
-            "class_list_enforcement_mode": "enforce",
-            "class_allow_list": [COORDINATOR],
-            "servers": [
-                {
-                    "admin_storage": "transfer",
-                    "max_num_clients": _MOST_SITES,
-                    "heart_beat_timeout": 60,
-                    "admin_timeout": 10.0,
-                }
-            ],
-            "snapshot_persistor": {
-                "path": "nvflare.app_common.state_persistors.storage_state_persistor.StorageStatePersistor",
-                "args": {
-                    "uri_root": "/",
-                    "storage": {
-                        "path": storage,
-                        "args": {"root_dir": str(home / "snapshots"), "uri_root": "/"},
-                    },
-                },
-            },
-            "components": [
-                _component(
-                    "job_scheduler",
-                    "nvflare.app_common.job_schedulers.job_scheduler.DefaultJobScheduler",
-                    max_jobs=4,
-                    min_schedule_interval=0.5,
-                    max_schedule_interval=2.0,
-                ),
-                _component(
-                    "job_manager",
-                    "nvflare.apis.impl.job_def_manager.SimpleJobDefManager",
-                    uri_root=str(home / "jobs"),
-                    job_store_id="job_store",
-                ),
-                _component("job_store", storage),
-                _component("process_launcher", SERVER_LAUNCHER),
-                _component("presence", PRESENCE),
-            ],
-        },
-    )
-    own = {"runs": str(runs), "federation": str(runs.parent / "federation.json")}
-    _write(folder / "local" / SITE_FILE, own)
+    _write(folder / "local" / SITE_FILE, {"runs": "../../runs", "federation": "../../federation.json"})
     _write_common(folder)
     _write_identity(folder, "server", identity)
 
 
 def listen_at(server: Path, console: Path, address: Address, port: int) -> None:
-    """Let the server listen at a port of the loopback interface, and the console find it there."""
+    """Let the server listen at a port of the loopback interface, and the console find it there.
+
+    The engine takes absolute paths only, so they are written here, whenever the server starts: the folder may
+    have been moved since.
+    """
     _write(server / "startup" / "fed_server.json", _server(address, "localhost", port))
+    _write(server / "local" / "resources.json", _server_resources(server))
     _write(console / "startup" / "fed_admin.json", _admin(address, "localhost", port))
+
+
+def own_path(settings: Path, name: str) -> Path:
+    """Return a path that a server's own settings name, relative to their file."""
+    return Path(located(json.loads(settings.read_text())[name], settings.parent))
+
+
+def _server_resources(server: Path) -> dict[str, Any]:
+    storage = "nvflare.app_common.storages.filesystem_storage.FilesystemStorage"
+    return {
+        "format_version": 2,
+        "class_list_enforcement_mode": "enforce",
+        "class_allow_list": [COORDINATOR],
+        "servers": [
+            {
+                "admin_storage": "transfer",
+                "max_num_clients": _MOST_SITES,
+                "heart_beat_timeout": 60,
+                "admin_timeout": 10.0,
+            }
+        ],
+        "snapshot_persistor": {
+            "path": "nvflare.app_common.state_persistors.storage_state_persistor.StorageStatePersistor",
+            "args": {
+                "uri_root": "/",
+                "storage": {
+                    "path": storage,
+                    "args": {"root_dir": str(server / "snapshots"), "uri_root": "/"},
+                },
+            },
+        },
+        "components": [
+            _component(
+                "job_scheduler",
+                "nvflare.app_common.job_schedulers.job_scheduler.DefaultJobScheduler",
+                max_jobs=4,
+                min_schedule_interval=0.5,
+                max_schedule_interval=2.0,
+            ),
+            _component(
+                "job_manager",
+                "nvflare.apis.impl.job_def_manager.SimpleJobDefManager",
+                uri_root=str(server / "jobs"),
+                job_store_id="job_store",
+            ),
+            _component("job_store", storage),
+            _component("process_launcher", SERVER_LAUNCHER),
+            _component("presence", PRESENCE),
+        ],
+    }
 
 
 def _server(address: Address, host: str, port: int) -> dict[str, Any]:

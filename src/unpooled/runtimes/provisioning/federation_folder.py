@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from unpooled.core.disk import write_atomically
+from unpooled.core.portable_paths import located, portable
 from unpooled.core.site_id import SiteId
 from unpooled.errors import BadInput
 from unpooled.runtimes.engine import Address, Engine, EngineIdentity, engine
@@ -65,7 +66,7 @@ class FederationFolder:
     def note_run(self, run: str, folder: Path) -> None:
         """Keep where the files of a run are, if they are not in ``results``."""
         if folder.absolute().parent != self.results:
-            said = json.dumps({"folder": str(folder.absolute())}) + "\n"
+            said = json.dumps({"folder": portable(folder, self.path, self.results)}) + "\n"
             write_atomically(self.results / f"{run}.json", said.encode())
 
     def forget_run(self, run: str) -> None:
@@ -76,7 +77,8 @@ class FederationFolder:
         found = {path.name: path for path in self.results.glob("[!.]*") if path.is_dir()}
         for file in self.results.glob("[!.]*.json"):
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-                found[file.stem] = Path(json.loads(file.read_text(encoding="utf-8"))["folder"])
+                noted = json.loads(file.read_text(encoding="utf-8"))["folder"]
+                found[file.stem] = Path(located(noted, self.results))
         return found
 
     def invitation(self, site: SiteId) -> Path:
@@ -150,7 +152,7 @@ def create(
     building = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
     try:
         draft = FederationFolder(building, where, engine_name, tuple(sorted(sites)))
-        _fill(draft, path)
+        _fill(draft)
         os.rename(building, path)
     except BaseException:
         shutil.rmtree(building, ignore_errors=True)
@@ -165,8 +167,8 @@ def _check_site(site: SiteId, where: Address) -> None:
         raise BadInput(f"{site!r} cannot be the name of a site: the server is reached under it")
 
 
-def _fill(draft: FederationFolder, path: Path) -> None:
-    """Write all files of a federation; ``path`` is its final place, to which it is renamed when complete."""
+def _fill(draft: FederationFolder) -> None:
+    """Write all files of a federation. None names its place, so its folder can be moved."""
     for folder in ("authority", "enrolment", "invitations", "runs", "results"):
         (draft.path / folder).mkdir()
     authority = Authority.new(draft.address.federation)
@@ -174,7 +176,7 @@ def _fill(draft: FederationFolder, path: Path) -> None:
     engine = draft.engine
     host = draft.address.host
     server = _identity(authority, host, draft, hosts=tuple(dict.fromkeys((host, "localhost"))))
-    engine.write_server(draft.server, draft.address, server, path / "runs")
+    engine.write_server(draft.server, draft.address, server)
     console = _identity(authority, engine.CONSOLE_NAME, draft, role=engine.CONSOLE_ROLE)
     engine.write_console(draft.console, draft.address, console)
     draft.write()

@@ -31,7 +31,7 @@ from unpooled.runtimes.provisioning.federation_folder import FederationFolder, p
 from unpooled.site.site_process import RunTerms
 
 _POLL = 0.05
-_START = 90.0  # seconds in which a submitted run must begin
+_START = 600.0  # seconds in which a submitted run must begin; on a busy machine it takes minutes
 _ASK = 2.0  # seconds between questions to the server whether it has given up a run that did not begin yet
 _ALIKE = 3  # failures to start a run for the same cause before giving up
 _ATTEMPTS = 5  # submissions without a further round before giving up

@@ -15,7 +15,7 @@ import ssl
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from unpooled.errors import BadInput
@@ -229,11 +229,17 @@ def allow_many_connections() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-def free_port() -> int:
-    """A port of the loopback interface that nobody uses."""
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        return int(probe.getsockname()[1])
+@contextlib.contextmanager
+def reserved_port() -> Iterator[int]:
+    """A port of the loopback interface, reserved for as long as the block lasts.
+
+    The system gives a bound port to no other program, neither to listen at nor to connect from. The engine
+    still listens at it, because both sockets allow that (SO_REUSEADDR) and this one does not listen.
+    """
+    with socket.socket() as keeper:
+        keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        keeper.bind((LOOPBACK, 0))
+        yield int(keeper.getsockname()[1])
 
 
 def _family(address: str) -> socket.AddressFamily:

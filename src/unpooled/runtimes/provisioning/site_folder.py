@@ -28,7 +28,10 @@ from unpooled.runtimes.provisioning.keys import (
 from unpooled.runtimes.provisioning.members import claimed
 from unpooled.runtimes.provisioning.names import check_path
 from unpooled.runtimes.region.settings import RegionSettings, is_region
+from unpooled.site.copy_folder import CopyFolder
 from unpooled.site.identity import IDENTITY, identity_in
+from unpooled.site.ledger import Ledger
+from unpooled.site.log import Log
 from unpooled.site.site_process import SiteSettings
 
 
@@ -190,27 +193,43 @@ class SiteFolder:
     def _settle(self, invitation: Invitation, identity: EngineIdentity) -> None:
         """Write the engine's files, each in one step; the site's own settings among them are not touched."""
         chosen_engine = engine(invitation.engine)
-        settings = chosen_engine.settings_file(self.engine_folder)
         self.engine_folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=self.engine_folder, prefix=".new.") as made:
             draft = Path(made)
             chosen_engine.write_site(draft, invitation.address, identity, invitation.site)
-            new = {path.relative_to(draft) for path in draft.rglob("*")}
-            for name in sorted(new):
+            for name in sorted(path.relative_to(draft) for path in draft.rglob("*")):
                 if (draft / name).is_dir():
                     (self.engine_folder / name).mkdir(exist_ok=True)
                 else:
                     os.replace(draft / name, self.engine_folder / name)
-        for part in ("startup", "local"):  # of an earlier version
-            for old in (self.engine_folder / part).iterdir():
-                if old != settings and old.relative_to(self.engine_folder) not in new and old.is_file():
-                    old.unlink()
 
     def keep_settings(self, settings: SiteSettings | RegionSettings) -> None:
         """Write the settings; the engine's other files may not be there yet."""
         file = self.engine.settings_file(self.engine_folder)
         file.parent.mkdir(parents=True, exist_ok=True)
         settings.write(file)
+
+    def open_books(self, copied: bool = False) -> None:
+        """Check that an admitted site has its files; make the log and the ledger of one that is not yet.
+
+        Files that were made anew would forget what the site has answered and what it has spent, and a second
+        copy could be compared with the first. ``copied``: the site answers from a copy.
+        """
+        log, ledger = self.path / "log.jsonl", self.path / "ledger.sqlite"
+        lost = [file for file in (log, ledger) if not file.exists()]
+        if not self.was_enrolled:
+            if lost:
+                Log(log, "unpooled join").close()
+                Ledger(ledger, self.invitation.site).close()
+            return
+        if copied:
+            lost += CopyFolder(self.path).lost()
+        if lost:
+            names = ", ".join(str(file.relative_to(self.path)) for file in sorted(lost))
+            raise BadInput(
+                f"{self.path}: the site was admitted before, and files of it are missing: {names}. Restore "
+                "the folder from a backup with unpooled restore, or bring these files back."
+            )
 
     def fingerprint(self) -> str:
         """The fingerprint that the site reads to the coordinator."""

@@ -100,7 +100,7 @@ class RelayEnd(SiteEnd):
             if isinstance(cause, NotOpened):
                 return str(cause)
             log.error("a question failed: %s", error)
-            return site.respond(data)
+            return site.failure(data, error)
 
     def close(self) -> None:
         """The run above is over: so is the run below."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from unpooled.core.disk import write_atomically
 from unpooled.core.messages import SiteId
+from unpooled.core.portable_paths import located, portable
 from unpooled.runtimes.coordinator_run import PassingTask
 from unpooled.runtimes.provisioning.federation_folder import FederationFolder
 from unpooled.runtimes.region.rules import Below, RegionRules, load_rules
@@ -19,7 +20,10 @@ _LONGEST = 480  # characters of a text of a study
 
 @dataclass(frozen=True)
 class RegionSettings:
-    """The settings of a federation that takes part in another one. They never leave it."""
+    """The settings of a federation that takes part in another one. They never leave it.
+
+    The file names paths within the folder relative to itself, so the folder can be moved.
+    """
 
     site: SiteId  # its name above
     federation: str  # the folder of the federation below
@@ -29,10 +33,17 @@ class RegionSettings:
 
     @classmethod
     def read(cls, path: Path) -> "RegionSettings":
-        return cls(**json.loads(path.read_text(encoding="utf-8")))
+        settings = cls(**json.loads(path.read_text(encoding="utf-8")))
+        return replace(settings, **{name: located(file, path.parent) for name, file in settings._paths()})
 
     def write(self, path: Path) -> None:
-        write_atomically(path, (json.dumps(asdict(self), indent=1) + "\n").encode())
+        paths = {name: portable(file, self.folder, path.parent) for name, file in self._paths()}
+        write_atomically(path, (json.dumps(asdict(self) | paths, indent=1) + "\n").encode())
+
+    def _paths(self) -> list[tuple[str, str]]:
+        """The settings that are paths, by name."""
+        named = (("folder", self.folder), ("federation", self.federation), ("policy", self.policy))
+        return [(name, file) for name, file in named if file]
 
     def rules(self) -> RegionRules:
         return RegionRules() if self.policy is None else load_rules(Path(self.policy))

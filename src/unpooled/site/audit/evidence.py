@@ -31,7 +31,6 @@ class Evidence:
         self._opening: dict[str, Any] = {}
         self._mark = ("", 0)  # the last link of the ledger that a line names, and the line
         self._registry = ("", 0)  # the same of the registry of persons
-        self._kept_from: int | None = None  # what the log says of the ledger's chain
         self._unsigned = 0
         self._first = 0  # the number of the first line whose hash is known
 
@@ -45,7 +44,6 @@ class Evidence:
             self._check_rotation(number, entry)
         if entry.get("ledger"):
             self._mark = (str(entry["ledger"]), number)
-            self._kept_from = entry.get("ledger_from")
         if entry.get("kind") in ("opening", "release", "refusal"):
             self._registry = (str(entry.get("registry") or ""), number)
         if entry.get("kind") == COUNTERSIGNED:
@@ -102,14 +100,8 @@ class Evidence:
         except LedgerError as error:
             self._fault(0, str(error))
             return
-        if ledger is None:
-            self._note("the content of the ledger: an earlier version wrote it")
-            return
         try:
-            if self._kept_from is None and ledger.older:
-                self._note("the content of the ledger: an earlier version wrote it")
-            else:
-                ledger.check(self._kept_from)
+            ledger.check()
             if not ledger.has(mark):
                 self._fault(number, "names an entry that the ledger does not have: it is an older one")
             line, _, head = ledger.seen_head.partition(":")

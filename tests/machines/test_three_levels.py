@@ -1,12 +1,11 @@
 """Three levels as processes, by the commands of docs/tree.md: killed at every level, the bits of a flat run.
 
-``UNPOOLED_TREE_KILLS`` random strikes follow, over all processes; ``UNPOOLED_SEED`` picks others.
+``pytest -m long`` adds random strikes over all processes.
 """
 
 import contextlib
 import csv
 import json
-import os
 import random
 import re
 import signal
@@ -28,8 +27,7 @@ from unpooled.questions.clusters import ClusterSums
 from unpooled.site.log import entries, unpacked, verify
 from unpooled.site.study_folder import APPROVED, StudyFolder
 
-KILLS = int(os.environ.get("UNPOOLED_TREE_KILLS", "0"))
-SEED = int(os.environ.get("UNPOOLED_SEED", "0"))
+KILLS = 30
 METHOD = ("-k", "2,3", "--method", "fuzzy", "--max-rounds", "30", "--exact-sums", "--seed", "1")
 
 
@@ -98,22 +96,19 @@ def assert_nothing_is_left(network):
     """No process, no lock, no run below."""
     for person in ("Country", "North", "South"):
         runs = network.federation(person).runs
-        until(lambda runs=runs: not list(runs.iterdir()), f"the runs of {person} to be over", patience=120)
+        until(lambda runs=runs: not list(runs.iterdir()), f"the runs of {person} to be over")
     for member in (*REGIONS, *HOSPITALS):
         log = network.member(member) / "log.jsonl"
-        until(lambda log=log: free(log), f"the log of {member} to be free", patience=60)
+        until(lambda log=log: free(log), f"the log of {member} to be free")
         assert verify(log) == []
     assert network.strays() == []
 
 
-def test_the_page_with_a_process_killed_at_every_level(three_levels, flat):
+def test_the_page_with_a_relay_killed(three_levels, flat):
     network = three_levels
     network.perform()
-    reached = 0
-    for name in ("hospital-a", "north", "South", "Country"):  # a hospital, a relay, a region, the run
-        network.at(reached + 2)
-        network.job_of(name).kill()
-        reached = network.reached()
+    network.at(2)
+    network.job_of("north").kill()
     network.finish("run", 600)
     assert_as_flat(network.folder / "Country" / "run", flat)
     assert (network.folder / "Country" / "report.html").stat().st_size > 10_000
@@ -122,9 +117,33 @@ def test_the_page_with_a_process_killed_at_every_level(three_levels, flat):
     assert_what_officers_see(network)
 
 
-def test_the_page_with_secure_sums_and_a_relay_killed(three_levels):
+@pytest.mark.long
+def test_a_process_killed_at_every_level(performed, flat):
+    network = performed
+    begin(network, "killed")
+    strikes, reached = TreeStrikes(network, 0), 0
+    for name in ("hospital-a", "north", "South", "Country"):  # a hospital, a relay, a region, the run
+        until(lambda reached=reached: strikes.approve() or network.reached() >= reached + 2, "two rounds")
+        network.job_of(name).kill()
+        reached = network.reached()
+    ended(network, strikes)
+    assert_as_flat(network.folder / "Country" / "killed", flat)
+    assert_nothing_is_left(network)
+
+
+@pytest.fixture
+def performed(three_levels):
+    """The federations after the first part of the page, whichever tests came before."""
+    if "run" not in three_levels.commands:
+        three_levels.perform()
+        three_levels.finish("run", 600)
+    return three_levels
+
+
+@pytest.mark.long
+def test_the_page_with_secure_sums_and_a_relay_killed(performed):
     """Regions sum securely at the country, and hospitals in their regions."""
-    network = three_levels
+    network = performed
     before = {name: len(list(entries(network.member(name) / "log.jsonl"))) for name in REGIONS}
     network.perform("Secure sums between machines")
     network.at(1)
@@ -226,17 +245,31 @@ class TreeStrikes:
                 studies.decide(kept.study.digest, APPROVED, "the officer", patience=60.0)
 
 
-@pytest.mark.skipif(not KILLS, reason="UNPOOLED_TREE_KILLS says how many random strikes")
-def test_runs_that_are_struck_at_random_at_all_levels_end_with_the_flat_bits(three_levels, flat):
-    network, left, resumed, number, began = three_levels, KILLS, 0, 0, time.monotonic()
+def begin(network, out):
+    """Begin another run in the same federations."""
+    words = [
+        "run",
+        "national",
+        *METHOD,
+        "--quorum",
+        "1",
+        "--out",
+        out,
+        "--purpose",
+        "kinds of heart patients",
+    ]
+    network.wait_all()
+    network.commands["run"] = (words, network.folder / "Country")
+    network.start("run", *words, folder=network.folder / "Country")
+    until((network.folder / "Country" / out / "job.json").exists, "the job")
+
+
+@pytest.mark.long
+def test_runs_that_are_struck_at_random_at_all_levels_end_with_the_flat_bits(performed, flat):
+    network, left, resumed, number, began = performed, KILLS, 0, 0, time.monotonic()
     while left:
-        strikes, out = TreeStrikes(network, 1000 * SEED + number), f"struck-{number}"
-        words = ["run", "national", *METHOD, "--quorum", "1", "--out", out]
-        words += ["--purpose", "kinds of heart patients"]
-        network.wait_all()
-        network.commands["run"] = (words, network.folder / "Country")
-        network.start("run", *words, folder=network.folder / "Country")
-        until(lambda out=out: (network.folder / "Country" / out / "job.json").exists(), "the job")
+        strikes, out = TreeStrikes(network, number), f"struck-{number}"
+        begin(network, out)
         share = min(left, 6)
         while share and network.processes["run"].poll() in (None, -signal.SIGKILL):
             time.sleep(strikes.chance.expovariate(1 / 3.0))

@@ -1,0 +1,272 @@
+"""Folders of sites, regions and coordinators that are moved: each goes on with the files that it has."""
+
+import shutil
+import sqlite3
+from contextlib import closing
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from machines.network import Network, reserved_port
+from unpooled.app.cli import app
+from unpooled.runtimes.provisioning import supervisor
+from unpooled.runtimes.provisioning.enrolment import admit, enrol, invite, waiting
+from unpooled.runtimes.provisioning.enrolment_wire import server_context
+from unpooled.runtimes.provisioning.federation_folder import FederationFolder, create
+from unpooled.runtimes.provisioning.front_door import FrontDoor
+from unpooled.runtimes.provisioning.site_folder import SiteFolder
+from unpooled.site.copy_folder import CopyFolder
+from unpooled.site.log import verify
+
+TRUSTED = 'version = 2\n[protect]\nmode = "trusted"\n'
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory, shorter_keys):
+    """A federation whose server enrols sites; no engine runs behind it."""
+    path, port = tmp_path_factory.mktemp("served") / "fed", reserved_port()
+    made = create(path, "fed", f"localhost:{port}", ("north", "south"), engine_name="nvflare")
+    context = server_context(*map(str, made.engine.server_identity(made.server)))
+    with FrontDoor(["127.0.0.1"], port, 1, context, lambda said: enrol(FederationFolder.read(path), said)):
+        yield made
+
+
+@pytest.fixture
+def join(monkeypatch):
+    """``unpooled join`` up to the moment when it would start the engine; its exit code and its words."""
+    started = []
+    monkeypatch.setattr(supervisor, "keep", lambda command, home, *_: started.append(home))
+
+    def call(*words, code=0):
+        started.clear()
+        got = CliRunner().invoke(app, ["join", *map(str, words)])
+        assert got.exit_code == code, got.output
+        assert len(started) == (code == 0)
+        return " ".join(got.output.split())
+
+    return call
+
+
+@pytest.fixture
+def table(tmp_path):
+    rng = np.random.default_rng(0)
+    rows = np.column_stack([np.arange(80), rng.normal(50, 9, 80), rng.normal(25, 4, 80)])
+    np.savetxt(
+        tmp_path / "people.csv", rows, delimiter=",", header="patient_id,age,bmi", comments="", fmt="%.5g"
+    )
+    return tmp_path / "people.csv"
+
+
+def admitted(federation, join, folder, *options, site="north"):
+    """A site that has joined and was admitted, with the options of its first join."""
+    join(invite(federation, site), "--folder", folder, *options)
+    admit(federation, site, waiting(federation)[site])
+    join(folder)
+    assert SiteFolder(folder).enrolled
+    return folder
+
+
+def everything(folder):
+    return {path: path.is_file() and path.read_bytes() for path in folder.rglob("*")}
+
+
+def naming(folder, path):
+    """The files in a folder that name a path."""
+    files = [file for file in folder.rglob("*") if file.is_file()]
+    return [file for file in files if str(path).encode() in file.read_bytes()]
+
+
+def test_a_moved_site_opens_the_copy_that_it_has(federation, join, table, tmp_path):
+    old, new = tmp_path / "north", tmp_path / "elsewhere" / "north"
+    admitted(federation, join, old, "--data", table, "--person", "patient_id")
+    digest = CopyFolder(old).digest
+    assert naming(old, old) == []
+    new.parent.mkdir()
+    shutil.move(old, new)
+    assert f"what leaves is logged in {new / 'log.jsonl'}" in join(new)
+    assert CopyFolder(new).digest == digest
+    assert SiteFolder(new).settings.folder == str(new)
+    assert not old.exists()
+    join(new, "--data", table, "--policy", written(tmp_path / "rules.toml", "version = 2\n"))
+    assert CopyFolder(new).digest == digest
+    assert sorted(path.name for path in new.glob("copy*")) == ["copy"]
+
+
+def written(path, text):
+    path.write_text(text)
+    return path
+
+
+def test_files_within_the_folder_are_found_where_it_is_now(federation, join, table, tmp_path, monkeypatch):
+    """Given relative or absolute, by the name of the folder or by a link to it."""
+    old, new = tmp_path / "north", tmp_path / "new"
+    old.mkdir()
+    (tmp_path / "link").symlink_to("north")
+    shutil.copy(table, old / "people.csv")
+    written(old / "policy.toml", TRUSTED)
+    monkeypatch.chdir(old)
+    admitted(
+        federation, join, old, "--data", "people.csv", "--policy", tmp_path / "link" / "policy.toml"
+    )  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    assert naming(old, tmp_path) == []
+    old.rename(new)
+    said = join(new)
+    assert f"data: {new / 'people.csv'}, 80 rows" in said
+    assert f"rules: {new / 'policy.toml'}" in said
+    assert not old.exists()
+
+
+def test_a_file_outside_of_the_folder_stays_where_it_is(federation, join, table, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    policy = written(tmp_path / "rules.toml", TRUSTED)
+    admitted(federation, join, tmp_path / "north", "--data", "people.csv", "--policy", "north/../rules.toml")
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "north").rename(tmp_path / "deep" / "north")
+    monkeypatch.chdir("/")
+    said = join(tmp_path / "deep" / "north")
+    assert f"data: {table}, 80 rows" in said
+    assert f"rules: {policy}" in said
+
+
+def test_a_query_within_the_folder_renews_the_copy_of_a_moved_site(table, tmp_path, monkeypatch):
+    old, new, database = tmp_path / "north", tmp_path / "new", tmp_path / "people.sqlite"
+    old.mkdir()
+    written(old / "cohort.sql", "SELECT * FROM people WHERE age > 0")
+    with closing(sqlite3.connect(database)) as db, db:
+        db.execute("CREATE TABLE people (patient_id TEXT, age REAL, bmi REAL)")
+        rows = [line.split(",") for line in table.read_text().splitlines()[1:]]
+        db.executemany("INSERT INTO people VALUES (?, ?, ?)", rows)
+    monkeypatch.chdir(old)
+    for words in (
+        ("make", ".", "--data", database, "--query", "cohort.sql", "--person", "patient_id"),
+        ("approve", "."),
+    ):
+        got = CliRunner().invoke(app, ["copy", *map(str, words)])
+        assert got.exit_code == 0, got.output
+    monkeypatch.chdir(tmp_path)
+    old.rename(new)
+    got = CliRunner().invoke(app, ["copy", "renew", str(new), "--data", str(database)])
+    assert got.exit_code == 0, got.output
+    assert "Nothing changes" in got.output
+
+
+@pytest.mark.parametrize(
+    ("gone", "named"),
+    [
+        (["copy"], "copy/about.json, copy/table.csv"),
+        (["copy/table.csv"], "copy/table.csv"),
+        (["registry.sqlite"], "registry.sqlite"),
+        (["log.jsonl"], "log.jsonl"),
+        (["ledger.sqlite"], "ledger.sqlite"),
+        (
+            ["copy", "registry.sqlite", "log.jsonl", "ledger.sqlite"],
+            "copy/about.json, copy/table.csv, ledger.sqlite, log.jsonl",
+        ),
+    ],
+)
+def test_an_admitted_site_makes_nothing_anew(federation, join, table, tmp_path, gone, named):
+    place = admitted(federation, join, tmp_path / "north", "--data", table, "--person", "patient_id")
+    for name in gone:
+        shutil.rmtree(place / name) if (place / name).is_dir() else (place / name).unlink()
+    rules = written(tmp_path / "rules.toml", "version = 2\n")
+    before = everything(tmp_path)
+    for words in ((), ("--data", table, "--policy", rules), ("--data", table, "--person", "patient_id")):
+        said = join(place, *words, code=1)
+        assert f"the site was admitted before, and files of it are missing: {named}. Restore" in said
+        assert everything(tmp_path) == before
+
+
+def test_an_admitted_site_with_noise_does_not_begin_its_budget_anew(federation, join, table, tmp_path):
+    policy = written(
+        tmp_path / "noise.toml",
+        'version = 2\n[protect]\nmode = "noise"\n[dp]\nepsilon_total = 2.0\n[domain]\nrows = 100\n',
+    )
+    place = admitted(
+        federation, join, tmp_path / "north", "--data", table, "--exclude", "patient_id", "--policy", policy
+    )  # fmt: skip
+    for name in ("ledger.sqlite", "log.jsonl"):
+        (place / name).unlink()
+    assert "are missing: ledger.sqlite, log.jsonl" in join(place, code=1)
+    assert not (place / "ledger.sqlite").exists()
+    assert not (place / "log.jsonl").exists()
+
+
+def test_a_site_is_admitted_only_with_all_its_files(federation, join, table, tmp_path):
+    """A first join that failed, or was killed, can be done again until the coordinator admits the site."""
+    place = tmp_path / "north"
+    invitation = invite(federation, "north")
+    join(invitation, "--folder", place, "--data", tmp_path / "nothing.csv", code=1)
+    assert waiting(federation) == {}
+    join(invitation, "--folder", place, "--data", table)
+    assert waiting(federation)
+    assert not SiteFolder(place).was_enrolled
+    assert verify(place / "log.jsonl") == []
+    got = CliRunner().invoke(app, ["audit", "show", str(place)])
+    assert (got.exit_code, "Nothing has left" in got.output) == (0, True)
+    shutil.rmtree(place / "copy")
+    join(place, "--data", table)
+    assert CopyFolder(place).exists
+
+
+def test_a_moved_region_and_its_federation(federation, join, tmp_path):
+    """The folder of a region within that of its federation, moved with it; and each by itself."""
+    country = tmp_path / "regions"
+    create(country / "south", "south", "localhost:1", ("a", "b"), engine_name="nvflare")
+    old = country / "as-member"
+    admitted(federation, join, old, "--federation", country / "south", site="south")
+    assert naming(old, old) == []
+    new = tmp_path / "as-member"
+    old.rename(new)
+    assert f"what goes up is logged in {new / 'log.jsonl'}" in join(new)
+    assert not old.exists()
+    (new / "log.jsonl").unlink()
+    assert "files of it are missing: log.jsonl" in join(new, code=1)
+    (new / "log.jsonl").touch()
+    (country / "south").rename(tmp_path / "south")
+    assert f"{country / 'south'}: not the folder of a federation" in join(new, code=1)
+    assert str(tmp_path / "south") in join(new, "--federation", tmp_path / "south")
+    assert list(country.iterdir()) == []
+    assert naming(tmp_path / "south", country) == []
+
+
+def test_a_run_between_moved_folders(hospital_files, tmp_path):
+    """After a first run the site is moved, and the federation is restored elsewhere from a backup.
+
+    A second run is answered from the same copy.
+    """
+    network = Network(tmp_path / "before", {"va": hospital_files["va"]})
+    try:
+        network.up()
+        network.command("run", network.home, "-k", "2", "--seed", "1")
+        digest = CopyFolder(network.site_folder("va")).digest
+        network.leave("va")
+        network.command("leave", network.home)
+        for name in ("va", "server"):
+            network.processes.pop(name).wait(20)
+        assert naming(network.site_folder("va"), network.site_folder("va")) == []
+        later = tmp_path / "later"
+        later.mkdir()
+        (network.folder / "at").rename(later / "at")
+        for folder in (network.home, later / "at" / "va"):
+            said = network.command("backup", folder, tmp_path / f"{folder.name}.tar.gz").stdout
+            assert "not in the backup" not in said
+        network.command("restore", tmp_path / "federation.tar.gz", later / "federation")
+        network.home.rename(tmp_path / "lost")
+        old, network.folder, network.home = network.folder, later, later / "federation"
+        left = sorted(old.rglob("*"))
+        (first,) = (path for path in (network.home / "results").iterdir() if path.is_dir())
+        network.command("resume", first)
+        network.serve()
+        network.join("va")
+        network.wait_connected()
+        network.run("second", "-k", "2", "--seed", "1")
+        network.finish("second")
+        assert CopyFolder(network.site_folder("va")).digest == digest
+        assert (network.out("second") / "model.unpooled").read_bytes() == (
+            first / "model.unpooled"
+        ).read_bytes()
+        assert sorted(old.rglob("*")) == left
+    finally:
+        network.close()
