@@ -87,21 +87,21 @@ bench: $(STAMP)  ## what was asked of the speed, and what was reached
 	$(BIN)/python -m benchmarks.bench_sources
 
 bench-sites: $(STAMP)  ## very many sites in one process, and regions of sites through doors and codec
-	$(BIN)/python -m benchmarks.bench_tree
+	$(BIN)/python -m benchmarks.bench_relays
 	-PIP_CONSTRAINT=constraints.txt $(BIN)/pip install --quiet --no-deps --target build/pfl pfl multiprocess dill
 	for sites in 1000 10000 100000; do PYTHONPATH=build/pfl $(BIN)/python -m benchmarks.peer_sites $$sites; done
 
 assurance: $(STAMP) programs axe  ## the long tests, then the figures of attacks, renewals, bounds, sums and private k-means
 	$(BIN)/pytest --numprocesses 2 -m long -rP
 	$(BIN)/python -m tests.attacks
-	for name in bench_copy bench_renewal choice_of_k missing_cells bench_secure_tree bench_machines bench_sites bench_workers \
-		bench_secure_sum bench_door dual_problems; do $(BIN)/python -m benchmarks.$$name || exit 1; done
+	for name in bench_summary_table bench_renewal choice_of_k missing_cells bench_secure_relays bench_machines bench_sites bench_workers \
+		bench_secure_sum bench_requests dual_problems; do $(BIN)/python -m benchmarks.$$name || exit 1; done
 	$(MAKE) container
 	-PIP_CONSTRAINT=constraints.txt $(BIN)/pip install --quiet --no-deps --target build/peer diffprivlib
 	PYTHONPATH=build/peer $(BIN)/python -m benchmarks.bench_private
 
-VERSION ?= 0.2.0
-release-rehearsal: $(STAMP)  ## from a tag (VERSION=0.2.0) in a scratch clone to checked files, installed in an empty environment
+VERSION ?= 0.1.0
+release-rehearsal: $(STAMP)  ## from a tag (VERSION=0.1.0) in a scratch clone to checked files, installed in an empty environment
 	$(BIN)/python release/rehearse.py --version $(VERSION)
 
 PYTHONS ?= stable testing:python3.14 testing:python3.15
@@ -113,8 +113,8 @@ scorecard: $(STAMP)  ## the list of OpenSSF Scorecard, as far as it can be known
 
 coverage: $(STAMP)  ## lines and branches of the door (core, site, privacy) that no test of theirs runs
 	PIP_CONSTRAINT=constraints.txt $(BIN)/pip install --quiet --disable-pip-version-check pytest-cov
-	$(BIN)/pytest --cov=unpooled.core --cov=unpooled.site --cov=unpooled.privacy --cov-branch --cov-report=term-missing:skip-covered \
-		tests/core tests/site tests/privacy tests/attacks tests/runtimes src/unpooled/core src/unpooled/site src/unpooled/privacy
+	$(BIN)/pytest --cov=unpooled.protocol --cov=unpooled.site --cov=unpooled.privacy --cov-branch --cov-report=term-missing:skip-covered \
+		tests/core tests/site tests/privacy tests/attacks tests/runtimes src/unpooled/protocol src/unpooled/site src/unpooled/privacy
 
 results: $(STAMP)  ## docs/results.md, docs/leakage.md: the papers recomputed (hours; DATA=folder with the authors' data)
 	$(BIN)/python -m benchmarks.results $(if $(DATA),--data $(DATA))

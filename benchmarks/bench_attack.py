@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 from sklearn.datasets import make_blobs
 
-from unpooled import InProcess, Lloyd, run
-from unpooled.analysis.pipeline import Analysis
-from unpooled.core.arrays import FloatArray
-from unpooled.data import Table, Wishes
+from unpooled import Lloyd, Simulation, run
+from unpooled.data import PreparationOptions, Table
+from unpooled.evaluation.analysis import Analysis
 from unpooled.site.audit.attack import on_log
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
+from unpooled.typing import FloatArray
 
 ROWS, COLUMNS, CLUSTERS, SCAN, SEEDS = 200, (2, 4, 8), (3, 5, 8), range(2, 11), range(2)
-TRUSTED = parse('version = 2\n[protect]\nmode = "trusted"')
+RAW = parse('version = 2\n[protect]\nmode = "raw"')
 
 
 def main() -> None:
@@ -32,7 +32,7 @@ def main() -> None:
     for d in COLUMNS:
         for seed in SEEDS:
             X, _ = make_blobs(3 * ROWS, d, centers=5, cluster_std=2.5, random_state=seed)
-            scan = Analysis(Wishes(), tuple(Lloyd(k=k, min_cluster_size=5) for k in SCAN))
+            scan = Analysis(PreparationOptions(), tuple(Lloyd(k=k, min_cluster_size=5) for k in SCAN))
             _say(f"d {d}, scan of k 2..10, seed {seed}", X, scan, seed)
 
 
@@ -40,12 +40,10 @@ def _say(name: str, X: FloatArray, algorithm: Any, seed: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         rows = {s: X[i::3] for i, s in enumerate(("east", "north", "west"))}
         sites = [
-            open_site(
-                s, _table(x) if isinstance(algorithm, Analysis) else x, TRUSTED, folder=Path(folder) / s
-            )
+            open_site(s, _table(x) if isinstance(algorithm, Analysis) else x, RAW, folder=Path(folder) / s)
             for s, x in rows.items()
         ]
-        run(algorithm, InProcess(sites), seed=seed)
+        run(algorithm, Simulation(sites), seed=seed)
         for site in sites:
             site.close()
         start = time.perf_counter()
@@ -58,7 +56,7 @@ def _say(name: str, X: FloatArray, algorithm: Any, seed: int) -> None:
 
 
 def _table(X: FloatArray) -> Table:
-    return Table.of({f"c{j}": X[:, j].tolist() for j in range(X.shape[1])})
+    return Table.from_columns({f"c{j}": X[:, j].tolist() for j in range(X.shape[1])})
 
 
 if __name__ == "__main__":

@@ -12,11 +12,11 @@ import time
 from collections.abc import Callable
 
 import numpy as np
+from reproduction.dual_problems import dual_problem
 
 from benchmarks.bench_rounds import Row
-from unpooled.experiments.datasets.dual import dual_problem
 from unpooled.kernels.exact_solver import exact
-from unpooled.optimum.exact import exact_kmeans
+from unpooled.optimality.exact import exact_kmeans
 
 PROBLEMS = tuple(f"2N{d}D4K{i}" for i in (1, 2, 3) for d in (2, 3, 4))
 LIMIT = 60.0

@@ -24,7 +24,7 @@ from pathlib import Path
 from unpooled.app.job import Job
 from unpooled.app.result import ClusterResult
 from unpooled.app.report import page
-from unpooled.core.run import run
+from unpooled.protocol.run_loop import run
 import pyarrow.parquet, sklearn.cluster
 base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 job = Job(tuple(map(str, sorted(Path(sys.argv[1]).glob("*.parquet")))), (10,), min_cluster_size=1)
@@ -44,13 +44,13 @@ import json, sys, time
 from pathlib import Path
 import numpy as np, pyarrow.parquet
 from sklearn.preprocessing import StandardScaler
-from unpooled import InProcess, Lloyd, run
+from unpooled import Simulation, Lloyd, run
 tables = [pyarrow.parquet.read_table(p) for p in sorted(Path(sys.argv[1]).glob("*.parquet"))]
 X = np.concatenate([np.column_stack([c.to_numpy() for c in t.columns]) for t in tables])
 X = StandardScaler().fit_transform(X)
 rows = {f"h{i}": part for i, part in enumerate(np.split(X, 10))}
 begin = time.perf_counter()
-done = run(Lloyd(k=10), InProcess.of(rows))
+done = run(Lloyd(k=10), Simulation.from_rows(rows))
 print(json.dumps([time.perf_counter() - begin, done.state.inertia, done.rounds]))
 """
 

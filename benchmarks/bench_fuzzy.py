@@ -6,22 +6,22 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from benchmarks.bench_rounds import Row, best
-from unpooled import Fuzzy, InProcess, kernels, run
-from unpooled.core.exchange import LazyRng, conduct, round_rng
+from unpooled import Fuzzy, Simulation, kernels, run
+from unpooled.protocol.exchange import LazyRng, round_rng, run_protocol
 
 STEPS = 3  # of scikit-fuzzy at a time: what it does once per call then counts little
 
 
-def federation_of(X: np.ndarray) -> InProcess:
-    return InProcess.of({str(i): part for i, part in enumerate(np.array_split(X, 10))}, threads=1)
+def federation_of(X: np.ndarray) -> Simulation:
+    return Simulation.from_rows({str(i): part for i, part in enumerate(np.array_split(X, 10))}, threads=1)
 
 
 def one_round(X: np.ndarray, start: np.ndarray) -> Callable[[], object]:
     """A round of ten sites, coordinator and all."""
     federation = federation_of(X)
     method = Fuzzy(k=len(start), init=start, n_starts=1)
-    state = conduct(method.start(federation.sites, round_rng(0, 0)), federation)
-    return lambda: conduct(method.round(state, federation.sites, LazyRng(0, 1)), federation)
+    state = run_protocol(method.start(federation.sites, round_rng(0, 0)), federation)
+    return lambda: run_protocol(method.round(state, federation.sites, LazyRng(0, 1)), federation)
 
 
 def peer(X: np.ndarray, start: np.ndarray) -> Callable[[], np.ndarray]:

@@ -12,13 +12,13 @@ import numpy as np
 from sklearn.metrics import pairwise_distances_argmin_min
 from tests.machines.network import Network
 
-from unpooled.app.job import Between, Job
+from unpooled.app.job import Job, RemoteRunOptions
 from unpooled.app.run_job import tasks
-from unpooled.core.run import recall
-from unpooled.data import Wishes
-from unpooled.runtimes.coordinator_run import ProgressFile
-from unpooled.runtimes.provisioning.federation_folder import FederationFolder, new_name
-from unpooled.runtimes.provisioning.follow_run import follow
+from unpooled.data import PreparationOptions
+from unpooled.federation.coordinator_run import ProgressFile
+from unpooled.federation.provisioning.federation_folder import FederationFolder, new_run_name
+from unpooled.federation.provisioning.follow_run import follow
+from unpooled.protocol.run_loop import run_from_checkpoint
 
 K, D, ROWS = 20, 784, 400  # clusters, columns, rows a site
 _RECIPE_ROUNDS = 10
@@ -84,14 +84,21 @@ def ours(folder: Path, files: dict[str, Path]) -> tuple[list[float], float, floa
     try:
         network.up()
         federation = FederationFolder.read(network.home)
-        between = Between(str(network.home), new_name(), federation.sites)
-        job = Job((), (K,), wishes=Wishes(scale="none"), n_init=1, min_cluster_size=1, between=between)
-        task, terms = tasks(job, between)
+        remote = RemoteRunOptions(str(network.home), new_run_name(), federation.sites)
+        job = Job(
+            (),
+            (K,),
+            preparation_options=PreparationOptions(scale="none"),
+            n_init=1,
+            min_cluster_size=1,
+            remote=remote,
+        )
+        task, terms = tasks(job, remote)
         begin = time.perf_counter()
         checkpoint = follow(federation, task, terms, patience=60.0)
         took = time.perf_counter() - begin
         seconds = ProgressFile(checkpoint.parent).read()["seconds"]
-        centers = recall(checkpoint, job.algorithm()).state.centers
+        centers = run_from_checkpoint(checkpoint, job.algorithm()).state.centers
     finally:
         network.close()
     return seconds, took, inertia(files, centers)

@@ -13,7 +13,7 @@ import numpy as np
 from sklearn.cluster import KMeans
 from sklearn.datasets import make_blobs
 
-from unpooled import Gaussian, InProcess, Private, kernels, run
+from unpooled import Gaussian, Private, Simulation, kernels, run
 
 # rows, columns, clusters, sites, epsilon, at most
 ASKED = (
@@ -37,7 +37,7 @@ def inertia(X: np.ndarray, centers: np.ndarray) -> float:
 
 
 def ours(X: np.ndarray, k: int, sites: int, epsilon: float, seed: int) -> np.ndarray:
-    federation = InProcess.of({f"{s:03d}": X[s::sites] for s in range(sites)}, threads=1)
+    federation = Simulation.from_rows({f"{s:03d}": X[s::sites] for s in range(sites)}, threads=1)
     return run(Private(k=k, dp=Gaussian(epsilon)), federation, seed=seed).state.centers
 
 

@@ -13,12 +13,20 @@ from hashlib import blake2b
 import numpy as np
 from sklearn.cluster import KMeans
 
-from benchmarks.bench_copy import clear, overlapping, overlapping_8
+from benchmarks.bench_summary_table import clear, overlapping, overlapping_8
 from unpooled.data import Table
-from unpooled.privacy.copy import CopySettings
-from unpooled.privacy.copy.history import History
-from unpooled.privacy.copy.make import made_first
-from unpooled.privacy.copy.renew import HELD, NEW_WAITS, SHOWN, SHUT, WAITS, first_groups, renewed
+from unpooled.privacy.microaggregation import SummarySettings
+from unpooled.privacy.microaggregation.group_history import History
+from unpooled.privacy.microaggregation.renew import (
+    CANNOT_RETURN,
+    DISCLOSED,
+    NEW_PENDING,
+    PENDING,
+    WITHHELD,
+    first_groups,
+    plan_renewal,
+)
+from unpooled.privacy.microaggregation.summarize import make_first_summary
 
 PERSONS, MONTHS, CHURN, K = 1000, 36, 0.01, 5
 DESIGN = {12: (0.90, 1.009), 36: (0.59, 1.022)}
@@ -30,54 +38,54 @@ def digest(data: bytes) -> str:
 
 def table(rows: dict[str, np.ndarray]) -> Table:
     X = np.array(list(rows.values()))
-    return Table.of({"id": list(rows), **{f"x{j}": X[:, j] for j in range(X.shape[1])}})
+    return Table.from_columns({"id": list(rows), **{f"x{j}": X[:, j] for j in range(X.shape[1])}})
 
 
 def cost(rows: dict[str, np.ndarray], copy) -> float:
     X = np.array(list(rows.values()))
     M = np.stack([copy.means[name] for name in copy.names], axis=1)
     pooled = KMeans(K, n_init=10, random_state=0).fit(X)
-    found = KMeans(K, n_init=10, random_state=0).fit(M, sample_weight=copy.persons)
+    found = KMeans(K, n_init=10, random_state=0).fit(M, sample_weight=copy.people)
     return -float(found.score(X)) / float(pooled.inertia_)
 
 
 def rows_cost(rows: dict[str, np.ndarray], states: dict[str, str]) -> float:
     """The same cost without groups: of k-means on the rows of those who are shown."""
     X = np.array(list(rows.values()))
-    shown = np.array([rows[person] for person, state in states.items() if state in SHOWN])
+    shown = np.array([rows[person] for person, state in states.items() if state in DISCLOSED])
     pooled, found = (KMeans(K, n_init=10, random_state=0).fit(x) for x in (X, shown))
     return -float(found.score(X)) / float(pooled.inertia_)
 
 
 def history(
-    shape, g: int, seed: int, months: int = MONTHS, persons: int = PERSONS
+    shape, g: int, seed: int, months: int = MONTHS, people: int = PERSONS
 ) -> dict[int, dict[str, float]]:
     """By month: the share shown, those who wait, are held back or cannot return, the cost, CPU seconds."""
     rng = np.random.default_rng([seed, g])
-    drawn = iter(shape(rng, persons + int(months * CHURN * persons) + months)[0])
-    rows = {f"P{i}": next(drawn) for i in range(persons)}
-    settings = CopySettings(g=g, person="id")
-    first = made_first(table(rows), settings)
-    kept, scales, number = History(first.scales.group_size), first.scales, persons
+    drawn = iter(shape(rng, people + int(months * CHURN * people) + months)[0])
+    rows = {f"P{i}": next(drawn) for i in range(people)}
+    settings = SummarySettings(min_group_size=g, person="id")
+    first = make_first_summary(table(rows), settings)
+    kept, scales, number = History(first.scales.min_group_size), first.scales, people
     for group in first_groups(table(rows), first, digest):
         kept.add(group)
-    at_first = cost(rows, first.copy)
+    at_first = cost(rows, first.summary)
     out = {0: {"shown": 1.0, "wait": 0, "held": 0, "shut": 0, "cost": at_first, "rows": 1.0, "seconds": 0.0}}
     for month in range(1, months + 1):
-        for person in rng.choice(list(rows), int(CHURN * persons), replace=False):
+        for person in rng.choice(list(rows), int(CHURN * people), replace=False):
             del rows[str(person)]
             rows[f"P{number}"] = next(drawn)
             number += 1
         start = time.process_time()
-        found = renewed(kept, scales, settings, table(rows), digest)
+        found = plan_renewal(kept, scales, settings, table(rows), digest)
         took = time.process_time() - start
         states = list(found.states.values())
         out[month] = {
-            "shown": sum(map(states.count, SHOWN)) / len(rows),
-            "wait": states.count(WAITS) + states.count(NEW_WAITS),
-            "held": states.count(HELD),
-            "shut": states.count(SHUT),
-            "cost": cost(rows, found.copy) if month in DESIGN else float("nan"),
+            "shown": sum(map(states.count, DISCLOSED)) / len(rows),
+            "wait": states.count(PENDING) + states.count(NEW_PENDING),
+            "held": states.count(WITHHELD),
+            "shut": states.count(CANNOT_RETURN),
+            "cost": cost(rows, found.summary) if month in DESIGN else float("nan"),
             "rows": rows_cost(rows, found.states) if month in DESIGN else float("nan"),
             "seconds": took,
         }

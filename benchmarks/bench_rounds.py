@@ -12,8 +12,8 @@ from sklearn.datasets import make_blobs
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
-from unpooled import Dwf, InProcess, kernels, run
-from unpooled.core.exchange import LazyRng, conduct, round_rng
+from unpooled import DWF, Simulation, kernels, run
+from unpooled.protocol.exchange import LazyRng, round_rng, run_protocol
 
 Row = tuple[str, float, float]
 
@@ -41,11 +41,11 @@ def best(job: Callable[[], object], repeats: int) -> float:
 
 def one_round(X: np.ndarray, k: int, count: int, steps: int) -> Callable[[], object]:
     """A whole DWF round of ``count`` sites, coordinator and all."""
-    federation = InProcess.of(sites_of(X, count), threads=1)
-    method = Dwf(k=k, local_steps=steps, init=X[:k].astype(float))
-    state = conduct(method.start(federation.sites, round_rng(0, 0)), federation)
+    federation = Simulation.from_rows(sites_of(X, count), threads=1)
+    method = DWF(k=k, local_steps=steps, init=X[:k].astype(float))
+    state = run_protocol(method.start(federation.sites, round_rng(0, 0)), federation)
     names = map(str, count_from(1))  # each time another run, so that nothing is remembered of the one before
-    return lambda: conduct(  # as run() has it: randomness is made where something is drawn
+    return lambda: run_protocol(  # as run() has it: randomness is made where something is drawn
         method.round(state, federation.sites, LazyRng(0, 1)), federation, run=next(names)
     )
 
@@ -63,9 +63,9 @@ def sklearn_round(X: np.ndarray, k: int, count: int, steps: int) -> Callable[[],
 
 def dwf_as_published(X: np.ndarray, count: int) -> tuple[float, float]:
     """(ours, scikit-learn) seconds of a whole published run, start included."""
-    federation = InProcess.of(sites_of(X, count), threads=1)
-    done = run(Dwf.as_published(k=5), federation, seed=0)
-    ours = best(lambda: run(Dwf.as_published(k=5), federation, seed=0), 3)
+    federation = Simulation.from_rows(sites_of(X, count), threads=1)
+    done = run(DWF.as_published(k=5), federation, seed=0)
+    ours = best(lambda: run(DWF.as_published(k=5), federation, seed=0), 3)
     parts = list(sites_of(X, count).values())
 
     def theirs() -> None:

@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from unpooled import Site
-from unpooled.core.exchange import Turn
-from unpooled.core.protocol import Ask
-from unpooled.questions.clusters import AskClusterSums
-from unpooled.runtimes.relay import Relay, RelayRules
-from unpooled.runtimes.remote import RemoteFederation
+from unpooled.federation.relay.relay import Relay, RelayRules
+from unpooled.federation.remote import RemoteFederation
+from unpooled.protocol.algorithm import Ask
+from unpooled.protocol.exchange import RequestId
+from unpooled.protocol.questions.cluster_sums import AskClusterSums
 
 PAGE = Path(__file__).parents[1] / "docs" / "scale.md"
 ROWS, D, K = 20, 16, 10
@@ -53,24 +53,24 @@ class SimulatedNetwork:
     def sites(self) -> tuple[str, ...]:
         return tuple(self._sites)
 
-    def carry(self, posts: Mapping[str, bytes]) -> dict[str, bytes | str]:
+    def send_and_receive(self, requests: Mapping[str, bytes]) -> dict[str, bytes | str]:
         came: dict[str, bytes | str] = {}
         arrivals = []
-        for name, post in posts.items():
+        for name, request in requests.items():
             if self._rng.random() < self._away:
                 came[name] = "away"
                 continue
             began = time.process_time()
-            answer = self._sites[name].respond(post)
+            answer = self._sites[name].respond(request)
             self.used += time.process_time() - began
             below = getattr(self._sites[name], "network", None)
-            self.bytes = [len(post), len(answer)]
+            self.bytes = [len(request), len(answer)]
             if self._costs is not None:
                 inside = self._costs.site if below is None else below.took
                 arrivals.append(inside + _way(self._rng) + _way(self._rng))
             came[name] = answer
         if self._costs is not None:  # one core reads the answers as they come
-            clock = sum(map(len, posts.values())) / BANDWIDTH
+            clock = sum(map(len, requests.values())) / BANDWIDTH
             for arrival in sorted(arrivals):
                 clock = max(clock, arrival) + self._costs.relay + self.bytes[1] / BANDWIDTH
             self.took = clock
@@ -101,7 +101,7 @@ def tree(regions: int, width: int, costs: Costs | None, away: float, seed: int) 
 def asked(federation: Any, number: int) -> Any:
     centers = np.random.default_rng(7).standard_normal((1, K, D))
     (got,) = federation.ask(
-        Turn("r", 0, number, 0), (Ask("total", federation.sites, AskClusterSums(centers)),)
+        RequestId("r", 0, number, 0), (Ask("total", federation.sites, AskClusterSums(centers)),)
     )
     return got
 
@@ -200,7 +200,7 @@ def checked(costs: Costs, exchanges: int = 5) -> tuple[str, float]:
     times, answered = [], []
     for number in range(exchanges):
         got = asked(federation, number)
-        answered.append(got.subtotal().sites)
+        answered.append(got.partial_sum().sites)
         times.append(top.took)
     model = predicted([100, 100], costs)
     rows = [
@@ -295,7 +295,7 @@ are simulated.
 - The engine between machines has costs of its own for every connection
   ([processes, locks and many sites](deployment/processes.md)); they are not in this model.
 
-[Federations of federations](tree.md) has the trees; [rows on workers](workers.md) a site that is
+[Federations of federations](relays.md) has the trees; [rows on workers](workers.md) a site that is
 larger than a machine.
 """
 

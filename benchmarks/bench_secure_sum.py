@@ -13,22 +13,22 @@ from typing import Any
 
 import numpy as np
 
-from unpooled.core.exchange import Part, Turn, size
 from unpooled.privacy.secure_sum import threshold_for
+from unpooled.privacy.secure_sum.aggregate import aggregate
 from unpooled.privacy.secure_sum.crypto import Identity
-from unpooled.privacy.secure_sum.messages import (
-    AskAgreed,
+from unpooled.privacy.secure_sum.stage_messages import (
+    AskConsistency,
     AskKeys,
     AskMasked,
-    AskOpened,
     AskShares,
-    Roster,
-    SumTerms,
+    AskUnmask,
+    Participants,
+    SumParameters,
     asked,
 )
-from unpooled.privacy.secure_sum.site import Member
-from unpooled.privacy.secure_sum.tally import tally
-from unpooled.questions.clusters import AskClusterSums, ClusterSums
+from unpooled.privacy.secure_sum.sum_member import Member
+from unpooled.protocol.exchange import Part, RequestId, size
+from unpooled.protocol.questions.cluster_sums import AskClusterSums, ClusterSums
 
 NUMBERS, SUMS = 1020, 10
 ASKED = {3: 2.2, 10: 2.2, 100: 4.0}
@@ -41,7 +41,7 @@ class Bench:
         self.names = tuple(f"s{i:03d}" for i in range(n))
         identities = {name: Identity.new() for name in self.names}
         keys = tuple(identities[name].public.hex() for name in self.names)
-        self.roster = Roster("bench", self.names, keys)
+        self.participants = Participants("bench", self.names, keys)
         self.members = {name: Member(name, identity) for name, identity in identities.items()}
         self.parts = (Part("total", AskClusterSums(np.zeros((1, 20, 50))), None, 0),)
         rng = np.random.default_rng(0)
@@ -53,21 +53,23 @@ class Bench:
     def run(self) -> Iterator[tuple[float, float, float]]:
         """Per sum: milliseconds at the median site and at the coordinator, bytes up over plain ones."""
         begin = time.process_time()
-        keys = {s: m.keys(Turn("bench", 0, 0, 0), AskKeys("e")) for s, m in self.members.items()}
+        keys = {s: m.keys(RequestId("bench", 0, 0, 0), AskKeys("e")) for s, m in self.members.items()}
         per_site = (time.process_time() - begin) / len(keys)
         spread = size(keys[self.names[0]])[1] / SUMS
         for number in range(SUMS):
             self.site = dict.fromkeys(self.names, per_site if number == 0 else 0.0)
             self.server = 0.0
-            sent = self._sum(Turn("bench", 0, number, 0), keys)
+            sent = self._sum(RequestId("bench", 0, number, 0), keys)
             yield 1e3 * median(self.site.values()), 1e3 * self.server, (sent + spread) / self.plain
 
-    def _sum(self, turn: Turn, keys: dict[str, Any]) -> float:
+    def _sum(self, request_id: RequestId, keys: dict[str, Any]) -> float:
         n = len(self.names)
         some = self.names[:: max(1, n // max(1, n // 4))][: min(n // 4, n - threshold_for(n))]
-        dropped = set(some if turn.round == SUMS - 1 else ())
-        terms = SumTerms(turn, "e", self.roster.digest, self.names, threshold_for(n), asked(self.parts))
-        stages, came = tally(terms, self.roster, keys, (0,)), None
+        dropped = set(some if request_id.round == SUMS - 1 else ())
+        terms = SumParameters(
+            request_id, "e", self.participants.digest, self.names, threshold_for(n), asked(self.parts)
+        )
+        stages, came = aggregate(terms, self.participants, keys, (0,)), None
         while True:
             begin = time.process_time()
             try:
@@ -82,19 +84,19 @@ class Bench:
                 if isinstance(ask, AskMasked) and site in dropped:
                     continue
                 begin = time.process_time()
-                came[site] = self._reply(self.members[site], turn, ask)
+                came[site] = self._reply(self.members[site], request_id, ask)
                 self.site[site] += time.process_time() - begin
 
-    def _reply(self, member: Member, turn: Turn, ask: Any) -> Any:
+    def _reply(self, member: Member, request_id: RequestId, ask: Any) -> Any:
         match ask:
             case AskShares():
-                return member.shares(turn, ask)
+                return member.shares(request_id, ask)
             case AskMasked():
-                return member.masked(turn, ask, self.parts, [self.reply])
-            case AskAgreed():
-                return member.agreed(turn, ask)
-            case AskOpened():
-                return member.opened(turn, ask)
+                return member.masked(request_id, ask, self.parts, [self.reply])
+            case AskConsistency():
+                return member.sign_consistency(request_id, ask)
+            case AskUnmask():
+                return member.unmask(request_id, ask)
         raise AssertionError(ask)
 
 

@@ -26,13 +26,13 @@ import numpy as np
 import psutil
 from tests.machines.network import UNPOOLED, certified_site
 
-from unpooled.app.job import Between, Job
+from unpooled.app.job import Job, RemoteRunOptions
 from unpooled.app.run_job import tasks
-from unpooled.runtimes.coordinator_run import ProgressFile
-from unpooled.runtimes.provisioning import follow_run
-from unpooled.runtimes.provisioning.federation_folder import FederationFolder, create
-from unpooled.site.copy_folder import CopyFolder
-from unpooled.site.site_process import SiteSettings
+from unpooled.federation.coordinator_run import ProgressFile
+from unpooled.federation.provisioning import follow_run
+from unpooled.federation.provisioning.federation_folder import FederationFolder, create
+from unpooled.site.session import SiteSettings
+from unpooled.site.table_store import SummaryFolder
 
 ASKED = {3: ("exchange", 0.1), 10: ("exchange", 0.3), 50: ("first round", 60.0)}
 ASKED_MEMORY = 50.0  # MB of ours at the server
@@ -40,10 +40,10 @@ ROUNDS = 30
 PARTS = {"server_train": "server", "runner_process": "job"}  # the engine's processes, by their module
 ENGINE = "nvflare.private.fed.app.server"
 ADDED = {  # what is ours in the engine's processes: the engine's modules, and ours beside them
-    "server": (f"{ENGINE}.server_train", "unpooled.runtimes.nvflare.presence"),
+    "server": (f"{ENGINE}.server_train", "unpooled.federation.nvflare.presence"),
     "job": (
         f"{ENGINE}.runner_process, nvflare.apis.impl.controller",
-        "unpooled.runtimes.nvflare.coordinator",
+        "unpooled.federation.nvflare.controller",
     ),
 }
 
@@ -70,8 +70,8 @@ def set_up(home: Path, sites: int) -> tuple[FederationFolder, list[list[str]]]:
         settings = SiteSettings(
             name, str(data), str(place.path), str(policy), authority=place.invitation.authority
         )
-        CopyFolder(place.path).make(settings.table(), settings.rules().protect.settings())
-        CopyFolder(place.path).approve()
+        SummaryFolder(place.path).make(settings.table(), settings.rules().protect.settings())
+        SummaryFolder(place.path).approve()
         settings.write(federation.engine.settings_file(place.engine_folder))
         commands.append(federation.engine.site_command(place.engine_folder, federation.address, name))
     return federation, commands
@@ -157,20 +157,22 @@ def measured(sites: int) -> dict[str, Any]:
         serve = [*UNPOOLED, "serve", str(federation.path)]
         with running([serve], home / "server.log") as up, running(commands, home / "sites.log") as started:
             pids = [process.pid for process in started]
-            while len(follow_run.present(federation) or ()) < sites:
+            while len(follow_run.connected_sites(federation) or ()) < sites:
                 assert up[0].poll() is None, (home / "server.log").read_text()
                 time.sleep(0.1)
             connected, joined = time.monotonic(), taken(pids)
             watch = Watch(up[0].pid)
             watch.start()
             rounds: list[tuple[float, float, float]] = []  # when, and what sites and server had taken
-            between = Between(str(federation.path), "bench", federation.sites, quorum=1.0, deadline=120.0)
-            job = Job(files=(), ks=(3,), n_init=1, max_rounds=ROUNDS, protect="copy", between=between)
+            remote = RemoteRunOptions(
+                str(federation.path), "bench", federation.sites, quorum=1.0, deadline=120.0
+            )
+            job = Job(files=(), ks=(3,), n_init=1, max_rounds=ROUNDS, protect="summary", remote=remote)
 
             def seen(record: Any) -> None:
                 rounds.append((time.monotonic(), taken(pids), taken([up[0].pid])))
 
-            follow_run.follow(federation, *tasks(job, between), patience=300.0, progress=seen)
+            follow_run.follow(federation, *tasks(job, remote), patience=300.0, progress=seen)
             ended = time.monotonic()
             watch.over.set()
             watch.join()

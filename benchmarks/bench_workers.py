@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 import psutil
 
-from unpooled import InProcess, Lloyd, run
-from unpooled.core.exchange import Gathered, Summed, Turn
-from unpooled.core.protocol import Ask, Asks
-from unpooled.core.subtotal import subtotal
-from unpooled.runtimes.workers import RowPartition
+from unpooled import Lloyd, Simulation, run
+from unpooled.federation.workers import RowPartition
+from unpooled.protocol.algorithm import Ask, Asks
+from unpooled.protocol.exchange import Aggregate, Replies, RequestId
+from unpooled.protocol.partial_sum import partial_sum
 
 WORKERS, PARTS, D, K, RUNS = 4, 64, 16, 10, 3
 
@@ -49,16 +49,16 @@ class Streamed:
         self.sites = ("all",)
         self.most = 0
 
-    def ask(self, turn: Turn, asks: Asks) -> list[Gathered[Any]]:
+    def ask(self, request_id: RequestId, asks: Asks) -> list[Replies[Any]]:
         sums: list[Any] = [[] for _ in asks]
         for i, part in enumerate(self._parts):
             name = f"all/{i:04}"
-            one = InProcess.of({name: part.rows()}, threads=1, exact_sums=True)
-            own = tuple(Ask("total", (name,), ask.question, ask.view) for ask in asks)
-            for found, got in zip(sums, one.ask(turn, own), strict=True):
-                found.append(got.subtotal())
-        totals = [subtotal([found]) for found in sums]
-        return [Summed(self.sites, sum=total.reply(), size=(1, 1), unrounded=total) for total in totals]
+            one = Simulation.from_rows({name: part.rows()}, threads=1, exact_sums=True)
+            own = tuple(Ask("total", (name,), ask.question, ask.transform) for ask in asks)
+            for found, got in zip(sums, one.ask(request_id, own), strict=True):
+                found.append(got.partial_sum())
+        totals = [partial_sum([found]) for found in sums]
+        return [Aggregate(self.sites, sum=total.reply(), size=(1, 1), unrounded=total) for total in totals]
 
 
 class Memory(threading.Thread):
@@ -86,15 +86,15 @@ class Memory(threading.Thread):
 class Deadly:
     """A federation that has a worker killed in the middle of an exchange."""
 
-    def __init__(self, federation: InProcess, kill: Callable[[], None], exchange: int) -> None:
+    def __init__(self, federation: Simulation, kill: Callable[[], None], exchange: int) -> None:
         self._federation, self._kill, self._left = federation, kill, exchange
         self.sites, self.exact_sums = federation.sites, True
 
-    def ask(self, turn: Turn, asks: Asks) -> list[Gathered[Any]]:
+    def ask(self, request_id: RequestId, asks: Asks) -> list[Replies[Any]]:
         self._left -= 1
         if self._left == 0:
             threading.Timer(0.1, self._kill).start()
-        return self._federation.ask(turn, asks)
+        return self._federation.ask(request_id, asks)
 
 
 def clustered(federation: Any) -> "np.ndarray[tuple[int, int], np.dtype[np.float64]]":
@@ -122,7 +122,7 @@ def main() -> int:
         for number in range(RUNS):
             client.wait_for_workers(WORKERS)
             began = time.perf_counter()
-            federation = InProcess.of({"all": parts}, executor=client)
+            federation = Simulation.from_rows({"all": parts}, executor=client)
             held, killed = time.perf_counter() - began, list[int]()
 
             def kill(number: int = number, killed: list[int] = killed) -> None:
@@ -142,9 +142,9 @@ def main() -> int:
             )
             del federation
         small = partitions(rows // 10)
-        tenth = clustered(InProcess.of({"all": small}, executor=client))
+        tenth = clustered(Simulation.from_rows({"all": small}, executor=client))
     memory.stop()
-    whole = InProcess.of({f"all/{i:04}": part.rows() for i, part in enumerate(small)}, threads=1)
+    whole = Simulation.from_rows({f"all/{i:04}": part.rows() for i, part in enumerate(small)}, threads=1)
     apart = float(np.abs(tenth / clustered(whole) - 1).max())
     failed += not apart <= 1e-12
     print(f"{rows // 10:,} rows, folded in one process: {apart:.1e} apart, at most 1e-12")

@@ -17,11 +17,11 @@ import numpy as np
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
 
-import unpooled.experiments.datasets as datasets
-from unpooled import InProcess, certify, exact_kmeans
-from unpooled.core.arrays import FloatArray
-from unpooled.experiments.datasets import load_penguins
-from unpooled.optimum.certificate import percent_above
+import unpooled.data.examples as datasets
+from unpooled import Simulation, certify, exact_kmeans
+from unpooled.data.examples import load_penguins
+from unpooled.optimality.certificate import percent_above
+from unpooled.typing import FloatArray
 
 ROOT = Path(__file__).resolve().parent.parent
 NAMES = ("age", "trestbps", "chol", "thalach")
@@ -136,7 +136,7 @@ def certified(problem: Problem) -> str:
             gaps.append("")
             continue
         share = np.random.default_rng(0).permutation(len(X)) % count
-        federation = InProcess.of({f"s{s}": X[share == s] for s in range(count)})
+        federation = Simulation.from_rows({f"s{s}": X[share == s] for s in range(count)})
         started = time.process_time()
         proof = certify(federation, centers)
         seconds = max(seconds, time.process_time() - started)

@@ -14,11 +14,11 @@ from sklearn import metrics
 from sklearn.cluster import KMeans
 
 from benchmarks.known_k import K_MOST, sets
-from unpooled import InProcess, run
+from unpooled import Simulation, run
 from unpooled.algorithms import METHODS
-from unpooled.analysis import Analysis, Choice
-from unpooled.data import Table, Wishes
-from unpooled.privacy.copy import make_copy
+from unpooled.data import PreparationOptions, Table
+from unpooled.evaluation import Analysis, Choice
+from unpooled.privacy.microaggregation import microaggregate
 
 KS = range(1, K_MOST + 1)
 POOLED = ("silhouette", "Calinski-H.", "Davies-B.", "gap")
@@ -28,10 +28,12 @@ REFERENCES = 10
 def ours(X: np.ndarray, *, copies: bool = False, ks: range = KS) -> Choice:
     """The choice over three sites among which the rows are shared out at random."""
     holder = np.random.default_rng(0).integers(3, size=len(X))
-    tables = {f"s{i}": Table.of({f"x{j}": X[holder == i, j] for j in range(X.shape[1])}) for i in range(3)}
-    sites = {name: make_copy(table) for name, table in tables.items()} if copies else tables
-    methods = tuple(METHODS["lloyd"](k=k).restarted(10) for k in ks)
-    choice = run(Analysis(Wishes(), methods), InProcess.of(sites), seed=0).state.choice
+    tables = {
+        f"s{i}": Table.from_columns({f"x{j}": X[holder == i, j] for j in range(X.shape[1])}) for i in range(3)
+    }
+    sites = {name: microaggregate(table) for name, table in tables.items()} if copies else tables
+    methods = tuple(METHODS["lloyd"](k=k).with_restarts(10) for k in ks)
+    choice = run(Analysis(PreparationOptions(), methods), Simulation.from_rows(sites), seed=0).state.choice
     assert choice is not None
     return choice
 

@@ -8,9 +8,9 @@ import sys
 from dataclasses import replace
 
 import numpy as np
+from reproduction.dual_problems import dual_names, dual_problem, dual_shape
 
-from unpooled import Dual, InProcess, certify, exact_kmeans, run
-from unpooled.experiments.datasets.dual import dual_names, dual_problem, dual_shape
+from unpooled import Dual, Simulation, certify, exact_kmeans, run
 
 TABLE_1 = {"gap": 0.0025, "residual": 1e-2}
 METHODS = {
@@ -33,12 +33,12 @@ def main(each: int = 5, seconds: float = 10.0) -> None:
         best = exact_kmeans(X, k, time_limit=60)
         proved += best.proved
         for label, method in METHODS.items():
-            state = run(replace(method, k=k), InProcess.of(rows, threads=1), seed=0).state
+            state = run(replace(method, k=k), Simulation.from_rows(rows, threads=1), seed=0).state
             ratio = state.lower_bound / best.inertia
             found[label].append((state.rounds, 100 * state.gap, ratio))
             if ratio > 1 + 1e-9:
                 above.append((name, label, state.bound_condition, ratio))
-        federation = InProcess.of(rows, threads=1)
+        federation = Simulation.from_rows(rows, threads=1)
         box = np.array([X.min(axis=0), X.max(axis=0)])
         proof = certify(federation, best.centers, box=box, time_limit=seconds)
         certified += proof.proved

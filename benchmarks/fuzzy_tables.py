@@ -8,10 +8,10 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from unpooled.experiments.papers.data_sources import Sources
-from unpooled.experiments.papers.output import markdown
-from unpooled.experiments.papers.registry import chosen
-from unpooled.experiments.papers.runner import finish
+from reproduction.catalogue import chosen
+from reproduction.data_sources import Sources
+from reproduction.output import markdown
+from reproduction.runner import finish
 
 
 def main() -> None:

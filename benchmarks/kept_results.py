@@ -8,13 +8,13 @@ import re
 from dataclasses import dataclass, replace
 
 import numpy as np
+from reproduction.data_sources import Sources
+from reproduction.experiment import Experiment, Presentation, Results, Settings
+from reproduction.output import aligned
+from reproduction.result_table import LEVEL, Verdicts
 
-from unpooled.core.arrays import FloatArray
-from unpooled.errors import BadInput
-from unpooled.experiments.papers.data_sources import Sources
-from unpooled.experiments.papers.experiment import Experiment, Presented, Results, Settings
-from unpooled.experiments.papers.output import aligned
-from unpooled.experiments.papers.result_table import LEVEL, Verdicts
+from unpooled.errors import InputError
+from unpooled.typing import FloatArray
 
 Cells = list[list[str]]
 
@@ -40,7 +40,9 @@ class Section:
     def _found(self, pattern: str) -> str:
         at = re.search(pattern, self.text, flags=re.M)
         if at is None:
-            raise BadInput(f"docs/results.md, {self.name}: no {pattern!r}: the page is not as it was written")
+            raise InputError(
+                f"docs/results.md, {self.name}: no {pattern!r}: the page is not as it was written"
+            )
         return at[1]
 
     @property
@@ -114,7 +116,7 @@ class _Some(Results):
     def of(self, settings: Settings, name: str) -> FloatArray:
         try:
             return super().of(settings, name)
-        except BadInput:
+        except InputError:
             return np.array([np.nan])
 
 
@@ -132,7 +134,7 @@ def only_some(experiment: Experiment, where: tuple[str, ...]) -> Experiment:
     def configurations(sources: Sources, quick: bool) -> list[Settings]:
         return [s for s in experiment.configurations(sources, quick) if _fits(s, wanted)]
 
-    def present(results: Results, sources: Sources, quick: bool) -> Presented:
+    def present(results: Results, sources: Sources, quick: bool) -> Presentation:
         with np.errstate(all="ignore"):
             return experiment.present(_Some(results), sources, quick)
 
@@ -192,7 +194,7 @@ def _merged_table(new: Cells, old: Cells, where: str) -> str:
         if _unknown(" ".join(line)):
             key = tuple(line[:left])
             if key not in known:
-                raise BadInput(f"{where}: the page has no row {', '.join(key)}: run this method too")
+                raise InputError(f"{where}: the page has no row {', '.join(key)}: run this method too")
             line = [known[key].get(name, "-") for name in head]
         out.append(line)
     return aligned(out, left)

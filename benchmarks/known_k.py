@@ -11,8 +11,8 @@ from zlib import crc32
 import numpy as np
 from sklearn import datasets
 
-from unpooled.experiments.datasets import load_penguins
-from unpooled.experiments.datasets.synthetic import g2, holzer, stallmann_1, stallmann_2, stallmann_3, triebe
+from unpooled.data.examples import load_penguins
+from unpooled.data.examples.synthetic import g2, holzer, stallmann_1, stallmann_2, stallmann_3, triebe
 
 Rows = np.ndarray
 Rng = np.random.Generator

@@ -13,18 +13,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from reproduction.output import aligned
 
-from unpooled.core.disk import write_atomically
-from unpooled.experiments import comparison
-from unpooled.experiments.comparison import PROTECTIONS, Problem, methods_and_presets
-from unpooled.experiments.comparison.measure import PUBLISHED, one, probed
-from unpooled.experiments.papers.output import aligned
+from unpooled.app import compare
+from unpooled.app.compare import PROTECTIONS, Problem, methods_and_presets
+from unpooled.app.compare.measure import PUBLISHED, one, probed
+from unpooled.storage.atomic_files import write_atomically
 
 ROOT = Path(__file__).parent.parent
 SETS = {"iris": "tabular", "penguins": "tabular"}
 PRESETS = ("penguins",)  # sets on which methods run as published too: that takes hundreds of rounds
 SEEDS, QUESTIONS, EPSILON = 3, 200, 1.0
-ORDER = ("none", "trusted", "copy", "noise")
+ORDER = ("none", "raw", "summary", "dp")
 
 
 @dataclass(frozen=True)
@@ -34,23 +34,23 @@ class Cell:
     set: str
     method: str
     protection: str
-    rebuilt: tuple[int, ...] = ()
+    reconstructed: tuple[int, ...] = ()
     messages: int = 0
     examined: int = 0
     why: str = ""
 
     @property
-    def said(self) -> str:
+    def text(self) -> str:
         """The mean and the worst over seeds; a star where the attack does not read every message.
 
         >>> Cell("a", "lloyd", "none", (3, 4), 10, 10).said, Cell("a", "ewf", "none", (0, 0), 10, 4).said
         ('3.5, worst 4', '0*')
-        >>> Cell("a", "ewf", "noise", why="has no form with noise").said
+        >>> Cell("a", "ewf", "dp", why="has no form with noise").said
         '-'
         """
-        if not self.rebuilt:
+        if not self.reconstructed:
             return "-"
-        mean, worst = float(np.mean(self.rebuilt)), max(self.rebuilt)
+        mean, worst = float(np.mean(self.reconstructed)), max(self.reconstructed)
         star = "*" if self.examined < self.messages else ""
         return f"{mean:g}{star}" if mean == worst else f"{mean:.1f}, worst {worst}{star}"
 
@@ -63,20 +63,20 @@ def methods_of(set_: str) -> tuple[str, ...]:
 
 def problems(names: Iterable[str] = SETS) -> list[Problem]:
     """The sets, those without sites of their own divided over ten by labels."""
-    suites = {suite: comparison.suite(suite) for suite in dict.fromkeys(SETS[name] for name in names)}
+    suites = {suite: compare.suite(suite) for suite in dict.fromkeys(SETS[name] for name in names)}
     found = [next(p for p in suites[SETS[name]] if p.name == name) for name in names]
-    return [comparison.split_of(p, "dirichlet:.3") if p.site is None else p for p in found]
+    return [compare.split_of(p, "dirichlet:.3") if p.site is None else p for p in found]
 
 
 def cell(problem: Problem, method: str, protection: str, seeds: Iterable[int]) -> Cell:
-    rebuilt, messages, examined = [], 0, 0
+    reconstructed, messages, examined = [], 0, 0
     for seed in seeds:
         done, _ = one(problem, method, protection, seed, EPSILON)
         if done.why:
             return Cell(problem.name, method, protection, why=done.why)
-        rebuilt.append(done.rebuilt)
+        reconstructed.append(done.reconstructed)
         messages, examined = messages + done.messages, examined + done.examined
-    return Cell(problem.name, method, protection, tuple(rebuilt), messages, examined)
+    return Cell(problem.name, method, protection, tuple(reconstructed), messages, examined)
 
 
 def active(problem: Problem, protection: str) -> Cell:
@@ -108,8 +108,8 @@ def summary(cells: list[Cell], rows: dict[str, int]) -> list[list[str]]:
     for method in dict.fromkeys(c.method for c in cells):
         line = [method.replace(PUBLISHED, ", as published")]
         for protection in ORDER:
-            here = [c for c in cells if (c.method, c.protection) == (method, protection) and c.rebuilt]
-            shares = [100 * r / rows[c.set] for c in here for r in c.rebuilt]
+            here = [c for c in cells if (c.method, c.protection) == (method, protection) and c.reconstructed]
+            shares = [100 * r / rows[c.set] for c in here for r in c.reconstructed]
             star = "*" if any(c.examined < c.messages for c in here) else ""
             line.append(f"{np.mean(shares):.1f} %, worst {max(shares):.1f} %{star}" if shares else "-")
         lines.append(line)
@@ -182,15 +182,15 @@ The share of all rows.
 def as_csv(cells: list[Cell], rows: dict[str, int]) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    heads = ["set", "rows", "method", "protection", "seed", "rebuilt"]
+    heads = ["set", "rows", "method", "protection", "seed", "reconstructed"]
     writer.writerow([*heads, "messages_of_all_seeds", "read_of_all_seeds", "not_run"])
     for c in cells:
         head = [c.set, rows[c.set], c.method, c.protection]
         tail = [c.messages, c.examined]
         if c.why:
             writer.writerow([*head, "", "", "", "", c.why])
-        for seed, rebuilt in enumerate(c.rebuilt):
-            writer.writerow([*head, seed, rebuilt, *tail, ""])
+        for seed, reconstructed in enumerate(c.reconstructed):
+            writer.writerow([*head, seed, reconstructed, *tail, ""])
     return out.getvalue()
 
 
@@ -217,7 +217,7 @@ def main() -> None:
                     write_atomically(path, json.dumps(vars(done)).encode())
                     print(done, flush=True)
                 kept = json.loads(path.read_text(encoding="utf-8"))
-                cells.append(Cell(**{**kept, "rebuilt": tuple(kept["rebuilt"])}))
+                cells.append(Cell(**{**kept, "reconstructed": tuple(kept["reconstructed"])}))
     if args.sets or args.seeds != SEEDS:
         return
     rows = {p.name: len(p.X) for p in sets}

@@ -9,10 +9,10 @@ last column says in how many seeds kept is better, or equal.
 import numpy as np
 from sklearn.metrics import adjusted_rand_score
 
-from unpooled import InProcess, kernels, run
+from unpooled import Simulation, kernels, run
 from unpooled.algorithms import Lloyd
-from unpooled.analysis import Analysis
-from unpooled.data import Table, Wishes
+from unpooled.data import PreparationOptions, Table
+from unpooled.evaluation import Analysis
 from unpooled.kernels.observed import nearest_observed
 
 SEEDS, ROWS, COLUMNS, SITES = 20, 600, 6, 3
@@ -32,7 +32,7 @@ def drawn(seed: int, k: int) -> tuple[np.ndarray, np.ndarray, np.random.Generato
 def shared_out(X: np.ndarray, lacking: tuple[int, ...] = ()) -> dict[str, Table]:
     """Every third row to each site; the last one lacks some columns."""
     return {
-        f"s{i}": Table.of(
+        f"s{i}": Table.from_columns(
             {f"c{j}": X[i::SITES, j] for j in range(COLUMNS) if i < SITES - 1 or j not in lacking}
         )
         for i in range(SITES)
@@ -41,14 +41,16 @@ def shared_out(X: np.ndarray, lacking: tuple[int, ...] = ()) -> dict[str, Table]
 
 def agreement(tables: dict[str, Table], labels: np.ndarray, k: int, missing: str) -> float:
     """The adjusted Rand index of a clustering; a row without any value is a cluster of its own kind."""
-    wishes = Wishes(missing=missing, columns="any")
-    state = run(Analysis(wishes, (Lloyd(k=k),)), InProcess.of(tables), seed=0).state
-    view = state.agreement.preparation
-    nearest = nearest_observed if view.keeps_holes else kernels.nearest
+    preparation_options = PreparationOptions(missing=missing, columns="any")
+    state = run(Analysis(preparation_options, (Lloyd(k=k),)), Simulation.from_rows(tables), seed=0).state
+    transform = state.agreement.preparation
+    nearest = nearest_observed if transform.keeps_missing else kernels.nearest
     found = []
     for name in sorted(tables):
         own = np.full(len(tables[name]), -1)
-        own[view.kept(tables[name])] = nearest(view.apply(tables[name]), state.chosen.centers).labels
+        own[transform.kept(tables[name])] = nearest(
+            transform.apply(tables[name]), state.chosen.centers
+        ).labels
         found.append(own)
     true = np.concatenate([labels[i::SITES] for i in range(SITES)])
     return float(adjusted_rand_score(true, np.concatenate(found)))

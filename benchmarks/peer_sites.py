@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.bench_tree import ROWS, D, K, rows, timed
+from benchmarks.bench_relays import ROWS, D, K, rows, timed
 from unpooled import kernels
 
 

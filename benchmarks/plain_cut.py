@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from unpooled.core.arrays import FloatArray, IntArray
+from unpooled.typing import FloatArray, IntArray
 
 _TURNS = 8  # of the power iteration for a principal axis
 

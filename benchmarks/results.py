@@ -11,13 +11,14 @@ import os
 import re
 from pathlib import Path
 
+from reproduction.catalogue import find
+from reproduction.compare_methods import EXPERIMENT, short
+from reproduction.data_sources import Sources
+from reproduction.output import aligned, in_words, markdown, write
+from reproduction.result_store import Store
+from reproduction.runner import finish
+
 from benchmarks.kept_results import Section, counted, merged, only_some, sections, still_differing
-from unpooled.experiments.papers.compare import EXPERIMENT, short
-from unpooled.experiments.papers.data_sources import Sources
-from unpooled.experiments.papers.output import aligned, in_words, markdown, write
-from unpooled.experiments.papers.registry import find
-from unpooled.experiments.papers.result_store import Store
-from unpooled.experiments.papers.runner import finish
 
 ROOT = Path(__file__).parent.parent
 PLAN: dict[str, int | str | None] = {  # runs; None: as many as the paper

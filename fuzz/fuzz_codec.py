@@ -7,12 +7,12 @@ Run: ``python fuzz/fuzz_codec.py fuzz/corpus/fuzz_codec -max_total_time=300`` (n
 import inspect
 import sys
 
-import unpooled.privacy.secure_sum.messages
-import unpooled.questions.clusters
-import unpooled.questions.description
-import unpooled.questions.fuzzy  # noqa: F401  (imported so that their messages are known)
-from unpooled.core import codec
+import unpooled.privacy.secure_sum.stage_messages
+import unpooled.protocol.questions.cluster_sums
+import unpooled.protocol.questions.description
+import unpooled.protocol.questions.fuzzy_sums  # noqa: F401  (imported so that their messages are known)
 from unpooled.errors import CodecError
+from unpooled.protocol import codec
 
 LIMIT = 1 << 20
 

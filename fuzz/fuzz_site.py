@@ -9,21 +9,21 @@ import sys
 
 import numpy as np
 
-import unpooled.questions.clusters  # noqa: F401  (imported so that its messages are known)
-from unpooled.core import codec
-from unpooled.core.exchange import Answer
+import unpooled.protocol.questions.cluster_sums  # noqa: F401  (imported so that its messages are known)
+from unpooled.protocol import codec
+from unpooled.protocol.exchange import Response
 from unpooled.site import Site
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 
 ROWS = np.random.default_rng(0).normal(size=(60, 2))
-RULES = parse("version = 2\n[protect]\nauto = true")
+RULES = parse("version = 2\n[protect]\nauto_approve = true")
 site = open_site("north", ROWS, RULES)
 
 
 def one_input(data: bytes) -> None:
     """Raise if these bytes break the promise above."""
-    assert isinstance(codec.unwrap(site.respond(codec._checksum(data) + data)), Answer)
+    assert isinstance(codec.unwrap(site.respond(codec._checksum(data) + data)), Response)
 
 
 def main() -> None:

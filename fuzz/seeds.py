@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from unpooled.core import codec
-from unpooled.core.exchange import Envelope, Part, Turn
-from unpooled.questions.clusters import AskClusterSums, AskLocalMeans, AskMoments
+from unpooled.protocol import codec
+from unpooled.protocol.exchange import Part, Request, RequestId
+from unpooled.protocol.questions.cluster_sums import AskClusterSums, AskLocalMeans, AskMoments
 
 HOME = Path(__file__).parent / "corpus"
 CENTERS = np.array([[[-1.0, 0.0], [1.0, 0.0]]])
@@ -22,10 +22,10 @@ QUESTIONS = {
 
 def main() -> None:
     for name, question in QUESTIONS.items():
-        envelope = Envelope(Turn("run", 7, 1, 0), (Part("total", question, None, 0),))
+        request = Request(RequestId("run", 7, 1, 0), (Part("total", question, None, 0),))
         (HOME / "fuzz_codec" / name).write_bytes(codec.encode(question))
-        (HOME / "fuzz_codec" / f"{name}.envelope").write_bytes(codec.encode(envelope))
-        (HOME / "fuzz_site" / name).write_bytes(codec.encode(envelope))
+        (HOME / "fuzz_codec" / f"{name}.envelope").write_bytes(codec.encode(request))
+        (HOME / "fuzz_site" / name).write_bytes(codec.encode(request))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Give the tree a version: its one source, the citation, the conda recipe, and a section of the changelog.
 
-python release/prepare.py 0.2.0     # then read the changes, commit, and tag v0.2.0
+python release/prepare.py 0.1.0     # then read the changes, commit, and tag v0.1.0
 """
 
 import re
@@ -25,7 +25,7 @@ def version_of(root: Path) -> str:
 def prepare(root: Path, version: str, date: str) -> None:
     """Write ``version`` where it belongs; NotReady, and nothing is written, if something is missing."""
     if not re.fullmatch(VERSION, version):
-        raise NotReady(f"{version!r} is no version like 0.2.0 or 0.2.0rc1")
+        raise NotReady(f"{version!r} is no version like 0.1.0 or 0.1.0rc1")
     changes = [
         ("src/unpooled/__init__.py", r'^__version__ = "[^"]+"$', f'__version__ = "{version}"'),
         ("CITATION.cff", r"^version: .+$", f"version: {version}"),

@@ -13,17 +13,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from unpooled import BestOf, Dual, Dwf, Ewf, Fkm, Fuzzy, InProcess, KFed, Lloyd, MiniBatch, Robust, Site
+from unpooled import DWF, EWF, FKM, Dual, Fuzzy, KFed, Lloyd, MiniBatch, Restarts, Robust, Simulation, Site
 from unpooled.algorithms import METHODS
-from unpooled.core import codec
-from unpooled.core.arrays import Rows
-from unpooled.core.exchange import Answer, Envelope, Part, conduct, round_rng
-from unpooled.core.messages import Refusal, Reply
-from unpooled.core.protocol import expanded
 from unpooled.data.scaling import Scaled
-from unpooled.errors import Refused
-from unpooled.runtimes.remote import MAX_ANSWER_BYTES, check_answer
+from unpooled.errors import QueryRefusedError
+from unpooled.federation.remote import MAX_RESPONSE_BYTES, check_response
+from unpooled.protocol import codec
+from unpooled.protocol.algorithm import build_algorithm
+from unpooled.protocol.exchange import Part, Request, Response, round_rng, run_protocol
+from unpooled.protocol.messages import Refusal, Reply
 from unpooled.site import Guard
+from unpooled.typing import Rows
 
 # ---------------------------------------------------------------- data
 
@@ -98,12 +98,12 @@ def bits(message: Any) -> bytes:
 
 def rounds(algorithm: Any, federation: Any, count: int, seed: int = 0) -> Iterator[Any]:
     """The states after the start and after each of ``count`` rounds, finished or not."""
-    algorithm, sites = expanded(algorithm), federation.sites
-    state = conduct(algorithm.start(sites, round_rng(seed, 0)), federation, seed=seed)
+    algorithm, sites = build_algorithm(algorithm), federation.sites
+    state = run_protocol(algorithm.start(sites, round_rng(seed, 0)), federation, seed=seed)
     yield state
     for number in range(1, count + 1):
         steps = algorithm.round(state, sites, round_rng(seed, number))
-        state = conduct(steps, federation, seed=seed, number=number)
+        state = run_protocol(steps, federation, seed=seed, number=number)
         yield state
 
 
@@ -115,11 +115,11 @@ class Recorder(Guard):
         self.rows: list[int] = []
         self._rows = 0
 
-    def before(self, post: Envelope, views: tuple[Rows, ...]) -> None:
+    def check_questions(self, request: Request, views: tuple[Rows, ...]) -> None:
         self._rows = len(views[0])
 
-    def __call__(self, post: Envelope, answer: Answer) -> None:
-        for part, reply in zip(post.parts, answer.replies, strict=True):
+    def __call__(self, request: Request, answer: Response) -> None:
+        for part, reply in zip(request.parts, answer.replies, strict=True):
             if not isinstance(reply, Refusal):
                 self.seen.append((part, reply))
                 self.rows.append(self._rows)
@@ -131,19 +131,19 @@ class Declines(Guard):
     def __init__(self, reason: str = "closed today", since: int = 0) -> None:
         self.reason, self.since = reason, since
 
-    def before(self, post: Envelope, views: tuple[Rows, ...]) -> None:
-        if post.turn.round >= self.since:
-            raise Refused(self.reason)
+    def check_questions(self, request: Request, views: tuple[Rows, ...]) -> None:
+        if request.request_id.round >= self.since:
+            raise QueryRefusedError(self.reason)
 
 
-def watched(rows: dict[str, Any], min_cluster_size: int = 1) -> tuple[InProcess, Recorder]:
+def watched(rows: dict[str, Any], min_cluster_size: int = 1) -> tuple[Simulation, Recorder]:
     """A federation all of whose sites share one Recorder."""
     recorder = Recorder()
     sites = [
         Site(name, X, min_cluster_size=min_cluster_size, guards=[recorder], audit=recorder)
         for name, X in rows.items()
     ]
-    return InProcess(sites), recorder
+    return Simulation(sites), recorder
 
 
 def arrays_in(value: Any) -> Iterator[Any]:
@@ -165,7 +165,7 @@ def arrays_in(value: Any) -> Iterator[Any]:
 
 K = 3
 _INIT = np.array([[-5.0, -5.0], [0.0, 0.0], [5.0, 5.0]])
-_SLOW = Dwf(k=K, learning_rate=0.5, momentum=0.4, local_steps=3, max_rounds=12)
+_SLOW = DWF(k=K, learning_rate=0.5, momentum=0.4, local_steps=3, max_rounds=12)
 _BATCHES = MiniBatch(k=K, batch=4, epochs=2, client_rate=0.7, momentum=0.5, learning_rate=0.8, max_rounds=10)
 _RANGE = np.array([[-60.0, -60.0], [60.0, 60.0]])
 _PROOF = Dual(k=K, box=_RANGE, n_starts=2, nodes=300, max_rounds=5)
@@ -177,14 +177,14 @@ ALGORITHMS: dict[str, Callable[..., Any]] = {
     "lloyd-k-fed": lambda **s: Lloyd(k=K, init="k-fed", **s),
     "lloyd-random": lambda **s: Lloyd(k=K, init="random", **s),
     "lloyd-given": lambda **s: Lloyd(k=K, init=_INIT, tol=0.0, **s),
-    "dwf": lambda **s: Dwf(k=K, **s),
+    "dwf": lambda **s: DWF(k=K, **s),
     "dwf-slow": lambda **s: replace(_SLOW, **s),
-    "dwf-rows": lambda **s: replace(Dwf(k=K, init="random", weights="rows", max_rounds=12), **s),
-    "dwf-published": lambda **s: replace(Dwf.as_published(k=K), **{"max_rounds": 25, **s}),
-    "ewf": lambda **s: replace(Ewf(k=K, local_steps=2, max_rounds=12), **s),
-    "ewf-published": lambda **s: replace(Ewf.as_published(k=K), **{"max_rounds": 25, **s}),
-    "fkm": lambda **s: Fkm(k=K, **s),
-    "fkm-published": lambda **s: replace(Fkm.as_published(k=K, rounds=6), **s),
+    "dwf-rows": lambda **s: replace(DWF(k=K, init="random", weights="rows", max_rounds=12), **s),
+    "dwf-published": lambda **s: replace(DWF.as_published(k=K), **{"max_rounds": 25, **s}),
+    "ewf": lambda **s: replace(EWF(k=K, local_steps=2, max_rounds=12), **s),
+    "ewf-published": lambda **s: replace(EWF.as_published(k=K), **{"max_rounds": 25, **s}),
+    "fkm": lambda **s: FKM(k=K, **s),
+    "fkm-published": lambda **s: replace(FKM.as_published(k=K, rounds=6), **s),
     "k-fed": lambda **s: KFed(k=K, **s),
     "k-fed-published": lambda **s: replace(KFed.as_published(k=K, k_local=2), **s),
     "k-fed-holzer": lambda **s: replace(KFed.as_published_by_holzer(k=K), **s),
@@ -207,16 +207,16 @@ ALGORITHMS: dict[str, Callable[..., Any]] = {
     "dual-published": lambda **s: replace(
         Dual.as_published(k=K), **{"box": _RANGE, "nodes": 300, "max_rounds": 4, **s}
     ),
-    "best-of-fuzzy-avg2": lambda **s: BestOf(replace(Fuzzy(k=K, merge="avg2", max_rounds=8), **s), 2),
+    "best-of-fuzzy-avg2": lambda **s: Restarts(replace(Fuzzy(k=K, merge="avg2", max_rounds=8), **s), 2),
     "robust": lambda **s: Robust(k=K, **s),
     "robust-given": lambda **s: Robust(k=K, init=_INIT, **s),
-    "best-of-dwf": lambda **s: BestOf(Dwf(k=K, **s), 3),
-    "best-of-fkm": lambda **s: BestOf(Fkm(k=K, **s), 3),
-    "best-of-holzer": lambda **s: BestOf(replace(KFed.as_published_by_holzer(k=K, restarts=1), **s), 3),
-    "best-of-mini-batch": lambda **s: BestOf(replace(_BATCHES, **s), 2),
+    "best-of-dwf": lambda **s: Restarts(DWF(k=K, **s), 3),
+    "best-of-fkm": lambda **s: Restarts(FKM(k=K, **s), 3),
+    "best-of-holzer": lambda **s: Restarts(replace(KFed.as_published_by_holzer(k=K, restarts=1), **s), 3),
+    "best-of-mini-batch": lambda **s: Restarts(replace(_BATCHES, **s), 2),
     "scaled-lloyd": lambda **s: Scaled(Lloyd(k=K, n_starts=3, **s)),
     "scaled-k-fed": lambda **s: Scaled(KFed(k=K, **s)),
-    "scaled-best-of-ewf": lambda **s: Scaled(BestOf(replace(Ewf(k=K, max_rounds=8), **s), 2)),
+    "scaled-best-of-ewf": lambda **s: Scaled(Restarts(replace(EWF(k=K, max_rounds=8), **s), 2)),
 }
 """Every method and preset by name; settings such as participation are passed on to it."""
 for _name, _method in METHODS.items():  # a new method takes part with its defaults at once
@@ -263,8 +263,8 @@ def registered(folder: Path, modules: list[str]) -> Iterator[None]:
         codec._wire_names.clear()
 
 
-def opened(envelope: Envelope, data: bytes, limit: int = MAX_ANSWER_BYTES) -> Answer:
+def opened(request: Request, data: bytes, limit: int = MAX_RESPONSE_BYTES) -> Response:
     """The answer to an envelope, read and checked as a coordinator does."""
-    answer: Answer = codec.unwrap(data, expect=Answer, limit=limit)
-    check_answer(envelope, answer)
+    answer: Response = codec.unwrap(data, expect=Response, limit=limit)
+    check_response(request, answer)
     return answer

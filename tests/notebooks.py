@@ -44,10 +44,10 @@ def _shown(code: str, namespace: dict[str, Any], page: Path) -> list[dict[str, A
             data["text/html"] = value._repr_html_().splitlines(True)
         found.append({"data": data, "metadata": {}, "output_type": "display_data"})
     for number in pyplot.get_fignums():
-        picture = io.BytesIO()
-        pyplot.figure(number).savefig(picture, format="png", dpi=80, metadata={"Software": None})
+        snapshot = io.BytesIO()
+        pyplot.figure(number).savefig(snapshot, format="png", dpi=80, metadata={"Software": None})
         pyplot.close(number)
-        data = {"image/png": base64.b64encode(picture.getvalue()).decode()}
+        data = {"image/png": base64.b64encode(snapshot.getvalue()).decode()}
         found.append({"data": data, "metadata": {}, "output_type": "display_data"})
     return found
 

@@ -20,7 +20,7 @@ from typing import Any
 import figures
 from unpooled.algorithms import METHODS
 from unpooled.algorithms.dwf import WEIGHTINGS
-from unpooled.core import codec
+from unpooled.protocol import codec
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -96,10 +96,10 @@ def refreshed(page: Path) -> str:
 
 def with_methods(text: str) -> str:
     """A page with the table of methods, from what each says of itself, where the page has room for it."""
-    from unpooled.algorithms.base import guide
+    from unpooled.algorithms.method import list_methods
 
     rows = ["| use it when | method | the coordinator sees |", "|---|---|---|"]
-    for method in guide():
+    for method in list_methods():
         if method.__module__.startswith("unpooled."):
             page = method.__module__.rpartition(".")[2]
             rows.append(f"| {method.advice} | [`{method.method}`](methods/{page}.md) | {method.shows} |")

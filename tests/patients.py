@@ -2,15 +2,15 @@
 
 import numpy as np
 
-from unpooled.core import codec
-from unpooled.core.exchange import Envelope, Part, Turn
-from unpooled.core.messages import Refusal
 from unpooled.data import Number, Preparation, Table
-from unpooled.privacy.copy import CopySettings
-from unpooled.questions.clusters import AskClusterSums
+from unpooled.privacy.microaggregation import SummarySettings
+from unpooled.protocol import codec
+from unpooled.protocol.exchange import Part, Request, RequestId
+from unpooled.protocol.messages import Refusal
+from unpooled.protocol.questions.cluster_sums import AskClusterSums
 from unpooled.site.open_site import open_site
 
-BY_ID = CopySettings(g=3, person="id")
+BY_ID = SummarySettings(min_group_size=3, person="id")
 
 
 class Patients:
@@ -40,14 +40,16 @@ class Patients:
 
     def table(self) -> Table:
         age, lab, sex = zip(*self.rows.values(), strict=True)
-        return Table.of({"id": list(self.rows), "age": np.array(age), "lab": np.array(lab), "sex": list(sex)})
+        return Table.from_columns(
+            {"id": list(self.rows), "age": np.array(age), "lab": np.array(lab), "sex": list(sex)}
+        )
 
 
 def asked(site, number: int = 0, run: str = "r"):
-    view = Preparation((Number("age", 0.0, 0.0, 1.0),), True)
-    part = Part("total", AskClusterSums(np.array([[[50.0]]])), view, 0)
-    post = Envelope(Turn(run, 0, number, 0), (part,))
-    return codec.unwrap(site.respond(codec.wrap(post))).replies[0]
+    transform = Preparation((Number("age", 0.0, 0.0, 1.0),), True)
+    part = Part("total", AskClusterSums(np.array([[[50.0]]])), transform, 0)
+    request = Request(RequestId(run, 0, number, 0), (part,))
+    return codec.unwrap(site.respond(codec.wrap(request))).replies[0]
 
 
 def answered(place):

@@ -11,15 +11,27 @@ from unpooled.algorithms.dwf import AskLocalMoves
 from unpooled.algorithms.fkm import AskOneStep
 from unpooled.algorithms.kfed import AskDennisMeans
 from unpooled.algorithms.minibatch import AskEpochs
-from unpooled.core import codec
-from unpooled.core.messages import Question
-from unpooled.optimum.bounds import AskBounds, AskPartsBound
-from unpooled.optimum.questions import AskNode, AskObjective, AskOutside, AskRange
-from unpooled.privacy.dp.cells import AskNoisyCells
-from unpooled.privacy.dp.moments import AskNoisyMoments, AskNoisySpread
-from unpooled.questions.clusters import AskClusterSums, AskDrawnSums, AskLocalMeans, AskMoments, AskScatter
-from unpooled.questions.description import AskBorders, AskCovariance, AskCrossing, AskOutline, AskProfile
-from unpooled.questions.fuzzy import (
+from unpooled.optimality.bounds import AskBounds, AskPartsBound
+from unpooled.optimality.questions import AskNode, AskObjective, AskOutside, AskRange
+from unpooled.privacy.dp.noisy_cluster_sums import AskNoisyCells
+from unpooled.privacy.dp.noisy_moments import AskNoisyMoments, AskNoisySpread
+from unpooled.protocol import codec
+from unpooled.protocol.messages import Question
+from unpooled.protocol.questions.cluster_sums import (
+    AskClusterSums,
+    AskDrawnSums,
+    AskLocalMeans,
+    AskMoments,
+    AskScatter,
+)
+from unpooled.protocol.questions.description import (
+    AskBorders,
+    AskCovariance,
+    AskCrossing,
+    AskOutline,
+    AskProfile,
+)
+from unpooled.protocol.questions.fuzzy_sums import (
     AskBorderline,
     AskDirections,
     AskFuzzyMeans,
@@ -27,7 +39,7 @@ from unpooled.questions.fuzzy import (
     AskFuzzyScatter,
     AskFuzzySums,
 )
-from unpooled.questions.observed import (
+from unpooled.protocol.questions.sums_with_missing import (
     AskObservedCovariance,
     AskObservedMoments,
     AskObservedProfile,

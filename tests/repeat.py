@@ -1,6 +1,6 @@
 """Find flaky tests: ``python -m tests.repeat 20`` runs every test whose outcome could differ 20 times.
 
-All tests run once, with the plugin ``tests.varying``, which lists those that depend on more than fixed seeds;
+All tests run once, with the plugin ``tests.nondeterministic``, which lists those that depend on more than fixed seeds;
 these run again and again. Those between machines (tests/machines) are left out: they strike at random moments
 themselves, and ``make assurance`` repeats them.
 """
@@ -36,7 +36,9 @@ def main(times: int, where: list[str]) -> int:
     FOLDER.mkdir(parents=True, exist_ok=True)
     for old in FOLDER.iterdir():
         old.unlink()
-    count = Counter(failed(["--dist", "loadfile", "-p", "tests.varying", "--varying", str(FOLDER), *where]))
+    count = Counter(
+        failed(["--dist", "loadfile", "-p", "tests.nondeterministic", "--varying", str(FOLDER), *where])
+    )
     varying = listed()
     print(f"{len(varying)} tests vary", flush=True)
     chosen = FOLDER / "chosen.txt"

@@ -5,20 +5,20 @@ import signal
 from dataclasses import replace
 from pathlib import Path
 
-from unpooled.app.job import Between, Job
-from unpooled.app.study import proposed
-from unpooled.data.schema_agreement import Wishes
+from unpooled.app.job import Job, RemoteRunOptions
+from unpooled.app.propose_study import proposed
+from unpooled.data.schema_agreement import PreparationOptions
 from unpooled.privacy.secure_sum.crypto import Identity
 from unpooled.site.ledger import Ledger
-from unpooled.site.site_process import RunTerms, SiteEnd, SiteSettings
+from unpooled.site.session import RunTerms, SiteSession, SiteSettings
 from unpooled.site.study import Study, signable
-from unpooled.site.study_folder import APPROVED, StudyFolder
+from unpooled.site.study_store import APPROVED, StudyFolder
 
 
 def study_of(run: str = "r", identity: Identity | None = None, *, ks=(2, 3), method="lloyd", **how) -> Study:
     """The study of a job; with an identity it names its key."""
-    told = Job(("x",), ks, method=method, between=Between("", run, ("a",), purpose="to find groups"))
-    study, _ = proposed(told, told.between)
+    told = Job(("x",), ks, method=method, remote=RemoteRunOptions("", run, ("a",), purpose="to find groups"))
+    study, _ = proposed(told, told.remote)
     return replace(study, authority="" if identity is None else identity.public.hex(), **how)
 
 
@@ -26,16 +26,16 @@ def private_study(
     run: str = "r", identity: Identity | None = None, *, epsilon: float = 0.1, columns=("x", "y"), **how
 ) -> Study:
     """The study of a private job about columns with bounds of -30 to 30."""
-    wishes = Wishes(bounds=tuple((name, -30.0, 30.0) for name in columns))
-    between = Between("", run, ("a",), purpose="to find groups")
-    told = Job(("x",), (2,), epsilon=epsilon, wishes=wishes, between=between)
-    study, _ = proposed(told, told.between)
+    preparation_options = PreparationOptions(bounds=tuple((name, -30.0, 30.0) for name in columns))
+    remote = RemoteRunOptions("", run, ("a",), purpose="to find groups")
+    told = Job(("x",), (2,), epsilon=epsilon, preparation_options=preparation_options, remote=remote)
+    study, _ = proposed(told, told.remote)
     return replace(study, authority="" if identity is None else identity.public.hex(), **how)
 
 
 def terms_of(study: Study, identity: Identity | None = None) -> RunTerms:
     """The terms of a run, its study signed by an identity."""
-    return RunTerms.now(study, "" if identity is None else identity.sign(signable(study.digest)).hex())
+    return RunTerms.from_study(study, "" if identity is None else identity.sign(signable(study.digest)).hex())
 
 
 def approved_terms(settings: SiteSettings, run: str = "r", study: Study | None = None) -> RunTerms:
@@ -51,4 +51,4 @@ def approved_terms(settings: SiteSettings, run: str = "r", study: Study | None =
 def answer_and_die(settings: SiteSettings, terms: RunTerms, data: bytes, dies: str) -> None:
     """Answer an envelope in a process that is killed when its ledger comes to the method ``dies``."""
     setattr(Ledger, dies, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
-    SiteEnd(settings, terms).respond(data)
+    SiteSession(settings, terms).respond(data)

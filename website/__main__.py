@@ -22,7 +22,7 @@ from website.reference import write_reference
 
 HERE = Path(__file__).parent
 SHIM = "https://unpkg.com/iframe-worker/shim"  # what the generator would have every page load; ours is local
-CODES = ("--exclude", "num", "--na", "chol=0", "--categories", "cp,restecg,slope,thal")
+CODES = ("--exclude", "num", "--na", "chol=0", "--categorical", "cp,restecg,slope,thal")
 COMMANDS = (
     ("example", "heart"),
     ("fit", "heart_disease.csv", "--site-column", "site", *CODES, "-k", "3", "--report", "heart.html"),

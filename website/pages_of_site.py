@@ -18,8 +18,8 @@ ALONG = {  # a file of the tree, and where it is on the site
     "SECURITY.md": "project/security.md",
     "CITATION.cff": "project/CITATION.cff",
     "LICENSE": "project/LICENSE.txt",
-    "src/unpooled/experiments/datasets/HEART_DISEASE.md": "project/heart-disease-data.md",
-    "src/unpooled/experiments/datasets/PENGUINS.md": "project/penguin-data.md",
+    "src/unpooled/data/examples/HEART_DISEASE.md": "project/heart-disease-data.md",
+    "src/unpooled/data/examples/PENGUINS.md": "project/penguin-data.md",
 }
 LISTED = ("deployment/examples",)  # folders that a page points to as such
 _HOME = {"README.md": "index.md", **ALONG}
@@ -45,8 +45,8 @@ PARTS: dict[str, list[str]] = {
         "officer.md",
         "policy.md",
         "studies.md",
-        "desk.md",
-        "copy.md",
+        "review.md",
+        "summary-table.md",
         "privacy.md",
         "secure-sums.md",
         "leakage.md",
@@ -56,7 +56,7 @@ PARTS: dict[str, list[str]] = {
         "deployment/first-run.md",
         "deployment/*",
         "deployment/examples/*",
-        "tree.md",
+        "relays.md",
     ],
     "Methods": [
         "methods.md",
@@ -68,7 +68,7 @@ PARTS: dict[str, list[str]] = {
         "extending.md",
     ],
     "Reference": ["reference/index.md", "reference/*"],
-    "About": ["comparison.md", "design.md", "glossary.md", "*", "project/*"],
+    "About": ["comparison.md", "architecture.md", "glossary.md", "*", "project/*"],
 }
 
 

@@ -14,12 +14,12 @@ GROUPS: dict[str, tuple[str, tuple[str, ...]]] = {
     "methods": (
         "Methods",
         (
-            *("Method", "Lloyd", "BestOf", "KFed", "Fkm", "Dwf", "Ewf", "MiniBatch", "Fuzzy", "Robust"),
+            *("Method", "Lloyd", "Restarts", "KFed", "FKM", "DWF", "EWF", "MiniBatch", "Fuzzy", "Robust"),
             *("Private", "Dual", "citation"),
         ),
     ),
-    "federations": ("Sites and federations", ("open_site", "Site", "InProcess", "run", "Run")),
-    "protection": ("Protection", ("CopySettings", "Gaussian", "SecureSums")),
+    "federations": ("Sites and federations", ("open_site", "Site", "Simulation", "run", "Run")),
+    "protection": ("Protection", ("SummarySettings", "Gaussian", "SecureSums")),
     "optimum": ("How far from the best", ("exact_kmeans", "certify")),
 }
 _NOISE = re.compile(r"numpy\.ndarray\[[^\]]*\[[^\]]*\], [^\]]*\[[^\]]*\]\]|<function .*?>|<factory>")

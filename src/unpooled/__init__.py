@@ -15,89 +15,89 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from unpooled.algorithms import (
-        BestOf,
+        DWF,
+        EWF,
+        FKM,
         Dual,
-        Dwf,
-        Ewf,
-        Fkm,
         Fuzzy,
         KFed,
         Lloyd,
         Method,
         MiniBatch,
         Private,
+        Restarts,
         Robust,
     )
-    from unpooled.algorithms.base import citation
+    from unpooled.algorithms.method import citation
     from unpooled.app.cluster import Result, cluster
-    from unpooled.core.run import Run, run
     from unpooled.data.readers.database import Database
     from unpooled.estimators import FederatedFuzzyCMeans, FederatedKMeans
-    from unpooled.optimum.certify import certify
-    from unpooled.optimum.exact import exact_kmeans
+    from unpooled.federation import Simulation
+    from unpooled.optimality.certify import certify
+    from unpooled.optimality.exact import exact_kmeans
     from unpooled.privacy import Gaussian
-    from unpooled.privacy.copy import CopySettings
+    from unpooled.privacy.microaggregation import SummarySettings
     from unpooled.privacy.secure_sum import SecureSums
-    from unpooled.runtimes import InProcess
+    from unpooled.protocol.run_loop import Run, run
     from unpooled.site import Site
     from unpooled.site.open_site import open_site
 
-__version__ = "0.2.0.dev0"
+__version__ = "0.1.0.dev0"
 
 _HOME = {
-    "BestOf": "algorithms",
-    "CopySettings": "privacy.copy",
+    "DWF": "algorithms",
     "Database": "data.readers.database",
     "Dual": "algorithms",
-    "Dwf": "algorithms",
-    "Ewf": "algorithms",
+    "EWF": "algorithms",
+    "FKM": "algorithms",
     "FederatedFuzzyCMeans": "estimators",
     "FederatedKMeans": "estimators",
-    "Fkm": "algorithms",
     "Fuzzy": "algorithms",
     "Gaussian": "privacy",
-    "InProcess": "runtimes",
     "KFed": "algorithms",
     "Lloyd": "algorithms",
     "Method": "algorithms",
     "MiniBatch": "algorithms",
     "Private": "algorithms",
+    "Restarts": "algorithms",
     "Result": "app.cluster",
     "Robust": "algorithms",
-    "Run": "core.run",
+    "Run": "protocol.run_loop",
     "SecureSums": "privacy.secure_sum",
+    "Simulation": "federation",
     "Site": "site",
-    "certify": "optimum.certify",
-    "citation": "algorithms.base",
+    "SummarySettings": "privacy.microaggregation",
+    "certify": "optimality.certify",
+    "citation": "algorithms.method",
     "cluster": "app.cluster",
-    "exact_kmeans": "optimum.exact",
+    "exact_kmeans": "optimality.exact",
     "open_site": "site.open_site",
-    "run": "core.run",
+    "run": "protocol.run_loop",
 }
 
 __all__ = [
-    "BestOf",
-    "CopySettings",
+    "DWF",
+    "EWF",
+    "FKM",
     "Database",
     "Dual",
-    "Dwf",
-    "Ewf",
     "FederatedFuzzyCMeans",
     "FederatedKMeans",
-    "Fkm",
     "Fuzzy",
     "Gaussian",
-    "InProcess",
     "KFed",
     "Lloyd",
     "Method",
     "MiniBatch",
     "Private",
+    "Restarts",
     "Result",
     "Robust",
     "Run",
     "SecureSums",
+    "Simulation",
     "Site",
+    "SummarySettings",
     "__version__",
     "certify",
     "citation",

@@ -3,22 +3,22 @@
 ::
 
     UnpooledError
-    ├── BadInput          what was handed in cannot be used (also a ValueError)
-    │   ├── SchemaMismatch  sites do not have the same columns; carries the differences as a table
-    │   └── TooFewPersons   a site has fewer persons than a group of its copy needs
+    ├── InputError          what was handed in cannot be used (also a ValueError)
+    │   ├── SchemaMismatchError  sites do not have the same columns; carries the differences as a table
+    │   └── TooFewPeopleError   a site has fewer persons than a group of its copy needs
     ├── CodecError        bytes that are not one of our messages (also a ValueError)
     ├── CheckpointError   a checkpoint that is damaged, or of another run or version (also a ValueError)
-    ├── ForecastRefused   so much noise, for so few rows, that differential privacy would find no clusters
-    ├── MissingExtra      a package is not installed; says which extra has it (also an ImportError)
+    ├── ForecastRefusedError   so much noise, for so few rows, that differential privacy would find no clusters
+    ├── MissingExtraError      a package is not installed; says which extra has it (also an ImportError)
     ├── ModelError        a saved model that is damaged or of another version (also a ValueError)
     ├── PolicyError       a site's policy that cannot be read; names the file, section and key (a ValueError)
     ├── LedgerError       a site's ledger, log or copy that is damaged, or in use by another process
-    ├── NotApproved       a site's copy that nobody approved yet: it answers nothing before
-    ├── BadReply          a reply that no honest site could send; the round goes on without it
-    ├── TooFewAnswers     an exchange that fewer sites answered than the quorum asks
-    ├── EngineFailed      the engine between machines does not do what it was told
-    │   └── EngineGone    its server cannot be reached, or lost the run: another try may do
-    ├── SiteFailed        a site raised; names the site, the round and the question
+    ├── NotApprovedError       a site's copy that nobody approved yet: it answers nothing before
+    ├── ReplyError          a reply that no honest site could send; the round goes on without it
+    ├── TooFewAnswersError     an exchange that fewer sites answered than the quorum asks
+    ├── EngineError      the engine between machines does not do what it was told
+    │   └── EngineUnreachableError    its server cannot be reached, or lost the run: another try may do
+    ├── SiteFailedError        a site raised; names the site, the round and the question
     └── Refused           raised at a site to decline a question, with a reason it lets others see
 """
 
@@ -27,11 +27,11 @@ class UnpooledError(Exception):
     """The root: catch this to catch all that unpooled raises on purpose."""
 
 
-class BadInput(UnpooledError, ValueError):  # noqa: N818
+class InputError(UnpooledError, ValueError):
     """Input that cannot be used; the message names what, where, and both numbers."""
 
 
-class SchemaMismatch(BadInput):
+class SchemaMismatchError(InputError):
     """Sites do not have the columns alike. ``table``: a heading, then each column that differs, by site."""
 
     def __init__(self, message: str, table: tuple[tuple[str, ...], ...] = ()) -> None:
@@ -39,7 +39,7 @@ class SchemaMismatch(BadInput):
         self.table = table
 
 
-class TooFewPersons(BadInput):
+class TooFewPeopleError(InputError):
     """A site has fewer persons than a group of its copy needs: it has no copy, and does not answer."""
 
 
@@ -51,11 +51,11 @@ class CheckpointError(UnpooledError, ValueError):
     """A checkpoint that is truncated, altered, or belongs to another run or version."""
 
 
-class ForecastRefused(UnpooledError, ValueError):  # noqa: N818
+class ForecastRefusedError(UnpooledError, ValueError):
     """A private clustering that would drown in noise; says which epsilon, or how many rows, would do."""
 
 
-class MissingExtra(UnpooledError, ImportError):  # noqa: N818
+class MissingExtraError(UnpooledError, ImportError):
     """A package that this needs is not installed; the message names the extra that has it."""
 
 
@@ -71,29 +71,29 @@ class LedgerError(UnpooledError, RuntimeError):
     """A site's ledger or log that is damaged, in use by another process, or belongs to another site."""
 
 
-class NotApproved(UnpooledError, RuntimeError):  # noqa: N818
+class NotApprovedError(UnpooledError, RuntimeError):
     """A site's copy that nobody approved yet; until then the site answers nothing."""
 
 
-class BadReply(UnpooledError, ValueError):  # noqa: N818
+class ReplyError(UnpooledError, ValueError):
     """A reply of the wrong kind or shape, or with impossible numbers."""
 
 
-class TooFewAnswers(UnpooledError, RuntimeError):  # noqa: N818
+class TooFewAnswersError(UnpooledError, RuntimeError):
     """Fewer sites answered than the quorum asks."""
 
 
-class SiteFailed(UnpooledError, RuntimeError):  # noqa: N818
+class SiteFailedError(UnpooledError, RuntimeError):
     """A question raised an error at a site."""
 
 
-class Refused(UnpooledError):  # noqa: N818
+class QueryRefusedError(UnpooledError):
     """A site declines to answer; the text is the reason it allows to be shown."""
 
 
-class EngineFailed(UnpooledError, RuntimeError):  # noqa: N818
+class EngineError(UnpooledError, RuntimeError):
     """The engine that carries a run between machines does not do what it was told."""
 
 
-class EngineGone(EngineFailed):
+class EngineUnreachableError(EngineError):
     """The engine's server cannot be reached, or lost the run; another try may do."""

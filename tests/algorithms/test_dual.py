@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from reproduction.dual_problems import dual_names, dual_problem, dual_shape
 
 from helpers import Declines, watched
-from unpooled import Dual, FederatedKMeans, InProcess, Site, certify, exact_kmeans, run
+from unpooled import Dual, FederatedKMeans, Simulation, Site, certify, exact_kmeans, run
 from unpooled.algorithms.dual import CONDITIONS, UPDATES
-from unpooled.algorithms.dual.steps import Cuts, bundle_trust, damped_bfgs, links, quasi_newton
-from unpooled.errors import BadInput
-from unpooled.experiments.datasets.dual import dual_names, dual_problem, dual_shape
-from unpooled.optimum.questions import AskNode, AskRange
+from unpooled.algorithms.dual.node_steps import Cuts, bundle_trust, damped_bfgs, links, quasi_newton
+from unpooled.errors import InputError
+from unpooled.optimality.questions import AskNode, AskRange
 
 FAILS = "4N2D3K2"  # one of the problems where the first node's own centroids mislead
 SOME = ("2N2D3K1", "2N2D3K4", "2N3D4K2", "3N2D3K1", "3N4D3K2", "4N2D3K3")
@@ -22,7 +22,7 @@ def solved(name: str, **settings):
     rows, k = dual_problem(name), dual_shape(name)[2]
     best = exact_kmeans(np.concatenate(list(rows.values())), k)
     assert best.proved
-    return run(Dual(k=k, **settings), InProcess.of(rows), seed=0), best.inertia
+    return run(Dual(k=k, **settings), Simulation.from_rows(rows), seed=0), best.inertia
 
 
 # ---------------------------------------------------------------- the steps
@@ -105,14 +105,14 @@ def test_one_centroid_per_cell_fails_here_and_the_unconditional_bounds_do_not():
     references = exact_kmeans(rows["node-1"], k).centers
     cells = ((best.centers[:, None] - references) ** 2).sum(axis=2).argmin(axis=1)
     assert len(set(cells.tolist())) < k
-    false = run(Dual(k=k, symmetry="cell", references="first"), InProcess.of(rows)).state
+    false = run(Dual(k=k, symmetry="cell", references="first"), Simulation.from_rows(rows)).state
     assert false.lower_bound > best.inertia * (1 + 1e-4)
     assert false.bound_condition == "one centroid per cell of the references"
-    proof = certify(InProcess.of(rows), references, time_limit=20)
+    proof = certify(Simulation.from_rows(rows), references, time_limit=20)
     assert proof.condition == "unconditional"
     assert proof.lower_bound <= best.inertia * (1 + 1e-9)
     assert proof.inertia == pytest.approx(best.inertia)  # better centres than those given were met
-    true = run(Dual(k=k, symmetry="pair", references="first"), InProcess.of(rows)).state
+    true = run(Dual(k=k, symmetry="pair", references="first"), Simulation.from_rows(rows)).state
     assert true.bound_condition == "unconditional"
     assert true.lower_bound <= best.inertia * (1 + 1e-9)
 
@@ -125,21 +125,21 @@ def test_a_site_leaves_out_clusters_below_its_minimum_and_keeps_its_value():
     ask = AskNode(np.zeros((3, 1)), np.zeros((3, 1)), np.full((3, 1), 9.0), "none", np.zeros((3, 1)), 10**6)
     for minimum, shown in ((1, 3), (2, 1), (3, 1), (8, 0)):
         federation, recorder = watched({"a": X}, minimum)
-        from unpooled.core.exchange import conduct
-        from unpooled.core.protocol import each
+        from unpooled.protocol.algorithm import each
+        from unpooled.protocol.exchange import run_protocol
 
-        conduct(each(("a",), ask), federation)
+        run_protocol(each(("a",), ask), federation)
         reply = recorder.seen[0][1]
         assert (reply.counts > 0).sum() == shown
-        assert reply.whole[0] == (minimum <= len(X))
+        assert reply.complete[0] == (minimum <= len(X))
 
 
 def test_ranges_are_hidden_and_a_public_box_is_asked_for():
     rows = dual_problem("2N2D3K1")
-    with pytest.raises(BadInput, match="2 of 2 sites do not show the range of their columns"):
-        run(Dual(k=3), InProcess.of(rows, min_cluster_size=2))
+    with pytest.raises(InputError, match="2 of 2 sites do not show the range of their columns"):
+        run(Dual(k=3), Simulation.from_rows(rows, min_cluster_size=2))
     box = np.array([[-2.0, -2.0], [2.0, 2.0]])
-    done = run(Dual(k=3, box=box, min_cluster_size=2), InProcess.of(rows, min_cluster_size=2))
+    done = run(Dual(k=3, box=box, min_cluster_size=2), Simulation.from_rows(rows, min_cluster_size=2))
     best = exact_kmeans(np.concatenate(list(rows.values())), 3).inertia
     assert done.state.lower_bound <= best * (1 + 1e-9)
     assert done.state.upper_bound >= best * (1 - 1e-9)
@@ -151,7 +151,7 @@ def test_ranges_are_hidden_and_a_public_box_is_asked_for():
 def test_a_site_that_falls_silent_weakens_the_bound_and_leaves_it_true():
     rows = dual_problem("3N2D3K1")
     sites = [Site(s, X, guards=[Declines(since=2)] if s == "node-2" else []) for s, X in rows.items()]
-    done = run(Dual(k=3, update="btm", max_rounds=6), InProcess(sites))
+    done = run(Dual(k=3, update="btm", max_rounds=6), Simulation(sites))
     best = exact_kmeans(np.concatenate(list(rows.values())), 3).inertia
     assert done.state.lower_bound <= best * (1 + 1e-9)
     assert done.state.lowers[2:].max() < done.state.lowers[:2].max()
@@ -168,19 +168,19 @@ def test_bad_settings_are_named():
         ({"box": np.array([[np.nan], [1.0]])}, "box must be finite"),
         ({"nodes": 0}, "nodes must be above 0, got 0"),
     ):
-        with pytest.raises(BadInput, match=said):
+        with pytest.raises(InputError, match=said):
             Dual(k=2, **settings)
 
 
 def test_a_box_that_excludes_rows_is_refused():
-    with pytest.raises(BadInput, match="the box excludes rows of 2 of 2 sites"):
-        run(Dual(k=3, box=np.array([[0.0, 0.0], [1.0, 1.0]])), InProcess.of(dual_problem("2N2D3K1")))
+    with pytest.raises(InputError, match="the box excludes rows of 2 of 2 sites"):
+        run(Dual(k=3, box=np.array([[0.0, 0.0], [1.0, 1.0]])), Simulation.from_rows(dual_problem("2N2D3K1")))
 
 
 def test_more_rows_than_can_be_solved_are_refused():
     X = np.random.default_rng(0).standard_normal((2001, 2))
-    with pytest.raises(BadInput, match="2001 rows at a site: exact solving is out of reach beyond 2000"):
-        run(Dual(k=2, n_starts=1), InProcess.of({"a": X}))
+    with pytest.raises(InputError, match="2001 rows at a site: exact solving is out of reach beyond 2000"):
+        run(Dual(k=2, n_starts=1), Simulation.from_rows({"a": X}))
 
 
 def test_the_estimator_shows_the_bound():
@@ -217,5 +217,5 @@ def test_the_problems_are_fixed_by_their_names():
         assert [X.shape for X in nodes.values()] == [(5 * k, d)] * N
         again = dual_problem(name)
         assert all(np.array_equal(nodes[s], again[s]) for s in nodes)
-    with pytest.raises(BadInput, match="named like 2N3D4K1"):
+    with pytest.raises(InputError, match="named like 2N3D4K1"):
         dual_problem("2N3D")

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from unpooled import Dwf, Ewf, InProcess, run
-from unpooled.experiments import partitions as partition
+from unpooled import DWF, EWF, Simulation, run
+from unpooled.data import partitions as partition
 
 X = load_digits().data[:600] / 16
 SPLITS = {
@@ -18,11 +18,13 @@ SPLITS = {
 
 
 @pytest.mark.parametrize("split", SPLITS)
-@pytest.mark.parametrize("method", [Dwf, Ewf])
+@pytest.mark.parametrize("method", [DWF, EWF])
 def test_states_are_equal_in_every_bit(method, split):
     for k, dtype in ((5, np.float32), (20, np.float64)):
         sites = partition.divided(X.astype(dtype), SPLITS[split])
         algorithm = dataclasses.replace(method.as_published(k=k), max_rounds=60)
-        fused, alone = (run(algorithm, InProcess.of(sites, fused=f), seed=k).state for f in (True, False))
+        fused, alone = (
+            run(algorithm, Simulation.from_rows(sites, fused=f), seed=k).state for f in (True, False)
+        )
         for field in ("centers", "previous", "movements", "inertia"):
             np.testing.assert_array_equal(getattr(fused, field), getattr(alone, field))

@@ -11,20 +11,20 @@ from typer.testing import CliRunner
 
 from helpers import bits, registered, split
 from pages import ROOT, blocks
-from unpooled import BestOf, FederatedKMeans, InProcess, Site, run
+from unpooled import FederatedKMeans, Restarts, Simulation, Site, run
 from unpooled.algorithms import METHODS
-from unpooled.algorithms.base import citation
+from unpooled.algorithms.method import citation
 from unpooled.app.cli import app
 from unpooled.data.scaling import Scaled
-from unpooled.errors import BadInput, PolicyError
+from unpooled.errors import InputError, PolicyError
+from unpooled.federation.remote import RemoteFederation
 from unpooled.privacy.secure_sum import SecureSums
-from unpooled.runtimes.remote import RemoteFederation
 from unpooled.site.explain_policy import explain
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 
 PAGE = ROOT / "docs" / "extending.md"
-POLICY = "version = 2\n[jobs]\nmodules = ['hospital_methods']\n[protect]\nmode = 'trusted'"
+POLICY = "version = 2\n[jobs]\nmodules = ['hospital_methods']\n[protect]\nmode = 'raw'"
 
 
 @pytest.fixture(scope="module")
@@ -56,8 +56,8 @@ def test_the_module_is_typed(hospital, tmp_path):
 def test_it_runs_at_sites_with_a_policy_and_ends_with_the_same_bits(hospital, rows, tmp_path):
     method = hospital.Spherical(k=3, min_cluster_size=5)
     sites = [open_site(s, X, parse(POLICY), folder=tmp_path / s) for s, X in rows.items()]
-    behind = run(method, InProcess(sites), seed=1, quorum=1.0)
-    plain = run(method, InProcess.of(rows, min_cluster_size=5), seed=1)
+    behind = run(method, Simulation(sites), seed=1, quorum=1.0)
+    plain = run(method, Simulation.from_rows(rows, min_cluster_size=5), seed=1)
     assert bits(behind.state) == bits(plain.state)
     assert behind.rounds > 0
 
@@ -65,7 +65,7 @@ def test_it_runs_at_sites_with_a_policy_and_ends_with_the_same_bits(hospital, ro
 def test_a_site_that_does_not_name_the_module_refuses(hospital, rows):
     site = open_site("site-0", rows["site-0"], parse("version = 2"))
     done = run(
-        hospital.Spherical(k=3), InProcess([site, *(Site(s, X) for s, X in rows.items() if s != "site-0")])
+        hospital.Spherical(k=3), Simulation([site, *(Site(s, X) for s, X in rows.items() if s != "site-0")])
     )
     assert "the policy does not allow hospital.AskPointing" in done.history[1].silent["site-0"]
 
@@ -102,29 +102,29 @@ class Bytes:
         self._sites = {s: Site(s, X) for s, X in rows.items()}
         self.sites = tuple(self._sites)
 
-    def carry(self, posts):
-        return {s: self._sites[s].respond(data) for s, data in posts.items()}
+    def send_and_receive(self, requests):
+        return {s: self._sites[s].respond(data) for s, data in requests.items()}
 
 
 def test_it_runs_as_the_package_s_own_methods_do(hospital, rows, tmp_path):
     method = hospital.Spherical(k=3)
-    plain = run(method, InProcess.of(rows), seed=1)
+    plain = run(method, Simulation.from_rows(rows), seed=1)
     path = tmp_path / "run"
-    done = run(method, InProcess.of(rows), seed=1, checkpoint=path, max_rounds=1)
+    done = run(method, Simulation.from_rows(rows), seed=1, checkpoint=path, max_rounds=1)
     while not done.finished:
-        done = run(method, InProcess.of(rows), seed=1, checkpoint=path, max_rounds=1)
+        done = run(method, Simulation.from_rows(rows), seed=1, checkpoint=path, max_rounds=1)
     assert bits(done.state) == bits(plain.state)
     assert bits(run(method, RemoteFederation(Bytes(rows)), seed=1).state) == bits(plain.state)
-    assert bits(run(method, InProcess.of(rows, fused=False), seed=1).state) == bits(plain.state)
-    secure = run(method, InProcess.of(rows, secure=SecureSums()), seed=1)
+    assert bits(run(method, Simulation.from_rows(rows, fused=False), seed=1).state) == bits(plain.state)
+    secure = run(method, Simulation.from_rows(rows, secure=SecureSums()), seed=1)
     np.testing.assert_allclose(secure.state.centers, plain.state.centers, atol=1e-6)
-    assert run(BestOf(method, 3), InProcess.of(rows), seed=1).finished
-    assert run(Scaled(method), InProcess.of(rows), seed=1).finished
+    assert run(Restarts(method, 3), Simulation.from_rows(rows), seed=1).finished
+    assert run(Scaled(method), Simulation.from_rows(rows), seed=1).finished
     for n_init in (None, 1, 4):
         model = FederatedKMeans(3, method=hospital.Spherical(), n_init=n_init, random_state=1).fit(rows)
         assert np.isfinite(model.inertia_)
     assert "Dhillon" in citation("spherical")
-    assert "Dhillon" in citation(BestOf(method))
+    assert "Dhillon" in citation(Restarts(method))
 
 
 def test_from_the_command_line(hospital, rows, tmp_path):
@@ -142,7 +142,7 @@ def test_from_the_command_line(hospital, rows, tmp_path):
 
 
 def test_a_second_method_of_the_same_name_is_an_error(hospital):
-    with pytest.raises(BadInput, match="two methods are called 'lloyd'"):
+    with pytest.raises(InputError, match="two methods are called 'lloyd'"):
         type("Lloyd", (METHODS["lloyd"],), {"__module__": "elsewhere"}, method="lloyd", prefix="elsewhere")
 
 

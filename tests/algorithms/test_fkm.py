@@ -5,20 +5,20 @@ import pytest
 from sklearn.cluster import KMeans
 
 from helpers import blobs, in_order, inertia_of, lloyd, lloyd_step, pooled, rounds, split, watched
-from unpooled import Fkm, InProcess, run
-from unpooled.algorithms.fkm import AskOneStep, FkmState
-from unpooled.core.exchange import conduct, round_rng
-from unpooled.core.protocol import each
-from unpooled.core.stack import Stack
-from unpooled.errors import BadInput
-from unpooled.questions.clusters import AskLocalMeans
+from unpooled import FKM, Simulation, run
+from unpooled.algorithms.fkm import AskOneStep, FKMState
+from unpooled.errors import InputError
+from unpooled.protocol.algorithm import each
+from unpooled.protocol.exchange import round_rng, run_protocol
+from unpooled.protocol.questions.cluster_sums import AskLocalMeans
+from unpooled.protocol.site_batch import SiteBatch
 
 
 def one_round(method, rows, centers, seed=0):
     """The state after one round from given centres."""
-    federation = InProcess.of(rows)
-    before = FkmState(np.asarray(centers, dtype=float), float("inf"), float("nan"), 0.0, 0)
-    return conduct(
+    federation = Simulation.from_rows(rows)
+    before = FKMState(np.asarray(centers, dtype=float), float("inf"), float("nan"), 0.0, 0)
+    return run_protocol(
         method.round(before, federation.sites, round_rng(seed, 1)), federation, seed=seed, number=1
     )
 
@@ -41,14 +41,14 @@ def grid(seed, noise, n=800):
 def test_a_sites_step_by_hand():
     rows = {"a": np.array([[0.0], [1.0], [5.0], [6.0], [30.0]])}
     centers = np.array([[0.0], [4.0], [29.0], [99.0]])
-    before = conduct(each(("a",), AskOneStep(centers, "before", 1.0)), InProcess.of(rows))["a"]
+    before = run_protocol(each(("a",), AskOneStep(centers, "before", 1.0)), Simulation.from_rows(rows))["a"]
     assert before.means.tolist() == [[0.5], [5.5], [30.0]]  # the empty one is dropped
     assert before.counts.tolist() == [2.0, 2.0, 1.0]
-    hidden = conduct(each(("a",), AskOneStep(centers, "before", 2.0)), InProcess.of(rows))["a"]
+    hidden = run_protocol(each(("a",), AskOneStep(centers, "before", 2.0)), Simulation.from_rows(rows))["a"]
     assert hidden.means.tolist() == [[0.5], [5.5]]
     assert hidden.counts.tolist() == [2.0, 2.0]
-    guarded = InProcess.of(rows, min_cluster_size=2)
-    hidden = conduct(each(("a",), AskOneStep(centers, "before", 1.0)), guarded)["a"]
+    guarded = Simulation.from_rows(rows, min_cluster_size=2)
+    hidden = run_protocol(each(("a",), AskOneStep(centers, "before", 1.0)), guarded)["a"]
     # a site's own minimum hides one more, or the row alone would follow from the site's total
     assert hidden.means.tolist() == [[5.5]]
     assert hidden.counts.tolist() == [2.0]
@@ -59,7 +59,7 @@ def test_counts_after_the_step_by_hand():
     rows = {"a": np.array([[0.0], [0.0], [4.0], [4.4], [20.0], [20.0]])}
     centers = np.array([[0.0], [8.5]])  # 4 goes to 0, 4.4 to 8.5, then to the mean 4/3
     before, after = (
-        conduct(each(("a",), AskOneStep(centers, counts, 1.0)), InProcess.of(rows))["a"]
+        run_protocol(each(("a",), AskOneStep(centers, counts, 1.0)), Simulation.from_rows(rows))["a"]
         for counts in ("before", "after")
     )
     assert before.means.tolist() == after.means.tolist()  # the means are those of the first assignment
@@ -72,16 +72,16 @@ def test_p_is_asked_of_the_count_after_the_step_alone_unless_the_site_hides_rows
     rows = {"a": np.array([[-2.0], [-2.0], [-2.0], [1.9], [4.0], [20.0], [20.0]])}
     centers = np.array([[-1.2], [8.0], [19.0]])
     asked = AskOneStep(centers, "after", 2.0)
-    open_ = conduct(each(("a",), asked), InProcess.of(rows))["a"]
+    open_ = run_protocol(each(("a",), asked), Simulation.from_rows(rows))["a"]
     assert open_.means[:, 0].tolist() == pytest.approx([-1.025, 4.0, 20.0])
     assert open_.counts.tolist() == [3.0, 2.0, 2.0]
-    trusted = conduct(each(("a",), asked), InProcess.of(rows, min_cluster_size=2))["a"]
+    trusted = run_protocol(each(("a",), asked), Simulation.from_rows(rows, min_cluster_size=2))["a"]
     assert 4.0 not in trusted.means[:, 0]  # the mean of one row, which a site that hides rows never sends
 
 
 def test_a_copy_sends_what_the_authors_send():
     """Where rows are groups of persons a mean of one row is of many: only p after the step counts."""
-    copy = Stack(
+    copy = SiteBatch(
         np.array([[-2.0], [1.9], [4.0], [20.0]]),
         np.array([0, 4]),
         np.array([15.0, 5.0, 5.0, 10.0]),
@@ -98,7 +98,7 @@ def test_the_server_weighs_by_counts():
         "a": np.array([[0.0], [0.0], [0.0], [50.0], [50.0]]),
         "b": np.array([[4.0], [4.0], [52.0], [52.0]]),
     }
-    state = one_round(Fkm(k=2), rows, [[1.0], [51.0]])
+    state = one_round(FKM(k=2), rows, [[1.0], [51.0]])
     assert state.centers == pytest.approx(np.array([[8 / 5], [51.0]]))
 
 
@@ -110,7 +110,7 @@ def test_the_server_weighs_by_counts():
 def test_law_11_no_count_below_p_is_ever_sent(p, counts):
     for seed in range(3):
         federation, recorder = watched(grid(seed, 1.5, n=5000))
-        run(Fkm(k=16, p=p, counts=counts, max_rounds=5), federation, seed=seed)
+        run(FKM(k=16, p=p, counts=counts, max_rounds=5), federation, seed=seed)
         sent = np.concatenate([reply.counts for _, reply in recorder.seen])
         assert sent.min() >= p
         assert all(len(reply.means) == len(reply.counts) for _, reply in recorder.seen)
@@ -119,7 +119,7 @@ def test_law_11_no_count_below_p_is_ever_sent(p, counts):
 
 def test_p_hides_something_that_would_be_sent_without_it():
     federation, recorder = watched(grid(0, 1.5))
-    run(Fkm(k=16, p=1, max_rounds=5), federation)
+    run(FKM(k=16, p=1, max_rounds=5), federation)
     assert min(reply.counts.min() for _, reply in recorder.seen) == 1.0
 
 
@@ -128,11 +128,11 @@ def test_law_12_a_client_of_ten_rows_with_sixteen_clusters_sends_nothing_and_the
     rows = grid(seed, 1.0)
     small = np.random.default_rng(seed).uniform(0, 15, (10, 2))
     federation, recorder = watched({**rows, "small": small})
-    conduct(each(("small",), AskLocalMeans(16, 1, 1, 2)), federation)
+    run_protocol(each(("small",), AskLocalMeans(16, 1, 1, 2)), federation)
     (_, reply), recorder.seen = recorder.seen[0], []
     assert reply.means.shape == (0, 2)  # ten seeds, ten clusters of one
     assert reply.counts.shape == (0,)
-    done = run(Fkm(k=16, max_rounds=20), federation, seed=seed)
+    done = run(FKM(k=16, max_rounds=20), federation, seed=seed)
     assert all("small" in record.answered for record in done.history)
     assert not any(record.silent for record in done.history)
     assert np.isfinite(done.state.centers).all()
@@ -141,7 +141,7 @@ def test_law_12_a_client_of_ten_rows_with_sixteen_clusters_sends_nothing_and_the
 @pytest.mark.parametrize("seed", range(5))
 def test_law_21_with_one_client_it_ends_at_a_lloyd_fixed_point(seed):
     X = blobs(seed, n=200, k=4, spread=4.0)[0]
-    done = run(Fkm(k=4, p=1, tol=1e-14), InProcess.of({"only": X}), seed=seed)
+    done = run(FKM(k=4, p=1, tol=1e-14), Simulation.from_rows({"only": X}), seed=seed)
     assert done.rounds < 300
     np.testing.assert_allclose(lloyd_step(X, done.state.centers), done.state.centers, rtol=0, atol=1e-9)
 
@@ -151,11 +151,11 @@ def test_law_22_counts_before_the_step_share_their_fixed_points_with_pooled_lloy
     rows = grid(seed, 1.5)
     X = pooled(rows)
     fixed = best_fixed_point(X, 16)
-    before = one_round(Fkm(k=16, p=1), rows, fixed, seed)
+    before = one_round(FKM(k=16, p=1), rows, fixed, seed)
     np.testing.assert_allclose(before.centers, fixed, rtol=0, atol=1e-8)
     assert before.movement < 1e-7
     # counts after the step do not: the means move although Lloyd's would not
-    after = one_round(Fkm(k=16, p=1, counts="after"), rows, fixed, seed)
+    after = one_round(FKM(k=16, p=1, counts="after"), rows, fixed, seed)
     assert np.abs(after.centers - fixed).max() > 1e-3
 
 
@@ -165,7 +165,7 @@ def test_counts_after_the_step_end_at_a_higher_inertia(seed):
     X = pooled(rows)
     ends = {
         counts: inertia_of(
-            X, run(Fkm(k=16, p=1, counts=counts, max_rounds=60), InProcess.of(rows)).state.centers
+            X, run(FKM(k=16, p=1, counts=counts, max_rounds=60), Simulation.from_rows(rows)).state.centers
         )
         for counts in ("before", "after")
     }
@@ -179,49 +179,49 @@ def test_counts_after_the_step_end_at_a_higher_inertia(seed):
 def test_it_is_near_pooling_on_the_papers_data(seed):
     rows = grid(seed, 1.0)
     X = pooled(rows)
-    done = run(Fkm(k=16), InProcess.of(rows), seed=seed)
+    done = run(FKM(k=16), Simulation.from_rows(rows), seed=seed)
     assert inertia_of(X, done.state.centers) < 1.03 * inertia_of(X, best_fixed_point(X, 16))
 
 
 def test_fewer_means_than_clusters_keep_the_centres():
     rows = {"a": np.array([[0.0], [0.1], [9.0]]), "b": np.array([[0.2], [0.3]])}
     centers = np.array([[0.0], [9.0], [20.0]])
-    state = one_round(Fkm(k=3), rows, centers)
+    state = one_round(FKM(k=3), rows, centers)
     assert state.centers.tolist() == centers.tolist()
     assert state.movement == 0.0
 
 
 def test_too_few_means_to_start():
-    with pytest.raises(BadInput, match="k=4 clusters from 0 local means of at least 2 rows"):
-        run(Fkm(k=4), InProcess.of({"a": np.arange(4.0)[:, None], "b": np.arange(3.0)[:, None]}))
+    with pytest.raises(InputError, match="k=4 clusters from 0 local means of at least 2 rows"):
+        run(FKM(k=4), Simulation.from_rows({"a": np.arange(4.0)[:, None], "b": np.arange(3.0)[:, None]}))
 
 
 def test_the_start_sends_no_record():
     rows = grid(1, 1.0)
     federation, recorder = watched(rows)
-    next(rounds(Fkm(k=16), federation, 0))
+    next(rounds(FKM(k=16), federation, 0))
     X = pooled(rows)
     for _, reply in recorder.seen:
         assert np.abs(reply.means[:, None] - X).max(axis=2).min() > 1e-9
 
 
 def test_as_published_runs_all_rounds_with_a_fresh_server():
-    method = Fkm.as_published(k=16)
+    method = FKM.as_published(k=16)
     assert (method.p, method.counts, method.server, method.server_restarts) == (2, "after", "fresh", 10)
-    done = run(Fkm.as_published(k=16, rounds=7), InProcess.of(grid(0, 1.0)))
+    done = run(FKM.as_published(k=16, rounds=7), Simulation.from_rows(grid(0, 1.0)))
     assert (done.rounds, done.finished) == (7, True)
 
 
 def test_a_fresh_server_keeps_the_order_of_clusters_for_the_movement():
     rows = grid(0, 0.3)
     fixed = best_fixed_point(pooled(rows), 16)
-    state = one_round(Fkm(k=16, server="fresh"), rows, fixed)
+    state = one_round(FKM(k=16, server="fresh"), rows, fixed)
     np.testing.assert_allclose(state.centers, fixed, atol=0.2)
     np.testing.assert_allclose(in_order(state.centers), in_order(fixed), atol=0.2)
 
 
 def test_partial_participation_asks_a_part():
-    done = run(Fkm(k=16, participation=0.6, max_rounds=5, tol=0.0), InProcess.of(grid(0, 1.0)))
+    done = run(FKM(k=16, participation=0.6, max_rounds=5, tol=0.0), Simulation.from_rows(grid(0, 1.0)))
     assert [len(r.answered) for r in done.history] == [5, 3, 3, 3, 3, 3]
 
 
@@ -233,8 +233,8 @@ def test_partial_participation_asks_a_part():
     ],
 )
 def test_bad_settings(settings, message):
-    with pytest.raises(BadInput, match=message):
-        Fkm(k=3, **settings)
+    with pytest.raises(InputError, match=message):
+        FKM(k=3, **settings)
 
 
 def test_seeds_that_know_no_weights_give_weighted_means():
@@ -242,12 +242,12 @@ def test_seeds_that_know_no_weights_give_weighted_means():
     means = np.array([[0.0], [1.0], [10.0], [12.0]])
     counts = np.array([3.0, 1.0, 1.0, 1.0])
     for seeds in ("weighted", "unweighted"):
-        centers, inertia = Fkm(k=2, server_seeds=seeds).clustered(means, counts, np.random.default_rng(0))
+        centers, inertia = FKM(k=2, server_seeds=seeds).clustered(means, counts, np.random.default_rng(0))
         assert sorted(centers[:, 0].tolist()) == [0.25, 11.0]
         assert inertia == pytest.approx(0.75 + 2.0)
-    with pytest.raises(BadInput, match="server_seeds must be weighted or unweighted, got 'no'"):
-        Fkm(k=2, server_seeds="no")
-    with pytest.raises(BadInput, match="k=3 clusters from 2 distinct local means"):
-        Fkm(k=3, server_seeds="unweighted").clustered(
+    with pytest.raises(InputError, match="server_seeds must be weighted or unweighted, got 'no'"):
+        FKM(k=2, server_seeds="no")
+    with pytest.raises(InputError, match="k=3 clusters from 2 distinct local means"):
+        FKM(k=3, server_seeds="unweighted").clustered(
             np.array([[0.0], [0.0], [1.0]]), np.ones(3), np.random.default_rng(0)
         )

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from helpers import blobs, in_order, inertia_of, pooled, split, watched
-from unpooled import InProcess, KFed, run
+from unpooled import KFed, Simulation, run
 from unpooled.algorithms.kfed import AskDennisMeans, _clear_means, _dennis_server, merge_means
-from unpooled.core.exchange import conduct
-from unpooled.core.protocol import each
-from unpooled.errors import BadInput
-from unpooled.questions.clusters import AskLocalMeans, LocalMeans
+from unpooled.errors import InputError
+from unpooled.protocol.algorithm import each
+from unpooled.protocol.exchange import run_protocol
+from unpooled.protocol.questions.cluster_sums import AskLocalMeans, LocalMeans
 
 pytestmark = pytest.mark.quick
 
@@ -32,7 +32,7 @@ def separated(seed, k=8, k_local=2, d=3, sites=12):
 def test_a_sites_means_by_hand():
     rows = {"a": np.array([[0.0], [1.0], [100.0], [102.0], [104.0]])}
     for question in (AskDennisMeans(2), AskLocalMeans(2)):
-        got = conduct(each(("a",), question), InProcess.of(rows))["a"]
+        got = run_protocol(each(("a",), question), Simulation.from_rows(rows))["a"]
         assert sorted(zip(got.means[:, 0].tolist(), got.counts.tolist(), strict=True)) == [
             (0.5, 2.0),
             (102.0, 3.0),
@@ -53,7 +53,7 @@ def test_the_server_of_dennis_by_hand():
     first, second = np.array([[0.0], [10.0]]), np.array([[1.0], [50.0], [52.0]])
     assert _dennis_server([first, second], 3).tolist() == [[0.5], [10.0], [51.0]]
     assert _dennis_server([np.zeros((0, 1)), first, second], 3).tolist() == [[0.5], [10.0], [51.0]]
-    with pytest.raises(BadInput, match="k=6 clusters from 5 local means"):
+    with pytest.raises(InputError, match="k=6 clusters from 5 local means"):
         _dennis_server([first, second], 6)
 
 
@@ -65,9 +65,9 @@ def test_weighted_and_unweighted_merging_by_hand():
     rng = np.random.default_rng
     assert in_order(merge_means(replies, 2, rng(0), 5, weighted=True)).tolist() == [[0.25], [9.0]]
     assert in_order(merge_means(replies, 2, rng(0), 5, weighted=False)).tolist() == [[0.5], [9.0]]
-    with pytest.raises(BadInput, match="k=4 clusters from 3 local means: the sites showed too few"):
+    with pytest.raises(InputError, match="k=4 clusters from 3 local means: the sites showed too few"):
         merge_means(replies, 4, rng(0), 5, weighted=True)
-    with pytest.raises(BadInput, match="k=3 clusters from 2 distinct local means"):
+    with pytest.raises(InputError, match="k=3 clusters from 2 distinct local means"):
         merge_means(
             [replies[1], replies[1], LocalMeans(np.array([[5.0]]), np.ones(1))], 3, rng(0), 5, weighted=True
         )
@@ -79,7 +79,7 @@ def test_weighted_and_unweighted_merging_by_hand():
 @pytest.mark.parametrize("seed", range(8))
 def test_law_19_separated_clusters_are_all_found_in_one_round(seed):
     rows, middle = separated(seed)
-    done = run(KFed.as_published(k=8, k_local=2), InProcess.of(rows), seed=seed)
+    done = run(KFed.as_published(k=8, k_local=2), Simulation.from_rows(rows), seed=seed)
     assert (done.rounds, done.exchanges) == (0, 1)
     np.testing.assert_allclose(in_order(done.state.centers), in_order(middle), atol=1.0)
 
@@ -90,14 +90,14 @@ def test_law_19_separated_clusters_are_all_found_in_one_round(seed):
 )
 def test_the_other_variants_find_them_too(seed, method):
     rows, middle = separated(seed)
-    centers = run(method, InProcess.of(rows), seed=seed).state.centers
+    centers = run(method, Simulation.from_rows(rows), seed=seed).state.centers
     np.testing.assert_allclose(in_order(centers), in_order(middle), atol=1.0)
 
 
 def test_with_k_local_as_large_as_k_the_original_starts_from_one_site_only():
     """Nothing is added farthest-first, so what the first site lacks stays missing."""
     rows, middle = separated(0)
-    centers = run(KFed.as_published(k=8), InProcess.of(rows)).state.centers
+    centers = run(KFed.as_published(k=8), Simulation.from_rows(rows)).state.centers
     assert inertia_of(pooled(rows), centers) > 10 * inertia_of(pooled(rows), middle)
 
 
@@ -107,9 +107,9 @@ def test_with_k_local_as_large_as_k_the_original_starts_from_one_site_only():
 @pytest.mark.parametrize("seed", range(3))
 def test_the_default_is_near_pooling_where_sites_are_alike(seed):
     X, _ = blobs(seed, n=600, k=4, spread=1.0)
-    centers = run(KFed(k=4), InProcess.of(split(X, 5, seed)), seed=seed).state.centers
+    centers = run(KFed(k=4), Simulation.from_rows(split(X, 5, seed)), seed=seed).state.centers
     assert inertia_of(X, centers) < 1.1 * inertia_of(
-        X, run(KFed(k=4), InProcess.of({"all": X})).state.centers
+        X, run(KFed(k=4), Simulation.from_rows({"all": X})).state.centers
     )
 
 
@@ -124,14 +124,14 @@ def test_an_empty_site_and_a_site_with_fewer_rows_than_clusters():
     rows, middle = separated(0)
     rows = {**rows, "empty": np.zeros((0, 3)), "one": middle[:1]}
     for method in (KFed.as_published(k=8, k_local=2), KFed(k=8, k_local=2)):
-        centers = run(method, InProcess.of(rows)).state.centers
+        centers = run(method, Simulation.from_rows(rows)).state.centers
         np.testing.assert_allclose(in_order(centers), in_order(middle), atol=1.0)
 
 
 def test_a_cluster_of_one_is_hidden_by_any_minimum():
     rows = {"a": np.array([[0.0], [1.0], [1000.0], [2000.0], [2001.0], [2002.0]])}
     for question in (AskDennisMeans(3), AskLocalMeans(3)):
-        got = conduct(each(("a",), question), InProcess.of(rows, min_cluster_size=2))["a"]
+        got = run_protocol(each(("a",), question), Simulation.from_rows(rows, min_cluster_size=2))["a"]
         # and one more with it, or it would follow from the site's total
         assert got.means.tolist() == [[2001.0]]
         assert got.counts.tolist() == [3.0]
@@ -141,7 +141,7 @@ def test_presets_by_name():
     assert KFed.as_published(k=5, k_local=3).variant == "dennis"
     holzer = KFed.as_published_by_holzer(k=5, restarts=1)
     assert (holzer.variant, holzer.local_restarts, holzer.server_restarts) == ("holzer", 1, 1)
-    with pytest.raises(BadInput, match="variant must be weighted, dennis or holzer, got 'best'"):
+    with pytest.raises(InputError, match="variant must be weighted, dennis or holzer, got 'best'"):
         KFed(k=2, variant="best")
 
 
@@ -150,7 +150,7 @@ def test_the_servers_steps_by_hand():
     first, second = np.array([[0.0], [10.0]]), np.array([[4.9], [4.9], [4.9], [5.1]])
     np.testing.assert_allclose(_dennis_server([first, second], 2), [[14.7 / 4], [7.55]])
     np.testing.assert_allclose(_dennis_server([first, second], 2, steps=300), [[19.8 / 5], [10.0]])
-    with pytest.raises(BadInput, match="server_steps must be >= 1, got 0"):
+    with pytest.raises(InputError, match="server_steps must be >= 1, got 0"):
         KFed(k=2, server_steps=0)
 
 

@@ -7,10 +7,10 @@ import pytest
 from sklearn.cluster import KMeans
 
 from helpers import bits, blobs, in_order, inertia_of, lloyd, lloyd_step, pooled, rounds, split, watched
-from unpooled import InProcess, Lloyd, run
-from unpooled.core.exchange import conduct
-from unpooled.errors import BadInput
-from unpooled.questions.clusters import AskClusterSums, AskMoments
+from unpooled import Lloyd, Simulation, run
+from unpooled.errors import InputError
+from unpooled.protocol.exchange import run_protocol
+from unpooled.protocol.questions.cluster_sums import AskClusterSums, AskMoments
 
 pytestmark = pytest.mark.quick
 
@@ -23,7 +23,7 @@ def case(seed, k=4, spread=4.0, parts=5, **how):
 
 def test_a_round_by_hand():
     rows = {"a": np.array([[0.0], [1.0], [10.0]]), "b": np.array([[2.0], [12.0], [14.0]])}
-    _, first = rounds(Lloyd(k=2, init=np.array([[0.0], [11.0]])), InProcess.of(rows), 1)
+    _, first = rounds(Lloyd(k=2, init=np.array([[0.0], [11.0]])), Simulation.from_rows(rows), 1)
     assert first.centers.tolist() == [[1.0], [12.0]]
     assert first.inertia == 0 + 1 + 1 + 4 + 1 + 9
     assert first.movement == pytest.approx(np.sqrt(2))
@@ -33,7 +33,7 @@ def test_a_round_by_hand():
 @pytest.mark.parametrize("skewed", [False, True])
 def test_every_round_is_pooled_lloyd(seed, skewed):
     rows, X, centers = case(seed, skewed=skewed)
-    for state in list(rounds(Lloyd(k=4, init=centers, tol=0.0), InProcess.of(rows), 4))[1:]:
+    for state in list(rounds(Lloyd(k=4, init=centers, tol=0.0), Simulation.from_rows(rows), 4))[1:]:
         assert state.inertia == pytest.approx(inertia_of(X, centers), rel=1e-12)
         centers = lloyd_step(X, centers)
         np.testing.assert_allclose(state.centers, centers, rtol=0, atol=1e-12)
@@ -42,7 +42,7 @@ def test_every_round_is_pooled_lloyd(seed, skewed):
 @pytest.mark.parametrize("seed", range(6))
 def test_it_ends_where_scikit_learn_ends_from_the_same_start(seed):
     rows, X, centers = case(seed)
-    done = run(Lloyd(k=4, init=centers, tol=0.0), InProcess.of(rows))
+    done = run(Lloyd(k=4, init=centers, tol=0.0), Simulation.from_rows(rows))
     central = KMeans(4, init=centers, n_init=1, tol=0.0, algorithm="lloyd").fit(X)
     np.testing.assert_allclose(done.state.centers, central.cluster_centers_, rtol=0, atol=1e-9)
     assert done.state.inertia == pytest.approx(central.inertia_, rel=1e-9)
@@ -52,7 +52,7 @@ def test_it_ends_where_scikit_learn_ends_from_the_same_start(seed):
 @pytest.mark.parametrize(("k", "spread"), [(3, 0.5), (5, 3.0), (12, 1.0)])
 def test_the_default_is_as_good_as_pooling(seed, k, spread):
     X = blobs(seed, n=600, k=k, spread=spread)[0]
-    done = run(Lloyd(k=k), InProcess.of(split(X, 7, seed, skewed=seed % 2 == 0)), seed=seed)
+    done = run(Lloyd(k=k), Simulation.from_rows(split(X, 7, seed, skewed=seed % 2 == 0)), seed=seed)
     central = KMeans(k, n_init=10, random_state=seed).fit(X).inertia_
     assert inertia_of(X, done.state.centers) <= 1.002 * central
     assert done.exchanges <= 30
@@ -66,14 +66,14 @@ def test_the_split_changes_the_result_only_by_rounding(seed):
         split(X, 3, seed, skewed=True),
         {f"{i:03d}": X[3 * i : 3 * i + 3] for i in range(100)},
     ]
-    ends = [in_order(run(Lloyd(k=4), InProcess.of(rows), seed=seed).state.centers) for rows in splits]
+    ends = [in_order(run(Lloyd(k=4), Simulation.from_rows(rows), seed=seed).state.centers) for rows in splits]
     for end in ends[1:]:
         np.testing.assert_allclose(end, ends[0], rtol=0, atol=1e-6)
 
 
 def test_all_starts_share_the_exchanges():
     rows, X, _ = case(3)
-    ten = run(Lloyd(k=4, init="random", n_starts=10, tol=0.0), InProcess.of(rows))
+    ten = run(Lloyd(k=4, init="random", n_starts=10, tol=0.0), Simulation.from_rows(rows))
     assert all(r.exchanges == 1 for r in ten.history)
     starts, _, _ = ten.state.candidates
     assert starts.shape == (10, 4, 3)
@@ -105,7 +105,7 @@ def test_only_totals_are_asked_for():
 def test_an_empty_cluster_stays_where_it_is():
     rows, X, centers = case(2)
     centers[1] = 1e5
-    done = run(Lloyd(k=4, init=centers), InProcess.of(rows))
+    done = run(Lloyd(k=4, init=centers), Simulation.from_rows(rows))
     assert done.state.centers[1].tolist() == [1e5] * 3
     others = lloyd(X, np.delete(centers, 1, axis=0))
     np.testing.assert_allclose(np.delete(done.state.centers, 1, axis=0), others, atol=0.1)
@@ -116,7 +116,8 @@ def test_a_cluster_whose_total_is_below_the_minimum_stays_where_it_is():
     centers = np.array([[0.0, 0.0], [5.0, 5.0], [101.0, 99.0]])
     rows = {"a": X[:30], "b": X[30:]}
     still, moved = (
-        run(Lloyd(k=3, init=centers, min_cluster_size=p), InProcess.of(rows)).state.centers[2] for p in (5, 3)
+        run(Lloyd(k=3, init=centers, min_cluster_size=p), Simulation.from_rows(rows)).state.centers[2]
+        for p in (5, 3)
     )
     assert still.tolist() == [101.0, 99.0]
     assert moved == pytest.approx([102.0, 101.0])
@@ -126,7 +127,7 @@ def test_a_cluster_whose_total_is_below_the_minimum_stays_where_it_is():
 def test_with_a_part_of_the_sites_every_round_it_comes_near(seed):
     X = blobs(seed, n=800, k=4)[0]
     rows = split(X, 20, seed)
-    done = run(Lloyd(k=4, participation=0.25, max_rounds=40, tol=0.0), InProcess.of(rows), seed=seed)
+    done = run(Lloyd(k=4, participation=0.25, max_rounds=40, tol=0.0), Simulation.from_rows(rows), seed=seed)
     assert {len(r.answered) for r in done.history[1:]} == {5}
     assert inertia_of(X, done.state.centers) < 1.02 * KMeans(4, n_init=10, random_state=0).fit(X).inertia_
 
@@ -135,7 +136,7 @@ def test_a_centre_moves_by_its_share_of_new_weight():
     """One site a round: the centre is the mean of all rows seen so far, of whichever sites."""
     rows = {"a": np.array([[0.0], [0.0]]), "b": np.array([[6.0]])}
     states = list(
-        rounds(Lloyd(k=1, init=np.array([[3.0]]), participation=0.5), InProcess.of(rows), 12, seed=1)
+        rounds(Lloyd(k=1, init=np.array([[3.0]]), participation=0.5), Simulation.from_rows(rows), 12, seed=1)
     )
     total = weight = 0.0
     asked = set()
@@ -150,8 +151,8 @@ def test_a_centre_moves_by_its_share_of_new_weight():
 def test_float32_rows_do_not_lose_the_result():
     X = (blobs(4, n=4000, k=5, spread=2.0)[0] + 1000).astype(np.float32)
     rows = split(X, 5)
-    narrow = run(Lloyd(k=5), InProcess.of(rows)).state
-    wide = run(Lloyd(k=5), InProcess.of({s: x.astype(np.float64) for s, x in rows.items()})).state
+    narrow = run(Lloyd(k=5), Simulation.from_rows(rows)).state
+    wide = run(Lloyd(k=5), Simulation.from_rows({s: x.astype(np.float64) for s, x in rows.items()})).state
     assert narrow.centers.dtype == np.float64
     np.testing.assert_allclose(in_order(narrow.centers), in_order(wide.centers), atol=1e-3)
     assert narrow.inertia == pytest.approx(wide.inertia, rel=1e-5)
@@ -162,33 +163,33 @@ def test_weights_are_repeated_rows():
     times = {s: np.random.default_rng(i).integers(0, 4, len(X)) for i, (s, X) in enumerate(rows.items())}
     repeated = {s: np.repeat(X, times[s], axis=0) for s, X in rows.items()}
     weighted = run(
-        Lloyd(k=4, init=centers), InProcess.of(rows, {s: t.astype(float) for s, t in times.items()})
+        Lloyd(k=4, init=centers), Simulation.from_rows(rows, {s: t.astype(float) for s, t in times.items()})
     ).state
-    plain = run(Lloyd(k=4, init=centers), InProcess.of(repeated)).state
+    plain = run(Lloyd(k=4, init=centers), Simulation.from_rows(repeated)).state
     np.testing.assert_allclose(weighted.centers, plain.centers, rtol=0, atol=1e-10)
     assert weighted.inertia == pytest.approx(plain.inertia)
 
 
 def test_it_stops_at_max_rounds_and_below_the_tolerance():
     rows, _, centers = case(3)
-    assert run(Lloyd(k=4, init=centers, tol=0.0, max_rounds=3), InProcess.of(rows)).rounds == 3
-    exact = run(Lloyd(k=4, init=centers, tol=0.0), InProcess.of(rows))
-    rough = run(Lloyd(k=4, init=centers, tol=0.01), InProcess.of(rows))
+    assert run(Lloyd(k=4, init=centers, tol=0.0, max_rounds=3), Simulation.from_rows(rows)).rounds == 3
+    exact = run(Lloyd(k=4, init=centers, tol=0.0), Simulation.from_rows(rows))
+    rough = run(Lloyd(k=4, init=centers, tol=0.01), Simulation.from_rows(rows))
     assert rough.rounds < exact.rounds
     limit = np.sqrt(0.01 * pooled(rows).var(axis=0).mean())
     assert rough.state.threshold == pytest.approx(limit)
 
 
 def test_bad_settings():
-    with pytest.raises(BadInput, match="n_starts must be >= 1, got 0"):
+    with pytest.raises(InputError, match="n_starts must be >= 1, got 0"):
         Lloyd(k=3, n_starts=0)
-    with pytest.raises(BadInput, match=r"Lloyd: say how many clusters"):
-        run(Lloyd(), InProcess.of({"a": np.ones((3, 1))}))
+    with pytest.raises(InputError, match=r"Lloyd: say how many clusters"):
+        run(Lloyd(), Simulation.from_rows({"a": np.ones((3, 1))}))
 
 
 def test_a_round_does_not_change_the_state_it_is_given(rows):
-    federation, method = InProcess.of(rows), Lloyd(k=3, init="random")
+    federation, method = Simulation.from_rows(rows), Lloyd(k=3, init="random")
     (first,) = rounds(method, federation, 0)
     before = bits(first)
-    conduct(method.round(first, federation.sites, np.random.default_rng(0)), federation)
+    run_protocol(method.round(first, federation.sites, np.random.default_rng(0)), federation)
     assert bits(first) == before

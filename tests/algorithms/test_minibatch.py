@@ -7,11 +7,11 @@ import pytest
 from sklearn.cluster import KMeans
 
 from helpers import blobs, inertia_of, lloyd_step, pooled, rounds, split
-from unpooled import InProcess, MiniBatch, run
+from unpooled import MiniBatch, Simulation, run
 from unpooled.algorithms.minibatch import AskEpochs, MiniBatchState
-from unpooled.core.exchange import conduct, round_rng
-from unpooled.core.protocol import each
-from unpooled.errors import BadInput
+from unpooled.errors import InputError
+from unpooled.protocol.algorithm import each
+from unpooled.protocol.exchange import round_rng, run_protocol
 
 
 def case(seed, **how):
@@ -21,8 +21,8 @@ def case(seed, **how):
 
 
 def one_round(method, rows, before, seed=0):
-    federation = InProcess.of(rows)
-    return conduct(
+    federation = Simulation.from_rows(rows)
+    return run_protocol(
         method.round(before, federation.sites, round_rng(seed, 1)), federation, seed=seed, number=1
     )
 
@@ -41,17 +41,23 @@ def state(centers, **changes):
 
 def test_a_sites_epoch_by_hand():
     rows = {"a": np.array([[0.0], [2.0], [10.0]])}
-    whole = conduct(each(("a",), AskEpochs(np.array([[0.0], [9.0]]), 1, 0, 1.0)), InProcess.of(rows))["a"]
+    whole = run_protocol(
+        each(("a",), AskEpochs(np.array([[0.0], [9.0]]), 1, 0, 1.0)), Simulation.from_rows(rows)
+    )["a"]
     assert whole.counts.tolist() == [2.0, 1.0]
     assert whole.weighted.tolist() == [[2 * 1.0], [1 * 1.0]]
-    half = conduct(each(("a",), AskEpochs(np.array([[0.0], [9.0]]), 1, 0, 0.5)), InProcess.of(rows))["a"]
+    half = run_protocol(
+        each(("a",), AskEpochs(np.array([[0.0], [9.0]]), 1, 0, 0.5)), Simulation.from_rows(rows)
+    )["a"]
     assert half.weighted.tolist() == [[2 * 0.5], [1 * 0.5]]
 
 
 @pytest.mark.parametrize("batch", [1, 2, 3])
 def test_batches_of_one_cluster_end_at_its_mean_whatever_their_order(batch):
     X = np.array([[1.0], [2.0], [6.0], [7.0]])
-    got = conduct(each(("a",), AskEpochs(np.array([[50.0]]), 1, batch, 1.0)), InProcess.of({"a": X}))["a"]
+    got = run_protocol(
+        each(("a",), AskEpochs(np.array([[50.0]]), 1, batch, 1.0)), Simulation.from_rows({"a": X})
+    )["a"]
     assert got.counts.tolist() == [4.0]
     assert 50 + got.weighted[0, 0] / 4 == pytest.approx(4.0)
 
@@ -59,7 +65,9 @@ def test_batches_of_one_cluster_end_at_its_mean_whatever_their_order(batch):
 def test_counts_are_those_of_the_last_epoch():
     X = np.array([[0.0], [4.0], [5.0]])
     # epoch one: 0 | 4, 5 against centres 1 and 20 gives 3 | 0, then all rows at the mean 3
-    got = conduct(each(("a",), AskEpochs(np.array([[1.0], [20.0]]), 3, 0, 1.0)), InProcess.of({"a": X}))["a"]
+    got = run_protocol(
+        each(("a",), AskEpochs(np.array([[1.0], [20.0]]), 3, 0, 1.0)), Simulation.from_rows({"a": X})
+    )["a"]
     assert got.counts.tolist() == [3.0, 0.0]
     assert got.rows.tolist() == [3.0]
 
@@ -84,7 +92,7 @@ def test_momentum_is_an_exponential_mean():
 def test_law_18_all_clients_one_epoch_no_momentum_full_rates_is_lloyd(seed, skewed):
     rows, X, centers = case(seed, skewed=skewed)
     method = MiniBatch(k=4, init=centers, epochs=1, batch=0, learning_rate=1.0, momentum=0.0, client_rate=1.0)
-    for got in list(rounds(method, InProcess.of(rows), 8))[1:]:
+    for got in list(rounds(method, Simulation.from_rows(rows), 8))[1:]:
         centers = lloyd_step(X, centers)
         np.testing.assert_allclose(got.centers, centers, rtol=0, atol=1e-12)
 
@@ -92,7 +100,7 @@ def test_law_18_all_clients_one_epoch_no_momentum_full_rates_is_lloyd(seed, skew
 @pytest.mark.parametrize("settings", [{"epochs": 2}, {"batch": 3}, {"momentum": 0.5}, {"client_rate": 0.5}])
 def test_anything_else_is_not_lloyd(settings):
     rows, X, centers = case(1)
-    _, got = rounds(MiniBatch(k=4, init=centers, **settings), InProcess.of(rows), 1)
+    _, got = rounds(MiniBatch(k=4, init=centers, **settings), Simulation.from_rows(rows), 1)
     assert np.abs(got.centers - lloyd_step(X, centers)).max() > 1e-3
 
 
@@ -146,9 +154,9 @@ def test_as_published():
     assert (method.reassign_below, method.reassign_after) == (0.01, 20)
     X = np.random.default_rng(0).normal(np.repeat(np.arange(1.0, 6.0), 100), 0.2)[:, None]
     rows = split(X, 50)
-    (start,) = rounds(method, InProcess.of(rows), 0)
+    (start,) = rounds(method, Simulation.from_rows(rows), 0)
     assert ((start.centers >= 0) & (start.centers <= 6)).all()
-    done = run(MiniBatch.as_published(k=5, participation=0.5), InProcess.of(rows), seed=2)
+    done = run(MiniBatch.as_published(k=5, participation=0.5), Simulation.from_rows(rows), seed=2)
     assert (done.rounds, done.finished) == (200, True)
     assert {len(r.answered) for r in done.history[1:]} == {25}
 
@@ -156,14 +164,14 @@ def test_as_published():
 @pytest.mark.parametrize("seed", range(3))
 def test_mini_batches_come_near_pooling(seed):
     X, _ = blobs(seed, n=500, k=4, spread=1.0)
-    done = run(MiniBatch(k=4, batch=10, max_rounds=30), InProcess.of(split(X, 5, seed)), seed=seed)
+    done = run(MiniBatch(k=4, batch=10, max_rounds=30), Simulation.from_rows(split(X, 5, seed)), seed=seed)
     assert inertia_of(X, done.state.centers) < 1.1 * KMeans(4, n_init=10, random_state=0).fit(X).inertia_
 
 
 def test_a_small_cluster_is_hidden_in_counts_moves_and_rows():
     rows = {"a": np.array([[0.0], [2.0], [50.0], [98.0], [99.0], [100.0]])}
     question = AskEpochs(np.array([[0.0], [49.0], [97.0]]), 1, 0, 1.0)
-    got = conduct(each(("a",), question), InProcess.of(rows, min_cluster_size=2))["a"]
+    got = run_protocol(each(("a",), question), Simulation.from_rows(rows, min_cluster_size=2))["a"]
     # the cluster of one, and the smallest other, or the one would follow from the site's total
     assert got.counts.tolist() == [0.0, 0.0, 3.0]
     assert got.weighted.tolist() == [[0.0], [0.0], [6.0]]
@@ -182,10 +190,10 @@ def test_a_small_cluster_is_hidden_in_counts_moves_and_rows():
     ],
 )
 def test_bad_settings(settings, message):
-    with pytest.raises(BadInput, match=message):
+    with pytest.raises(InputError, match=message):
         MiniBatch(k=3, **settings)
 
 
 def test_more_clusters_than_rows():
-    with pytest.raises(BadInput, match="k=3 clusters from 2 rows"):
-        run(MiniBatch.as_published(k=3), InProcess.of({"a": np.ones((2, 1))}))
+    with pytest.raises(InputError, match="k=3 clusters from 2 rows"):
+        run(MiniBatch.as_published(k=3), Simulation.from_rows({"a": np.ones((2, 1))}))

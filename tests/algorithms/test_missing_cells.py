@@ -6,20 +6,20 @@ import numpy as np
 import pytest
 
 from helpers import blobs, rounds
-from unpooled import InProcess, run
+from unpooled import Simulation, run
 from unpooled.algorithms import METHODS, Lloyd
-from unpooled.analysis import Analysis
-from unpooled.core.exchange import conduct
-from unpooled.core.protocol import total, viewed
-from unpooled.data import Table, Wishes, agree
-from unpooled.data.declared import DeclaredTable
-from unpooled.data.observed_view import Observed
-from unpooled.data.views import Category, Number
-from unpooled.errors import BadInput, Refused, UnpooledError
-from unpooled.privacy.copy import CopySettings, make_copy
-from unpooled.questions.clusters import AskClusterSums, AskScatter
-from unpooled.questions.description import AskBorders, AskCrossing, AskOutline
-from unpooled.questions.observed import (
+from unpooled.data import PreparationOptions, Table, agree_schema
+from unpooled.data.bounded_table import BoundedTable
+from unpooled.data.missing_values import PreparationWithMissing
+from unpooled.data.transforms import Category, Number
+from unpooled.errors import InputError, QueryRefusedError, UnpooledError
+from unpooled.evaluation import Analysis
+from unpooled.privacy.microaggregation import SummarySettings, microaggregate
+from unpooled.protocol.algorithm import total, transformed
+from unpooled.protocol.exchange import run_protocol
+from unpooled.protocol.questions.cluster_sums import AskClusterSums, AskScatter
+from unpooled.protocol.questions.description import AskBorders, AskCrossing, AskOutline
+from unpooled.protocol.questions.sums_with_missing import (
     AskObservedCovariance,
     AskObservedMoments,
     AskObservedProfile,
@@ -39,8 +39,8 @@ def holed(seed: int, n: int = 150, d: int = 4, k: int = 3, share: float = 0.3):
     return X, labels
 
 
-def view(d: int) -> Observed:
-    return Observed(tuple(Number(f"c{j}", 0.0, 0.0, 1.0) for j in range(d)), False)
+def transform(d: int) -> PreparationWithMissing:
+    return PreparationWithMissing(tuple(Number(f"c{j}", 0.0, 0.0, 1.0) for j in range(d)), False)
 
 
 def named(X) -> Table:
@@ -49,13 +49,13 @@ def named(X) -> Table:
     )
 
 
-def sites_of(X, parts: int = 3, seed: int = 0, **options) -> InProcess:
+def sites_of(X, parts: int = 3, seed: int = 0, **options) -> Simulation:
     holder = np.random.default_rng(seed).integers(parts, size=len(X))
-    return InProcess.of({f"s{i}": named(X[holder == i]) for i in range(parts)}, **options)
+    return Simulation.from_rows({f"s{i}": named(X[holder == i]) for i in range(parts)}, **options)
 
 
 def asked(federation, question, d: int):
-    return conduct(viewed(view(d), total(federation.sites, question)), federation)
+    return run_protocol(transformed(transform(d), total(federation.sites, question)), federation)
 
 
 def pooled_step(X, centers, weights=None):
@@ -88,9 +88,9 @@ def test_every_round_equals_the_pooled_step_and_never_raises_the_objective(fused
         X, _ = holed(seed, d=2 + seed % 4, share=0.1 + 0.1 * (seed % 5))
         d, start = X.shape[1], np.random.default_rng(seed).normal(0, 5, (3, X.shape[1]))
         federation = sites_of(X, 1 + seed % 5, seed, fused=fused)
-        method = Lloyd(k=3, init=start, n_starts=1, tol=0.0).over_holes()
+        method = Lloyd(k=3, init=start, n_starts=1, tol=0.0).with_missing()
         centers, last = start, np.inf
-        for state in rounds(_Viewed(method, view(d)), federation, 8):
+        for state in rounds(_Viewed(method, transform(d)), federation, 8):
             if state.rounds == 0:
                 continue
             expected, objective = pooled_step(X, centers)
@@ -104,13 +104,13 @@ class _Viewed:
     """A method whose questions are about rows under a view."""
 
     def __init__(self, method, shown):
-        self.method, self.view = method, shown
+        self.method, self.transform = method, shown
 
     def start(self, sites, rng):
-        return (yield from viewed(self.view, self.method.start(sites, rng)))
+        return (yield from transformed(self.transform, self.method.start(sites, rng)))
 
     def round(self, state, sites, rng):
-        return (yield from viewed(self.view, self.method.round(state, sites, rng)))
+        return (yield from transformed(self.transform, self.method.round(state, sites, rng)))
 
     def finished(self, state):
         return False
@@ -135,14 +135,14 @@ def test_it_rests_where_k_pod_rests():
 def test_any_split_secure_sums_and_weights_of_copies_give_the_pooled_result():
     for seed in range(6):
         X, _ = holed(seed, n=120)
-        analysis = Analysis(Wishes(missing="keep"), (Lloyd(k=3, n_starts=3),))
-        whole = run(analysis, InProcess.of({"all": named(X)}), seed=seed).state
+        analysis = Analysis(PreparationOptions(missing="keep"), (Lloyd(k=3, n_starts=3),))
+        whole = run(analysis, Simulation.from_rows({"all": named(X)}), seed=seed).state
         parts = run(analysis, sites_of(X, 4, seed), seed=seed).state
         np.testing.assert_allclose(parts.centers, whole.centers, atol=1e-6)
         assert parts.inertia == pytest.approx(whole.inertia)
     secure = run(
-        replace(analysis, totals_only=True),
-        sites_of(X, 4, seed, secure=True, shown=("AskSchema",)),
+        replace(analysis, aggregate_only=True),
+        sites_of(X, 4, seed, secure=True, allowed_in_clear=("AskSchema",)),
         seed=seed,
     ).state
     np.testing.assert_allclose(secure.centers, whole.centers, atol=1e-6)
@@ -152,8 +152,12 @@ def test_without_holes_it_is_lloyd():
     for seed in range(5):
         X = blobs(seed, n=150, d=3)[0]
         tables = {"a": named(X[:50]), "b": named(X[50:])}
-        plain = run(Analysis(Wishes(missing="fill"), (Lloyd(k=3),)), InProcess.of(tables), seed=0).state
-        kept = run(Analysis(Wishes(missing="keep"), (Lloyd(k=3),)), InProcess.of(tables), seed=0).state
+        plain = run(
+            Analysis(PreparationOptions(missing="fill"), (Lloyd(k=3),)), Simulation.from_rows(tables), seed=0
+        ).state
+        kept = run(
+            Analysis(PreparationOptions(missing="keep"), (Lloyd(k=3),)), Simulation.from_rows(tables), seed=0
+        ).state
         np.testing.assert_allclose(kept.centers, plain.centers, atol=1e-9)
         assert kept.choice.gains == pytest.approx(plain.choice.gains)
         assert kept.choice.scores[0].calinski_harabasz == pytest.approx(
@@ -171,8 +175,8 @@ def test_without_holes_it_is_lloyd():
 
 def test_part_of_the_sites_a_round_counts_each_cell_by_what_it_has_seen():
     X, _ = holed(3, n=400)
-    method = Lloyd(k=3, participation=0.5, max_rounds=40).over_holes()
-    done = run(Analysis(Wishes(missing="keep"), (replace(method),)), sites_of(X, 8), seed=0).state
+    method = Lloyd(k=3, participation=0.5, max_rounds=40).with_missing()
+    done = run(Analysis(PreparationOptions(missing="keep"), (replace(method),)), sites_of(X, 8), seed=0).state
     assert np.isfinite(done.centers).all()
 
 
@@ -186,16 +190,21 @@ def wide_table(share: float, n: int = 400) -> dict:
 
 @pytest.mark.parametrize(("share", "keeps"), [(0.0, False), (0.03, False), (0.08, True), (0.3, True)])
 def test_by_default_many_missing_cells_are_kept_and_few_are_filled(share, keeps):
-    there = InProcess.of(wide_table(share))
-    assert conduct(agree(there.sites, Wishes()), there).preparation.keeps_holes is keeps
+    there = Simulation.from_rows(wide_table(share))
+    assert (
+        run_protocol(agree_schema(there.sites, PreparationOptions()), there).preparation.keeps_missing
+        is keeps
+    )
 
 
 def test_scales_are_of_the_cells_that_there_are():
     X, _ = holed(0, n=400)
-    levels = [None if v != v else "ab"[int(v > 0)] for v in X[:, 2]]
-    table = Table.of({"x": X[:, 0], "y": np.exp(X[:, 1] / 10), "c": levels})
-    there = InProcess.of({"a": table})
-    agreement = conduct(agree(("a",), Wishes(missing="keep", scales=(("y", "log"),))), there)
+    categories = [None if v != v else "ab"[int(v > 0)] for v in X[:, 2]]
+    table = Table.from_columns({"x": X[:, 0], "y": np.exp(X[:, 1] / 10), "c": categories})
+    there = Simulation.from_rows({"a": table})
+    agreement = run_protocol(
+        agree_schema(("a",), PreparationOptions(missing="keep", scales=(("y", "log"),))), there
+    )
     Z = agreement.preparation.apply(table)
     np.testing.assert_allclose(np.nanmean(Z[:, :2], axis=0), 0, atol=1e-9)
     np.testing.assert_allclose(np.nanstd(Z[:, :2], axis=0), 1, atol=1e-9)
@@ -209,18 +218,18 @@ def test_other_methods_refuse_by_name_and_fill_by_default(name):
     method = METHODS[name]
     if name == "private" or not method.__module__.startswith("unpooled."):
         return
-    kept = Analysis(Wishes(missing="keep"), (method(k=2).restarted(1),))
-    with pytest.raises(BadInput, match=f"--missing keep is for --method lloyd, got {name}: fill or drop"):
-        run(kept, InProcess.of(wide_table(0.3)), seed=0)
+    kept = Analysis(PreparationOptions(missing="keep"), (method(k=2).with_restarts(1),))
+    with pytest.raises(InputError, match=f"--missing keep is for --method lloyd, got {name}: fill or drop"):
+        run(kept, Simulation.from_rows(wide_table(0.3)), seed=0)
 
 
 def test_fuzzy_fills_by_default():
     state = run(
-        Analysis(Wishes(), (METHODS["fuzzy"](k=2, max_rounds=5).restarted(1),)),
-        InProcess.of(wide_table(0.3)),
+        Analysis(PreparationOptions(), (METHODS["fuzzy"](k=2, max_rounds=5).with_restarts(1),)),
+        Simulation.from_rows(wide_table(0.3)),
         seed=0,
     ).state
-    assert not state.agreement.preparation.keeps_holes
+    assert not state.agreement.preparation.keeps_missing
 
 
 def test_a_question_that_cannot_be_answered_over_holes_is_refused_by_name():
@@ -236,19 +245,23 @@ def test_a_question_that_cannot_be_answered_over_holes_is_refused_by_name():
 
 def test_a_site_that_lacks_columns_takes_part():
     X, _ = holed(2, n=300, share=0.0)
-    lacking = {"a": named(X[:150]), "b": Table.of({"c1": X[150:, 1], "c3": X[150:, 3]})}
+    lacking = {"a": named(X[:150]), "b": Table.from_columns({"c1": X[150:, 1], "c3": X[150:, 3]})}
     holes = X.copy()
     holes[150:, [0, 2]] = NAN
     full = {"a": named(holes[:150]), "b": named(holes[150:])}
-    ours = run(Analysis(Wishes(columns="any"), (Lloyd(k=3),)), InProcess.of(lacking), seed=0).state
-    theirs = run(Analysis(Wishes(), (Lloyd(k=3),)), InProcess.of(full), seed=0).state
+    ours = run(
+        Analysis(PreparationOptions(columns="any"), (Lloyd(k=3),)), Simulation.from_rows(lacking), seed=0
+    ).state
+    theirs = run(Analysis(PreparationOptions(), (Lloyd(k=3),)), Simulation.from_rows(full), seed=0).state
     np.testing.assert_allclose(ours.centers, theirs.centers, rtol=1e-12)
     assert ours.agreement.missing.tolist() == [[0, 0, 0, 0], [150, 0, 150, 0]]
     assert any(
         "c0 at b: no value at all; rows there are compared" in text for text in ours.agreement.warnings
     )
     apart = run(
-        Analysis(Wishes(columns="any"), (Lloyd(k=3),)), InProcess.of(lacking, fused=False), seed=0
+        Analysis(PreparationOptions(columns="any"), (Lloyd(k=3),)),
+        Simulation.from_rows(lacking, fused=False),
+        seed=0,
     ).state
     np.testing.assert_array_equal(apart.centers, ours.centers)
 
@@ -259,13 +272,13 @@ def test_a_site_that_lacks_columns_takes_part():
 def test_a_cell_of_a_copy_counts_with_the_persons_who_have_it_and_none_rests_on_fewer_than_g():
     for seed in range(8):
         X, _ = holed(seed, n=300, share=0.3)
-        copy = make_copy(named(X), CopySettings(g=5))
-        rows, weights, _ = view(4).shown(copy, None, None)
-        persons, known = weights[:, 0], weights[:, :1] * weights[:, 1:]
+        copy = microaggregate(named(X), SummarySettings(min_group_size=5))
+        rows, weights, _ = transform(4).apply_weighted(copy, None, None)
+        people, known = weights[:, 0], weights[:, :1] * weights[:, 1:]
         np.testing.assert_array_equal(np.isnan(rows), np.round(known) == 0)
         assert (np.round(known[known > 0.5]) >= 5).all()
-        assert (known <= persons[:, None] + 1e-9).all()
-        sums = asked(InProcess.of({"a": copy}), AskObservedSums(np.zeros((1, 1, 4))), 4)
+        assert (known <= people[:, None] + 1e-9).all()
+        sums = asked(Simulation.from_rows({"a": copy}), AskObservedSums(np.zeros((1, 1, 4))), 4)
         np.testing.assert_allclose(sums.known[0, 0], copy.known.sum(axis=0))
         means = [copy.known[:, j] @ copy.means[f"c{j}"] for j in range(4)]
         np.testing.assert_allclose(sums.sums[0, 0], means)
@@ -275,9 +288,11 @@ def test_a_group_of_a_copy_that_shows_nothing_is_left_out():
     X, _ = holed(0, n=60, share=0.0)
     X[:20] = NAN
     X[:20, 0] = 100.0
-    table = Table.of({"c0": X[:, 0], "c1": X[:, 1]})
-    only_second = Observed((Number("c1", 0.0, 0.0, 1.0),), False)
-    rows, weights, _ = only_second.shown(make_copy(table, CopySettings(g=5)), None, None)
+    table = Table.from_columns({"c0": X[:, 0], "c1": X[:, 1]})
+    only_second = PreparationWithMissing((Number("c1", 0.0, 0.0, 1.0),), False)
+    rows, weights, _ = only_second.apply_weighted(
+        microaggregate(table, SummarySettings(min_group_size=5)), None, None
+    )
     assert len(rows) == len(weights)
     assert not np.isnan(rows).any()
     assert weights[:, 0].sum() <= 45
@@ -288,7 +303,7 @@ def test_a_trusted_site_shows_no_small_cell_of_cluster_and_column():
     X = np.concatenate([rng.normal(0, 1, (30, 2)), rng.normal(20, 1, (30, 2)), rng.normal(-20, 1, (30, 2))])
     X[30:57, 1] = NAN  # of the second cluster 3 rows have the second column
     centers = np.array([[0.0, 0.0], [20.0, 20.0], [-20.0, -20.0]])
-    federation = InProcess.of({"a": named(X)}, min_cluster_size=5)
+    federation = Simulation.from_rows({"a": named(X)}, min_cluster_size=5)
     sums = asked(federation, AskObservedSums(centers[None]), 2)
     assert sums.mass[0].tolist() == [30.0, 30.0, 30.0]
     known = sums.known[0]
@@ -301,32 +316,36 @@ def test_a_trusted_site_shows_no_small_cell_of_cluster_and_column():
     np.testing.assert_allclose(sums.inertia[0], profile.squares.sum(axis=1))
     np.testing.assert_allclose(asked(federation, AskScatter(centers), 2).inertia, sums.inertia[0])
     X[0, 0] = NAN  # one row has the second column and lacks the first
-    pairs = asked(InProcess.of({"a": named(X)}, min_cluster_size=5), AskObservedCovariance(np.zeros(2)), 2)
+    pairs = asked(
+        Simulation.from_rows({"a": named(X)}, min_cluster_size=5), AskObservedCovariance(np.zeros(2)), 2
+    )
     assert pairs.known[0, 1] == pairs.known[1, 0] == 0.0 == pairs.products[0, 1]
     X[30:57, 1], X[0, 0] = 0.0, 0.0
     few = X.copy()
     few[:88, 1] = NAN
-    moments = asked(InProcess.of({"a": named(few)}, min_cluster_size=5), AskObservedMoments(), 2)
+    moments = asked(Simulation.from_rows({"a": named(few)}, min_cluster_size=5), AskObservedMoments(), 2)
     assert moments.known.tolist() == [90.0, 0.0]
     assert moments.sums[1] == 0.0
 
 
 def test_a_real_site_answers_from_its_copy_with_holes_and_lacking_columns():
     X, _ = holed(1, n=400)
-    policy = parse("version = 2\n[protect]\ng = 5\nauto = true")
-    tables = {"a": named(X[:200]), "b": Table.of({f"c{j}": X[200:, j] for j in (0, 1, 3)})}
-    real = InProcess([open_site(name, table, policy) for name, table in tables.items()])
-    copies = InProcess.of({name: make_copy(table, CopySettings(g=5)) for name, table in tables.items()})
-    analysis = Analysis(Wishes(columns="any"), (Lloyd(k=3),))
+    policy = parse("version = 2\n[protect]\nmin_group_size = 5\nauto_approve = true")
+    tables = {"a": named(X[:200]), "b": Table.from_columns({f"c{j}": X[200:, j] for j in (0, 1, 3)})}
+    real = Simulation([open_site(name, table, policy) for name, table in tables.items()])
+    copies = Simulation.from_rows(
+        {name: microaggregate(table, SummarySettings(min_group_size=5)) for name, table in tables.items()}
+    )
+    analysis = Analysis(PreparationOptions(columns="any"), (Lloyd(k=3),))
     ours, rehearsed = (run(analysis, there, seed=0).state for there in (real, copies))
     np.testing.assert_array_equal(ours.centers, rehearsed.centers)
-    assert ours.agreement.preparation.keeps_holes
+    assert ours.agreement.preparation.keeps_missing
 
 
 def test_a_site_that_answers_with_noise_refuses():
-    declared = DeclaredTable(("c0", "c1"), ("number", "number"), {}, np.zeros((9, 2)), 9)
-    with pytest.raises(Refused, match="fills missing values, or drops their rows"):
-        view(2).check(declared)
+    declared = BoundedTable(("c0", "c1"), ("number", "number"), {}, np.zeros((9, 2)), 9)
+    with pytest.raises(QueryRefusedError, match="fills missing values, or drops their rows"):
+        transform(2).check(declared)
 
 
 # ---------------------------------------------------------------- the figures of a report
@@ -356,6 +375,8 @@ def test_figures_over_holes_by_hand():
 
 
 def test_categories_with_holes():
-    table = Table.of({"x": [1.0, NAN, 3.0], "c": ["a", "b", None]})
-    shown = Observed((Number("x", 0.0, 0.0, 1.0), Category("c", ("a", "b"), False, 0, 1.0)), False)
+    table = Table.from_columns({"x": [1.0, NAN, 3.0], "c": ["a", "b", None]})
+    shown = PreparationWithMissing(
+        (Number("x", 0.0, 0.0, 1.0), Category("c", ("a", "b"), False, 0, 1.0)), False
+    )
     np.testing.assert_array_equal(shown.apply(table), [[1, 1, 0], [NAN, 0, 1], [3, NAN, NAN]])

@@ -5,9 +5,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from unpooled import Dwf
-from unpooled.algorithms.base import check_participation, choose, is_full
-from unpooled.errors import BadInput
+from unpooled import DWF
+from unpooled.algorithms.method import check_participation, is_full, sample_sites
+from unpooled.errors import InputError
 
 SITES = tuple("abcdefghij")
 
@@ -17,7 +17,7 @@ SITES = tuple("abcdefghij")
     [(1.0, 10), (0.5, 5), (0.29, 2), (0.3, 3), (0.01, 1), (2, 2), (4, 4), (99, 10)],
 )
 def test_so_many_take_part_in_site_order(participation, number):
-    got = choose(SITES, participation, np.random.default_rng(0))
+    got = sample_sites(SITES, participation, np.random.default_rng(0))
     assert len(got) == number
     assert list(got) == sorted(set(got))
     assert set(got) <= set(SITES)
@@ -25,15 +25,15 @@ def test_so_many_take_part_in_site_order(participation, number):
 
 def test_every_site_has_the_same_chance():
     rng = np.random.default_rng(1)
-    times = Counter(site for _ in range(4000) for site in choose(SITES, 0.3, rng))
+    times = Counter(site for _ in range(4000) for site in sample_sites(SITES, 0.3, rng))
     assert set(times) == set(SITES)
     assert all(abs(n - 1200) < 150 for n in times.values())  # five standard deviations
 
 
 def test_the_same_generator_gives_the_same_choice_and_all_draw_nothing():
     one, two = np.random.default_rng(3), np.random.default_rng(3)
-    assert choose(SITES, 3, one) == choose(SITES, 3, two)
-    assert choose(SITES, 1.0, one) == SITES
+    assert sample_sites(SITES, 3, one) == sample_sites(SITES, 3, two)
+    assert sample_sites(SITES, 1.0, one) == SITES
     assert one.integers(2**60) == two.integers(2**60)
 
 
@@ -48,8 +48,8 @@ def test_is_full():
 @pytest.mark.parametrize("bad", [0, 0.0, -1, 1.5, -0.5, float("nan"), True, "half", None])
 def test_what_is_no_participation(bad):
     with pytest.raises(
-        BadInput, match=r"participation must be a share in \(0, 1\] or a number of sites >= 1, got"
+        InputError, match=r"participation must be a share in \(0, 1\] or a number of sites >= 1, got"
     ):
         check_participation(bad)
-    with pytest.raises(BadInput, match="participation"):
-        Dwf(k=2, participation=bad)
+    with pytest.raises(InputError, match="participation"):
+        DWF(k=2, participation=bad)

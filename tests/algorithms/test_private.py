@@ -7,10 +7,10 @@ import pytest
 from sklearn.cluster import KMeans
 from sklearn.datasets import make_blobs
 
-from unpooled import Gaussian, InProcess, Private, kernels, run
-from unpooled.core import codec
-from unpooled.errors import BadInput, ForecastRefused
+from unpooled import Gaussian, Private, Simulation, kernels, run
+from unpooled.errors import ForecastRefusedError, InputError
 from unpooled.privacy.dp.forecast import forecast
+from unpooled.protocol import codec
 
 
 def blobs(n, d, k, seed=0, spread=1.0):
@@ -21,7 +21,7 @@ def blobs(n, d, k, seed=0, spread=1.0):
 
 
 def dealt(X, sites):
-    return InProcess.of({f"site-{s:02d}": X[s::sites] for s in range(sites)}, threads=1)
+    return Simulation.from_rows({f"site-{s:02d}": X[s::sites] for s in range(sites)}, threads=1)
 
 
 def ratios(X, k, epsilon, sites=1, runs=5, **settings):
@@ -105,7 +105,7 @@ def test_all_that_was_made_follows_from_what_was_released(monkeypatch):
     X, algorithm = blobs(6000, 5, 3), Private(k=3, dp=Gaussian(1.0))
     first = run(algorithm, dealt(X, 2), seed=1).state
     replies = iter([release.reply for release in first.releases])
-    from unpooled.algorithms.private import method as private
+    from unpooled.algorithms.private import private_kmeans as private
 
     def recorded(sites, question):
         return next(replies)
@@ -124,7 +124,7 @@ def test_too_little_is_refused_before_anything_is_asked():
     federation = dealt(X, 1)
     asked = []
     watched = type("Watched", (), {"sites": federation.sites, "ask": lambda s, *a: asked.append(a)})()
-    with pytest.raises(ForecastRefused, match=r"n mu / k = 23\.7.*epsilon = 1\.1 or 1,057 rows"):
+    with pytest.raises(ForecastRefusedError, match=r"n mu / k = 23\.7.*epsilon = 1\.1 or 1,057 rows"):
         run(Private(k=10, dp=Gaussian(1.0, rows=1000)), watched)
     assert not asked
 
@@ -134,10 +134,10 @@ def test_too_little_that_nobody_knew_costs_a_twentieth():
     asked = []
     federation = dealt(blobs(500, 4, 10), 1)
     ask = federation.ask
-    federation.ask = lambda turn, asks: asked.append(asks[0].question) or ask(turn, asks)
-    with pytest.raises(ForecastRefused):
+    federation.ask = lambda request_id, asks: asked.append(asks[0].question) or ask(request_id, asks)
+    with pytest.raises(ForecastRefusedError):
         run(algorithm, federation)
-    assert sum(q.spends for q in asked) == pytest.approx(0.05 * algorithm.dp.mu**2)
+    assert sum(q.privacy_cost for q in asked) == pytest.approx(0.05 * algorithm.dp.mu**2)
     done = run(replace(algorithm, dp=Gaussian(0.5, force=True)), federation)
     assert np.isfinite(done.state.centers).all()
 
@@ -148,7 +148,7 @@ def test_noises_of_many_sites_weaken_the_forecast():
     assert alone.strength / ten.strength == pytest.approx(10**0.5)
     assert alone.warning is None
     assert "epsilon = 1.1 or 10,689 rows would do" in ten.warning
-    with pytest.raises(ForecastRefused, match=r"n mu / k = 23\.7"):
+    with pytest.raises(ForecastRefusedError, match=r"n mu / k = 23\.7"):
         run(Private(k=10, dp=Gaussian(1.0, rows=10_000)), dealt(blobs(10_000, 4, 10), 100))
 
 
@@ -204,7 +204,7 @@ def test_a_trial_tells_clusters_that_lie_apart_from_one_blob():
     ],
 )
 def test_what_noise_does_not_cover_is_refused(settings, says):
-    with pytest.raises(BadInput, match=says):
+    with pytest.raises(InputError, match=says):
         Private(k=3, **settings)
 
 
@@ -215,4 +215,4 @@ def test_standard_scaling_finds_clusters_in_a_narrow_column():
     dp = Gaussian(1.0, lower=[-0.02, -20], upper=[0.04, 30])
     state = run(Private(k=3, dp=dp, scale="standard"), dealt(X, 1)).state
     assert np.sort(state.centers[:, 0]) == pytest.approx([0, 0.01, 0.02], abs=0.001)
-    assert state.shown.scale == pytest.approx(X.std(axis=0), rel=0.5)
+    assert state.inertia_transform.scale == pytest.approx(X.std(axis=0), rel=0.5)

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from helpers import blobs, inertia_of, pooled, split, watched
-from unpooled import BestOf, Dwf, Fkm, InProcess, KFed, Lloyd, run
-from unpooled.errors import BadInput
-from unpooled.questions.clusters import AskMoments
+from unpooled import DWF, FKM, KFed, Lloyd, Restarts, Simulation, run
+from unpooled.errors import InputError
+from unpooled.protocol.questions.cluster_sums import AskMoments
 
 
 @pytest.fixture
@@ -15,9 +15,9 @@ def hard():
     return split(blobs(7, n=400, k=10, spread=0.7)[0], 5, 7)
 
 
-@pytest.mark.parametrize("inner", [Dwf(k=10, init="random"), Fkm(k=10), KFed(k=10, server_restarts=1)])
+@pytest.mark.parametrize("inner", [DWF(k=10, init="random"), FKM(k=10), KFed(k=10, server_restarts=1)])
 def test_the_lowest_federated_inertia_wins(hard, inner):
-    done = run(BestOf(inner, 6), InProcess.of(hard), seed=1)
+    done = run(Restarts(inner, 6), Simulation.from_rows(hard), seed=1)
     X = pooled(hard)
     inertias = [inertia_of(X, s.centers) for s in done.state.states]
     assert len(inertias) == 6
@@ -29,40 +29,40 @@ def test_the_lowest_federated_inertia_wins(hard, inner):
 
 
 def test_ten_restarts_cost_the_exchanges_of_the_longest_and_one_to_score_them(hard):
-    done = run(BestOf(Dwf(k=10, init="random"), 10), InProcess.of(hard), seed=1)
+    done = run(Restarts(DWF(k=10, init="random"), 10), Simulation.from_rows(hard), seed=1)
     longest = max(s.rounds for s in done.state.states)
     assert done.exchanges == 1 + longest + 1
     assert done.rounds == longest + 1
 
 
 def test_one_shot_methods_cost_two_exchanges(hard):
-    done = run(BestOf(KFed(k=10, server_restarts=1), 10), InProcess.of(hard))
+    done = run(Restarts(KFed(k=10, server_restarts=1), 10), Simulation.from_rows(hard))
     assert done.exchanges == 2
 
 
 def test_restarts_are_better_than_one(hard):
     X = pooled(hard)
-    method = Dwf(k=10, init="random")
-    one = [inertia_of(X, run(method, InProcess.of(hard), seed=s).state.centers) for s in range(5)]
-    best = inertia_of(X, run(BestOf(method, 10), InProcess.of(hard)).state.centers)
+    method = DWF(k=10, init="random")
+    one = [inertia_of(X, run(method, Simulation.from_rows(hard), seed=s).state.centers) for s in range(5)]
+    best = inertia_of(X, run(Restarts(method, 10), Simulation.from_rows(hard)).state.centers)
     assert best < np.mean(one)
 
 
 def test_one_adaptive_seeding_serves_all_restarts(hard):
     federation, recorder = watched(hard)
-    done = run(BestOf(Dwf(k=10), 5), federation)
+    done = run(Restarts(DWF(k=10), 5), federation)
     moments = [part for part, _ in recorder.seen if isinstance(part.question, AskMoments)]
     assert len(done.state.states) <= 5
     assert len(moments) <= (1 + 5) * len(hard)
     assert done.history[0].exchanges == 5  # four for the seeding, one for all restarts' own moments
     assert (
         inertia_of(pooled(hard), done.state.centers)
-        <= 1.001 * run(Lloyd(k=10), InProcess.of(hard)).state.inertia
+        <= 1.001 * run(Lloyd(k=10), Simulation.from_rows(hard)).state.inertia
     )
 
 
 def test_before_they_are_scored_the_best_so_far_is_shown(hard):
-    begun = run(BestOf(Dwf(k=10, init="random"), 4), InProcess.of(hard), max_rounds=2).state
+    begun = run(Restarts(DWF(k=10, init="random"), 4), Simulation.from_rows(hard), max_rounds=2).state
     assert begun.best == -1
     assert np.isnan(begun.inertias).all()
     assert begun.inertia == min(s.inertia for s in begun.states)
@@ -71,7 +71,7 @@ def test_before_they_are_scored_the_best_so_far_is_shown(hard):
 
 def test_a_restart_that_is_finished_is_left_alone(hard):
     federation, recorder = watched(hard)
-    done = run(BestOf(Dwf(k=10, init="random"), 6), federation)
+    done = run(Restarts(DWF(k=10, init="random"), 6), federation)
     ends = sorted(s.rounds for s in done.state.states)
     assert ends[0] < ends[-1]
     asked = sum(type(part.question).__name__ == "AskLocalMoves" for part, _ in recorder.seen)
@@ -79,5 +79,5 @@ def test_a_restart_that_is_finished_is_left_alone(hard):
 
 
 def test_no_restart_at_all():
-    with pytest.raises(BadInput, match="n must be >= 1, got 0"):
-        BestOf(Dwf(k=2), 0)
+    with pytest.raises(InputError, match="n must be >= 1, got 0"):
+        Restarts(DWF(k=2), 0)

@@ -7,11 +7,11 @@ import pytest
 from sklearn.cluster import KMeans
 
 from helpers import inertia_of
-from unpooled import FederatedKMeans, InProcess, Lloyd, Robust, Site, run
+from unpooled import FederatedKMeans, Lloyd, Robust, Simulation, Site, run
 from unpooled.algorithms.robust import geometric_median
-from unpooled.core.statements import Statements
-from unpooled.errors import BadInput
-from unpooled.questions.clusters import ClusterSums, LocalMeans
+from unpooled.errors import InputError
+from unpooled.protocol.consistency import ConsistencyCheck
+from unpooled.protocol.questions.cluster_sums import ClusterSums, LocalMeans
 from unpooled.site import Guard
 
 
@@ -38,7 +38,7 @@ def test_the_geometric_median_minimises_its_sum(seed):
 @pytest.fixture(autouse=True)
 def _alone(monkeypatch):
     """The checks of replies are off: the method has to stand alone, as against lies from the start."""
-    monkeypatch.setattr(Statements, "check", lambda self, site, post, replies: None)
+    monkeypatch.setattr(ConsistencyCheck, "check", lambda self, site, request, replies: None)
     monkeypatch.setattr(ClusterSums, "check", lambda self, question: None)
 
 
@@ -49,8 +49,8 @@ class Hostile(Site):
         super().__init__(name, X, guards=[Guard()])
         self.kind, self.rng = kind, np.random.default_rng(seed)
 
-    def _reply(self, post, part, seen, noise):
-        reply = super()._reply(post, part, seen, noise)
+    def _reply(self, request, part, seen, noise):
+        reply = super()._reply(request, part, seen, noise)
         if isinstance(reply, LocalMeans):
             far = 50 + 30 * self.rng.standard_normal(reply.means.shape)
             return LocalMeans(far, np.full(reply.counts.shape, 1e7))
@@ -90,7 +90,7 @@ def federation(seed, kind, split, sites=20, k=6, d=4, spread=1.0):
         for i in range(sites)
     ]
     honest = X[~np.isin(where, list(hostile))]
-    return InProcess(made), honest, tuple(f"s{i:02}" for i in sorted(hostile)), k
+    return Simulation(made), honest, tuple(f"s{i:02}" for i in sorted(hostile)), k
 
 
 @pytest.mark.parametrize("kind", ["huge", "swap", "noise", "shift"])
@@ -126,7 +126,7 @@ def test_plain_sums_are_ruined_by_the_same_sites():
 
 
 def test_bad_settings():
-    with pytest.raises(BadInput, match="among 2 sites no one can tell who is wrong"):
+    with pytest.raises(InputError, match="among 2 sites no one can tell who is wrong"):
         FederatedKMeans(2, method=Robust()).fit(np.eye(8), sites=["a", "b"] * 4)
-    with pytest.raises(BadInput, match="weight_cap must be above 0"):
+    with pytest.raises(InputError, match="weight_cap must be above 0"):
         Robust(k=2, weight_cap=0)

@@ -5,19 +5,19 @@ import pytest
 from sklearn.cluster import KMeans
 
 from helpers import blobs, in_order, inertia_of, lloyd, pooled, split, watched
-from unpooled import InProcess, Lloyd, run
+from unpooled import Lloyd, Simulation, run
 from unpooled.algorithms import seeding
 from unpooled.algorithms.seeding import spread_of, starts
-from unpooled.core.exchange import Trace, conduct
-from unpooled.core.protocol import total
-from unpooled.errors import BadInput, Refused
-from unpooled.questions.clusters import AskClusterSums, AskDrawnSums
+from unpooled.errors import InputError, QueryRefusedError
+from unpooled.protocol.algorithm import total
+from unpooled.protocol.exchange import RoundLog, run_protocol
+from unpooled.protocol.questions.cluster_sums import AskClusterSums, AskDrawnSums
 
 
 def started(rows, k, init="adaptive", count=10, seed=0, minimum=1, **settings):
-    federation, trace = InProcess.of(rows, min_cluster_size=minimum, **settings), Trace()
+    federation, round_log = Simulation.from_rows(rows, min_cluster_size=minimum, **settings), RoundLog()
     steps = starts(federation.sites, k, init, count, np.random.default_rng(seed), min_cluster_size=minimum)
-    return conduct(steps, federation, seed=seed, trace=trace), trace
+    return run_protocol(steps, federation, seed=seed, round_log=round_log), round_log
 
 
 def many_clusters(seed, k=25, n=1500, d=2):
@@ -30,13 +30,13 @@ def many_clusters(seed, k=25, n=1500, d=2):
 @pytest.mark.parametrize("seed", range(4))
 def test_adaptive_starts_are_good_already(seed):
     rows = split(many_clusters(seed), 10, seed)
-    got, trace = started(rows, 25, seed=seed)
+    got, round_log = started(rows, 25, seed=seed)
     X = pooled(rows)
     best = KMeans(25, n_init=10, random_state=seed).fit(X).inertia_
     assert got.centers.shape[1:] == (25, 2)
     assert 1 <= len(got.centers) <= 10
     assert inertia_of(X, got.centers[0]) < 1.1 * best
-    assert trace.exchanges == 4
+    assert round_log.exchanges == 4
     assert got.n == 1500
     assert got.spread == pytest.approx(X.var(axis=0).mean())
 
@@ -60,7 +60,7 @@ def test_a_tiny_far_cluster_is_found(seed):
 def test_only_totals_are_asked_for():
     rows = split(many_clusters(0), 5)
     federation, recorder = watched(rows)
-    conduct(starts(federation.sites, 5, "adaptive", 3, np.random.default_rng(0)), federation)
+    run_protocol(starts(federation.sites, 5, "adaptive", 3, np.random.default_rng(0)), federation)
     assert {part.verb for part, _ in recorder.seen} == {"total"}
 
 
@@ -83,9 +83,9 @@ def test_no_start_is_a_row():
 
 def test_k_fed_start():
     rows = split(blobs(1, n=200)[0], 4, skewed=False)
-    got, trace = started(rows, 3, "k-fed", count=2)
+    got, round_log = started(rows, 3, "k-fed", count=2)
     assert got.centers.shape == (2, 3, 2)
-    assert trace.exchanges == 2
+    assert round_log.exchanges == 2
     best = KMeans(3, n_init=10, random_state=0).fit(pooled(rows)).inertia_
     assert inertia_of(pooled(rows), got.centers[0]) < 1.1 * best
 
@@ -105,18 +105,18 @@ def test_given_centres_are_taken_as_they_are():
 
 @pytest.mark.parametrize("init", ["adaptive", "random", "k-fed", np.zeros((5, 2))], ids=str)
 def test_more_clusters_than_rows(init):
-    with pytest.raises(BadInput, match="k=5 clusters from 4 rows"):
+    with pytest.raises(InputError, match="k=5 clusters from 4 rows"):
         started({"a": np.arange(8.0).reshape(4, 2)}, 5, init)
 
 
 @pytest.mark.parametrize("shape", [(2, 3), (3, 2)])
 def test_given_centres_of_the_wrong_shape(shape):
-    with pytest.raises(BadInput, match=rf"init has shape \({shape[0]}, {shape[1]}\), but k=2 .* 2 columns"):
+    with pytest.raises(InputError, match=rf"init has shape \({shape[0]}, {shape[1]}\), but k=2 .* 2 columns"):
         started({"a": np.arange(8.0).reshape(4, 2)}, 2, np.zeros(shape))
 
 
 def test_given_centres_that_are_not_finite():
-    with pytest.raises(BadInput, match="init holds NaN or infinity"):
+    with pytest.raises(InputError, match="init holds NaN or infinity"):
         started({"a": np.arange(8.0).reshape(4, 2)}, 2, np.array([[0.0, np.nan], [1.0, 1.0]]))
 
 
@@ -124,8 +124,8 @@ def test_given_centres_that_are_not_finite():
 def test_the_spread_survives_a_big_offset(offset):
     X = np.random.default_rng(0).normal(size=(200, 3)) * [1.0, 2.0, 4.0]
     shifted = X + offset
-    federation = InProcess.of(split(shifted, 4))
-    got = conduct(spread_of(federation.sites), federation)
+    federation = Simulation.from_rows(split(shifted, 4))
+    got = run_protocol(spread_of(federation.sites), federation)
     np.testing.assert_allclose(got.variance, (shifted - offset).var(axis=0), rtol=1e-6)
     np.testing.assert_allclose(got.mean, shifted.mean(axis=0), rtol=1e-12, atol=1e-12)
     assert got.n == 200
@@ -136,7 +136,7 @@ def test_a_big_offset_does_not_spoil_the_start(offset):
     X = blobs(2, n=300, k=4)[0]
     best = KMeans(4, n_init=10, random_state=0).fit(X).inertia_
     rows = split(X + offset, 5)
-    centers = run(Lloyd(k=4), InProcess.of(rows)).state.centers
+    centers = run(Lloyd(k=4), Simulation.from_rows(rows)).state.centers
     assert inertia_of(X, centers - offset) == pytest.approx(best, rel=1e-4)
 
 
@@ -147,13 +147,13 @@ def test_small_sites_that_hide_small_cells_still_start(minimum, size):
     rows = {f"s{i:03d}": X[i * size : (i + 1) * size] for i in range(len(X) // size)}
     got, _ = started(rows, 3, minimum=minimum)
     best = KMeans(3, n_init=10, random_state=0).fit(X).inertia_
-    done = run(Lloyd(k=3, min_cluster_size=minimum), InProcess.of(rows, min_cluster_size=minimum))
+    done = run(Lloyd(k=3, min_cluster_size=minimum), Simulation.from_rows(rows, min_cluster_size=minimum))
     assert np.isfinite(got.centers).all()
     assert inertia_of(X, done.state.centers) < 1.02 * best
 
 
 def test_a_minimum_that_hides_every_site():
-    with pytest.raises(BadInput, match="k=2 clusters from 0 rows"):
+    with pytest.raises(InputError, match="k=2 clusters from 0 rows"):
         started({"a": np.eye(4), "b": np.eye(4)}, 2, minimum=5)
 
 
@@ -169,7 +169,7 @@ def test_many_columns(d):
 
 def test_as_many_clusters_as_rows():
     X = np.random.default_rng(0).normal(size=(6, 2))
-    done = run(Lloyd(k=6), InProcess.of({"a": X[:2], "b": X[2:]}))
+    done = run(Lloyd(k=6), Simulation.from_rows({"a": X[:2], "b": X[2:]}))
     assert inertia_of(X, done.state.centers) < inertia_of(X, X.mean(axis=0)[None])
 
 
@@ -183,8 +183,8 @@ def test_constant_rows_and_one_cluster():
 
 
 def drawn(rows, question, **settings):
-    federation = InProcess.of(rows, **settings)
-    return conduct(total(federation.sites, question), federation)
+    federation = Simulation.from_rows(rows, **settings)
+    return run_protocol(total(federation.sites, question), federation)
 
 
 def test_a_draw_with_chance_one_has_all_rows():
@@ -219,9 +219,9 @@ def test_a_draw_is_the_same_rows_in_every_question_and_runtime():
     centers = np.random.default_rng(0).normal(size=(2, 4, 3))
     seen = []
     for settings in ({}, {"threads": 2}, {"fused": False}):
-        federation = InProcess.of(rows, **settings)
+        federation = Simulation.from_rows(rows, **settings)
         ask = AskDrawnSums(centers, np.zeros(3), 0.1, 0.001, draw=9)
-        seen += [conduct(total(federation.sites, ask), federation) for _ in range(2)]
+        seen += [run_protocol(total(federation.sites, ask), federation) for _ in range(2)]
     for other in seen[1:]:
         assert other.mass.tobytes() == seen[0].mass.tobytes()
         assert other.sums.tobytes() == seen[0].sums.tobytes()
@@ -231,7 +231,7 @@ def test_a_draw_is_the_same_rows_in_every_question_and_runtime():
 @pytest.mark.parametrize(("even", "far"), [(0.0, 1.0), (np.nan, 0.0), (2.0, 0.0), (0.5, -1.0), (0.5, np.inf)])
 def test_a_draw_without_chances_is_refused(even, far):
     rows = split(blobs(2, n=90, d=2, k=3)[0], 3, 2)
-    with pytest.raises(Refused, match="chances"):
+    with pytest.raises(QueryRefusedError, match="chances"):
         drawn(rows, AskDrawnSums(np.zeros((1, 2, 2)), np.zeros(2), even, far, 1))
 
 
@@ -246,8 +246,8 @@ def test_a_fit_of_very_many_rows_is_as_good_as_without_a_draw(shape, monkeypatch
     else:
         X = np.concatenate([rng.normal(size=(40_000, 2)), rng.normal(99, 1, (12, 2))])
     rows = split(X, 5, 0)
-    quick = run(Lloyd(k=k), InProcess.of(rows), seed=1)
+    quick = run(Lloyd(k=k), Simulation.from_rows(rows), seed=1)
     monkeypatch.setattr(seeding, "_ROWS_A_CELL", 1000)
-    whole = run(Lloyd(k=k), InProcess.of(rows), seed=1)
+    whole = run(Lloyd(k=k), Simulation.from_rows(rows), seed=1)
     assert inertia_of(X, quick.state.centers) < 1.003 * inertia_of(X, whole.state.centers)
     assert quick.exchanges <= 1.5 * whole.exchanges + 3

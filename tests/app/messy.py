@@ -100,8 +100,8 @@ class Kind:
     quiet: bool = False  # no warning at all
 
 
-def spellings(**levels: tuple[str, str]) -> dict[str, bytes]:
-    return column("sex", lambda site, X: [levels[site][i % 2] for i in range(len(X))])
+def spellings(**categories: tuple[str, str]) -> dict[str, bytes]:
+    return column("sex", lambda site, X: [categories[site][i % 2] for i in range(len(X))])
 
 
 def pounds(at: str, factor: float, shift: float = 0.0, name: str = "weight") -> Kind:
@@ -793,7 +793,7 @@ AFTER = [
     Kind(
         "two numbers in a cell",
         column("bp", lambda s, X: [f"{110 + 2 * i}/{70 + i}" for i in range(len(X))]),
-        wrong="north.csv, line 2, column bp: digits with /.*'110/70'.*--categories bp",
+        wrong="north.csv, line 2, column bp: digits with /.*'110/70'.*--categorical bp",
     ),
     Kind(
         "numbers with a star",

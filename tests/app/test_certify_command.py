@@ -5,10 +5,10 @@ import re
 
 import numpy as np
 import pytest
+from reproduction.dual_problems import dual_problem
 from typer.testing import CliRunner
 
 from unpooled.app.cli import app
-from unpooled.experiments.datasets.dual import dual_problem
 
 
 def unpooled(*words):
@@ -62,7 +62,7 @@ def test_a_larger_run_says_how_much_better_another_could_be(tmp_path):
     assert "effort must be one of" in unpooled("certify", run, "--effort", "long")[2]
 
 
-@pytest.mark.parametrize("protect", ["none", "copy"])
+@pytest.mark.parametrize("protect", ["none", "summary"])
 def test_fit_puts_the_sentence_in_its_report(tmp_path, protect):
     rng = np.random.default_rng(1)
     rows = {s: rng.normal(size=(100, 2)) + 4 * rng.integers(3, size=(100, 1)) for s in "ab"}
@@ -70,7 +70,7 @@ def test_fit_puts_the_sentence_in_its_report(tmp_path, protect):
     run = run_on(tmp_path, rows, 3, *options)
     told = json.loads((run / "result.json").read_text())["certificate"]
     assert told.startswith("No clustering into 3 groups can be more than")
-    assert told.endswith("not about the rows behind them.") == (protect == "copy")
+    assert told.endswith("not about the rows behind them.") == (protect == "summary")
     for page in (run / "report.html", tmp_path / "page.html"):
         assert told.split(" % better")[0] in page.read_text()
     assert told == json.loads(unpooled("certify", run, "--effort", "quick", "--json")[1])["sentence"]
@@ -93,7 +93,7 @@ WAYS = {
     "parts": (many(2), ("--certify", "quick")),
     "secure": (many(2), ("--certify", "quick", "--secure")),
     "prices": (dual_problem("2N2D3K1"), ("--certify", "normal", "--scale", "none")),
-    "trusted": (many(2), ("--certify", "quick", "--protect", "trusted")),
+    "raw": (many(2), ("--certify", "quick", "--protect", "raw")),
 }
 
 
@@ -113,7 +113,7 @@ def test_a_certificate_outlives_resume_and_report(tmp_path, way):
 
 def test_every_runtime_has_the_same_bound(tmp_path):
     found = {}
-    for way in ("parts", "secure", "trusted"):
+    for way in ("parts", "secure", "raw"):
         (tmp_path / way).mkdir()
         found[way] = told_in(run_on(tmp_path / way, WAYS[way][0], 3, *WAYS[way][1]))
     assert len({bound for _, bound in found.values()}) == 1
@@ -167,8 +167,8 @@ def test_better_centres_are_not_taken_for_the_given_ones(tmp_path):
     assert "The search found better centres, of inertia" in said
     proof = json.loads(unpooled("certify", run, "--json")[1])
     assert proof["proved"]
-    assert proof["gap"] <= 1e-4 < 1e-3 < proof["given_gap"]
-    assert proof["inertia"] < proof["given_inertia"]
+    assert proof["gap"] <= 1e-4 < 1e-3 < proof["input_gap"]
+    assert proof["inertia"] < proof["input_inertia"]
 
 
 def test_a_changed_file_and_a_missing_run_are_refused(small, tmp_path):

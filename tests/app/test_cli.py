@@ -7,9 +7,9 @@ import pytest
 from typer.testing import CliRunner
 
 from unpooled import __version__
-from unpooled.algorithms.base import citation, guide
+from unpooled.algorithms.method import citation, list_methods
 from unpooled.app.cli import app
-from unpooled.errors import BadInput
+from unpooled.errors import InputError
 
 runner = CliRunner()
 
@@ -29,7 +29,7 @@ def test_version():
 def test_methods_lists_every_method_and_its_paper():
     result = runner.invoke(app, ["methods"], env={"COLUMNS": "200"})
     assert result.exit_code == 0
-    for entry in guide():
+    for entry in list_methods():
         assert entry.method in result.stdout
         assert entry.citation in result.stdout
 
@@ -43,9 +43,9 @@ def test_wrong_usage_is_exit_code_2(arguments):
 
 def test_an_error_of_ours_is_one_line_on_stderr_and_exit_code_1(monkeypatch, tmp_path):
     def fails(out, console):
-        raise BadInput("k=16 clusters from 10 rows")
+        raise InputError("k=16 clusters from 10 rows")
 
-    monkeypatch.setattr("unpooled.experiments.demo.main", fails)
+    monkeypatch.setattr("unpooled.app.demo.main", fails)
     result = runner.invoke(app, ["demo", "--out", str(tmp_path)])
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr == "unpooled: k=16 clusters from 10 rows\n"
@@ -60,7 +60,7 @@ def test_a_folder_that_cannot_be_made_is_one_line_and_exit_code_1(tmp_path):
 
 
 def test_other_errors_keep_their_traceback(monkeypatch, tmp_path):
-    monkeypatch.setattr("unpooled.experiments.demo.main", lambda out, console: 1 // 0)
+    monkeypatch.setattr("unpooled.app.demo.main", lambda out, console: 1 // 0)
     result = runner.invoke(app, ["demo", "--out", str(tmp_path)])
     assert isinstance(result.exception, ZeroDivisionError)
 
@@ -73,5 +73,5 @@ def test_help_loads_nothing_heavy():
 
 
 def test_citation_of_what_is_not_known_says_what_is():
-    with pytest.raises(BadInput, match="lloyd, dual, dwf, ewf"):
+    with pytest.raises(InputError, match="lloyd, dual, dwf, ewf"):
         citation("average linkage")

@@ -23,7 +23,7 @@ import unpooled
 from unpooled import Database, FederatedKMeans
 from unpooled.app import arguments
 from unpooled.app.cli import app
-from unpooled.errors import BadInput
+from unpooled.errors import InputError
 
 SAME = ("model.unpooled", "history.csv", "report.html", "result.json", "preparation.json")
 QUERY = "select * from visits order by patient_id"
@@ -179,14 +179,14 @@ def test_protection_is_that_of_the_command(tables, tmp_path):
     for name, table in tables.items():
         table.to_csv(tmp_path / f"{name}.csv", index=False)
     paths = [tmp_path / f"{name}.csv" for name in tables]
-    words = ["--protect", "copy", "--person", "patient_id", "--columns", "age,bmi", "--seed", 3]
+    words = ["--protect", "summary", "--person", "patient_id", "--columns", "age,bmi", "--seed", 3]
     fit = of_command(tmp_path, *paths, *words)
-    settings = {"protect": "copy", "person": "patient_id", "columns": ["age", "bmi"], "seed": 3}
+    settings = {"protect": "summary", "person": "patient_id", "columns": ["age", "bmi"], "seed": 3}
     unpooled.cluster(tables, "2..4", out=tmp_path / "again", **settings)
     assert of_folder(tmp_path / "again") == fit
-    trusted = unpooled.cluster(tables, 3, protect="trusted", min_cluster_size=20)
+    trusted = unpooled.cluster(tables, 3, protect="raw", min_cluster_size=20)
     assert trusted.to_json()["min_cluster_size"] == 20
-    with pytest.raises(BadInput, match="say how a copy is made"):
+    with pytest.raises(InputError, match="say how a copy is made"):
         unpooled.cluster(tables, 3, person="patient_id")
 
 
@@ -208,11 +208,11 @@ def test_the_result_has_tables_a_model_and_labels(tables, tmp_path):
     mine = result.predict(everyone.reset_index()) == 1
     assert first["value"].item() == pytest.approx(everyone["age"][mine].mean())
     page = result._repr_html_()
-    assert result.answer.split(";")[0] in page
+    assert result.headline.split(";")[0] in page
     assert "what sets it apart" in page
-    assert repr(result).startswith(result.answer)
+    assert repr(result).startswith(result.headline)
     result.report(tmp_path / "report.html")
-    with pytest.raises(BadInput, match="say overwrite=True"):
+    with pytest.raises(InputError, match="say overwrite=True"):
         result.report(tmp_path / "report.html")
 
 
@@ -228,7 +228,7 @@ def test_one_table_is_split_by_its_site_column(tables):
     whole = pandas.concat([table.assign(hospital=name) for name, table in tables.items()])
     split = unpooled.cluster(whole, 3, site_column="hospital").to_json()
     assert split == unpooled.cluster(tables, 3).to_json()
-    with pytest.raises(BadInput, match="one table is one site"):
+    with pytest.raises(InputError, match="one table is one site"):
         unpooled.cluster(whole, 3)
 
 
@@ -236,7 +236,7 @@ def test_noise_gives_sizes_and_centres_and_no_report(tables, tmp_path):
     bounds = {"age": (0.0, 110.0), "bmi": (10.0, 60.0)}
     result = unpooled.cluster(tables, 2, epsilon=50.0, bounds=bounds, force=True)
     assert list(result.profile["column"]) == ["age", "bmi"] * 2
-    with pytest.raises(BadInput, match="sums without noise"):
+    with pytest.raises(InputError, match="sums without noise"):
         result.report(tmp_path / "report.html")
     assert list(tmp_path.iterdir()) == []
 
@@ -245,7 +245,7 @@ def test_an_array_gives_the_clusters_of_the_estimator(tables):
     X = {name: table[["age", "crp"]].to_numpy() for name, table in tables.items()}
     result = unpooled.cluster(X, 3)
     model = FederatedKMeans(3, n_init=10, scale="standard", random_state=0).fit(X)
-    assert result.found.inertia == pytest.approx(model.inertia_, rel=1e-6)
+    assert result.job_result.inertia == pytest.approx(model.inertia_, rel=1e-6)
 
 
 def test_a_sparse_matrix_is_a_wide_table_of_zeros_and_ones(tmp_path):
@@ -282,7 +282,7 @@ def test_a_run_on_tables_in_memory_is_not_resumed(tables, tmp_path):
     got = CliRunner().invoke(app, ["resume", str(tmp_path / "run")])
     assert got.exit_code == 1
     assert "table in memory may have changed" in got.stderr
-    with pytest.raises(BadInput, match="exists; say overwrite=True"):
+    with pytest.raises(InputError, match="exists; say overwrite=True"):
         unpooled.cluster(tables, 2, out=tmp_path / "run")
     unpooled.cluster(tables, 2, out=tmp_path / "run", overwrite=True)
 
@@ -320,7 +320,7 @@ def test_values_of_other_libraries_are_taken(tables):
     ],
 )
 def test_a_wrong_argument_is_named_as_in_python(settings, said, tables, tmp_path):
-    with pytest.raises(BadInput, match=said) as wrong:
+    with pytest.raises(InputError, match=said) as wrong:
         unpooled.cluster(tables, **({"k": 2} | settings), out=tmp_path / "run")
     assert "--" not in str(wrong.value)
     assert list(tmp_path.iterdir()) == []
@@ -338,7 +338,7 @@ def test_auto_compares_no_more_k_than_there_are_rows(tables, capsys):
     assert [score["k"] for score in result.to_json()["scores"]] == list(range(1, 12))
     assert "k is compared from 1 to 11 only: there are 11 rows" in capsys.readouterr().err
     two = pandas.DataFrame({"age": [40.0, 60.0] * 20, "crp": [1.0, 9.0] * 20})
-    assert "You asked for 5, and only 2 have any rows." in unpooled.cluster({"north": two}, 5).answer
+    assert "You asked for 5, and only 2 have any rows." in unpooled.cluster({"north": two}, 5).headline
 
 
 @pytest.mark.parametrize("progress", [True, False])
@@ -378,7 +378,7 @@ def test_a_certificate_is_that_of_the_command(tables, tmp_path):
     settings = {"columns": ["age", "crp"], "certify": "quick"}
     result = unpooled.cluster(tables, "2..4", out=tmp_path / "again", **settings)
     assert of_folder(tmp_path / "again") == fit
-    assert result.answer.endswith(json.loads(fit["result.json"])["certificate"])
+    assert result.headline.endswith(json.loads(fit["result.json"])["certificate"])
 
 
 @pytest.mark.parametrize(
@@ -400,6 +400,6 @@ def test_a_certificate_is_that_of_the_command(tables, tmp_path):
     ],
 )
 def test_a_wrong_table_is_named(wrong, said, tmp_path):
-    with pytest.raises(BadInput, match=said):
+    with pytest.raises(InputError, match=said):
         unpooled.cluster(wrong, 2, out=tmp_path / "run")
     assert list(tmp_path.iterdir()) == []

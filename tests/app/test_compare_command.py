@@ -38,7 +38,7 @@ def test_files_by_a_site_column(patients, tmp_path):
     assert "run 4 of 4, and the attack on it: k-fed, protection copy, seed 0\n" in got.stderr
     (said,) = json.loads((out / "comparison.json").read_text())
     assert {(r["method"], r["protection"]) for r in said["runs"]} == {
-        (m, p) for m in ("lloyd", "k-fed") for p in ("none", "copy")
+        (m, p) for m in ("lloyd", "k-fed") for p in ("none", "summary")
     }
     assert all(r["ari"] > 0.6 for r in said["runs"])
     assert (out / "figure-1.svg").read_text().startswith("<svg")

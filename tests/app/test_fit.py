@@ -20,14 +20,14 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from typer.testing import CliRunner
 
-from unpooled import InProcess, Lloyd, run
+from unpooled import Lloyd, Simulation, run
 from unpooled.algorithms import METHODS
-from unpooled.analysis import Analysis
 from unpooled.app.cli import app
 from unpooled.app.run_folder import RunFolder
-from unpooled.core.run import recall
-from unpooled.data import Wishes
+from unpooled.data import PreparationOptions
 from unpooled.data.readers import Reading, read_sites
+from unpooled.evaluation import Analysis
+from unpooled.protocol.run_loop import run_from_checkpoint
 
 FILES = {
     "checkpoint",
@@ -87,7 +87,7 @@ def test_json_is_all_that_is_printed(clinics):
     said = json.loads(out)
     assert (code, err, said["k"], said["no_clusters"]) == (0, "", 4, False)
     assert [site["site"] for site in said["sites"]] == ["a", "b", "c"]
-    assert sum(cluster["rows"] for cluster in said["clusters"]) + said["rows_hidden"] == 410
+    assert sum(cluster["rows"] for cluster in said["clusters"]) + said["rows_suppressed"] == 410
 
 
 def test_timings_name_every_phase_and_leave_the_result_alone(clinics, tmp_path):
@@ -109,7 +109,7 @@ def test_the_same_seed_gives_the_same_result_and_threads_do_not_matter(clinics):
 
 
 @pytest.mark.parametrize("method", [name for name in METHODS if name != "dual"])
-@pytest.mark.parametrize("protect", ["none", "copy", "trusted"])
+@pytest.mark.parametrize("protect", ["none", "summary", "raw"])
 def test_every_method_runs_on_files_under_every_protection(clinics, method, protect):
     """With a scan of k; ``dual`` alone does not run where sites are trusted, see below."""
     words = ["-k", "3,4", "--method", method, "--restarts", 2, "--protect", protect, "--json"]
@@ -119,7 +119,7 @@ def test_every_method_runs_on_files_under_every_protection(clinics, method, prot
     assert {site["protection"] for site in said["sites"]} == {protect}
 
 
-@pytest.mark.parametrize("protect", ["none", "copy"])
+@pytest.mark.parametrize("protect", ["none", "summary"])
 def test_dual_runs_where_nothing_is_hidden(clinics, protect):
     words = ["-k", "2", "--method", "dual", "--max-rounds", 2, "--protect", protect, "--json"]
     code, out, _ = unpooled("fit", *clinics, *words)
@@ -128,7 +128,7 @@ def test_dual_runs_where_nothing_is_hidden(clinics, protect):
 
 def test_dual_on_files_says_what_it_lacks(clinics):
     """Sites that hide small groups hide their columns' ranges too, and a proof needs these."""
-    code, out, err = unpooled("fit", *clinics, "-k", "3", "--method", "dual", "--protect", "trusted")
+    code, out, err = unpooled("fit", *clinics, "-k", "3", "--method", "dual", "--protect", "raw")
     assert (code, out) == (1, "")
     assert "do not show the range of their columns" in err
     assert err.count("\n") == 1
@@ -167,8 +167,8 @@ def test_from_the_same_start_the_centres_are_those_of_the_pooled_pipeline(clinic
     prepared = make_pipeline(SimpleImputer(), StandardScaler()).fit_transform(X)
     init = prepared[:4]
     theirs = KMeans(4, init=init, n_init=1, tol=0.0, max_iter=500).fit(prepared)
-    job = Analysis(Wishes(), (Lloyd(k=4, init=init, n_starts=1, tol=0.0, max_rounds=500),))
-    ours = run(job, InProcess.of(read_sites(clinics, Reading()))).state
+    job = Analysis(PreparationOptions(), (Lloyd(k=4, init=init, n_starts=1, tol=0.0, max_rounds=500),))
+    ours = run(job, Simulation.from_rows(read_sites(clinics, Reading()))).state
     np.testing.assert_allclose(ours.chosen.centers, theirs.cluster_centers_, rtol=1e-9, atol=1e-9)
     assert ours.choice.scores[0].inertia == pytest.approx(theirs.inertia_, rel=1e-9)
 
@@ -285,7 +285,7 @@ def test_killed_again_and_again_and_resumed_it_ends_as_if_it_never_had_been(slow
     for when, count in (("after", 1), ("before", 4), ("after", 2)):
         assert struck("SIGKILL", when, count, *words).returncode == -signal.SIGKILL
         assert not folder.result.exists()
-        rounds.append(recall(folder.checkpoint, folder.load_job().algorithm()).rounds)
+        rounds.append(run_from_checkpoint(folder.checkpoint, folder.load_job().algorithm()).rounds)
         words = ["resume", tmp_path / "run"]
     assert rounds == [0, 3, 5]
     code, _, err = unpooled("predict", tmp_path / "run", slow[0], "-o", tmp_path / "labels.csv")
@@ -487,7 +487,7 @@ def test_a_site_that_is_left_out_is_in_the_result_with_the_reason(tmp_path):
         (tmp_path / f"{name}.csv").write_text("x,y\n" + "".join(f"{a:.3f},{b:.3f}\n" for a, b in rows))
     (tmp_path / "east.csv").write_text("x,y\n")
     files = [str(tmp_path / f"{name}.csv") for name in ("east", "north", "south", "west")]
-    words = ["fit", *files, "-k", "2", "--protect", "copy", "--json", "--out", str(tmp_path / "run")]
+    words = ["fit", *files, "-k", "2", "--protect", "summary", "--json", "--out", str(tmp_path / "run")]
     done = CliRunner().invoke(app, words)
     left = json.loads(done.stdout)["left_out"]
     assert [one["site"] for one in left] == ["east", "west"]

@@ -10,7 +10,7 @@ from unpooled.app.cli import app
 from unpooled.app.model import load
 from unpooled.app.run_folder import RunFolder
 from unpooled.data import Table
-from unpooled.errors import BadInput
+from unpooled.errors import InputError
 
 NAMES = ("north", "south", "west")
 
@@ -96,13 +96,15 @@ def test_predict_and_exports_compare_by_the_cells_of_a_row(holed, tmp_path):
     model = load(tmp_path / "run" / "model.unpooled")
     centers = model.preparation.undo(model.centers)
     nan = np.nan
-    table = Table.of({f"c{j}": [*centers[:, j], nan, centers[1, j] if j < 2 else nan] for j in range(4)})
+    table = Table.from_columns(
+        {f"c{j}": [*centers[:, j], nan, centers[1, j] if j < 2 else nan] for j in range(4)}
+    )
     found = model.predict(table)
     assert found.clusters[:4].tolist() == [1, 2, 3, 0]
     assert np.isnan(found.distances[3])
-    part = Table.of({f"c{j}": centers[:, j] for j in range(3)})  # without a column
+    part = Table.from_columns({f"c{j}": centers[:, j] for j in range(3)})  # without a column
     assert model.predict(part, lacking=True).clusters.tolist() == [1, 2, 3]
-    with pytest.raises(BadInput, match="needs the columns c3"):
+    with pytest.raises(InputError, match="needs the columns c3"):
         model.predict(part)
     for to, name in (("json", "m.json"), ("sklearn", "m.py"), ("onnx", "m.onnx")):
         if to == "onnx":
@@ -129,7 +131,7 @@ def test_a_site_that_lacks_columns_takes_part(tmp_path):
     assert "--columns any" in (tmp_path / "run" / "report.html").read_text()
 
 
-@pytest.mark.parametrize("how", [("--protect", "copy"), ("--protect", "trusted"), ("--secure",)])
+@pytest.mark.parametrize("how", [("--protect", "summary"), ("--protect", "raw"), ("--secure",)])
 def test_every_protection_keeps_missing_cells(holed, how):
     code, out, _ = unpooled("fit", *holed, "-k", 3, *how)
     assert code == 0

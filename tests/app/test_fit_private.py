@@ -84,7 +84,7 @@ def test_resume_shows_the_same_and_pays_nothing(clinics, tmp_path):
         (("--bounds", "0:1"), "name these by --columns"),
         (("--bounds", "age=9:1"), "bounds of age must be two numbers that rise"),
         (("--bounds", "age=0:110", "--columns", "age,bmi"), "not in both: bmi"),
-        ((*BOUNDS, "--categories", "bmi"), "which levels a category has"),
+        ((*BOUNDS, "--categorical", "bmi"), "which levels a category has"),
         ((*BOUNDS, "--missing", "refuse"), "would tell whether a value is missing"),
         ((*BOUNDS, "-k", "2..4"), "give one k"),
         ((*BOUNDS, "--method", "dwf"), "--method lloyd or fuzzy"),

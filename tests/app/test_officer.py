@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from unpooled import InProcess, Lloyd, run
+from unpooled import Lloyd, Simulation, run
 from unpooled.app.cli import app
 from unpooled.errors import LedgerError
 from unpooled.privacy.presets import PRESETS
@@ -26,10 +26,10 @@ def log(tmp_path):
     rng = np.random.default_rng(3)
     rows = {s: rng.normal(size=(80, 2)) + 8 * rng.integers(2, size=(80, 1)) for s in "abc"}
     sites = [
-        open_site(s, X, parse('version = 2\n[protect]\nmode = "trusted"'), folder=tmp_path / s)
+        open_site(s, X, parse('version = 2\n[protect]\nmode = "raw"'), folder=tmp_path / s)
         for s, X in rows.items()
     ]
-    run(Lloyd(k=2, min_cluster_size=5, n_starts=2), InProcess(sites), seed=1)
+    run(Lloyd(k=2, min_cluster_size=5, n_starts=2), Simulation(sites), seed=1)
     for site in sites:
         site.close()
     return tmp_path / "a" / "log.jsonl"
@@ -111,7 +111,7 @@ def test_a_copy_under_15_15_from_policy_to_page(tmp_path):
         "nobody has more than 15 % of the group's total"
         in call("copy", "show", site, "--html", site / "p")[1]
     )
-    cells = [line.split(",") for line in (site / "copy" / "table.csv").read_text().splitlines()]
+    cells = [line.split(",") for line in (site / "summary" / "table.csv").read_text().splitlines()]
     assert any("" in row for row in cells), "no cell is withheld: the data are not skewed enough"
 
 
@@ -145,13 +145,13 @@ def test_the_page(log, tmp_path):
 
 def test_verify_and_what_it_says_of_tampering(log):
     *_, last = (entry for _, entry in entries(log))
-    heads = log.parent / "heads.jsonl"
-    heads.write_text(json.dumps({"site": "a", "head": f"{last['seq']}:{last['hash']}"}) + "\n")
-    assert call("audit", "verify", log, "--heads", heads)[0] == 0
+    log_heads = log.parent / "log_heads.jsonl"
+    log_heads.write_text(json.dumps({"site": "a", "head": f"{last['seq']}:{last['hash']}"}) + "\n")
+    assert call("audit", "verify", log, "--log-heads", log_heads)[0] == 0
     lines = log.read_bytes().splitlines(keepends=True)
     log.write_bytes(b"".join(lines[:-1]))
     assert call("audit", "verify", log)[0] == 0
-    code, said = call("audit", "verify", log, "--heads", heads)
+    code, said = call("audit", "verify", log, "--log-heads", log_heads)
     assert code == 1
     assert "the end is cut off" in said
     log.write_bytes(b"".join([lines[0], lines[1].replace(b'"round":0', b'"round":1'), *lines[2:]]))
@@ -163,13 +163,11 @@ def test_verify_and_what_it_says_of_tampering(log):
 def test_a_log_that_was_cut_and_went_on_does_not_fit_the_heads_that_came_before(log, tmp_path):
     """The coordinator keeps every head: the last one alone would fit a log that was cut and continued."""
     every = [entry for _, entry in entries(log)]
-    heads = tmp_path / "heads.jsonl"
+    log_heads = tmp_path / "log_heads.jsonl"
     lines = [json.dumps({"site": "a", "head": f"{e['seq']}:{e['hash']}"}) for e in every]
     log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:4]))
     with pytest.raises(LedgerError, match="the log is lost, or older than the ledger"):
-        open_site(
-            "a", np.zeros((30, 2)), parse('version = 2\n[protect]\nmode = "trusted"'), folder=log.parent
-        )
+        open_site("a", np.zeros((30, 2)), parse('version = 2\n[protect]\nmode = "raw"'), folder=log.parent)
     (log.parent / "ledger.sqlite").unlink()  # so it is forged: without a ledger, and by hand
     forged = Log(log)
     while forged.seq < len(every):
@@ -177,11 +175,11 @@ def test_a_log_that_was_cut_and_went_on_does_not_fit_the_heads_that_came_before(
     forged.close()
     *_, last = (entry for _, entry in entries(log))
     lines.append(json.dumps({"site": "a", "head": f"{last['seq']}:{last['hash']}"}))
-    heads.write_text(lines[-1] + "\n")
-    said = call("audit", "verify", log, "--heads", heads)[1]
+    log_heads.write_text(lines[-1] + "\n")
+    said = call("audit", "verify", log, "--log-heads", log_heads)[1]
     assert "rewritten" not in said  # the last head alone fits
-    heads.write_text("\n".join(lines) + "\n")
-    code, said = call("audit", "verify", log, "--heads", heads)
+    log_heads.write_text("\n".join(lines) + "\n")
+    code, said = call("audit", "verify", log, "--log-heads", log_heads)
     assert code == 1
     assert "the chain was rewritten" in said
 

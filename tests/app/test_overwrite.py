@@ -18,18 +18,18 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from unpooled import InProcess, Lloyd, run
+from unpooled import Lloyd, Simulation, run
 from unpooled.app.cli import app
-from unpooled.experiments.demo import FIGURE
-from unpooled.runtimes.provisioning.enrolment import invite
-from unpooled.runtimes.provisioning.federation_folder import FederationFolder, create
+from unpooled.app.demo import FIGURE
+from unpooled.federation.provisioning.enrolment import invite
+from unpooled.federation.provisioning.federation_folder import FederationFolder, create
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 
 MINE = b"not to be lost\n"
 K = ("-k", "2", "--restarts", "1")
 SITES = ("--site", "a", "--site", "b")
-SHIPPED = Path(str(files("unpooled.experiments.datasets"))) / "penguins.csv"
+SHIPPED = Path(str(files("unpooled.data.examples"))) / "penguins.csv"
 
 
 @dataclass(frozen=True)
@@ -62,14 +62,14 @@ FILES = {
     ("backup", "out"): Writing(lambda d, out: ["backup", d / "kept", out]),
     ("policy init", "path"): Writing(lambda d, out: ["policy", "init", out]),
     ("audit show", "html"): Writing(
-        lambda d, out: ["audit", "show", d / "kept", "--heads", d / "heads.jsonl", "--html", out],
-        ("kept/log.jsonl", "heads.jsonl"),
+        lambda d, out: ["audit", "show", d / "kept", "--log-heads", d / "log_heads.jsonl", "--html", out],
+        ("kept/log.jsonl", "log_heads.jsonl"),
     ),
     ("copy show", "html"): Writing(
-        lambda d, out: ["copy", "show", d / "site", "--html", out], ("site/copy/table.csv", "a.csv")
+        lambda d, out: ["copy", "show", d / "site", "--html", out], ("site/summary/table.csv", "a.csv")
     ),
-    ("copy renew", "persons"): Writing(
-        lambda d, out: ["copy", "renew", d / "renewed", "--data", d / "persons.csv", "--persons", out],
+    ("copy renew", "people"): Writing(
+        lambda d, out: ["copy", "renew", d / "renewed", "--data", d / "persons.csv", "--people", out],
         ("persons.csv",),
     ),
     ("dossier", "html"): Writing(
@@ -78,16 +78,16 @@ FILES = {
             d / "kept",
             "--policy",
             d / "rules.toml",
-            "--heads",
-            d / "heads.jsonl",
+            "--log-heads",
+            d / "log_heads.jsonl",
             "--html",
             out,
         ],
-        ("kept/log.jsonl", "rules.toml", "heads.jsonl"),
+        ("kept/log.jsonl", "rules.toml", "log_heads.jsonl"),
     ),
     ("copy export", "out"): Writing(
         lambda d, out: ["copy", "export", d / "site", out],
-        ("site/copy/table.csv", "site/copy/about.json", "a.csv"),
+        ("site/summary/table.csv", "site/summary/about.json", "a.csv"),
     ),
     ("demo", "out"): Writing(lambda d, out: ["demo", "--out", out.parent], at=f"figures/{FIGURE}"),
 }
@@ -211,19 +211,19 @@ def made(tmp_path_factory):
     for name in "ab":
         invite(FederationFolder.read(folder / "fed"), name)
     sites = [
-        open_site(s, X, parse('version = 2\n[protect]\nmode = "trusted"'), folder=folder / f"kept-{s}")
+        open_site(s, X, parse('version = 2\n[protect]\nmode = "raw"'), folder=folder / f"kept-{s}")
         for s, X in rows.items()
     ]
-    done = run(Lloyd(k=2, min_cluster_size=5, n_starts=1), InProcess(sites), seed=1)
+    done = run(Lloyd(k=2, min_cluster_size=5, n_starts=1), Simulation(sites), seed=1)
     assert done.finished
     for site in sites:
         site.close()
     (folder / "kept-a").rename(folder / "kept")
-    (folder / "heads.jsonl").write_text('{"site": "a", "head": "0:0"}\n')
-    (folder / "rules.toml").write_text('version = 2\n[protect]\nmode = "trusted"\n')
+    (folder / "log_heads.jsonl").write_text('{"site": "a", "head": "0:0"}\n')
+    (folder / "rules.toml").write_text('version = 2\n[protect]\nmode = "raw"\n')
     assert call("copy", "make", folder / "site", "--data", folder / "a.csv") == (0, "")
-    persons = np.column_stack([np.arange(40), rows["a"]])
-    np.savetxt(folder / "persons.csv", persons, delimiter=",", header="id,x,y", comments="", fmt="%.6g")
+    people = np.column_stack([np.arange(40), rows["a"]])
+    np.savetxt(folder / "persons.csv", people, delimiter=",", header="id,x,y", comments="", fmt="%.6g")
     words = ["copy", "make", folder / "renewed", "--data", folder / "persons.csv", "--person", "id"]
     assert call(*words) == (0, "")
     assert call("copy", "approve", folder / "renewed") == (0, "")
@@ -479,7 +479,7 @@ def test_the_report_may_be_that_of_the_folder_or_lie_beside_it(there):
 
 def test_results_go_on_and_do_not_go_where_the_data_are(there, monkeypatch):
     done = []
-    monkeypatch.setattr("unpooled.experiments.papers.runner.finish", lambda *_, **__: done.append(1) or [])
+    monkeypatch.setattr("reproduction.runner.finish", lambda *_, **__: done.append(1) or [])
     (there / "out" / "results" / "triebe-epochs").mkdir(parents=True)
     assert call("reproduce", "triebe-epochs", "--out", there / "out") == (0, "")
     assert done

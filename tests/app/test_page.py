@@ -18,10 +18,10 @@ from scipy.cluster.hierarchy import linkage
 from unpooled.app.job import Job
 from unpooled.app.report import charts, page
 from unpooled.app.result import ClusterResult
-from unpooled.core.run import run
-from unpooled.data import Wishes
+from unpooled.data import PreparationOptions
 from unpooled.data.readers import Reading
-from unpooled.pages.markup import ellipse, ticks
+from unpooled.html.html import ellipse, ticks
+from unpooled.protocol.run_loop import run
 
 ODD = "a <b>&\"' ü"  # a name that must be shown as it is, and nothing else
 
@@ -59,9 +59,18 @@ def seen(tmp_path_factory, scanned, hospitals):
     folder = tmp_path_factory.mktemp("pages")
     pages = {
         "scan": page(scanned),
-        "one": page(outcome(hospitals, (3,), wishes=Wishes(missing="drop"), min_cluster_size=1)),
+        "one": page(
+            outcome(
+                hospitals, (3,), preparation_options=PreparationOptions(missing="drop"), min_cluster_size=1
+            )
+        ),
         "single": page(
-            outcome(hospitals[:1], (1,), reading=Reading(columns=("y",)), wishes=Wishes(columns=("y",)))
+            outcome(
+                hospitals[:1],
+                (1,),
+                reading=Reading(columns=("y",)),
+                preparation_options=PreparationOptions(columns=("y",)),
+            )
         ),
         "many": page(outcome(hospitals, (11,), method="dwf", n_init=2, max_rounds=5)),
     }
@@ -133,7 +142,7 @@ def test_names_are_shown_as_they_are(seen):
 
 def test_says_what_was_found(scanned):
     text = page(scanned)
-    first, second = scanned.answer()
+    first, second = scanned.headline()
     assert scanned.k == 3
     assert first.startswith("450 rows at 3 sites fall into 3 clusters")
     assert "3 is recommended: 3 clusters describe the rows best" in second  # missing kinds stay missing
@@ -253,7 +262,7 @@ def test_what_is_left_out_is_in_the_headline(hospitals, tmp_path):
     constant.write_text(
         "\n".join([lines[0] + ",same", *(line + ",1" for line in lines[1:])]) + "\n", encoding="utf-8"
     )
-    result = outcome([str(constant)], (3,), wishes=Wishes(missing="drop"))
+    result = outcome([str(constant)], (3,), preparation_options=PreparationOptions(missing="drop"))
     first = re.search(r'<section id="answer">(.*?)</section>', page(result), re.DOTALL)[1]
     assert "column same: constant" in first
     assert re.search(r"\d+ rows: they lack a value", first)
@@ -283,7 +292,7 @@ def test_noise_is_reported_as_no_clusters(tmp_path):
         np.savetxt(tmp_path / f"{name}.csv", X, delimiter=",", header="x,y,z", comments="")
     result = outcome([str(tmp_path / f"{name}.csv") for name in "abcd"], tuple(range(2, 9)), n_init=2)
     assert (
-        result.answer()[0] == "k-means finds no clusters: 1,000 rows at 4 sites are described as one group."
+        result.headline()[0] == "k-means finds no clusters: 1,000 rows at 4 sites are described as one group."
     )
     assert (result.to_json()["no_clusters"], result.to_json()["clear"], result.to_json()["k"]) == (
         True,

@@ -12,13 +12,13 @@ from tests.amounts import amounts
 from typer.testing import CliRunner
 
 from unpooled.app.cli import app
-from unpooled.app.release.counts import REDACTED, Counts, follows
-from unpooled.app.release.earlier import Entry, add, read, relation
-from unpooled.app.release.shares import largest_share
-from unpooled.app.release.tables import ReleaseTable, breaches
-from unpooled.app.release.two_values import of_copies, of_rows
+from unpooled.app.release.binary_columns import binary_from_rows, binary_from_summaries
+from unpooled.app.release.dominance import max_share
+from unpooled.app.release.release_register import ReleaseEntry, add, read, relation
+from unpooled.app.release.release_tables import ReleaseTable, breaches
+from unpooled.app.release.released_counts import REDACTED, Counts, is_derivable
 from unpooled.app.run_folder import RunFolder
-from unpooled.errors import BadInput
+from unpooled.errors import InputError
 from unpooled.privacy.presets import PRESETS
 
 
@@ -53,7 +53,7 @@ def heart(tmp_path_factory):
         "num",
         "--na",
         "chol=0",
-        "--categories",
+        "--categorical",
         "cp,restecg,slope,thal",
     )
     filled = ("--missing", "fill", "--restarts", 2, "--out", home / "run")
@@ -121,10 +121,12 @@ def test_4_counts_and_those_under_rates_are_multiples_of_five(files):
             many = 5 * round(share * count / 5)
             assert abs(many / count - share) < 6e-4, row
             assert min(many, count - many) == 0 or min(many, count - many) >= 8, row
-    for column in {row["column"] for row in rows_of(files["levels.csv"])}:
+    for column in {row["column"] for row in rows_of(files["categories.csv"])}:
         for cluster in "123":
             some = [
-                r for r in rows_of(files["levels.csv"]) if (r["column"], r["cluster"]) == (column, cluster)
+                r
+                for r in rows_of(files["categories.csv"])
+                if (r["column"], r["cluster"]) == (column, cluster)
             ]
             if REDACTED not in {r["share"] for r in some}:
                 total = sum(int(r["rows"]) for r in some)
@@ -182,7 +184,7 @@ def test_what_holds_for_nobody_or_everybody_is_redacted_where_that_is_asked_for(
         assert code == 0
         assert ("kind b: nobody of cluster" in (out / "context.txt").read_text()) == (not more)
         assert ("2 numbers hold for nobody, or for everybody" in said) == (not more)
-        assert {r["rows"] for r in rows_of((out / "levels.csv").read_text())} == expected
+        assert {r["rows"] for r in rows_of((out / "categories.csv").read_text())} == expected
 
 
 def test_7_no_log_file_is_in_it(files):
@@ -247,13 +249,13 @@ def test_nothing_small_is_shown_or_follows_from_totals(tables):
         rng = np.random.default_rng(seed)
         counts = random_counts(rng)
         rule = PRESETS[("opensafely", "cms", "datashield", "utility-15-15")[seed % 4]]
-        got = Counts.of(counts, rule)
+        got = Counts.from_counts(counts, rule)
         assert not (got.values % 5).any()
-        assert ((got.values == 0) | (got.values >= rule.persons)).all()
-        assert (np.abs(got.values - counts)[got.shown] <= 2.5).all()
+        assert ((got.values == 0) | (got.values >= rule.min_people)).all()
+        assert (np.abs(got.values - counts)[got.disclosed] <= 2.5).all()
         for j in range(counts.shape[1]):
             assert got.total(j) in (REDACTED, f"{got.values[:, j].sum():.0f}")
-        hidden = ~got.shown & (counts > 0)
+        hidden = ~got.disclosed & (counts > 0)
         rows, columns = counts.shape
         places = np.argwhere(hidden)
         totals = np.zeros((rows + columns, len(places)))
@@ -264,9 +266,9 @@ def test_nothing_small_is_shown_or_follows_from_totals(tables):
             alone = np.zeros((1, len(places)))
             alone[0, at] = 1
             known = bool(np.linalg.matrix_rank(np.concatenate([totals, alone])) == rank)
-            assert known == follows(hidden, i, j), "the program's search and linear algebra disagree"
-            small = min(counts[i, j], 5 * np.floor(counts[i, j] / 5 + 0.5)) < rule.persons
-            others = got.shown & (counts > 0)
+            assert known == is_derivable(hidden, i, j), "the program's search and linear algebra disagree"
+            small = min(counts[i, j], 5 * np.floor(counts[i, j] / 5 + 0.5)) < rule.min_people
+            others = got.disclosed & (counts > 0)
             if known and small:  # only where there is nothing left that could be hidden with it
                 assert not others[i].any()
                 assert not others[:, j].any()
@@ -276,7 +278,7 @@ def test_nothing_small_is_shown_or_follows_from_totals(tables):
     assert opened < shut
 
 
-def test_a_bound_on_shares_is_never_below_the_largest_share(tables):
+def test_a_bound_on_shares_is_never_below_the_max_share(tables):
     rng = np.random.default_rng(5)
     near = 0
     for _ in range(tables):
@@ -284,7 +286,7 @@ def test_a_bound_on_shares_is_never_below_the_largest_share(tables):
         if rng.random() < 0.3:
             x = np.where(rng.random(len(x)) < 0.2, -x, x)
         true = np.abs(x).max() / np.abs(x).sum()
-        bound = largest_share(len(x), x.mean(), x.std())
+        bound = max_share(len(x), x.mean(), x.std())
         assert bound >= true * (1 - 1e-9)
         near += bound < 2 * true
     assert near > tables / 4, "the bound is so wide that it says nothing"
@@ -321,7 +323,7 @@ def test_a_column_of_two_values_is_found_in_any_coding_and_its_persons_are_count
             continue
         fill = some.mean()
         clusters = [np.where(hole, fill, x) for x, hole in zip(clusters, holes, strict=True)]
-        found = of_rows(*moments(clusters), fill, sum(int(hole.sum()) for hole in holes))
+        found = binary_from_rows(*moments(clusters), fill, sum(int(hole.sum()) for hole in holes))
         true = [two for two in found if np.allclose(two[:2], (low, high))]
         assert len(true) == 1, (seed, low, high)
         assert true[0].highs.tolist() == [(x & ~hole).sum() for x, hole in zip(highs, holes, strict=True)]
@@ -338,10 +340,10 @@ def test_a_column_of_more_values_is_taken_for_one_of_two_only_by_chance_and_in_o
         ages = [np.rint(rng.normal(rng.uniform(30, 70), 9, n)) for n in sizes]
         scores = [rng.integers(0, 4, n).astype(float) for n in sizes]
         for column in (ages, scores, [rng.random(n) for n in sizes]):
-            wrong[len(sizes) == 1] += bool(of_rows(*moments(column)))
+            wrong[len(sizes) == 1] += bool(binary_from_rows(*moments(column)))
             tried[len(sizes) == 1] += 1
         means, spreads, sizes = moments(ages)
-        assert not of_copies(means, 0.8 * spreads**2, 15.0, sizes, known=True)
+        assert not binary_from_summaries(means, 0.8 * spreads**2, 15.0, sizes, known=True)
     assert wrong[False] <= tried[False] / 200
     assert wrong[True] <= tried[True] / 20
 
@@ -365,7 +367,7 @@ def coded(home, protect):
     return {(row["column"], row["cluster"]): row for row in rows_of(text)}, home / "out"
 
 
-@pytest.mark.parametrize("protect", ["none", "copy"])
+@pytest.mark.parametrize("protect", ["none", "summary"])
 def test_no_mean_tells_that_three_persons_have_the_other_of_two_values(tmp_path, protect):
     rows, out = coded(tmp_path, protect)
     for i, (low, high) in enumerate(CODINGS[:5]):
@@ -377,7 +379,7 @@ def test_no_mean_tells_that_three_persons_have_the_other_of_two_values(tmp_path,
         share = (float(many["value"]) - low) / (high - low)
         assert share == pytest.approx(40 / 120, abs=0.006)
         everybody = rows[f"b{i}", "all shown"]
-        unit = "persons" if protect == "copy" else "rows"
+        unit = "people" if protect == "summary" else "rows"
         assert everybody[unit] == many[unit], "those who are redacted are not counted"
     assert rows["x", "1"]["standard_deviation"] not in ("", REDACTED)
     drawn = {e.text for e in ElementTree.fromstring((out / "profiles.svg").read_text()).iter() if e.text}
@@ -457,11 +459,11 @@ def test_a_second_release_that_differs_by_few_persons_is_refused(tmp_path):
 
 def test_an_earlier_release_under_a_stricter_preset_keeps_its_threshold():
     """6 persons fewer: datashield alone would show that, cms did not."""
-    old = Entry("p", "2026-01-02", "p", "cms", {"a": 50.0, "b": 90.0}, 140.0, (140.0,), ("x",))
+    old = ReleaseEntry("p", "2026-01-02", "p", "cms", {"a": 50.0, "b": 90.0}, 140.0, (140.0,), ("x",))
     new = replace(old, name="q", run="q", preset="datashield", sites={"a": 56.0, "b": 90.0}, used=146.0)
-    with pytest.raises(BadInput, match=r"56 persons here and 50 in release p \(cms\): a difference of 6"):
+    with pytest.raises(InputError, match=r"56 persons here and 50 in release p \(cms\): a difference of 6"):
         relation(new, [old], PRESETS["datashield"])
-    with pytest.raises(BadInput, match="nothing about fewer than 11"):
+    with pytest.raises(InputError, match="nothing about fewer than 11"):
         relation(old, [new], PRESETS["cms"])
     further = replace(new, sites={"a": 61.0, "b": 90.0}, used=151.0)
     (said,), _ = relation(further, [old], PRESETS["datashield"])
@@ -479,16 +481,18 @@ def test_as_many_persons_who_are_others_are_warned_of(tmp_path):
     assert code == 0
     assert "all sites together (x, y), as many persons as in release ra and other values" in said
     assert "other values" in (tmp_path / "rc" / "context.txt").read_text()
-    old = Entry("p", "2026-01-02", "p", "cms", {"a": 50.0}, 50.0, (50.0,), ("x",), {"a": "2026-01-01"})
+    old = ReleaseEntry("p", "2026-01-02", "p", "cms", {"a": 50.0}, 50.0, (50.0,), ("x",), {"a": "2026-01-01"})
     _, warned = relation(replace(old, run="q", copies={"a": "2026-02-01"}), [old], PRESETS["cms"])
     assert "a: a copy of another day, as many persons as in release p" in warned[0]
 
 
 def test_a_release_that_was_noted_meanwhile_is_not_lost(tmp_path):
-    entries = [Entry(name, "2026-01-02", name, "cms", {"a": 50.0}, 50.0, (50.0,), ("x",)) for name in "pqr"]
+    entries = [
+        ReleaseEntry(name, "2026-01-02", name, "cms", {"a": 50.0}, 50.0, (50.0,), ("x",)) for name in "pqr"
+    ]
     add(tmp_path / "register", entries[:1])
     add(tmp_path / "register", entries[:2])
-    with pytest.raises(BadInput, match="another release was noted meanwhile"):
+    with pytest.raises(InputError, match="another release was noted meanwhile"):
         add(tmp_path / "register", [entries[0], entries[2]])
     assert read(tmp_path / "register") == entries[:2]
 
@@ -505,7 +509,7 @@ def test_a_column_of_consumption_is_held_to_its_share(tmp_path):
     assert "utility-15-15 allows 15%" in said
     assert call(*words, "--consumption", "y")[0] == 1  # its mean is near 0: a share of the total is unbounded
     copied = fitted(
-        tmp_path, "copied", heavy, "--protect", "copy", "--consumption", "x", "--group-size", 15, k=1
+        tmp_path, "copied", heavy, "--protect", "summary", "--consumption", "x", "--min-group-size", 15, k=1
     )
     code, said = call("release", copied, "--preset", "utility-15-15", "--out", tmp_path / "out")
     assert code == 0, said

@@ -49,10 +49,10 @@ def on_windows(code: str, folder) -> str:
 def test_estimators_cluster_and_fit_run_elsewhere(tmp_path):
     code = """
 from unpooled import FederatedKMeans, cluster
-from unpooled.experiments.datasets import load_penguins
+from unpooled.data.examples import load_penguins
 p = load_penguins()
 sites = {name: p.X[p.island == name] for name in sorted(set(p.island))}
-for protect in (None, "copy"):
+for protect in (None, "summary"):
     model = FederatedKMeans(n_clusters=3, random_state=0, protect=protect).fit(p.X, sites=p.island)
     print(protect, model.cluster_centers_.shape)
 for name, rows in sites.items():
@@ -108,11 +108,13 @@ def test_what_serves_says_in_one_line_that_it_needs_linux(command, subject, monk
 
 
 def test_the_record_of_a_site_is_kept_on_linux_only(monkeypatch, tmp_path):
-    from unpooled.errors import BadInput
+    from unpooled.errors import InputError
     from unpooled.site.open_site import open_site
     from unpooled.site.policy import parse
 
     monkeypatch.setattr(sys, "platform", "win32")
-    with pytest.raises(BadInput, match="the record of a site needs Linux"):
-        open_site("north", {"age": list(range(9))}, parse("version = 2\n[protect]\nauto = true"), tmp_path)
+    with pytest.raises(InputError, match="the record of a site needs Linux"):
+        open_site(
+            "north", {"age": list(range(9))}, parse("version = 2\n[protect]\nauto_approve = true"), tmp_path
+        )
     assert not (tmp_path / "log.jsonl").exists()

@@ -5,10 +5,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from attacks.crafted import ATTACKS
-from attacks.test_crafted import attacked
+from attacks.crafted_queries import ATTACKS
+from attacks.test_crafted_queries import attacked
 
-MODES = ("none", "trusted", "copy", "noise")
+MODES = ("none", "raw", "summary", "dp")
 print(f"{'persons of 200 that are found, worst of 3 tables':50} " + " ".join(f"{m:>8}" for m in MODES))
 for name in ATTACKS:
     worst = [max(attacked(name, mode, seed) for seed in range(3)) for mode in MODES]

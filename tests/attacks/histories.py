@@ -16,15 +16,15 @@ from typing import Any
 import numpy as np
 
 from unpooled import SecureSums
-from unpooled.core import codec
-from unpooled.core.exchange import Answer, Envelope, Part, Turn, conduct
-from unpooled.core.messages import Refusal
-from unpooled.core.protocol import together, total
-from unpooled.data.views import Affine
+from unpooled.data.transforms import Affine
 from unpooled.errors import UnpooledError
-from unpooled.privacy import Spending
-from unpooled.privacy.dp.moments import AskNoisyMoments
-from unpooled.runtimes.remote import RemoteFederation
+from unpooled.federation.remote import RemoteFederation
+from unpooled.privacy import PrivateQuestion
+from unpooled.privacy.dp.noisy_moments import AskNoisyMoments
+from unpooled.protocol import codec
+from unpooled.protocol.algorithm import together, total
+from unpooled.protocol.exchange import Part, Request, RequestId, Response, run_protocol
+from unpooled.protocol.messages import Refusal
 from unpooled.site import Site
 from unpooled.site.ledger import ChainedFile, Ledger
 from unpooled.site.log import Log
@@ -34,7 +34,7 @@ from unpooled.site.policy import parse
 RULES = """
 version = 2
 [protect]
-mode = "noise"
+mode = "dp"
 [dp]
 epsilon_total = 90
 [jobs]
@@ -73,7 +73,7 @@ class Fuse:
 def fused(fuse: Fuse) -> Iterator[None]:
     """All sites of this process with a fuse before and after everything that they write."""
     link, append, charge, keep = ChainedFile._link, Log.append, Ledger.charge, Ledger.keep
-    whole = ChainedFile.whole
+    whole = ChainedFile.transaction
 
     def linking(self, what):
         fuse.burn()
@@ -116,20 +116,20 @@ def fused(fuse: Fuse) -> Iterator[None]:
 
 
 @dataclass
-class Seen:
+class Observed:
     """What left one site, and what it cost."""
 
     prices: dict[str, float] = field(default_factory=dict)  # by the bytes that left
     answers: dict[bytes, set[str]] = field(default_factory=dict)  # by the request
     lost: float = 0.0  # at most so much was paid for what nobody has
 
-    def note(self, post: Envelope, data: bytes) -> None:
-        answer: Answer = codec.unwrap(data, expect=Answer)
-        if any(isinstance(reply, Refusal) for reply in answer.replies) or not price(post):
+    def note(self, message: Request, data: bytes) -> None:
+        answer: Response = codec.unwrap(data, expect=Response)
+        if any(isinstance(reply, Refusal) for reply in answer.replies) or not price(message):
             return
         bytes_left = codec.encode(replace(answer, head="")).hex()
-        self.prices[bytes_left] = price(post)
-        self.answers.setdefault(codec.encode(replace(post, countersigned="")), set()).add(bytes_left)
+        self.prices[bytes_left] = price(message)
+        self.answers.setdefault(codec.encode(replace(message, countersigned="")), set()).add(bytes_left)
 
     def check(self, spent: float) -> None:
         """The same request has the same bytes for ever; all bytes are paid, and little more."""
@@ -139,8 +139,8 @@ class Seen:
         assert spent <= (paid + self.lost) * (1 + 1e-9) + 1e-15
 
 
-def price(post: Envelope) -> float:
-    return sum(p.question.spends for p in post.parts if isinstance(p.question, Spending))
+def price(message: Request) -> float:
+    return sum(p.question.privacy_cost for p in message.parts if isinstance(p.question, PrivateQuestion))
 
 
 @dataclass
@@ -162,7 +162,7 @@ class LivingSite:
 
     def __init__(self, name: str, rules: str, folder: Path, fuse: Fuse, tally: Tally) -> None:
         self.name, self._rules, self._folder, self._fuse, self._tally = name, rules, folder, fuse, tally
-        self.seen, self._site = Seen(), None
+        self.seen, self._site = Observed(), None
         self.restart()
 
     def restart(self) -> None:
@@ -172,18 +172,18 @@ class LivingSite:
 
     def respond(self, data: bytes, dies_at: int | None = None) -> bytes | None:
         """Its answer; None if it died first."""
-        post, self._fuse.left = codec.unwrap(data, expect=Envelope), dies_at
-        known = codec.encode(replace(post, countersigned="")) in self.seen.answers
+        message, self._fuse.left = codec.unwrap(data, expect=Request), dies_at
+        known = codec.encode(replace(message, countersigned="")) in self.seen.answers
         try:
             out = self._site.respond(data)
         except Died:
             self._tally.kills += 1
-            self.seen.lost += price(post)
+            self.seen.lost += price(message)
             self.restart()
             return None
         finally:
             self._fuse.left = None
-        self.seen.note(post, out)
+        self.seen.note(message, out)
         self._tally.repeated += known
         return out
 
@@ -200,17 +200,19 @@ class LivingSite:
         self._tally.spent += spent
 
 
-def request(rng: Any, rounds: dict[str, int]) -> Envelope:
+def request(rng: Any, rounds: dict[str, int]) -> Request:
     """One of few requests, so that they come again; a round that is over comes now and then."""
     run = f"run {rng.integers(2)}"
     rounds[run] = rounds.get(run, 0) + int(rng.random() < 0.15)
-    turn = Turn(run, int(rng.integers(2)), rounds[run] - int(rng.random() < 0.05), int(rng.integers(2)))
-    view = Affine(np.zeros(2), np.ones(2)) if rng.random() < 0.2 else None
+    request_id = RequestId(
+        run, int(rng.integers(2)), rounds[run] - int(rng.random() < 0.05), int(rng.integers(2))
+    )
+    transform = Affine(np.zeros(2), np.ones(2)) if rng.random() < 0.2 else None
     parts = [
-        Part("total", AskNoisyMoments(0.001 * (1 + int(rng.integers(2))), BOX), view, i)
+        Part("total", AskNoisyMoments(0.001 * (1 + int(rng.integers(2))), BOX), transform, i)
         for i in range(1 + int(rng.random() < 0.2))
     ]
-    return Envelope(replace(turn, round=max(turn.round, 0)), tuple(parts))
+    return Request(replace(request_id, round=max(request_id.round, 0)), tuple(parts))
 
 
 def alone(rng: Any, site: Any, restart: Callable[[], None], requests: int) -> None:
@@ -229,10 +231,10 @@ class _Wire:
         self._rng, self._ring, self._ends = rng, ring, ends
         self.sites = tuple(ring)
 
-    def carry(self, posts):
+    def send_and_receive(self, messages):
         self._ends -= 1
         came = {}
-        for name, data in posts.items():
+        for name, data in messages.items():
             site, rng = self._ring[name], self._rng
             if rng.random() < 0.03:
                 site.restart()
@@ -256,7 +258,7 @@ def ring(rng: Any, sites: dict[str, LivingSite], tally: Tally) -> None:
                 total(federation.sites, AskNoisyMoments(0.001, BOX)) for _ in range(1 + (rng.random() < 0.3))
             ]
             try:
-                conduct(together(asks), federation, run="r", number=number)
+                run_protocol(together(asks), federation, run="r", number=number)
                 tally.sums += 1
             except Died:
                 tally.coordinators += 1

@@ -2,14 +2,14 @@
 
 from dataclasses import replace
 
-from unpooled.core import codec
-from unpooled.core.exchange import STAGE, Answer, Envelope, Part, Turn
-from unpooled.core.messages import Refusal
-from unpooled.errors import TooFewAnswers
+from unpooled.errors import TooFewAnswersError
 from unpooled.privacy.secure_sum import threshold_for
+from unpooled.privacy.secure_sum.aggregate import aggregate
 from unpooled.privacy.secure_sum.crypto import Identity
-from unpooled.privacy.secure_sum.messages import AskKeys, AskMasked, Roster, SumTerms, asked
-from unpooled.privacy.secure_sum.tally import tally
+from unpooled.privacy.secure_sum.stage_messages import AskKeys, AskMasked, Participants, SumParameters, asked
+from unpooled.protocol import codec
+from unpooled.protocol.exchange import STAGE, Part, Request, RequestId, Response
+from unpooled.protocol.messages import Refusal
 
 AUTHORITY = Identity.new()
 
@@ -19,29 +19,34 @@ class SlowCoordinator:
 
     def __init__(self, sites):
         self.sites, self.refused = sites, {}
-        self._roster = None
+        self._participants = None
 
-    def _post(self, name, turn, *parts):
-        wire = codec.wrap(Envelope(turn, parts))
-        reply = codec.unwrap(self.sites[name].respond(wire), expect=Answer).replies[-1]
+    def _post(self, name, request_id, *parts):
+        wire = codec.wrap(Request(request_id, parts))
+        reply = codec.unwrap(self.sites[name].respond(wire), expect=Response).replies[-1]
         if isinstance(reply, Refusal):
             self.refused[name] = reply.reason
         return reply
 
-    def begin(self, turn, question, view=None, epoch="e"):
+    def begin(self, request_id, question, transform=None, epoch="e"):
         names = sorted(self.sites)
-        keys = {name: self._post(name, turn, Part(STAGE, AskKeys(epoch), None, 0)) for name in names}
+        keys = {name: self._post(name, request_id, Part(STAGE, AskKeys(epoch), None, 0)) for name in names}
         if self.refused:
             return
-        if self._roster is None:
+        if self._participants is None:
             identities = tuple(keys[name].data[:32].tobytes().hex() for name in names)
-            roster = Roster(turn.run, tuple(names), identities)
-            self._roster = replace(roster, signature=AUTHORITY.sign(roster.statement).hex())
-        self._part, self._turn, self._came = Part("total", question, view, 0), turn, None
-        terms = SumTerms(
-            turn, epoch, self._roster.digest, tuple(names), threshold_for(len(names)), asked([self._part])
+            participants = Participants(request_id.run, tuple(names), identities)
+            self._participants = replace(participants, signature=AUTHORITY.sign(participants.statement).hex())
+        self._part, self._request_id, self._came = Part("total", question, transform, 0), request_id, None
+        terms = SumParameters(
+            request_id,
+            epoch,
+            self._participants.digest,
+            tuple(names),
+            threshold_for(len(names)),
+            asked([self._part]),
         )
-        self._stages = tally(terms, self._roster, keys, (0,))
+        self._stages = aggregate(terms, self._participants, keys, (0,))
 
     def stage(self):
         """Ask one stage; the sum at the end, else None."""
@@ -52,7 +57,7 @@ class SlowCoordinator:
         self._came = {}
         for name, question in asks.items():
             about = [self._part] if isinstance(question, AskMasked) else []
-            self._came[name] = self._post(name, self._turn, *about, Part(STAGE, question, None, 0))
+            self._came[name] = self._post(name, self._request_id, *about, Part(STAGE, question, None, 0))
         return None
 
     def rest(self):
@@ -61,10 +66,10 @@ class SlowCoordinator:
             while not self.refused:
                 if (found := self.stage()) is not None:
                     return found
-        except TooFewAnswers:
+        except TooFewAnswersError:
             pass
         return None
 
 
-def turn(exchange=0, run="r"):
-    return Turn(run, 0, 0, exchange)
+def request_id(exchange=0, run="r"):
+    return RequestId(run, 0, 0, exchange)

@@ -6,13 +6,13 @@ import struct
 import numpy as np
 from typer.testing import CliRunner
 
-from attacks.test_invented import replies
+from attacks.test_blackbox_attacks import replies
 from unpooled.app.cli import app
-from unpooled.core import codec
-from unpooled.core.messages import Refusal
 from unpooled.data import Number, Preparation
 from unpooled.data.schema import AskSchema
-from unpooled.questions.clusters import AskLocalMeans, AskMoments
+from unpooled.protocol import codec
+from unpooled.protocol.messages import Refusal
+from unpooled.protocol.questions.cluster_sums import AskLocalMeans, AskMoments
 from unpooled.site.log import unpacked
 from unpooled.site.open_site import open_site
 
@@ -34,11 +34,13 @@ def test_no_file_and_no_payload_holds_a_value_or_an_id_in_any_form(tmp_path):
     words = ["copy", "make", folder, "--data", source, "--person", "who", "--exclude", "surname"]
     for command in (words, ["copy", "approve", folder, "--by", "officer"]):
         assert CliRunner().invoke(app, list(map(str, command))).exit_code == 0
-    heading = (folder / "copy" / "table.csv").read_text().splitlines()[0]
+    heading = (folder / "summary" / "table.csv").read_text().splitlines()[0]
     assert "x" in heading.split(",")  # a column of numbers
     site = open_site("a", None, None, folder)
-    view = Preparation((Number("x", 0.0, 0.0, 1.0),), drop=False)
-    answers = replies(site, (AskSchema(), None), (AskMoments(), view), (AskLocalMeans(5, steps=0), view))
+    transform = Preparation((Number("x", 0.0, 0.0, 1.0),), drop=False)
+    answers = replies(
+        site, (AskSchema(), None), (AskMoments(), transform), (AskLocalMeans(5, steps=0), transform)
+    )
     site.close()
     assert not any(isinstance(codec.decode(data), Refusal) for data in answers)
     assert codec.decode(answers[1]).sums[0] > 80 * 30  # it is about the numbers

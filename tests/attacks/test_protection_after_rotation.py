@@ -3,22 +3,22 @@
 import numpy as np
 import pytest
 
-from unpooled.core.exchange import Envelope, Part, Turn
 from unpooled.errors import LedgerError
-from unpooled.questions.clusters import AskMoments
+from unpooled.protocol.exchange import Part, Request, RequestId
+from unpooled.protocol.questions.cluster_sums import AskMoments
 from unpooled.site.log_files import segments
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 
-NOISE = 'version = 2\n[protect]\nmode = "noise"\n[dp]\nepsilon_total = 1\n[domain]\nrows = 500\n'
+NOISE = 'version = 2\n[protect]\nmode = "dp"\n[dp]\nepsilon_total = 1\n[domain]\nrows = 500\n'
 X = np.random.default_rng(0).normal(size=(90, 2))
 
 
-@pytest.mark.parametrize("mode", ["copy", "trusted"])
+@pytest.mark.parametrize("mode", ["summary", "raw"])
 def test_the_mode_is_named_where_the_files_before_are_kept_elsewhere(tmp_path, mode):
-    site = open_site("a", X, parse(f'version = 2\n[protect]\nmode = "{mode}"\nauto = true'), tmp_path)
+    site = open_site("a", X, parse(f'version = 2\n[protect]\nmode = "{mode}"\nauto_approve = true'), tmp_path)
     for number in range(2):
-        site.answer(Envelope(Turn("r", 0, number, 0), (Part("total", AskMoments(), None, 0),)))
+        site.answer(Request(RequestId("r", 0, number, 0), (Part("total", AskMoments(), None, 0),)))
         if not number:
             kept = site._audit._log.rotate()
     site.close()

@@ -6,19 +6,19 @@ Whether a site refuses a unit must follow from the question and from what it sta
 import numpy as np
 import pytest
 
-from unpooled.core.exchange import Part
 from unpooled.data import Number, Preparation, Table
 from unpooled.data.schema import AskColumns
-from unpooled.data.views import Category
-from unpooled.errors import Refused
-from unpooled.privacy.copy import CopySettings, make_copy
-from unpooled.questions.clusters import AskMoments
-from unpooled.site.guards import COARSEST, FINEST, LARGEST, NOTHING, SumBounds, stated_sizes
+from unpooled.data.transforms import Category
+from unpooled.errors import QueryRefusedError
+from unpooled.privacy.microaggregation import SummarySettings, microaggregate
+from unpooled.protocol.exchange import Part
+from unpooled.protocol.questions.cluster_sums import AskMoments
+from unpooled.site.guards import COARSEST, FINEST, LARGEST, NOTHING, FixedPointRange, stated_sizes
 
 RNG = np.random.default_rng(0)
-USUAL = Table.of({"x": RNG.normal(50, 9, 60), "y": RNG.normal(size=60)})
-ZERO = Table.of({"x": np.zeros(60), "y": RNG.normal(size=60)})
-LACKING = Table.of({"y": RNG.normal(size=60)})
+USUAL = Table.from_columns({"x": RNG.normal(50, 9, 60), "y": RNG.normal(size=60)})
+ZERO = Table.from_columns({"x": np.zeros(60), "y": RNG.normal(size=60)})
+LACKING = Table.from_columns({"y": RNG.normal(size=60)})
 
 
 def unit(scale: float, origin: float = 0.0) -> Part:
@@ -28,8 +28,8 @@ def unit(scale: float, origin: float = 0.0) -> Part:
 
 def refusal(table, part: Part) -> str:
     try:
-        SumBounds(table)(part)
-    except Refused as refused:
+        FixedPointRange(table)(part)
+    except QueryRefusedError as refused:
         return str(refused)
     return ""
 
@@ -65,7 +65,7 @@ def test_the_ends_of_the_range_are_taken_and_what_is_beyond_is_not():
 
 
 def test_the_unit_of_a_category_is_that_of_shares():
-    table = Table.of({"x": RNG.normal(size=60), "kind": ["a", "b"] * 30})
+    table = Table.from_columns({"x": RNG.normal(size=60), "kind": ["a", "b"] * 30})
 
     def part(scale: float) -> Part:
         columns = (Number("x", 0.0, 0.0, 1.0), Category("kind", ("a", "b"), False, 0, scale))
@@ -89,8 +89,8 @@ def test_a_fill_counts_as_what_is_subtracted():
 
 def test_the_size_that_a_copy_states_is_that_of_its_schema():
     """A power of 1000 only where the schema states none: all means between 0 and 1."""
-    table = Table.of({"age": RNG.normal(50, 3, 200), "share": RNG.uniform(0.2, 0.8, 200)})
-    sizes = stated_sizes(make_copy(table, CopySettings(g=5)))
+    table = Table.from_columns({"age": RNG.normal(50, 3, 200), "share": RNG.uniform(0.2, 0.8, 200)})
+    sizes = stated_sizes(microaggregate(table, SummarySettings(min_group_size=5)))
     assert sizes["age"] == pytest.approx(10 ** (np.round(4 * np.log10(50)) / 4))
     assert sizes["share"] in (10**-0.25, 10**-0.5, 1e-3)
     assert stated_sizes(np.zeros((5, 1))) == {0: 0.0}

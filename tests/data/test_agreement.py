@@ -10,13 +10,13 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from helpers import bits
-from unpooled import InProcess, Site
-from unpooled.core.exchange import conduct
-from unpooled.core.protocol import viewed
-from unpooled.data import Category, Number, Table, Wishes, agree
+from unpooled import Simulation, Site
+from unpooled.data import Category, Number, PreparationOptions, Table, agree_schema
 from unpooled.data.schema import AskColumns, AskSchema
-from unpooled.errors import BadInput, SchemaMismatch
-from unpooled.questions.clusters import AskMoments
+from unpooled.errors import InputError, SchemaMismatchError
+from unpooled.protocol.algorithm import transformed
+from unpooled.protocol.exchange import run_protocol
+from unpooled.protocol.questions.cluster_sums import AskMoments
 
 pytestmark = pytest.mark.quick
 
@@ -36,12 +36,14 @@ def sites(**more):
 
 
 def federation(given, **settings):
-    return InProcess.of({name: Table.of(cells) for name, cells in given.items()}, **settings)
+    return Simulation.from_rows(
+        {name: Table.from_columns(cells) for name, cells in given.items()}, **settings
+    )
 
 
-def agreed(given, minimum=1, **wishes):
+def agreed(given, minimum=1, **preparation_options):
     there = federation(given, min_cluster_size=minimum)
-    return conduct(agree(there.sites, Wishes(**wishes)), there)
+    return run_protocol(agree_schema(there.sites, PreparationOptions(**preparation_options)), there)
 
 
 def pooled(given, names):
@@ -56,8 +58,8 @@ def pooled(given, names):
 
 def test_equals_scikit_learn_on_the_pooled_table():
     given = sites()
-    view = agreed(given, rare=0.0, missing="fill").preparation
-    ours = np.concatenate([view.apply(Table.of(given[s])) for s in sorted(given)])
+    transform = agreed(given, rare=0.0, missing="fill").preparation
+    ours = np.concatenate([transform.apply(Table.from_columns(given[s])) for s in sorted(given)])
     whole = pooled(given, ("x", "y", "c"))
     X = np.column_stack([whole["x"], whole["y"], whole["c"]])
     numbers = make_pipeline(SimpleImputer(), StandardScaler())
@@ -73,7 +75,7 @@ def test_equals_scikit_learn_on_the_pooled_table():
 def test_dropped_rows_are_dropped_before_anything_is_computed():
     given = sites()
     agreement = agreed(given, missing="drop")
-    ours = np.concatenate([agreement.preparation.apply(Table.of(given[s])) for s in sorted(given)])
+    ours = np.concatenate([agreement.preparation.apply(Table.from_columns(given[s])) for s in sorted(given)])
     whole = pooled(given, ("x", "y", "c"))
     keep = ~np.isnan(whole["y"].astype(float)) & np.array([v is not None for v in whole["c"]])
     X = np.column_stack([whole["x"], whole["y"]])[keep].astype(float)
@@ -90,7 +92,7 @@ def test_scales():
     ).preparation.columns
     assert [(c.shift, c.scale) for c in bounded if isinstance(c, Number)] == [(0.0, 100.0), (-1.0, 40.0)]
     assert bounded[2].scale == pytest.approx(np.sqrt(2))  # two levels lie 1 apart
-    with pytest.raises(BadInput, match="none for y"):
+    with pytest.raises(InputError, match="none for y"):
         agreed(given, scale="min-max", bounds=(("x", 0.0, 100.0),))
 
 
@@ -104,14 +106,18 @@ def test_far_from_zero_nothing_cancels():
 def test_fused_and_site_by_site_give_the_same_bits(minimum):
     given = sites()
     fused = federation(given, min_cluster_size=minimum)
-    apart = InProcess([Site(n, Table.of(c), min_cluster_size=minimum) for n, c in given.items()], fused=False)
-    view = conduct(agree(fused.sites, Wishes(missing="drop")), fused)
-    assert bits(view) == bits(conduct(agree(apart.sites, Wishes(missing="drop")), apart))
+    apart = Simulation(
+        [Site(n, Table.from_columns(c), min_cluster_size=minimum) for n, c in given.items()], fused=False
+    )
+    transform = run_protocol(agree_schema(fused.sites, PreparationOptions(missing="drop")), fused)
+    assert bits(transform) == bits(
+        run_protocol(agree_schema(apart.sites, PreparationOptions(missing="drop")), apart)
+    )
 
     def moments(where):
-        from unpooled.core.protocol import total
+        from unpooled.protocol.algorithm import total
 
-        return conduct(viewed(view.preparation, total(where.sites, AskMoments())), where)
+        return run_protocol(transformed(transform.preparation, total(where.sites, AskMoments())), where)
 
     assert bits(moments(fused)) == bits(moments(apart))
 
@@ -131,12 +137,12 @@ def test_constant_columns_and_columns_without_values_are_left_out_by_name():
         "none": "no value at any site",
         "same": "constant",
     }
-    with pytest.raises(SchemaMismatch, match="column none has no value at any site"):
+    with pytest.raises(SchemaMismatchError, match="column none has no value at any site"):
         agreed(given, columns=("x", "none"))
 
 
 @pytest.mark.parametrize(
-    ("levels", "said"),
+    ("categorical", "said"),
     [
         (("ab", "ab", "cd"), r"c at r: no other site has any of its levels \(r: c, d; elsewhere: a, b\)"),
         (("ab", "cd", "ef"), r"c at p, q, r: no .*\(p: a, b; q: c, d; r: e, f\)"),
@@ -145,13 +151,13 @@ def test_constant_columns_and_columns_without_values_are_left_out_by_name():
         (("ab", "ab", ""), ""),
     ],
 )
-def test_levels_that_no_other_site_has_are_named_by_column_and_site(levels, said):
+def test_levels_that_no_other_site_has_are_named_by_column_and_site(categories, said):
     n = 16
     given = {
         site: {"x": np.arange(float(n)) % 7, "c": [own[i % len(own)] if own else None for i in range(n)]}
-        for site, own in zip("pqr", levels, strict=True)
+        for site, own in zip("pqr", categories, strict=True)
     }
-    warnings = [line for line in agreed(given).warnings if "levels" in line]
+    warnings = [line for line in agreed(given).warnings if "categorical" in line]
     assert len(warnings) == bool(said)
     assert all(re.match(said, line) for line in warnings), warnings
 
@@ -160,7 +166,7 @@ def test_differences_are_a_table_and_common_takes_the_rest():
     given = sites()
     del given["q"]["y"]
     given["r"]["extra"] = np.arange(60.0)
-    with pytest.raises(SchemaMismatch, match="q lacks y, extra") as error:
+    with pytest.raises(SchemaMismatchError, match="q lacks y, extra") as error:
         agreed(given)
     assert error.value.table == (
         ("column", "p", "q", "r"),
@@ -173,9 +179,9 @@ def test_differences_are_a_table_and_common_takes_the_rest():
 
 
 def test_no_common_columns_and_kinds_that_differ():
-    with pytest.raises(SchemaMismatch, match="no column is common"):
+    with pytest.raises(SchemaMismatchError, match="no column is common"):
         agreed({"p": {"a": [1.0, 2.0]}, "q": {"b": [1.0, 2.0]}}, columns="common")
-    with pytest.raises(SchemaMismatch, match="category at q; number at p"):
+    with pytest.raises(SchemaMismatchError, match="category at q; number at p"):
         agreed({"p": {"a": [1.0, 2.0]}, "q": {"a": ["x", "y"]}})
 
 
@@ -185,7 +191,7 @@ def test_an_empty_column_at_one_site_fits_any_kind():
 
 
 def test_refusing_missing_values_names_the_place():
-    with pytest.raises(BadInput, match="column y at site p"):
+    with pytest.raises(InputError, match="column y at site p"):
         agreed(sites(), missing="refuse")
 
 
@@ -284,7 +290,7 @@ def test_few_cells_and_rare_levels_are_not_told():
     cells["x"][:2] = np.nan
     cells["y"] = np.where(np.arange(40) < 3, 1.0, np.nan)
     (schema,) = conduct_each({"p": cells}, minimum=5)
-    assert "odd" not in schema.levels[1]
+    assert "odd" not in schema.categories[1]
     assert np.isnan(schema.missing[0])  # some, but fewer than five
     assert np.isinf(schema.missing[2])  # nearly all
     assert np.isnan(schema.size[2])
@@ -293,34 +299,36 @@ def test_few_cells_and_rare_levels_are_not_told():
     )
     assert totals.count.tolist() == [38, 0]
     assert totals.sums[1] == 0
-    assert totals.levels[2] == 0
-    assert 17 not in totals.levels  # what is hidden must not follow by subtraction
+    assert totals.categories[2] == 0
+    assert 17 not in totals.categories  # what is hidden must not follow by subtraction
 
 
 def reply(given, question, minimum):
-    from unpooled.core.protocol import total
+    from unpooled.protocol.algorithm import total
 
     there = federation(given, min_cluster_size=minimum)
-    return conduct(total(there.sites, question), there)
+    return run_protocol(total(there.sites, question), there)
 
 
 def conduct_each(given, minimum):
-    from unpooled.core.protocol import each
+    from unpooled.protocol.algorithm import each
 
     there = federation(given, min_cluster_size=minimum)
-    return conduct(each(there.sites, AskSchema()), there).values()
+    return run_protocol(each(there.sites, AskSchema()), there).values()
 
 
 def test_rare_levels_are_merged_and_unknown_ones_have_a_place():
     given = {"p": {"c": ["a"] * 60 + ["b"] * 38 + ["odd"] * 2}}
     agreement = agreed(given, rare=0.05)
     (column,) = agreement.preparation.columns
-    assert (column.levels, column.other, agreement.merged) == (("a", "b"), True, (("c", ("odd",)),))
-    view = agreement.preparation
-    np.testing.assert_array_equal(view.apply(Table.of({"c": ["odd", "new", None]})).argmax(axis=1), [2, 2, 0])
+    assert (column.categories, column.other, agreement.merged) == (("a", "b"), True, (("c", ("odd",)),))
+    transform = agreement.preparation
+    np.testing.assert_array_equal(
+        transform.apply(Table.from_columns({"c": ["odd", "new", None]})).argmax(axis=1), [2, 2, 0]
+    )
 
 
 def test_a_question_about_tables_to_a_site_with_an_array_is_a_clear_error():
-    there = InProcess.of({"p": np.zeros((3, 2))})
+    there = Simulation.from_rows({"p": np.zeros((3, 2))})
     with pytest.raises(Exception, match="named columns"):
-        conduct(agree(there.sites, Wishes()), there)
+        run_protocol(agree_schema(there.sites, PreparationOptions()), there)

@@ -4,18 +4,20 @@ import numpy as np
 import pytest
 from sklearn.preprocessing import QuantileTransformer, RobustScaler, StandardScaler
 
-from unpooled import InProcess
-from unpooled.core.exchange import conduct
-from unpooled.data import Table, Wishes
-from unpooled.data.schema_agreement import agree
-from unpooled.data.views import Shaped
-from unpooled.errors import BadInput
-from unpooled.privacy.copy import make_copy
+from unpooled import Simulation
+from unpooled.data import PreparationOptions, Table
+from unpooled.data.schema_agreement import agree_schema
+from unpooled.data.transforms import Shaped
+from unpooled.errors import InputError
+from unpooled.privacy.microaggregation import microaggregate
+from unpooled.protocol.exchange import run_protocol
 
 
-def agreed(tables, **wishes):
-    federation = InProcess.of({name: Table.of(columns) for name, columns in tables.items()})
-    return conduct(agree(tuple(sorted(tables)), Wishes(**wishes)), federation)
+def agreed(tables, **preparation_options):
+    federation = Simulation.from_rows({name: Table.from_columns(columns) for name, columns in tables.items()})
+    return run_protocol(
+        agree_schema(tuple(sorted(tables)), PreparationOptions(**preparation_options)), federation
+    )
 
 
 def skewed(seed=0, n=40, holes=0.0):
@@ -34,7 +36,9 @@ def pooled(tables, name):
 
 
 def prepared(tables, agreement):
-    return np.concatenate([agreement.preparation.apply(Table.of(columns)) for columns in tables.values()])
+    return np.concatenate(
+        [agreement.preparation.apply(Table.from_columns(columns)) for columns in tables.values()]
+    )
 
 
 def ranks(X):
@@ -100,12 +104,12 @@ def test_missing_values_count_in_no_quantile(scale, missing):
 
 
 def test_what_has_no_logarithm_is_one_error():
-    with pytest.raises(BadInput, match=r"column x has a value that is not above 0.*--scale x=rank"):
+    with pytest.raises(InputError, match=r"column x has a value that is not above 0.*--scale x=rank"):
         agreed({"a": {"x": [1.0, 0.0, 3.0]}}, scale="log")
 
 
 def test_a_middle_half_of_one_value_is_one_error():
-    with pytest.raises(BadInput, match=r"column x: the middle half of its values is 2,.*x=rank"):
+    with pytest.raises(InputError, match=r"column x: the middle half of its values is 2,.*x=rank"):
         agreed({"a": {"x": [2.0] * 8 + [1.0, 50.0]}}, scale="robust")
 
 
@@ -116,15 +120,15 @@ def test_a_constant_is_left_out_whatever_the_scale():
 
 
 def test_scales_of_unknown_columns_are_all_named():
-    with pytest.raises(BadInput, match="--scale for q, r, which"):
+    with pytest.raises(InputError, match="--scale for q, r, which"):
         agreed(skewed(), scales=(("q", "log"), ("r", "rank")))
 
 
 def test_a_copy_has_no_ranks():
     columns = skewed()["a"]
-    federation = InProcess.of({"a": make_copy(Table.of(columns))})
-    with pytest.raises(BadInput, match=r"--scale rank of income needs all rows.*--log income"):
-        conduct(agree(("a",), Wishes(scales=(("income", "rank"),))), federation)
+    federation = Simulation.from_rows({"a": microaggregate(Table.from_columns(columns))})
+    with pytest.raises(InputError, match=r"--scale rank of income needs all rows.*--log income"):
+        run_protocol(agree_schema(("a",), PreparationOptions(scales=(("income", "rank"),))), federation)
 
 
 def test_ranks_of_values_beyond_all_others_are_0_and_1():

@@ -8,7 +8,7 @@ from scipy import sparse
 
 from unpooled.data.readers import Reading, read_sites, read_table
 from unpooled.data.readers.csv_file import lines_at_a_time
-from unpooled.errors import BadInput
+from unpooled.errors import InputError
 
 
 def write(folder, name, text, encoding="utf-8"):
@@ -21,8 +21,8 @@ def column(table, name):
     return np.asarray(table.values)[:, table.index(name)].tolist()
 
 
-def levels(table, name):
-    return [None if np.isnan(v) else table.levels[name][int(v)] for v in column(table, name)]
+def categories(table, name):
+    return [None if np.isnan(v) else table.categories[name][int(v)] for v in column(table, name)]
 
 
 # ---------------------------------------------------------------- what is read
@@ -33,7 +33,7 @@ def test_numbers_categories_and_missing_values(tmp_path):
     table = read_table(path, Reading())
     assert table.kinds == ("number", "category", "number")
     np.testing.assert_array_equal(column(table, "age"), [61, np.nan, 45])
-    assert levels(table, "sex") == ["f", "m", None]
+    assert categories(table, "sex") == ["f", "m", None]
     np.testing.assert_array_equal(column(table, "bp"), [120, np.nan, 131.5])
 
 
@@ -47,7 +47,7 @@ def test_a_byte_order_mark_blank_lines_and_quotes(tmp_path):
     path = write(tmp_path, "a.csv", '\ufeff"a","b, too"\r\n1,"x\ny"\r\n\r\n2,z\r\n')
     table = read_table(path, Reading())
     assert table.names == ("a", "b, too")
-    assert levels(table, "b, too") == ["x\ny", "z"]
+    assert categories(table, "b, too") == ["x\ny", "z"]
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_a_byte_order_mark_blank_lines_and_quotes(tmp_path):
 def test_a_row_without_values_is_a_row(tmp_path, text, rows):
     path, blank = write(tmp_path, "a.csv", text), []
     np.testing.assert_array_equal(column(read_table(path, Reading()), "a"), rows)
-    table = read_table(path, Reading(), blank=blank.append)
+    table = read_table(path, Reading(), on_blank_rows=blank.append)
     end = len(rows) - sum(map(bool, [*np.cumprod(np.isnan(rows[::-1]))]))
     np.testing.assert_array_equal(column(table, "a"), rows[:end])
     assert sum(blank) == len(rows) - end
@@ -72,11 +72,11 @@ def test_a_row_without_values_is_a_row(tmp_path, text, rows):
 def test_rows_without_values_are_found_across_blocks(tmp_path):
     n = lines_at_a_time(2)
     path, blank = write(tmp_path, "a.csv", "a,b\n" + ",\n" * n + "1,2\n" + ",\n" * (n + 3)), []
-    table = read_table(path, Reading(), blank=blank.append)
+    table = read_table(path, Reading(), on_blank_rows=blank.append)
     assert (len(table), blank) == (n + 1, [n + 3])
     assert table.values[n].tolist() == [1, 2]
     whole = write(tmp_path, "b.csv", "a,site\n1,x\n,\n2,y\n,\n")
-    with pytest.raises(BadInput, match=r"b\.csv, line 3: no site in column site"):
+    with pytest.raises(InputError, match=r"b\.csv, line 3: no site in column site"):
         read_sites([whole], Reading(site_column="site"))
 
 
@@ -85,7 +85,7 @@ def test_names_and_levels_have_one_form(tmp_path):
     path = write(tmp_path, "a.csv", "gro\u0308\u00dfe, b  c \nfu\u0308r,1\nf\u00fcr,2\n")
     table = read_table(path, Reading(columns=("gr\u00f6\u00dfe", "b c")))
     assert table.names == ("gr\u00f6\u00dfe", "b c")
-    assert table.levels["gr\u00f6\u00dfe"] == ("f\u00fcr",)
+    assert table.categories["gr\u00f6\u00dfe"] == ("f\u00fcr",)
 
 
 def test_decimal_commas(tmp_path):
@@ -102,7 +102,7 @@ def test_own_words_for_missing(tmp_path):
 
 def test_codes_as_categories_have_one_spelling(tmp_path):
     path = write(tmp_path, "a.csv", "thal\n3.0\n7\n3\n?\n")
-    assert levels(read_table(path, Reading(categories=("thal",))), "thal") == ["3", "7", "3", None]
+    assert categories(read_table(path, Reading(categorical=("thal",))), "thal") == ["3", "7", "3", None]
 
 
 def test_only_the_columns_asked_for(tmp_path):
@@ -142,7 +142,7 @@ def test_parquet_and_csv_give_the_same_table(tmp_path):
     pyarrow.parquet.write_table(arrow, tmp_path / "a.parquet", row_group_size=2)
     csv = write(tmp_path, "a.csv", "a,n,yes,c,d\n1.5,1,1,x,u\n,2,0,,v\n3.0,3,,y,u\n")
     one, two = read_table(tmp_path / "a.parquet", Reading()), read_table(csv, Reading())
-    assert (one.names, one.kinds, one.levels) == (two.names, two.kinds, two.levels)
+    assert (one.names, one.kinds, one.categories) == (two.names, two.kinds, two.categories)
     np.testing.assert_array_equal(one.values, two.values)
 
 
@@ -155,7 +155,7 @@ def test_numpy_files(tmp_path):
         table = read_table(tmp_path / name, Reading())
         assert table.names == ("x0", "x1")
         np.testing.assert_array_equal(table.values, X)
-    assert levels(read_table(tmp_path / "c.npz", Reading()), "sex") == ["f", "m", "f"]
+    assert categories(read_table(tmp_path / "c.npz", Reading()), "sex") == ["f", "m", "f"]
 
 
 @pytest.mark.parametrize("kind", [bool, np.int8, np.float32, np.float64])
@@ -187,7 +187,7 @@ def test_a_damaged_sparse_matrix_is_one_line(tmp_path):
     np.savez(tmp_path / "less.npz", **{name: part for name, part in parts.items() if name != "indptr"})
     sparse.save_npz(tmp_path / "flat.npz", sparse.coo_array(np.ones(3)))
     for name in (*wrong, "less", "flat"):
-        with pytest.raises(BadInput, match=f"{name}.npz: ") as said:
+        with pytest.raises(InputError, match=f"{name}.npz: ") as said:
             read_table(tmp_path / f"{name}.npz", Reading())
         assert "\n" not in str(said.value)
 
@@ -203,7 +203,7 @@ def test_on_disk_or_in_memory_the_table_is_the_same(tmp_path):
     path = write(tmp_path, "a.csv", "x,c,site\n" + rows)
     for settings in ({}, {"site_column": "site"}):
         held = read_sites([path], Reading(**settings))
-        spooled = read_sites([path], Reading(held=0, **settings))
+        spooled = read_sites([path], Reading(buffer_bytes=0, **settings))
         for name in held:
             assert isinstance(spooled[name].values, np.memmap)
             np.testing.assert_array_equal(held[name].values, spooled[name].values)
@@ -228,7 +228,7 @@ def test_on_disk_or_in_memory_the_table_is_the_same(tmp_path):
 )
 def test_bad_csv_is_named(tmp_path, text, says):
     path = write(tmp_path, "bad.csv", text)
-    with pytest.raises(BadInput) as error:
+    with pytest.raises(InputError) as error:
         read_table(path, Reading())
     assert says in str(error.value)
     assert str(path) in str(error.value)
@@ -239,29 +239,29 @@ def test_text_far_down_is_found_at_its_line(tmp_path):
     rows = ["1"] * (many + 10)
     rows[many + 5] = "oops"
     path = write(tmp_path, "long.csv", "a\n" + "\n".join(rows) + "\n")
-    with pytest.raises(BadInput, match=f"line {many + 7}, column a: text in a column of numbers: 'oops'"):
+    with pytest.raises(InputError, match=f"line {many + 7}, column a: text in a column of numbers: 'oops'"):
         read_table(path, Reading())
 
 
 def test_the_wrong_delimiter_is_told(tmp_path):
     path = write(tmp_path, "a.csv", "a;b\n1;2\n")
-    with pytest.raises(BadInput, match="looks split at a semicolon"):
+    with pytest.raises(InputError, match="looks split at a semicolon"):
         read_table(path, Reading(delimiter=","))
 
 
 def test_decimal_commas_are_told(tmp_path):
     path = write(tmp_path, "a.csv", "a;b\n1.5;2\n2,25;3\n")
-    with pytest.raises(BadInput, match="--decimal ,"):
+    with pytest.raises(InputError, match="--decimal ,"):
         read_table(path, Reading())
 
 
 def test_text_that_is_not_utf8(tmp_path):
     path = write(tmp_path, "a.csv", "a,b\n1,x\n2,Zürich\n", encoding="latin-1")
-    assert read_table(path, Reading()).levels["b"] == ("x", "Zürich")
+    assert read_table(path, Reading()).categories["b"] == ("x", "Zürich")
     path = write(tmp_path, "b.csv", "a,b\n1,x\n2,Москва\n", encoding="cp1251")
-    with pytest.raises(BadInput, match=r"line 3: not UTF-8.*--encoding"):
+    with pytest.raises(InputError, match=r"line 3: not UTF-8.*--encoding"):
         read_table(path, Reading())
-    assert read_table(path, Reading(encoding="cp1251")).levels["b"] == ("x", "Москва")
+    assert read_table(path, Reading(encoding="cp1251")).categories["b"] == ("x", "Москва")
 
 
 def test_files_that_are_not_what_they_say(tmp_path):
@@ -270,7 +270,7 @@ def test_files_that_are_not_what_they_say(tmp_path):
     np.save(tmp_path / "o.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
     (tmp_path / "a.doc").write_bytes(b"text")
     for name in ("a.parquet", "a.npy", "o.npy", "a.doc", "gone.csv"):
-        with pytest.raises(BadInput, match=name):
+        with pytest.raises(InputError, match=name):
             read_table(tmp_path / name, Reading())
 
 
@@ -279,24 +279,24 @@ def test_files_that_are_not_what_they_say(tmp_path):
     [
         {"columns": ("z",)},
         {"exclude": ("z",)},
-        {"categories": ("z",)},
+        {"categorical": ("z",)},
         {"site_column": "z"},
         {"na": ("z=0",)},
     ],
 )
 def test_a_misspelt_column_is_an_error(tmp_path, settings):
     path = write(tmp_path, "a.csv", "a,b\n1,2\n")
-    with pytest.raises(BadInput, match="z"):
+    with pytest.raises(InputError, match="z"):
         read_sites([path], Reading(**settings))
 
 
 def test_rows_without_a_site(tmp_path):
     path = write(tmp_path, "a.csv", "s,b\nx,2\n,3\n")
-    with pytest.raises(BadInput, match="line 3: no site"):
+    with pytest.raises(InputError, match="line 3: no site"):
         read_sites([path], Reading(site_column="s"))
 
 
 def test_one_site_in_two_files(tmp_path):
     a, b = (write(tmp_path, f"{n}.csv", "s,b\nx,2\n") for n in "ab")
-    with pytest.raises(BadInput, match="site x is both in"):
+    with pytest.raises(InputError, match="site x is both in"):
         read_sites([a, b], Reading(site_column="s"))

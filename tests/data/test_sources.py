@@ -15,10 +15,10 @@ from typer.testing import CliRunner
 from unpooled import Database
 from unpooled.app.cli import app
 from unpooled.data.readers import Reading, open_source, read_sites, read_table
-from unpooled.data.readers.tables import tables_of
-from unpooled.errors import BadInput
-from unpooled.site.copy_folder import CopyFolder
-from unpooled.site.site_process import SiteSettings
+from unpooled.data.readers.read_tables import tables_of
+from unpooled.errors import InputError
+from unpooled.site.session import SiteSettings
+from unpooled.site.table_store import SummaryFolder
 
 CSV = "age,sex\n61.5,f\n48,m\n,f\n"
 
@@ -33,7 +33,7 @@ def command(*words, **more):
 def same(one, two):
     assert one.names == two.names
     assert one.kinds == two.kinds
-    assert one.levels == two.levels
+    assert one.categories == two.categories
     np.testing.assert_array_equal(one.values, two.values)
 
 
@@ -82,7 +82,7 @@ def test_a_file_that_cannot_be_read_is_one_line(name, content, said, tmp_path):
     (tmp_path / name).write_bytes(content)
     if said is None:
         read_table(tmp_path / name, Reading())
-        with pytest.raises(BadInput, match="--query is for databases"):
+        with pytest.raises(InputError, match="--query is for databases"):
             read_table(tmp_path / name, Reading(query="cohort.sql"))
         return
     code, _, err = command("fit", tmp_path / name, "-k", 2, "--out", tmp_path / "run")
@@ -113,15 +113,15 @@ def test_a_sheet_of_a_workbook(plain, tmp_path):
     sheet.append([None, " "])
     book.save(tmp_path / "a.xlsx")
     blank = []
-    table = read_table(tmp_path / "a.xlsx", Reading(sheet="rows"), blank=blank.append)
+    table = read_table(tmp_path / "a.xlsx", Reading(sheet="rows"), on_blank_rows=blank.append)
     np.testing.assert_array_equal(table.values[:, 0], [61.5, np.nan, np.nan, 48, np.nan])
     assert blank == [1]
     sheet["C6"] = 7.5
     book.save(tmp_path / "a.xlsx")
-    with pytest.raises(BadInput, match=r"a\.xlsx, row 6: '7\.5' in column 3, which has no name in row 1"):
+    with pytest.raises(InputError, match=r"a\.xlsx, row 6: '7\.5' in column 3, which has no name in row 1"):
         read_table(tmp_path / "a.xlsx", Reading(sheet="rows"))
     for sheet, said in ((None, "which sheet\\? --sheet names one of notes, rows"), ("x", "no sheet x")):
-        with pytest.raises(BadInput, match=said):
+        with pytest.raises(InputError, match=said):
             read_table(tmp_path / "a.xlsx", Reading(sheet=sheet))
 
 
@@ -143,8 +143,8 @@ def test_a_long_table_is_the_wide_one(tmp_path):
     same(one, read_table(tmp_path / "wide.csv", Reading(exclude=("person",))))
     known = read_table(tmp_path / "long.csv", Reading(long=three))
     assert known.kinds[0] == "id"  # nobody clusters by whose row it is
-    codes = read_table(tmp_path / "long.csv", Reading(long=three, categories=("person",)))
-    assert codes.levels["person"] == ("7", "9", "12")
+    codes = read_table(tmp_path / "long.csv", Reading(long=three, categorical=("person",)))
+    assert codes.categories["person"] == ("7", "9", "12")
     numbers = pyarrow.table({"p": [1, 1, 2], "f": ["a", "b", "b"], "v": [0.5, 2.0, 3.0]})
     table = read_table(numbers, Reading(long=("p", "f", "v"), columns=("a", "b")))
     np.testing.assert_array_equal(table.values, [[0.5, 2.0], [np.nan, 3.0]])
@@ -161,7 +161,7 @@ def test_a_long_table_is_the_wide_one(tmp_path):
 )
 def test_a_wrong_long_table_is_named(text, said, tmp_path):
     (tmp_path / "long.csv").write_text(text)
-    with pytest.raises(BadInput, match=said):
+    with pytest.raises(InputError, match=said):
         read_table(tmp_path / "long.csv", Reading(long=("p", "f", "v")))
 
 
@@ -193,7 +193,7 @@ def test_a_database_in_a_file(name, make, plain, tmp_path):
         ("select 1 as a, x'00' as b" if make is sqlite else "select 1 as a, [1] as b", "column b: .*neither"),
         ("   ;", "the query is empty"),
     ):
-        with pytest.raises(BadInput, match=said) as failed:
+        with pytest.raises(InputError, match=said) as failed:
             read_table(Database(tmp_path / name, query), Reading())
         assert "\n" not in str(failed.value)
     same(read_table(tmp_path / name, Reading()), plain)  # nothing was deleted, nothing is held
@@ -204,7 +204,7 @@ def test_a_database_of_several_tables_needs_a_query(tmp_path):
     with sqlite3.connect(tmp_path / "a.sqlite") as connection:
         connection.execute("create table persons (a real)")
     connection.close()
-    with pytest.raises(BadInput, match="which rows\\? tables are persons, visits; --query"):
+    with pytest.raises(InputError, match="which rows\\? tables are persons, visits; --query"):
         read_table(tmp_path / "a.sqlite", Reading())
 
 
@@ -214,13 +214,13 @@ def test_a_server_by_its_query(plain, server, tmp_path, monkeypatch):
     reader = Database(server.address("clinic", "reader"), query)
     monkeypatch.delenv("PGPASSWORD", raising=False)
     monkeypatch.setenv("PGPASSFILE", str(tmp_path / "pgpass"))
-    with pytest.raises(BadInput, match=r"no password supplied; PGPASSWORD or ~/\.pgpass gives it"):
+    with pytest.raises(InputError, match=r"no password supplied; PGPASSWORD or ~/\.pgpass gives it"):
         read_table(reader, Reading())
     (tmp_path / "pgpass").write_text("*:*:clinic:reader:secret\n")
     (tmp_path / "pgpass").chmod(0o600)
     same(read_table(reader, Reading()), plain)
     monkeypatch.setenv("PGPASSWORD", "wrong")
-    with pytest.raises(BadInput, match="password authentication failed"):
+    with pytest.raises(InputError, match="password authentication failed"):
         read_table(reader, Reading())
 
 
@@ -228,7 +228,7 @@ def test_types_of_a_server(server):
     query = """
         select 1.25::numeric as n, true as b, '2026-03-01'::date as d, now() as t, 'x'::varchar as v,
             gen_random_uuid() as u, 3::smallint as i from generate_series(1, 30)"""
-    table = read_table(Database(server.address("clinic"), query), Reading(categories=("v",)))
+    table = read_table(Database(server.address("clinic"), query), Reading(categorical=("v",)))
     assert table.kinds == ("number", "number", "date", "date", "category", "category", "number")
     assert table.values[0, [0, 1, 6]].tolist() == [1.25, 1.0, 3.0]
 
@@ -289,7 +289,7 @@ def test_a_server_that_goes_away(server):
         "where query like '%20000000%' and pid <> pg_backend_pid()"
     )
     with pytest.raises(
-        BadInput, match=r"clinic.*: no more rows after \d+: .*(terminating|closed the) connection"
+        InputError, match=r"clinic.*: no more rows after \d+: .*(terminating|closed the) connection"
     ):
         list(blocks)
 
@@ -347,7 +347,7 @@ def test_a_site_makes_its_copy_of_a_query(server, tmp_path):
     )  # fmt: skip
     assert (code, err) == (0, "")
     assert "200 persons" in out
-    assert CopyFolder(tmp_path / "north").read().names == ("age", "crp")
+    assert SummaryFolder(tmp_path / "north").read().names == ("age", "crp")
 
 
 def test_the_settings_of_a_site_keep_its_query(tmp_path):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from unpooled.data import validation as inputs
-from unpooled.errors import BadInput
+from unpooled.errors import InputError
 
 pytestmark = pytest.mark.quick
 
@@ -74,13 +74,13 @@ def test_labels_of_mixed_kinds():
 
 @pytest.mark.parametrize("labels", [["a", float("nan")] * 3, np.array([1.0, np.nan] * 3), ["a", None] * 3])
 def test_a_row_without_a_label(labels):
-    with pytest.raises(BadInput, match="sites has no label at row 1"):
+    with pytest.raises(InputError, match="sites has no label at row 1"):
         inputs.group_rows(X, None, labels)
 
 
 @pytest.mark.parametrize("labels", [["1", 1] * 3, np.array(["1", 1] * 3, dtype=object)])
 def test_labels_that_read_the_same(labels):
-    with pytest.raises(BadInput, match="different labels that read the same as text"):
+    with pytest.raises(InputError, match="different labels that read the same as text"):
         inputs.group_rows(X, None, labels)
 
 
@@ -88,7 +88,7 @@ def test_labels_that_read_the_same(labels):
     ("labels", "shape"), [(["a"] * 5, r"\(5,\)"), ("a", r"\(\)"), ([["a"]] * 6, r"\(6, 1\)")]
 )
 def test_labels_of_the_wrong_number(labels, shape):
-    with pytest.raises(BadInput, match=f"sites has shape {shape}, but X has 6 rows"):
+    with pytest.raises(InputError, match=f"sites has shape {shape}, but X has 6 rows"):
         inputs.group_rows(X, None, labels)
 
 
@@ -113,16 +113,16 @@ def test_tables_by_site():
     ],
 )
 def test_tables_by_site_that_do_not_fit(given, weight, sites, message):
-    with pytest.raises(BadInput, match=message):
+    with pytest.raises(InputError, match=message):
         inputs.split_by_site(given, weight, sites)
 
 
 def test_text_is_refused_by_column_and_row():
-    with pytest.raises(BadInput, match="X has text in column 1, row 2: 'sick'"):
+    with pytest.raises(InputError, match="X has text in column 1, row 2: 'sick'"):
         inputs.check_text(np.array([[1, 2], [3, 4], [5, "sick"]], dtype=object))
-    with pytest.raises(BadInput, match="site a has text in column 0, row 0: 'x'"):
+    with pytest.raises(InputError, match="site a has text in column 0, row 0: 'x'"):
         inputs.check_text(np.array([["x"]]), "site a")
-    with pytest.raises(BadInput, match="X has text in column species, row 1: 'Adelie'"):
+    with pytest.raises(InputError, match="X has text in column species, row 1: 'Adelie'"):
         inputs.check_text(Table(mass=Column([1, 2]), species=Column(["1", "Adelie"])))
     inputs.check_text(np.array([["1.5", "2"]]))  # text that reads as numbers
     inputs.check_text(X)
@@ -141,14 +141,14 @@ def test_nan_and_infinity_are_refused_by_place(places, message, dtype):
     bad = X.astype(dtype)
     for place, value in places.items():
         bad[place] = value
-    with pytest.raises(BadInput, match=f"X {message}"):
+    with pytest.raises(InputError, match=f"X {message}"):
         inputs.check_finite(bad, "X")
 
 
 def test_nan_far_down():
     bad = np.zeros((70_000, 2), dtype=np.float32)
     bad[69_999, 1] = np.nan
-    with pytest.raises(BadInput, match="row 69999, column 1"):
+    with pytest.raises(InputError, match="row 69999, column 1"):
         inputs.check_finite(bad, "X")
 
 
@@ -168,7 +168,7 @@ def test_large_numbers_are_not_mistaken_for_infinity():
     ],
 )
 def test_weights_that_do_not_fit(weights, message):
-    with pytest.raises(BadInput, match=message):
+    with pytest.raises(InputError, match=message):
         inputs.check_weights(weights, 3, "X")
 
 
@@ -179,12 +179,12 @@ def test_one_weight_for_all():
 
 def test_enough_rows_that_differ():
     inputs.check_enough({"a": X[:2], "b": X[2:]}, None, 6)
-    with pytest.raises(BadInput, match="n_clusters=7, but there are only n_samples=6 rows"):
+    with pytest.raises(InputError, match="n_clusters=7, but there are only n_samples=6 rows"):
         inputs.check_enough({"a": X[:2], "b": X[2:]}, None, 7)
-    with pytest.raises(BadInput, match="n_clusters=5, but only 4 of the 8 rows are distinct"):
+    with pytest.raises(InputError, match="n_clusters=5, but only 4 of the 8 rows are distinct"):
         inputs.check_enough({"a": X[:4], "b": X[:4]}, None, 5)
     with pytest.raises(
-        BadInput, match="n_clusters=3, but there are only n_samples=2 rows with a weight above zero"
+        InputError, match="n_clusters=3, but there are only n_samples=2 rows with a weight above zero"
     ):
         inputs.check_enough({"a": X}, {"a": np.array([1.0, 0, 0, 2, 0, 0])}, 3)
 
@@ -193,7 +193,7 @@ def test_rows_that_differ_only_at_the_end():
     many = np.zeros((5000, 2))
     many[-2:] = [[1, 1], [2, 2]]
     inputs.check_enough({"a": many[:4000], "b": many[4000:]}, None, 3)
-    with pytest.raises(BadInput, match="n_clusters=4, but only 3 of the 5000 rows"):
+    with pytest.raises(InputError, match="n_clusters=4, but only 3 of the 5000 rows"):
         inputs.check_enough({"a": many[:4000], "b": many[4000:]}, None, 4)
 
 
@@ -220,5 +220,5 @@ def test_labels_of_any_kind_are_sites_in_the_order_of_their_text(labels):
 
 def test_one_and_true_are_two_sites_and_one_and_its_text_are_refused():
     assert list(inputs.group_rows(np.zeros((3, 1)), None, [1, True, 1.0]).rows) == ["1", "1.0", "True"]
-    with pytest.raises(BadInput, match="read the same"):
+    with pytest.raises(InputError, match="read the same"):
         inputs.group_rows(np.zeros((2, 1)), None, [1, "1"])

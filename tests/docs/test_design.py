@@ -1,4 +1,4 @@
-"""docs/design.md is true: its rooms are those of the tree, its order that of the imports."""
+"""docs/architecture.md is true: its rooms are those of the tree, its order that of the imports."""
 
 import re
 import tomllib
@@ -10,7 +10,7 @@ from pages import ROOT
 pytestmark = pytest.mark.quick
 
 SOURCE = ROOT / "src" / "unpooled"
-ROWS = re.findall(r"^\| (`[^|]+`) \|[^|]*\|([^|]*)\|$", (ROOT / "docs" / "design.md").read_text(), re.M)
+ROWS = re.findall(r"^\| (`[^|]+`) \|[^|]*\|([^|]*)\|$", (ROOT / "docs" / "architecture.md").read_text(), re.M)
 
 
 def layers():

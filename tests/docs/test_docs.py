@@ -17,7 +17,7 @@ def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-SLOW = ("docs/methods.md", "docs/privacy.md", "docs/tree.md")  # they compute for 10 to 20 seconds
+SLOW = ("docs/methods.md", "docs/privacy.md", "docs/relays.md")  # they compute for 10 to 20 seconds
 
 
 @pytest.mark.parametrize(

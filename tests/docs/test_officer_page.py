@@ -8,18 +8,18 @@ import pytest
 from typer.testing import CliRunner
 
 from pages import ROOT
-from unpooled import InProcess, Lloyd
-from unpooled.analysis import Analysis
+from unpooled import Lloyd, Simulation
 from unpooled.app.cli import app
-from unpooled.core.run import run
-from unpooled.data import Wishes
+from unpooled.data import PreparationOptions
+from unpooled.evaluation import Analysis
 from unpooled.privacy.presets import PRESETS
+from unpooled.protocol.run_loop import run
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import load
 
 PAGE = (ROOT / "docs" / "officer.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```sh\n(.*?)^```$", PAGE, re.M | re.S)
-CODES = ("--site-column", "site", "--exclude", "num,ca,thal", "--categories", "cp,restecg,slope")
+CODES = ("--site-column", "site", "--exclude", "num,ca,thal", "--categorical", "cp,restecg,slope")
 
 
 def call(words):
@@ -37,13 +37,27 @@ def here(tmp_path, monkeypatch):
 def between_processes(here):
     """What the section on the run leaves behind: answers in the logs, and the folder of the run."""
     doors = [open_site(name, policy=load("policy.toml"), folder=here / name) for name in ("north", "south")]
-    run(Analysis(Wishes(), (Lloyd(k=2, max_rounds=1, n_starts=1),)), InProcess(doors), seed=0)
+    run(Analysis(PreparationOptions(), (Lloyd(k=2, max_rounds=1, n_starts=1),)), Simulation(doors), seed=0)
     for door in doors:
         door.close()
     rows = (here / "heart_disease.csv").read_text().splitlines()
     some = [row for row in rows if row.startswith(("site", "cleveland", "hungarian"))]
     (here / "both.csv").write_text("\n".join(some) + "\n")
-    call(["fit", "both.csv", *CODES, "-k", "2", "--protect", "copy", "--group-size", "8", "--out", "run"])
+    call(
+        [
+            "fit",
+            "both.csv",
+            *CODES,
+            "-k",
+            "2",
+            "--protect",
+            "summary",
+            "--min-group-size",
+            "8",
+            "--out",
+            "run",
+        ]
+    )
 
 
 def test_the_commands_run_as_they_are_written(here):
@@ -65,7 +79,7 @@ def test_the_commands_run_as_they_are_written(here):
     text = (here / "north" / "dossier.html").read_text()
     assert "approved by your name on" in text
     assert "1 person was erased" in text
-    assert "Of 301 persons in the file at the last renewal: stays shown: " in text
+    assert "Of 301 persons in the file at the last renewal: still disclosed: " in text
     assert "opensafely" in (here / "release" / "context.txt").read_text()
     for name in re.findall(r"`(\w+\.(?:csv|svg|txt|json))`", PAGE.split("## 8.")[1].split("## Presets")[0]):
         assert (here / "release" / name).exists(), name
@@ -85,4 +99,4 @@ def test_the_commands_of_the_run_have_these_options(here):
 def test_the_table_has_every_preset_and_its_number():
     for name, rule in PRESETS.items():
         row = next(line for line in PAGE.splitlines() if line.startswith(f"| `{name}` |"))
-        assert row.split("|")[2].strip() == (str(rule.persons) if rule.persons else "")
+        assert row.split("|")[2].strip() == (str(rule.min_people) if rule.min_people else "")

@@ -23,7 +23,7 @@ def test_there_are_two():
 
 LEFT = {
     "analyst": ("report.html", "run/result.json", "labelled.csv", "model.json", "rehearsal/result.json"),
-    "officer-start": ("policy.toml", "copy.html", "north/copy"),
+    "officer-start": ("policy.toml", "copy.html", "north/summary"),
     "it": ("heart/invitations/hospital-a.json", "heart.tar.gz"),
     "researcher": (),
 }

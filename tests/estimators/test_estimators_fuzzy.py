@@ -10,9 +10,9 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from helpers import bits, blobs, in_order
-from unpooled import BestOf, FederatedFuzzyCMeans, FederatedKMeans, Fuzzy, InProcess, Site
+from unpooled import FederatedFuzzyCMeans, FederatedKMeans, Fuzzy, Restarts, Simulation, Site
 from unpooled.data.scaling import Scaled
-from unpooled.errors import BadInput
+from unpooled.errors import InputError
 
 pytestmark = pytest.mark.quick
 
@@ -70,7 +70,7 @@ def test_ways_to_hand_in_sites_agree(data, labels):
     one = model().fit(data, sites=labels)
     by_name = {s: data[labels == s] for s in np.unique(labels)}
     two = model().fit(by_name)
-    three = model().fit_federation(InProcess.of(by_name))
+    three = model().fit_federation(Simulation.from_rows(by_name))
     assert bits(one.cluster_centers_) == bits(two.cluster_centers_) == bits(three.cluster_centers_)
     assert not hasattr(three, "labels_")
     assert three.predict_proba(data).shape == (150, 3)
@@ -108,7 +108,7 @@ def test_scaled_columns(data, labels):
 def test_what_is_run(data):
     assert model(n_init=4).fit(data).algorithm_.n_starts == 4
     several = model(merge="avg2", n_init=2, max_rounds=5).fit(data).algorithm_
-    assert isinstance(several, BestOf)
+    assert isinstance(several, Restarts)
     assert several.n == 2
     one = (
         model(init=data[:3], m=1.7, local_steps="converge", weights="sum(u)", max_rounds=7)
@@ -157,12 +157,12 @@ def test_centres_that_coincide_are_told_with_an_m_that_would_do():
 def test_hidden_memberships_are_told():
     X = blobs(3, n=60, k=3, spread=3.0)[0]
     with pytest.warns(UserWarning, match=r"min_cluster_size=8 hid .*% of the memberships"):
-        model(protect="trusted", min_cluster_size=8).fit(X, sites=np.arange(60) // 10)
+        model(protect="raw", min_cluster_size=8).fit(X, sites=np.arange(60) // 10)
 
 
 @pytest.mark.parametrize("m", [1, 1.0, 0.3, np.nan, "soft"])
 def test_m_of_one_or_less_is_an_error_with_the_reason(data, m):
-    with pytest.raises(BadInput, match=r"m must be a finite number above 1, .* Near 1 they become 0 or 1"):
+    with pytest.raises(InputError, match=r"m must be a finite number above 1, .* Near 1 they become 0 or 1"):
         model(m=m).fit(data)
 
 
@@ -181,26 +181,26 @@ def test_m_of_one_or_less_is_an_error_with_the_reason(data, m):
     ],
 )
 def test_bad_settings(data, settings, message):
-    with pytest.raises(BadInput, match=message):
+    with pytest.raises(InputError, match=message):
         model(**settings).fit(data)
 
 
 def test_bad_rows(data):
     data[3, 1] = np.nan
-    with pytest.raises(BadInput, match="row 3, column 1"):
+    with pytest.raises(InputError, match="row 3, column 1"):
         model().fit(data)
-    with pytest.raises(BadInput, match=r"sample_weight must be finite and >= 0, got -1\.0 at row 0"):
+    with pytest.raises(InputError, match=r"sample_weight must be finite and >= 0, got -1\.0 at row 0"):
         model().fit(data[10:], sample_weight=-np.ones(140))
 
 
-@pytest.mark.parametrize("method", ["fuzzy", Fuzzy(), BestOf(Fuzzy(merge="avg2"), 2)])
+@pytest.mark.parametrize("method", ["fuzzy", Fuzzy(), Restarts(Fuzzy(merge="avg2"), 2)])
 def test_federated_k_means_points_to_the_fuzzy_estimator(data, method):
-    with pytest.raises(BadInput, match="use FederatedFuzzyCMeans"):
+    with pytest.raises(InputError, match="use FederatedFuzzyCMeans"):
         FederatedKMeans(3, method=method).fit(data)
 
 
 def test_a_federation_with_a_minimum_size_ends_near_pooling(data):
     sites = [Site(f"s{i}", data[i::3], min_cluster_size=5) for i in range(3)]
-    got = model(m=1.5).fit_federation(InProcess(sites))
+    got = model(m=1.5).fit_federation(Simulation(sites))
     whole = model(m=1.5).fit(data)
     assert got.score(data) == pytest.approx(whole.score(data), rel=0.02)

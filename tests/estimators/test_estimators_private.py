@@ -9,10 +9,10 @@ from sklearn.cluster import KMeans
 from sklearn.datasets import make_blobs
 from sklearn.preprocessing import StandardScaler
 
-from unpooled import FederatedFuzzyCMeans, FederatedKMeans, Gaussian, InProcess, Site
-from unpooled.errors import BadInput, ForecastRefused, Refused, TooFewAnswers
-from unpooled.privacy import Spending, SpendingLimits
-from unpooled.privacy.dp.noise import Purse
+from unpooled import FederatedFuzzyCMeans, FederatedKMeans, Gaussian, Simulation, Site
+from unpooled.errors import ForecastRefusedError, InputError, QueryRefusedError, TooFewAnswersError
+from unpooled.privacy import PrivateQuestion, PrivateQuestionLimits
+from unpooled.privacy.dp.noise import BudgetAccountant
 from unpooled.site import Guard
 
 pytestmark = pytest.mark.quick
@@ -84,17 +84,17 @@ def test_clones():
     ],
 )
 def test_what_is_refused(settings, says):
-    with pytest.raises(BadInput, match=says):
+    with pytest.raises(InputError, match=says):
         FederatedKMeans(4, **settings).fit(X)
 
 
 def test_weights_are_refused():
-    with pytest.raises(BadInput, match="sample_weight cannot be used with dp"):
+    with pytest.raises(InputError, match="sample_weight cannot be used with dp"):
         FederatedKMeans(4, dp=DP).fit(X, sample_weight=np.ones(len(X)))
 
 
 def test_a_forecast_warns_before_and_refuses():
-    with pytest.raises(ForecastRefused, match="clusters of 9,000 rows would drown"):
+    with pytest.raises(ForecastRefusedError, match="clusters of 9,000 rows would drown"):
         FederatedKMeans(40, dp=Gaussian(0.1, lower=-15, upper=15, rows=9000)).fit(X)
     seen = []
     with warnings.catch_warnings(record=True) as caught:
@@ -115,17 +115,17 @@ class Charges(Guard):
     def __init__(self, left):
         self.left = left
 
-    def before(self, post, views):
-        for part in post.parts:
-            if not isinstance(part.question, Spending):
-                raise Refused("answered without noise")
-            part.question.check(SpendingLimits(self.left))
+    def check_questions(self, request, views):
+        for part in request.parts:
+            if not isinstance(part.question, PrivateQuestion):
+                raise QueryRefusedError("answered without noise")
+            part.question.check(PrivateQuestionLimits(self.left))
 
-    def purse(self, post):
+    def accountant(self, request):
         return Paying(self)
 
 
-class Paying(Purse):
+class Paying(BudgetAccountant):
     def __init__(self, guard):
         self.guard = guard
 
@@ -134,16 +134,16 @@ class Paying(Purse):
 
 
 def guarded(left):
-    return InProcess([Site(f"s{i}", X[i == SITES], guards=[Charges(left)]) for i in range(3)])
+    return Simulation([Site(f"s{i}", X[i == SITES], guards=[Charges(left)]) for i in range(3)])
 
 
 def test_a_site_that_charges_lets_one_budget_through():
     federation = guarded(DP.mu**2)
     model = FederatedKMeans(4, dp=DP, random_state=0).fit_federation(federation)
     assert -model.score(X) / KMeans(4, n_init=10, random_state=0).fit(X).inertia_ < 1.01
-    with pytest.raises(TooFewAnswers, match="privacy budget: the question costs"):
+    with pytest.raises(TooFewAnswersError, match="privacy budget: the question costs"):
         FederatedKMeans(4, dp=DP, random_state=0).fit_federation(federation)
-    with pytest.raises(TooFewAnswers, match="answered without noise"):
+    with pytest.raises(TooFewAnswersError, match="answered without noise"):
         FederatedKMeans(4).fit_federation(guarded(1.0))
 
 

@@ -8,7 +8,7 @@ from unittest.mock import patch
 import numpy as np
 
 from helpers import ALGORITHMS, blobs, in_order, inertia_of, pooled, split
-from unpooled import Gaussian, InProcess, Private, run
+from unpooled import Gaussian, Private, Simulation, run
 
 PATH = Path(__file__).parent / "golden.json"
 ROWS = split(blobs(1, n=160, spread=1.0)[0], 4, seed=1)
@@ -25,7 +25,7 @@ def _private(m: float | None) -> np.ndarray:
     rows = {name: np.tile(rows / size, (50, 1)) for name, rows in ROWS.items()}
     algorithm = Private(k=3, dp=Gaussian(epsilon=4), m=m)
     with patch("unpooled.privacy.dp.noise.discrete_gaussian", _noise):
-        return run(algorithm, InProcess.of(rows), seed=0).state.centers * size
+        return run(algorithm, Simulation.from_rows(rows), seed=0).state.centers * size
 
 
 def golden_run(name: str) -> dict[str, Any]:
@@ -33,7 +33,7 @@ def golden_run(name: str) -> dict[str, Any]:
     if name.startswith("private"):
         centers = _private(1.5 if name == "private-fuzzy" else None)
     else:
-        centers = run(ALGORITHMS[name](), InProcess.of(ROWS), seed=0).state.centers
+        centers = run(ALGORITHMS[name](), Simulation.from_rows(ROWS), seed=0).state.centers
     return {
         "centers": np.round(in_order(centers), 9).tolist(),
         "inertia": round(inertia_of(pooled(ROWS), centers), 9),

@@ -27,7 +27,7 @@ def test_it_changes_no_bit(d: int, dtype: type) -> None:
         rng = np.random.default_rng([seed, d])
         k, shift = int(rng.integers(1, 14)), float(rng.choice([0.0, 30.0]))
         case = make_case(seed, d=d, k=k, sites=6, rows=60, dtype=dtype, shift=shift)
-        steps, memory = int(rng.integers(0, 6)), kernels.Recall()
+        steps, memory = int(rng.integers(0, 6)), kernels.LabelCache()
         spread = rng.choice([0.3, 3.0])  # far from the blobs some centres have no rows
         start = case.centers[0] + spread * rng.normal(size=(k, d))
         for centers in walk(start, rng, 25):
@@ -41,7 +41,7 @@ def test_ties_are_broken_as_ever() -> None:
     rng = np.random.default_rng(5)
     X = rng.integers(0, 2, size=(80, 26)).astype(np.float64)
     X[40:] = X[:40]
-    memory, offsets = kernels.Recall(), np.array([0, 30, 80])
+    memory, offsets = kernels.LabelCache(), np.array([0, 30, 80])
     for _ in range(40):
         centers = rng.integers(0, 3, size=(6, 26)) / 2
         for _ in range(3):  # at rest, the margins stay
@@ -52,7 +52,7 @@ def test_ties_are_broken_as_ever() -> None:
 
 def test_other_rows_begin_anew() -> None:
     case = make_case(1, d=30, k=5, sites=4, rows=50)
-    memory, centers = kernels.Recall(), case.centers[0]
+    memory, centers = kernels.LabelCache(), case.centers[0]
     for X, offsets in (
         (case.X, case.offsets),
         (case.X + 1.0, case.offsets),  # other values
@@ -70,7 +70,7 @@ def test_other_rows_begin_anew() -> None:
 def test_rows_are_skipped() -> None:
     """The margins that stand are those of the second call, less what the centres moved."""
     case = make_case(2, d=30, k=5, sites=4, rows=50)
-    memory, centers = kernels.Recall(), case.centers[0]
+    memory, centers = kernels.LabelCache(), case.centers[0]
     assert memory.at(case.X, case.offsets, centers, 2) is None  # a single call keeps nothing
     native().local_steps(case.X, case.offsets, centers, None, 2, False, 1, memory)
     first = margins(memory, case, centers)
@@ -79,7 +79,7 @@ def test_rows_are_skipped() -> None:
     np.testing.assert_allclose(margins(memory, case, centers), first - 2e-3, atol=1e-9)
 
 
-def margins(memory: kernels.Recall, case: Case, centers: NDArray[np.float64]) -> NDArray[np.float64]:
+def margins(memory: kernels.LabelCache, case: Case, centers: NDArray[np.float64]) -> NDArray[np.float64]:
     kept = memory.at(case.X, case.offsets, centers, 2)
     assert kept is not None
     return kept.margins[0].copy()

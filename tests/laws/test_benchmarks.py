@@ -16,7 +16,7 @@ def test_a_benchmark_is_importable(name):
 
 
 def test_renewals_are_measured_for_the_months_and_persons_that_are_asked_for():
-    found = bench_renewal.history(bench_renewal.clear, 5, seed=0, months=3, persons=200)
+    found = bench_renewal.history(bench_renewal.clear, 5, seed=0, months=3, people=200)
     assert sorted(found) == [0, 1, 2, 3]
     assert found[0]["shown"] == 1
     shown = [one["shown"] for one in found.values()]

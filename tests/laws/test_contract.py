@@ -9,9 +9,9 @@ import pytest
 from tests.amounts import amounts
 
 from helpers import ALGORITHMS, Declines, arrays_in, bits, blobs, each_algorithm, pooled, split, watched
-from unpooled import InProcess, Site, algorithms, run
-from unpooled.core import codec
-from unpooled.errors import BadInput, TooFewAnswers
+from unpooled import Simulation, Site, algorithms, run
+from unpooled.errors import InputError, TooFewAnswersError
+from unpooled.protocol import codec
 
 every_preset = pytest.mark.parametrize("name", ALGORITHMS)
 
@@ -38,7 +38,7 @@ def test_every_method_takes_part_in_the_contract():
 def test_algorithm_and_state_travel_in_the_codec(name, rows):
     algorithm = ALGORITHMS[name]()
     assert bits(codec.decode(bits(algorithm))) == bits(algorithm)
-    state = run(algorithm, InProcess.of(rows)).state
+    state = run(algorithm, Simulation.from_rows(rows)).state
     again = codec.decode(bits(state), expect=type(state))
     assert bits(again) == bits(state)
     assert np.array_equal(again.centers, state.centers)
@@ -46,7 +46,7 @@ def test_algorithm_and_state_travel_in_the_codec(name, rows):
 
 @every_preset
 def test_it_ends_with_finite_centres_and_says_so(name, rows):
-    done = run(ALGORITHMS[name](), InProcess.of(rows))
+    done = run(ALGORITHMS[name](), Simulation.from_rows(rows))
     assert done.finished
     assert done.state.centers.shape == (3, 2)
     assert np.isfinite(done.state.centers).all()
@@ -56,36 +56,43 @@ def test_it_ends_with_finite_centres_and_says_so(name, rows):
 @pytest.mark.parametrize("fused", [True, False])
 def test_resumed_at_every_round_equals_the_straight_run(name, fused, overlapping, tmp_path):
     algorithm, path = ALGORITHMS[name](), tmp_path / "run"
-    straight = run(algorithm, InProcess.of(overlapping, fused=fused), seed=5)
-    done = run(algorithm, InProcess.of(overlapping, fused=fused), seed=5, checkpoint=path, max_rounds=0)
+    straight = run(algorithm, Simulation.from_rows(overlapping, fused=fused), seed=5)
+    done = run(
+        algorithm, Simulation.from_rows(overlapping, fused=fused), seed=5, checkpoint=path, max_rounds=0
+    )
     while not done.finished:
         # a federation of its own every time: nothing but the file is carried over
-        done = run(algorithm, InProcess.of(overlapping, fused=fused), seed=5, checkpoint=path, max_rounds=1)
+        done = run(
+            algorithm, Simulation.from_rows(overlapping, fused=fused), seed=5, checkpoint=path, max_rounds=1
+        )
     assert outcome(done) == outcome(straight)
 
 
 @every_preset
 def test_same_seed_same_result(name, rows):
     algorithm = ALGORITHMS[name]()
-    first = run(algorithm, InProcess.of(rows), seed=7)
-    second = run(algorithm, InProcess.of(rows), seed=7)
+    first = run(algorithm, Simulation.from_rows(rows), seed=7)
+    second = run(algorithm, Simulation.from_rows(rows), seed=7)
     assert outcome(first) == outcome(second)
 
 
 @pytest.mark.parametrize("name", sorted(set(ALGORITHMS) - {"lloyd-given", "dual-published"}))
 def test_another_seed_starts_elsewhere(name, overlapping):
     """All methods but one that is given its start, and one that starts at zero, draw something."""
-    seeds = [run(ALGORITHMS[name](), InProcess.of(overlapping), seed=s, max_rounds=0).state for s in range(3)]
+    seeds = [
+        run(ALGORITHMS[name](), Simulation.from_rows(overlapping), seed=s, max_rounds=0).state
+        for s in range(3)
+    ]
     assert len({bits(state) for state in seeds}) > 1
 
 
 @each_algorithm
 def test_order_of_the_sites_is_irrelevant(name, rows):
     algorithm = ALGORITHMS[name]()
-    straight = run(algorithm, InProcess.of(rows), seed=3)
+    straight = run(algorithm, Simulation.from_rows(rows), seed=3)
     for seed in range(3):
         order = np.random.default_rng(seed).permutation(sorted(rows))
-        shuffled = run(algorithm, InProcess.of({site: rows[site] for site in order}), seed=3)
+        shuffled = run(algorithm, Simulation.from_rows({site: rows[site] for site in order}), seed=3)
         assert outcome(shuffled) == outcome(straight)
 
 
@@ -96,8 +103,8 @@ def test_fused_equals_site_by_site(name, minimum, weighted, overlapping):
     rows = {**overlapping, "empty": np.zeros((0, 2))}
     weights = {s: np.random.default_rng(len(X)).integers(0, 3, len(X)).astype(float) for s, X in rows.items()}
     algorithm, w = ALGORITHMS[name](min_cluster_size=minimum), weights if weighted else None
-    fused = run(algorithm, InProcess.of(rows, w, min_cluster_size=minimum, threads=2), seed=2)
-    alone = run(algorithm, InProcess.of(rows, w, min_cluster_size=minimum, fused=False), seed=2)
+    fused = run(algorithm, Simulation.from_rows(rows, w, min_cluster_size=minimum, threads=2), seed=2)
+    alone = run(algorithm, Simulation.from_rows(rows, w, min_cluster_size=minimum, fused=False), seed=2)
     assert outcome(fused) == outcome(alone)
 
 
@@ -106,15 +113,15 @@ def test_rows_are_not_touched(name, rows):
     before = {site: X.copy() for site, X in rows.items()}
     for X in rows.values():
         X.setflags(write=False)
-    run(ALGORITHMS[name](), InProcess.of(rows))
-    run(ALGORITHMS[name](), InProcess.of(rows, fused=False))
+    run(ALGORITHMS[name](), Simulation.from_rows(rows))
+    run(ALGORITHMS[name](), Simulation.from_rows(rows, fused=False))
     assert all(np.array_equal(rows[site], before[site]) for site in rows)
 
 
 @each_algorithm
 def test_a_declining_site_is_survived_and_recorded(name, rows):
     sites = [Site(s, X, guards=[Declines("no consent")] if s == "site-2" else []) for s, X in rows.items()]
-    done = run(ALGORITHMS[name](), InProcess(sites))
+    done = run(ALGORITHMS[name](), Simulation(sites))
     assert done.finished
     assert np.isfinite(done.state.centers).all()
     for record in done.history:
@@ -128,8 +135,8 @@ def test_a_declining_site_leaves_the_result_of_the_others(name, rows):
     """As if the site were not there; only the names of the sites feed the randomness of each."""
     sites = [Site(s, X, guards=[Declines()] if s == "site-2" else []) for s, X in rows.items()]
     others = {s: X for s, X in rows.items() if s != "site-2"}
-    with_it = run(ALGORITHMS[name](), InProcess(sites), seed=4)
-    without = run(ALGORITHMS[name](), InProcess.of(others), seed=4)
+    with_it = run(ALGORITHMS[name](), Simulation(sites), seed=4)
+    without = run(ALGORITHMS[name](), Simulation.from_rows(others), seed=4)
     assert bits(with_it.state) == bits(without.state)
 
 
@@ -137,9 +144,9 @@ def test_a_declining_site_leaves_the_result_of_the_others(name, rows):
 def test_too_few_answers_is_one_named_error(name, rows):
     sites = [Site(s, X, guards=[Declines("asleep")] if s != "site-1" else []) for s, X in rows.items()]
     with pytest.raises(
-        TooFewAnswers, match=r"round 0, \w+: 1 of 4 sites answered, 2 needed; missing: .*asleep"
+        TooFewAnswersError, match=r"round 0, \w+: 1 of 4 sites answered, 2 needed; missing: .*asleep"
     ):
-        run(ALGORITHMS[name](), InProcess(sites), quorum=0.5)
+        run(ALGORITHMS[name](), Simulation(sites), quorum=0.5)
 
 
 @each_algorithm
@@ -147,9 +154,9 @@ def test_too_few_answers_is_one_named_error(name, rows):
 def test_partial_participation(name, participation, overlapping):
     rows = {**overlapping, "site-9": overlapping["site-0"][::2] + 0.1}
     algorithm = ALGORITHMS[name](participation=participation, max_rounds=6)
-    done = run(algorithm, InProcess.of(rows), seed=1)
+    done = run(algorithm, Simulation.from_rows(rows), seed=1)
     assert np.isfinite(done.state.centers).all()
-    assert outcome(run(algorithm, InProcess.of(rows, fused=False), seed=1)) == outcome(done)
+    assert outcome(run(algorithm, Simulation.from_rows(rows, fused=False), seed=1)) == outcome(done)
     if name.startswith(("best-of", "scaled")) or not done.rounds:
         return  # restarts choose for themselves, and each is asked of its own two
     assert {len(r.answered) for r in done.history[1:]} == {2}
@@ -158,17 +165,17 @@ def test_partial_participation(name, participation, overlapping):
 
 @each_algorithm
 def test_history_says_what_left_each_site(name, rows):
-    done = run(ALGORITHMS[name](), InProcess.of(rows))
+    done = run(ALGORITHMS[name](), Simulation.from_rows(rows))
     federation, recorder = watched(rows)
     run(ALGORITHMS[name](), federation)
-    for site, (numbers, size) in done.left().items():
+    for site, (numbers, size) in done.sent().items():
         assert numbers > 0
         assert size > 8 * numbers  # every number takes eight bytes, and the envelope some more
         assert site in rows
-    assert sum(n for n, _ in done.left().values()) == sum(
+    assert sum(n for n, _ in done.sent().values()) == sum(
         a.size for _, reply in recorder.seen for a in arrays_in(reply)
     )
-    assert sum(b for _, b in done.left().values()) == sum(len(bits(reply)) for _, reply in recorder.seen)
+    assert sum(b for _, b in done.sent().values()) == sum(len(bits(reply)) for _, reply in recorder.seen)
 
 
 # ---------------------------------------------------------------- no reply contains a row
@@ -191,7 +198,7 @@ def disclosed(part, reply):
 def rows_among(part, reply, X):
     """The rows of X, as they are and as the question sees them, that are in the reply to rounding."""
     found = []
-    for Z in (X,) if part.view is None else (X, part.view.apply(X)):
+    for Z in (X,) if part.transform is None else (X, part.transform.apply(X)):
         for a in disclosed(part, reply):
             if a.ndim and a.shape[-1] == Z.shape[1]:
                 gaps = np.abs(a.reshape(-1, 1, Z.shape[1]) - Z).max(axis=2)
@@ -216,7 +223,7 @@ def replies_of(algorithm, rows, minimum, seed):
     federation, recorder = watched(rows, minimum)
     try:
         run(algorithm, federation, seed=seed)
-    except BadInput as error:  # too little is shown to begin with; what left until then still counts
+    except InputError as error:  # too little is shown to begin with; what left until then still counts
         assert re.search("k=3 clusters from|centroids of s0, which shows none", str(error))  # noqa: PT017
     assert recorder.seen
     return recorder

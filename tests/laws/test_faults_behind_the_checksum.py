@@ -4,12 +4,12 @@ What is answered depends on the copy alone, and every site says the same of the 
 """
 
 import numpy as np
-from test_copy_law import AUTO, PAIRS, envelopes, tables
+from test_copy_law import AUTO, PAIRS, make_requests, tables
 
-from unpooled.core import codec
-from unpooled.core.codec import _checksum
-from unpooled.core.exchange import Answer
-from unpooled.core.messages import Refusal
+from unpooled.protocol import codec
+from unpooled.protocol.codec import _checksum
+from unpooled.protocol.exchange import Response
+from unpooled.protocol.messages import Refusal
 from unpooled.site.open_site import open_site
 
 
@@ -26,9 +26,9 @@ def damaged(data: bytes, rng) -> bytes:
     return _checksum(cut) + cut
 
 
-def timed(post) -> bool:
+def timed(request) -> bool:
     """True if a question has a limit in seconds: what is answered then depends on the clock as well."""
-    return any(hasattr(part.question, "seconds") for part in post.parts)
+    return any(hasattr(part.question, "seconds") for part in request.parts)
 
 
 def test_faults_behind_a_right_checksum_are_answered_alike():
@@ -36,15 +36,18 @@ def test_faults_behind_a_right_checksum_are_answered_alike():
     no_message = refused = answered = 0
     for named in (False, True):
         sites = [open_site("a", tables(X) if named else X, AUTO) for X in PAIRS[1]]
-        posts = [
-            codec.encode(post) for seed in range(3) for post in envelopes(seed, named) if not timed(post)
+        requests = [
+            codec.encode(request)
+            for seed in range(3)
+            for request in make_requests(seed, named)
+            if not timed(request)
         ]
-        for data in posts:
+        for data in requests:
             for _ in range(6):
                 bad = damaged(data, rng)
                 one, two = (site.respond(bad) for site in sites)
                 assert one == two, (codec.unwrap(one), codec.unwrap(two))
-                (reply, *_) = codec.unwrap(one, expect=Answer).replies
+                (reply, *_) = codec.unwrap(one, expect=Response).replies
                 told = reply.reason if isinstance(reply, Refusal) else ""
                 no_message += "not a message for this site" in told
                 refused += bool(told) and "not a message for this site" not in told

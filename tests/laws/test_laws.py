@@ -9,20 +9,20 @@ import pytest
 from scipy.stats import ortho_group
 
 from helpers import blobs, in_order, inertia_of, nearest, pooled, rounds, split
-from unpooled import Dwf, Ewf, Fkm, InProcess, KFed, Lloyd, MiniBatch, run
+from unpooled import DWF, EWF, FKM, KFed, Lloyd, MiniBatch, Simulation, run
 from unpooled.algorithms.dwf import AskLocalMoves
 from unpooled.algorithms.fkm import AskOneStep
-from unpooled.core.exchange import conduct
-from unpooled.core.protocol import each, total
-from unpooled.questions.clusters import AskClusterSums
+from unpooled.protocol.algorithm import each, total
+from unpooled.protocol.exchange import run_protocol
+from unpooled.protocol.questions.cluster_sums import AskClusterSums
 
 K, D = 4, 3
 
 METHODS = {
     "lloyd": lambda init: Lloyd(k=K, init=init, tol=0.0),
-    "dwf": lambda init: Dwf(k=K, init=init),
-    "dwf-as-published": lambda init: Dwf(k=K, init=init, learning_rate=0.3, momentum=0.8, local_steps=5),
-    "ewf": lambda init: Ewf(k=K, init=init, local_steps=2),
+    "dwf": lambda init: DWF(k=K, init=init),
+    "dwf-as-published": lambda init: DWF(k=K, init=init, learning_rate=0.3, momentum=0.8, local_steps=5),
+    "ewf": lambda init: EWF(k=K, init=init, local_steps=2),
     "mini-batch": lambda init: MiniBatch(k=K, init=init, momentum=0.5, epochs=2, client_rate=0.7),
 }
 each_method = pytest.mark.parametrize("name", METHODS)
@@ -38,7 +38,9 @@ def case(seed, **how):
 
 def path(name, rows, init, count=6):
     """(rounds, k, d): the centres after every round."""
-    return np.stack([state.centers for state in rounds(METHODS[name](init), InProcess.of(rows), count)])
+    return np.stack(
+        [state.centers for state in rounds(METHODS[name](init), Simulation.from_rows(rows), count)]
+    )
 
 
 def close(a, b, scale=1.0):
@@ -83,7 +85,9 @@ def test_law_09_equivariant_to_rotation_shift_and_scale(name, seed):
 def test_law_09_the_default_start_shifts_and_scales_with_the_data(seed):
     rows, _ = case(seed)
     moved = {s: 20.0 * X + 300.0 for s, X in rows.items()}
-    plain, shifted = (run(Lloyd(k=K), InProcess.of(r), seed=seed).state.centers for r in (rows, moved))
+    plain, shifted = (
+        run(Lloyd(k=K), Simulation.from_rows(r), seed=seed).state.centers for r in (rows, moved)
+    )
     np.testing.assert_allclose(in_order(shifted), in_order(20.0 * plain + 300.0), rtol=1e-7)
 
 
@@ -92,7 +96,9 @@ def test_law_09_the_default_start_shifts_and_scales_with_the_data(seed):
 
 def test_law_10_by_hand():
     rows = {"a": np.array([[0.0], [1.0], [9.0]]), "b": np.array([[8.0]])}
-    got = conduct(each(("a", "b"), AskClusterSums(np.array([[[0.0], [10.0]]]))), InProcess.of(rows))
+    got = run_protocol(
+        each(("a", "b"), AskClusterSums(np.array([[[0.0], [10.0]]]))), Simulation.from_rows(rows)
+    )
     assert {s: r.mass[0].tolist() for s, r in got.items()} == {"a": [2.0, 1.0], "b": [0.0, 1.0]}
 
 
@@ -100,15 +106,15 @@ def test_law_10_by_hand():
 @pytest.mark.parametrize("skewed", [False, True])
 def test_law_10_client_counts_add_up_to_the_pooled_counts_and_n(seed, skewed):
     rows, centers = case(seed, skewed=skewed)
-    X, federation = pooled(rows), InProcess.of(rows)
+    X, federation = pooled(rows), Simulation.from_rows(rows)
     counts = np.bincount(nearest(X, centers), minlength=K)
-    one_by_one = conduct(each(federation.sites, AskClusterSums(centers[None])), federation).values()
+    one_by_one = run_protocol(each(federation.sites, AskClusterSums(centers[None])), federation).values()
     assert sum(r.mass[0] for r in one_by_one).tolist() == counts.tolist()
     assert sum(r.mass.sum() for r in one_by_one) == len(X)
-    moves = conduct(total(federation.sites, AskLocalMoves(centers, 5, "counts")), federation)
+    moves = run_protocol(total(federation.sites, AskLocalMoves(centers, 5, "counts")), federation)
     assert moves.weight.tolist() == counts.tolist()
     for kind in ("before", "after"):
-        steps = conduct(each(federation.sites, AskOneStep(centers, kind, 1.0)), federation)
+        steps = run_protocol(each(federation.sites, AskOneStep(centers, kind, 1.0)), federation)
         assert sum(r.counts.sum() for r in steps.values()) == len(X)
 
 
@@ -127,10 +133,10 @@ def test_law_23_replicating_all_rows_changes_nothing(name, seed):
 
 
 @seeds
-@pytest.mark.parametrize("method", [Lloyd(k=K, init="random"), Dwf(k=K, init="random")], ids=["lloyd", "dwf"])
+@pytest.mark.parametrize("method", [Lloyd(k=K, init="random"), DWF(k=K, init="random")], ids=["lloyd", "dwf"])
 def test_law_23_from_a_start_of_its_own(seed, method):
     rows, _ = case(seed)
-    once, more = (run(method, InProcess.of(r), seed=seed).state.centers for r in (rows, thrice(rows)))
+    once, more = (run(method, Simulation.from_rows(r), seed=seed).state.centers for r in (rows, thrice(rows)))
     close(in_order(once), in_order(more))
 
 
@@ -138,7 +144,7 @@ def test_law_23_from_a_start_of_its_own(seed, method):
 def test_law_23_fkm(seed):
     rows, init = case(seed)
     once, more = (
-        conduct(each(tuple(rows), AskOneStep(init, "before", 1.0)), InProcess.of(r))
+        run_protocol(each(tuple(rows), AskOneStep(init, "before", 1.0)), Simulation.from_rows(r))
         for r in (rows, thrice(rows))
     )
     for site in rows:
@@ -151,7 +157,7 @@ def test_law_23_fkm(seed):
 
 @pytest.mark.parametrize(
     "method",
-    [Lloyd(k=K), Dwf(k=K), Dwf.as_published(k=K), Ewf(k=K), Fkm(k=K), KFed(k=K), MiniBatch(k=K)],
+    [Lloyd(k=K), DWF(k=K), DWF.as_published(k=K), EWF(k=K), FKM(k=K), KFed(k=K), MiniBatch(k=K)],
     ids=lambda m: type(m).__name__,
 )
 @seeds
@@ -159,6 +165,6 @@ def test_every_method_finds_separated_clusters(method, seed):
     rng = np.random.default_rng(seed)
     middle = 100.0 * np.array([[0, 0], [0, 1], [1, 0], [1, 1]])
     X = middle[np.arange(200) % 4] + rng.normal(size=(200, 2))
-    centers = run(method, InProcess.of(split(X, 5, seed)), seed=seed).state.centers
+    centers = run(method, Simulation.from_rows(split(X, 5, seed)), seed=seed).state.centers
     np.testing.assert_allclose(in_order(np.round(centers, -1)), in_order(middle), atol=1e-9)
     assert inertia_of(X, centers) < 1.05 * inertia_of(X, middle)

@@ -12,15 +12,15 @@ import pytest
 
 import unpooled
 from question_samples import samples
-from unpooled.core import codec
-from unpooled.core.exchange import Answer, Envelope, Part, Turn
-from unpooled.core.messages import Refusal
 from unpooled.data import Number, Preparation, Table
 from unpooled.data.schema import AskColumns, AskSchema
-from unpooled.errors import LedgerError, PolicyError, Refused
-from unpooled.privacy import Spending
-from unpooled.privacy.dp.moments import AskNoisyMoments
-from unpooled.privacy.dp.noise import Noise, Purse, Simulated
+from unpooled.errors import LedgerError, PolicyError, QueryRefusedError
+from unpooled.privacy import PrivateQuestion
+from unpooled.privacy.dp.noise import BudgetAccountant, Noise, SimulatedAccountant
+from unpooled.privacy.dp.noisy_moments import AskNoisyMoments
+from unpooled.protocol import codec
+from unpooled.protocol.exchange import Part, Request, RequestId, Response
+from unpooled.protocol.messages import Refusal
 from unpooled.site.ledger import Ledger
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
@@ -28,7 +28,7 @@ from unpooled.site.policy import parse
 RULES = """
 version = 2
 [protect]
-mode = "noise"
+mode = "dp"
 [dp]
 epsilon_total = 0.5
 [domain]
@@ -45,8 +45,8 @@ def tables(seed: int):
     one = rng.normal(0, 3, (300, 2))
     two = rng.uniform(-8, 8, (17, 2)) ** 3
     two[3, 1] = np.nan
-    yield Table.of({"x": one[:, 0], "y": one[:, 1], "illness": ["flu"] * 300})
-    yield Table.of({"name": [f"n{i}" for i in range(17)], "y": two[:, 1], "x": two[:, 0]})
+    yield Table.from_columns({"x": one[:, 0], "y": one[:, 1], "illness": ["flu"] * 300})
+    yield Table.from_columns({"name": [f"n{i}" for i in range(17)], "y": two[:, 1], "x": two[:, 0]})
 
 
 def told(reply) -> bytes:
@@ -69,21 +69,23 @@ def test_two_tables_under_one_policy_give_the_same_bytes_but_for_noise(seed):
     asked.append((AskNoisyMoments(0.01, np.full(1, 9.0)), Preparation((Number("illness", 0, 0, 1),), False)))
     answered = 0
     for number in range(60):
-        question, view = asked[rng.integers(len(asked))]
-        post = Envelope(Turn("r", 0, number, 0), (Part(("each", "total")[number % 2], question, view, 0),))
-        one, two = (codec.unwrap(site.respond(codec.wrap(post)), expect=Answer) for site in sites)
+        question, transform = asked[rng.integers(len(asked))]
+        request = Request(
+            RequestId("r", 0, number, 0), (Part(("each", "total")[number % 2], question, transform, 0),)
+        )
+        one, two = (codec.unwrap(site.respond(codec.wrap(request)), expect=Response) for site in sites)
         assert [told(r) for r in one.replies] == [told(r) for r in two.replies]
         answered += not isinstance(one.replies[0], Refusal)
-        if not isinstance(question, Spending | AskSchema):
+        if not isinstance(question, PrivateQuestion | AskSchema):
             assert isinstance(one.replies[0], Refusal)
     assert answered
 
 
 def test_the_schema_of_a_noise_site_is_its_policy():
     site = open_site("a", next(tables(0)), parse(RULES))
-    post = Envelope(Turn("r", 0, 0, 0), (Part("each", AskSchema(), None, 0),))
-    (schema,) = site.answer(post).replies
-    assert schema.protection == ("noise", "")
+    request = Request(RequestId("r", 0, 0, 0), (Part("each", AskSchema(), None, 0),))
+    (schema,) = site.answer(request).replies
+    assert schema.protection == ("dp", "")
     assert (schema.names, schema.kinds) == (("x", "y"), ("number", "number"))
     assert schema.rows.tolist() == [500.0]
     assert np.isnan([schema.missing, schema.size, schema.spread, schema.within]).all()
@@ -99,9 +101,9 @@ def test_what_is_declared_must_be_so_and_there_is_no_copy_beside_noise(tmp_path)
     for old, (new, says) in wrong.items():
         with pytest.raises(PolicyError, match=says):
             open_site("a", table, parse(RULES.replace(old, new)))
-    open_site("a", table, parse("version = 2\n[protect]\nauto = true"), tmp_path).close()
+    open_site("a", table, parse("version = 2\n[protect]\nauto_approve = true"), tmp_path).close()
     with pytest.raises(
-        LedgerError, match=r"has a copy, and the policy has mode = .noise.: a site has one or the"
+        LedgerError, match=r"has a copy, and the policy has mode = .dp.: a site has one or the"
     ):
         open_site("a", table, parse(RULES), tmp_path)
 
@@ -113,13 +115,13 @@ def test_noise_cannot_be_made_only_bought():
     with pytest.raises(TypeError, match=r"noise is not made but bought: Purse\.spend"):
         Noise(object(), 1.0, None)
 
-    class Empty(Purse):
+    class Empty(BudgetAccountant):
         def _charge(self, price: float) -> None:
-            raise Refused("nothing is left")
+            raise QueryRefusedError("nothing is left")
 
-    with pytest.raises(Refused, match="nothing is left"):
+    with pytest.raises(QueryRefusedError, match="nothing is left"):
         Empty().spend([0.1], [1.0])
-    (noise,) = Simulated().spend([0.1], [1.0])
+    (noise,) = SimulatedAccountant().spend([0.1], [1.0])
     noise.added(np.zeros(2, dtype=np.int64), 2.0**-30, 1.0)
     noise.used()
     with pytest.raises(TypeError, match="used up"):
@@ -128,16 +130,18 @@ def test_noise_cannot_be_made_only_bought():
 
 def test_the_package_has_two_purses_and_one_place_that_draws():
     """The ledger's and the simulation's; whatever else would draw noise would have to be written here."""
-    purses, drawing = set(), set()
+    accountants, drawing = set(), set()
     for path in Path(unpooled.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ClassDef) and any(getattr(b, "id", "") == "Purse" for b in node.bases):
-                purses.add((path.stem, node.name))
+            if isinstance(node, ast.ClassDef) and any(
+                getattr(b, "id", "") == "BudgetAccountant" for b in node.bases
+            ):
+                accountants.add((path.stem, node.name))
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("discrete_gaussian", "taken"):
                 drawing.add(path.stem)
-            if isinstance(node, ast.Name) and node.id == "_BOUGHT":
+            if isinstance(node, ast.Name) and node.id == "_CHARGED":
                 assert path.stem == "noise"
-    assert purses == {("noise", "Simulated"), ("paid_noise", "_Request")}
+    assert accountants == {("noise", "SimulatedAccountant"), ("paid_noise", "_RequestAccountant")}
     assert drawing == {"noise", "discrete_gaussian"}
 
 
@@ -145,14 +149,14 @@ def test_a_simulated_purse_never_serves_a_site_with_rules(tmp_path):
     """A site under a policy pays from its ledger, or answers nothing with noise."""
     X = np.zeros((20, 2))
     question = AskNoisyMoments(0.1, np.full(2, 9.0))
-    post = Envelope(Turn("r", 0, 0, 0), (Part("total", question, None, 0),))
-    for mode, says in (("copy", "answers from its copy, not with noise"), ("trusted", "no budget for noise")):
-        policy = parse(f'version = 2\n[protect]\nmode = "{mode}"\nauto = true')
+    request = Request(RequestId("r", 0, 0, 0), (Part("total", question, None, 0),))
+    for mode, says in (("summary", "answers from its copy, not with noise"), ("raw", "no budget for noise")):
+        policy = parse(f'version = 2\n[protect]\nmode = "{mode}"\nauto_approve = true')
         site = open_site("a", X, policy, tmp_path / mode)
-        (reply,) = site.answer(post).replies
+        (reply,) = site.answer(request).replies
         assert says in reply.reason
         site.close()
-    site = open_site("a", X, parse(RULES), tmp_path / "noise")
-    assert not isinstance(site.answer(post).replies[0], Refusal)
+    site = open_site("a", X, parse(RULES), tmp_path / "dp")
+    assert not isinstance(site.answer(request).replies[0], Refusal)
     site.close()
-    assert Ledger(tmp_path / "noise" / "ledger.sqlite", "a").spent() == pytest.approx(0.01)
+    assert Ledger(tmp_path / "dp" / "ledger.sqlite", "a").spent() == pytest.approx(0.01)

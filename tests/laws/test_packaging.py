@@ -157,7 +157,7 @@ import warnings
 with warnings.catch_warnings(record=True) as told:
     warnings.simplefilter("always")
     from unpooled import FederatedKMeans, exact_kmeans, kernels
-    model = FederatedKMeans(n_clusters=2, random_state=0, protect="copy")
+    model = FederatedKMeans(n_clusters=2, random_state=0, protect="summary")
     model.fit([[0.0], [0.2], [9.0], [9.2]] * 9, sites=["a"] * 18 + ["b"] * 18)
 assert kernels.__file__.startswith({str(tmp_path)!r}), kernels.__file__
 warned = [str(one.message) for one in told if "numpy" in str(one.message)]

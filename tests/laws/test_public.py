@@ -27,18 +27,18 @@ def modules() -> list[str]:
 
 def test_public_names():
     assert set(unpooled.__all__) == {
-        "BestOf",
-        "CopySettings",
+        "Restarts",
+        "SummarySettings",
         "Database",
         "Dual",
-        "Dwf",
-        "Ewf",
+        "DWF",
+        "EWF",
         "FederatedFuzzyCMeans",
         "FederatedKMeans",
-        "Fkm",
+        "FKM",
         "Fuzzy",
         "Gaussian",
-        "InProcess",
+        "Simulation",
         "KFed",
         "Lloyd",
         "Method",
@@ -81,8 +81,8 @@ def test_importing_is_quick_because_heavy_modules_wait():
 
 def test_running_needs_numpy_only():
     program = (
-        "from unpooled import InProcess, Lloyd, run\nimport numpy as np\n"
-        "run(Lloyd(k=2), InProcess.of({'a': np.arange(8.0)[:, None]}))"
+        "from unpooled import Simulation, Lloyd, run\nimport numpy as np\n"
+        "run(Lloyd(k=2), Simulation.from_rows({'a': np.arange(8.0)[:, None]}))"
     )
     loaded = imported_by(program)
     assert "numpy" in loaded
@@ -122,5 +122,5 @@ def test_one_tree_of_errors():
     for name, error in inspect.getmembers(errors, inspect.isclass):
         assert issubclass(error, errors.UnpooledError)
         assert name in errors.__doc__
-    for name in ("BadInput", "CodecError", "CheckpointError"):
+    for name in ("InputError", "CodecError", "CheckpointError"):
         assert issubclass(getattr(errors, name), ValueError)

@@ -10,9 +10,9 @@ from importlib.resources import files
 import pytest
 
 from machines.network import Network, ip
-from unpooled.runtimes.provisioning import keys
+from unpooled.federation.provisioning import keys
 
-READING = ("--categories", "cp,restecg", "--na", "chol=0")  # the sites say how their files are read
+READING = ("--categorical", "cp,restecg", "--na", "chol=0")  # the sites say how their files are read
 HOSPITALS = ("cleveland", "hungarian", "va")
 
 
@@ -20,7 +20,7 @@ HOSPITALS = ("cleveland", "hungarian", "va")
 def hospital_files(tmp_path_factory):
     """Every hospital's own CSV file: numbers, codes, missing values, and its own order of columns."""
     folder = tmp_path_factory.mktemp("hospitals")
-    with (files("unpooled.experiments.datasets") / "heart_disease.csv").open() as file:
+    with (files("unpooled.data.examples") / "heart_disease.csv").open() as file:
         rows = list(csv.DictReader(file))
     columns = [name for name in rows[0] if name not in ("site", "num")]
     found = {}
@@ -55,7 +55,7 @@ def network(hospital_files, modules, tmp_path_factory):
 def after_a_run(network):
     """The federation after at least one run in which all sites answered; there is none to begin with."""
     jobs = [path for path in network.folder.glob("out/*/job.json") if (path.parent / "result.json").exists()]
-    if not any(json.loads(path.read_text())["job"]["between"]["quorum"] == 1 for path in jobs):
+    if not any(json.loads(path.read_text())["job"]["remote"]["quorum"] == 1 for path in jobs):
         network.run("first", "-k", "3", "--restarts", "2", "--seed", "2", "--quorum", "1")
         network.finish("first")
     return network
@@ -74,7 +74,7 @@ def fitted(hospital_files, tmp_path_factory):
         if options not in known:
             out = folder / str(len(known))
             words = ["fit", *map(str, hospital_files.values()), "--out", str(out), *map(str, options)]
-            words += ["--protect", "copy", *READING]
+            words += ["--protect", "summary", *READING]
             result = CliRunner().invoke(app, words)
             assert result.exit_code == 0, result.output
             known[options] = out

@@ -15,16 +15,16 @@ from typing import Any
 
 import psutil
 
-from unpooled.runtimes.coordinator_run import ProgressFile
-from unpooled.runtimes.engine import EngineIdentity
-from unpooled.runtimes.provisioning.enrolment import admit, waiting
-from unpooled.runtimes.provisioning.federation_folder import FederationFolder
-from unpooled.runtimes.provisioning.follow_run import present
-from unpooled.runtimes.provisioning.invitations import Invitation
-from unpooled.runtimes.provisioning.keys import Authority, new_key, private_pem, write_key
-from unpooled.runtimes.provisioning.site_folder import SiteFolder
+from unpooled.federation.coordinator_run import ProgressFile
+from unpooled.federation.engine import EngineIdentity
+from unpooled.federation.provisioning.enrolment import admit, awaiting_admission
+from unpooled.federation.provisioning.federation_folder import FederationFolder
+from unpooled.federation.provisioning.follow_run import connected_sites
+from unpooled.federation.provisioning.invitations import Invitation
+from unpooled.federation.provisioning.keys import Authority, new_key, private_pem, write_key
+from unpooled.federation.provisioning.site_folder import SiteFolder
 from unpooled.site.identity import identity_in
-from unpooled.site.site_process import SiteSettings
+from unpooled.site.session import SiteSettings
 
 UNPOOLED = [sys.executable, "-m", "unpooled"]
 PATIENCE = 240.0
@@ -38,13 +38,13 @@ def reserved_port() -> int:
     While no server listens, a connection is refused.
     """
     both = socket.has_dualstack_ipv6()
-    keeper = socket.socket(socket.AF_INET6 if both else socket.AF_INET)
-    keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    reservation = socket.socket(socket.AF_INET6 if both else socket.AF_INET)
+    reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if both:
-        keeper.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-    keeper.bind(("", 0))
-    port = int(keeper.getsockname()[1])
-    keeper.detach()  # open until this process ends
+        reservation.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+    reservation.bind(("", 0))
+    port = int(reservation.getsockname()[1])
+    reservation.detach()  # open until this process ends
     return port
 
 
@@ -85,10 +85,12 @@ def certified_site(federation: FederationFolder, site: str, folder: Path, data: 
         identity_in(federation.path).public.hex(), "used", "2000-01-01T00:00:00+00:00",
     ).write(folder / "invitation.json")  # fmt: skip
     place = SiteFolder(folder)
-    place._settle(place.invitation, EngineIdentity(private_pem(key), certificate, federation.root()))
-    (folder / "policy.toml").write_text('version = 2\n[protect]\nmode = "trusted"\n')
-    place.open_books()
-    place.keep_settings(SiteSettings(site, str(data), str(folder), str(folder / "policy.toml")))
+    place._write_engine_files(
+        place.invitation, EngineIdentity(private_pem(key), certificate, federation.root())
+    )
+    (folder / "policy.toml").write_text('version = 2\n[protect]\nmode = "raw"\n')
+    place.open_audit_trail()
+    place.write_settings(SiteSettings(site, str(data), str(folder), str(folder / "policy.toml")))
     used = hashlib.sha256(b"used").hexdigest()
     (folder / "enrolled.json").write_text(json.dumps({"invitation": used}))
     return place
@@ -107,11 +109,11 @@ class Network:
         prefix: dict[str, Sequence[str]] | None = None,
         env: dict[str, str] | None = None,
         reading: Sequence[Any] = (),
-        copied: bool = True,
+        summary: bool = True,
     ) -> None:
         folder.mkdir(exist_ok=True)
         self.folder, self.files = folder, files
-        self._copied = copied  # sites have a copy, which is to be approved
+        self._summary = summary  # sites have a copy, which is to be approved
         self._reading = reading  # how sites read their files, when they join first
         self.home = folder / "federation"
         self.port = port or reserved_port()
@@ -178,7 +180,7 @@ class Network:
         """Start a site; if it joins for the first time, do what coordinator and officer do then."""
         if self._begin_to_join(site, *options, data=data, folder=folder):
             self.admit(site)
-            if self._copied:
+            if self._summary:
                 self.approve(site)
 
     def _begin_to_join(
@@ -205,17 +207,19 @@ class Network:
         """What the coordinator does once the site has read its fingerprint out."""
         process, federation = self.processes[site], FederationFolder.read(self.home)
         read_out = until(lambda: self.fingerprint(site) or process.poll() is not None, f"{site} to read out")
-        until(lambda: site in waiting(federation) or process.poll() is not None, f"{site} to enrol")
-        assert process.poll() is None, self.said(site)
+        until(
+            lambda: site in awaiting_admission(federation) or process.poll() is not None, f"{site} to enrol"
+        )
+        assert process.poll() is None, self.output(site)
         admit(federation, site, read_out)
 
     def fingerprint(self, site: str) -> str:
         """The fingerprint that a site read out last."""
-        return ["", *re.findall(r"the fingerprint to read out: (.*)", self.said(site))][-1]
+        return ["", *re.findall(r"the fingerprint to read out: (.*)", self.output(site))][-1]
 
     def approve(self, site: str) -> None:
         """What the officer of a site does: nothing is answered before."""
-        copy = self.site_folder(site) / "copy" / "about.json"
+        copy = self.site_folder(site) / "summary" / "about.json"
         process = self.processes[site]
         until(lambda: copy.exists() or process.poll() is not None, f"the copy of {site}")
         self.command("copy", "approve", self.site_folder(site))
@@ -226,7 +230,7 @@ class Network:
         new = [site for site in self.files if self._begin_to_join(site)]
         for site in new:
             self.admit(site)
-        for site in new if self._copied else ():
+        for site in new if self._summary else ():
             self.approve(site)
         self.wait_connected()
         return self
@@ -245,9 +249,11 @@ class Network:
         try:
             process.wait(patience)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"{name} takes more than {patience:g} seconds\n{self.said(name)}") from None
-        assert process.returncode == code, self.said(name)
-        return self.said(name)
+            raise AssertionError(
+                f"{name} takes more than {patience:g} seconds\n{self.output(name)}"
+            ) from None
+        assert process.returncode == code, self.output(name)
+        return self.output(name)
 
     # ------------------------------------------------------------ other settings, for a while
 
@@ -288,23 +294,23 @@ class Network:
     def out(self, name: str) -> Path:
         return self.folder / "out" / name
 
-    def said(self, name: str) -> str:
+    def output(self, name: str) -> str:
         return (self.folder / f"{name}.out").read_text()
 
     def connected(self) -> set[str]:
-        return set(present(FederationFolder.read(self.home)) or ())
+        return set(connected_sites(FederationFolder.read(self.home)) or ())
 
     def _connections(self, site: str) -> int:
         """How often a site said that it is connected."""
-        said = self.said(site) if site in self.processes else ""
-        return len(re.findall(r"\d connected to heart", said))
+        output = self.output(site) if site in self.processes else ""
+        return len(re.findall(r"\d connected to heart", output))
 
     def wait_connected(self, sites: set[str] | None = None) -> None:
         wanted = sites if sites is not None else set(self.files)
 
         def there() -> bool:
             for name in wanted:
-                assert self.processes[name].poll() is None, self.said(name)
+                assert self.processes[name].poll() is None, self.output(name)
             news = all(self._connections(name) > self._joined[name] for name in wanted)
             return news and wanted <= self.connected()
 
@@ -314,12 +320,12 @@ class Network:
         """Wait until the run of that name has done so many rounds; what it says of itself then."""
 
         def there() -> Any:
-            assert self.processes[name].poll() is None, f"over before round {number}\n{self.said(name)}"
+            assert self.processes[name].poll() is None, f"over before round {number}\n{self.output(name)}"
             with contextlib.suppress(FileNotFoundError):
                 job = json.loads((self.out(name) / "job.json").read_text())["job"]
-                said = ProgressFile(self.home / "runs" / job["between"]["run"]).read()
-                if said.get("record", {}).get("round", -1) >= number:
-                    return said
+                progress = ProgressFile(self.home / "runs" / job["remote"]["run"]).read()
+                if progress.get("record", {}).get("round", -1) >= number:
+                    return progress
             return None
 
         return until(there, f"round {number} of {name}", pause=0.01)
@@ -373,7 +379,7 @@ class Network:
                 process.kill()  # of a process that has ended meanwhile: a psutil.Error
         self.processes[name].wait(PATIENCE)
 
-    def leave(self, site: str) -> None:
+    def stop(self, site: str) -> None:
         self.command("leave", self.site_folder(site))
         self.processes[site].wait(PATIENCE)
 

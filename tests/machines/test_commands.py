@@ -11,10 +11,10 @@ from typer.testing import CliRunner
 import unpooled
 from machines.network import PATIENCE, reserved_port, until
 from unpooled.app.cli import app
-from unpooled.core.disk import is_held
-from unpooled.runtimes.coordinator_run import ProgressFile
-from unpooled.runtimes.nvflare.console import submitted
-from unpooled.site.study_folder import StudyFolder
+from unpooled.federation.coordinator_run import ProgressFile
+from unpooled.federation.nvflare.console import submitted_job
+from unpooled.site.study_store import StudyFolder
+from unpooled.storage.atomic_files import is_locked
 
 OPTIONS = ("-k", "3", "--restarts", "2", "--seed", "4")
 
@@ -47,14 +47,14 @@ def exported(network, tmp_path):
     assert not list(job.rglob("*.py"))
     work = network.home / "runs" / re.search(r"runs/(\S+)/checkpoint", said).group(1)
     yield job, out, work
-    until(lambda: not is_held(work), "its process at the server to end")
+    until(lambda: not is_locked(work), "its process at the server to end")
     shutil.rmtree(work, ignore_errors=True)
 
 
 @pytest.mark.long
 def test_a_job_of_another_console_is_refused_by_sites_with_an_authority(network, exported):
     job, _, work = exported
-    with submitted(network.home / "console", job, timeout=PATIENCE):
+    with submitted_job(network.home / "console", job, timeout=PATIENCE):
         said = until(lambda: (p := ProgressFile(work).read())["state"] == "failed" and p, "the refusal")
     assert "the study is not signed by the authority of this federation" in said["text"]
 
@@ -65,10 +65,10 @@ def test_a_job_for_another_console(network, fitted, exported):
     with contextlib.ExitStack() as stack:
         for site in network.files:  # in a federation of one's own there is none: officers decide
             stack.enter_context(network.with_settings(site, authority=""))
-        with submitted(network.home / "console", job, timeout=PATIENCE):
+        with submitted_job(network.home / "console", job, timeout=PATIENCE):
             for site in network.files:
                 place = network.site_folder(site)
-                until(StudyFolder(place).waiting, f"the study at {site}")
+                until(StudyFolder(place).pending, f"the study at {site}")
                 unpooled_command("study", "approve", place, "--yes")
             until(lambda: ProgressFile(work).read()["state"] == "finished", "the job to finish")
     shutil.copy(work / "checkpoint", out / "checkpoint")
@@ -86,7 +86,7 @@ def test_a_site_in_the_background_says_why_it_is_alone(network, hospital_files, 
     place = tmp_path / "va"
     network.command("join", invitation, "--folder", place, "--data", hospital_files["va"], "--background")
     try:
-        assert "va in alone: waits to be admitted" in unpooled_command("status", place, code=6)
+        assert "va in alone: awaiting admission" in unpooled_command("status", place, code=6)
         until(lambda: "nothing listens there" in (place / "join.log").read_text(), "the reason")
     finally:
         assert unpooled_command("leave", place) == "stopped\n"

@@ -16,17 +16,24 @@ from typer.testing import CliRunner
 
 from machines.network import PATIENCE, reserved_port, until
 from unpooled.app.cli import app
-from unpooled.errors import BadInput
-from unpooled.runtimes.engine import EngineIdentity
-from unpooled.runtimes.provisioning import dial, enrolment, front_door
-from unpooled.runtimes.provisioning.enrolment import admit, enrol, invite, waiting
-from unpooled.runtimes.provisioning.enrolment_wire import LIMIT, PROTOCOL, ask, server_context
-from unpooled.runtimes.provisioning.federation_folder import FederationFolder, create
-from unpooled.runtimes.provisioning.front_door import FrontDoor, addresses_of
-from unpooled.runtimes.provisioning.invitations import Invitation
-from unpooled.runtimes.provisioning.keys import certified, new_key, private_pem, read_key, request, write_key
-from unpooled.runtimes.provisioning.site_folder import SiteFolder
-from unpooled.site.site_process import SiteSettings
+from unpooled.errors import InputError
+from unpooled.federation.engine import EngineIdentity
+from unpooled.federation.provisioning import dial, enrolment, ingress
+from unpooled.federation.provisioning.enrolment import admit, awaiting_admission, enrol, invite
+from unpooled.federation.provisioning.enrolment_wire import LIMIT, PROTOCOL, ask, server_context
+from unpooled.federation.provisioning.federation_folder import FederationFolder, create
+from unpooled.federation.provisioning.ingress import Ingress, local_addresses
+from unpooled.federation.provisioning.invitations import Invitation
+from unpooled.federation.provisioning.keys import (
+    certificate_request,
+    certified_key,
+    new_key,
+    private_pem,
+    read_key,
+    write_key,
+)
+from unpooled.federation.provisioning.site_folder import SiteFolder
+from unpooled.site.session import SiteSettings
 
 pytestmark = pytest.mark.usefixtures("shorter_keys")
 
@@ -64,15 +71,15 @@ def made(tmp_path_factory, monkeypatch_module):
     """A federation with its front door open, and an echo behind it."""
     path, port = tmp_path_factory.mktemp("made") / "fed", reserved_port()
     monkeypatch_module.setattr(dial, "PATIENCE", PATIENCE)  # however busy this machine is
-    monkeypatch_module.setattr(front_door, "_HELLO", PATIENCE)
-    monkeypatch_module.setattr(front_door, "_ANSWER", PATIENCE)
+    monkeypatch_module.setattr(ingress, "_HELLO", PATIENCE)
+    monkeypatch_module.setattr(ingress, "_ANSWER", PATIENCE)
     federation = create(path, "fed", f"localhost:{port}", ("a", "b", "c", "d"), engine_name="nvflare")
     context = server_context(*map(str, federation.engine.server_identity(federation.server)))
     engine = Echo()
-    with FrontDoor(
+    with Ingress(
         ["127.0.0.1"], port, engine.port, context, lambda said: enrol(FederationFolder.read(path), said)
-    ) as door:
-        yield federation, engine, door
+    ) as opened:
+        yield federation, engine, opened
     engine.listener.close()
 
 
@@ -90,13 +97,13 @@ def joined(federation, site, folder):
 
 def test_a_key_is_enrolled_admitted_and_certified(federation, tmp_path):
     place = joined(federation, "a", tmp_path / "a")
-    with pytest.raises(BadInput, match="has not asked yet: unpooled join"):
+    with pytest.raises(InputError, match="has not asked yet: unpooled join"):
         admit(federation, "a", place.fingerprint())
     for _ in range(2):  # asked again, nothing changes
         assert "not admitted this site yet" in place.enrol()
-        assert waiting(federation) == {"a": place.fingerprint()}
+        assert awaiting_admission(federation) == {"a": place.fingerprint()}
         assert not place.enrolled
-    with pytest.raises(BadInput, match="somebody else used its invitation"):
+    with pytest.raises(InputError, match="somebody else used its invitation"):
         admit(federation, "a", "0" * 40)
     admit(federation, "a", place.fingerprint().upper())
     assert place.enrol() == ""
@@ -107,7 +114,7 @@ def test_a_key_is_enrolled_admitted_and_certified(federation, tmp_path):
     private = (place.path / "private.key").read_text()
     assert all(private not in p.read_text(errors="ignore") for p in federation.path.rglob("*") if p.is_file())
     assert place.enrol() == ""  # a lost answer is given again, to the same key
-    with pytest.raises(BadInput, match="was admitted at"):
+    with pytest.raises(InputError, match="was admitted at"):
         admit(federation, "a", place.fingerprint())
 
 
@@ -118,7 +125,7 @@ def test_a_kill_at_a_renewal_loses_no_settings(federation, tmp_path, monkeypatch
     admit(federation, "a", place.fingerprint())
     place.enrol()
     settings = SiteSettings("a", str(tmp_path / "a.csv"), str(place.path), str(tmp_path / "strict.toml"))
-    place.keep_settings(settings)
+    place.write_settings(settings)
     key, files = read_key(place.path / "private.key"), len(list(place.engine_folder.rglob("*.*")))
     identity = EngineIdentity(private_pem(key), "new", federation.root())
     true, ends = os.replace, 0
@@ -132,9 +139,9 @@ def test_a_kill_at_a_renewal_loses_no_settings(federation, tmp_path, monkeypatch
                 moved.append(target)
             true(source, target)
 
-        monkeypatch.setattr("unpooled.runtimes.provisioning.site_folder.os.replace", replace)
+        monkeypatch.setattr("unpooled.federation.provisioning.site_folder.os.replace", replace)
         try:
-            place._settle(place.invitation, identity)
+            place._write_engine_files(place.invitation, identity)
         except KeyboardInterrupt:
             ends += 1
         else:
@@ -173,24 +180,24 @@ def test_a_thief_who_is_first_is_found_and_the_site_is_told(federation, tmp_path
     true = SiteFolder(tmp_path / "b")
     true.accept(federation.invitation("b"))
     assert "not admitted" in thief.enrol()
-    with pytest.raises(BadInput, match=f"used already, at .* by a key .*{thief.fingerprint()}; if that"):
+    with pytest.raises(InputError, match=f"used already, at .* by a key .*{thief.fingerprint()}; if that"):
         true.enrol()
-    assert waiting(federation) == {"b": thief.fingerprint()}
-    with pytest.raises(BadInput, match="somebody else used its invitation; unpooled federation invite"):
+    assert awaiting_admission(federation) == {"b": thief.fingerprint()}
+    with pytest.raises(InputError, match="somebody else used its invitation; unpooled federation invite"):
         admit(federation, "b", true.fingerprint())  # what is read out on the telephone
     said = CliRunner().invoke(app, ["federation", "admit", str(federation.path)], input="n\n")
     assert said.exit_code == 1
     assert f"another key came with the invitation of b later: {true.fingerprint()}" in said.output
     assert "not admitted: b" in said.output
     true.accept(invite(federation, "b"))  # --again: the thief's secret is void
-    with pytest.raises(BadInput, match="knows no such site and secret"):
+    with pytest.raises(InputError, match="knows no such site and secret"):
         thief.enrol()
     assert "not admitted" in true.enrol()
     admit(federation, "b", true.fingerprint())
     assert true.enrol() == ""
     late = SiteFolder(tmp_path / "late")
     late.accept(federation.invitation("b"))
-    with pytest.raises(BadInput, match="used already"):  # replayed after the admission
+    with pytest.raises(InputError, match="used already"):  # replayed after the admission
         late.enrol()
     assert not (late.engine_folder / "startup").exists()
 
@@ -199,9 +206,9 @@ def test_an_invitation_runs_out(federation, tmp_path, monkeypatch):
     place = joined(federation, "c", tmp_path / "c")
     later = datetime.now(UTC) + timedelta(days=15)
     monkeypatch.setattr(enrolment, "_now", lambda: later)
-    with pytest.raises(BadInput, match=r"was valid until .*; the coordinator makes a new one"):
+    with pytest.raises(InputError, match=r"was valid until .*; the coordinator makes a new one"):
         place.enrol()
-    assert waiting(federation).keys().isdisjoint({"c"})
+    assert awaiting_admission(federation).keys().isdisjoint({"c"})
     monkeypatch.undo()
     assert "not admitted" in place.enrol()  # asked in time, admitted late
     monkeypatch.setattr(enrolment, "_now", lambda: later)
@@ -218,7 +225,7 @@ def test_an_invitation_runs_out(federation, tmp_path, monkeypatch):
         ({"site": "../../../etc/passwd"}, "knows no such site and secret"),
         ({"request": "x"}, "the request of d is damaged"),
         ({"request": None}, "the request of d is damaged"),
-        ({"request": request("a", new_key())}, "the request is for a, not for d"),
+        ({"request": certificate_request("a", new_key())}, "the request is for a, not for d"),
     ],
 )
 def test_what_is_wrong_is_refused_and_leaves_nothing(federation, change, wrong):
@@ -235,11 +242,11 @@ def test_somebody_between_site_and_server_gets_nothing(federation, tmp_path):
     false = create(tmp_path / "false", "fed", "localhost", ("a",), engine_name="nvflare")
     context = server_context(*map(str, false.engine.server_identity(false.server)))
     asked, port = [], reserved_port()
-    with FrontDoor(["127.0.0.1"], port, reserved_port(), context, lambda said: asked.append(said) or {}):
+    with Ingress(["127.0.0.1"], port, reserved_port(), context, lambda said: asked.append(said) or {}):
         invitation = Invitation.read(invite(federation, "d"))
         object.__setattr__(invitation, "port", port)
         with pytest.raises(ssl.SSLCertVerificationError):
-            ask(invitation, request("d", new_key()))
+            ask(invitation, certificate_request("d", new_key()))
     assert asked == []
 
 
@@ -253,15 +260,15 @@ def test_a_certificate_of_another_key_is_not_taken(made, tmp_path):
     certificate = other.engine.identity(other.engine_folder)[0].read_text()
     context = server_context(*map(str, federation.engine.server_identity(federation.server)))
     answer = {"state": "admitted", "certificate": certificate}
-    with FrontDoor(["127.0.0.1"], port, reserved_port(), context, lambda said: answer):
+    with Ingress(["127.0.0.1"], port, reserved_port(), context, lambda said: answer):
         place = SiteFolder(tmp_path / "d")
         invitation = Invitation.read(invite(federation, "d"))
         object.__setattr__(invitation, "port", port)
         invitation.write(tmp_path / "d.json")
         place.accept(tmp_path / "d.json")
-        with pytest.raises(BadInput, match="not of this site's key"):
+        with pytest.raises(InputError, match="not of this site's key"):
             place.enrol()
-    assert certified(certificate) is not None
+    assert certified_key(certificate) is not None
     assert not place.enrolled
 
 
@@ -301,16 +308,16 @@ def test_nonsense_gets_no_answer(made, text, caplog):
 
 def test_floods_are_bounded_and_hold_up_nobody(made, tmp_path, monkeypatch):
     """Silent connections, and more enrolments than allowed: others are served, and none is kept for ever."""
-    federation, _, door = made
+    federation, _, ingress = made
     port = federation.address.port
-    monkeypatch.setattr(front_door, "_AN_ADDRESS", 6)
-    monkeypatch.setattr(front_door, "_WINDOW", 1e9)
-    door._recent.clear()
-    monkeypatch.setattr(front_door, "_UNKNOWN", 20)
+    monkeypatch.setattr(ingress, "_AN_ADDRESS", 6)
+    monkeypatch.setattr(ingress, "_WINDOW", 1e9)
+    ingress._recent.clear()
+    monkeypatch.setattr(ingress, "_UNKNOWN", 20)
     place = joined(federation, "d", tmp_path / "d")
     silent = [socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) for _ in range(30)]
     assert all(ended(line) for line in silent[:10])  # the oldest made room for the others
-    until(lambda: len(door._silent) == 20, "the flood")
+    until(lambda: len(ingress._silent) == 20, "the flood")
     assert "not admitted" in place.enrol()
     assert echoed(port, b"\x16\x03\x01\x00\x04abcd") == b"\x16\x03\x01\x00\x04abcd"
     refused = 0
@@ -325,13 +332,13 @@ def test_floods_are_bounded_and_hold_up_nobody(made, tmp_path, monkeypatch):
     assert echoed(port, b"\x16\x03\x01\x00\x04abcd") == b"\x16\x03\x01\x00\x04abcd"  # sites go on
     for line in silent[10:]:
         line.close()
-    until(lambda: door._open == 0, "all to be closed")
-    monkeypatch.setattr(front_door, "_HELLO", 0.1)
+    until(lambda: ingress._open == 0, "all to be closed")
+    monkeypatch.setattr(ingress, "_HELLO", 0.1)
     for said in (b"", b"\x16\x03\x01"):  # nothing in time, or the beginning of a greeting
         line = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
         line.sendall(said)
         assert ended(line)
-    until(lambda: door._open == 0, "both to be closed")
+    until(lambda: ingress._open == 0, "both to be closed")
 
 
 def ended(line):
@@ -368,17 +375,17 @@ def test_the_engines_bytes_are_handed_on_unchanged(made):
 def test_one_address_and_no_other(made):
     """The port is the server's alone, and only at the address that was named."""
     port = made[0].address.port
-    with pytest.raises(BadInput, match=f"port {port} of this machine belongs to process .*; stop it"):
-        FrontDoor(["127.0.0.1"], port, 1, None, None)
+    with pytest.raises(InputError, match=f"port {port} of this machine belongs to process .*; stop it"):
+        Ingress(["127.0.0.1"], port, 1, None, None)
     other = socket.create_server(("127.0.0.2", port))  # another address of this machine is free
     other.close()
-    with pytest.raises(BadInput, match="no address of this machine; --listen ADDRESS"):
-        addresses_of("192.0.2.1")
-    with pytest.raises(BadInput, match="is not known here; --listen"):
-        addresses_of("nowhere.invalid")
-    assert addresses_of("127.0.0.1") == ["127.0.0.1"]
-    assert front_door.reached_by_none("coordinator.example.org", ["127.0.1.1"])
-    assert not front_door.reached_by_none("localhost", ["127.0.0.1"])
+    with pytest.raises(InputError, match="no address of this machine; --listen ADDRESS"):
+        local_addresses("192.0.2.1")
+    with pytest.raises(InputError, match="is not known here; --listen"):
+        local_addresses("nowhere.invalid")
+    assert local_addresses("127.0.0.1") == ["127.0.0.1"]
+    assert ingress.is_unreachable("coordinator.example.org", ["127.0.1.1"])
+    assert not ingress.is_unreachable("localhost", ["127.0.0.1"])
 
 
 def test_through_a_proxy_and_what_it_refuses(made, tmp_path, monkeypatch):
@@ -402,7 +409,7 @@ def test_through_a_proxy_and_what_it_refuses(made, tmp_path, monkeypatch):
         assert "not admitted" in place.enrol()
         assert len(proxy.asked) == 4
     monkeypatch.setenv("https_proxy", "socks5://me:hidden@x:1")
-    with pytest.raises(BadInput, match="not http://host:port, but 'x:1'"):
+    with pytest.raises(InputError, match="not http://host:port, but 'x:1'"):
         place.enrol()
 
 

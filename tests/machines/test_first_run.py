@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from machines.network import Network, reserved_port, until
-from unpooled.site.study_folder import StudyFolder
+from unpooled.site.study_store import StudyFolder
 
 PAGE = Path(__file__).parents[2] / "docs" / "deployment" / "first-run.md"
 PLACE = "coordinator.example.org:8002"
@@ -67,15 +67,15 @@ def test_the_page_for_three_strangers(strangers, tmp_path):
                     lambda site=site: strangers.fingerprint(f"Hospital-{site}"), f"the fingerprint of {site}"
                 )
                 until(
-                    lambda site=site: f"hospital-{site.lower()} asks" in strangers.said("Coordinator"),
+                    lambda site=site: f"hospital-{site.lower()} asks" in strangers.output("Coordinator"),
                     "asking",
                 )
         if words[0] == "study":
             place = folder / words[2]
-            until((place / "copy" / "page.html").exists, f"the page of {person}")
-            until(StudyFolder(place).waiting, f"the study at {person}")
+            until((place / "summary" / "page.html").exists, f"the page of {person}")
+            until(StudyFolder(place).pending, f"the study at {person}")
             said = "a study waits to be approved: k-means of heart, k 2..4"
-            until(lambda said=said, who=folder.name: said in strangers.said(who), "join to say so")
+            until(lambda said=said, who=folder.name: said in strangers.output(who), "join to say so")
             assert "release" not in kinds(place)
         if lasting:
             strangers.start("run" if words[0] == "run" else folder.name, *words, folder=folder)
@@ -87,7 +87,7 @@ def test_the_page_for_three_strangers(strangers, tmp_path):
                         f"hospital-{site.lower()}: {strangers.fingerprint(f'Hospital-{site}')}" in said.stdout
                     )
         if words[0] == "serve":
-            until(lambda: "the server is up" in strangers.said("Coordinator"), "the server")
+            until(lambda: "the server is up" in strangers.output("Coordinator"), "the server")
             for letter in "ab":  # the two files that are sent
                 sent = tmp_path / "Coordinator" / "heart" / "invitations" / f"hospital-{letter}.json"
                 shutil.copy(sent, tmp_path / f"Hospital-{letter.upper()}")
@@ -105,7 +105,7 @@ def test_the_page_for_three_strangers(strangers, tmp_path):
     for source, target in zip(files, both, strict=True):
         shutil.copy(source, target)
     strangers.command(
-        "fit", *both, "-k", "2..4", "--protect", "copy", "--exclude", "name", "--out", tmp_path / "fit"
+        "fit", *both, "-k", "2..4", "--protect", "summary", "--exclude", "name", "--out", tmp_path / "fit"
     )
     for name in ("model.unpooled", "history.csv"):
         assert (tmp_path / "Coordinator" / "run" / name).read_bytes() == (

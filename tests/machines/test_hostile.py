@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 
 from machines.network import PATIENCE, STUDIES, certified_site, until
-from unpooled.app.job import Between, Job
+from unpooled.app.job import Job, RemoteRunOptions
 from unpooled.app.run_folder import RunFolder
 from unpooled.app.run_job import tasks
 from unpooled.data.readers import Reading, read_table
-from unpooled.runtimes.coordinator_run import ProgressFile
-from unpooled.runtimes.nvflare import console
-from unpooled.runtimes.nvflare import startup_kit as kit
-from unpooled.runtimes.nvflare.console import submitted
-from unpooled.runtimes.provisioning.enrolment import invite
-from unpooled.runtimes.provisioning.federation_folder import FederationFolder, create
+from unpooled.federation.coordinator_run import ProgressFile
+from unpooled.federation.nvflare import console
+from unpooled.federation.nvflare import startup_kit as kit
+from unpooled.federation.nvflare.console import submitted_job
+from unpooled.federation.provisioning.enrolment import invite
+from unpooled.federation.provisioning.federation_folder import FederationFolder, create
 from unpooled.site.log import unpacked
 
 QUICK = ("-k", "3", "--restarts", "2", "--seed", "2")
@@ -31,16 +31,18 @@ QUICK = ("-k", "3", "--restarts", "2", "--seed", "2")
 def job(network, tmp_path):
     """A job folder as the coordinator would submit it, to be tampered with."""
     federation = FederationFolder.read(network.home)
-    told = Job(files=(), ks=(3,), n_init=1, between=Between(str(network.home), "tampered", federation.sites))
+    told = Job(
+        files=(), ks=(3,), n_init=1, remote=RemoteRunOptions(str(network.home), "tampered", federation.sites)
+    )
     folder = tmp_path / "job"
-    federation.engine.write_job(folder, *tasks(told, told.between))
+    federation.engine.write_job(folder, *tasks(told, told.remote))
     return folder
 
 
 def submit(network, job):
     """Hand a job to the server as the coordinator's console would; how it ended, and what its run says."""
     shutil.rmtree(network.home / "runs" / "tampered", ignore_errors=True)
-    with submitted(network.home / "console", job, timeout=PATIENCE) as ended:
+    with submitted_job(network.home / "console", job, timeout=PATIENCE) as ended:
         how = until(ended, "the job to end")
     progress = ProgressFile(network.home / "runs" / "tampered").read()
     shutil.rmtree(network.home / "runs" / "tampered", ignore_errors=True)
@@ -59,7 +61,7 @@ def test_a_job_with_code_of_its_own_is_refused(network, job, tmp_path):
     custom.mkdir()
     (custom / "evil.py").write_text(
         "from pathlib import Path\n"
-        "from unpooled.runtimes.nvflare.responder import Responder\n"
+        "from unpooled.federation.nvflare.executor import Responder\n"
         f"Path({str(marker)!r}).touch()\n"
         "class Evil(Responder):\n    pass\n"
     )
@@ -104,7 +106,7 @@ def test_a_server_that_is_too_busy_to_answer_takes_a_job_once(network, job, monk
     """It is halted for longer than the console waits: when a job is submitted, and when it is asked of it."""
     change(job / "site" / "config" / "config_fed_client.json", lambda said: said.update(executors=[]))
     server, store = network.engine_process("server"), network.home / "server" / "jobs"
-    known, line = set(store.iterdir()), console.ConsoleLine(network.home / "console", timeout=PATIENCE)
+    known, line = set(store.iterdir()), console.ConsoleSession(network.home / "console", timeout=PATIENCE)
     submit_job, unanswered = line._session.submit_job, []
 
     def submitted_to_a_halted_server(*words, **options):
@@ -136,16 +138,18 @@ def test_a_server_that_is_too_busy_to_answer_takes_a_job_once(network, job, monk
 @pytest.mark.long
 def test_a_coordinator_of_another_version_is_declined_by_name(network, job):
     federation = FederationFolder.read(network.home)
-    told = Job(files=(), ks=(3,), n_init=1, between=Between(str(network.home), "tampered", federation.sites))
-    task, terms = tasks(told, told.between)
+    told = Job(
+        files=(), ks=(3,), n_init=1, remote=RemoteRunOptions(str(network.home), "tampered", federation.sites)
+    )
+    task, terms = tasks(told, told.remote)
     shutil.rmtree(job)
     object.__setattr__(terms, "version", "99.0")
     federation.engine.write_job(job, task, terms)
     work = ProgressFile(network.home / "runs" / "tampered")
-    with submitted(network.home / "console", job, timeout=PATIENCE):
+    with submitted_job(network.home / "console", job, timeout=PATIENCE):
         progress = until(lambda: (said := work.read())["state"] == "failed" and said, "the run to fail")
     shutil.rmtree(work.path.parent)
-    assert progress["kind"] == "TooFewAnswers"
+    assert progress["kind"] == "TooFewAnswersError"
     assert "va (the coordinator has unpooled 99.0, this site " in progress["text"]
 
 
@@ -153,8 +157,8 @@ def test_a_site_with_other_columns_is_named_with_them(network, tmp_path):
     odd = tmp_path / "odd.csv"
     odd.write_text("age,weight\n" + "".join(f"{40 + i % 30},{60 + i % 25}\n" for i in range(60)))
     trusted = tmp_path / "trusted.toml"
-    trusted.write_text(f'version = 2\n[protect]\nmode = "trusted"\n{STUDIES}')
-    other = {"data": str(odd), "policy": str(trusted), "categories": [], "na": []}
+    trusted.write_text(f'version = 2\n[protect]\nmode = "raw"\n{STUDIES}')
+    other = {"data": str(odd), "policy": str(trusted), "categorical": [], "na": []}
     with network.with_settings("va", **other):
         network.run("odd", *QUICK)
         said = network.finish("odd", code=1)
@@ -200,9 +204,9 @@ def test_whoever_lacks_the_right_certificate_gets_nothing(network, fitted, tmp_p
     )
     network.start("stranger", "join", tmp_path / "stranger")
     for name in ("impostor", "guest"):
-        until(lambda: "certificate is not of this federation" in network.said(name), f"a reason of {name}")  # noqa: B023
-    until(lambda: "does not let this site in" in network.said("stranger"), "a reason")
-    until(lambda: "refused: stranger" in network.said("server"), "the server's word")
+        until(lambda: "certificate is not of this federation" in network.output(name), f"a reason of {name}")  # noqa: B023
+    until(lambda: "does not let this site in" in network.output("stranger"), "a reason")
+    until(lambda: "refused: stranger" in network.output("server"), "the server's word")
     until(lambda: network.connected() == set(network.files), "all sites, and nobody else")
     for name in ("impostor", "guest", "stranger"):
         network.kill(name)

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from unpooled.app.cli import app
-from unpooled.errors import BadInput
-from unpooled.runtimes.provisioning.enrolment import invite
-from unpooled.runtimes.provisioning.federation_folder import FederationFolder, create
-from unpooled.runtimes.provisioning.invitations import Invitation
-from unpooled.runtimes.provisioning.keys import enrolment_fingerprint, new_key
-from unpooled.runtimes.provisioning.names import check_name, parse_address
-from unpooled.runtimes.provisioning.site_folder import SiteFolder
+from unpooled.errors import InputError
+from unpooled.federation.provisioning.enrolment import invite
+from unpooled.federation.provisioning.federation_folder import FederationFolder, create
+from unpooled.federation.provisioning.invitations import Invitation
+from unpooled.federation.provisioning.keys import enrolment_fingerprint, new_key
+from unpooled.federation.provisioning.names import check_name, parse_address
+from unpooled.federation.provisioning.site_folder import SiteFolder
 
 pytestmark = pytest.mark.usefixtures("shorter_keys")
 
@@ -55,7 +55,7 @@ def federation(tmp_path_factory):
     ],
 )
 def test_what_cannot_be_is_said_and_nothing_is_left(tmp_path, name, address, sites, wrong):
-    with pytest.raises(BadInput, match=wrong):
+    with pytest.raises(InputError, match=wrong):
         create(tmp_path / "f", name, address, sites, engine_name="nvflare")
     assert list(tmp_path.iterdir()) == []
 
@@ -68,7 +68,7 @@ def test_the_engine_reads_every_name_as_a_name(name):
 
     try:
         check_name(name, "site")
-    except BadInput:
+    except InputError:
         return
     assert parse_vars([f"uid={name}"]) == {"uid": name}
 
@@ -108,11 +108,11 @@ def test_no_name_enters_elsewhere(federation, tmp_path, name):
 def test_invitations_that_are_none(federation, tmp_path, changed, wrong):
     letter = tmp_path / "letter.json"
     letter.write_text(json.dumps({**json.loads(federation.invitation("a").read_text()), **changed}))
-    with pytest.raises(BadInput, match=wrong):
+    with pytest.raises(InputError, match=wrong):
         Invitation.read(letter)
     for text in ("", "{}", "[1]"):
         letter.write_text(text)
-        with pytest.raises(BadInput, match="not an invitation"):
+        with pytest.raises(InputError, match="not an invitation"):
             Invitation.read(letter)
     assert parse_address("10.1.2.3:99") == ("10.1.2.3", 99)
 
@@ -176,5 +176,5 @@ def test_a_federation_of_an_earlier_version_says_what_to_do(federation, tmp_path
     shutil.copytree(federation.path, tmp_path / "old")
     path = tmp_path / "old" / "federation.json"
     path.write_text(path.read_text().replace('"version": 2', '"version": 1'))
-    with pytest.raises(BadInput, match="unpooled federation init makes a new one"):
+    with pytest.raises(InputError, match="unpooled federation init makes a new one"):
         FederationFolder.read(tmp_path / "old")

@@ -15,7 +15,7 @@ import pytest
 from machines.network import tree, until
 from machines.test_processes import free
 from machines.test_runs import EVERY, LONG, assert_same
-from unpooled.core.disk import is_held
+from unpooled.storage.atomic_files import is_locked
 
 KILLS, RUNS = 200, 40
 PAUSE = 2.0  # seconds between two strikes on average
@@ -60,11 +60,11 @@ class Strikes:
             with contextlib.suppress(psutil.Error):
                 process.send_signal(signal.SIGCONT)
         if not self._alive("server"):
-            until(lambda: not is_held(self.network.home / "server"), "the server's folder to be free")
+            until(lambda: not is_locked(self.network.home / "server"), "the server's folder to be free")
             self.network.serve()
         for site in self.network.files:
             if not self._alive(site):
-                until(lambda site=site: not is_held(self.network.site_folder(site)), f"{site} to be free")
+                until(lambda site=site: not is_locked(self.network.site_folder(site)), f"{site} to be free")
                 self.network.join(site)
         if self.network.processes[run].poll() == -signal.SIGKILL:
             self.network.start(run, "resume", self.network.out(run), where="server")
@@ -95,17 +95,17 @@ def disturbed(network, run, kills, seed):
         end = time.monotonic() + 240
         while network.processes[run].poll() is None:
             strikes.mend(run)
-            assert time.monotonic() < end, ("it hangs", strikes.told, network.said(run)[-2000:])
+            assert time.monotonic() < end, ("it hangs", strikes.told, network.output(run)[-2000:])
             time.sleep(0.2)
         code = network.processes[run].returncode
         if code == 0:
             break
         if code != -signal.SIGKILL:  # one clear line, and a way out
-            said = network.said(run)
+            said = network.output(run)
             assert "Traceback" not in said, (strikes.told, said)
             assert re.search(r"unpooled: .*unpooled resume", " ".join(said.split())), (strikes.told, said)
         resumed += 1
-        assert resumed < 4, (strikes.told, network.said(run)[-3000:])
+        assert resumed < 4, (strikes.told, network.output(run)[-3000:])
         network.start(run, "resume", network.out(run), where="server")
     return kills, resumed, strikes
 
@@ -127,7 +127,7 @@ def test_runs_that_are_struck_at_random_end_with_the_calm_bits(network, fitted):
                 log = network.site_folder(site) / "log.jsonl"
                 until(lambda log=log: free(log), f"the log of {site} to be free")
             assert network.strays() == []
-            assert not [path for path in (network.home / "runs").iterdir() if is_held(path)]
+            assert not [path for path in (network.home / "runs").iterdir() if is_locked(path)]
         except AssertionError as wrong:
             raise AssertionError(f"{wrong}\n" + "\n".join(strikes.told)) from wrong
         number += 1

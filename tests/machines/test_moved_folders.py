@@ -10,16 +10,16 @@ from typer.testing import CliRunner
 
 from machines.network import Network, reserved_port
 from unpooled.app.cli import app
-from unpooled.runtimes.provisioning import supervisor
-from unpooled.runtimes.provisioning.enrolment import admit, enrol, invite, waiting
-from unpooled.runtimes.provisioning.enrolment_wire import server_context
-from unpooled.runtimes.provisioning.federation_folder import FederationFolder, create
-from unpooled.runtimes.provisioning.front_door import FrontDoor
-from unpooled.runtimes.provisioning.site_folder import SiteFolder
-from unpooled.site.copy_folder import CopyFolder
+from unpooled.federation.provisioning import supervisor
+from unpooled.federation.provisioning.enrolment import admit, awaiting_admission, enrol, invite
+from unpooled.federation.provisioning.enrolment_wire import server_context
+from unpooled.federation.provisioning.federation_folder import FederationFolder, create
+from unpooled.federation.provisioning.ingress import Ingress
+from unpooled.federation.provisioning.site_folder import SiteFolder
 from unpooled.site.log import verify
+from unpooled.site.table_store import SummaryFolder
 
-TRUSTED = 'version = 2\n[protect]\nmode = "trusted"\n'
+RAW = 'version = 2\n[protect]\nmode = "raw"\n'
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def federation(tmp_path_factory, shorter_keys):
     path, port = tmp_path_factory.mktemp("served") / "fed", reserved_port()
     made = create(path, "fed", f"localhost:{port}", ("north", "south"), engine_name="nvflare")
     context = server_context(*map(str, made.engine.server_identity(made.server)))
-    with FrontDoor(["127.0.0.1"], port, 1, context, lambda said: enrol(FederationFolder.read(path), said)):
+    with Ingress(["127.0.0.1"], port, 1, context, lambda said: enrol(FederationFolder.read(path), said)):
         yield made
 
 
@@ -36,7 +36,7 @@ def federation(tmp_path_factory, shorter_keys):
 def join(monkeypatch):
     """``unpooled join`` up to the moment when it would start the engine; its exit code and its words."""
     started = []
-    monkeypatch.setattr(supervisor, "keep", lambda command, home, *_: started.append(home))
+    monkeypatch.setattr(supervisor, "supervise", lambda command, home, *_: started.append(home))
 
     def call(*words, code=0):
         started.clear()
@@ -61,7 +61,7 @@ def table(tmp_path):
 def admitted(federation, join, folder, *options, site="north"):
     """A site that has joined and was admitted, with the options of its first join."""
     join(invite(federation, site), "--folder", folder, *options)
-    admit(federation, site, waiting(federation)[site])
+    admit(federation, site, awaiting_admission(federation)[site])
     join(folder)
     assert SiteFolder(folder).enrolled
     return folder
@@ -80,17 +80,17 @@ def naming(folder, path):
 def test_a_moved_site_opens_the_copy_that_it_has(federation, join, table, tmp_path):
     old, new = tmp_path / "north", tmp_path / "elsewhere" / "north"
     admitted(federation, join, old, "--data", table, "--person", "patient_id")
-    digest = CopyFolder(old).digest
+    digest = SummaryFolder(old).digest
     assert naming(old, old) == []
     new.parent.mkdir()
     shutil.move(old, new)
     assert f"what leaves is logged in {new / 'log.jsonl'}" in join(new)
-    assert CopyFolder(new).digest == digest
+    assert SummaryFolder(new).digest == digest
     assert SiteFolder(new).settings.folder == str(new)
     assert not old.exists()
     join(new, "--data", table, "--policy", written(tmp_path / "rules.toml", "version = 2\n"))
-    assert CopyFolder(new).digest == digest
-    assert sorted(path.name for path in new.glob("copy*")) == ["copy"]
+    assert SummaryFolder(new).digest == digest
+    assert sorted(path.name for path in new.glob("summary*")) == ["summary"]
 
 
 def written(path, text):
@@ -104,7 +104,7 @@ def test_files_within_the_folder_are_found_where_it_is_now(federation, join, tab
     old.mkdir()
     (tmp_path / "link").symlink_to("north")
     shutil.copy(table, old / "people.csv")
-    written(old / "policy.toml", TRUSTED)
+    written(old / "policy.toml", RAW)
     monkeypatch.chdir(old)
     admitted(
         federation, join, old, "--data", "people.csv", "--policy", tmp_path / "link" / "policy.toml"
@@ -120,7 +120,7 @@ def test_files_within_the_folder_are_found_where_it_is_now(federation, join, tab
 
 def test_a_file_outside_of_the_folder_stays_where_it_is(federation, join, table, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    policy = written(tmp_path / "rules.toml", TRUSTED)
+    policy = written(tmp_path / "rules.toml", RAW)
     admitted(federation, join, tmp_path / "north", "--data", "people.csv", "--policy", "north/../rules.toml")
     (tmp_path / "deep").mkdir()
     (tmp_path / "north").rename(tmp_path / "deep" / "north")
@@ -155,14 +155,14 @@ def test_a_query_within_the_folder_renews_the_copy_of_a_moved_site(table, tmp_pa
 @pytest.mark.parametrize(
     ("gone", "named"),
     [
-        (["copy"], "copy/about.json, copy/table.csv"),
-        (["copy/table.csv"], "copy/table.csv"),
+        (["summary"], "summary/about.json, summary/table.csv"),
+        (["summary/table.csv"], "summary/table.csv"),
         (["registry.sqlite"], "registry.sqlite"),
         (["log.jsonl"], "log.jsonl"),
         (["ledger.sqlite"], "ledger.sqlite"),
         (
-            ["copy", "registry.sqlite", "log.jsonl", "ledger.sqlite"],
-            "copy/about.json, copy/table.csv, ledger.sqlite, log.jsonl",
+            ["summary", "registry.sqlite", "log.jsonl", "ledger.sqlite"],
+            "summary/about.json, summary/table.csv, ledger.sqlite, log.jsonl",
         ),
     ],
 )
@@ -181,7 +181,7 @@ def test_an_admitted_site_makes_nothing_anew(federation, join, table, tmp_path, 
 def test_an_admitted_site_with_noise_does_not_begin_its_budget_anew(federation, join, table, tmp_path):
     policy = written(
         tmp_path / "noise.toml",
-        'version = 2\n[protect]\nmode = "noise"\n[dp]\nepsilon_total = 2.0\n[domain]\nrows = 100\n',
+        'version = 2\n[protect]\nmode = "dp"\n[dp]\nepsilon_total = 2.0\n[domain]\nrows = 100\n',
     )
     place = admitted(
         federation, join, tmp_path / "north", "--data", table, "--exclude", "patient_id", "--policy", policy
@@ -198,16 +198,16 @@ def test_a_site_is_admitted_only_with_all_its_files(federation, join, table, tmp
     place = tmp_path / "north"
     invitation = invite(federation, "north")
     join(invitation, "--folder", place, "--data", tmp_path / "nothing.csv", code=1)
-    assert waiting(federation) == {}
+    assert awaiting_admission(federation) == {}
     join(invitation, "--folder", place, "--data", table)
-    assert waiting(federation)
+    assert awaiting_admission(federation)
     assert not SiteFolder(place).was_enrolled
     assert verify(place / "log.jsonl") == []
     got = CliRunner().invoke(app, ["audit", "show", str(place)])
     assert (got.exit_code, "Nothing has left" in got.output) == (0, True)
-    shutil.rmtree(place / "copy")
+    shutil.rmtree(place / "summary")
     join(place, "--data", table)
-    assert CopyFolder(place).exists
+    assert SummaryFolder(place).exists
 
 
 def test_a_moved_region_and_its_federation(federation, join, tmp_path):
@@ -240,8 +240,8 @@ def test_a_run_between_moved_folders(hospital_files, tmp_path):
     try:
         network.up()
         network.command("run", network.home, "-k", "2", "--seed", "1")
-        digest = CopyFolder(network.site_folder("va")).digest
-        network.leave("va")
+        digest = SummaryFolder(network.site_folder("va")).digest
+        network.stop("va")
         network.command("leave", network.home)
         for name in ("va", "server"):
             network.processes.pop(name).wait(20)
@@ -263,7 +263,7 @@ def test_a_run_between_moved_folders(hospital_files, tmp_path):
         network.wait_connected()
         network.run("second", "-k", "2", "--seed", "1")
         network.finish("second")
-        assert CopyFolder(network.site_folder("va")).digest == digest
+        assert SummaryFolder(network.site_folder("va")).digest == digest
         assert (network.out("second") / "model.unpooled").read_bytes() == (
             first / "model.unpooled"
         ).read_bytes()

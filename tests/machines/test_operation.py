@@ -16,21 +16,21 @@ from typer.testing import CliRunner
 
 from machines.network import PATIENCE, tree
 from unpooled.app.cli import app
-from unpooled.core.exchange import Envelope, Part, Turn, countersignable
-from unpooled.core.messages import Refusal
-from unpooled.errors import BadInput, TooFewAnswers
+from unpooled.errors import InputError, TooFewAnswersError
+from unpooled.federation.coordinator_run import ProgressFile, last_log_heads
+from unpooled.federation.provisioning.federation_folder import FederationFolder, create
 from unpooled.privacy.secure_sum.crypto import Identity
-from unpooled.questions.clusters import AskMoments
-from unpooled.runtimes.coordinator_run import ProgressFile, kept_heads
-from unpooled.runtimes.provisioning.federation_folder import FederationFolder, create
-from unpooled.site.audit.summary import read
+from unpooled.protocol.exchange import Part, Request, RequestId, countersignable
+from unpooled.protocol.messages import Refusal
+from unpooled.protocol.questions.cluster_sums import AskMoments
+from unpooled.site.audit.overview import read
 from unpooled.site.backup import backup, restore
 from unpooled.site.log import verify
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "deployment" / "examples"
-TRUSTED = parse('version = 2\n[protect]\nmode = "trusted"\n')
+RAW = parse('version = 2\n[protect]\nmode = "raw"\n')
 ROWS = [[float(i % 7), float(i % 5)] for i in range(40)]
 
 
@@ -58,7 +58,7 @@ def test_states_exit_codes_metrics_and_clean_up(network, tmp_path):
     assert samples['unpooled_runs{federation="heart",role="coordinator",state="failed"}'] == 0
 
     (runs / "lost").mkdir()
-    ProgressFile(runs / "lost").failed(TooFewAnswers("1 of 3 sites answered"))
+    ProgressFile(runs / "lost").failed(TooFewAnswersError("1 of 3 sites answered"))
     (runs / "killed").mkdir()
     ProgressFile(runs / "killed").write("running")
     done = unpooled("status", network.home, code=5)
@@ -125,7 +125,7 @@ def test_the_supervisor_of_a_server_loads_neither_arrays_nor_the_engine(network)
 
 
 def test_a_federation_that_is_down_or_waits_says_so(tmp_path, monkeypatch):
-    monkeypatch.setattr("unpooled.runtimes.provisioning.keys._BITS", 2048)
+    monkeypatch.setattr("unpooled.federation.provisioning.keys._BITS", 2048)
     create(tmp_path / "fed", "fed", "localhost", ("a",), engine_name="nvflare")
     said = unpooled("status", tmp_path / "fed", code=3)
     assert "the server is not up; unpooled serve" in said.stderr
@@ -135,7 +135,7 @@ def test_a_federation_that_is_down_or_waits_says_so(tmp_path, monkeypatch):
 
 
 def test_a_site_is_taken_out_of_a_federation(tmp_path, monkeypatch):
-    monkeypatch.setattr("unpooled.runtimes.provisioning.keys._BITS", 2048)
+    monkeypatch.setattr("unpooled.federation.provisioning.keys._BITS", 2048)
     home = tmp_path / "fed"
     sites = ("--site", "a", "--site", "b")
     unpooled("federation", "init", home, "--name", "fed", "--address", "localhost", *sites)
@@ -152,30 +152,30 @@ def test_a_site_is_taken_out_of_a_federation(tmp_path, monkeypatch):
 
 def asked(authority, head, number):
     seal = f"{head}:{authority.sign(countersignable('a', head)).hex()}" if head else ""
-    return Envelope(Turn("r", 0, number, 0), (Part("total", AskMoments(), None, 0),), seal)
+    return Request(RequestId("r", 0, number, 0), (Part("total", AskMoments(), None, 0),), seal)
 
 
 def test_a_site_whose_log_was_lost_is_taken_back_by_a_decision(tmp_path, monkeypatch):
     """It refuses, until the coordinator readmits it; the old heads and the decision stay as evidence."""
     import numpy as np
 
-    monkeypatch.setattr("unpooled.runtimes.provisioning.keys._BITS", 2048)
+    monkeypatch.setattr("unpooled.federation.provisioning.keys._BITS", 2048)
     home = create(tmp_path / "fed", "fed", "localhost", ("a", "b"), engine_name="nvflare").path
-    authority, heads = Identity.new(), FederationFolder.read(home).heads
-    site = open_site("a", np.array(ROWS), TRUSTED, tmp_path / "old", authority=authority.public)
+    authority, log_heads = Identity.new(), FederationFolder.read(home).log_heads
+    site = open_site("a", np.array(ROWS), RAW, tmp_path / "old", authority=authority.public)
     head = site.answer(asked(authority, "", 0)).head
     site.close()
-    heads.write_text("".join(json.dumps({"site": s, "head": head}) + "\n" for s in ("a", "b")))
+    log_heads.write_text("".join(json.dumps({"site": s, "head": head}) + "\n" for s in ("a", "b")))
 
-    site = open_site("a", np.array(ROWS), TRUSTED, tmp_path / "new", authority=authority.public)
-    (reply,) = site.answer(asked(authority, kept_heads(heads)["a"], 1)).replies
+    site = open_site("a", np.array(ROWS), RAW, tmp_path / "new", authority=authority.public)
+    (reply,) = site.answer(asked(authority, last_log_heads(log_heads)["a"], 1)).replies
     assert isinstance(reply, Refusal)
     assert "nothing is answered until the newest log is back" in reply.reason
     assert "needs a reason" in unpooled("federation", "readmit", home, "a", "--reason", " ", code=1).stderr
     said = unpooled("federation", "readmit", home, "a", "--reason", "disk lost").stdout
     assert "readmitted: a; line 2 of its old log was the last that came" in said
-    assert set(kept_heads(heads)) == {"b"}
-    new = site.answer(asked(authority, kept_heads(heads).get("a", ""), 1))
+    assert set(last_log_heads(log_heads)) == {"b"}
+    new = site.answer(asked(authority, last_log_heads(log_heads).get("a", ""), 1))
     assert not isinstance(new.replies[0], Refusal)
     site.close()
     assert (
@@ -185,12 +185,12 @@ def test_a_site_whose_log_was_lost_is_taken_back_by_a_decision(tmp_path, monkeyp
         "is not in the federation"
         in unpooled("federation", "readmit", home, "c", "--reason", "x", code=1).stderr
     )
-    lines = [json.loads(line) for line in heads.read_text().splitlines()]
+    lines = [json.loads(line) for line in log_heads.read_text().splitlines()]
     assert [line["head"] for line in lines] == [head, head, ""]
     assert lines[2]["reason"] == "disk lost"
-    with heads.open("a") as file:
+    with log_heads.open("a") as file:
         file.write(json.dumps({"site": "a", "head": new.head}) + "\n")
-    unpooled("audit", "verify", tmp_path / "new", "--heads", heads)
+    unpooled("audit", "verify", tmp_path / "new", "--log-heads", log_heads)
 
 
 def test_a_site_goes_on_over_rotations_and_the_audit_reads_all_files(tmp_path):
@@ -199,7 +199,7 @@ def test_a_site_goes_on_over_rotations_and_the_audit_reads_all_files(tmp_path):
 
     authority, head, folder = Identity.new(), "", tmp_path / "site"
     for number in range(6):
-        site = open_site("a", np.array(ROWS), TRUSTED, folder, authority=authority.public)
+        site = open_site("a", np.array(ROWS), RAW, folder, authority=authority.public)
         given = site.answer(asked(authority, head, number))
         assert not isinstance(given.replies[0], Refusal)
         assert site.answer(asked(authority, head, number)).head == given.head  # the same bytes again
@@ -207,7 +207,7 @@ def test_a_site_goes_on_over_rotations_and_the_audit_reads_all_files(tmp_path):
         head = given.head
         if number in (1, 3):
             assert "written: " in unpooled("audit", "rotate", folder).stdout
-            site = open_site("a", np.array(ROWS), TRUSTED, folder, authority=authority.public)
+            site = open_site("a", np.array(ROWS), RAW, folder, authority=authority.public)
             assert site.answer(asked(authority, "", number)).head  # a turn that was answered before
             site.close()
     said = unpooled("audit", "verify", folder).stdout
@@ -217,7 +217,7 @@ def test_a_site_goes_on_over_rotations_and_the_audit_reads_all_files(tmp_path):
     said = unpooled("audit", "verify", folder).stdout
     lines = int(first.stem.split("-")[2]) + 1
     assert f"not checked: the first {lines} lines: their files (log-*.jsonl)" in said
-    site = open_site("a", np.array(ROWS), TRUSTED, folder, authority=authority.public)
+    site = open_site("a", np.array(ROWS), RAW, folder, authority=authority.public)
     assert not isinstance(site.answer(asked(authority, head, 6)).replies[0], Refusal)
     site.close()
     altered = max(folder.glob("log-*.jsonl"))
@@ -235,11 +235,11 @@ def test_a_backup_of_a_site_that_answers_is_of_one_moment(tmp_path):
 
     folder, authority = tmp_path / "site", Identity.new()
     opened = {"folder": folder, "authority": authority.public}
-    site, stop, heads = open_site("a", np.array(ROWS), TRUSTED, **opened), threading.Event(), [""]
+    site, stop, log_heads = open_site("a", np.array(ROWS), RAW, **opened), threading.Event(), [""]
 
     def answer():
         while not stop.is_set():
-            heads.append(site.answer(asked(authority, "", len(heads))).head)
+            log_heads.append(site.answer(asked(authority, "", len(log_heads))).head)
 
     thread = threading.Thread(target=answer)
     thread.start()
@@ -251,26 +251,28 @@ def test_a_backup_of_a_site_that_answers_is_of_one_moment(tmp_path):
     finally:
         stop.set()
         thread.join()
-    heads.append(site.answer(asked(authority, "", len(heads))).head)  # after the last backup
+    log_heads.append(site.answer(asked(authority, "", len(log_heads))).head)  # after the last backup
     site.close()
     folder.rename(tmp_path / "newest")
     for file in files:
         restore(file, folder)
         assert verify(folder / "log.jsonl") == []
-        site = open_site("a", np.array(ROWS), TRUSTED, **opened)
-        (reply,) = site.answer(asked(authority, heads[-1], len(heads) + 1)).replies
+        site = open_site("a", np.array(ROWS), RAW, **opened)
+        (reply,) = site.answer(asked(authority, log_heads[-1], len(log_heads) + 1)).replies
         assert "restored from an old backup" in reply.reason  # found by the chain: it answered since
         site.close()
         assert read(folder).lines > 0
         shutil.rmtree(folder)
     (tmp_path / "newest").rename(folder)
-    site = open_site("a", np.array(ROWS), TRUSTED, **opened)
-    assert not isinstance(site.answer(asked(authority, heads[-1], len(heads) + 1)).replies[0], Refusal)
+    site = open_site("a", np.array(ROWS), RAW, **opened)
+    assert not isinstance(
+        site.answer(asked(authority, log_heads[-1], len(log_heads) + 1)).replies[0], Refusal
+    )
     site.close()
 
 
 def test_a_restored_federation_is_the_same_and_a_damaged_backup_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("unpooled.runtimes.provisioning.keys._BITS", 2048)
+    monkeypatch.setattr("unpooled.federation.provisioning.keys._BITS", 2048)
     home, file = tmp_path / "fed", tmp_path / "fed.tar.gz"
     unpooled("federation", "init", home, "--name", "fed", "--address", "localhost", "--site", "a")
     before = {path.relative_to(home): path.read_bytes() for path in home.rglob("*") if path.is_file()}
@@ -287,7 +289,7 @@ def test_a_restored_federation_is_the_same_and_a_damaged_backup_is_refused(tmp_p
     data = file.read_bytes()
     for wrong in (data[:-200], b"no", data[:500] + bytes([data[500] ^ 1]) + data[501:]):
         file.write_bytes(wrong)
-        with pytest.raises(BadInput, match=r"damaged"):
+        with pytest.raises(InputError, match=r"damaged"):
             restore(file, home)
     assert not home.exists()
     assert "not the folder of a site" in unpooled("backup", tmp_path, tmp_path / "x", code=1).stderr

@@ -19,16 +19,16 @@ from nvflare.apis.shareable import Shareable
 from machines.network import PATIENCE, Network, reserved_port, tree, until
 from machines.test_runs import EVERY, LONG, assert_same, points
 from studies import approved_terms
-from unpooled.core import codec
-from unpooled.core.disk import holder, is_held
-from unpooled.runtimes.nvflare.coordinator import Mail
-from unpooled.runtimes.nvflare.launchers import ended_folder, job_folders
-from unpooled.runtimes.provisioning import keys
-from unpooled.runtimes.provisioning.federation_folder import create
-from unpooled.runtimes.provisioning.supervisor import ended
+from unpooled.federation.nvflare.controller import Mailbox
+from unpooled.federation.nvflare.launchers import job_folders, mark_job_ended
+from unpooled.federation.provisioning import keys
+from unpooled.federation.provisioning.federation_folder import create
+from unpooled.federation.provisioning.supervisor import stop_supervisor
+from unpooled.protocol import codec
 from unpooled.site.log import Log, LogInUse
-from unpooled.site.log_turns import wish
-from unpooled.site.site_process import ANSWERING, SiteEnd, SiteSettings
+from unpooled.site.log_handover import request_handover
+from unpooled.site.session import ANSWERING, SiteSession, SiteSettings
+from unpooled.storage.atomic_files import is_locked, lock_owner
 
 ENGINES = (
     (signal.SIGKILL, True),
@@ -77,7 +77,7 @@ def test_a_site_that_is_killed_comes_back_and_leaves_nothing_behind(network, fit
         assert_encrypted(network.job_process(name))
     network.at_round(run, second)
     before = tree(network.processes["va"].pid)
-    network.leave("va")
+    network.stop("va")
     log = network.site_folder("va") / "log.jsonl"
     assert free(log)  # at once: nobody is left who could answer
     assert not any(process.is_running() for process in before)
@@ -108,7 +108,7 @@ def test_the_engines_files_at_a_site_name_neither_the_others_nor_the_run(after_a
     network = after_a_run
     engine = network.site_folder("va") / "engine"
     runs = [
-        json.loads(job.read_text())["job"]["between"]["run"] for job in network.folder.glob("out/*/job.json")
+        json.loads(job.read_text())["job"]["remote"]["run"] for job in network.folder.glob("out/*/job.json")
     ]
     assert runs
     names = 0
@@ -147,7 +147,7 @@ def test_serve_says_whose_the_port_is(network, tmp_path, shared):
         said = network.command("serve", home, code=1)
     assert f"belongs to process {os.getpid()} (" in " ".join(said.stderr.split())
     assert "the server is up" not in said.stdout
-    assert not is_held(home / "server")
+    assert not is_locked(home / "server")
 
 
 def test_two_servers_do_not_share_a_port(network, tmp_path):
@@ -177,7 +177,7 @@ def small_disk(tmp_path):
 def test_a_full_disk_is_named_with_its_site(network, small_disk):
     """The site's whole folder is on a disk that fills up before the run."""
     place = network.site_folder("va")
-    network.leave("va")
+    network.stop("va")
     shutil.copytree(place, small_disk / "va", ignore=shutil.ignore_patterns("*-*-*-*-*", "log.txt*"))
     settings = small_disk / "va" / "engine" / "local" / "unpooled.json"
     SiteSettings.read(settings)
@@ -217,7 +217,7 @@ def test_a_server_outlives_a_full_disk_a_half_saved_file_and_a_second_server(sma
     alone.alone(small_disk)
     try:
         alone.start("serving", "serve", home)
-        until(lambda: "the server is up" in alone.said("serving"), "the server")
+        until(lambda: "the server is up" in alone.output("serving"), "the server")
         files = [*home.glob("*/startup/*"), *home.glob("*/local/*")]
         before = {path: path.read_bytes() for path in files}
         said = alone.command("serve", home, "--listen", "127.0.0.2", code=1).stderr
@@ -225,18 +225,20 @@ def test_a_server_outlives_a_full_disk_a_half_saved_file_and_a_second_server(sma
         with filled(small_disk):
             with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
                 federation.engine.listen_at(federation.server, federation.console, federation.address, 1)
-            until(lambda: "No space left" in alone.said("serving"), "the full disk")
+            until(lambda: "No space left" in alone.output("serving"), "the full disk")
             assert alone.command("status", home, code=3).stderr.count("No space left on device") == 1
-        until(lambda: "all is well again" in alone.said("serving"), "the record to go on")
+        until(lambda: "all is well again" in alone.output("serving"), "the record to go on")
         assert alone.command("status", home, code=4).stderr.count("has not joined yet") == 2
         file, kept = home / "federation.json", (home / "federation.json").read_text()
         file.write_text(kept[:40])
-        until(lambda: "not the folder of a federation; what was known" in alone.said("serving"), "it to see")
+        until(
+            lambda: "not the folder of a federation; what was known" in alone.output("serving"), "it to see"
+        )
         file.write_text(kept)
-        until(lambda: alone.said("serving").count("all is well again") == 2, "it to see it mended")
+        until(lambda: alone.output("serving").count("all is well again") == 2, "it to see it mended")
         assert alone.processes["serving"].poll() is None
-        assert alone.said("serving").count("the server is up") == 1
-        assert "starting it again" not in alone.said("serving")
+        assert alone.output("serving").count("the server is up") == 1
+        assert "starting it again" not in alone.output("serving")
         assert {path: path.read_bytes() for path in files} == before
     finally:
         alone.close()
@@ -249,23 +251,23 @@ def test_a_supervisor_that_is_halted_or_deaf_is_ended(tmp_path):
     """``leave`` ends it, and with it what it started; the lock that it held names it."""
     script = (
         "import sys, signal\nfrom pathlib import Path\n"
-        "from unpooled.runtimes.provisioning.supervisor import keep\n"
+        "from unpooled.federation.provisioning.supervisor import supervise\n"
         "command = [sys.executable, '-c', 'import time; time.sleep(600)']\n"
-        "keep(command, Path(sys.argv[1]), print, lambda: None)\n"
+        "supervise(command, Path(sys.argv[1]), print, lambda: None)\n"
     )
     for deaf in (False, True):
         supervisor = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)])
         until(lambda supervisor=supervisor: len(tree(supervisor.pid)) > 1, "its child")
-        assert holder(tmp_path).pid == supervisor.pid
+        assert lock_owner(tmp_path).pid == supervisor.pid
         child = tree(supervisor.pid)[1]
         supervisor.send_signal(signal.SIGSTOP)
         if deaf:
             supervisor.send_signal(signal.SIGKILL)  # as by a power cut: nothing is left to say goodbye
         else:
-            assert ended(tmp_path, PATIENCE)
+            assert stop_supervisor(tmp_path, PATIENCE)
         supervisor.wait(PATIENCE)
-        assert not is_held(tmp_path)
-        assert not deaf or not ended(tmp_path)
+        assert not is_locked(tmp_path)
+        assert not deaf or not stop_supervisor(tmp_path)
         if not deaf:
             assert not child.is_running()
         else:
@@ -274,8 +276,8 @@ def test_a_supervisor_that_is_halted_or_deaf_is_ended(tmp_path):
 
 def test_a_process_that_waits_for_the_log_gets_it_between_answers(tmp_path):
     """Two runs at one site: each hands the log over, and opens it again for its next question."""
-    settings = trusted_site(tmp_path)
-    one, two = (SiteEnd(settings, approved_terms(settings, name)) for name in ("one", "two"))
+    settings = raw_site(tmp_path)
+    one, two = (SiteSession(settings, approved_terms(settings, name)) for name in ("one", "two"))
     for end in (one, two, one, two):
         assert str(end.respond(b"anything")).startswith("not a message")
     with pytest.raises(LogInUse, match=rf"process {os.getpid()} \({ANSWERING}\)"):
@@ -285,21 +287,21 @@ def test_a_process_that_waits_for_the_log_gets_it_between_answers(tmp_path):
     assert two.respond(b"anything") == "the run is over"
 
 
-def trusted_site(tmp_path):
+def raw_site(tmp_path):
     data, policy = tmp_path / "patients.csv", tmp_path / "policy.toml"
     data.write_text("age,bmi\n" + "".join(f"{40 + i % 31},{20 + i % 9}\n" for i in range(60)))
-    policy.write_text('version = 2\n[protect]\nmode = "trusted"\n')
+    policy.write_text('version = 2\n[protect]\nmode = "raw"\n')
     return SiteSettings("a", str(data), str(tmp_path / "kept"), str(policy))
 
 
 def test_a_program_that_has_the_log_is_named_and_left_alone(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr("unpooled.site.site_process._LET_GO", (0.5, 30.0))
-    settings = trusted_site(tmp_path)
+    monkeypatch.setattr("unpooled.site.session._LET_GO", (0.5, 30.0))
+    settings = raw_site(tmp_path)
     terms = approved_terms(settings)
-    SiteEnd(settings, terms).close()
+    SiteSession(settings, terms).close()
     (tmp_path / "kept").mkdir(exist_ok=True)
     log = Log(tmp_path / "kept" / "log.jsonl", "somebody's script")
-    said = SiteEnd(settings, terms).respond(b"anything")
+    said = SiteSession(settings, terms).respond(b"anything")
     assert said == "another program at the site has its log open; the site's own log names it"
     assert f"process {os.getpid()} (somebody's script)" in caplog.text
     log.close()
@@ -307,14 +309,14 @@ def test_a_program_that_has_the_log_is_named_and_left_alone(tmp_path, monkeypatc
 
 def site_in_a_process(folder, does):
     """A site's settings, a run's terms, and the command of a process that is the site's end and does this."""
-    settings = trusted_site(folder)
+    settings = raw_site(folder)
     settings.write(folder / "settings.json")
     terms = approved_terms(settings)
     (folder / "terms").write_bytes(codec.encode(terms))
     script = (
         "import sys, time\nfrom pathlib import Path\n"
-        "from unpooled.core import codec\n"
-        "from unpooled.site.site_process import RunTerms, SiteEnd, SiteSettings\n"
+        "from unpooled.protocol import codec\n"
+        "from unpooled.site.session import RunTerms, SiteEnd, SiteSettings\n"
         "terms = codec.decode(Path(sys.argv[2]).read_bytes(), expect=RunTerms)\n"
         "end = SiteEnd(SiteSettings.read(Path(sys.argv[1])), terms)\n"
     )
@@ -324,13 +326,13 @@ def site_in_a_process(folder, does):
 
 def test_a_process_of_ours_that_hangs_is_ended_for_the_log(tmp_path, monkeypatch):
     """It holds the log and is halted, so it hands nothing over: it is killed, and the site answers."""
-    monkeypatch.setattr("unpooled.site.site_process._COAX", 0.5)
-    monkeypatch.setattr("unpooled.site.site_process._LET_GO", (PATIENCE, PATIENCE))
+    monkeypatch.setattr("unpooled.site.session._COAX", 0.5)
+    monkeypatch.setattr("unpooled.site.session._LET_GO", (PATIENCE, PATIENCE))
     settings, terms, words = site_in_a_process(tmp_path, "print(end.respond(b'x'), flush=True)\n")
     hung = subprocess.Popen(words, stdout=subprocess.PIPE)
     assert hung.stdout.readline().startswith(b"not a message")
     hung.send_signal(signal.SIGSTOP)
-    end = SiteEnd(settings, terms)
+    end = SiteSession(settings, terms)
     assert str(end.respond(b"anything")).startswith("not a message")
     assert hung.wait(PATIENCE) == -signal.SIGKILL
     hung.stdout.close()
@@ -346,7 +348,7 @@ def test_a_process_that_is_answering_is_left_to_finish(tmp_path, monkeypatch):
         "    while not go.exists():\n        time.sleep(0.05)\n    return receive(data)\n"
         "end._site.receive = slow\nprint(end.respond(b'x'), flush=True)\n",
     )
-    go, asked, ask = tmp_path / "go", [], SiteEnd._ask_for_log
+    go, asked, ask = tmp_path / "go", [], SiteSession._ask_for_log
 
     def counted(end, waited):
         asked.append(waited)
@@ -356,12 +358,14 @@ def test_a_process_that_is_answering_is_left_to_finish(tmp_path, monkeypatch):
 
     with subprocess.Popen([*words, str(go)], stdout=subprocess.PIPE) as slow:
         assert slow.stdout.readline() == b"begins\n"
-        end = SiteEnd(settings, terms)
+        end = SiteSession(settings, terms)
         busy = Path(settings.folder) / "log.jsonl.busy"
-        until(lambda: wish(Path(settings.folder)) or busy.exists(), "it to say that it is at work")
-        monkeypatch.setattr("unpooled.site.site_process._COAX", 0.0)  # one that hangs is killed at once
-        monkeypatch.setattr("unpooled.site.log_turns.FRESH", PATIENCE)  # it may be slow to say so again
-        monkeypatch.setattr(SiteEnd, "_ask_for_log", counted)
+        until(
+            lambda: request_handover(Path(settings.folder)) or busy.exists(), "it to say that it is at work"
+        )
+        monkeypatch.setattr("unpooled.site.session._COAX", 0.0)  # one that hangs is killed at once
+        monkeypatch.setattr("unpooled.site.log_handover.FRESH", PATIENCE)  # it may be slow to say so again
+        monkeypatch.setattr(SiteSession, "_ask_for_log", counted)
         assert str(end.respond(b"anything")).startswith("not a message")
         assert len(asked) >= 5
         assert slow.poll() is None
@@ -384,40 +388,40 @@ class Counter:
         yield None
 
     def send_aux_request(self, sites, topic, request, timeout, context, optional):
-        self.sent.append((sites[0], request["payload"], request["word"]))
+        self.sent.append((sites[0], request["payload"], request["correlation_id"]))
 
 
 def test_posts_that_nobody_waits_for_are_not_kept():
     """Of a question that is posted again one answer counts; the words of earlier ones answer nothing."""
     engine, answers = Counter("a", "b"), []
-    mail = Mail(engine)
+    mailbox = Mailbox(engine)
 
     def post(site, data):
-        mail.post(site, data, lambda answer: answers.append((site, data, answer)))
+        mailbox.post(site, data, lambda answer: answers.append((site, data, answer)))
         return engine.sent[-1][2]
 
-    def answer(word, payload):
-        mail.receive("", Shareable({"word": word, "payload": payload}), None)
+    def answer(correlation_id, payload):
+        mailbox.receive("", Shareable({"correlation_id": correlation_id, "payload": payload}), None)
 
     first, other = b"first question", post("b", b"first question")
     words = [post("a", first), post("a", first)]  # the second is a repeated try
-    assert len(mail._open) == 3
+    assert len(mailbox._open) == 3
     answer("no such word", b"forged")
     answer(words[1], b"reply")
     assert answers == [("a", first, b"reply")]
-    assert list(mail._open) == [other]  # all tries at a are done with
+    assert list(mailbox._open) == [other]  # all tries at a are done with
     answer(words[0], b"again")
     answer(words[1], b"again")
     late = post("a", first)
     post("a", b"second question")
     answer(late, b"too late")
     assert len(answers) == 1
-    assert len(mail._open) == 2
+    assert len(mailbox._open) == 2
     answer(other, b"reply of b")
     assert answers[1:] == [("b", b"first question", b"reply of b")]
-    mail.post("c", first, lambda answer: answers.append(answer))
-    assert answers[2].absent
-    assert [site for site, _ in mail._open.values()] == ["a"]
+    mailbox.post("c", first, lambda answer: answers.append(answer))
+    assert answers[2].unreached
+    assert [site for site, _ in mailbox._open.values()] == ["a"]
 
 
 def test_folders_of_ended_jobs_go_and_the_latest_stay(tmp_path):
@@ -425,7 +429,7 @@ def test_folders_of_ended_jobs_go_and_the_latest_stay(tmp_path):
         (tmp_path / f"job-{number}").mkdir()
         (tmp_path / f"job-{number}" / "meta.json").write_text("{}")
         if number < 8:
-            ended_folder(tmp_path / f"job-{number}")
+            mark_job_ended(tmp_path / f"job-{number}")
             os.utime(tmp_path / f"job-{number}" / "ended", (number, number))
     assert sorted(path.name for path in tmp_path.iterdir()) == [f"job-{n}" for n in (3, 4, 5, 6, 7, 8)]
     assert [path.name for path in job_folders(tmp_path)] == ["job-8"]

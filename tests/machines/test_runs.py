@@ -9,15 +9,15 @@ import pytest
 from typer.testing import CliRunner
 
 from app.browser import browser
-from app.desks import desk
+from app.review_pages import desk
 from machines.network import STUDIES, until
 from unpooled.app.cli import app
 from unpooled.app.run_folder import RunFolder
-from unpooled.errors import BadInput
-from unpooled.privacy.dp.accounting import mu_of
-from unpooled.runtimes.provisioning import health
-from unpooled.runtimes.provisioning.federation_folder import FederationFolder
-from unpooled.site.study_folder import StudyFolder
+from unpooled.errors import InputError
+from unpooled.federation.provisioning import health
+from unpooled.federation.provisioning.federation_folder import FederationFolder
+from unpooled.privacy.dp.accounting import gdp_mu
+from unpooled.site.study_store import StudyFolder
 
 FILES = {
     "checkpoint",
@@ -49,8 +49,8 @@ def points(fit):
 
 def state_of(federation):
     """The state in which ``status`` sees the only run, or None; while it goes on it is never a trouble."""
-    found = health.of_federation(federation)
-    assert not [problem for problem in found.problems if problem.code == health.BROKEN]
+    found = health.federation_health(federation)
+    assert not [problem for problem in found.problems if problem.code == health.RUN_FAILED]
     assert len(found.runs) <= 1
     return found.runs[0] if found.runs else None
 
@@ -80,7 +80,7 @@ def test_files_at_sites_give_the_model_of_files_in_one_place(network, fitted):
             run = until(lambda: state_of(federation), "the run to be seen")
             assert run.state == "starting"
             assert health.remove_runs(federation, (), 0.0) == []
-            with pytest.raises(BadInput, match="is running; it is removed once it has ended"):
+            with pytest.raises(InputError, match="is running; it is removed once it has ended"):
                 health.remove_runs(federation, (run.name,), None)
         until(lambda: (run := state_of(federation)) is None or run.state == "running", "it to begin")
         assert network.processes["whole"].poll() is None
@@ -93,7 +93,7 @@ def test_files_at_sites_give_the_model_of_files_in_one_place(network, fitted):
     assert set((network.home / "runs").iterdir()) == before
     for site in network.files:  # the coordinator kept and signed the end of every site's log
         kept = network.site_folder(site)
-        done = network.command("audit", "verify", kept, "--heads", network.home / "heads.jsonl")
+        done = network.command("audit", "verify", kept, "--log-heads", network.home / "log_heads.jsonl")
         assert "The log is whole" in done.stdout
         assert "times countersigned" in done.stdout
 
@@ -131,18 +131,18 @@ def noisy(network, tmp_path):
     """The sites without a copy for a while, with folders of their own, where they answer with noise."""
     policy = tmp_path / "noise.toml"
     policy.write_text(
-        'version = 2\n[protect]\nmode = "noise"\n[dp]\nepsilon_total = 4\n[domain]\n'
+        'version = 2\n[protect]\nmode = "dp"\n[dp]\nepsilon_total = 4\n[domain]\n'
         'columns = ["age", "trestbps"]\nlower = [0, 50]\nupper = [110, 250]\nrows = 1000\n' + STUDIES
     )
-    heads = network.home / "heads.jsonl"  # of the logs in the sites' usual folders
+    log_heads = network.home / "log_heads.jsonl"  # of the logs in the sites' usual folders
     with contextlib.ExitStack() as stack:
         for site in network.files:
             other = {"folder": str(tmp_path / site), "policy": str(policy)}
             stack.enter_context(network.with_settings(site, **other))
-        kept = heads.read_bytes() if heads.exists() else b""
-        heads.unlink(missing_ok=True)
+        kept = log_heads.read_bytes() if log_heads.exists() else b""
+        log_heads.unlink(missing_ok=True)
         yield network
-        heads.write_bytes(kept)
+        log_heads.write_bytes(kept)
 
 
 def test_a_private_run_is_refused_once_where_sites_have_a_copy(network):
@@ -166,7 +166,7 @@ def test_noise_is_drawn_where_the_rows_are(noisy):
     out = network.out("private")
     assert {path.name for path in out.iterdir()} == FILES - {"report.html", "preparation.json"}
     found = json.loads((out / "result.json").read_text())
-    assert sum(release["mu_squared"] for release in found["releases"]) == pytest.approx(mu_of(4, 1e-6) ** 2)
+    assert sum(release["mu_squared"] for release in found["releases"]) == pytest.approx(gdp_mu(4, 1e-6) ** 2)
     assert found["rows"] == pytest.approx(797, abs=620)  # 32 counts of three sites: sd 78, so 8 of them
     assert found["rows"] != round(found["rows"])
     for cluster in found["clusters"]:
@@ -176,7 +176,7 @@ def test_noise_is_drawn_where_the_rows_are(noisy):
 @pytest.mark.long
 def test_a_site_answers_nothing_before_its_copy_is_approved(network):
     """The run goes on without it, and says why."""
-    approval = network.site_folder("va") / "copy" / "approved.json"
+    approval = network.site_folder("va") / "summary" / "approved.json"
     kept = approval.read_bytes()
     approval.unlink()
     log = network.site_folder("va") / "log.jsonl"
@@ -229,9 +229,9 @@ def test_a_study_is_approved_in_the_middle_and_withdrawn(network, hospital_files
     before = len(log.read_bytes().splitlines())
     with network.with_policy("va", "version = 2\n"):
         network.run("studied", *LONG, "--purpose", "to find groups", "--title", "Groups")
-        (kept,) = until(StudyFolder(place).waiting, "the study")
+        (kept,) = until(StudyFolder(place).pending, "the study")
         said = until(
-            lambda: "waiting for va since" in network.said("studied") and network.said("studied"), "it"
+            lambda: "waiting for va since" in network.output("studied") and network.output("studied"), "it"
         )
         assert re.search(r"waiting for va since \d+:\d\d to approve the study", said)
         assert "waiting for va since" in network.command("status", network.home).stdout
@@ -270,7 +270,7 @@ def test_a_study_is_approved_in_the_middle_and_withdrawn(network, hospital_files
 
 
 def test_how_a_file_is_read_is_not_the_runs_to_say(network):
-    for option, value in (("na", "-9"), ("categories", "cp"), ("exclude", "age"), ("delimiter", ";")):
+    for option, value in (("na", "-9"), ("categorical", "cp"), ("exclude", "age"), ("delimiter", ";")):
         words = ["run", str(network.home), "-k", "2", f"--{option}", value]
         result = CliRunner().invoke(app, words)
         assert result.exit_code == 1
@@ -288,7 +288,7 @@ def test_a_run_goes_on_whatever_of_it_is_killed(network, fitted):
     network.at_round("killed", first)
     network.job_process("hungarian").kill()
     network.at_round("killed", second)
-    assert "again" not in network.said("killed")
+    assert "again" not in network.output("killed")
     network.job_process("server").kill()
     network.at_round("killed", third)
     network.kill("server")

@@ -1,4 +1,4 @@
-"""Three levels as processes, by the commands of docs/tree.md: killed at every level, the bits of a flat run.
+"""Three levels as processes, by the commands of docs/relays.md: killed at every level, the bits of a flat run.
 
 ``pytest -m long`` adds random strikes over all processes.
 """
@@ -17,15 +17,15 @@ import pytest
 
 from helpers import arrays_in
 from machines.network import tree, until
+from machines.relay_network import HOSPITALS, LATER, REGIONS, TreeNetwork
 from machines.test_processes import free
-from machines.tree_network import HOSPITALS, LATER, REGIONS, TreeNetwork
-from unpooled.core import codec
-from unpooled.core.subtotal import Subtotal
 from unpooled.data.schema import Schema
-from unpooled.privacy.secure_sum.messages import Masked
-from unpooled.questions.clusters import ClusterSums
+from unpooled.privacy.secure_sum.stage_messages import Masked
+from unpooled.protocol import codec
+from unpooled.protocol.partial_sum import PartialSum
+from unpooled.protocol.questions.cluster_sums import ClusterSums
 from unpooled.site.log import entries, unpacked, verify
-from unpooled.site.study_folder import APPROVED, StudyFolder
+from unpooled.site.study_store import APPROVED, StudyFolder
 
 KILLS = 30
 METHOD = ("-k", "2,3", "--method", "fuzzy", "--max-rounds", "30", "--exact-sums", "--seed", "1")
@@ -48,7 +48,7 @@ def flat(three_levels):
     for hospital in HOSPITALS:
         names.append(folder / f"{hospital}.csv")
         names[-1].write_bytes((three_levels.folder / hospital.title() / "patients.csv").read_bytes())
-    three_levels.command("fit", *names, *METHOD, "--protect", "copy", "--out", folder / "run")
+    three_levels.command("fit", *names, *METHOD, "--protect", "summary", "--out", folder / "run")
     return folder / "run"
 
 
@@ -63,7 +63,7 @@ def numbers_of(log):
         if entry["kind"] != "release":
             continue
         for reply in codec.decode(unpacked(entry["payload"])).replies:
-            whole = reply.reply() if isinstance(reply, Subtotal) else reply
+            whole = reply.reply() if isinstance(reply, PartialSum) else reply
             if (isinstance(whole, ClusterSums) and whole.mass.shape[-1] > 3) or isinstance(whole, Schema):
                 continue
             payloads += codec.encode(reply)
@@ -154,14 +154,16 @@ def test_the_page_with_secure_sums_and_a_relay_killed(performed):
     for file in files:
         file.write_bytes((network.folder / file.stem.title() / "patients.csv").read_bytes())
     method = ("-k", "2", "--secure", "--max-rounds", "4", "--seed", "2")
-    network.command("fit", *files, *method, "--protect", "copy", "--out", network.folder / "secure" / "run")
+    network.command(
+        "fit", *files, *method, "--protect", "summary", "--out", network.folder / "secure" / "run"
+    )
     assert_as_flat(network.folder / "Country" / "secure-run", network.folder / "secure" / "run")
     for name, lines in before.items():
         new = [entry for _, entry in entries(network.member(name) / "log.jsonl")][lines:]
         sent = [entry["payload"] for entry in new if entry["kind"] == "release"]
         kinds = {type(reply) for payload in sent for reply in codec.decode(unpacked(payload)).replies}
         assert Masked in kinds
-        assert not kinds & {Subtotal, ClusterSums}
+        assert not kinds & {PartialSum, ClusterSums}
     assert_nothing_is_left(network)
 
 
@@ -241,7 +243,7 @@ class TreeStrikes:
     def approve(self):
         for member in (*REGIONS, *HOSPITALS):
             studies = StudyFolder(self.network.member(member))
-            for kept in studies.waiting():
+            for kept in studies.pending():
                 studies.decide(kept.study.digest, APPROVED, "the officer", patience=60.0)
 
 
@@ -296,15 +298,15 @@ def ended(network, strikes):
     while True:
         while network.processes["run"].poll() is None:
             strikes.mend(every=True)
-            assert time.monotonic() < end, ("it hangs", strikes.told, network.said("run")[-2000:])
+            assert time.monotonic() < end, ("it hangs", strikes.told, network.output("run")[-2000:])
             time.sleep(0.2)
         code = network.processes["run"].returncode
         if code == 0:
             return resumed
         if code != -signal.SIGKILL:
-            said = network.said("run")
+            said = network.output("run")
             assert "Traceback" not in said, (strikes.told, said)
             assert re.search(r"unpooled: .*unpooled resume", " ".join(said.split())), (strikes.told, said)
             resumed += 1
-        assert resumed < 6, (strikes.told, network.said("run")[-3000:])
+        assert resumed < 6, (strikes.told, network.output("run")[-3000:])
         network.again("run")

@@ -78,4 +78,4 @@ def secrets_of(network: Network, files: dict[str, Path], run: str) -> list[bytes
 
 
 def name_of(network: Network, run: str) -> str:
-    return str(json.loads((network.out(run) / "job.json").read_text())["job"]["between"]["run"])
+    return str(json.loads((network.out(run) / "job.json").read_text())["job"]["remote"]["run"])

@@ -6,15 +6,15 @@ from typing import Annotated
 import numpy as np
 
 from unpooled import Method
-from unpooled.core import (
+from unpooled.protocol import (
     Centers,
     Count,
     FloatArray,
     Message,
     Numbers,
     Question,
+    SiteBatch,
     SiteId,
-    Stack,
     Steps,
     Sum,
     Summable,
@@ -28,22 +28,22 @@ class Moments(Summable, prefix="cold"):
 
     mass: Annotated[FloatArray, Count("k")]
     sums: Annotated[FloatArray, Sum("k d", rows="mass")]
-    squares: Annotated[FloatArray, Sum("k d", rows="mass", least=0.0)]
+    squares: Annotated[FloatArray, Sum("k d", rows="mass", min_value=0.0)]
     likelihood: Annotated[FloatArray, Sum("k", rows="mass")]  # of log densities; adds up to that of all rows
 
 
 @dataclass(frozen=True, eq=False)
 class AskMoments(Question[Moments], prefix="cold"):
-    sees = "rows"
+    reads = "rows"
 
     means: Annotated[FloatArray, Centers("k d", by="memberships")]
     variances: Annotated[FloatArray, Numbers("k d")]
     shares: Annotated[FloatArray, Numbers("k")]
 
-    def answer_all(self, stack: Stack) -> list[Moments]:
-        return [self.one(stack.site(s)) for s in range(len(stack))]
+    def answer_all(self, batch: SiteBatch) -> list[Moments]:
+        return [self.one(batch.site(s)) for s in range(len(batch))]
 
-    def one(self, site: Stack) -> Moments:
+    def one(self, site: SiteBatch) -> Moments:
         X = np.asarray(site.X)
         weights = np.ones(len(X)) if site.weights is None else site.weights
         away = X[:, None, :] - self.means  # (n, k, d)
@@ -56,14 +56,14 @@ class AskMoments(Question[Moments], prefix="cold"):
         density = top + np.log(np.exp(logs - top).sum(axis=1, keepdims=True))  # (n, 1)
         member = np.exp(logs - density) * weights[:, None]
         mass = member.sum(axis=0)
-        shown = site.shown(mass, (member**2).sum(axis=0))
+        disclosed = site.disclosed(mass, (member**2).sum(axis=0))
         sums = np.einsum("nk,nkd->kd", member, away)
         squares = np.einsum("nk,nkd->kd", member, away**2)
         return Moments(
-            np.where(shown, mass, 0.0),
-            np.where(shown[:, None], sums, 0.0),
-            np.where(shown[:, None], squares, 0.0),
-            np.where(shown, (member * density).sum(axis=0), 0.0),
+            np.where(disclosed, mass, 0.0),
+            np.where(disclosed[:, None], sums, 0.0),
+            np.where(disclosed[:, None], squares, 0.0),
+            np.where(disclosed, (member * density).sum(axis=0), 0.0),
         )
 
 
@@ -88,8 +88,8 @@ class GaussianMixture(Method, method="gaussian-mixture", prefix="cold"):
     tolerance: float = 1e-6
 
     def start(self, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[MixtureState]:
-        learnt = yield from self.seeds(sites, 1, rng)
-        centers = np.asarray(learnt.centers[0])
+        seeding = yield from self.seeds(sites, 1, rng)
+        centers = np.asarray(seeding.centers[0])
         k, d = centers.shape
         got = yield from total(sites, AskMoments(centers.mean(axis=0)[None], np.ones((1, d)), np.ones(1)))
         variance = got.squares[0] / got.mass[0] - (got.sums[0] / got.mass[0]) ** 2

@@ -12,15 +12,15 @@ from typing import Annotated
 import numpy as np
 
 from unpooled import Method
-from unpooled.core import (
+from unpooled.protocol import (
     Centers,
     Count,
     FloatArray,
     Message,
     Numbers,
     Question,
+    SiteBatch,
     SiteId,
-    Stack,
     Steps,
     Sum,
     Summable,
@@ -34,20 +34,20 @@ class Below(Summable, prefix="cold"):
 
     mass: Annotated[FloatArray, Count("k")]
     below: Annotated[FloatArray, Count("t k d")]
-    distances: Annotated[FloatArray, Sum("k", rows="mass", least=0.0)]
+    distances: Annotated[FloatArray, Sum("k", rows="mass", min_value=0.0)]
 
 
 @dataclass(frozen=True, eq=False)
 class AskBelow(Question[Below], prefix="cold"):
-    sees = "rows"
+    reads = "rows"
 
     centers: Annotated[FloatArray, Centers("k d")]
     thresholds: Annotated[FloatArray, Numbers("t k d")]
 
-    def answer_all(self, stack: Stack) -> list[Below]:
-        return [self.one(stack.site(s)) for s in range(len(stack))]
+    def answer_all(self, batch: SiteBatch) -> list[Below]:
+        return [self.one(batch.site(s)) for s in range(len(batch))]
 
-    def one(self, site: Stack) -> Below:
+    def one(self, site: SiteBatch) -> Below:
         X = np.asarray(site.X)
         weights = np.ones(len(X)) if site.weights is None else site.weights
         k = len(self.centers)
@@ -56,7 +56,7 @@ class AskBelow(Question[Below], prefix="cold"):
         nearest = np.eye(k)[label]
         mass = nearest.T @ weights
         squares = nearest.T @ weights**2
-        shown = site.shown(mass, squares)
+        disclosed = site.disclosed(mass, squares)
         distances = (nearest * away).T @ weights
         halves = np.zeros((2, *self.thresholds.shape, 2))  # (weights | squares, t, k, d, below | above)
         for j in range(k):
@@ -67,13 +67,13 @@ class AskBelow(Question[Below], prefix="cold"):
                 halves[power - 1, :, j, :, 1] = np.einsum("ntd,n->td", ~low, w**power)
         # A threshold that cuts off fewer rows than the minimum cuts off none: all are on the larger side.
         # (below + above = mass, which is shown: the small half cannot be found by subtraction either.)
-        whole = np.asarray(site.shown(halves[0], halves[1])).all(axis=-1)
+        whole = np.asarray(site.disclosed(halves[0], halves[1])).all(axis=-1)
         larger = np.where(halves[0, ..., 0] > halves[0, ..., 1], mass[:, None], 0.0)
         below = np.where(whole, halves[0, ..., 0], larger)
         return Below(
-            np.where(shown, mass, 0.0),
-            np.where(shown[:, None], below, 0.0),
-            np.where(shown, distances, 0.0),
+            np.where(disclosed, mass, 0.0),
+            np.where(disclosed[:, None], below, 0.0),
+            np.where(disclosed, distances, 0.0),
         )
 
 
@@ -97,8 +97,8 @@ class KMedians(Method, method="k-medians", prefix="cold"):
     cuts: int = 15  # thresholds in one exchange
 
     def start(self, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[KMediansState]:
-        learnt = yield from self.seeds(sites, 1, rng)
-        centers = np.asarray(learnt.centers[0])
+        seeding = yield from self.seeds(sites, 1, rng)
+        centers = np.asarray(seeding.centers[0])
         d = centers.shape[1]
         powers = 2.0 ** np.arange(-40, 41)
         grid = np.concatenate([-powers[::-1], [0.0], powers])  # (t,)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from helpers import in_order, registered
-from unpooled import BestOf, FederatedKMeans, InProcess, run
+from unpooled import FederatedKMeans, Restarts, Simulation, run
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 
@@ -101,7 +101,9 @@ def test_strict():
 def test_medians_as_pooled(seed):
     for k in (3, 4, 6):
         start = X[np.random.default_rng(seed).choice(len(X), k, replace=False)]
-        done = run(sys.modules["k_medians"].KMedians(k=k, init=start), InProcess.of(TABLES), seed=seed)
+        done = run(
+            sys.modules["k_medians"].KMedians(k=k, init=start), Simulation.from_rows(TABLES), seed=seed
+        )
         C, cost = pooled_medians(X, start)
         np.testing.assert_allclose(done.state.centers, C, rtol=1e-5, atol=1e-5)
         np.testing.assert_allclose(done.state.inertia, cost, rtol=1e-6)
@@ -112,7 +114,7 @@ def test_mixture_as_pooled(seed):
     start = X[np.random.default_rng(seed).choice(len(X), 4, replace=False)]
     done = run(
         sys.modules["gaussian_mixture"].GaussianMixture(k=4, init=start),
-        InProcess.of(TABLES),
+        Simulation.from_rows(TABLES),
         seed=seed,
         max_rounds=60,
     )
@@ -127,7 +129,10 @@ def test_mixture_as_pooled(seed):
 def test_any_split(own):
     for parts in (2, 3, 7):
         cut = {f"s{i}": x for i, x in enumerate(np.array_split(X, parts))}
-        a, b = run(own.M(k=4), InProcess.of(cut), seed=1), run(own.M(k=4), InProcess.of({"all": X}), seed=1)
+        a, b = (
+            run(own.M(k=4), Simulation.from_rows(cut), seed=1),
+            run(own.M(k=4), Simulation.from_rows({"all": X}), seed=1),
+        )
         assert a.finished
         assert b.finished
         np.testing.assert_allclose(a.state.centers, b.state.centers, rtol=1e-8, atol=1e-8)
@@ -135,7 +140,7 @@ def test_any_split(own):
 
 @each
 def test_best_of(own):
-    done = run(BestOf(own.M(k=4), 3), InProcess.of(TABLES), seed=1)
+    done = run(Restarts(own.M(k=4), 3), Simulation.from_rows(TABLES), seed=1)
     assert done.finished
     assert np.isfinite(done.state.states[done.state.best].centers).all()
 
@@ -146,7 +151,7 @@ def test_best_of_takes_the_best_by_the_methods_own_inertia(own):
     for s in range(10):
         Z = np.random.default_rng(100 + s).standard_t(1.5, (300, 2))
         got = run(
-            BestOf(own.M(k=4), 8), InProcess.of({"a": Z[:50], "b": Z[50:150], "c": Z[150:]}), seed=s
+            Restarts(own.M(k=4), 8), Simulation.from_rows({"a": Z[:50], "b": Z[50:150], "c": Z[150:]}), seed=s
         ).state
         values = np.array([x.inertia for x in got.states])
         if values[got.best] > values.min() + 1e-3 * abs(values.min()):
@@ -179,11 +184,11 @@ def test_scale(own):
 @each
 @pytest.mark.parametrize("restarts", [0, 3])
 def test_resume(own, restarts, tmp_path):
-    method = BestOf(own.M(k=4), restarts) if restarts else own.M(k=4)
-    whole = run(method, InProcess.of(TABLES), seed=3)
-    part = run(method, InProcess.of(TABLES), seed=3, max_rounds=2, checkpoint=tmp_path / "c")
+    method = Restarts(own.M(k=4), restarts) if restarts else own.M(k=4)
+    whole = run(method, Simulation.from_rows(TABLES), seed=3)
+    part = run(method, Simulation.from_rows(TABLES), seed=3, max_rounds=2, checkpoint=tmp_path / "c")
     assert not part.finished
-    after = run(method, InProcess.of(TABLES), seed=3, checkpoint=tmp_path / "c")
+    after = run(method, Simulation.from_rows(TABLES), seed=3, checkpoint=tmp_path / "c")
     assert after.rounds == whole.rounds
     a, b = (
         (after.state, whole.state)
@@ -204,8 +209,8 @@ def test_secure(own):
 def test_minimum_size(own):
     method = own.M(k=4, init=X[:4])
     free, held = (
-        run(method, InProcess.of(TABLES), seed=1),
-        run(method, InProcess.of(TABLES, min_cluster_size=5), seed=1),
+        run(method, Simulation.from_rows(TABLES), seed=1),
+        run(method, Simulation.from_rows(TABLES, min_cluster_size=5), seed=1),
     )
     assert held.finished
     np.testing.assert_allclose(held.state.centers, free.state.centers, rtol=0.05, atol=0.3)
@@ -264,14 +269,14 @@ def test_fit(own, tmp_path):
 @each
 def test_sites_with_a_policy(own, tmp_path):
     """Those that own.name the module answer with the same bits as in process; another refuses."""
-    rules = parse(f'version = 2\n[protect]\nmode = "trusted"\n[jobs]\nmodules = ["{own.module}"]')
+    rules = parse(f'version = 2\n[protect]\nmode = "raw"\n[jobs]\nmodules = ["{own.module}"]')
     method = own.M(k=4, min_cluster_size=5, max_rounds=4)
     sites = [open_site(s, x, rules, folder=tmp_path / s) for s, x in TABLES.items()]
-    behind = run(method, InProcess(sites), seed=1, quorum=1.0)
-    plain = run(method, InProcess.of(TABLES, min_cluster_size=5), seed=1)
+    behind = run(method, Simulation(sites), seed=1, quorum=1.0)
+    plain = run(method, Simulation.from_rows(TABLES, min_cluster_size=5), seed=1)
     assert behind.state.centers.tobytes() == plain.state.centers.tobytes()
     closed = open_site("west", TABLES["west"], parse("version = 2"))
-    done = run(method, InProcess([*sites[:2], closed]), seed=1)
+    done = run(method, Simulation([*sites[:2], closed]), seed=1)
     assert any("the policy does not allow cold." in r.silent.get("west", "") for r in done.history)
 
 
@@ -281,4 +286,4 @@ def test_it_ends_after_max_rounds(own):
     """Whatever its own ``finished`` says."""
     model = FederatedKMeans(4, method=own.name, n_init=1, max_rounds=3, random_state=1).fit(TABLES)
     assert model.n_rounds_ <= 3
-    assert run(own.M(k=4, max_rounds=2), InProcess.of(TABLES)).rounds <= 2
+    assert run(own.M(k=4, max_rounds=2), Simulation.from_rows(TABLES)).rounds <= 2

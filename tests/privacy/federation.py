@@ -6,27 +6,27 @@ from typing import Any
 
 import numpy as np
 
-from unpooled.core import codec
-from unpooled.core.exchange import Part, Turn
-from unpooled.core.messages import Question, Refusal, Reply, Summable
-from unpooled.errors import Refused
+from unpooled.errors import QueryRefusedError
 from unpooled.privacy.secure_sum import threshold_for
+from unpooled.privacy.secure_sum.aggregate import SecureSumResult, aggregate
 from unpooled.privacy.secure_sum.crypto import Identity
-from unpooled.privacy.secure_sum.messages import (
-    AskAgreed,
+from unpooled.privacy.secure_sum.stage_messages import (
+    AskConsistency,
     AskKeys,
     AskMasked,
-    AskOpened,
     AskShares,
-    Roster,
-    SumTerms,
+    AskUnmask,
+    Participants,
+    SumParameters,
     asked,
 )
-from unpooled.privacy.secure_sum.site import Member
-from unpooled.privacy.secure_sum.tally import Total, tally
-from unpooled.questions.clusters import AskMoments
+from unpooled.privacy.secure_sum.sum_member import Member
+from unpooled.protocol import codec
+from unpooled.protocol.exchange import Part, RequestId
+from unpooled.protocol.messages import Question, Refusal, Reply, Summable
+from unpooled.protocol.questions.cluster_sums import AskMoments
 
-STAGE = {AskShares: 0, AskMasked: 1, AskAgreed: 2, AskOpened: 3}
+STAGE = {AskShares: 0, AskMasked: 1, AskConsistency: 2, AskUnmask: 3}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -46,18 +46,18 @@ class Ring:
             for name, identity in self.identities.items()
         }
         self.run = run
-        self.roster = self.signed(run)
+        self.participants = self.signed(run)
         self.keys: dict[str, Any] = {}
         self.parts = (Part("total", AskMoments(), None, 0),)
 
-    def signed(self, run: str, **other: str) -> Roster:
+    def signed(self, run: str, **other: str) -> Participants:
         """The roster of a run, signed by the authority; ``other`` identities in place of the sites' own."""
         keys = {name: identity.public.hex() for name, identity in self.identities.items()} | other
-        roster = Roster(run, tuple(sorted(keys)), tuple(keys[name] for name in sorted(keys)))
-        return dataclasses.replace(roster, signature=self.authority.sign(roster.statement).hex())
+        participants = Participants(run, tuple(sorted(keys)), tuple(keys[name] for name in sorted(keys)))
+        return dataclasses.replace(participants, signature=self.authority.sign(participants.statement).hex())
 
-    def turn(self, number: int = 0, exchange: int = 0) -> Turn:
-        return Turn(self.run, 0, number, exchange)
+    def request_id(self, number: int = 0, exchange: int = 0) -> RequestId:
+        return RequestId(self.run, 0, number, exchange)
 
     def restart(self, site: str) -> None:
         """Kill a member and make it again from what it has kept."""
@@ -70,41 +70,43 @@ class Ring:
             store=old._store,
         )
 
-    def agree_on_keys(self, turn: Turn, epoch: str = "e") -> None:
-        self.keys = {name: through(m.keys(turn, AskKeys(epoch))) for name, m in self.members.items()}
+    def agree_on_keys(self, request_id: RequestId, epoch: str = "e") -> None:
+        self.keys = {name: through(m.keys(request_id, AskKeys(epoch))) for name, m in self.members.items()}
 
-    def terms(self, turn: Turn, *, sites=None, epoch: str = "e", **other) -> SumTerms:
+    def terms(self, request_id: RequestId, *, sites=None, epoch: str = "e", **other) -> SumParameters:
         sites = self.names if sites is None else tuple(sites)
         settings = {"threshold": threshold_for(len(self.names)), "asked": asked(self.parts), **other}
-        return SumTerms(turn, epoch, self.roster.digest, sites, **settings)
+        return SumParameters(request_id, epoch, self.participants.digest, sites, **settings)
 
-    def reply(self, site: str, turn: Turn, question: Question[Any], inputs: Mapping[str, Summable]) -> Reply:
+    def reply(
+        self, site: str, request_id: RequestId, question: Question[Any], inputs: Mapping[str, Summable]
+    ) -> Reply:
         """What a site's door does with a stage."""
         member, question = self.members[site], through(question)
         try:
             match question:
                 case AskShares():
-                    return through(member.shares(turn, question))
+                    return through(member.shares(request_id, question))
                 case AskMasked():
-                    return through(member.masked(turn, question, self.parts, [inputs[site]]))
-                case AskAgreed():
-                    return through(member.agreed(turn, question))
-                case AskOpened():
-                    return through(member.opened(turn, question))
-        except Refused as refusal:
+                    return through(member.masked(request_id, question, self.parts, [inputs[site]]))
+                case AskConsistency():
+                    return through(member.sign_consistency(request_id, question))
+                case AskUnmask():
+                    return through(member.unmask(request_id, question))
+        except QueryRefusedError as refusal:
             return Refusal(str(refusal))
         raise AssertionError(question)
 
     def sum(
         self,
         inputs: Mapping[str, Summable],
-        terms: SumTerms,
+        terms: SumParameters,
         *,
         silent: Callable[[int, str], bool] = lambda stage, site: False,
         twist: Callable[[int, str, Reply], Reply] = lambda stage, site, reply: reply,
-    ) -> Total:
+    ) -> SecureSumResult:
         """Drive one sum; ``silent(stage, site)`` says who sends nothing, ``twist`` changes what is sent."""
-        stages, came = tally(terms, self.roster, self.keys, (0,)), None
+        stages, came = aggregate(terms, self.participants, self.keys, (0,)), None
         gone: set[str] = set()
         self.asks = {}  # of the last sum, by stage: what an honest coordinator asked of whom
         while True:
@@ -118,7 +120,7 @@ class Ring:
                 stage = STAGE[type(question)]
                 gone |= {site} if silent(stage, site) else set()
                 if site not in gone:
-                    came[site] = twist(stage, site, self.reply(site, terms.turn, question, inputs))
+                    came[site] = twist(stage, site, self.reply(site, terms.request_id, question, inputs))
 
 
 def through(message: Any) -> Any:

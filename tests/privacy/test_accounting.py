@@ -6,8 +6,8 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 from scipy.stats import norm
 
 from unpooled import Gaussian
-from unpooled.errors import BadInput
-from unpooled.privacy.dp.accounting import delta_of, epsilon_of, mu_of
+from unpooled.errors import InputError
+from unpooled.privacy.dp.accounting import gdp_delta, gdp_epsilon, gdp_mu
 
 
 @pytest.mark.parametrize(("mu", "epsilon"), [(0.1, 0.3), (0.5, 1.0), (1.0, 0.0), (2.0, 3.0), (5.0, 20.0)])
@@ -15,22 +15,22 @@ def test_delta_is_the_largest_gap_between_two_normals(mu, epsilon):
     """P(N(mu, 1)) - e^eps P(N(0, 1)) is largest on the half line where the ratio passes e^eps."""
     edge = epsilon / mu + mu / 2
     by_hand = norm.sf(edge - mu) - np.exp(epsilon) * norm.sf(edge)
-    assert delta_of(mu, epsilon) == pytest.approx(by_hand, rel=1e-6)
+    assert gdp_delta(mu, epsilon) == pytest.approx(by_hand, rel=1e-6)
 
 
 def test_delta_does_not_cancel_where_it_is_tiny():
-    assert 0 < delta_of(0.02, 0.5) < 1e-140
-    assert delta_of(0.01, 0.5) == 0.0  # below the smallest number
-    assert delta_of(0.2, 1.0) == pytest.approx(1.3e-8, rel=0.5)
-    assert delta_of(0.0, 1.0) == 0.0
+    assert 0 < gdp_delta(0.02, 0.5) < 1e-140
+    assert gdp_delta(0.01, 0.5) == 0.0  # below the smallest number
+    assert gdp_delta(0.2, 1.0) == pytest.approx(1.3e-8, rel=0.5)
+    assert gdp_delta(0.0, 1.0) == 0.0
 
 
 @pytest.mark.parametrize("delta", [1e-10, 1e-6, 1e-3])
 @pytest.mark.parametrize("epsilon", [0.01, 0.5, 1.0, 4.0, 50.0])
 def test_there_and_back(epsilon, delta):
-    mu = mu_of(epsilon, delta)
-    assert epsilon_of(mu, delta) == pytest.approx(epsilon, rel=1e-9)
-    assert delta_of(mu, epsilon) <= delta
+    mu = gdp_mu(epsilon, delta)
+    assert gdp_epsilon(mu, delta) == pytest.approx(epsilon, rel=1e-9)
+    assert gdp_delta(mu, epsilon) <= delta
 
 
 def test_what_another_accountant_says_of_a_whole_run():
@@ -62,5 +62,5 @@ def test_what_another_accountant_says_of_a_whole_run():
     ],
 )
 def test_bad_budgets_and_bounds_are_named(settings, says):
-    with pytest.raises(BadInput, match=says):
+    with pytest.raises(InputError, match=says):
         Gaussian(**settings)

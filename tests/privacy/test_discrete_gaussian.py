@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from unpooled.errors import BadInput
+from unpooled.errors import InputError
 from unpooled.privacy.dp import discrete_gaussian as module
 from unpooled.privacy.dp.discrete_gaussian import (
-    Uniform,
+    LazyUniform,
+    accepted,
     discrete_gaussian,
     exp_bounds,
     level_bounds,
-    taken,
 )
-from unpooled.privacy.dp.noise import Simulated
+from unpooled.privacy.dp.noise import SimulatedAccountant
 
 FINE = 160  # bits of the exact arithmetic here, which is not that of the module
 LEVELS = 16
@@ -55,7 +55,7 @@ def by_hand(words, s):
 @pytest.mark.parametrize("s", [1, 2, 3, 7, 1000, 2**30 + 1, 2**40])
 def test_every_decision_is_that_of_exact_arithmetic(s):
     words = np.frombuffer(np.random.default_rng(s).bytes(24 * 200), dtype=np.uint64).reshape(3, -1)
-    assert taken(words, s).tolist() == by_hand(words, s) != []
+    assert accepted(words, s).tolist() == by_hand(words, s) != []
 
 
 def test_a_tie_is_decided_by_further_bits(monkeypatch):
@@ -69,7 +69,7 @@ def test_a_tie_is_decided_by_further_bits(monkeypatch):
     asked = []
     for byte, found in ((b"\x00", [k * s + j]), (b"\xff", [])):
         monkeypatch.setattr(module.os, "urandom", lambda n, byte=byte: asked.append(n) or byte * n)
-        assert taken(tie, s).tolist() == found
+        assert accepted(tie, s).tolist() == found
     assert asked == [8, 8]
     for byte, levels in ((b"\x00", 0), (b"\xff", 1)):
         monkeypatch.setattr(module.os, "urandom", lambda n, byte=byte: byte * n)
@@ -92,8 +92,8 @@ def test_bounds_enclose_and_shrink():
     def half(bits):
         return 1 << bits - 1, 1 << bits - 1
 
-    assert Uniform(2**63 - 1).is_below(half)
-    assert not Uniform(2**63).is_below(half)
+    assert LazyUniform(2**63 - 1).is_below(half)
+    assert not LazyUniform(2**63).is_below(half)
 
 
 @pytest.mark.usefixtures("seeded_noise")
@@ -128,7 +128,7 @@ def test_the_scale_is_never_rounded_down_and_has_limits():
     wide = discrete_gaussian(20_000, 1.2)  # as of 2
     assert wide.std() == pytest.approx(2.0, rel=0.1)
     for scale in (0.5, float("nan"), float("inf"), 2.0**41):
-        with pytest.raises(BadInput, match="cannot be drawn"):
+        with pytest.raises(InputError, match="cannot be drawn"):
             discrete_gaussian(3, scale)
 
 
@@ -137,9 +137,9 @@ def test_the_scale_is_never_rounded_down_and_has_limits():
 def test_the_last_bits_of_an_answer_tell_nothing_of_the_sum(whole):
     """A coordinator that asks with the least noise there may be reads the last bits of many answers."""
     count, step = 40_000, 2.0**-30
-    (noise,) = Simulated().spend([0.1], [1.0])
+    (noise,) = SimulatedAccountant().spend([0.1], [1.0])
     answers = noise.added(np.full(count, whole, dtype=np.int64), step, 2.0**10 * step)
     seen = np.bincount((answers / step).astype(np.int64) & 15, minlength=16)
     assert chi2.sf(((seen - count / 16) ** 2 / (count / 16)).sum(), 15) > 1e-9
-    with pytest.raises(BadInput, match="does not fit steps"):
+    with pytest.raises(InputError, match="does not fit steps"):
         noise.added(np.zeros(1, dtype=np.int64), step, 2.0**9 * step)

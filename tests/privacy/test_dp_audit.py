@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 from scipy.stats import beta, norm
 
-from noisy import SHARES, whitened
-from unpooled.core import codec
-from unpooled.core.exchange import Answer, Envelope, Part, Turn
-from unpooled.core.messages import Refusal
+from seeded_noise import SHARES, whitened
 from unpooled.data import Number, Preparation, Table
-from unpooled.privacy.dp.accounting import epsilon_of
-from unpooled.privacy.dp.cells import AskNoisyCells
-from unpooled.privacy.dp.moments import AskNoisyMoments, AskNoisySpread
+from unpooled.privacy.dp.accounting import gdp_epsilon
 from unpooled.privacy.dp.noise import Noise
+from unpooled.privacy.dp.noisy_cluster_sums import AskNoisyCells
+from unpooled.privacy.dp.noisy_moments import AskNoisyMoments, AskNoisySpread
+from unpooled.protocol import codec
+from unpooled.protocol.exchange import Part, Request, RequestId, Response
+from unpooled.protocol.messages import Refusal
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 
@@ -46,10 +46,10 @@ def seen_mu(with_row, without, direction):
 RULES = """
 version = 2
 [protect]
-mode = "noise"
+mode = "dp"
 person = "who"
 [dp]
-unit = "person"
+privacy_unit = "person"
 rows_per_person = {most}
 epsilon_total = 90
 [domain]
@@ -63,13 +63,13 @@ VIEW = Preparation((Number("x", 0.0, 0.0, 1.0), Number("y", 0.0, 0.0, 1.0)), dro
 
 def asked(rows, who, question, most, runs):
     """Replies through the door, as bytes, and the charge of each; a new site where a budget is spent."""
-    table = Table.of({"who": who, "x": rows[:, 0], "y": rows[:, 1]})
+    table = Table.from_columns({"who": who, "x": rows[:, 0], "y": rows[:, 1]})
     replies, site = [], None
     while len(replies) < runs:
         site = site or open_site("a", table, parse(RULES.format(most=most)))
         before = site._guards[-1]._ledger.spent()
-        post = Envelope(Turn(f"run {len(replies)}", 0, 0, 0), (Part("total", question, VIEW, 0),))
-        (reply,) = codec.unwrap(site.respond(codec.wrap(post)), expect=Answer).replies
+        request = Request(RequestId(f"run {len(replies)}", 0, 0, 0), (Part("total", question, VIEW, 0),))
+        (reply,) = codec.unwrap(site.respond(codec.wrap(request)), expect=Response).replies
         if isinstance(reply, Refusal):
             assert "the privacy budget does not allow it" in reply.reason
             site.close()
@@ -116,9 +116,9 @@ def test_the_audit_passes_the_honest_and_catches_half_the_noise(name, monkeypatc
     question = QUESTIONS[name]
     seen, charged = audit(question, monkeypatch, 1.0)
     assert charged == pytest.approx(MU)
-    assert epsilon_of(max(seen, 1e-3), DELTA) <= epsilon_of(charged, DELTA)
+    assert gdp_epsilon(max(seen, 1e-3), DELTA) <= gdp_epsilon(charged, DELTA)
     half, _ = audit(question, monkeypatch, 0.5)
-    assert epsilon_of(max(half, 1e-3), DELTA) > epsilon_of(charged, DELTA)
+    assert gdp_epsilon(max(half, 1e-3), DELTA) > gdp_epsilon(charged, DELTA)
 
 
 def test_a_person_with_many_rows_costs_and_counts_as_many_as_the_policy_says(monkeypatch):

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from combinations import fewer_than
-from unpooled.errors import BadInput
-from unpooled.privacy.copy.history import History, ReleasedGroup, columns_shown
-from unpooled.privacy.copy.placing import placed
+from unpooled.errors import InputError
+from unpooled.privacy.microaggregation.group_history import History, ReleasedGroup, disclosed_columns
+from unpooled.privacy.microaggregation.regroup import regroup
 
 
 def group(text: str, shown: int = 1) -> ReleasedGroup:
@@ -78,26 +78,26 @@ def test_the_judge_against_all_small_coefficients():
 
 def test_a_group_needs_g_persons_in_every_column_that_it_shows():
     found = History(3)
-    with pytest.raises(BadInput, match="R1"):
+    with pytest.raises(InputError, match="R1"):
         found.check(group("ab"))
-    with pytest.raises(BadInput, match="R1"):
+    with pytest.raises(InputError, match="R1"):
         found.check(ReleasedGroup({"a": 0b11, "b": 0b11, "c": 0b01}, 0b11))
     found.check(ReleasedGroup({"a": 0b11, "b": 0b11, "c": 0b01}, 0b01))
-    assert columns_shown([0b11, 0b11, 0b01], 2) == 0b11
+    assert disclosed_columns([0b11, 0b11, 0b01], 2) == 0b11
 
 
 def test_who_left_keeps_his_group_and_the_others_return_apart():
     found = history(3, "abc", "def", "ghi")
-    with pytest.raises(BadInput, match="R3"):
+    with pytest.raises(InputError, match="R3"):
         found.check(group("ajk"))  # a is shown
     found.retire(1)
-    with pytest.raises(BadInput, match="R3"):
+    with pytest.raises(InputError, match="R3"):
         found.check(group("ajk"))  # nobody keeps the group yet
     found.open_groups("abdefghijk")  # c has left
-    assert found.keepers == {1: {"c"}}
-    with pytest.raises(BadInput, match="R2"):
+    assert found.withheld == {1: {"c"}}
+    with pytest.raises(InputError, match="R2"):
         found.check(group("abj"))
-    with pytest.raises(BadInput, match="R3"):
+    with pytest.raises(InputError, match="R3"):
         found.check(group("cjk"))  # c comes back, and keeps his group all the same
     assert found.add(group("ajk")) == 4
     assert not found.may_return("a")
@@ -109,7 +109,7 @@ def test_one_is_held_back_where_nobody_left_for_the_first_time():
     for number in (1, 2):
         found.retire(number)
     found.open_groups("abcdef")  # two of them changed
-    assert [len(keepers) for keepers in found.keepers.values()] == [1, 1]
+    assert [len(withheld) for withheld in found.withheld.values()] == [1, 1]
     assert sum(found.may_return(person) for person in "abcdef") == 4
 
 
@@ -121,7 +121,7 @@ def test_from_a_group_without_anybody_new_nobody_returns():
     found.add(group("ac"))
     found.retire(4)
     found.open_groups("ac")
-    assert 4 not in found.keepers
+    assert 4 not in found.withheld
     assert not found.may_return("a")
     assert found.may_return("e")
 
@@ -131,7 +131,7 @@ def test_a_keeper_has_a_value_in_every_column_that_is_shown_or_there_are_several
     found.add(ReleasedGroup({"a": 0b011, "b": 0b101, "c": 0b111, "d": 0b111}, 0b111))
     found.retire(1)
     found.open_groups("cd")  # a and b left: together they have both columns
-    assert found.keepers[1] == {"a", "b"}
+    assert found.withheld[1] == {"a", "b"}
     assert found.may_return("c")
 
 
@@ -140,7 +140,7 @@ def test_an_erased_person_never_returns():
     found.retire(1)
     found.erased.add("a")
     found.open_groups("abc")
-    assert found.keepers[1] == {"a"}
+    assert found.withheld[1] == {"a"}
     assert [found.may_return(person) for person in "abc"] == [False, True, True]
     found.erased.add("b")
     assert not found.may_return("b")
@@ -152,7 +152,7 @@ def test_an_erased_person_never_returns():
 def played(seed: int, found: History, months: int = 9) -> list[ReleasedGroup]:
     """All groups of a random history: persons come, leave, change, come back, are erased."""
     rng = np.random.default_rng(seed)
-    g, columns = found.g, int(rng.integers(1, 4))
+    g, columns = found.min_group_size, int(rng.integers(1, 4))
     there = {f"p{i}" for i in range(int(rng.integers(2 * g, 8 * g)))}
     away: set[str] = set()
     number = len(there)
@@ -186,17 +186,17 @@ def played(seed: int, found: History, months: int = 9) -> list[ReleasedGroup]:
         pool = sorted(p for p in there if found.live_group(p) is None and found.may_return(p))
         has = {p: 1 | int(rng.integers(1 << columns)) << 1 for p in pool}
         Z = rng.normal(size=(len(pool), 2))
-        for rows in placed(Z, [apart(p) for p in pool], g) if pool else []:
+        for rows in regroup(Z, [apart(p) for p in pool], g) if pool else []:
             members = {pool[i]: has[pool[i]] for i in rows}
-            found.add(ReleasedGroup(members, columns_shown(members.values(), g)))
+            found.add(ReleasedGroup(members, disclosed_columns(members.values(), g)))
     return list(found.groups.values())
 
 
 def broken(found: list[ReleasedGroup], g: int) -> bool:
     """True if a combination of all sums ever shown, of one column, is about fewer than g persons."""
-    columns = max(one.shown.bit_length() for one in found)
+    columns = max(one.disclosed.bit_length() for one in found)
     for bit in (1 << i for i in range(columns)):
-        sums = [{p for p, has in one.members.items() if has & bit} for one in found if one.shown & bit]
+        sums = [{p for p, has in one.members.items() if has & bit} for one in found if one.disclosed & bit]
         if sums and fewer_than(g, sums) is not None:
             return True
     return False
@@ -207,16 +207,16 @@ def broken(found: list[ReleasedGroup], g: int) -> bool:
     [(2, 60), (3, 40), (4, 12), *(pytest.param(g, 2000, marks=pytest.mark.long) for g in (2, 3, 4))],
 )
 def test_no_combination_of_all_sums_ever_shown_is_about_fewer_than_g_persons(g, histories):
-    groups = persons = returned = 0
+    groups = people = returned = 0
     for seed in range(histories):
         history = History(g)
         shown = played(seed, history)
         assert not broken(shown, g), seed
         groups += len(shown)
-        persons += len(history.persons)
-        returned += sum(len(history.of(person)) > 1 for person in history.persons)
+        people += len(history.people)
+        returned += sum(len(history.groups_of(person)) > 1 for person in history.people)
     assert returned > 3 * histories  # histories in which many are shown again
-    print(f"g {g}: {histories} histories, {groups} groups, {persons} persons, {returned} shown again")
+    print(f"g {g}: {histories} histories, {groups} groups, {people} persons, {returned} shown again")
 
 
 class WithoutKeepers(History):
@@ -231,7 +231,7 @@ class WithoutKeepersForEver(History):
 
     def may_return(self, person):
         return person not in self.erased and all(
-            n in self.keepers and n not in self.live for n in self.of(person)
+            n in self.withheld and n not in self.live for n in self.groups_of(person)
         )
 
 
@@ -242,7 +242,7 @@ class WithoutCompanions(History):
         return ()
 
     def check(self, group):
-        assert len(group.members) >= self.g
+        assert len(group.members) >= self.min_group_size
         assert all(map(self.may_return, group.members))
 
 
@@ -253,8 +253,8 @@ class RenewedInPlace(History):
         super().retire(number)
         members = self.groups[number].members
         stay = {p: has for p, has in members.items() if p in self.there and p not in self.erased}
-        if len(stay) >= self.g:
-            shown = columns_shown(stay.values(), self.g)
+        if len(stay) >= self.min_group_size:
+            shown = disclosed_columns(stay.values(), self.min_group_size)
             self.restore(max(self.groups) + 1, ReleasedGroup(stay, shown), live=True)
 
 
@@ -307,9 +307,11 @@ def test_a_check_looks_at_the_members_of_a_group_and_not_at_the_history(groups):
     for number in (1, 2, 3):
         found.retire(number)
     found.open_groups([f"{i}{name}" for i in range(groups) for name in "ab"])  # every c has left
-    found.groups, found.keepers, found._of = map(Counting, (found.groups, found.keepers, found._of))
+    found.groups, found.withheld, found._groups_of = map(
+        Counting, (found.groups, found.withheld, found._groups_of)
+    )
     found.check(ReleasedGroup({"0a": 1, "1a": 1, "2a": 1, "new": 1}, 1))
-    touched = found._of.touched, found.keepers.touched, found.groups.touched
+    touched = found._groups_of.touched, found.withheld.touched, found.groups.touched
     assert touched == (8, 6, 0)  # of 4 members twice: for R2 and R3; of 3 keepers: that there are, and whom
     found.add(ReleasedGroup({"0a": 1, "1a": 1, "2a": 1, "new": 1}, 1))
-    assert found._of.touched + found.keepers.touched + found.groups.touched < 40
+    assert found._groups_of.touched + found.withheld.touched + found.groups.touched < 40

@@ -3,19 +3,19 @@
 import numpy as np
 import pytest
 
-from unpooled.core import codec
-from unpooled.core.messages import Refusal
-from unpooled.privacy.secure_sum.messages import flattened, is_sound, parted, sites_in
-from unpooled.questions.clusters import AskMoments, Moments
+from unpooled.privacy.secure_sum.stage_messages import flatten, is_valid_layout, sites_in, unflatten
+from unpooled.protocol import codec
+from unpooled.protocol.messages import Refusal
+from unpooled.protocol.questions.cluster_sums import AskMoments, Moments
 
 GOOD = Moments(np.array([3.0]), np.array([1.0, 2.0]), np.array([5.0, 6.0]))
-(NAME, SHAPES), *_ = flattened([GOOD])[0]
+(NAME, SHAPES), *_ = flatten([GOOD])[0]
 
 
 def test_a_layout_gives_back_what_it_was_made_of():
-    layout, values = flattened([GOOD, GOOD])
-    assert is_sound(layout, 2)
-    assert [codec.encode(reply) for reply in parted(layout, values)] == [codec.encode(GOOD)] * 2
+    layout, values = flatten([GOOD, GOOD])
+    assert is_valid_layout(layout, 2)
+    assert [codec.encode(reply) for reply in unflatten(layout, values)] == [codec.encode(GOOD)] * 2
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_a_layout_gives_back_what_it_was_made_of():
     ],
 )
 def test_what_is_no_layout_of_one_sum_is_not_sound(layout):
-    assert not is_sound(layout, 1)
+    assert not is_valid_layout(layout, 1)
 
 
 def test_the_number_of_sites_in_a_sum_is_whole_and_that_of_its_members():

@@ -8,12 +8,12 @@ import dataclasses
 import numpy as np
 import pytest
 
-from noisy import SHARES, stack
-from unpooled.core import codec
-from unpooled.core.messages import Summable
-from unpooled.errors import BadInput, CodecError
-from unpooled.privacy.dp.cells import AskNoisyCells, radius_limits
-from unpooled.privacy.dp.moments import AskNoisyMoments, AskNoisySpread
+from seeded_noise import SHARES, batch
+from unpooled.errors import CodecError, InputError
+from unpooled.privacy.dp.noisy_cluster_sums import AskNoisyCells, radius_limits
+from unpooled.privacy.dp.noisy_moments import AskNoisyMoments, AskNoisySpread
+from unpooled.protocol import codec
+from unpooled.protocol.messages import Summable
 
 BOX = np.ones(2)
 CELLS = AskNoisyCells(0.3, np.zeros((4, 2)), BOX, np.full(4, 0.5), SHARES)
@@ -70,14 +70,14 @@ NOT_TAKEN = [
 @pytest.mark.parametrize(("asked", "change"), TAKEN)
 def test_the_last_that_is_taken_is_answered_with_as_many_numbers_as_it_says(asked, change):
     question = codec.decode(codec.encode(dataclasses.replace(asked, **change)))
-    reply = question.answer(stack(np.zeros((3, 2))))
+    reply = question.answer(batch(np.zeros((3, 2))))
     assert isinstance(reply, Summable)
     question.check_reply(reply)
 
 
 @pytest.mark.parametrize(("asked", "change", "says"), NOT_TAKEN)
 def test_what_is_beyond_cannot_be_made_nor_arrive(asked, change, says):
-    with pytest.raises(BadInput, match=says):
+    with pytest.raises(InputError, match=says):
         dataclasses.replace(asked, **change)
     bad = dataclasses.replace(asked)
     for name, value in change.items():

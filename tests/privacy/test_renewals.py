@@ -12,14 +12,14 @@ from tests.amounts import amounts
 
 from combinations import fewer_than
 from unpooled.data import Table
-from unpooled.data.copy import Copy, to_csv
-from unpooled.errors import BadInput
-from unpooled.privacy.copy import CopySettings
-from unpooled.privacy.copy.cells import number_cells
-from unpooled.privacy.copy.history import History
-from unpooled.privacy.copy.make import assembled, made_first
-from unpooled.privacy.copy.renew import first_groups, person_digest, renewed
-from unpooled.privacy.copy.scales import Scales
+from unpooled.data.summary_table import SummaryTable, to_csv
+from unpooled.errors import InputError
+from unpooled.privacy.microaggregation import SummarySettings
+from unpooled.privacy.microaggregation.group_history import History
+from unpooled.privacy.microaggregation.group_means import number_cells
+from unpooled.privacy.microaggregation.renew import first_groups, person_digest, plan_renewal
+from unpooled.privacy.microaggregation.scales import Scales
+from unpooled.privacy.microaggregation.summarize import assemble_summary, make_first_summary
 
 WIDE = 1e9  # any persons are put together: more of them are shown again
 
@@ -31,18 +31,18 @@ def digest(data: bytes) -> str:
 class Registered:
     """A table that changes every month, its registry, and a copy of all that was ever shown."""
 
-    def __init__(self, seed: int, g: int, persons: int = 0) -> None:
+    def __init__(self, seed: int, g: int, people: int = 0) -> None:
         self.rng, self.next, self.rows, self.away = np.random.default_rng(seed), 0, {}, {}
-        for _ in range(persons or int(self.rng.integers(max(6, 3 * g), 8 * g))):
+        for _ in range(people or int(self.rng.integers(max(6, 3 * g), 8 * g))):
             self.come()
-        self.settings = CopySettings(g=max(g, 3), person="id", sensitive=("kind",))
-        first = made_first(self.table(), self.settings)
-        self.scales = replace(first.scales, group_size=g, least=g)
+        self.settings = SummarySettings(min_group_size=max(g, 3), person="id", sensitive=("kind",))
+        first = make_first_summary(self.table(), self.settings)
+        self.scales = replace(first.scales, min_group_size=g, min_size=g)
         self.history = History(g)
         if g == max(g, 3):
             for group in first_groups(self.table(), first, digest):
                 self.history.add(group)
-            self.copies = [(first.copy, self.values())]
+            self.copies = [(first.summary, self.values())]
         else:  # g = 2 is below what a site may choose: the first copy is its first renewal
             self.copies = []
             self.renew()
@@ -79,12 +79,16 @@ class Registered:
 
     def table(self) -> Table:
         x, y, kind = zip(*self.rows.values(), strict=True)
-        return Table.of({"id": list(self.rows), "x": np.array(x), "y": np.array(y), "kind": list(kind)})
+        return Table.from_columns(
+            {"id": list(self.rows), "x": np.array(x), "y": np.array(y), "kind": list(kind)}
+        )
 
     def renew(self, **options) -> None:
-        found = renewed(self.history, self.scales, self.settings, self.table(), digest, wider=WIDE, **options)
+        found = plan_renewal(
+            self.history, self.scales, self.settings, self.table(), digest, extra_spread=WIDE, **options
+        )
         self.scales = found.scales
-        self.copies.append((found.copy, self.values()))
+        self.copies.append((found.summary, self.values()))
 
     def values(self) -> dict[str, tuple[float, float, str | None]]:
         return {person_digest(digest, person): row for person, row in self.rows.items()}
@@ -93,7 +97,7 @@ class Registered:
         """Who is in each sum of a column that was ever shown: 0 for the numbers of persons."""
         bit = 1 << column
         groups = self.history.groups.values()
-        return [{p for p, has in one.members.items() if has & bit} for one in groups if one.shown & bit]
+        return [{p for p, has in one.members.items() if has & bit} for one in groups if one.disclosed & bit]
 
 
 @pytest.mark.parametrize("histories", amounts(5, 200))
@@ -106,7 +110,7 @@ def test_no_combination_of_all_sums_of_all_copies_is_about_fewer_than_g_persons(
             site.month()
             try:
                 site.renew(keep_changed=seed % 3 == 0)
-            except BadInput as error:  # more than half of the few who are shown have left
+            except InputError as error:  # more than half of the few who are shown have left
                 if "are in this table: the ids may be others" not in str(error):
                     raise
         for column in range(4):
@@ -120,7 +124,7 @@ def test_no_combination_of_all_sums_of_all_copies_is_about_fewer_than_g_persons(
 
 def test_every_row_of_every_copy_is_a_group_of_the_history():
     """The cells of each copy, computed anew from the persons whom the history names."""
-    site = Registered(3, 3, persons=40)
+    site = Registered(3, 3, people=40)
     seen = {}
     for month in range(7):
         if month:
@@ -133,20 +137,20 @@ def test_every_row_of_every_copy_is_a_group_of_the_history():
         expected = sorted(
             row(site.history.groups[number], seen[number], site.scales) for number in site.history.live
         )
-        shown = zip(copy.persons.tolist(), copy.known[:, 0].tolist(), copy.means["x"].tolist(), strict=True)
+        shown = zip(copy.people.tolist(), copy.known[:, 0].tolist(), copy.means["x"].tolist(), strict=True)
         assert sorted(shown) == expected
-        assert to_csv(assembled(site.scales, [one.cells for one in live], copy.made)) == to_csv(copy)
+        assert to_csv(assemble_summary(site.scales, [one.cells for one in live], copy.made)) == to_csv(copy)
 
 
 def row(group, values, scales: Scales) -> tuple[float, float, float]:
     x = np.array([[values[person][0] for person in group.members]])
-    known, mean, _ = number_cells(x, np.zeros(x.shape, bool), scales.spreads["x"], scales.group_size)
+    known, mean, _ = number_cells(x, np.zeros(x.shape, bool), scales.spreads["x"], scales.min_group_size)
     return float(len(group.members)), float(known[0]), float(mean[0])
 
 
 def test_a_new_patient_is_not_the_difference_of_two_runs():
     """Copies before and after somebody came: equal but for whole groups of at least g persons."""
-    site = Registered(1, 3, persons=60)
+    site = Registered(1, 3, people=60)
     for _ in range(12):
         before = rows_of(site.copies[-1][0])
         site.come()
@@ -157,25 +161,25 @@ def test_a_new_patient_is_not_the_difference_of_two_runs():
         assert not before - after  # nobody left: no group went
 
 
-def rows_of(copy: Copy) -> set[tuple[float, ...]]:
+def rows_of(copy: SummaryTable) -> set[tuple[float, ...]]:
     return set(zip(*(np.nan_to_num(values, nan=-1.0).tolist() for _, values in copy.cells()), strict=True))
 
 
 def test_scales_levels_and_variance_stay_those_of_the_first_copy():
-    site = Registered(2, 3, persons=80)
+    site = Registered(2, 3, people=80)
     first = site.copies[0][0]
     for person in list(site.rows)[:20]:
         site.rows[person] = (1e6, 1e6, "new level")
     site.renew()
     again = site.copies[-1][0]
     assert np.array_equal(again.within, first.within, equal_nan=True)
-    assert again.levels == first.levels
-    assert again.group_size == first.group_size
+    assert again.categories == first.categories
+    assert again.min_group_size == first.min_group_size
     assert Scales.from_json(site.scales.as_json()).spreads == site.scales.spreads
 
 
 def test_values_that_only_rounding_changed_are_no_change():
-    site = Registered(4, 3, persons=40)
+    site = Registered(4, 3, people=40)
     table = site.table()
-    twice = Table(table.names, table.kinds, table.levels, np.concatenate([table.values, table.values]))
-    assert renewed(site.history, site.scales, site.settings, twice, digest).empty
+    twice = Table(table.names, table.kinds, table.categories, np.concatenate([table.values, table.values]))
+    assert plan_renewal(site.history, site.scales, site.settings, twice, digest).empty

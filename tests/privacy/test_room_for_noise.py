@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from noisy import SHARES
-from unpooled.core.stack import Stack
-from unpooled.errors import BadInput
-from unpooled.privacy.dp.cells import AskNoisyCells
-from unpooled.privacy.dp.moments import AskNoisyMoments, AskNoisySpread
-from unpooled.privacy.dp.noise import Purse, check_room, step_for
+from seeded_noise import SHARES
+from unpooled.errors import InputError
+from unpooled.privacy.dp.noise import BudgetAccountant, check_room, step_for
+from unpooled.privacy.dp.noisy_cluster_sums import AskNoisyCells
+from unpooled.privacy.dp.noisy_moments import AskNoisyMoments, AskNoisySpread
+from unpooled.protocol.site_batch import SiteBatch
 
 
-class Declared(Purse):
+class Declared(BudgetAccountant):
     """A purse of a site that declares its number of rows."""
 
     def __init__(self, rows: int) -> None:
@@ -23,8 +23,8 @@ class Declared(Purse):
 
 def answer(question, declared: int, present: int = 3):
     rows = np.zeros((present, 1))
-    noise = Declared(declared).spend([question.spends], [1.0])
-    return question.answer(Stack(rows, np.array([0, present]), None, np.zeros(1), noise=noise))
+    noise = Declared(declared).spend([question.privacy_cost], [1.0])
+    return question.answer(SiteBatch(rows, np.array([0, present]), None, np.zeros(1), noise=noise))
 
 
 @pytest.mark.parametrize(
@@ -37,15 +37,15 @@ def answer(question, declared: int, present: int = 3):
     ids=lambda question: type(question).__name__,
 )
 def test_more_rows_than_fit_are_refused_by_what_is_declared_and_not_by_what_is_there(question):
-    with pytest.raises(BadInput, match="rows are too many for noise this small: sums would not fit"):
+    with pytest.raises(InputError, match="rows are too many for noise this small: sums would not fit"):
         answer(question, 2**40)
     assert answer(question, 1000) is not None
-    with pytest.raises(BadInput, match="1099511627776 rows are too many"):
+    with pytest.raises(InputError, match="1099511627776 rows are too many"):
         answer(question, 2**40, present=0)
 
 
 def test_the_largest_sum_leaves_room_for_the_noise():
     step = step_for(1.0)
     check_room(2**32 - 1, 1.0, step)
-    with pytest.raises(BadInput, match="would not fit in 64 bits"):
+    with pytest.raises(InputError, match="would not fit in 64 bits"):
         check_room(2**32, 1.0, step)  # 2^62 steps

@@ -16,33 +16,33 @@ import numpy as np
 import pytest
 from test_dp_audit import seen_mu
 
-from noisy import SHARES, stack, whitened
+from seeded_noise import SHARES, batch, whitened
 from unpooled import Gaussian, SecureSums, run
 from unpooled.algorithms import Private
-from unpooled.core import codec
-from unpooled.core.exchange import Envelope, conduct
-from unpooled.core.protocol import total, viewed
-from unpooled.data.views import Affine
-from unpooled.privacy.dp.accounting import delta_of, mu_of
-from unpooled.privacy.dp.cells import AskNoisyCells
-from unpooled.privacy.dp.moments import AskNoisyMoments, AskNoisySpread
+from unpooled.data.transforms import Affine
+from unpooled.federation.remote import RemoteFederation
+from unpooled.privacy.dp.accounting import gdp_delta, gdp_mu
 from unpooled.privacy.dp.noise import Noise
+from unpooled.privacy.dp.noisy_cluster_sums import AskNoisyCells
+from unpooled.privacy.dp.noisy_moments import AskNoisyMoments, AskNoisySpread
 from unpooled.privacy.secure_sum import site_mask, threshold_for
 from unpooled.privacy.secure_sum.crypto import Identity
-from unpooled.privacy.secure_sum.messages import AskMasked
-from unpooled.privacy.secure_sum.site import Member
-from unpooled.runtimes.remote import RemoteFederation
+from unpooled.privacy.secure_sum.stage_messages import AskMasked
+from unpooled.privacy.secure_sum.sum_member import Member
+from unpooled.protocol import codec
+from unpooled.protocol.algorithm import total, transformed
+from unpooled.protocol.exchange import Request, run_protocol
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 
 RUNS = 150  # of either table, in the long tests
 EPSILON, DELTA = 6.0, 0.02
-MU = mu_of(EPSILON, DELTA)  # 2.14
+MU = gdp_mu(EPSILON, DELTA)  # 2.14
 CORNER = np.ones((1, 2))  # adds as much as a row can, in most questions
 RULES = f"""
 version = 2
 [protect]
-mode = "noise"
+mode = "dp"
 [dp]
 epsilon_total = {EPSILON}
 delta = {DELTA}
@@ -83,33 +83,33 @@ class World:
         return float(self.made["s0"]._guards[-1]._ledger.spent() ** 0.5)
 
     def federation(self) -> RemoteFederation:
-        return RemoteFederation(self.Carrier(self), secure=SecureSums())
+        return RemoteFederation(self.Transport(self), secure=SecureSums())
 
-    class Carrier:
+    class Transport:
         """Loses masked answers; notes what is asked of the row's site."""
 
         def __init__(self, world: "World") -> None:
             self._world, self.sites = world, tuple(world.made)
 
-        def carry(self, posts):
+        def send_and_receive(self, requests):
             world, came = self._world, {}
-            masked = [name for name, data in posts.items() if _masks(data)]
-            for name, data in posts.items():
+            masked = [name for name, data in requests.items() if _masks(data)]
+            for name, data in requests.items():
                 world.answering = name
                 came[name] = world.made[name].respond(data)
             world.answering = ""
             if masked:
-                late = world.gone & set(posts) if world.asked else set()
+                late = world.gone & set(requests) if world.asked else set()
                 for name in late:
                     del came[name]
-                (part,) = [p for p in _parts(posts["s0"]) if p.verb == "total"]
+                (part,) = [p for p in _parts(requests["s0"]) if p.verb == "total"]
                 there = {name: share for name, share in world.shares.items() if name in came}
-                world.asked.append((part.question, part.view, there))
+                world.asked.append((part.question, part.transform, there))
             return came
 
 
 def _parts(data: bytes):
-    return codec.unwrap(data, expect=Envelope).parts
+    return codec.unwrap(data, expect=Request).parts
 
 
 def _masks(data: bytes) -> bool:
@@ -160,8 +160,8 @@ def crafted(world: World, seed: int) -> list:
     for number, question in enumerate([*questions, questions[-1]]):
         if number == 6:  # the same sum again, under other keys: its noise is drawn and paid for again
             federation, number = world.federation(), 5
-        asks = viewed(Affine(np.zeros(2), np.ones(2)), total(federation.sites, question))
-        sums.append(conduct(asks, federation, run="r", number=number, quorum=0.5))
+        asks = transformed(Affine(np.zeros(2), np.ones(2)), total(federation.sites, question))
+        sums.append(run_protocol(asks, federation, run="r", number=number, quorum=0.5))
     return sums
 
 
@@ -172,11 +172,11 @@ def evidence(world: World, sums: list) -> tuple[float, float]:
     """Log likelihood ratio that the row is there, and mu^2 of all sums: squared shifts over variances."""
     ratio = square = 0.0
     assert len(world.asked) == len(sums)
-    for (question, view, there), reply in zip(world.asked, sums, strict=True):
+    for (question, transform, there), reply in zip(world.asked, sums, strict=True):
         rows = np.vstack([world.rows[name] for name in sorted(there)])
         variance = sum(share**2 for share in there.values())
         without, with_row = (
-            whitened(question, question.answer(stack(view.apply(r))), 2)
+            whitened(question, question.answer(batch(transform.apply(r))), 2)
             for r in (rows, np.vstack([rows, CORNER]))
         )
         seen = whitened(question, reply, 2)
@@ -246,7 +246,7 @@ def told_apart(worlds, kind: str, sites: int, honest: int, factor: float = 1.0) 
     )
     for epsilon in (0.0, 1.0, 2.0, 4.0):
         p, q = float((there > epsilon).mean()), float((absent > epsilon).mean())
-        delta, allowed = p - np.exp(epsilon) * q, delta_of(charged, epsilon)
+        delta, allowed = p - np.exp(epsilon) * q, gdp_delta(charged, epsilon)
         sd = ((p * (1 - p) + np.exp(2 * epsilon) * q * (1 - q)) / RUNS) ** 0.5
         print(f"  P1 - e^{epsilon:g} P0 = {delta:.3f} (error {sd:.3f}), allowed {allowed:.3f}")
     assert least <= charged or factor < 1

@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 
 from helpers import bits, blobs, pooled, split
-from unpooled import FederatedFuzzyCMeans, FederatedKMeans, InProcess, Lloyd, SecureSums, Site, run
+from unpooled import FederatedFuzzyCMeans, FederatedKMeans, Lloyd, SecureSums, Simulation, Site, run
 from unpooled.algorithms import METHODS
-from unpooled.core import codec
-from unpooled.core.exchange import STAGE, Answer, Envelope, Part, Turn, conduct
-from unpooled.core.messages import LeftMasked, Summable
-from unpooled.core.protocol import each, together, total
-from unpooled.errors import BadInput, TooFewAnswers
-from unpooled.privacy.secure_sum.messages import Masked
-from unpooled.privacy.secure_sum.site_mask import maskings
-from unpooled.questions.clusters import AskClusterSums, AskMoments, AskScatter
-from unpooled.runtimes.remote import RemoteFederation
-from unpooled.site.allow_list import only_totals
+from unpooled.errors import InputError, TooFewAnswersError
+from unpooled.federation.remote import RemoteFederation
+from unpooled.privacy.secure_sum.site_mask import site_masks
+from unpooled.privacy.secure_sum.stage_messages import Masked
+from unpooled.protocol import codec
+from unpooled.protocol.algorithm import each, together, total
+from unpooled.protocol.exchange import STAGE, Part, Request, RequestId, Response, run_protocol
+from unpooled.protocol.messages import MaskedElsewhere, Summable
+from unpooled.protocol.questions.cluster_sums import AskClusterSums, AskMoments, AskScatter
+from unpooled.site.allow_list import aggregate_only
 
 ROWS = {f"s{i}": np.arange(4.0).reshape(2, 2) + 10 * i for i in range(7)}
 
@@ -36,7 +36,7 @@ class Wire:
         required: bool = True,
         **settings: Any,
     ) -> None:
-        masks = maskings(tuple(rows), min_sites=3, required=required)
+        masks = site_masks(tuple(rows), min_sites=3, required=required)
         self.doors = {name: Site(name, X, mask=masks[name], **settings) for name, X in rows.items()}
         self.lost, self.seen = lost, []
 
@@ -44,11 +44,11 @@ class Wire:
     def sites(self) -> tuple[str, ...]:
         return tuple(self.doors)
 
-    def carry(self, posts: Mapping[str, bytes]) -> dict[str, bytes | str]:
+    def send_and_receive(self, requests: Mapping[str, bytes]) -> dict[str, bytes | str]:
         came: dict[str, bytes | str] = {}
-        for site, data in posts.items():
-            post: Envelope = codec.unwrap(data, expect=Envelope)
-            stage = type(post.parts[-1].question).__name__
+        for site, data in requests.items():
+            request: Request = codec.unwrap(data, expect=Request)
+            stage = type(request.parts[-1].question).__name__
             if self.lost(stage, site):
                 came[site] = "late"
             else:
@@ -57,8 +57,8 @@ class Wire:
         return came
 
 
-def secure(wire: Wire, **wishes: Any) -> RemoteFederation:
-    return RemoteFederation(wire, secure=SecureSums(**wishes))
+def secure(wire: Wire, **preparation_options: Any) -> RemoteFederation:
+    return RemoteFederation(wire, secure=SecureSums(**preparation_options))
 
 
 # ---------------------------------------------------------------- equality with pooling
@@ -93,20 +93,20 @@ def test_sites_too_small_to_show_anything_still_count_in_full() -> None:
     X, _ = blobs(1, n=60, d=2, k=3)
     rows = {f"s{i:02d}": X[3 * i : 3 * i + 3] for i in range(20)}
     want = FederatedKMeans(3, random_state=0).fit(rows)
-    got = FederatedKMeans(3, random_state=0, protect="trusted", secure=True).fit(rows)
+    got = FederatedKMeans(3, random_state=0, protect="raw", secure=True).fit(rows)
     np.testing.assert_allclose(
         np.sort(got.cluster_centers_, axis=0), np.sort(want.cluster_centers_, axis=0), atol=1e-9
     )
-    with pytest.raises(BadInput, match="k=3 clusters from 0 rows"):
-        FederatedKMeans(3, random_state=0, protect="trusted").fit(rows)
+    with pytest.raises(InputError, match="k=3 clusters from 0 rows"):
+        FederatedKMeans(3, random_state=0, protect="raw").fit(rows)
 
 
 def test_a_cell_of_few_rows_in_all_is_dropped_from_the_sum() -> None:
     rows = {"a": np.array([[0.0], [9.0]]), "b": np.array([[0.1]]), "c": np.array([[0.2], [9.2]])}
     question = AskClusterSums(np.array([[[0.0], [9.0]]]))
     for least, masses in ((1, [3.0, 2.0]), (3, [3.0, 0.0])):
-        federation = InProcess.of(rows, min_cluster_size=least, secure=SecureSums())
-        got = conduct(total(federation.sites, question), federation)
+        federation = Simulation.from_rows(rows, min_cluster_size=least, secure=SecureSums())
+        got = run_protocol(total(federation.sites, question), federation)
         assert got.mass[0].tolist() == masses
         assert (got.sums[0, 1] == 0).all() == (least == 3)
 
@@ -114,7 +114,7 @@ def test_a_cell_of_few_rows_in_all_is_dropped_from_the_sum() -> None:
 def test_a_run_again_gives_the_same_bits() -> None:
     X, _ = blobs(4, n=90)
     rows = split(X, 4)
-    a, b = (run(Lloyd(k=3), InProcess.of(rows, secure=SecureSums()), seed=5) for _ in range(2))
+    a, b = (run(Lloyd(k=3), Simulation.from_rows(rows, secure=SecureSums()), seed=5) for _ in range(2))
     assert bits(a.state) == bits(b.state)
 
 
@@ -124,14 +124,14 @@ def test_a_run_again_gives_the_same_bits() -> None:
 def test_a_resumed_run_ends_with_the_same_bits(tmp_path) -> None:
     X, _ = blobs(5, n=150, k=4, spread=3.0)
     rows = split(X, 4)
-    whole = run(Lloyd(k=4), InProcess.of(rows, secure=SecureSums()), seed=2)
+    whole = run(Lloyd(k=4), Simulation.from_rows(rows, secure=SecureSums()), seed=2)
     path = tmp_path / "run"
-    run(Lloyd(k=4), InProcess.of(rows, secure=SecureSums()), seed=2, checkpoint=path, max_rounds=2)
-    again = run(Lloyd(k=4), InProcess.of(rows, secure=SecureSums()), seed=2, checkpoint=path)
+    run(Lloyd(k=4), Simulation.from_rows(rows, secure=SecureSums()), seed=2, checkpoint=path, max_rounds=2)
+    again = run(Lloyd(k=4), Simulation.from_rows(rows, secure=SecureSums()), seed=2, checkpoint=path)
     assert bits(again.state) == bits(whole.state)
 
 
-@pytest.mark.parametrize("stage", ["AskShares", "AskMasked", "AskAgreed", "AskOpened"])
+@pytest.mark.parametrize("stage", ["AskShares", "AskMasked", "AskConsistency", "AskUnmask"])
 def test_a_coordinator_killed_in_any_stage_goes_on_with_sites_that_lived(stage: str, tmp_path) -> None:
     X, _ = blobs(5, n=150, k=4, spread=3.0)
     rows = split(X, 4)
@@ -153,7 +153,7 @@ def test_a_coordinator_killed_in_any_stage_goes_on_with_sites_that_lived(stage: 
     assert bits(again.state) == bits(whole.state)
 
 
-@pytest.mark.parametrize("stage", ["AskShares", "AskMasked", "AskAgreed", "AskOpened"])
+@pytest.mark.parametrize("stage", ["AskShares", "AskMasked", "AskConsistency", "AskUnmask"])
 def test_a_site_that_is_killed_in_any_stage_goes_on_as_if_nothing_had_been(stage: str) -> None:
     """With what it keeps; without it, it is out for the run and named."""
     X, _ = blobs(5, n=150, k=4, spread=3.0)
@@ -186,11 +186,11 @@ def _reborn(old: Site, keeps: bool) -> Any:
 # ---------------------------------------------------------------- silence on the way
 
 
-@pytest.mark.parametrize("stage", ["AskKeys", "AskShares", "AskMasked", "AskAgreed", "AskOpened"])
+@pytest.mark.parametrize("stage", ["AskKeys", "AskShares", "AskMasked", "AskConsistency", "AskUnmask"])
 def test_sites_lost_in_a_stage_are_left_out_or_not_needed(stage: str) -> None:
     gone = {"s2", "s5"}
     wire = Wire(ROWS, lambda now, site: now == stage and site in gone)
-    got = conduct(total(tuple(ROWS), AskMoments()), secure(wire))
+    got = run_protocol(total(tuple(ROWS), AskMoments()), secure(wire))
     there = set(ROWS) - gone if stage in ("AskKeys", "AskShares", "AskMasked") else set(ROWS)
     expected = np.concatenate([ROWS[s] for s in sorted(there)])
     assert got.n == len(expected)
@@ -198,11 +198,11 @@ def test_sites_lost_in_a_stage_are_left_out_or_not_needed(stage: str) -> None:
     np.testing.assert_array_equal(got.squares, (expected**2).sum(axis=0))
 
 
-@pytest.mark.parametrize("stage", ["AskKeys", "AskShares", "AskMasked", "AskAgreed", "AskOpened"])
+@pytest.mark.parametrize("stage", ["AskKeys", "AskShares", "AskMasked", "AskConsistency", "AskUnmask"])
 def test_too_few_is_one_clear_error(stage: str) -> None:
     wire = Wire(ROWS, lambda now, site: now == stage and int(site[1]) >= 4)
-    with pytest.raises(TooFewAnswers, match=r"round 3, secure sum, .*: 4 of 7 sites, 5 needed; .*late"):
-        conduct(total(tuple(ROWS), AskMoments()), secure(wire), number=3)
+    with pytest.raises(TooFewAnswersError, match=r"round 3, secure sum, .*: 4 of 7 sites, 5 needed; .*late"):
+        run_protocol(total(tuple(ROWS), AskMoments()), secure(wire), number=3)
 
 
 def test_a_run_goes_on_while_at_most_a_third_of_its_sites_is_lost() -> None:
@@ -222,7 +222,7 @@ def test_a_run_goes_on_while_at_most_a_third_of_its_sites_is_lost() -> None:
     assert not {"site-1", "site-5", "site-8"} & set(asked)
     late[5] = ("site-2", "AskMasked")
     sums[0] = 0
-    with pytest.raises(TooFewAnswers, match="6 of 7 sites, 7 needed"):
+    with pytest.raises(TooFewAnswersError, match="6 of 7 sites, 7 needed"):
         run(Lloyd(k=3, max_rounds=15), secure(Wire(rows, lost)), seed=0)
 
 
@@ -235,23 +235,23 @@ def test_no_reply_is_ever_seen_by_itself() -> None:
     done = run(Lloyd(k=3), secure(wire), seed=0)
     kinds, words = set(), []
     for _, _, data in wire.seen:
-        answer: Answer = codec.unwrap(data, expect=Answer)
+        answer: Response = codec.unwrap(data, expect=Response)
         kinds |= {type(reply) for reply in answer.replies}
         assert not any(isinstance(reply, Summable) for reply in answer.replies)
         words += [reply.data.ravel() for reply in answer.replies if isinstance(reply, Masked)]
-    assert {LeftMasked, Masked} <= kinds
+    assert {MaskedElsewhere, Masked} <= kinds
     top = np.concatenate(words)
     assert abs(np.mean(top < 0) - 0.5) < 5 / np.sqrt(len(top))  # every bit is a coin, the sign as well
     assert len(np.unique(top)) == len(top)
     sent = sum(len(data) for _, site, data in wire.seen if site == "site-0")
-    assert 0.4 * sent < done.left()["site-0"][1] < sent  # said in the history, but for the envelopes
+    assert 0.4 * sent < done.sent()["site-0"][1] < sent  # said in the history, but for the envelopes
 
 
 def test_sums_and_single_replies_share_exchanges() -> None:
     wire = Wire(ROWS, required=False)
     federation, names = secure(wire), tuple(ROWS)
     centers = np.zeros((1, 2))
-    all_moments, all_sums, seen = conduct(
+    all_moments, all_sums, seen = run_protocol(
         together(
             [
                 total(names, AskMoments()),
@@ -267,19 +267,19 @@ def test_sums_and_single_replies_share_exchanges() -> None:
         "AskKeys",
         "AskShares",
         "AskMasked",
-        "AskAgreed",
-        "AskOpened",
+        "AskConsistency",
+        "AskUnmask",
     ]
     with pytest.raises(
-        BadInput, match="a secure sum over 4 of 7 sites; sums over different sites would show"
+        InputError, match="a secure sum over 4 of 7 sites; sums over different sites would show"
     ):
-        conduct(total(names[:4], AskMoments()), federation)
+        run_protocol(total(names[:4], AskMoments()), federation)
 
 
 def test_protocols_outside_of_a_run_follow_each_other() -> None:
-    federation = InProcess.of(ROWS, secure=SecureSums())
+    federation = Simulation.from_rows(ROWS, secure=SecureSums())
     for origin in (0.0, 1.0, 2.0):
-        got = conduct(total(federation.sites, AskMoments(np.full(2, origin))), federation)
+        got = run_protocol(total(federation.sites, AskMoments(np.full(2, origin))), federation)
         assert got.sums[0] == np.concatenate(list(ROWS.values()))[:, 0].sum() - 14 * origin
 
 
@@ -289,13 +289,14 @@ def test_protocols_outside_of_a_run_follow_each_other() -> None:
 @pytest.mark.parametrize("method", [m for m in METHODS if m not in ("fuzzy",)])
 def test_methods_that_need_only_sums_run_and_the_others_are_refused_with_their_names(method: str) -> None:
     rows = split(blobs(8, n=120)[0], 4)
-    federation = InProcess.of(rows, secure=SecureSums())
+    federation = Simulation.from_rows(rows, secure=SecureSums())
     algorithm = METHODS[method](k=3, max_rounds=3)
-    if method in only_totals():
+    if method in aggregate_only():
         assert np.isfinite(run(algorithm, federation, seed=0).state.centers).all()
     else:
         with pytest.raises(
-            TooFewAnswers, match=r"would show a single site's reply; methods .*: lloyd, dwf, ewf, fuzzy, mini"
+            TooFewAnswersError,
+            match=r"would show a single site's reply; methods .*: lloyd, dwf, ewf, fuzzy, mini",
         ):
             run(algorithm, federation, seed=0)
 
@@ -312,41 +313,43 @@ def test_weighted_averages_run_from_an_adaptive_start(method: str) -> None:
 
 def test_a_site_that_requires_secure_sums_answers_no_plain_total() -> None:
     wire = Wire(ROWS)
-    with pytest.raises(TooFewAnswers, match="AskMoments would show a single site's reply"):
-        conduct(total(tuple(ROWS), AskMoments()), RemoteFederation(wire))
+    with pytest.raises(TooFewAnswersError, match="AskMoments would show a single site's reply"):
+        run_protocol(total(tuple(ROWS), AskMoments()), RemoteFederation(wire))
 
 
 def test_a_site_without_a_part_in_secure_sums_says_so() -> None:
-    plain = InProcess([Site(name, X) for name, X in ROWS.items()], secure=SecureSums())
-    with pytest.raises(TooFewAnswers, match=r"secure sum, keys: 0 of 7 .*takes no part in secure sums"):
-        conduct(total(plain.sites, AskMoments()), plain)
+    plain = Simulation([Site(name, X) for name, X in ROWS.items()], secure=SecureSums())
+    with pytest.raises(TooFewAnswersError, match=r"secure sum, keys: 0 of 7 .*takes no part in secure sums"):
+        run_protocol(total(plain.sites, AskMoments()), plain)
 
 
 def test_two_sites_are_too_few() -> None:
     X, _ = blobs(0, n=40)
-    with pytest.raises(BadInput, match="secure sums need at least 3 sites, got 2"):
+    with pytest.raises(InputError, match="secure sums need at least 3 sites, got 2"):
         FederatedKMeans(2, secure=True).fit(split(X, 2))
-    federation = InProcess.of(ROWS, secure=SecureSums())
-    with pytest.raises(BadInput, match="AskMoments: a secure sum needs at least 3 sites, got 2"):
-        conduct(total(federation.sites[:2], AskMoments()), federation)
+    federation = Simulation.from_rows(ROWS, secure=SecureSums())
+    with pytest.raises(InputError, match="AskMoments: a secure sum needs at least 3 sites, got 2"):
+        run_protocol(total(federation.sites[:2], AskMoments()), federation)
 
 
 def test_settings_are_checked() -> None:
     X, _ = blobs(0, n=40)
-    with pytest.raises(BadInput, match="secure must be True, False or SecureSums"):
+    with pytest.raises(InputError, match="secure must be True, False or SecureSums"):
         FederatedKMeans(2, secure="yes").fit(split(X, 3))
-    with pytest.raises(BadInput, match="at least 3 sites, got min_sites=2"):
+    with pytest.raises(InputError, match="at least 3 sites, got min_sites=2"):
         SecureSums(min_sites=2)
-    with pytest.raises(BadInput, match="this federation was not made with secure"):
-        FederatedKMeans(2, secure=True).fit_federation(InProcess.of(split(X, 3)))
-    model = FederatedKMeans(2, secure=True).fit_federation(InProcess.of(split(X, 3), secure=SecureSums()))
+    with pytest.raises(InputError, match="this federation was not made with secure"):
+        FederatedKMeans(2, secure=True).fit_federation(Simulation.from_rows(split(X, 3)))
+    model = FederatedKMeans(2, secure=True).fit_federation(
+        Simulation.from_rows(split(X, 3), secure=SecureSums())
+    )
     assert model.cluster_centers_.shape == (2, 2)
 
 
 def test_numbers_that_are_too_large_are_said_before_anything_is_asked() -> None:
     rows = {**ROWS, "s3": ROWS["s3"] + 1e10}
-    with pytest.raises(BadInput, match=r"site s3: values up to 1e\+10 are too large for secure sums"):
-        InProcess.of(rows, secure=SecureSums())
+    with pytest.raises(InputError, match=r"site s3: values up to 1e\+10 are too large for secure sums"):
+        Simulation.from_rows(rows, secure=SecureSums())
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 2.0**117, 1e300])
@@ -354,7 +357,7 @@ def test_a_site_whose_numbers_are_not_finite_is_not_told_from_one_with_large_num
     """A refusal, by name, would tell that a site's sum is above the largest float."""
     rows = {**ROWS, "s3": np.full_like(ROWS["s3"], bad)}
     federation = secure(Wire(rows))
-    got = conduct(total(tuple(rows), AskMoments()), federation)
+    got = run_protocol(total(tuple(rows), AskMoments()), federation)
     assert got.n == 14.0
     assert federation._secure_sums.out == {}
     others = np.concatenate([own for name, own in ROWS.items() if name != "s3"])
@@ -365,10 +368,10 @@ def test_a_site_whose_numbers_are_not_finite_is_not_told_from_one_with_large_num
 @pytest.mark.parametrize("share", [0.5, 3])
 def test_a_part_of_the_sites_is_refused_by_name_before_anything_is_asked(share: float) -> None:
     rows = split(blobs(8, n=120)[0], 5)
-    with pytest.raises(BadInput, match=rf"participation={share:g} and secure sums exclude each other"):
+    with pytest.raises(InputError, match=rf"participation={share:g} and secure sums exclude each other"):
         FederatedKMeans(3, participation=share, secure=True).fit(rows)
     wire = Wire(rows)
-    with pytest.raises(BadInput, match=rf"participation={share:g} and secure sums exclude each other"):
+    with pytest.raises(InputError, match=rf"participation={share:g} and secure sums exclude each other"):
         run(Lloyd(k=3, participation=share), secure(wire), seed=0)
     assert not wire.seen
 
@@ -376,11 +379,11 @@ def test_a_part_of_the_sites_is_refused_by_name_before_anything_is_asked(share: 
 def test_the_roster_has_one_fingerprint_that_every_site_sees() -> None:
     wire = Wire(ROWS)
     federation = secure(wire)
-    conduct(total(tuple(ROWS), AskMoments()), federation, run="r")
-    seen = {door._mask._member._run("r").roster.fingerprint for door in wire.doors.values()}
-    assert seen == {federation._secure_sums.roster.fingerprint}
-    conduct(total(tuple(ROWS), AskMoments()), federation, run="q")
-    again = {door._mask._member._run("q").roster.fingerprint for door in wire.doors.values()}
+    run_protocol(total(tuple(ROWS), AskMoments()), federation, run="r")
+    seen = {door._mask._member._run("r").participants.fingerprint for door in wire.doors.values()}
+    assert seen == {federation._secure_sums.participants.fingerprint}
+    run_protocol(total(tuple(ROWS), AskMoments()), federation, run="q")
+    again = {door._mask._member._run("q").participants.fingerprint for door in wire.doors.values()}
     assert again == seen  # the same sites with the same keys, in any run
     assert len(next(iter(seen))) == 49
 
@@ -392,28 +395,30 @@ def test_a_reply_that_was_to_be_masked_and_is_not_is_refused() -> None:
         def __init__(self, inner: Any) -> None:
             self.inner = inner
 
-        def before(self, post):
-            self.inner.before(post)
+        def check_request(self, request):
+            self.inner.check_request(request)
 
-        def hides(self, post, part):
+        def is_masked(self, request, part):
             return False
 
-        def minimum(self, post, part, usual):
+        def minimum(self, request, part, usual):
             return usual
 
-        def hide(self, post, replies):
-            hidden = self.inner.hide(post, replies)
-            return tuple(r if isinstance(h, LeftMasked) else h for h, r in zip(hidden, replies, strict=True))
+        def apply(self, request, replies):
+            hidden = self.inner.apply(request, replies)
+            return tuple(
+                r if isinstance(h, MaskedElsewhere) else h for h, r in zip(hidden, replies, strict=True)
+            )
 
     wire = Wire(ROWS)
     wire.doors["s6"] = Site("s6", ROWS["s6"], mask=Shows(wire.doors["s6"]._mask))
-    got = conduct(total(tuple(ROWS), AskMoments()), secure(wire))
+    got = run_protocol(total(tuple(ROWS), AskMoments()), secure(wire))
     assert got.n == 12.0
 
 
 def test_what_is_no_stage_is_refused_at_the_door() -> None:
     site = Wire(ROWS).doors["s0"]
-    answer = site.answer(Envelope(Turn("r", 0, 0, 0), (Part(STAGE, AskMoments(), None, 0),)))
+    answer = site.answer(Request(RequestId("r", 0, 0, 0), (Part(STAGE, AskMoments(), None, 0),)))
     assert "is no stage of a secure sum" in answer.replies[0].reason
 
 
@@ -421,23 +426,23 @@ def test_altered_stages_crash_no_site_and_get_no_second_answer() -> None:
     """Bits flipped in what a coordinator sends: a refusal, or the answer to what it still says."""
     wire, rng = Wire(ROWS), np.random.default_rng(0)
     sent: dict[str, bytes] = {}
-    carry = wire.carry
+    send_and_receive = wire.send_and_receive
 
-    def noting(posts: Mapping[str, bytes]) -> dict[str, bytes | str]:
-        if "s0" not in posts:  # a flip has begun its sum on other terms, and it is left out
-            return carry(posts)
-        stage = type(codec.unwrap(posts["s0"], expect=Envelope).parts[-1].question).__name__
+    def noting(requests: Mapping[str, bytes]) -> dict[str, bytes | str]:
+        if "s0" not in requests:  # a flip has begun its sum on other terms, and it is left out
+            return send_and_receive(requests)
+        stage = type(codec.unwrap(requests["s0"], expect=Request).parts[-1].question).__name__
         for _ in range(150):
-            data = bytearray(posts["s0"])
+            data = bytearray(requests["s0"])
             for place in rng.integers(len(data), size=int(rng.integers(1, 4))):
                 data[place] ^= 1 << int(rng.integers(8))
-            answer: Answer = codec.unwrap(wire.doors["s0"].respond(bytes(data)), expect=Answer)
+            answer: Response = codec.unwrap(wire.doors["s0"].respond(bytes(data)), expect=Response)
             assert not any(isinstance(reply, Summable) for reply in answer.replies)
-        sent[stage] = posts["s0"]
-        return carry(posts)
+        sent[stage] = requests["s0"]
+        return send_and_receive(requests)
 
-    wire.carry = noting  # type: ignore[method-assign]
-    conduct(total(tuple(ROWS), AskMoments()), secure(wire))
+    wire.send_and_receive = noting  # type: ignore[method-assign]
+    run_protocol(total(tuple(ROWS), AskMoments()), secure(wire))
     assert {"AskKeys", "AskShares"} <= set(sent)
 
 

@@ -9,27 +9,27 @@ from itertools import product
 
 import numpy as np
 import pytest
-from federation import Ring, Vector
 
+from federation import Ring, Vector
 from unpooled import SecureSums
-from unpooled.core import codec
-from unpooled.core.exchange import Envelope, conduct
-from unpooled.core.protocol import total
-from unpooled.errors import TooFewAnswers
-from unpooled.privacy.dp.moments import AskNoisyMoments
+from unpooled.errors import TooFewAnswersError
+from unpooled.federation.remote import RemoteFederation
+from unpooled.privacy.dp.noisy_moments import AskNoisyMoments
 from unpooled.privacy.secure_sum import threshold_for
 from unpooled.privacy.secure_sum.crypto import Identity
-from unpooled.privacy.secure_sum.messages import AskMasked
-from unpooled.privacy.secure_sum.site import Member
 from unpooled.privacy.secure_sum.site_mask import noise_sharers
-from unpooled.runtimes.remote import RemoteFederation
+from unpooled.privacy.secure_sum.stage_messages import AskMasked
+from unpooled.privacy.secure_sum.sum_member import Member
+from unpooled.protocol import codec
+from unpooled.protocol.algorithm import total
+from unpooled.protocol.exchange import Request, run_protocol
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 
 RULES = """
 version = 2
 [protect]
-mode = "noise"
+mode = "dp"
 [dp]
 epsilon_total = 8
 honest_sites = {honest}
@@ -75,7 +75,7 @@ def test_a_whole_noise_is_left_for_every_number_of_sites_threshold_and_honest_si
 def two_lists(n: int, h: int) -> float | None:
     """What a coordinator and n - h sites read of one honest site by two lists of one sum; None: nothing."""
     t, ring = threshold_for(n), Ring(n)
-    ring.agree_on_keys(ring.turn())
+    ring.agree_on_keys(ring.request_id())
     inputs = {name: Vector(np.array([2.0**i])) for i, name in enumerate(ring.names)}
     honest, signers, victim = ring.names[:h], max(t - (n - h), 1), ring.names[0]
     kept = {name: deepcopy(ring.members[name]._store) for name in ring.names[h:]}
@@ -84,7 +84,7 @@ def two_lists(n: int, h: int) -> float | None:
     def opened(sign, gone=()):
         out = ring.sum(
             inputs,
-            ring.terms(ring.turn()),
+            ring.terms(ring.request_id()),
             silent=lambda stage, site: (
                 (stage == MASKED and site in gone)
                 or (stage == AGREED and site in honest and site not in sign)
@@ -98,7 +98,7 @@ def two_lists(n: int, h: int) -> float | None:
             ring.members[name]._store = store
             ring.restart(name)
         return everybody - opened(second, gone=(victim,))
-    except TooFewAnswers:
+    except TooFewAnswersError:
         return None
 
 
@@ -127,11 +127,11 @@ class Losing:
         self._sites, self._lost = {site.name: site for site in sites}, lost
         self.sites = tuple(self._sites)
 
-    def carry(self, posts):
-        came = {name: self._sites[name].respond(data) for name, data in posts.items()}
-        for name in set(posts) & set(self._lost):
-            post = codec.unwrap(posts[name], expect=Envelope)
-            if any(isinstance(part.question, AskMasked) for part in post.parts):
+    def send_and_receive(self, requests):
+        came = {name: self._sites[name].respond(data) for name, data in requests.items()}
+        for name in set(requests) & set(self._lost):
+            request = codec.unwrap(requests[name], expect=Request)
+            if any(isinstance(part.question, AskMasked) for part in request.parts):
                 del came[name]
         return came
 
@@ -148,7 +148,7 @@ def test_a_sum_that_lost_honest_sites_has_a_whole_noise_that_nobody_knows(n):
             rules = parse(RULES.format(honest=h))
             sites.append(open_site(f"s{i}", np.zeros((5, 2)), rules, member=member))
         federation = RemoteFederation(Losing(sites, lost), secure=SecureSums())
-        got = conduct(total(federation.sites, question), federation, run="r", quorum=0.5)
+        got = run_protocol(total(federation.sites, question), federation, run="r", quorum=0.5)
         for site in sites:
             site.close()
         each = got.noise[0] / (n - len(lost))

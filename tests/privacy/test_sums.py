@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from federation import Ring, Vector
 from tests.amounts import amounts
 
-from unpooled.core.messages import LeftMasked, Refusal
-from unpooled.errors import TooFewAnswers
+from federation import Ring, Vector
+from unpooled.errors import TooFewAnswersError
 from unpooled.privacy.secure_sum import threshold_for
-from unpooled.privacy.secure_sum.messages import Masked, Opened, as_array
+from unpooled.privacy.secure_sum.stage_messages import Masked, UnmaskShares, as_array
+from unpooled.protocol.messages import MaskedElsewhere, Refusal
 
 
 @pytest.fixture(params=amounts(150, 10_000))
@@ -18,7 +18,7 @@ def schedules(request):
 
 def started(n: int) -> Ring:
     ring = Ring(n)
-    ring.agree_on_keys(ring.turn())
+    ring.agree_on_keys(ring.request_id())
     return ring
 
 
@@ -33,7 +33,7 @@ def test_three_numbers_by_hand() -> None:
     for number in range(2):
         total = ring.sum(
             inputs,
-            ring.terms(ring.turn(number)),
+            ring.terms(ring.request_id(number)),
             twist=lambda stage, site, reply: (seen.append(reply), reply)[1],
         )
         assert total.sums[0].values.tolist() == [0.75]
@@ -60,12 +60,12 @@ def test_random_schedules_of_silence_are_integer_exact(schedules) -> None:
             )
             held = started(n)
             sites = held.names
-        turn, least = held.turn(trial), threshold_for(len(held.names))
+        request_id, least = held.request_id(trial), threshold_for(len(held.names))
         lost = rng.choice([0.0, 0.03, 0.3], p=[0.5, 0.3, 0.2])
         stage_of = {s: int(rng.integers(4)) if rng.random() < lost else 9 for s in sites}
         killed = {(int(rng.integers(4)), s) for s in sites if rng.random() < 0.2}
         whole = {s: rng.integers(-(2**40), 2**40, size=5).astype(float) for s in sites}
-        terms = held.terms(turn, sites=sites)
+        terms = held.terms(request_id, sites=sites)
         inputs = {s: Vector(v) for s, v in whole.items()}
 
         def silent(k, s, ring=held, at=stage_of, killed=killed):
@@ -75,7 +75,7 @@ def test_random_schedules_of_silence_are_integer_exact(schedules) -> None:
 
         last = sum(at > 3 for at in stage_of.values())  # sites that are there to the end
         if last < least:
-            with pytest.raises(TooFewAnswers, match=f"{least} needed"):
+            with pytest.raises(TooFewAnswersError, match=f"{least} needed"):
                 held.sum(inputs, terms, silent=silent)
             counts["error"] += 1
             held = None
@@ -100,7 +100,7 @@ def test_a_hundred_sites_of_which_a_quarter_drops() -> None:
     gone = set(ring.names[::4])
     total = ring.sum(
         {s: Vector(v) for s, v in whole.items()},
-        ring.terms(ring.turn()),
+        ring.terms(ring.request_id()),
         silent=lambda k, s: k == 1 and s in gone,
     )
     assert set(total.sites) == set(ring.names) - gone
@@ -110,14 +110,14 @@ def test_a_hundred_sites_of_which_a_quarter_drops() -> None:
 def test_who_is_silent_in_a_sum_is_out_for_the_run() -> None:
     ring = started(7)
     inputs = {s: Vector(np.array([float(i)])) for i, s in enumerate(ring.names)}
-    first = ring.sum(inputs, ring.terms(ring.turn(0)), silent=lambda k, s: k == 1 and s == "s003")
+    first = ring.sum(inputs, ring.terms(ring.request_id(0)), silent=lambda k, s: k == 1 and s == "s003")
     assert first.sums[0].values[0] == 21 - 3
-    with pytest.raises(TooFewAnswers, match="s003 left this run"):
-        ring.sum(inputs, ring.terms(ring.turn(1)))
-    again = ring.sum(inputs, ring.terms(ring.turn(1), sites=first.sites))
+    with pytest.raises(TooFewAnswersError, match="s003 left this run"):
+        ring.sum(inputs, ring.terms(ring.request_id(1)))
+    again = ring.sum(inputs, ring.terms(ring.request_id(1), sites=first.sites))
     assert again.sums[0].values[0] == 18
-    with pytest.raises(TooFewAnswers, match="threshold 4 for 5 of 7 sites, this site's minimum is 5"):
-        ring.sum(inputs, ring.terms(ring.turn(2), sites=first.sites[:5], threshold=4))
+    with pytest.raises(TooFewAnswersError, match="threshold 4 for 5 of 7 sites, this site's minimum is 5"):
+        ring.sum(inputs, ring.terms(ring.request_id(2), sites=first.sites[:5], threshold=4))
 
 
 def test_the_same_inputs_give_the_same_bits_whatever_the_masks() -> None:
@@ -126,7 +126,7 @@ def test_the_same_inputs_give_the_same_bits_whatever_the_masks() -> None:
     got = []
     for _ in range(2):
         ring = started(6)
-        got.append(ring.sum(values, ring.terms(ring.turn())).sums[0].values.tobytes())
+        got.append(ring.sum(values, ring.terms(ring.request_id())).sums[0].values.tobytes())
     assert got[0] == got[1]
 
 
@@ -143,7 +143,7 @@ def with_layout(reply, layout):
 
 WRONG = {
     "shares too short": (0, wrong_length, "its shares were not usable"),
-    "another reply instead of shares": (0, lambda r: LeftMasked(), "its shares were not usable"),
+    "another reply instead of shares": (0, lambda r: MaskedElsewhere(), "its shares were not usable"),
     "masked words of another shape": (1, lambda r: Masked(r.layout, r.data[:, :-1]), "not usable"),
     "a kind that is no sum": (1, lambda r: with_layout(r, (("messages.LeftMasked", ()),)), "not usable"),
     "an unknown kind": (1, lambda r: with_layout(r, (("os.system", ((3,),)),)), "not usable"),
@@ -164,7 +164,7 @@ def test_a_wrong_site_is_left_out_by_name(name: str) -> None:
     inputs = {s: Vector(np.array([1.0, 2.0, 3.0])) for s in ring.names}
     total = ring.sum(
         inputs,
-        ring.terms(ring.turn()),
+        ring.terms(ring.request_id()),
         twist=lambda k, s, reply: change(reply) if (k, s) == (stage, "s002") else reply,
     )
     assert total.sums[0].values.tolist() == [3.0, 6.0, 9.0]
@@ -179,8 +179,8 @@ def test_words_that_no_honest_site_sends_are_found_where_they_can_be() -> None:
     def spoil(stage, site, reply):
         return Masked(reply.layout, reply.data + 12345) if (stage, site) == (1, "s001") else reply
 
-    with pytest.raises(TooFewAnswers, match="cannot be the sum of what honest sites send"):
-        ring.sum(inputs, ring.terms(ring.turn()), twist=spoil)
+    with pytest.raises(TooFewAnswersError, match="cannot be the sum of what honest sites send"):
+        ring.sum(inputs, ring.terms(ring.request_id()), twist=spoil)
 
 
 @pytest.mark.parametrize(("place", "dropped", "named"), [(3, None, "s000"), (-2, "s003", "s003")])
@@ -193,7 +193,9 @@ def test_a_wrong_share_is_found_and_no_wrong_sum_comes_out(place, dropped, named
             return reply
         data = bytearray(reply.data.tobytes())
         data[place] ^= 1
-        return Opened(as_array(bytes(data)))
+        return UnmaskShares(as_array(bytes(data)))
 
-    with pytest.raises(TooFewAnswers, match=f"do not give the seed of {named}; a site sent a wrong one"):
-        ring.sum(inputs, ring.terms(ring.turn()), silent=lambda k, s: k == 1 and s == dropped, twist=spoil)
+    with pytest.raises(TooFewAnswersError, match=f"do not give the seed of {named}; a site sent a wrong one"):
+        ring.sum(
+            inputs, ring.terms(ring.request_id()), silent=lambda k, s: k == 1 and s == dropped, twist=spoil
+        )

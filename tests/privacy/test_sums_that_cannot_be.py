@@ -3,11 +3,11 @@
 import pytest
 
 from helpers import blobs, split
-from unpooled import InProcess, SecureSums
-from unpooled.core.exchange import conduct
-from unpooled.core.protocol import total
-from unpooled.errors import BadReply
-from unpooled.questions.clusters import AskMoments, Moments
+from unpooled import SecureSums, Simulation
+from unpooled.errors import ReplyError
+from unpooled.protocol.algorithm import total
+from unpooled.protocol.exchange import run_protocol
+from unpooled.protocol.questions.cluster_sums import AskMoments, Moments
 
 LIES = {
     "a negative number of rows": lambda said: Moments(-said.mass, said.sums, said.squares),
@@ -17,11 +17,11 @@ LIES = {
 
 @pytest.mark.parametrize("lie", LIES)
 def test_what_no_rows_could_give_is_found_in_the_sum(lie, monkeypatch):
-    federation = InProcess.of(split(blobs(0, n=120)[0], 4), secure=SecureSums())
-    assert conduct(total(federation.sites, AskMoments()), federation, run="r").n == 120
+    federation = Simulation.from_rows(split(blobs(0, n=120)[0], 4), secure=SecureSums())
+    assert run_protocol(total(federation.sites, AskMoments()), federation, run="r").n == 120
     honest = AskMoments.answer_all
     monkeypatch.setattr(
-        AskMoments, "answer_all", lambda self, stack: list(map(LIES[lie], honest(self, stack)))
+        AskMoments, "answer_all", lambda self, batch: list(map(LIES[lie], honest(self, batch)))
     )
-    with pytest.raises(BadReply, match="the secure sum cannot be"):
-        conduct(total(federation.sites, AskMoments()), federation, run="q")
+    with pytest.raises(ReplyError, match="the secure sum cannot be"):
+        run_protocol(total(federation.sites, AskMoments()), federation, run="q")

@@ -6,25 +6,28 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+from reproduction.catalogue import find as experiment
+from reproduction.data_sources import FILES, Sources
+from reproduction.dual_problems import dual_problem
 from typer.testing import CliRunner
 
 from unpooled import (
-    BestOf,
+    DWF,
+    EWF,
+    FKM,
     Dual,
-    Dwf,
-    Ewf,
     FederatedFuzzyCMeans,
     FederatedKMeans,
-    Fkm,
     Fuzzy,
     Gaussian,
-    InProcess,
     KFed,
     Lloyd,
     MiniBatch,
     Private,
+    Restarts,
     Robust,
     SecureSums,
+    Simulation,
     Site,
     __version__,
     certify,
@@ -35,12 +38,9 @@ from unpooled.algorithms import METHODS
 from unpooled.app.cli import app
 from unpooled.data.scaling import Scaled
 from unpooled.errors import CheckpointError
-from unpooled.experiments.datasets.dual import dual_problem
-from unpooled.experiments.papers.data_sources import FILES, Sources
-from unpooled.experiments.papers.registry import find as experiment
+from unpooled.federation.remote import RemoteFederation as Posting
 from unpooled.kernels import BACKEND, ISA
-from unpooled.privacy.secure_sum.site_mask import maskings
-from unpooled.runtimes.remote import RemoteFederation as Posting
+from unpooled.privacy.secure_sum.site_mask import site_masks
 from unpooled.site.log import entries, unpacked, verify
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse as policy
@@ -66,29 +66,29 @@ STATED = (
 
 __all__ = [
     "BACKEND",
+    "DWF",
+    "EWF",
     "FILES",
+    "FKM",
     "ISA",
     "METHODS",
-    "BestOf",
     "CheckpointError",
     "Dual",
-    "Dwf",
-    "Ewf",
     "FederatedFuzzyCMeans",
     "FederatedKMeans",
-    "Fkm",
     "Fuzzy",
     "Gaussian",
-    "InProcess",
     "KFed",
     "Lloyd",
     "Loopback",
     "MiniBatch",
     "Posting",
     "Private",
+    "Restarts",
     "Robust",
     "Scaled",
     "SecureSums",
+    "Simulation",
     "Site",
     "Sources",
     "__version__",
@@ -100,10 +100,10 @@ __all__ = [
     "experiment",
     "fixed_noise",
     "inner_state",
-    "maskings",
     "open_site",
     "policy",
     "run",
+    "site_masks",
     "unpacked",
     "verify",
 ]
@@ -139,10 +139,10 @@ class Loopback:
     def sites(self) -> tuple[str, ...]:
         return tuple(self._sites)
 
-    def carry(self, posts: Mapping[str, bytes]) -> dict[str, bytes | str]:
+    def send_and_receive(self, requests: Mapping[str, bytes]) -> dict[str, bytes | str]:
         self.exchanges += 1
         came: dict[str, bytes | str] = {}
-        for name, data in posts.items():
+        for name, data in requests.items():
             self.down += len(data)
             answer = "late" if self._lost(self.exchanges, name) else self._sites[name].respond(data)
             self.up += len(answer) if isinstance(answer, bytes) else 0

@@ -51,7 +51,7 @@ def perform(name: str) -> dict[str, Any]:
 
 def ran(algorithm: Any, rows: Any, weights: Any = None, seed: int = SEED, **settings: Any) -> dict[str, Any]:
     """A run in this process, described."""
-    federation = a.InProcess.of(rows, weights, threads=1, **settings)
+    federation = a.Simulation.from_rows(rows, weights, threads=1, **settings)
     return of_run(a.run(algorithm, federation, seed=seed, name="recorded"))
 
 
@@ -93,15 +93,15 @@ add("method/dual/small", lambda: ran(a.Dual(k=K), a.dual_problem("2N2D3K1")))
 # ---------------------------------------------------------------- every preset
 
 PRESETS: dict[str, tuple[Any, Any]] = {
-    "dwf/as_published": (lambda: replace(a.Dwf.as_published(k=K), max_rounds=200), data.SKEWED),
-    "dwf/as_published/to the end": (lambda: a.Dwf.as_published(k=K), data.EVEN),
+    "dwf/as_published": (lambda: replace(a.DWF.as_published(k=K), max_rounds=200), data.SKEWED),
+    "dwf/as_published/to the end": (lambda: a.DWF.as_published(k=K), data.EVEN),
     "dwf/as_published/half": (
-        lambda: replace(a.Dwf.as_published(k=K, participation=0.5), max_rounds=40),
+        lambda: replace(a.DWF.as_published(k=K, participation=0.5), max_rounds=40),
         data.EVEN,
     ),
-    "ewf/as_published": (lambda: replace(a.Ewf.as_published(k=K), max_rounds=200), data.SKEWED),
-    "fkm/as_published": (lambda: a.Fkm.as_published(k=K, rounds=10), data.SKEWED),
-    "fkm/as_published/p 5": (lambda: a.Fkm.as_published(k=K, p=5, rounds=5), data.EVEN),
+    "ewf/as_published": (lambda: replace(a.EWF.as_published(k=K), max_rounds=200), data.SKEWED),
+    "fkm/as_published": (lambda: a.FKM.as_published(k=K, rounds=10), data.SKEWED),
+    "fkm/as_published/p 5": (lambda: a.FKM.as_published(k=K, p=5, rounds=5), data.EVEN),
     "k-fed/as_published": (lambda: a.KFed.as_published(k=K, k_local=2), data.SKEWED),
     "k-fed/as_published/even": (lambda: a.KFed.as_published(k=K), data.EVEN),
     "k-fed/as_published_code": (lambda: a.KFed.as_published_code(k=K, k_local=2), data.SKEWED),
@@ -143,8 +143,8 @@ _BATCHES = a.MiniBatch(
 )
 SMALL: dict[str, Any] = {
     "lloyd": a.Lloyd(k=K, n_starts=3),
-    "dwf": a.Dwf(k=K, learning_rate=0.5, momentum=0.4, local_steps=3, max_rounds=12),
-    "fkm": a.Fkm(k=K, max_rounds=8),
+    "dwf": a.DWF(k=K, learning_rate=0.5, momentum=0.4, local_steps=3, max_rounds=12),
+    "fkm": a.FKM(k=K, max_rounds=8),
     "mini-batch": _BATCHES,
     "fuzzy": a.Fuzzy(k=K, n_starts=2, max_rounds=15),
 }
@@ -171,7 +171,7 @@ add("setting/lloyd/single precision", ran, a.Lloyd(k=K), data.SINGLE)
 add("setting/dwf/single precision", ran, SMALL["dwf"], data.SINGLE)
 add("setting/fuzzy/single precision", ran, SMALL["fuzzy"], data.SINGLE)
 add("setting/lloyd/five columns", ran, a.Lloyd(k=6), data.WIDE)
-add("setting/dwf/weights by rows", ran, a.Dwf(k=K, weights="rows", init="random", max_rounds=12), data.SKEWED)
+add("setting/dwf/weights by rows", ran, a.DWF(k=K, weights="rows", init="random", max_rounds=12), data.SKEWED)
 for _name in ("lloyd", "dwf", "ewf", "k-fed", "mini-batch", "fuzzy", "robust"):
     add(f"setting/{_name}/tiny sites", ran, a.METHODS[_name](k=K), data.TINY)
 for _name in ("lloyd", "dwf", "fkm", "k-fed", "mini-batch", "fuzzy"):
@@ -182,7 +182,7 @@ for _name in ("lloyd", "dwf", "fkm", "k-fed", "mini-batch", "fuzzy"):
 
 RESTARTED: dict[str, Any] = {
     "dwf": SMALL["dwf"],
-    "ewf": a.Ewf(k=K, local_steps=2, max_rounds=12),
+    "ewf": a.EWF(k=K, local_steps=2, max_rounds=12),
     "fkm": SMALL["fkm"],
     "k-fed": a.KFed(k=K),
     "k-fed by holzer": a.KFed.as_published_by_holzer(k=K, restarts=1),
@@ -192,12 +192,12 @@ RESTARTED: dict[str, Any] = {
     "lloyd, random": a.Lloyd(k=K, n_starts=1, init="random"),
 }
 for _name, _method in RESTARTED.items():
-    add(f"best-of/{_name}", ran, a.BestOf(_method, 3), data.SKEWED)
+    add(f"best-of/{_name}", ran, a.Restarts(_method, 3), data.SKEWED)
 add("scaled/lloyd", lambda: ran(a.Scaled(a.Lloyd(k=4, n_starts=3)), data.WIDE))
 add("scaled/k-fed", lambda: ran(a.Scaled(a.KFed(k=4)), data.WIDE))
 add("scaled/fuzzy", lambda: ran(a.Scaled(a.Fuzzy(k=4, m=1.4, n_starts=3)), data.WIDE))
 add("scaled/mini-batch", lambda: ran(a.Scaled(replace(_BATCHES, k=4)), data.WIDE))
-add("scaled/best of ewf", lambda: ran(a.Scaled(a.BestOf(a.Ewf(k=4, max_rounds=8), 2)), data.WIDE))
+add("scaled/best of ewf", lambda: ran(a.Scaled(a.Restarts(a.EWF(k=4, max_rounds=8), 2)), data.WIDE))
 add(
     "scaled/lloyd, given centres",
     lambda: ran(a.Scaled(a.Lloyd(k=3, init=np.concatenate(list(data.WIDE.values()))[:3])), data.WIDE),
@@ -208,9 +208,11 @@ add(
 
 def over_bytes(algorithm: Any, rows: Any, lost: Any = None) -> dict[str, Any]:
     """A run whose envelopes go as bytes to sites and back."""
-    carrier = a.Loopback({name: a.Site(name, X) for name, X in rows.items()}, lost or (lambda n, site: False))
-    done = a.run(algorithm, a.Posting(carrier), seed=SEED, name="recorded")
-    return {**of_run(done), "carried": [carrier.exchanges, carrier.down, carrier.up]}
+    transport = a.Loopback(
+        {name: a.Site(name, X) for name, X in rows.items()}, lost or (lambda n, site: False)
+    )
+    done = a.run(algorithm, a.Posting(transport), seed=SEED, name="recorded")
+    return {**of_run(done), "carried": [transport.exchanges, transport.down, transport.up]}
 
 
 for _name, _method in SMALL.items():
@@ -218,7 +220,7 @@ for _name, _method in SMALL.items():
 add("runtime/bytes/k-fed", over_bytes, a.KFed(k=K), data.SKEWED)
 add("runtime/bytes/robust", over_bytes, a.Robust(k=K, n_starts=4), data.EVEN)
 add("runtime/bytes/dual", over_bytes, PROOF, data.EVEN)
-add("runtime/bytes/best of fkm", over_bytes, a.BestOf(SMALL["fkm"], 2), data.EVEN)
+add("runtime/bytes/best of fkm", over_bytes, a.Restarts(SMALL["fkm"], 2), data.EVEN)
 add("runtime/bytes/scaled", lambda: over_bytes(a.Scaled(a.Lloyd(k=4, n_starts=2)), data.WIDE))
 for _name in ("lloyd", "dwf", "robust"):
     add(
@@ -239,7 +241,7 @@ def another_seed() -> dict[str, Any]:
 
 @case("runtime/stopped after two rounds")
 def stopped() -> dict[str, Any]:
-    federation = a.InProcess.of(data.SKEWED, threads=1)
+    federation = a.Simulation.from_rows(data.SKEWED, threads=1)
     return of_run(a.run(a.Lloyd(k=K), federation, seed=SEED, max_rounds=2, name="recorded"))
 
 
@@ -252,7 +254,7 @@ def behind_doors(algorithm: Any, rows: Any, rules: str, carried: bool = False) -
         home = Path(folder)
         policy = a.policy(f"version = 2\n{rules}")
         sites = {name: a.open_site(name, X, policy, folder=home / name) for name, X in rows.items()}
-        federation: Any = a.InProcess(list(sites.values()), threads=1)
+        federation: Any = a.Simulation(list(sites.values()), threads=1)
         if carried:
             federation = a.Posting(a.Loopback(sites))
         said: dict[str, Any] = {}
@@ -271,24 +273,24 @@ def behind_doors(algorithm: Any, rows: Any, rules: str, carried: bool = False) -
 
 GUARDED: dict[str, Any] = {
     "lloyd": a.Lloyd(k=K, n_starts=2, min_cluster_size=5),
-    "dwf": a.Dwf(k=K, min_cluster_size=5, max_rounds=6),
-    "fkm": a.Fkm(k=K, min_cluster_size=5, max_rounds=4),
+    "dwf": a.DWF(k=K, min_cluster_size=5, max_rounds=6),
+    "fkm": a.FKM(k=K, min_cluster_size=5, max_rounds=4),
     "k-fed": a.KFed(k=K, min_cluster_size=5),
     "mini-batch": replace(_BATCHES, min_cluster_size=5, max_rounds=4),
     "fuzzy": a.Fuzzy(k=K, n_starts=2, max_rounds=5, min_cluster_size=5),
     "robust": a.Robust(k=K, n_starts=2, min_cluster_size=5, max_rounds=6),
 }
-_TRUSTED, _COPY = '[protect]\nmode = "trusted"\n', "[protect]\nauto = true\n"
+_RAW, _COPY = '[protect]\nmode = "raw"\n', "[protect]\nauto_approve = true\n"
 for _name, _method in GUARDED.items():
-    add(f"policy/trusted/{_name}", behind_doors, _method, data.EVEN, _TRUSTED)
+    add(f"policy/trusted/{_name}", behind_doors, _method, data.EVEN, _RAW)
     add(f"policy/copy/{_name}", behind_doors, replace(_method, min_cluster_size=1), data.EVEN, _COPY)
-add("policy/three rounds", behind_doors, GUARDED["lloyd"], data.EVEN, f"{_TRUSTED}[jobs]\nmax_rounds = 3")
-_LLOYD_ONLY = f'{_TRUSTED}[jobs]\nalgorithms = ["lloyd"]\ndescribe = false'
+add("policy/three rounds", behind_doors, GUARDED["lloyd"], data.EVEN, f"{_RAW}[jobs]\nmax_rounds = 3")
+_LLOYD_ONLY = f'{_RAW}[jobs]\nalgorithms = ["lloyd"]\ndescribe = false'
 add("policy/another method only", behind_doors, GUARDED["dwf"], data.EVEN, _LLOYD_ONLY)
-add("policy/over bytes", behind_doors, GUARDED["lloyd"], data.EVEN, _TRUSTED, carried=True)
+add("policy/over bytes", behind_doors, GUARDED["lloyd"], data.EVEN, _RAW, carried=True)
 add(
     "policy/scaled",
-    lambda: behind_doors(a.Scaled(a.Lloyd(k=4, n_starts=2, min_cluster_size=5)), data.WIDE, _TRUSTED),
+    lambda: behind_doors(a.Scaled(a.Lloyd(k=4, n_starts=2, min_cluster_size=5)), data.WIDE, _RAW),
 )
 add("policy/copy/scaled", lambda: behind_doors(a.Scaled(a.Lloyd(k=4, n_starts=2)), data.WIDE, _COPY))
 
@@ -300,24 +302,24 @@ def door_with_noise() -> dict[str, Any]:
     with a.fixed_noise(1):
         algorithm = a.Private(k=K, dp=a.Gaussian(1.0))
         return behind_doors(
-            algorithm, data.bounded(), f'[protect]\nmode = "noise"\n{lines}[dp]\nepsilon_total = 1.0'
+            algorithm, data.bounded(), f'[protect]\nmode = "dp"\n{lines}[dp]\nepsilon_total = 1.0'
         )
 
 
 # ---------------------------------------------------------------- secure sums
 
 
-def secured(algorithm: Any, rows: Any, least: int = 1, **wishes: Any) -> dict[str, Any]:
-    return ran(algorithm, rows, secure=a.SecureSums(**wishes), min_cluster_size=least)
+def secured(algorithm: Any, rows: Any, least: int = 1, **preparation_options: Any) -> dict[str, Any]:
+    return ran(algorithm, rows, secure=a.SecureSums(**preparation_options), min_cluster_size=least)
 
 
 SUMMED: dict[str, Any] = {
     "lloyd": a.Lloyd(k=K, n_starts=3),
-    "dwf": a.Dwf(k=K, max_rounds=6),
-    "ewf": a.Ewf(k=K, local_steps=2, max_rounds=5),
+    "dwf": a.DWF(k=K, max_rounds=6),
+    "ewf": a.EWF(k=K, local_steps=2, max_rounds=5),
     "mini-batch": replace(_BATCHES, max_rounds=5),
     "fuzzy": a.Fuzzy(k=K, n_starts=2, max_rounds=6),
-    "best of dwf": a.BestOf(a.Dwf(k=K, max_rounds=4), 2),
+    "best of dwf": a.Restarts(a.DWF(k=K, max_rounds=4), 2),
 }
 for _name, _method in SUMMED.items():
     add(f"secure/{_name}", secured, _method, data.EVEN)
@@ -327,12 +329,12 @@ add("secure/scaled", lambda: secured(a.Scaled(a.Lloyd(k=4, n_starts=2)), data.WI
 
 @case("secure/a site is late")
 def secure_late() -> dict[str, Any]:
-    masks = a.maskings(tuple(data.WIDE), min_sites=3, required=True)
+    masks = a.site_masks(tuple(data.WIDE), min_sites=3, required=True)
     sites = {name: a.Site(name, X, mask=masks[name]) for name, X in data.WIDE.items()}
-    carrier = a.Loopback(sites, lambda exchange, site: site == "site-3" and exchange > 9)
-    federation = a.Posting(carrier, secure=a.SecureSums())
+    transport = a.Loopback(sites, lambda exchange, site: site == "site-3" and exchange > 9)
+    federation = a.Posting(transport, secure=a.SecureSums())
     done = a.run(a.Lloyd(k=4, n_starts=2), federation, seed=SEED, name="recorded")
-    return {**of_run(done), "carried": [carrier.exchanges, carrier.down, carrier.up]}
+    return {**of_run(done), "carried": [transport.exchanges, transport.down, transport.up]}
 
 
 # ---------------------------------------------------------------- stopped and gone on with
@@ -341,7 +343,7 @@ RESUMED: dict[str, Any] = {
     **SMALL,
     "lloyd": a.Lloyd(k=K, init=data.GIVEN, tol=0.0),
     "robust": a.Robust(k=K, n_starts=4),
-    "best of dwf": a.BestOf(SMALL["dwf"], 2),
+    "best of dwf": a.Restarts(SMALL["dwf"], 2),
     "dual": PROOF,
 }
 
@@ -350,7 +352,7 @@ def resumed(algorithm: Any, rows: Any) -> dict[str, Any]:
     """A run that goes on from its checkpoint after two rounds, beside one that was never stopped."""
 
     def federation() -> Any:
-        return a.InProcess.of(rows, threads=1)
+        return a.Simulation.from_rows(rows, threads=1)
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run"
@@ -369,7 +371,7 @@ KEEPING: dict[str, tuple[Any, Any]] = {
     "lloyd": (a.Lloyd(k=K, init=data.GIVEN, tol=0.0), data.SKEWED),
     "dwf": (SMALL["dwf"], data.EVEN),
     "fuzzy": (SMALL["fuzzy"], data.EVEN),
-    "best-of-mini-batch": (a.BestOf(_BATCHES, 2), data.EVEN),
+    "best-of-mini-batch": (a.Restarts(_BATCHES, 2), data.EVEN),
     "scaled-lloyd": (a.Scaled(a.Lloyd(k=4, n_starts=3)), data.WIDE),
 }
 """Runs whose checkpoint after two rounds lies in ``kept``."""
@@ -381,7 +383,7 @@ def keep() -> None:
     for name, (algorithm, rows) in KEEPING.items():
         path = KEPT / f"{name}.checkpoint"
         path.unlink(missing_ok=True)
-        federation = a.InProcess.of(rows, threads=1)
+        federation = a.Simulation.from_rows(rows, threads=1)
         a.run(algorithm, federation, seed=SEED, name="recorded", checkpoint=path, max_rounds=2)
 
 
@@ -392,7 +394,9 @@ def kept(name: str) -> dict[str, Any]:
         path = Path(folder) / "run"
         path.write_bytes((KEPT / f"{name}.checkpoint").read_bytes())
         try:
-            return of_run(a.run(algorithm, a.InProcess.of(rows, threads=1), seed=SEED, checkpoint=path))
+            return of_run(
+                a.run(algorithm, a.Simulation.from_rows(rows, threads=1), seed=SEED, checkpoint=path)
+            )
         except a.CheckpointError as error:
             return {"refused": str(error).partition(": ")[2]}
 
@@ -408,7 +412,7 @@ def private(rows: Any, secure: Any = None, k: int = K, **settings: Any) -> dict[
     """A private run under noise that is drawn again, with what it released."""
     with a.fixed_noise(2):
         algorithm = a.Private(k=k, **{"dp": a.Gaussian(1.0), **settings})
-        federation = a.InProcess.of(rows, threads=1, secure=secure)
+        federation = a.Simulation.from_rows(rows, threads=1, secure=secure)
         done = a.run(algorithm, federation, seed=SEED, name="recorded")
     return {
         **of_run(done),
@@ -430,12 +434,12 @@ add("private/secure", lambda: private(data.bounded(parts=3), secure=a.SecureSums
 def true_noise() -> dict[str, Any]:
     """Of noise from the system's entropy only what does not depend on it."""
     algorithm = a.Private(k=K, dp=a.Gaussian(1.0))
-    done = a.run(algorithm, a.InProcess.of(data.bounded(), threads=1), seed=SEED, name="recorded")
+    done = a.run(algorithm, a.Simulation.from_rows(data.bounded(), threads=1), seed=SEED, name="recorded")
     return {
         "shape": list(done.state.centers.shape),
         "finished": done.finished,
         "exchanges are releases": done.exchanges == len(done.state.releases),
-        "first left": {site: list(pair) for site, pair in done.history[0].left.items()},
+        "first left": {site: list(pair) for site, pair in done.history[0].sent.items()},
         "epsilon": round(algorithm.epsilon(done.state), 6),
     }
 
@@ -483,12 +487,12 @@ add(
 )
 ESTIMATORS: dict[str, dict[str, Any]] = {
     "defaults": {},
-    "clusters from 5": {"protect": "trusted", "min_cluster_size": 5},
-    "copies": {"protect": "copy"},
-    "copies, scaled": {"protect": "copy", "scale": "standard"},
+    "clusters from 5": {"protect": "raw", "min_cluster_size": 5},
+    "copies": {"protect": "summary"},
+    "copies, scaled": {"protect": "summary", "scale": "standard"},
     "given centres": {"init": np.concatenate(list(data.WIDE.values()))[:4], "scale": "standard"},
     "half of the sites": {"participation": 0.5, "n_init": 2, "max_rounds": 20},
-    "an algorithm": {"method": a.Dwf(momentum=0.3, local_steps=2), "n_init": 2, "max_rounds": 30},
+    "an algorithm": {"method": a.DWF(momentum=0.3, local_steps=2), "n_init": 2, "max_rounds": 30},
     "secure": {"secure": True, "n_init": 2, "scale": "standard"},
 }
 for _name, _settings in ESTIMATORS.items():
@@ -544,8 +548,8 @@ FUZZY: dict[str, dict[str, Any]] = {
     "unit start": {"init": "unit", "n_init": 2, "max_rounds": 20},
     "k-fed start, scaled": {"init": "k-fed", "scale": "standard", "m": 1.4, "n_init": 2},
     "given centres": {"init": data.GIVEN},
-    "clusters from 5": {"protect": "trusted", "min_cluster_size": 5, "n_init": 2},
-    "copies": {"protect": "copy", "n_init": 2},
+    "clusters from 5": {"protect": "raw", "min_cluster_size": 5, "n_init": 2},
+    "copies": {"protect": "summary", "n_init": 2},
     "secure": {"secure": True, "n_init": 2, "max_rounds": 10},
 }
 for _name, _settings in FUZZY.items():
@@ -578,8 +582,8 @@ add("dual/a public range", ran, PROOF, data.SKEWED)
 
 def certified(name: str, k: int, box: Any = None) -> dict[str, Any]:
     rows = a.dual_problem(name)
-    centers = a.run(a.Lloyd(k=k), a.InProcess.of(rows, threads=1), seed=0).state.centers
-    proof = a.certify(a.InProcess.of(rows, threads=1), centers, box=box)
+    centers = a.run(a.Lloyd(k=k), a.Simulation.from_rows(rows, threads=1), seed=0).state.centers
+    proof = a.certify(a.Simulation.from_rows(rows, threads=1), centers, box=box)
     names = ("inertia", "lower_bound", "gap", "condition", "proved", "boxes")
     return {name: describing.plain(getattr(proof, name)) for name in names}
 
@@ -627,8 +631,8 @@ def json_of(*words: Any) -> dict[str, Any]:
 add("files/fit -k 4", from_files, report=True)
 add("files/fit -k 2..6", from_files, k="2..6")
 add("files/fit -k 3,5", from_files, k="3,5")
-add("files/fit, trusted", from_files, "--protect", "trusted")
-add("files/fit, from copies", from_files, "--protect", "copy", k="3,4")
+add("files/fit, trusted", from_files, "--protect", "raw")
+add("files/fit, from copies", from_files, "--protect", "summary", k="3,4")
 add("files/fit, secure", from_files, "--secure", "--restarts", 2)
 add("files/fit, dropped", from_files, "--missing", "drop", "--seed", 3, "--exclude", "z")
 add(
@@ -685,7 +689,7 @@ def files_heart() -> dict[str, Any]:
     """The example from its table to what is made of the run: predict, report, export, resume."""
     with in_folder() as folder:
         a.command("example", "heart", "-o", "heart.csv")
-        words = ("--site-column", "site", "--exclude", "num", "--categories", "cp,restecg,slope,thal")
+        words = ("--site-column", "site", "--exclude", "num", "--categorical", "cp,restecg,slope,thal")
         said: dict[str, Any] = {"table": text(Path("heart.csv").read_bytes())}
         out = a.command(
             "fit", "heart.csv", "-k", "2..4", *words, "--na", "chol=0", "--out", "run", "--threads", 1

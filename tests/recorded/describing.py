@@ -13,7 +13,7 @@ import numpy as np
 from tests.recorded import adapter as a
 
 FEW = 60  # numbers that are written out
-_VOLATILE = ("utc", "prev", "hash", "ledger", "version", "policy", "copy")  # of a line of a log
+_VOLATILE = ("utc", "prev", "hash", "ledger", "version", "policy", "summary")  # of a line of a log
 
 
 def sha256(data: bytes | str) -> str:
@@ -61,7 +61,7 @@ def of_json(value: Any) -> str:
 def of_run(done: Any) -> dict[str, Any]:
     """Centres, history, and what left each site of a Run."""
     history = done.records
-    left = {site: list(pair) for site, pair in sorted(done.left().items())}
+    left = {site: list(pair) for site, pair in sorted(done.sent().items())}
     said: dict[str, Any] = {
         "rounds": done.rounds,
         "exchanges": done.exchanges,
@@ -72,7 +72,7 @@ def of_run(done: Any) -> dict[str, Any]:
         "movements": {"sha256": array([r.movement for r in history])["sha256"]},
         "left": left if len(left) <= 5 else {"sha256": of_json(left)},
         "left in all": [sum(n for n, _ in left.values()), sum(b for _, b in left.values())],
-        "left by round": {"sha256": of_json([sorted(r.left.items()) for r in history])},
+        "left by round": {"sha256": of_json([sorted(r.sent.items()) for r in history])},
     }
     silent = {r.round: r.silent for r in history if r.silent}
     if silent:
@@ -133,8 +133,8 @@ def of_result(said: dict[str, Any]) -> dict[str, Any]:
     """The JSON that ``unpooled fit`` gives: all of it as a digest, and the main numbers."""
     whole = json.loads(json.dumps(said).replace(a.__version__, "VERSION"))
     for site in whole.get("sites", ()):
-        site.pop("copy_made", None)  # a date
-    names = ("k", "rounds", "exchanges", "rows_hidden", "clear", "epsilon", "warnings")
+        site.pop("summary_made", None)  # a date
+    names = ("k", "rounds", "exchanges", "rows_suppressed", "clear", "epsilon", "warnings")
     kept = {name: whole[name] for name in names if name in whole}
     clusters = [{n: c[n] for n in ("rows", "center") if n in c} for c in whole["clusters"]]
     scores = [

@@ -3,7 +3,7 @@
 import pytest
 
 from patients import BY_ID, Patients
-from unpooled.site.copy_folder import CopyFolder
+from unpooled.site.table_store import SummaryFolder
 
 
 @pytest.fixture
@@ -13,7 +13,7 @@ def patients():
 
 @pytest.fixture
 def place(patients, tmp_path):
-    place = CopyFolder(tmp_path / "north")
+    place = SummaryFolder(tmp_path / "north")
     place.make(patients.table(), BY_ID)
     place.approve("the officer")
     return place

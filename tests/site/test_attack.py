@@ -4,29 +4,29 @@ import numpy as np
 import pytest
 from sklearn.datasets import make_blobs
 
-from unpooled import FederatedKMeans, Fuzzy, Gaussian, InProcess, KFed, Lloyd, SecureSums, run
-from unpooled.analysis.pipeline import Analysis
-from unpooled.core.exchange import Envelope, Part, Turn
-from unpooled.core.messages import Refusal
-from unpooled.core.stack import Stack
-from unpooled.data import Table, Wishes
+from unpooled import FederatedKMeans, Fuzzy, Gaussian, KFed, Lloyd, SecureSums, Simulation, run
+from unpooled.data import PreparationOptions, Table
 from unpooled.data.scaling import Scaled
-from unpooled.data.views import Affine
-from unpooled.questions.clusters import AskClusterSums, AskMoments
+from unpooled.data.transforms import Affine
+from unpooled.evaluation.analysis import Analysis
+from unpooled.protocol.exchange import Part, Request, RequestId
+from unpooled.protocol.messages import Refusal
+from unpooled.protocol.questions.cluster_sums import AskClusterSums, AskMoments
+from unpooled.protocol.site_batch import SiteBatch
 from unpooled.site.audit.attack import attack, on_log
-from unpooled.site.audit.partitions import Shown, Space, shown_in
+from unpooled.site.audit.known_sums import CellDisclosures, Space, disclosed_in
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 
 NAMES = ("east", "north", "west")
-TRUSTED = parse('version = 2\n[protect]\nmode = "trusted"')
+RAW = parse('version = 2\n[protect]\nmode = "raw"')
 
 
 def cells(X, centers):
     """What a site that hides nothing shows for these centres."""
     labels = ((X[:, None] - centers) ** 2).sum(axis=2).argmin(axis=1)
     groups = [X[labels == j] for j in range(len(centers))]
-    return Shown(
+    return CellDisclosures(
         centers,
         np.array([len(g) for g in groups], dtype=float),
         np.array([(g - c).sum(axis=0) for g, c in zip(groups, centers, strict=True)]),
@@ -35,17 +35,17 @@ def cells(X, centers):
 
 
 def found_in(*shown):
-    return attack([Space(shown[0].points.shape[1], shown=list(shown))])
+    return attack([Space(shown[0].points.shape[1], disclosed=list(shown))])
 
 
 def logged(folder, X, algorithm, rules=None, seed=0, table=False):
     """The rows of three sites, and the logs of a run of theirs."""
     rows = {name: X[i::3] for i, name in enumerate(NAMES)}
     sites = [
-        open_site(s, Table.of(columns(x)) if table else x, rules or TRUSTED, folder=folder / s)
+        open_site(s, Table.from_columns(columns(x)) if table else x, rules or RAW, folder=folder / s)
         for s, x in rows.items()
     ]
-    run(algorithm, InProcess(sites), seed=seed)
+    run(algorithm, Simulation(sites), seed=seed)
     for site in sites:
         site.close()
     return rows, {name: folder / name / "log.jsonl" for name in NAMES}
@@ -94,7 +94,9 @@ def test_a_union_of_two_cells_less_a_third_is_a_row():
 def test_hidden_cells_count_as_what_is_missing_from_the_total():
     X = np.array([[0.3], [1.1], [2.2], [5.2], [6.4], [7.7]])
     first, second = (cells(X, np.array([[b - 9.0], [b + 9.0]])) for b in (3.0, 6.0))
-    hidden = Shown(second.points, second.n * [1, 0], second.sums * [[1], [0]], second.squares * [1, 0])
+    hidden = CellDisclosures(
+        second.points, second.n * [1, 0], second.sums * [[1], [0]], second.squares * [1, 0]
+    )
     assert len(found_in(first, hidden).rows) == 1  # the first alone is the total: 5.2
     np.testing.assert_allclose(found_in(first, hidden).rows, [[5.2]], atol=1e-9)
 
@@ -112,8 +114,8 @@ def test_repeated_centres_which_fill_up_a_set_hold_no_rows():
     for border in (3.0, 6.0):
         c = np.array([[border - 9], [border + 9], [border + 9]])
         question = AskClusterSums(c[None])
-        reply = question.answer(Stack(X, np.array([0, 6]), None, np.zeros(1, np.uint64)))
-        shown.extend(shown_in(question, reply))
+        reply = question.answer(SiteBatch(X, np.array([0, 6]), None, np.zeros(1, np.uint64)))
+        shown.extend(disclosed_in(question, reply))
     np.testing.assert_allclose(found_in(*shown).rows, [[5.2]], atol=1e-9)
 
 
@@ -123,14 +125,14 @@ def test_rows_are_in_the_units_of_the_table_whatever_the_view(offset, tmp_path):
     rng = np.random.default_rng(3)
     X = rng.normal(size=(40, 2)) * [1, 5] + offset
     order = np.sort(X[:, 0])
-    site = open_site("a", X, TRUSTED, folder=tmp_path)
+    site = open_site("a", X, RAW, folder=tmp_path)
     number = 0
-    for view in (None, Affine(np.full(2, offset), np.array([2.0, 3.0]))):
-        for i in (15, 16) if view is None else (15, 17):
+    for transform in (None, Affine(np.full(2, offset), np.array([2.0, 3.0]))):
+        for i in (15, 16) if transform is None else (15, 17):
             border = np.array([(order[i - 1] + order[i]) / 2, offset])
             centers = border + np.array([[-5.0, 0.0], [5.0, 0.0]])
-            question = AskClusterSums((centers if view is None else view.apply(centers))[None])
-            site.answer(Envelope(Turn("run", 0, number, 0), (Part("total", question, view, 0),)))
+            question = AskClusterSums((centers if transform is None else transform.apply(centers))[None])
+            site.answer(Request(RequestId("run", 0, number, 0), (Part("total", question, transform, 0),)))
             number += 1
     site.close()
     found = on_log(tmp_path / "log.jsonl")
@@ -144,7 +146,7 @@ def test_rows_are_in_the_units_of_the_table_whatever_the_view(offset, tmp_path):
 @pytest.mark.parametrize(("d", "least"), [(2, 150), pytest.param(5, 190, marks=pytest.mark.long)])
 def test_a_scan_over_k_gives_most_rows_away(d, least, tmp_path):
     X, _ = make_blobs(600, d, centers=5, cluster_std=2.5, random_state=d)
-    scan = Analysis(Wishes(), tuple(Lloyd(k=k, min_cluster_size=5) for k in range(2, 11)))
+    scan = Analysis(PreparationOptions(), tuple(Lloyd(k=k, min_cluster_size=5) for k in range(2, 11)))
     rows, logs = logged(tmp_path, X, scan, table=True)
     true, false = exact(on_log(logs["north"]), rows["north"])
     assert true >= least
@@ -185,9 +187,11 @@ def test_memberships_and_local_means_give_no_row(method, tmp_path):
 
 def test_noise_gives_no_row(tmp_path):
     X, _ = make_blobs(9000, 2, centers=3, random_state=2)
-    rules = parse("version = 2\n[protect]\nmode = 'noise'\n[dp]\nepsilon_total = 1\n[domain]\nrows = 3000")
+    rules = parse("version = 2\n[protect]\nmode = 'dp'\n[dp]\nepsilon_total = 1\n[domain]\nrows = 3000")
     sites = [open_site(s, X[i::3], rules, folder=tmp_path / s) for i, s in enumerate(NAMES)]
-    FederatedKMeans(3, dp=Gaussian(1.0, lower=-15, upper=15), random_state=0).fit_federation(InProcess(sites))
+    FederatedKMeans(3, dp=Gaussian(1.0, lower=-15, upper=15), random_state=0).fit_federation(
+        Simulation(sites)
+    )
     assert len(on_log(tmp_path / "east" / "log.jsonl").rows) == 0
 
 
@@ -198,29 +202,29 @@ def test_sums_with_noise_added_give_no_row():
         c = cells(X, rng.normal(size=(4, 2)))
         n = np.maximum(c.n + rng.integers(-1, 2, size=4), 0.0)
         noise = rng.normal(size=(2, 4), scale=1e-3)
-        shown.append(Shown(c.points, n, c.sums + noise[0][:, None], c.squares + noise[1]))
+        shown.append(CellDisclosures(c.points, n, c.sums + noise[0][:, None], c.squares + noise[1]))
     assert len(found_in(*shown).rows) == 0
 
 
 def test_secure_sums_give_no_row(tmp_path):
     X, _ = make_blobs(300, 2, centers=3, random_state=3)
-    rules = parse('version = 2\n[protect]\nmode = "trusted"\n[aggregation]\nsecure = "required"')
+    rules = parse('version = 2\n[protect]\nmode = "raw"\n[aggregation]\nsecure = "required"')
     sites = [open_site(s, X[i::3], rules, folder=tmp_path / s) for i, s in enumerate(NAMES)]
-    FederatedKMeans(3, random_state=0, secure=True).fit_federation(InProcess(sites, secure=SecureSums()))
+    FederatedKMeans(3, random_state=0, secure=True).fit_federation(Simulation(sites, secure=SecureSums()))
     found = on_log(tmp_path / "east" / "log.jsonl")
     assert (found.cells, len(found.rows)) == (0, 0)
 
 
 def test_refusals_weights_and_an_empty_log(tmp_path):
     X, w = np.random.default_rng(0).normal(size=(60, 2)), np.linspace(0.5, 1.5, 60)
-    site = open_site("a", X, TRUSTED, folder=tmp_path, weights=w)
+    site = open_site("a", X, RAW, folder=tmp_path, weights=w)
     assert len(on_log(tmp_path / "log.jsonl").rows) == 0
     questions = [AskMoments(), AskClusterSums(np.zeros((1, 2, 3))), AskClusterSums(X[None, :3])]
     replies = [
-        site.answer(Envelope(Turn("run", 0, i, 0), (Part("total", q, None, 0),))).replies[0]
+        site.answer(Request(RequestId("run", 0, i, 0), (Part("total", q, None, 0),))).replies[0]
         for i, q in enumerate(questions)
     ]
     assert [isinstance(r, Refusal) for r in replies] == [False, True, False]
-    assert list(shown_in(questions[1], replies[1])) == []
+    assert list(disclosed_in(questions[1], replies[1])) == []
     site.close()
     assert len(on_log(tmp_path / "log.jsonl").rows) == 0

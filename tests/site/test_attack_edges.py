@@ -6,16 +6,16 @@ from test_attack import cells, found_in
 
 from unpooled import Site
 from unpooled.algorithms.dwf import AskLocalMoves
-from unpooled.core.exchange import Envelope, Part, Turn
-from unpooled.questions.clusters import AskMoments
+from unpooled.protocol.exchange import Part, Request, RequestId
+from unpooled.protocol.questions.cluster_sums import AskMoments
 from unpooled.site.audit import search
 from unpooled.site.audit.attack import attack, probe
-from unpooled.site.audit.partitions import Partition, Shown, Space, shown_in
+from unpooled.site.audit.known_sums import CellDisclosures, Partition, Space, disclosed_in
 
 X = np.array([[0.1], [0.5], [1.2], [2.7], [3.4], [4.8], [5.1]])
 
 
-def between(border: float) -> Shown:
+def remote(border: float) -> CellDisclosures:
     return cells(X, np.array([[border - 9.0], [border + 9.0]]))
 
 
@@ -28,9 +28,10 @@ def test_where_nothing_was_shown_nothing_is_found():
 
 def test_without_a_total_a_difference_of_shown_cells_is_still_a_row():
     """A cell is hidden in every reply, so that nobody knows how many rows there are."""
-    sides = [between(b) for b in (2.0, 3.0)]
+    sides = [remote(b) for b in (2.0, 3.0)]
     hidden = [
-        Shown(s.points, s.n * [1, 0], s.sums * [[1], [0]], s.squares * np.array([1.0, 0.0])) for s in sides
+        CellDisclosures(s.points, s.n * [1, 0], s.sums * [[1], [0]], s.squares * np.array([1.0, 0.0]))
+        for s in sides
     ]
     assert found_in(*hidden).rows.round(9).tolist() == [[2.7]]
     assert len(found_in(hidden[0]).rows) == 0
@@ -42,13 +43,13 @@ def test_a_row_between_two_cells_is_taken_from_both_together(side):
     rows = np.array([[-4.0], [-3.0], [0.0], [2.5], [3.0], [6.0]])
     centers, tied = np.array([[-3.5], [3.5]]), np.array([side, 1 - side])
     far = cells(np.delete(rows, 2, axis=0), centers)
-    with_row = Shown(
+    with_row = CellDisclosures(
         centers,
         far.n + (tied == 0),
         far.sums + np.where(tied == 0, 0.0 - centers[:, 0], 0.0)[:, None],
         far.squares + np.where(tied == 0, 3.5**2, 0.0),
     )
-    space = Space(1, shown=[with_row])
+    space = Space(1, disclosed=[with_row])
     space.prepare()
     assert space.take(np.zeros(1) - space.origin)
     (left,) = space.partitions
@@ -68,9 +69,9 @@ def test_a_row_between_a_shown_and_a_hidden_cell_makes_both_unknown():
 
 def test_a_move_of_one_step_shows_the_sums_of_its_rows():
     def answered(question):
-        post = Envelope(Turn("r", 0, 0, 0), (Part("total", question, None, 0),))
-        (reply,) = Site("a", X).answer(post).replies
-        return list(shown_in(question, reply))
+        request = Request(RequestId("r", 0, 0, 0), (Part("total", question, None, 0),))
+        (reply,) = Site("a", X).answer(request).replies
+        return list(disclosed_in(question, reply))
 
     centers = np.array([[0.0], [4.0]])
     (one,) = answered(AskLocalMoves(centers, 1, "counts"))
@@ -84,7 +85,7 @@ def test_a_move_of_one_step_shows_the_sums_of_its_rows():
 
 def test_an_attack_ends_when_its_time_is_over(monkeypatch):
     """A search that is not finished has found less, and nothing that is no row."""
-    at = [between(b) for b in (1, 2, 3)]
+    at = [remote(b) for b in (1, 2, 3)]
     assert len(found_in(*at).rows) == 2
     monkeypatch.setattr(search, "_WORK", 0.0)
     less = found_in(*at).rows

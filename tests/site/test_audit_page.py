@@ -4,34 +4,34 @@ import numpy as np
 import pytest
 
 from studies import study_of
-from unpooled import InProcess, SecureSums
-from unpooled.core.exchange import conduct
-from unpooled.core.protocol import each, total
-from unpooled.privacy.dp.moments import AskNoisyMoments
-from unpooled.questions.clusters import AskMoments
-from unpooled.site.audit.page import lines, page
-from unpooled.site.audit.summary import read
+from unpooled import SecureSums, Simulation
+from unpooled.app.pages.audit_page import lines, page
+from unpooled.privacy.dp.noisy_moments import AskNoisyMoments
+from unpooled.protocol.algorithm import each, total
+from unpooled.protocol.exchange import run_protocol
+from unpooled.protocol.questions.cluster_sums import AskMoments
+from unpooled.site.audit.overview import read
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
-from unpooled.site.study_folder import APPROVED, StudyFolder
+from unpooled.site.study_store import APPROVED, StudyFolder
 
 X = np.random.default_rng(0).normal(size=(120, 2))
 RULES = {
-    "copy": "[protect]\nauto = true",
-    "noise": '[protect]\nmode = "noise"\n[dp]\nepsilon_total = 1\n[domain]\nrows = 100',
-    "trusted": '[protect]\nmode = "trusted"',
+    "summary": "[protect]\nauto_approve = true",
+    "dp": '[protect]\nmode = "dp"\n[dp]\nepsilon_total = 1\n[domain]\nrows = 100',
+    "raw": '[protect]\nmode = "raw"',
 }
 SAYS = {
-    "copy": "It answered from its copy (digest ",
-    "noise": "It answered from its rows, with noise that was paid for from the privacy budget.",
-    "trusted": "rows",
+    "summary": "It answered from its copy (digest ",
+    "dp": "It answered from its rows, with noise that was paid for from the privacy budget.",
+    "raw": "rows",
 }
 
 
 def account(folder) -> tuple[str, str]:
     """What the terminal and the page say."""
     record = read(folder)
-    assert record.whole
+    assert record.intact
     return " ".join(text for _, said in lines(record) for text in said), page(record)
 
 
@@ -44,7 +44,7 @@ def opened(tmp_path):
             open_site(name, X[i::3], parse(f"version = 2\n{RULES[mode]}"), tmp_path / name)
             for i, name in enumerate("abc")
         )
-        return InProcess(made, secure=secure)
+        return Simulation(made, secure=secure)
 
     yield of
     for site in made:
@@ -54,29 +54,29 @@ def opened(tmp_path):
 @pytest.mark.parametrize("mode", RULES)
 def test_it_says_how_the_site_answered_and_in_no_other_way(opened, tmp_path, mode):
     federation = opened(mode)
-    question = AskNoisyMoments(0.05, np.full(2, 9.0)) if mode == "noise" else AskMoments()
-    conduct(total(federation.sites, question), federation, run="r")
+    question = AskNoisyMoments(0.05, np.full(2, 9.0)) if mode == "dp" else AskMoments()
+    run_protocol(total(federation.sites, question), federation, run="r")
     for text in account(tmp_path / "a"):
         assert SAYS[mode] in text
-        assert ("Differential privacy: epsilon" in text) is (mode == "noise")
-        assert not any(SAYS[other] in text for other in ("copy", "noise") if other != mode)
+        assert ("Differential privacy: epsilon" in text) is (mode == "dp")
+        assert not any(SAYS[other] in text for other in ("summary", "dp") if other != mode)
         assert "left masked" not in text
 
 
 def test_it_counts_what_could_be_read_singly_and_what_left_masked(opened, tmp_path):
-    federation = opened("copy", SecureSums())
-    conduct(total(federation.sites, AskMoments()), federation, run="sums")
+    federation = opened("summary", SecureSums())
+    run_protocol(total(federation.sites, AskMoments()), federation, run="sums")
     for text in account(tmp_path / "a"):
         assert "1 answers left masked, so that only sums over sites could be read; 4 more held keys" in text
         assert "could be seen by themselves" not in text
-    conduct(each(federation.sites, AskMoments()), federation, run="single")
+    run_protocol(each(federation.sites, AskMoments()), federation, run="single")
     for text in account(tmp_path / "a"):
         assert "1 replies of this site could be seen by themselves, not only in a sum." in text
 
 
 def test_it_names_the_decisions_about_studies_and_says_where_nothing_left(tmp_path):
     place, study = StudyFolder(tmp_path), study_of()
-    open_site("a", X, parse(f"version = 2\n{RULES['trusted']}"), tmp_path).close()
+    open_site("a", X, parse(f"version = 2\n{RULES['raw']}"), tmp_path).close()
     for text in account(tmp_path):
         assert "Nothing has left." in text
         assert "approved by" not in text

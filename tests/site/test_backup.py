@@ -10,7 +10,7 @@ from unpooled.site.backup import backup, restore
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 
-AUTO = parse("version = 2\n[protect]\nauto = true")
+AUTO = parse("version = 2\n[protect]\nauto_approve = true")
 
 
 @pytest.fixture
@@ -20,11 +20,11 @@ def folder(tmp_path):
 
 
 def test_a_site_comes_back_and_answers(folder, tmp_path):
-    before = {p.name: p.read_bytes() for p in (folder / "copy").iterdir()}
+    before = {p.name: p.read_bytes() for p in (folder / "summary").iterdir()}
     assert backup(folder, tmp_path / "b.tar.gz") > 3
     folder.rename(tmp_path / "lost")
     assert restore(tmp_path / "b.tar.gz", folder).replaced is None
-    assert {p.name: p.read_bytes() for p in (folder / "copy").iterdir()} == before
+    assert {p.name: p.read_bytes() for p in (folder / "summary").iterdir()} == before
     assert (folder / "log.jsonl").stat().st_mode & 0o777 == 0o600
     open_site("a", None, AUTO, folder).close()
 

@@ -8,22 +8,22 @@ import sys
 import numpy as np
 import pytest
 
-from unpooled.core import codec
-from unpooled.core.disk import account
-from unpooled.core.exchange import Envelope, Part, Turn
 from unpooled.data import Table
 from unpooled.errors import LedgerError, PolicyError
-from unpooled.privacy.copy import CopySettings
-from unpooled.questions.clusters import AskMoments, AskScatter
-from unpooled.site.audit.summary import read
-from unpooled.site.copy_changes import renew
-from unpooled.site.copy_folder import CopyFolder
-from unpooled.site.log import Log, line_hash, verify, written
+from unpooled.privacy.microaggregation import SummarySettings
+from unpooled.protocol import codec
+from unpooled.protocol.exchange import Part, Request, RequestId
+from unpooled.protocol.questions.cluster_sums import AskMoments, AskScatter
+from unpooled.site.audit.overview import read
+from unpooled.site.log import Log, encode_line, line_hash, verify
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
+from unpooled.site.table_changes import renew
+from unpooled.site.table_store import SummaryFolder
+from unpooled.storage.atomic_files import account
 
 X = np.random.default_rng(0).normal(size=(60, 2))
-COPY = parse("version = 2\n[protect]\nauto = true")
+COPY = parse("version = 2\n[protect]\nauto_approve = true")
 
 
 def test_a_rotation_that_the_disk_does_not_take_leaves_the_log_as_it_was(tmp_path):
@@ -59,7 +59,7 @@ def test_an_empty_log_after_a_rotated_file_is_no_new_beginning(tmp_path):
 @pytest.mark.parametrize("damage", [lambda raw: raw[:-40] + b"\n", lambda raw: b"garbage\n" + raw])
 def test_a_damaged_file_before_the_log_is_one_sentence_and_the_log_is_let_go(tmp_path, damage):
     site = open_site("a", X, COPY, tmp_path)
-    site.answer(Envelope(Turn("r", 0, 0, 0), (Part("total", AskMoments(), None, 0),)))
+    site.answer(Request(RequestId("r", 0, 0, 0), (Part("total", AskMoments(), None, 0),)))
     site.close()
     log = Log(tmp_path / "log.jsonl")
     rotated = log.rotate()
@@ -74,7 +74,7 @@ def test_a_damaged_file_before_the_log_is_one_sentence_and_the_log_is_let_go(tmp
 
 def test_a_first_line_without_a_number_is_refused_and_told_by_the_audit(tmp_path):
     entry = {"kind": "continued", "site": "a"}
-    (tmp_path / "log.jsonl").write_bytes(written({**entry, "hash": line_hash(entry)}))
+    (tmp_path / "log.jsonl").write_bytes(encode_line({**entry, "hash": line_hash(entry)}))
     with pytest.raises(LedgerError, match="first line is not what was written there"):
         Log(tmp_path / "log.jsonl")
     assert read(tmp_path).faults
@@ -82,15 +82,15 @@ def test_a_first_line_without_a_number_is_refused_and_told_by_the_audit(tmp_path
 
 @pytest.mark.parametrize("budget", ["epsilon_total = 200", "epsilon_total = 1\ndelta = 0.7"])
 def test_a_budget_out_of_range_is_refused_when_the_policy_is_read(budget):
-    rules = f'version = 2\n[protect]\nmode = "noise"\n[domain]\nrows = 100\n[dp]\n{budget}'
+    rules = f'version = 2\n[protect]\nmode = "dp"\n[domain]\nrows = 100\n[dp]\n{budget}'
     with pytest.raises(PolicyError, match=r"policy\.toml: \[dp\] (epsilon_total|delta) must be"):
         parse(rules, "policy.toml")
 
 
 def test_a_copy_whose_description_is_damaged_is_not_renewed(tmp_path):
-    table = Table.of({"id": [f"p{i}" for i in range(60)], "x": X[:, 0]})
-    place = CopyFolder(tmp_path)
-    place.make(table, CopySettings(person="id"))
+    table = Table.from_columns({"id": [f"p{i}" for i in range(60)], "x": X[:, 0]})
+    place = SummaryFolder(tmp_path)
+    place.make(table, SummarySettings(person="id"))
     place.approve("an officer")
     about = place.path / "about.json"
     values = json.loads(about.read_text())
@@ -102,8 +102,8 @@ def test_a_copy_whose_description_is_damaged_is_not_renewed(tmp_path):
 
 def test_a_question_about_no_centre_is_refused_with_its_reason():
     site = open_site("a", X, COPY)
-    post = Envelope(Turn("r", 0, 0, 0), (Part("total", AskScatter(np.zeros((0, 2))), None, 0),))
-    (reply,) = codec.unwrap(site.respond(codec.wrap(post))).replies
+    request = Request(RequestId("r", 0, 0, 0), (Part("total", AskScatter(np.zeros((0, 2))), None, 0),))
+    (reply,) = codec.unwrap(site.respond(codec.wrap(request))).replies
     assert reply.reason == "AskScatter is about no centre"
 
 

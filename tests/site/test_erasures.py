@@ -6,26 +6,26 @@ import numpy as np
 import pytest
 
 from patients import BY_ID, Patients, answered, asked
-from unpooled.core import codec
-from unpooled.core.exchange import STAGE, Answer, Envelope, Part, Turn
-from unpooled.core.messages import Refusal
 from unpooled.data import Table
-from unpooled.data.copy import to_csv
-from unpooled.errors import BadInput, LedgerError
-from unpooled.privacy.copy import CopySettings
-from unpooled.privacy.copy.renew import ERASED
-from unpooled.privacy.secure_sum.messages import AskKeys
-from unpooled.site.audit.summary import read
-from unpooled.site.copy_changes import erase, forget, renew
-from unpooled.site.copy_folder import FURTHER, CopyFolder
+from unpooled.data.summary_table import to_csv
+from unpooled.errors import InputError, LedgerError
+from unpooled.privacy.microaggregation import SummarySettings
+from unpooled.privacy.microaggregation.renew import ERASED
+from unpooled.privacy.secure_sum.stage_messages import AskKeys
+from unpooled.protocol import codec
+from unpooled.protocol.exchange import STAGE, Part, Request, RequestId, Response
+from unpooled.protocol.messages import Refusal
+from unpooled.site.audit.overview import read
 from unpooled.site.erasures import Erasures
 from unpooled.site.open_site import open_site
+from unpooled.site.people_register import Registry
 from unpooled.site.policy import parse
-from unpooled.site.registry import Registry
+from unpooled.site.table_changes import erase, forget, renew
+from unpooled.site.table_store import SECOND_TABLE, SummaryFolder
 
 NOISE = """version = 2
 [protect]
-mode = "noise"
+mode = "dp"
 [dp]
 epsilon_total = 1
 [domain]
@@ -37,7 +37,7 @@ upper = [120]
 
 
 def tables(place):
-    return sorted(path.parent.name for path in place.folder.glob("copy-*/table.csv"))
+    return sorted(path.parent.name for path in place.folder.glob("summary-*/table.csv"))
 
 
 # ---------------------------------------------------------------- by another door
@@ -45,24 +45,28 @@ def tables(place):
 
 def test_a_further_copy_that_would_not_recognise_who_was_erased_is_not_made(place, patients):
     table, before = patients.table(), place.digest
-    place.make(table, CopySettings(g=3, columns=("age", "lab")), further=FURTHER)  # nobody was erased yet
-    place.make(table, BY_ID, further=FURTHER)
+    place.make(
+        table, SummarySettings(min_group_size=3, columns=("age", "lab")), second_table=SECOND_TABLE
+    )  # nobody was erased yet
+    place.make(table, BY_ID, second_table=SECOND_TABLE)
     place.approve()
     erase(place, ["P7"])
     kept = place.digest
     for rows in (table, np.array([row[:1] for row in patients.rows.values()])):
-        with pytest.raises(BadInput, match="1 person was erased here, and the copy has no column that names"):
-            place.make(rows, CopySettings(g=3), further=FURTHER)
-    others = {**table.levels, "id": tuple(f"X{i}" for i in range(60))}
-    with pytest.raises(BadInput, match=r"of \d+ persons who are shown, 0 are in column id: who was erased"):
-        place.make(Table(table.names, table.kinds, others, table.values), BY_ID, further=FURTHER)
+        with pytest.raises(
+            InputError, match="1 person was erased here, and the copy has no column that names"
+        ):
+            place.make(rows, SummarySettings(min_group_size=3), second_table=SECOND_TABLE)
+    others = {**table.categories, "id": tuple(f"X{i}" for i in range(60))}
+    with pytest.raises(InputError, match=r"of \d+ persons who are shown, 0 are in column id: who was erased"):
+        place.make(Table(table.names, table.kinds, others, table.values), BY_ID, second_table=SECOND_TABLE)
     assert place.digest == kept != before
-    assert place.make(table, BY_ID, further=FURTHER).persons.sum() == 59
+    assert place.make(table, BY_ID, second_table=SECOND_TABLE).people.sum() == 59
     place.approve()
     assert erase(place, ["P8"]).groups == 1
 
 
-@pytest.mark.parametrize("rules", ['version = 2\n[protect]\nmode = "trusted"\n', NOISE])
+@pytest.mark.parametrize("rules", ['version = 2\n[protect]\nmode = "raw"\n', NOISE])
 def test_rows_are_not_answered_from_where_somebody_was_erased(place, patients, rules):
     erase(place, ["P7"])
     shutil.rmtree(place.path)  # noise is not answered with where a copy is
@@ -77,8 +81,12 @@ def test_rows_are_not_answered_from_where_somebody_was_erased(place, patients, r
 def test_a_copy_without_ids_that_an_earlier_version_made_is_not_answered_from(place, patients, monkeypatch):
     erase(place, ["P7"])
     with monkeypatch.context() as patch:
-        patch.setattr(CopyFolder, "_left", lambda self, table, settings: table)
-        place.make(patients.table(), CopySettings(g=3, columns=("age", "lab")), further=FURTHER)
+        patch.setattr(SummaryFolder, "_left", lambda self, table, settings: table)
+        place.make(
+            patients.table(),
+            SummarySettings(min_group_size=3, columns=("age", "lab")),
+            second_table=SECOND_TABLE,
+        )
     place.approve()
     with pytest.raises(LedgerError, match="a copy whose rows name no persons would show them again"):
         open_site("north", folder=place.folder)
@@ -91,18 +99,18 @@ def test_a_registry_of_before_an_erasure_is_found_though_nothing_was_opened_sinc
     answered(place)
     shutil.copytree(place.folder, tmp_path / "old")
     erase(place, ["P7"], "officer")
-    assert read(place.folder).whole
+    assert read(place.folder).intact
     shutil.copytree(place.folder, tmp_path / "new")
     for path in place.folder.glob("copy*"):
         shutil.rmtree(path)
-    shutil.copytree(tmp_path / "old" / "copy", place.path)
+    shutil.copytree(tmp_path / "old" / "summary", place.path)
     shutil.copy(tmp_path / "old" / "registry.sqlite", place.folder)
     for call in (
         lambda: open_site("north", folder=place.folder),
         lambda: renew(place, patients.table()),
         lambda: place.approve(),
         lambda: erase(place, ["P8"]),
-        lambda: place.make(patients.table(), BY_ID, further=FURTHER),
+        lambda: place.make(patients.table(), BY_ID, second_table=SECOND_TABLE),
     ):
         with pytest.raises(LedgerError, match=r"registry of persons is older than erasures\.json"):
             call()
@@ -117,7 +125,7 @@ def test_without_its_registry_a_folder_with_erasures_gets_no_further_copy(place,
     erase(place, ["P7"])
     (place.folder / "registry.sqlite").unlink()
     with pytest.raises(LedgerError, match=r"older than erasures\.json, or lost"):
-        place.make(patients.table(), BY_ID, further=FURTHER)
+        place.make(patients.table(), BY_ID, second_table=SECOND_TABLE)
     assert not (place.folder / "registry.sqlite").exists()
 
 
@@ -136,8 +144,8 @@ def test_erasures_that_were_changed_are_a_fault(place):
 
 
 def staged(site, epoch):
-    post = Envelope(Turn("sums", 0, 0, 0), (Part(STAGE, AskKeys(epoch), None, 0),))
-    return codec.unwrap(site.respond(codec.wrap(post)), expect=Answer).replies[0]
+    request = Request(RequestId("sums", 0, 0, 0), (Part(STAGE, AskKeys(epoch), None, 0),))
+    return codec.unwrap(site.respond(codec.wrap(request)), expect=Response).replies[0]
 
 
 def test_repeated_turns_and_stages_of_sums_are_refused_after_an_erasure(place):
@@ -156,14 +164,18 @@ def test_repeated_turns_and_stages_of_sums_are_refused_after_an_erasure(place):
 
 
 def test_an_erasure_empties_what_earlier_registries_showed(tmp_path):
-    patients, place = Patients(), CopyFolder(tmp_path)
-    place.make(patients.table(), CopySettings(g=3, columns=("age",)))  # nobody knows who is in which group
+    patients, place = Patients(), SummaryFolder(tmp_path)
+    place.make(
+        patients.table(), SummarySettings(min_group_size=3, columns=("age",))
+    )  # nobody knows who is in which group
     place.approve()
     for g in (4, 3):  # a registry of its own for each
-        place.make(patients.table(), CopySettings(g=g, person="id"), further=FURTHER)
+        place.make(
+            patients.table(), SummarySettings(min_group_size=g, person="id"), second_table=SECOND_TABLE
+        )
         place.approve()
     patients.come(12)
-    renew(place, patients.table(), wider=1.0)
+    renew(place, patients.table(), extra_spread=1.0)
     place.approve()
     late = next(
         person
@@ -179,11 +191,11 @@ def test_an_erasure_empties_what_earlier_registries_showed(tmp_path):
 
 
 def _groups(place, person):
-    with Registry.opened(place.folder) as registry:
+    with Registry.open(place.folder) as registry:
         return registry.groups_of(registry.person(person))
 
 
-@pytest.mark.parametrize("moment", ["_settle_renewal", "emptied"])
+@pytest.mark.parametrize("moment", ["_recover_renewal", "emptied"])
 def test_a_kill_after_the_registry_has_the_erasure_leaves_no_table(place, monkeypatch, moment):
     before = to_csv(place.read())
 
@@ -191,7 +203,7 @@ def test_a_kill_after_the_registry_has_the_erasure_leaves_no_table(place, monkey
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(CopyFolder, moment, killed)
+        patch.setattr(SummaryFolder, moment, killed)
         with pytest.raises(KeyboardInterrupt):
             erase(place, ["P7"])
     assert Erasures(place.folder).unfinished
@@ -199,7 +211,7 @@ def test_a_kill_after_the_registry_has_the_erasure_leaves_no_table(place, monkey
     assert not Erasures(place.folder).unfinished
     assert len(Erasures(place.folder).read()) == 1
     assert tables(place) == []
-    assert len(list(place.folder.glob("copy-*/about.json"))) == 1
+    assert len(list(place.folder.glob("summary-*/about.json"))) == 1
     assert to_csv(place.read()) != before
     assert not any(path.read_text() == before for path in place.folder.rglob("table.csv"))
 
@@ -222,7 +234,7 @@ def test_a_kill_before_the_registry_has_the_erasure_leaves_everything_as_it_was(
     assert Erasures(place.folder).read() == told
     assert not isinstance(asked(site, run="afterwards"), Refusal)
     site.close()
-    assert not place.waiting
+    assert not place.pending
     assert erase(place, ["P7"]).groups == 1
 
 
@@ -231,7 +243,7 @@ def test_a_table_that_an_erasure_is_to_delete_is_deleted_by_forget_too(place, mo
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(CopyFolder, "_settle_renewal", killed)
+        patch.setattr(SummaryFolder, "_recover_renewal", killed)
         with pytest.raises(KeyboardInterrupt):
             erase(place, ["P7"])
     assert forget(place, "2020-01-01") == ()
@@ -241,8 +253,8 @@ def test_a_table_that_an_erasure_is_to_delete_is_deleted_by_forget_too(place, mo
 def test_what_was_shown_of_an_erased_group_is_not_left_in_the_registrys_file(place, patients):
     patients.leave(2)
     patients.come(8)
-    renew(place, patients.table(), wider=1.0)  # whose plan is dropped by the erasure
-    with Registry.opened(place.folder) as registry:
+    renew(place, patients.table(), extra_spread=1.0)  # whose plan is dropped by the erasure
+    with Registry.open(place.folder) as registry:
         (group,) = registry.groups_of(registry.person("P7"))
         ((cells,),) = registry._db.execute("SELECT cells FROM groups WHERE number = ?", (group,))
         ((plan,),) = registry._db.execute("SELECT plan FROM proposal")

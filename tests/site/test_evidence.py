@@ -8,21 +8,21 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from unpooled.core.exchange import Envelope, Part, Turn, countersignable
 from unpooled.data import Number, Preparation, Table
 from unpooled.errors import LedgerError
 from unpooled.privacy.secure_sum.crypto import Identity
-from unpooled.questions.clusters import AskMoments
-from unpooled.site.audit.summary import read
-from unpooled.site.copy_changes import erase
-from unpooled.site.copy_folder import CopyFolder
-from unpooled.site.log import COUNTERSIGNED, Log, entries, line_hash, written
+from unpooled.protocol.exchange import Part, Request, RequestId, countersignable
+from unpooled.protocol.questions.cluster_sums import AskMoments
+from unpooled.site.audit.overview import read
+from unpooled.site.log import COUNTERSIGNED, Log, encode_line, entries, line_hash
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
+from unpooled.site.table_changes import erase
+from unpooled.site.table_store import SummaryFolder
 
-PERSONS = Table.of({"id": [f"P{i}" for i in range(40)], "age": 20.0 + np.arange(40) % 30})
-COPY = 'version = 2\n[protect]\nauto = true\nperson = "id"\n'
-TRUSTED = 'version = 2\n[protect]\nmode = "trusted"\n'
+PERSONS = Table.from_columns({"id": [f"P{i}" for i in range(40)], "age": 20.0 + np.arange(40) % 30})
+COPY = 'version = 2\n[protect]\nauto_approve = true\nperson = "id"\n'
+RAW = 'version = 2\n[protect]\nmode = "raw"\n'
 VIEW = Preparation((Number("age", 0.0, 0.0, 1.0),), True)
 AUTHORITY = Identity.new()
 
@@ -36,10 +36,10 @@ def answers(folder, rules, *numbers, authority=None, table=PERSONS) -> None:
     known = None if authority is None else authority.public
     site, head = open_site("a", table, parse(rules), folder, authority=known), ""
     for number in numbers:
-        post = Envelope(
-            Turn("r", 0, number, 0), (Part("total", AskMoments(), VIEW, 0),), countersigned=signed(head)
+        request = Request(
+            RequestId("r", 0, number, 0), (Part("total", AskMoments(), VIEW, 0),), countersigned=signed(head)
         )
-        head = site.answer(post).head
+        head = site.answer(request).head
     site.close()
 
 
@@ -52,7 +52,7 @@ def unchecked(folder, **how) -> str:
 
 
 @pytest.mark.parametrize("only_look", [False, True])
-@pytest.mark.parametrize("rules", [COPY, TRUSTED], ids=["copy", "trusted"])
+@pytest.mark.parametrize("rules", [COPY, RAW], ids=["summary", "raw"])
 def test_a_whole_record_has_no_fault(tmp_path, rules, only_look):
     answers(tmp_path, rules, 0, 1, authority=AUTHORITY)
     (tmp_path / "policy.toml").write_text(rules)
@@ -70,13 +70,13 @@ def test_where_there_is_no_log_it_is_said(tmp_path):
 
 
 def test_a_file_before_a_rotation_is_checked_by_its_digest_or_missed(tmp_path):
-    answers(tmp_path, TRUSTED, 0, 1, authority=AUTHORITY)
+    answers(tmp_path, RAW, 0, 1, authority=AUTHORITY)
     log = Log(tmp_path / "log.jsonl")
     last, kept = log.mark(), log.rotate()
     number, head, signature = signed(last).split(":")
     log.append(COUNTERSIGNED, number=number, head=head, signature=signature)
     log.close()
-    answers(tmp_path, TRUSTED, 2, authority=AUTHORITY)
+    answers(tmp_path, RAW, 2, authority=AUTHORITY)
     assert faults(tmp_path) == []
     whole = kept.read_bytes()
     kept.write_bytes(whole.replace(b'"round":1', b'"round":7'))
@@ -93,7 +93,7 @@ def test_a_file_before_a_rotation_is_checked_by_its_digest_or_missed(tmp_path):
 
 @pytest.mark.parametrize("number", ["0", "99", "x"])
 def test_a_countersigned_head_of_no_line_is_a_fault(tmp_path, number):
-    answers(tmp_path, TRUSTED, 0, authority=AUTHORITY)
+    answers(tmp_path, RAW, 0, authority=AUTHORITY)
     log = Log(tmp_path / "log.jsonl")
     log.append(COUNTERSIGNED, number=number, head="0" * 64, signature="")
     log.close()
@@ -102,13 +102,13 @@ def test_a_countersigned_head_of_no_line_is_a_fault(tmp_path, number):
 
 
 def test_countersignatures_of_a_key_that_is_not_known_are_said_to_be_unchecked(tmp_path):
-    answers(tmp_path, TRUSTED, 0, 1, 2)
+    answers(tmp_path, RAW, 0, 1, 2)
     assert faults(tmp_path) == []
     assert "2 countersignatures: the authority's key is not known to this site" in unchecked(tmp_path)
 
 
 def test_a_line_that_is_damaged_or_tells_nothing_is_left_out_of_the_account(tmp_path):
-    answers(tmp_path, TRUSTED, 0)
+    answers(tmp_path, RAW, 0)
     log = Log(tmp_path / "log.jsonl")
     log.append("release", run="r")  # in the chain, and without what a release holds
     log.close()
@@ -120,14 +120,14 @@ def test_a_line_that_is_damaged_or_tells_nothing_is_left_out_of_the_account(tmp_
 
 
 def test_a_line_of_another_kind_or_without_a_number_is_named(tmp_path):
-    answers(tmp_path, TRUSTED, 0)
+    answers(tmp_path, RAW, 0)
     log = Log(tmp_path / "log.jsonl")
     log.append("gossip", run="r")
     log.close()
     assert faults(tmp_path) == ["line 3: unknown kind 'gossip'"]
     entry = {"kind": "release", "seq": "four", "utc": ""}
     with log.path.open("ab") as file:
-        file.write(written({**entry, "hash": line_hash(entry)}))
+        file.write(encode_line({**entry, "hash": line_hash(entry)}))
     assert "line 4: number four where 3 belongs: altered" in faults(tmp_path)
     assert read(tmp_path).runs[0].releases == 1
 
@@ -137,7 +137,7 @@ def test_a_line_of_another_kind_or_without_a_number_is_named(tmp_path):
 
 @pytest.mark.parametrize("only_look", [False, True])
 def test_a_ledger_that_is_none_is_a_fault(tmp_path, only_look):
-    answers(tmp_path, TRUSTED, 0)
+    answers(tmp_path, RAW, 0)
     (tmp_path / "ledger.sqlite").write_bytes(b"no database, however long it is looked at" * 50)
     (fault,) = faults(tmp_path, only_look=only_look)
     assert "ledger.sqlite: not a ledger of unpooled, or damaged" in fault
@@ -145,10 +145,10 @@ def test_a_ledger_that_is_none_is_a_fault(tmp_path, only_look):
 
 @pytest.mark.parametrize("only_look", [False, True])
 def test_a_ledger_and_a_log_of_different_days_are_told_apart(tmp_path, only_look):
-    answers(tmp_path, TRUSTED, 0)
+    answers(tmp_path, RAW, 0)
     ledger, log = tmp_path / "ledger.sqlite", tmp_path / "log.jsonl"
     old = ledger.read_bytes(), log.read_bytes()
-    answers(tmp_path, TRUSTED, 1)
+    answers(tmp_path, RAW, 1)
     new = ledger.read_bytes(), log.read_bytes()
     ledger.write_bytes(old[0])
     (fault,) = faults(tmp_path, only_look=only_look)
@@ -160,12 +160,12 @@ def test_a_ledger_and_a_log_of_different_days_are_told_apart(tmp_path, only_look
 
 
 def test_a_ledger_of_another_format_is_refused_in_one_sentence(tmp_path):
-    answers(tmp_path, TRUSTED, 0)
+    answers(tmp_path, RAW, 0)
     with closing(sqlite3.connect(tmp_path / "ledger.sqlite")) as db, db:
         db.execute("PRAGMA user_version = 0")  # as every file of an earlier format
     whole = (tmp_path / "ledger.sqlite").read_bytes()
     with pytest.raises(LedgerError, match=r"ledger\.sqlite: the ledger has an unknown or earlier format"):
-        answers(tmp_path, TRUSTED, 1)
+        answers(tmp_path, RAW, 1)
     (fault,) = faults(tmp_path, only_look=True)
     assert "the ledger has an unknown or earlier format, and this release reads format 1" in fault
     assert (tmp_path / "ledger.sqlite").read_bytes() == whole
@@ -178,7 +178,7 @@ def test_a_registry_that_is_lost_damaged_or_of_another_day_is_a_fault(tmp_path):
     answers(tmp_path, COPY, 0)
     early = (tmp_path / "log.jsonl").read_bytes()
     answers(tmp_path, COPY, 1, table=None)
-    erase(CopyFolder(tmp_path), ["P3"])  # names the last line of the log
+    erase(SummaryFolder(tmp_path), ["P3"])  # names the last line of the log
     registry, log = tmp_path / "registry.sqlite", tmp_path / "log.jsonl"
     whole, late = registry.read_bytes(), log.read_bytes()
     assert faults(tmp_path) == []
@@ -201,9 +201,11 @@ def test_a_registry_that_is_lost_damaged_or_of_another_day_is_a_fault(tmp_path):
 
 
 def test_a_copy_that_was_changed_after_it_was_answered_from_is_a_fault(tmp_path):
-    answers(tmp_path, COPY.replace('person = "id"\n', ""), 0, table=Table.of({"age": np.arange(40.0)}))
+    answers(
+        tmp_path, COPY.replace('person = "id"\n', ""), 0, table=Table.from_columns({"age": np.arange(40.0)})
+    )
     assert faults(tmp_path) == []
-    table = tmp_path / "copy" / "table.csv"
+    table = tmp_path / "summary" / "table.csv"
     table.write_text(table.read_text()[:-4])
     (fault,) = faults(tmp_path)
     assert f"{table.parent}: the copy" in fault
@@ -211,10 +213,10 @@ def test_a_copy_that_was_changed_after_it_was_answered_from_is_a_fault(tmp_path)
 
 @pytest.mark.parametrize(
     ("text", "noted"),
-    [(TRUSTED, False), (TRUSTED + "# a remark\n", False), ("version = 2\n", True), ("version = 3\n", True)],
+    [(RAW, False), (RAW + "# a remark\n", False), ("version = 2\n", True), ("version = 3\n", True)],
 )
 def test_the_policy_beside_a_log_is_that_of_its_last_opening_or_it_is_said(tmp_path, text, noted):
-    answers(tmp_path, TRUSTED, 0)
+    answers(tmp_path, RAW, 0)
     (tmp_path / "policy.toml").write_text(text)
     assert faults(tmp_path) == []
     assert ("the policy that the site last answered under: another one" in unchecked(tmp_path)) is noted
@@ -223,4 +225,4 @@ def test_the_policy_beside_a_log_is_that_of_its_last_opening_or_it_is_said(tmp_p
 def test_every_line_of_these_logs_is_of_one_chain(tmp_path):
     answers(tmp_path, COPY, 0, 1, 2, authority=AUTHORITY)
     kinds = [entry["kind"] for _, entry in entries(tmp_path / "log.jsonl")]
-    assert kinds == ["opening", "release", "seal", "release", "seal", "release"]
+    assert kinds == ["opening", "release", "countersigned", "release", "countersigned", "release"]

@@ -7,24 +7,24 @@ import pytest
 
 from question_samples import found
 from studies import approved_terms, private_study
-from unpooled.core import codec
-from unpooled.core.exchange import Answer, Envelope, Part, Turn
-from unpooled.core.messages import Refusal
 from unpooled.data import Number, Preparation, Table
-from unpooled.errors import BadInput
-from unpooled.privacy import Spending
-from unpooled.privacy.dp.cells import AskNoisyCells
-from unpooled.privacy.dp.moments import AskNoisyMoments, AskNoisySpread
+from unpooled.errors import InputError
+from unpooled.privacy import PrivateQuestion
+from unpooled.privacy.dp.noisy_cluster_sums import AskNoisyCells
+from unpooled.privacy.dp.noisy_moments import AskNoisyMoments, AskNoisySpread
+from unpooled.protocol import codec
+from unpooled.protocol.exchange import Part, Request, RequestId, Response
+from unpooled.protocol.messages import Refusal
 from unpooled.site.ledger import Ledger
 from unpooled.site.log import entries
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
-from unpooled.site.site_process import SiteEnd, SiteSettings
+from unpooled.site.session import SiteSession, SiteSettings
 
 RULES = """
 version = 2
 [protect]
-mode = "noise"
+mode = "dp"
 [dp]
 epsilon_total = 8
 [domain]
@@ -38,12 +38,12 @@ VIEW = Preparation((Number("x", 0.0, 0.0, 1.0), Number("y", 0.0, 0.0, 1.0)), dro
 MU = 0.01
 
 
-def asked(question, view=VIEW) -> bytes:
-    return codec.wrap(Envelope(Turn("r", 0, 0, 0), (Part("total", question, view, 0),)))
+def asked(question, transform=VIEW) -> bytes:
+    return codec.wrap(Request(RequestId("r", 0, 0, 0), (Part("total", question, transform, 0),)))
 
 
-def reply_to(site, question, view=VIEW):
-    (reply,) = codec.unwrap(site.respond(asked(question, view)), expect=Answer).replies
+def reply_to(site, question, transform=VIEW):
+    (reply,) = codec.unwrap(site.respond(asked(question, transform)), expect=Response).replies
     return reply
 
 
@@ -57,7 +57,7 @@ def settings(tmp_path):
 
 
 def spent(settings) -> float:
-    ledger = Ledger.seen(Path(settings.folder) / "ledger.sqlite")
+    ledger = Ledger.open_read_only(Path(settings.folder) / "ledger.sqlite")
     try:
         return ledger.spent()
     finally:
@@ -67,18 +67,18 @@ def spent(settings) -> float:
 def test_a_private_question_that_fails_is_computed_and_charged_once(settings, monkeypatch):
     computed = []
 
-    def failing(self, stack):
+    def failing(self, batch):
         computed.append(self)
         raise ZeroDivisionError
 
     monkeypatch.setattr(AskNoisyMoments, "answer_all", failing)
-    end = SiteEnd(settings, approved_terms(settings, study=private_study()))
+    end = SiteSession(settings, approved_terms(settings, study=private_study()))
     question = AskNoisyMoments(MU, np.full(2, 30.0))
     reply = reply_to(end, question)
     end.close()
     assert reply.reason == "failed with ZeroDivisionError; the site's own log says more"
     assert len(computed) == 1
-    assert spent(settings) == pytest.approx(question.spends)
+    assert spent(settings) == pytest.approx(question.privacy_cost)
     log = [entry for _, entry in entries(Path(settings.folder) / "log.jsonl")]
     assert [entry["kind"] for entry in log] == ["study", "opening", "refusal"]
 
@@ -100,26 +100,26 @@ def of_width(kind: type, d: int) -> list:
     }[kind]
 
 
-@pytest.mark.parametrize("kind", found(Spending), ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", found(PrivateQuestion), ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize("named", [True, False], ids=["table", "array"])
 def test_a_question_about_another_number_of_columns_is_refused_and_not_charged(kind, named, tmp_path):
-    table = Table.of({"x": X[:, 0], "y": X[:, 1]}) if named else X
-    view = VIEW if named else None
+    table = Table.from_columns({"x": X[:, 0], "y": X[:, 1]}) if named else X
+    transform = VIEW if named else None
     rules = RULES if named else RULES.replace("columns", "#").replace("lower", "#").replace("upper", "#")
     site = open_site("a", table, parse(rules.format(rows=100)), tmp_path)
     for d in (3, 5):
         for question in of_width(kind, d):
-            assert "columns, the rows have 2" in reply_to(site, question, view).reason
+            assert "columns, the rows have 2" in reply_to(site, question, transform).reason
     assert site._guards[-1]._ledger.spent() == 0
     (question, *_) = of_width(kind, 2)
-    assert not isinstance(reply_to(site, question, view), Refusal)
-    assert site._guards[-1]._ledger.spent() == pytest.approx(question.spends)
+    assert not isinstance(reply_to(site, question, transform), Refusal)
+    assert site._guards[-1]._ledger.spent() == pytest.approx(question.privacy_cost)
     site.close()
 
 
-@pytest.mark.parametrize("kind", found(Spending), ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", found(PrivateQuestion), ids=lambda kind: kind.__name__)
 def test_sums_that_would_not_fit_are_refused_and_not_charged(kind, tmp_path):
-    table = Table.of({"x": X[:, 0], "y": X[:, 1]})
+    table = Table.from_columns({"x": X[:, 0], "y": X[:, 1]})
     for rows in (10**9, 10**11, 10**12):
         site = open_site("a", table, parse(RULES.format(rows=rows)), tmp_path / str(rows))
         for question in of_width(kind, 2):
@@ -133,5 +133,10 @@ def test_sums_that_would_not_fit_are_refused_and_not_charged(kind, tmp_path):
 
 
 def test_a_site_with_noise_has_no_weights():
-    with pytest.raises(BadInput, match="weights of rows do not go with noise"):
-        open_site("a", Table.of({"x": X[:, 0], "y": X[:, 1]}), parse(RULES.format(rows=100)), weights=X[:, 0])
+    with pytest.raises(InputError, match="weights of rows do not go with noise"):
+        open_site(
+            "a",
+            Table.from_columns({"x": X[:, 0], "y": X[:, 1]}),
+            parse(RULES.format(rows=100)),
+            weights=X[:, 0],
+        )

@@ -11,20 +11,20 @@ import numpy as np
 import psutil
 import pytest
 
-from unpooled.core import codec
-from unpooled.core.exchange import Answer, Envelope, Part, Turn
-from unpooled.core.messages import Refusal
 from unpooled.data import Table
 from unpooled.errors import LedgerError
-from unpooled.privacy.copy import CopySettings
-from unpooled.questions.clusters import AskMoments
+from unpooled.privacy.microaggregation import SummarySettings
+from unpooled.protocol import codec
+from unpooled.protocol.exchange import Part, Request, RequestId, Response
+from unpooled.protocol.messages import Refusal
+from unpooled.protocol.questions.cluster_sums import AskMoments
 from unpooled.site import log as site_log
-from unpooled.site.copy_folder import CopyFolder
 from unpooled.site.log import Log, LogInUse, entries, verify
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
+from unpooled.site.table_store import SummaryFolder
 
-COPY = parse("version = 2\n[protect]\nauto = true")
+COPY = parse("version = 2\n[protect]\nauto_approve = true")
 X = np.random.default_rng(0).normal(size=(60, 2))
 
 
@@ -39,9 +39,9 @@ def room_for(size: int):
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def asked(site, number: int) -> Answer:
-    post = Envelope(Turn("r", 0, number, 0), (Part("total", AskMoments(), None, 0),))
-    return codec.unwrap(site.respond(codec.wrap(post)), expect=Answer)
+def asked(site, number: int) -> Response:
+    request = Request(RequestId("r", 0, number, 0), (Part("total", AskMoments(), None, 0),))
+    return codec.unwrap(site.respond(codec.wrap(request)), expect=Response)
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def test_a_log_that_cannot_be_rotated_goes_on_as_it_was(path, monkeypatch):
             log.rotate()
     assert open_files(path) == before
     assert path.read_bytes() == whole
-    assert sorted(file.name for file in path.parent.iterdir()) == ["log.jsonl", "log.jsonl.holder"]
+    assert sorted(file.name for file in path.parent.iterdir()) == ["log.jsonl", "log.jsonl.owner"]
     log.append("release", run="r", round=3)
     assert log.rotate() is not None
     log.close()
@@ -141,8 +141,8 @@ def test_a_log_that_is_rotated_while_it_is_opened_is_opened_in_its_new_file(path
 
 
 def test_a_log_whose_holder_cannot_be_named_is_locked_all_the_same(path):
-    (path.parent / "log.jsonl.holder").unlink()
-    (path.parent / "log.jsonl.holder").mkdir()
+    (path.parent / "log.jsonl.owner").unlink()
+    (path.parent / "log.jsonl.owner").mkdir()
     log = Log(path)
     with pytest.raises(LogInUse, match=r"in use by another process of this site$"):
         Log(path)
@@ -163,10 +163,10 @@ def test_a_log_goes_on_where_all_files_before_it_are_elsewhere(path):
 
 
 def test_a_copy_that_the_disk_does_not_take_leaves_nothing_behind(tmp_path, monkeypatch):
-    rows, place = Table.of({"age": X[:, 0]}), CopyFolder(tmp_path / "a")
+    rows, place = Table.from_columns({"age": X[:, 0]}), SummaryFolder(tmp_path / "a")
     with room_for(50), pytest.raises(OSError, match=os.strerror(errno.EFBIG)):
-        place.make(rows, CopySettings())
+        place.make(rows, SummarySettings())
     assert list(place.folder.iterdir()) == []
-    made = place.make(rows, CopySettings())
+    made = place.make(rows, SummarySettings())
     assert place.read().digest == made.digest
     assert json.loads((place.path / "about.json").read_text())["registry"] is False

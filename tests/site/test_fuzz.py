@@ -14,11 +14,11 @@ from tests.amounts import amounts
 
 from helpers import opened
 from unpooled import Site
-from unpooled.core import codec
-from unpooled.core.exchange import Answer, Envelope, Part, Turn
-from unpooled.core.messages import Refusal
-from unpooled.errors import BadReply, CodecError
-from unpooled.questions.clusters import AskClusterSums, AskMoments
+from unpooled.errors import CodecError, ReplyError
+from unpooled.protocol import codec
+from unpooled.protocol.exchange import Part, Request, RequestId, Response
+from unpooled.protocol.messages import Refusal
+from unpooled.protocol.questions.cluster_sums import AskClusterSums, AskMoments
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import Policy
 
@@ -29,10 +29,11 @@ def messages(request):
 
 
 X = np.random.default_rng(0).normal(size=(60, 2))
-TURN = Turn("run", 7, 1, 0)
+REQUEST_ID = RequestId("run", 7, 1, 0)
 CENTERS = np.array([[[-1.0, 0.0], [1.0, 0.0]]])
-ENVELOPE = Envelope(
-    TURN, (Part("total", AskClusterSums(CENTERS), None, 0), Part("total", AskMoments(np.zeros(2)), None, 1))
+REQUEST = Request(
+    REQUEST_ID,
+    (Part("total", AskClusterSums(CENTERS), None, 0), Part("total", AskMoments(np.zeros(2)), None, 1)),
 )
 
 
@@ -80,16 +81,16 @@ def signed(data: bytes) -> bytes:
 def test_no_altered_message_is_accepted_at_either_end(messages):
     rng = random.Random(0)
     site = open_site("a", X, Policy())
-    asked = codec.wrap(ENVELOPE)
+    asked = codec.wrap(REQUEST)
     answer = site.receive(asked)
     for _ in range(messages):
         data = mutant(answer, asked, rng)
         if data != answer:
-            with pytest.raises((CodecError, BadReply)):
-                opened(ENVELOPE, data, limit=1 << 20)
+            with pytest.raises((CodecError, ReplyError)):
+                opened(REQUEST, data, limit=1 << 20)
         data = mutant(asked, answer, rng)
         if data not in (asked, answer):
-            reply = codec.unwrap(site.respond(data), expect=Answer)
+            reply = codec.unwrap(site.respond(data), expect=Response)
             assert all(isinstance(r, Refusal) for r in reply.replies)
 
 
@@ -97,17 +98,17 @@ def test_no_altered_message_is_accepted_at_either_end(messages):
 def test_the_coordinator_accepts_no_forged_answer_that_is_nonsense(messages):
     """What is accepted has the right kinds, shapes and signs; bits of a number may differ, and no more."""
     rng = random.Random(1)
-    answer = Site("a", X).answer(ENVELOPE)
+    answer = Site("a", X).answer(REQUEST)
     whole = codec.encode(answer)
     refused = 0
     for _ in range(messages):
-        data = signed(mutant(whole, codec.encode(ENVELOPE), rng))
+        data = signed(mutant(whole, codec.encode(REQUEST), rng))
         try:
-            got = opened(ENVELOPE, data, limit=1 << 20)
-        except (CodecError, BadReply):
+            got = opened(REQUEST, data, limit=1 << 20)
+        except (CodecError, ReplyError):
             refused += 1
             continue
-        for part, reply, original in zip(ENVELOPE.parts, got.replies, answer.replies, strict=True):
+        for part, reply, original in zip(REQUEST.parts, got.replies, answer.replies, strict=True):
             if isinstance(reply, Refusal):
                 continue
             part.question.check_reply(reply)
@@ -120,16 +121,16 @@ def test_the_coordinator_accepts_no_forged_answer_that_is_nonsense(messages):
 def test_a_site_never_crashes_and_answers_only_what_it_can_read(messages):
     rng = random.Random(2)
     site = open_site("a", X, Policy())
-    whole = codec.encode(ENVELOPE)
-    other = codec.encode(replace(ENVELOPE, turn=replace(TURN, exchange=1)))
+    whole = codec.encode(REQUEST)
+    other = codec.encode(replace(REQUEST, request_id=replace(REQUEST_ID, exchange=1)))
     answered = 0
     for _ in range(messages):
         data = signed(mutant(whole, other, rng))
-        reply = codec.unwrap(site.respond(data), expect=Answer)
+        reply = codec.unwrap(site.respond(data), expect=Response)
         if not isinstance(reply.replies[0] if reply.replies else Refusal(""), Refusal):
             answered += 1
-            post = codec.unwrap(data, expect=Envelope)  # what was answered can be read
-            assert len(reply.replies) == len(post.parts)
+            request = codec.unwrap(data, expect=Request)  # what was answered can be read
+            assert len(reply.replies) == len(request.parts)
     assert answered < 0.3 * messages
 
 

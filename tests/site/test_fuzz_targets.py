@@ -28,11 +28,11 @@ def test_a_target_keeps_its_promise_on_its_seeds_and_near_them(target):
 
 
 def test_the_seeds_are_messages_of_this_version():
-    import unpooled.questions.clusters  # noqa: F401
-    from unpooled.core import codec
-    from unpooled.core.exchange import Envelope
+    import unpooled.protocol.questions.cluster_sums  # noqa: F401
+    from unpooled.protocol import codec
+    from unpooled.protocol.exchange import Request
 
     for path in (HOME / "corpus" / "fuzz_codec").iterdir():
         assert codec.encode(codec.decode(path.read_bytes())) == path.read_bytes()
     for path in (HOME / "corpus" / "fuzz_site").iterdir():
-        assert isinstance(codec.decode(path.read_bytes()), Envelope)
+        assert isinstance(codec.decode(path.read_bytes()), Request)

@@ -5,16 +5,16 @@ import pytest
 from typer.testing import CliRunner
 
 from unpooled.app.cli import app
-from unpooled.app.desk.site_state import SiteState
-from unpooled.core.exchange import Envelope, Part, Turn
-from unpooled.questions.clusters import AskMoments
-from unpooled.runtimes.provisioning.enrolment import invite
-from unpooled.runtimes.provisioning.federation_folder import FederationFolder, create
-from unpooled.runtimes.provisioning.site_folder import SiteFolder
-from unpooled.site import dossier
+from unpooled.app.pages import dpia
+from unpooled.app.pages.review_state import SiteState
+from unpooled.federation.provisioning.enrolment import invite
+from unpooled.federation.provisioning.federation_folder import FederationFolder, create
+from unpooled.federation.provisioning.site_folder import SiteFolder
+from unpooled.protocol.exchange import Part, Request, RequestId
+from unpooled.protocol.questions.cluster_sums import AskMoments
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import load
-from unpooled.site.site_process import SiteSettings
+from unpooled.site.session import SiteSettings
 
 NOTE = "the policy that the site"
 
@@ -25,11 +25,11 @@ def joined(tmp_path):
     create(tmp_path / "fed", "fed", "localhost", ("a",), engine_name="nvflare")
     invite(FederationFolder.read(tmp_path / "fed"), "a")
     policy, site = tmp_path / "rules.toml", SiteFolder(tmp_path / "a")
-    policy.write_text('version = 2\n[protect]\nmode = "trusted"\n')
+    policy.write_text('version = 2\n[protect]\nmode = "raw"\n')
     site.accept(tmp_path / "fed" / "invitations" / "a.json")
-    site.keep_settings(SiteSettings("a", "a.csv", str(site.path), str(policy)))
+    site.write_settings(SiteSettings("a", "a.csv", str(site.path), str(policy)))
     opened = open_site("a", np.arange(80.0).reshape(40, 2), load(policy), site.path)
-    opened.answer(Envelope(Turn("r", 0, 0, 0), (Part("total", AskMoments(), None, 0),)))
+    opened.answer(Request(RequestId("r", 0, 0, 0), (Part("total", AskMoments(), None, 0),)))
     opened.close()
     return site.path, policy
 
@@ -50,7 +50,7 @@ def test_the_policy_that_the_settings_name_is_checked(joined):
         assert NOTE not in said(*words)
     record, _ = SiteState(folder)._read_log()
     assert not [text for text in record.unchecked if NOTE in text]
-    assert NOTE not in dossier.page(dossier.read(folder, policy))
+    assert NOTE not in dpia.page(dpia.read(folder, policy))
     policy.write_text("version = 2\n")
     assert f"not checked: {NOTE} last answered under: another one is in {policy}" in said(
         "audit", "verify", folder

@@ -10,8 +10,8 @@ from contextlib import closing
 
 import pytest
 
-from unpooled.core.exchange import Turn
-from unpooled.errors import LedgerError, Refused
+from unpooled.errors import LedgerError, QueryRefusedError
+from unpooled.protocol.exchange import RequestId
 from unpooled.site.ledger import Ledger, RunLimits
 
 WIDE = RunLimits(runs=10, rounds=10, spent=1.0)
@@ -22,45 +22,45 @@ def path(tmp_path):
     return tmp_path / "ledger.sqlite"
 
 
-def turn(run="r", number=0, exchange=0):
-    return Turn(run, 0, number, exchange)
+def request_id(run="r", number=0, exchange=0):
+    return RequestId(run, 0, number, exchange)
 
 
 def test_a_price_is_paid_each_time_and_a_request_without_one_counts_once(path):
     ledger = Ledger(path, "a")
-    ledger.charge(turn(), "x", 0.3, WIDE)
-    assert ledger.paid(turn(), "x") is None
-    ledger.keep(turn(), "x", b"answer")
-    assert ledger.paid(turn(), "x") == b"answer"
-    assert ledger.paid(turn(), "y") is None
-    ledger.charge(turn(), "x", 0.3, WIDE)  # whoever has no answer pays again
+    ledger.charge(request_id(), "x", 0.3, WIDE)
+    assert ledger.cached_response(request_id(), "x") is None
+    ledger.keep(request_id(), "x", b"answer")
+    assert ledger.cached_response(request_id(), "x") == b"answer"
+    assert ledger.cached_response(request_id(), "y") is None
+    ledger.charge(request_id(), "x", 0.3, WIDE)  # whoever has no answer pays again
     assert ledger.spent() == 0.6
     before = ledger.mark
     for _ in range(3):
-        ledger.charge(turn(number=1), "free", 0.0, WIDE)
+        ledger.charge(request_id(number=1), "free", 0.0, WIDE)
     assert int(ledger.mark.split(":")[0]) == int(before.split(":")[0]) + 1
 
 
 def test_every_write_is_a_link_that_names_the_head_of_the_log(path):
     ledger = Ledger(path, "a")
-    assert (ledger.mark, ledger.seen_head) == ("", "")
+    assert (ledger.mark, ledger.last_log_head) == ("", "")
     assert ledger.has("")
     marks = []
     for number in range(4):
         ledger.log_head = lambda number=number: f"{number}:hash"
-        ledger.charge(turn(number=number), "x", 0.1, WIDE)
+        ledger.charge(request_id(number=number), "x", 0.1, WIDE)
         marks.append(ledger.mark)
-    assert ledger.seen_head == "3:hash"
+    assert ledger.last_log_head == "3:hash"
     assert all(ledger.has(mark) for mark in marks)
     assert not ledger.has(marks[3].replace("4:", "3:"))
     assert not ledger.has("5:abc")
-    with pytest.raises(Refused):
-        ledger.charge(turn(number=11), "x", 0.1, WIDE)
+    with pytest.raises(QueryRefusedError):
+        ledger.charge(request_id(number=11), "x", 0.1, WIDE)
     assert ledger.mark == marks[3]  # a refusal writes nothing
     other = Ledger(path.with_name("other.sqlite"), "a")
     for number in range(4):
         other.log_head = lambda number=number: f"{number}:hash"
-        other.charge(turn(number=number), "x", 0.1 if number else 0.2, WIDE)
+        other.charge(request_id(number=number), "x", 0.1 if number else 0.2, WIDE)
     assert not other.has(marks[3])  # another past
 
 
@@ -75,28 +75,28 @@ def test_a_ledger_that_is_left_without_closing_lets_go_of_its_file(path):
 
 def test_a_full_disk_is_said_and_nothing_is_counted(path):
     ledger = Ledger(path, "a")
-    ledger.charge(turn(), "x", 0.1, WIDE)
+    ledger.charge(request_id(), "x", 0.1, WIDE)
     (pages,) = ledger._db.execute("PRAGMA page_count").fetchone()
     ledger._db.execute(f"PRAGMA max_page_count = {pages}")
     with pytest.raises(LedgerError, match="cannot be written, so nothing is sent: database or disk is full"):
-        ledger.keep(turn(), "x", bytes(10**6))
-    assert ledger.paid(turn(), "x") is None
+        ledger.keep(request_id(), "x", bytes(10**6))
+    assert ledger.cached_response(request_id(), "x") is None
     ledger._db.execute("PRAGMA max_page_count = 1000000")
-    ledger.keep(turn(), "x", bytes(10**6))
+    ledger.keep(request_id(), "x", bytes(10**6))
 
 
 def test_the_limits(path):
     ledger = Ledger(path, "a")
-    ledger.charge(turn("1"), "x", 0.9, WIDE)
+    ledger.charge(request_id("1"), "x", 0.9, WIDE)
     with pytest.raises(
-        Refused, match=r"budget does not allow it: 90.0% is spent, this would cost another 20.0%"
+        QueryRefusedError, match=r"budget does not allow it: 90.0% is spent, this would cost another 20.0%"
     ):
-        ledger.charge(turn("1", 1), "x", 0.2, WIDE)
-    ledger.charge(turn("1", 1), "x", 0.1, WIDE)
-    with pytest.raises(Refused, match="allows 1 runs, and 1 were made"):
-        ledger.charge(turn("2"), "x", 0.0, RunLimits(1, 10, 1.0))
-    with pytest.raises(Refused, match="allows 10 rounds a run, this is round 11"):
-        ledger.charge(turn("1", 11), "x", 0.0, WIDE)
+        ledger.charge(request_id("1", 1), "x", 0.2, WIDE)
+    ledger.charge(request_id("1", 1), "x", 0.1, WIDE)
+    with pytest.raises(QueryRefusedError, match="allows 1 runs, and 1 were made"):
+        ledger.charge(request_id("2"), "x", 0.0, RunLimits(1, 10, 1.0))
+    with pytest.raises(QueryRefusedError, match="allows 10 rounds a run, this is round 11"):
+        ledger.charge(request_id("1", 11), "x", 0.0, WIDE)
     assert ledger.spent() == pytest.approx(1.0)
     assert ledger.runs() == 1
     assert ledger.latest("1") == 1
@@ -104,7 +104,7 @@ def test_the_limits(path):
 
 
 def test_it_survives_and_belongs_to_one_site(path):
-    Ledger(path, "a").charge(turn(), "x", 0.5, WIDE)
+    Ledger(path, "a").charge(request_id(), "x", 0.5, WIDE)
     assert Ledger(path, "a").spent() == 0.5
     with pytest.raises(LedgerError, match="the ledger of site a, opened as b"):
         Ledger(path, "b")
@@ -123,7 +123,7 @@ def test_many_hands_lose_no_charge(path):
     def work(hand):
         ledger = Ledger(path, "a")
         for i in range(20):
-            ledger.charge(turn(number=i), f"of {hand}", 0.001, RunLimits(1, 100, 1.0))
+            ledger.charge(request_id(number=i), f"of {hand}", 0.001, RunLimits(1, 100, 1.0))
 
     Ledger(path, "a")
     threads = [threading.Thread(target=work, args=(hand,)) for hand in range(8)]
@@ -138,7 +138,7 @@ def test_many_hands_lose_no_charge(path):
 KILLED = """
 import sys
 from pathlib import Path
-from unpooled.core.exchange import Turn
+from unpooled.protocol.exchange import Turn
 from unpooled.site.ledger import Ledger, RunLimits
 ledger = Ledger(Path(sys.argv[1]), "a")
 print("open", flush=True)

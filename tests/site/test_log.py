@@ -7,7 +7,7 @@ import random
 import pytest
 
 from unpooled.errors import LedgerError
-from unpooled.site.log import START, Log, Packed, entries, line_hash, unpacked, verify, written
+from unpooled.site.log import START, Base64Payload, Log, encode_line, entries, line_hash, unpacked, verify
 from unpooled.site.log_files import tail
 
 pytestmark = pytest.mark.quick
@@ -44,8 +44,8 @@ def test_packed_bytes_stand_in_a_line_as_any_text_would(tmp_path, text):
     log = Log(tmp_path / "log")
     log.append(
         "release",
-        asked=[{"payload": Packed(data), "why": text}, {"payload": Packed(b"")}],
-        payload=Packed(b"x"),
+        asked=[{"payload": Base64Payload(data), "why": text}, {"payload": Base64Payload(b"")}],
+        payload=Base64Payload(b"x"),
     )
     log.close()
     ((_, entry),) = entries(tmp_path / "log")
@@ -123,7 +123,7 @@ def test_every_cut_insertion_and_reordering_is_found(path, seed):
                 entry = json.loads(line)
                 entry["prev"], entry["round"] = previous, entry["round"] + 100
                 entry["hash"] = previous = line_hash(entry)
-                changed.append(written(entry))
+                changed.append(encode_line(entry))
     path.write_bytes(b"".join(changed))
     faults = verify(path, kept)
     assert faults
@@ -222,12 +222,12 @@ def test_a_kill_during_a_rotation_leaves_the_log_as_it_was(path, monkeypatch):
     assert sorted(file.name for file in path.parent.iterdir()) == [
         "log-000000000-000000011.jsonl",
         "log.jsonl",
-        "log.jsonl.holder",
+        "log.jsonl.owner",
     ]
 
 
 def test_a_large_log_is_rotated_when_it_is_opened(path, monkeypatch):
-    monkeypatch.setattr("unpooled.site.log.ROTATED", 100)
+    monkeypatch.setattr("unpooled.site.log.ROTATE_BYTES", 100)
     Log(path).close()
     assert (path.parent / "log-000000000-000000011.jsonl").exists()
     Log(path).close()

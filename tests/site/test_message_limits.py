@@ -15,28 +15,49 @@ from question_samples import K, rows, samples
 from unpooled.algorithms.dwf import AskLocalMoves
 from unpooled.algorithms.kfed import AskDennisMeans
 from unpooled.algorithms.minibatch import AskEpochs
-from unpooled.core import codec, limits
-from unpooled.core.declarations import Declaration, Length, Repeats, Scalar, Work, declared, sent, shape_of
-from unpooled.core.exchange import STAGE, Answer, Envelope, Part, Turn
-from unpooled.core.messages import Refusal
-from unpooled.core.stack import Stack
 from unpooled.data import Number, Preparation, Table
-from unpooled.data.observed_view import Observed
+from unpooled.data.missing_values import PreparationWithMissing
 from unpooled.data.schema import AskColumns, AskSchema
-from unpooled.data.views import Affine, Category
-from unpooled.errors import BadInput
-from unpooled.optimum.bounds import AskBounds
-from unpooled.optimum.questions import AskNode
-from unpooled.privacy.dp.cells import AskNoisyCells
-from unpooled.privacy.dp.moments import AskNoisyMoments
-from unpooled.privacy.dp.noise import Simulated
-from unpooled.privacy.secure_sum.messages import AskShares, Roster, SumTerms
-from unpooled.questions.clusters import AskClusterSums, AskDrawnSums, AskLocalMeans, AskMoments, AskScatter
-from unpooled.questions.description import AskBorders, AskCovariance, AskCrossing, AskOutline, AskProfile
-from unpooled.questions.fuzzy import AskDirections, AskFuzzyMeans, AskFuzzyMoves
-from unpooled.questions.observed import AskObservedProfile
-from unpooled.runtimes import InProcess
-from unpooled.runtimes.relay import Relay
+from unpooled.data.transforms import Affine, Category
+from unpooled.errors import InputError
+from unpooled.federation import Simulation
+from unpooled.federation.relay.relay import Relay
+from unpooled.optimality.bounds import AskBounds
+from unpooled.optimality.questions import AskNode
+from unpooled.privacy.dp.noise import SimulatedAccountant
+from unpooled.privacy.dp.noisy_cluster_sums import AskNoisyCells
+from unpooled.privacy.dp.noisy_moments import AskNoisyMoments
+from unpooled.privacy.secure_sum.stage_messages import AskShares, Participants, SumParameters
+from unpooled.protocol import codec, limits
+from unpooled.protocol.declarations import (
+    Declaration,
+    Length,
+    Repeats,
+    Scalar,
+    Work,
+    declared,
+    declared_fields,
+    shape_of,
+)
+from unpooled.protocol.exchange import STAGE, Part, Request, RequestId, Response
+from unpooled.protocol.messages import Refusal
+from unpooled.protocol.questions.cluster_sums import (
+    AskClusterSums,
+    AskDrawnSums,
+    AskLocalMeans,
+    AskMoments,
+    AskScatter,
+)
+from unpooled.protocol.questions.description import (
+    AskBorders,
+    AskCovariance,
+    AskCrossing,
+    AskOutline,
+    AskProfile,
+)
+from unpooled.protocol.questions.fuzzy_sums import AskDirections, AskFuzzyMeans, AskFuzzyMoves
+from unpooled.protocol.questions.sums_with_missing import AskObservedProfile
+from unpooled.protocol.site_batch import SiteBatch
 from unpooled.site.ledger import Ledger
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
@@ -54,10 +75,10 @@ max_message_bytes = 1_000_000_000
 """
 
 
-def site_of(mode="copy", X=None, folder=None):
-    more = "rows = 1000\n[dp]\nepsilon_total = 8.0\ndelta = 1e-6\n" if mode == "noise" else ""
+def site_of(mode="summary", X=None, folder=None):
+    more = "rows = 1000\n[dp]\nepsilon_total = 8.0\ndelta = 1e-6\n" if mode == "dp" else ""
     more = f"[domain]\n{more}" if more else ""
-    text = f'version = 2\n[protect]\nmode = "{mode}"\nauto = true\n{more}{EVERYTHING}'
+    text = f'version = 2\n[protect]\nmode = "{mode}"\nauto_approve = true\n{more}{EVERYTHING}'
     return open_site("a", rows(0) if X is None else X, parse(text), folder)
 
 
@@ -66,10 +87,10 @@ def site():
     return site_of()
 
 
-def respond(site, *questions, view=None, verb="each", number=0):
+def respond(site, *questions, transform=None, verb="each", number=0):
     """The replies of a site to bytes, as a transport hands them over."""
-    parts = tuple(Part(verb, question, view, i) for i, question in enumerate(questions))
-    answer: Answer = codec.unwrap(site.respond(codec.wrap(Envelope(Turn("r", 0, number, 0), parts))))
+    parts = tuple(Part(verb, question, transform, i) for i, question in enumerate(questions))
+    answer: Response = codec.unwrap(site.respond(codec.wrap(Request(RequestId("r", 0, number, 0), parts))))
     return answer.replies
 
 
@@ -96,7 +117,7 @@ ENDLESS = [
 
 
 @pytest.mark.parametrize(("question", "says", "most"), ENDLESS, ids=[says for _, says, _ in ENDLESS])
-@pytest.mark.parametrize("mode", ["copy", "trusted"])
+@pytest.mark.parametrize("mode", ["summary", "raw"])
 def test_a_small_message_that_never_ended_is_refused_with_its_limit(mode, question, says, most):
     said = reason(site_of(mode), question)
     assert says in said
@@ -144,28 +165,28 @@ def test_an_answer_that_would_be_too_long_and_another_number_of_columns_are_refu
 def test_a_message_with_very_many_questions_or_views_is_refused(site):
     assert "a message of 10,001 questions" in reason(site, *[AskMoments()] * 10_001)
     views = [Affine(np.full(D, float(i)), np.ones(D)) for i in range(17)]
-    parts = [Part("each", AskMoments(), view, i) for i, view in enumerate(views)]
+    parts = [Part("each", AskMoments(), transform, i) for i, transform in enumerate(views)]
     for some, refused in ((parts, True), (parts[:16] * 2, False)):
-        answer = site.answer(Envelope(Turn("views", 0, len(some), 0), tuple(some)))
+        answer = site.answer(Request(RequestId("views", 0, len(some), 0), tuple(some)))
         assert isinstance(answer.replies[0], Refusal) is refused
         assert not refused or "17 different views" in answer.replies[0].reason
 
 
-@pytest.mark.parametrize("mode", ["copy", "trusted"])
+@pytest.mark.parametrize("mode", ["summary", "raw"])
 def test_a_view_cannot_make_rows_of_very_many_columns(mode):
-    named = site_of(mode, Table.of({"x": rows(0)[:, 0], "sex": ["f", "m"] * 20}))
+    named = site_of(mode, Table.from_columns({"x": rows(0)[:, 0], "sex": ["f", "m"] * 20}))
     number = Number("x", 0.0, 0.0, 1.0)
-    levels = Category("sex", tuple(f"l{i}" for i in range(10_000)), False, 0, 1.0)
+    categories = Category("sex", tuple(f"l{i}" for i in range(10_000)), False, 0, 1.0)
     assert "a view with 10,001 columns" in reason(
-        named, AskMoments(), view=Preparation((number, levels), False)
+        named, AskMoments(), transform=Preparation((number, categories), False)
     )
-    known = replace(levels, levels=("f", "m"))
-    view = Preparation((number, known), False)
-    assert not isinstance(respond(named, AskMoments(), view=view, number=1)[0], Refusal)
+    known = replace(categories, categories=("f", "m"))
+    transform = Preparation((number, known), False)
+    assert not isinstance(respond(named, AskMoments(), transform=transform, number=1)[0], Refusal)
 
 
 def test_a_column_cannot_be_asked_for_twice_in_one_question():
-    named = site_of("trusted", Table.of({"x": rows(0)[:, 0], "sex": ["f", "m"] * 20}))
+    named = site_of("raw", Table.from_columns({"x": rows(0)[:, 0], "sex": ["f", "m"] * 20}))
     twice = AskColumns(("x", "x"), np.zeros(2), np.ones(2), (), (), False)
     assert "a column twice" in reason(named, twice, verb="total")
 
@@ -176,7 +197,7 @@ def test_a_column_cannot_be_asked_for_twice_in_one_question():
 def enlarged(question, axis, length):
     """The same question with an axis of this length, in all of its fields."""
     changed = {}
-    for name, declaration, value in sent(question, Declaration):
+    for name, declaration, value in declared_fields(question, Declaration):
         if isinstance(declaration, Length) and name == axis:
             changed[name] = length
         if axis not in declaration.axes:
@@ -196,10 +217,10 @@ def sizes_of(kind):
     found = {}
     for name, declaration in declared(kind).items():
         if isinstance(declaration, Length):
-            found.setdefault(name, (name, name, declaration.longest))
+            found.setdefault(name, (name, name, declaration.max_length))
         for axis in () if isinstance(declaration, Scalar) else declaration.axes:
             if axis != "d" and not axis.isdigit():
-                found.setdefault(axis, (name, axis, declaration.longest))
+                found.setdefault(axis, (name, axis, declaration.max_length))
     return list(found.values())
 
 
@@ -231,7 +252,7 @@ def test_every_number_that_drives_work_is_tried():
 @pytest.mark.parametrize(("kind", "name"), WORK, ids=[f"{kind.__name__}-{name}" for kind, name in WORK])
 def test_every_number_that_drives_work_is_refused_beyond_its_limit(site, kind, name):
     declaration, question = declared(kind)[name], SAMPLES[kind]
-    most = declaration.most
+    most = declaration.max_value
     said = reason(site, replace(question, **{name: type(getattr(question, name))(2 * most)}))
     assert f"{codec.name_of(kind)}: {name} = {2 * int(most):,}. A site answers at most {int(most):,}." == said
     if isinstance(declaration, Repeats):
@@ -244,7 +265,7 @@ def test_every_number_that_drives_work_is_refused_beyond_its_limit(site, kind, n
 )
 def test_every_axis_of_a_question_is_refused_beyond_its_limit(site, kind, name, axis, longest):
     if axis in CHECKED:  # such a message cannot be decoded
-        with pytest.raises(BadInput, match=kind.__name__):
+        with pytest.raises(InputError, match=kind.__name__):
             enlarged(SAMPLES[kind], axis, longest + 1)
         return
     said = reason(site, enlarged(SAMPLES[kind], axis, longest + 1))
@@ -252,9 +273,9 @@ def test_every_axis_of_a_question_is_refused_beyond_its_limit(site, kind, name, 
 
 
 def test_a_secure_sum_over_very_many_sites_is_refused(site):
-    names = tuple(f"{i:05}" for i in range(limits.MOST_SITES + 1))
-    terms = SumTerms(Turn("r", 0, 0, 0), "e", "", names, 3334, "")
-    ask = AskShares(terms, Roster("r", names, names), np.zeros((len(names), 128), dtype=np.uint8))
+    names = tuple(f"{i:05}" for i in range(limits.MAX_SITES + 1))
+    terms = SumParameters(RequestId("r", 0, 0, 0), "e", "", names, 3334, "")
+    ask = AskShares(terms, Participants("r", names, names), np.zeros((len(names), 128), dtype=np.uint8))
     assert "AskShares: keys has sites = 5,001. A site answers at most 5,000." in reason(site, ask, verb=STAGE)
 
 
@@ -268,7 +289,7 @@ SMALL = {  # the exact solver takes 32 clusters, and a reply of (R, k, k) is lar
 }
 
 
-@pytest.mark.parametrize("kind", [k for k in SAMPLES if k.sees == "rows"], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", [k for k in SAMPLES if k.reads == "rows"], ids=lambda kind: kind.__name__)
 def test_a_site_needs_memory_in_proportion_to_the_question_its_rows_and_its_reply(kind):
     """Nothing of the size of k times k, or worse, is made on the way."""
     question = SAMPLES[kind]
@@ -276,17 +297,19 @@ def test_a_site_needs_memory_in_proportion_to_the_question_its_rows_and_its_repl
         if any(axis == own for _, own, _ in sizes_of(kind)):
             question = enlarged(question, axis, length)
     X = rows(0, n=20)
-    noise = Simulated().spend([1.0], [1.0])
-    stack = Stack(X, np.array([0, 20]), None, np.array([7], dtype=np.uint64), memory=({},), noise=noise)
+    noise = SimulatedAccountant().spend([1.0], [1.0])
+    batch = SiteBatch(X, np.array([0, 20]), None, np.array([7], dtype=np.uint64), memory=({},), noise=noise)
     places = [
-        np.prod(shape_of(v)) for _, said, v in sent(question, Declaration) if not isinstance(said, Scalar)
+        np.prod(shape_of(v))
+        for _, said, v in declared_fields(question, Declaration)
+        if not isinstance(said, Scalar)
     ]
     asked = max([*places, getattr(question, "k", 0) * D])
     numbers = 20 * (asked + question.reply_numbers(D)) + 4 * len(X) * asked
-    question.answer(stack)  # what is imported or compiled once is not counted
+    question.answer(batch)  # what is imported or compiled once is not counted
     tracemalloc.start()
     try:
-        reply = question.answer(stack)
+        reply = question.answer(batch)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -296,17 +319,17 @@ def test_a_site_needs_memory_in_proportion_to_the_question_its_rows_and_its_repl
 
 @pytest.mark.parametrize(
     ("view", "profile"),
-    [(Preparation, AskProfile), (Observed, AskObservedProfile)],
+    [(Preparation, AskProfile), (PreparationWithMissing, AskObservedProfile)],
     ids=["whole rows", "missing cells"],
 )
-def test_descriptions_of_very_many_centres_are_answered(view, profile):
+def test_descriptions_of_very_many_centres_are_answered(transform, profile):
     """Messages of a megabyte for which sites took more than four gigabytes."""
     X = rows(0)
-    site = site_of("trusted", Table.of({"x": X[:, 0], "y": X[:, 1]}))
-    seen = view((Number("x", 0.0, 0.0, 1.0), Number("y", 0.0, 0.0, 1.0)), False)
+    site = site_of("raw", Table.from_columns({"x": X[:, 0], "y": X[:, 1]}))
+    seen = transform((Number("x", 0.0, 0.0, 1.0), Number("y", 0.0, 0.0, 1.0)), False)
     many = np.random.default_rng(0).normal(size=(60_000, D))
     for i, question in enumerate((AskBorders(many), AskOutline(np.eye(2), np.zeros(2), many), profile(many))):
-        (reply,) = respond(site, question, view=seen, verb="total", number=i)
+        (reply,) = respond(site, question, transform=seen, verb="total", number=i)
         assert not isinstance(reply, Refusal), reply.reason
 
 
@@ -314,7 +337,7 @@ def test_descriptions_of_very_many_centres_are_answered(view, profile):
 
 
 def test_a_refusal_costs_nothing_of_the_privacy_budget(tmp_path):
-    site = site_of("noise", folder=tmp_path)
+    site = site_of("dp", folder=tmp_path)
     box = np.full(D, 20.0)
     cells = AskNoisyCells(0.1, np.zeros((3, D)), box, np.array([5.0]), (0.3, 0.4, 0.3))
     assert "centers has M = 100,001" in reason(site, enlarged(cells, "M", 100_001), verb="total")
@@ -327,7 +350,7 @@ def test_a_refusal_costs_nothing_of_the_privacy_budget(tmp_path):
 
 
 def test_a_relay_passes_nothing_on_that_its_sites_would_refuse(monkeypatch):
-    below = InProcess.of({s: rows(i) for i, s in enumerate("abc")}, exact_sums=True)
+    below = Simulation.from_rows({s: rows(i) for i, s in enumerate("abc")}, exact_sums=True)
     relay = Relay("north", below)
     asked = []
     monkeypatch.setattr(below, "ask", lambda *what: asked.append(what))
@@ -343,10 +366,10 @@ def test_the_page_for_officers_has_every_limit():
 
 
 def test_what_is_at_a_limit_is_answered(site):
-    at = AskLocalMoves(C, limits.MOST_STEPS, "counts"), AskLocalMeans(K, 1, limits.MOST_STEPS)
+    at = AskLocalMoves(C, limits.MAX_STEPS, "counts"), AskLocalMeans(K, 1, limits.MAX_STEPS)
     for i, question in enumerate(at):
         (reply,) = respond(site, question, number=i + 10)
         assert not isinstance(reply, Refusal), reply.reason
-    many = AskClusterSums(np.random.default_rng(0).normal(size=(1, limits.MOST_LENGTH, D)))
+    many = AskClusterSums(np.random.default_rng(0).normal(size=(1, limits.MAX_LENGTH, D)))
     (reply,) = respond(site, many, number=20)
-    assert reply.mass.shape == (1, limits.MOST_LENGTH)
+    assert reply.mass.shape == (1, limits.MAX_LENGTH)

@@ -7,9 +7,9 @@ from hashlib import sha256
 import pytest
 
 from unpooled.algorithms import METHODS
-from unpooled.errors import BadInput, PolicyError
+from unpooled.errors import InputError, PolicyError
 from unpooled.privacy.presets import PRESETS
-from unpooled.site.explain_policy import explain, template, written
+from unpooled.site.explain_policy import explain, template, to_toml
 from unpooled.site.policy import Policy, load, parse
 
 pytestmark = pytest.mark.quick
@@ -18,8 +18,8 @@ pytestmark = pytest.mark.quick
 def test_the_empty_policy_is_safe():
     policy = parse("version = 2")
     assert policy == Policy()
-    assert policy.protect.mode == "copy"
-    assert not policy.protect.auto
+    assert policy.protect.mode == "summary"
+    assert not policy.protect.auto_approve
     assert policy.aggregation.secure == "preferred"
 
 
@@ -34,7 +34,7 @@ def test_all_keys_are_read():
         algorithms = ["lloyd", "dwf", "fuzzy"]
         max_rounds = 50
         [protect]
-        mode = "noise"
+        mode = "dp"
         [domain]
         columns = ["age", "bmi"]
         lower = [0, 10]
@@ -44,7 +44,7 @@ def test_all_keys_are_read():
         secure = "required"
         min_sites = 4
         [dp]
-        unit = "row"
+        privacy_unit = "row"
         delta = 1e-7
         epsilon_total = 1
         [wire]
@@ -70,12 +70,12 @@ WRONG = {
     '[protect]\nmin_cluster_size = "5"': r"min_cluster_size must be a whole number, got '5'",
     "[protect]\nmin_cluster_size = true": r"must be a whole number, got True",
     "[protect]\nmin_cluster_size = 5.5": r"must be a whole number, got 5.5",
-    '[protect]\nmode = "maybe"': r"mode must be one of copy, noise, trusted, got 'maybe'",
-    "[protect]\ng = 2": r"\[protect\] g must be 0 \(proposed\) or a whole number of at least 3, got 2",
+    '[protect]\nmode = "maybe"': r"mode must be one of summary, dp, raw, got 'maybe'",
+    "[protect]\nmin_group_size = 2": r"\[protect\] min_group_size must be 0 \(proposed\) or a whole number of at least 3, got 2",
     '[protect]\ncolumns = ["a"]\nsensitive = ["a"]': r"\[protect\] column a is named both",
-    '[protect]\nmode = "noise"': r"needs a budget: \[dp\] epsilon_total",
-    '[protect]\nmode = "noise"\n[dp]\nepsilon_total = 1': r"needs \[domain\] rows: the most rows",
-    '[dp]\nunit = "person"': r"unit = .person. needs \[protect\] person",
+    '[protect]\nmode = "dp"': r"needs a budget: \[dp\] epsilon_total",
+    '[protect]\nmode = "dp"\n[dp]\nepsilon_total = 1': r"needs \[domain\] rows: the most rows",
+    '[dp]\nprivacy_unit = "person"': r"unit = .person. needs \[protect\] person",
     "[dp]\nrows_per_person = 2": r"rows_per_person is for unit = .person.",
     "[dp]\nrows_per_person = 0": r"rows_per_person must be at least 1",
     "[dp]\nepsilon_total = 1": r"a site has the one or the other",
@@ -129,15 +129,15 @@ def test_a_written_policy_says_the_same(tmp_path):
         """
         version = 2
         [protect]
-        g = 8
+        min_group_size = 8
         person = "id"
         columns = ["age", "bmi"]
         sensitive = ["hiv"]
         log = ["pay"]
-        auto = true
+        auto_approve = true
         """
     )
-    assert parse(written(policy)) == policy
+    assert parse(to_toml(policy)) == policy
     said = " ".join(s for _, sentences in explain(policy) for s in sentences)
     for word in (
         "at least 8 persons",
@@ -156,55 +156,55 @@ def test_a_written_policy_says_the_same(tmp_path):
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_is_a_policy_that_keeps_to_it_and_names_its_source(name):
     rule = PRESETS[name]
-    text = template("north", name, consumption=("kwh",) if rule.largest_share else ())
+    text = template("north", name, consumption=("kwh",) if rule.max_share else ())
     policy = parse(text)
     assert rule.where in text
     assert rule.rule in text
     assert policy.protect.mode == rule.mode
-    assert policy.protect.g == (rule.persons if rule.mode == "copy" else 0)
+    assert policy.protect.min_group_size == (rule.min_people if rule.mode == "summary" else 0)
     assert policy.dp.epsilon_total == rule.epsilon
     said = " ".join(line for _, lines in explain(policy) for line in lines)
     assert f"It keeps to the preset {name}" in said
-    assert written(policy) == text
+    assert to_toml(policy) == text
 
 
-@pytest.mark.parametrize("mode", ["copy", "trusted"])
+@pytest.mark.parametrize("mode", ["summary", "raw"])
 @pytest.mark.parametrize("name", ["opensafely", "cms", "datashield"])
 def test_a_policy_does_not_claim_what_only_a_release_does(name, mode):
     """A site redacts and rounds nothing: a preset sets the fewest persons of a group there."""
     rule = PRESETS[name]
-    text = f'version = 2\n[protect]\npreset = "{name}"\nmode = "{mode}"\ng = 11\nmin_cluster_size = 11\n'
+    text = f'version = 2\n[protect]\npreset = "{name}"\nmode = "{mode}"\nmin_group_size = 11\nmin_cluster_size = 11\n'
     said = " ".join(line for _, lines in explain(parse(text)) for line in lines)
     assert rule.asks not in said
-    group = {"copy": f"a group of the copy has at least {rule.persons} persons."}
-    group["trusted"] = f"no group of fewer than {rule.persons} rows is shown."
+    group = {"summary": f"a group of the copy has at least {rule.min_people} persons."}
+    group["raw"] = f"no group of fewer than {rule.min_people} rows is shown."
     assert f"It keeps to the preset {name}: {group[mode]}" in said
     assert f"`unpooled release RUN --preset {name}` redacts" in said
 
 
 def test_the_presets_are_those_of_the_published_rules():
-    assert {name: rule.persons for name, rule in PRESETS.items() if rule.mode == "copy"} == {
+    assert {name: rule.min_people for name, rule in PRESETS.items() if rule.mode == "summary"} == {
         "opensafely": 8,
         "cms": 11,
         "datashield": 5,
         "utility-15-15": 15,
     }
-    assert PRESETS["utility-15-15"].largest_share == 0.15
-    assert PRESETS["strict"].mode == "noise"
+    assert PRESETS["utility-15-15"].max_share == 0.15
+    assert PRESETS["strict"].mode == "dp"
 
 
 @pytest.mark.parametrize(
     ("rules", "said"),
     [
         ('preset = "hospital"', "unknown preset 'hospital'; presets are opensafely, cms"),
-        ('preset = "opensafely"\ng = 5', "asks for groups of 8 persons, got g = 5"),
-        ('preset = "opensafely"', "asks for groups of 8 persons, got g = 0"),
-        ('preset = "cms"\nmode = "trusted"\nmin_cluster_size = 10', "got min_cluster_size = 10"),
-        ('preset = "utility-15-15"\nmode = "trusted"\nmin_cluster_size = 15', "a trusted site does not"),
-        ('preset = "utility-15-15"\ng = 15\nlargest_share = 0.2', "shares of at most 0.15, got 0.2"),
-        ('preset = "strict"', 'answers with noise, and mode is "copy"'),
-        ('mode = "trusted"\nconsumption = ["kwh"]', "a rule for the cells of a copy"),
-        ("largest_share = 0", "largest_share must be above 0"),
+        ('preset = "opensafely"\nmin_group_size = 5', "asks for groups of 8 persons, got min_group_size = 5"),
+        ('preset = "opensafely"', "asks for groups of 8 persons, got min_group_size = 0"),
+        ('preset = "cms"\nmode = "raw"\nmin_cluster_size = 10', "got min_cluster_size = 10"),
+        ('preset = "utility-15-15"\nmode = "raw"\nmin_cluster_size = 15', "a trusted site does not"),
+        ('preset = "utility-15-15"\nmin_group_size = 15\nmax_share = 0.2', "shares of at most 0.15, got 0.2"),
+        ('preset = "strict"', 'answers with noise, and mode is "summary"'),
+        ('mode = "raw"\nconsumption = ["kwh"]', "a rule for the cells of a copy"),
+        ("max_share = 0", "max_share must be above 0"),
     ],
 )
 def test_a_policy_that_is_weaker_than_its_preset_is_refused(rules, said):
@@ -213,14 +213,14 @@ def test_a_policy_that_is_weaker_than_its_preset_is_refused(rules, said):
 
 
 def test_an_unknown_preset_is_named():
-    with pytest.raises(BadInput, match="unknown preset 'x'"):
+    with pytest.raises(InputError, match="unknown preset 'x'"):
         template("north", "x")
 
 
 def test_the_digest_counts_every_rule_and_a_new_rule_only_where_it_is_used():
     plain, ruled = parse("version = 2"), parse(template("", "opensafely"))
     assert plain.digest == sha256(repr(plain).encode()).hexdigest()
-    for rules in ('consumption = ["kwh"]', "largest_share = 0.1", "g = 8"):
+    for rules in ('consumption = ["kwh"]', "max_share = 0.1", "min_group_size = 8"):
         assert parse(f"version = 2\n[protect]\n{rules}").digest != plain.digest
     without = replace(ruled, protect=replace(ruled.protect, preset=""))
     assert without.digest != ruled.digest

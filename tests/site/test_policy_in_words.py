@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from unpooled.app.pages.table_page import facts, variance_kept
 from unpooled.data import Table
-from unpooled.privacy.copy import CopySettings, make_copy
-from unpooled.site.copy_page import facts, kept
+from unpooled.privacy.microaggregation import SummarySettings, microaggregate
 from unpooled.site.explain_policy import explain
 from unpooled.site.policy import parse
 
@@ -15,7 +15,7 @@ def said(text: str) -> str:
 
 
 NOISE = """[protect]
-mode = "noise"
+mode = "dp"
 person = "id"
 [domain]
 columns = ["age"]
@@ -23,7 +23,7 @@ lower = [0]
 upper = [110]
 rows = 4000
 [dp]
-unit = "person"
+privacy_unit = "person"
 epsilon_total = 1
 """
 
@@ -45,16 +45,16 @@ epsilon_total = 1
         (
             NOISE,
             "It takes at most 1 row of each person, told by column id.",
-            NOISE.replace('unit = "person"', ""),
+            NOISE.replace('privacy_unit = "person"', ""),
         ),
         (NOISE + "rows_per_person = 3", "It takes at most 3 rows of each person, told by column id.", NOISE),
         (
-            '[protect]\nmode = "trusted"\nmin_cluster_size = 7',
+            '[protect]\nmode = "raw"\nmin_cluster_size = 7',
             "A group of fewer than 7 rows is left out, count and sum alike.",
             "",
         ),
         (
-            '[protect]\nmode = "trusted"',
+            '[protect]\nmode = "raw"',
             "Nothing but the contract with its partners protects single rows.",
             "",
         ),
@@ -77,9 +77,9 @@ def test_a_policy_that_names_a_module_may_name_its_methods_and_importing_waits()
     )
 
 
-def copied(settings: CopySettings):
+def copied(settings: SummarySettings):
     rng = np.random.default_rng(0)
-    table = Table.of(
+    table = Table.from_columns(
         {
             "kwh": rng.uniform(900, 1100, 60),
             "pay": rng.uniform(1, 9, 60),
@@ -88,15 +88,15 @@ def copied(settings: CopySettings):
             "sex": rng.choice(["f", "m"], 60).tolist(),
         }
     )
-    return make_copy(table, settings)
+    return microaggregate(table, settings)
 
 
 SAYS = {
-    "columns": (CopySettings(columns=("kwh",)), "Groups suit studies of: kwh."),
-    "sensitive": (CopySettings(sensitive=("pay",)), "Did not decide who is grouped with whom: pay."),
-    "log": (CopySettings(log=("pay",)), "Of these columns only the logarithm is in the copy: pay."),
+    "columns": (SummarySettings(columns=("kwh",)), "Groups suit studies of: kwh."),
+    "sensitive": (SummarySettings(sensitive=("pay",)), "Did not decide who is grouped with whom: pay."),
+    "log": (SummarySettings(log=("pay",)), "Of these columns only the logarithm is in the copy: pay."),
     "consumption": (
-        CopySettings(consumption=("kwh",), largest_share=0.3),
+        SummarySettings(consumption=("kwh",), max_share=0.3),
         "Of kwh a cell is shown only if nobody has more than 30 % of the group's total.",
     ),
 }
@@ -106,15 +106,15 @@ SAYS = {
 def test_a_copy_says_how_it_was_made(case):
     settings, sentence = SAYS[case]
     assert sentence in facts(copied(settings), settings)
-    assert sentence not in facts(copied(CopySettings()), CopySettings())
+    assert sentence not in facts(copied(SummarySettings()), SummarySettings())
 
 
 def test_a_copy_says_of_which_columns_little_or_nothing_is_shown():
-    copy = copied(CopySettings())
-    told = " ".join(facts(copy, CopySettings()))
+    copy = copied(SummarySettings())
+    told = " ".join(facts(copy, SummarySettings()))
     assert "nothing is shown, for too few persons share a value: rare." in told
     assert "constant but for a few persons, and shown as their median: flat." in told
-    found = {name: (share, shown) for name, share, shown in kept(copy)}
+    found = {name: (share, shown) for name, share, shown in variance_kept(copy)}
     assert list(found) == ["kwh", "pay", "flat", "sex"]
     assert np.isnan(found["flat"][0])
     assert 0 < found["kwh"][0] < 1

@@ -5,33 +5,33 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from unpooled.core.exchange import Envelope, Part, Turn
-from unpooled.core.messages import Refusal
-from unpooled.core.protocol import View
 from unpooled.data import Number, Preparation, Table
 from unpooled.data.schema import AskColumns, AskSchema
-from unpooled.data.views import Affine
-from unpooled.privacy.secure_sum.messages import AskKeys
-from unpooled.questions.clusters import AskLocalMeans, AskMoments
+from unpooled.data.transforms import Affine
+from unpooled.privacy.secure_sum.stage_messages import AskKeys
+from unpooled.protocol.algorithm import Transform
+from unpooled.protocol.exchange import Part, Request, RequestId
+from unpooled.protocol.messages import Refusal
+from unpooled.protocol.questions.cluster_sums import AskLocalMeans, AskMoments
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 
 X = np.random.default_rng(0).normal(size=(60, 2))
-NAMED = Table.of({"x": X[:, 0], "y": X[:, 1]})
+NAMED = Table.from_columns({"x": X[:, 0], "y": X[:, 1]})
 
 
-def rules(mode: str = "trusted", more: str = ""):
-    return parse(f'version = 2\n[protect]\nmode = "{mode}"\nauto = true\n{more}')
+def rules(mode: str = "raw", more: str = ""):
+    return parse(f'version = 2\n[protect]\nmode = "{mode}"\nauto_approve = true\n{more}')
 
 
-def asked(site, question, view=None, verb="total", number=0):
-    post = Envelope(Turn("r", 0, number, 0), (Part(verb, question, view, 0),))
-    (reply,) = site.answer(post).replies
+def asked(site, question, transform=None, verb="total", number=0):
+    request = Request(RequestId("r", 0, number, 0), (Part(verb, question, transform, 0),))
+    (reply,) = site.answer(request).replies
     return reply
 
 
 @dataclass(frozen=True, eq=False)
-class Peephole(View, prefix="test_refused_questions"):
+class Peephole(Transform, prefix="test_refused_questions"):
     """A view of one's own: it shows the rows as they are, and could do anything else."""
 
     def scaling(self):
@@ -41,22 +41,22 @@ class Peephole(View, prefix="test_refused_questions"):
         return rows
 
 
-@pytest.mark.parametrize("mode", ["copy", "trusted"])
+@pytest.mark.parametrize("mode", ["summary", "raw"])
 def test_a_view_that_is_not_of_the_package_is_refused_by_name(mode):
     reply = asked(open_site("a", X, rules(mode)), AskMoments(), Peephole())
     assert isinstance(reply, Refusal)
     assert "the policy does not know the view test_refused_questions.Peephole" in reply.reason
 
 
-@pytest.mark.parametrize("mode", ["copy", "trusted"])
+@pytest.mark.parametrize("mode", ["summary", "raw"])
 def test_a_question_about_rows_is_not_asked_of_a_table_nor_the_other_way(mode):
     about_a_table = AskColumns(("x",), np.zeros(1), np.ones(1), (), (), False)
     reply = asked(open_site("a", X, rules(mode)), about_a_table)
     assert "AskColumns is about table, and here are rows" in reply.reason
     reply = asked(open_site("a", NAMED, rules(mode)), AskMoments())
     assert "AskMoments is about rows, and here are a table of named columns" in reply.reason
-    view = Preparation((Number("x", 0.0, 0.0, 1.0),), drop=False)
-    assert not isinstance(asked(open_site("a", NAMED, rules(mode)), AskMoments(), view), Refusal)
+    transform = Preparation((Number("x", 0.0, 0.0, 1.0),), drop=False)
+    assert not isinstance(asked(open_site("a", NAMED, rules(mode)), AskMoments(), transform), Refusal)
 
 
 @pytest.mark.parametrize(
@@ -64,9 +64,9 @@ def test_a_question_about_rows_is_not_asked_of_a_table_nor_the_other_way(mode):
     [(0.0, 0.0), (0.0, -1.0), (0.0, np.nan), (0.0, np.inf), (np.nan, 1.0), (np.inf, 1.0)],
 )
 def test_a_scaling_that_is_no_positive_number_is_refused(shift, scale):
-    view = Affine(np.array([0.0, shift]), np.array([1.0, scale]))
+    transform = Affine(np.array([0.0, shift]), np.array([1.0, scale]))
     with np.errstate(all="ignore"):
-        reply = asked(open_site("a", X, rules()), AskMoments(), view)
+        reply = asked(open_site("a", X, rules()), AskMoments(), transform)
     assert isinstance(reply, Refusal)
     assert "the scaling of a column is not a positive number" in reply.reason
 
@@ -74,22 +74,22 @@ def test_a_scaling_that_is_no_positive_number_is_refused(shift, scale):
 def test_a_site_that_has_no_part_in_secure_sums_answers_nothing_but_its_schema_where_they_are_required():
     """Not a single reply, and not a plain sum either."""
     site = open_site("a", NAMED, rules(more='[aggregation]\nsecure = "required"'))  # without a folder: no key
-    view = Preparation((Number("x", 0.0, 0.0, 1.0),), drop=False)
-    single = asked(site, AskLocalMeans(2), view, verb="each")
+    transform = Preparation((Number("x", 0.0, 0.0, 1.0),), drop=False)
+    single = asked(site, AskLocalMeans(2), transform, verb="each")
     assert "this asks to see a single site's reply" in single.reason
-    plain = asked(site, AskMoments(), view, verb="total", number=1)
+    plain = asked(site, AskMoments(), transform, verb="total", number=1)
     assert isinstance(plain, Refusal)
     assert plain.reason == "the policy allows only secure sums, and this is not asked in one"
     assert not isinstance(asked(site, AskSchema(), verb="each", number=2), Refusal)
-    parts = (Part("each", AskSchema(), None, 0), Part("total", AskMoments(), view, 1))
-    post = Envelope(Turn("r", 0, 3, 0), parts)
-    assert all(isinstance(reply, Refusal) for reply in site.answer(post).replies)
+    parts = (Part("each", AskSchema(), None, 0), Part("total", AskMoments(), transform, 1))
+    request = Request(RequestId("r", 0, 3, 0), parts)
+    assert all(isinstance(reply, Refusal) for reply in site.answer(request).replies)
 
 
 def test_a_stage_of_a_secure_sum_is_refused_by_a_site_that_takes_no_part():
     site = open_site("a", X, rules(more='[aggregation]\nsecure = "off"'))
-    post = Envelope(Turn("r", 0, 0, 0), (Part("stage", AskKeys(0), None, 0),))
-    (reply,) = site.answer(post).replies
+    request = Request(RequestId("r", 0, 0, 0), (Part("stage", AskKeys(0), None, 0),))
+    (reply,) = site.answer(request).replies
     assert reply.reason == "this site takes no part in secure sums"
 
 
@@ -97,15 +97,15 @@ def test_a_stage_of_a_secure_sum_is_refused_by_a_site_that_takes_no_part():
 def test_a_turn_that_is_none_is_refused_and_forgets_nothing(number, exchange):
     site = open_site("a", X, rules())
     first = asked(site, AskMoments(), number=5)
-    post = Envelope(Turn("r", 0, number, exchange), (Part("total", AskMoments(), None, 0),))
-    (reply,) = site.answer(post).replies
+    request = Request(RequestId("r", 0, number, exchange), (Part("total", AskMoments(), None, 0),))
+    (reply,) = site.answer(request).replies
     assert "not of any round and exchange" in reply.reason
     assert asked(site, AskMoments(), number=5) is first
 
 
 def test_the_last_number_of_a_round_that_may_be_is_one():
-    site = open_site("a", X, rules("copy"))
-    post = Envelope(Turn("r", 0, 2**63 - 1, 2**63 - 1), (Part("total", AskMoments(), None, 0),))
-    assert not isinstance(site.answer(post).replies[0], Refusal)
-    zero = replace(post, turn=Turn("r", 0, 0, 0))
+    site = open_site("a", X, rules("summary"))
+    request = Request(RequestId("r", 0, 2**63 - 1, 2**63 - 1), (Part("total", AskMoments(), None, 0),))
+    assert not isinstance(site.answer(request).replies[0], Refusal)
+    zero = replace(request, request_id=RequestId("r", 0, 0, 0))
     assert not isinstance(site.answer(zero).replies[0], Refusal)

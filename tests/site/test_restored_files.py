@@ -17,15 +17,15 @@ import pytest
 from typer.testing import CliRunner
 
 from unpooled.app.cli import app
-from unpooled.core.disk import held
-from unpooled.errors import BadInput
+from unpooled.errors import InputError
 from unpooled.site import backup as backups
 from unpooled.site.backup import backup, restore
 from unpooled.site.log import verify
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
+from unpooled.storage.atomic_files import locked
 
-TRUSTED = parse('version = 2\n[protect]\nmode = "trusted"')
+RAW = parse('version = 2\n[protect]\nmode = "raw"')
 ABOUT = "unpooled-backup.json"
 
 
@@ -33,7 +33,7 @@ ABOUT = "unpooled-backup.json"
 def kept(tmp_path):
     """The backup of a site, whose folder is gone."""
     folder = tmp_path / "at" / "site"
-    open_site("a", np.arange(60.0).reshape(-1, 2), TRUSTED, folder).close()
+    open_site("a", np.arange(60.0).reshape(-1, 2), RAW, folder).close()
     (folder / "policy.toml").write_text("version = 2\n")
     count = backup(folder, tmp_path / "site.tar.gz")
     assert count >= 3
@@ -90,7 +90,7 @@ def test_what_is_restored_opens_and_is_the_sites_alone(kept, tmp_path):
     folder = tmp_path / "another" / "place"
     assert f"restored: {folder}, as of 20" in unpooled("restore", kept, folder)
     assert verify(folder / "log.jsonl") == []
-    open_site("a", np.arange(60.0).reshape(-1, 2), TRUSTED, folder).close()
+    open_site("a", np.arange(60.0).reshape(-1, 2), RAW, folder).close()
     assert (folder / "policy.toml").read_text() == "version = 2\n"
     assert all(path.stat().st_mode & 0o077 == 0 for path in (folder, *folder.rglob("*")))
     assert [path.name for path in folder.parent.iterdir()] == ["place"]
@@ -117,9 +117,9 @@ def test_a_file_that_is_not_the_one_that_was_backed_up_is_found(kept, tmp_path, 
         "../evil.json",
         "/tmp/unpooled-evil.json",
         "{there}/evil.json",
-        "copy/../../evil.json",
+        "summary/../../evil.json",
         "./policy.toml",
-        "copy//table.csv",
+        "summary//table.csv",
         "policy.toml\n",
         ".bashrc",
         ".config/autostart/evil.desktop",
@@ -130,7 +130,7 @@ def test_a_file_that_is_not_the_one_that_was_backed_up_is_found(kept, tmp_path, 
         "studies/evil.json",
         "results/run/evil.html",
         "unpooled-backup.json/evil",
-        "log.jsonl.holder",
+        "log.jsonl.owner",
     ],
 )
 def test_only_files_that_a_backup_writes_are_restored(kept, tmp_path, name):
@@ -202,9 +202,9 @@ def test_a_backup_that_unpacks_to_more_than_the_limit_is_refused(kept, tmp_path)
     refused(kept, tmp_path, "its files have more than 1 GB together", "--max-gb", 1)
     kept.unlink()
     data = bytes(600_000)
-    written(kept, told({ABOUT: b'{"made": "2026-11-17"}'}, **{"log.jsonl": data, "heads.jsonl": data}))
+    written(kept, told({ABOUT: b'{"made": "2026-11-17"}'}, **{"log.jsonl": data, "log_heads.jsonl": data}))
     before = everything(tmp_path)
-    with pytest.raises(BadInput, match=r"its files have more than 0\.001 GB together"):
+    with pytest.raises(InputError, match=r"its files have more than 0\.001 GB together"):
         restore(kept, tmp_path / "at" / "site", limit=1_000_000)
     assert everything(tmp_path) == before
     restore(kept, tmp_path / "at" / "site", limit=2_000_000)
@@ -290,7 +290,7 @@ def test_a_folder_of_something_else_and_one_in_use_are_not_replaced(kept, tmp_pa
     refused(kept, tmp_path, "there is a file of that name", "--overwrite", target="file")
     (tmp_path / "used").mkdir()
     (tmp_path / "used" / "log.jsonl").touch()
-    with held(tmp_path / "used", what="a test"):
+    with locked(tmp_path / "used", what="a test"):
         refused(kept, tmp_path, "is in use (process", "--overwrite", target="used")
 
 

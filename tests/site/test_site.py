@@ -11,20 +11,20 @@ import pytest
 
 from helpers import bits
 from unpooled import Site
-from unpooled.core import codec
-from unpooled.core.disk import create_atomically
-from unpooled.core.exchange import Answer, Envelope, Part, Turn
-from unpooled.core.messages import Question, Refusal
-from unpooled.core.protocol import View
-from unpooled.core.stack import Stack
-from unpooled.data.views import Affine
-from unpooled.errors import BadInput, Refused
-from unpooled.questions.clusters import AskClusterSums, AskLocalMeans, AskMoments, Moments
+from unpooled.data.transforms import Affine
+from unpooled.errors import InputError, QueryRefusedError
+from unpooled.protocol import codec
+from unpooled.protocol.algorithm import Transform
+from unpooled.protocol.exchange import Part, Request, RequestId, Response
+from unpooled.protocol.messages import Question, Refusal
+from unpooled.protocol.questions.cluster_sums import AskClusterSums, AskLocalMeans, AskMoments, Moments
+from unpooled.protocol.site_batch import SiteBatch
 from unpooled.site import Guard as BaseGuard
 from unpooled.site.identity import identity_in
+from unpooled.storage.atomic_files import create_atomically
 
 ROWS = np.array([[1.0], [2.0], [6.0]])
-TURN = Turn("run", 0, 1, 0)
+REQUEST_ID = RequestId("run", 0, 1, 0)
 events: list[str] = []
 
 
@@ -34,7 +34,7 @@ def _fresh():
 
 
 @dataclass(frozen=True, eq=False)
-class SeenView(View, prefix="test_site"):
+class SeenView(Transform, prefix="test_site"):
     """A view that says when it is applied."""
 
     def apply(self, X):
@@ -46,44 +46,44 @@ class SeenView(View, prefix="test_site"):
 class SeenQuestion(Question[Moments], prefix="test_site"):
     """A question that says when it is answered."""
 
-    sees = "rows"
+    reads = "rows"
 
-    def answer_all(self, stack: Stack):
+    def answer_all(self, batch: SiteBatch):
         events.append("answer")
-        stack.memory[0]["times"] = stack.memory[0].get("times", 0) + 1
-        return [Moments(np.array([float(stack.memory[0]["times"])]), stack.X.sum(axis=0), np.full(1, 1e9))]
+        batch.memory[0]["times"] = batch.memory[0].get("times", 0) + 1
+        return [Moments(np.array([float(batch.memory[0]["times"])]), batch.X.sum(axis=0), np.full(1, 1e9))]
 
 
 class Guard(BaseGuard):
     def __init__(self, name: str, refuses: str = "") -> None:
         self.name, self.refuses = name, refuses
 
-    def before(self, post, views):
+    def check_questions(self, request, views):
         events.append(f"{self.name} before {len(views[0])}")
         if self.refuses == "before":
-            raise Refused("not this question")
+            raise QueryRefusedError("not this question")
 
-    def leaving(self, post, answer):
+    def before_release(self, request, answer):
         events.append(f"{self.name} leaving")
-        if self.refuses == "leaving":
-            raise Refused("not after all")
+        if self.refuses == "before_release":
+            raise QueryRefusedError("not after all")
         return answer
 
 
 class Mask:
-    def before(self, post):
+    def check_request(self, request):
         pass
 
-    def hides(self, post, part):
+    def is_masked(self, request, part):
         return False
 
-    def minimum(self, post, part, usual):
+    def minimum(self, request, part, usual):
         return usual
 
-    def noise(self, post, part):
+    def noise(self, request, part):
         return 1.0
 
-    def hide(self, post, replies):
+    def apply(self, request, replies):
         events.append("mask")
         return tuple(replace(r, sums=r.sums * 2) for r in replies)
 
@@ -94,17 +94,17 @@ class Mask:
 mask = Mask()
 
 
-def audit(post, answer):
+def audit(request, answer):
     events.append("audit " + ", ".join(type(r).__name__ for r in answer.replies))
 
 
-def envelope(*questions, view=None, turn=TURN) -> Envelope:
-    return Envelope(turn, tuple(Part("total", q, view, i) for i, q in enumerate(questions)))
+def request(*questions, transform=None, request_id=REQUEST_ID) -> Request:
+    return Request(request_id, tuple(Part("total", q, transform, i) for i, q in enumerate(questions)))
 
 
 def test_everything_leaves_by_the_same_way():
     site = Site("a", ROWS, guards=[Guard("one"), Guard("two")], mask=mask, audit=audit)
-    (reply,) = site.answer(envelope(SeenQuestion(), view=SeenView())).replies
+    (reply,) = site.answer(request(SeenQuestion(), transform=SeenView())).replies
     assert events == [
         "view",
         "one before 3",
@@ -120,7 +120,7 @@ def test_everything_leaves_by_the_same_way():
 
 def test_several_parts_pass_one_door():
     site = Site("a", ROWS, guards=[Guard("g")], mask=mask, audit=audit)
-    site.answer(envelope(SeenQuestion(), SeenQuestion()))
+    site.answer(request(SeenQuestion(), SeenQuestion()))
     assert events == [
         "g before 3",
         "answer",
@@ -133,11 +133,11 @@ def test_several_parts_pass_one_door():
 
 @pytest.mark.parametrize(
     ("when", "reason"),
-    [("before", "not this question"), ("leaving", "not after all")],
+    [("before", "not this question"), ("before_release", "not after all")],
 )
 def test_a_refusal_becomes_data_and_is_audited(when, reason):
     site = Site("a", ROWS, guards=[Guard("g", refuses=when)], mask=mask, audit=audit)
-    answer = site.answer(envelope(SeenQuestion(), SeenQuestion()))
+    answer = site.answer(request(SeenQuestion(), SeenQuestion()))
     assert [r.reason for r in answer.replies] == [reason, reason]
     assert all(isinstance(r, Refusal) for r in answer.replies)
     assert ("answer" in events) == (when != "before")
@@ -147,51 +147,51 @@ def test_a_refusal_becomes_data_and_is_audited(when, reason):
 
 def test_a_mask_may_refuse():
     class NoMask(Mask):
-        def hide(self, post, replies):
-            raise Refused("no partner to mask with")
+        def apply(self, request, replies):
+            raise QueryRefusedError("no partner to mask with")
 
-    answer = Site("a", ROWS, mask=NoMask()).answer(envelope(SeenQuestion()))
+    answer = Site("a", ROWS, mask=NoMask()).answer(request(SeenQuestion()))
     assert answer.replies[0].reason == "no partner to mask with"
 
 
 def test_another_error_is_not_taken_for_a_refusal():
     class Broken(Guard):
-        def before(self, post, views):
+        def check_questions(self, request, views):
             raise ZeroDivisionError("broken rule")
 
     with pytest.raises(ZeroDivisionError, match="broken rule"):
-        Site("a", ROWS, guards=[Broken("g")], audit=audit).answer(envelope(SeenQuestion()))
+        Site("a", ROWS, guards=[Broken("g")], audit=audit).answer(request(SeenQuestion()))
     assert events == []
 
 
 def test_a_repeated_turn_gets_the_same_bytes_and_costs_nothing():
     site = Site("a", ROWS, guards=[Guard("g")], audit=audit)
-    first = site.answer(envelope(SeenQuestion()))
+    first = site.answer(request(SeenQuestion()))
     count = len(events)
-    again = site.answer(envelope(SeenQuestion()))
+    again = site.answer(request(SeenQuestion()))
     assert bits(again) == bits(first)
     assert len(events) == count
-    later = site.answer(envelope(SeenQuestion(), turn=replace(TURN, exchange=1)))
+    later = site.answer(request(SeenQuestion(), request_id=replace(REQUEST_ID, exchange=1)))
     assert later.replies[0].n == 2.0
     assert len(events) == 2 * count
 
 
 def test_a_repeated_refusal_is_remembered_too():
     site = Site("a", ROWS, guards=[Guard("g", refuses="before")], audit=audit)
-    assert bits(site.answer(envelope(SeenQuestion()))) == bits(site.answer(envelope(SeenQuestion())))
+    assert bits(site.answer(request(SeenQuestion()))) == bits(site.answer(request(SeenQuestion())))
     assert events == ["g before 3", "audit Refusal"]
 
 
 def test_another_question_in_the_same_turn_is_not_mistaken_for_it():
     site = Site("a", ROWS)
-    assert site.answer(envelope(AskMoments())).replies[0].sums[0] == 9.0
-    assert site.answer(envelope(AskMoments(np.ones(1)))).replies[0].sums[0] == 6.0
+    assert site.answer(request(AskMoments())).replies[0].sums[0] == 9.0
+    assert site.answer(request(AskMoments(np.ones(1)))).replies[0].sums[0] == 6.0
 
 
 def test_memory_belongs_to_one_run():
     site = Site("a", ROWS)
     times = [
-        site.answer(envelope(SeenQuestion(), turn=Turn(run, 0, 0, exchange))).replies[0].n
+        site.answer(request(SeenQuestion(), request_id=RequestId(run, 0, 0, exchange))).replies[0].n
         for exchange, run in enumerate(["x", "x", "y", "x"])
     ]
     assert times == [1, 2, 1, 3]
@@ -200,8 +200,8 @@ def test_memory_belongs_to_one_run():
 def test_the_minimum_is_the_sites_own():
     X = np.array([[1.0], [2.0], [20.0], [30.0], [31.0], [32.0]])
     question = AskClusterSums(np.array([[[1.5], [20.0], [31.0]]]))
-    shown = Site("a", X, min_cluster_size=1).answer(envelope(question)).replies[0]
-    hidden = Site("a", X, min_cluster_size=2).answer(envelope(question)).replies[0]
+    shown = Site("a", X, min_cluster_size=1).answer(request(question)).replies[0]
+    hidden = Site("a", X, min_cluster_size=2).answer(request(question)).replies[0]
     assert shown.mass.tolist() == [[2.0, 1.0, 3.0]]
     assert (hidden.mass[0, 1], hidden.inertia[0, 1], hidden.sums[0, 1, 0]) == (0.0, 0.0, 0.0)
     # the row that is alone does not follow from the site's total: it is not the only one that is hidden
@@ -211,19 +211,28 @@ def test_the_minimum_is_the_sites_own():
 def test_draws_depend_on_the_turn_and_the_place_in_the_exchange_only():
     X = np.random.default_rng(0).normal(size=(30, 2))
     part = Part("each", AskLocalMeans(4, steps=0), None, 3)
-    alone = Site("a", X).answer(Envelope(TURN, (part,))).replies[0]
+    alone = Site("a", X).answer(Request(REQUEST_ID, (part,))).replies[0]
     first = Part("each", AskLocalMeans(4, steps=0), None, 1)
-    among = Site("a", X).answer(Envelope(TURN, (first, part))).replies
-    assert bits(among[1]) == bits(alone)
-    assert bits(among[0]) != bits(alone)
+    sum_members = Site("a", X).answer(Request(REQUEST_ID, (first, part))).replies
+    assert bits(sum_members[1]) == bits(alone)
+    assert bits(sum_members[0]) != bits(alone)
 
 
 def test_a_view_is_applied_once_a_run():
     site = Site("a", ROWS)
     for exchange in range(3):
-        site.answer(envelope(SeenQuestion(), SeenQuestion(), view=SeenView(), turn=Turn("r", 0, 0, exchange)))
+        site.answer(
+            request(
+                SeenQuestion(),
+                SeenQuestion(),
+                transform=SeenView(),
+                request_id=RequestId("r", 0, 0, exchange),
+            )
+        )
     assert events.count("view") == 1
-    site.answer(envelope(SeenQuestion(), view=Affine(np.zeros(1), np.ones(1)), turn=Turn("r", 0, 1, 0)))
+    site.answer(
+        request(SeenQuestion(), transform=Affine(np.zeros(1), np.ones(1)), request_id=RequestId("r", 0, 1, 0))
+    )
     assert np.array_equal(site.rows, [[1.0], [2.0], [6.0]])
 
 
@@ -235,8 +244,8 @@ def test_a_site_with_a_rule_is_not_plain():
 
 
 def test_an_answer_travels():
-    answer = Site("a", ROWS).answer(envelope(AskMoments(), AskClusterSums(np.zeros((1, 1, 1)))))
-    again = codec.decode(bits(answer), expect=Answer)
+    answer = Site("a", ROWS).answer(request(AskMoments(), AskClusterSums(np.zeros((1, 1, 1)))))
+    again = codec.decode(bits(answer), expect=Response)
     assert [type(r) for r in again.replies] == [type(r) for r in answer.replies]
     assert bits(again) == bits(answer)
 
@@ -260,7 +269,7 @@ def test_an_identity_is_there_whole_or_not_at_all(tmp_path):
     assert not create_atomically(path, b"another")
     assert path.read_bytes() == kept
     path.write_text("half\n")
-    with pytest.raises(BadInput, match=r"identity.key: the identity must be 64 hexadecimal digits"):
+    with pytest.raises(InputError, match=r"identity.key: the identity must be 64 hexadecimal digits"):
         identity_in(tmp_path)
 
 

@@ -14,33 +14,33 @@ from unpooled.algorithms.dwf import AskLocalMoves
 from unpooled.algorithms.kfed import AskDennisMeans
 from unpooled.algorithms.minibatch import AskEpochs
 from unpooled.app.cli import app
-from unpooled.app.job import Between, Job
-from unpooled.app.study import proposed
-from unpooled.core import codec
-from unpooled.core.exchange import STAGE, Envelope, Part, Turn
-from unpooled.core.messages import Question, Refusal
-from unpooled.core.run import run
+from unpooled.app.job import Job, RemoteRunOptions
+from unpooled.app.pages.audit_page import lines
+from unpooled.app.propose_study import proposed
 from unpooled.data import Number, Preparation, Table
 from unpooled.data.schema import AskColumns, AskSchema
-from unpooled.errors import BadInput, LedgerError, PolicyError
-from unpooled.optimum.bounds import AskPartsBound
-from unpooled.optimum.questions import AskNode
-from unpooled.privacy.dp.moments import AskNoisyMoments
+from unpooled.errors import InputError, LedgerError, PolicyError
+from unpooled.federation import Simulation
+from unpooled.optimality.bounds import AskPartsBound
+from unpooled.optimality.questions import AskNode
+from unpooled.privacy.dp.noisy_moments import AskNoisyMoments
 from unpooled.privacy.secure_sum.crypto import Identity
-from unpooled.privacy.secure_sum.messages import AskKeys
-from unpooled.questions.clusters import AskClusterSums, AskLocalMeans, AskMoments, AskScatter
-from unpooled.questions.description import AskProfile
-from unpooled.questions.fuzzy import AskBorderline, AskFuzzyMeans, AskFuzzyMoves
-from unpooled.runtimes import InProcess
-from unpooled.site.audit.page import lines
-from unpooled.site.audit.summary import read
+from unpooled.privacy.secure_sum.stage_messages import AskKeys
+from unpooled.protocol import codec
+from unpooled.protocol.exchange import STAGE, Part, Request, RequestId
+from unpooled.protocol.messages import Question, Refusal
+from unpooled.protocol.questions.cluster_sums import AskClusterSums, AskLocalMeans, AskMoments, AskScatter
+from unpooled.protocol.questions.description import AskProfile
+from unpooled.protocol.questions.fuzzy_sums import AskBorderline, AskFuzzyMeans, AskFuzzyMoves
+from unpooled.protocol.run_loop import run
+from unpooled.site.audit.overview import read
 from unpooled.site.log import Log, entries, verify
 from unpooled.site.policy import Policy, parse
+from unpooled.site.session import PendingDecision, SiteSession, SiteSettings
 from unpooled.site.site import Site
-from unpooled.site.site_process import SiteEnd, SiteSettings, Waiting
-from unpooled.site.studied import Studied
 from unpooled.site.study import Study
-from unpooled.site.study_folder import APPROVED, DECLINED, WITHDRAWN, Decision, StudyFolder, note
+from unpooled.site.study_guard import StudyGuard
+from unpooled.site.study_store import APPROVED, DECLINED, WITHDRAWN, Decision, StudyFolder, record_decision
 
 IDENTITY = Identity.new()
 
@@ -50,7 +50,7 @@ def site(tmp_path):
     """A site of a federation whose authority is IDENTITY: trusted, so that what it answers is rows."""
     data, policy = tmp_path / "patients.csv", tmp_path / "policy.toml"
     data.write_text("age,bmi\n" + "".join(f"{40 + i % 31},{20 + i % 9}\n" for i in range(60)))
-    policy.write_text('version = 2\n[protect]\nmode = "trusted"\n')
+    policy.write_text('version = 2\n[protect]\nmode = "raw"\n')
     return SiteSettings("a", str(data), str(tmp_path / "kept"), str(policy), IDENTITY.public.hex())
 
 
@@ -58,18 +58,18 @@ def home(site) -> Path:
     return Path(site.folder)
 
 
-def asked(*questions, run="r", number=0, verb="each", exchange=0, view=None):
-    parts = tuple(Part(verb, question, view, i) for i, question in enumerate(questions))
-    return codec.wrap(Envelope(Turn(run, 0, number, exchange), parts))
+def asked(*questions, run="r", number=0, verb="each", exchange=0, transform=None):
+    parts = tuple(Part(verb, question, transform, i) for i, question in enumerate(questions))
+    return codec.wrap(Request(RequestId(run, 0, number, exchange), parts))
 
 
 SCHEMA = asked(AskSchema())
 COLUMNS = AskColumns(("age",), np.zeros(1), np.ones(1), (), (), False)
 
 
-def end_of(site, study=None, identity=IDENTITY):
+def session_of(site, study=None, identity=IDENTITY):
     study = study_of(identity=IDENTITY) if study is None else study
-    return SiteEnd(site, terms_of(study, identity))
+    return SiteSession(site, terms_of(study, identity))
 
 
 def log_of(site):
@@ -112,10 +112,10 @@ def officer(site, *words, code=0):
     ids=["schema", "columns", "keys of secure sums", "another run", "garbage"],
 )
 def test_nothing_is_answered_before_the_approval(site, data):
-    end = end_of(site)
+    end = session_of(site)
     for _ in range(2):
         said = end.respond(data)
-        assert isinstance(said, Waiting)
+        assert isinstance(said, PendingDecision)
         assert said == "nobody at the site has approved the study yet"
     assert log_of(site) == []
     Log(home(site) / "log.jsonl").close()  # who waits does not hold the log
@@ -124,7 +124,7 @@ def test_nothing_is_answered_before_the_approval(site, data):
 
 def test_an_approved_study_is_answered_and_the_log_binds_it(site):
     study = study_of(identity=IDENTITY)
-    end = end_of(site, study)
+    end = session_of(site, study)
     end.respond(SCHEMA)
     assert "1. waiting: k-means of a federation, k 2..3 (to find groups)" in officer(site, "list")
     shown = officer(site, "show")
@@ -144,7 +144,7 @@ def test_an_approved_study_is_answered_and_the_log_binds_it(site):
 
 
 def test_the_approval_of_one_study_is_not_that_of_another(site):
-    end_of(site).respond(SCHEMA)
+    session_of(site).respond(SCHEMA)
     officer(site, "approve", "--yes")
     for other in (
         study_of("r2", IDENTITY),
@@ -152,14 +152,14 @@ def test_the_approval_of_one_study_is_not_that_of_another(site):
         study_of(identity=IDENTITY, purpose="another purpose"),
         study_of(identity=IDENTITY, columns=("age",)),
     ):
-        assert isinstance(end_of(site, other).respond(SCHEMA), Waiting)
+        assert isinstance(session_of(site, other).respond(SCHEMA), PendingDecision)
     assert kinds(site) == ["study"]
     assert "4 studies could be meant" in officer(site, "approve", "--yes", code=1)
     assert "names no study" in officer(site, "approve", "abc", code=1)
 
 
 def test_a_declined_study_ends_with_its_reason(site):
-    end = end_of(site)
+    end = session_of(site)
     end.respond(SCHEMA)
     officer(site, "decline", "1", "--reason", "no agreement with you")
     assert end.respond(SCHEMA) == "the site has declined the study: no agreement with you"
@@ -195,11 +195,11 @@ BAD = {
 @pytest.mark.parametrize("case", BAD)
 def test_a_bad_study_is_refused_and_the_log_says_so(site, case):
     change, identity, says = BAD[case]
-    end = end_of(site, change(study_of(identity=IDENTITY)), identity)
+    end = session_of(site, change(study_of(identity=IDENTITY)), identity)
     for _ in range(2):
         said = end.respond(SCHEMA)
         assert says in said
-        assert not isinstance(said, Waiting)
+        assert not isinstance(said, PendingDecision)
     (line,) = log_of(site)
     assert (line["kind"], line["decision"]) == ("study", "refused")
     assert says in line["reason"]
@@ -208,28 +208,28 @@ def test_a_bad_study_is_refused_and_the_log_says_so(site, case):
 
 def test_a_signature_is_of_the_whole_study(site):
     study = study_of(identity=IDENTITY)
-    end_of(site, study).respond(SCHEMA)
+    session_of(site, study).respond(SCHEMA)
     officer(site, "approve", "--yes")
-    end = SiteEnd(site, replace(terms_of(study, IDENTITY), study=_altered(study)))
+    end = SiteSession(site, replace(terms_of(study, IDENTITY), study=_altered(study)))
     assert "not signed by the authority" in end.respond(SCHEMA)
     assert "release" not in kinds(site)
 
 
 def test_an_approval_counts_where_file_and_log_have_it(site, monkeypatch):
     """A file that somebody wrote, or changed, approves nothing."""
-    monkeypatch.setattr("unpooled.site.site_process.FRESH", 0.1)
+    monkeypatch.setattr("unpooled.site.session.FRESH", 0.1)
     study, place = study_of(identity=IDENTITY), StudyFolder(home(site))
-    end_of(site, study).respond(SCHEMA)
+    session_of(site, study).respond(SCHEMA)
     file = place.file(study.digest)
     content = json.loads(file.read_text())
     decision = {"decision": "approved", "by": "x", "at": "2026-01-01", "reason": ""}
     file.write_text(json.dumps({**content, "decisions": [decision]}))
-    assert "cannot open its data" in end_of(site, study).respond(SCHEMA)
+    assert "cannot open its data" in session_of(site, study).respond(SCHEMA)
     assert "release" not in kinds(site)
     file.write_text(json.dumps({**content, "study": {**content["study"], "title": "harmless"}}))
     with pytest.raises(LedgerError, match="was changed since it came"):
         place.read(study.digest)
-    assert "cannot open" in end_of(site, study).respond(SCHEMA)
+    assert "cannot open" in session_of(site, study).respond(SCHEMA)
 
 
 # ---------------------------------------------------------------- a coordinator that asks for more
@@ -238,7 +238,7 @@ def test_an_approval_counts_where_file_and_log_have_it(site, monkeypatch):
 @pytest.fixture
 def end(site):
     study = study_of(identity=IDENTITY)
-    made = end_of(site, study)
+    made = session_of(site, study)
     made.respond(SCHEMA)
     officer(site, "approve", "--yes")
     yield made
@@ -263,7 +263,7 @@ def end(site):
         "more k",
         "more cells",
         "more rounds",
-        "noise",
+        "dp",
     ],
 )
 def test_what_is_not_in_the_study_is_refused(site, end, data, says):
@@ -294,12 +294,12 @@ def test_what_is_not_in_the_study_is_refused(site, end, data, says):
     ids=lambda value: type(value).__name__ if isinstance(value, Question) else None,
 )
 def test_more_work_than_the_study_states_is_refused_before_it_is_done(site, method, question, says):
-    end = end_of(site, study_of(identity=IDENTITY, method=method))
+    end = session_of(site, study_of(identity=IDENTITY, method=method))
     end.respond(SCHEMA)
     officer(site, "approve", "--yes")
-    view = Preparation(tuple(Number(name, 0.0, 0.0, 1.0) for name in ("age", "bmi")), False)
+    transform = Preparation(tuple(Number(name, 0.0, 0.0, 1.0) for name in ("age", "bmi")), False)
     with pytest.raises(AssertionError, match=says):
-        raise AssertionError(reasons(end.respond(asked(question, view=view))))
+        raise AssertionError(reasons(end.respond(asked(question, transform=transform))))
     assert kinds(site) == ["study", "opening", "refusal"]
     end.close()
 
@@ -309,7 +309,7 @@ def test_a_study_of_a_method_of_ones_own_states_what_any_site_answers(site):
     epochs = AskEpochs(np.zeros((3, 2)), 1, 0, 1.0)
     study = study_of(identity=IDENTITY, method="mini-batch")
     assert ("AskEpochs", "epochs", 1) in study.work
-    end = end_of(site, replace(study, work=()))
+    end = session_of(site, replace(study, work=()))
     end.respond(SCHEMA)
     officer(site, "approve", "--yes")
     assert "epochs = 1. The approved study asks for at most 0." in reasons(end.respond(asked(epochs)))
@@ -317,7 +317,7 @@ def test_a_study_of_a_method_of_ones_own_states_what_any_site_answers(site):
 
 
 def test_a_study_of_columns_is_about_no_others(site):
-    end = end_of(site, study_of(identity=IDENTITY, columns=("bmi",)))
+    end = session_of(site, study_of(identity=IDENTITY, columns=("bmi",)))
     end.respond(SCHEMA)
     officer(site, "approve", "--yes")
     assert "not about column age" in reasons(end.respond(asked(COLUMNS, verb="total")))
@@ -351,7 +351,7 @@ def test_a_withdrawal_that_no_process_noticed_holds_too(site, end):
     place._write(replace(kept, decisions=(*kept.decisions, Decision(WITHDRAWN, "x", "now"))))
     assert reasons(end.respond(SCHEMA)) == "the site has withdrawn the study"
     with pytest.raises(Exception, match="withdrawn"):
-        Studied(kept.study, home(site)).leaving(None, None)
+        StudyGuard(kept.study, home(site)).before_release(None, None)
     assert kinds(site)[-2:] == ["release", "refusal"]
     assert study.run == "r"
 
@@ -361,16 +361,16 @@ def test_a_study_that_expired_after_its_approval_is_over(site):
     place = StudyFolder(home(site))
     home(site).mkdir()
     place.receive("a", past, "")
-    with pytest.raises(BadInput, match="expired at 2020"):
+    with pytest.raises(InputError, match="expired at 2020"):
         place.decide(past.digest, APPROVED)
     log = Log(home(site) / "log.jsonl")
-    note(log, "a", past, Decision(APPROVED, "x", "now"))
+    record_decision(log, "a", past, Decision(APPROVED, "x", "now"))
     log.close()
     (kept,) = place.every()
     place._write(replace(kept, decisions=(Decision(APPROVED, "x", "now"),)))
-    assert "expired" in end_of(site, past).respond(SCHEMA)
+    assert "expired" in session_of(site, past).respond(SCHEMA)
     with pytest.raises(Exception, match="expired"):
-        Studied(past, home(site)).admit(codec.unwrap(SCHEMA))
+        StudyGuard(past, home(site)).check_request(codec.unwrap(SCHEMA))
     assert "1. expired" in officer(site, "list")
 
 
@@ -378,26 +378,26 @@ def test_a_study_that_expired_after_its_approval_is_over(site):
 
 
 def test_a_policy_approves_the_purposes_that_it_names(site, tmp_path):
-    rules = 'version = 2\n[protect]\nmode = "trusted"\n'
+    rules = 'version = 2\n[protect]\nmode = "raw"\n'
     rules += '[studies]\napprove = "known"\npurposes = ["to find groups"]\n'
     Path(site.policy).write_text(rules)
-    other = end_of(site, study_of("r2", IDENTITY, purpose="To find groups"))
-    assert isinstance(other.respond(SCHEMA), Waiting)
-    end = end_of(site)
+    other = session_of(site, study_of("r2", IDENTITY, purpose="To find groups"))
+    assert isinstance(other.respond(SCHEMA), PendingDecision)
+    end = session_of(site)
     assert isinstance(end.respond(SCHEMA), bytes)
     assert log_of(site)[0]["by"] == f"the policy {parse(rules).digest[:16]}"
     officer(site, "withdraw")
     assert "withdrawn" in end.respond(SCHEMA)  # and the policy does not approve it again
-    assert "not signed" in end_of(site, identity=None).respond(SCHEMA)
+    assert "not signed" in session_of(site, identity=None).respond(SCHEMA)
     nobody = replace(site, authority="", folder=str(tmp_path / "apart"))  # no coordinator is known there
-    assert isinstance(SiteEnd(nobody, terms_of(study_of())).respond(SCHEMA), Waiting)
+    assert isinstance(SiteSession(nobody, terms_of(study_of())).respond(SCHEMA), PendingDecision)
     end.close()
 
 
 def test_the_rules_about_studies():
     assert Policy().studies.approve == "ask"
-    assert not Policy().studies.cover("any")
-    assert parse('version = 2\n[studies]\napprove = "known"\npurposes = ["*"]').studies.cover("any")
+    assert not Policy().studies.covers("any")
+    assert parse('version = 2\n[studies]\napprove = "known"\npurposes = ["*"]').studies.covers("any")
     for text in ('approve = "known"', 'purposes = ["*"]'):
         with pytest.raises(PolicyError, match="belong together"):
             parse(f"version = 2\n[studies]\n{text}")
@@ -409,7 +409,7 @@ def test_an_officer_is_asked_before_the_only_study_is_approved(site):
     home(site).mkdir()
     assert "no study has come yet" in officer(site, "list")
     assert "there is no study to approve" in officer(site, "approve", code=1)
-    end_of(site).respond(SCHEMA)
+    session_of(site).respond(SCHEMA)
     said = CliRunner().invoke(app, ["study", "approve", site.folder], input="n\n")
     assert said.exit_code == 1
     assert "to find groups" in said.output
@@ -438,25 +438,25 @@ def test_no_honest_run_goes_beyond_its_study(method, holes, tmp_path):
     for name in "abc":
         X = rng.normal(size=(40, 3)) + 5 * rng.integers(3, size=(40, 1))
         X[rng.random(X.shape) < (0.2 if holes else 0.0)] = np.nan
-        table = Table.of({f"c{j}": X[:, j] for j in range(3)})
-        sites.append(Site(name, table, guards=[Studied(study, tmp_path)]))
+        table = Table.from_columns({f"c{j}": X[:, j] for j in range(3)})
+        sites.append(Site(name, table, guards=[StudyGuard(study, tmp_path)]))
     job = Job(("x",), ks, method=method, n_init=3, max_rounds=3)
-    done = run(job.algorithm(), InProcess(sites), seed=1, name="r", quorum=1.0)
+    done = run(job.algorithm(), Simulation(sites), seed=1, name="r", quorum=1.0)
     assert done.finished
     assert not any(record.silent for record in done.records)
 
 
 def test_a_run_that_is_resumed_has_the_study_that_was_approved():
     """The job on disk gives the same digest: nobody is asked a second time."""
-    between = Between("", "r", ("a", "b"), contact="Dr. Low", purpose="to find groups")
-    told = Job((), (2, 3), method="fuzzy", protect="copy", between=between)
+    remote = RemoteRunOptions("", "r", ("a", "b"), contact="Dr. Low", purpose="to find groups")
+    told = Job((), (2, 3), method="fuzzy", protect="summary", remote=remote)
     again = Job.from_json(json.loads(json.dumps(told.to_json())))
-    assert proposed(again, again.between)[0].digest == proposed(told, between)[0].digest
+    assert proposed(again, again.remote)[0].digest == proposed(told, remote)[0].digest
     other = replace(told, ks=(2, 3, 4))
-    assert proposed(other, between)[0].digest != proposed(told, between)[0].digest
+    assert proposed(other, remote)[0].digest != proposed(told, remote)[0].digest
 
 
 def test_terms_for_tests_are_those_of_an_officer(site):
-    end = SiteEnd(replace(site, authority=""), approved_terms(site))
+    end = SiteSession(replace(site, authority=""), approved_terms(site))
     assert isinstance(end.respond(SCHEMA), bytes)
     end.close()

@@ -8,20 +8,20 @@ from typer.testing import CliRunner
 
 from studies import study_of, terms_of
 from unpooled.app.cli import app
-from unpooled.core import codec
-from unpooled.core.exchange import Envelope, Part, Turn
 from unpooled.data.schema import AskSchema
-from unpooled.errors import BadInput, LedgerError
-from unpooled.privacy.copy import CopySettings
-from unpooled.site import site_process
-from unpooled.site.copy_folder import CopyFolder
+from unpooled.errors import InputError, LedgerError
+from unpooled.privacy.microaggregation import SummarySettings
+from unpooled.protocol import codec
+from unpooled.protocol.exchange import Part, Request, RequestId
+from unpooled.site import session
 from unpooled.site.log import Log, LogInUse, entries
-from unpooled.site.site_process import SiteEnd, SiteSettings
-from unpooled.site.study_folder import APPROVED, WITHDRAWN, StudyFolder, check_approved
+from unpooled.site.session import SiteSession, SiteSettings
+from unpooled.site.study_store import APPROVED, WITHDRAWN, StudyFolder, check_approved
+from unpooled.site.table_store import SummaryFolder
 
 
 def asked(number: int = 0) -> bytes:
-    return codec.wrap(Envelope(Turn("r", 0, number, 0), (Part("each", AskSchema(), None, 0),)))
+    return codec.wrap(Request(RequestId("r", 0, number, 0), (Part("each", AskSchema(), None, 0),)))
 
 
 SCHEMA = asked()
@@ -31,7 +31,7 @@ SCHEMA = asked()
 def site(tmp_path):
     data, policy = tmp_path / "patients.csv", tmp_path / "policy.toml"
     data.write_text("age,bmi\n" + "".join(f"{40 + i % 31},{20 + i % 9}\n" for i in range(60)))
-    policy.write_text('version = 2\n[protect]\nmode = "trusted"\n')
+    policy.write_text('version = 2\n[protect]\nmode = "raw"\n')
     (tmp_path / "kept").mkdir()
     return SiteSettings("a", str(data), str(tmp_path / "kept"), str(policy))
 
@@ -65,7 +65,7 @@ def officer(site, *words):
     ],
 )
 def test_a_study_that_nobody_could_judge_is_refused(site, place, change, says):
-    assert says in SiteEnd(site, terms_of(study_of(**change))).respond(SCHEMA)
+    assert says in SiteSession(site, terms_of(study_of(**change))).respond(SCHEMA)
     assert place.every() == []
     (line,) = (entry for _, entry in entries(Path(site.folder) / "log.jsonl"))
     assert (line["decision"], says in line["reason"]) == ("refused", True)
@@ -101,13 +101,13 @@ def test_a_damaged_study_is_one_sentence_and_nothing_is_answered(site, place, co
 
 def test_the_last_word_of_the_log_counts_and_not_an_older_file(site, place, monkeypatch):
     """Whoever puts back the file of an approval that was withdrawn has approved nothing."""
-    monkeypatch.setattr(site_process, "FRESH", 0.1)
+    monkeypatch.setattr(session, "FRESH", 0.1)
     study, other = approved(place, study_of()), approved(place, study_of("another"))
     before = place.file(study.digest).read_bytes()
     place.decide(study.digest, WITHDRAWN, "Dr. Low")
     place.file(study.digest).write_bytes(before)
     assert place.read(study.digest).state == APPROVED
-    said = SiteEnd(site, terms_of(study)).respond(SCHEMA)
+    said = SiteSession(site, terms_of(study)).respond(SCHEMA)
     assert isinstance(said, str)
     assert "cannot open its data" in said or "withdrawn" in said
     assert not any(entry["kind"] == "release" for _, entry in entries(place.folder / "log.jsonl"))
@@ -120,10 +120,10 @@ def test_the_last_word_of_the_log_counts_and_not_an_older_file(site, place, monk
 
 
 def test_a_study_is_named_by_its_number_or_not_at_all(site, place):
-    with pytest.raises(BadInput, match="no study has come yet"):
-        place.named("1")
+    with pytest.raises(InputError, match="no study has come yet"):
+        place.find("1")
     study = approved(place, study_of())
-    assert place.named("1").study.digest == place.named(study.digest[:6]).study.digest == study.digest
+    assert place.find("1").study.digest == place.find(study.digest[:6]).study.digest == study.digest
     for wrong in ("0", "2"):
         said = officer(site, "show", wrong)
         assert said.exit_code == 1
@@ -138,13 +138,13 @@ def test_the_column_of_persons_is_read_as_text_and_empty_rows_at_the_end_are_sai
     Path(site.data).write_text("id,age,bmi\n" + "".join(f"{i:03},{i},{i}\n" for i in range(9)) + ",,\n" * 3)
     for columns in (None, ("age",), ("age", "id")):
         table = replace(site, columns=columns).table()
-        assert table.levels["id"][:2] == ("0", "1")  # texts, and no numbers to be averaged
+        assert table.categories["id"][:2] == ("0", "1")  # texts, and no numbers to be averaged
         assert set(table.names) == ({"id", "age", "bmi"} if columns is None else {"id", "age"})
     assert "3 rows at its end have no value and are left out" in caplog.text
 
 
 def test_a_message_that_is_none_gets_a_reason_and_no_answer(site, place):
-    end = SiteEnd(site, terms_of(approved(place, study_of())))
+    end = SiteSession(site, terms_of(approved(place, study_of())))
     assert end.respond(b"garbage").startswith("not a message for this site: the checksum")
     assert isinstance(end.respond(SCHEMA), bytes)
     end.close()
@@ -152,10 +152,10 @@ def test_a_message_that_is_none_gets_a_reason_and_no_answer(site, place):
 
 
 def test_a_question_that_fails_gets_an_answer_that_quotes_nothing(site, place, monkeypatch, caplog):
-    end = SiteEnd(site, terms_of(approved(place, study_of())))
+    end = SiteSession(site, terms_of(approved(place, study_of())))
     assert codec.unwrap(end.respond(SCHEMA)).replies[0].names == ("age", "bmi")
 
-    def fails(self, stack):
+    def fails(self, batch):
         raise ZeroDivisionError("of the patient Miller")
 
     monkeypatch.setattr(AskSchema, "answer_all", fails)
@@ -167,28 +167,28 @@ def test_a_question_that_fails_gets_an_answer_that_quotes_nothing(site, place, m
 
 def test_another_version_is_said_before_anything_is_opened(site, place):
     terms = replace(terms_of(approved(place, study_of())), version="9.9")
-    said = SiteEnd(site, terms).respond(SCHEMA)
+    said = SiteSession(site, terms).respond(SCHEMA)
     assert said.startswith("the coordinator has unpooled 9.9, this site ")
     assert not any(e["kind"] == "opening" for _, e in entries(Path(site.folder) / "log.jsonl"))
 
 
 def test_a_copy_that_nobody_approved_is_said_to_the_coordinator_without_its_path(site, place):
     Path(site.policy).write_text("version = 2\n")
-    CopyFolder(place.folder).make(site.table(), CopySettings())
-    end = SiteEnd(site, terms_of(approved(place, study_of())))
+    SummaryFolder(place.folder).make(site.table(), SummarySettings())
+    end = SiteSession(site, terms_of(approved(place, study_of())))
     assert end.respond(SCHEMA) == "nobody at the site has approved its copy yet"
 
 
 def test_a_log_that_another_program_keeps_open_is_said_after_a_while(site, place, monkeypatch):
-    monkeypatch.setattr(site_process, "_LET_GO", (0.2, 0.3))
+    monkeypatch.setattr(session, "_LET_GO", (0.2, 0.3))
     study = approved(place, study_of())
     other = Log(place.folder / "log.jsonl", "a backup")
-    end = SiteEnd(site, terms_of(study))
+    end = SiteSession(site, terms_of(study))
     says = "another program at the site has its log open; the site's own log names it"
     assert end.respond(SCHEMA) == says
     other.close()
     assert end.respond(SCHEMA) == says  # for this run it stays so
-    assert isinstance(SiteEnd(site, terms_of(study)).respond(SCHEMA), bytes)
+    assert isinstance(SiteSession(site, terms_of(study)).respond(SCHEMA), bytes)
 
 
 def test_a_decision_waits_for_the_log_and_then_says_who_has_it(site, place, caplog):
@@ -198,7 +198,7 @@ def test_a_decision_waits_for_the_log_and_then_says_who_has_it(site, place, capl
     with pytest.raises(LogInUse, match=r"process \d+ \(a backup\)"):
         place.decide(study.digest, APPROVED, "Dr. Low", patience=0.0)
     assert place.read(study.digest).decisions == ()  # an approval counts once the log has it
-    bad = SiteEnd(site, terms_of(study_of(purpose="")))
+    bad = SiteSession(site, terms_of(study_of(purpose="")))
     assert "lacks its" in bad.respond(SCHEMA)
     assert "the refusal of a study is not in the log" in caplog.text
     other.close()

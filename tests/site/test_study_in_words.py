@@ -9,10 +9,10 @@ from typer.testing import CliRunner
 from studies import study_of
 from unpooled.algorithms import METHODS
 from unpooled.app.cli import app
-from unpooled.core.declarations import Work, declared
-from unpooled.optimum.bounds import AskPartsBound
-from unpooled.site.study import asked
-from unpooled.site.study_folder import StudyFolder
+from unpooled.optimality.bounds import AskPartsBound
+from unpooled.protocol.declarations import Work, declared
+from unpooled.site.study import allowed_questions
+from unpooled.site.study_store import StudyFolder
 
 _SHOW = "from unpooled.app.cli import app; app()"
 
@@ -33,7 +33,7 @@ def test_all_that_a_study_may_ask_is_known_in_a_process_of_its_own(tmp_path):
 
 
 def test_a_number_of_centres_is_said_of_questions_about_centres_only():
-    said = {name: most for _, name, most, _ in asked(study_of(ks=(2,)))}
+    said = {name: most for _, name, most, _ in allowed_questions(study_of(ks=(2,)))}
     assert {name for name, most in said.items() if most == ""} == {
         "AskColumns",
         "AskSchema",
@@ -43,13 +43,15 @@ def test_a_number_of_centres_is_said_of_questions_about_centres_only():
     }
     assert said["AskProfile"] == "2"
     assert said["AskClusterSums"] == "500"
-    kfed = {name: most for _, name, most, _ in asked(study_of(ks=(2,), method="k-fed"))}
+    kfed = {name: most for _, name, most, _ in allowed_questions(study_of(ks=(2,), method="k-fed"))}
     assert kfed["AskDennisMeans"] == "2"
 
 
 def test_a_question_of_somebody_elses_method_is_said_to_be_unknown_with_its_limit():
     study = study_of(questions=(("elsewhere.AskAnything", 7),), work=(("elsewhere.AskAnything", "laps", 4),))
-    assert asked(study) == [("a question that is not known here", "elsewhere.AskAnything", "7", "4 laps")]
+    assert allowed_questions(study) == [
+        ("a question that is not known here", "elsewhere.AskAnything", "7", "4 laps")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -67,7 +69,7 @@ def test_a_question_of_somebody_elses_method_is_said_to_be_unknown_with_its_limi
 )
 def test_an_officer_reads_how_much_work_a_study_may_ask_of_the_site(method, name, work, tmp_path):
     study = study_of(method=method)
-    assert {name: work for _, name, _, work in asked(study)}[name] == work
+    assert {name: work for _, name, _, work in allowed_questions(study)}[name] == work
     StudyFolder(tmp_path).receive("a", study, "")
     shown = CliRunner().invoke(app, ["study", "show", str(tmp_path)], env={"COLUMNS": "400"}).output
     (line,) = (line for line in shown.splitlines() if name in line)
@@ -78,7 +80,7 @@ def test_an_officer_reads_how_much_work_a_study_may_ask_of_the_site(method, name
 @pytest.mark.parametrize("method", [m for m in METHODS.values() if m.__module__.startswith("unpooled.")])
 def test_a_method_of_the_package_states_all_the_work_that_it_asks_of_a_site(method):
     """No study of it says only what any site would answer."""
-    stated = method(k=2).asks_at_most()
+    stated = method(k=2).work_limits()
     for kind in method.questions():
         fields = {name for name, said in declared(kind).items() if isinstance(said, Work)}
         assert kind is AskPartsBound or stated.get(kind, {}).keys() == fields

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from studies import study_of
-from unpooled.core import codec
+from unpooled.protocol import codec
 from unpooled.site.study import Study
-from unpooled.site.study_folder import StudyFolder
+from unpooled.site.study_store import StudyFolder
 
 STUDY = study_of()
 TEXTS = ("federation", "run", "title", "purpose", "contact", "method", "protection")
@@ -60,6 +60,6 @@ def test_a_date_without_a_zone_is_no_date(name, text):
 def test_a_study_that_expired_waits_for_nobody(tmp_path, monkeypatch):
     place = StudyFolder(tmp_path)
     place.receive("a", STUDY, "")
-    assert (place.read(STUDY.digest).waits, place.read(STUDY.digest).shown_state) == (True, "waiting")
+    assert (place.read(STUDY.digest).is_pending, place.read(STUDY.digest).display_state) == (True, "pending")
     monkeypatch.setattr(Study, "expired", True)
-    assert (place.read(STUDY.digest).waits, place.read(STUDY.digest).shown_state) == (False, "expired")
+    assert (place.read(STUDY.digest).is_pending, place.read(STUDY.digest).display_state) == (False, "expired")

@@ -6,17 +6,17 @@ Every module of this package is imported, and a method declares its own name, so
 from importlib import import_module
 from pkgutil import iter_modules
 
-from unpooled.algorithms.base import METHODS, Method
 from unpooled.algorithms.dual import Dual
-from unpooled.algorithms.dwf import Dwf, Ewf
-from unpooled.algorithms.fkm import Fkm
+from unpooled.algorithms.dwf import DWF, EWF
+from unpooled.algorithms.fkm import FKM
 from unpooled.algorithms.fuzzy import Fuzzy
 from unpooled.algorithms.kfed import KFed
 from unpooled.algorithms.lloyd import Lloyd
+from unpooled.algorithms.method import METHODS, Method
 from unpooled.algorithms.minibatch import MiniBatch
-from unpooled.algorithms.private.method import Private
-from unpooled.algorithms.private.state import PrivateState
-from unpooled.algorithms.restarts import BestOf
+from unpooled.algorithms.private.private_kmeans import Private
+from unpooled.algorithms.private.private_state import PrivateState
+from unpooled.algorithms.restarts import Restarts
 from unpooled.algorithms.robust import Robust
 
 for _module in iter_modules(__path__):
@@ -25,12 +25,11 @@ for _name in sorted(METHODS, key=lambda name: (name != "lloyd", name)):
     METHODS[_name] = METHODS.pop(_name)  # in order: the default, then the others by name
 
 __all__ = [
+    "DWF",
+    "EWF",
+    "FKM",
     "METHODS",
-    "BestOf",
     "Dual",
-    "Dwf",
-    "Ewf",
-    "Fkm",
     "Fuzzy",
     "KFed",
     "Lloyd",
@@ -38,5 +37,6 @@ __all__ = [
     "MiniBatch",
     "Private",
     "PrivateState",
+    "Restarts",
     "Robust",
 ]

@@ -10,7 +10,7 @@ sites are needed: sum of w (C_i - C), sum of w, and for clusters without any wei
 As the authors' code has it, and departing from the printed text: weights count rows under the RECEIVED
 centres; a cluster empty at a site keeps its centre there (weight 0 in DWF, an equal share in EWF); the
 fallback for clusters without weight divides by the number of sites (printed algorithm 3 divides by zero);
-the score is pooled inertia / N. ``BestOf(Dwf(...), n)`` is algorithm 1's n_init.
+the score is pooled inertia / N. ``Restarts(DWF(...), n)`` is algorithm 1's n_init.
 
 By default eta = 1, mu = 0 and one local step, which is exact Lloyd and needs a twentieth of the rounds.
 """
@@ -23,17 +23,23 @@ import numpy as np
 
 from unpooled import kernels
 from unpooled.algorithms import server_updates as updates
-from unpooled.algorithms.base import AtMost, Method, choose
 from unpooled.algorithms.kfed import KFed
+from unpooled.algorithms.method import Method, WorkLimits, sample_sites
 from unpooled.algorithms.seeding import starts
-from unpooled.core.arrays import FloatArray
-from unpooled.core.declarations import Centers, Count, Figure, Mean, Repeats, Sum, Value
-from unpooled.core.limits import MOST_STEPS
-from unpooled.core.messages import Message, Question, SiteId, Summable
-from unpooled.core.protocol import Steps, total
-from unpooled.core.stack import Stack, Stacked, add_up, hide_enough, only
-from unpooled.errors import BadInput
-from unpooled.questions.clusters import AskLocalMeans
+from unpooled.errors import InputError
+from unpooled.protocol.algorithm import Steps, total
+from unpooled.protocol.declarations import Centers, Count, Figure, Mean, Repeats, Sum, Value
+from unpooled.protocol.limits import MAX_STEPS
+from unpooled.protocol.messages import Message, Question, SiteId, Summable
+from unpooled.protocol.questions.cluster_sums import AskLocalMeans
+from unpooled.protocol.site_batch import (
+    ReplyBatch,
+    SiteBatch,
+    add_in_order,
+    complementary_suppression,
+    zero_suppressed,
+)
+from unpooled.typing import FloatArray
 
 Weighting = Callable[[FloatArray, FloatArray], FloatArray]
 """(counts (S, k) under the received centres, rows (S, 1)) -> weights (S, k)."""
@@ -56,12 +62,12 @@ class LocalMoves(Summable):
     weighted: Annotated[FloatArray, Sum("k d", rows="weight")]  # w (C_i - C)
     weight: Annotated[FloatArray, Count("k")]
     plain: Annotated[FloatArray, Mean("k d", rows="weight")]  # C_i - C
-    sites: Annotated[FloatArray, Value("1", least=1.0, most=1.0)]
-    inertia: Annotated[FloatArray, Sum("k", least=-1e-6, rows="weight")]  # under the received centres
+    sites: Annotated[FloatArray, Value("1", min_value=1.0, max_value=1.0)]
+    inertia: Annotated[FloatArray, Sum("k", min_value=-1e-6, rows="weight")]  # under the received centres
 
 
 @dataclass(frozen=True, eq=False)
-class _Unfolded(Stacked[LocalMoves]):
+class _Unfolded(ReplyBatch[LocalMoves]):
     """Replies with the centres (S, k, d) in place of the moves, which are computed during the sum.
 
     In 784 dimensions steps and sums take 7 % longer without this (20 sites, k 10), 17 % longer with 100 sites
@@ -83,63 +89,63 @@ class _Unfolded(Stacked[LocalMoves]):
     def add_to(self, totals: list[FloatArray]) -> None:
         weighted, weight, plain, sites, inertia = totals
         kernels.fold_moves(self.reply.plain, self.received, self.reply.weight, weighted, plain)
-        add_up(weight, self.reply.weight)
-        add_up(sites, self.reply.sites)
-        add_up(inertia, self.reply.inertia)
+        add_in_order(weight, self.reply.weight)
+        add_in_order(sites, self.reply.sites)
+        add_in_order(inertia, self.reply.inertia)
 
 
 @dataclass(frozen=True, eq=False)
 class AskLocalMoves(Question[LocalMoves]):
     """Take up to ``steps`` Lloyd steps from these centres."""
 
-    sees = "rows"
+    reads = "rows"
 
     centers: Annotated[FloatArray, Centers("k d")]
-    steps: Annotated[int, Repeats(most=MOST_STEPS)]
+    steps: Annotated[int, Repeats(max_value=MAX_STEPS)]
     weighting: str
 
-    def answer_all(self, stack: Stack) -> Stacked[LocalMoves]:
+    def answer_all(self, batch: SiteBatch) -> ReplyBatch[LocalMoves]:
         if self.weighting not in WEIGHTINGS:
-            raise BadInput(f"this site knows no weighting {self.weighting!r}")
+            raise InputError(f"this site knows no weighting {self.weighting!r}")
         # only in simulations: a site that runs for a long time must not keep bounds of every run
-        recall = (
-            stack.memory[0].setdefault("local steps", kernels.Recall()) if len(stack.memory) > 1 else None
+        cache = (
+            batch.memory[0].setdefault("local steps", kernels.LabelCache()) if len(batch.memory) > 1 else None
         )
         local = kernels.local_steps(
-            stack.X,
-            stack.offsets,
+            batch.X,
+            batch.offsets,
             self.centers,
-            stack.weights,
+            batch.weights,
             steps=self.steps,
-            threads=stack.threads,
-            recall=recall,
+            threads=batch.threads,
+            cache=cache,
         )
-        rows, ones = stack.row_counts[:, None].astype(np.float64), np.ones((len(stack), 1))
-        if stack.minimum <= 1:
+        rows, ones = batch.row_counts[:, None].astype(np.float64), np.ones((len(batch), 1))
+        if batch.minimum <= 1:
             weight = WEIGHTINGS[self.weighting](local.mass, rows)
             sent = LocalMoves(local.centers, weight, local.centers, ones, local.inertia)
-            return _Unfolded(sent, len(stack), self.centers)
+            return _Unfolded(sent, len(batch), self.centers)
         moves, counts, inertia = local.centers - self.centers, local.mass, local.inertia
         # A centre is the mean of ``support`` rows: that number must be large enough as well as the count.
-        supported = (local.support == 0) | (local.support >= stack.minimum)
-        large = stack.large(counts, local.squares) | (counts == 0)
-        shown = hide_enough(large & supported, counts, local.squares, stack.minimum)
-        moves, counts, inertia = (only(shown, a) for a in (moves, counts, inertia))
+        supported = (local.support == 0) | (local.support >= batch.minimum)
+        large = batch.large(counts, local.squares) | (counts == 0)
+        disclosed = complementary_suppression(large & supported, counts, local.squares, batch.minimum)
+        moves, counts, inertia = (zero_suppressed(disclosed, a) for a in (moves, counts, inertia))
         weight = WEIGHTINGS[self.weighting](counts, rows)
-        weighted = only(weight > 0, moves * weight[..., None])
-        return Stacked(LocalMoves(weighted, weight, moves, ones, inertia), len(stack))
+        weighted = zero_suppressed(weight > 0, moves * weight[..., None])
+        return ReplyBatch(LocalMoves(weighted, weight, moves, ones, inertia), len(batch))
 
     def figures(self) -> Mapping[str, Figure]:
         """The figures of the reply; equal weights are not counts of rows, so figures name no count then."""
         declared = super().figures()
         if self.weighting != "equal":
             return declared
-        unweighted = {"weight": Value("k", least=0.0), "weighted": Value("k d"), "plain": Mean("k d")}
-        return {**declared, **unweighted, "inertia": Sum("k", least=-1e-6)}
+        unweighted = {"weight": Value("k", min_value=0.0), "weighted": Value("k d"), "plain": Mean("k d")}
+        return {**declared, **unweighted, "inertia": Sum("k", min_value=-1e-6)}
 
 
 @dataclass(frozen=True, eq=False)
-class DwfState(Message):
+class DWFState(Message):
     """The centres, the previous ones, and the movements that the stopping rules use."""
 
     centers: FloatArray  # (k, d)
@@ -155,7 +161,7 @@ class DwfState(Message):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Dwf(Method, method="dwf"):
+class DWF(Method, method="dwf"):
     """Weighted federated k-means; ``weights`` names the weighting, "counts" being DWF.
 
     Stops when the centres move less than ``tol`` after at least ``min_rounds``, or when the oldest of the
@@ -179,15 +185,15 @@ class Dwf(Method, method="dwf"):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 < self.learning_rate <= 1:
-            raise BadInput(f"Dwf: learning_rate must be in (0, 1], got {self.learning_rate}")
+            raise InputError(f"Dwf: learning_rate must be in (0, 1], got {self.learning_rate}")
         if not 0 <= self.momentum < 1:
-            raise BadInput(f"Dwf: momentum must be in [0, 1), got {self.momentum}")
+            raise InputError(f"Dwf: momentum must be in [0, 1), got {self.momentum}")
         if self.local_steps < 1:
-            raise BadInput(f"Dwf: local_steps must be >= 1, got {self.local_steps}")
+            raise InputError(f"Dwf: local_steps must be >= 1, got {self.local_steps}")
         if self.window < 2:
-            raise BadInput(f"Dwf: window must be >= 2, got {self.window}")
+            raise InputError(f"Dwf: window must be >= 2, got {self.window}")
         if self.weights not in WEIGHTINGS:
-            raise BadInput(f"Dwf: weights must be one of {', '.join(WEIGHTINGS)}, got {self.weights!r}")
+            raise InputError(f"Dwf: weights must be one of {', '.join(WEIGHTINGS)}, got {self.weights!r}")
 
     @classmethod
     def as_published(
@@ -208,8 +214,8 @@ class Dwf(Method, method="dwf"):
             kfed_restarts=5,
         )
 
-    def asks_at_most(self) -> AtMost:
-        usual = super().asks_at_most()
+    def work_limits(self) -> WorkLimits:
+        usual = super().work_limits()
         if self.kfed_restarts:
             usual[AskLocalMeans]["n_init"] = self.kfed_restarts
         return {**usual, AskLocalMoves: {"steps": self.local_steps}}
@@ -218,7 +224,7 @@ class Dwf(Method, method="dwf"):
     def own_start(self) -> bool:
         return self.kfed_restarts > 0
 
-    def start(self, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[DwfState]:
+    def start(self, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[DWFState]:
         if self.kfed_restarts:
             kfed = KFed.as_published_by_holzer(k=self.clusters, restarts=self.kfed_restarts)
             centers = (yield from kfed.start(sites, rng)).centers
@@ -229,10 +235,10 @@ class Dwf(Method, method="dwf"):
             )
             centers, spread = seeding.centers[0], seeding.spread
         threshold = self.tol if self.tol_kind == "absolute" else float(np.sqrt(self.tol * spread))
-        return DwfState(centers, centers, np.zeros(0), float("inf"), threshold, 0)
+        return DWFState(centers, centers, np.zeros(0), float("inf"), threshold, 0)
 
-    def round(self, state: DwfState, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[DwfState]:
-        asked = choose(sites, self.participation, rng)
+    def round(self, state: DWFState, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[DWFState]:
+        asked = sample_sites(sites, self.participation, rng)
         # down: the centres; up: sums over sites of the weighted and the plain moves, and of the weights
         moves = yield from total(asked, AskLocalMoves(state.centers, self.local_steps, self.weights))
 
@@ -250,7 +256,7 @@ class Dwf(Method, method="dwf"):
             rounds=state.rounds + 1,
         )
 
-    def finished(self, state: DwfState) -> bool:
+    def finished(self, state: DWFState) -> bool:
         if state.rounds >= self.max_rounds:
             return True
         if state.rounds < self.min_rounds:
@@ -262,7 +268,7 @@ class Dwf(Method, method="dwf"):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Ewf(Dwf, method="ewf"):
+class EWF(DWF, method="ewf"):
     """Equally weighted federated k-means: DWF with equal weights."""
 
     advice = "Every site counts alike, however many rows it holds"

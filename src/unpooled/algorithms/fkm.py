@@ -25,44 +25,46 @@ import numpy as np
 
 from unpooled import kernels
 from unpooled.algorithms import server_updates as updates
-from unpooled.algorithms.base import AtMost, Method, choose
-from unpooled.core.arrays import FloatArray
-from unpooled.core.declarations import Centers, Setting
-from unpooled.core.messages import Message, Question, SiteId
-from unpooled.core.protocol import Steps, each
-from unpooled.core.stack import Stack
-from unpooled.errors import BadInput
-from unpooled.questions.clusters import AskLocalMeans, LocalMeans, shown_means
+from unpooled.algorithms.method import Method, WorkLimits, sample_sites
+from unpooled.errors import InputError
+from unpooled.protocol.algorithm import Steps, each
+from unpooled.protocol.declarations import Centers, Setting
+from unpooled.protocol.messages import Message, Question, SiteId
+from unpooled.protocol.questions.cluster_sums import AskLocalMeans, LocalMeans, disclosed_means
+from unpooled.protocol.site_batch import SiteBatch
+from unpooled.typing import FloatArray
 
 
 @dataclass(frozen=True, eq=False)
 class AskOneStep(Question[LocalMeans]):
     """One Lloyd step from these centres; means and counts of the clusters that have at least p rows."""
 
-    sees = "rows"
+    reads = "rows"
 
     centers: Annotated[FloatArray, Centers("k d")]
     counts: str
     p: Annotated[float, Setting()]
 
-    def answer_all(self, stack: Stack) -> list[LocalMeans]:
+    def answer_all(self, batch: SiteBatch) -> list[LocalMeans]:
         after = self.counts == "after"
         local = kernels.local_steps(
-            stack.X, stack.offsets, self.centers, stack.weights, recount=after, threads=stack.threads
+            batch.X, batch.offsets, self.centers, batch.weights, recount=after, threads=batch.threads
         )
         if not after:
-            return shown_means(stack, local.centers, local.mass, local.squares, self.p)
+            return disclosed_means(batch, local.centers, local.mass, local.squares, self.p)
         # The mean is over the rows before the step, the count after it, and the authors ask for p rows after
         # it only. A site that hides rows asks for both: its means must be of enough rows.
-        before = stack.large(local.mass, local.squares, self.p) if stack.minimum > 1 else None
-        return shown_means(stack, local.centers, local.recount, local.recount_squares, self.p, only=before)
+        before = batch.large(local.mass, local.squares, self.p) if batch.minimum > 1 else None
+        return disclosed_means(
+            batch, local.centers, local.recount, local.recount_squares, self.p, allowed_cells=before
+        )
 
-    def most(self) -> dict[str, int]:
-        return {"shown": len(self.centers)}
+    def max_lengths(self) -> dict[str, int]:
+        return {"disclosed": len(self.centers)}
 
 
 @dataclass(frozen=True, eq=False)
-class FkmState(Message):
+class FKMState(Message):
     """The global centres. A cluster's index has no identity from round to round where the server restarts."""
 
     centers: FloatArray  # (k, d)
@@ -73,12 +75,12 @@ class FkmState(Message):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Fkm(Method, method="fkm"):
+class FKM(Method, method="fkm"):
     """Federated k-means after Garst & Reinders. ``p`` is the smallest cluster a site sends."""
 
     citation = "Garst, Reinders: Federated K-Means Clustering. arXiv:2310.01195, 2023."
     advice = "Sites hold different clusters, and may show their own means every round"
-    shows = "each site's means"
+    visibility = "each site's means"
     asks = (AskLocalMeans, AskOneStep)
 
     p: int = 2
@@ -91,11 +93,11 @@ class Fkm(Method, method="fkm"):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.p < 1:
-            raise BadInput(f"Fkm: p must be >= 1, got {self.p}")
+            raise InputError(f"Fkm: p must be >= 1, got {self.p}")
         if self.counts not in ("before", "after"):
-            raise BadInput(f"Fkm: counts must be before or after, got {self.counts!r}")
+            raise InputError(f"Fkm: counts must be before or after, got {self.counts!r}")
         if self.server_seeds not in ("weighted", "unweighted"):
-            raise BadInput(f"Fkm: server_seeds must be weighted or unweighted, got {self.server_seeds!r}")
+            raise InputError(f"Fkm: server_seeds must be weighted or unweighted, got {self.server_seeds!r}")
 
     @classmethod
     def as_published(cls, *, k: int | None = None, p: int = 2, rounds: int = 100) -> Self:
@@ -110,19 +112,19 @@ class Fkm(Method, method="fkm"):
             max_rounds=rounds,
         )
 
-    def asks_at_most(self) -> AtMost:
+    def work_limits(self) -> WorkLimits:
         return {AskLocalMeans: {"n_init": 1, "steps": 1}}
 
     @property
     def own_start(self) -> bool:
         return True
 
-    def start(self, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[FkmState]:
+    def start(self, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[FKMState]:
         # down: k; up: means and counts after one assignment to each site's own k-means++ seeds
         replies = yield from each(sites, AskLocalMeans(self.clusters, 1, 1, self.p))
         means, counts = _joined(list(replies.values()))
         if len(means) < self.clusters:
-            raise BadInput(
+            raise InputError(
                 f"k={self.clusters} clusters from {len(means)} local means of at least {self.p} rows"
             )
         centers, _ = self.clustered(means, counts, rng)
@@ -130,10 +132,10 @@ class Fkm(Method, method="fkm"):
             (means - np.average(means, axis=0, weights=counts)) ** 2, axis=0, weights=counts
         )
         threshold = float(np.sqrt(self.tol * variance.mean()))
-        return FkmState(centers, float("inf"), float("nan"), threshold, 0)
+        return FKMState(centers, float("inf"), float("nan"), threshold, 0)
 
-    def round(self, state: FkmState, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[FkmState]:
-        asked = choose(sites, self.participation, rng)
+    def round(self, state: FKMState, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[FKMState]:
+        asked = sample_sites(sites, self.participation, rng)
         # down: the global centres; up: each site's means and counts after one step
         replies = yield from each(asked, AskOneStep(state.centers, self.counts, self.p))
         means, counts = _joined(list(replies.values()))
@@ -144,7 +146,7 @@ class Fkm(Method, method="fkm"):
             moved = float("inf")
         return replace(state, centers=centers, movement=moved, rounds=state.rounds + 1)
 
-    def finished(self, state: FkmState) -> bool:
+    def finished(self, state: FKMState) -> bool:
         rests = self.stop and state.rounds > 0 and state.movement <= state.threshold
         return state.rounds >= self.max_rounds or rests
 
@@ -174,7 +176,7 @@ class Fkm(Method, method="fkm"):
         )
         if not (clustering.mass > 0).all():
             distinct = int((clustering.mass > 0).sum())
-            raise BadInput(f"k={self.clusters} clusters from {distinct} distinct local means")
+            raise InputError(f"k={self.clusters} clusters from {distinct} distinct local means")
         return clustering.centers[0], float(clustering.inertia[0])
 
     def _unweighted(
@@ -187,7 +189,7 @@ class Fkm(Method, method="fkm"):
         starts = kernels.kmeans(rows, offsets, self.clusters, seeds, max_iter=0)
         if not (starts.mass > 0).all():
             distinct = int((starts.mass[0] > 0).sum())
-            raise BadInput(f"k={self.clusters} clusters from {distinct} distinct local means")
+            raise InputError(f"k={self.clusters} clusters from {distinct} distinct local means")
         weights = np.tile(counts, restarts)
         ends = kernels.local_steps(rows, offsets, starts.centers, weights, steps=300).centers
         inertias = kernels.totals(means, np.array([0, n]), ends, counts).inertia[0].sum(axis=1)

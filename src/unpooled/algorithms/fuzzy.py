@@ -26,14 +26,13 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from unpooled import kernels
-from unpooled.algorithms.base import AtMost, Method, Race, choose, is_full
+from unpooled.algorithms.method import Method, RestartRules, WorkLimits, is_full, sample_sites
 from unpooled.algorithms.seeding import Starts, spread_of
-from unpooled.core.arrays import FloatArray
-from unpooled.core.messages import Message, Question, SiteId
-from unpooled.core.protocol import Algorithm, Steps, each, together, total
-from unpooled.errors import BadInput
-from unpooled.questions.clusters import AskLocalMeans, AskMoments
-from unpooled.questions.fuzzy import (
+from unpooled.errors import InputError
+from unpooled.protocol.algorithm import Algorithm, Steps, each, together, total
+from unpooled.protocol.messages import Message, Question, SiteId
+from unpooled.protocol.questions.cluster_sums import AskLocalMeans, AskMoments
+from unpooled.protocol.questions.fuzzy_sums import (
     LOCAL_STEPS,
     AskBorderline,
     AskDirections,
@@ -44,6 +43,7 @@ from unpooled.questions.fuzzy import (
     FuzzySums,
     check_m,
 )
+from unpooled.typing import FloatArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +61,7 @@ class FuzzyState(Message):
     rounds: int
 
     @property
-    def hidden(self) -> bool:
+    def suppressed(self) -> bool:
         """True if a site hid rows."""
         return self.score > self.inertia
 
@@ -90,7 +90,7 @@ class Fuzzy(Method, method="fuzzy"):
         AskBorderline,
         AskDirections,
     )
-    race = Race(tie=1e-6, slack=1.005, alike=0.02)
+    restart_rules = RestartRules(tie_tolerance=1e-6, score_slack=1.005, duplicate_distance=0.02)
 
     m: float = 2.0
     merge: Literal["avg1", "avg2"] = "avg1"
@@ -106,17 +106,17 @@ class Fuzzy(Method, method="fuzzy"):
         super().__post_init__()
         check_m(self.m, "Fuzzy")
         if self.merge not in ("avg1", "avg2"):
-            raise BadInput(f"Fuzzy: merge must be avg1 or avg2, got {self.merge!r}")
+            raise InputError(f"Fuzzy: merge must be avg1 or avg2, got {self.merge!r}")
         steps = self.local_steps
         if isinstance(steps, bool) or (steps != "converge" and not (isinstance(steps, int) and steps >= 1)):
-            raise BadInput(f'Fuzzy: local_steps must be a whole number >= 1 or "converge", got {steps!r}')
+            raise InputError(f'Fuzzy: local_steps must be a whole number >= 1 or "converge", got {steps!r}')
         if self.weights not in ("sum(u^m)", "sum(u)"):
-            raise BadInput(f"Fuzzy: weights must be sum(u^m) or sum(u), got {self.weights!r}")
+            raise InputError(f"Fuzzy: weights must be sum(u^m) or sum(u), got {self.weights!r}")
         if self.tol_kind not in ("relative", "absolute"):
-            raise BadInput(f"Fuzzy: tol_kind must be relative or absolute, got {self.tol_kind!r}")
+            raise InputError(f"Fuzzy: tol_kind must be relative or absolute, got {self.tol_kind!r}")
         for name in ("n_starts", "server_restarts"):
             if getattr(self, name) < 1:
-                raise BadInput(f"Fuzzy: {name} must be >= 1, got {getattr(self, name)}")
+                raise InputError(f"Fuzzy: {name} must be >= 1, got {getattr(self, name)}")
 
     @classmethod
     def as_published(
@@ -141,22 +141,22 @@ class Fuzzy(Method, method="fuzzy"):
             max_rounds=rounds,
         )
 
-    def asks_at_most(self) -> AtMost:
+    def work_limits(self) -> WorkLimits:
         steps: dict[str, float] = {"steps": self._steps or LOCAL_STEPS}
-        return {**super().asks_at_most(), AskFuzzyMoves: steps, AskFuzzyMeans: steps}
+        return {**super().work_limits(), AskFuzzyMoves: steps, AskFuzzyMeans: steps}
 
     @property
     def own_start(self) -> bool:
         return self.unit_start
 
     @property
-    def side_by_side(self) -> int:
+    def n_concurrent_starts(self) -> int:
         return self.n_starts if self.merge == "avg1" else 0
 
-    def restarted(self, n: int | None) -> Algorithm[FuzzyState]:
+    def with_restarts(self, n: int | None) -> Algorithm[FuzzyState]:
         return self if n is None else replace(self, n_starts=n)
 
-    def drops(self, sites: tuple[SiteId, ...]) -> bool:
+    def may_drop_starts(self, sites: tuple[SiteId, ...]) -> bool:
         return is_full(self.participation, sites) and self.local_steps == 1
 
     def seeds(self, sites: tuple[SiteId, ...], count: int, rng: np.random.Generator) -> Steps[Starts]:
@@ -165,15 +165,15 @@ class Fuzzy(Method, method="fuzzy"):
         # down: nothing; up: mass, sums and squares of the columns
         moments = yield from spread_of(sites)
         if moments.n < self.clusters:
-            raise BadInput(f"k={self.clusters} clusters from {moments.n:g} rows")
+            raise InputError(f"k={self.clusters} clusters from {moments.n:g} rows")
         centers = rng.random((count, self.clusters, len(moments.mean)))
         return Starts(centers, moments.n, float(moments.variance.mean()))
 
     def start(self, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[FuzzyState]:
-        learnt = yield from self.seeds(sites, 1, rng)
-        return self.begin(learnt.centers[0], learnt)
+        seeding = yield from self.seeds(sites, 1, rng)
+        return self.begin(seeding.centers[0], seeding)
 
-    def begin(self, centers: FloatArray, learnt: Starts) -> FuzzyState:
+    def begin(self, centers: FloatArray, seeding: Starts) -> FuzzyState:
         k, d = centers.shape
         return FuzzyState(
             centers=centers,
@@ -181,16 +181,16 @@ class Fuzzy(Method, method="fuzzy"):
             score=np.inf,
             movement=np.inf,
             seen=np.zeros(k),
-            threshold=self.tol * (1.0 if self.tol_kind == "absolute" else float(np.sqrt(learnt.spread))),
-            n=learnt.n,
-            idle=learnt.spread * d * float(k) ** (1 - self.m),
+            threshold=self.tol * (1.0 if self.tol_kind == "absolute" else float(np.sqrt(seeding.spread))),
+            n=seeding.n,
+            idle=seeding.spread * d * float(k) ** (1 - self.m),
             rounds=0,
         )
 
     def round(
         self, state: FuzzyState, sites: tuple[SiteId, ...], rng: np.random.Generator
     ) -> Steps[FuzzyState]:
-        asked = choose(sites, self.participation, rng)
+        asked = sample_sites(sites, self.participation, rng)
         if self.merge == "avg2":
             return (yield from self._clustered(state, asked, rng))
         # down: the centres; up: weighted sums about them, weights, J_m
@@ -243,7 +243,9 @@ class Fuzzy(Method, method="fuzzy"):
     def finished(self, state: FuzzyState) -> bool:
         return state.rounds >= self.max_rounds or state.movement <= state.threshold
 
-    def judged(self, sites: tuple[SiteId, ...], centers: FloatArray) -> Steps[tuple[FloatArray, FloatArray]]:
+    def score_restarts(
+        self, sites: tuple[SiteId, ...], centers: FloatArray
+    ) -> Steps[tuple[FloatArray, FloatArray]]:
         """J_m of every restart (R, k, d), and the same with hidden rows counted as if they had no cluster."""
         asks: list[Steps[Any]] = [total(sites, AskFuzzySums(centers, self.m)), total(sites, AskMoments())]
         # down: every restart's centres; up: their sums, and the moments
@@ -254,8 +256,8 @@ class Fuzzy(Method, method="fuzzy"):
 
 def _scored(sums: FuzzySums, n: float, idle: float) -> FloatArray:
     """(R,) J_m, plus the J_m of rows that no site showed as if all centres were the grand mean."""
-    hidden = np.maximum(n - sums.rows.sum(axis=1), 0.0)
-    scores: FloatArray = sums.inertia.sum(axis=1) + np.where(hidden > 1e-9 * n, hidden, 0.0) * idle
+    suppressed = np.maximum(n - sums.rows.sum(axis=1), 0.0)
+    scores: FloatArray = sums.inertia.sum(axis=1) + np.where(suppressed > 1e-9 * n, suppressed, 0.0) * idle
     return scores
 
 

@@ -26,31 +26,31 @@ from typing import Annotated, Literal, Self
 import numpy as np
 
 from unpooled import kernels
-from unpooled.algorithms.base import AtMost, Method, choose
+from unpooled.algorithms.method import Method, WorkLimits, sample_sites
 from unpooled.algorithms.seeding import merge_means
-from unpooled.core.arrays import FloatArray
-from unpooled.core.declarations import Length, Repeats
-from unpooled.core.limits import MOST_STEPS
-from unpooled.core.messages import Message, Question, SiteId
-from unpooled.core.protocol import Steps, each
-from unpooled.core.stack import Stack
-from unpooled.errors import BadInput
-from unpooled.questions.clusters import LOCAL_STEPS, AskLocalMeans, LocalMeans, shown_means
+from unpooled.errors import InputError
+from unpooled.protocol.algorithm import Steps, each
+from unpooled.protocol.declarations import Length, Repeats
+from unpooled.protocol.limits import MAX_STEPS
+from unpooled.protocol.messages import Message, Question, SiteId
+from unpooled.protocol.questions.cluster_sums import LOCAL_STEPS, AskLocalMeans, LocalMeans, disclosed_means
+from unpooled.protocol.site_batch import SiteBatch
+from unpooled.typing import FloatArray
 
 
 @dataclass(frozen=True, eq=False)
 class AskDennisMeans(Question[LocalMeans]):
     """Dennis et al., algorithm 1: cluster your rows into k' by the projected, awkwardly started k-means."""
 
-    sees = "rows"
+    reads = "rows"
 
     k: Annotated[int, Length()]
-    steps: Annotated[int, Repeats(most=MOST_STEPS)] = LOCAL_STEPS
+    steps: Annotated[int, Repeats(max_value=MAX_STEPS)] = LOCAL_STEPS
 
-    def answer_all(self, stack: Stack) -> list[LocalMeans]:
-        return [self._one(stack.site(s)) for s in range(len(stack))]
+    def answer_all(self, batch: SiteBatch) -> list[LocalMeans]:
+        return [self._one(batch.site(s)) for s in range(len(batch))]
 
-    def _one(self, local: Stack) -> LocalMeans:
+    def _one(self, local: SiteBatch) -> LocalMeans:
         X = np.asarray(local.X, dtype=np.float64)
         if not len(X):
             return LocalMeans(np.zeros((0, X.shape[1])), np.zeros(0))
@@ -62,11 +62,13 @@ class AskDennisMeans(Question[LocalMeans]):
         steps = kernels.local_steps(X, local.offsets, starts, local.weights, steps=self.steps, recount=True)
         # A mean is over ``support`` rows, the count is ``recount``: both must be large enough.
         enough = steps.support >= local.minimum * (1 - 1e-9)
-        (reply,) = shown_means(local, steps.centers, steps.recount, steps.recount_squares, 1.0, only=enough)
+        (reply,) = disclosed_means(
+            local, steps.centers, steps.recount, steps.recount_squares, 1.0, allowed_cells=enough
+        )
         return reply
 
-    def most(self) -> dict[str, int]:
-        return {"shown": self.k}
+    def max_lengths(self) -> dict[str, int]:
+        return {"disclosed": self.k}
 
 
 def _plain_seeds(Y: FloatArray, k: int, weights: FloatArray | None, rng: np.random.Generator) -> FloatArray:
@@ -111,7 +113,7 @@ class KFed(Method, method="k-fed"):
 
     citation = "Dennis, Li, Smith: Heterogeneity for the Win: One-Shot Federated Clustering. ICML 2021."
     advice = "Sites can answer only once, hold few of the clusters each, and may show their own means"
-    shows = "each site's means"
+    visibility = "each site's means"
     asks = (AskLocalMeans, AskDennisMeans)
 
     variant: Literal["weighted", "dennis", "holzer"] = "weighted"
@@ -123,9 +125,9 @@ class KFed(Method, method="k-fed"):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.variant not in ("weighted", "dennis", "holzer"):
-            raise BadInput(f"KFed: variant must be weighted, dennis or holzer, got {self.variant!r}")
+            raise InputError(f"KFed: variant must be weighted, dennis or holzer, got {self.variant!r}")
         if self.server_steps < 1:
-            raise BadInput(f"KFed: server_steps must be >= 1, got {self.server_steps}")
+            raise InputError(f"KFed: server_steps must be >= 1, got {self.server_steps}")
 
     @classmethod
     def as_published(cls, *, k: int | None = None, k_local: int | None = None) -> Self:
@@ -142,7 +144,7 @@ class KFed(Method, method="k-fed"):
         """Holzer et al.: with 5 restarts as the start of DWF; their tables' k-FED column uses 1."""
         return cls(k=k, variant="holzer", local_restarts=restarts, server_restarts=restarts)
 
-    def asks_at_most(self) -> AtMost:
+    def work_limits(self) -> WorkLimits:
         return {
             AskLocalMeans: {"n_init": self.local_restarts, "steps": LOCAL_STEPS},
             AskDennisMeans: {"steps": LOCAL_STEPS},
@@ -153,7 +155,7 @@ class KFed(Method, method="k-fed"):
         return True
 
     def start(self, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[KFedState]:
-        asked = choose(sites, self.participation, rng)
+        asked = sample_sites(sites, self.participation, rng)
         k_local = self.k_local or self.clusters
         # down: how many clusters to look for; up: each site's means and counts
         if self.variant == "dennis":
@@ -181,7 +183,7 @@ def _dennis_server(means: list[FloatArray], k: int, steps: int = 1) -> FloatArra
     """Dennis et al., algorithm 2: one site's means, farthest-first up to k, unweighted Lloyd."""
     pool = np.concatenate(means)
     if len(pool) < k:
-        raise BadInput(f"k={k} clusters from {len(pool)} local means: the sites showed too few")
+        raise InputError(f"k={k} clusters from {len(pool)} local means: the sites showed too few")
     first = next(m for m in means if len(m))
     centers = list(first[:k])
     nearest = np.min([((pool - c) ** 2).sum(axis=1) for c in centers], axis=0)

@@ -19,15 +19,15 @@ import numpy as np
 
 from unpooled import kernels
 from unpooled.algorithms import server_updates as updates
-from unpooled.algorithms.base import AtMost, Method, choose, share_or_zero
+from unpooled.algorithms.method import Method, WorkLimits, sample_sites, share_or_zero
 from unpooled.algorithms.seeding import spread_of, starts
-from unpooled.core.arrays import FloatArray, IntArray
-from unpooled.core.declarations import Centers, Count, Repeats, Setting, Sum
-from unpooled.core.limits import MOST_EPOCHS
-from unpooled.core.messages import Message, Question, SiteId, Summable
-from unpooled.core.protocol import Steps, total
-from unpooled.core.stack import Stack, Stacked, only
-from unpooled.errors import BadInput
+from unpooled.errors import InputError
+from unpooled.protocol.algorithm import Steps, total
+from unpooled.protocol.declarations import Centers, Count, Repeats, Setting, Sum
+from unpooled.protocol.limits import MAX_EPOCHS
+from unpooled.protocol.messages import Message, Question, SiteId, Summable
+from unpooled.protocol.site_batch import ReplyBatch, SiteBatch, zero_suppressed
+from unpooled.typing import FloatArray, IntArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,29 +45,29 @@ class EpochMoves(Summable):
 class AskEpochs(Question[EpochMoves]):
     """Run E epochs of mini-batch k-means from these centres."""
 
-    sees = "rows"
+    reads = "rows"
 
     centers: Annotated[FloatArray, Centers("k d")]
-    epochs: Annotated[int, Repeats(most=MOST_EPOCHS)]
+    epochs: Annotated[int, Repeats(max_value=MAX_EPOCHS)]
     batch: Annotated[int, Setting()]
     rate: Annotated[float, Setting()]
 
-    def answer_all(self, stack: Stack) -> Stacked[EpochMoves]:
+    def answer_all(self, batch: SiteBatch) -> ReplyBatch[EpochMoves]:
         local = kernels.minibatch(
-            stack.X,
-            stack.offsets,
+            batch.X,
+            batch.offsets,
             self.centers,
-            stack.seeds,
-            stack.weights,
+            batch.seeds,
+            batch.weights,
             epochs=self.epochs,
             batch=self.batch,
             rate=self.rate,
-            threads=stack.threads,
+            threads=batch.threads,
         )
-        shown = stack.shown(local.mass, local.squares)
-        counts = only(shown, local.mass)
-        weighted = only(shown, (local.centers - self.centers) * counts[..., None])
-        return Stacked(EpochMoves(weighted, counts, counts.sum(axis=1, keepdims=True)), len(stack))
+        disclosed = batch.disclosed(local.mass, local.squares)
+        counts = zero_suppressed(disclosed, local.mass)
+        weighted = zero_suppressed(disclosed, (local.centers - self.centers) * counts[..., None])
+        return ReplyBatch(EpochMoves(weighted, counts, counts.sum(axis=1, keepdims=True)), len(batch))
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,13 +108,15 @@ class MiniBatch(Method, method="mini-batch"):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.epochs < 1 or self.batch < 0:
-            raise BadInput(f"MiniBatch: epochs must be >= 1 and batch >= 0, got {self.epochs}, {self.batch}")
+            raise InputError(
+                f"MiniBatch: epochs must be >= 1 and batch >= 0, got {self.epochs}, {self.batch}"
+            )
         if not 0 <= self.momentum < 1:
-            raise BadInput(f"MiniBatch: momentum must be in [0, 1), got {self.momentum}")
+            raise InputError(f"MiniBatch: momentum must be in [0, 1), got {self.momentum}")
         if not (0 < self.client_rate <= 1 and self.learning_rate > 0):
-            raise BadInput("MiniBatch: client_rate must be in (0, 1] and learning_rate > 0")
+            raise InputError("MiniBatch: client_rate must be in (0, 1] and learning_rate > 0")
         if (self.low is None) != (self.high is None):
-            raise BadInput("MiniBatch: state both low and high, or neither")
+            raise InputError("MiniBatch: state both low and high, or neither")
 
     @classmethod
     def as_published(
@@ -142,8 +144,8 @@ class MiniBatch(Method, method="mini-batch"):
             stop=False,
         )
 
-    def asks_at_most(self) -> AtMost:
-        return {**super().asks_at_most(), AskEpochs: {"epochs": self.epochs}}
+    def work_limits(self) -> WorkLimits:
+        return {**super().work_limits(), AskEpochs: {"epochs": self.epochs}}
 
     @property
     def own_start(self) -> bool:
@@ -153,7 +155,7 @@ class MiniBatch(Method, method="mini-batch"):
         k = self.clusters
         moments = yield from spread_of(sites)
         if moments.n < k:
-            raise BadInput(f"k={k} clusters from {moments.n:g} rows")
+            raise InputError(f"k={k} clusters from {moments.n:g} rows")
         reach = np.sqrt(3 * moments.variance)  # a uniform range with the data's mean and variance
         low = moments.mean - reach if self.low is None else np.full(len(reach), float(self.low))
         high = moments.mean + reach if self.high is None else np.full(len(reach), float(self.high))
@@ -177,7 +179,7 @@ class MiniBatch(Method, method="mini-batch"):
     def round(
         self, state: MiniBatchState, sites: tuple[SiteId, ...], rng: np.random.Generator
     ) -> Steps[MiniBatchState]:
-        asked = choose(sites, self.participation, rng)
+        asked = sample_sites(sites, self.participation, rng)
         # down: the centres; up: sums over sites of counts and of count-weighted moves
         question = AskEpochs(state.centers, self.epochs, self.batch, self.client_rate)
         moves = yield from total(asked, question)

@@ -1,8 +1,8 @@
 """Restarts of any method in the same exchanges; the best one is the result.
 
-Two ways. ``BestOf(method, n)`` runs every restart to its end and then compares them, in one more exchange:
-algorithm 1 of Holzer et al. calls this n_init. ``SideBySide(method)`` compares them after every round, for
-methods that declare rules for it (``Method.race``): their questions are merged into one with R sets of
+Two ways. ``Restarts(method, n)`` runs every restart to its end and then compares them, in one more exchange:
+algorithm 1 of Holzer et al. calls this n_init. ``ConcurrentRestarts(method)`` compares them after every round, for
+methods that declare rules for it (``Method.restart_rules``): their questions are merged into one with R sets of
 centres, a start is dropped once it rests or cannot win, and the leader runs to a smaller movement. Ten starts
 cost the exchanges of the longest one.
 """
@@ -14,21 +14,21 @@ from typing import Any, Self, cast
 import numpy as np
 
 from unpooled import kernels
-from unpooled.algorithms.base import Method, Race
+from unpooled.algorithms.method import Method, RestartRules
 from unpooled.algorithms.seeding import starts
-from unpooled.core.arrays import BoolArray, FloatArray, IntArray
-from unpooled.core.messages import Message, SiteId
-from unpooled.core.protocol import Algorithm, CopiedRng, Steps, expanded, merged, together
-from unpooled.errors import BadInput
+from unpooled.errors import InputError
+from unpooled.protocol.algorithm import Algorithm, CopiedRng, Steps, build_algorithm, merged, together
+from unpooled.protocol.messages import Message, SiteId
+from unpooled.typing import BoolArray, FloatArray, IntArray
 
-USUAL = 10  # the default number of restarts
+DEFAULT_RESTARTS = 10  # the default number of restarts
 
 
 # ---------------------------------------------------------------- one start
 
 
 @dataclass(frozen=True, eq=False)
-class CountedState(Message):
+class RoundLimitedState(Message):
     """The number of rounds, and a state that does not count them itself."""
 
     inner: Any
@@ -55,7 +55,7 @@ class CountedState(Message):
 
 
 @dataclass(frozen=True, eq=False)
-class Counted(Message):
+class RoundLimited(Message):
     """A method that ends after ``max_rounds``, even if its ``finished`` does not check them."""
 
     inner: Method
@@ -63,17 +63,17 @@ class Counted(Message):
     def start(self, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[Any]:
         inner: Any = self.inner
         state = yield from inner.start(sites, rng)
-        return state if hasattr(state, "rounds") or inner.finished(state) else CountedState(state, 0)
+        return state if hasattr(state, "rounds") or inner.finished(state) else RoundLimitedState(state, 0)
 
     def round(self, state: Any, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[Any]:
         inner: Any = self.inner
-        if not isinstance(state, CountedState):
+        if not isinstance(state, RoundLimitedState):
             return (yield from inner.round(state, sites, rng))
-        return CountedState((yield from inner.round(state.inner, sites, rng)), state.rounds + 1)
+        return RoundLimitedState((yield from inner.round(state.inner, sites, rng)), state.rounds + 1)
 
     def finished(self, state: Any) -> bool:
         inner: Any = self.inner
-        if not isinstance(state, CountedState):
+        if not isinstance(state, RoundLimitedState):
             return bool(inner.finished(state))
         return state.rounds >= self.inner.max_rounds or bool(inner.finished(state.inner))
 
@@ -82,7 +82,7 @@ class Counted(Message):
 
 
 @dataclass(frozen=True, eq=False)
-class BestOfState(Message):
+class RestartsState(Message):
     """The restarts' own states; ``best`` is their index once they are scored, -1 before."""
 
     states: tuple[Any, ...]
@@ -112,15 +112,15 @@ class BestOfState(Message):
 
 
 @dataclass(frozen=True, eq=False)
-class BestOf(Message):
+class Restarts(Message):
     """``n`` restarts of ``inner``. With an adaptive start one seeding serves them all."""
 
     inner: Method
-    n: int = USUAL
+    n: int = DEFAULT_RESTARTS
 
     def __post_init__(self) -> None:
         if self.n < 1:
-            raise BadInput(f"BestOf: n must be >= 1, got {self.n}")
+            raise InputError(f"BestOf: n must be >= 1, got {self.n}")
 
     @property
     def k(self) -> int | None:
@@ -129,17 +129,17 @@ class BestOf(Message):
     def with_init(self, change: Callable[[Any], Any]) -> Self:
         return replace(self, inner=self.inner.with_init(change))
 
-    def restarted(self, n: int | None) -> Algorithm[Any]:
+    def with_restarts(self, n: int | None) -> Algorithm[Any]:
         return self if n is None else replace(self, n=n)
 
     @property
-    def keeps_holes(self) -> bool:
-        return self.inner.keeps_holes
+    def supports_missing(self) -> bool:
+        return self.inner.supports_missing
 
-    def over_holes(self) -> Self:
-        return replace(self, inner=self.inner.over_holes())
+    def with_missing(self) -> Self:
+        return replace(self, inner=self.inner.with_missing())
 
-    def start(self, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[BestOfState]:
+    def start(self, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[RestartsState]:
         inner = self.inner
         restarts = [inner] * self.n
         if not inner.own_start and isinstance(inner.init, str) and inner.init == "adaptive":
@@ -148,14 +148,14 @@ class BestOf(Message):
             )
             restarts = [replace(inner, init=centers) for centers in seeding.centers]
         rngs = rng.spawn(len(restarts))
-        runs = [expanded(m).start(sites, r) for m, r in zip(restarts, rngs, strict=True)]
+        runs = [build_algorithm(m).start(sites, r) for m, r in zip(restarts, rngs, strict=True)]
         states = yield from together(runs)
-        return BestOfState(tuple(states), np.full(len(states), np.nan), -1)
+        return RestartsState(tuple(states), np.full(len(states), np.nan), -1)
 
     def round(
-        self, state: BestOfState, sites: tuple[SiteId, ...], rng: np.random.Generator
-    ) -> Steps[BestOfState]:
-        inner = expanded(self.inner)
+        self, state: RestartsState, sites: tuple[SiteId, ...], rng: np.random.Generator
+    ) -> Steps[RestartsState]:
+        inner = build_algorithm(self.inner)
         rngs = rng.spawn(len(state.states))
         going = [i for i, s in enumerate(state.states) if not inner.finished(s)]
         if not going and self.inner.own_objective:
@@ -164,7 +164,7 @@ class BestOf(Message):
             return replace(state, inertias=own, best=int(np.argmax(own <= lowest + 1e-6 * abs(lowest))))
         if not going:
             centers = np.stack([s.centers for s in state.states])
-            inertias, scores = yield from self.inner.judged(sites, centers)
+            inertias, scores = yield from self.inner.score_restarts(sites, centers)
             return replace(state, inertias=inertias, best=int(np.argmax(scores <= (1 + 1e-6) * scores.min())))
         moved = yield from together([inner.round(state.states[i], sites, rngs[i]) for i in going])
         states = list(state.states)
@@ -172,7 +172,7 @@ class BestOf(Message):
             states[i] = new
         return replace(state, states=tuple(states))
 
-    def finished(self, state: BestOfState) -> bool:
+    def finished(self, state: RestartsState) -> bool:
         return state.best >= 0
 
 
@@ -180,7 +180,7 @@ class BestOf(Message):
 
 
 @dataclass(frozen=True, eq=False)
-class SideBySideState(Message):
+class ConcurrentRestartsState(Message):
     """R starts between two rounds, and their comparison."""
 
     states: tuple[Any, ...]  # (R) of the method
@@ -226,16 +226,16 @@ class SideBySideState(Message):
 
 
 @dataclass(frozen=True, eq=False)
-class SideBySide(Message):
+class ConcurrentRestarts(Message):
     """The starts of a method, run and compared round by round."""
 
     inner: Method
 
-    def start(self, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[SideBySideState]:
-        learnt = yield from self.inner.seeds(sites, self.inner.side_by_side, rng)
-        R = len(learnt.centers)
-        return SideBySideState(
-            states=tuple(self.inner.begin(centers, learnt) for centers in learnt.centers),
+    def start(self, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[ConcurrentRestartsState]:
+        seeding = yield from self.inner.seeds(sites, self.inner.n_concurrent_starts, rng)
+        R = len(seeding.centers)
+        return ConcurrentRestartsState(
+            states=tuple(self.inner.begin(centers, seeding) for centers in seeding.centers),
             scores=np.full(R, np.inf),
             active=np.ones(R, dtype=np.bool_),
             lowest=np.full(R, np.inf),
@@ -248,8 +248,8 @@ class SideBySide(Message):
         )
 
     def round(
-        self, state: SideBySideState, sites: tuple[SiteId, ...], rng: np.random.Generator
-    ) -> Steps[SideBySideState]:
+        self, state: ConcurrentRestartsState, sites: tuple[SiteId, ...], rng: np.random.Generator
+    ) -> Steps[ConcurrentRestartsState]:
         inner: Any = self.inner
         active = np.flatnonzero(state.active)
         # equal random draws for all starts, so that they ask the same sites and can share one question
@@ -263,24 +263,28 @@ class SideBySide(Message):
         return self._compared(state, active, tuple(states), sites)
 
     def _compared(
-        self, state: SideBySideState, active: IntArray, states: tuple[Any, ...], sites: tuple[SiteId, ...]
-    ) -> SideBySideState:
-        rules = self.inner.race or Race()
+        self,
+        state: ConcurrentRestartsState,
+        active: IntArray,
+        states: tuple[Any, ...],
+        sites: tuple[SiteId, ...],
+    ) -> ConcurrentRestartsState:
+        rules = self.inner.restart_rules or RestartRules()
         scores = state.scores.copy()
         scores[active] = [states[i].score for i in active]
         lead = float(scores.min())
         fell = state.lowest[active] - scores[active] > 0.01 * self.inner.tol * scores[active]
         stale = state.stale.copy()
         stale[active] = np.where(fell, 0, stale[active] + 1)
-        best = int(np.argmax(scores <= (1 + rules.tie) * lead))
+        best = int(np.argmax(scores <= (1 + rules.tie_tolerance) * lead))
         lead_stale = 0 if lead < state.lead * (1 - 1e-6) else state.lead_stale + 1
         going = state.active.copy()
-        if rules.leader_stale:
+        if rules.leader_max_stale_rounds:
             leader = states[best]
-            going[:] = leader.movement > leader.threshold and lead_stale < rules.leader_stale
+            going[:] = leader.movement > leader.threshold and lead_stale < rules.leader_max_stale_rounds
         else:
             going[active] = self._going(rules, state, active, states, scores, stale, sites)
-        return SideBySideState(
+        return ConcurrentRestartsState(
             states=states,
             scores=scores,
             active=going,
@@ -289,14 +293,16 @@ class SideBySide(Message):
             lead=min(state.lead, lead),
             lead_stale=lead_stale,
             best=best,
-            movement=float(states[best].movement if rules.leader_stale else max(s.movement for s in states)),
+            movement=float(
+                states[best].movement if rules.leader_max_stale_rounds else max(s.movement for s in states)
+            ),
             rounds=state.rounds + 1,
         )
 
     def _going(
         self,
-        rules: Race,
-        state: SideBySideState,
+        rules: RestartRules,
+        state: ConcurrentRestartsState,
         active: IntArray,
         states: tuple[Any, ...],
         scores: FloatArray,
@@ -306,23 +312,23 @@ class SideBySide(Message):
         """Mask of the active starts that still move and can still win."""
         current, lead = scores[active], float(scores.min())
         moved = np.array([states[i].movement for i in active])
-        rest = states[0].threshold * np.where(current == lead, rules.polish, 1.0)
+        rest = states[0].threshold * np.where(current == lead, rules.leader_tolerance, 1.0)
         going: BoolArray = moved > rest
-        if not self.inner.drops(sites):
+        if not self.inner.may_drop_starts(sites):
             return going
-        hidden = any(states[i].hidden for i in active)
+        suppressed = any(states[i].suppressed for i in active)
         gain = state.scores[active] - current  # infinite in the first round
-        slack = rules.slack_hidden if hidden else rules.slack
+        slack = rules.score_slack_suppressed if suppressed else rules.score_slack
         going &= current - rules.patience * np.maximum(gain, 0.0) <= slack * lead
-        patience = rules.stale_hidden if hidden else rules.stale
+        patience = rules.max_stale_rounds_suppressed if suppressed else rules.max_stale_rounds
         if patience is not None:
             going &= stale[active] < patience
-        if rules.alike:
-            near = rules.alike * np.sqrt(lead / max(states[0].n, 1e-300))
+        if rules.duplicate_distance:
+            near = rules.duplicate_distance * np.sqrt(lead / max(states[0].n, 1e-300))
             going &= ~_repeated([states[i].centers for i in active], near)
         return going
 
-    def finished(self, state: SideBySideState) -> bool:
+    def finished(self, state: ConcurrentRestartsState) -> bool:
         return state.rounds >= self.inner.max_rounds or not state.active.any()
 
 

@@ -19,13 +19,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from unpooled import kernels
-from unpooled.algorithms.base import Method, Race, choose
+from unpooled.algorithms.method import Method, RestartRules, sample_sites
 from unpooled.algorithms.seeding import LOCAL_RESTARTS, Starts
-from unpooled.core.arrays import BoolArray, FloatArray
-from unpooled.core.messages import Message, SiteId
-from unpooled.core.protocol import Steps, each
-from unpooled.errors import BadInput
-from unpooled.questions.clusters import AskClusterSums, AskLocalMeans, ClusterSums, LocalMeans
+from unpooled.errors import InputError
+from unpooled.protocol.algorithm import Steps, each
+from unpooled.protocol.messages import Message, SiteId
+from unpooled.protocol.questions.cluster_sums import AskClusterSums, AskLocalMeans, ClusterSums, LocalMeans
+from unpooled.typing import BoolArray, FloatArray
 
 _TRIM = 0.25  # of the sites, at either end, where one number per site is averaged
 _FAR = 3.0  # times the usual distance: beyond this a site's mean is left out
@@ -55,9 +55,11 @@ class Robust(Method, method="robust"):
         "IEEE Trans. Signal Process. 70, 2022."
     )
     advice = "Some sites may be broken or hostile: a geometric median over sites, and suspects by name"
-    shows = "each site's means and sums"
+    visibility = "each site's means and sums"
     asks = (AskLocalMeans,)
-    race = Race(tie=0.0, leader_stale=5)  # the sites left out may alternate without end
+    restart_rules = RestartRules(
+        tie_tolerance=0.0, leader_max_stale_rounds=5
+    )  # the sites left out may alternate without end
 
     weight_cap: float = 1.5
     n_starts: int = 16
@@ -65,44 +67,44 @@ class Robust(Method, method="robust"):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.weight_cap > 0:
-            raise BadInput(f"Robust: weight_cap must be above 0, got {self.weight_cap}")
+            raise InputError(f"Robust: weight_cap must be above 0, got {self.weight_cap}")
         if self.n_starts < 1:
-            raise BadInput(f"Robust: n_starts must be >= 1, got {self.n_starts}")
+            raise InputError(f"Robust: n_starts must be >= 1, got {self.n_starts}")
 
     @property
     def own_start(self) -> bool:
         return not isinstance(self.init, np.ndarray)
 
     @property
-    def side_by_side(self) -> int:
+    def n_concurrent_starts(self) -> int:
         return self.n_starts
 
     def seeds(self, sites: tuple[SiteId, ...], count: int, rng: np.random.Generator) -> Steps[Starts]:
         if len(sites) < 3:
-            raise BadInput(f"Robust: among {len(sites)} sites no one can tell who is wrong; it takes 3")
+            raise InputError(f"Robust: among {len(sites)} sites no one can tell who is wrong; it takes 3")
         # down: k; up: each site's means and counts
         replies = yield from each(sites, AskLocalMeans(self.clusters, n_init=LOCAL_RESTARTS))
-        shown = [reply for reply in replies.values() if len(reply.counts)]
-        if not shown:
-            raise BadInput(f"k={self.clusters} clusters from 0 local means: the sites showed too few")
+        nonempty = [reply for reply in replies.values() if len(reply.counts)]
+        if not nonempty:
+            raise InputError(f"k={self.clusters} clusters from 0 local means: the sites showed too few")
         if isinstance(self.init, np.ndarray):
             centers = self.init[None].astype(np.float64)
         else:
-            centers = _starts(shown, self.clusters, count, rng)
-        return Starts(centers, np.nan, float(np.median([_spread(reply) for reply in shown])))
+            centers = _starts(nonempty, self.clusters, count, rng)
+        return Starts(centers, np.nan, float(np.median([_spread(reply) for reply in nonempty])))
 
     def start(self, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[RobustState]:
-        learnt = yield from self.seeds(sites, 1, rng)
-        return self.begin(learnt.centers[0], learnt)
+        seeding = yield from self.seeds(sites, 1, rng)
+        return self.begin(seeding.centers[0], seeding)
 
-    def begin(self, centers: FloatArray, learnt: Starts) -> RobustState:
-        threshold = float(np.sqrt(self.tol * learnt.spread))
+    def begin(self, centers: FloatArray, seeding: Starts) -> RobustState:
+        threshold = float(np.sqrt(self.tol * seeding.spread))
         return RobustState(centers, np.inf, np.inf, np.inf, threshold, (), 0)
 
     def round(
         self, state: RobustState, sites: tuple[SiteId, ...], rng: np.random.Generator
     ) -> Steps[RobustState]:
-        asked = choose(sites, self.participation, rng)
+        asked = sample_sites(sites, self.participation, rng)
         # down: the centres; up: each site's sums, counts, inertia
         replies = yield from each(asked, AskClusterSums(state.centers[None]))
         sums = list(replies.values())
@@ -153,7 +155,7 @@ def _starts(replies: list[LocalMeans], k: int, count: int, rng: np.random.Genera
         if len(starts) == count:
             break
     if not starts:
-        raise BadInput(
+        raise InputError(
             f"k={k} clusters from too few local means of a few sites each: the sites showed too few"
         )
     return np.stack(starts)

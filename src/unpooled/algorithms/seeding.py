@@ -23,12 +23,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from unpooled import kernels
-from unpooled.core.arrays import FloatArray, IntArray
-from unpooled.core.messages import SiteId
-from unpooled.core.protocol import Steps, each, total
-from unpooled.errors import BadInput
-from unpooled.questions.clusters import AskClusterSums, AskDrawnSums, AskLocalMeans, AskMoments, LocalMeans
-from unpooled.questions.observed import AskObservedMoments, AskObservedSums
+from unpooled.errors import InputError
+from unpooled.protocol.algorithm import Steps, each, total
+from unpooled.protocol.messages import SiteId
+from unpooled.protocol.questions.cluster_sums import (
+    AskClusterSums,
+    AskDrawnSums,
+    AskLocalMeans,
+    AskMoments,
+    LocalMeans,
+)
+from unpooled.protocol.questions.sums_with_missing import AskObservedMoments, AskObservedSums
+from unpooled.typing import FloatArray, IntArray
 
 INITS = ("adaptive", "k-fed", "random")
 LOCAL_RESTARTS = 5  # of a site's own k-means, where starts are made from the sites' means
@@ -39,15 +45,15 @@ _ROWS_A_CELL, _ROWS_A_CELL_WIDE = 50, 10  # rows that a draw has for every cell 
 _STEPS_ON_DRAW, _GAIN_ON_DRAW, _WORSE_ON_DRAW = 5, 1e-3, 0.01
 
 
-class Asked(NamedTuple):
+class QuestionSet(NamedTuple):
     """The two questions that a start is found by: about rows as such, or about rows with missing cells."""
 
     moments: Any
     sums: Any
 
 
-WHOLE = Asked(AskMoments, AskClusterSums)
-OBSERVED = Asked(AskObservedMoments, AskObservedSums)
+COMPLETE = QuestionSet(AskMoments, AskClusterSums)
+WITH_MISSING = QuestionSet(AskObservedMoments, AskObservedSums)
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,38 +91,46 @@ def starts(
     rng: np.random.Generator,
     *,
     min_cluster_size: int = 1,
-    asked: Asked = WHOLE,
-    draws: bool = False,
+    question_set: QuestionSet = COMPLETE,
+    sample_rows: bool = False,
 ) -> Steps[Starts]:
     """Up to ``count`` starts of k centres each: "adaptive", "k-fed", "random", or the given centres.
 
     With ``draws`` the adaptive starts of very many rows are made on a draw of them, settled there, and given
     without those that cannot be the best.
     """
-    moments = yield from spread_of(sites, asked)
+    moments = yield from spread_of(sites, question_set)
     if moments.n < k:
-        raise BadInput(f"k={k} clusters from {moments.n:g} rows")
+        raise InputError(f"k={k} clusters from {moments.n:g} rows")
     mean, sd = moments.mean, np.sqrt(moments.variance)
     if isinstance(init, np.ndarray):
         if init.shape != (k, len(mean)):
-            raise BadInput(f"init has shape {init.shape}, but k={k} and the rows have {len(mean)} columns")
+            raise InputError(f"init has shape {init.shape}, but k={k} and the rows have {len(mean)} columns")
         if not np.isfinite(init).all():
-            raise BadInput("init holds NaN or infinity")
+            raise InputError("init holds NaN or infinity")
         centers = init[None].astype(np.float64)
     elif init == "k-fed":
         # down: k; up: each site's means and counts
         replies = yield from each(sites, AskLocalMeans(k, n_init=LOCAL_RESTARTS))
-        shown = list(replies.values())
-        centers = np.stack([merge_means(shown, k, rng, 10, weighted=True) for _ in range(count)])
+        local_means = list(replies.values())
+        centers = np.stack([merge_means(local_means, k, rng, 10, weighted=True) for _ in range(count)])
     elif init == "random":
         centers = mean + sd * rng.standard_normal((count, k, len(mean)))
     else:
-        draw = _draw_of(moments, k, min_cluster_size, rng) if draws and asked is WHOLE else None
+        draw = (
+            _draw_of(moments, k, min_cluster_size, rng) if sample_rows and question_set is COMPLETE else None
+        )
         centers = yield from _adaptive(
-            sites, k, count, moments, rng, min_cluster_size, draw.sums if draw is not None else asked.sums
+            sites,
+            k,
+            count,
+            moments,
+            rng,
+            min_cluster_size,
+            draw.sums if draw is not None else question_set.sums,
         )
         if draw is not None:
-            centers = yield from _settled(sites, centers, draw, min_cluster_size)
+            centers = yield from _refined_on_sample(sites, centers, draw, min_cluster_size)
     return Starts(centers, moments.n, float(moments.variance.mean()))
 
 
@@ -127,26 +141,26 @@ def merge_means(
     means = np.concatenate([r.means for r in replies])
     counts = np.concatenate([r.counts for r in replies])
     if len(means) < k:
-        raise BadInput(f"k={k} clusters from {len(means)} local means: the sites showed too few")
+        raise InputError(f"k={k} clusters from {len(means)} local means: the sites showed too few")
     seed = rng.integers(0, 2**63, size=1, dtype=np.uint64)
     clustering = kernels.kmeans(
         means, np.array([0, len(means)]), k, seed, counts if weighted else None, n_init=restarts
     )
     if not (clustering.mass > 0).all():
         distinct = int((clustering.mass > 0).sum())
-        raise BadInput(f"k={k} clusters from {distinct} distinct local means: the sites showed too few")
+        raise InputError(f"k={k} clusters from {distinct} distinct local means: the sites showed too few")
     centers: FloatArray = clustering.centers[0]
     return centers
 
 
-def spread_of(sites: tuple[SiteId, ...], asked: Asked = WHOLE) -> Steps[Spread]:
+def spread_of(sites: tuple[SiteId, ...], question_set: QuestionSet = COMPLETE) -> Steps[Spread]:
     """Moments about zero; asked again about the mean where a large mean would make the variance inexact."""
     # down: nothing; up: mass, sums and squares of the columns
-    about_zero = yield from total(sites, asked.moments())
+    about_zero = yield from total(sites, question_set.moments())
     mean = about_zero.mean
     if not about_zero.n > 0 or (about_zero.variance > 1e-8 * mean**2).all():
         return Spread(about_zero.n, mean, about_zero.variance)
-    centred = yield from total(sites, asked.moments(mean))
+    centred = yield from total(sites, question_set.moments(mean))
     return Spread(centred.n, mean + centred.mean, centred.variance)
 
 
@@ -166,7 +180,7 @@ class Draw:
 def _draw_of(moments: Spread, k: int, p: int, rng: np.random.Generator) -> Draw | None:
     """A draw of enough rows for each cell of a sketch; None unless there are more than twice as many."""
     wide = len(moments.mean) >= _WIDE
-    rows = (_ROWS_A_CELL_WIDE if wide else _ROWS_A_CELL) * _most_cells(len(moments.mean), k) * p
+    rows = (_ROWS_A_CELL_WIDE if wide else _ROWS_A_CELL) * _max_cells(len(moments.mean), k) * p
     scatter = moments.n * float(moments.variance.sum())
     if moments.n <= 2 * rows or not scatter > 0:
         return None
@@ -175,11 +189,13 @@ def _draw_of(moments: Spread, k: int, p: int, rng: np.random.Generator) -> Draw 
     return Draw(int(rng.integers(2**63)), moments.mean, 0.5 * rows / moments.n, 0.5 * rows / scatter)
 
 
-def _most_cells(d: int, k: int) -> int:
+def _max_cells(d: int, k: int) -> int:
     return max(500 if d >= _WIDE else 300, 8 * k)
 
 
-def _settled(sites: tuple[SiteId, ...], centers: FloatArray, draw: Draw, p: int) -> Steps[FloatArray]:
+def _refined_on_sample(
+    sites: tuple[SiteId, ...], centers: FloatArray, draw: Draw, p: int
+) -> Steps[FloatArray]:
     """The starts that may be the best, after Lloyd's steps on the draw; the best on the draw first.
 
     The steps end when the best start gains less than the draw can tell. Starts that are clearly worse, or
@@ -193,11 +209,11 @@ def _settled(sites: tuple[SiteId, ...], centers: FloatArray, draw: Draw, p: int)
         order = np.argsort(inertia, kind="stable")
         gain, lead = lead - inertia[order[0]], inertia[order[0]]
         near = 0.02 * np.sqrt(lead / max(float(sums.mass[order[0]].sum()), 1e-300))
-        moved, kept = sums.means(centers, p), list[FloatArray]()
+        moved, survivors = sums.means(centers, p), list[FloatArray]()
         for i in order[inertia[order] <= (1 + _WORSE_ON_DRAW) * lead]:
-            if not any(_alike(moved[i], other, near) for other in kept):
-                kept.append(moved[i])
-        centers = np.stack(kept)
+            if not any(_alike(moved[i], other, near) for other in survivors):
+                survivors.append(moved[i])
+        centers = np.stack(survivors)
         if not gain > _GAIN_ON_DRAW * lead:
             break
     return centers
@@ -213,7 +229,7 @@ def _adaptive(
     ask: Callable[[FloatArray], Any],
 ) -> Steps[FloatArray]:
     sketches = 3 if len(moments.mean) >= _WIDE else 5
-    most = max(2, min(_most_cells(len(moments.mean), k), int(moments.n / p)))
+    most = max(2, min(_max_cells(len(moments.mean), k), int(moments.n / p)))
     first = max(2, most // 4)
     mean, sd = moments.mean, np.sqrt(moments.variance)
     centers = mean + sd * rng.standard_normal((sketches, first, len(mean)))
@@ -308,7 +324,7 @@ def _reduced(
     means = np.concatenate([c.means for c in cells])
     mass = np.concatenate([c.mass for c in cells]) / len(cells)
     if not len(means):
-        raise BadInput(f"no cell of rows is visible: the sites' minimum size hides all of them (k={k})")
+        raise InputError(f"no cell of rows is visible: the sites' minimum size hides all of them (k={k})")
     axes = _axes(means, mass)
     flat = np.ascontiguousarray((means - mean) @ axes) if axes is not None else means
     runs = _candidates(cells, flat, mass, k, count, rng)

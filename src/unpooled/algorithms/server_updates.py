@@ -4,7 +4,7 @@ import math
 
 import numpy as np  # noqa: F401 (the doctests use it)
 
-from unpooled.core.arrays import FloatArray
+from unpooled.typing import FloatArray
 
 
 def heavy_ball(

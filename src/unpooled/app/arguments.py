@@ -8,27 +8,27 @@ from typing import Any, TypeVar, cast
 
 from unpooled.app.job import parse_ks
 from unpooled.data.table import plain_name
-from unpooled.errors import BadInput, UnpooledError
+from unpooled.errors import InputError, UnpooledError
 
-_WHOLE = ("restarts", "max_rounds", "seed", "group_size", "min_cluster_size")
-_MAYBE_WHOLE = ("rows", "threads")
+_INTEGERS = ("n_init", "max_rounds", "random_state", "min_group_size", "min_cluster_size")
+_OPTIONAL_INTEGERS = ("rows", "n_threads")
 _REAL = ("rare", "delta")
 _TEXT = ("scale", "missing", "method", "protect", "person")
-_MAYBE_TEXT = ("site_column", "sheet", "delimiter", "decimal", "encoding", "certify")
+_OPTIONAL_TEXT = ("site_column", "sheet", "delimiter", "decimal", "encoding", "certify")
 
 
 def check_kinds(given: Mapping[str, Any]) -> None:
-    """Raise BadInput for an argument of another kind than it must have."""
+    """Raise InputError for an argument of another kind than it must have."""
     for names, kind, said in (
-        (_WHOLE + _MAYBE_WHOLE, numbers.Integral, "a whole number"),
+        (_INTEGERS + _OPTIONAL_INTEGERS, numbers.Integral, "a whole number"),
         ((*_REAL, "epsilon"), numbers.Real, "a number"),
-        (_TEXT + _MAYBE_TEXT, str, "text"),
+        (_TEXT + _OPTIONAL_TEXT, str, "text"),
     ):
         for name in names:
-            value, may_lack = given[name], name in (*_MAYBE_WHOLE, *_MAYBE_TEXT, "epsilon")
+            value, may_lack = given[name], name in (*_OPTIONAL_INTEGERS, *_OPTIONAL_TEXT, "epsilon")
             fits = isinstance(value, kind) and not isinstance(value, bool)
             if not fits and not (value is None and may_lack):
-                raise BadInput(f"{name} must be {said}{' or None' if may_lack else ''}, got {value!r}")
+                raise InputError(f"{name} must be {said}{' or None' if may_lack else ''}, got {value!r}")
 
 
 def ks_of(k: Any) -> tuple[int, ...]:
@@ -40,7 +40,7 @@ def ks_of(k: Any) -> tuple[int, ...]:
         return parse_ks(k)
     many = list(k) if isinstance(k, Iterable) else [k]
     if not all(isinstance(one, numbers.Integral) and not isinstance(one, bool) for one in many):
-        raise BadInput(f'k must be a whole number (3), a range, a list of these or "auto", got {k!r}')
+        raise InputError(f'k must be a whole number (3), a range, a list of these or "auto", got {k!r}')
     return parse_ks(",".join(str(int(one)) for one in many))
 
 
@@ -48,7 +48,7 @@ def names_of(argument: str, given: Any) -> tuple[str, ...]:
     """The names of columns: one, or a list, an array or an index of them."""
     names = [given] if isinstance(given, str) else list(given) if isinstance(given, Iterable) else [None]
     if not all(isinstance(name, str) for name in names):
-        raise BadInput(f"{argument} must be the name of a column, or a list of names, got {given!r}")
+        raise InputError(f"{argument} must be the name of a column, or a list of names, got {given!r}")
     return tuple(map(plain_name, names))
 
 
@@ -60,14 +60,16 @@ def texts_of(argument: str, given: Any) -> tuple[str, ...]:
     """
     many = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
     if not all(isinstance(one, str | numbers.Real) and not isinstance(one, bool) for one in many):
-        raise BadInput(f"{argument} must be a text or a number that means missing, or a list, got {given!r}")
+        raise InputError(
+            f"{argument} must be a text or a number that means missing, or a list, got {given!r}"
+        )
     return tuple(one if isinstance(one, str) else f"{float(one):.17g}" for one in many)
 
 
 def recoded(given: Any) -> tuple[tuple[str, str, str], ...]:
     """(column, spelling, level) for each of {"sex": {"M": "male"}}."""
     if not isinstance(given, Mapping) or not all(isinstance(pairs, Mapping) for pairs in given.values()):
-        raise BadInput(f'recode is said as {{"sex": {{"M": "male"}}}}, got {given!r}')
+        raise InputError(f'recode is said as {{"sex": {{"M": "male"}}}}, got {given!r}')
     return tuple((plain_name(c), str(old), str(new)) for c, of in given.items() for old, new in of.items())
 
 
@@ -77,14 +79,14 @@ def three_of(given: Any) -> tuple[str, str, str] | None:
         return None
     three = names_of("long", given)
     if len(set(three)) != 3:
-        raise BadInput(f"long names three columns, of person, feature and value; got {given!r}")
+        raise InputError(f"long names three columns, of person, feature and value; got {given!r}")
     return three[0], three[1], three[2]
 
 
 def scales_of(given: Any) -> tuple[tuple[str, str], ...]:
     """(column, scale) for each of {"income": "log"}."""
     if not isinstance(given, Mapping):
-        raise BadInput(f'scales are said as {{"income": "log"}}, got {given!r}')
+        raise InputError(f'scales are said as {{"income": "log"}}, got {given!r}')
     return tuple((plain_name(name), scale) for name, scale in given.items())
 
 
@@ -93,15 +95,15 @@ def bounds_of(given: Any) -> tuple[tuple[str, float, float], ...]:
     try:
         return tuple((plain_name(name), float(low), float(high)) for name, (low, high) in given.items())
     except (TypeError, ValueError, AttributeError):
-        raise BadInput(f'bounds are said as {{"age": (0, 110)}}, got {given!r}') from None
+        raise InputError(f'bounds are said as {{"age": (0, 110)}}, got {given!r}') from None
 
 
 # ---------------------------------------------------------------- messages
 
 _ARGUMENTS = {
-    "exclude", "categories", "numbers", "na", "recode", "site-column", "long", "sheet", "delimiter",
+    "exclude", "categorical", "numbers", "na", "recode", "site-column", "long", "sheet", "delimiter",
     "decimal", "encoding", "columns", "scale", "bounds", "missing", "rare", "method", "restarts",
-    "max-rounds", "seed", "secure", "exact-sums", "protect", "group-size", "person", "sensitive", "log",
+    "max-rounds", "seed", "secure", "exact-sums", "protect", "min-group-size", "person", "sensitive", "log",
     "consumption", "min-cluster-size", "epsilon", "delta", "rows", "force", "overwrite", "certify",
 }  # fmt: skip
 _FLAGS = ("secure", "exact-sums", "force", "overwrite")
@@ -120,10 +122,10 @@ def in_python(text: str) -> str:
     >>> in_python("--scale crp=rank takes ranks"), in_python("exists; say --overwrite")
     ('scales={"crp": "rank"} takes ranks', 'exists; say overwrite=True')
     """
-    return _OPTION.sub(_said, text)
+    return _OPTION.sub(_as_argument, text)
 
 
-def _said(found: "re.Match[str]") -> str:
+def _as_argument(found: "re.Match[str]") -> str:
     option, value, rest = found[1], found[2] if found[2] is not None else found[3], ""
     if option == "query":
         return "Database(address, query)" + ("" if found[3] == "cohort.sql" else f" {value}" if value else "")

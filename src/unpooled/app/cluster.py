@@ -25,14 +25,14 @@ from unpooled.app.result import ClusterResult, JobResult
 from unpooled.app.run_folder import RunFolder
 from unpooled.app.run_job import execute
 from unpooled.app.run_job import progress as line_of_progress
-from unpooled.core.arrays import IntArray
-from unpooled.core.disk import write_atomically
-from unpooled.data import Wishes
+from unpooled.data import PreparationOptions
 from unpooled.data.readers import Reading, read_table
 from unpooled.data.table import plain_name
-from unpooled.errors import BadInput
-from unpooled.pages.markup import table as html_table
-from unpooled.privacy.copy import CopySettings
+from unpooled.errors import InputError
+from unpooled.html.html import table as html_table
+from unpooled.privacy.microaggregation import SummarySettings
+from unpooled.storage.atomic_files import write_atomically
+from unpooled.typing import IntArray
 
 Names = str | Sequence[str]
 
@@ -40,11 +40,11 @@ Names = str | Sequence[str]
 @named_in_python
 def cluster(
     data: Any,
-    k: int | str | Iterable[int] = "auto",
+    n_clusters: int | str | Iterable[int] = "auto",
     *,
     columns: Names = "same",
     exclude: Names = (),
-    categories: Names = (),
+    categorical: Names = (),
     numbers: Names = (),
     na: Any = (),
     recode: Mapping[str, Mapping[str, str]] | None = None,
@@ -60,13 +60,13 @@ def cluster(
     missing: str = "auto",
     rare: float = 0.01,
     method: str = "lloyd",
-    restarts: int = 10,
+    n_init: int = 10,
     max_rounds: int = 300,
-    seed: int = 0,
+    random_state: int = 0,
     secure: bool = False,
     exact_sums: bool = False,
     protect: str = "none",
-    group_size: int = 0,
+    min_group_size: int = 0,
     person: str = "",
     sensitive: Names = (),
     log: Names = (),
@@ -81,7 +81,7 @@ def cluster(
     out: str | Path | None = None,
     overwrite: bool = False,
     progress: bool = False,
-    threads: int | None = None,
+    n_threads: int | None = None,
 ) -> "Result":
     """Cluster tables as if they were pooled; every entry of ``data`` is a site, under its name.
 
@@ -92,20 +92,20 @@ def cluster(
     """
     sites = data if isinstance(data, Mapping) else {"data": data}
     if not isinstance(data, Mapping) and site_column is None:
-        raise BadInput('one table is one site: name it, {"north": table}, or say site_column="hospital"')
+        raise InputError('one table is one site: name it, {"north": table}, or say site_column="hospital"')
     if not sites:
-        raise BadInput('no site was given: data names each with its table, {"north": table, "south": ...}')
+        raise InputError('no site was given: data names each with its table, {"north": table, "south": ...}')
     for name in sites:
         if not isinstance(name, str) or not name:
-            raise BadInput(f"a site's name must be text, got {name!r}")
+            raise InputError(f"a site's name must be text, got {name!r}")
     check_kinds(locals())
     chosen = columns if isinstance(columns, str) and columns in ("same", "common", "any") else None
-    job = Job.of(
+    job = Job.from_options(
         tuple(sites),
-        ks_of(k),
+        ks_of(n_clusters),
         Reading(
             exclude=names_of("exclude", exclude),
-            categories=names_of("categories", categories),
+            categorical=names_of("categorical", categorical),
             numbers=names_of("numbers", numbers),
             na=texts_of("na", na),
             recode=recoded(recode or {}),
@@ -116,15 +116,15 @@ def cluster(
             decimal=decimal,
             encoding=encoding,
         ),
-        CopySettings(
-            int(group_size),
+        SummarySettings(
+            int(min_group_size),
             person,
             (),
             names_of("sensitive", sensitive),
             names_of("log", log),
             names_of("consumption", consumption),
         ),
-        Wishes(
+        PreparationOptions(
             columns=names_of("columns", columns) if chosen is None else chosen,
             scale=scale,
             scales=scales_of(scales or {}),
@@ -133,9 +133,9 @@ def cluster(
             rare=float(rare),
         ),
         method=method,
-        n_init=int(restarts),
+        n_init=int(n_init),
         max_rounds=int(max_rounds),
-        seed=int(seed),
+        seed=int(random_state),
         secure=secure,
         exact_sums=exact_sums,
         protect=protect,
@@ -152,8 +152,8 @@ def cluster(
     if folder is not None:
         read = [Path(given) for given in sites.values() if isinstance(given, str | Path)]
         check(run_output(folder), inputs=read, overwrite=overwrite)
-    with line_of_progress(quiet=not progress) as watcher:
-        found = execute(job, folder, watcher, new=True, threads=threads)
+    with line_of_progress(quiet=not progress) as observer:
+        found = execute(job, folder, observer, new=True, threads=n_threads)
     return Result(found, _library(sites.values()))
 
 
@@ -173,7 +173,7 @@ class Result:
     """
 
     def __init__(self, found: JobResult, library: str) -> None:
-        self.found = found  # all that is known of the run
+        self.job_result = found  # all that is known of the run
         self._library = library
 
     @property
@@ -182,21 +182,21 @@ class Result:
         return len(self.model.centers)
 
     @property
-    def answer(self) -> str:
+    def headline(self) -> str:
         """The answer in two sentences, and the certificate in words where one was asked for."""
-        said = self.found.answer()  # type: ignore[attr-defined]
-        words = [said] if isinstance(said, str) else [*said, getattr(self.found, "certified", "")]
+        said = self.job_result.headline()  # type: ignore[attr-defined]
+        words = [said] if isinstance(said, str) else [*said, getattr(self.job_result, "certified", "")]
         return " ".join(filter(None, words))
 
     @property
     def model(self) -> Model:
         """The preparation and the centres: all that assigns a row to a cluster."""
-        return self.found.model()
+        return self.job_result.model()
 
     @property
     def sizes(self) -> Any:
         """A table: every cluster with its rows (or persons), its share, and its rows at every site."""
-        model, found = self.model, self.found
+        model, found = self.model, self.job_result
         total = max(float(model.sizes.sum()), 1.0)
         unit = found.unit if isinstance(found, ClusterResult) else "rows"
         columns: dict[str, list[Any]] = {
@@ -204,7 +204,7 @@ class Result:
             unit: [float(size) for size in model.sizes],
             "share": [float(size) / total for size in model.sizes],
         }
-        if isinstance(found, ClusterResult) and not found.job.totals_only:
+        if isinstance(found, ClusterResult) and not found.job.aggregate_only:
             for i, site in enumerate(found.description.sites):
                 name = site if site not in columns else f"site {site}"
                 columns[name] = [found.size_at(i, j) for j in range(self.k)]
@@ -217,9 +217,9 @@ class Result:
         ``value`` is the cluster's mean or share, ``overall`` that of all rows, ``effect`` their difference in
         standard deviations of all rows. With noise there are centres only.
         """
-        if isinstance(self.found, PrivateResult):
-            state, order = self.found.run.state, self.found.order
-            names = self.found.method.columns
+        if isinstance(self.job_result, PrivateResult):
+            state, order = self.job_result.run.state, self.job_result.order
+            names = self.job_result.method.columns
             cells = [
                 (i + 1, name, float(state.centers[j][c]))
                 for i, j in enumerate(order)
@@ -228,13 +228,13 @@ class Result:
             return self._table(
                 dict(zip(("cluster", "column", "value"), map(list, zip(*cells, strict=True)), strict=True))
             )
-        assert isinstance(self.found, ClusterResult)
-        traits = [(j + 1, t) for j in range(self.k) for t in self.found.traits(j)]
+        assert isinstance(self.job_result, ClusterResult)
+        traits = [(j + 1, t) for j in range(self.k) for t in self.job_result.traits(j)]
         return self._table(
             {
                 "cluster": [j for j, _ in traits],
                 "column": [t.column for _, t in traits],
-                "level": [t.level or None for _, t in traits],
+                "category": [t.category or None for _, t in traits],
                 **{f: [getattr(t, f) for _, t in traits] for f in ("value", "spread", "overall", "effect")},
             }
         )
@@ -242,24 +242,24 @@ class Result:
     @named_in_python
     def predict(self, table: Any) -> IntArray:
         """The cluster of every row of a new table, from 1, the largest; 0 for a row that was left out."""
-        job = self.found.job
+        job = self.job_result.job
         rows = read_table(table, self.model.reading(job.reading), "new rows")
-        return self.model.predict(rows, lacking=job.wishes.columns == "any").clusters
+        return self.model.predict(rows, lacking=job.preparation_options.columns == "any").clusters
 
     @named_in_python
     def report(self, path: str | Path, *, overwrite: bool = False) -> Path:
         """Write the report: one HTML file. Nothing is overwritten unless ``overwrite`` says so."""
-        page, target = self.found.report(), Path(path)
+        page, target = self.job_result.report(), Path(path)
         if page is None:
-            raise BadInput("the report asks for sums without noise: with epsilon there is none")
-        tables = (self.found.job.tables or {}).values()
+            raise InputError("the report asks for sums without noise: with epsilon there is none")
+        tables = (self.job_result.job.tables or {}).values()
         check(target, inputs=[t for t in tables if isinstance(t, str | Path)], overwrite=overwrite)
         write_atomically(target, page.encode(), shared=True)
         return target
 
     def to_json(self) -> dict[str, Any]:
         """The result for programs, as ``unpooled fit --json`` prints it."""
-        return self.found.to_json()
+        return self.job_result.to_json()
 
     def _table(self, columns: dict[str, list[Any]]) -> Any:
         if self._library == "pandas":
@@ -276,19 +276,23 @@ class Result:
 
     def _rows(self) -> tuple[list[str], list[list[str]]]:
         """The head and the rows of the small table that a terminal or a notebook shows."""
-        if isinstance(self.found, PrivateResult):
-            return ["cluster", "rows", *self.found.method.columns], self.found.rows()
-        assert isinstance(self.found, ClusterResult)
-        sizes = self.found.sizes
-        apart = [[str(j + 1), f"{sizes[j]:.0f}", self.found.apart(j)] for j in range(self.k)]
-        return ["cluster", self.found.unit, "what sets it apart"], apart
+        if isinstance(self.job_result, PrivateResult):
+            return ["cluster", "rows", *self.job_result.method.columns], self.job_result.rows()
+        assert isinstance(self.job_result, ClusterResult)
+        sizes = self.job_result.sizes
+        apart = [
+            [str(j + 1), f"{sizes[j]:.0f}", self.job_result.distinctive_traits(j)] for j in range(self.k)
+        ]
+        return ["cluster", self.job_result.unit, "what sets it apart"], apart
 
     def __repr__(self) -> str:
         head, rows = self._rows()
-        return "\n".join([self.answer, *("  ".join(row) for row in [head, *rows])])
+        return "\n".join([self.headline, *("  ".join(row) for row in [head, *rows])])
 
     def _repr_html_(self) -> str:
         head, rows = self._rows()
-        left = (0,) if isinstance(self.found, PrivateResult) else (0, 2)
+        left = (0,) if isinstance(self.job_result, PrivateResult) else (0, 2)
         cells = [[escape(cell) for cell in row] for row in rows]
-        return f"<p>{escape(self.answer)}</p>{html_table([escape(name) for name in head], cells, left=left)}"
+        return (
+            f"<p>{escape(self.headline)}</p>{html_table([escape(name) for name in head], cells, left=left)}"
+        )

@@ -10,32 +10,32 @@ from pathlib import Path
 from typing import Any
 
 from unpooled.algorithms import METHODS
-from unpooled.algorithms.base import import_methods
-from unpooled.analysis import Analysis
+from unpooled.algorithms.method import import_methods
 from unpooled.app.dask_job import check_dask, on_dask
 from unpooled.app.private_job import check_private, private_method
-from unpooled.app.study import now_and_later
-from unpooled.core import codec
-from unpooled.data import Table, Wishes
-from unpooled.data.copy import Copy
+from unpooled.app.propose_study import now_and_later
+from unpooled.data import PreparationOptions, Table
 from unpooled.data.readers import Reading, is_file, read_sites
 from unpooled.data.schema import AskSchema
-from unpooled.errors import BadInput, ModelError, TooFewPersons
-from unpooled.optimum.bounds import UNLIMITED
-from unpooled.optimum.parts import EFFORTS
-from unpooled.privacy.copy import CopySettings, make_copy
+from unpooled.data.summary_table import SummaryTable
+from unpooled.errors import InputError, ModelError, TooFewPeopleError
+from unpooled.evaluation import Analysis
+from unpooled.federation import Simulation
+from unpooled.optimality.bounds import UNLIMITED
+from unpooled.optimality.parts import EFFORTS
+from unpooled.privacy.microaggregation import SummarySettings, microaggregate
 from unpooled.privacy.secure_sum import SecureSums
-from unpooled.runtimes import InProcess
+from unpooled.protocol import codec
 
 EXPIRES = 30.0  # days that a study may wait and last
 AUTO = tuple(range(1, 13))  # the k that are compared where the user says auto
-PROTECTIONS = ("none", "copy", "trusted")
+PROTECTIONS = ("none", "summary", "raw")
 _IN_TIME = 0.5  # billions of steps of arithmetic to a second of the deadline: a quarter of what a core does
-_SHOWN = (codec.name_of(AskSchema),)  # asked of each site even under secure sums
+_ASKED_IN_CLEAR = (codec.name_of(AskSchema),)  # asked of each site even under secure sums
 
 
 @dataclass(frozen=True)
-class Between:
+class RemoteRunOptions:
     """The federation that does a job between machines, and the limits on waiting for its sites."""
 
     federation: str  # its folder; "" if another program's console submits the job
@@ -54,13 +54,13 @@ class Between:
 
     def __post_init__(self) -> None:
         if not self.sites or len(set(self.sites)) < len(self.sites):
-            raise BadInput(f"sites must be at least one and differ, got {', '.join(self.sites) or 'none'}")
+            raise InputError(f"sites must be at least one and differ, got {', '.join(self.sites) or 'none'}")
         if not 0 < self.quorum <= 1:
-            raise BadInput(f"quorum must be a share above 0 and up to 1, got {self.quorum}")
+            raise InputError(f"quorum must be a share above 0 and up to 1, got {self.quorum}")
         if not 0 < self.deadline <= 86400:
-            raise BadInput(f"deadline must be between 0 and 86400 seconds, got {self.deadline}")
+            raise InputError(f"deadline must be between 0 and 86400 seconds, got {self.deadline}")
         if self.approval < 0:
-            raise BadInput(f"--wait-approval must be 0 seconds or more, got {self.approval}")
+            raise InputError(f"--wait-approval must be 0 seconds or more, got {self.approval}")
 
 
 @dataclass(frozen=True)
@@ -70,22 +70,22 @@ class Job:
     files: tuple[str, ...]  # or addresses of databases; of tables in memory, the names of the sites
     ks: tuple[int, ...]
     reading: Reading = field(default_factory=Reading)
-    wishes: Wishes = field(default_factory=Wishes)
+    preparation_options: PreparationOptions = field(default_factory=PreparationOptions)
     method: str = "lloyd"
     n_init: int = 10
     max_rounds: int = 300
     tol: float = 1e-4
-    protect: str = "none"  # of the sites: "none", "copy" or "trusted"; real sites have it in their policies
-    copy: CopySettings | None = None  # how copies are made; None: as usual
-    min_cluster_size: int = 5  # of trusted sites
+    protect: str = "none"  # of the sites: "none", "summary" or "raw"; real sites have it in their policies
+    summary: SummarySettings | None = None  # how summary tables are made; None: with the defaults
+    min_cluster_size: int = 5  # of sites that answer from raw rows
     seed: int = 0
     secure: bool = False
     exact_sums: bool = False  # every total is the exact sum, rounded once
-    epsilon: float | None = None  # differential privacy, with the bounds of wishes
+    epsilon: float | None = None  # differential privacy, with the bounds of the preparation options
     delta: float = 1e-6
     rows: int | None = None  # number of rows in total, if it is not secret
     force: bool = False
-    between: Between | None = None  # None: the files are sites in this process
+    remote: RemoteRunOptions | None = None  # None: the files are sites in this process
     absent: tuple[tuple[str, str], ...] = ()  # sites that are left out before the run begins, and why
     blank: tuple[tuple[str, int], ...] = ()  # rows without a value at the end of a source, left out too
     modules: tuple[str, ...] = ()  # installed modules with additional methods
@@ -95,88 +95,94 @@ class Job:
     tables: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)  # in memory, by site
 
     @classmethod
-    def of(
+    def from_options(
         cls,
         files: tuple[str, ...],
         ks: tuple[int, ...],
         reading: Reading,
-        copy: CopySettings | None,
-        wishes: Wishes,
+        summary: SummarySettings | None,
+        preparation_options: PreparationOptions,
         **settings: Any,
     ) -> "Job":
         """The job that a command or a call describes, begun today; raises on any error in it.
 
         Where columns are named, no others are read, but for the columns of copies.
         """
-        if copy is not None and settings.get("protect") != "copy":
-            if copy != CopySettings():
-                raise BadInput(
-                    "--group-size, --person, --sensitive, --log and --consumption say how a copy is made: "
-                    "--protect copy"
+        if summary is not None and settings.get("protect") != "summary":
+            if summary != SummarySettings():
+                raise InputError(
+                    "--min-group-size, --person, --sensitive, --log and --consumption say how a copy is made: "
+                    "--protect summary"
                 )
-            copy = None
-        if not isinstance(wishes.columns, str):
-            reading = dataclasses.replace(reading, columns=wishes.columns)
-            if copy is not None:  # groups suit the columns; some have another name in copies
-                log, names = copy.log, wishes.columns
-                copy = dataclasses.replace(copy, columns=names)
+            summary = None
+        if not isinstance(preparation_options.columns, str):
+            reading = dataclasses.replace(reading, columns=preparation_options.columns)
+            if summary is not None:  # groups suit the columns; some have another name in copies
+                log, names = summary.log, preparation_options.columns
+                summary = dataclasses.replace(summary, columns=names)
                 names = tuple(f"log({name})" if name in log else name for name in names)
-                wishes = dataclasses.replace(wishes, columns=names)
+                preparation_options = dataclasses.replace(preparation_options, columns=names)
         begun = datetime.now(UTC).date().isoformat()
-        job = cls(files, ks, reading, wishes, copy=copy, begun=begun, **settings)
+        job = cls(files, ks, reading, preparation_options, summary=summary, begun=begun, **settings)
         job.algorithm()
         return job
 
     def __post_init__(self) -> None:
         import_methods(self.modules)
         if self.method not in METHODS:
-            raise BadInput(f"method must be one of {', '.join(METHODS)}, got {self.method!r}")
-        if not self.files and self.between is None:
-            raise BadInput("no file was given")
+            raise InputError(f"method must be one of {', '.join(METHODS)}, got {self.method!r}")
+        if not self.files and self.remote is None:
+            raise InputError("no file was given")
         if self.n_init < 1:
-            raise BadInput(f"restarts must be at least 1, got {self.n_init}")
+            raise InputError(f"restarts must be at least 1, got {self.n_init}")
         if self.seed < 0:
-            raise BadInput(f"seed must be 0 or more, got {self.seed}")
+            raise InputError(f"seed must be 0 or more, got {self.seed}")
         if self.protect not in PROTECTIONS:
-            raise BadInput(f"protect must be one of {', '.join(PROTECTIONS)}, got {self.protect!r}")
+            raise InputError(f"protect must be one of {', '.join(PROTECTIONS)}, got {self.protect!r}")
         if self.certify not in ("", *EFFORTS):
-            raise BadInput(f"--certify must be one of {', '.join(EFFORTS)}, got {self.certify!r}")
+            raise InputError(f"--certify must be one of {', '.join(EFFORTS)}, got {self.certify!r}")
         if self.secure and self.exact_sums:
-            raise BadInput("--exact-sums and --secure exclude each other: secure sums are in no order anyway")
+            raise InputError(
+                "--exact-sums and --secure exclude each other: secure sums are in no order anyway"
+            )
         if self.dask:
             check_dask(self)
         if self.epsilon is not None:
             if self.certify:
-                raise BadInput("--certify asks for sums without noise; a private run has no certificate")
+                raise InputError("--certify asks for sums without noise; a private run has no certificate")
             check_private(self)
-        elif self.wishes.missing == "keep" and not METHODS[self.method]().keeps_holes:
-            METHODS[self.method]().over_holes()
+        elif self.preparation_options.missing == "keep" and not METHODS[self.method]().supports_missing:
+            METHODS[self.method]().with_missing()
 
     @property
     def minimum(self) -> int:
         """The smallest cluster that the sites show: trusted sites have a minimum, a copy needs none."""
-        return self.min_cluster_size if self.protect == "trusted" else 1
+        return self.min_cluster_size if self.protect == "raw" else 1
 
     @property
-    def totals_only(self) -> bool:
+    def aggregate_only(self) -> bool:
         """True if nothing is asked of a site by itself: secure sums, or members that are federations."""
-        return self.secure or bool(self.between is not None and self.between.federations)
+        return self.secure or bool(self.remote is not None and self.remote.federations)
 
     def algorithm(self) -> Any:
         """The algorithm to run: one method per k, all in the same exchanges."""
         if self.epsilon is not None:
             return private_method(self)
-        methods = tuple(self.method_for(k).restarted(self.n_init) for k in self.ks)
+        methods = tuple(self.method_for(k).with_restarts(self.n_init) for k in self.ks)
         # files at trusted sites are certified after the run, without their minimum
-        certify = "" if self.between is None and self.protect == "trusted" else self.certify
+        certify = "" if self.remote is None and self.protect == "raw" else self.certify
         return Analysis(
-            self.wishes, methods, totals_only=self.totals_only, certify=certify, work=self.certifying
+            self.preparation_options,
+            methods,
+            aggregate_only=self.aggregate_only,
+            certify=certify,
+            work=self.certifying,
         )
 
     @property
     def certifying(self) -> float:
         """The most billions of steps that a site spends on a certificate: it must answer in time."""
-        return UNLIMITED if self.between is None else _IN_TIME * self.between.deadline
+        return UNLIMITED if self.remote is None else _IN_TIME * self.remote.deadline
 
     def method_for(self, k: int) -> Any:
         """The method for k clusters, without its restarts."""
@@ -187,42 +193,46 @@ class Job:
     def federation(
         self,
         threads: int | None = None,
-        told: Callable[[str, str], None] = lambda site, why: None,
+        on_left_out: Callable[[str, str], None] = lambda site, why: None,
         blank: Callable[[str, int], None] = lambda source, rows: None,
-    ) -> InProcess:
-        """The sites in this process; ``told`` and ``blank`` hear which sites and rows are left out."""
+    ) -> Simulation:
+        """The sites in this process; ``on_left_out`` and ``blank`` hear which sites and rows are left out."""
         reading = self.reading
         if self.epsilon is not None:
-            names = tuple(name for name, _, _ in self.wishes.bounds)
+            names = tuple(name for name, _, _ in self.preparation_options.bounds)
             reading = dataclasses.replace(reading, columns=names, numbers=names)
-        if self.protect == "copy":  # a site reads all its columns, whatever a study is about
-            codes = (self.copy.person,) if self.copy is not None and self.copy.person else ()
-            reading = dataclasses.replace(reading, columns=None, categories=(*reading.categories, *codes))
+        if self.protect == "summary":  # a site reads all its columns, whatever a study is about
+            codes = (self.summary.person,) if self.summary is not None and self.summary.person else ()
+            reading = dataclasses.replace(reading, columns=None, categorical=(*reading.categorical, *codes))
         if self.dask:
-            return on_dask(self, reading, told)
-        tables: Any = read_sites(self.files if self.tables is None else self.tables, reading, told, blank)
-        return InProcess.of(
-            self._copies(tables, told) if self.protect == "copy" else tables,
+            return on_dask(self, reading, on_left_out)
+        tables: Any = read_sites(
+            self.files if self.tables is None else self.tables, reading, on_left_out, blank
+        )
+        return Simulation.from_rows(
+            self._summary_tables(tables, on_left_out) if self.protect == "summary" else tables,
             min_cluster_size=self.minimum,
             threads=threads,
             secure=SecureSums() if self.secure else None,
             exact_sums=self.exact_sums,
-            shown=_SHOWN,  # columns must be agreed on before anything can be summed
+            allowed_in_clear=_ASKED_IN_CLEAR,  # columns must be agreed on before anything can be summed
         )
 
-    def _copies(self, tables: dict[str, Table], told: Callable[[str, str], None]) -> dict[str, Copy]:
+    def _summary_tables(
+        self, tables: dict[str, Table], on_left_out: Callable[[str, str], None]
+    ) -> dict[str, SummaryTable]:
         """The copies of the sites; one of too few persons has none, and is left out as between machines."""
-        copies = {}
+        summaries = {}
         for name, table in tables.items():
             try:
-                copies[name] = make_copy(table, self.copy)
-            except TooFewPersons as error:
-                told(name, str(error))
-            except BadInput as error:
-                raise BadInput(f"site {name}: {error}") from error
-        if not copies:
-            raise BadInput("no site has enough persons for a copy")
-        return copies
+                summaries[name] = microaggregate(table, self.summary)
+            except TooFewPeopleError as error:
+                on_left_out(name, str(error))
+            except InputError as error:
+                raise InputError(f"site {name}: {error}") from error
+        if not summaries:
+            raise InputError("no site has enough persons for a copy")
+        return summaries
 
     def fingerprint(self) -> list[list[Any]]:
         """Size and time of change of every file, so that a resumed run can detect a changed file.
@@ -243,7 +253,7 @@ class Job:
 
     def command(self, sites: Sequence[str] | None = None) -> str:
         """The command line that does this job; with ``sites``, their names in place of their data."""
-        r, w, default = self.reading, self.wishes, Job(("",), (1,))
+        r, w, default = self.reading, self.preparation_options, Job(("",), (1,))
         ks = [str(k) for k in self.ks]
         steady = len(ks) > 2 and self.ks == tuple(range(self.ks[0], self.ks[-1] + 1))
         said = "auto" if self.ks == AUTO else f"{ks[0]}..{ks[-1]}" if steady else ",".join(ks)
@@ -253,7 +263,7 @@ class Job:
             ("--site-column", r.site_column, None),
             ("--columns", columns, "same"),
             ("--exclude", ",".join(r.exclude), ""),
-            ("--categories", ",".join(r.categories), ""),
+            ("--categorical", ",".join(r.categorical), ""),
             ("--delimiter", r.delimiter, None),
             ("--decimal", r.decimal, None),
             ("--encoding", r.encoding, None),
@@ -264,20 +274,20 @@ class Job:
             (
                 "--scale",
                 ",".join([w.scale, *(f"{n}={scale}" for n, scale in w.scales)]),
-                default.wishes.scale,
+                default.preparation_options.scale,
             ),
-            ("--missing", w.missing, default.wishes.missing),
-            ("--rare", w.rare, default.wishes.rare),
+            ("--missing", w.missing, default.preparation_options.missing),
+            ("--rare", w.rare, default.preparation_options.rare),
             ("--method", self.method, default.method),
             ("--restarts", self.n_init, default.n_init),
             ("--max-rounds", self.max_rounds, default.max_rounds),
-            ("--protect", self.protect, "none" if self.between is None else "copy"),
-            ("--group-size", self.copy.g if self.copy else 0, 0),
-            ("--person", self.copy.person if self.copy else "", ""),
-            ("--sensitive", ",".join(self.copy.sensitive) if self.copy else "", ""),
-            ("--log", ",".join(self.copy.log) if self.copy else "", ""),
-            ("--consumption", ",".join(self.copy.consumption) if self.copy else "", ""),
-            ("--min-cluster-size", self.minimum if self.protect == "trusted" else 5, 5),
+            ("--protect", self.protect, "none" if self.remote is None else "summary"),
+            ("--min-group-size", self.summary.min_group_size if self.summary else 0, 0),
+            ("--person", self.summary.person if self.summary else "", ""),
+            ("--sensitive", ",".join(self.summary.sensitive) if self.summary else "", ""),
+            ("--log", ",".join(self.summary.log) if self.summary else "", ""),
+            ("--consumption", ",".join(self.summary.consumption) if self.summary else "", ""),
+            ("--min-cluster-size", self.minimum if self.protect == "raw" else 5, 5),
             ("--seed", self.seed, None),
             ("--epsilon", self.epsilon, None),
             ("--delta", self.delta, default.delta),
@@ -298,21 +308,21 @@ class Job:
             words += ["--recode", f"{name}:{old}={new}"]
         for name, low, high in w.bounds:
             words += ["--bounds", f"{name}={low:g}:{high:g}"]
-        if self.between is not None:
+        if self.remote is not None:
             for name in ("quorum", "deadline", "wait"):
-                value = getattr(self.between, name)
-                words += [f"--{name}", f"{value:g}"] if value != getattr(Between, name) else []
+                value = getattr(self.remote, name)
+                words += [f"--{name}", f"{value:g}"] if value != getattr(RemoteRunOptions, name) else []
             for name in ("title", "purpose", "contact"):
-                said = getattr(self.between, name)
+                said = getattr(self.remote, name)
                 words += [f"--{name}", said] if said else []
         return shlex.join(words)
 
     def _what(self, sites: Sequence[str] | None) -> list[str]:
-        if self.between is None:
+        if self.remote is None:
             if sites is not None and self.reading.site_column is not None:
                 sites = ("DATA",)
             return ["fit", *(self.files if sites is None else sites)]
-        return ["run", self.between.federation] if self.between.federation else ["export-job", "JOB"]
+        return ["run", self.remote.federation] if self.remote.federation else ["export-job", "JOB"]
 
     def to_json(self) -> dict[str, Any]:
         values = dataclasses.asdict(dataclasses.replace(self, tables=None))
@@ -325,21 +335,23 @@ class Job:
                 **{
                     **{name: _tuples(value) for name, value in content.items()},
                     "reading": Reading(**{k: _tuples(v) for k, v in content["reading"].items()}),
-                    "wishes": Wishes(**{k: _tuples(v) for k, v in content["wishes"].items()}),
-                    "copy": _copy(content["copy"]),
-                    "between": _between(content.get("between")),
+                    "preparation_options": PreparationOptions(
+                        **{k: _tuples(v) for k, v in content["preparation_options"].items()}
+                    ),
+                    "summary": _summary(content["summary"]),
+                    "remote": _remote(content.get("remote")),
                 }
             )
         except (TypeError, KeyError, AttributeError) as error:
             raise ModelError(f"the job of the run cannot be read: {error}") from error
 
 
-def _copy(said: dict[str, Any] | None) -> CopySettings | None:
-    return None if said is None else CopySettings(**{k: _tuples(v) for k, v in said.items()})
+def _summary(said: dict[str, Any] | None) -> SummarySettings | None:
+    return None if said is None else SummarySettings(**{k: _tuples(v) for k, v in said.items()})
 
 
-def _between(said: dict[str, Any] | None) -> Between | None:
-    return None if said is None else Between(**{k: _tuples(v) for k, v in said.items()})
+def _remote(said: dict[str, Any] | None) -> RemoteRunOptions | None:
+    return None if said is None else RemoteRunOptions(**{k: _tuples(v) for k, v in said.items()})
 
 
 def _tuples(value: Any) -> Any:
@@ -360,11 +372,11 @@ def parse_ks(text: str) -> tuple[int, ...]:
         else:
             ks = tuple(int(part) for part in text.split(","))
     except ValueError:
-        raise BadInput(
+        raise InputError(
             f"k must be a number (3), a range (2..10), a list (2,4,8) or auto, got {text!r}"
         ) from None
     if not ks or min(ks) < 1 or len(set(ks)) < len(ks):
-        raise BadInput(f"k must be at least 1, and a range must rise: got {text!r}")
+        raise InputError(f"k must be at least 1, and a range must rise: got {text!r}")
     return tuple(sorted(ks))
 
 
@@ -375,9 +387,9 @@ def expand(patterns: list[str]) -> tuple[str, ...]:
         known = is_file(pattern) and any(c in pattern for c in "*?[")
         found = sorted(glob.glob(pattern)) if known else [pattern]
         if not found:
-            raise BadInput(f"no file is named like {pattern}")
+            raise InputError(f"no file is named like {pattern}")
         files += found
     twice = sorted({f for f in files if files.count(f) > 1})
     if twice:
-        raise BadInput(f"{twice[0]} is given twice")
+        raise InputError(f"{twice[0]} is given twice")
     return tuple(files)

@@ -11,14 +11,14 @@ from typing import NamedTuple
 import numpy as np
 
 from unpooled import kernels
-from unpooled.core import codec
-from unpooled.core.arrays import FloatArray, IntArray
-from unpooled.core.disk import write_atomically
-from unpooled.core.messages import Message
 from unpooled.data import Preparation, Table
 from unpooled.data.readers import Reading
-from unpooled.errors import BadInput, CodecError, ModelError
+from unpooled.errors import CodecError, InputError, ModelError
 from unpooled.kernels.observed import nearest_observed
+from unpooled.protocol import codec
+from unpooled.protocol.messages import Message
+from unpooled.storage.atomic_files import write_atomically
+from unpooled.typing import FloatArray, IntArray
 
 VERSION = 1
 _NAME = b"unpooled model "
@@ -47,7 +47,7 @@ class Model(Message):
             fitted,
             columns=tuple(kinds),
             exclude=(),
-            categories=tuple(name for name, kind in kinds.items() if kind == "category"),
+            categorical=tuple(name for name, kind in kinds.items() if kind == "category"),
             numbers=tuple(name for name, kind in kinds.items() if kind == "number"),
         )
 
@@ -58,13 +58,13 @@ class Model(Message):
         without any. With ``lacking`` a column that the table lacks is then missing in every row.
         """
         needed = [name for name in self.preparation.kinds if name not in table.names]
-        may = lacking and self.preparation.keeps_holes and len(needed) < len(self.preparation.kinds)
+        may = lacking and self.preparation.keeps_missing and len(needed) < len(self.preparation.kinds)
         if needed and not may:
-            raise BadInput(f"the model needs the columns {', '.join(needed)}, which the table lacks")
+            raise InputError(f"the model needs the columns {', '.join(needed)}, which the table lacks")
         clusters, distances = np.zeros(len(table), dtype=np.int64), np.full(len(table), np.nan)
-        keep = self.preparation.kept(table)
+        keep = self.preparation.rows_used(table)
         if keep.any():
-            nearest = nearest_observed if self.preparation.keeps_holes else kernels.nearest
+            nearest = nearest_observed if self.preparation.keeps_missing else kernels.nearest
             labels, squared = nearest(self.preparation.apply(table), self.centers, threads=2)
             clusters[keep], distances[keep] = labels + 1, np.sqrt(squared)
         return Labels(clusters, distances)

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from unpooled.algorithms import Private
-from unpooled.errors import BadInput
+from unpooled.errors import InputError
 from unpooled.privacy import Gaussian
 
 if TYPE_CHECKING:
@@ -14,51 +14,51 @@ _SCALES = {"standard": "standard", "min-max": "bounds", "none": None}
 
 def check_private(job: "Job") -> None:
     """Refuse every option that would release something without noise, and give the reason."""
-    if job.protect != "none" and job.between is None:
-        raise BadInput(
+    if job.protect != "none" and job.remote is None:
+        raise InputError(
             f"--epsilon and --protect {job.protect} exclude each other: a site has noise, or it has not"
         )
-    if not job.wishes.bounds:
-        raise BadInput(
+    if not job.preparation_options.bounds:
+        raise InputError(
             "--epsilon needs the bounds of every column that is used, said by those who know it: "
             "--bounds age=0:110 (bounds taken from the data would tell of its extreme rows)"
         )
-    names = [name for name, _, _ in job.wishes.bounds]
-    columns = job.wishes.columns
+    names = [name for name, _, _ in job.preparation_options.bounds]
+    columns = job.preparation_options.columns
     if not isinstance(columns, str) and set(columns) != set(names):
         odd = sorted(set(columns) ^ set(names))
-        raise BadInput(
+        raise InputError(
             f"--epsilon: columns and bounds must be of the same names; not in both: {', '.join(odd)}"
         )
-    if job.reading.categories:
-        raise BadInput(
+    if job.reading.categorical:
+        raise InputError(
             "--epsilon works on numbers: which levels a category has is learnt from rows, without noise"
         )
-    if job.wishes.missing == "refuse":
-        raise BadInput(
+    if job.preparation_options.missing == "refuse":
+        raise InputError(
             "--missing refuse would tell whether a value is missing; with --epsilon use fill or drop"
         )
-    if job.wishes.missing == "keep":
-        raise BadInput("--missing keep counts cells without noise; with --epsilon use fill or drop")
+    if job.preparation_options.missing == "keep":
+        raise InputError("--missing keep counts cells without noise; with --epsilon use fill or drop")
     if len(job.ks) > 1:
-        raise BadInput(
+        raise InputError(
             f"--epsilon with {len(job.ks)} values of k: the criteria that choose k look at rows again, which "
             "nothing pays for; give one k"
         )
     if job.method not in ("lloyd", "fuzzy"):
-        raise BadInput(f"--epsilon is for --method lloyd or fuzzy, got {job.method!r}")
+        raise InputError(f"--epsilon is for --method lloyd or fuzzy, got {job.method!r}")
     private_method(job)
 
 
 def private_method(job: "Job") -> Private:
     """The private algorithm of a job with an epsilon."""
     assert job.epsilon is not None
-    names, lower, upper = (tuple(part) for part in zip(*job.wishes.bounds, strict=True))
+    names, lower, upper = (tuple(part) for part in zip(*job.preparation_options.bounds, strict=True))
     return Private(
         k=job.ks[0],
         dp=Gaussian(job.epsilon, job.delta, list(lower), list(upper), job.rows, job.force),  # type: ignore[arg-type]
-        scale=_SCALES[job.wishes.scale],
+        scale=_SCALES[job.preparation_options.scale],
         m=2.0 if job.method == "fuzzy" else None,
         columns=names,
-        drop=job.wishes.missing == "drop",
+        drop=job.preparation_options.missing == "drop",
     )

@@ -7,15 +7,15 @@ import numpy as np
 
 from unpooled import __version__
 from unpooled.algorithms import Private, PrivateState
-from unpooled.algorithms.private.method import prepared
+from unpooled.algorithms.private.private_kmeans import prepared
 from unpooled.app.export.json_model import plain
 from unpooled.app.model import Model
 from unpooled.app.private_job import private_method
 from unpooled.app.result import JobResult
-from unpooled.core.run import Run
 from unpooled.data import Preparation
-from unpooled.pages.markup import figure
+from unpooled.html.html import figure
 from unpooled.privacy import Forecast
+from unpooled.protocol.run_loop import Run
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,16 +43,18 @@ class PrivateResult(JobResult):
 
     @property
     def preparation(self) -> Preparation:
-        return prepared(self.method.columns, self.run.state.shown, self.method.drop)
+        return prepared(self.method.columns, self.run.state.inertia_transform, self.method.drop)
 
     def model(self) -> Model:
         state = self.run.state
         made_by = (
             f"unpooled {__version__}, private {self.job.method}, epsilon {self.epsilon:g}, k={self.job.ks[0]}"
         )
-        return Model(self.preparation, state.found[self.order] * state.unit, state.sizes[self.order], made_by)
+        return Model(
+            self.preparation, state.estimate[self.order] * state.unit, state.sizes[self.order], made_by
+        )
 
-    def answer(self) -> str:
+    def headline(self) -> str:
         k, state = self.job.ks[0], self.run.state
         return (
             f"About {state.n:,.0f} rows fall into {k} {'cluster' if k == 1 else 'clusters'}; every number "
@@ -92,7 +94,7 @@ class PrivateResult(JobResult):
         columns = self.method.columns
         value = {
             "unpooled": __version__,
-            "answer": self.answer(),
+            "headline": self.headline(),
             "k": self.job.ks[0],
             "epsilon": self.epsilon,
             "delta": self.job.delta,
@@ -110,7 +112,7 @@ class PrivateResult(JobResult):
             ],
             "columns": list(columns),
             "releases": [
-                {"question": type(r.question).__name__, "mu_squared": r.question.spends}
+                {"question": type(r.question).__name__, "mu_squared": r.question.privacy_cost}
                 for r in state.releases
             ],
             "seed": self.job.seed,

@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 
 from unpooled import __version__
-from unpooled.algorithms.base import METHODS, citation
-from unpooled.analysis import AnalysisState, Choice, Description
-from unpooled.analysis.pipeline import ALL_SITES
+from unpooled.algorithms.method import METHODS, citation
 from unpooled.app.export.json_model import columns_json, missing_json
 from unpooled.app.job import Job
 from unpooled.app.model import Model
-from unpooled.core.arrays import FloatArray
-from unpooled.core.run import Run
-from unpooled.data import Agreement
-from unpooled.optimum.certificate import Certificate, of_parts
-from unpooled.pages.markup import figure, natural_order
+from unpooled.data import AgreedSchema
+from unpooled.evaluation import AnalysisState, Choice, Description
+from unpooled.evaluation.analysis import ALL_SITES
+from unpooled.html.html import figure, natural_order
+from unpooled.optimality.certificate import Certificate, certificate_from_parts
+from unpooled.protocol.run_loop import Run
+from unpooled.typing import FloatArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +60,7 @@ class Trait:
     """A difference of a cluster from all rows, in one column (or one level of a category)."""
 
     column: str
-    level: str  # "" for a number
+    category: str  # "" for a number
     value: float  # the cluster's mean in the column's own unit, or the share of the level
     spread: float  # standard deviation within the cluster; nan for a level
     overall: float
@@ -68,20 +68,20 @@ class Trait:
 
     @property
     def name(self) -> str:
-        return f"{self.column}: {self.level}" if self.level else self.column
+        return f"{self.column}: {self.category}" if self.category else self.column
 
-    def say(self) -> str:
+    def text(self) -> str:
         """
-        >>> Trait("age", "", 61.2, 5.0, 53.5, 0.8).say(), Trait("sex", "m", 0.9, 0.0, 0.5, 0.8).say()
+        >>> Trait("age", "", 61.2, 5.0, 53.5, 0.8).text(), Trait("sex", "m", 0.9, 0.0, 0.5, 0.8).text()
         ('age 61.2 (all 53.5)', 'sex m 90 % (all 50 %)')
         """
-        if self.level:
+        if self.category:
             value, overall = (round(share, 2) + 0.0 for share in (self.value, self.overall))  # never -0 %
-            return f"{self.column} {self.level} {value:.0%} (all {overall:.0%})".replace("%", " %")
+            return f"{self.column} {self.category} {value:.0%} (all {overall:.0%})".replace("%", " %")
         return f"{self.column} {figure(self.value)} (all {figure(self.overall)})"
 
 
-def once_a_column(traits: list[Trait]) -> list[Trait]:
+def one_per_column(traits: list[Trait]) -> list[Trait]:
     """The differences with one level per category, the one that differs most."""
     seen: dict[str, Trait] = {}
     for trait in traits:
@@ -94,27 +94,27 @@ class ClusterResult(JobResult):
     """A finished job: its clusters described by sums, without the groups that sites suppress."""
 
     run: Run[AnalysisState]
-    kept_proof: Certificate | None = None  # made after the run, from files
+    later_proof: Certificate | None = None  # made after the run, from files
 
     @property
     def proof(self) -> Certificate | None:
         """The certificate, where one was asked for: made after the run, or in its last round."""
         bound = self.run.state.bound
-        if self.kept_proof is not None or bound is None:
-            return self.kept_proof
+        if self.later_proof is not None or bound is None:
+            return self.later_proof
         last = self.run.records[-1]
         asked = tuple(sorted({*last.answered, *last.silent}))
-        return of_parts(self.description.centers, bound, asked, tuple(last.silent))
+        return certificate_from_parts(self.description.centers, bound, asked, tuple(last.silent))
 
     @property
     def certified(self) -> str:
         """The certificate in words, or nothing."""
-        from unpooled.app.certificate import words
+        from unpooled.app.certify_result import words
 
         return words(self.proof, self) if self.proof is not None else ""
 
     @property
-    def agreement(self) -> Agreement:
+    def agreement(self) -> AgreedSchema:
         return self.run.state.agreement.in_order(natural_order(self.run.state.agreement.sites))
 
     @property
@@ -131,7 +131,7 @@ class ClusterResult(JobResult):
     @property
     def sites(self) -> tuple[str, ...]:
         """The sites whose rows are in the result."""
-        return self.agreement.sites if self.job.totals_only else self.description.sites
+        return self.agreement.sites if self.job.aggregate_only else self.description.sites
 
     @property
     def k(self) -> int:
@@ -144,20 +144,20 @@ class ClusterResult(JobResult):
         return total
 
     @property
-    def hidden(self) -> int:
+    def suppressed(self) -> int:
         """Rows in groups that are too small to be shown: at their site, or under secure sums at all sites."""
         return round(self.agreement.used - float(self.sizes.sum()))
 
     @property
-    def unsure(self) -> tuple[str, ...]:
+    def sites_with_minimum(self) -> tuple[str, ...]:
         """The sites that may hold rows of a cluster of which they show none: trusted ones, with a minimum."""
         modes = dict(zip(self.agreement.sites, self.agreement.protection, strict=True))
-        return tuple(site for site in self.agreement.sites if modes[site][0] == "trusted")
+        return tuple(site for site in self.agreement.sites if modes[site][0] == "raw")
 
     @property
     def unit(self) -> str:
         """The unit of counts: persons, where sites answer from copies."""
-        return "persons" if self.agreement.copied else "rows"
+        return "people" if self.agreement.from_summaries else "rows"
 
     @property
     def inertia(self) -> float:
@@ -172,7 +172,9 @@ class ClusterResult(JobResult):
     @property
     def citation(self) -> str:
         cited = citation(self.job.method)
-        return f"{cited} {citation(METHODS[self.job.method]().over_holes())}" if self.kept else cited
+        return (
+            f"{cited} {citation(METHODS[self.job.method]().with_missing())}" if self.keeps_missing else cited
+        )
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -210,9 +212,9 @@ class ClusterResult(JobResult):
         found += [
             {"rows": n, "why": f"at the end of {source}, without any value"} for source, n in self.job.blank
         ]
-        lost = round(float(a.rows.sum()) - a.used) if a.preparation.drop or self.kept else 0
-        why = "they have no value in any column" if self.kept else "they lack a value"
-        rows = ((lost, why), (self.hidden, "they are in groups too small to be shown"))
+        lost = round(float(a.rows.sum()) - a.used) if a.preparation.drop or self.keeps_missing else 0
+        why = "they have no value in any column" if self.keeps_missing else "they lack a value"
+        rows = ((lost, why), (self.suppressed, "they are in groups too small to be shown"))
         return found + [{"rows": n, "why": why} for n, why in rows if n > 0]
 
     @property
@@ -222,7 +224,7 @@ class ClusterResult(JobResult):
             "columns": columns_json(a.preparation),
             "rows_with_missing_values": missing_json(a.preparation),
             "left_out": self.left_out,
-            "merged_levels": {name: list(levels) for name, levels in a.merged},
+            "merged_categories": {name: list(categories) for name, categories in a.merged},
             "warnings": list(a.warnings),
         }
 
@@ -232,33 +234,38 @@ class ClusterResult(JobResult):
 
     def traits(self, cluster: int) -> list[Trait]:
         """The columns of a cluster, the most distinctive first."""
-        d, view = self.description, self.agreement.preparation
-        values, overall = view.undo(d.means), view.undo(d.mean[None])[0]
-        scales = view.undo(np.ones((1, view.width)))[0] - view.undo(np.zeros((1, view.width)))[0]
-        inside = dict(zip((c.label for c in view.columns), self.agreement.within, strict=True))
+        d, transform = self.description, self.agreement.preparation
+        values, overall = transform.undo(d.means), transform.undo(d.mean[None])[0]
+        scales = (
+            transform.undo(np.ones((1, transform.width)))[0]
+            - transform.undo(np.zeros((1, transform.width)))[0]
+        )
+        inside = dict(zip((c.label for c in transform.columns), self.agreement.within, strict=True))
         found = []
-        for j, (column, level) in enumerate(view.outputs):
+        for j, (column, category) in enumerate(transform.outputs):
             gap = d.means[cluster, j] - d.mean[j]
-            within = 0.0 if level else inside[column]  # of copies: what their groups hide of the spread
+            within = 0.0 if category else inside[column]  # of copies: what their groups hide of the spread
             deviation, own = (
                 math.hypot(v, math.sqrt(within)) for v in (d.deviation[j], d.deviations[cluster, j])
             )
             effect = float(gap / deviation) if deviation > 0 else 0.0
-            spread = float("nan") if level else float(own * scales[j])
-            found.append(Trait(column, level, float(values[cluster, j]), spread, float(overall[j]), effect))
+            spread = float("nan") if category else float(own * scales[j])
+            found.append(
+                Trait(column, category, float(values[cluster, j]), spread, float(overall[j]), effect)
+            )
         return sorted(found, key=lambda trait: -abs(trait.effect))
 
-    def apart(self, cluster: int) -> str:
+    def distinctive_traits(self, cluster: int) -> str:
         """The three largest differences of a cluster, in words."""
-        largest = [t for t in once_a_column(self.traits(cluster))[:3] if abs(t.effect) >= 0.2]
-        return ", ".join(t.say() for t in largest) or "close to the mean in every column"
+        largest = [t for t in one_per_column(self.traits(cluster))[:3] if abs(t.effect) >= 0.2]
+        return ", ".join(t.text() for t in largest) or "close to the mean in every column"
 
-    def answer(self) -> tuple[str, str]:
+    def headline(self) -> tuple[str, str]:
         """The answer in two sentences."""
         d, n = self.description, self.agreement.used
         shares = ", ".join(f"{size / max(self.sizes.sum(), 1):.0%}".replace("%", " %") for size in self.sizes)
         everywhere = [j + 1 for j in range(self.k) if (d.sizes[:, j] > 0).all()]
-        places = _places(d, self.k, everywhere, self.unsure)
+        places = _places(d, self.k, everywhere, self.sites_with_minimum)
         there = f"{n:,.0f} {self.unit} at {len(self.sites)} {'site' if len(self.sites) == 1 else 'sites'}"
         span = f"{self.job.ks[0]} to {self.job.ks[-1]}"
         if self.choice.none:
@@ -299,7 +306,11 @@ class ClusterResult(JobResult):
     def size_at(self, i: int, j: int) -> float:
         """The rows of site i in cluster j; nan if the site may have some that it does not show."""
         d = self.description
-        return float("nan") if not d.sizes[i, j] and d.sites[i] in self.unsure else float(d.sizes[i, j])
+        return (
+            float("nan")
+            if not d.sizes[i, j] and d.sites[i] in self.sites_with_minimum
+            else float(d.sizes[i, j])
+        )
 
     def fit(self) -> FloatArray:
         """(S,) inertia per row at every site; nan if the site shows nothing."""
@@ -309,9 +320,9 @@ class ClusterResult(JobResult):
         return per_row
 
     @property
-    def kept(self) -> bool:
+    def keeps_missing(self) -> bool:
         """True if missing cells stay missing: clusters are then made from the cells that there are."""
-        return self.agreement.preparation.keeps_holes
+        return self.agreement.preparation.keeps_missing
 
     @property
     def missing_cells(self) -> int:
@@ -322,7 +333,7 @@ class ClusterResult(JobResult):
         return int(np.minimum(missing, self.agreement.rows[:, None]).sum())
 
 
-def _places(d: Description, k: int, everywhere: list[int], unsure: tuple[str, ...]) -> str:
+def _places(d: Description, k: int, everywhere: list[int], sites_with_minimum: tuple[str, ...]) -> str:
     if d.sites == (ALL_SITES,):
         return "secure sums do not show which site has which"
     if len(d.sites) == 1:
@@ -342,7 +353,7 @@ def _places(d: Description, k: int, everywhere: list[int], unsure: tuple[str, ..
         said.append(f"{which} only at {where}" if there else f"{which} at no site")
     rest = len(some) - sum(len(clusters) for _, clusters in shown)
     more = f" and {rest} more are not everywhere" if rest else ""
-    hiding = any(d.sizes[i, j] == 0 and s in unsure for j in some for i, s in enumerate(d.sites))
+    hiding = any(d.sizes[i, j] == 0 and s in sites_with_minimum for j in some for i, s in enumerate(d.sites))
     small = ", as far as sites show: they leave out groups that are too small" if hiding else ""
     return _joined(said) + more + small
 

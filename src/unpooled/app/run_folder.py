@@ -14,13 +14,13 @@ from unpooled import __version__
 from unpooled.app.job import Job
 from unpooled.app.model import Model, load
 from unpooled.app.result import ClusterResult, JobResult
-from unpooled.core import codec
-from unpooled.core.disk import write_atomically
-from unpooled.core.portable_paths import located, portable
-from unpooled.core.run import Run, recall
-from unpooled.errors import BadInput, CodecError, ModelError
-from unpooled.optimum.certificate import Certificate
-from unpooled.pages.spreadsheet import csv_text
+from unpooled.errors import CodecError, InputError, ModelError
+from unpooled.optimality.certificate import Certificate
+from unpooled.protocol import codec
+from unpooled.protocol.run_loop import Run, run_from_checkpoint
+from unpooled.storage.atomic_files import write_atomically
+from unpooled.storage.portable_paths import located, portable
+from unpooled.storage.spreadsheet import csv_text
 
 VERSION = 1
 R = TypeVar("R", bound=JobResult)
@@ -124,23 +124,23 @@ class RunFolder:
     def check_unchanged(self, job: Job) -> None:
         """Raise if a file of the job was changed since the run began."""
         content = self._job_json()
-        if job.between is not None and not self.checkpoint.exists() and content["unpooled"] != __version__:
-            raise BadInput(
+        if job.remote is not None and not self.checkpoint.exists() and content["unpooled"] != __version__:
+            raise InputError(
                 f"{self.path}: the run was begun by unpooled {content['unpooled']}, this is {__version__}; "
                 f"sites answer one version alone: finish it with that version (pip install "
                 f"unpooled=={content['unpooled']}, everywhere), or begin it anew with unpooled run"
             )
         for file, size, changed in content["seen"]:
             if size is None:
-                raise BadInput(
+                raise InputError(
                     f"{file}: rows of a server, a pipe or a table in memory may have changed since the run "
                     "began; start a new run"
                 )
             if not Path(file).exists():
-                raise BadInput(f"{file}: no such file; the run began with it")
+                raise InputError(f"{file}: no such file; the run began with it")
             now = Path(file).stat()
             if [now.st_size, now.st_mtime_ns] != [size, changed]:
-                raise BadInput(f"{file} was changed since the run began; start a new run with unpooled fit")
+                raise InputError(f"{file} was changed since the run began; start a new run with unpooled fit")
 
     def _job_json(self) -> dict[str, Any]:
         if not self.path.is_dir():
@@ -160,15 +160,15 @@ class RunFolder:
         """The result of the run, which must be finished, and without noise."""
         job = self.load_job()
         if job.epsilon is not None:
-            raise BadInput(
+            raise InputError(
                 f"{self.path}: a private run has no report; the report asks for sums without noise"
             )
         return self.with_certificate(ClusterResult(job, self.load_run(job)))
 
     def keep_certificate(self, result: ClusterResult) -> None:
         """Keep the certificate of a finished run, and write the outputs again, with it."""
-        assert result.kept_proof is not None
-        write_atomically(self.certificate, codec.encode(result.kept_proof))
+        assert result.later_proof is not None
+        write_atomically(self.certificate, codec.encode(result.later_proof))
         self.finish(result)
 
     def with_certificate(self, result: R) -> R:
@@ -179,13 +179,13 @@ class RunFolder:
             proof = codec.decode(self.certificate.read_bytes(), expect=Certificate)
         except CodecError as error:
             raise ModelError(f"{self.certificate}: cannot be read ({error})") from error
-        return replace(result, kept_proof=proof)
+        return replace(result, later_proof=proof)
 
     def load_run(self, job: Job) -> Run[Any]:
         """The job's run, which must be finished."""
         if not self.checkpoint.exists():
             raise ModelError(f"{self.path}: the run has not begun; unpooled resume {self.path} begins it")
-        run = recall(self.checkpoint, job.algorithm())
+        run = run_from_checkpoint(self.checkpoint, job.algorithm())
         if not run.finished:
             raise ModelError(f"{self.path}: the run is not finished; unpooled resume {self.path} goes on")
         return run
@@ -200,9 +200,9 @@ class RunFolder:
 
 def _renamed(job: Job, rename: Callable[[str], str]) -> Job:
     """The job with another name of its federation's folder: a run within that folder is moved with it."""
-    if job.between is None or not job.between.federation:
+    if job.remote is None or not job.remote.federation:
         return job
-    return replace(job, between=replace(job.between, federation=rename(job.between.federation)))
+    return replace(job, remote=replace(job.remote, federation=rename(job.remote.federation)))
 
 
 def history_csv(result: JobResult) -> str:

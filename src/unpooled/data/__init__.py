@@ -1,7 +1,7 @@
 """Input data: tables from files, and one preparation that all sites agree on before clustering."""
 
-from unpooled.data.schema_agreement import Agreement, Wishes, agree
+from unpooled.data.schema_agreement import AgreedSchema, PreparationOptions, agree_schema
 from unpooled.data.table import Table
-from unpooled.data.views import Category, Number, Preparation
+from unpooled.data.transforms import Category, Number, Preparation
 
-__all__ = ["Agreement", "Category", "Number", "Preparation", "Table", "Wishes", "agree"]
+__all__ = ["AgreedSchema", "Category", "Number", "Preparation", "PreparationOptions", "Table", "agree_schema"]

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from unpooled.core.arrays import FloatArray
-from unpooled.core.messages import SiteId
 from unpooled.data.schema import Schema, some
-from unpooled.data.views import Category
-from unpooled.errors import SchemaMismatch
+from unpooled.data.transforms import Category
+from unpooled.errors import SchemaMismatchError
+from unpooled.protocol.messages import SiteId
+from unpooled.typing import FloatArray
 
 _LEAST = 5  # rows of a site from which its levels say something
 _SHOWN = 3  # sites whose levels are listed in a warning
@@ -25,22 +25,22 @@ _FAMILIES = (  # words for one meaning, by language
 )
 
 
-def levels_of(schemas: Mapping[SiteId, Schema], name: str) -> tuple[str, ...]:
+def categories_of(schemas: Mapping[SiteId, Schema], name: str) -> tuple[str, ...]:
     """The levels that any site names: sorted as numbers where all are, else alphabetically."""
-    levels = {level for s in schemas.values() for level in s.levels[s.names.index(name)]}
+    categories = {category for s in schemas.values() for category in s.categories[s.names.index(name)]}
     try:
-        return tuple(sorted(levels, key=float))
+        return tuple(sorted(categories, key=float))
     except ValueError:
-        return tuple(sorted(levels))
+        return tuple(sorted(categories))
 
 
 def one_hot(
-    name: str, levels: tuple[str, ...], counts: FloatArray, n: float, rare_share: float, scaled: bool
+    name: str, categories: tuple[str, ...], counts: FloatArray, n: float, rare_share: float, scaled: bool
 ) -> tuple[Category, FloatArray, tuple[str, ...]] | None:
     """The one-hot of a category, the share of each of its places, and the levels that were merged."""
-    keep = [i for i in range(len(levels)) if counts[i] > 0 and counts[i] >= rare_share * n]
+    keep = [i for i in range(len(categories)) if counts[i] > 0 and counts[i] >= rare_share * n]
     rest = float(counts.sum() - counts[keep].sum())
-    rare = tuple(levels[i] for i in range(len(levels)) if i not in keep)
+    rare = tuple(categories[i] for i in range(len(categories)) if i not in keep)
     sizes = np.append(counts[keep], rest) if rest > 0 else counts[keep]
     if len(sizes) < 2:
         return None
@@ -50,7 +50,7 @@ def one_hot(
     share = filled / filled.sum()
     # a category weighs as much as one number: total variance 1 if these are scaled, else two levels 1 apart
     scale = float(np.sqrt(1 - (share**2).sum())) if scaled else float(np.sqrt(2.0))
-    return Category(name, tuple(levels[i] for i in keep), rest > 0, fill, scale), share, rare
+    return Category(name, tuple(categories[i] for i in keep), rest > 0, fill, scale), share, rare
 
 
 def spellings(schemas: Mapping[SiteId, Schema], name: str) -> dict[str, list[str]]:
@@ -59,8 +59,10 @@ def spellings(schemas: Mapping[SiteId, Schema], name: str) -> dict[str, list[str
     The key is the usual spelling. Levels are one if they differ by capitals or blanks, or if all levels are
     words for a sex, or for yes and no, and they mean the same.
     """
-    levels = sorted({level for s in schemas.values() for level in s.levels[s.names.index(name)]})
-    plain = {level: " ".join(level.casefold().split()) for level in levels}
+    categories = sorted(
+        {category for s in schemas.values() for category in s.categories[s.names.index(name)]}
+    )
+    plain = {category: " ".join(category.casefold().split()) for category in categories}
     for family in _FAMILIES:
         meant = {word: words[0] for words in family for word in words}
         ours = [text for text in plain.values() if text in meant]
@@ -69,53 +71,55 @@ def spellings(schemas: Mapping[SiteId, Schema], name: str) -> dict[str, list[str
             and {words[0] for words in family[:2]} <= {meant[text] for text in ours}
         )  # others, such as "unknown", may stand beside both poles
         if ours and whole and not all(text in "01" for text in ours):
-            plain = {level: meant.get(text, text) for level, text in plain.items()}
+            plain = {category: meant.get(text, text) for category, text in plain.items()}
             break
 
-    def common(level: str) -> tuple[int, int, bool]:
+    def common(category: str) -> tuple[int, int, bool]:
         """The usual spelling is that of most sites, then the longest, then the one without capitals."""
-        return len(_sites_with(schemas, name, level)), len(level), level.islower()
+        return len(_sites_with(schemas, name, category)), len(category), category.islower()
 
     alike: dict[str, list[str]] = {}
-    for level, text in plain.items():
-        alike.setdefault(text, []).append(level)
+    for category, text in plain.items():
+        alike.setdefault(text, []).append(category)
     return {max(same, key=common): same for same in alike.values() if len(same) > 1}
 
 
 def check_spelling(schemas: Mapping[SiteId, Schema], name: str) -> None:
-    """Raise SchemaMismatch if levels of a category are probably one in several spellings."""
+    """Raise SchemaMismatchError if levels of a category are probably one in several spellings."""
     same = spellings(schemas, name)
     if not same:
         return
     where = "; ".join(
-        " and ".join(f"{level} ({', '.join(_sites_with(schemas, name, level))})" for level in levels)
-        for levels in same.values()
+        " and ".join(
+            f"{category} ({', '.join(_sites_with(schemas, name, category))})" for category in categories
+        )
+        for categories in same.values()
     )
-    pairs = ",".join(f"{old}={new}" for new, levels in same.items() for old in levels if old != new)
-    raise SchemaMismatch(
+    pairs = ",".join(f"{old}={new}" for new, categories in same.items() for old in categories if old != new)
+    raise SchemaMismatchError(
         f"column {name}: several spellings of one level: {where}; --recode {name}:{pairs} reads them as one "
         f"(between machines the sites do), --exclude {name} leaves the column out",
         (),
     )
 
 
-def apart(schemas: Mapping[SiteId, Schema], name: str) -> str:
+def differing_categories(schemas: Mapping[SiteId, Schema], name: str) -> str:
     """A warning for sites none of whose levels of a category any other site has, or "".
 
     Sites with few rows, or with less than two rows a level, say nothing: their levels may differ by chance.
     """
-    levels = {site: set(s.levels[s.names.index(name)]) for site, s in schemas.items()}
+    categories = {site: set(s.categories[s.names.index(name)]) for site, s in schemas.items()}
     odd = []
     for site, s in schemas.items():
         there = float(s.rows[0]) - float(np.nan_to_num(s.missing[s.names.index(name)], nan=0.0))
-        others = set().union(*(levels[other] for other in schemas if other != site))
-        enough = there >= max(_LEAST, 2 * len(levels[site]))
-        if enough and levels[site] and others and not levels[site] & others:
+        others = set().union(*(categories[other] for other in schemas if other != site))
+        enough = there >= max(_LEAST, 2 * len(categories[site]))
+        if enough and categories[site] and others and not categories[site] & others:
             odd.append(site)
     if not odd:
         return ""
-    where = "; ".join(f"{site}: {some(sorted(levels[site]))}" for site in odd[:_SHOWN])
-    rest = set().union(*(levels[site] for site in schemas if site not in odd[:_SHOWN]))
+    where = "; ".join(f"{site}: {some(sorted(categories[site]))}" for site in odd[:_SHOWN])
+    rest = set().union(*(categories[site] for site in schemas if site not in odd[:_SHOWN]))
     where += f"; elsewhere: {some(sorted(rest))}" if rest else ""
     return (
         f"{name} at {some(odd)}: no other site has any of its levels ({where}); other spellings? --recode "
@@ -124,18 +128,18 @@ def apart(schemas: Mapping[SiteId, Schema], name: str) -> str:
     )
 
 
-def _sites_with(schemas: Mapping[SiteId, Schema], name: str, level: str) -> list[SiteId]:
-    return [site for site, s in schemas.items() if level in s.levels[s.names.index(name)]]
+def _sites_with(schemas: Mapping[SiteId, Schema], name: str, category: str) -> list[SiteId]:
+    return [site for site, s in schemas.items() if category in s.categories[s.names.index(name)]]
 
 
 def all_differ(schemas: Mapping[SiteId, Schema], name: str) -> bool:
     """True if no two rows share a level, and there are at least ten: of a copy nobody can tell."""
-    cells, levels = 0.0, set[str]()
+    cells, categories = 0.0, set[str]()
     for s in schemas.values():
         j = s.names.index(name)
         there = float(s.rows[0]) - float(s.missing[j])
-        if s.protection[0] == "copy" or len(s.levels[j]) != there:
+        if s.protection[0] == "summary" or len(s.categories[j]) != there:
             return False
         cells += there
-        levels.update(s.levels[j])
-    return cells >= 10 and len(levels) == cells
+        categories.update(s.categories[j])
+    return cells >= 10 and len(categories) == cells

@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from unpooled.core.messages import SiteId
 from unpooled.data.schema import Schema, kinds_by_site, some
 from unpooled.data.table import CODE, DATE, EMPTY, ID, is_unnamed
-from unpooled.errors import BadInput, SchemaMismatch
+from unpooled.errors import InputError, SchemaMismatchError
+from unpooled.protocol.messages import SiteId
 
 if TYPE_CHECKING:
-    from unpooled.data.schema_agreement import Plan, Wishes
+    from unpooled.data.schema_agreement import ColumnPlan, PreparationOptions
 
 
 _WHY = {
     DATE: "dates are no measurements; a number such as an age or days could be clustered by",
     ID: "looks like ids or row numbers; --numbers {0} takes it as numbers",
-    CODE: "looks like codes (leading zeros, post codes); --categories {0} takes it as a category",
+    CODE: "looks like codes (leading zeros, post codes); --categorical {0} takes it as a category",
 }
 
 
-def why_odd(kind: str, name: str) -> str:
+def exclusion_reason(kind: str, name: str) -> str:
     """The reason why a column of dates, ids or codes is left out, and what takes it all the same."""
     if is_unnamed(name):
         return "looks like row numbers; with a name in the file, --numbers and that name take it as numbers"
@@ -43,7 +43,7 @@ def _widened(schema: Schema, names: list[str]) -> Schema:
         schema,
         names=schema.names + lacking,
         kinds=schema.kinds + (EMPTY,) * len(lacking),
-        levels=schema.levels + ((),) * len(lacking),
+        categories=schema.categories + ((),) * len(lacking),
         missing=np.append(schema.missing, np.full(len(lacking), float(schema.rows[0]))),
         size=np.append(schema.size, unknown),
         spread=np.append(schema.spread, unknown),
@@ -52,15 +52,17 @@ def _widened(schema: Schema, names: list[str]) -> Schema:
     )
 
 
-def kinds_differ(schemas: Mapping[SiteId, Schema], name: str, columns: tuple[str, ...]) -> SchemaMismatch:
+def kinds_differ(
+    schemas: Mapping[SiteId, Schema], name: str, columns: tuple[str, ...]
+) -> SchemaMismatchError:
     """The error for a column of several kinds."""
     kinds = {site: schema.kinds[schema.names.index(name)] for site, schema in schemas.items()}
     differences = "; ".join(
         f"{kind} at {some([s for s in schemas if kinds[s] == kind])}"
         for kind in sorted(set(kinds.values()) - {EMPTY})
     )
-    return SchemaMismatch(
-        f"column {name} is {differences}; --categories {name} takes it as a category everywhere, "
+    return SchemaMismatchError(
+        f"column {name} is {differences}; --categorical {name} takes it as a category everywhere, "
         f"--exclude {name} leaves it out",
         kinds_by_site(schemas, columns),
     )
@@ -68,7 +70,7 @@ def kinds_differ(schemas: Mapping[SiteId, Schema], name: str, columns: tuple[str
 
 def columns_differ(
     schemas: Mapping[SiteId, Schema], wanted: list[str], lacking: dict[SiteId, list[str]], common: list[str]
-) -> SchemaMismatch:
+) -> SchemaMismatchError:
     """The error for sites that lack columns."""
     everywhere = list(dict.fromkeys(name for schema in schemas.values() for name in schema.names))
     differences = "; ".join(f"{site} lacks {some(names)}" for site, names in lacking.items() if names)
@@ -78,12 +80,12 @@ def columns_differ(
         hint = f"; --columns common takes the {len(shared)} that all have, --columns any takes all"
     if all(set(wanted) == set(names) for names in lacking.values()):
         hint = f"; columns are {some(everywhere)}"
-    return SchemaMismatch(
+    return SchemaMismatchError(
         f"columns differ between sites: {differences}{hint}", kinds_by_site(schemas, wanted)
     )
 
 
-def not_common(
+def excluded_by_intersection(
     schemas: Mapping[SiteId, Schema], chosen: tuple[str, ...], exclude: tuple[str, ...]
 ) -> list[tuple[str, str]]:
     """(column, why) for the columns that some sites lack."""
@@ -95,7 +97,7 @@ def not_common(
     ]
 
 
-def nothing_left(schemas: Mapping[SiteId, Schema], dropped: bool) -> str:
+def no_rows_message(schemas: Mapping[SiteId, Schema], dropped: bool) -> str:
     """The reason why no row is left; ``dropped``: rows with a missing value are."""
     n = sum(float(s.rows[0]) for s in schemas.values())
     if dropped and n > 0:
@@ -103,36 +105,38 @@ def nothing_left(schemas: Mapping[SiteId, Schema], dropped: bool) -> str:
     return f"no site shows any of its rows ({len(schemas)} sites, {n:g} rows shown)"
 
 
-def told_empty(plan: "Plan", wishes: "Wishes") -> list[str]:
+def empty_column_warnings(plan: "ColumnPlan", preparation_options: "PreparationOptions") -> list[str]:
     """Warnings of the columns that have no value at some sites."""
     how = "every cell is filled from the other sites"
-    if wishes.missing == "keep":
+    if preparation_options.missing == "keep":
         how = "rows there are compared by their other columns"
     return [f"{name} at {where}: no value at all; {how}" for name, where in plan.empty]
 
 
-def check_wishes(plan: "Plan", wishes: "Wishes") -> None:
-    """Raise BadInput if bounds or scales are of columns not in use, or missing cells are to be refused."""
-    bounded = {name for name, _, _ in wishes.bounds}
-    unknown = [name for name, _ in wishes.scales if name not in plan.numbers]
+def check_preparation_options(plan: "ColumnPlan", preparation_options: "PreparationOptions") -> None:
+    """Raise InputError if bounds or scales are of columns not in use, or missing cells are to be refused."""
+    bounded = {name for name, _, _ in preparation_options.bounds}
+    unknown = [name for name, _ in preparation_options.scales if name not in plan.numbers]
     if unknown:
-        raise BadInput(f"--scale for {', '.join(unknown)}, which is no column of numbers in use")
-    if any(wishes.scale_of(name) == "min-max" for name in plan.numbers):
-        lacking = [n for n in plan.numbers if wishes.scale_of(n) == "min-max" and n not in bounded]
+        raise InputError(f"--scale for {', '.join(unknown)}, which is no column of numbers in use")
+    if any(preparation_options.scale_of(name) == "min-max" for name in plan.numbers):
+        lacking = [
+            n for n in plan.numbers if preparation_options.scale_of(n) == "min-max" and n not in bounded
+        ]
         if lacking:
-            raise BadInput(
+            raise InputError(
                 f"min-max needs declared bounds for every number; none for {', '.join(lacking)} "
                 f"(e.g. --bounds {lacking[0]}=0:100)"
             )
     unknown = sorted(bounded - set(plan.numbers))
     if unknown:
-        raise BadInput(f"bounds for {', '.join(unknown)}, which is no column of numbers in use")
-    if wishes.missing == "refuse":
-        used = [j for j, name in enumerate(plan.columns) if name in (*plan.numbers, *plan.categories)]
+        raise InputError(f"bounds for {', '.join(unknown)}, which is no column of numbers in use")
+    if preparation_options.missing == "refuse":
+        used = [j for j, name in enumerate(plan.columns) if name in (*plan.numbers, *plan.categorical)]
         bad = [(i, j) for i in range(len(plan.sites)) for j in used if plan.missing[i, j] != 0]
         if bad:
             i, j = bad[0]
-            raise BadInput(
+            raise InputError(
                 f"missing values: column {plan.columns[j]} at site {plan.sites[i]} "
                 f"(and {len(bad) - 1} more places); --missing keep, fill or drop deals with them"
             )

@@ -9,13 +9,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from unpooled.core.arrays import FloatArray
-from unpooled.core.messages import SiteId
-from unpooled.core.protocol import Steps, together, total, viewed
 from unpooled.data.schema import ColumnTotals, Schema
-from unpooled.data.views import Category, Number, Preparation, Shaped
-from unpooled.errors import BadInput
-from unpooled.questions.clusters import AskClusterSums, AskMoments
+from unpooled.data.transforms import Category, Number, Preparation, Shaped
+from unpooled.errors import InputError
+from unpooled.protocol.algorithm import Steps, together, total, transformed
+from unpooled.protocol.messages import SiteId
+from unpooled.protocol.questions.cluster_sums import AskClusterSums, AskMoments
+from unpooled.typing import FloatArray
 
 SHAPES = ("robust", "log", "rank")
 KNOTS = 33  # quantiles between which ranks are interpolated
@@ -25,21 +25,21 @@ _MIDDLE = 1.3489795003921634  # the middle half of a normal distribution of vari
 
 
 def check_rows(schemas: Mapping[SiteId, Schema], shapes: dict[str, str]) -> None:
-    """Raise BadInput if a column is to be shaped and a site does not answer from all its rows."""
+    """Raise InputError if a column is to be shaped and a site does not answer from all its rows."""
     other = [site for site, schema in schemas.items() if schema.protection[0] != "none"]
     if other:
         name, shape = next(iter(shapes.items()))
-        raise BadInput(
+        raise InputError(
             f"--scale {shape} of {', '.join(shapes)} needs all rows of a site; {', '.join(other)} has a "
             f"copy, or hides small groups. A copy can be made with logarithms (--log {name})"
         )
 
 
 def all_columns(
-    numbers: tuple[str, ...], categories: tuple[str, ...], levels: tuple[tuple[str, ...], ...]
+    numbers: tuple[str, ...], categorical: tuple[str, ...], categories: tuple[tuple[str, ...], ...]
 ) -> tuple[Number | Category, ...]:
     """All columns in use, to find the rows that lack none."""
-    own = zip(categories, levels, strict=True)
+    own = zip(categorical, categories, strict=True)
     return (
         *(Number(name, 0.0, 0.0, 1.0) for name in numbers),
         *(Category(name, named, True, 0, 1.0) for name, named in own),
@@ -91,15 +91,17 @@ def _one(
     # units of standard deviations: all values lie within sqrt(n) of them (Samuelson's inequality)
     reach = float(np.sqrt(n)) + 1.0
     wanted = [0.25, 0.5, 0.75] if shape == "robust" else np.linspace(0, 1, KNOTS).tolist()
-    view = _alone(Number(name, mean - 3 * reach * sd, mean, sd), others)
-    found = yield from viewed(view, _quantiles(sites, wanted, n, 0 if others else missing, reach, view.width))
+    transform = _alone(Number(name, mean - 3 * reach * sd, mean, sd), others)
+    found = yield from transformed(
+        transform, _quantiles(sites, wanted, n, 0 if others else missing, reach, transform.width)
+    )
     values = mean + sd * found
     if shape == "rank":
         column = Shaped(name, 0.5, 0.0, 1.0, "rank", tuple(float(f"{v:.12g}") for v in values))
         return (yield from _standardised(sites, column, n, others))
     low, median, high = (float(v) for v in values)
     if high - low <= 1e-12 * abs(median) + 1e-300:
-        raise BadInput(
+        raise InputError(
             f"column {name}: the middle half of its values is {median:g}, which gives no scale; --scale "
             f"{name}=rank or {name}=standard does"
         )
@@ -119,13 +121,13 @@ def _standardised(
     # missing values are filled with the origin, and so add nothing to sums and squares about it
     # down: the shape; up: sums of the shaped values
     zero = replace(column, fill=0.0)
-    first = yield from viewed(_alone(zero, others), total(sites, AskMoments()))
+    first = yield from transformed(_alone(zero, others), total(sites, AskMoments()))
     mean = float(first.sums[0]) / max(n, 1)
     # down: the mean; up: squares about it
     filled = _alone(replace(column, fill=mean), others)
     origin = np.zeros(filled.width)
     origin[0] = mean
-    second = yield from viewed(filled, total(sites, AskMoments(origin)))
+    second = yield from transformed(filled, total(sites, AskMoments(origin)))
     shift = mean + float(second.sums[0]) / max(n, 1)
     scale = float(np.sqrt(float(second.variance[0])))
     return replace(column, fill=shift, shift=shift, scale=scale)

@@ -4,23 +4,23 @@ from collections.abc import Collection, Mapping
 
 import numpy as np
 
-from unpooled.core.arrays import FloatArray
-from unpooled.core.messages import SiteId
-from unpooled.data.categories import levels_of
+from unpooled.data.categories import categories_of
 from unpooled.data.column_differences import with_all_columns
 from unpooled.data.schema import Schema, kinds_by_site, some
 from unpooled.data.table import CATEGORY, CODE, DATE, EMPTY, ID, NUMBER, TEXT
-from unpooled.errors import SchemaMismatch
+from unpooled.errors import SchemaMismatchError
+from unpooled.protocol.messages import SiteId
+from unpooled.typing import FloatArray
 
 COLUMNS = ("same", "common", "any")
-_WEAKEST_LAST = ("noise", "copy", "trusted", "none")  # a run must know that some answer with noise only
+_WEAKEST_LAST = ("dp", "summary", "raw", "none")  # a run must know that some answer with noise only
 
 
 def merged(schemas: Mapping[SiteId, Schema], columns: str) -> Schema:
     """The columns and levels of all sites, their rows and missing cells summed, their largest sizes.
 
     ``columns`` as in Wishes: all sites must have the same, or those that all have are taken, or all.
-    SchemaMismatch, without the name of a site, if they do not fit each other.
+    SchemaMismatchError, without the name of a site, if they do not fit each other.
     """
     if columns == "any":
         schemas = with_all_columns(schemas)
@@ -28,7 +28,7 @@ def merged(schemas: Mapping[SiteId, Schema], columns: str) -> Schema:
     names = tuple(n for n in everywhere if all(n in schema.names for schema in schemas.values()))
     lacking = [name for name in everywhere if name not in names]
     if not names or (lacking and columns == "same"):
-        raise SchemaMismatch(
+        raise SchemaMismatchError(
             f"its sites have different columns: {some(lacking)} not at all of them",
             kinds_by_site(schemas, everywhere),
         )
@@ -40,8 +40,8 @@ def merged(schemas: Mapping[SiteId, Schema], columns: str) -> Schema:
         protection=(min(modes, key=_WEAKEST_LAST.index), dates.pop() if len(dates) == 1 else ""),
         names=names,
         kinds=kinds,
-        levels=tuple(
-            levels_of(schemas, name) if kind == CATEGORY else ()
+        categories=tuple(
+            categories_of(schemas, name) if kind == CATEGORY else ()
             for name, kind in zip(names, kinds, strict=True)
         ),
         rows=np.array([rows.sum()]),
@@ -58,7 +58,7 @@ def _kind(schemas: Mapping[SiteId, Schema], name: str) -> str:
     kinds = {schema.kinds[schema.names.index(name)] for schema in schemas.values()}
     if found := kind_of_all(kinds):
         return found
-    raise SchemaMismatch(
+    raise SchemaMismatchError(
         f"column {name} is of different kinds at its sites: {', '.join(sorted(kinds - {EMPTY}))}",
         kinds_by_site(schemas, [name]),
     )

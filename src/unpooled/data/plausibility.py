@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from unpooled.core.messages import SiteId
 from unpooled.data.schema import Schema, some
+from unpooled.protocol.messages import SiteId
 
 _MANY = np.log10(5.0)  # another unit is suspected where mean and spread both differ by this factor
 _LEAST = 5  # rows of a site from which its mean and spread say something
@@ -45,7 +45,7 @@ def odd_units(schemas: Mapping[SiteId, Schema], name: str) -> list[str]:
         there = float(schema.rows[0]) - float(np.nan_to_num(schema.missing[j], nan=0.0))
         if not np.isnan(schema.size[j]) and there >= _LEAST:
             sizes[site] = float(schema.size[j]), float(schema.spread[j])
-    coarse = any(schema.protection[0] == "trusted" for schema in schemas.values())
+    coarse = any(schema.protection[0] == "raw" for schema in schemas.values())
     usual = {site: v for site, v in sizes.items() if np.isfinite(v).all()}
     if len(sizes) < 2 or not usual:
         return []

@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from unpooled.core.arrays import FloatArray
-from unpooled.data.readers.cells import named_as_id
+from unpooled.data.readers.cell_text import named_as_id
 from unpooled.data.table import CATEGORY, CODE, DATE, EMPTY, ID, NUMBER, TEXT, Table
+from unpooled.typing import FloatArray
 
 _PERSONS = {"patient", "patienten", "pat", "person", "persons", "subject", "proband", "participant", "member"}
 _PERSONS |= {"client", "customer", "insured", "user", "case", "fall"}
@@ -16,7 +16,7 @@ _OWN |= {"fallnummer", "patientennummer", "versichertennummer"}
 _FEWEST = 20  # rows, below which nothing is said of a column that is not named as an id
 
 
-class Repeated(NamedTuple):
+class RepeatedId(NamedTuple):
     """A column that seems to name persons, and some of them in several rows."""
 
     column: str
@@ -28,24 +28,24 @@ class Repeated(NamedTuple):
         return f"{self.column} ({self.values} different values in {self.rows} rows)"
 
 
-def repeated_ids(table: Table) -> list[Repeated]:
+def repeated_ids(table: Table) -> list[RepeatedId]:
     """The columns that seem to say whose row it is, and have a value in several rows; the surest first.
 
-    >>> repeated_ids(Table.of({"patient_id": ["a", "a", "b"], "age": [40.0, 41.0, 70.0]}))
-    [Repeated(column='patient_id', values=2, rows=3, sure=True)]
+    >>> repeated_ids(Table.from_columns({"patient_id": ["a", "a", "b"], "age": [40.0, 41.0, 70.0]}))
+    [RepeatedId(column='patient_id', values=2, rows=3, sure=True)]
     """
     found = []
     for name, kind in zip(table.names, table.kinds, strict=True):
         if kind in (DATE, EMPTY, CODE) or (kind == NUMBER and not named_as_id(name)):
             continue
-        if kind == CATEGORY and not named_as_id(name) and 2 * len(table.levels[name]) < len(table):
+        if kind == CATEGORY and not named_as_id(name) and 2 * len(table.categories[name]) < len(table):
             continue
         one = repeated_in(name, kind, np.asarray(table.values[:, table.index(name)]))
         found += [] if one is None else [one]
     return sorted(found, key=lambda one: not one.sure)
 
 
-def repeated_in(name: str, kind: str, values: FloatArray) -> Repeated | None:
+def repeated_in(name: str, kind: str, values: FloatArray) -> RepeatedId | None:
     """A column that seems to name persons, some of them twice; None for any other."""
     there = values[~np.isnan(values)]
     rows, different = len(there), len(np.unique(there))
@@ -53,19 +53,19 @@ def repeated_in(name: str, kind: str, values: FloatArray) -> Repeated | None:
         return None
     words = {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)}
     named = named_as_id(name)
-    persons = bool(words & (_PERSONS | _OWN)) or words == {"id"}
-    if named == "id" and persons:
-        return Repeated(name, different, rows, sure=True)
-    if named == "perhaps" and persons and different >= max(10, rows / 20):  # a subject may be taught
-        return Repeated(name, different, rows, sure=True)
+    people = bool(words & (_PERSONS | _OWN)) or words == {"id"}
+    if named == "id" and people:
+        return RepeatedId(name, different, rows, sure=True)
+    if named == "perhaps" and people and different >= max(10, rows / 20):  # a subject may be taught
+        return RepeatedId(name, different, rows, sure=True)
     if named and rows >= _FEWEST and 10 * different >= rows:
-        return Repeated(name, different, rows, sure=False)
+        return RepeatedId(name, different, rows, sure=False)
     if kind in (TEXT, CATEGORY, ID) and rows >= _FEWEST and 2 * different >= rows:
-        return Repeated(name, different, rows, sure=False)
+        return RepeatedId(name, different, rows, sure=False)
     return None
 
 
-def may_hide_ids(table: Table) -> tuple[str, ...]:
+def code_id_columns(table: Table) -> tuple[str, ...]:
     """The columns of codes that are named as ids: their values are not kept, so they must be read again."""
     codes = [name for name, kind in zip(table.names, table.kinds, strict=True) if kind == CODE]
     return tuple(name for name in codes if named_as_id(name) == "id")

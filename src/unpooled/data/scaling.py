@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from unpooled.core.arrays import FloatArray
-from unpooled.core.messages import Message, SiteId
-from unpooled.core.protocol import Steps, expanded, total, viewed
-from unpooled.data.views import Affine
-from unpooled.questions.clusters import AskMoments
+from unpooled.data.transforms import Affine
+from unpooled.protocol.algorithm import Steps, build_algorithm, total, transformed
+from unpooled.protocol.messages import Message, SiteId
+from unpooled.protocol.questions.cluster_sums import AskMoments
+from unpooled.typing import FloatArray
 
 
 def standardise(sites: tuple[SiteId, ...]) -> Steps[Affine]:
@@ -30,13 +30,13 @@ def standardise(sites: tuple[SiteId, ...]) -> Steps[Affine]:
 class ScaledState(Message):
     """The agreed scaling, and the inner algorithm's state in scaled columns."""
 
-    view: Affine
+    transform: Affine
     inner: Any
 
     @property
     def centers(self) -> FloatArray:
         """(k, d) in the columns' own units."""
-        return self.view.undo(self.inner.centers)
+        return self.transform.undo(self.inner.centers)
 
     @property
     def movement(self) -> float:
@@ -54,21 +54,23 @@ class Scaled(Message):
     inner: Any
 
     def start(self, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[ScaledState]:
-        view = yield from standardise(sites)
-        inner = expanded(self._scaled(view))
-        state = yield from viewed(view, inner.start(sites, rng))
-        return ScaledState(view, state)
+        transform = yield from standardise(sites)
+        inner = build_algorithm(self._scaled(transform))
+        state = yield from transformed(transform, inner.start(sites, rng))
+        return ScaledState(transform, state)
 
-    def _scaled(self, view: Affine) -> Any:
+    def _scaled(self, transform: Affine) -> Any:
         """The algorithm with starting centres, if it was given any, in scaled columns."""
         change = getattr(self.inner, "with_init", None)
-        return self.inner if change is None else change(view.apply)
+        return self.inner if change is None else change(transform.apply)
 
     def round(
         self, state: ScaledState, sites: tuple[SiteId, ...], rng: np.random.Generator
     ) -> Steps[ScaledState]:
-        inner = yield from viewed(state.view, expanded(self.inner).round(state.inner, sites, rng))
+        inner = yield from transformed(
+            state.transform, build_algorithm(self.inner).round(state.inner, sites, rng)
+        )
         return replace(state, inner=inner)
 
     def finished(self, state: ScaledState) -> bool:
-        return expanded(self.inner).finished(state.inner)
+        return build_algorithm(self.inner).finished(state.inner)

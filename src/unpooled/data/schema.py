@@ -10,16 +10,16 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from unpooled.core.arrays import FloatArray, IntArray
-from unpooled.core.declarations import Count, Numbers, Point, Setting, Sum, Text, Value
-from unpooled.core.messages import Question, Reply, SiteId, Summable
-from unpooled.core.stack import Stack, column_sums, only, repeated, shown_cells
-from unpooled.core.statements import Stated
-from unpooled.data.copy import OTHER, Copy, level_places
-from unpooled.data.declared import DeclaredTable
+from unpooled.data.bounded_table import BoundedTable
+from unpooled.data.summary_table import OTHER, SummaryTable, category_indices
 from unpooled.data.table import CATEGORY, EMPTY, NUMBER, TEXT, Table
-from unpooled.data.views import complete, side_by_side
-from unpooled.errors import BadInput
+from unpooled.data.transforms import complete, side_by_side
+from unpooled.errors import InputError
+from unpooled.protocol.consistency import ReportedTotals
+from unpooled.protocol.declarations import Count, Numbers, Point, Setting, Sum, Text, Value
+from unpooled.protocol.messages import Question, Reply, SiteId, Summable
+from unpooled.protocol.site_batch import SiteBatch, column_sums, disclosed_cells, repeated, zero_suppressed
+from unpooled.typing import FloatArray, IntArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,13 +30,13 @@ class Schema(Reply):
     trusted site's rows are rounded to a quarter.
     """
 
-    # "copy", "noise", "trusted" or "none", and the date of the copy
+    # "summary", "dp", "raw" or "none", and the date of the copy
     protection: Annotated[tuple[str, ...], Text("2")]
 
     names: Annotated[tuple[str, ...], Text("columns")]
     kinds: Annotated[tuple[str, ...], Text("columns")]
     # of categories: those of at least the minimum number of rows
-    levels: Annotated[tuple[tuple[str, ...], ...], Text("columns")]
+    categories: Annotated[tuple[tuple[str, ...], ...], Text("columns")]
     rows: Annotated[FloatArray, Count("1")]
     # missing cells; nan: some, but fewer than may be shown; inf: nearly all
     missing: Annotated[FloatArray, Count("columns", may_be_missing=True)]
@@ -49,41 +49,41 @@ class Schema(Reply):
     # of the squares about the mean: the share of values beyond 3 standard deviations, in tenths
     tail: Annotated[FloatArray, Value("columns", may_be_missing=True)]
 
-    def stated(self, question: "AskSchema") -> Stated | None:
-        return Stated(float(self.rows[0])) if self.rows[0] > 0 else None
+    def reported_totals(self, question: "AskSchema") -> ReportedTotals | None:
+        return ReportedTotals(float(self.rows[0])) if self.rows[0] > 0 else None
 
 
 @dataclass(frozen=True, eq=False)
 class AskSchema(Question[Schema]):
     """Which columns do you have, of which kind, with which levels?"""
 
-    sees = "table"
+    reads = "table"
 
-    max_levels: Annotated[int, Setting()] = 1000
+    max_categories: Annotated[int, Setting()] = 1000
 
-    def answer_all(self, stack: Stack) -> list[Schema]:
+    def answer_all(self, batch: SiteBatch) -> list[Schema]:
         replies = []
-        for s in range(len(stack)):
-            table = _table(stack.site(s) if len(stack) > 1 else stack)
-            if isinstance(table, DeclaredTable):
+        for s in range(len(batch)):
+            table = _table(batch.site(s) if len(batch) > 1 else batch)
+            if isinstance(table, BoundedTable):
                 replies.append(self._declared(table))
             else:
-                copied = isinstance(table, Copy)
-                replies.append(self._of_copy(table) if copied else self._schema(table, stack))
+                is_summary = isinstance(table, SummaryTable)
+                replies.append(self._from_summary(table) if is_summary else self._schema(table, batch))
         return replies
 
     def reply_numbers(self, d: int) -> int:
         return 0  # as many as the site's own table has columns, whatever is asked
 
-    def _declared(self, table: DeclaredTable) -> Schema:
+    def _declared(self, table: BoundedTable) -> Schema:
         """The schema of a table that is only declared: nothing in it was read from rows."""
         width = len(table.names)
         unknown = np.full(width, np.nan)
         return Schema(
-            protection=("noise", ""),
+            protection=("dp", ""),
             names=table.names,
             kinds=table.kinds,
-            levels=((),) * width,
+            categories=((),) * width,
             rows=np.array([float(table.rows)]),
             missing=unknown,
             size=unknown,
@@ -92,17 +92,17 @@ class AskSchema(Question[Schema]):
             tail=unknown,
         )
 
-    def _of_copy(self, copy: Copy) -> Schema:
+    def _from_summary(self, summary: SummaryTable) -> Schema:
         """The schema of a copy. A column whose means are all between 0 and 1 may have no unit: no size."""
-        count, size, spread, tail = (np.full(len(copy.names), v) for v in (0.0, np.nan, np.nan, np.nan))
-        for j, name in enumerate(copy.names):
-            known = copy.known[:, j]
+        count, size, spread, tail = (np.full(len(summary.names), v) for v in (0.0, np.nan, np.nan, np.nan))
+        for j, name in enumerate(summary.names):
+            known = summary.known[:, j]
             count[j] = known.sum()
-            if name not in copy.means:
+            if name not in summary.means:
                 continue
-            x = copy.means[name]
+            x = summary.means[name]
             if ((x < 0) | (x > 1)).any() or not x.any():
-                moments = (known @ x, known @ (x * x + copy.within_of(name)))
+                moments = (known @ x, known @ (x * x + summary.within_of(name)))
                 (size[j],), (spread[j],) = _sizes(
                     count[j : j + 1], np.array([moments[0]]), np.array([moments[1]]), 20
                 )
@@ -111,27 +111,29 @@ class AskSchema(Question[Schema]):
                 off = (x - mean) ** 2
                 tail[j] = _tenths(known @ np.where(off > 9 * variance, off, 0.0), count[j], variance)
         return Schema(
-            protection=("copy", copy.made),
-            names=copy.names,
-            kinds=copy.kinds,
-            levels=tuple(
-                tuple(level for level in copy.levels.get(name, ()) if level != OTHER)[: self.max_levels]
-                for name in copy.names
+            protection=("summary", summary.made),
+            names=summary.names,
+            kinds=summary.kinds,
+            categories=tuple(
+                tuple(category for category in summary.categories.get(name, ()) if category != OTHER)[
+                    : self.max_categories
+                ]
+                for name in summary.names
             ),
-            rows=np.array([copy.persons.sum()]),
-            missing=copy.persons.sum() - count,
+            rows=np.array([summary.people.sum()]),
+            missing=summary.people.sum() - count,
             size=size,
             spread=spread,
-            within=np.array([_inside(copy, name) for name in copy.names]),
+            within=np.array([_inside(summary, name) for name in summary.names]),
             tail=tail,
         )
 
-    def _schema(self, table: Table, stack: Stack) -> Schema:
+    def _schema(self, table: Table, batch: SiteBatch) -> Schema:
         n = len(table)
         rows = np.array([float(n)])
         count, sums, squares = (np.zeros(len(table.names)) for _ in range(3))
         yes_or_no = np.ones(len(table.names), dtype=np.bool_)  # 0/1 columns have no unit: no size is sent
-        tallies = {name: np.zeros(len(levels)) for name, levels in table.levels.items()}
+        tallies = {name: np.zeros(len(categories)) for name, categories in table.categories.items()}
         for chunk in table.chunks():
             present, values, total = _there(chunk)
             count += present
@@ -143,28 +145,28 @@ class AskSchema(Question[Schema]):
             yes_or_no[maybe] = ((values[:, maybe] == 0) | (values[:, maybe] == 1)).all(axis=0)
             for name, tally in tallies.items():
                 tally += _tally(chunk[:, table.index(name)], len(tally))
-        shown = stack.large(count, count)
+        shown = batch.large(count, count)
         missing = n - count
         number = shown & (count > 0) & np.array([kind == NUMBER for kind in table.kinds])
         number &= ~yes_or_no | (squares == 0)
-        size, spread = _sizes(np.maximum(count, 1), sums, squares, 4 if stack.minimum > 1 else 20)
+        size, spread = _sizes(np.maximum(count, 1), sums, squares, 4 if batch.minimum > 1 else 20)
         return Schema(
-            protection=("trusted" if stack.minimum > 1 else "none", ""),
+            protection=("raw" if batch.minimum > 1 else "none", ""),
             names=table.names,
             kinds=table.kinds,
-            levels=tuple(
-                _named(table.levels[name], tallies[name], stack)[: self.max_levels]
+            categories=tuple(
+                _named(table.categories[name], tallies[name], batch)[: self.max_categories]
                 if kind == CATEGORY
                 else ()
                 for name, kind in zip(table.names, table.kinds, strict=True)
             ),
-            rows=only(stack.large(rows, rows), rows),
-            missing=_told(missing, count, stack),
+            rows=zero_suppressed(batch.large(rows, rows), rows),
+            missing=_told(missing, count, batch),
             size=np.where(number, size, np.nan),
             spread=np.where(number, spread, np.nan),
             within=np.full(len(table.names), np.nan),
             tail=np.where(number, _tails(table, sums, squares, count), np.nan)
-            if stack.minimum == 1
+            if batch.minimum == 1
             else np.full(len(table.names), np.nan),
         )
 
@@ -175,11 +177,11 @@ def some(names: list[str]) -> str:
 
 
 def check_not_noisy(schemas: Mapping[SiteId, Schema]) -> None:
-    """BadInput if a site answers with noise only: the run must then be private for all."""
-    noisy = [site for site, schema in schemas.items() if schema.protection[0] == "noise"]
+    """InputError if a site answers with noise only: the run must then be private for all."""
+    noisy = [site for site, schema in schemas.items() if schema.protection[0] == "dp"]
     if noisy:
         answer = "answers" if len(noisy) == 1 else "answer"
-        raise BadInput(
+        raise InputError(
             f"{', '.join(noisy)} {answer} with noise only, and this run is not private: --epsilon makes it "
             "so for all sites, else it goes without them"
         )
@@ -219,11 +221,11 @@ def _tenths(far: Any, count: Any, variance: Any) -> Any:
     return np.round(10 * far / np.maximum(count * variance, 1e-300)) / 10
 
 
-def _inside(copy: Copy, name: str) -> float:
+def _inside(summary: SummaryTable, name: str) -> float:
     """The variance of a column within the groups of a copy; of a category, p (1 - p) of all its levels."""
-    if name not in copy.counts:
-        return float(copy.within[copy.index(name)])
-    known, counts = copy.known_of(name), copy.counts[name]
+    if name not in summary.counts:
+        return float(summary.within[summary.index(name)])
+    known, counts = summary.people_with_value(name), summary.counts[name]
     inside = counts * (1 - counts / np.maximum(known, 1.0)[:, None])
     return float(inside.sum() / max(float(known.sum()), 1.0))
 
@@ -249,27 +251,27 @@ def _sizes(
         return tuple(np.round(steps / 2 * np.log10(v)) / steps for v in (mean, variance))  # type: ignore[return-value]
 
 
-def _told(missing: FloatArray, count: FloatArray, stack: Stack) -> FloatArray:
+def _told(missing: FloatArray, count: FloatArray, batch: SiteBatch) -> FloatArray:
     """Missing cells as they may be shown: exactly, or as nan for few, or as inf for nearly all."""
-    shown = np.where((missing > 0) & ~stack.large(missing, missing), np.nan, missing)
-    return np.where((count > 0) & ~stack.large(count, count), np.inf, shown)
+    shown = np.where((missing > 0) & ~batch.large(missing, missing), np.nan, missing)
+    return np.where((count > 0) & ~batch.large(count, count), np.inf, shown)
 
 
-def _named(levels: tuple[str, ...], tally: FloatArray, stack: Stack) -> tuple[str, ...]:
-    shown = shown_cells(stack, tally) & (tally > 0)
-    return tuple(level for level, show in zip(levels, shown, strict=True) if show)
+def _named(categories: tuple[str, ...], tally: FloatArray, batch: SiteBatch) -> tuple[str, ...]:
+    shown = disclosed_cells(batch, tally) & (tally > 0)
+    return tuple(category for category, show in zip(categories, shown, strict=True) if show)
 
 
-def _tally(codes: FloatArray, levels: int) -> FloatArray:
+def _tally(codes: FloatArray, categories: int) -> FloatArray:
     """The number of rows of each level."""
-    return np.bincount(codes[~np.isnan(codes)].astype(np.int64), minlength=levels).astype(np.float64)
+    return np.bincount(codes[~np.isnan(codes)].astype(np.int64), minlength=categories).astype(np.float64)
 
 
-def _table(stack: Stack) -> Any:
+def _table(batch: SiteBatch) -> Any:
     """The Table, or the Copy, that a site holds."""
-    if not isinstance(stack.X, Table | Copy):
+    if not isinstance(batch.X, Table | SummaryTable):
         raise TypeError("this question is about a table with named columns, and the site holds an array")
-    return stack.X
+    return batch.X
 
 
 @dataclass(frozen=True, eq=False)
@@ -279,9 +281,9 @@ class ColumnTotals(Summable):
     rows: Annotated[FloatArray, Count("1")]
     count: Annotated[FloatArray, Count("p")]
     sums: Annotated[FloatArray, Sum("p", rows="count")]  # of (x - origin) / unit
-    squares: Annotated[FloatArray, Sum("p", least=0.0, rows="count")]  # of the same, squared
+    squares: Annotated[FloatArray, Sum("p", min_value=0.0, rows="count")]  # of the same, squared
     # category after category, each with one for all other levels
-    levels: Annotated[FloatArray, Count("levels")]
+    categories: Annotated[FloatArray, Count("categorical")]
 
     @property
     def mean(self) -> FloatArray:
@@ -297,61 +299,61 @@ class ColumnTotals(Summable):
 class AskColumns(Question[ColumnTotals]):
     """Totals of columns about an origin, over all rows or, if ``complete``, over rows that lack nothing."""
 
-    sees = "table"
+    reads = "table"
 
     numbers: Annotated[tuple[str, ...], Text("p")]
     origin: Annotated[FloatArray, Point("p")]
     unit: Annotated[FloatArray, Numbers("p")]  # of each column: a power of two, so that nothing is rounded
-    categories: Annotated[tuple[str, ...], Text("q")]
-    levels: Annotated[tuple[tuple[str, ...], ...], Text("q")]
+    categorical: Annotated[tuple[str, ...], Text("q")]
+    categories: Annotated[tuple[tuple[str, ...], ...], Text("q")]
     complete: bool
 
-    def answer_all(self, stack: Stack) -> list[ColumnTotals]:
+    def answer_all(self, batch: SiteBatch) -> list[ColumnTotals]:
         replies = []
-        for s in range(len(stack)):
-            table = _table(stack.site(s) if len(stack) > 1 else stack)
-            copied = isinstance(table, Copy)
-            replies.append(self._of_copy(table) if copied else self._totals(table, stack))
+        for s in range(len(batch)):
+            table = _table(batch.site(s) if len(batch) > 1 else batch)
+            is_summary = isinstance(table, SummaryTable)
+            replies.append(self._from_summary(table) if is_summary else self._totals(table, batch))
         return replies
 
-    def _of_copy(self, copy: Copy) -> ColumnTotals:
+    def _from_summary(self, summary: SummaryTable) -> ColumnTotals:
         """The totals of a copy; the variance within groups is in the squares: scales are those of persons."""
-        persons = copy.complete((*self.numbers, *self.categories)) if self.complete else copy.persons
+        people = summary.complete((*self.numbers, *self.categorical)) if self.complete else summary.people
         count, sums, squares = (np.zeros(len(self.numbers)) for _ in range(3))
         for j, name in enumerate(self.numbers):
-            known = persons if self.complete else copy.known_of(name)
-            if name in copy.means:
-                x = (copy.means[name] - self.origin[j]) / self.unit[j]
+            known = people if self.complete else summary.people_with_value(name)
+            if name in summary.means:
+                x = (summary.means[name] - self.origin[j]) / self.unit[j]
                 count[j], sums[j] = known.sum(), known @ x
-                squares[j] = known @ (x * x) + known.sum() * (copy.within_of(name) / self.unit[j] ** 2)
-        tallies = [np.zeros(len(levels) + 1) for levels in self.levels]
-        for j, name in enumerate(self.categories):
-            if name in copy.counts:
-                known = copy.known_of(name)
-                part = persons / np.maximum(known, 1.0) if self.complete else np.ones(len(copy))
-                own = level_places(copy.levels[name], self.levels[j], len(self.levels[j]))
-                np.add.at(tallies[j], own, part @ copy.counts[name])
+                squares[j] = known @ (x * x) + known.sum() * (summary.within_of(name) / self.unit[j] ** 2)
+        tallies = [np.zeros(len(categories) + 1) for categories in self.categories]
+        for j, name in enumerate(self.categorical):
+            if name in summary.counts:
+                known = summary.people_with_value(name)
+                part = people / np.maximum(known, 1.0) if self.complete else np.ones(len(summary))
+                own = category_indices(summary.categories[name], self.categories[j], len(self.categories[j]))
+                np.add.at(tallies[j], own, part @ summary.counts[name])
         return ColumnTotals(
-            np.array([persons.sum()]), count, sums, squares, np.concatenate([np.zeros(0), *tallies])
+            np.array([people.sum()]), count, sums, squares, np.concatenate([np.zeros(0), *tallies])
         )
 
     def lengths(self) -> dict[str, int]:
         width = len(self.numbers)
-        if not len(self.origin) == len(self.unit) == width or len(self.levels) != len(self.categories):
-            raise BadInput("AskColumns: origin and unit for every number, levels for every category")
-        if len({*self.numbers, *self.categories}) < len(self.numbers) + len(self.categories):
-            raise BadInput("AskColumns: a column twice")
+        if not len(self.origin) == len(self.unit) == width or len(self.categories) != len(self.categorical):
+            raise InputError("AskColumns: origin and unit for every number, levels for every category")
+        if len({*self.numbers, *self.categorical}) < len(self.numbers) + len(self.categorical):
+            raise InputError("AskColumns: a column twice")
         if not (np.isfinite(self.unit).all() and (np.frexp(self.unit)[0] == 0.5).all()):
-            raise BadInput("AskColumns: a unit must be a power of two")
-        levels = sum(len(named) + 1 for named in self.levels)
-        return {**super().lengths(), "p": len(self.numbers), "levels": levels}
+            raise InputError("AskColumns: a unit must be a power of two")
+        categories = sum(len(named) + 1 for named in self.categories)
+        return {**super().lengths(), "p": len(self.numbers), "categorical": categories}
 
-    def _totals(self, table: Table, stack: Stack) -> ColumnTotals:
-        numbers, codes = table.places(self.numbers), table.places(self.categories)
-        places = [self._places(j, table) for j in range(len(self.categories))]
+    def _totals(self, table: Table, batch: SiteBatch) -> ColumnTotals:
+        numbers, codes = table.places(self.numbers), table.places(self.categorical)
+        places = [self._places(j, table) for j in range(len(self.categorical))]
         rows = np.zeros(1)
         count, sums, squares = (np.zeros(len(numbers)) for _ in range(3))
-        tallies = [np.zeros(len(levels) + 1) for levels in self.levels]
+        tallies = [np.zeros(len(categories) + 1) for categories in self.categories]
         origins, units = (repeated(a, table.chunk_rows) for a in (self.origin, 1 / self.unit))
         moved, scaled = self.origin.any(), (self.unit != 1).any()
         for chunk in table.chunks_with((*numbers, *codes)):
@@ -369,21 +371,21 @@ class AskColumns(Question[ColumnTotals]):
             squares += np.einsum("ij,ij->j", block, block)
             for tally, place, column in zip(tallies, places, codes, strict=True):
                 np.add.at(tally, place, _tally(chunk[:, column], len(place)))
-        shown = stack.large(count, count)
-        cells = [only(shown_cells(stack, tally), tally) for tally in tallies]
+        shown = batch.large(count, count)
+        cells = [zero_suppressed(disclosed_cells(batch, tally), tally) for tally in tallies]
         return ColumnTotals(
-            rows=only(stack.large(rows, rows), rows),
-            count=only(shown, count),
-            sums=only(shown, sums),
-            squares=only(shown, squares),
-            levels=np.concatenate([np.zeros(0), *cells]),
+            rows=zero_suppressed(batch.large(rows, rows), rows),
+            count=zero_suppressed(shown, count),
+            sums=zero_suppressed(shown, sums),
+            squares=zero_suppressed(shown, squares),
+            categories=np.concatenate([np.zeros(0), *cells]),
         )
 
     def _places(self, j: int, table: Table) -> IntArray:
         """The index at which each level of the table is counted: its own, or the last one."""
-        place = {level: i for i, level in enumerate(self.levels[j])}
-        own = table.levels.get(self.categories[j], ())
-        return np.array([place.get(level, len(place)) for level in own], dtype=np.int64)
+        place = {category: i for i, category in enumerate(self.categories[j])}
+        own = table.categories.get(self.categorical[j], ())
+        return np.array([place.get(category, len(place)) for category in own], dtype=np.int64)
 
 
 def kinds_by_site(

@@ -11,22 +11,19 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from unpooled.core.arrays import FloatArray
-from unpooled.core.messages import Message, SiteId
-from unpooled.core.protocol import Steps, each, total, viewed
-from unpooled.data.categories import all_differ, apart, check_spelling, levels_of, one_hot
+from unpooled.data.categories import all_differ, categories_of, check_spelling, differing_categories, one_hot
 from unpooled.data.column_differences import (
-    check_wishes,
+    check_preparation_options,
     columns_differ,
+    empty_column_warnings,
+    excluded_by_intersection,
+    exclusion_reason,
     kinds_differ,
-    not_common,
-    nothing_left,
-    told_empty,
-    why_odd,
+    no_rows_message,
     with_all_columns,
 )
 from unpooled.data.column_scales import SHAPES, all_columns, check_rows, observed_scale, shaped
-from unpooled.data.observed_view import Observed
+from unpooled.data.missing_values import PreparationWithMissing
 from unpooled.data.plausibility import long_tail, odd_units
 from unpooled.data.schema import (
     AskColumns,
@@ -39,22 +36,25 @@ from unpooled.data.schema import (
     stated_units,
 )
 from unpooled.data.table import CATEGORY, CODE, DATE, EMPTY, ID, NUMBER, TEXT
-from unpooled.data.views import Category, Number, Preparation
-from unpooled.errors import BadInput, SchemaMismatch
-from unpooled.questions.observed import AskObservedMoments
+from unpooled.data.transforms import Category, Number, Preparation
+from unpooled.errors import InputError, SchemaMismatchError
+from unpooled.protocol.algorithm import Steps, each, total, transformed
+from unpooled.protocol.messages import Message, SiteId
+from unpooled.protocol.questions.sums_with_missing import AskObservedMoments
+from unpooled.typing import FloatArray
 
 _DIFFER = 0.1  # of a power of ten: sizes of a column that differ by more are looked at
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class ColumnPlan:
     """The columns to use and their kinds, before any value is known."""
 
     sites: tuple[SiteId, ...]
     columns: tuple[str, ...]
     numbers: tuple[str, ...]
-    categories: tuple[str, ...]
-    levels: tuple[tuple[str, ...], ...]
+    categorical: tuple[str, ...]
+    categories: tuple[tuple[str, ...], ...]
     missing: FloatArray  # (S, columns)
     left_out: tuple[tuple[str, str], ...]
     warnings: tuple[str, ...]
@@ -65,49 +65,49 @@ class Plan:
 
         Few that a site does not show count as none, nearly all as all.
         """
-        take = [j for j, name in enumerate(self.columns) if name in (*self.numbers, *self.categories)]
+        take = [j for j, name in enumerate(self.columns) if name in (*self.numbers, *self.categorical)]
         missing = np.nan_to_num(self.missing[:, take], posinf=np.inf)
         cells = float(rows.sum()) * len(take)
         return float(np.minimum(missing, rows[:, None]).sum()) / max(cells, 1.0)
 
 
-def settle(
+def plan_columns(
     schemas: Mapping[SiteId, Schema],
     columns: str | tuple[str, ...],
     exclude: tuple[str, ...],
-    max_levels: int,
-) -> Plan:
-    """The columns to use; raises SchemaMismatch where they differ between sites."""
+    max_categories: int,
+) -> ColumnPlan:
+    """The columns to use; raises SchemaMismatchError where they differ between sites."""
     sites = tuple(schemas)
     chosen = _chosen(schemas, columns, exclude)
     named = not isinstance(columns, str)
-    left_out = not_common(schemas, chosen, exclude) if columns == "common" else []
-    numbers, categories, warnings = [], [], []
+    left_out = excluded_by_intersection(schemas, chosen, exclude) if columns == "common" else []
+    numbers, categorical, warnings = [], [], []
     for name in chosen:
         kinds = {site: schema.kinds[schema.names.index(name)] for site, schema in schemas.items()}
         present = set(kinds.values()) - {EMPTY}
         odd = [kind for kind in (DATE, ID, CODE) if kind in present]
         if odd and (NUMBER not in present or odd == [ID]):
-            why = why_odd(odd[0], name)
+            why = exclusion_reason(odd[0], name)
             if named:
-                raise SchemaMismatch(f"column {name}: {why}", kinds_by_site(schemas, chosen))
+                raise SchemaMismatchError(f"column {name}: {why}", kinds_by_site(schemas, chosen))
             left_out.append((name, why))
         elif present == {NUMBER}:
             numbers.append(name)
         elif present == {CATEGORY} and not named and all_differ(schemas, name):
             left_out.append((name, "a different text in every row: names or ids"))
-        elif present == {CATEGORY} and len(levels_of(schemas, name)) <= max_levels:
-            categories.append(name)
+        elif present == {CATEGORY} and len(categories_of(schemas, name)) <= max_categories:
+            categorical.append(name)
         elif not present:
             if named:
-                raise SchemaMismatch(
+                raise SchemaMismatchError(
                     f"column {name} has no value at any site", kinds_by_site(schemas, chosen)
                 )
             left_out.append((name, "no value at any site"))
         elif present <= {CATEGORY, TEXT}:
-            why = f"text with more than {max_levels} levels"
+            why = f"text with more than {max_categories} levels"
             if named:
-                raise SchemaMismatch(f"column {name} is {why}", kinds_by_site(schemas, chosen))
+                raise SchemaMismatchError(f"column {name} is {why}", kinds_by_site(schemas, chosen))
             left_out.append((name, why))
         else:
             raise kinds_differ(schemas, name, chosen)
@@ -117,19 +117,19 @@ def settle(
     for name in numbers:
         if _sizes_differ(schemas, name):
             warnings += odd_units(schemas, name)
-    for name in categories:
+    for name in categorical:
         check_spelling(schemas, name)
-        warnings += filter(None, [apart(schemas, name)])
+        warnings += filter(None, [differing_categories(schemas, name)])
     empty = []
-    for name in (*numbers, *categories):
+    for name in (*numbers, *categorical):
         none = [site for site in sites if schemas[site].kinds[schemas[site].names.index(name)] == EMPTY]
         empty += [(name, some(none))] if none else []
-    return Plan(
+    return ColumnPlan(
         sites=sites,
         columns=chosen,
         numbers=tuple(numbers),
-        categories=tuple(categories),
-        levels=tuple(levels_of(schemas, name) for name in categories),
+        categorical=tuple(categorical),
+        categories=tuple(categories_of(schemas, name) for name in categorical),
         missing=missing,
         left_out=tuple(left_out),
         warnings=tuple(warnings),
@@ -143,7 +143,7 @@ def _chosen(
     everywhere = list(dict.fromkeys(name for schema in schemas.values() for name in schema.names))
     unknown = [name for name in exclude if name not in everywhere]
     if unknown:
-        raise SchemaMismatch(
+        raise SchemaMismatchError(
             f"column {', '.join(unknown)} is to be left out, but no site has it; columns are "
             f"{', '.join(everywhere)}",
             (),
@@ -153,14 +153,14 @@ def _chosen(
     common = [name for name in wanted if not any(name in names for names in lacking.values())]
     if columns == "common":
         if not common:
-            raise SchemaMismatch(
+            raise SchemaMismatchError(
                 f"no column is common to all {len(schemas)} sites", kinds_by_site(schemas, everywhere)
             )
         return tuple(common)
     if any(lacking.values()):
         raise columns_differ(schemas, wanted, lacking, common)
     if not wanted:
-        raise SchemaMismatch("no column is left to cluster", ())
+        raise SchemaMismatchError("no column is left to cluster", ())
     return tuple(wanted)
 
 
@@ -177,7 +177,7 @@ MANY = 0.05  # share of missing cells above which "auto" keeps them missing, up 
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Wishes(Message):
+class PreparationOptions(Message):
     """The wanted preparation of a table."""
 
     columns: str | tuple[str, ...] = "same"  # "same": all sites must have the same; "common"; "any"; or names
@@ -187,26 +187,26 @@ class Wishes(Message):
     bounds: tuple[tuple[str, float, float], ...] = ()  # for "min-max": declared, never computed from data
     missing: str = "auto"  # "keep" if many cells are missing, else "fill"
     rare: float = 0.01  # levels of less than this share of the rows are merged into "other"
-    max_levels: int = 50
+    max_categories: int = 50
 
     def __post_init__(self) -> None:
         for scale in (self.scale, *(scale for _, scale in self.scales)):
             if scale not in SCALES:
-                raise BadInput(f"scale must be one of {', '.join(SCALES)}, got {scale!r}")
+                raise InputError(f"scale must be one of {', '.join(SCALES)}, got {scale!r}")
         if self.missing not in MISSING:
-            raise BadInput(f"missing must be one of {', '.join(MISSING)}, got {self.missing!r}")
+            raise InputError(f"missing must be one of {', '.join(MISSING)}, got {self.missing!r}")
         if not 0 <= self.rare < 1:
-            raise BadInput(f"rare must be a share from 0 to below 1, got {self.rare}")
+            raise InputError(f"rare must be a share from 0 to below 1, got {self.rare}")
         for name, low, high in self.bounds:
             if not (np.isfinite(low) and np.isfinite(high) and low < high):
-                raise BadInput(f"bounds of {name} must be two numbers that rise, got {low:g} to {high:g}")
+                raise InputError(f"bounds of {name} must be two numbers that rise, got {low:g} to {high:g}")
 
     def scale_of(self, name: str) -> str:
         return dict(self.scales).get(name, self.scale)
 
 
 @dataclass(frozen=True, eq=False)
-class Agreement(Message):
+class AgreedSchema(Message):
     """The preparation that sites agreed on, and the facts about their tables that it rests on."""
 
     preparation: Preparation
@@ -220,10 +220,10 @@ class Agreement(Message):
     warnings: tuple[str, ...]
     mean: FloatArray  # (width,) of the prepared columns
     share: FloatArray  # (width,) of each level; nan for numbers
-    protection: tuple[tuple[str, ...], ...] = ()  # (S,) "copy", "trusted" or "none", and a copy's date
+    protection: tuple[tuple[str, ...], ...] = ()  # (S,) "summary", "raw" or "none", and a copy's date
     within: tuple[float, ...] = ()  # of every prepared column: the variance within the groups of copies
 
-    def in_order(self, order: Sequence[int]) -> "Agreement":
+    def in_order(self, order: Sequence[int]) -> "AgreedSchema":
         """The same with the sites in another order, to be shown."""
         return replace(
             self,
@@ -234,65 +234,87 @@ class Agreement(Message):
         )
 
     @property
-    def copied(self) -> bool:
+    def from_summaries(self) -> bool:
         """True if a site answers from a copy: then a row is a person, and figures are of means of groups."""
-        return any(mode == "copy" for mode, _ in self.protection)
+        return any(mode == "summary" for mode, _ in self.protection)
 
 
-def agree(sites: tuple[SiteId, ...], wishes: Wishes) -> Steps[Agreement]:
+def agree_schema(sites: tuple[SiteId, ...], preparation_options: PreparationOptions) -> Steps[AgreedSchema]:
     """Schema agreement and preparation, in two or three exchanges."""
     # down: nothing; up: names, kinds, levels, missing cells, coarse sizes
     schemas = yield from each(sites, AskSchema())
     check_not_noisy(schemas)
-    if wishes.columns == "any":
+    if preparation_options.columns == "any":
         schemas = with_all_columns(schemas)
-    plan = settle(schemas, wishes.columns, wishes.exclude, wishes.max_levels)
-    wishes = _decided(plan, schemas, wishes)
+    plan = plan_columns(
+        schemas, preparation_options.columns, preparation_options.exclude, preparation_options.max_categories
+    )
+    preparation_options = _decided(plan, schemas, preparation_options)
     if plan.empty:
-        plan = replace(plan, warnings=(*plan.warnings, *told_empty(plan, wishes)))
-    if wishes.bounds or wishes.scales or wishes.scale == "min-max" or wishes.missing == "refuse":
-        check_wishes(plan, wishes)
-    shapes = {name: wishes.scale_of(name) for name in plan.numbers if wishes.scale_of(name) in SHAPES}
+        plan = replace(plan, warnings=(*plan.warnings, *empty_column_warnings(plan, preparation_options)))
+    if (
+        preparation_options.bounds
+        or preparation_options.scales
+        or preparation_options.scale == "min-max"
+        or preparation_options.missing == "refuse"
+    ):
+        check_preparation_options(plan, preparation_options)
+    shapes = {
+        name: preparation_options.scale_of(name)
+        for name in plan.numbers
+        if preparation_options.scale_of(name) in SHAPES
+    }
     if shapes:
         check_rows(schemas, shapes)
     unit = stated_units(schemas, plan.numbers)
     question = AskColumns(
-        plan.numbers, np.zeros(len(unit)), unit, plan.categories, plan.levels, wishes.missing == "drop"
+        plan.numbers,
+        np.zeros(len(unit)),
+        unit,
+        plan.categorical,
+        plan.categories,
+        preparation_options.missing == "drop",
     )
     # down: columns and levels; up: counts, sums, level counts
     first = (yield from total(sites, question)).times(unit)
     if first.rows[0] == 0:
-        raise BadInput(nothing_left(schemas, wishes.missing == "drop"))
+        raise InputError(no_rows_message(schemas, preparation_options.missing == "drop"))
     about = first
-    if any(wishes.scale_of(name) in ("standard", *SHAPES) for name in plan.numbers):
+    if any(preparation_options.scale_of(name) in ("standard", *SHAPES) for name in plan.numbers):
         # down: the means; up: squares about them
         about = yield from total(
-            sites, replace(question, origin=first.mean, levels=((),) * len(plan.categories))
+            sites, replace(question, origin=first.mean, categories=((),) * len(plan.categorical))
         )
         about = about.times(unit)
     made: dict[str, Number] = {}
     if shapes:
-        others = all_columns(plan.numbers, plan.categories, plan.levels) if wishes.missing == "drop" else ()
+        others = (
+            all_columns(plan.numbers, plan.categorical, plan.categories)
+            if preparation_options.missing == "drop"
+            else ()
+        )
         made = yield from shaped(sites, shapes, plan.numbers, first, about, others)
     tails = [name for name in plan.numbers if name not in shapes and _has_tail(schemas, name)]
     plan = replace(
         plan, warnings=(*plan.warnings, *filter(None, (long_tail(schemas, name) for name in tails)))
     )
-    agreement = _agreed(schemas, plan, wishes, first, about, made)
-    if wishes.missing == "keep":
+    agreement = _agreed(schemas, plan, preparation_options, first, about, made)
+    if preparation_options.missing == "keep":
         # down: the preparation; up: the rows that have a value
-        seen = yield from viewed(agreement.preparation, total(sites, AskObservedMoments()))
+        seen = yield from transformed(agreement.preparation, total(sites, AskObservedMoments()))
         agreement = replace(agreement, used=seen.n)
     return agreement
 
 
-def _decided(plan: Plan, schemas: Mapping[SiteId, Schema], wishes: Wishes) -> Wishes:
+def _decided(
+    plan: ColumnPlan, schemas: Mapping[SiteId, Schema], preparation_options: PreparationOptions
+) -> PreparationOptions:
     """The wishes with a decision about missing cells: "auto" keeps them if there are many."""
-    if wishes.missing != "auto":
-        return wishes
+    if preparation_options.missing != "auto":
+        return preparation_options
     rows = np.array([float(schemas[s].rows[0]) for s in plan.sites])
     many = plan.share_missing(rows) > MANY
-    return replace(wishes, missing="keep" if many else "fill")
+    return replace(preparation_options, missing="keep" if many else "fill")
 
 
 def _has_tail(schemas: Mapping[SiteId, Schema], name: str) -> bool:
@@ -301,17 +323,17 @@ def _has_tail(schemas: Mapping[SiteId, Schema], name: str) -> bool:
 
 def _agreed(
     schemas: dict[SiteId, Schema],
-    plan: Plan,
-    wishes: Wishes,
+    plan: ColumnPlan,
+    preparation_options: PreparationOptions,
     first: ColumnTotals,
     about: ColumnTotals,
     made: dict[str, Number],
-) -> Agreement:
+) -> AgreedSchema:
     left_out = list(plan.left_out)
     columns: dict[str, Number | Category] = {}
     merged: list[tuple[str, tuple[str, ...]]] = []
-    n, keep = float(first.rows[0]), wishes.missing == "keep"
-    bounds = {name: (low, high) for name, low, high in wishes.bounds}
+    n, keep = float(first.rows[0]), preparation_options.missing == "keep"
+    bounds = {name: (low, high) for name, low, high in preparation_options.bounds}
     for j, name in enumerate(plan.numbers):
         if first.count[j] == 0:
             left_out.append((name, "no site shows a value"))
@@ -324,7 +346,7 @@ def _agreed(
             continue
         mean = float(first.mean[j])
         shift, scale = 0.0, 1.0
-        if wishes.scale_of(name) == "standard":
+        if preparation_options.scale_of(name) == "standard":
             # the moments after filling: filled cells are at the mean and add nothing to the squares
             filled = mean + float(about.mean[j])
             deviation = float(about.mean[j]) ** 2 * float(about.count[j])
@@ -334,21 +356,21 @@ def _agreed(
                 left_out.append((name, f"constant ({filled:.6g})"))
                 continue
             mean = filled
-        elif wishes.scale_of(name) == "min-max":
+        elif preparation_options.scale_of(name) == "min-max":
             shift, scale = bounds[name][0], bounds[name][1] - bounds[name][0]
         columns[name] = Number(name, mean, shift, scale)
     start = 0
     shares: dict[str, FloatArray] = {}
-    for name, levels in zip(plan.categories, plan.levels, strict=True):
-        counts = first.levels[start : start + len(levels) + 1]
+    for name, categories in zip(plan.categorical, plan.categories, strict=True):
+        counts = first.categories[start : start + len(categories) + 1]
         start += len(counts)
         prepared_category = one_hot(
             name,
-            levels,
+            categories,
             counts,
             counts.sum() if keep else n,
-            wishes.rare,
-            wishes.scale not in ("none", "min-max"),
+            preparation_options.rare,
+            preparation_options.scale not in ("none", "min-max"),
         )
         if prepared_category is None:
             left_out.append((name, "constant" if counts.sum() else "no site shows a level"))
@@ -358,10 +380,12 @@ def _agreed(
             merged.append((name, rare))
     if not columns:
         reasons = "; ".join(f"{name}: {why}" for name, why in left_out)
-        raise BadInput(f"no column is left to cluster ({reasons})")
+        raise InputError(f"no column is left to cluster ({reasons})")
     prepared = tuple(columns[name] for name in plan.columns if name in columns)
-    return Agreement(
-        preparation=Observed(prepared, False) if keep else Preparation(prepared, wishes.missing == "drop"),
+    return AgreedSchema(
+        preparation=PreparationWithMissing(prepared, False)
+        if keep
+        else Preparation(prepared, preparation_options.missing == "drop"),
         sites=plan.sites,
         rows=np.array([float(schemas[s].rows[0]) for s in plan.sites]),
         used=n,

@@ -12,8 +12,8 @@ from unicodedata import normalize
 import numpy as np
 import numpy.typing as npt
 
-from unpooled.core.arrays import FloatArray
-from unpooled.errors import BadInput
+from unpooled.errors import InputError
+from unpooled.typing import FloatArray
 
 _SHARE = 0.5  # of the machine's memory that rows ready for clustering may take
 _UNTOLD = 4 * 10**9  # bytes that they may take where Python does not tell the memory
@@ -95,14 +95,14 @@ class Table:
     is "empty" if it has no value at this site, and "text" if it has too many levels to be a category. One of
     dates, ids (or row numbers) or codes (digits with leading zeros) is named so, and nobody clusters by it.
 
-    >>> table = Table.of({"age": [61.0, np.nan], "sex": ["f", "m"]})
-    >>> table.kinds, table.levels["sex"], table.shape
+    >>> table = Table.from_columns({"age": [61.0, np.nan], "sex": ["f", "m"]})
+    >>> table.kinds, table.categories["sex"], table.shape
     (('number', 'category'), ('f', 'm'), (2, 2))
     """
 
     names: tuple[str, ...]  # (c,)
     kinds: tuple[str, ...]  # (c,)
-    levels: dict[str, tuple[str, ...]]  # of every category, and of text that was named as one
+    categories: dict[str, tuple[str, ...]]  # of every category, and of text that was named as one
     values: npt.NDArray[Any]  # (n, c) float64
 
     def __len__(self) -> int:
@@ -140,26 +140,26 @@ class Table:
         try:
             return self.names.index(name)
         except ValueError:
-            raise BadInput(f"there is no column {name!r}; columns are {', '.join(self.names)}") from None
+            raise InputError(f"there is no column {name!r}; columns are {', '.join(self.names)}") from None
 
     @classmethod
-    def of(cls, columns: dict[str, Any]) -> "Table":
+    def from_columns(cls, columns: dict[str, Any]) -> "Table":
         """A table from lists or arrays: text becomes a category, None and "" are missing."""
-        kinds, levels, arrays = [], {}, []
+        kinds, categories, arrays = [], {}, []
         for name, given in columns.items():
             array = np.asarray(given)
             if array.dtype.kind in "OUS":
                 text = [None if v is None or v == "" or v != v else str(v) for v in array.tolist()]
-                levels[name] = tuple(sorted({v for v in text if v is not None}))
-                code = {level: float(i) for i, level in enumerate(levels[name])}
+                categories[name] = tuple(sorted({v for v in text if v is not None}))
+                code = {category: float(i) for i, category in enumerate(categories[name])}
                 array = np.array([np.nan if v is None else code[v] for v in text])
-                kinds.append(CATEGORY if levels[name] else EMPTY)
+                kinds.append(CATEGORY if categories[name] else EMPTY)
             else:
                 array = array.astype(np.float64)
                 kinds.append(EMPTY if np.isnan(array).all() else NUMBER)
             arrays.append(array)
         values = np.column_stack(arrays) if arrays else np.zeros((0, 0))
-        return cls(tuple(columns), tuple(kinds), levels, values)
+        return cls(tuple(columns), tuple(kinds), categories, values)
 
 
 def plain_name(name: str) -> str:

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from unpooled.core.arrays import FloatArray, Rows
-from unpooled.core.messages import SiteId
-from unpooled.errors import BadInput
+from unpooled.errors import InputError
+from unpooled.protocol.messages import SiteId
+from unpooled.typing import FloatArray, Rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,14 +47,14 @@ def is_by_site(X: Any) -> bool:
 def split_by_site(X: Any, sample_weight: Any, sites: Any) -> tuple[list[Any], list[Any], list[SiteId]]:
     """The tables, weights and names of a mapping or sequence of sites."""
     if sites is not None:
-        raise BadInput("sites= labels the rows of one table; here X is already given by site")
+        raise InputError("sites= labels the rows of one table; here X is already given by site")
     if isinstance(X, Mapping):
         if not X:
-            raise BadInput("X is an empty mapping: no site")
+            raise InputError("X is an empty mapping: no site")
         names = [str(name) for name in X]
         tables = list(X.values())
         if sample_weight is not None and not isinstance(sample_weight, Mapping):
-            raise BadInput("X is given by site name, so sample_weight must be too")
+            raise InputError("X is given by site name, so sample_weight must be too")
         weights = [None] * len(tables) if sample_weight is None else [sample_weight.get(n) for n in X]
     else:
         width = len(str(len(X) - 1))
@@ -62,14 +62,14 @@ def split_by_site(X: Any, sample_weight: Any, sites: Any) -> tuple[list[Any], li
         tables = list(X)
         weights = [None] * len(tables) if sample_weight is None else list(sample_weight)
         if len(weights) != len(tables):
-            raise BadInput(f"{len(weights)} weight arrays for {len(tables)} sites")
+            raise InputError(f"{len(weights)} weight arrays for {len(tables)} sites")
     if len(set(names)) < len(names):
-        raise BadInput(f"site names must differ as text: {len(names)} sites, {len(set(names))} names")
+        raise InputError(f"site names must differ as text: {len(names)} sites, {len(set(names))} names")
     return tables, weights, names
 
 
 def aligned(tables: list[Any], names: list[SiteId]) -> list[Any]:
-    """The tables with their columns in the order of the first; BadInput if names or kinds of columns differ.
+    """The tables with their columns in the order of the first; InputError if names or kinds of columns differ.
 
     Tables without names of columns, arrays, are taken as they are; the two do not mix.
     """
@@ -79,7 +79,7 @@ def aligned(tables: list[Any], names: list[SiteId]) -> list[Any]:
         return tables
     if len(known) < len(tables):
         without = names[next(at for at, own in enumerate(columns) if own is None)]
-        raise BadInput(
+        raise InputError(
             f"site {names[known[0]]} has names of columns, site {without} has none: give all as tables"
         )
     first = columns[0]
@@ -87,16 +87,16 @@ def aligned(tables: list[Any], names: list[SiteId]) -> list[Any]:
     for name, own in zip(names, columns, strict=True):
         assert own is not None
         if len(set(own)) < len(own):
-            raise BadInput(f"site {name}: two columns are named {next(c for c in own if own.count(c) > 1)}")
+            raise InputError(f"site {name}: two columns are named {next(c for c in own if own.count(c) > 1)}")
         lacks, more = [c for c in first if c not in own], [c for c in own if c not in first]
         if lacks or more:
             said = [f"{name} lacks {', '.join(map(str, lacks))}"] if lacks else []
             said += [f"{name} has {', '.join(map(str, more))}, which {names[0]} lacks"] if more else []
-            raise BadInput(f"columns differ between sites: {'; '.join(said)}")
+            raise InputError(f"columns differ between sites: {'; '.join(said)}")
     for column in first:
         text = [name for name, table in zip(names, tables, strict=True) if _has_text(table[column])]
         if text and len(text) < len(tables):
-            raise BadInput(
+            raise InputError(
                 f"column {column} is text at {', '.join(text)} and numbers elsewhere; convert it there"
             )
     return [table[first] for table in tables]
@@ -114,7 +114,7 @@ def _has_text(column: Any) -> bool:
 
 
 def check_text(X: Any, where: str = "X") -> None:
-    """Raise BadInput for text, with its column: numpy's own error would not name it."""
+    """Raise InputError for text, with its column: numpy's own error would not name it."""
     columns = getattr(X, "columns", None)
     if columns is not None and hasattr(X, "dtypes"):
         named = [(str(c), X[c].to_numpy()) for c in columns]
@@ -127,7 +127,7 @@ def check_text(X: Any, where: str = "X") -> None:
             continue
         for i, value in enumerate(column):
             if isinstance(value, str | bytes) and not _is_number(value):
-                raise BadInput(f"{where} has text in column {name}, row {i}: {str(value)[:20]!r}")
+                raise InputError(f"{where} has text in column {name}, row {i}: {str(value)[:20]!r}")
 
 
 def _is_number(text: str | bytes) -> bool:
@@ -139,7 +139,7 @@ def _is_number(text: str | bytes) -> bool:
 
 
 def check_finite(X: Rows, where: str) -> None:
-    """Raise BadInput for NaN and infinity, with the row and column of the first."""
+    """Raise InputError for NaN and infinity, with the row and column of the first."""
     for a in range(0, len(X), 65536):
         block = X[a : a + 65536]
         with np.errstate(over="ignore", invalid="ignore"):
@@ -147,20 +147,20 @@ def check_finite(X: Rows, where: str) -> None:
         if suspect and not np.isfinite(block).all():
             i, j = (int(v) for v in np.argwhere(~np.isfinite(block))[0])
             kind = "NaN" if np.isnan(block[i, j]) else "infinity"
-            raise BadInput(f"{where} contains {kind} (inf or NaN are not allowed): row {a + i}, column {j}")
+            raise InputError(f"{where} contains {kind} (inf or NaN are not allowed): row {a + i}, column {j}")
 
 
 def check_weights(weights: Any, n: int, where: str) -> FloatArray:
-    """The weights (n,); BadInput unless they are finite and >= 0."""
+    """The weights (n,); InputError unless they are finite and >= 0."""
     array = np.asarray(weights, dtype=np.float64)
     if array.ndim == 0:
         array = np.full(n, float(array))
     if array.shape != (n,):
-        raise BadInput(f"{where}: sample_weight has shape {array.shape} for {n} rows")
+        raise InputError(f"{where}: sample_weight has shape {array.shape} for {n} rows")
     bad = ~np.isfinite(array) | (array < 0)
     if bad.any():
         i = int(bad.argmax())
-        raise BadInput(f"{where}: sample_weight must be finite and >= 0, got {array[i]} at row {i}")
+        raise InputError(f"{where}: sample_weight must be finite and >= 0, got {array[i]} at row {i}")
     return array
 
 
@@ -193,15 +193,15 @@ def group_rows(X: Rows, weights: FloatArray | None, sites: Any) -> SiteRows:
     # as objects, since numpy would turn 1 and "1", or nan and "nan", into the same text
     labels = np.asarray(sites, dtype=object if isinstance(sites, list | tuple) else None)
     if labels.shape != (len(X),):
-        raise BadInput(f"sites has shape {labels.shape}, but X has {len(X)} rows: one label per row")
+        raise InputError(f"sites has shape {labels.shape}, but X has {len(X)} rows: one label per row")
     different, codes = _factorised(labels)
     missing = [code for code, label in enumerate(different) if label is None or label != label]
     if missing:
-        raise BadInput(f"sites has no label at row {int(np.isin(codes, missing).argmax())}")
+        raise InputError(f"sites has no label at row {int(np.isin(codes, missing).argmax())}")
     text = np.array(different, dtype=labels.dtype).astype(str)
     names, order_of_names = np.unique(text, return_inverse=True)
     if len(names) < len(different):
-        raise BadInput("sites has different labels that read the same as text")
+        raise InputError("sites has different labels that read the same as text")
     codes = order_of_names[codes]
     counts = np.bincount(codes, minlength=len(names))
     order = np.argsort(codes, kind="stable")
@@ -213,13 +213,13 @@ def group_rows(X: Rows, weights: FloatArray | None, sites: Any) -> SiteRows:
 
 
 def check_enough(rows: dict[SiteId, Rows], weights: dict[SiteId, FloatArray] | None, k: int) -> None:
-    """Raise BadInput unless at least k rows are distinct; counts only as many as needed."""
+    """Raise InputError unless at least k rows are distinct; counts only as many as needed."""
     if weights is not None:
         rows = {name: X[weights[name] > 0] for name, X in rows.items()}
     n = sum(len(X) for X in rows.values())
     if n < k:
         counted = "rows" if weights is None else "rows with a weight above zero"
-        raise BadInput(f"n_clusters={k}, but there are only n_samples={n} {counted}")
+        raise InputError(f"n_clusters={k}, but there are only n_samples={n} {counted}")
     for most in (4 * k, n):
         taken, seen = 0, []
         for X in rows.values():
@@ -230,4 +230,4 @@ def check_enough(rows: dict[SiteId, Rows], weights: dict[SiteId, FloatArray] | N
         distinct = len(np.unique(np.concatenate(seen), axis=0))
         if distinct >= k:
             return
-    raise BadInput(f"n_clusters={k}, but only {distinct} of the {n} rows are distinct")
+    raise InputError(f"n_clusters={k}, but only {distinct} of the {n} rows are distinct")

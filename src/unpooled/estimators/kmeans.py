@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 
 from unpooled import kernels
-from unpooled.algorithms import METHODS, BestOf, Fuzzy
-from unpooled.core.arrays import FloatArray
-from unpooled.core.messages import SiteId
-from unpooled.core.protocol import Algorithm, Steps, total
-from unpooled.core.run import Record
+from unpooled.algorithms import METHODS, Fuzzy, Restarts
 from unpooled.data import validation as inputs
 from unpooled.data.scaling import Scaled
-from unpooled.errors import BadInput
-from unpooled.estimators.base import FederatedClusterer
+from unpooled.errors import InputError
+from unpooled.estimators.federated_estimator import FederatedClusterer
 from unpooled.privacy import Gaussian
 from unpooled.privacy.secure_sum import SecureSums
-from unpooled.questions.clusters import AskClusterSums
+from unpooled.protocol.algorithm import Algorithm, Steps, total
+from unpooled.protocol.messages import SiteId
+from unpooled.protocol.questions.cluster_sums import AskClusterSums
+from unpooled.protocol.run_loop import RoundRecord
+from unpooled.typing import FloatArray
 
 _SETTINGS = ("init", "max_rounds", "tol", "participation", "min_cluster_size")  # of every method
 
@@ -34,7 +34,7 @@ class FederatedKMeans(FederatedClusterer):
         k, the number of clusters.
     method : str or Algorithm
         "lloyd" (exact, the default), "dwf", "ewf", "fkm", "k-fed", "mini-batch", "robust", "dual", the name
-        of a method of your own, or an object such as ``Dwf(momentum=0.8)``. In the settings that follow None
+        of a method of your own, or an object such as ``DWF(momentum=0.8)``. In the settings that follow None
         keeps the method's own value, and any other value replaces it.
     init : None, {"adaptive", "k-fed", "random"} or array (k, d)
         The starting centres; "adaptive" needs only totals and does not depend on the split.
@@ -45,12 +45,12 @@ class FederatedKMeans(FederatedClusterer):
         Stop after so many rounds, or when the squared movement is below ``tol`` times the mean variance.
     participation : None, float or int
         Share of the sites (float), or number of sites (int), that takes part in a round: 1.0 is all of them.
-    protect : None, "copy", CopySettings or "trusted"
-        What the simulated sites answer from. None: their rows, which equals pooling. "copy": a protected copy
+    protect : None, "summary", SummarySettings or "raw"
+        What the simulated sites answer from. None: their rows, which equals pooling. "summary": a protected copy
         of groups of at least 5 persons, as real sites do by default; ``labels_`` and ``inertia_`` are still
-        of the rows. "trusted": their rows, but for clusters of fewer rows than ``min_cluster_size``.
+        of the rows. "raw": their rows, but for clusters of fewer rows than ``min_cluster_size``.
     min_cluster_size : None or int
-        With protect="trusted": the smallest cluster a site shows; None is 5.
+        With protect="raw": the smallest cluster a site shows; None is 5.
     scale : None or "standard"
         Standardise the columns over all sites, by two totals.
     random_state : int, RandomState or None
@@ -112,7 +112,7 @@ class FederatedKMeans(FederatedClusterer):
         random_state: Any = None,
         quorum: float = 0.5,
         checkpoint: str | Path | None = None,
-        progress: Callable[[Record], None] | None = None,
+        progress: Callable[[RoundRecord], None] | None = None,
         n_threads: int | None = None,
         secure: bool | SecureSums = False,
         dp: Gaussian | None = None,
@@ -141,15 +141,15 @@ class FederatedKMeans(FederatedClusterer):
         self._check_settings()
         if self.dp is not None:
             if self.method != "lloyd":
-                raise BadInput(f"with dp there is one method; leave method as it is, got {self.method!r}")
-            return self._private(**self._given(("init", "participation")))
-        settings = self._given(_SETTINGS)
+                raise InputError(f"with dp there is one method; leave method as it is, got {self.method!r}")
+            return self._private(**self._explicit_settings(("init", "participation")))
+        settings = self._explicit_settings(_SETTINGS)
         k = int(self.n_clusters)
         if isinstance(self.method, str):
             _refuse_fuzzy(self.method == "fuzzy")
             if self.method not in METHODS:
                 names = ", ".join(name for name in METHODS if name != "fuzzy")
-                raise BadInput(f"method must be one of {names}, got {self.method!r}")
+                raise InputError(f"method must be one of {names}, got {self.method!r}")
             algorithm: Any = METHODS[self.method](k=k, **settings)
         else:
             _refuse_fuzzy(isinstance(getattr(self.method, "inner", self.method), Fuzzy))
@@ -165,17 +165,17 @@ class FederatedKMeans(FederatedClusterer):
         return float(sums.inertia.sum()), float(sums.mass.sum())
 
     def _keep_score(self, score: float, mass: float) -> None:
-        self.inertia_, self._shown_mass = score, mass
+        self.inertia_, self._disclosed_mass = score, mass
 
     def _keep_private_score(self, score: float) -> None:
         self.inertia_ = score
 
-    def _warn_of_hidden_rows(self, given: inputs.SiteRows, sqdist: dict[str, FloatArray]) -> None:
+    def _warn_of_suppressed_rows(self, site_rows: inputs.SiteRows, sqdist: dict[str, FloatArray]) -> None:
         """Warn of the rows, and the share of the inertia, that real sites would hide."""
-        weights = given.weights
+        weights = site_rows.weights
         inertia = sum(float(d.sum() if weights is None else weights[s] @ d) for s, d in sqdist.items())
         rows_hidden, inertia_hidden = (
-            1 - self._shown_mass / given.mass,
+            1 - self._disclosed_mass / site_rows.mass,
             1 - self.inertia_ / max(inertia, 1e-300),
         )
         if max(rows_hidden, inertia_hidden) > 0.05:
@@ -197,27 +197,27 @@ class FederatedKMeans(FederatedClusterer):
 
 def _refuse_fuzzy(fuzzy: bool) -> None:
     if fuzzy:
-        raise BadInput("fuzzy clusterings have memberships: use FederatedFuzzyCMeans(n_clusters, m=...)")
+        raise InputError("fuzzy clusterings have memberships: use FederatedFuzzyCMeans(n_clusters, m=...)")
 
 
 def _adjusted(method: Any, k: int, settings: dict[str, Any]) -> Any:
     """The user's algorithm with k and the settings of the estimator filled in."""
-    if isinstance(method, BestOf):
+    if isinstance(method, Restarts):
         return replace(method, inner=_adjusted(method.inner, k, settings))
     if isinstance(method, type) or not all(hasattr(method, name) for name in ("start", "round", "finished")):
-        raise BadInput(f"method must be a name or an algorithm, got {method!r}")
+        raise InputError(f"method must be a name or an algorithm, got {method!r}")
     known = {f.name for f in fields(method)}
     if getattr(method, "k", None) not in (None, k):
-        raise BadInput(f"n_clusters={k}, but the method has k={method.k}")
+        raise InputError(f"n_clusters={k}, but the method has k={method.k}")
     unknown = sorted(set(settings) - known)
     if unknown:
-        raise BadInput(f"{type(method).__name__} has no {', '.join(unknown)}; leave it None here")
+        raise InputError(f"{type(method).__name__} has no {', '.join(unknown)}; leave it None here")
     return replace(method, **({"k": k} if "k" in known else {}), **settings)
 
 
 def _restarted(algorithm: Any, n: int | None) -> Any:
     if hasattr(algorithm, "restarted"):
-        return algorithm.restarted(None if n is None else int(n))
+        return algorithm.with_restarts(None if n is None else int(n))
     if n is not None and n > 1:
-        raise BadInput(f"n_init={n}: restarts are for methods; {type(algorithm).__name__} is no Method")
+        raise InputError(f"n_init={n}: restarts are for methods; {type(algorithm).__name__} is no Method")
     return algorithm

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from . import reference
 from .backend import Backend
-from .label_cache import Recall
+from .label_cache import LabelCache
 from .reference_rows import Rows
 from .results import (
     Floats,
@@ -38,10 +38,10 @@ __all__ = [
     "ISA",
     "FuzzyTotals",
     "KMeans",
+    "LabelCache",
     "LocalSteps",
     "MiniBatchSteps",
     "Nearest",
-    "Recall",
     "ScatterTotals",
     "Totals",
     "fold",
@@ -94,13 +94,13 @@ class Compiled:
         steps: int,
         recount: bool,
         threads: int,
-        recall: Recall | None = None,
+        cache: LabelCache | None = None,
     ) -> LocalSteps:
         S, (k, d) = len(offsets) - 1, centers.shape[-2:]
         moved, counts = np.empty((S, k, d)), np.empty((6, S, k))
         kept = None
-        if recall is not None and weights is None and centers.ndim == 2 and d > self._native.FEW_DIMENSIONS:
-            kept = recall.at(X, offsets, centers, steps)
+        if cache is not None and weights is None and centers.ndim == 2 and d > self._native.FEW_DIMENSIONS:
+            kept = cache.at(X, offsets, centers, steps)
         self._native.local_steps(X, offsets, centers, weights, moved, counts, steps, recount, kept, threads)
         return LocalSteps(moved, *counts)
 
@@ -233,7 +233,7 @@ def _seeds(seeds: ArrayLike, sites: int) -> NDArray[np.uint64]:
     return array
 
 
-def _at_least(least: int, /, **numbers: int) -> None:
+def _check_min(least: int, /, **numbers: int) -> None:
     for name, number in numbers.items():
         if number < least:
             raise ValueError(f"{name} must be at least {least}, not {number}")
@@ -298,8 +298,8 @@ def kmeans(
     >>> sorted(found.centers[0, :, 0].tolist()), found.inertia.tolist()
     ([0.5, 9.0], [0.5])
     """
-    _at_least(1, k=k, n_init=n_init)
-    _at_least(0, max_iter=max_iter, swaps=swaps)
+    _check_min(1, k=k, n_init=n_init)
+    _check_min(0, max_iter=max_iter, swaps=swaps)
     rows = _rows(X)
     n = len(rows)
     sites = _offsets(offsets, n)

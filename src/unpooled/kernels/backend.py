@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from .label_cache import Recall
+from .label_cache import LabelCache
 from .reference_rows import Rows
 from .results import Floats, FuzzyTotals, KMeans, LocalSteps, MiniBatchSteps, Nearest, ScatterTotals, Totals
 
@@ -41,7 +41,7 @@ class Backend(Protocol):
         steps: int,
         recount: bool,
         threads: int,
-        recall: Recall | None = None,
+        cache: LabelCache | None = None,
     ) -> LocalSteps: ...
 
     def kmeans(

@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from unpooled.errors import BadInput
+from unpooled.errors import InputError
 
 from .results import Floats
 
 SYMMETRIES = {"none": 0, "cell": 1, "pair": 2, "published": 3}
-MOST_CLUSTERS, MOST_COLUMNS = 32, 64  # what the solver has room for
+MAX_CLUSTERS, MAX_COLUMNS = 32, 64  # what the solver has room for
 
 
 NEEDS_COMPILED = (
@@ -51,18 +51,18 @@ def available() -> bool:
 
 
 def _compiled() -> Any:
-    """The extension module; BadInput where the package has none."""
+    """The extension module; InputError where the package has none."""
     try:
         return importlib.import_module("._native", __package__)
     except ImportError:
-        raise BadInput(NEEDS_COMPILED) from None
+        raise InputError(NEEDS_COMPILED) from None
 
 
 def check_room(d: int, k: int) -> None:
-    """Raise BadInput beyond what the solver has room for, whoever asks."""
-    for what, number, most in (("clusters", k, MOST_CLUSTERS), ("columns", d, MOST_COLUMNS)):
+    """Raise InputError beyond what the solver has room for, whoever asks."""
+    for what, number, most in (("clusters", k, MAX_CLUSTERS), ("columns", d, MAX_COLUMNS)):
         if number > most:
-            raise BadInput(f"{number} {what}: exact solving is out of reach beyond {most}")
+            raise InputError(f"{number} {what}: exact solving is out of reach beyond {most}")
 
 
 def exact(

@@ -1,4 +1,4 @@
-"""Microaggregation: rows in groups of ``least`` to 2 ``least`` - 1 that lie close.
+"""Microaggregation: rows in groups of ``min_size`` to 2 ``min_size`` - 1 that lie close.
 
 Rows are cut in two across their principal axis until no part can be cut. Then, for up to 10 rounds, a group
 is split anew together with its one or two nearest, and every row makes the best move to a near group or the
@@ -23,8 +23,8 @@ from .reference_rows import Rows
 LARGEST = 1e40  # products of six numbers of this size are still finite
 
 
-def groups(Z: Rows, least: int, *, progress: Callable[[float], object] | None = None) -> NDArray[np.int64]:
-    """(n,) labels 0, 1, .. of groups of ``least`` to 2 ``least`` - 1 rows; one group if there are fewer rows.
+def groups(Z: Rows, min_size: int, *, progress: Callable[[float], object] | None = None) -> NDArray[np.int64]:
+    """(n,) labels 0, 1, .. of groups of ``min_size`` to 2 ``min_size`` - 1 rows; one group if there are fewer rows.
 
     Z (n, w) is finite and already scaled: columns count as they are. ``progress`` is called now and then
     with the share that is done; what it raises ends the grouping.
@@ -34,7 +34,7 @@ def groups(Z: Rows, least: int, *, progress: Callable[[float], object] | None = 
     True
     """
     rows = kernels._rows(Z)
-    kernels._at_least(1, least=least)
+    kernels._check_min(1, min_size=min_size)
     n = len(rows)
     if n >= 2**31:
         raise ValueError(f"{n} rows are too many to be grouped at once")
@@ -42,14 +42,14 @@ def groups(Z: Rows, least: int, *, progress: Callable[[float], object] | None = 
         raise ValueError(f"rows to be grouped must be finite, and not larger than {LARGEST:g}")
     tell = progress or (lambda share: None)
     tell(0.0)
-    if n < 2 * least:
+    if n < 2 * min_size:
         labels = np.zeros(n, np.int64)
-    elif least == 1:
+    elif min_size == 1:
         labels = np.arange(n)
     elif kernels.BACKEND == "native":
         labels = np.empty(n, np.int64)
-        importlib.import_module("._native", __package__).groups(rows, least, progress, labels)
+        importlib.import_module("._native", __package__).groups(rows, min_size, progress, labels)
     else:
-        labels = reference_grouping.groups(rows, least, tell)
+        labels = reference_grouping.groups(rows, min_size, tell)
     tell(1.0)
     return labels

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from .reference_rows import Rows
 from .results import Floats
 
-_MOST = 1 << 26  # bounds held: 256 MB
+_MAX_CACHED = 1 << 26  # bounds held: 256 MB
 
 
-class Kept(NamedTuple):
+class CachedLabels(NamedTuple):
     """As the compiled kernels take it (S sites, n rows, k clusters)."""
 
     labels: NDArray[np.int64]  #: (steps, n)
@@ -28,7 +28,7 @@ class Kept(NamedTuple):
     drift: Floats  #: (k,) how far each centre has moved since, at most
 
 
-class Recall:
+class LabelCache:
     """Labels and margins of the last call of ``local_steps``, for the next with the same rows and sites.
 
     While the centres creep most rows provably keep their cluster, and are not looked at. Labels are those
@@ -40,16 +40,16 @@ class Recall:
     def __init__(self) -> None:
         self._of: tuple[Any, ...] = ()
         self._owner: Any = None
-        self._kept: Kept | None = None
+        self._cached: CachedLabels | None = None
         self._centers: Floats = np.zeros((0, 0))
         self._offsets: NDArray[np.int64] = np.zeros(0, np.int64)
 
-    def at(self, X: Rows, offsets: NDArray[np.int64], centers: Floats, steps: int) -> Kept | None:
+    def at(self, X: Rows, offsets: NDArray[np.int64], centers: Floats, steps: int) -> CachedLabels | None:
         """All that is known for these rows, or room for it; it is filled by the call it is handed to.
 
         None the first time, and where it would take too much memory.
         """
-        if len(X) * len(centers) * steps > _MOST:
+        if len(X) * len(centers) * steps > _MAX_CACHED:
             return None
         owner, of = X if X.base is None else X.base, (X.ctypes.data, X.shape, X.dtype, steps, centers.shape)
         same = (
@@ -59,15 +59,15 @@ class Recall:
             and np.array_equal(self._offsets, offsets)
         )
         if not same:
-            self._owner, self._of, self._offsets, self._kept = weakref.ref(owner), of, offsets.copy(), None
+            self._owner, self._of, self._offsets, self._cached = weakref.ref(owner), of, offsets.copy(), None
             return None
         drift = np.zeros(len(centers))
-        if self._kept is not None:
+        if self._cached is not None:
             drift = np.sqrt(((centers - self._centers) ** 2).sum(axis=1)) * (1 + 1e-12)
-            self._kept = self._kept._replace(drift=drift)
+            self._cached = self._cached._replace(drift=drift)
         else:
             (n, k), S, most = (len(X), len(centers)), len(offsets) - 1, max(steps, 1)
-            self._kept = Kept(
+            self._cached = CachedLabels(
                 labels=np.empty((most, n), np.int64),
                 margins=np.empty((most, n)),
                 bounds=np.empty((most, n, k), np.float32),
@@ -77,4 +77,4 @@ class Recall:
                 drift=drift,
             )
         self._centers = centers.copy()
-        return self._kept
+        return self._cached

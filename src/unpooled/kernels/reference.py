@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from .label_cache import Recall
+from .label_cache import LabelCache
 from .reference_fuzzy import fuzzy, memberships
 from .reference_kmeans import RowsOfSite, best_kmeans
 from .reference_rows import Rows, by_label, chunks, masses, nearest_of, second_of, weighted
@@ -84,7 +84,7 @@ def local_steps(
     steps: int,
     recount: bool,
     threads: int,
-    recall: Recall | None = None,
+    cache: LabelCache | None = None,
 ) -> LocalSteps:
     S, (k, d) = len(offsets) - 1, centers.shape[-2:]
     out = LocalSteps(np.zeros((S, k, d)), *(np.zeros((S, k)) for _ in range(6)))

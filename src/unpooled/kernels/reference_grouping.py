@@ -22,17 +22,17 @@ NEAREST, ROUNDS, ENOUGH, WORTH = 12, 10, 1e-3, 1e-9  # see native/grouping/group
 CUT_SHARE = 0.15  # of the time, for the first groups
 
 
-def groups(Z: Rows, least: int, tell: Callable[[float], object]) -> Indices:
-    """(n,) labels; Z has at least 2 ``least`` rows and ``least`` is at least 2."""
+def groups(Z: Rows, min_size: int, progress: Callable[[float], object]) -> Indices:
+    """(n,) labels; Z has at least 2 ``min_size`` rows and ``min_size`` is at least 2."""
     n, columns = Z.shape
     X = np.zeros((n, (columns + 3) // 4 * 4))
     X[:, :columns] = Z
     if columns == 1:
-        parts = _column(X, least)
+        parts = _column(X, min_size)
     else:
-        state = _Groups(X, least)
-        _cut(state, tell)
-        _Improvement(state).run(tell)
+        state = _Groups(X, min_size)
+        _cut(state, progress)
+        _Improvement(state).run(progress)
         parts = [np.array(rows) for rows in state.members if len(rows)]
     labels = np.empty(n, np.int64)
     for label, rows in enumerate(parts):
@@ -74,13 +74,13 @@ def _principal(X: Floats, axis: Floats, turns: int) -> Floats:
 class _Groups:
     """Members, means, and when each group changed last. A slot without members is free."""
 
-    def __init__(self, X: Floats, least: int) -> None:
-        self.X, self.least, self.most = X, least, 2 * least - 1
+    def __init__(self, X: Floats, min_size: int) -> None:
+        self.X, self.min_size, self.max_size = X, min_size, 2 * min_size - 1
         self.members: list[list[int]] = []
         self.free: list[int] = []
         self.changed: list[int] = []
         self.now = 0
-        self.means = np.full((len(X) // least + 1, X.shape[1]), np.inf)  # of a free slot: near nobody
+        self.means = np.full((len(X) // min_size + 1, X.shape[1]), np.inf)  # of a free slot: near nobody
 
     def open(self) -> int:
         if self.free:
@@ -111,22 +111,22 @@ class _Groups:
         return float(np.cumsum(_apart(self.X[order], self.means[label]))[-1])
 
 
-def _cut(state: _Groups, tell: Callable[[float], object]) -> None:
+def _cut(state: _Groups, progress: Callable[[float], object]) -> None:
     """The first groups: rows cut in two across their principal axis until no part can be cut."""
     n, done = len(state.X), 0
     waiting = [np.arange(n)]
     while waiting:
         rows = waiting.pop()
-        if len(rows) < 2 * state.least:
+        if len(rows) < 2 * state.min_size:
             state.fill(state.open(), rows.tolist())
             done += len(rows)
             continue
-        rows, cut = _halves(state.X, rows, state.least)
+        rows, cut = _halves(state.X, rows, state.min_size)
         waiting += [rows[cut:], rows[:cut]]
-        tell(CUT_SHARE * done / n)
+        progress(CUT_SHARE * done / n)
 
 
-def _halves(X: Floats, rows: Indices, least: int) -> tuple[Indices, int]:
+def _halves(X: Floats, rows: Indices, min_size: int) -> tuple[Indices, int]:
     """The rows along their axis, and how many are in the first part."""
     n = len(rows)
     mean = _sum(X[rows]) / n
@@ -134,7 +134,7 @@ def _halves(X: Floats, rows: Indices, least: int) -> tuple[Indices, int]:
     sample = centred[:: 1 if n < 2 * SAMPLE else n // SAMPLE]
     axis = _principal(sample, sample[int(_dot(sample, sample).argmax())], CUT_TURNS)
     order = np.lexsort((rows, _dot(centred, axis)))
-    low = least if n < LARGE * least else n // 8
+    low = min_size if n < LARGE * min_size else n // 8
     first = np.arange(low, n - low + 1)
     sums = np.cumsum(centred[order], axis=0)[first - 1]
     gain = _dot(sums, sums) * (1.0 / first + 1.0 / (n - first))
@@ -143,7 +143,7 @@ def _halves(X: Floats, rows: Indices, least: int) -> tuple[Indices, int]:
     return rows[order], n // 2 if flat else int(first[best])
 
 
-def _best_parts(sums: Floats, least: int) -> tuple[float, list[int]]:
+def _best_parts(sums: Floats, min_size: int) -> tuple[float, list[int]]:
     """Consecutive parts with the least squared error: the sum over parts of |sum|^2 / size, and their ends.
 
     ``sums`` (count + 1, width) are those of the first 0, 1, .. count rows, about their mean.
@@ -151,11 +151,11 @@ def _best_parts(sums: Floats, least: int) -> tuple[float, list[int]]:
     count = len(sums) - 1
     value, origin = np.full(count + 1, -np.inf), np.zeros(count + 1, np.int64)
     value[0] = 0.0
-    for end in range(least, count + 1):
-        if end < count and count - end < least:
+    for end in range(min_size, count + 1):
+        if end < count and count - end < min_size:
             continue  # too few would be left
-        size = np.arange(least, min(2 * least - 1, end) + 1)
-        size = size[(size == end) | (end - size >= least)]
+        size = np.arange(min_size, min(2 * min_size - 1, end) + 1)
+        size = size[(size == end) | (end - size >= min_size)]
         if len(size):
             found = value[end - size] + _apart(sums[end], sums[end - size]) / size
             best = int(found.argmax())
@@ -167,12 +167,12 @@ def _best_parts(sums: Floats, least: int) -> tuple[float, list[int]]:
     return float(value[count]), ends[::-1]
 
 
-def _column(X: Floats, least: int) -> list[Indices]:
+def _column(X: Floats, min_size: int) -> list[Indices]:
     """One column: the best groups are consecutive."""
     order = np.argsort(X[:, 0], kind="stable")
     sums = np.zeros((len(X) + 1, 4))
     np.cumsum(X[order, 0] - np.cumsum(X[:, 0])[-1] / len(X), out=sums[1:, 0])
-    return np.split(order, _best_parts(sums, least)[1][:-1])
+    return np.split(order, _best_parts(sums, min_size)[1][:-1])
 
 
 class _Improvement:
@@ -185,7 +185,7 @@ class _Improvement:
         self.seen: list[int] = []
         self.beside: list[list[int]] = []
 
-    def run(self, tell: Callable[[float], object]) -> None:
+    def run(self, progress: Callable[[float], object]) -> None:
         for number in range(ROUNDS):
             slots = len(self.state.members)
             self.seen += [-1] * (slots - len(self.seen))
@@ -193,7 +193,7 @@ class _Improvement:
             gained = 0.0
             for g in range(slots):
                 gained += self.visit(g)
-                tell(1 - (1 - CUT_SHARE) * 0.5**number * (1 - 0.5 * g / slots))
+                progress(1 - (1 - CUT_SHARE) * 0.5**number * (1 - 0.5 * g / slots))
             self.left -= gained
             if not gained > ENOUGH * (self.left + gained):
                 return
@@ -236,7 +236,7 @@ class _Improvement:
         axis = _principal(X, state.means[which[1]] - state.means[which[0]], RESPLIT_TURNS)
         order = np.argsort(_dot(X, axis), kind="stable")
         sums = np.concatenate([np.zeros((1, X.shape[1])), np.cumsum(X[order], axis=0)])
-        after, ends = _best_parts(sums, state.least)
+        after, ends = _best_parts(sums, state.min_size)
         if not after - before > self.worth + ROUNDING * before:
             return 0.0
         for part, own_rows in enumerate(np.split(rows[order], ends[:-1])):
@@ -276,8 +276,8 @@ class _Steps:
     def __init__(self, state: _Groups, g: int, beside: list[int]) -> None:
         own = state.members[g]
         sizes = np.array([len(state.members[b]) for b in beside])
-        self.beside, self.may_leave = beside, len(own) > state.least
-        self.room = sizes < state.most
+        self.beside, self.may_leave = beside, len(own) > state.min_size
+        self.room = sizes < state.max_size
         self.size, self.sizes = len(own), sizes
         self.X = state.X[own]
         self.Y = state.X[[row for b in beside for row in state.members[b]]]

@@ -19,7 +19,7 @@ SWAP_ITERATIONS = 10  #: Lloyd steps a swap gets before it is judged
 _LESS = 1 - 1e-12  #: what counts as lower: two equal costs, summed in another order, differ by rounding alone
 
 
-class FoundClusters(NamedTuple):
+class KMeansFit(NamedTuple):
     centers: Floats
     labels: Ints
     mass: Floats
@@ -131,7 +131,7 @@ def _relocate(site: RowsOfSite, centers: Floats, labels: Ints, sqdist: Floats) -
         cost[row] = 0.0
 
 
-def _lloyd(site: RowsOfSite, centers: Floats, max_iter: int) -> FoundClusters:
+def _lloyd(site: RowsOfSite, centers: Floats, max_iter: int) -> KMeansFit:
     """Lloyd until no label changes; the centres are then the means of the labels that are counted."""
     centers = centers.copy()
     k = len(centers)
@@ -149,12 +149,10 @@ def _lloyd(site: RowsOfSite, centers: Floats, max_iter: int) -> FoundClusters:
             break
         labels = moved
     mass, squares = site.masses(labels, k)
-    return FoundClusters(centers, labels, mass, squares, site.inertia(centers, labels))
+    return KMeansFit(centers, labels, mass, squares, site.inertia(centers, labels))
 
 
-def _swapped(
-    site: RowsOfSite, found: FoundClusters, swaps: int, max_iter: int, rng: Xoshiro256
-) -> FoundClusters:
+def _swapped(site: RowsOfSite, found: KMeansFit, swaps: int, max_iter: int, rng: Xoshiro256) -> KMeansFit:
     """Random swaps: move a centre that is cheap to lose to where the rows are far from theirs."""
     k = len(found.centers)
     if k == 1:
@@ -177,12 +175,12 @@ def _swapped(
 
 def best_kmeans(
     site: RowsOfSite, k: int, rng: Xoshiro256, n_init: int, max_iter: int, swaps: int
-) -> FoundClusters | None:
+) -> KMeansFit | None:
     """The best of n_init restarts, after the swaps; nothing for a site without a row of positive weight."""
     k = min(k, site.positive)
     if k == 0:
         return None
-    found: FoundClusters | None = None
+    found: KMeansFit | None = None
     for _ in range(n_init):
         tried = _lloyd(site, _seeds(site, k, rng), max_iter)
         if found is None or tried.inertia < found.inertia * _LESS:

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 
 from unpooled import kernels
 
-from .label_cache import Recall
+from .label_cache import LabelCache
 from .reference_fuzzy import exponent
 from .results import Floats, FuzzyTotals, LocalSteps, MiniBatchSteps
 
@@ -22,28 +22,28 @@ def local_steps(
     steps: int = 1,
     recount: bool = False,
     threads: int = 1,
-    recall: Recall | None = None,
+    cache: LabelCache | None = None,
 ) -> LocalSteps:
     """At each site by itself, up to ``steps`` Lloyd steps from the centres (k, d), or its own of (S, k, d).
 
     A cluster that is empty keeps its centre. mass, squares and inertia (S, k) are under the received centres;
     support is the effective number of rows in the final centre, (sum w)^2 / sum w^2 of the assignment that
     produced it, and 0 where it is still the received one. With ``recount`` the rows are counted again under
-    the final centres, leaving out those without support. A ``recall`` that is kept from call to call saves
+    the final centres, leaving out those without support. A ``cache`` that is kept from call to call saves
     time where the centres move little, and changes nothing else.
 
     >>> step = local_steps([[0.0], [1.0], [9.0]], [0, 2, 3], [[0.0], [10.0]])
     >>> step.centers[..., 0].tolist(), step.support.tolist()
     ([[0.5, 10.0], [0.0, 9.0]], [[2.0, 0.0], [0.0, 1.0]])
     """
-    kernels._at_least(0, steps=steps)
+    kernels._check_min(0, steps=steps)
     rows = kernels._rows(X)
     n, d = rows.shape
     sites, start = kernels._offsets(offsets, n), kernels._centers(centers, d, 2, 3)
     if start.ndim == 3 and len(start) != len(sites) - 1:
         raise ValueError(f"centers of shape {start.shape} do not fit {len(sites) - 1} sites")
     return kernels._backend.local_steps(
-        rows, sites, start, kernels._weights(weights, n), steps, recount, threads, recall
+        rows, sites, start, kernels._weights(weights, n), steps, recount, threads, cache
     )
 
 
@@ -69,7 +69,7 @@ def minibatch(
     >>> step.centers[0, :, 0].tolist(), step.mass.tolist()
     ([0.5, 9.0], [[2.0, 1.0]])
     """
-    kernels._at_least(0, epochs=epochs, batch=batch)
+    kernels._check_min(0, epochs=epochs, batch=batch)
     rows = kernels._rows(X)
     n, d = rows.shape
     sites = kernels._offsets(offsets, n)

@@ -2,6 +2,6 @@
 
 from unpooled.privacy.dp.forecast import Forecast, forecast
 from unpooled.privacy.dp.gaussian import Gaussian
-from unpooled.privacy.dp.spending import Spending, SpendingLimits
+from unpooled.privacy.dp.private_questions import PrivateQuestion, PrivateQuestionLimits
 
-__all__ = ["Forecast", "Gaussian", "Spending", "SpendingLimits", "forecast"]
+__all__ = ["Forecast", "Gaussian", "PrivateQuestion", "PrivateQuestionLimits", "forecast"]

@@ -7,7 +7,7 @@ A site takes one by ``unpooled policy init --preset NAME``, a run is released un
 from dataclasses import dataclass
 from typing import Literal
 
-from unpooled.errors import BadInput
+from unpooled.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -19,13 +19,13 @@ class Preset:
     by: str  # who published it
     where: str  # where it can be read
     asks: str  # the rule in one sentence
-    persons: int  # the fewest behind a number that is shown; 0: noise protects, whatever their number
-    mode: Literal["copy", "noise"] = "copy"
+    min_people: int  # the fewest behind a number that is shown; 0: noise protects, whatever their number
+    mode: Literal["summary", "dp"] = "summary"
     rounding: int = 5  # counts of a release are multiples of it
-    largest_share: float = 0.0  # of a group's total that one person may have in a consumption column; 0: any
+    max_share: float = 0.0  # of a group's total that one person may have in a consumption column; 0: any
     epsilon: float = 0.0  # of noise, over all runs
-    most_rows: int = 0  # of a released table; 0: any
-    most_bytes: int = 0  # of a released file; 0: any
+    max_rows: int = 0  # of a released table; 0: any
+    max_bytes: int = 0  # of a released file; 0: any
 
 
 PRESETS = {
@@ -38,9 +38,9 @@ PRESETS = {
             "OpenSAFELY",
             "https://docs.opensafely.org/outputs/sdc/",
             "Counts of 7 or fewer persons are redacted, and what is left is rounded to the nearest 5.",
-            persons=8,
-            most_rows=5000,
-            most_bytes=16 * 10**6,
+            min_people=8,
+            max_rows=5000,
+            max_bytes=16 * 10**6,
         ),
         Preset(
             "cms",
@@ -48,7 +48,7 @@ PRESETS = {
             "Centers for Medicare & Medicaid Services, as explained by ResDAC",
             "https://resdac.org/articles/cms-cell-size-suppression-policy",
             "No cell of 1 to 10 persons is shown, and none from which one could be worked out.",
-            persons=11,
+            min_people=11,
         ),
         Preset(
             "datashield",
@@ -57,7 +57,7 @@ PRESETS = {
             "https://rdrr.io/github/datashield/dsBaseClient/man/ds.listDisclosureSettings.html",
             "No cell of fewer than 5 persons is shown. (A server may set nfilter.tab; 3 is usual there, "
             "and 5 is named as the commonest threshold.)",
-            persons=5,
+            min_people=5,
         ),
         Preset(
             "utility-15-15",
@@ -66,8 +66,8 @@ PRESETS = {
             "California Public Utilities Commission; likewise Colorado, 4 CCR 723-3",
             "https://docs.cpuc.ca.gov/PublishedDocs/Published/G000/M090/K845/90845985.PDF",
             "An aggregate has at least 15 customers, and none of them has more than 15 % of its total.",
-            persons=15,
-            largest_share=0.15,
+            min_people=15,
+            max_share=0.15,
         ),
         Preset(
             "strict",
@@ -75,8 +75,8 @@ PRESETS = {
             "Dwork, McSherry, Nissim, Smith, Theory of Cryptography Conference 2006",
             "https://doi.org/10.1007/11681878_14",
             "Every answer carries noise that is paid for from one budget: differential privacy.",
-            persons=0,
-            mode="noise",
+            min_people=0,
+            mode="dp",
             epsilon=1.0,
         ),
     )
@@ -84,11 +84,11 @@ PRESETS = {
 
 
 def preset(name: str) -> Preset:
-    """The preset of a name; BadInput names those that there are.
+    """The preset of a name; InputError names those that there are.
 
-    >>> preset("opensafely").persons
+    >>> preset("opensafely").people
     8
     """
     if name not in PRESETS:
-        raise BadInput(f"unknown preset {name!r}; presets are {', '.join(PRESETS)}")
+        raise InputError(f"unknown preset {name!r}; presets are {', '.join(PRESETS)}")
     return PRESETS[name]

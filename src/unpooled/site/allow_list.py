@@ -1,33 +1,37 @@
 """The allow-list of a site: it answers the questions of the methods that its policy names.
 
 A coordinator could claim any method, so a site checks questions, not claims. Each method declares the
-questions that it asks; tests/site/test_door.py runs every method and checks its declaration.
+questions that it asks; tests/site/test_requests.py runs every method and checks its declaration.
 """
 
 from typing import Any
 
 from unpooled.algorithms import METHODS, Method
-from unpooled.algorithms.base import import_methods
-from unpooled.core import codec
-from unpooled.core.messages import Question
-from unpooled.data.observed_view import Observed
+from unpooled.algorithms.method import import_methods
+from unpooled.data.missing_values import PreparationWithMissing
 from unpooled.data.schema import AskColumns, AskSchema
-from unpooled.data.views import Affine, Preparation
-from unpooled.errors import BadInput, PolicyError
-from unpooled.optimum.bounds import AskPartsBound
-from unpooled.optimum.questions import AskObjective
-from unpooled.privacy.dp.cells import AskNoisyCells
-from unpooled.privacy.dp.moments import AskNoisyMoments, AskNoisySpread
-from unpooled.questions import description as figures
-from unpooled.questions.clusters import AskClusterSums, AskMoments, AskScatter
-from unpooled.questions.observed import (
+from unpooled.data.transforms import Affine, Preparation
+from unpooled.errors import InputError, PolicyError
+from unpooled.optimality.bounds import AskPartsBound
+from unpooled.optimality.questions import AskObjective
+from unpooled.privacy.dp.noisy_cluster_sums import AskNoisyCells
+from unpooled.privacy.dp.noisy_moments import AskNoisyMoments, AskNoisySpread
+from unpooled.protocol import codec
+from unpooled.protocol.messages import Question
+from unpooled.protocol.questions import description as figures
+from unpooled.protocol.questions.cluster_sums import AskClusterSums, AskMoments, AskScatter
+from unpooled.protocol.questions.sums_with_missing import (
     AskObservedCovariance,
     AskObservedMoments,
     AskObservedProfile,
     AskObservedSums,
 )
 
-VIEWS = (Affine, Preparation, Observed)  # transformations of a site's rows that a question may ask for
+TRANSFORMS = (
+    Affine,
+    Preparation,
+    PreparationWithMissing,
+)  # transformations of a site's rows that a question may ask for
 SCHEMA = (AskSchema,)  # names and kinds of columns: every method asks each site for them
 PREPARE = (AskSchema, AskColumns, AskMoments, AskObservedMoments)
 DESCRIBE = (
@@ -49,16 +53,16 @@ NOISY = (AskNoisyCells, AskNoisyMoments, AskNoisySpread)  # always allowed: the 
 METHOD_NAMES = tuple(name for name, method in METHODS.items() if method.__module__.startswith("unpooled."))
 
 
-def only_totals() -> tuple[str, ...]:
+def aggregate_only() -> tuple[str, ...]:
     """Names of methods that by default ask only for totals, never for a single site's reply."""
-    return tuple(name for name, method in METHODS.items() if method.shows == "totals")
+    return tuple(name for name, method in METHODS.items() if method.visibility == "totals")
 
 
 def methods_in(modules: tuple[str, ...]) -> tuple[type[Method], ...]:
     """The methods of installed modules, imported by name; PolicyError if an import fails."""
     try:
         import_methods(modules)
-    except BadInput as error:
+    except InputError as error:
         raise PolicyError(f"[jobs] modules: {error}") from error
     inside = tuple(f"{module}." for module in modules)
     return tuple(m for m in METHODS.values() if f"{m.__module__}.".startswith(inside))

@@ -15,15 +15,15 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from unpooled.core import codec
-from unpooled.core.declarations import Count, figures
-from unpooled.core.exchange import STAGE, Answer, Envelope, Turn, countersignable
-from unpooled.core.messages import LeftMasked, Refusal, Reply, SiteId
-from unpooled.errors import LedgerError, Refused
-from unpooled.privacy.dp.accounting import epsilon_of
-from unpooled.privacy.secure_sum.messages import from_hex
+from unpooled.errors import LedgerError, QueryRefusedError
+from unpooled.privacy.dp.accounting import gdp_epsilon
+from unpooled.privacy.secure_sum.stage_messages import from_hex
+from unpooled.protocol import codec
+from unpooled.protocol.declarations import Count, figures
+from unpooled.protocol.exchange import STAGE, Request, RequestId, Response, countersignable
+from unpooled.protocol.messages import MaskedElsewhere, Refusal, Reply, SiteId
 from unpooled.site.ledger import ChainedFile, Ledger
-from unpooled.site.log import CONTINUED, COUNTERSIGNED, Log, Packed, unpacked
+from unpooled.site.log import CONTINUED, COUNTERSIGNED, Base64Payload, Log, unpacked
 from unpooled.site.log_files import lines, parsed, protections, tail
 from unpooled.site.policy import Policy
 from unpooled.site.site import digest, request_digest
@@ -31,7 +31,7 @@ from unpooled.site.site import digest, request_digest
 SUMS = "sums"  # the protection of a relay: it passes up sums over its sites
 
 
-def check_books(log: Log, ledger: Ledger, registry: ChainedFile | None = None) -> None:
+def check_audit_trail(log: Log, ledger: Ledger, registry: ChainedFile | None = None) -> None:
     """Raise LedgerError unless log, ledger and registry have what each says of another.
 
     The ledger is written before the log has the answer, so it may be ahead by what a kill cut off. From here
@@ -44,17 +44,17 @@ def check_books(log: Log, ledger: Ledger, registry: ChainedFile | None = None) -
 
 def _check_marks(log: Log, ledger: Ledger, registry: ChainedFile | None) -> None:
     for called, chain in (("ledger", ledger), ("registry", registry)):
-        number, _, head = ("" if chain is None else chain.seen_head).partition(":")
+        number, _, head = ("" if chain is None else chain.last_log_head).partition(":")
         if head and log.hash_at(int(number)) != head:
             raise LedgerError(
                 f"{log.path}: the log is lost, or older than the {called}: its line {int(number) + 1} is not "
                 f"the one that the {called} names; nothing is answered"
             )
-    books: dict[str, ChainedFile | None] = {"ledger": ledger, "registry": registry}
+    audit_trail: dict[str, ChainedFile | None] = {"ledger": ledger, "registry": registry}
     for line in tail(log.path):
         entry = parsed(line, log.path)
-        for name in [name for name in books if name in entry]:
-            chain = books.pop(name)
+        for name in [name for name in audit_trail if name in entry]:
+            chain = audit_trail.pop(name)
             if chain is None or not chain.has(entry[name]):
                 called = "registry of persons" if name == "registry" else name
                 raise LedgerError(
@@ -81,11 +81,11 @@ def check_protection(path: Path, mode: str) -> None:
     if not path.exists():
         return
     for before in sorted(protections(_read(path))):
-        if (before == "noise") != (mode == "noise"):
-            how = "with noise" if before == "noise" else f'without noise (mode = "{before}")'
+        if (before == "dp") != (mode == "dp"):
+            how = "with noise" if before == "dp" else f'without noise (mode = "{before}")'
             why = (
                 "another protection would void what noise promised"
-                if before == "noise"
+                if before == "dp"
                 else "noise would promise nothing any more"
             )
             raise LedgerError(f"{path.parent}: answered {how} before; {why}, so it needs a folder of its own")
@@ -118,7 +118,7 @@ class AuditLog:
         ledger: Ledger | None,
         log: Log | None,
         *,
-        copy: str = "",
+        summary: str = "",
         registry: str = "",
         authority: bytes | None = None,
         study: str = "",
@@ -128,9 +128,9 @@ class AuditLog:
         held = policy if isinstance(policy, Policy) else None
         self._policy, self._budget = policy.digest, held.dp if held is not None and held.private else None
         protection = SUMS if held is None else held.protect.mode
-        self._from = (protection, copy, policy.digest, study)
-        self.below = ""  # of a relay: which members did not answer, and why
-        self.among: tuple[SiteId, ...] = ()  # of a relay: the members that its sums are over
+        self._from = (protection, summary, policy.digest, study)
+        self.downstream = ""  # of a relay: which members did not answer, and why
+        self.sum_members: tuple[SiteId, ...] = ()  # of a relay: the members that its sums are over
         self._countersigned = ""
         self._views: set[str] = set()
         if log is not None:
@@ -139,7 +139,7 @@ class AuditLog:
                 site=name,
                 policy=policy.digest,
                 protection=protection,
-                copy=copy,  # the digest of the copy that it answers from
+                summary=summary,  # the digest of the copy that it answers from
                 study=study,  # the digest of the approved study
                 version=version("unpooled"),
                 authority="" if authority is None else authority.hex(),
@@ -150,86 +150,86 @@ class AuditLog:
     def _mark(self) -> str:
         return "" if self._ledger is None else self._ledger.mark
 
-    def admit(self, post: Envelope) -> None:
+    def check_request(self, request: Request) -> None:
         """Refuse an envelope if its countersignature is forged, or names a line that the log does not have.
 
         Then the log was cut, or the site restored from an old backup: what it would answer could differ from
         what it answered before. The refusal is not logged, so that the newest log can still be put back.
         """
-        if self._log is None or not post.countersigned or post.countersigned == self._countersigned:
+        if self._log is None or not request.countersigned or request.countersigned == self._countersigned:
             return
-        number, head, signature = (*post.countersigned.split(":"), "", "")[:3]
+        number, head, signature = (*request.countersigned.split(":"), "", "")[:3]
         if self._authority is None:
             return
         from unpooled.privacy.secure_sum.crypto import is_signed
 
         statement = countersignable(self._name, f"{number}:{head}")
         if not is_signed(self._authority, statement, from_hex(signature)) or not number.isdigit():
-            raise Refused("the log's head is not countersigned by the authority of this federation")
+            raise QueryRefusedError("the log's head is not countersigned by the authority of this federation")
         if self._log.hash_at(int(number)) != head:
-            raise Refused(
+            raise QueryRefusedError(
                 f"the coordinator has received line {int(number) + 1} of this site's log, and the log does "
                 "not have it: it was cut, or restored from an old backup; nothing is answered until the "
                 "newest log is back"
             )
 
-    def failed(self, post: Envelope, answer: Answer) -> str:
+    def failed(self, request: Request, answer: Response) -> str:
         """Log an answer that says only that there is none; asked again, the question is tried again."""
         try:
-            return self(post, answer, failed=True)
+            return self(request, answer, failed=True)
         except LedgerError:  # e.g. a full disk, which may be what failed
             return ""
 
-    def __call__(self, post: Envelope, answer: Answer, failed: bool = False) -> str:
+    def __call__(self, request: Request, answer: Response, failed: bool = False) -> str:
         """Log an answer; the new head of the log, or "" without a log."""
         if self._log is None:
             return ""
-        if post.countersigned and post.countersigned != self._countersigned:
-            number, head, signature = (*post.countersigned.split(":"), "", "")[:3]
+        if request.countersigned and request.countersigned != self._countersigned:
+            number, head, signature = (*request.countersigned.split(":"), "", "")[:3]
             self._log.append(COUNTERSIGNED, number=number, head=head, signature=signature)
-            self._countersigned = post.countersigned
+            self._countersigned = request.countersigned
         refused = [r.reason for r in answer.replies if isinstance(r, Refusal)]
         payload = codec.encode(replace(answer, head=""))
         head = self._log.append(
             "refusal" if len(refused) == len(answer.replies) else "release",
-            run=post.turn.run,
-            seed=post.turn.seed,
-            round=post.turn.round,
-            exchange=post.turn.exchange,
-            request=request_digest(post),
+            run=request.request_id.run,
+            seed=request.request_id.seed,
+            round=request.request_id.round,
+            exchange=request.request_id.exchange,
+            request=request_digest(request),
             asked=[
                 {
                     "question": codec.name_of(type(part.question)),
                     "verb": part.verb,
-                    "payload": Packed(codec.encode(part.question)),
-                    "view": None if part.view is None else digest(part.view),
-                    "masked": part.verb == STAGE or isinstance(reply, LeftMasked),
+                    "payload": Base64Payload(codec.encode(part.question)),
+                    "transform": None if part.transform is None else digest(part.transform),
+                    "masked": part.verb == STAGE or isinstance(reply, MaskedElsewhere),
                 }
-                for part, reply in zip(post.parts, answer.replies, strict=True)
+                for part, reply in zip(request.parts, answer.replies, strict=True)
             ],
-            views=self._new_views(post),
+            views=self._new_views(request),
             refused=refused,
             shapes=[_shapes(reply) for reply in answer.replies],
-            masked=any(isinstance(reply, LeftMasked) for reply in answer.replies),
+            masked=any(isinstance(reply, MaskedElsewhere) for reply in answer.replies),
             smallest=_smallest(answer.replies),
             spent=self._spent(),
             failed=failed,
             policy=self._policy,
             ledger=self._mark(),
             **self._bound,
-            **({"below": self.below} if self.below else {}),
-            **({"among": list(self.among)} if self.among else {}),
+            **({"downstream": self.downstream} if self.downstream else {}),
+            **({"sum_members": list(self.sum_members)} if self.sum_members else {}),
             digest=sha256(payload).hexdigest(),
-            payload=Packed(payload),
+            payload=Base64Payload(payload),
         )
         return f"{self._log.seq}:{head}"
 
-    def _new_views(self, post: Envelope) -> dict[str, Packed]:
+    def _new_views(self, request: Request) -> dict[str, Base64Payload]:
         """The views of this envelope that the log does not hold yet; later lines give only their digests."""
-        new = {digest(part.view): part.view for part in post.parts if part.view is not None}
-        new = {name: view for name, view in new.items() if name not in self._views}
+        new = {digest(part.transform): part.transform for part in request.parts if part.transform is not None}
+        new = {name: transform for name, transform in new.items() if name not in self._views}
         self._views |= set(new)
-        return {name: Packed(codec.encode(view)) for name, view in new.items()}
+        return {name: Base64Payload(codec.encode(transform)) for name, transform in new.items()}
 
     def close(self) -> None:
         if self._ledger is not None:
@@ -241,25 +241,25 @@ class AuditLog:
         if self._budget is None or self._ledger is None:
             return None
         delta = self._budget.delta
-        spent = epsilon_of(self._ledger.spent() ** 0.5, delta)
-        return {"epsilon": spent, "left": max(self._budget.epsilon_total - spent, 0.0), "delta": delta}
+        spent = gdp_epsilon(self._ledger.spent() ** 0.5, delta)
+        return {"epsilon": spent, "remaining": max(self._budget.epsilon_total - spent, 0.0), "delta": delta}
 
-    def answered(self) -> dict[tuple[Turn, str], Answer]:
+    def answered(self) -> dict[tuple[RequestId, str], Response]:
         """The answers of the latest round in the log, which a restarted coordinator may ask for again.
 
         Only those that were given from what the site answers from now: after a change of protection, copy,
         rules or study a question is answered anew, or refused.
         """
-        found: dict[tuple[Turn, str], Answer] = {}
+        found: dict[tuple[RequestId, str], Response] = {}
         if self._log is None:
             return found
-        since: dict[tuple[Turn, str], Answer] = {}  # the opening of which is not read yet
+        since: dict[tuple[RequestId, str], Response] = {}  # the opening of which is not read yet
         latest: tuple[str, int] | None = None
         over = False
         for line in tail(self._log.path):
             if b'"kind":"opening"' in line or b'"kind":"continued"' in line:
                 entry = parsed(line, self._log.path)
-                if tuple(map(entry.get, ("protection", "copy", "policy", "study"))) != self._from:
+                if tuple(map(entry.get, ("protection", "summary", "policy", "study"))) != self._from:
                     break
                 found |= since
                 since = {}
@@ -274,9 +274,9 @@ class AuditLog:
                 latest = (entry["run"], entry["round"])
             over = (entry["run"], entry["round"]) != latest
             if not over:
-                turn = Turn(entry["run"], entry["seed"], entry["round"], entry["exchange"])
-                answer: Answer = codec.decode(unpacked(entry["payload"]), expect=Answer)
-                since[turn, entry["request"]] = replace(answer, head=f"{entry['seq']}:{entry['hash']}")
+                request_id = RequestId(entry["run"], entry["seed"], entry["round"], entry["exchange"])
+                answer: Response = codec.decode(unpacked(entry["payload"]), expect=Response)
+                since[request_id, entry["request"]] = replace(answer, head=f"{entry['seq']}:{entry['hash']}")
         return found
 
 

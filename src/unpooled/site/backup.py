@@ -25,8 +25,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from unpooled.core.disk import account, holder, is_held, sync_folder
-from unpooled.errors import BadInput
+from unpooled.errors import InputError
+from unpooled.storage.atomic_files import account, is_locked, lock_owner, sync_folder
 
 LIMIT = 10 * 10**9  # bytes of all files together that a restore writes, unless told otherwise
 _ABOUT = "unpooled-backup.json"
@@ -35,14 +35,14 @@ _MARKS = (
     "federation.json",
     "invitation.json",
     "log.jsonl",
-    "copy",
+    "summary",
 )  # one is in the folder of a site or federation
 _ENGINES = ("engine", "server", "console", "runs")  # folders in which engines keep files of their own
 _PROCESSES = ("lock", "pid", "engine.log", "join.log", "log.jsonl.", f"{_LEDGER}-", "registry.sqlite-", ".")
-_MOST_FILES = 100_000
-_MOST_ABOUT = 32 << 20  # bytes
+_MAX_FILES = 100_000
+_MAX_ABOUT = 32 << 20  # bytes
 _BLOCK = 1 << 18  # bytes that are read at once
-_LARGEST_READ = 1 << 20  # bytes that the format may ask for at once, e.g. for a long name
+_MAX_READ = 1 << 20  # bytes that the format may ask for at once, e.g. for a long name
 
 _NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]*"
 _KNOWN = re.compile(
@@ -54,11 +54,11 @@ _KNOWN = re.compile(
             r"log(-\d{9}-\d{9})?\.jsonl",
             r"(ledger|registry)\.sqlite",
             rf"{_NAME}\.(toml|sql)",  # its rules and its query, where they are kept in the folder
-            r"(copy|renewal|copy-[0-9-]+)/(table\.csv|(about|approved|notes)\.json|page\.html)",
+            r"(summary|renewal|summary-[0-9-]+)/(table\.csv|(about|approved|notes)\.json|page\.html)",
             r"studies/[0-9a-f]{64}\.json",
             # a federation
             r"federation\.json",
-            r"heads\.jsonl",
+            r"log_heads\.jsonl",
             r"authority/root\.(crt|key)",
             rf"(enrolment|invitations|results)/{_NAME}\.json",
             rf"runs/{_NAME}/(checkpoint|progress\.json)",
@@ -74,7 +74,7 @@ _KNOWN = re.compile(
 )
 
 
-def is_kept_folder(folder: Path) -> bool:
+def is_backup_source(folder: Path) -> bool:
     """Return whether a folder is that of a site or of a federation."""
     return any((folder / name).exists() for name in _MARKS)
 
@@ -106,7 +106,7 @@ def backup(folder: Path, target: Path) -> int:
     return len(digests)
 
 
-def left_out(folder: Path) -> list[str]:
+def files_not_in_backup(folder: Path) -> list[str]:
     """Return the files in a folder that a backup does not have, besides those of processes and engines."""
     found = []
     for path in sorted(folder.rglob("*")):
@@ -117,14 +117,14 @@ def left_out(folder: Path) -> list[str]:
     return found
 
 
-class Restored(NamedTuple):
+class RestoreResult(NamedTuple):
     """What a restore did: when the backup was made, and where the folder is now that was replaced."""
 
     made: str
     replaced: Path | None
 
 
-def restore(archive: Path, folder: Path, *, replace: bool = False, limit: int = LIMIT) -> Restored:
+def restore(archive: Path, folder: Path, *, replace: bool = False, limit: int = LIMIT) -> RestoreResult:
     """Write a backup into ``folder``, whole or not at all; all of it is checked before anything is written.
 
     A folder that is there is replaced only if ``replace`` says so. It is kept beside the new one, because its
@@ -132,12 +132,12 @@ def restore(archive: Path, folder: Path, *, replace: bool = False, limit: int = 
     """
     folder = Path(os.path.realpath(folder))
     if not archive.is_file():
-        raise BadInput(f"{archive}: no such file")
+        raise InputError(f"{archive}: no such file")
     with archive.open("rb") as file:
         made, digests = _checked(file, archive, limit)
         there = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
         if there and not replace:
-            raise BadInput(f"{folder} exists; say --overwrite to replace it")
+            raise InputError(f"{folder} exists; say --overwrite to replace it")
         _check_not_used(folder)
         folder.parent.mkdir(parents=True, exist_ok=True)
         building = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
@@ -156,11 +156,11 @@ def restore(archive: Path, folder: Path, *, replace: bool = False, limit: int = 
             shutil.rmtree(building, ignore_errors=True)
             raise
     sync_folder(folder.parent)
-    return Restored(made, replaced)
+    return RestoreResult(made, replaced)
 
 
 def _checked(file: BinaryIO, archive: Path, limit: int) -> tuple[str, dict[str, str]]:
-    """The time of a backup and the digests of its files; BadInput unless all of it may be written."""
+    """The time of a backup and the digests of its files; InputError unless all of it may be written."""
     found: dict[str, str] = {}
     about = b""
     try:
@@ -170,21 +170,21 @@ def _checked(file: BinaryIO, archive: Path, limit: int) -> tuple[str, dict[str, 
                 digest.update(block)
                 if name == _ABOUT:
                     about += block
-                if len(about) > _MOST_ABOUT:
-                    raise BadInput(f"{_ABOUT} is too large")
+                if len(about) > _MAX_ABOUT:
+                    raise InputError(f"{_ABOUT} is too large")
             if name != _ABOUT:
                 found[name] = digest.hexdigest()
         said: dict[str, Any] = json.loads(about)
         made, digests = datetime.fromisoformat(said["made"]).isoformat(), dict(said["files"])
-    except BadInput as error:
-        raise BadInput(f"{archive}: {error}. Nothing was written.") from error
+    except InputError as error:
+        raise InputError(f"{archive}: {error}. Nothing was written.") from error
     except (
         *(tarfile.TarError, OSError, EOFError, zlib.error, RecursionError),
         *(KeyError, ValueError, TypeError, AttributeError),
     ) as error:
-        raise BadInput(f"{archive}: not a backup of unpooled, or damaged") from error
+        raise InputError(f"{archive}: not a backup of unpooled, or damaged") from error
     if found != digests:
-        raise BadInput(f"{archive}: damaged: a file in it is not the one that was backed up")
+        raise InputError(f"{archive}: damaged: a file in it is not the one that was backed up")
     return made, found
 
 
@@ -202,16 +202,16 @@ def _write(file: BinaryIO, building: Path, digests: dict[str, str], limit: int) 
             target.flush()
             os.fsync(target.fileno())
         if digests.pop(name, "") != digest.hexdigest():
-            raise BadInput(f"{name}: the backup was changed while it was restored. Nothing was restored.")
+            raise InputError(f"{name}: the backup was changed while it was restored. Nothing was restored.")
     if digests:
-        raise BadInput("the backup was changed while it was restored. Nothing was restored.")
+        raise InputError("the backup was changed while it was restored. Nothing was restored.")
     if (building / "federation.json").exists():
         for name in ("runs", "results"):
             (building / name).mkdir(exist_ok=True)
 
 
 def _members(file: BinaryIO, limit: int) -> Iterator[tuple[str, Iterator[bytes]]]:
-    """(name, content in blocks) of every file in an archive; BadInput for anything else than a known file."""
+    """(name, content in blocks) of every file in an archive; InputError for anything else than a known file."""
     file.seek(0)
     seen: set[str] = set()
     with (
@@ -221,11 +221,11 @@ def _members(file: BinaryIO, limit: int) -> Iterator[tuple[str, Iterator[bytes]]
         for member in tar:
             name = member.name[:200]
             if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or member.sparse is not None:
-                raise BadInput(f"{name!r} in it is not a plain file")
+                raise InputError(f"{name!r} in it is not a plain file")
             if name != _ABOUT and not _KNOWN.fullmatch(name):
-                raise BadInput(f"{name!r} in it is not a file that unpooled backup writes")
-            if name in seen or len(seen) >= _MOST_FILES:
-                raise BadInput(f"{name!r} is in it twice" if name in seen else "too many files are in it")
+                raise InputError(f"{name!r} in it is not a file that unpooled backup writes")
+            if name in seen or len(seen) >= _MAX_FILES:
+                raise InputError(f"{name!r} is in it twice" if name in seen else "too many files are in it")
             if member.size > limit - member.offset_data:
                 raise _too_large(limit)
             seen.add(name)
@@ -245,7 +245,7 @@ class _Bounded:
         self._file, self._limit = file, limit
 
     def read(self, size: int) -> bytes:
-        if not 0 <= size <= _LARGEST_READ:
+        if not 0 <= size <= _MAX_READ:
             raise tarfile.ReadError("a part of the archive's own format is too large")
         self._check(self._file.tell() + size)
         return self._file.read(size)
@@ -262,14 +262,16 @@ class _Bounded:
             raise _too_large(self._limit)
 
 
-def _too_large(limit: int) -> BadInput:
-    return BadInput(f"its files have more than {limit / 1e9:g} GB together, and --max-gb says how many may")
+def _too_large(limit: int) -> InputError:
+    return InputError(f"its files have more than {limit / 1e9:g} GB together, and --max-gb says how many may")
 
 
 def _check_not_used(folder: Path) -> None:
     for home in (folder, folder / "server"):
-        if home.is_dir() and is_held(home):
-            raise BadInput(f"{home} is in use ({holder(home)}). Stop it first with unpooled leave {folder}.")
+        if home.is_dir() and is_locked(home):
+            raise InputError(
+                f"{home} is in use ({lock_owner(home)}). Stop it first with unpooled leave {folder}."
+            )
 
 
 def _beside(folder: Path) -> Path:

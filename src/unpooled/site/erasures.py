@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from unpooled.core.disk import write_atomically
 from unpooled.errors import LedgerError
+from unpooled.storage.atomic_files import write_atomically
 
 ERASURES = "erasures.json"
 _UNFINISHED = "unfinished"
@@ -42,7 +42,7 @@ class Erasures:
             pass
         raise LedgerError(f"{self.path}: not a list of erasures, or damaged")
 
-    def told(self) -> tuple[tuple[Any, ...], ...]:
+    def identifiers(self) -> tuple[tuple[Any, ...], ...]:
         """What tells one erasure from another; the same before and after it is finished."""
         return tuple((one.get("utc"), one.get("groups"), one.get("entry")) for one in self.read())
 

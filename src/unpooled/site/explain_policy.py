@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from unpooled.privacy.presets import PRESETS, preset
-from unpooled.site.allow_list import only_totals
+from unpooled.site.allow_list import aggregate_only
 from unpooled.site.policy import Budget, Domain, Policy, Protect, SiteSection, parse
 
 _COMMENTS, _LONG = 33, 60  # where comments begin; longer lines push theirs away, and not those of all
@@ -20,16 +20,16 @@ id = {id}\t# the name under which the site joins; "": any
 contact = {contact}\t# whom to ask about this policy
 
 [protect]
-mode = {mode}\t# copy | noise | trusted
-g = {g}\t# copy: persons in a group, at least; 0: proposed, 5 to 11
+mode = {mode}\t# summary | dp | raw
+min_group_size = {min_group_size}\t# copy: persons in a group, at least; 0: proposed, 5 to 11
 person = {person}\t# copy: the column that says whose row it is; "": every row is a person
 columns = {columns}\t# copy: columns that studies are about
 sensitive = {sensitive}\t# copy: columns that do not decide who is grouped with whom
 log = {log}\t# copy: columns of which it holds the logarithm only
 preset = {preset}\t# a published rule that this policy keeps to: {presets}
 consumption = {consumption}\t# copy: columns of which nobody may have a large share of a total
-largest_share = {largest_share}\t# copy: of a group's total in such a column, at most
-auto = {auto}\t# copy: answer from it before anybody approved it
+max_share = {max_share}\t# copy: of a group's total in such a column, at most
+auto_approve = {auto_approve}\t# copy: answer from it before anybody approved it
 min_cluster_size = {min_cluster_size}\t# trusted: no group of fewer rows is shown
 
 [jobs]
@@ -52,7 +52,7 @@ max_message_bytes = {max_message_bytes}
 """
 _NOISE = """
 [dp]\t# noise: differential privacy, and a budget for all answers together
-unit = {unit}\t# whom it protects: row | person (said by [protect] person)
+privacy_unit = {privacy_unit}\t# whom it protects: row | person (said by [protect] person)
 rows_per_person = {rows_per_person}\t# further rows of a person are left out
 honest_sites = {honest_sites}\t# on a roster, which share one noise; 1: it adds all
 delta = {delta}
@@ -66,7 +66,7 @@ upper = {upper}
 rows = {rows}\t# the most rows that there can be
 """
 _NO_NOISE = """
-# For mode = "noise":
+# For mode = "dp":
 # [dp]
 # delta = 1e-6
 # epsilon_total = 1.0
@@ -78,7 +78,7 @@ _NO_NOISE = """
 """
 
 
-def written(policy: Policy) -> str:
+def to_toml(policy: Policy) -> str:
     """A policy as a file with a comment on each rule."""
     p, jobs, dp, domain = policy.protect, policy.jobs, policy.dp, policy.domain
     noise = _NO_NOISE
@@ -129,16 +129,16 @@ def template(
     protect, dp, domain = Protect(person=person, consumption=consumption), Budget(), Domain(rows=rows)
     if name:
         rule = preset(name)
-        least = max(rule.persons, protect.min_cluster_size)
+        least = max(rule.min_people, protect.min_cluster_size)
         protect = replace(protect, preset=name, mode=rule.mode, min_cluster_size=least)
-        if rule.mode == "copy":
-            protect = replace(protect, g=rule.persons)
+        if rule.mode == "summary":
+            protect = replace(protect, min_group_size=rule.min_people)
         else:
             unit: Literal["row", "person"] = "person" if person else "row"
-            dp, domain = Budget(unit=unit, epsilon_total=rule.epsilon), Domain(rows=rows or _ROWS)
-        if rule.largest_share:
-            protect = replace(protect, largest_share=rule.largest_share)
-    return written(Policy(site=SiteSection(id=site), protect=protect, dp=dp, domain=domain))
+            dp, domain = Budget(privacy_unit=unit, epsilon_total=rule.epsilon), Domain(rows=rows or _ROWS)
+        if rule.max_share:
+            protect = replace(protect, max_share=rule.max_share)
+    return to_toml(Policy(site=SiteSection(id=site), protect=protect, dp=dp, domain=domain))
 
 
 def explain(policy: Policy) -> list[tuple[str, list[str]]]:
@@ -158,7 +158,7 @@ def explain(policy: Policy) -> list[tuple[str, list[str]]]:
         f"A message of more than {policy.wire.max_message_bytes:,} bytes is not read.",
         "Code that a coordinator sends is not run, and how its file is read is not the coordinator's to say.",
     ]
-    if policy.protect.mode != "copy":
+    if policy.protect.mode != "summary":
         wont.append(
             f"More than {jobs.max_runs} runs, or {jobs.max_rounds} rounds a run, or a round that is over, "
             "are refused."
@@ -169,9 +169,9 @@ def explain(policy: Policy) -> list[tuple[str, list[str]]]:
         "read; in other runs they may be read as they are.",
         "required": f"It answers only in secure sums over at least {policy.aggregation.min_sites} sites; "
         "methods that ask to see single replies are refused (those that do not: "
-        f"{', '.join(only_totals())}).",
+        f"{', '.join(aggregate_only())}).",
     }[policy.aggregation.secure]
-    will.append(_studied(policy))
+    will.append(_study_approval(policy))
     return [
         ("Answers", will),
         ("Refuses", wont),
@@ -180,7 +180,7 @@ def explain(policy: Policy) -> list[tuple[str, list[str]]]:
     ]
 
 
-def _studied(policy: Policy) -> str:
+def _study_approval(policy: Policy) -> str:
     """Who approves the studies between machines."""
     purposes = policy.studies.purposes
     if policy.studies.approve == "ask":
@@ -198,42 +198,44 @@ def _keeps_to(policy: Policy) -> list[str]:
         return []
     rule = preset(policy.protect.preset)
     source = f"({rule.rule}. {rule.by}.)"
-    return [f"It keeps to the preset {rule.name}: {kept_here(policy)} {source}", *at_release(policy)]
+    return [f"It keeps to the preset {rule.name}: {kept_by_site(policy)} {source}", *at_release(policy)]
 
 
-def kept_here(policy: Policy) -> str:
+def kept_by_site(policy: Policy) -> str:
     """The part of its preset that a policy keeps to, in one sentence."""
     protect, rule = policy.protect, preset(policy.protect.preset)
-    if protect.mode == "noise":
+    if protect.mode == "dp":
         return (
-            rule.asks
-            if rule.mode == "noise"
-            else "every answer carries noise, whatever the number of persons."
+            rule.asks if rule.mode == "dp" else "every answer carries noise, whatever the number of persons."
         )
-    if protect.mode == "trusted":
-        return f"no group of fewer than {rule.persons} rows is shown."
-    share = f", and nobody has more than {rule.largest_share:.0%} of a total of consumption"
-    return f"a group of the copy has at least {rule.persons} persons{share if rule.largest_share else ''}."
+    if protect.mode == "raw":
+        return f"no group of fewer than {rule.min_people} rows is shown."
+    share = f", and nobody has more than {rule.max_share:.0%} of a total of consumption"
+    return f"a group of the copy has at least {rule.min_people} persons{share if rule.max_share else ''}."
 
 
 def at_release(policy: Policy) -> list[str]:
     """What of a preset is done when a run is released, and not by the site."""
     rule = preset(policy.protect.preset)
-    if rule.mode == "noise":
+    if rule.mode == "dp":
         return []
     return [
         "The site itself redacts and rounds no counts: within a group of the copy, persons are counted one "
-        f"by one. `unpooled release RUN --preset {rule.name}` redacts counts of fewer than {rule.persons} "
+        f"by one. `unpooled release RUN --preset {rule.name}` redacts counts of fewer than {rule.min_people} "
         f"persons and rounds the others to {rule.rounding}, before results are published."
-        if policy.protect.mode == "copy"
+        if policy.protect.mode == "summary"
         else f"The site itself rounds no counts: `unpooled release RUN --preset {rule.name}` redacts and "
         "rounds, before results are published."
     ]
 
 
-def _copy(policy: Policy) -> list[str]:
+def _summary(policy: Policy) -> list[str]:
     p = policy.protect
-    size = f"at least {p.g} persons" if p.g else "at least 5 persons, of up to 11 at a large site"
+    size = (
+        f"at least {p.min_group_size} persons"
+        if p.min_group_size
+        else "at least 5 persons, of up to 11 at a large site"
+    )
     said = [
         f"It answers from its copy: one row per group of {size}. Its rows are read while the copy is made or "
         "renewed, and never to answer.",
@@ -250,26 +252,26 @@ def _copy(policy: Policy) -> list[str]:
     if p.consumption:
         said.append(
             f"Of {', '.join(p.consumption)} a group's mean is shown only if nobody has more than "
-            f"{p.largest_share * 100:g} % of the group's total."
+            f"{p.max_share * 100:g} % of the group's total."
         )
     return said
 
 
-def _noise(policy: Policy) -> list[str]:
+def _dp(policy: Policy) -> list[str]:
     domain, person = policy.domain, policy.protect.person
     said = [
         "It answers from its rows, with noise; a question without noise is refused. It has no copy.",
         f"Of its table it tells what is declared here: {', '.join(domain.columns) or 'no column by name'}, "
         f"at most {domain.rows:,} rows.",
     ]
-    if policy.dp.unit == "person":
+    if policy.dp.privacy_unit == "person":
         each = policy.dp.rows_per_person
         rows = "1 row" if each == 1 else f"{each} rows"
         said.append(f"It takes at most {rows} of each person, told by column {person}.")
     return said
 
 
-def _trusted(policy: Policy) -> list[str]:
+def _raw(policy: Policy) -> list[str]:
     return [
         "It answers from its rows, exactly, and trusts whoever runs the federation: sums of many groups can "
         "be taken apart into rows (`unpooled audit attack` shows how many).",
@@ -277,13 +279,13 @@ def _trusted(policy: Policy) -> list[str]:
     ]
 
 
-_MODES = {"copy": _copy, "noise": _noise, "trusted": _trusted}
+_MODES = {"summary": _summary, "dp": _dp, "raw": _raw}
 
 
-def _copy_protects(policy: Policy) -> list[str]:
+def _summary_protects(policy: Policy) -> list[str]:
     approved = (
         "It answers from a copy that nobody approved."
-        if policy.protect.auto
+        if policy.protect.auto_approve
         else "It answers nothing before somebody at the site approved the copy."
     )
     return [
@@ -293,15 +295,15 @@ def _copy_protects(policy: Policy) -> list[str]:
     ]
 
 
-def _noise_protects(policy: Policy) -> list[str]:
+def _dp_protects(policy: Policy) -> list[str]:
     return [
-        f"({policy.dp.epsilon_total:g}, {policy.dp.delta:g})-differential privacy for a {policy.dp.unit}, "
+        f"({policy.dp.epsilon_total:g}, {policy.dp.delta:g})-differential privacy for a {policy.dp.privacy_unit}, "
         "over all runs together. When it is spent, nothing more is answered."
     ]
 
 
-def _trusted_protects(policy: Policy) -> list[str]:
+def _raw_protects(policy: Policy) -> list[str]:
     return ["Nothing but the contract with its partners protects single rows."]
 
 
-_PROTECTS = {"copy": _copy_protects, "noise": _noise_protects, "trusted": _trusted_protects}
+_PROTECTS = {"summary": _summary_protects, "dp": _dp_protects, "raw": _raw_protects}

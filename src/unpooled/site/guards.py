@@ -12,27 +12,27 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from unpooled.algorithms.minibatch import AskEpochs
-from unpooled.core import codec
-from unpooled.core.arrays import FloatArray, Rows
-from unpooled.core.declarations import Box, Centers, Numbers, Point, sent
-from unpooled.core.exchange import Answer, Envelope, Part
-from unpooled.core.messages import Question
-from unpooled.core.protocol import View, has_holes
-from unpooled.core.stack import Stack
-from unpooled.data.copy import Copy
 from unpooled.data.schema import AskColumns, AskSchema
+from unpooled.data.summary_table import SummaryTable
 from unpooled.data.table import Table
-from unpooled.data.views import Category, Preparation, Shaped
-from unpooled.errors import BadInput, Refused
-from unpooled.privacy import Spending
-from unpooled.site.allow_list import SCHEMA, VIEWS, allowed, only_totals
+from unpooled.data.transforms import Category, Preparation, Shaped
+from unpooled.errors import InputError, QueryRefusedError
+from unpooled.privacy import PrivateQuestion
+from unpooled.protocol import codec
+from unpooled.protocol.algorithm import Transform, reads_missing
+from unpooled.protocol.declarations import Box, Centers, Numbers, Point, declared_fields
+from unpooled.protocol.exchange import Part, Request, Response
+from unpooled.protocol.messages import Question
+from unpooled.protocol.site_batch import SiteBatch
+from unpooled.site.allow_list import SCHEMA, TRANSFORMS, aggregate_only, allowed
 from unpooled.site.erasures import Erasures
 from unpooled.site.ledger import Ledger, RunLimits
 from unpooled.site.policy import Policy, check_methods
 from unpooled.site.site import Guard, request_digest
+from unpooled.typing import FloatArray, Rows
 
 
-class Allowed(Guard):
+class AllowListGuard(Guard):
     """Refuse questions other than those of the methods that the policy names."""
 
     def __init__(self, policy: Policy) -> None:
@@ -40,29 +40,35 @@ class Allowed(Guard):
         self._names = allowed(policy.jobs.algorithms, policy.jobs.modules, describe=policy.jobs.describe)
         self._methods = (*policy.jobs.algorithms, *policy.jobs.modules)
 
-    def before(self, post: Envelope, views: tuple[Rows, ...]) -> None:
-        for part in post.parts:
+    def check_questions(self, request: Request, views: tuple[Rows, ...]) -> None:
+        for part in request.parts:
             name = codec.name_of(type(part.question))
             missing = part.question.undeclared()
             if missing:
-                raise Refused(f"{name} does not declare {missing}; this site answers only questions that do")
+                raise QueryRefusedError(
+                    f"{name} does not declare {missing}; this site answers only questions that do"
+                )
             if name not in self._names:
                 hint = (
                     ""
                     if type(part.question).__module__.startswith("unpooled.")
                     else ", and what they say they ask"
                 )
-                raise Refused(f"the policy does not allow {name}; it allows {', '.join(self._methods)}{hint}")
-            if part.view is not None and type(part.view) not in VIEWS:
-                raise Refused(f"the policy does not know the view {codec.name_of(type(part.view))}")
+                raise QueryRefusedError(
+                    f"the policy does not allow {name}; it allows {', '.join(self._methods)}{hint}"
+                )
+            if part.transform is not None and type(part.transform) not in TRANSFORMS:
+                raise QueryRefusedError(
+                    f"the policy does not know the view {codec.name_of(type(part.transform))}"
+                )
 
 
-def source(protection: str, copy: str, rules: str, study: str) -> str:
+def source_digest(protection: str, copy: str, rules: str, study: str) -> str:
     """The digest of what a site answers from; each part is a digest or a name, "" if there is none."""
     return sha256(json.dumps([protection, copy, rules, study]).encode()).hexdigest()
 
 
-class OneSource(Guard):
+class SingleSourceGuard(Guard):
     """Refuse a run that was begun from another source; the ledger keeps the source of every run.
 
     A copy that was renewed, rules that were made stricter, a study that was withdrawn and another one of its
@@ -74,43 +80,45 @@ class OneSource(Guard):
         self._ledger, self._source = ledger, source
         self._known: dict[str, str] = {}
 
-    def admit(self, post: Envelope) -> None:
-        run = post.turn.run
+    def check_request(self, request: Request) -> None:
+        run = request.request_id.run
         if run not in self._known:
             begun = self._ledger.source(run)
             if begun is None:
                 return
             self._known = {run: begun}
         if self._known[run] != self._source:
-            raise Refused(
+            raise QueryRefusedError(
                 "this run was begun when the site answered from another copy, or under other rules or "
                 "another study; begin a new run"
             )
 
-    def leaving(self, post: Envelope, answer: Answer) -> None:
-        if post.turn.run not in self._known and self._ledger.source(post.turn.run) is None:
-            self._ledger.begin(post.turn.run, self._source)
+    def before_release(self, request: Request, answer: Response) -> None:
+        if request.request_id.run not in self._known and self._ledger.source(request.request_id.run) is None:
+            self._ledger.begin(request.request_id.run, self._source)
 
 
-class NobodyErased(Guard):
+class ErasureGuard(Guard):
     """Refuse everything once somebody was erased since the site was opened: he is in what it answers from."""
 
     def __init__(self, path: Path | None) -> None:
         self._path, self._state = path, file_state(path)
         self._told = self._erasures()
 
-    def admit(self, post: Envelope) -> None:
+    def check_request(self, request: Request) -> None:
         if (state := file_state(self._path)) == self._state:
             return
         if self._erasures() != self._told:
-            raise Refused("somebody was erased from this site's copy during the run: the run must start anew")
+            raise QueryRefusedError(
+                "somebody was erased from this site's copy during the run: the run must start anew"
+            )
         self._state = state  # an erasure of before was finished
 
-    def leaving(self, post: Envelope, answer: Answer) -> None:
-        self.admit(post)
+    def before_release(self, request: Request, answer: Response) -> None:
+        self.check_request(request)
 
     def _erasures(self) -> tuple[tuple[Any, ...], ...]:
-        return () if self._path is None else Erasures(self._path.parent).told()
+        return () if self._path is None else Erasures(self._path.parent).identifiers()
 
 
 def file_state(path: Path | None) -> tuple[int, int, int] | None:
@@ -124,88 +132,92 @@ def file_state(path: Path | None) -> tuple[int, int, int] | None:
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 
-class Sight(Guard):
+class InputGuard(Guard):
     """Refuse a question that cannot be answered: about rows where a table is, of other widths, not finite.
 
     The copy protects whatever is asked; this gives a reason in place of an error.
     """
 
-    def before(self, post: Envelope, views: tuple[Rows, ...]) -> None:
-        for part, X in zip(post.parts, views, strict=True):
+    def check_questions(self, request: Request, views: tuple[Rows, ...]) -> None:
+        for part, X in zip(request.parts, views, strict=True):
             name = codec.name_of(type(part.question))
-            if (part.question.sees == "table") is isinstance(X, np.ndarray):
+            if (part.question.reads == "table") is isinstance(X, np.ndarray):
                 kind = "rows" if isinstance(X, np.ndarray) else "a table of named columns"
-                raise Refused(f"{name} is about {part.question.sees}, and here are {kind}")
+                raise QueryRefusedError(f"{name} is about {part.question.reads}, and here are {kind}")
             try:
                 lengths = part.question.lengths()
-            except BadInput as error:
-                raise Refused(str(error)) from None
+            except InputError as error:
+                raise QueryRefusedError(str(error)) from None
             if lengths.get("k") == 0:
-                raise Refused(f"{name} is about no centre")
-            has_holes(part.view, part.question)
-            if part.view is not None:
-                _check_view(part.view)
+                raise QueryRefusedError(f"{name} is about no centre")
+            reads_missing(part.transform, part.question)
+            if part.transform is not None:
+                _check_view(part.transform)
             for centers in sent_centers(part.question):
                 if centers.shape[2] != X.shape[1]:
-                    raise Refused(f"centres of {centers.shape[2]} columns, the rows have {X.shape[1]}")
+                    raise QueryRefusedError(
+                        f"centres of {centers.shape[2]} columns, the rows have {X.shape[1]}"
+                    )
                 if not np.isfinite(centers).all():
-                    raise Refused("a centre holds a number that is not finite")
-            if part.question.sees == "rows" and lengths.get("d", X.shape[1]) != X.shape[1]:
-                raise Refused(f"{name} is about {lengths['d']} columns, the rows have {X.shape[1]}")
+                    raise QueryRefusedError("a centre holds a number that is not finite")
+            if part.question.reads == "rows" and lengths.get("d", X.shape[1]) != X.shape[1]:
+                raise QueryRefusedError(f"{name} is about {lengths['d']} columns, the rows have {X.shape[1]}")
 
 
-def _check_view(view: View) -> None:
+def _check_view(transform: Transform) -> None:
     """Refuse a view whose scaling is not finite and positive."""
-    shift, scale = view.scaling()
+    shift, scale = transform.scaling()
     if not (np.isfinite(shift).all() and np.isfinite(scale).all() and (scale > 0).all()):
-        raise Refused("the scaling of a column is not a positive number")
+        raise QueryRefusedError("the scaling of a column is not a positive number")
 
 
-class SumsOnly(Guard):
+class SecureSumsOnlyGuard(Guard):
     """Refuse all but the schema, where only secure sums are allowed and a site has no part in them."""
 
     def __init__(self, allows: str = "the policy allows only secure sums") -> None:
         self._allows = allows
 
-    def before(self, post: Envelope, views: tuple[Rows, ...]) -> None:
-        for part in post.parts:
+    def check_questions(self, request: Request, views: tuple[Rows, ...]) -> None:
+        for part in request.parts:
             if isinstance(part.question, SCHEMA):
                 continue  # a schema holds names of columns, no rows
             if part.verb != "total":
-                raise Refused(
+                raise QueryRefusedError(
                     f"{self._allows}, and this asks to see a single site's reply; methods that need only "
-                    f"sums: {', '.join(only_totals())}"
+                    f"sums: {', '.join(aggregate_only())}"
                 )
-            raise Refused(f"{self._allows}, and this is not asked in one")
+            raise QueryRefusedError(f"{self._allows}, and this is not asked in one")
 
 
 def sent_centers(question: Question[Any]) -> list[FloatArray]:
     """All sets of centres that a question declares to send, in any field, as (R, k, d)."""
-    return [value.reshape(-1, *value.shape[-2:]) for _, _, value in sent(question, Centers)]
+    return [value.reshape(-1, *value.shape[-2:]) for _, _, value in declared_fields(question, Centers)]
 
 
-class Limits(Guard):
+class LimitsGuard(Guard):
     """Where rows are asked and not a copy: refuse past rounds, and what is beyond the policy's limits."""
 
     def __init__(self, policy: Policy, ledger: Ledger) -> None:
         self._ledger = ledger
         self._limits = RunLimits(policy.jobs.max_runs, policy.jobs.max_rounds, inf)
 
-    def before(self, post: Envelope, views: tuple[Rows, ...]) -> None:
-        latest = self._ledger.latest(post.turn.run)
-        if post.turn.round < latest:
-            raise Refused(f"round {post.turn.round} is over: round {latest} was answered")
+    def check_questions(self, request: Request, views: tuple[Rows, ...]) -> None:
+        latest = self._ledger.latest(request.request_id.run)
+        if request.request_id.round < latest:
+            raise QueryRefusedError(f"round {request.request_id.round} is over: round {latest} was answered")
 
-    def leaving(self, post: Envelope, answer: Answer) -> None:
-        self._ledger.charge(post.turn, request_digest(post), 0.0, self._limits)
+    def before_release(self, request: Request, answer: Response) -> None:
+        self._ledger.charge(request.request_id, request_digest(request), 0.0, self._limits)
 
 
-class NoNoise(Guard):
+class NoNoiseGuard(Guard):
     """Refuse questions that add noise: the site answers from its copy, which has no noise and no budget."""
 
-    def before(self, post: Envelope, views: tuple[Rows, ...]) -> None:
-        if any(isinstance(part.question, Spending) for part in post.parts):
-            raise Refused("the site answers from its copy, not with noise: a private run goes without it")
+    def check_questions(self, request: Request, views: tuple[Rows, ...]) -> None:
+        if any(isinstance(part.question, PrivateQuestion) for part in request.parts):
+            raise QueryRefusedError(
+                "the site answers from its copy, not with noise: a private run goes without it"
+            )
 
 
 # ---------------------------------------------------------------- secure sums
@@ -231,7 +243,7 @@ class _Column(NamedTuple):
     scale: float
 
 
-class SumBounds:
+class FixedPointRange:
     """Refuse a question of a secure sum whose numbers are out of proportion to the stated sizes of ``X``.
 
     With at most 2^28 rows every sum of squares that is left is below 2^116: it is finite, and none is a
@@ -241,49 +253,55 @@ class SumBounds:
 
     def __init__(self, X: Any) -> None:
         self._sizes = stated_sizes(X)
-        self._names: tuple[str, ...] = X.names if isinstance(X, Table | Copy) else ()
+        self._names: tuple[str, ...] = X.names if isinstance(X, Table | SummaryTable) else ()
         self._width = X.shape[1] if isinstance(X, np.ndarray) else 0
 
     def __call__(self, part: Part) -> None:
         """Check one part of a secure sum, before it is answered."""
         for column in self._columns(part):
             if not (np.isfinite(column.shift) and np.isfinite(column.scale) and column.scale > 0):
-                raise Refused("the scaling of a column is not a positive number")
+                raise QueryRefusedError("the scaling of a column is not a positive number")
             size = max(column.size, abs(column.shift))
             if NOTHING * size <= column.scale <= LARGEST:
                 continue
             if column.scale > LARGEST or (column.size and not column.scale <= COARSEST * column.size):
-                raise Refused(f"the unit of column {column.label} is far above the size of its values")
+                raise QueryRefusedError(
+                    f"the unit of column {column.label} is far above the size of its values"
+                )
             if not column.scale >= FINEST * size:
-                raise Refused(f"the unit of column {column.label} is far below the size of its values")
+                raise QueryRefusedError(
+                    f"the unit of column {column.label} is far below the size of its values"
+                )
         name = codec.name_of(type(part.question))
         if isinstance(part.question, AskEpochs) and not 0 < part.question.rate <= 1:
-            raise Refused(f"{name}: with such a rate centres leave the rows, farther where there are more")
+            raise QueryRefusedError(
+                f"{name}: with such a rate centres leave the rows, farther where there are more"
+            )
         for numbers in _numbers(part.question):
             if not (np.abs(numbers) <= FARTHEST).all():  # not finite, too
-                raise Refused(f"{name} holds a number that is too large for secure sums")
+                raise QueryRefusedError(f"{name} holds a number that is too large for secure sums")
 
     def _columns(self, part: Part) -> Iterator[_Column]:
-        question, view = part.question, part.view
+        question, transform = part.question, part.transform
         if isinstance(question, AskColumns):
             try:
                 question.lengths()
-            except BadInput as error:
-                raise Refused(str(error)) from None
+            except InputError as error:
+                raise QueryRefusedError(str(error)) from None
             for label, origin, unit in zip(question.numbers, question.origin, question.unit, strict=True):
                 yield _Column(label, self._size(label), float(origin), float(unit))
-        elif isinstance(view, Preparation):
-            yield from self._prepared(view)
+        elif isinstance(transform, Preparation):
+            yield from self._prepared(transform)
         elif self._width:
-            yield from self._scaled(view)
+            yield from self._scaled(transform)
 
     def _size(self, name: str | int) -> float:
         """The size of a column; 0 if all its values are 0, or the site has no such column."""
         known = name in self._names if isinstance(name, str) else True
         return self._sizes.get(name, 1.0) if known else 0.0
 
-    def _prepared(self, view: Preparation) -> Iterator[_Column]:
-        for column in view.columns:
+    def _prepared(self, transform: Preparation) -> Iterator[_Column]:
+        for column in transform.columns:
             if isinstance(column, Category):
                 yield _Column(column.label, 1.0, 0.0, column.scale)
                 continue
@@ -291,18 +309,20 @@ class SumBounds:
             if isinstance(column, Shaped) and column.knots:
                 spread = float(np.abs(column.knots).max())
                 if not (np.isfinite(spread) and (not size or spread <= COARSEST * size)):
-                    raise Refused(f"the ranks of column {column.name} are far above the size of its values")
+                    raise QueryRefusedError(
+                        f"the ranks of column {column.name} are far above the size of its values"
+                    )
             shift = max(abs(column.shift), abs(column.fill)) if np.isfinite(column.fill) else column.shift
             yield _Column(column.label, 1.0 if shaped and size else size, shift, column.scale)
 
-    def _scaled(self, view: View | None) -> Iterator[_Column]:
+    def _scaled(self, transform: Transform | None) -> Iterator[_Column]:
         """The columns of an array; without a view nobody chose its scale, and it may be small."""
-        if view is None:
+        if transform is None:
             for j in range(self._width):
                 yield _Column(j, 0.0, self._size(j), 1.0)
             return
         try:
-            shift, scale = (np.broadcast_to(a, self._width) for a in view.scaling())
+            shift, scale = (np.broadcast_to(a, self._width) for a in transform.scaling())
         except ValueError:
             return  # the view refuses it, by its shape
         for j in range(self._width):
@@ -314,7 +334,7 @@ def _numbers(question: Any) -> Iterator[FloatArray]:
     if isinstance(question, AskColumns):
         return
     for kind in (Centers, Point, Box, Numbers):
-        yield from (np.asarray(value) for _, _, value in sent(question, kind))
+        yield from (np.asarray(value) for _, _, value in declared_fields(question, kind))
     for field in fields(question):
         if isinstance(value := getattr(question, field.name), float):
             yield np.array([value])
@@ -331,14 +351,14 @@ def stated_sizes(X: Any) -> dict[str | int, float]:
             part = X / np.where(largest > 0, largest, 1.0)  # squares of X itself may overflow
             sizes = np.round(4 * np.log10(largest * np.sqrt(np.mean(part**2, axis=0)))) / 4
         return {j: float(10**size) for j, size in enumerate(sizes)}
-    schema = AskSchema().answer(Stack(X, np.array([0, len(X)]), None, None))
+    schema = AskSchema().answer(SiteBatch(X, np.array([0, len(X)]), None, None))
     found: dict[str | int, float] = {
         name: float(10 ** (np.round(4 * size) / 4))
         for name, size in zip(schema.names, schema.size, strict=True)
         if not np.isnan(size)
     }
-    for name in X.means if isinstance(X, Copy) else ():
-        if name not in found and (present := X.known_of(name) > 0).any():
+    for name in X.means if isinstance(X, SummaryTable) else ():
+        if name not in found and (present := X.people_with_value(name) > 0).any():
             mean = float(np.sqrt(np.mean(X.means[name][present] ** 2)))
             found[name] = 1000.0 ** np.floor(np.log10(mean) / 3) if mean > 0 else 0.0
     return found

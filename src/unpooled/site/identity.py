@@ -7,10 +7,10 @@ of every run with secure sums, that of a coordinator in every invitation.
 from hashlib import sha256
 from pathlib import Path
 
-from unpooled.core.disk import create_atomically
-from unpooled.errors import BadInput
-from unpooled.privacy.secure_sum import messages
+from unpooled.errors import InputError
+from unpooled.privacy.secure_sum import stage_messages
 from unpooled.privacy.secure_sum.crypto import Identity
+from unpooled.storage.atomic_files import create_atomically
 
 IDENTITY = "identity.key"
 
@@ -33,7 +33,7 @@ def fingerprint_in(folder: str | Path) -> str:
 
 
 def _key(path: Path) -> bytes:
-    key = messages.from_hex(path.read_text(encoding="utf-8", errors="replace").strip())
-    if len(key) != messages.KEY:
-        raise BadInput(f"{path}: the identity must be {2 * messages.KEY} hexadecimal digits")
+    key = stage_messages.from_hex(path.read_text(encoding="utf-8", errors="replace").strip())
+    if len(key) != stage_messages.KEY:
+        raise InputError(f"{path}: the identity must be {2 * stage_messages.KEY} hexadecimal digits")
     return key

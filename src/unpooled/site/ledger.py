@@ -3,7 +3,7 @@
 It is written before anything is released, in full sync, so a kill at any moment can only make it count too
 much, never too little. Every write is a link of a chain of hashes that also names the head of the site's log
 at that time, and every line of the log names the last link: a ledger or a log that was lost, cut or replaced
-by an older one is found by the other (``check_books``). A link keeps what was written: when a site is opened,
+by an older one is found by the other (``check_audit_trail``). A link keeps what was written: when a site is opened,
 and by ``audit verify``, the chain is computed again, and the tables must hold what it says and nothing else.
 """
 
@@ -17,14 +17,14 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from unpooled.core.exchange import Turn
-from unpooled.core.file_format import FORMAT, other_format
-from unpooled.core.messages import SiteId
-from unpooled.errors import LedgerError, Refused
+from unpooled.errors import LedgerError, QueryRefusedError
+from unpooled.protocol.exchange import RequestId
+from unpooled.protocol.messages import SiteId
 from unpooled.site.ledger_contents import RUNS, SCHEMA, Contents
+from unpooled.storage.file_format import FORMAT, format_error
 
 
-def _leave(db: sqlite3.Connection) -> None:
+def _close_quietly(db: sqlite3.Connection) -> None:
     with suppress(sqlite3.ProgrammingError):  # of another thread: it goes with the last reference
         db.close()
 
@@ -38,8 +38,8 @@ class ChainedFile:
     def __init__(self, db: sqlite3.Connection, called: str) -> None:
         self._db, self._called = db, called
         self.log_head: Callable[[], str] = lambda: ""
-        self._left = weakref.finalize(self, _leave, db)  # for whoever forgets it
-        self._left.atexit = False
+        self._finalizer = weakref.finalize(self, _close_quietly, db)  # for whoever forgets it
+        self._finalizer.atexit = False
 
     def create(self, schema: str, where: object) -> None:
         """Create the tables in an empty file; LedgerError if the file has tables of another format."""
@@ -50,22 +50,22 @@ class ChainedFile:
     def check_format(self, where: object) -> None:
         """Raise LedgerError if the file has another format."""
         (found,) = self._db.execute("PRAGMA user_version").fetchone()
-        if wrong := other_format(found or None):
+        if wrong := format_error(found or None):
             raise LedgerError(f"{where}: the {self._called} has {wrong}")
 
     def close(self) -> None:
-        self._left.detach()
+        self._finalizer.detach()
         self._db.close()
 
     @contextmanager
     def _writing(self, *what: Any) -> Iterator[sqlite3.Connection]:
         """A transaction that holds the write lock from its start, and adds a link for ``what`` it writes."""
-        with self.whole():
+        with self.transaction():
             yield self._db
             self._link(what)
 
     @contextmanager
-    def whole(self) -> Iterator[None]:
+    def transaction(self) -> Iterator[None]:
         """Several writes as one: all of them are kept, or none."""
         if self._db.in_transaction:
             yield
@@ -118,7 +118,7 @@ class ChainedFile:
         return not mark or (found is not None and found[0] == digest)
 
     @property
-    def seen_head(self) -> str:
+    def last_log_head(self) -> str:
         """The head of the log at the last write; "" if there was none."""
         return self._last()[2]
 
@@ -158,7 +158,7 @@ class Ledger(ChainedFile):
             path.chmod(0o600)
 
     @classmethod
-    def seen(cls, path: Path) -> "Ledger":
+    def open_read_only(cls, path: Path) -> "Ledger":
         """Open the ledger for reading: nothing is written or locked."""
         apart = "" if path.with_name(f"{path.name}-wal").exists() else "&immutable=1"  # nobody has it open
         ledger = cls.__new__(cls)
@@ -192,11 +192,11 @@ class Ledger(ChainedFile):
         db = self._db
         return Contents(
             [tuple(row) for row in db.execute("SELECT * FROM releases ORDER BY rowid")],
-            {tuple(key): _sha(answer) for *key, answer in db.execute("SELECT * FROM paid")},
+            {tuple(key): _sha(answer) for *key, answer in db.execute("SELECT * FROM responses")},
             {run: _sha(state) for run, state in db.execute("SELECT run, state FROM sums ORDER BY used")},
             {site: bytes(key).hex() for site, key in db.execute("SELECT site, key FROM pinned")},
-            dict(db.execute("SELECT run, source FROM begun")),
-            dict(db.execute("SELECT run, sites FROM among")),
+            dict(db.execute("SELECT run, source FROM run_sources")),
+            dict(db.execute("SELECT run, sites FROM sum_members")),
         )
 
     def check(self) -> None:
@@ -215,49 +215,53 @@ class Ledger(ChainedFile):
 
     # ------------------------------------------------------------ releases and prices
 
-    def charge(self, turn: Turn, request: str, price: float, limits: RunLimits) -> None:
+    def charge(self, request_id: RequestId, request: str, price: float, limits: RunLimits) -> None:
         """Record that this request is about to be answered, at its price; Refused if a limit would be passed.
 
         Without a price a request counts once. With one it is paid each time: what was paid and kept is given
         again without asking here (``paid``).
         """
-        key = (turn.run, turn.round, turn.exchange, request)
+        key = (request_id.run, request_id.round, request_id.exchange, request)
         if not price and self._has(key):
             return
         with self._writing("release", *key, price) as db:
-            if self._admitted.get(turn.run) != limits.runs:  # counted again only if run or limit changed
+            if (
+                self._admitted.get(request_id.run) != limits.runs
+            ):  # counted again only if run or limit changed
                 (runs,) = db.execute(
-                    "SELECT COUNT(DISTINCT run) FROM releases WHERE run != ?", (turn.run,)
+                    "SELECT COUNT(DISTINCT run) FROM releases WHERE run != ?", (request_id.run,)
                 ).fetchone()
                 if runs >= limits.runs:
-                    raise Refused(f"the policy allows {limits.runs} runs, and {runs} were made")
-            if turn.round > limits.rounds:
-                raise Refused(f"the policy allows {limits.rounds} rounds a run, this is round {turn.round}")
+                    raise QueryRefusedError(f"the policy allows {limits.runs} runs, and {runs} were made")
+            if request_id.round > limits.rounds:
+                raise QueryRefusedError(
+                    f"the policy allows {limits.rounds} rounds a run, this is round {request_id.round}"
+                )
             if price:
                 before = self.spent()
                 if before + price > limits.spent * (1 + 1e-9):
-                    raise Refused(
+                    raise QueryRefusedError(
                         f"the privacy budget does not allow it: {before / limits.spent:.1%} is spent, "
                         f"this would cost another {price / limits.spent:.1%}"
                     )
             db.execute("INSERT INTO releases VALUES (?, ?, ?, ?, ?)", (*key, price))
-        self._admitted = {turn.run: limits.runs}
+        self._admitted = {request_id.run: limits.runs}
 
     def _has(self, key: tuple[str, int, int, str]) -> bool:
         where = "run = ? AND round = ? AND exchange = ? AND request = ?"
         return self._db.execute(f"SELECT 1 FROM releases WHERE {where}", key).fetchone() is not None  # noqa: S608
 
-    def keep(self, turn: Turn, request: str, answer: bytes) -> None:
+    def keep(self, request_id: RequestId, request: str, answer: bytes) -> None:
         """Keep an answer that was paid for, before it leaves."""
-        key = (turn.run, turn.round, turn.exchange, request)
-        with self._writing("paid", *key, _sha(answer)) as db:
-            db.execute("INSERT INTO paid VALUES (?, ?, ?, ?, ?)", (*key, answer))
+        key = (request_id.run, request_id.round, request_id.exchange, request)
+        with self._writing("responses", *key, _sha(answer)) as db:
+            db.execute("INSERT INTO responses VALUES (?, ?, ?, ?, ?)", (*key, answer))
 
-    def paid(self, turn: Turn, request: str) -> bytes | None:
+    def cached_response(self, request_id: RequestId, request: str) -> bytes | None:
         """The answer that was paid for and kept, if there is one."""
         found = self._db.execute(
-            "SELECT answer FROM paid WHERE run = ? AND round = ? AND exchange = ? AND request = ?",
-            (turn.run, turn.round, turn.exchange, request),
+            "SELECT answer FROM responses WHERE run = ? AND round = ? AND exchange = ? AND request = ?",
+            (request_id.run, request_id.round, request_id.exchange, request),
         ).fetchone()
         return None if found is None else bytes(found[0])
 
@@ -265,23 +269,23 @@ class Ledger(ChainedFile):
 
     def source(self, run: str) -> str | None:
         """What the run was answered from first, as a digest; None if nothing of it was answered."""
-        found = self._db.execute("SELECT source FROM begun WHERE run = ?", (run,)).fetchone()
+        found = self._db.execute("SELECT source FROM run_sources WHERE run = ?", (run,)).fetchone()
         return None if found is None else str(found[0])
 
     def begin(self, run: str, source: str) -> None:
         """Note what the run is answered from, before its first answer leaves."""
-        with self._writing("begun", run, source) as db:
-            db.execute("INSERT INTO begun VALUES (?, ?)", (run, source))
+        with self._writing("run_sources", run, source) as db:
+            db.execute("INSERT INTO run_sources VALUES (?, ?)", (run, source))
 
-    def among(self, run: str) -> str | None:
+    def sum_members(self, run: str) -> str | None:
         """Of a relay: the members that the first sum of the run was over; None if there is no sum yet."""
-        found = self._db.execute("SELECT sites FROM among WHERE run = ?", (run,)).fetchone()
+        found = self._db.execute("SELECT sites FROM sum_members WHERE run = ?", (run,)).fetchone()
         return None if found is None else str(found[0])
 
-    def keep_among(self, run: str, sites: str) -> None:
+    def keep_sum_members(self, run: str, sites: str) -> None:
         """Note the members of the first sum of a run, before it leaves."""
-        with self._writing("among", run, sites) as db:
-            db.execute("INSERT INTO among VALUES (?, ?)", (run, sites))
+        with self._writing("sum_members", run, sites) as db:
+            db.execute("INSERT INTO sum_members VALUES (?, ?)", (run, sites))
 
     def latest(self, run: str) -> int:
         """The latest answered round of a run; -1 if there is none."""

@@ -15,14 +15,14 @@ CREATE TABLE IF NOT EXISTS releases (
     spent REAL NOT NULL
 );
 CREATE INDEX IF NOT EXISTS releases_run ON releases (run, round, exchange, request);
-CREATE TABLE IF NOT EXISTS paid (
+CREATE TABLE IF NOT EXISTS responses (
     run TEXT NOT NULL, round INTEGER NOT NULL, exchange INTEGER NOT NULL, request TEXT NOT NULL,
     answer BLOB NOT NULL, PRIMARY KEY (run, round, exchange, request)
 );
 CREATE TABLE IF NOT EXISTS sums (run TEXT PRIMARY KEY, state BLOB NOT NULL, used INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS pinned (site TEXT PRIMARY KEY, key BLOB NOT NULL);
-CREATE TABLE IF NOT EXISTS begun (run TEXT PRIMARY KEY, source TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS among (run TEXT PRIMARY KEY, sites TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS run_sources (run TEXT PRIMARY KEY, source TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS sum_members (run TEXT PRIMARY KEY, sites TEXT NOT NULL);
 {CHAIN}
 """
 
@@ -31,19 +31,19 @@ class Contents(NamedTuple):
     """The contents of a ledger, apart from its chain."""
 
     releases: list[tuple[Any, ...]]
-    paid: dict[tuple[Any, ...], str]  # the digest of every answer that was paid for
+    responses: dict[tuple[Any, ...], str]  # the digest of every answer that was paid for
     sums: dict[str, str]  # the digest of the state of every run with secure sums, the latest last
     pinned: dict[str, str]
-    begun: dict[str, str]  # by run: what it was answered from first
-    among: dict[str, str]  # by run: the members that the first sum of a relay was over
+    run_sources: dict[str, str]  # by run: what it was answered from first
+    sum_members: dict[str, str]  # by run: the members that the first sum of a relay was over
 
     def add(self, what: list[Any]) -> None:
         """Take in what a link wrote."""
         kind, *rest = what
         if kind == "release":
             self.releases.append(tuple(rest))
-        elif kind == "paid":
-            self.paid[tuple(rest[:-1])] = rest[-1]
+        elif kind == "responses":
+            self.responses[tuple(rest[:-1])] = rest[-1]
         elif kind == "sums":
             self.sums.pop(rest[0], None)
             self.sums[rest[0]] = rest[1]
@@ -52,9 +52,9 @@ class Contents(NamedTuple):
         elif kind == "pinned":
             for site, key in rest[0]:
                 self.pinned.setdefault(site, key)
-        elif kind == "begun":
-            self.begun[rest[0]] = rest[1]
-        elif kind == "among":
-            self.among[rest[0]] = rest[1]
+        elif kind == "run_sources":
+            self.run_sources[rest[0]] = rest[1]
+        elif kind == "sum_members":
+            self.sum_members[rest[0]] = rest[1]
         elif kind == "forgotten":
             self.pinned.pop(rest[0], None)

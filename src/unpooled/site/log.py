@@ -8,7 +8,7 @@ off; so its head goes with every answer, and the coordinator keeps and countersi
 A large log is rotated: the file is kept under the name ``log-FIRST-LAST.jsonl``, and a new one goes on with
 the same chain. Its first line, of the kind ``continued``, names the file before it and that file's digest.
 
-Payloads bypass the JSON encoder (``Packed``): a line with 1 MB of payload takes about 2 ms instead of 8.
+Payloads bypass the JSON encoder (``Base64Payload``): a line with 1 MB of payload takes about 2 ms instead of 8.
 """
 
 import base64
@@ -23,19 +23,19 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from unpooled.core.disk import Holder, sync_folder
-from unpooled.core.locks import lock, require_linux
 from unpooled.errors import LedgerError
 from unpooled.site.log_files import lines, parsed, protections, segments, tail, tail_of
+from unpooled.storage.atomic_files import LockOwner, sync_folder
+from unpooled.storage.file_locks import lock, require_linux
 
 START = "0" * 64
-COUNTERSIGNED = "seal"  # the kind, in the file, of lines that hold a countersigned head
+COUNTERSIGNED = "countersigned"  # the kind, in the file, of lines that hold a countersigned head
 CONTINUED = "continued"  # the kind of the first line of a file that goes on after a rotation
 STUDY = "study"  # the kind of lines that hold a decision about a study
 KINDS = ("opening", "release", "refusal", COUNTERSIGNED, CONTINUED, STUDY)
-ROTATED = 64 << 20  # bytes from which on a log is rotated when it is opened
+ROTATE_BYTES = 64 << 20  # bytes from which on a log is rotated when it is opened
 _CARRIED = (  # by the first line after a rotation
-    *("site", "policy", "protection", "copy", "study", "authority"),
+    *("site", "policy", "protection", "summary", "study", "authority"),
     *("ledger", "registry"),
 )
 
@@ -59,12 +59,12 @@ class LogInUse(LedgerError):  # noqa: N818
     """A log that another process has open."""
 
 
-def holder_file(log: Path) -> Path:
+def lock_owner_file(log: Path) -> Path:
     """The file that names the process that has a log open."""
-    return log.with_name(f"{log.name}.holder")
+    return log.with_name(f"{log.name}.owner")
 
 
-class Packed:
+class Base64Payload:
     """Bytes to be written as base64 without passing through the JSON encoder; they are most of a line."""
 
     def __init__(self, data: bytes) -> None:
@@ -78,7 +78,7 @@ def _spliced(entry: dict[str, Any]) -> bytes:
     """The canonical line of an entry: JSON with placeholders, which are then replaced by the Packed."""
     texts: list[bytes] = []
 
-    def place(value: Packed) -> str:
+    def place(value: Base64Payload) -> str:
         texts.append(value.text)  # in the order of the placeholders
         return _PLACE
 
@@ -98,7 +98,7 @@ def _ending(digest: str) -> bytes:
 _ENDING = len(_ending(START))
 
 
-def written(entry: dict[str, Any]) -> bytes:
+def encode_line(entry: dict[str, Any]) -> bytes:
     """A line as written in the file, with its hash last."""
     return _canonical(entry)[:-1] + _ending(entry["hash"])
 
@@ -107,19 +107,19 @@ class Log:
     """The log of one site, open for writing by one process at a time.
 
     The operating system releases the lock when the process ends. While it is held, the file
-    ``log.jsonl.holder`` names the process and ``what`` it does.
+    ``log.jsonl.owner`` names the process and ``what`` it does.
     """
 
     def __init__(self, path: Path, what: str = "another program") -> None:
         require_linux("the record of a site")
         self.path = path
         self._file = self._locked()
-        self._name(Holder.me(what))
+        self._name(LockOwner.me(what))
         try:
             self._mend()
             self.seq, self.head = self._end()
             self._size = os.fstat(self._file).st_size
-            if self._size > ROTATED:
+            if self._size > ROTATE_BYTES:
                 self.rotate()
         except BaseException:
             self.close()
@@ -133,7 +133,7 @@ class Log:
                 lock(file)
             except OSError:
                 os.close(file)
-                who = f": {holder}" if (holder := Holder.read(holder_file(self.path))) else ""
+                who = f": {lock_owner}" if (lock_owner := LockOwner.read(lock_owner_file(self.path))) else ""
                 raise LogInUse(f"{self.path}: in use by another process of this site{who}") from None
             with contextlib.suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(file), os.stat(self.path)):
@@ -145,12 +145,12 @@ class Log:
             os.close(self._file)
             self._file = -1
 
-    def _name(self, holder: Holder) -> None:
+    def _name(self, lock_owner: LockOwner) -> None:
         """Name the holder of the lock. A disk without room for the name holds up nothing else."""
         with contextlib.suppress(OSError):
-            file = os.open(holder_file(self.path), os.O_RDWR | os.O_CREAT, 0o600)
+            file = os.open(lock_owner_file(self.path), os.O_RDWR | os.O_CREAT, 0o600)
             try:
-                holder.write(file)
+                lock_owner.write(file)
             finally:
                 os.close(file)
 
@@ -229,7 +229,7 @@ class Log:
         file = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
         try:
             lock(file, wait=True)
-            line = written(first)
+            line = encode_line(first)
             if os.write(file, line) != len(line):
                 raise OSError("the disk is full")
             os.fsync(file)
@@ -303,7 +303,7 @@ class Log:
 
 
 @dataclass(frozen=True)
-class Fault:
+class LogFault:
     """Something wrong with a log, at a line (from 1; 0: with the log as a whole)."""
 
     line: int
@@ -320,52 +320,53 @@ def entries(path: Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
             entry = json.loads(line)
         except ValueError:
             entry = None
-        whole = isinstance(entry, dict) and "hash" in entry and line == written(entry)
+        whole = isinstance(entry, dict) and "hash" in entry and line == encode_line(entry)
         yield number, entry if whole else None
 
 
-def verify(path: Path, heads: dict[int, str] | None = None) -> list[Fault]:
+def verify(path: Path, log_heads: dict[int, str] | None = None) -> list[LogFault]:
     """All faults of a log; an empty list means that it is whole.
 
-    ``heads`` are line hashes by seq that someone else kept, e.g. the coordinator: they show a cut end.
+    ``log_heads`` are line hashes by seq that someone else kept, e.g. the coordinator: they show a cut end.
     """
-    faults: list[Fault] = []
-    heads = dict(heads or {})
+    faults: list[LogFault] = []
+    log_heads = dict(log_heads or {})
     before, seq, number = START, -1, 0
     for number, entry in entries(path):
         if entry is None and unfinished(path, number):
             continue  # its answer was not sent, and the next opening removes it
         if entry is None:
-            faults.append(Fault(number, "not a line of this log: altered or damaged"))
+            faults.append(LogFault(number, "not a line of this log: altered or damaged"))
             before, seq = "", seq + 1
             continue
         if number == 1 and entry.get("kind") == CONTINUED and isinstance(entry.get("seq"), int):
             before, seq = str(entry.get("prev")), entry["seq"] - 1  # the files before it are elsewhere
-            if heads.get(seq, before) != before:
-                faults.append(Fault(number, "goes on from another line than the coordinator kept"))
-            heads = {at: head for at, head in heads.items() if at > seq}
+            if log_heads.get(seq, before) != before:
+                faults.append(LogFault(number, "goes on from another line than the coordinator kept"))
+            log_heads = {at: head for at, head in log_heads.items() if at > seq}
         if entry.get("hash") != line_hash(entry):
-            faults.append(Fault(number, "its content does not fit its hash: altered"))
+            faults.append(LogFault(number, "its content does not fit its hash: altered"))
         if entry.get("seq") != seq + 1:
             faults.append(
-                Fault(number, f"number {entry.get('seq')} where {seq + 1} belongs: {_moved(entry, seq)}")
+                LogFault(number, f"number {entry.get('seq')} where {seq + 1} belongs: {_moved(entry, seq)}")
             )
         elif before and entry.get("prev") != before:
-            faults.append(Fault(number, "does not follow the line before it: altered, inserted or cut"))
+            faults.append(LogFault(number, "does not follow the line before it: altered, inserted or cut"))
         if entry.get("kind") not in KINDS:
-            faults.append(Fault(number, f"unknown kind {entry.get('kind')!r}"))
-        kept = heads.pop(seq + 1, None)
+            faults.append(LogFault(number, f"unknown kind {entry.get('kind')!r}"))
+        kept = log_heads.pop(seq + 1, None)
         if kept is not None and kept != entry.get("hash"):
             faults.append(
-                Fault(number, "not the line whose hash the coordinator kept: the chain was rewritten")
+                LogFault(number, "not the line whose hash the coordinator kept: the chain was rewritten")
             )
         before = str(entry.get("hash"))
         seq = entry["seq"] if isinstance(entry.get("seq"), int) else seq + 1
-    if heads:
-        lost = max(heads) - seq
+    if log_heads:
+        lost = max(log_heads) - seq
         faults.append(
-            Fault(
-                number + 1, f"the end is cut off: at least {lost} lines are lost, up to number {max(heads)}"
+            LogFault(
+                number + 1,
+                f"the end is cut off: at least {lost} lines are lost, up to number {max(log_heads)}",
             )
         )
     return faults

@@ -64,7 +64,7 @@ def parsed(line: bytes, path: Path) -> dict[str, Any]:
 
 
 def protections(entries: Iterable[dict[str, Any]]) -> set[str]:
-    """The protections under which something was released: "copy", "noise", "trusted" or "sums"."""
+    """The protections under which something was released: "summary", "dp", "raw" or "sums"."""
     found: set[str] = set()
     now = ""
     for entry in entries:

@@ -1,4 +1,4 @@
-"""The limits on one message, checked before a site computes anything or pays for noise (core/limits.py).
+"""The limits on one message, checked before a site computes anything or pays for noise (protocol/limits.py).
 
 They depend on the message and on the names of the site's columns, never on its rows: a refusal tells nothing.
 """
@@ -7,82 +7,85 @@ from typing import Any
 
 import numpy as np
 
-from unpooled.core import codec
-from unpooled.core.declarations import Declaration, Length, Scalar, Work, sent, shape_of
-from unpooled.core.exchange import Envelope, Part
-from unpooled.core.limits import (
-    MOST_COLUMNS,
-    MOST_NUMBERS,
-    MOST_PARTS,
-    MOST_VIEWS,
-    MOST_WORK,
-)
-from unpooled.core.messages import Question
-from unpooled.core.protocol import View
-from unpooled.data.copy import Copy
+from unpooled.data.summary_table import SummaryTable
 from unpooled.data.table import Table
-from unpooled.errors import BadInput, Refused
+from unpooled.errors import InputError, QueryRefusedError
+from unpooled.protocol import codec
+from unpooled.protocol.algorithm import Transform
+from unpooled.protocol.declarations import Declaration, Length, Scalar, Work, declared_fields, shape_of
+from unpooled.protocol.exchange import Part, Request
+from unpooled.protocol.limits import MAX_COLUMNS, MAX_NUMBERS, MAX_PARTS, MAX_TRANSFORMS, MAX_WORK
+from unpooled.protocol.messages import Question
 
 
-def check_message(post: Envelope, X: Any) -> None:
+def check_message(request: Request, X: Any) -> None:
     """Raise Refused if an answer from ``X`` would take more work, memory or numbers than one message may ask.
 
     The reason names the question, what is too large, and the limit.
     """
-    if len(post.parts) > MOST_PARTS:
-        raise Refused(f"a message of {len(post.parts):,} questions. {_at_most(MOST_PARTS)}")
-    _check_views(post.parts, X)
+    if len(request.parts) > MAX_PARTS:
+        raise QueryRefusedError(f"a message of {len(request.parts):,} questions. {_at_most(MAX_PARTS)}")
+    _check_views(request.parts, X)
     work, numbers = 0.0, 0
-    for part in post.parts:
+    for part in request.parts:
         name = codec.name_of(type(part.question))
         check_fields(part.question)
         try:
-            numbers += part.question.reply_numbers(_width(part.view, X))
-        except BadInput as error:
-            raise Refused(str(error)) from None
+            numbers += part.question.reply_numbers(_width(part.transform, X))
+        except InputError as error:
+            raise QueryRefusedError(str(error)) from None
         work += part.question.comparisons()
-        if work > MOST_WORK:
-            raise Refused(
+        if work > MAX_WORK:
+            raise QueryRefusedError(
                 f"{name}: with it the message compares every row {_shown(work)} times with a centre. "
-                f"{_at_most(MOST_WORK)}"
+                f"{_at_most(MAX_WORK)}"
             )
-        if numbers > MOST_NUMBERS:
-            raise Refused(
-                f"{name}: with it the answer would hold {_shown(numbers)} numbers. {_at_most(MOST_NUMBERS)}"
+        if numbers > MAX_NUMBERS:
+            raise QueryRefusedError(
+                f"{name}: with it the answer would hold {_shown(numbers)} numbers. {_at_most(MAX_NUMBERS)}"
             )
 
 
 def check_fields(question: Question[Any]) -> None:
     """Raise Refused if a field of a question is beyond what it declares."""
     name = codec.name_of(type(question))
-    for field, declaration, value in sent(question, Declaration):
+    for field, declaration, value in declared_fields(question, Declaration):
         if isinstance(declaration, Work):
-            if not 0 <= value <= declaration.most:
-                raise Refused(f"{name}: {field} = {_shown(value)}. {_at_most(declaration.most)}")
+            if not 0 <= value <= declaration.max_value:
+                raise QueryRefusedError(
+                    f"{name}: {field} = {_shown(value)}. {_at_most(declaration.max_value)}"
+                )
         elif isinstance(declaration, Length):
-            if not 0 <= value <= declaration.longest:
-                raise Refused(f"{name}: {field} = {_shown(value)}. {_at_most(declaration.longest)}")
+            if not 0 <= value <= declaration.max_length:
+                raise QueryRefusedError(
+                    f"{name}: {field} = {_shown(value)}. {_at_most(declaration.max_length)}"
+                )
         elif not isinstance(declaration, Scalar):
             for axis, length in zip(declaration.axes, shape_of(value), strict=False):
-                if not axis.isdigit() and axis != "d" and length > declaration.longest:
-                    raise Refused(f"{name}: {field} has {axis} = {length:,}. {_at_most(declaration.longest)}")
+                if not axis.isdigit() and axis != "d" and length > declaration.max_length:
+                    raise QueryRefusedError(
+                        f"{name}: {field} has {axis} = {length:,}. {_at_most(declaration.max_length)}"
+                    )
 
 
 def _check_views(parts: tuple[Part, ...], X: Any) -> None:
     """Raise Refused if rows under the views of a message have too many columns, or are held too often."""
-    views = [part.view for part in parts if part.view is not None]
-    if len(views) > MOST_VIEWS and (different := len({codec.encode(view) for view in views})) > MOST_VIEWS:
-        raise Refused(f"a message with {different:,} different views. {_at_most(MOST_VIEWS)}")
-    most = max(MOST_COLUMNS, len(X.names) if isinstance(X, Table | Copy) else 0)
-    for view in views:
-        if (width := _width(view, X)) > most:
-            raise Refused(f"a view with {width:,} columns. {_at_most(most)}")
+    views = [part.transform for part in parts if part.transform is not None]
+    if (
+        len(views) > MAX_TRANSFORMS
+        and (different := len({codec.encode(transform) for transform in views})) > MAX_TRANSFORMS
+    ):
+        raise QueryRefusedError(f"a message with {different:,} different views. {_at_most(MAX_TRANSFORMS)}")
+    most = max(MAX_COLUMNS, len(X.names) if isinstance(X, Table | SummaryTable) else 0)
+    for transform in views:
+        if (width := _width(transform, X)) > most:
+            raise QueryRefusedError(f"a view with {width:,} columns. {_at_most(most)}")
 
 
-def _width(view: View | None, X: Any) -> int:
+def _width(transform: Transform | None, X: Any) -> int:
     """The columns of the rows that a question sees; 0 where it sees a table."""
-    if view is not None and view.names is not None:
-        return len(view.names)
+    if transform is not None and transform.names is not None:
+        return len(transform.names)
     return int(X.shape[1]) if isinstance(X, np.ndarray) else 0
 
 

@@ -10,36 +10,36 @@ from typing import Any
 
 import numpy as np
 
-from unpooled.core import codec
-from unpooled.core.arrays import FloatArray
-from unpooled.core.messages import SiteId
-from unpooled.data.copy import Copy
-from unpooled.data.declared import DeclaredTable
+from unpooled.data.bounded_table import BoundedTable
+from unpooled.data.summary_table import SummaryTable
 from unpooled.data.table import Table
-from unpooled.errors import BadInput, LedgerError, NotApproved, PolicyError
-from unpooled.privacy.copy import CopySettings, make_copy
-from unpooled.site.allow_list import SCHEMA, only_totals
-from unpooled.site.audit_log import AuditLog, check_books, check_protection
-from unpooled.site.copy_folder import ERASURES, CopyFolder
+from unpooled.errors import InputError, LedgerError, NotApprovedError, PolicyError
+from unpooled.privacy.microaggregation import SummarySettings, microaggregate
+from unpooled.protocol import codec
+from unpooled.protocol.messages import SiteId
+from unpooled.site.allow_list import SCHEMA, aggregate_only
+from unpooled.site.audit_log import AuditLog, check_audit_trail, check_protection
+from unpooled.site.budget_guard import BudgetGuard
 from unpooled.site.guards import (
-    Allowed,
-    Limits,
-    NobodyErased,
-    NoNoise,
-    OneSource,
-    Sight,
-    SumBounds,
-    SumsOnly,
-    source,
+    AllowListGuard,
+    ErasureGuard,
+    FixedPointRange,
+    InputGuard,
+    LimitsGuard,
+    NoNoiseGuard,
+    SecureSumsOnlyGuard,
+    SingleSourceGuard,
+    source_digest,
 )
 from unpooled.site.ledger import Ledger, SumLedger
 from unpooled.site.log import Log
-from unpooled.site.paid_noise import PaidNoise
+from unpooled.site.people_register import FILE as REGISTRY
+from unpooled.site.people_register import Registry
 from unpooled.site.policy import Policy, check_declared
-from unpooled.site.registry import FILE as REGISTRY
-from unpooled.site.registry import Registry
 from unpooled.site.site import Guard, Mask, Site
-from unpooled.site.studied import Studied
+from unpooled.site.study_guard import StudyGuard
+from unpooled.site.table_store import ERASURES, SummaryFolder
+from unpooled.typing import FloatArray
 
 
 def open_site(
@@ -53,13 +53,13 @@ def open_site(
     authority: bytes | None = None,
     threads: int = 1,
     what: str = "another program",
-    study: Studied | None = None,
+    study: StudyGuard | None = None,
 ) -> Site:
     """A site that answers under ``policy``: by default from a copy, of which ``folder`` keeps the files.
 
     ``table`` is a Table, a DataFrame, a mapping of columns, or an array (n, d). It is read while the copy is
     made, and is not needed where ``folder`` has one; a copy in a folder is answered from once it is approved
-    (``unpooled copy approve``), or if the policy has ``auto = true``. Without a folder nothing is written:
+    (``unpooled copy approve``), or if the policy has ``auto_approve = true``. Without a folder nothing is written:
     for simulation. ``authority`` is the coordinator's public key, from the site's invitation: with it,
     rosters of secure sums and countersigned heads of the log are taken only if it signed them. ``member`` is
     the site's part in secure sums; by default that of the identity in the folder. ``what`` is the activity
@@ -75,9 +75,9 @@ def open_site(
     if not policy.private:
         _check_no_noise_before(name, home)
     if home is not None:
-        CopyFolder(home).settle()  # what a kill cut off
-    erased = NobodyErased(None if home is None else home / ERASURES)  # looks before the copy is read
-    held, digest = _held(table, policy, home, weights)
+        SummaryFolder(home).recover()  # what a kill cut off
+    erased = ErasureGuard(None if home is None else home / ERASURES)  # looks before the copy is read
+    held, digest = _answer_source(table, policy, home, weights)
     if home is not None:
         home.mkdir(parents=True, exist_ok=True)
     registry = Registry(home) if home is not None and (home / REGISTRY).exists() else None
@@ -86,18 +86,20 @@ def open_site(
     try:
         if home is not None:
             log = Log(home / "log.jsonl", what)
-            check_books(log, ledger, registry)
+            check_audit_trail(log, ledger, registry)
             if study is not None:
                 study.check(log)
         mask = _mask(name, policy, home, held["X"], member, ledger, authority, study)
         mark = "" if registry is None else registry.mark
         bound = "" if study is None else study.digest
-        one = OneSource(ledger, source(policy.protect.mode, digest, policy.answering, bound))
-        guards = [*([] if study is None else [study]), one, erased, *_guards(policy, ledger, mask, study)]
-        books = AuditLog(
-            name, policy, ledger, log, copy=digest, registry=mark, authority=authority, study=bound
+        one = SingleSourceGuard(
+            ledger, source_digest(policy.protect.mode, digest, policy.answer_rules_digest, bound)
         )
-        answered = books.answered()
+        guards = [*([] if study is None else [study]), one, erased, *_guards(policy, ledger, mask, study)]
+        audit_trail = AuditLog(
+            name, policy, ledger, log, summary=digest, registry=mark, authority=authority, study=bound
+        )
+        answered = audit_trail.answered()
     except BaseException:
         ledger.close()
         if log is not None:
@@ -111,7 +113,7 @@ def open_site(
         **held,
         guards=guards,
         mask=mask,
-        audit=books,
+        audit=audit_trail,
         threads=threads,
         max_message_bytes=policy.wire.max_message_bytes,
         answered=answered,
@@ -142,25 +144,25 @@ def _check_no_noise_before(name: SiteId, home: Path | None) -> None:
         )
 
 
-def _held(
+def _answer_source(
     table: Any, policy: Policy, home: Path | None, weights: FloatArray | None
 ) -> tuple[dict[str, Any], str]:
     """The arguments of a Site for what it answers from, and the digest of its copy, "" if it has none."""
     mode = policy.protect.mode
-    if mode == "copy":
+    if mode == "summary":
         if weights is not None:
-            raise BadInput("weights of rows do not go with a copy: in it every person counts once")
-        copy, digest = _copy(table, policy, home)
-        if home is not None and not CopyFolder(home).registered:
-            CopyFolder(home).check_nobody_erased("a copy whose rows name no persons")
-        return answered_from(copy), digest
+            raise InputError("weights of rows do not go with a copy: in it every person counts once")
+        copy, digest = _summary(table, policy, home)
+        if home is not None and not SummaryFolder(home).registered:
+            SummaryFolder(home).check_nobody_erased("a copy whose rows name no persons")
+        return site_arguments(copy), digest
     if table is None:
-        raise BadInput(f'mode "{mode}" answers from rows, and none were given')
+        raise InputError(f'mode "{mode}" answers from rows, and none were given')
     if home is not None:
-        CopyFolder(home).check_nobody_erased(f'mode = "{mode}", which answers from rows,')
-    if mode == "noise":
+        SummaryFolder(home).check_nobody_erased(f'mode = "{mode}", which answers from rows,')
+    if mode == "dp":
         if weights is not None:
-            raise BadInput(
+            raise InputError(
                 "weights of rows do not go with noise, because a weight would scale what a row adds. "
                 "Open the site without weights."
             )
@@ -173,100 +175,97 @@ def _declared(table: Any, policy: Policy, home: Path | None) -> Any:
 
     LedgerError where the site has a copy: what noise promises would be void with it.
     """
-    if home is not None and CopyFolder(home).exists:
-        raise LedgerError(
-            f'{home}: has a copy, and the policy has mode = "noise": a site has one or the other'
-        )
-    domain, person = policy.domain, policy.protect.person if policy.dp.unit == "person" else ""
+    if home is not None and SummaryFolder(home).exists:
+        raise LedgerError(f'{home}: has a copy, and the policy has mode = "dp": a site has one or the other')
+    domain, person = policy.domain, policy.protect.person if policy.dp.privacy_unit == "person" else ""
     if isinstance(table, np.ndarray):
         if person:
-            raise PolicyError('[dp] unit = "person" is for tables with named columns')
+            raise PolicyError('[dp] privacy_unit = "person" is for tables with named columns')
         if len(table) > domain.rows:
             raise PolicyError(
                 f"[domain] rows: {len(table)} rows, more than the {domain.rows} that are declared"
             )
         return table
     if not domain.columns:
-        raise PolicyError(
-            '[protect] mode = "noise" needs [domain] columns, with their lower and upper bounds'
-        )
+        raise PolicyError('[protect] mode = "dp" needs [domain] columns, with their lower and upper bounds')
     try:
-        return DeclaredTable.declared(table, domain.columns, domain.rows, person, policy.dp.rows_per_person)
-    except BadInput as error:
+        return BoundedTable.from_table(table, domain.columns, domain.rows, person, policy.dp.rows_per_person)
+    except InputError as error:
         raise PolicyError(f"[domain] {error}") from error
 
 
-def _guards(policy: Policy, ledger: Ledger, mask: Mask | None, study: Studied | None) -> list[Guard]:
+def _guards(policy: Policy, ledger: Ledger, mask: Mask | None, study: StudyGuard | None) -> list[Guard]:
     """The rules of the policy, those last that count what was answered: a refusal costs nothing."""
-    guards: list[Guard] = [Allowed(policy), Sight()]
+    guards: list[Guard] = [AllowListGuard(policy), InputGuard()]
     if mask is None and policy.aggregation.secure == "required":
-        guards.append(SumsOnly())
+        guards.append(SecureSumsOnlyGuard())
     elif mask is None and study is not None and study.secure:
-        guards.append(SumsOnly("the approved study has only secure sums"))
+        guards.append(SecureSumsOnlyGuard("the approved study has only secure sums"))
     approved = None if study is None else study.study
     last: dict[str, Guard] = {
-        "copy": NoNoise(),
-        "noise": PaidNoise(policy, ledger, approved) if policy.private else NoNoise(),
-        "trusted": Limits(policy, ledger),
+        "summary": NoNoiseGuard(),
+        "dp": BudgetGuard(policy, ledger, approved) if policy.private else NoNoiseGuard(),
+        "raw": LimitsGuard(policy, ledger),
     }
     return [*guards, last[policy.protect.mode]]
 
 
-def answered_from(copy: Copy) -> dict[str, Any]:
+def site_arguments(copy: SummaryTable) -> dict[str, Any]:
     """The arguments of a Site that answers from a copy; the copy of an array is an array of groups."""
     if copy.named:
         return {"X": copy}
     return {
         "X": copy.matrix(),
-        "weights": copy.persons,
+        "weights": copy.people,
         "grouped": True,
         "within": np.nan_to_num(copy.within),
     }
 
 
-def _copy(table: Any, policy: Policy, home: Path | None) -> tuple[Copy, str]:
-    """The copy in the site's folder, or one made now, and its digest; NotApproved if it is not approved."""
+def _summary(table: Any, policy: Policy, home: Path | None) -> tuple[SummaryTable, str]:
+    """The copy in the site's folder, or one made now, and its digest; NotApprovedError if it is not approved."""
     settings = policy.protect.settings()
     if home is None:
         if table is None:
-            raise BadInput("neither a table nor a folder with a copy was given")
+            raise InputError("neither a table nor a folder with a copy was given")
         check_declared(policy, settings.consumption)
-        copy = make_copy(as_table(table), settings)
+        copy = microaggregate(as_table(table), settings)
         return copy, copy.digest
-    kept = CopyFolder(home)
+    kept = SummaryFolder(home)
     if not kept.exists:
         if table is None:
-            raise BadInput(f"{home}: there is no copy; unpooled copy make writes one")
+            raise InputError(f"{home}: there is no copy; unpooled copy make writes one")
         check_declared(policy, settings.consumption)
         kept.make(as_table(table), settings)
     copy = kept.read()
     check_declared(policy, kept.settings().consumption)
-    _check_settings(settings, kept.settings(), copy.group_size)
-    if not (policy.protect.auto or kept.approved):
-        raise NotApproved(
+    _check_settings(settings, kept.settings(), copy.min_group_size)
+    if not (policy.protect.auto_approve or kept.approved):
+        raise NotApprovedError(
             f"{kept.path}: nobody approved the copy yet; unpooled copy show {home} opens it, "
             f"unpooled copy approve {home} approves it"
         )
     if not len(copy):
-        raise BadInput(
+        raise InputError(
             f"{home}: no group of the copy is left after an erasure; unpooled copy renew shows others"
         )
     if kept.registered:
         if not kept.approved:
-            kept.admit("auto = true in the policy")
-        with Registry.opened(home) as persons:
-            kept.check_registry(persons)
+            kept.adopt_proposal("auto_approve = true in the policy")
+        with Registry.open(home) as people:
+            kept.check_registry(people)
     return copy, kept.digest
 
 
-def _check_settings(asked: CopySettings, made: CopySettings, group_size: int) -> None:
+def _check_settings(asked: SummarySettings, made: SummarySettings, min_group_size: int) -> None:
     """Raise PolicyError if the copy was made with less protection than the policy asks for."""
-    if asked.g > group_size:
-        raise PolicyError(f"[protect] g = {asked.g}, but the copy has groups from {group_size} persons on")
-    if asked.consumption and made.largest_share > asked.largest_share:
+    if asked.min_group_size > min_group_size:
         raise PolicyError(
-            f"[protect] largest_share = {asked.largest_share:g}, but the copy was made with "
-            f"{made.largest_share:g}"
+            f"[protect] min_group_size = {asked.min_group_size}, but the copy has groups from {min_group_size} persons on"
+        )
+    if asked.consumption and made.max_share > asked.max_share:
+        raise PolicyError(
+            f"[protect] max_share = {asked.max_share:g}, but the copy was made with {made.max_share:g}"
         )
     for name in ("person", "sensitive", "log", "consumption"):
         wanted, is_so = getattr(asked, name), getattr(made, name)
@@ -280,14 +279,16 @@ def as_table(table: Any) -> Any:
         return table
     if isinstance(table, np.ndarray):
         if table.ndim != 2:
-            raise BadInput(f"rows must be an array (n, d), got one of shape {table.shape}")
+            raise InputError(f"rows must be an array (n, d), got one of shape {table.shape}")
         return table
     columns = getattr(table, "columns", None)
     if columns is not None:
-        return Table.of({str(name): np.asarray(table[name]) for name in columns})
+        return Table.from_columns({str(name): np.asarray(table[name]) for name in columns})
     if isinstance(table, dict):
-        return Table.of(table)
-    raise BadInput(f"rows must be a Table, a DataFrame, a mapping of columns or an array, got {type(table)}")
+        return Table.from_columns(table)
+    raise InputError(
+        f"rows must be a Table, a DataFrame, a mapping of columns or an array, got {type(table)}"
+    )
 
 
 def _mask(
@@ -298,14 +299,14 @@ def _mask(
     member: Any,
     ledger: Ledger,
     authority: bytes | None,
-    study: Studied | None,
+    study: StudyGuard | None,
 ) -> Mask | None:
     """The site's part in secure sums, as its policy says; its identity and its state are in its folder."""
     rule = policy.aggregation
     if rule.secure == "off" or (member is None and (home is None or not find_spec("cryptography"))):
         return None
-    from unpooled.privacy.secure_sum.site import Member
-    from unpooled.privacy.secure_sum.site_mask import Masking
+    from unpooled.privacy.secure_sum.site_mask import SiteMask
+    from unpooled.privacy.secure_sum.sum_member import Member
     from unpooled.site.identity import identity_in
 
     if member is None:
@@ -314,11 +315,11 @@ def _mask(
         member = Member(name, identity_in(home), min_sites=rule.min_sites, authority=authority, store=store)
     if member.min_sites < rule.min_sites:
         raise PolicyError(f"the policy asks for sums over {rule.min_sites} sites, got {member.min_sites}")
-    return Masking(
+    return SiteMask(
         member,
         required=rule.secure == "required" or (study is not None and study.secure),
-        shown=tuple(map(codec.name_of, SCHEMA)),
-        instead=only_totals(),
-        honest=policy.dp.honest_sites,
-        bounds=None if policy.private else SumBounds(X),
+        allowed_in_clear=tuple(map(codec.name_of, SCHEMA)),
+        suggested_methods=aggregate_only(),
+        honest_sites=policy.dp.honest_sites,
+        bounds=None if policy.private else FixedPointRange(X),
     )

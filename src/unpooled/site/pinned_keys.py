@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from unpooled.core import codec
-from unpooled.core.messages import SiteId
-from unpooled.errors import BadInput
-from unpooled.privacy.secure_sum.member_store import MemberRun
+from unpooled.errors import InputError
+from unpooled.privacy.secure_sum.member_state import MemberRun
+from unpooled.protocol import codec
+from unpooled.protocol.messages import SiteId
 from unpooled.site.ledger import Ledger, SumLedger
 from unpooled.site.log import Log
 
@@ -26,20 +26,24 @@ def pinned_keys(folder: Path) -> PinnedKeys:
     try:
         store = SumLedger(ledger)
         latest = store.latest()
-        roster = None if latest is None else codec.decode(latest, expect=MemberRun).roster
+        participants = None if latest is None else codec.decode(latest, expect=MemberRun).participants
         keys = dict(sorted(store.pinned().items()))
-        return PinnedKeys(keys, () if roster is None else roster.sites, roster.fingerprint if roster else "")
+        return PinnedKeys(
+            keys,
+            () if participants is None else participants.sites,
+            participants.fingerprint if participants else "",
+        )
     finally:
         ledger.close()
 
 
 def forget(folder: Path, site: SiteId) -> None:
-    """Forget the key of a site; BadInput if none is pinned. It is a write of the ledger, like any other."""
+    """Forget the key of a site; InputError if none is pinned. It is a write of the ledger, like any other."""
     ledger, log = _ledger(folder), Log(folder / "log.jsonl")  # the log's lock: no site must run meanwhile
     try:
         ledger.log_head = log.mark
         if not SumLedger(ledger).forget(site):
-            raise BadInput(f"{folder}: no key of {site} is pinned")
+            raise InputError(f"{folder}: no key of {site} is pinned")
     finally:
         log.close()
         ledger.close()
@@ -48,6 +52,6 @@ def forget(folder: Path, site: SiteId) -> None:
 def _ledger(folder: Path) -> Ledger:
     path = folder / "ledger.sqlite"
     if not path.exists():
-        raise BadInput(f"{folder}: not the folder of a site that has answered anything")
+        raise InputError(f"{folder}: not the folder of a site that has answered anything")
     owner = Ledger.owner(path)
     return Ledger(path, owner)

@@ -10,9 +10,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from unpooled.errors import BadInput, PolicyError
-from unpooled.privacy.copy.settings import CopySettings
+from unpooled.errors import InputError, PolicyError
 from unpooled.privacy.dp.accounting import check_budget
+from unpooled.privacy.microaggregation.summary_settings import SummarySettings
 from unpooled.privacy.presets import preset
 from unpooled.site.allow_list import METHOD_NAMES, methods_in
 
@@ -42,28 +42,28 @@ class Jobs:
 class Protect:
     """The protection: answers from the copy, from the rows with noise, or from the rows as they are."""
 
-    mode: Literal["copy", "noise", "trusted"] = "copy"
-    g: int = 0  # fewest persons of a group in the copy; 0: proposed by the number of persons
+    mode: Literal["summary", "dp", "raw"] = "summary"
+    min_group_size: int = 0  # fewest persons of a group in the copy; 0: proposed by the number of persons
     person: str = ""  # the column that says whose row it is; "": every row is a person
     columns: tuple[str, ...] = ()  # those that studies are about; they count three times in the grouping
     sensitive: tuple[str, ...] = ()  # columns that do not count in the grouping
     log: tuple[str, ...] = ()  # columns of which the copy holds the logarithm only
     preset: str = field(default="", repr=False)  # a published rule that the policy keeps to; "": none
     consumption: tuple[str, ...] = field(default=(), repr=False)  # no cell that one person dominates is shown
-    largest_share: float = field(default=0.15, repr=False)  # of a cell's total that one person may have
-    auto: bool = False  # answer from a copy that nobody approved
+    max_share: float = field(default=0.15, repr=False)  # of a cell's total that one person may have
+    auto_approve: bool = False  # answer from a copy that nobody approved
     min_cluster_size: int = 5  # trusted: no group of fewer rows is shown
 
-    def settings(self) -> CopySettings:
+    def settings(self) -> SummarySettings:
         """How the copy is made."""
-        return CopySettings(
-            self.g,
+        return SummarySettings(
+            self.min_group_size,
             self.person,
             self.columns,
             self.sensitive,
             self.log,
             self.consumption,
-            self.largest_share,
+            self.max_share,
         )
 
 
@@ -74,7 +74,7 @@ class Studies:
     approve: Literal["ask", "known"] = field(default="ask", repr=False)
     purposes: tuple[str, ...] = field(default=(), repr=False)  # known: word for word; "*": any
 
-    def cover(self, purpose: str) -> bool:
+    def covers(self, purpose: str) -> bool:
         """True if the policy approves a study of this purpose, if the federation's authority signed it."""
         return self.approve == "known" and ("*" in self.purposes or purpose in self.purposes)
 
@@ -104,7 +104,7 @@ class Aggregation:
 class Budget:
     """For noise: the budget for differential privacy over all runs."""
 
-    unit: Literal["row", "person"] = "row"  # whom it protects; "person" needs [protect] person
+    privacy_unit: Literal["row", "person"] = "row"  # whom it protects; "person" needs [protect] person
     rows_per_person: int = 1  # further rows of a person are left out
     honest_sites: int = 1  # on the roster of a secure sum, which share one noise; 1: this site adds all
     delta: float = 1e-6
@@ -123,7 +123,7 @@ class Policy:
     """All rules of one site.
 
     >>> Policy().protect.mode
-    'copy'
+    'summary'
     """
 
     version: int = VERSION
@@ -156,10 +156,10 @@ class Policy:
         return sha256("\n".join([repr(self), *later]).encode()).hexdigest()
 
     @property
-    def answering(self) -> str:
+    def answer_rules_digest(self) -> str:
         """A digest of the rules that answers depend on: not of the contact, nor of how much is allowed."""
         rules = (
-            replace(self.protect, auto=False),
+            replace(self.protect, auto_approve=False),
             (self.jobs.algorithms, self.jobs.modules, self.jobs.describe),
             self.domain,
             self.aggregation,
@@ -170,7 +170,7 @@ class Policy:
     @property
     def private(self) -> bool:
         """True if the site answers only with noise."""
-        return self.protect.mode == "noise"
+        return self.protect.mode == "dp"
 
 
 def load(path: str | Path) -> Policy:
@@ -184,9 +184,9 @@ def load(path: str | Path) -> Policy:
 
 def parse(text: str, where: str = "policy") -> Policy:
     """
-    >>> parse("version = 2\\n[protect]\\ng = 8").protect.g
+    >>> parse("version = 2\\n[protect]\\nmin_group_size = 8").protect.min_group_size
     8
-    >>> parse("[protect]\\ng = 8")
+    >>> parse("[protect]\\nmin_group_size = 8")
     Traceback (most recent call last):
     ...
     unpooled.errors.PolicyError: policy: version is missing; this release reads version 2
@@ -262,7 +262,7 @@ def _check(policy: Policy) -> None:
         _check_algorithms(policy.jobs.algorithms, METHOD_NAMES)
     try:
         policy.protect.settings()
-    except BadInput as error:
+    except InputError as error:
         raise PolicyError(f"[protect] {error}") from None
     _check_rules(policy.protect)
     if (policy.studies.approve == "known") is not bool(policy.studies.purposes):
@@ -283,18 +283,20 @@ def _check(policy: Policy) -> None:
             raise PolicyError(f"[domain] {column}: lower {low:g} must be below upper {high:g}, both finite")
     try:
         check_budget(policy.dp.epsilon_total or 1.0, policy.dp.delta)
-    except BadInput as error:
+    except InputError as error:
         raise PolicyError(f"[dp] {str(error).replace('epsilon', 'epsilon_total', 1)}") from None
     if policy.private and not policy.dp.epsilon_total:
-        raise PolicyError('[protect] mode = "noise" needs a budget: [dp] epsilon_total')
+        raise PolicyError('[protect] mode = "dp" needs a budget: [dp] epsilon_total')
     if policy.private and not domain.rows:
         raise PolicyError(
-            '[protect] mode = "noise" needs [domain] rows: the most rows that there can be, a public number'
+            '[protect] mode = "dp" needs [domain] rows: the most rows that there can be, a public number'
         )
-    if policy.dp.unit == "person" and not policy.protect.person:
-        raise PolicyError('[dp] unit = "person" needs [protect] person: the column that says whose row it is')
-    if policy.dp.unit == "row" and policy.dp.rows_per_person > 1:
-        raise PolicyError('[dp] rows_per_person is for unit = "person"')
+    if policy.dp.privacy_unit == "person" and not policy.protect.person:
+        raise PolicyError(
+            '[dp] privacy_unit = "person" needs [protect] person: the column that says whose row it is'
+        )
+    if policy.dp.privacy_unit == "row" and policy.dp.rows_per_person > 1:
+        raise PolicyError('[dp] rows_per_person is for privacy_unit = "person"')
     if policy.dp.epsilon_total and not policy.private:
         raise PolicyError(
             f'[dp] epsilon_total is the budget of noise, and [protect] mode is "{policy.protect.mode}": '
@@ -304,7 +306,7 @@ def _check(policy: Policy) -> None:
 
 def _check_rules(protect: Protect) -> None:
     """Check that the protection keeps to its preset, and that a rule on shares is one that can be kept."""
-    if protect.consumption and protect.mode != "copy":
+    if protect.consumption and protect.mode != "summary":
         raise PolicyError(
             f'[protect] consumption is a rule for the cells of a copy, and mode is "{protect.mode}": '
             "shares of a total are not looked at there"
@@ -313,32 +315,32 @@ def _check_rules(protect: Protect) -> None:
         return
     try:
         rule = preset(protect.preset)
-    except BadInput as error:
+    except InputError as error:
         raise PolicyError(f"[protect] {error}") from None
     said = f'[protect] preset = "{rule.name}"'
-    if rule.mode == "noise" and protect.mode != "noise":
+    if rule.mode == "dp" and protect.mode != "dp":
         raise PolicyError(f'{said} answers with noise, and mode is "{protect.mode}"')
-    if protect.mode == "copy" and protect.g < rule.persons:
-        raise PolicyError(f"{said} asks for groups of {rule.persons} persons, got g = {protect.g}")
-    if protect.mode == "trusted" and rule.largest_share:
+    if protect.mode == "summary" and protect.min_group_size < rule.min_people:
+        raise PolicyError(
+            f"{said} asks for groups of {rule.min_people} persons, got min_group_size = {protect.min_group_size}"
+        )
+    if protect.mode == "raw" and rule.max_share:
         raise PolicyError(f"{said} looks at shares of totals, which a trusted site does not")
-    if protect.mode == "trusted" and protect.min_cluster_size < rule.persons:
+    if protect.mode == "raw" and protect.min_cluster_size < rule.min_people:
         raise PolicyError(
-            f"{said} asks for groups of {rule.persons}, got min_cluster_size = {protect.min_cluster_size}"
+            f"{said} asks for groups of {rule.min_people}, got min_cluster_size = {protect.min_cluster_size}"
         )
-    if rule.largest_share and protect.largest_share > rule.largest_share:
-        raise PolicyError(
-            f"{said} asks for shares of at most {rule.largest_share:g}, got {protect.largest_share:g}"
-        )
+    if rule.max_share and protect.max_share > rule.max_share:
+        raise PolicyError(f"{said} asks for shares of at most {rule.max_share:g}, got {protect.max_share:g}")
 
 
 def check_declared(policy: Policy, consumption: tuple[str, ...]) -> None:
     """Raise PolicyError if a copy with these columns of consumption lacks what the preset asks for."""
     rule = preset(policy.protect.preset) if policy.protect.preset else None
-    if rule is not None and rule.largest_share and not consumption:
+    if rule is not None and rule.max_share and not consumption:
         raise PolicyError(
             f'[protect] preset = "{rule.name}" needs consumption: the columns of which nobody may have more '
-            f"than {rule.largest_share:.0%} of a group's total"
+            f"than {rule.max_share:.0%} of a group's total"
         )
 
 

@@ -21,20 +21,20 @@ from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 
-from unpooled.core import codec
-from unpooled.core.arrays import FloatArray, Rows
-from unpooled.core.exchange import STAGE, Answer, Envelope, Part, Turn, site_seed
-from unpooled.core.messages import LeftMasked, Message, Refusal, Reply, SiteId, Summable
-from unpooled.core.protocol import View, has_holes
-from unpooled.core.stack import Stack
-from unpooled.data.copy import Copy
-from unpooled.errors import BadReply, CodecError, Refused, SiteFailed, UnpooledError
-from unpooled.privacy import Spending
-from unpooled.privacy.dp.noise import Noise, Purse, Simulated
-from unpooled.privacy.secure_sum import messages as _stages  # noqa: F401 registers its messages
+from unpooled.data.summary_table import SummaryTable
+from unpooled.errors import CodecError, QueryRefusedError, ReplyError, SiteFailedError, UnpooledError
+from unpooled.privacy import PrivateQuestion
+from unpooled.privacy.dp.noise import BudgetAccountant, Noise, SimulatedAccountant
+from unpooled.privacy.secure_sum import stage_messages as _stages  # noqa: F401 registers its messages
+from unpooled.protocol import codec
+from unpooled.protocol.algorithm import Transform, reads_missing
+from unpooled.protocol.exchange import STAGE, Part, Request, RequestId, Response, site_seed
+from unpooled.protocol.messages import MaskedElsewhere, Message, Refusal, Reply, SiteId, Summable
+from unpooled.protocol.site_batch import SiteBatch
 from unpooled.site.message_limits import check_message
+from unpooled.typing import FloatArray, Rows
 
-NO_TURN = Turn("", 0, 0, 0)  # in answers to messages that could not be read
+NO_REQUEST = RequestId("", 0, 0, 0)  # in answers to messages that could not be read
 MAX_MESSAGE_BYTES = 16 * 2**20
 _RUNS = 16  # whose memory is kept
 
@@ -45,29 +45,29 @@ class Guard:
     Each method may raise Refused, with a reason that may be shown.
     """
 
-    def admit(self, post: Envelope) -> None:
+    def check_request(self, request: Request) -> None:
         """Check whether an envelope is looked at: repeated turns and stages of secure sums included."""
 
-    def before(self, post: Envelope, views: tuple[Rows, ...]) -> None:
+    def check_questions(self, request: Request, views: tuple[Rows, ...]) -> None:
         """Check an envelope before it is answered; ``views`` are the rows that each part will see."""
 
-    def kept(self, post: Envelope) -> Answer | None:
+    def cached_response(self, request: Request) -> Response | None:
         """The answer that was given to this very envelope before and must be given again, or None."""
         return None
 
-    def purse(self, post: Envelope) -> Purse | None:
+    def accountant(self, request: Request) -> BudgetAccountant | None:
         """The purse that pays for noise in the answer to this envelope; None: this guard has none."""
         return None
 
-    def whole(self) -> AbstractContextManager[None]:
+    def transaction(self) -> AbstractContextManager[None]:
         """Whatever this guard and the mask keep within it is kept together, or not at all."""
         return nullcontext()
 
-    def leaving(self, post: Envelope, answer: Answer) -> None:
+    def before_release(self, request: Request, answer: Response) -> None:
         """Check again when the answer is ready, and note it where it must be noted before it leaves."""
 
 
-class Seen(NamedTuple):
+class VisibleRows(NamedTuple):
     """The rows that a question sees, with their weights."""
 
     rows: Any  # (n, d), or a Table or Copy where there is no view
@@ -78,15 +78,15 @@ class Seen(NamedTuple):
 class Mask(Protocol):
     """The part of a site that hides replies that are only to be summed. It may refuse, too."""
 
-    def before(self, post: Envelope) -> None: ...
-    def hides(self, post: Envelope, part: Part) -> bool: ...
-    def minimum(self, post: Envelope, part: Part, usual: float) -> float: ...
-    def noise(self, post: Envelope, part: Part) -> float: ...
-    def hide(self, post: Envelope, replies: tuple[Reply, ...]) -> tuple[Reply, ...]: ...
+    def check_request(self, request: Request) -> None: ...
+    def is_masked(self, request: Request, part: Part) -> bool: ...
+    def minimum(self, request: Request, part: Part, usual: float) -> float: ...
+    def noise(self, request: Request, part: Part) -> float: ...
+    def apply(self, request: Request, replies: tuple[Reply, ...]) -> tuple[Reply, ...]: ...
     def forget(self) -> None: ...
 
 
-Audit = Callable[[Envelope, Answer], str | None]  # the head of the log, if there is one
+Audit = Callable[[Request, Response], str | None]  # the head of the log, if there is one
 
 
 class Site:
@@ -113,7 +113,7 @@ class Site:
         audit: Audit | None = None,
         threads: int = 1,
         max_message_bytes: int = MAX_MESSAGE_BYTES,
-        answered: Mapping[tuple[Turn, str], Answer] | None = None,
+        answered: Mapping[tuple[RequestId, str], Response] | None = None,
         key: str = "",
     ) -> None:
         self.name = str(name)
@@ -121,10 +121,10 @@ class Site:
         self.max_message_bytes = max_message_bytes
         self.min_cluster_size = min_cluster_size
         self._X, self._weights, self._within = X, weights, within
-        self._grouped = grouped or isinstance(X, Copy)
+        self._grouped = grouped or isinstance(X, SummaryTable)
         self._guards, self._mask, self._audit = tuple(guards), mask, audit
         self._threads = threads
-        self._views: dict[str, Seen] = {}
+        self._views: dict[str, VisibleRows] = {}
         self._memory: dict[str, dict[str, Any]] = {}
         self._answered = dict(answered or {})  # of the latest round, by turn and request
 
@@ -159,147 +159,151 @@ class Site:
 
     def receive(self, data: bytes) -> bytes:
         """Answer an encoded envelope with an encoded answer; engines call this."""
-        post: Envelope = codec.unwrap(data, expect=Envelope, limit=self.max_message_bytes)
+        request: Request = codec.unwrap(data, expect=Request, limit=self.max_message_bytes)
         try:
-            return codec.wrap(self.answer(post))
+            return codec.wrap(self.answer(request))
         except UnpooledError:
             raise
         except Exception as error:
-            titles = ", ".join(codec.name_of(type(part.question)) for part in post.parts)
-            raise SiteFailed(f"site {self.name}, round {post.turn.round}, {titles}: {error}") from error
+            titles = ", ".join(codec.name_of(type(part.question)) for part in request.parts)
+            raise SiteFailedError(
+                f"site {self.name}, round {request.request_id.round}, {titles}: {error}"
+            ) from error
 
     def respond(self, data: bytes) -> bytes:
         """``receive`` for engines between machines: never raises, and no reason it gives holds data."""
         try:
             return self.receive(data)
         except CodecError as error:
-            return codec.wrap(Answer(NO_TURN, (Refusal(f"not a message for this site: {error}"),)))
+            return codec.wrap(Response(NO_REQUEST, (Refusal(f"not a message for this site: {error}"),)))
         except Exception as error:
             return self.failure(data, error)
 
     def failure(self, data: bytes, error: Exception) -> bytes:
         """The encoded answer to an envelope for which ``receive`` raised ``error``; computes nothing."""
-        post: Envelope = codec.unwrap(data, expect=Envelope)
-        cause = error.__cause__ if isinstance(error, SiteFailed) else error
+        request: Request = codec.unwrap(data, expect=Request)
+        cause = error.__cause__ if isinstance(error, SiteFailedError) else error
         reason = f"failed with {type(cause).__name__}; the site's own log says more"
-        return codec.wrap(self._failed(post, refused(post, Refused(reason))))
+        return codec.wrap(self._failed(request, refused(request, QueryRefusedError(reason))))
 
-    def _failed(self, post: Envelope, answer: Answer) -> Answer:
+    def _failed(self, request: Request, answer: Response) -> Response:
         """An answer that says only why there is none, logged; asked again, the question is tried again."""
         failed = getattr(self._audit, "failed", None)
-        return answer if failed is None else replace(answer, head=failed(post, answer))
+        return answer if failed is None else replace(answer, head=failed(request, answer))
 
-    def answer(self, post: Envelope) -> Answer:
+    def answer(self, request: Request) -> Response:
         """Answer an envelope. A repeated turn gets the same answer, and nothing is computed again."""
-        admit = getattr(self._audit, "admit", None)
+        check_request = getattr(self._audit, "check_request", None)
         try:
-            if admit is not None:
-                admit(post)
-            if not (0 <= post.turn.round < 2**63 and 0 <= post.turn.exchange < 2**63):
-                raise Refused("the question is not of any round and exchange")
-        except Refused as refusal:
-            return refused(post, refusal)
+            if check_request is not None:
+                check_request(request)
+            if not (0 <= request.request_id.round < 2**63 and 0 <= request.request_id.exchange < 2**63):
+                raise QueryRefusedError("the question is not of any round and exchange")
+        except QueryRefusedError as refusal:
+            return refused(request, refusal)
         try:
             for guard in self._guards:
-                guard.admit(post)
-        except Refused as refusal:
-            return self._failed(post, refused(post, refusal))
-        key = (post.turn, request_digest(post))
+                guard.check_request(request)
+        except QueryRefusedError as refusal:
+            return self._failed(request, refused(request, refusal))
+        key = (request.request_id, request_digest(request))
         if key in self._answered:
             return self._answered[key]
-        answer = next((a for a in (guard.kept(post) for guard in self._guards) if a is not None), None)
+        answer = next(
+            (a for a in (guard.cached_response(request) for guard in self._guards) if a is not None), None
+        )
         if answer is None:
-            answer = self._within_limits(post)
+            answer = self._within_limits(request)
         if self._audit is not None:
-            answer = replace(answer, head=self._audit(post, answer) or "")
-        now = (post.turn.run, post.turn.round)
+            answer = replace(answer, head=self._audit(request, answer) or "")
+        now = (request.request_id.run, request.request_id.round)
         self._answered = {k: v for k, v in self._answered.items() if (k[0].run, k[0].round) == now}
         self._answered[key] = answer
         return answer
 
-    def _within_limits(self, post: Envelope) -> Answer:
+    def _within_limits(self, request: Request) -> Response:
         """The answer to an envelope; a refusal, before anything is computed, if it asks for too much."""
         try:
-            check_message(post, self._X)
-        except Refused as refusal:
-            return refused(post, refusal)
-        return self._computed(post)
+            check_message(request, self._X)
+        except QueryRefusedError as refusal:
+            return refused(request, refusal)
+        return self._computed(request)
 
-    def _computed(self, post: Envelope) -> Answer:
+    def _computed(self, request: Request) -> Response:
         """The answer to an envelope: its replies, or a refusal of every part."""
         try:
-            about_rows = tuple(part for part in post.parts if part.verb != STAGE)
+            about_rows = tuple(part for part in request.parts if part.verb != STAGE)
             if self._mask is not None:
-                self._mask.before(post)
-            elif len(about_rows) < len(post.parts):
-                raise Refused("this site takes no part in secure sums")
-            views = tuple(self._viewed(part.view) for part in about_rows)
-            shown = post if len(about_rows) == len(post.parts) else replace(post, parts=about_rows)
+                self._mask.check_request(request)
+            elif len(about_rows) < len(request.parts):
+                raise QueryRefusedError("this site takes no part in secure sums")
+            views = tuple(self._viewed(part.transform) for part in about_rows)
+            shown = request if len(about_rows) == len(request.parts) else replace(request, parts=about_rows)
             for guard in self._guards if about_rows else ():
-                guard.before(shown, tuple(seen.rows for seen in views))
-            noises, seen_by = self._paid(post), iter(views)
+                guard.check_questions(shown, tuple(seen.rows for seen in views))
+            noises, seen_by = self._paid(request), iter(views)
             replies = tuple(
-                LeftMasked() if part.verb == STAGE else self._reply(post, part, next(seen_by), noise)
-                for part, noise in zip(post.parts, noises, strict=True)
+                MaskedElsewhere() if part.verb == STAGE else self._reply(request, part, next(seen_by), noise)
+                for part, noise in zip(request.parts, noises, strict=True)
             )
-            return self._kept(post, replies, bool(about_rows))
-        except Refused as refusal:
-            return refused(post, refusal)
+            return self._kept(request, replies, bool(about_rows))
+        except QueryRefusedError as refusal:
+            return refused(request, refusal)
 
-    def _kept(self, post: Envelope, replies: tuple[Reply, ...], about_rows: bool) -> Answer:
+    def _kept(self, request: Request, replies: tuple[Reply, ...], about_rows: bool) -> Response:
         """The answer with its mask on, noted by the guards; what they and the mask keep is kept as one."""
         try:
             with ExitStack() as together:
                 for guard in self._guards:
-                    together.enter_context(guard.whole())
+                    together.enter_context(guard.transaction())
                 if self._mask is not None:
-                    replies = self._mask.hide(post, replies)
-                answer = Answer(post.turn, replies)
+                    replies = self._mask.apply(request, replies)
+                answer = Response(request.request_id, replies)
                 for guard in self._guards if about_rows else ():
-                    guard.leaving(post, answer)
+                    guard.before_release(request, answer)
                 return answer
         except BaseException:
             if self._mask is not None:
                 self._mask.forget()
             raise
 
-    def _paid(self, post: Envelope) -> list[tuple[Noise, ...]]:
+    def _paid(self, request: Request) -> list[tuple[Noise, ...]]:
         """The noise of every part, paid for all at once; () for a part that takes none."""
-        at = [i for i, part in enumerate(post.parts) if isinstance(part.question, Spending)]
-        out: list[tuple[Noise, ...]] = [() for _ in post.parts]
+        at = [i for i, part in enumerate(request.parts) if isinstance(part.question, PrivateQuestion)]
+        out: list[tuple[Noise, ...]] = [() for _ in request.parts]
         if not at:
             return out
-        purse: Purse | None = None if self._guards else Simulated()
+        accountant: BudgetAccountant | None = None if self._guards else SimulatedAccountant()
         for guard in self._guards:
-            purse = guard.purse(post) or purse
-        if purse is None:
-            raise Refused("this site has no budget for noise")
-        shares = [1.0 if self._mask is None else self._mask.noise(post, post.parts[i]) for i in at]
-        prices = [cast(Spending[Any], post.parts[i].question).spends for i in at]
-        for i, noise in zip(at, purse.spend(prices, shares), strict=True):
+            accountant = guard.accountant(request) or accountant
+        if accountant is None:
+            raise QueryRefusedError("this site has no budget for noise")
+        shares = [1.0 if self._mask is None else self._mask.noise(request, request.parts[i]) for i in at]
+        prices = [cast(PrivateQuestion[Any], request.parts[i].question).privacy_cost for i in at]
+        for i, noise in zip(at, accountant.spend(prices, shares), strict=True):
             out[i] = (noise,)
         return out
 
-    def _reply(self, post: Envelope, part: Part, seen: Seen, noise: tuple[Noise, ...]) -> Reply:
-        turn, minimum = post.turn, float(self.min_cluster_size)
-        hidden = self._mask is not None and self._mask.hides(post, part)
+    def _reply(self, request: Request, part: Part, seen: VisibleRows, noise: tuple[Noise, ...]) -> Reply:
+        request_id, minimum = request.request_id, float(self.min_cluster_size)
+        hidden = self._mask is not None and self._mask.is_masked(request, part)
         if self._mask is not None:
-            minimum = self._mask.minimum(post, part, minimum)
-        stack = Stack(
+            minimum = self._mask.minimum(request, part, minimum)
+        batch = SiteBatch(
             X=seen.rows,
             offsets=np.array([0, len(seen.rows)]),
             weights=seen.weights,
-            seeds=np.array([site_seed(turn, part.index, self.name)], dtype=np.uint64),
+            seeds=np.array([site_seed(request_id, part.index, self.name)], dtype=np.uint64),
             minimum=minimum,
             noise=noise,
             threads=self._threads,
-            memory=(self._remembered(turn.run),),
+            memory=(self._remembered(request_id.run),),
             grouped=self._grouped,
             within=None if seen.within is None else seen.within[None],
-            holes=has_holes(part.view, part.question),
+            has_missing=reads_missing(part.transform, part.question),
         )
         with np.errstate(all="ignore") if hidden else nullcontext():  # a failure would tell of its numbers
-            reply: Reply = part.question.answer(stack)
+            reply: Reply = part.question.answer(batch)
         for bought in noise:
             bought.used()
         if self._guards:
@@ -314,9 +318,9 @@ class Site:
         """
         try:
             part.question.check_reply(_zeros(reply) if hidden and isinstance(reply, Summable) else reply)
-        except BadReply as error:
+        except ReplyError as error:
             name = codec.name_of(type(part.question))
-            raise Refused(f"what {name} would send is not what it declares") from error
+            raise QueryRefusedError(f"what {name} would send is not what it declares") from error
 
     def _remembered(self, run: str) -> dict[str, Any]:
         """What questions remember in a run; of the latest runs only, since it may be as large as the rows."""
@@ -324,14 +328,14 @@ class Site:
             del self._memory[next(iter(self._memory))]
         return self._memory.setdefault(run, {})
 
-    def _viewed(self, view: View | None) -> Seen:
+    def _viewed(self, transform: Transform | None) -> VisibleRows:
         """The rows under a view; the last view is kept, since a run uses one."""
-        if view is None:
-            return Seen(self._X, self._weights, self._within)
-        key = digest(view)
+        if transform is None:
+            return VisibleRows(self._X, self._weights, self._within)
+        key = digest(transform)
         if key not in self._views:
-            view.check(self._X)
-            self._views = {key: Seen(*view.shown(self._X, self._weights, self._within))}
+            transform.check(self._X)
+            self._views = {key: VisibleRows(*transform.apply_weighted(self._X, self._weights, self._within))}
         return self._views[key]
 
 
@@ -340,15 +344,15 @@ def _zeros(reply: Summable) -> Summable:
     return type(reply)(*(np.zeros_like(getattr(reply, name)) for name in codec.field_names(type(reply))))
 
 
-def refused(post: Envelope, refusal: Refused) -> Answer:
+def refused(request: Request, refusal: QueryRefusedError) -> Response:
     """The answer that refuses every part of an envelope."""
-    return Answer(post.turn, tuple(Refusal(str(refusal)) for _ in post.parts))
+    return Response(request.request_id, tuple(Refusal(str(refusal)) for _ in request.parts))
 
 
 @lru_cache(maxsize=8)  # by identity: several guards need the digest of one envelope
 def request_digest(message: Message) -> str:
     """A digest of a request: of the envelope's content without the countersigned head that came with it."""
-    return digest(replace(message, countersigned="") if isinstance(message, Envelope) else message)
+    return digest(replace(message, countersigned="") if isinstance(message, Request) else message)
 
 
 @lru_cache(maxsize=32)

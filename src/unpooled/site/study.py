@@ -10,13 +10,13 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
 
-from unpooled.core import codec
-from unpooled.core.declarations import Centers, Work, declared, whole_numbers
-from unpooled.core.messages import Message
+from unpooled.protocol import codec
+from unpooled.protocol.declarations import Centers, Work, declared, whole_numbers
+from unpooled.protocol.messages import Message
 
 UNSTATED = "not stated"
 _LONGEST = 500  # characters of a text that an officer is to read
-_MOST_COLUMNS, _MOST_QUESTIONS = 10_000, 1000
+_MAX_COLUMNS, _MAX_QUESTIONS = 10_000, 1000
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +60,7 @@ class Study(Message):
         if not 0 <= self.epsilon <= 100:
             return "the study's epsilon is not a number from 0 to 100"
         lists = (self.questions, self.work)
-        if len(self.columns) > _MOST_COLUMNS or any(len(some) > _MOST_QUESTIONS for some in lists):
+        if len(self.columns) > _MAX_COLUMNS or any(len(some) > _MAX_QUESTIONS for some in lists):
             return "the study names too many columns or questions"
         try:
             if _time(self.created).tzinfo is None or _time(self.expires).tzinfo is None:
@@ -89,7 +89,7 @@ def signable(digest: str) -> bytes:
 def is_proposed_by(study: Study, signature: str, authority: str) -> bool:
     """True if the holder of this key, hexadecimal, signed the study, and the study names it."""
     from unpooled.privacy.secure_sum.crypto import is_signed
-    from unpooled.privacy.secure_sum.messages import from_hex
+    from unpooled.privacy.secure_sum.stage_messages import from_hex
 
     key = from_hex(authority)
     return study.authority == authority and is_signed(key, signable(study.digest), from_hex(signature))
@@ -99,11 +99,11 @@ def sentences(study: Study) -> list[tuple[str, str]]:
     """A study for people: names and values, in the order in which an officer asks."""
     ks = sorted(study.ks)
     steady = len(ks) > 2 and ks == list(range(ks[0], ks[-1] + 1))
-    spends = f"spending at most epsilon {study.epsilon:g} for each row"
+    privacy_cost = f"spending at most epsilon {study.epsilon:g} for each row"
     expected = {
-        "copy": "answers from the site's copy",
-        "trusted": "answers from the site's rows, among partners bound by contract",
-        "noise": f"answers from the site's rows with noise, {spends}",
+        "summary": "answers from the site's copy",
+        "raw": "answers from the site's rows, among partners bound by contract",
+        "dp": f"answers from the site's rows with noise, {privacy_cost}",
     }.get(study.protection, study.protection)
     return [
         ("title", study.title),
@@ -124,7 +124,7 @@ def sentences(study: Study) -> list[tuple[str, str]]:
     ]
 
 
-def asked(study: Study) -> list[tuple[str, str, str, str]]:
+def allowed_questions(study: Study) -> list[tuple[str, str, str, str]]:
     """All that may be asked: in plain words, by wire name, centres at once and work at the site at most.
 
     The third is "" for a question that is about no centres, the last for one that looks at every row once.

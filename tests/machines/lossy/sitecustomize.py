@@ -3,9 +3,9 @@
 import random
 import time
 
-from unpooled.site.site_process import SiteEnd
+from unpooled.site.session import SiteSession
 
-_respond = SiteEnd.respond
+_respond = SiteSession.respond
 _chance = random.Random(1)
 
 
@@ -16,4 +16,4 @@ def _lossy(self, data):
     return answer
 
 
-SiteEnd.respond = _lossy
+SiteSession.respond = _lossy

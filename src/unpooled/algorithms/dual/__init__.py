@@ -29,22 +29,29 @@ from typing import Any, Self
 
 import numpy as np
 
-from unpooled.algorithms.base import AtMost, Method, choose
 from unpooled.algorithms.dual.bundle import bundled
-from unpooled.algorithms.dual.state import DualState, Evaluated, Evaluations
-from unpooled.algorithms.dual.steps import Cuts, bundle_trust, damped_bfgs, links, quasi_newton, subgradient
+from unpooled.algorithms.dual.dual_state import DualState, Evaluated, Evaluations
+from unpooled.algorithms.dual.node_steps import (
+    Cuts,
+    bundle_trust,
+    damped_bfgs,
+    links,
+    quasi_newton,
+    subgradient,
+)
 from unpooled.algorithms.lloyd import Lloyd
-from unpooled.core.arrays import FloatArray, IntArray
-from unpooled.core.messages import SiteId
-from unpooled.core.protocol import Algorithm, Steps, each, expanded, together, total
-from unpooled.errors import BadInput
-from unpooled.optimum.bounds import AskBounds, AskPartsBound  # which certify asks
-from unpooled.optimum.box import check_box, enclosing
-from unpooled.optimum.certificate import NODES
-from unpooled.optimum.exact import check_reach
-from unpooled.optimum.parts import sum_below
-from unpooled.optimum.questions import AskNode, AskObjective, AskOutside, AskRange
-from unpooled.questions.clusters import AskClusterSums, AskLocalMeans, AskMoments
+from unpooled.algorithms.method import Method, WorkLimits, sample_sites
+from unpooled.errors import InputError
+from unpooled.optimality.bounds import AskBounds, AskPartsBound  # which certify asks
+from unpooled.optimality.box import check_box, enclosing
+from unpooled.optimality.certificate import NODES
+from unpooled.optimality.exact import check_reach
+from unpooled.optimality.parts import sum_below
+from unpooled.optimality.questions import AskNode, AskObjective, AskOutside, AskRange
+from unpooled.protocol.algorithm import Algorithm, Steps, build_algorithm, each, together, total
+from unpooled.protocol.messages import SiteId
+from unpooled.protocol.questions.cluster_sums import AskClusterSums, AskLocalMeans, AskMoments
+from unpooled.typing import FloatArray, IntArray
 
 UPDATES = ("sg", "btm", "qnda", "bundle")
 CONDITIONS = {
@@ -63,7 +70,7 @@ class Dual(Method, method="dual"):
         "Optimization. Submitted to TMLR, 2023."
     )
     advice = "A few dozen rows a site, and you must know how far the clustering is from the best possible"
-    shows = "each site's means"
+    visibility = "each site's means"
     asks = (AskLocalMeans, AskRange, AskOutside, AskNode, AskObjective, AskPartsBound, AskBounds)
 
     update: str = "bundle"
@@ -90,10 +97,12 @@ class Dual(Method, method="dual"):
             ("primal", ("lloyd", "mean")),
         ):
             if getattr(self, name) not in known:
-                raise BadInput(f"Dual: {name} must be one of {', '.join(known)}, got {getattr(self, name)!r}")
+                raise InputError(
+                    f"Dual: {name} must be one of {', '.join(known)}, got {getattr(self, name)!r}"
+                )
         for name in ("step", "cuts", "n_starts", "nodes"):
             if not getattr(self, name) > 0:
-                raise BadInput(f"Dual: {name} must be above 0, got {getattr(self, name)}")
+                raise InputError(f"Dual: {name} must be above 0, got {getattr(self, name)}")
         if self.box is not None:
             check_box(self.box)
 
@@ -110,14 +119,14 @@ class Dual(Method, method="dual"):
             residual=1e-2,
         )
 
-    def asks_at_most(self) -> AtMost:
+    def work_limits(self) -> WorkLimits:
         return {
-            **super().asks_at_most(),
+            **super().work_limits(),
             AskNode: {"nodes": self.nodes},
             AskBounds: {"nodes": NODES},
         }
 
-    def restarted(self, n: int | None) -> Algorithm[DualState]:
+    def with_restarts(self, n: int | None) -> Algorithm[DualState]:
         return self if n is None else replace(self, n_starts=n)
 
     # ------------------------------------------------------------ start
@@ -135,7 +144,7 @@ class Dual(Method, method="dual"):
         names = tuple(free)
         first = free[names[0]]
         if references is None and not first.seen.any():
-            raise BadInput(
+            raise InputError(
                 f'Dual: references="first" are the centroids of {names[0]}, which shows none; '
                 'references="lloyd" needs no site\'s own'
             )
@@ -174,7 +183,7 @@ class Dual(Method, method="dual"):
 
     def _lloyd(self, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[FloatArray]:
         """A Lloyd fixed point: the references, and the first upper bound."""
-        lloyd = expanded(
+        lloyd = build_algorithm(
             Lloyd(
                 k=self.clusters,
                 init=self.init,
@@ -199,7 +208,7 @@ class Dual(Method, method="dual"):
     def round(
         self, state: DualState, sites: tuple[SiteId, ...], rng: np.random.Generator
     ) -> Steps[DualState]:
-        asked = choose(sites, self.participation, rng)
+        asked = sample_sites(sites, self.participation, rng)
         prices = dict(zip(state.sites, state.prices, strict=True))
         nothing = np.zeros_like(state.references)  # for a site without prices: it was silent at the start
         # down: each site's prices; up: its centroids, counts and value at them
@@ -207,7 +216,7 @@ class Dual(Method, method="dual"):
             asked,
             lambda s: self._node(prices.get(s, nothing), state.box, self.symmetry, state.references),
         )
-        now = Evaluated.of(state, replies)
+        now = Evaluated.from_replies(state, replies)
         average = now.mean(weighted=self.primal == "lloyd", fallback=state.centers)
         tried = np.stack([average, state.polished]) if self.primal == "lloyd" else average[None]
         # down: the mean centroids (and a Lloyd step from the last ones); up: what they cost, and their sums

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from unpooled.algorithms.dual.state import DualState, Evaluations
-from unpooled.algorithms.dual.steps import conic
-from unpooled.core.arrays import FloatArray
+from unpooled.algorithms.dual.dual_state import DualState, Evaluations
+from unpooled.algorithms.dual.node_steps import conic
+from unpooled.typing import FloatArray
 
 
 def step(

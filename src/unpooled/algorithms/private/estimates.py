@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from unpooled import kernels
-from unpooled.core.arrays import BoolArray, FloatArray, IntArray
-from unpooled.privacy.dp.cells import AskNoisyCells, NoisyCells, radius_limits
 from unpooled.privacy.dp.forecast import reach
-from unpooled.privacy.dp.moments import AskNoisyMoments, AskNoisySpread, NoisyMoments, NoisySpread
+from unpooled.privacy.dp.noisy_cluster_sums import AskNoisyCells, NoisyCells, radius_limits
+from unpooled.privacy.dp.noisy_moments import AskNoisyMoments, AskNoisySpread, NoisyMoments, NoisySpread
+from unpooled.typing import BoolArray, FloatArray, IntArray
 
 
 def shrunk(step: FloatArray, variance: FloatArray) -> FloatArray:
@@ -22,15 +22,15 @@ def shrunk(step: FloatArray, variance: FloatArray) -> FloatArray:
     if d < 3:
         return step
     length = np.maximum((step**2).sum(axis=1), 1e-300)
-    kept: FloatArray = np.maximum(0.0, 1 - (d - 2) * variance / length)
-    return step * kept[:, None]
+    significant: FloatArray = np.maximum(0.0, 1 - (d - 2) * variance / length)
+    return step * significant[:, None]
 
 
 @dataclass(frozen=True, eq=False)
 class CellEstimates:
     """The cells of a release that stand out from its noise."""
 
-    kept: BoolArray  # (M,)
+    significant: BoolArray  # (M,)
     means: FloatArray  # (kept, d)
     count: FloatArray  # (kept,)
     spread: FloatArray  # (kept,) mean squared distance of a cell's rows to its mean, over all columns
@@ -54,25 +54,30 @@ class CellEstimates:
         return room, rho
 
 
-def read(asked: AskNoisyCells, got: NoisyCells, least: int) -> CellEstimates:
-    """Means and spreads of the cells whose counts stand out; of the ``least`` largest if hardly any does."""
-    sc, ss, sq = asked.noise(got)
-    totals = asked.told(got)
-    kept = got.count > 2 * sc
-    if kept.sum() < 2:
-        kept = np.zeros(len(kept), dtype=np.bool_)
-        kept[np.argsort(-got.count, kind="stable")[:least]] = True
-    count, rho, ss, sq = np.maximum(got.count[kept], sc), asked.radii[kept], ss[kept], sq[kept]
-    step = shrunk(totals.sums[kept] / count[:, None], (ss / count) ** 2)
-    means = np.clip(asked.centers[kept] + step, -asked.box, asked.box)
-    spread, room = spreads(count, step, totals.squares[kept], rho, ss, sq)
-    return CellEstimates(kept, means, count, spread, room, rho, ss / count, sc)
+def read(question: AskNoisyCells, reply: NoisyCells, min_cells: int) -> CellEstimates:
+    """Means and spreads of the cells whose counts stand out; of the ``min_cells`` largest if hardly any does."""
+    sc, ss, sq = question.noise(reply)
+    totals = question.in_units(reply)
+    significant = reply.count > 2 * sc
+    if significant.sum() < 2:
+        significant = np.zeros(len(significant), dtype=np.bool_)
+        significant[np.argsort(-reply.count, kind="stable")[:min_cells]] = True
+    count, rho, ss, sq = (
+        np.maximum(reply.count[significant], sc),
+        question.radii[significant],
+        ss[significant],
+        sq[significant],
+    )
+    step = shrunk(totals.sums[significant] / count[:, None], (ss / count) ** 2)
+    means = np.clip(question.centers[significant] + step, -question.box, question.box)
+    spread, room = spreads(count, step, totals.squares[significant], rho, ss, sq)
+    return CellEstimates(significant, means, count, spread, room, rho, ss / count, sc)
 
 
-def held_back(step: FloatArray, rho: FloatArray) -> BoolArray:
+def is_clipped(step: FloatArray, rho: FloatArray) -> BoolArray:
     """(M,) mask of cells whose mean moved about as far as cut residuals allow, so it may move on.
 
-    >>> held_back(np.array([[0.95, 0.0], [0.5, 0.0]]), np.array([1.0, 1.0]))
+    >>> is_clipped(np.array([[0.95, 0.0], [0.5, 0.0]]), np.array([1.0, 1.0]))
     array([ True, False])
     """
     far: BoolArray = (step**2).sum(axis=1) > 0.8 * rho**2
@@ -97,7 +102,7 @@ def spreads(
     spread = np.clip(within + trust * (raw - within), 0.05 * within, rho**2)
     # upper estimate: one standard deviation, and the noise of the mean about which squares were taken
     doubt = np.sqrt(trust) * own + step.shape[1] * (ss / count) ** 2
-    held = held_back(step, rho)
+    held = is_clipped(step, rho)
     return np.where(held, rho**2, spread), np.where(held, rho**2, np.clip(doubt, spread, rho**2))
 
 
@@ -107,18 +112,18 @@ def radius(box: FloatArray, square: FloatArray, before: FloatArray) -> FloatArra
 
 
 def averaged(
-    found: FloatArray, settled: FloatArray, after: FloatArray, weight: FloatArray
+    estimate: FloatArray, estimate_weight: FloatArray, after: FloatArray, weight: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Centres (k, d), a mean of steps of weight ``settled`` (k,), with one more step; weight 0 starts anew.
+    """Centres (k, d), a mean of steps of weight ``estimate_weight`` (k,), with one more step; weight 0 starts anew.
 
     >>> ones = np.ones((2, 1))
     >>> averaged(0 * ones, ones[:, 0], 4 * ones, np.array([3.0, 0.0]))
     (array([[3.],
            [4.]]), array([4., 0.]))
     """
-    total = np.where(weight > 0, settled + weight, 0.0)
+    total = np.where(weight > 0, estimate_weight + weight, 0.0)
     share = np.where(weight > 0, weight / np.where(weight > 0, total, 1.0), 1.0)
-    return found + (after - found) * share[:, None], total
+    return estimate + (after - estimate) * share[:, None], total
 
 
 def scattered(
@@ -170,7 +175,7 @@ def merged(means: FloatArray, weights: FloatArray, k: int, rng: np.random.Genera
     return centers
 
 
-def standing_in(
+def synthetic_points(
     reading: CellEstimates, box: FloatArray, rng: np.random.Generator, most: int = 6000
 ) -> tuple[FloatArray, FloatArray]:
     """Synthetic points (m, d) and weights (m,) from the released cells: normal draws about every mean.
@@ -199,27 +204,29 @@ def fuzzy_from(
     return centers, float(totals.inertia.sum() / weights.sum())
 
 
-def overall(asked: AskNoisyMoments, got: NoisyMoments, box: FloatArray) -> tuple[float, FloatArray, float]:
+def overall(
+    question: AskNoisyMoments, reply: NoisyMoments, box: FloatArray
+) -> tuple[float, FloatArray, float]:
     """The number of rows, their mean (d,), and the root of their mean squared distance to it."""
     reach = float(np.linalg.norm(box))
-    n = max(float(got.histogram.sum()), 1.0)
-    middles = (np.arange(asked.bins) + 0.5) / asked.bins * reach
-    second = float(got.histogram @ middles**2) / n
-    variance = float(got.noise[0]) * (reach / (asked.mu * 0.5**0.5) / n) ** 2
-    mean = np.clip(shrunk(got.sums[None] / n, np.array([variance]))[0], -box, box)
+    n = max(float(reply.histogram.sum()), 1.0)
+    middles = (np.arange(question.bins) + 0.5) / question.bins * reach
+    second = float(reply.histogram @ middles**2) / n
+    variance = float(reply.noise[0]) * (reach / (question.mu * 0.5**0.5) / n) ** 2
+    mean = np.clip(shrunk(reply.sums[None] / n, np.array([variance]))[0], -box, box)
     return n, mean, float(np.sqrt(min(max(second - mean @ mean, 0.02 * reach**2), reach**2)))
 
 
-def standard_units(asked: AskNoisySpread, got: NoisySpread) -> FloatArray:
+def standard_units(question: AskNoisySpread, reply: NoisySpread) -> FloatArray:
     """(d,) standard deviations relative to the bounds.
 
     Variances are shrunk towards their mean, the more the larger their noise is against their differences: a
     column that seems narrow by chance would outweigh all others.
     """
-    n, d = max(float(got.count[0]), 1.0), len(got.sums)
-    _, ss, sq = (sd * float(np.sqrt(got.noise[0])) / n for sd in asked.sds(d))
-    means = np.clip(got.sums / n, -1.0, 1.0)
-    raw = 0.75 + got.squares / n - means**2
+    n, d = max(float(reply.count[0]), 1.0), len(reply.sums)
+    _, ss, sq = (sd * float(np.sqrt(reply.noise[0])) / n for sd in question.sds(d))
+    means = np.clip(reply.sums / n, -1.0, 1.0)
+    raw = 0.75 + reply.squares / n - means**2
     noise = sq**2 + (2 * means * ss) ** 2  # variances
     common = float(np.clip(raw.mean(), max(noise.mean() ** 0.5, 1e-4), 1.0))
     differ = max(0.25 * common**2, float(((raw - common) ** 2 - noise).mean()))

@@ -11,9 +11,9 @@ from dataclasses import replace
 import numpy as np
 
 from unpooled import kernels
-from unpooled.algorithms.private.estimates import CellEstimates, merged, standing_in
-from unpooled.core.arrays import FloatArray
+from unpooled.algorithms.private.estimates import CellEstimates, merged, synthetic_points
 from unpooled.privacy.dp.forecast import reach
+from unpooled.typing import FloatArray
 
 
 def excess_in_trial(
@@ -29,7 +29,7 @@ def excess_in_trial(
 
     noise: the standard deviations, in one step, of a count and of a sum's column in units of the radius.
     """
-    points, weights = standing_in(reading, box, rng)
+    points, weights = synthetic_points(reading, box, rng)
     offsets = [0, len(points)]
     if len(points) < k:
         return float("nan")
@@ -37,8 +37,8 @@ def excess_in_trial(
     best = float(kernels.kmeans(points, offsets, k, [seed], weights, n_init=10).inertia.sum())
     above = []
     for _ in range(times):
-        centers = merged(*standing_in(_again(reading, box, rng), box, rng), k, rng)
-        found, after = centers, centers
+        centers = merged(*synthetic_points(_again(reading, box, rng), box, rng), k, rng)
+        estimate, after = centers, centers
         for step in range(steps):
             totals = kernels.totals(points, offsets, after[None], weights)
             mass = np.maximum(totals.mass[0, 0], 1e-9)
@@ -46,8 +46,8 @@ def excess_in_trial(
             drawn = totals.sums[0, 0] + sd[:, None] * rng.standard_normal(centers.shape)
             full = mass > 3 * noise[0]
             after = after + np.where(full[:, None], drawn / mass[:, None], 0.0)
-            found = after if step <= 1 else found + (after - found) / step
-        reached = kernels.totals(points, offsets, found[None], weights).inertia.sum()
+            estimate = after if step <= 1 else estimate + (after - estimate) / step
+        reached = kernels.totals(points, offsets, estimate[None], weights).inertia.sum()
         above.append(float(reached) / max(best, 1e-300) - 1)
     return float(np.median(above))
 

@@ -34,7 +34,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Cluster data that cannot be pooled.",
     epilog="Begin with: unpooled example heart, then "
-    "unpooled fit heart_disease.csv --site-column site --exclude num --categories cp,restecg,slope,thal "
+    "unpooled fit heart_disease.csv --site-column site --exclude num --categorical cp,restecg,slope,thal "
     "--na chol=0 -k 2..6 --report report.html",
 )
 
@@ -50,7 +50,7 @@ def demo(
     """Cluster the penguins of three islands, one site per island, and compare with pooling."""
     from rich.console import Console
 
-    from unpooled.experiments.demo import FIGURE, main
+    from unpooled.app.demo import FIGURE, main
 
     check(out / FIGURE, overwrite=overwrite, make_folders=True)
     main(out, Console(highlight=False))
@@ -62,16 +62,16 @@ def methods() -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from unpooled.algorithms.base import guide
+    from unpooled.algorithms.method import list_methods
 
     table = Table("method", "use it when", "the coordinator sees")
-    for entry in guide():
-        table.add_row(entry.method, entry.advice, entry.shows)
+    for entry in list_methods():
+        table.add_row(entry.method, entry.advice, entry.visibility)
     console = Console(highlight=False)
     console.print(table)
     console.print("Restarts of any of them, in the same exchanges: n_init, or BestOf(method, n) in Python.\n")
-    for cited in dict.fromkeys(entry.citation for entry in guide()):
-        names = [entry.method for entry in guide() if entry.citation == cited]
+    for cited in dict.fromkeys(entry.citation for entry in list_methods()):
+        names = [entry.method for entry in list_methods() if entry.citation == cited]
         console.print(f"[bold]{', '.join(names)}[/bold]: {cited}")
 
 

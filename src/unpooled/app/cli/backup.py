@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from unpooled.app.cli.outputs import FolderOutput, Overwrite, check
-from unpooled.errors import BadInput
+from unpooled.errors import InputError
 
 _WHAT = "the folder of a site or of a federation"
 
@@ -23,15 +23,15 @@ def backup(
     unpooled backup hospital-a /backup/hospital-a.tar.gz
     """
     from unpooled.site.backup import backup as write
-    from unpooled.site.backup import is_kept_folder, left_out
+    from unpooled.site.backup import files_not_in_backup, is_backup_source
 
-    if not is_kept_folder(folder):
-        raise BadInput(f"{folder}: not {_WHAT}")
+    if not is_backup_source(folder):
+        raise InputError(f"{folder}: not {_WHAT}")
     if folder.absolute() in out.absolute().parents:
-        raise BadInput(f"{out} is in the folder that is backed up")
+        raise InputError(f"{out} is in the folder that is backed up")
     check(out, overwrite=overwrite)
     typer.echo(f"written: {out}, {write(folder, out)} files; it holds private keys")
-    if others := left_out(folder):
+    if others := files_not_in_backup(folder):
         shown = ", ".join(others[:10]) + (f" and {len(others) - 10} more" if len(others) > 10 else "")
         typer.echo(f"not in the backup, because unpooled did not write them: {shown}")
 
@@ -50,10 +50,10 @@ def restore(
 
     unpooled restore /backup/hospital-a.tar.gz hospital-a
     """
-    from unpooled.site.backup import is_kept_folder
+    from unpooled.site.backup import is_backup_source
     from unpooled.site.backup import restore as write
 
-    own = folder.is_dir() and is_kept_folder(folder)
+    own = folder.is_dir() and is_backup_source(folder)
     if own and not overwrite and sys.stdin is not None and sys.stdin.isatty():
         overwrite = typer.confirm(
             f"{folder} exists. Replace it by the backup, and keep it beside under another name?", abort=True

@@ -13,10 +13,10 @@ import typer
 from unpooled.app.cli import option_types as t
 from unpooled.app.cli import options as o
 from unpooled.app.cli.outputs import FolderOutput, Overwrite, check
-from unpooled.errors import BadInput
+from unpooled.errors import InputError
 
 if TYPE_CHECKING:
-    from unpooled.experiments.comparison import Measured, Problem
+    from unpooled.app.compare import Comparison, Problem
 
 _DATA, _WHAT = "Data", "What is compared"
 
@@ -95,20 +95,22 @@ def compare(
     """
     if not files and not suite:
         if data is not None:
-            raise BadInput("--data is a folder with further sets for --suite images or debian")
+            raise InputError("--data is a folder with further sets for --suite images or debian")
         _documented(quick, jobs, out, runs)
         return
     if files and suite:
-        raise BadInput("give files or --suite, not both")
+        raise InputError("give files or --suite, not both")
     if not files and not _is_folder(suite):
         for name, given in (("-k", k), ("--label", label), ("--site-column", site_column)):
             if given:
-                raise BadInput(f"{name} is of files or a folder; the sets of --suite {suite} have their own")
+                raise InputError(
+                    f"{name} is of files or a folder; the sets of --suite {suite} have their own"
+                )
     if files and k is None:
-        raise BadInput("-k says how many clusters the files have, e.g. -k 3")
-    from unpooled.algorithms.base import import_methods
-    from unpooled.experiments.comparison import PROTECTIONS, methods_and_presets
-    from unpooled.experiments.comparison import compare as measure
+        raise InputError("-k says how many clusters the files have, e.g. -k 3")
+    from unpooled.algorithms.method import import_methods
+    from unpooled.app.compare import PROTECTIONS, methods_and_presets
+    from unpooled.app.compare import compare as measure
 
     import_methods(module or [])
     chosen, protections = o.names(method), o.names(protect)
@@ -118,9 +120,9 @@ def compare(
     ):
         for name in said:
             if name not in known:
-                raise BadInput(f"--{what} must be of {', '.join(known)}, got {name!r}")
+                raise InputError(f"--{what} must be of {', '.join(known)}, got {name!r}")
     if runs is not None and runs < 1:
-        raise BadInput(f"--runs must be >= 1, got {runs}")
+        raise InputError(f"--runs must be >= 1, got {runs}")
     problems = _problems(files, suite, k, reading.reading(site_column), label, split, sites, data)
     folder = FolderOutput(out, "a folder of comparisons", own=(out / _JSON).is_file())
     inputs = [*(files or ()), data, Path(suite) if _is_folder(suite) else None]
@@ -147,12 +149,12 @@ def _saying() -> Iterator[Callable[[str], None]]:
     from unpooled.app.run_job import progress
 
     with progress(quiet=False) as line:
-        yield line.say if sys.stderr.isatty() else lambda what: typer.echo(f"  {what}", err=True)
+        yield line.activity if sys.stderr.isatty() else lambda what: typer.echo(f"  {what}", err=True)
 
 
 def _is_folder(suite: str) -> bool:
     """Whether a folder was said: one that is there, or a path as such."""
-    from unpooled.experiments.comparison import SUITES
+    from unpooled.app.compare import SUITES
 
     return suite not in ("", "all", *SUITES) and (os.sep in suite or Path(suite).is_dir())
 
@@ -167,56 +169,56 @@ def _problems(
     sites: int,
     data: Path | None,
 ) -> "list[Problem]":
+    from unpooled.app import compare
     from unpooled.app.job import expand
-    from unpooled.experiments import comparison
 
     if data is not None and suite not in ("images", "debian", "all"):
         said = suite or "files"
-        raise BadInput(
+        raise InputError(
             f"--data is a folder with further sets for --suite images or debian; {said} takes none"
         )
     if files:
         paths = [Path(file) for file in expand(files)]
-        found = [comparison.from_files(paths, k or 0, reading=reading, label=label)]  # type: ignore[arg-type]
+        found = [compare.from_files(paths, k or 0, reading=reading, label=label)]  # type: ignore[arg-type]
     elif _is_folder(suite):
-        found = list(comparison.from_folder(Path(suite), k=k, reading=reading, label=label))  # type: ignore[arg-type]
+        found = list(compare.from_folder(Path(suite), k=k, reading=reading, label=label))  # type: ignore[arg-type]
     else:
-        from unpooled.experiments.comparison.r_sets import any_installed, missing_packages
+        from unpooled.app.compare.r_sets import any_installed, missing_packages
 
         more = {"images": data, "debian": data if suite == "debian" else None}
         gone = missing_packages(more["debian"]) if suite in ("debian", "all") else []
-        wanted = tuple(comparison.SUITES) if suite == "all" else (suite,)
+        wanted = tuple(compare.SUITES) if suite == "all" else (suite,)
         found = []
         for name in wanted:
             if suite == "all" and name == "debian" and not any_installed():
                 continue
-            found += comparison.suite(name, data=more.get(name))
+            found += compare.suite(name, data=more.get(name))
         if gone:
             typer.echo(f"left out, of the suite debian: apt install {' '.join(gone)}", err=True)
     return [
-        comparison.split_of(p, split or ("iid" if p.y is None else "dirichlet:.3"), sites)
+        compare.split_of(p, split or ("iid" if p.y is None else "dirichlet:.3"), sites)
         if split or p.site is None
         else p
         for p in found
     ]
 
 
-def _write(found: "list[Measured]", out: Path, as_json: bool) -> None:
+def _write(found: "list[Comparison]", out: Path, as_json: bool) -> None:
     import json
 
+    from reproduction.output import aligned, standing_alone
     from rich.console import Console
 
-    from unpooled.core.disk import write_atomically
-    from unpooled.experiments import comparison
-    from unpooled.experiments.comparison.table import notes
-    from unpooled.experiments.papers.output import aligned, standing_alone
+    from unpooled.app import compare
+    from unpooled.app.compare.comparison_table import notes
+    from unpooled.storage.atomic_files import write_atomically
 
     out.mkdir(parents=True, exist_ok=True)
     console, parts = Console(highlight=False), []
-    content = json.dumps(comparison.to_json(found), indent=1)
+    content = json.dumps(compare.to_json(found), indent=1)
     for i, measured in enumerate(found):
-        said = aligned(comparison.table(measured), 2) + "\n" + "\n".join(notes(measured)) + "\n"
-        drawn = comparison.figure(measured)
+        said = aligned(compare.table(measured), 2) + "\n" + "\n".join(notes(measured)) + "\n"
+        drawn = compare.figure(measured)
         link = ""
         if drawn:
             name = f"figure-{i + 1}.svg"
@@ -236,15 +238,15 @@ def _write(found: "list[Measured]", out: Path, as_json: bool) -> None:
 
 def _documented(quick: bool, jobs: int | None, out: Path, runs: int | None) -> None:
     """The comparison of the documentation: every method on every data set and split."""
+    from reproduction.compare_methods import EXPERIMENT, short
+    from reproduction.data_sources import Sources
+    from reproduction.output import write
+    from reproduction.result_store import Store
+    from reproduction.runner import finish
     from rich.console import Console
     from rich.table import Table
 
     from unpooled.app.cli.reproduce import bar, results_output
-    from unpooled.experiments.papers.compare import EXPERIMENT, short
-    from unpooled.experiments.papers.data_sources import Sources
-    from unpooled.experiments.papers.output import write
-    from unpooled.experiments.papers.result_store import Store
-    from unpooled.experiments.papers.runner import finish
 
     count = jobs if jobs is not None else os.cpu_count() or 1
     sources = Sources()

@@ -8,17 +8,17 @@ import typer
 
 from unpooled.app.cli import options as o
 from unpooled.app.cli.outputs import Overwrite, check, inputs_of_copy
-from unpooled.errors import BadInput, PolicyError
-from unpooled.pages.markup import counted
+from unpooled.errors import InputError, PolicyError
+from unpooled.html.html import counted
 
 if TYPE_CHECKING:
-    from unpooled.data.copy import Copy
     from unpooled.data.readers import Reading
-    from unpooled.data.repeated_ids import Repeated
+    from unpooled.data.repeated_ids import RepeatedId
+    from unpooled.data.summary_table import SummaryTable
     from unpooled.data.table import Table
-    from unpooled.privacy.copy import CopySettings
-    from unpooled.site.copy_folder import CopyFolder
+    from unpooled.privacy.microaggregation import SummarySettings
     from unpooled.site.policy import Policy
+    from unpooled.site.table_store import SummaryFolder
 
 copy = typer.Typer(
     no_args_is_help=True, help="Make, open and approve the copy: the one table that a site answers from."
@@ -51,7 +51,7 @@ def copy_make(
     policy: PolicyFile = None,
     columns: StudyColumns = None,
     only: Only = None,
-    further: Further = "",
+    second_table: Further = "",
 ) -> None:
     """Make the copy of a file or of a query's rows. It needs no federation, and nothing leaves this machine.
 
@@ -60,7 +60,7 @@ def copy_make(
     from unpooled.site.policy import Policy, load
 
     rules = Policy() if policy is None else load(policy)
-    make(folder, data, rules, read_by(reading, only), settings_of(rules, copying, columns), further)
+    make(folder, data, rules, read_by(reading, only), settings_of(rules, copying, columns), second_table)
     typer.echo(
         f"unpooled copy show {folder} opens it; unpooled copy approve {folder} lets the site answer from it."
     )
@@ -72,12 +72,12 @@ def read_by(reading: o.ReadingOptions, only: str | None) -> "Reading":
     return replace(reading.reading(), columns=o.names(only) if only else None)
 
 
-def settings_of(rules: "Policy", copying: o.CopyOptions, columns: str | None) -> "CopySettings":
+def settings_of(rules: "Policy", copying: o.CopyOptions, columns: str | None) -> "SummarySettings":
     """How the copy is made: as the policy says, and where it says nothing, as options say."""
-    from unpooled.privacy.copy import CopySettings
+    from unpooled.privacy.microaggregation import SummarySettings
     from unpooled.site.policy import check_declared
 
-    if rules.protect.mode != "copy":
+    if rules.protect.mode != "summary":
         raise PolicyError(f'the policy has [protect] mode = "{rules.protect.mode}": such a site has no copy')
     said, given = rules.protect.settings(), copying.settings(o.names(columns))
     for name in ("person", "sensitive", "log", "consumption"):
@@ -86,58 +86,63 @@ def settings_of(rules: "Policy", copying: o.CopyOptions, columns: str | None) ->
             raise PolicyError(f"--{name}: the policy has [protect] {name} = {wanted!r}")
     consumption = given.consumption or said.consumption
     check_declared(rules, consumption)
-    return CopySettings(
-        max(given.g, said.g),
+    return SummarySettings(
+        max(given.min_group_size, said.min_group_size),
         given.person or said.person,
         given.columns or said.columns,
         given.sensitive or said.sensitive,
         given.log or said.log,
         consumption,
-        said.largest_share,
+        said.max_share,
     )
 
 
 def make(
-    folder: Path, data: str, rules: "Policy", reading: "Reading", settings: "CopySettings", further: str = ""
+    folder: Path,
+    data: str,
+    rules: "Policy",
+    reading: "Reading",
+    settings: "SummarySettings",
+    second_table: str = "",
 ) -> None:
     """Read a file and write its copy into the site's folder, with a line of progress."""
     from dataclasses import asdict, replace
 
     from unpooled.app.run_job import progress
-    from unpooled.core.portable_paths import portable
     from unpooled.data.readers import read_table
-    from unpooled.privacy.copy.merged import merged_levels
-    from unpooled.site.copy_folder import CopyFolder
-    from unpooled.site.copy_notes import note_rare
+    from unpooled.privacy.microaggregation.rare_categories import merged_categories
+    from unpooled.site.table_notes import record_rare_categories
+    from unpooled.site.table_store import SummaryFolder
+    from unpooled.storage.portable_paths import portable
 
-    place = CopyFolder(folder)
-    place.check_may_make(further)
+    place = SummaryFolder(folder)
+    place.check_may_make(second_table)
     query = None if reading.query is None else portable(reading.query, folder, folder)
     if folder.exists() and not folder.is_dir():
-        raise BadInput(f"{folder}: not a folder")
+        raise InputError(f"{folder}: not a folder")
     if settings.person:
         if settings.person in reading.exclude:
-            raise BadInput(f"--person {settings.person} is excluded: it must be read to tell persons apart")
-        reading = replace(reading, categories=(*reading.categories, settings.person))
+            raise InputError(f"--person {settings.person} is excluded: it must be read to tell persons apart")
+        reading = replace(reading, categorical=(*reading.categorical, settings.person))
         if reading.columns is not None:
             reading = replace(reading, columns=(*reading.columns, settings.person))
     with progress(quiet=False) as line:
-        line.say(f"reading {data}")
+        line.activity(f"reading {data}")
         blank: list[int] = []
-        table = read_table(data, reading, blank=blank.append, whole=True)
+        table = read_table(data, reading, on_blank_rows=blank.append, whole=True)
         unsure = [] if settings.person else _repeated(data, table, reading)
         made = place.make(
             table,
             settings,
-            further=further,
-            progress=lambda step, share: line.say(f"{step}: {share:.0%}"),
+            second_table=second_table,
+            progress=lambda step, share: line.activity(f"{step}: {share:.0%}"),
             reading=asdict(replace(reading, columns=table.names, exclude=(), query=query)),
         )
-        merged = merged_levels(table, settings, made)
-        note_rare(place.path, merged)
+        merged = merged_categories(table, settings, made)
+        record_rare_categories(place.path, merged)
     typer.echo(
-        f"written: {place.path}: {made.persons.sum():.0f} persons in {counted(len(made), 'group')} of at "
-        f"least {made.group_size}; digest {place.digest[:16]}"
+        f"written: {place.path}: {made.people.sum():.0f} persons in {counted(len(made), 'group')} of at "
+        f"least {made.min_group_size}; digest {place.digest[:16]}"
     )
     for rows in blank:
         typer.echo(f"{rows} rows at the end of {data} have no value and are left out")
@@ -150,30 +155,30 @@ def make(
     if not settings.person:
         typer.echo("without --person nobody can be recognised later: the copy cannot be renewed")
     if merged:
-        rare = ", ".join(f"{name} ({counted(persons, 'person')})" for name, persons in merged.items())
+        rare = ", ".join(f"{name} ({counted(people, 'person')})" for name, people in merged.items())
         typer.echo(f"rare levels are counted under the commonest one: {rare}")
     for said in _without_cells(made):
         typer.echo(said)
 
 
-def _without_cells(made: "Copy") -> list[str]:
+def _without_cells(made: "SummaryTable") -> list[str]:
     """The columns of which a copy has no cells, with their kinds, and what could be done about each kind."""
-    from unpooled.site.copy_page import without_levels
+    from unpooled.app.pages.table_page import without_categories
 
-    kinds = dict(zip(made.names, made.kinds, strict=True)) | dict.fromkeys(without_levels(made), "text")
+    kinds = dict(zip(made.names, made.kinds, strict=True)) | dict.fromkeys(without_categories(made), "text")
     lost = {name: kind for name, kind in kinds.items() if kind not in ("number", "category")}
     if not lost:
         return []
     said = [f"without cells in the copy: {', '.join(f'{name} ({kind})' for name, kind in lost.items())}"]
     if any(kind in ("id", "code") for kind in lost.values()):
-        said.append("--numbers or --categories takes a column that only looks like ids or codes")
+        said.append("--numbers or --categorical takes a column that only looks like ids or codes")
     if "date" in lost.values():
         said.append("of a date, write what matters into a column of numbers: an age, days since admission")
     return said
 
 
-def _repeated(data: str, table: "Table", reading: "Reading") -> "list[Repeated]":
-    """Columns that may name persons, some of them twice; BadInput for one whose name says that it does.
+def _repeated(data: str, table: "Table", reading: "Reading") -> "list[RepeatedId]":
+    """Columns that may name persons, some of them twice; InputError for one whose name says that it does.
 
     A group of such rows would have fewer persons than it says. What the options name as a category or a
     number is taken for that.
@@ -181,17 +186,17 @@ def _repeated(data: str, table: "Table", reading: "Reading") -> "list[Repeated]"
     from dataclasses import replace
 
     from unpooled.data.readers import is_file, read_table
-    from unpooled.data.repeated_ids import may_hide_ids, repeated_ids
+    from unpooled.data.repeated_ids import code_id_columns, repeated_ids
 
-    found, hidden = repeated_ids(table), may_hide_ids(table)
+    found, hidden = repeated_ids(table), code_id_columns(table)
     if hidden and is_file(data) and reading.long is None:
         found += repeated_ids(
-            read_table(data, replace(reading, columns=hidden, categories=hidden, numbers=(), recode=()))
+            read_table(data, replace(reading, columns=hidden, categorical=hidden, numbers=(), recode=()))
         )
-    told = (*reading.categories, *reading.numbers)
+    told = (*reading.categorical, *reading.numbers)
     for one in found:
         if one.sure and one.column not in told:
-            raise BadInput(
+            raise InputError(
                 f"{data}: column {one} names some persons in several rows, and each row would count as a "
                 f"person: --person {one.column} puts the rows of a person together; if the column does not "
                 f"say whose row it is, --exclude {one.column}"
@@ -207,18 +212,18 @@ def copy_show(
     overwrite: Overwrite = False,
 ) -> None:
     """Open the copy as a page: the very table, how it was made, what it costs, what it does not promise."""
-    from unpooled.site.copy_folder import CopyFolder
-    from unpooled.site.copy_notes import rare_in
-    from unpooled.site.copy_page import facts, promises
+    from unpooled.app.pages.table_page import facts, not_promised
+    from unpooled.site.table_notes import rare_categories_in
+    from unpooled.site.table_store import SummaryFolder
 
-    place = CopyFolder(folder)
-    if renewal and not place.waiting:
-        raise BadInput(f"{folder}: no renewal waits for its approval; unpooled copy renew plans one")
+    place = SummaryFolder(folder)
+    if renewal and not place.pending:
+        raise InputError(f"{folder}: no renewal waits for its approval; unpooled copy renew plans one")
     kept, settings = place.read(renewed=renewal), place.settings()
     check(html, inputs=inputs_of_copy(folder, html), overwrite=overwrite)
     target = write_page(place, html, renewal=renewal)
-    rare = rare_in(place.renewal if renewal else place.path)
-    for line in (*facts(kept, settings, rare), *promises(kept)):
+    rare = rare_categories_in(place.renewal if renewal else place.path)
+    for line in (*facts(kept, settings, rare), *not_promised(kept)):
         typer.echo(f"- {line}")
     if renewal:
         typer.echo("not approved yet: the site answers from the old copy")
@@ -229,25 +234,25 @@ def copy_show(
         webbrowser.open(target.absolute().as_uri())
 
 
-def write_page(place: "CopyFolder", html: Path | None = None, *, renewal: bool = False) -> Path:
+def write_page(place: "SummaryFolder", html: Path | None = None, *, renewal: bool = False) -> Path:
     """Write the page of a copy, or of its renewal, by default beside its table."""
-    from unpooled.core.disk import write_atomically
-    from unpooled.site.copy_folder import PAGE
-    from unpooled.site.copy_notes import rare_in
-    from unpooled.site.copy_page import page
+    from unpooled.app.pages.table_page import page
+    from unpooled.site.table_notes import rare_categories_in
+    from unpooled.site.table_store import PAGE
+    from unpooled.storage.atomic_files import write_atomically
 
     path = place.renewal if renewal else place.path
     target = html or path / PAGE
     approved, digest = ("", place.renewal_digest) if renewal else (place.approved, place.digest)
     copy, settings = place.read(renewed=renewal), place.settings()
-    shown = page(copy, settings, approved, digest, renewal=renewal, rare=rare_in(path))
+    shown = page(copy, settings, approved, digest, renewal=renewal, rare=rare_categories_in(path))
     write_atomically(target, shown.encode())
     return target
 
 
-def approve(place: "CopyFolder", by: str) -> str:
+def approve(place: "SummaryFolder", by: str) -> str:
     """Approve a copy, so that its page, if there is one, says so; returns its digest."""
-    from unpooled.site.copy_folder import PAGE
+    from unpooled.site.table_store import PAGE
 
     digest = place.approve(by)
     if (place.path / PAGE).exists():
@@ -262,11 +267,11 @@ def copy_export(
     overwrite: Overwrite = False,
 ) -> None:
     """Write the copy as a CSV file, one row per group."""
-    from unpooled.core.disk import write_atomically
-    from unpooled.data.copy import to_csv
-    from unpooled.site.copy_folder import CopyFolder
+    from unpooled.data.summary_table import to_csv
+    from unpooled.site.table_store import SummaryFolder
+    from unpooled.storage.atomic_files import write_atomically
 
-    place = CopyFolder(folder)
+    place = SummaryFolder(folder)
     kept = place.read()
     check(out, inputs=inputs_of_copy(folder, out), overwrite=overwrite)
     write_atomically(out, to_csv(kept).encode())
@@ -278,8 +283,8 @@ def copy_approve(
     folder: Folder, by: Annotated[str, typer.Option(help="Who approves; default: the account's name.")] = ""
 ) -> None:
     """Approve the copy, or its renewal if one waits: from now on the site answers from it."""
-    from unpooled.site.copy_folder import CopyFolder
+    from unpooled.site.table_store import SummaryFolder
 
-    place = CopyFolder(folder)
+    place = SummaryFolder(folder)
     digest = approve(place, by)
     typer.echo(f"approved: {place.path}, digest {digest[:16]}")

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from unpooled.errors import BadInput
+from unpooled.errors import InputError
 
 
 def desk(
@@ -22,28 +22,28 @@ def desk(
     import asyncio
 
     try:
-        from unpooled.app.desk.doors import keep
+        from unpooled.app.pages.listener import serve
     except ModuleNotFoundError as missing:
         if (missing.name or "").partition(".")[0] != "aiohttp":
             raise
-        raise BadInput("the desk needs aiohttp; pip install 'unpooled[desk]' brings it") from missing
+        raise InputError("the desk needs aiohttp; pip install 'unpooled[desk]' brings it") from missing
 
-    from unpooled.app.desk import federation_page, site_page
-    from unpooled.app.desk.federation_state import FederationState, is_federation
-    from unpooled.app.desk.site_state import SiteState, is_site
-    from unpooled.app.desk.watch import Reader
+    from unpooled.app.pages import monitor_page, review_page
+    from unpooled.app.pages.folder_watch import Reader
+    from unpooled.app.pages.monitor_state import FederationState, is_federation
+    from unpooled.app.pages.review_state import SiteState, is_site
 
     if not folder.is_dir():
-        raise BadInput(f"{folder}: no such folder")
+        raise InputError(f"{folder}: no such folder")
     reader: Reader
     page: ModuleType
     if is_federation(folder):
-        reader, page = FederationState(folder), federation_page
+        reader, page = FederationState(folder), monitor_page
     elif is_site(folder):
-        reader, page = SiteState(folder), site_page
+        reader, page = SiteState(folder), review_page
     else:
-        raise BadInput(f"{folder}: neither the folder of a site nor of a federation")
-    asyncio.run(keep(folder.absolute(), reader, page, port, _say))
+        raise InputError(f"{folder}: neither the folder of a site nor of a federation")
+    asyncio.run(serve(folder.absolute(), reader, page, port, _say))
 
 
 def _say(text: str) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from unpooled.errors import BadInput
+from unpooled.errors import InputError
 
 federation = typer.Typer(no_args_is_help=True, help="Set up a federation, and keep it in order.")
 
@@ -36,8 +36,8 @@ def init(
 
     unpooled federation init heart --name heart --address 10.0.0.1 --site hospital-a --site hospital-b
     """
-    from unpooled.runtimes.provisioning.enrolment import invite as make
-    from unpooled.runtimes.provisioning.federation_folder import create
+    from unpooled.federation.provisioning.enrolment import invite as make
+    from unpooled.federation.provisioning.federation_folder import create
 
     created = create(folder, name, address, tuple(site), engine_name=engine)
     where = created.address
@@ -57,8 +57,8 @@ def invite(
     days: Days = _DAYS,
 ) -> None:
     """Invite one more site, or a site again: its invitation ran out or was lost, or its certificate ends."""
-    from unpooled.runtimes.provisioning.enrolment import invite as make
-    from unpooled.runtimes.provisioning.federation_folder import add
+    from unpooled.federation.provisioning.enrolment import invite as make
+    from unpooled.federation.provisioning.federation_folder import add
 
     typer.echo(f"send to {site}: {make(add(folder, site, again), site, days=days)}")
 
@@ -72,7 +72,7 @@ def remove(
 
     Its name in results and heads of logs stays. unpooled federation invite takes it back, with a new key.
     """
-    from unpooled.runtimes.provisioning.federation_folder import remove as take_out
+    from unpooled.federation.provisioning.federation_folder import remove as take_out
 
     left = take_out(folder, site)
     typer.echo(f"removed: {site}; sites are {', '.join(left.sites)}")
@@ -95,24 +95,26 @@ def admit(
 
     unpooled federation admit heart
     """
-    from unpooled.runtimes.provisioning.enrolment import admit as grant
-    from unpooled.runtimes.provisioning.enrolment import enrolments, waiting
-    from unpooled.runtimes.provisioning.federation_folder import FederationFolder
+    from unpooled.federation.provisioning.enrolment import admit as grant
+    from unpooled.federation.provisioning.enrolment import awaiting_admission, enrolments
+    from unpooled.federation.provisioning.federation_folder import FederationFolder
 
     served = FederationFolder.read(folder)
     until = time.monotonic() + wait_for
     while any(not record.request for record in enrolments(served).values()) and time.monotonic() < until:
         time.sleep(0.2)
-    wait = waiting(served)
+    wait = awaiting_admission(served)
     if site is None and not wait:
-        raise BadInput("no site waits to be admitted: unpooled join INVITATION asks for it, while serve runs")
+        raise InputError(
+            "no site waits to be admitted: unpooled join INVITATION asks for it, while serve runs"
+        )
     if site is None and fingerprint is not None:
-        raise BadInput("a fingerprint is that of one site: say which")
+        raise InputError("a fingerprint is that of one site: say which")
     records = enrolments(served)
     left = []
     for name in [site] if site is not None else wait:
         if fingerprint is None and name in wait:
-            for other in records[name].others:
+            for other in records[name].other_fingerprints:
                 typer.echo(f"warning: another key came with the invitation of {name} later: {other}")
             kind = " (a federation)" if records[name].federation else ""
             typer.echo(f"{name}{kind}: {wait[name]}")
@@ -122,7 +124,7 @@ def admit(
         grant(served, name, fingerprint if fingerprint is not None else wait.get(name, ""))
         typer.echo(f"admitted: {name}")
     if left:
-        raise BadInput(
+        raise InputError(
             f"not admitted: {', '.join(left)}; if a site reads something else, somebody else used its "
             f"invitation: unpooled federation invite {folder} SITE --again makes a new one"
         )
@@ -136,17 +138,17 @@ def readmit(
 ) -> None:
     """Take a site back whose log was lost or restored from an old backup: its new log counts from now on.
 
-    The heads of its old log stay in heads.jsonl, with this decision after them.
+    The heads of its old log stay in log_heads.jsonl, with this decision after them.
     """
-    from unpooled.runtimes.coordinator_run import readmit as forget
-    from unpooled.runtimes.provisioning.federation_folder import FederationFolder
+    from unpooled.federation.coordinator_run import readmit as forget
+    from unpooled.federation.provisioning.federation_folder import FederationFolder
 
     served = FederationFolder.read(folder)
     if site not in served.sites:
-        raise BadInput(f"{site} is not in the federation; sites are {', '.join(served.sites)}")
-    lost = forget(served.heads, site, reason)
+        raise InputError(f"{site} is not in the federation; sites are {', '.join(served.sites)}")
+    lost = forget(served.log_heads, site, reason)
     typer.echo(
-        f"readmitted: {site}; line {lost} of its old log was the last that came, and heads.jsonl says so"
+        f"readmitted: {site}; line {lost} of its old log was the last that came, and log_heads.jsonl says so"
     )
     typer.echo(
         "If its folder is new, it has a new key for secure sums: the other sites run unpooled sums forget."
@@ -165,11 +167,11 @@ def clean(
 
     unpooled federation clean heart --days 30
     """
-    from unpooled.runtimes.provisioning.federation_folder import FederationFolder
-    from unpooled.runtimes.provisioning.health import remove_runs
+    from unpooled.federation.provisioning.federation_folder import FederationFolder
+    from unpooled.federation.provisioning.health import remove_runs
 
     if not run and days is None:
-        raise BadInput("say which runs: --run NAME, as unpooled status names them, or --days 30")
+        raise InputError("say which runs: --run NAME, as unpooled status names them, or --days 30")
     removed = remove_runs(FederationFolder.read(folder), tuple(run or ()), days)
     typer.echo(f"removed: {', '.join(removed)}" if removed else "nothing to remove")
 
@@ -185,32 +187,32 @@ def serve(
     ] = None,
 ) -> None:
     """Run the server of a federation in the foreground; print which sites connect and disconnect."""
-    from unpooled.runtimes.provisioning import front_door
-    from unpooled.runtimes.provisioning.enrolment import enrol
-    from unpooled.runtimes.provisioning.enrolment_wire import server_context
-    from unpooled.runtimes.provisioning.federation_folder import FederationFolder
-    from unpooled.runtimes.provisioning.names import check_path
-    from unpooled.runtimes.provisioning.supervisor import keep
+    from unpooled.federation.provisioning import ingress
+    from unpooled.federation.provisioning.enrolment import enrol
+    from unpooled.federation.provisioning.enrolment_wire import server_context
+    from unpooled.federation.provisioning.federation_folder import FederationFolder
+    from unpooled.federation.provisioning.names import check_path
+    from unpooled.federation.provisioning.supervisor import supervise
 
     path = check_path(folder)
     served = FederationFolder.read(path)
-    front_door.allow_many_connections()
+    ingress.raise_open_file_limit()
     where, engine = served.address, served.engine
-    addresses = listen or front_door.addresses_of(where.host)
+    addresses = listen or ingress.local_addresses(where.host)
     context = server_context(*map(str, engine.server_identity(served.server)))
 
     @contextlib.contextmanager
     def opened() -> Iterator[None]:
         """The front door, and the engine behind it; once this process is the only one that serves."""
         with (
-            front_door.reserved_port() as port,
-            front_door.FrontDoor(
+            ingress.reserved_port() as port,
+            ingress.Ingress(
                 addresses, where.port, port, context, lambda asked: enrol(FederationFolder.read(path), asked)
             ),
         ):
             engine.listen_at(served.server, served.console, where, port)
             say(f"serving {where.federation} at {', '.join(addresses)}, port {where.port}; Ctrl-C ends it")
-            if front_door.reached_by_none(where.host, addresses):
+            if ingress.is_unreachable(where.host, addresses):
                 say(
                     f"warning: {where.host} is {', '.join(addresses)} here, which no other machine reaches; "
                     "--listen ADDRESS says where to listen"
@@ -218,14 +220,14 @@ def serve(
             yield
 
     command = engine.server_command(served.server, where)
-    keep(command, served.server, say, _Comings(path), within=opened())
+    supervise(command, served.server, say, _Comings(path), within=opened())
 
 
 class _Comings:
     """Prints which sites connected, disconnected or asked to be admitted since the last call."""
 
     def __init__(self, path: Path) -> None:
-        from unpooled.runtimes.provisioning.federation_folder import FederationFolder
+        from unpooled.federation.provisioning.federation_folder import FederationFolder
 
         self._path = path
         self._served = FederationFolder.read(path)
@@ -236,22 +238,22 @@ class _Comings:
         self._wrong = ""  # what was said last to be wrong
 
     def __call__(self) -> None:
-        from unpooled.runtimes.provisioning.federation_folder import present
+        from unpooled.federation.provisioning.federation_folder import connected_sites
 
         wrong = ""
         try:
             self._asking()
-        except BadInput as error:  # e.g. half saved by hand
+        except InputError as error:  # e.g. half saved by hand
             wrong = f"{error}; what was known before counts until it can be read again"
-        connected = present(self._served)
-        self._say_once(wrong or self._served.engine.trouble(self._served.server))
+        connected = connected_sites(self._served)
+        self._say_once(wrong or self._served.engine.server_problem(self._served.server))
         if connected is None:
             self._up = False
             return
         if not self._up:
             say("the server is up")
             self._up = True
-        for stranger in self._served.engine.refused(self._served.server):
+        for stranger in self._served.engine.refused_names(self._served.server):
             if stranger not in self._strangers:
                 self._strangers.add(stranger)
                 say(f"refused: {stranger} has a certificate, but is no site of this federation")
@@ -266,11 +268,11 @@ class _Comings:
         self._wrong = wrong
 
     def _asking(self) -> None:
-        from unpooled.runtimes.provisioning.enrolment import waiting
-        from unpooled.runtimes.provisioning.federation_folder import FederationFolder
+        from unpooled.federation.provisioning.enrolment import awaiting_admission
+        from unpooled.federation.provisioning.federation_folder import FederationFolder
 
         self._served = FederationFolder.read(self._path)  # sites may have been added
-        asked = waiting(self._served)
+        asked = awaiting_admission(self._served)
         for site in sorted(asked.keys() - self._asked.keys()):
             say(f"{site} asks to be admitted: unpooled federation admit {self._path}")
         self._asked = asked

@@ -53,7 +53,7 @@ def fit(
         dask=dask or "",
         files=expand(files),
         reading=reading.reading(site_column),
-        copy=copying.settings() if copying.given or protect == "copy" else None,
+        summary=copying.settings() if copying.given or protect == "summary" else None,
     )
     o.check_report(options.epsilon, report)
     folder = RunFolder(out) if out is not None else None
@@ -101,16 +101,16 @@ def perform(
 ) -> "JobResult":
     """Do a job, write all its files, and print the summary or the JSON; ``timings`` too if asked for."""
     from unpooled.app.run_job import execute, progress
-    from unpooled.core.disk import write_atomically
+    from unpooled.storage.atomic_files import write_atomically
 
-    with progress(quiet=as_json) as watcher:
-        result = execute(job, folder, watcher, new=new, threads=threads, stopped=_stopped)
+    with progress(quiet=as_json) as observer:
+        result = execute(job, folder, observer, new=new, threads=threads, stopped=_stopped)
         if report is not None:
-            watcher.say("writing", "report")
+            observer.activity("writing", "report")
         page = result.report() if report is not None else None
         if report is not None and page is not None:
             write_atomically(report, page.encode(), shared=True)
-        seconds = phases(watcher.marks, time.monotonic(), result)
+        seconds = phases(observer.marks, time.monotonic(), result)
     if timings:
         table = Table("phase", Column("seconds", justify="right"), title="Timings")
         for name, took in (*seconds.items(), ("all", sum(seconds.values()))):
@@ -163,7 +163,7 @@ def show(result: "JobResult", console: Console) -> None:
 
 
 def _show_clusters(result: "ClusterResult", console: Console) -> None:
-    first, second = result.answer()
+    first, second = result.headline()
     console.print(f"[bold]{escape(first)}[/bold] {escape(f'{second} {result.certified}'.strip())}\n")
     console.print(_clusters(result))
     if len(result.choice.scores) > 1:
@@ -176,7 +176,7 @@ def _show_clusters(result: "ClusterResult", console: Console) -> None:
 
 
 def _show_private(result: "PrivateResult", console: Console) -> None:
-    console.print(f"[bold]{escape(result.answer())}[/bold]\n")
+    console.print(f"[bold]{escape(result.headline())}[/bold]\n")
     table = Table(title="Clusters: rows and centres")
     for name in ("cluster", "rows", *result.method.columns):
         table.add_column(escape(name), justify="right")
@@ -188,19 +188,19 @@ def _show_private(result: "PrivateResult", console: Console) -> None:
 
 
 def _clusters(result: "ClusterResult") -> Table:
-    from unpooled.pages.markup import natural
+    from unpooled.html.html import natural
 
     table = Table(title="Clusters")
     table.add_column("cluster")
     d = result.description
     order = sorted(range(len(d.sites)), key=lambda i: natural(d.sites[i]))
-    shown = order if len(order) <= 6 and not result.job.totals_only else []
+    shown = order if len(order) <= 6 and not result.job.aggregate_only else []
     for name in (*(d.sites[i] for i in shown), result.unit):
         table.add_column(escape(name), justify="right")
     table.add_column("what sets it apart", overflow="fold")
     for j in range(result.k):
         by_site = [_count(result.size_at(i, j)) for i in shown]
-        table.add_row(str(j + 1), *by_site, f"{result.sizes[j]:.0f}", escape(result.apart(j)))
+        table.add_row(str(j + 1), *by_site, f"{result.sizes[j]:.0f}", escape(result.distinctive_traits(j)))
     return table
 
 
@@ -248,30 +248,30 @@ def notes(result: "ClusterResult") -> list[str]:
     a = result.agreement
     lines = [f"warning: {text}" for text in result.warnings]
     lines += [f"{called(name)} is left out: {why}" for name, why in a.left_out]
-    lines += [f"rare levels of {name} are merged: {', '.join(levels)}" for name, levels in a.merged]
+    lines += [f"rare levels of {name} are merged: {', '.join(categories)}" for name, categories in a.merged]
     if a.preparation.drop:
         lost = float(a.rows.sum()) - a.used
         lines.append(f"{lost:.0f} of {a.rows.sum():.0f} rows lack a value and are left out" if lost else "")
     elif result.missing_cells:
         cells = float(a.rows.sum()) * len(a.preparation.columns)
         how = "filled: by the mean over all sites, or the most frequent level"
-        if result.kept:
+        if result.keeps_missing:
             how = "kept: rows are compared by the cells that they have (--missing fill fills them)"
         lines.append(
             f"{result.missing_cells} missing cells ({100 * result.missing_cells / cells:.1f} %) are {how}"
         )
-    lost = round(float(a.rows.sum()) - a.used) if result.kept else 0
+    lost = round(float(a.rows.sum()) - a.used) if result.keeps_missing else 0
     lines.append(f"{lost} rows have no value in any column and are left out" if lost else "")
-    if result.hidden > 0:
+    if result.suppressed > 0:
         where = "over all sites" if result.job.secure else "at their site, or hide such a one"
-        lines.append(f"{result.hidden} rows are in groups that are not shown: they are too small {where}")
-    if a.copied:
-        dates = sorted({made for mode, made in a.protection if mode == "copy"})
+        lines.append(f"{result.suppressed} rows are in groups that are not shown: they are too small {where}")
+    if a.from_summaries:
+        dates = sorted({made for mode, made in a.protection if mode == "summary"})
         lines.append(
             f"sites answer from copies of {', '.join(dates)}: a row is a group of persons. Inertia is "
             f"{result.inertia:.6g} of the copies, about {result.inertia_of_rows:.6g} for the rows behind them"
         )
-    trusted = [site for site, (mode, _) in zip(a.sites, a.protection, strict=True) if mode == "trusted"]
+    trusted = [site for site, (mode, _) in zip(a.sites, a.protection, strict=True) if mode == "raw"]
     if trusted:
         lines.append(
             f"warning: {', '.join(trusted)}: trusted, answers come from rows as they are; who reads all "
@@ -285,8 +285,8 @@ def notes(result: "ClusterResult") -> list[str]:
         f"warning: {site} is missing from {len(reasons)} of {len(result.run.records)} rounds: {reasons[-1]}"
         for site, reasons in silent.items()
     ]
-    leaves = "would leave" if result.job.between is None else "left"
-    left = result.run.left()
+    leaves = "would leave" if result.job.remote is None else "left"
+    left = result.run.sent()
     most = max(left.values(), key=lambda pair: pair[1])
     lines.append(
         f"{result.run.rounds} rounds, {result.run.exchanges} exchanges; what {leaves} a site: at most "

@@ -12,15 +12,15 @@ import typer
 from unpooled.app.cli import options as o
 from unpooled.app.cli.copy import ROWS, Only, PolicyFile, StudyColumns, make, read_by, settings_of, write_page
 from unpooled.app.cli.federation import say
-from unpooled.app.cli.join_region import checked_region, region_settings, show_region
+from unpooled.app.cli.join_region import checked_relay, new_relay_settings, show_relay
 from unpooled.app.cli.outputs import FolderOutput, check
-from unpooled.errors import BadInput, LedgerError
-from unpooled.pages.markup import counted
+from unpooled.errors import InputError, LedgerError
+from unpooled.html.html import counted
 
 if TYPE_CHECKING:
-    from unpooled.runtimes.provisioning.site_folder import SiteFolder
-    from unpooled.runtimes.region.settings import RegionSettings
-    from unpooled.site.site_process import SiteSettings
+    from unpooled.federation.provisioning.site_folder import SiteFolder
+    from unpooled.federation.relay.relay_settings import RelaySettings
+    from unpooled.site.session import SiteSettings
 
 Where = Annotated[Path, typer.Argument(help="The folder of the site, or its invitation.")]
 
@@ -57,37 +57,39 @@ def join(
     unpooled join region-north.json --federation north --policy rules.toml
     """
     from unpooled.data.readers import is_file
-    from unpooled.runtimes.provisioning.site_folder import SiteFolder
-    from unpooled.runtimes.provisioning.supervisor import keep
+    from unpooled.federation.provisioning.site_folder import SiteFolder
+    from unpooled.federation.provisioning.supervisor import supervise
 
     if not invitation.exists():
-        raise BadInput(f"{invitation}: no such file or folder")
-    site = SiteFolder.of(folder if folder is not None else invitation)
+        raise InputError(f"{invitation}: no such file or folder")
+    site = SiteFolder.from_path(folder if folder is not None else invitation)
     given = bool(data or columns or only or reading.given or copying.given)
-    checked = checked_region(site, invitation, federation, policy, given)
+    checked = checked_relay(site, invitation, federation, policy, given)
     if invitation.is_file():
         check(
-            FolderOutput(site.path, "the folder of a site", site.own(), site.letters(), resumed=True),
+            FolderOutput(
+                site.path, "the folder of a site", site.is_replaceable(), site.enrolment_files(), resumed=True
+            ),
             inputs=[invitation, data if is_file(data) else None, policy],
         )
         if identity is not None:
-            site.take_key(identity)
+            site.import_key(identity)
         site.accept(invitation)
     elif identity is not None:
-        raise BadInput("--identity goes with an invitation: a site that joined has its key")
-    settings: SiteSettings | RegionSettings
+        raise InputError("--identity goes with an invitation: a site that joined has its key")
+    settings: SiteSettings | RelaySettings
     if checked is not None:
-        site.open_books()
-        settings = region_settings(site, *checked)
-        show_region(settings)
+        site.open_audit_trail()
+        settings = new_relay_settings(site, *checked)
+        show_relay(settings)
     else:
         settings = _settings(site, data, policy, reading, copying, columns, only)
-        copied = settings.rules().protect.mode == "copy"
-        site.open_books(copied)
+        copied = settings.rules().protect.mode == "summary"
+        site.open_audit_trail(copied)
         if copied:
             _copied(site, settings, copying, columns)
         show(site, settings)
-        site.keep_settings(settings)
+        site.write_settings(settings)
     enrolment = _Enrolment(site)  # last: a site that is admitted has all its files
     enrolment.begin()
     if background:
@@ -97,22 +99,22 @@ def join(
     command = site.engine.site_command(site.engine_folder, where, settings.site)
     contact, studies = _Contact(site), _Studies(Path(settings.folder))
 
-    def look() -> None:
+    def on_tick() -> None:
         contact()
         studies()
 
-    keep(command, site.path, say, look, enrolment.done)
+    supervise(command, site.path, say, on_tick, enrolment.done)
 
 
 def leave(where: Where) -> None:
     """Stop the process of a site, or the server of a coordinator."""
-    from unpooled.runtimes.provisioning.federation_folder import FederationFolder
-    from unpooled.runtimes.provisioning.site_folder import SiteFolder
-    from unpooled.runtimes.provisioning.supervisor import ended
+    from unpooled.federation.provisioning.federation_folder import FederationFolder
+    from unpooled.federation.provisioning.site_folder import SiteFolder
+    from unpooled.federation.provisioning.supervisor import stop_supervisor
 
     served = (where / "federation.json").exists()
-    home = FederationFolder.read(where).server if served else SiteFolder.of(where).made().path
-    typer.echo("stopped" if ended(home) else "was not running")
+    home = FederationFolder.read(where).server if served else SiteFolder.from_path(where).checked().path
+    typer.echo("stopped" if stop_supervisor(home) else "was not running")
 
 
 class _Enrolment:
@@ -162,20 +164,20 @@ def _settings(
 ) -> "SiteSettings":
     """The settings of the site: from the options, or as saved the last time."""
     from unpooled.data.readers import is_file
-    from unpooled.site.copy_folder import CopyFolder
-    from unpooled.site.site_process import SiteSettings
+    from unpooled.site.session import SiteSettings
+    from unpooled.site.table_store import SummaryFolder
 
     if site.was_enrolled and not site.has_settings and policy is None:
-        raise BadInput(
+        raise InputError(
             f"{site.path}: the site took part before and its settings are gone, so its rules are not known: "
             "say them with --policy FILE (unpooled policy init writes the usual ones), or restore a backup"
         )
-    if data is None and not CopyFolder(site.path).exists:
+    if data is None and not SummaryFolder(site.path).exists:
         if policy or columns or only or reading.given or copying.given:
-            raise BadInput("--data is needed where other options are given")
+            raise InputError("--data is needed where other options are given")
         return site.settings
     if data is None and (columns or only or reading.given or copying.given):
-        raise BadInput(f"the copy in {site.path} is made: options about reading or grouping change nothing")
+        raise InputError(f"the copy in {site.path} is made: options about reading or grouping change nothing")
     if data is None and policy is None and site.has_settings:
         return site.settings
     read = read_by(reading, only)
@@ -187,7 +189,7 @@ def _settings(
         authority=site.invitation.authority,
         columns=read.columns,
         exclude=read.exclude,
-        categories=read.categories,
+        categorical=read.categorical,
         na=read.na,
         delimiter=read.delimiter,
         decimal=read.decimal,
@@ -204,15 +206,15 @@ def _copied(
     site: "SiteFolder", settings: "SiteSettings", copying: o.CopyOptions, columns: str | None
 ) -> None:
     """Make the site's copy if there is none. A changed file changes nothing once there is one."""
-    from unpooled.site.copy_folder import CopyFolder
+    from unpooled.site.table_store import SummaryFolder
 
-    place = CopyFolder(Path(settings.folder))
+    place = SummaryFolder(Path(settings.folder))
     if place.exists:
         if settings.data:
             typer.echo(f"The copy of {place.about()['made']} is there; {settings.data} is not read again.")
         return
     if not settings.data:
-        raise BadInput(f"{site.path}: there is neither a copy nor --data to make one of")
+        raise InputError(f"{site.path}: there is neither a copy nor --data to make one of")
     rules = settings.rules()
     make(
         Path(settings.folder),
@@ -226,19 +228,19 @@ def _copied(
 
 def show(site: "SiteFolder", settings: "SiteSettings") -> None:
     """Print what the site answers from, and its rules. Reading them also finds any error in them."""
-    from unpooled.site.copy_folder import CopyFolder
+    from unpooled.site.table_store import SummaryFolder
 
     rules = settings.rules()
     methods = (*rules.jobs.algorithms, *rules.jobs.modules)
-    if rules.protect.mode == "copy":
-        place = CopyFolder(Path(settings.folder))
+    if rules.protect.mode == "summary":
+        place = SummaryFolder(Path(settings.folder))
         copy = place.read()
         typer.echo(
-            f"copy of {copy.made}: {copy.persons.sum():.0f} persons in {counted(len(copy), 'group')} of at "
-            f"least {copy.group_size}; columns: {', '.join(copy.names)}"
+            f"copy of {copy.made}: {copy.people.sum():.0f} persons in {counted(len(copy), 'group')} of at "
+            f"least {copy.min_group_size}; columns: {', '.join(copy.names)}"
         )
-        if rules.protect.auto:
-            typer.echo("the policy has auto = true: it is answered from without approval")
+        if rules.protect.auto_approve:
+            typer.echo("the policy has auto_approve = true: it is answered from without approval")
         elif not place.approved:
             typer.echo(
                 f"NOT APPROVED: the site answers nothing before. unpooled copy show {settings.folder} opens "
@@ -249,7 +251,7 @@ def show(site: "SiteFolder", settings: "SiteSettings") -> None:
     else:
         table = settings.table()
         typer.echo(f"data: {settings.data}, {len(table)} rows; columns: {', '.join(table.names)}")
-    if rules.protect.mode == "trusted":
+    if rules.protect.mode == "raw":
         typer.echo(
             f"TRUSTED: answers come from the rows; groups below {rules.protect.min_cluster_size} are not "
             "shown, and yet sums can be taken apart: unpooled audit attack says how far"
@@ -263,7 +265,7 @@ def show(site: "SiteFolder", settings: "SiteSettings") -> None:
 
 def _detach(site: "SiteFolder") -> None:
     """Start the site in the background, and wait until it runs."""
-    from unpooled.core.disk import is_held
+    from unpooled.storage.atomic_files import is_locked
 
     with (site.path / "join.log").open("ab") as log:
         child = subprocess.Popen(
@@ -273,9 +275,9 @@ def _detach(site: "SiteFolder") -> None:
             stderr=log,
             start_new_session=True,
         )
-    while not is_held(site.path):
+    while not is_locked(site.path):
         if child.poll() is not None:
-            raise BadInput(f"the site did not start; {site.path / 'join.log'} says why")
+            raise InputError(f"the site did not start; {site.path / 'join.log'} says why")
         time.sleep(0.1)
     typer.echo(f"running in the background (process {child.pid}); unpooled leave {site.path} ends it")
 
@@ -284,7 +286,7 @@ class _Studies:
     """Prints which studies came and wait for somebody at the site."""
 
     def __init__(self, folder: Path) -> None:
-        from unpooled.site.study_folder import StudyFolder
+        from unpooled.site.study_store import StudyFolder
 
         self._place = StudyFolder(folder)
         self._said: set[str] = set()
@@ -294,7 +296,7 @@ class _Studies:
             if path.stem not in self._said:
                 self._said.add(path.stem)
                 with contextlib.suppress(LedgerError):  # a damaged file: whoever lists them reads of it
-                    if (kept := self._place.read(path.stem)).waits:
+                    if (kept := self._place.read(path.stem)).is_pending:
                         words = f"study show {self._place.folder} {path.stem[:16]}"
                         say(f"a study waits to be approved: {kept.study.title}: unpooled {words}")
 
@@ -310,11 +312,11 @@ class _Contact:
         self._said = ""
 
     def __call__(self) -> None:
-        from unpooled.runtimes.provisioning.diagnose import obstacle
+        from unpooled.federation.provisioning.diagnose import diagnose_connection
 
         if not self._since:
             self._since = self._asked = time.time()
-        heard = self._engine.heard(self._site.engine_folder)
+        heard = self._engine.seconds_since_contact(self._site.engine_folder)
         connected = heard is not None and heard < min(30.0, time.time() - self._since)
         where = self._where
         if connected != self._connected:
@@ -322,7 +324,7 @@ class _Contact:
             self._connected = connected
         if not connected and time.time() - self._asked > _ASK_WHY:
             self._asked = time.time()
-            reason = obstacle(where, *self._engine.identity(self._site.engine_folder))
+            reason = diagnose_connection(where, *self._engine.identity(self._site.engine_folder))
             if reason != self._said:
                 self._said = reason
                 say(f"not connected to {where.federation} at {where.host}:{where.port}: {reason}")

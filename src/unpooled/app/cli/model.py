@@ -7,7 +7,7 @@ import typer
 
 from unpooled.app.cli import options as o
 from unpooled.app.cli.outputs import Overwrite, check
-from unpooled.errors import BadInput
+from unpooled.errors import InputError
 
 # endings that promise another kind of file than CSV
 _TABLES = (".xlsx", ".xls", ".ods", ".parquet", ".pq", ".npy", ".npz", ".sqlite", ".sqlite3", ".duckdb")
@@ -34,14 +34,16 @@ def predict(
     import numpy as np
 
     from unpooled.app.run_folder import RunFolder
-    from unpooled.core.disk import write_atomically
     from unpooled.data.readers import read_cells, read_table
-    from unpooled.pages.spreadsheet import csv_text
+    from unpooled.storage.atomic_files import write_atomically
+    from unpooled.storage.spreadsheet import csv_text
 
     kept = RunFolder(folder)
     check(out, inputs=[file, *kept.inputs(out)], overwrite=overwrite)
     if out.suffix.lower() in _OTHER_KINDS:
-        raise BadInput(f"{out}: clusters are written as CSV, and {out.suffix} is another kind; name it .csv")
+        raise InputError(
+            f"{out}: clusters are written as CSV, and {out.suffix} is another kind; name it .csv"
+        )
     model, job = kept.load_model(), kept.load_job()
     given = o.ReadingOptions(delimiter=delimiter, decimal=decimal, encoding=encoding).reading()
     reading = replace(
@@ -54,12 +56,12 @@ def predict(
     handed = tuple(dict.fromkeys([*([id_column] if id_column else []), *o.names(keep)]))
     twice = [name for name in handed if name in ("row", "cluster", "distance")]
     if twice:
-        raise BadInput(f"{out} has a column {twice[0]} of its own: rename that of {file}")
+        raise InputError(f"{out} has a column {twice[0]} of its own: rename that of {file}")
     table = read_table(file, reading)
     try:
-        clusters, distances = model.predict(table, lacking=job.wishes.columns == "any")
-    except BadInput as error:
-        raise BadInput(f"{file}: {error}") from error
+        clusters, distances = model.predict(table, lacking=job.preparation_options.columns == "any")
+    except InputError as error:
+        raise InputError(f"{file}: {error}") from error
     cells = read_cells(file, handed, reading)
     rows: list[list[object]] = [[*handed, "row", "cluster", "distance"]]
     for i, (c, x) in enumerate(zip(clusters.tolist(), distances.tolist(), strict=True)):
@@ -85,7 +87,7 @@ def export(
     from unpooled.app.run_folder import RunFolder
 
     if to not in FORMATS:
-        raise BadInput(f"--to must be one of {', '.join(FORMATS)}, got {to!r}")
+        raise InputError(f"--to must be one of {', '.join(FORMATS)}, got {to!r}")
     kept = RunFolder(folder)
     path = out or folder / FORMATS[to]
     check(path, inputs=kept.inputs(path), overwrite=overwrite)  # raises if the folder holds no run
@@ -102,7 +104,7 @@ def report(
 ) -> None:
     """Write the report of a finished run again."""
     from unpooled.app.run_folder import RunFolder
-    from unpooled.core.disk import write_atomically
+    from unpooled.storage.atomic_files import write_atomically
 
     kept = RunFolder(folder)
     path = out or kept.report
@@ -122,12 +124,12 @@ def example(
     """Write an example table, and print what to cite for it."""
     from importlib.resources import files
 
-    from unpooled.core.disk import write_atomically
+    from unpooled.storage.atomic_files import write_atomically
 
     examples = {"heart": "heart_disease.csv", "penguins": "penguins.csv"}
     if name not in examples:
-        raise BadInput(f"examples are {', '.join(examples)}, got {name!r}")
-    path, shipped = out or Path(examples[name]), files("unpooled.experiments.datasets")
+        raise InputError(f"examples are {', '.join(examples)}, got {name!r}")
+    path, shipped = out or Path(examples[name]), files("unpooled.data.examples")
     check(path, inputs=[str(shipped / examples[name])], overwrite=overwrite)
     write_atomically(path, (shipped / examples[name]).read_bytes(), shared=True)
     about = (shipped / f"{examples[name].removesuffix('.csv').upper()}.md").read_text(encoding="utf-8")

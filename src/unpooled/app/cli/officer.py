@@ -7,7 +7,7 @@ import typer
 
 from unpooled.app.cli import options as o
 from unpooled.app.cli.outputs import FolderOutput, Overwrite, check, inputs_of_copy, whole_folder
-from unpooled.errors import BadInput
+from unpooled.errors import InputError
 
 
 def release(
@@ -32,11 +32,11 @@ def release(
     unpooled release run --preset opensafely --out release
     """
     from unpooled.app.release import release as made_of
-    from unpooled.app.release.earlier import add
-    from unpooled.app.release.folder import CONTROLS, REGISTER
+    from unpooled.app.release.release_folder import CONTROLS, REGISTER
+    from unpooled.app.release.release_register import add
     from unpooled.app.run_folder import RunFolder
-    from unpooled.core.disk import write_atomically
     from unpooled.privacy.presets import preset as rule_of
+    from unpooled.storage.atomic_files import write_atomically
 
     rule, kept = rule_of(preset), RunFolder(run)
     kept.load_job()  # raises if the folder holds no run
@@ -44,7 +44,7 @@ def release(
     target = FolderOutput(out, "the folder of a release", own=(out / CONTROLS).exists())
     check(target, inputs=[run, *kept.files, beside], overwrite=overwrite)
     if not beside.parent.is_dir():
-        raise BadInput(f"{beside}: there is no folder {beside.parent}")
+        raise InputError(f"{beside}: there is no folder {beside.parent}")
     files, entries, warned = made_of(
         run, rule, out.resolve().name, o.names(consumption), beside, o.names(uncertain)
     )
@@ -64,9 +64,9 @@ def dossier(
         Path | None,
         typer.Option(help="The site's rules; default: policy.toml in the folder, or those of join."),
     ] = None,
-    heads: Annotated[
+    log_heads: Annotated[
         Path | None,
-        typer.Option(help="Heads that the coordinator kept (heads.jsonl), to check the log's end."),
+        typer.Option(help="Heads that the coordinator kept (log_heads.jsonl), to check the log's end."),
     ] = None,
     html: Annotated[Path | None, typer.Option(help="The page; default: dossier.html in the folder.")] = None,
     overwrite: Overwrite = False,
@@ -76,17 +76,25 @@ def dossier(
     unpooled dossier north
     """
     from unpooled.app.cli.policy import kept_heads
-    from unpooled.core.disk import write_atomically
-    from unpooled.runtimes.provisioning.site_folder import joined_under
-    from unpooled.site.dossier import page, read
+    from unpooled.app.pages.dpia import page, read
+    from unpooled.federation.provisioning.site_folder import joined_policy
+    from unpooled.storage.atomic_files import write_atomically
 
     if not folder.is_dir():
-        raise BadInput(f"{folder}: no such folder")
+        raise InputError(f"{folder}: no such folder")
     target = html or folder / "dossier.html"
-    inputs = [folder / "log.jsonl", folder / "policy.toml", policy, heads, *inputs_of_copy(folder, target)]
+    inputs = [
+        folder / "log.jsonl",
+        folder / "policy.toml",
+        policy,
+        log_heads,
+        *inputs_of_copy(folder, target),
+    ]
     check(target, inputs=inputs, overwrite=overwrite)
     found = read(
-        folder, policy or joined_under(folder), kept_heads(heads, folder) if heads is not None else None
+        folder,
+        policy or joined_policy(folder),
+        kept_heads(log_heads, folder) if log_heads is not None else None,
     )
     write_atomically(target, page(found).encode())
     typer.echo(f"written: {target}; open it in a browser, fill in the last section, print and sign")

@@ -17,7 +17,7 @@ Module = Annotated[
     list[str] | None,
     typer.Option(help="An installed module with additional methods.", rich_help_panel=HOW),
 ]
-Restarts = Annotated[
+RestartCount = Annotated[
     int,
     typer.Option(
         help="Number of restarts, all in the same exchanges; the best is kept.", rich_help_panel=HOW

@@ -12,13 +12,13 @@ from typer.core import TyperCommand, TyperGroup
 
 from unpooled import __version__
 from unpooled.app.cli import option_types as t
-from unpooled.core.locks import require_linux
-from unpooled.errors import BadInput, UnpooledError
+from unpooled.errors import InputError, UnpooledError
+from unpooled.storage.file_locks import require_linux
 
 if TYPE_CHECKING:  # imported by commands only when they run, so that --help is fast
-    from unpooled.app.job import Between, Job
+    from unpooled.app.job import Job, RemoteRunOptions
     from unpooled.data.readers import Reading
-    from unpooled.privacy.copy import CopySettings
+    from unpooled.privacy.microaggregation import SummarySettings
 
 Out = Annotated[Path | None, typer.Option(help="Folder for model, preparation, history and report.")]
 Report = Annotated[Path | None, typer.Option(help="Write the report here too.")]
@@ -101,11 +101,11 @@ def names(text: str | None) -> tuple[str, ...]:
 def separators(delimiter: str | None, decimal: str | None) -> tuple[str | None, str | None]:
     """The two characters of a CSV file, checked."""
     if decimal not in (None, ".", ","):
-        raise BadInput(f"--decimal must be . or , got {decimal!r}")
+        raise InputError(f"--decimal must be . or , got {decimal!r}")
     if delimiter == "\\t":
         delimiter = "\t"
     if delimiter is not None and len(delimiter) != 1:
-        raise BadInput(f"--delimiter must be one character, got {delimiter!r}")
+        raise InputError(f"--delimiter must be one character, got {delimiter!r}")
     return delimiter, decimal
 
 
@@ -115,7 +115,7 @@ def _encoding(name: str | None) -> str | None:
     try:
         return None if name is None else codecs.lookup(name).name
     except LookupError:
-        raise BadInput(f"--encoding: there is no encoding {name!r}; e.g. utf-8, cp1252, utf-16") from None
+        raise InputError(f"--encoding: there is no encoding {name!r}; e.g. utf-8, cp1252, utf-16") from None
 
 
 def _recoded(text: str) -> list[tuple[str, str, str]]:
@@ -126,7 +126,7 @@ def _recoded(text: str) -> list[tuple[str, str, str]]:
     column, _, pairs = text.partition(":")
     found = [pair.partition("=") for pair in pairs.split(",")]
     if not column.strip() or not all(old.strip() and new.strip() for old, _, new in found):
-        raise BadInput(f"--recode is said as column:spelling=level,spelling=level, got {text!r}")
+        raise InputError(f"--recode is said as column:spelling=level,spelling=level, got {text!r}")
     return [(names(column)[0], old.strip(), new.strip()) for old, _, new in found]
 
 
@@ -139,7 +139,7 @@ def _three(text: str | None) -> tuple[str, str, str] | None:
         return None
     columns = names(text)
     if len(columns) != 3 or len(set(columns)) != 3:
-        raise BadInput(f"--long names three columns, of person, feature and value; got {text!r}")
+        raise InputError(f"--long names three columns, of person, feature and value; got {text!r}")
     return columns[0], columns[1], columns[2]
 
 
@@ -181,7 +181,7 @@ class JobOptions(Options):
     k: t.K
     method: t.Method = "lloyd"
     module: t.Module = None
-    restarts: t.Restarts = 10
+    restarts: t.RestartCount = 10
     max_rounds: t.MaxRounds = 300
     seed: t.Seed = 0
     certify: t.Certify = None
@@ -203,26 +203,26 @@ class JobOptions(Options):
         protect: str,
         *,
         files: tuple[str, ...] = (),
-        between: "Between | None" = None,
+        remote: "RemoteRunOptions | None" = None,
         reading: "Reading | None" = None,
-        copy: "CopySettings | None" = None,
+        summary: "SummarySettings | None" = None,
         dask: str = "",
     ) -> "Job":
         """The job that the options describe; raises on any error in them."""
         from unpooled.app.job import Job, parse_ks
-        from unpooled.data import Wishes
+        from unpooled.data import PreparationOptions
         from unpooled.data.readers import Reading
 
-        if self.min_cluster_size is not None and protect != "trusted":
+        if self.min_cluster_size is not None and protect != "raw":
             typer.echo("unpooled: --min-cluster-size does nothing without --protect trusted", err=True)
         same = self.columns in ("same", "common", "any")
         chosen: str | tuple[str, ...] = self.columns if same else names(self.columns)
-        return Job.of(
+        return Job.from_options(
             files,
             parse_ks(self.k),
             reading or Reading(),
-            copy,
-            Wishes(
+            summary,
+            PreparationOptions(
                 columns=chosen,
                 **_scales(self.scale),
                 bounds=_bounds(self.bounds or [], () if isinstance(chosen, str) else chosen),
@@ -241,7 +241,7 @@ class JobOptions(Options):
             delta=self.delta,
             rows=self.rows,
             force=self.force,
-            between=between,
+            remote=remote,
             modules=tuple(self.module or ()),
             certify=self.certify or "",
             dask=dask,
@@ -253,7 +253,7 @@ class ReadingOptions(Options):
     """Options for reading a site's file: they are the site's own."""
 
     exclude: t.Exclude = None
-    categories: t.Categories = None
+    categorical: t.Categories = None
     na: t.Na = None
     delimiter: t.Delimiter = None
     decimal: t.Decimal = None
@@ -270,7 +270,7 @@ class ReadingOptions(Options):
         delimiter, decimal = separators(self.delimiter, self.decimal)
         return Reading(
             exclude=names(self.exclude),
-            categories=names(self.categories),
+            categorical=names(self.categorical),
             na=tuple(self.na or ()),
             numbers=names(self.numbers),
             delimiter=delimiter,
@@ -292,17 +292,17 @@ class ReadingOptions(Options):
 class CopyOptions(Options):
     """Options for making a copy."""
 
-    group_size: t.GroupSize = 0
+    min_group_size: t.GroupSize = 0
     person: t.Person = ""
     sensitive: t.Sensitive = None
     log: t.Log = None
     consumption: t.Consumption = None
 
-    def settings(self, columns: tuple[str, ...] = ()) -> "CopySettings":
-        from unpooled.privacy.copy import CopySettings
+    def settings(self, columns: tuple[str, ...] = ()) -> "SummarySettings":
+        from unpooled.privacy.microaggregation import SummarySettings
 
-        return CopySettings(
-            self.group_size,
+        return SummarySettings(
+            self.min_group_size,
             self.person,
             columns,
             names(self.sensitive),
@@ -318,7 +318,7 @@ class CopyOptions(Options):
 def check_report(epsilon: float | None, report: Path | None) -> None:
     """Raise if a report is wanted under differential privacy: it needs sums without noise."""
     if epsilon is not None and report is not None:
-        raise BadInput("--report asks for sums without noise: with --epsilon there is none")
+        raise InputError("--report asks for sums without noise: with --epsilon there is none")
 
 
 def policies(bounds: list[str] | None) -> list[str]:
@@ -338,9 +338,9 @@ def _bounds(given: list[str], columns: tuple[str, ...]) -> tuple[tuple[str, floa
         try:
             pair = float(low), float(high)
         except ValueError:
-            raise BadInput(f"bounds are said as column=low:high, got {text!r}") from None
+            raise InputError(f"bounds are said as column=low:high, got {text!r}") from None
         if not name and not columns:
-            raise BadInput(f"bounds {text} are for all columns: name these by --columns age,bmi")
+            raise InputError(f"bounds {text} are for all columns: name these by --columns age,bmi")
         found += [(each, *pair) for each in ((name.strip(),) if name else columns)]
     return tuple(found)
 
@@ -353,7 +353,7 @@ def _scales(text: str) -> dict[str, Any]:
     parts = [part.rpartition("=") for part in names(text)]
     usual = [scale for name, _, scale in parts if not name]
     if len(usual) > 1:
-        raise BadInput(f"--scale has one scale for all columns, and others as column=scale; got {text!r}")
+        raise InputError(f"--scale has one scale for all columns, and others as column=scale; got {text!r}")
     own = tuple((name.strip(), scale.strip()) for name, _, scale in parts if name)
     return {"scale": usual[0] if usual else "standard", "scales": own}
 
@@ -363,5 +363,5 @@ def _domain(path: str) -> list[tuple[str, float, float]]:
 
     domain = load(path).domain
     if not domain.columns:
-        raise BadInput(f"{path}: the policy has no [domain] with columns, lower and upper")
+        raise InputError(f"{path}: the policy has no [domain] with columns, lower and upper")
     return list(zip(domain.columns, domain.lower, domain.upper, strict=True))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from unpooled.errors import BadInput
+from unpooled.errors import InputError
 
 if TYPE_CHECKING:  # not imported at run time, so that --help is fast
     from unpooled.app.run_folder import RunFolder
@@ -55,7 +55,7 @@ def beside_run(report: Path | None, folder: "RunFolder | None") -> Path | None:
 
 
 def inputs_of_copy(folder: Path, *outputs: Path | None) -> list[Path]:
-    """The files of a site's copies; BadInput if an output is the table that a copy was made of.
+    """The files of a site's copies; InputError if an output is the table that a copy was made of.
 
     A copy does not name that table: a table with all columns of the copy, other than an exported copy, is
     taken for it.
@@ -69,7 +69,7 @@ def inputs_of_copy(folder: Path, *outputs: Path | None) -> list[Path]:
         for path in outputs:
             columns = _columns(path) if path is not None else ()
             if columns and columns != exported and set(about.get("names", [""])) <= set(columns):
-                raise BadInput(
+                raise InputError(
                     f"{path} has the columns that the copy was made of: an input is never overwritten"
                 )
     return [copy / name for copy in copies for name in ("table.csv", "about.json")]
@@ -81,7 +81,7 @@ def _columns(path: Path) -> tuple[str, ...]:
     from unpooled.data.readers.source import Reading, open_source
 
     for opened in (open_source, open_csv) if path.is_file() else ():
-        with suppress(BadInput):
+        with suppress(InputError):
             return opened(path.resolve(), Reading()).every
     return ()
 
@@ -102,7 +102,7 @@ def check(
         for path in paths:
             _check_no_input(path, given)
             if not seen.isdisjoint(_keys(path)):
-                raise BadInput(f"{path} is named for two outputs")
+                raise InputError(f"{path} is named for two outputs")
         seen.update(key for path in paths for key in _keys(path))
     folders_made = {
         key for output in wanted if isinstance(output, FolderOutput) for key in _keys(output.path)
@@ -127,16 +127,16 @@ def _keys(path: Path) -> set[_Key]:
 def _check_no_input(path: Path, inputs: dict[_Key, Path]) -> None:
     for key in _keys(path) & inputs.keys():
         which = "an input" if path == inputs[key] else f"the input {inputs[key]}"
-        raise BadInput(f"{path} is {which}: an input is never overwritten")
+        raise InputError(f"{path} is {which}: an input is never overwritten")
 
 
 def _check_file(path: Path, overwrite: bool, make_folders: bool, folders_made: set[_Key]) -> None:
     if path.is_dir():
-        raise BadInput(f"{path}: there is a folder of that name")
+        raise InputError(f"{path}: there is a folder of that name")
     if path.exists() and not path.is_file():
-        raise BadInput(f"{path} is no file that could be replaced")  # a device would become a file
+        raise InputError(f"{path} is no file that could be replaced")  # a device would become a file
     if os.path.lexists(path) and not overwrite:  # a broken link exists, too
-        raise BadInput(f"{path} exists; say --overwrite to replace it")
+        raise InputError(f"{path} exists; say --overwrite to replace it")
     if folders_made.isdisjoint(_keys(path.parent)):
         _check_room(path, path.parent, make_folders)
 
@@ -144,15 +144,15 @@ def _check_file(path: Path, overwrite: bool, make_folders: bool, folders_made: s
 def _check_folder(folder: FolderOutput, overwrite: bool) -> None:
     path = folder.path
     if os.path.lexists(path) and not path.is_dir():
-        raise BadInput(f"{path}: there is a file of that name")
+        raise InputError(f"{path}: there is a file of that name")
     if not path.exists():
         _check_room(path, path.parent, make_folders=True)
         return
     if any(path.iterdir()):
         if not folder.own:
-            raise BadInput(f"{path} is not empty, and not {folder.what}")
+            raise InputError(f"{path} is not empty, and not {folder.what}")
         if not folder.resumed and not overwrite:
-            raise BadInput(f"{path} exists; say --overwrite to replace it{folder.holds}")
+            raise InputError(f"{path} exists; say --overwrite to replace it{folder.holds}")
     _check_room(path, path, make_folders=False)
 
 
@@ -161,13 +161,13 @@ def _check_room(path: Path, folder: Path, make_folders: bool) -> None:
     while make_folders and not folder.exists() and folder != folder.parent:
         folder = folder.parent
     if folder.exists() and not folder.is_dir():
-        raise BadInput(f"{folder}: there is a file of that name")
+        raise InputError(f"{folder}: there is a file of that name")
     if not folder.is_dir():
-        raise BadInput(f"{path}: there is no folder {folder}")
+        raise InputError(f"{path}: there is no folder {folder}")
     try:
         handle, name = tempfile.mkstemp(dir=folder, prefix=".unpooled.")
     except OSError as error:
-        raise BadInput(f"{path} cannot be written: {error.strerror}") from error
+        raise InputError(f"{path} cannot be written: {error.strerror}") from error
     os.close(handle)
     os.unlink(name)
 

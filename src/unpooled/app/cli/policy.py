@@ -8,7 +8,7 @@ import typer
 
 from unpooled.app.cli import options as o
 from unpooled.app.cli.outputs import Overwrite, check
-from unpooled.errors import BadInput, LedgerError, PolicyError
+from unpooled.errors import InputError, LedgerError, PolicyError
 
 policy = typer.Typer(no_args_is_help=True, help="Write, check and explain the rules of a site.")
 sums = typer.Typer(no_args_is_help=True, help="The keys of the other sites, as secure sums use them.")
@@ -19,7 +19,7 @@ _LOG = Annotated[Path, typer.Argument(help="The site's log, or its folder.")]
 _HEADS = Annotated[
     Path | None,
     typer.Option(
-        help="Heads that the coordinator kept (heads.jsonl): they show a log that was cut or rewritten."
+        help="Heads that the coordinator kept (log_heads.jsonl): they show a log that was cut or rewritten."
     ),
 ]
 
@@ -50,15 +50,15 @@ def policy_init(
     overwrite: Overwrite = False,
 ) -> None:
     """Write a policy with safe defaults, or those of a preset, and a comment on each rule."""
-    from unpooled.core.disk import write_atomically
     from unpooled.site.explain_policy import template
     from unpooled.site.policy import check_declared, parse
+    from unpooled.storage.atomic_files import write_atomically
 
     if federation:
-        from unpooled.runtimes.region.rules import TEMPLATE
+        from unpooled.federation.relay.rules_file import TEMPLATE
 
         if site or preset or person or consumption or rows:
-            raise BadInput("--federation: its rules are about sums; the other options are for a site")
+            raise InputError("--federation: its rules are about sums; the other options are for a site")
         check(path, overwrite=overwrite)
         write_atomically(path, TEMPLATE.encode())
         typer.echo(f"written: {path}")
@@ -84,11 +84,13 @@ def policy_presets() -> None:
 @policy.command("check")
 def policy_check(path: _FILE) -> None:
     """Read a policy and name any error in it."""
-    from unpooled.runtimes.region.rules import are_rules, load_rules
+    from unpooled.federation.relay.rules_file import is_relay_policy, load_relay_policy
     from unpooled.site.policy import check_declared, check_methods, load
 
-    if are_rules(path):
-        typer.echo(f"{path}: in order, the rules of a federation, digest {load_rules(path).digest[:16]}")
+    if is_relay_policy(path):
+        typer.echo(
+            f"{path}: in order, the rules of a federation, digest {load_relay_policy(path).digest[:16]}"
+        )
         return
     found = load(path)
     check_methods(found)
@@ -112,7 +114,7 @@ def kept_heads(path: Path | None, log: Path) -> dict[int, str] | None:
     """The heads of this site's log that the coordinator kept, by number: one line of JSON for each."""
     if path is None:
         return None
-    from unpooled.site.audit.summary import read
+    from unpooled.site.audit.overview import read
 
     site = read(log).site
     found: dict[int, str] = {}
@@ -135,17 +137,17 @@ def kept_heads(path: Path | None, log: Path) -> dict[int, str] | None:
 def audit_show(
     log: _LOG,
     html: Annotated[Path | None, typer.Option(help="Write the page here instead.")] = None,
-    heads: _HEADS = None,
+    log_heads: _HEADS = None,
     overwrite: Overwrite = False,
 ) -> None:
     """Show what left, in which run, how it was protected, what was refused, and whether the log is whole."""
-    from unpooled.core.disk import write_atomically
-    from unpooled.runtimes.provisioning.site_folder import told_policy
-    from unpooled.site.audit.page import lines, page
-    from unpooled.site.audit.summary import read
+    from unpooled.app.pages.audit_page import lines, page
+    from unpooled.federation.provisioning.site_folder import find_joined_policy
+    from unpooled.site.audit.overview import read
+    from unpooled.storage.atomic_files import write_atomically
 
-    check(html, inputs=[log, log / "log.jsonl", heads], overwrite=overwrite)
-    record = read(log, kept_heads(heads, log), policy=told_policy(log))
+    check(html, inputs=[log, log / "log.jsonl", log_heads], overwrite=overwrite)
+    record = read(log, kept_heads(log_heads, log), policy=find_joined_policy(log))
     if html is None:
         _print(lines(record))
         return
@@ -154,13 +156,13 @@ def audit_show(
 
 
 @audit.command("verify")
-def audit_verify(log: _LOG, heads: _HEADS = None) -> None:
+def audit_verify(log: _LOG, log_heads: _HEADS = None) -> None:
     """Prove that the log is whole, or name every line where it is not (exit code 1)."""
-    from unpooled.runtimes.provisioning.site_folder import told_policy
-    from unpooled.site.audit.page import verdict
-    from unpooled.site.audit.summary import read
+    from unpooled.app.pages.audit_page import verdict
+    from unpooled.federation.provisioning.site_folder import find_joined_policy
+    from unpooled.site.audit.overview import read
 
-    record = read(log, kept_heads(heads, log), policy=told_policy(log))
+    record = read(log, kept_heads(log_heads, log), policy=find_joined_policy(log))
     typer.echo(verdict(record))
     for fault in record.faults:
         typer.echo(str(fault), err=True)
@@ -174,7 +176,7 @@ def audit_verify(log: _LOG, heads: _HEADS = None) -> None:
 def audit_attack(log: _LOG) -> None:
     """Attack this site's own messages: count the rows that could be recovered from all that left."""
     from unpooled.site.audit.attack import on_log
-    from unpooled.site.audit.summary import read
+    from unpooled.site.audit.overview import read
 
     found = on_log(read(log).path)
     typer.echo(
@@ -183,7 +185,7 @@ def audit_attack(log: _LOG) -> None:
     )
     if len(found.rows):
         typer.echo(
-            'A site with [protect] mode = "copy" answers from groups: what is found there are their means.'
+            'A site with [protect] mode = "summary" answers from groups: what is found there are their means.'
         )
 
 

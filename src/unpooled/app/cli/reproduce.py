@@ -13,10 +13,9 @@ import typer
 from unpooled.app.cli.outputs import FolderOutput, check
 
 if TYPE_CHECKING:
+    from reproduction.experiment import Task
+    from reproduction.worker import Progress
     from rich.table import Table
-
-    from unpooled.experiments.papers.experiment import Task
-    from unpooled.experiments.papers.worker import Progress
 
 
 def reproduce(
@@ -41,13 +40,13 @@ def reproduce(
 
     unpooled reproduce garst-fig1 --quick
     """
+    from reproduction.catalogue import chosen
+    from reproduction.data_sources import FILES, Sources
+    from reproduction.output import markdown_table, page, verdict_text, write
+    from reproduction.runner import finish
     from rich.console import Console
 
-    from unpooled.core.disk import write_atomically
-    from unpooled.experiments.papers.data_sources import FILES, Sources
-    from unpooled.experiments.papers.output import markdown_table, page, said, write
-    from unpooled.experiments.papers.registry import chosen
-    from unpooled.experiments.papers.runner import finish
+    from unpooled.storage.atomic_files import write_atomically
 
     console = Console(highlight=False)
     sources = Sources(data)
@@ -74,7 +73,7 @@ def reproduce(
     for one in done:
         path = write(one, out)
         console.print(f"\n[bold]{one.experiment.name}[/bold]: {one.experiment.title}")
-        console.print(said(one), soft_wrap=True, markup=False)
+        console.print(verdict_text(one), soft_wrap=True, markup=False)
         for table in one.presented.tables:
             console.print(f"\n{table.title}", markup=False)
             console.print(markdown_table(table), soft_wrap=True, markup=False)
@@ -89,16 +88,15 @@ def reproduce(
 
 def results_output(out: Path) -> FolderOutput:
     """The folder of saved results: a run continues with those that exist."""
-    from unpooled.experiments.papers.registry import NAMES
+    from reproduction.catalogue import NAMES
 
     own = any((out / "results" / name).is_dir() for name in (*NAMES, "compare"))
     return FolderOutput(out, "a folder of results", own=own, resumed=True)
 
 
 def _listed() -> "Table":
+    from reproduction.catalogue import NAMES, find
     from rich.table import Table
-
-    from unpooled.experiments.papers.registry import NAMES, find
 
     table = Table("experiment", "what", "runs", "quick", "needs in --data")
     for e in map(find, NAMES):

@@ -8,7 +8,7 @@ import typer
 
 from unpooled.app.cli import options as o
 from unpooled.app.cli.outputs import FolderOutput, Overwrite, beside_run, check, run_output, whole_folder
-from unpooled.errors import BadInput
+from unpooled.errors import InputError
 
 EXPIRES = 30.0
 WAIT = 60.0
@@ -50,7 +50,7 @@ class TheSites(o.ReadingOptions):
     """Options that belong to a site, hidden here: each is refused by name."""
 
     exclude: Annotated[str | None, typer.Option(hidden=True)] = None
-    categories: Annotated[str | None, typer.Option(hidden=True)] = None
+    categorical: Annotated[str | None, typer.Option(hidden=True)] = None
     na: Annotated[list[str] | None, typer.Option(hidden=True)] = None
     delimiter: Annotated[str | None, typer.Option(hidden=True)] = None
     decimal: Annotated[str | None, typer.Option(hidden=True)] = None
@@ -61,7 +61,7 @@ class TheSites(o.ReadingOptions):
     def refuse(self) -> None:
         for field in fields(self):
             if getattr(self, field.name) not in (field.default, []):
-                raise BadInput(
+                raise InputError(
                     f"--{field.name}: how a file is read is its site's to say, with unpooled join or "
                     f"unpooled copy make; a run cannot"
                 )
@@ -69,7 +69,7 @@ class TheSites(o.ReadingOptions):
 
 def _study(title: str, purpose: str, contact: str, expires: float) -> dict[str, Any]:
     """The words of a study about itself, with its dates and who answers for it."""
-    from unpooled.app.study import account, now_and_later
+    from unpooled.app.propose_study import account, now_and_later
 
     created, end = now_and_later(expires)
     said = {"title": title.strip(), "purpose": purpose.strip(), "contact": contact.strip() or account()}
@@ -85,7 +85,7 @@ def run(
     report: o.Report = None,
     as_json: o.AsJson = False,
     overwrite: Overwrite = False,
-    protect: Expected = "copy",
+    protect: Expected = "summary",
     quorum: Quorum = 0.5,
     deadline: Deadline = 60.0,
     wait: Patience = WAIT,
@@ -100,34 +100,38 @@ def run(
     unpooled run heart/ -k 2..6 --report report.html --out run/
     """
     from unpooled.app.cli.fit import perform
-    from unpooled.app.job import Between
+    from unpooled.app.job import RemoteRunOptions
+    from unpooled.app.propose_study import proposed
     from unpooled.app.run_folder import RunFolder
-    from unpooled.app.study import proposed
-    from unpooled.runtimes.provisioning.federation_folder import FederationFolder, files_of, new_name
-    from unpooled.runtimes.provisioning.members import members_of
+    from unpooled.federation.provisioning.federation_folder import (
+        FederationFolder,
+        federation_folder_files,
+        new_run_name,
+    )
+    from unpooled.federation.provisioning.member_keys import known_members
 
     joined = FederationFolder.read(federation)
     study = _study(title, purpose, contact, expires)
-    between = Between(
+    remote = RemoteRunOptions(
         str(joined.path),
-        new_name(),
+        new_run_name(),
         joined.sites,
         quorum,
         deadline,
         wait,
         approval=wait_approval,
-        federations=members_of(joined)[1],
+        federations=known_members(joined)[1],
         **study,
     )
     reading.refuse()
-    job = options.job(protect, between=between)
-    proposed(job, between)  # raises if its texts cannot be shown
+    job = options.job(protect, remote=remote)
+    proposed(job, remote)  # raises if its texts cannot be shown
     o.check_report(options.epsilon, report)
-    folder = RunFolder(out if out is not None else joined.results / between.run)
+    folder = RunFolder(out if out is not None else joined.results / remote.run)
     check(
         run_output(folder),
         beside_run(report, folder),
-        inputs=[*files_of(joined.path), *o.policies(options.bounds)],
+        inputs=[*federation_folder_files(joined.path), *o.policies(options.bounds)],
         overwrite=overwrite,
     )
     perform(job, folder, report, new=True, as_json=as_json, threads=None)
@@ -141,7 +145,7 @@ def export_job(
     options: o.JobOptions,
     reading: TheSites,
     overwrite: Overwrite = False,
-    protect: Expected = "copy",
+    protect: Expected = "summary",
     engine: Annotated[str, typer.Option(help="Engine that the job folder is for.")] = "nvflare",
     quorum: Quorum = 0.5,
     deadline: Deadline = 60.0,
@@ -155,20 +159,22 @@ def export_job(
 
     unpooled export-job jobs/heart --site hospital-a --site hospital-b -k 3 --out run/
     """
-    from unpooled.app.job import Between
+    from unpooled.app.job import RemoteRunOptions
     from unpooled.app.run_folder import RunFolder
     from unpooled.app.run_job import tasks
-    from unpooled.runtimes.engine import engine as find
-    from unpooled.runtimes.provisioning.federation_folder import new_name
-    from unpooled.runtimes.provisioning.names import check_name
+    from unpooled.federation.engine import engine as find
+    from unpooled.federation.provisioning.federation_folder import new_run_name
+    from unpooled.federation.provisioning.names import check_name
 
     reading.refuse()
     for name in site:
         check_name(name, "site")
     study = _study(title, purpose, contact, expires)
-    between = Between("", new_name(), tuple(sorted(site)), quorum, deadline, approval=wait_approval, **study)
-    job = options.job(protect, between=between)
-    assert job.between is not None
+    remote = RemoteRunOptions(
+        "", new_run_name(), tuple(sorted(site)), quorum, deadline, approval=wait_approval, **study
+    )
+    job = options.job(protect, remote=remote)
+    assert job.remote is not None
     folder, found = RunFolder(out), find(engine)
     files = tuple(job_folder / name for name in found.JOB_FILES)
     own = files[0].is_file() and all(p in files or p.is_dir() for p in job_folder.rglob("*"))
@@ -178,11 +184,11 @@ def export_job(
         inputs=o.policies(options.bounds),
         overwrite=overwrite,
     )
-    task, terms = tasks(job, between)
+    task, terms = tasks(job, remote)
     with whole_folder(job_folder) as written:
         found.write_job(written, task, terms)
     folder.begin(job)
     typer.echo(
-        f"written: {job_folder}\nOnce the job is done, copy runs/{job.between.run}/checkpoint from the "
+        f"written: {job_folder}\nOnce the job is done, copy runs/{job.remote.run}/checkpoint from the "
         f"server's workspace into {out}, and unpooled resume {out} writes the model and the report."
     )

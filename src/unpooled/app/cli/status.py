@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from unpooled.app.cli.join import show
-from unpooled.app.cli.join_region import show_region
+from unpooled.app.cli.join_region import show_relay
 from unpooled.app.cli.outputs import check
-from unpooled.errors import BadInput
+from unpooled.errors import InputError
 
 if TYPE_CHECKING:
-    from unpooled.runtimes.provisioning.health import Health
+    from unpooled.federation.provisioning.health import Health
 
 
 def status(
@@ -36,20 +36,20 @@ def status(
     Exit code: 0 all is well, 3 not running, 4 a site is not connected, 5 a run failed or stopped, 6 something
     waits for a person.
     """
-    from unpooled.core.disk import write_atomically
-    from unpooled.runtimes.provisioning import health
-    from unpooled.runtimes.provisioning.federation_folder import FederationFolder
-    from unpooled.runtimes.provisioning.site_folder import SiteFolder
+    from unpooled.federation.provisioning import health
+    from unpooled.federation.provisioning.federation_folder import FederationFolder
+    from unpooled.federation.provisioning.site_folder import SiteFolder
+    from unpooled.storage.atomic_files import write_atomically
 
     at_coordinator = (where / "federation.json").exists()
     if at_coordinator:
-        found = health.of_federation(FederationFolder.read(where))
+        found = health.federation_health(FederationFolder.read(where))
     else:
-        place = SiteFolder.of(where)
-        found = health.of_site(place)
+        place = SiteFolder.from_path(where)
+        found = health.site_health(place)
     if metrics is not None:
         if metrics.is_file() and not metrics.read_bytes().startswith(b"# HELP unpooled_"):
-            raise BadInput(f"{metrics} exists, and is no file of metrics that unpooled status wrote")
+            raise InputError(f"{metrics} exists, and is no file of metrics that unpooled status wrote")
         check(metrics, overwrite=True)
         write_atomically(metrics, health.metrics(found).encode(), shared=True)
     if as_json:
@@ -60,7 +60,7 @@ def status(
     else:
         typer.echo(f"{found.name} in {found.federation}: {found.sites[found.name]}")
         if place.is_federation:
-            show_region(place.region)
+            show_relay(place.relay_settings)
         elif place.has_settings:
             show(place, place.settings)
     for problem in found.problems:

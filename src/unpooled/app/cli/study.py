@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from unpooled.errors import BadInput
+from unpooled.errors import InputError
 
 if TYPE_CHECKING:
-    from unpooled.site.study_folder import KeptStudy, StudyFolder
+    from unpooled.site.study_store import ReceivedStudy, StudyFolder
 
 study = typer.Typer(
     no_args_is_help=True, help="The studies that came to a site: approve, decline or withdraw each."
@@ -33,7 +33,7 @@ def study_list(folder: Folder) -> None:
     for number, kept in enumerate(every, start=1):
         s = kept.study
         typer.echo(
-            f"{number}. {kept.shown_state}: {s.title} ({s.purpose}); came {kept.received}, {s.digest[:16]}"
+            f"{number}. {kept.display_state}: {s.title} ({s.purpose}); came {kept.received}, {s.digest[:16]}"
         )
 
 
@@ -41,7 +41,7 @@ def study_list(folder: Folder) -> None:
 def study_show(folder: Folder, which: Which = "") -> None:
     """Show a study: what it is for, who answers for it, and the most that it will ask."""
     place = _studies(folder)
-    _show(place.named(which) if which else _only(place, place.waiting() or place.every(), "show"))
+    _show(place.find(which) if which else _only(place, place.pending() or place.every(), "show"))
 
 
 @study.command("approve")
@@ -60,14 +60,14 @@ def study_approve(
     unpooled study approve hospital-a
     """
     from unpooled.app.cli.copy import approve as approve_copy
-    from unpooled.site.copy_folder import CopyFolder
-    from unpooled.site.study_folder import APPROVED
+    from unpooled.site.study_store import APPROVED
+    from unpooled.site.table_store import SummaryFolder
 
-    place, copy = _studies(folder), CopyFolder(folder)
+    place, copy = _studies(folder), SummaryFolder(folder)
     until = time.monotonic() + wait
-    while time.monotonic() < until and not place.waiting():
+    while time.monotonic() < until and not place.pending():
         time.sleep(0.2)
-    kept = place.named(which) if which else _only(place, place.waiting(), "approve")
+    kept = place.find(which) if which else _only(place, place.pending(), "approve")
     if not which and not yes:
         _show(kept)
         typer.confirm("Approve it?", abort=True)
@@ -82,10 +82,10 @@ def study_approve(
 @study.command("decline")
 def study_decline(folder: Folder, which: Which = "", reason: Reason = "", by: By = "") -> None:
     """Decline a study that waits: its run goes on without this site, and is told why."""
-    from unpooled.site.study_folder import DECLINED, checked_reason
+    from unpooled.site.study_store import DECLINED, checked_reason
 
     place = _studies(folder)
-    kept = place.named(which) if which else _only(place, place.waiting(), "decline")
+    kept = place.find(which) if which else _only(place, place.pending(), "decline")
     place.decide(kept.study.digest, DECLINED, by, checked_reason(reason))
     typer.echo(f"declined: {kept.study.title}, digest {kept.study.digest[:16]}")
 
@@ -93,48 +93,48 @@ def study_decline(folder: Folder, which: Which = "", reason: Reason = "", by: By
 @study.command("withdraw")
 def study_withdraw(folder: Folder, which: Which = "", reason: Reason = "", by: By = "") -> None:
     """Withdraw the approval of a study: the next question of its run is refused, also in the middle."""
-    from unpooled.site.study_folder import APPROVED, WITHDRAWN, checked_reason
+    from unpooled.site.study_store import APPROVED, WITHDRAWN, checked_reason
 
     place = _studies(folder)
     approved = [kept for kept in place.every() if kept.state == APPROVED and not kept.study.expired]
-    kept = place.named(which) if which else _only(place, approved, "withdraw")
+    kept = place.find(which) if which else _only(place, approved, "withdraw")
     place.decide(kept.study.digest, WITHDRAWN, by, checked_reason(reason))
     typer.echo(f"withdrawn: {kept.study.title}, digest {kept.study.digest[:16]}")
 
 
 def _studies(folder: Path) -> "StudyFolder":
-    from unpooled.site.study_folder import StudyFolder
+    from unpooled.site.study_store import StudyFolder
 
     if not folder.is_dir():
-        raise BadInput(f"{folder}: no such folder")
+        raise InputError(f"{folder}: no such folder")
     return StudyFolder(folder)
 
 
-def _only(place: "StudyFolder", found: "list[KeptStudy]", what: str) -> "KeptStudy":
+def _only(place: "StudyFolder", found: "list[ReceivedStudy]", what: str) -> "ReceivedStudy":
     if len(found) == 1:
         return found[0]
     many = f"{len(found)} studies could be meant" if found else f"there is no study to {what}"
-    raise BadInput(f"{place.folder}: {many}; unpooled study list {place.folder} numbers them")
+    raise InputError(f"{place.folder}: {many}; unpooled study list {place.folder} numbers them")
 
 
-def _show(kept: "KeptStudy") -> None:
+def _show(kept: "ReceivedStudy") -> None:
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
-    from unpooled.site.study import asked, sentences
+    from unpooled.site.study import allowed_questions, sentences
 
     console = Console(highlight=False)
     facts = Table.grid(padding=(0, 2))
     for name, value in sentences(kept.study):
         facts.add_row(name, escape(value))
     facts.add_row("digest", kept.study.digest)
-    facts.add_row("state", kept.shown_state)
+    facts.add_row("state", kept.display_state)
     for said in kept.decisions:
         facts.add_row("", escape(f"{said.decision} by {said.by} at {said.at} {said.reason}".rstrip()))
     console.print(facts)
     head = ("it may ask for", "question", "centres at once, at most", "work at the site, at most")
     table = Table(*head, title="All that it may ask")
-    for meaning, name, most, work in asked(kept.study):
+    for meaning, name, most, work in allowed_questions(kept.study):
         table.add_row(escape(meaning), name, most, escape(work))
     console.print(table)

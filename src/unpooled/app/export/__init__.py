@@ -10,11 +10,11 @@ from unpooled.app.export.json_model import from_json, labels_from_json, to_json
 from unpooled.app.export.onnx_model import to_onnx
 from unpooled.app.export.sklearn_model import built, to_module
 from unpooled.app.model import Model
-from unpooled.core.arrays import FloatArray, IntArray
-from unpooled.core.disk import write_atomically
 from unpooled.data import Number, Table
-from unpooled.data.views import Shaped
-from unpooled.errors import BadInput, ModelError
+from unpooled.data.transforms import Shaped
+from unpooled.errors import InputError, ModelError
+from unpooled.storage.atomic_files import write_atomically
+from unpooled.typing import FloatArray, IntArray
 
 __all__ = ["FORMATS", "export", "from_json", "probe", "to_json", "to_module", "to_onnx"]
 
@@ -25,12 +25,12 @@ _PROBES = 1000  # rows of any numbers, and as many of whole numbers
 def export(model: Model, to: str, path: Path) -> int:
     """Write the model after a check that it gives the same labels; returns the number of rows checked."""
     if to not in FORMATS:
-        raise BadInput(f"--to must be one of {', '.join(FORMATS)}, got {to!r}")
+        raise InputError(f"--to must be one of {', '.join(FORMATS)}, got {to!r}")
     data = {"json": to_json, "sklearn": to_module, "onnx": to_onnx}[to](model)
     checked = 0
     for whole in (False, True):
         columns = probe(model, _PROBES, whole=whole)
-        expected = model.predict(Table.of(_as_arrays(model, columns))).clusters
+        expected = model.predict(Table.from_columns(_as_arrays(model, columns))).clusters
         keep = expected > 0
         for got in _labels(data, to, model, columns):
             differ = int((got != expected)[keep].sum())
@@ -84,7 +84,7 @@ def probe(model: Model, n: int, *, whole: bool = False) -> dict[str, list[Any]]:
             if whole:
                 values, lost = [round(v) for v in values], np.zeros(n, dtype=np.bool_)
         else:
-            values = rng.choice([*c.levels, "never seen before"], n).tolist()
+            values = rng.choice([*c.categories, "never seen before"], n).tolist()
         columns[c.name] = [None if gone else v for v, gone in zip(values, lost, strict=True)]
     return columns
 
@@ -117,7 +117,9 @@ def _by_onnx(data: bytes, model: Model, columns: dict[str, list[Any]]) -> IntArr
     try:
         import onnxruntime
     except ModuleNotFoundError as missing:
-        raise BadInput("checking ONNX needs onnxruntime; pip install 'unpooled[onnx]' brings it") from missing
+        raise InputError(
+            "checking ONNX needs onnxruntime; pip install 'unpooled[onnx]' brings it"
+        ) from missing
     session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
     kinds = model.preparation.kinds
     feed = {

@@ -16,11 +16,11 @@ import numpy as np
 
 from unpooled import __version__
 from unpooled.app.model import Model
-from unpooled.core.arrays import FloatArray, IntArray
 from unpooled.data import Category, Number, Preparation
-from unpooled.data.observed_view import Observed
-from unpooled.data.views import Shaped
+from unpooled.data.missing_values import PreparationWithMissing
+from unpooled.data.transforms import Shaped
 from unpooled.errors import ModelError
+from unpooled.typing import FloatArray, IntArray
 
 FORMAT = "unpooled model"
 VERSION = 1
@@ -35,7 +35,7 @@ def columns_json(preparation: Preparation) -> list[dict[str, Any]]:
         else {
             "column": c.name,
             "kind": "category",
-            "levels": list(c.levels),
+            "categorical": list(c.categories),
             "other": c.other,
             "fill": c.places[c.fill],
             "scale": c.scale,
@@ -46,7 +46,7 @@ def columns_json(preparation: Preparation) -> list[dict[str, Any]]:
 
 def missing_json(preparation: Preparation) -> str:
     """The treatment of missing values, in a word."""
-    return "kept" if preparation.keeps_holes else "dropped" if preparation.drop else "filled"
+    return "kept" if preparation.keeps_missing else "dropped" if preparation.drop else "filled"
 
 
 def to_json(model: Model) -> bytes:
@@ -72,9 +72,9 @@ def from_json(data: bytes) -> Model:
             raise ModelError(f"JSON of version {content['version']}, this program reads version {VERSION}")
         columns = tuple(_column(c) for c in content["columns"])
         missing = content["rows_with_missing_values"]
-        view = Observed if missing == "kept" else Preparation
+        transform = PreparationWithMissing if missing == "kept" else Preparation
         return Model(
-            view(columns, missing == "dropped"),
+            transform(columns, missing == "dropped"),
             np.array(content["centers"]),
             np.array(content["cluster_rows"]),
             content["made_by"],
@@ -89,9 +89,11 @@ def _column(content: dict[str, Any]) -> Number | Category:
         return (
             Shaped(*plain, content["form"], tuple(content["knots"])) if "form" in content else Number(*plain)
         )
-    places = [*content["levels"], *(["other"] if content["other"] else [])]
+    places = [*content["categorical"], *(["other"] if content["other"] else [])]
     fill = places.index(content["fill"])
-    return Category(content["column"], tuple(content["levels"]), content["other"], fill, content["scale"])
+    return Category(
+        content["column"], tuple(content["categorical"]), content["other"], fill, content["scale"]
+    )
 
 
 def _shaped(form: str, knots: FloatArray, x: FloatArray) -> FloatArray:
@@ -117,7 +119,7 @@ def labels_from_json(data: bytes, columns: dict[str, list[Any]]) -> IntArray:
             filled = x if kept else np.where(np.isnan(x), c["fill"], x)
             parts.append(((filled - c["shift"]) / c["scale"])[:, None])
             continue
-        places = {level: i for i, level in enumerate(c["levels"])}
+        places = {category: i for i, category in enumerate(c["categorical"])}
         block = np.zeros((len(cells), len(places) + c["other"]))
         for i, v in enumerate(cells):
             place = places.get(c["fill"], len(places)) if v is None else places.get(v, len(places))

@@ -14,10 +14,10 @@ _SCORES = ("k", "inertia", "calinski_harabasz", "davies_bouldin", "silhouette", 
 def result_json(result: "ClusterResult") -> dict[str, Any]:
     """The result for programs; nan is null."""
     a, c, d = result.agreement, result.choice, result.description
-    left = result.run.left()
+    left = result.run.sent()
     value = {
         "unpooled": __version__,
-        "answer": " ".join(result.answer()),
+        "headline": " ".join(result.headline()),
         "k": result.k,
         "clear": c.clear,
         "no_clusters": c.none,
@@ -26,25 +26,25 @@ def result_json(result: "ClusterResult") -> dict[str, Any]:
         "scores": [
             {
                 **{f: getattr(s, f) for f in _SCORES},
-                "rows_shown": s.mass,
+                "rows_disclosed": s.mass,
                 "border": s.border,
                 "gain": float(gain),
             }
             for s, gain in zip(c.scores, c.gains, strict=True)
         ],
         "rows": a.used,
-        "rows_hidden": result.hidden,
+        "rows_suppressed": result.suppressed,
         "clusters": [
             {
                 "cluster": j + 1,
                 "rows": float(result.sizes[j]),
                 "rows_by_site": None
-                if result.job.totals_only
+                if result.job.aggregate_only
                 else {s: result.size_at(i, j) for i, s in enumerate(d.sites)},
                 "profile": [
                     {
                         "column": t.column,
-                        **({"level": t.level} if t.level else {"sd": t.spread}),
+                        **({"category": t.category} if t.category else {"sd": t.spread}),
                         "value": t.value,
                         "overall": t.overall,
                         "effect": t.effect,
@@ -59,10 +59,10 @@ def result_json(result: "ClusterResult") -> dict[str, Any]:
                 "site": s,
                 "rows": float(a.rows[a.sites.index(s)]),
                 "protection": a.protection[a.sites.index(s)][0],
-                "copy_made": a.protection[a.sites.index(s)][1] or None,
-                "inertia_per_row": None if result.job.totals_only else result.fit()[i],
-                "numbers_left": left[s][0],
-                "bytes_left": left[s][1],
+                "summary_made": a.protection[a.sites.index(s)][1] or None,
+                "inertia_per_row": None if result.job.aggregate_only else result.fit()[i],
+                "numbers_sent": left[s][0],
+                "bytes_sent": left[s][1],
                 "missing_cells": {
                     name: float(a.missing[a.sites.index(s), j]) for j, name in enumerate(a.columns)
                 },
@@ -71,7 +71,7 @@ def result_json(result: "ClusterResult") -> dict[str, Any]:
         ],
         "columns": [c.name for c in a.preparation.columns],
         "left_out": result.left_out,
-        "merged_levels": {name: list(levels) for name, levels in a.merged},
+        "merged_categories": {name: list(categories) for name, categories in a.merged},
         "warnings": list(result.warnings),
         "rounds": result.run.rounds,
         "exchanges": result.run.exchanges,

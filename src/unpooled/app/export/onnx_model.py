@@ -10,8 +10,8 @@ import numpy as np
 
 from unpooled.app.model import Model
 from unpooled.data import Number
-from unpooled.data.views import Shaped
-from unpooled.errors import BadInput
+from unpooled.data.transforms import Shaped
+from unpooled.errors import InputError
 
 _OPSET, _OPSET_ML = 17, 3
 
@@ -22,8 +22,8 @@ def to_onnx(model: Model) -> bytes:
         import onnx
         from onnx import TensorProto, helper, numpy_helper
     except ModuleNotFoundError as missing:
-        raise BadInput("ONNX needs the package onnx; pip install 'unpooled[onnx]' brings it") from missing
-    kept = model.preparation.keeps_holes
+        raise InputError("ONNX needs the package onnx; pip install 'unpooled[onnx]' brings it") from missing
+    kept = model.preparation.keeps_missing
     nodes: list[Any] = []
     constants: list[Any] = []
     inputs: list[Any] = []
@@ -42,7 +42,7 @@ def to_onnx(model: Model) -> bytes:
         if isinstance(c, Number):
             inputs.append(helper.make_tensor_value_info(c.name, TensorProto.DOUBLE, ["rows", 1]))
             if isinstance(c, Shaped) and c.form != "log":
-                raise BadInput(f"column {c.name}: ONNX has no {c.form}; --to sklearn or json has")
+                raise InputError(f"column {c.name}: ONNX has no {c.form}; --to sklearn or json has")
             x = node("Log", [c.name], f"{at}_log") if isinstance(c, Shaped) else c.name
             lacks = node("IsNaN", [x], f"{at}_lacks")
             fill = np.nan if kept else c.fill
@@ -56,12 +56,12 @@ def to_onnx(model: Model) -> bytes:
             [c.name],
             f"{at}_place",
             domain="ai.onnx.ml",
-            keys_strings=[*c.levels, ""],
-            values_int64s=[*range(len(c.levels)), len(c.levels) + 1 if kept else c.fill],
-            default_int64=len(c.levels),
+            keys_strings=[*c.categories, ""],
+            values_int64s=[*range(len(c.categories)), len(c.categories) + 1 if kept else c.fill],
+            default_int64=len(c.categories),
         )
         # one row per level, the last for unknown levels: the column of merged levels, or zeros
-        rows = np.eye(len(c.levels) + 1, c.width) / c.scale
+        rows = np.eye(len(c.categories) + 1, c.width) / c.scale
         rows = np.vstack([rows, np.full(c.width, np.nan)]) if kept else rows  # one more for missing values
         hot = node("Gather", [constant(f"{at}_rows", rows), coded], f"{at}_hot")
         parts.append(

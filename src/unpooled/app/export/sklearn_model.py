@@ -10,7 +10,7 @@ from typing import Any
 from unpooled import __version__
 from unpooled.app.model import Model
 from unpooled.data import Category, Number
-from unpooled.data.views import Shaped
+from unpooled.data.transforms import Shaped
 
 _TEXT = '''"""A k-means model as a scikit-learn pipeline: ``build().predict(X)``. Label 0 is cluster 1.
 
@@ -174,8 +174,8 @@ class ByCells(BaseEstimator):
 def to_module(model: Model) -> bytes:
     """The text of the module."""
     numbers = [c for c in model.preparation.columns if isinstance(c, Number)]
-    categories = [c for c in model.preparation.columns if isinstance(c, Category)]
-    drop, kept = model.preparation.drop, model.preparation.keeps_holes
+    categorical = [c for c in model.preparation.columns if isinstance(c, Category)]
+    drop, kept = model.preparation.drop, model.preparation.keeps_missing
     return _TEXT.format(
         made_by=model.made_by.replace('"', "'").replace("\\", "/"),
         version=__version__,
@@ -185,8 +185,11 @@ def to_module(model: Model) -> bytes:
         shapes=_listed(
             [f"{c.name!r}: {(c.form, list(c.knots))!r}" for c in numbers if isinstance(c, Shaped)], "{}"
         ),
-        categories=_listed(
-            [f"{c.name!r}: ({list(c.levels)!r}, {c.other}, {_fill(c)!r}, {c.scale!r})" for c in categories],
+        categorical=_listed(
+            [
+                f"{c.name!r}: ({list(c.categories)!r}, {c.other}, {_fill(c)!r}, {c.scale!r})"
+                for c in categorical
+            ],
             "{}",
         ),
         base="from sklearn.base import BaseEstimator\n" if kept else "",
@@ -197,7 +200,7 @@ def to_module(model: Model) -> bytes:
 
 
 def _fill(c: Category) -> str:
-    return "(other)" if c.other and c.fill == len(c.levels) else c.levels[c.fill]
+    return "(other)" if c.other and c.fill == len(c.categories) else c.categories[c.fill]
 
 
 def _listed(items: list[str], brackets: str) -> str:

@@ -7,8 +7,7 @@ from html import escape
 import numpy as np
 
 from unpooled.app.result import ClusterResult
-from unpooled.core.arrays import FloatArray
-from unpooled.pages.markup import (
+from unpooled.html.html import (
     Plane,
     colour,
     drawing,
@@ -24,10 +23,11 @@ from unpooled.pages.markup import (
     text,
     ticks,
 )
+from unpooled.typing import FloatArray
 
 _TICKS = 6  # on a logarithmic axis; more would touch
-MOST_FITS = 40  # sites whose fit is drawn; of more, those that fit worst
-MOST_OUTLINES = 12  # more outlines of sites could not be distinguished
+MAX_FITS = 40  # sites whose fit is drawn; of more, those that fit worst
+MAX_OUTLINES = 12  # more outlines of sites could not be distinguished
 
 
 def curve(
@@ -220,7 +220,8 @@ def _way(result: ClusterResult, axis: int) -> str:
     """The columns that grow and those that fall along an axis."""
     axes = result.description.axes[:, axis]
     outputs = [
-        f"{column}: {level}" if level else column for column, level in result.agreement.preparation.outputs
+        f"{column}: {category}" if category else column
+        for column, category in result.agreement.preparation.outputs
     ]
     top = np.argsort(-np.abs(axes), kind="stable")[:4]
     more = [outputs[j] for j in top if axes[j] > 0.1]
@@ -232,7 +233,7 @@ def _way(result: ClusterResult, axis: int) -> str:
 def _sites(result: ClusterResult, plane: Plane) -> list[str]:
     """Dashed outlines of the sites, each with its name unless it would cover another name."""
     d, parts = result.description, []
-    if len(d.sites) > MOST_OUTLINES:
+    if len(d.sites) > MAX_OUTLINES:
         return []
     taken = [plane.at(float(x), float(y)) for x, y in d.places]
     for i, (name, e) in enumerate(zip(d.sites, d.outlines, strict=True)):
@@ -260,8 +261,8 @@ def _fit(result: ClusterResult) -> str:
     known = [(s, float(v)) for s, v in zip(d.sites, values, strict=True) if math.isfinite(v)]
     if not known or overall <= 0:
         return ""
-    worst = sorted(known, key=lambda pair: -pair[1])[: MOST_FITS // 2]
-    known = sorted(known, key=lambda pair: natural(pair[0])) if len(known) <= MOST_FITS else worst
+    worst = sorted(known, key=lambda pair: -pair[1])[: MAX_FITS // 2]
+    known = sorted(known, key=lambda pair: natural(pair[0])) if len(known) <= MAX_FITS else worst
     height = 46 + 30 * len(known) + 36
     most = max(max(v for _, v in known), overall) * 1.08
     plane = Plane((0.0, most), (0.0, 1.0), (760, height), (28, 110, 40, 150))
@@ -371,7 +372,7 @@ def fit(result: ClusterResult) -> str:
     drawn = _fit(result) if sites > 1 else ""
     if not drawn:
         return ""
-    some = f"The {MOST_FITS // 2} sites that fit worst. " if sites > MOST_FITS else ""
+    some = f"The {MAX_FITS // 2} sites that fit worst. " if sites > MAX_FITS else ""
     lead = some + (
         "Mean squared distance to the nearest centre, in prepared columns. A site far above the line is "
         "described less well by these clusters."
@@ -384,7 +385,7 @@ def spread_map(result: ClusterResult) -> str:
     if not drawn:
         return ""
     sites = len(result.description.sites)
-    dashed = "; broken outlines are sites" if 1 < sites <= MOST_OUTLINES else ""
+    dashed = "; broken outlines are sites" if 1 < sites <= MAX_OUTLINES else ""
     lead = (
         "Two principal axes of all rows, from a covariance total. Numbered discs are centres, shaded "
         f"ellipses hold most of a cluster (two standard deviations){dashed}. No row is drawn, for none is "

@@ -4,7 +4,7 @@ import math
 from html import escape
 
 from unpooled.app.result import ClusterResult
-from unpooled.pages.markup import heat, listed, natural, percent, small, soft, table
+from unpooled.html.html import heat, listed, natural, percent, small, soft, table
 
 _ROWS = 1000  # sites that are listed
 
@@ -36,7 +36,7 @@ def kept_cells(result: ClusterResult) -> str:
 
 def _treated(result: ClusterResult) -> str:
     """Missing cells that are kept, and what that means for distances, in a paragraph."""
-    if not result.kept:
+    if not result.keeps_missing:
         return ""
     return (
         f"<p>{kept_cells(result)} A row is compared to the centres by the columns that it has: its distance "

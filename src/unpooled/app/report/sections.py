@@ -8,9 +8,9 @@ import numpy as np
 from unpooled import __version__
 from unpooled.app.report import charts
 from unpooled.app.report.missing import kept_cells, missing_by_site
-from unpooled.app.result import ClusterResult, Trait, once_a_column
+from unpooled.app.result import ClusterResult, Trait, one_per_column
 from unpooled.data import Number
-from unpooled.pages.markup import (
+from unpooled.html.html import (
     FULL,
     cards,
     chip,
@@ -18,6 +18,7 @@ from unpooled.pages.markup import (
     deviation,
     figure,
     heat,
+    html_page,
     listed,
     natural,
     percent,
@@ -28,7 +29,6 @@ from unpooled.pages.markup import (
     soft,
     stacked,
     table,
-    whole,
 )
 
 _TRAITS = 5
@@ -36,10 +36,10 @@ _TOLD, _TELLS = 3, 0.4  # columns in the sentence of a cluster, and the least st
 _LISTED = 12  # of what is left out
 
 
-def answer(result: ClusterResult) -> str:
-    first, second = result.answer()
+def headline(result: ClusterResult) -> str:
+    first, second = result.headline()
     a, run = result.agreement, result.run
-    left = max((amount for _, amount in run.left().values()), default=0)
+    left = max((amount for _, amount in run.sent().values()), default=0)
     figures = [
         (f"{a.used:,.0f}", result.unit),
         (str(len(result.sites)), "sites"),
@@ -52,7 +52,7 @@ def answer(result: ClusterResult) -> str:
     if result.k > 1:
         body += "".join(f'<p class="each">{chip(j)}{_sentence(result, j)}</p>' for j in range(result.k))
     body += "".join(f'<p class="second">{escape(said)}</p>' for said in (second, result.certified) if said)
-    if result.kept:
+    if result.keeps_missing:
         body += f'<p class="second">{kept_cells(result)} Rows are compared by the cells that they have.</p>'
     out = "".join(f"<li>{said}</li>" for said in _left_out(result))
     body += f'<div class="second">Not in this result:<ul>{out}</ul></div>' if out else ""
@@ -76,13 +76,13 @@ def _sentence(result: ClusterResult, j: int) -> str:
     """A cluster in one sentence: its size, and how it differs most from all rows."""
     rows = float(result.sizes[j])
     share = percent(rows / max(float(result.sizes.sum()), 1.0))
-    traits = [t for t in once_a_column(result.traits(j)) if abs(t.effect) >= _TELLS][:_TOLD]
+    traits = [t for t in one_per_column(result.traits(j)) if abs(t.effect) >= _TELLS][:_TOLD]
     ways = []
-    for word, level, up in _WORDS:
+    for word, category, up in _WORDS:
         some = [
-            f"{escape(f'{t.column} {t.level}'.strip())} ({_value(t)}, all {_value(t, overall=True)})"
+            f"{escape(f'{t.column} {t.category}'.strip())} ({_value(t)}, all {_value(t, overall=True)})"
             for t in traits
-            if bool(t.level) is level and (t.effect > 0) is up
+            if bool(t.category) is category and (t.effect > 0) is up
         ]
         ways += [f"{word} {', '.join(some)}"] if some else []
     said = "; ".join(ways) or "close to the mean in every column"
@@ -120,7 +120,7 @@ def _these(result: ClusterResult) -> str:
 def _card(result: ClusterResult, j: int) -> str:
     rows = float(result.sizes[j])
     share = percent(rows / max(float(result.sizes.sum()), 1.0))
-    traits = [t for t in once_a_column(result.traits(j)) if abs(t.effect) >= 0.1][:_TRAITS]
+    traits = [t for t in one_per_column(result.traits(j)) if abs(t.effect) >= 0.1][:_TRAITS]
     said = (
         "".join(deviation(t.name, _beside(t), t.effect, colour(j)) for t in traits)
         or '<p class="soft">Close to the mean in every column.</p>'
@@ -132,7 +132,7 @@ def _card(result: ClusterResult, j: int) -> str:
 
 def _value(t: Trait, *, overall: bool = False) -> str:
     value = t.overall if overall else t.value
-    return percent(value) if t.level else figure(value)
+    return percent(value) if t.category else figure(value)
 
 
 def _beside(t: Trait) -> str:
@@ -140,11 +140,11 @@ def _beside(t: Trait) -> str:
 
 
 def _every_column(result: ClusterResult) -> str:
-    by_cluster = [{(t.column, t.level): t for t in result.traits(j)} for j in range(result.k)]
+    by_cluster = [{(t.column, t.category): t for t in result.traits(j)} for j in range(result.k)]
     rows = []
     for key in result.agreement.preparation.outputs:
         traits = [by[key] for by in by_cluster]
-        spreads = ["" if t.level else soft(f"&plusmn; {figure(t.spread)}") for t in traits]
+        spreads = ["" if t.category else soft(f"&plusmn; {figure(t.spread)}") for t in traits]
         cells = [
             heat(f"{_value(t)} {spread}", t.effect / FULL) for t, spread in zip(traits, spreads, strict=True)
         ]
@@ -184,16 +184,16 @@ def places(result: ClusterResult) -> str:
     notes = ["The last column is the mean squared distance to the centres."]
     if any(result.size_at(i, j) == 0 for i in order[:_ROWS] for j in k):
         notes.insert(0, "&ndash;: none.")
-    if result.unsure:
+    if result.sites_with_minimum:
         notes.append("Not shown: none, or a group that is too small to be shown, or that hides such a one.")
-    if result.hidden > 0:
-        notes.append(f"{result.hidden:,} rows in all are in groups that are not shown.")
+    if result.suppressed > 0:
+        notes.append(f"{result.suppressed:,} rows in all are in groups that are not shown.")
     body = _differences(result) + f'<div class="legend">{legend}</div>'
     body += f'<div class="sites{" many" if many else ""}">{bars}</div>{more}'
     head = ["site", *map(chip, k), f"{result.unit} shown", "distance"]
     body += table(head, rows) + small(" ".join(notes))
     lead = f"Each bar is a site, cut in proportion to its {result.unit}."
-    if result.job.totals_only:
+    if result.job.aggregate_only:
         how = "secure sums do" if result.job.secure else "the sums of federations do"
         lead = f"All sites together: {how} not show which site has which."
     return section(f"Where {_these(result)} are", body + _absent(result), lead, "places")
@@ -306,10 +306,11 @@ def preparation(result: ClusterResult) -> str:
         else:
             rows.append([escape(c.name), "category", listed(c.places, 12), escape(c.places[c.fill])])
     fills = "if a value were missing" if a.preparation.drop else "missing values filled with"
-    if result.kept:
+    if result.keeps_missing:
         fills = "mean of the cells, or commonest level"
     notes = [
-        f"rare levels of {escape(name)} are merged into other: {listed(levels)}" for name, levels in a.merged
+        f"rare levels of {escape(name)} are merged into other: {listed(categories)}"
+        for name, categories in a.merged
     ]
     everything = _left_out(result, len(result.left_out))
     notes += [f"not in this result: {said}" for said in everything] if len(everything) > _LISTED else []
@@ -324,13 +325,13 @@ def preparation(result: ClusterResult) -> str:
     return section("Preparation", body, lead, "preparation")
 
 
-def left(result: ClusterResult) -> str:
-    a, sent = result.agreement, result.run.left()
+def sent_section(result: ClusterResult) -> str:
+    a, sent = result.agreement, result.run.sent()
     rows = []
     for i, site in sorted(enumerate(a.sites), key=lambda pair: natural(pair[1]))[:_ROWS]:
         numbers, amount = sent.get(site, (0, 0))
         mode, made = a.protection[i]
-        answers_from = {"copy": f"its copy of {made}", "trusted": "its rows, trusted"}.get(mode, "its rows")
+        answers_from = {"summary": f"its copy of {made}", "raw": "its rows, trusted"}.get(mode, "its rows")
         rows.append(
             [
                 escape(site),
@@ -343,7 +344,7 @@ def left(result: ClusterResult) -> str:
     modes = {mode for mode, _ in a.protection}
     lead = "Counts, sums and squared distances over groups. "
     lead += "".join(said for mode, said in _PROTECTED.items() if mode in modes)
-    lead += _HERE if result.job.between is None else "Every site has all of it, word for word, in its log."
+    lead += _HERE if result.job.remote is None else "Every site has all of it, word for word, in its log."
     body = table(
         ["site", f"{result.unit} held", "answers from", "numbers sent", "bytes sent"], rows, left=(0, 2)
     )
@@ -352,9 +353,9 @@ def left(result: ClusterResult) -> str:
 
 _HERE = "Here all sites were on one machine, and nothing left it; between machines, this would travel."
 _PROTECTED = {
-    "copy": "A site with a copy answers from means of groups of persons only: its copy is the most that "
+    "summary": "A site with a copy answers from means of groups of persons only: its copy is the most that "
     "anybody can learn, however much is asked. ",
-    "trusted": "A trusted site answers from its rows, but for groups that are too small: who reads all "
+    "raw": "A trusted site answers from its rows, but for groups that are too small: who reads all "
     "messages can take sums apart into rows. ",
     "none": "Sites without protection answer from their rows: who reads all messages can find rows. ",
 }
@@ -370,10 +371,10 @@ def method(result: ClusterResult) -> str:
         ("protection", ", ".join(sorted({mode for mode, _ in result.agreement.protection}))),
         ("seed", str(job.seed)),
         ("program", f"unpooled {__version__}"),
-        *([("run", result.run.id)] if job.between is not None else []),  # as the sites' logs name it
+        *([("run", result.run.id)] if job.remote is not None else []),  # as the sites' logs name it
     ]
     rows = "".join(f"<dt>{name}</dt><dd>{escape(value)}</dd>" for name, value in items)
-    again = "To run it again" + (", with the sites' data for their names" if job.between is None else "")
+    again = "To run it again" + (", with the sites' data for their names" if job.remote is None else "")
     body = f"<dl>{rows}</dl><h3>{again}</h3><pre>{escape(job.command(result.agreement.sites))}</pre>"
     return section("Method, and how to reproduce", body, "", "method")
 
@@ -383,6 +384,6 @@ def page(result: ClusterResult) -> str:
     count = len(result.sites)
     many = "No clusters" if result.choice.none else f"{result.k} cluster{'' if result.k == 1 else 's'}"
     title = f"{many} over {count} {'site' if count == 1 else 'sites'}"
-    parts = [answer, profiles, places, memberships, charts.fit, charts.spread_map]
-    parts += [choice, convergence, preparation, left, method]
-    return whole(title, "\n".join(make(result) for make in parts), result.job.begun, script=True)
+    parts = [headline, profiles, places, memberships, charts.fit, charts.spread_map]
+    parts += [choice, convergence, preparation, sent_section, method]
+    return html_page(title, "\n".join(make(result) for make in parts), result.job.begun, script=True)

@@ -7,20 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from unpooled.data.readers.cells import Cells
-from unpooled.data.readers.single_precision import as_written
+from unpooled.data.readers.cell_text import Cells
+from unpooled.data.readers.single_precision import shortest_float32
 from unpooled.data.readers.source import Reading, Source
-from unpooled.errors import BadInput
+from unpooled.errors import InputError
 
 _CELLS = 1 << 20  # read at a time
 
 
 def pyarrow_for(what: str) -> Any:
-    """The module pyarrow; BadInput if it is not installed."""
+    """The module pyarrow; InputError if it is not installed."""
     try:
         import pyarrow
     except ModuleNotFoundError as missing:
-        raise BadInput(f"{what} needs pyarrow; pip install 'unpooled[parquet]' brings it") from missing
+        raise InputError(f"{what} needs pyarrow; pip install 'unpooled[parquet]' brings it") from missing
     return pyarrow
 
 
@@ -47,7 +47,7 @@ def batch_source(
 
 
 def cells_of(column: Any, where: Path | str, name: str) -> Cells:
-    """Numbers, or texts, of a column of Arrow; BadInput names a type that is neither."""
+    """Numbers, or texts, of a column of Arrow; InputError names a type that is neither."""
     import pyarrow as arrow
 
     kind = column.type
@@ -70,12 +70,12 @@ def cells_of(column: Any, where: Path | str, name: str) -> Cells:
         column = column.cast(arrow.float64())
     elif not (arrow.types.is_integer(kind) or arrow.types.is_floating(kind)):
         said = getattr(kind, "type_name", "") or str(kind)
-        raise BadInput(
+        raise InputError(
             f"{where}, column {name}: {said} is neither number nor text; --exclude {name} leaves it out"
         )
     values = column.to_numpy(zero_copy_only=False)
     if arrow.types.is_float32(kind) or arrow.types.is_float16(kind):
-        return as_written(values)
+        return shortest_float32(values)
     return np.asarray(values, dtype=np.float64)
 
 

@@ -16,13 +16,13 @@ from typing import IO
 
 import numpy as np
 
-from unpooled.core.arrays import FloatArray
-from unpooled.data.readers import packed
-from unpooled.data.readers.cells import Cells
+from unpooled.data.readers import compressed
+from unpooled.data.readers.cell_text import Cells
 from unpooled.data.readers.source import PACKED, STDIN, Reading, Source
-from unpooled.errors import BadInput
+from unpooled.errors import InputError
 from unpooled.kernels import plain_numbers
 from unpooled.kernels.results import PlainNumbers
+from unpooled.typing import FloatArray
 
 _CELLS = 1 << 18  # read at a time
 _BYTES = 1 << 21  # the same of plain numbers
@@ -55,7 +55,7 @@ class _File:
 
 
 def _bytes(path: Path) -> IO[bytes]:
-    return packed.opened(path) if _is_packed(path) else path.open("rb")
+    return compressed.opened(path) if _is_packed(path) else path.open("rb")
 
 
 def _text(path: Path, encoding: str, errors: str = "strict") -> IO[str]:
@@ -74,25 +74,25 @@ def _is_packed(path: Path) -> bool:
 def open_csv(path: Path, reading: Reading) -> Source:
     """A CSV file with a header: plain, compressed, or from stdin."""
     if _is_packed(path):
-        packed.check(path)
+        compressed.check(path)
     file = _cut(path, reading)
     with file.opened() as text:
         try:
             names = tuple(" ".join(name.split()) for name in next(csv.reader(text, delimiter=file.delimiter)))
         except StopIteration:
-            raise BadInput(f"{path}: the file is empty") from None
+            raise InputError(f"{path}: the file is empty") from None
         except csv.Error as error:
-            raise BadInput(f"{path}, line 1: {error}") from error
+            raise InputError(f"{path}, line 1: {error}") from error
     unnamed = []
     for j, name in enumerate(names):
         if not name:
             unnamed.append(f"column {j + 1}")
         elif name in names[:j]:
-            raise BadInput(f"{path}, line 1: two columns are named {name}")
+            raise InputError(f"{path}, line 1: two columns are named {name}")
     if not any(names):
-        raise BadInput(f"{path}, line 1: no header")
+        raise InputError(f"{path}, line 1: no header")
     if all(_is_number(name) for name in names):
-        raise BadInput(
+        raise InputError(
             f"{path}, line 1: numbers where the names of columns should be; put a line with names first"
         )
     names = tuple(name or f"column {j + 1}" for j, name in enumerate(names))
@@ -130,9 +130,9 @@ def _cut(path: Path, reading: Reading) -> _File:
         with _text(path, encoding) as file:
             first = file.readline()
     except (UnicodeError, LookupError) as error:
-        raise BadInput(f"{path}: not {encoding} text ({error}); --encoding names another") from error
+        raise InputError(f"{path}: not {encoding} text ({error}); --encoding names another") from error
     if not first.strip():
-        raise BadInput(f"{path}: the file is empty" if not first else f"{path}, line 1: no header")
+        raise InputError(f"{path}: the file is empty" if not first else f"{path}, line 1: no header")
     declared = re.fullmatch(r"sep=(.)\s*", first)  # a line that Excel reads and writes
     if declared:
         return _File(path, encoding, 1, reading.delimiter or declared[1])
@@ -151,10 +151,10 @@ def _are_decimals(path: Path, encoding: str) -> bool:
 
 
 def _check_alone(file: _File, name: str, reading: Reading) -> None:
-    """Raise BadInput if the one column of a file looks like several: cut at the wrong place."""
+    """Raise InputError if the one column of a file looks like several: cut at the wrong place."""
     others = [d for d in (*_DELIMITERS, " ") if d != file.delimiter and d in name]
     if reading.delimiter is not None and others and others != [" "]:
-        raise BadInput(
+        raise InputError(
             f"{file.path}, line 1: one column when split at {file.delimiter!r}; "
             f"the header looks split at {_NAMES[others[0]]} (--delimiter {others[0]!r})"
         )
@@ -162,20 +162,20 @@ def _check_alone(file: _File, name: str, reading: Reading) -> None:
         with file.opened() as text:
             lines = [line.split() for line in islice(text, 1, 20) if line.strip()]
         if lines and all(len(line) == len(lines[0]) > 1 and all(map(_is_number, line)) for line in lines):
-            raise BadInput(
+            raise InputError(
                 f"{file.path}, line 1: one column; the rows look split at blanks (--delimiter ' ')"
             )
 
 
 def _encoding(path: Path) -> str:
-    """UTF-8 or UTF-16 where the bytes show it, cp1252 where nothing speaks against it; else BadInput."""
+    """UTF-8 or UTF-16 where the bytes show it, cp1252 where nothing speaks against it; else InputError."""
     with _bytes(path) as file:
         head = file.read(4096)
         for mark, encoding in _BOMS.items():
             if head.startswith(mark):
                 return encoding
         if b"\0" in head:
-            raise BadInput(
+            raise InputError(
                 f"{path}: not a text file, or UTF-16 without its mark; --encoding utf-16-le reads the latter"
             )
         decoder, block, high = codecs.getincrementaldecoder("utf-8")(), head, set[int]()
@@ -198,7 +198,7 @@ def _encoding(path: Path) -> str:
         return "cp1252"
     with _bytes(path) as file:
         line = 1 + file.read(foreign).count(b"\n")
-    raise BadInput(
+    raise InputError(
         f"{path}, line {line}: not UTF-8 text; save the file as UTF-8, or say what it is: --encoding "
         "cp1250, mac-roman, ..."
     )
@@ -213,9 +213,9 @@ def _rows(text: IO[str], file: _File) -> Iterator[list[str]]:
     try:
         yield from _below(reader)
     except csv.Error as error:
-        raise BadInput(f"{file.path}, line {reader.line_num + file.skip}: {error}") from error
+        raise InputError(f"{file.path}, line {reader.line_num + file.skip}: {error}") from error
     except UnicodeError as error:
-        raise BadInput(
+        raise InputError(
             f"{file.path}: not {file.encoding} text ({error}); --encoding names another"
         ) from error
 
@@ -264,7 +264,7 @@ def _blocks(file: _File, width: int, take: list[int], plain: bool, sure: bool) -
                 line = _line_of(file, seen + i)
                 where = f"{file.path}, line {line}"
                 hint = "; a decimal comma needs quotes, or another delimiter" if file.delimiter == "," else ""
-                raise BadInput(
+                raise InputError(
                     f"{where}: {len(block[i])} fields where the header has {width}: {_start(block[i])}"
                     f"{hint if len(block[i]) > width else ''}"
                 )

@@ -15,9 +15,9 @@ from urllib.parse import parse_qs, urlsplit
 import numpy as np
 
 from unpooled.data.readers.arrow_cells import batch_source, pyarrow_for, rows_at_a_time
-from unpooled.data.readers.cells import Cells
+from unpooled.data.readers.cell_text import Cells
 from unpooled.data.readers.source import Reading, Source, is_address
-from unpooled.errors import BadInput
+from unpooled.errors import InputError
 
 _SAID = re.compile(
     r"(?:ERROR|FATAL|failed|Error): (?!FATAL|ERROR)(.*?)"
@@ -57,7 +57,7 @@ def open_query(database: Database, reading: Reading) -> Source:
     if is_address(str(database.address)):
         _check_address(str(database.address))
         if sql is None:
-            raise BadInput(f"{database.address}: which rows? --query cohort.sql names the site's query")
+            raise InputError(f"{database.address}: which rows? --query cohort.sql names the site's query")
         return _postgresql(str(database.address), sql, named, reading)
     path = Path(database.address)
     kind = _kind(path)
@@ -72,24 +72,24 @@ def _sql(query: str | Path | None) -> str | None:
             query = query.read_text(encoding="utf-8")
         except (OSError, UnicodeError) as error:
             said = getattr(error, "strerror", None) or "not UTF-8 text"
-            raise BadInput(f"{query}: {said}") from error
+            raise InputError(f"{query}: {said}") from error
     sql = None if query is None else query.strip().rstrip(";").rstrip()
     if sql == "":
-        raise BadInput("the query is empty")
+        raise InputError("the query is empty")
     return sql
 
 
 def _check_address(address: str) -> None:
-    """Raise BadInput for another server than PostgreSQL, and for a password in the address."""
+    """Raise InputError for another server than PostgreSQL, and for a password in the address."""
     try:
         parts = urlsplit(address)
     except ValueError as error:
         where = address.rpartition("@")[2]  # without a password
-        raise BadInput(f"{where}: not the address of a server ({error})") from error
+        raise InputError(f"{where}: not the address of a server ({error})") from error
     if parts.scheme not in _SERVERS:
-        raise BadInput(f"{parts.scheme}://: servers are addressed by postgresql://user@host/database")
+        raise InputError(f"{parts.scheme}://: servers are addressed by postgresql://user@host/database")
     if parts.password is not None or "password" in parse_qs(parts.query):
-        raise BadInput(
+        raise InputError(
             f"{parts.scheme}://{parts.hostname or ''}{parts.path}: a password in the address would be "
             "written down; PGPASSWORD or ~/.pgpass gives it"
         )
@@ -97,20 +97,20 @@ def _check_address(address: str) -> None:
 
 def _kind(path: Path) -> str:
     if not path.is_file():
-        raise BadInput(f"{path}: no such file")
+        raise InputError(f"{path}: no such file")
     with path.open("rb") as file:
         head = file.read(16)
     if head == b"SQLite format 3\0":
         return "SQLite"
     if head[8:12] == b"DUCK":
         return "DuckDB"
-    raise BadInput(f"{path}: neither a SQLite nor a DuckDB database")
+    raise InputError(f"{path}: neither a SQLite nor a DuckDB database")
 
 
 def _only_table(path: Path, names: list[str]) -> str:
     if len(names) != 1:
         said = f"tables are {', '.join(sorted(names)[:20])}" if names else "it has no table"
-        raise BadInput(f"{path}: which rows? {said}; --query cohort.sql names the site's query")
+        raise InputError(f"{path}: which rows? {said}; --query cohort.sql names the site's query")
     quoted = names[0].replace('"', '""')
     return f'select * from "{quoted}"'  # noqa: S608  the name is quoted
 
@@ -132,7 +132,7 @@ def _postgresql(address: str, sql: str, named: str, reading: Reading) -> Source:
         from adbc_driver_manager import Error
         from adbc_driver_postgresql import dbapi
     except ModuleNotFoundError as missing:
-        raise BadInput(
+        raise InputError(
             f"{address}: PostgreSQL needs its driver; pip install 'unpooled[postgresql]' brings it"
         ) from missing
     try:
@@ -140,7 +140,7 @@ def _postgresql(address: str, sql: str, named: str, reading: Reading) -> Source:
     except Error as error:
         said = _line(error)
         hint = "; PGPASSWORD or ~/.pgpass gives it" if "no password supplied" in said else ""
-        raise BadInput(f"{address}: no connection: {said}{hint}") from error
+        raise InputError(f"{address}: no connection: {said}{hint}") from error
     try:
         cursor = connection.cursor()
         cursor.execute("set default_transaction_read_only = on")
@@ -148,7 +148,7 @@ def _postgresql(address: str, sql: str, named: str, reading: Reading) -> Source:
         reader = cursor.fetch_record_batch()
     except (Error, arrow.ArrowException, OSError) as error:
         connection.close()
-        raise BadInput(f"{address}: the query{named} failed: {_line(error)}") from error
+        raise InputError(f"{address}: the query{named} failed: {_line(error)}") from error
 
     def close() -> None:
         cursor.close()
@@ -162,7 +162,7 @@ def _postgresql(address: str, sql: str, named: str, reading: Reading) -> Source:
 def _streamed(
     where: Path | str, reader: Any, close: Callable[[], None], failures: tuple[type[BaseException], ...]
 ) -> Callable[[tuple[str, ...]], Iterator[Any]]:
-    """The batches of a reader; BadInput says after how many rows a database failed."""
+    """The batches of a reader; InputError says after how many rows a database failed."""
 
     def batches(names: tuple[str, ...]) -> Iterator[Any]:
         rows = 0
@@ -171,7 +171,7 @@ def _streamed(
                 rows += batch.num_rows
                 yield batch
         except failures as error:
-            raise BadInput(f"{where}: no more rows after {rows}: {_line(error)}") from error
+            raise InputError(f"{where}: no more rows after {rows}: {_line(error)}") from error
         finally:
             reader.close()  # first: DuckDB opens no file anew while a reader holds it
             close()
@@ -187,13 +187,13 @@ def _duckdb(path: Path, sql: str | None, named: str, reading: Reading) -> Source
     try:
         import duckdb
     except ModuleNotFoundError as missing:
-        raise BadInput(
+        raise InputError(
             f"{path}: DuckDB needs its package; pip install 'unpooled[duckdb]' brings it"
         ) from missing
     try:
         connection = duckdb.connect(str(path), read_only=True)
     except duckdb.Error as error:
-        raise BadInput(f"{path}: cannot be opened: {_line(error)}") from error
+        raise InputError(f"{path}: cannot be opened: {_line(error)}") from error
     try:
         if sql is None:
             tables = connection.execute(_TABLES["DuckDB"]).fetchall()
@@ -201,7 +201,7 @@ def _duckdb(path: Path, sql: str | None, named: str, reading: Reading) -> Source
         reader: Any = connection.sql(sql).to_arrow_reader(rows_at_a_time(8))
     except duckdb.Error as error:
         connection.close()
-        raise BadInput(f"{path}: the query{named} failed: {_line(error)}") from error
+        raise InputError(f"{path}: the query{named} failed: {_line(error)}") from error
     except BaseException:
         connection.close()
         raise
@@ -226,7 +226,7 @@ def _sqlite(path: Path, sql: str | None, named: str, reading: Reading) -> Source
         first = cursor.fetchmany(rows_at_a_time(len(every)))
     except (sqlite3.Error, sqlite3.Warning) as error:
         connection.close()
-        raise BadInput(f"{path}: the query{named} failed: {_line(error)}") from error
+        raise InputError(f"{path}: the query{named} failed: {_line(error)}") from error
     except BaseException:
         connection.close()
         raise
@@ -241,7 +241,7 @@ def _sqlite(path: Path, sql: str | None, named: str, reading: Reading) -> Source
                 if block:
                     yield [_cells(columns[j], path, every[j]) for j in take]
         except sqlite3.Error as error:
-            raise BadInput(f"{path}: no more rows after {rows}: {_line(error)}") from error
+            raise InputError(f"{path}: no more rows after {rows}: {_line(error)}") from error
         finally:
             connection.close()
 
@@ -253,7 +253,7 @@ def _cells(column: tuple[Any, ...], path: Path, name: str) -> Cells:
     """The cells of a column of SQLite, whose values have types of their own."""
     kinds = {type(value) for value in column}
     if bytes in kinds:
-        raise BadInput(
+        raise InputError(
             f"{path}, column {name}: blob is neither number nor text; --exclude {name} leaves it out"
         )
     if str not in kinds:

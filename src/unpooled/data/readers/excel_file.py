@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from unpooled.data.readers.arrow_cells import rows_at_a_time
-from unpooled.data.readers.cells import Cells
+from unpooled.data.readers.cell_text import Cells
 from unpooled.data.readers.source import Reading, Source
-from unpooled.errors import BadInput
+from unpooled.errors import InputError
 
 
 def open_workbook(path: Path, reading: Reading) -> Source:
@@ -21,11 +21,11 @@ def open_workbook(path: Path, reading: Reading) -> Source:
         from openpyxl import load_workbook
         from openpyxl.utils.exceptions import InvalidFileException
     except ModuleNotFoundError as missing:
-        raise BadInput(f"{path}: .xlsx needs openpyxl; pip install 'unpooled[xlsx]' brings it") from missing
+        raise InputError(f"{path}: .xlsx needs openpyxl; pip install 'unpooled[xlsx]' brings it") from missing
     try:
         book = load_workbook(path, read_only=True, data_only=True)
     except (zipfile.BadZipFile, InvalidFileException, KeyError, OSError, ValueError) as error:
-        raise BadInput(f"{path}: not a workbook ({error})") from error
+        raise InputError(f"{path}: not a workbook ({error})") from error
     sheet = _sheet(path, book, reading)
     names, unnamed = _header(path, *islice(sheet.iter_rows(max_row=2, values_only=True), 2))
     take = [j for j, name in enumerate(names) if reading.wanted(name)]
@@ -54,10 +54,10 @@ def open_workbook(path: Path, reading: Reading) -> Source:
 def _sheet(path: Path, book: Any, reading: Reading) -> Any:
     if reading.sheet is not None:
         if reading.sheet not in book.sheetnames:
-            raise BadInput(f"{path}: no sheet {reading.sheet}; sheets are {', '.join(book.sheetnames)}")
+            raise InputError(f"{path}: no sheet {reading.sheet}; sheets are {', '.join(book.sheetnames)}")
         return book[reading.sheet]
     if len(book.sheetnames) != 1:
-        raise BadInput(f"{path}: which sheet? --sheet names one of {', '.join(book.sheetnames)}")
+        raise InputError(f"{path}: which sheet? --sheet names one of {', '.join(book.sheetnames)}")
     return book.worksheets[0]
 
 
@@ -66,15 +66,15 @@ def _header(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The names of the columns, and those that were given to unnamed ones, such as pandas' row numbers.
 
-    Empty cells behind the last name are no columns. BadInput if the names seem to be in the row ``below``.
+    Empty cells behind the last name are no columns. InputError if the names seem to be in the row ``below``.
     """
     names = ["" if cell is None else " ".join(str(cell).split()) for cell in cells]
     while names and not names[-1]:
         names.pop()
     if not names:
-        raise BadInput(f"{path}, row 1: no header")
+        raise InputError(f"{path}, row 1: no header")
     if "" in names[1:] and below and all(isinstance(cell, str) for cell in below[: len(names)]):
-        raise BadInput(
+        raise InputError(
             f"{path}, row 1: column {names.index('', 1) + 1} has no name, and row 2 has text only; if cells "
             "of row 1 are merged, leave one row with a name in every cell"
         )
@@ -83,10 +83,10 @@ def _header(
 
 
 def _cut(row: tuple[Any, ...], width: int, path: Path, i: int) -> tuple[Any, ...]:
-    """The cells of a row below the names; BadInput for a value in a column that has none."""
+    """The cells of a row below the names; InputError for a value in a column that has none."""
     beyond = next((j for j in range(width, len(row)) if row[j] not in (None, "")), None)
     if beyond is not None:
-        raise BadInput(
+        raise InputError(
             f"{path}, row {i}: {str(row[beyond])[:30]!r} in column {beyond + 1}, which has no name in row 1; "
             "name it there, or delete it"
         )
@@ -108,7 +108,7 @@ def _said(cell: Any, path: Path, name: str) -> str:
         return cell.isoformat()[:10] if isinstance(cell, datetime.date) else cell.isoformat()[:8]
     if isinstance(cell, int | float):
         return repr(cell)
-    raise BadInput(
+    raise InputError(
         f"{path}, column {name}: {type(cell).__name__} is neither number nor text; --exclude {name} leaves "
         "it out"
     )

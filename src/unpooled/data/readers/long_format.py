@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from unpooled.data.readers.arrow_cells import rows_at_a_time
-from unpooled.data.readers.cells import NA, Cells
+from unpooled.data.readers.cell_text import NA, Cells
 from unpooled.data.readers.source import Reading, Source, open_source
-from unpooled.errors import BadInput
+from unpooled.errors import InputError
 
 _MOST = 10_000  # features; more are hardly columns of a table
 
@@ -21,42 +21,42 @@ def open_long(given: Any, reading: Reading, name: str) -> Source:
     """
     assert reading.long is not None
     if reading.site_column is not None:
-        raise BadInput("--long and --site-column exclude each other: a long table has three columns")
+        raise InputError("--long and --site-column exclude each other: a long table has three columns")
     three = reading.long
     inner = replace(reading, columns=three, exclude=(), long=None, raw=True)
     source = open_source(given, inner, name)
     lacking = [column for column in three if column not in source.names]
     if lacking:
-        raise BadInput(
+        raise InputError(
             f"{source.path}: no column {' or '.join(lacking)} (--long {','.join(three)}); columns are "
             f"{', '.join(source.every[:20])}"
         )
-    persons, features, cells = _gathered(source, three)
+    people, features, cells = _gathered(source, three)
     if three[0] in features:
-        raise BadInput(f"{source.path}: {three[0]} is both the column of persons and a feature")
+        raise InputError(f"{source.path}: {three[0]} is both the column of persons and a feature")
     every = (three[0], *features)
     names = tuple(column for column in every if reading.wanted(column))
 
     def blocks() -> Iterator[list[Cells]]:
-        rows, people = rows_at_a_time(len(names)), list(persons)
-        for a in range(0, len(people), rows):
+        rows, person_ids = rows_at_a_time(len(names)), list(people)
+        for a in range(0, len(person_ids), rows):
             block: list[Cells] = []
             for column in names:
                 if column == three[0]:
-                    block.append(people[a : a + rows])
+                    block.append(person_ids[a : a + rows])
                     continue
                 at = cells[features[column]]
-                block.append(_column([at.get(i) for i in range(a, min(a + rows, len(people)))]))
+                block.append(_column([at.get(i) for i in range(a, min(a + rows, len(person_ids)))]))
             yield block
 
-    return Source(source.path, every, names, blocks, lambda row: f"person {list(persons)[row]}", source.usual)
+    return Source(source.path, every, names, blocks, lambda row: f"person {list(people)[row]}", source.usual)
 
 
 def _gathered(
     source: Source, three: tuple[str, str, str]
 ) -> tuple[dict[str, int], dict[str, int], list[dict[int, Any]]]:
     """The persons and the features in order of sight, and the values of each feature by person."""
-    persons: dict[str, int] = {}
+    people: dict[str, int] = {}
     features: dict[str, int] = {}
     cells: list[dict[int, Any]] = []
     order = [source.names.index(column) for column in three]
@@ -66,21 +66,21 @@ def _gathered(
         for i, (person, feature, value) in enumerate(zip(*columns, strict=True)):
             if person is None or feature is None:
                 lacks = three[0] if person is None else three[1]
-                raise BadInput(f"{source.path}, {source.locate(seen + i)}: no {lacks}")
-            row = persons.setdefault(_text(person), len(persons))
+                raise InputError(f"{source.path}, {source.locate(seen + i)}: no {lacks}")
+            row = people.setdefault(_text(person), len(people))
             at = features.setdefault(_text(feature), len(features))
             if at == len(cells):
                 cells.append({})
                 if at == _MOST:
-                    raise BadInput(f"{source.path}: more than {_MOST} features in column {three[1]}")
+                    raise InputError(f"{source.path}: more than {_MOST} features in column {three[1]}")
             if row in cells[at]:
-                raise BadInput(
+                raise InputError(
                     f"{source.path}, {source.locate(seen + i)}: a second value of {_text(feature)} for "
                     f"person {_text(person)}; a table has one (a query may take the mean, or the latest)"
                 )
             cells[at][row] = value
         seen += len(columns[0])
-    return persons, features, cells
+    return people, features, cells
 
 
 def _listed(cells: Cells) -> list[Any]:

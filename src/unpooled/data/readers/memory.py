@@ -11,7 +11,7 @@ from unpooled.data.readers.arrow_cells import batch_source, pyarrow_for, rows_at
 from unpooled.data.readers.database import Database, open_query
 from unpooled.data.readers.numpy_file import array_source, columns_source, sparse_source
 from unpooled.data.readers.source import Reading, Source
-from unpooled.errors import BadInput
+from unpooled.errors import InputError
 
 
 def open_memory(table: Any, reading: Reading, name: str) -> Source:
@@ -26,9 +26,9 @@ def open_memory(table: Any, reading: Reading, name: str) -> Source:
     if _is_pandas(table):
         return _pandas(where, table, reading)
     if type(table).__name__ == "Series":
-        raise BadInput(f"{where}: a Series is one column, no table; to_frame() makes a table of it")
+        raise InputError(f"{where}: a Series is one column, no table; to_frame() makes a table of it")
     if not hasattr(table, "__arrow_c_stream__"):
-        raise BadInput(
+        raise InputError(
             f"{where}: {type(table).__name__} is no table; give a DataFrame, an Arrow table or stream, an "
             "array, a sparse matrix, the name of a file or a Database"
         )
@@ -43,7 +43,7 @@ def open_memory(table: Any, reading: Reading, name: str) -> Source:
             yield from arrow.RecordBatchReader.from_stream(table)
         except Exception as error:  # of the library that the table is from
             said = " ".join(str(error).split())[:200]
-            raise BadInput(f"{where}: its rows cannot be read ({said})") from error
+            raise InputError(f"{where}: its rows cannot be read ({said})") from error
 
     return batch_source(where, names, batches, reading)
 
@@ -93,7 +93,7 @@ def _pandas(where: str, frame: Any, reading: Reading) -> Source:
 
 
 def _with_texts(block: Any, where: str, arrow: Any) -> Any:
-    """The block with numbers as text in columns that have both, as in a file; BadInput for other values."""
+    """The block with numbers as text in columns that have both, as in a file; InputError for other values."""
     block = block.copy(deep=False)
     for j, name in enumerate(block.columns):
         try:
@@ -105,7 +105,7 @@ def _with_texts(block: Any, where: str, arrow: Any) -> Any:
         cells = [None if gone else cell for cell, gone in zip(cells, empty, strict=True)]
         for i, cell in zip(block.index, cells, strict=True):
             if not isinstance(cell, str | numbers.Real | np.bool_ | None):
-                raise BadInput(
+                raise InputError(
                     f"{where}, column {name}, index {i}: {type(cell).__name__} is neither number nor text; "
                     f"--exclude {name} leaves the column out"
                 )

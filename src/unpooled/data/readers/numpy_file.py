@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from unpooled.data.readers.cells import Cells
-from unpooled.data.readers.single_precision import as_written
+from unpooled.data.readers.cell_text import Cells
+from unpooled.data.readers.single_precision import shortest_float32
 from unpooled.data.readers.source import Reading, Source
-from unpooled.errors import BadInput
+from unpooled.errors import InputError
 
 _CELLS = 1 << 20  # read at a time
 
@@ -27,9 +27,9 @@ def open_array(path: Path, reading: Reading) -> Source:
                     return sparse_source(path, _sparse(path), reading)
                 columns = _named(loaded, path)
     except (ValueError, KeyError, EOFError, OSError, zipfile.BadZipFile) as error:
-        if isinstance(error, BadInput):
+        if isinstance(error, InputError):
             raise
-        raise BadInput(f"{path}: not a file of numpy arrays without objects ({error})") from error
+        raise InputError(f"{path}: not a file of numpy arrays without objects ({error})") from error
     return columns_source(path, columns, reading)
 
 
@@ -76,9 +76,9 @@ def _sparse(path: Path) -> Any:
 
     matrix = sparse.load_npz(path)
     if len(matrix.shape) != 2:
-        raise BadInput(f"{path}: the sparse array has shape {matrix.shape}, rows by columns are needed")
+        raise InputError(f"{path}: the sparse array has shape {matrix.shape}, rows by columns are needed")
     if matrix.dtype.kind not in "biuf":
-        raise BadInput(f"{path}: {matrix.dtype} is no number")
+        raise InputError(f"{path}: {matrix.dtype} is no number")
     if hasattr(matrix, "check_format"):
         matrix.check_format(full_check=True)  # a damaged file must not be read beyond its end
     return matrix.tocsr()
@@ -91,7 +91,7 @@ def _named(loaded: Any, path: Path) -> dict[str, Any]:
         columns |= _columns(array, path, "" if len(arrays) == 1 else name)
     lengths = {len(column) for column in columns.values()}
     if len(lengths) > 1:
-        raise BadInput(f"{path}: arrays of different lengths: {', '.join(map(str, sorted(lengths)))}")
+        raise InputError(f"{path}: arrays of different lengths: {', '.join(map(str, sorted(lengths)))}")
     return columns
 
 
@@ -100,7 +100,7 @@ def _columns(array: Any, path: Path | str, name: str = "") -> dict[str, Any]:
         return {f"{name or 'x'}{j}": array[:, j] for j in range(array.shape[1])}
     if array.ndim == 1 and name:
         return {name: array}
-    raise BadInput(f"{path}: {name or 'the array'} has shape {array.shape}, rows by columns are needed")
+    raise InputError(f"{path}: {name or 'the array'} has shape {array.shape}, rows by columns are needed")
 
 
 def _cells(values: Any, path: Path | str, name: str) -> Cells:
@@ -109,7 +109,7 @@ def _cells(values: Any, path: Path | str, name: str) -> Cells:
     if values.dtype.kind == "b":
         return [str(v) for v in values.tolist()]  # as a CSV file has them
     if values.dtype in (np.float32, np.float16):
-        return as_written(values)
+        return shortest_float32(values)
     if values.dtype.kind not in "iuf":
-        raise BadInput(f"{path}, column {name}: {values.dtype} is neither number nor text")
+        raise InputError(f"{path}, column {name}: {values.dtype} is neither number nor text")
     return np.asarray(values, dtype=np.float64)

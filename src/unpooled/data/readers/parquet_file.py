@@ -6,7 +6,7 @@ from typing import Any
 
 from unpooled.data.readers.arrow_cells import batch_source, pyarrow_for, rows_at_a_time
 from unpooled.data.readers.source import Reading, Source
-from unpooled.errors import BadInput
+from unpooled.errors import InputError
 
 
 def open_parquet(path: Path, reading: Reading) -> Source:
@@ -17,13 +17,13 @@ def open_parquet(path: Path, reading: Reading) -> Source:
     try:
         file = parquet.ParquetFile(path, pre_buffer=False)
     except (arrow.ArrowInvalid, OSError) as error:
-        raise BadInput(f"{path}: not a Parquet file ({str(error).splitlines()[0]})") from error
+        raise InputError(f"{path}: not a Parquet file ({str(error).splitlines()[0]})") from error
 
     def batches(names: tuple[str, ...]) -> Iterator[Any]:
         try:
             yield from file.iter_batches(rows_at_a_time(len(names)), columns=list(names), use_threads=False)
         except (arrow.ArrowInvalid, OSError) as error:
-            raise BadInput(f"{path}: damaged ({str(error).splitlines()[0]})") from error
+            raise InputError(f"{path}: damaged ({str(error).splitlines()[0]})") from error
         file.close()
         arrow.default_memory_pool().release_unused()
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from unpooled.data.readers.source import Reading, open_source
-from unpooled.errors import BadInput
+from unpooled.errors import InputError
 
 
 def read_cells(path: Path | str, names: tuple[str, ...], reading: Reading) -> dict[str, list[str]]:
@@ -16,7 +16,7 @@ def read_cells(path: Path | str, names: tuple[str, ...], reading: Reading) -> di
     source = open_source(path, reading)
     lacking = [name for name in names if name not in source.names]
     if lacking:
-        raise BadInput(
+        raise InputError(
             f"{path}: no column {' or '.join(lacking)}; columns are {', '.join(source.every[:20])}"
         )
     cells: dict[str, list[str]] = {name: [] for name in names}

@@ -11,16 +11,16 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from unpooled.core.arrays import FloatArray
-from unpooled.data.readers import cells as texts
-from unpooled.data.readers.cells import Cells
+from unpooled.data.readers import cell_text as texts
+from unpooled.data.readers.cell_text import Cells
 from unpooled.data.readers.text_column import TextColumn
 from unpooled.data.table import CATEGORY, CODE, DATE, EMPTY, ID, NUMBER, TEXT, memory_limit, plain_name
-from unpooled.errors import BadInput
+from unpooled.errors import InputError
+from unpooled.typing import FloatArray
 
-MOST_LEVELS = 1000  # a text column with more is not kept
+MAX_CATEGORIES = 1000  # a text column with more is not kept
 LARGEST = 1e100  # of a number: its square, summed over all the rows and columns there can be, is finite
-_HELD = 64 << 20
+_BUFFER_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Reading:
 
     columns: tuple[str, ...] | None = None  # None: all of them
     exclude: tuple[str, ...] = ()
-    categories: tuple[str, ...] = ()  # columns whose numbers are codes
+    categorical: tuple[str, ...] = ()  # columns whose numbers are codes
     numbers: tuple[str, ...] = ()  # columns that must be numbers, as for an existing model
     na: tuple[str, ...] = ()  # further texts that mean a missing value: "-9", or "chol=0" for one column
     delimiter: str | None = None  # None: inferred from the first line
@@ -43,7 +43,7 @@ class Reading:
     sheet: str | None = None  # of a workbook; None: its only sheet
     long: tuple[str, str, str] | None = None  # columns with person, feature and value, one value a row
     raw: bool = False  # cells of text as they are written, also where they are numbers
-    held: int | None = None  # bytes of raw rows kept in memory; None: up to 64 MB, the rest on disk
+    buffer_bytes: int | None = None  # bytes of raw rows kept in memory; None: up to 64 MB, the rest on disk
 
     def wanted(self, name: str) -> bool:
         name = plain_name(name)
@@ -52,8 +52,8 @@ class Reading:
         return name not in self.exclude and (self.columns is None or name in self.columns)
 
     @property
-    def room(self) -> int:
-        return min(_HELD, memory_limit()) if self.held is None else self.held
+    def buffer_size(self) -> int:
+        return min(_BUFFER_BYTES, memory_limit()) if self.buffer_bytes is None else self.buffer_bytes
 
     def missing(self, name: str) -> frozenset[str]:
         """The texts that mean a missing value in a column."""
@@ -87,22 +87,22 @@ class Source:
 class Column(TextColumn):
     """One column while it is read: the first values decide its kind, and later ones must fit it."""
 
-    def __init__(self, name: str, source: Source, reading: Reading, marks: texts.Marks) -> None:
+    def __init__(self, name: str, source: Source, reading: Reading, marks: texts.DecimalMarks) -> None:
         self.name, self._source, self._marks = name, source, marks
         self._na = reading.missing(name)
         self._na_numbers = [float(t) for t in self._na - texts.NA if texts.is_plain_number(t)]
         self._recode = {
-            texts.plain_level(old): texts.plain_level(new)
+            texts.plain_category(old): texts.plain_category(new)
             for column, old, new in reading.recode
             if column == name
         }
-        self.kind = CATEGORY if name in reading.categories or self._recode else EMPTY
+        self.kind = CATEGORY if name in reading.categorical or self._recode else EMPTY
         if reading.long is not None and name == reading.long[0] and self.kind == EMPTY:
             self.kind = ID  # nobody clusters by whose row it is
         self.sure = self.kind == CATEGORY or name in reading.numbers
         self._must = NUMBER if name in reading.numbers else None
-        self.levels: dict[str, int] = {}
-        self.spelt: set[str] | None = set() if self._recode else None
+        self.categories: dict[str, int] = {}
+        self.spellings: set[str] | None = set() if self._recode else None
         self._affix: str | None = None  # percent or a currency, the same in all cells
         self._truths: bool | None = None
         self._whole, self._counting, self._low, self._high = True, True, np.inf, -np.inf
@@ -136,7 +136,7 @@ class Column(TextColumn):
         if self.kind == NUMBER:
             return self._numbers(cells)
         if self.kind == CATEGORY:
-            return self._levels(cells)
+            return self._categories(cells)
         return np.full(len(cells), np.nan)
 
     def _from_numbers(self, cells: FloatArray) -> FloatArray:
@@ -152,11 +152,14 @@ class Column(TextColumn):
                 return values
         elif np.isinf(values).any():
             row = self.seen + int(np.isinf(values).argmax())
-            raise BadInput(f"{self._where(row)}: infinity (inf) is no value")
+            raise InputError(f"{self._where(row)}: infinity (inf) is no value")
         if self.kind == CATEGORY:
             distinct, inverse = np.unique(values, return_inverse=True)
             codes = np.array(
-                [np.nan if np.isnan(v) else self._code(texts.plain_level(repr(float(v)))) for v in distinct]
+                [
+                    np.nan if np.isnan(v) else self._code(texts.plain_category(repr(float(v))))
+                    for v in distinct
+                ]
             )
             return codes[inverse]
         if self.kind == EMPTY and not np.isnan(values).all():
@@ -164,13 +167,13 @@ class Column(TextColumn):
         return values
 
     def _check_size(self, values: FloatArray) -> None:
-        """Raise BadInput for a number so large that its square, or the sum of some, would be infinite."""
+        """Raise InputError for a number so large that its square, or the sum of some, would be infinite."""
         low, high = (float(end(values, initial=0.0)) for end in (np.fmin.reduce, np.fmax.reduce))
         if low >= -LARGEST and high <= LARGEST:
             return
         row = int((np.abs(values) > LARGEST).argmax())
         said = repr(float(values[row]))
-        raise BadInput(
+        raise InputError(
             f"{self._where(self.seen + row)}: {said} is too large a number to be clustered, more than "
             f"{LARGEST:g}; --na {self.name}={said} takes it as missing, --exclude {self.name} leaves the "
             "column out"
@@ -178,13 +181,13 @@ class Column(TextColumn):
 
     def done(self, arrays: Mapping[str, FloatArray], at: int) -> tuple[str, tuple[str, ...]]:
         """The column's kind and levels, once all of it is read: column ``at`` of the arrays of all sites."""
-        if self.kind == CATEGORY and len(self.levels) > MOST_LEVELS:
-            return TEXT, tuple(self.levels) if self.sure else ()  # ids of persons are compared by text
-        if self.kind == CATEGORY and not self.levels:
+        if self.kind == CATEGORY and len(self.categories) > MAX_CATEGORIES:
+            return TEXT, tuple(self.categories) if self.sure else ()  # ids of persons are compared by text
+        if self.kind == CATEGORY and not self.categories:
             return EMPTY, ()
         if self.kind == NUMBER and not self.sure and self._odd:
             return self._measured(np.concatenate([X[:, at] for X in arrays.values()])), ()
-        return self.kind, tuple(self.levels)
+        return self.kind, tuple(self.categories)
 
     def _watch(self, values: FloatArray) -> None:
         """Keep in mind whether the numbers so far could be ids, dates or stand-ins for missing values."""
@@ -209,10 +212,10 @@ class Column(TextColumn):
         )
 
     def _measured(self, values: FloatArray) -> str:
-        """NUMBER, unless the numbers look like ids or dates; BadInput for one that may mean missing."""
+        """NUMBER, unless the numbers look like ids or dates; InputError for one that may mean missing."""
         found = texts.stand_in(values)
         if found is not None:
-            raise BadInput(
+            raise InputError(
                 f"{self._source.path}, column {self.name}: {found:g} lies far from all other values; "
                 f"--na {self.name}={found:g} takes it as missing, --numbers {self.name} as a number"
             )
@@ -271,13 +274,13 @@ def site_name(given: str | Path) -> str:
 
 
 def open_source(given: Any, reading: Reading, name: str = "") -> Source:
-    """Open a file, a database or a table in memory, of site ``name``; BadInput if it cannot be read."""
+    """Open a file, a database or a table in memory, of site ``name``; InputError if it cannot be read."""
     module, opener = ("long_format", "open_long") if reading.long is not None else _reader(given)
     if reading.query is not None and module in ("csv_file", "parquet_file", "numpy_file", "excel_file"):
-        raise BadInput(f"{given}: --query is for databases; a file has none")
+        raise InputError(f"{given}: --query is for databases; a file has none")
     if reading.sheet is not None and module not in ("excel_file", "long_format"):
         where = given if isinstance(given, str | Path) else f"site {name}"
-        raise BadInput(f"{where}: --sheet is for workbooks (.xlsx); this is none")
+        raise InputError(f"{where}: --sheet is for workbooks (.xlsx); this is none")
     site = (name,) if module in ("memory", "long_format") else ()  # tables in memory have no other name
     opened = getattr(import_module(f"unpooled.data.readers.{module}"), opener)
     if isinstance(given, str) and module != "long_format" and not is_address(given):
@@ -298,19 +301,19 @@ def _reader(given: Any) -> tuple[str, str]:
     if ending in PACKED:
         ending = Path(path.stem).suffix.lower() or ".csv"
         if _READERS.get(ending, ("",))[0] != "csv_file":
-            raise BadInput(f"{path}: of compressed files only CSV is read; unpack it first")
+            raise InputError(f"{path}: of compressed files only CSV is read; unpack it first")
     reader = _READERS.get(ending)
     if path.is_dir():
-        raise BadInput(f"{path} is a folder; name the files in it, e.g. {path / '*.csv'}")
+        raise InputError(f"{path} is a folder; name the files in it, e.g. {path / '*.csv'}")
     if reader is None:
         known = f"unknown kind of file; save it as CSV (known are {', '.join(_READERS)})"
-        raise BadInput(f"{path}: {_OTHERS.get(path.suffix.lower(), known)}")
+        raise InputError(f"{path}: {_OTHERS.get(path.suffix.lower(), known)}")
     if not path.exists():
-        raise BadInput(f"{path}: no such file")
+        raise InputError(f"{path}: no such file")
     if not path.is_file():
-        raise BadInput(f"{path}: not a file")
+        raise InputError(f"{path}: not a file")
     if path.stat().st_size == 0:
-        raise BadInput(f"{path}: the file is empty")
+        raise InputError(f"{path}: the file is empty")
     return reader
 
 
@@ -319,15 +322,15 @@ def _checked(source: Source, reading: Reading) -> Source:
     every, names = (tuple(map(plain_name, each)) for each in (source.every, source.names))
     source = replace(source, every=every, names=names)
     if "" in every:
-        raise BadInput(f"{source.path}: column {every.index('') + 1} has no name")
+        raise InputError(f"{source.path}: column {every.index('') + 1} has no name")
     twice = next((name for i, name in enumerate(source.every) if name in source.every[:i]), None)
     if twice is not None:
-        raise BadInput(f"{source.path}: two columns are named {twice}")
+        raise InputError(f"{source.path}: two columns are named {twice}")
     if reading.site_column is not None and reading.site_column not in source.every:
-        raise BadInput(f"{source.path}: no column {reading.site_column}; columns are {some(source.every)}")
+        raise InputError(f"{source.path}: no column {reading.site_column}; columns are {some(source.every)}")
     if not [name for name in source.names if name != reading.site_column]:
         wanted = f"none of {some(reading.columns)}" if reading.columns else "no other column"
-        raise BadInput(f"{source.path}: {wanted} is in it; columns are {some(source.every)}")
+        raise InputError(f"{source.path}: {wanted} is in it; columns are {some(source.every)}")
     return source
 
 

@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unpooled.core.arrays import FloatArray
-from unpooled.data.readers import cells as texts
-from unpooled.data.readers.cells import Cells
+from unpooled.data.readers import cell_text as texts
+from unpooled.data.readers.cell_text import Cells
 from unpooled.data.table import CATEGORY, EMPTY, NUMBER
-from unpooled.errors import BadInput
+from unpooled.errors import InputError
+from unpooled.typing import FloatArray
 
 if TYPE_CHECKING:
     from unpooled.data.readers.source import Source
@@ -21,11 +21,11 @@ class TextColumn:
 
     name: str
     kind: str
-    levels: dict[str, int]
-    spelt: set[str] | None  # of a recoded column: its levels as the source has them
+    categories: dict[str, int]
+    spellings: set[str] | None  # of a recoded column: its levels as the source has them
     seen: int  # rows
     _source: "Source"
-    _marks: texts.Marks
+    _marks: texts.DecimalMarks
     _na: frozenset[str]
     _na_numbers: list[float]
     _recode: dict[str, str]
@@ -41,22 +41,22 @@ class TextColumn:
         present = present[:: max(1, len(present) // _ENOUGH)]
         if all(texts.truth(cell) is not None for cell in present):
             return NUMBER
-        mark = self._marks.of(self.name)
+        mark = self._marks.for_column(self.name)
         kind, unit = texts.kind_of(present, mark)
         if kind == CATEGORY and texts.kind_of(present, "," if mark == "." else ".")[0] == NUMBER:
             kind = NUMBER  # with the other decimal mark: the error names it
         if unit:
             row = self.seen + next(i for i, c in enumerate(cells) if not self._lacks(c))
-            raise BadInput(
+            raise InputError(
                 f"{self._where(row)}: numbers with the unit {unit} in the cell: {present[0].strip()!r}; "
                 f"write them without it, or --exclude {self.name} leaves the column out"
             )
         sign = texts.common_sign(present) if kind == CATEGORY else ""
         if sign:
             row = self.seen + next(i for i, c in enumerate(cells) if not self._lacks(c) and sign in c)
-            raise BadInput(
+            raise InputError(
                 f"{self._where(row)}: digits with {sign} in most cells: {present[0].strip()!r}; write them "
-                f"as numbers, or --categories {self.name} takes them as levels, --exclude {self.name} "
+                f"as numbers, or --categorical {self.name} takes them as levels, --exclude {self.name} "
                 "leaves the column out"
             )
         return kind
@@ -65,7 +65,7 @@ class TextColumn:
         return cell is None or cell in self._na or cell.strip() in self._na
 
     def _numbers(self, cells: Cells) -> FloatArray:
-        mark = self._marks.of(self.name)
+        mark = self._marks.for_column(self.name)
         values = texts.plain_numbers(cells, mark) if self._affix in (None, "") else None
         if values is not None and not self._na_numbers:
             self._affix = ""
@@ -84,11 +84,11 @@ class TextColumn:
             core, affix = texts.parts(cell)
             number = texts.number(core, mark)
             if number is None:
-                raise BadInput(self._stray(i, cell))
+                raise InputError(self._stray(i, cell))
             if self._affix is None:
                 self._affix = affix
             elif affix != self._affix and number != 0:
-                raise BadInput(
+                raise InputError(
                     f"{self._where(self.seen + i)}: {cell.strip()[:30]!r}, where others have "
                     f"{self._affix or 'no sign'}; a column has one unit (--exclude {self.name} leaves it out)"
                 )
@@ -97,24 +97,24 @@ class TextColumn:
             values[np.isin(values, self._na_numbers)] = np.nan
         return values
 
-    def _levels(self, cells: Cells) -> FloatArray:
+    def _categories(self, cells: Cells) -> FloatArray:
         known: dict[Any, float] = {}
         values = np.empty(len(cells))
         for i, cell in enumerate(cells):
             if cell not in known:
-                known[cell] = np.nan if self._lacks(cell) else self._code(texts.plain_level(cell.strip()))
+                known[cell] = np.nan if self._lacks(cell) else self._code(texts.plain_category(cell.strip()))
             values[i] = known[cell]
         return values
 
-    def _code(self, level: str) -> float:
-        if self.spelt is not None:
-            self.spelt.add(level)
-        level = self._recode.get(level, level)
-        return float(self.levels.setdefault(level, len(self.levels)))
+    def _code(self, category: str) -> float:
+        if self.spellings is not None:
+            self.spellings.add(category)
+        category = self._recode.get(category, category)
+        return float(self.categories.setdefault(category, len(self.categories)))
 
     def _stray(self, i: int, cell: str) -> str:
-        hint = f"--categories {self.name} takes the column as a category, --na '{cell}' the text as missing"
-        other = "," if self._marks.of(self.name) == "." else "."
+        hint = f"--categorical {self.name} takes the column as a category, --na '{cell}' the text as missing"
+        other = "," if self._marks.for_column(self.name) == "." else "."
         if self._must:
             hint = f"numbers are needed there, --na '{cell}' takes the text as missing"
         elif texts.number(texts.parts(cell)[0], other) is not None:

@@ -12,15 +12,15 @@ exact one, as a margin for floating-point rounding.
 
 import math
 
-from unpooled.errors import BadInput
+from unpooled.errors import InputError
 
 _MARGIN = 1 + 1e-4
 
 
-def delta_of(mu: float, epsilon: float) -> float:
+def gdp_delta(mu: float, epsilon: float) -> float:
     """The smallest delta at which mu-GDP is (epsilon, delta)-differentially private.
 
-    >>> f"{delta_of(1.0, 1.0):.4f}"
+    >>> f"{gdp_delta(1.0, 1.0):.4f}"
     '0.1269'
     """
     from scipy.special import log_ndtr
@@ -32,44 +32,44 @@ def delta_of(mu: float, epsilon: float) -> float:
     return math.exp(high) * max(-math.expm1(min(low - high, 0.0)), 0.0)
 
 
-def mu_of(epsilon: float, delta: float) -> float:
+def gdp_mu(epsilon: float, delta: float) -> float:
     """The largest mu whose mu-GDP is (epsilon, delta)-differentially private.
 
-    >>> [round(mu_of(epsilon, 1e-6), 3) for epsilon in (0.5, 1, 2, 4)]
+    >>> [round(gdp_mu(epsilon, 1e-6), 3) for epsilon in (0.5, 1, 2, 4)]
     [0.124, 0.237, 0.448, 0.838]
     """
     check_budget(epsilon, delta)
     epsilon /= _MARGIN
     low, high = 0.0, 1.0
-    while delta_of(high, epsilon) <= delta:
+    while gdp_delta(high, epsilon) <= delta:
         low, high = high, 2 * high
     while high - low > 1e-13 * high:
         middle = (low + high) / 2
-        low, high = (middle, high) if delta_of(middle, epsilon) <= delta else (low, middle)
+        low, high = (middle, high) if gdp_delta(middle, epsilon) <= delta else (low, middle)
     return low
 
 
-def epsilon_of(mu: float, delta: float) -> float:
+def gdp_epsilon(mu: float, delta: float) -> float:
     """The smallest epsilon at which mu-GDP is (epsilon, delta)-differentially private.
 
-    >>> round(epsilon_of(mu_of(1.0, 1e-6), 1e-6), 9)
+    >>> round(gdp_epsilon(gdp_mu(1.0, 1e-6), 1e-6), 9)
     1.0
     """
     check_budget(1.0, delta)
-    if delta_of(mu, 0.0) <= delta:
+    if gdp_delta(mu, 0.0) <= delta:
         return 0.0
     low, high = 0.0, 1.0
-    while delta_of(mu, high) > delta:
+    while gdp_delta(mu, high) > delta:
         low, high = high, 2 * high
     while high - low > 1e-13 * high:
         middle = (low + high) / 2
-        low, high = (middle, high) if delta_of(mu, middle) > delta else (low, middle)
+        low, high = (middle, high) if gdp_delta(mu, middle) > delta else (low, middle)
     return high * _MARGIN
 
 
 def check_budget(epsilon: float, delta: float) -> None:
-    """BadInput unless epsilon and delta are in range."""
+    """InputError unless epsilon and delta are in range."""
     if not (isinstance(epsilon, int | float) and 0 < epsilon <= 100):
-        raise BadInput(f"epsilon must be a number above 0 and at most 100, got {epsilon!r}")
+        raise InputError(f"epsilon must be a number above 0 and at most 100, got {epsilon!r}")
     if not (isinstance(delta, int | float) and 0 < delta < 0.5):
-        raise BadInput(f"delta must be a number above 0 and below 0.5, got {delta!r}")
+        raise InputError(f"delta must be a number above 0 and below 0.5, got {delta!r}")

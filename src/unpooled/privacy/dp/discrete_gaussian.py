@@ -24,12 +24,12 @@ from math import ceil, floor
 
 import numpy as np
 
-from unpooled.core.arrays import IntArray
-from unpooled.errors import BadInput
+from unpooled.errors import InputError
+from unpooled.typing import IntArray
 
 MARGIN = 2.0**-44
 _FEW = 22  # the largest k of floating point
-MOST = 1 << 40  # of s: numbers of the result stay far below 2^63
+MAX_SCALE = 1 << 40  # of s: numbers of the result stay far below 2^63
 _WORD = 64
 _SMALLEST = 64  # candidates at a time
 
@@ -38,18 +38,18 @@ Bounds = Callable[[int], tuple[int, int]]
 
 def discrete_gaussian(count: int, scale: float) -> IntArray:
     """(count,) independent numbers; s is ``scale``, rounded up to a whole number: never less noise."""
-    if not 1 <= scale <= MOST:
-        raise BadInput(f"noise of {scale:g} steps cannot be drawn: 1 to 2^40 can")
+    if not 1 <= scale <= MAX_SCALE:
+        raise InputError(f"noise of {scale:g} steps cannot be drawn: 1 to 2^40 can")
     s, parts, have = ceil(scale), [], 0
     while have < count:
         size = max(_SMALLEST, int((count - have) * 1.5 * 2 ** (s - 1).bit_length() / s))
         words = np.frombuffer(os.urandom(24 * size), dtype=np.uint64).reshape(3, size)
-        parts.append(taken(words, s))
+        parts.append(accepted(words, s))
         have += len(parts[-1])
     return np.concatenate(parts)[:count] if parts else np.zeros(0, dtype=np.int64)
 
 
-def taken(words: np.ndarray, s: int) -> IntArray:
+def accepted(words: np.ndarray, s: int) -> IntArray:
     """The numbers that candidates give, each made of three uniform words; fewer than there are candidates."""
     bits = (s - 1).bit_length()
     j = (words[0] >> np.uint64(_WORD - bits)).astype(np.int64) if bits else np.zeros(words.shape[1], np.int64)
@@ -62,7 +62,7 @@ def taken(words: np.ndarray, s: int) -> IntArray:
     for i in np.flatnonzero((np.abs(u - p) < MARGIN) | (k > _FEW)):
         a, b = int(j[i]), int(k[i])
         exact = functools.partial(exp_bounds, a * (2 * b * s + a), 2 * s * s)
-        keep[i] = Uniform(int(second[i])).is_below(exact)
+        keep[i] = LazyUniform(int(second[i])).is_below(exact)
     n = k * s + j
     keep &= (n > 0) | (minus == 0)
     found: IntArray = np.where(minus == 1, -n, n)[keep]
@@ -78,7 +78,7 @@ def _levels(words: np.ndarray) -> IntArray:
     tops = _tops()
     k = np.searchsorted(tops, words, side="left").astype(np.int64)
     for i in np.flatnonzero(np.isin(words, tops)):  # a limit lies within the last bit
-        level, u = 0, Uniform(int(words[i]))
+        level, u = 0, LazyUniform(int(words[i]))
         while not u.is_below(functools.partial(level_bounds, level)):
             level += 1
         k[i] = level
@@ -94,7 +94,7 @@ def _tops() -> np.ndarray:
     return np.array(tops, dtype=np.uint64)
 
 
-class Uniform:
+class LazyUniform:
     """A uniform real number between 0 and 1, of which as many bits are drawn as comparisons need."""
 
     def __init__(self, word: int) -> None:

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unpooled.privacy.dp.accounting import epsilon_of
+from unpooled.privacy.dp.accounting import gdp_epsilon
 from unpooled.privacy.dp.gaussian import Gaussian
 
 _REFUSE, _FEW, _CAREFUL = 25.0, 50.0, 80.0
 _OVERLAP, _CLEAR, _TRIAL = 0.03, 0.1, 0.6
-_MOST_MU = 6.0  # a larger mu is hardly private, so no epsilon is suggested beyond it
+_MAX_MU = 6.0  # a larger mu is hardly private, so no epsilon is suggested beyond it
 
 
 def reach(d: int) -> float:
@@ -43,8 +43,8 @@ class Forecast:
     epsilon: float
     delta: float
     mu: float  # after division by the root of the number of noises
-    apart: float = float("nan")  # the clusters' silhouette; nan until the start is released
-    tried: float = float("nan")  # excess found by a trial on the released start; nan if there was none
+    separation: float = float("nan")  # the clusters' silhouette; nan until the start is released
+    trial_excess: float = float("nan")  # excess found by a trial on the released start; nan if there was none
 
     @property
     def strength(self) -> float:
@@ -67,15 +67,15 @@ class Forecast:
     def excess(self) -> float:
         """The best estimate: ``excess_apart`` if nothing is known, else between the two by the silhouette,
         and with a trial the weighted geometric mean with its result."""
-        if np.isnan(self.apart):
+        if np.isnan(self.separation):
             return self.excess_apart
         none = min(float(self.d) ** -0.8, 0.55)  # about the silhouette of one blob cut into pieces
-        share = float(np.clip(1 - (self.apart - none) / (1 - none) / _CLEAR, 0.0, 1.0))
+        share = float(np.clip(1 - (self.separation - none) / (1 - none) / _CLEAR, 0.0, 1.0))
         guess = (1 - share) * self.excess_apart + share * self.excess_overlapping
-        if np.isnan(self.tried):
+        if np.isnan(self.trial_excess):
             return guess
         # a trial that ends at the best inertia, or below, only shows that the excess is small
-        return float(max(self.tried, self.excess_apart / 3) ** _TRIAL * guess ** (1 - _TRIAL))
+        return float(max(self.trial_excess, self.excess_apart / 3) ** _TRIAL * guess ** (1 - _TRIAL))
 
     @property
     def hopeless(self) -> bool:
@@ -95,7 +95,7 @@ class Forecast:
         more = strength / max(self.strength, 1e-9)
         rows = int(np.ceil(self.n * more))
         mu = Gaussian(self.epsilon, self.delta).mu * more
-        enough = f"epsilon = {epsilon_of(mu, self.delta):.2g} or " if mu < _MOST_MU else ""
+        enough = f"epsilon = {gdp_epsilon(mu, self.delta):.2g} or " if mu < _MAX_MU else ""
         return f"{enough}{rows:,} rows would do"
 
     def refusal(self) -> str:
@@ -106,7 +106,7 @@ class Forecast:
         )
 
     def __str__(self) -> str:
-        known = not np.isnan(self.apart)
+        known = not np.isnan(self.separation)
         other = "" if known else f", or {_percent(self.excess_overlapping)} if clusters overlap"
         above = f"about {_percent(self.excess)} above the inertia without noise{other}"
         return f"{above} (n mu / k = {self.strength:.3g})"

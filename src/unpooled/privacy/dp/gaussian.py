@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from unpooled.core.arrays import FloatArray
-from unpooled.core.messages import Message
-from unpooled.errors import BadInput
-from unpooled.privacy.dp.accounting import check_budget, mu_of
+from unpooled.errors import InputError
+from unpooled.privacy.dp.accounting import check_budget, gdp_mu
+from unpooled.protocol.messages import Message
+from unpooled.typing import FloatArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,22 +46,22 @@ class Gaussian(Message):
             object.__setattr__(self, name, _bound(getattr(self, name), name))
         low, high = np.atleast_1d(self.lower), np.atleast_1d(self.upper)
         if len(low) > 1 and len(high) > 1 and len(low) != len(high):
-            raise BadInput(f"lower has {len(low)} columns, upper has {len(high)}")
+            raise InputError(f"lower has {len(low)} columns, upper has {len(high)}")
         low, high = np.broadcast_arrays(low, high)
         bad = np.flatnonzero(~(low < high))
         if len(bad):
             j = int(bad[0])
             where = f" in column {j}" if len(low) > 1 else ""
-            raise BadInput(f"lower must be below upper, got {low[j]:g} and {high[j]:g}{where}")
+            raise InputError(f"lower must be below upper, got {low[j]:g} and {high[j]:g}{where}")
         if self.rows is not None and (
             isinstance(self.rows, bool) or not isinstance(self.rows, int | np.integer) or self.rows < 1
         ):
-            raise BadInput(f"rows must be a whole number >= 1, got {self.rows!r}")
+            raise InputError(f"rows must be a whole number >= 1, got {self.rows!r}")
 
     @property
     def mu(self) -> float:
         """The budget as mu-GDP."""
-        return mu_of(self.epsilon, self.delta)
+        return gdp_mu(self.epsilon, self.delta)
 
     @property
     def columns(self) -> int | None:
@@ -84,9 +84,9 @@ def _bound(value: Any, name: str) -> float | FloatArray:
     try:
         array = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError):
-        raise BadInput(f"{name} must be a number or one per column, got {value!r}") from None
+        raise InputError(f"{name} must be a number or one per column, got {value!r}") from None
     if array.ndim > 1 or array.size == 0:
-        raise BadInput(f"{name} must be a number or one per column, got an array of shape {array.shape}")
+        raise InputError(f"{name} must be a number or one per column, got an array of shape {array.shape}")
     if not np.isfinite(array).all():
-        raise BadInput(f"{name} must be finite, got {array.tolist()}")
+        raise InputError(f"{name} must be finite, got {array.tolist()}")
     return float(array) if array.ndim == 0 else array

@@ -8,7 +8,7 @@ fine to matter for accuracy, and so fine that discrete and continuous noise diff
 1e-100.
 
 No seed reaches this module: noise that can be reproduced protects nothing. And there is no noise without a
-price: a ``Noise`` is what a ``Purse`` gives for one, and nothing else here draws.
+price: a ``Noise`` is what a ``BudgetAccountant`` gives for one, and nothing else here draws.
 """
 
 import math
@@ -18,9 +18,9 @@ from typing import final
 
 import numpy as np
 
-from unpooled.core.arrays import FloatArray, IntArray
-from unpooled.errors import BadInput
+from unpooled.errors import InputError
 from unpooled.privacy.dp.discrete_gaussian import discrete_gaussian
+from unpooled.typing import FloatArray, IntArray
 
 _FINE = 30  # a step is 2^-30 of the noise's standard deviation, rounded down to a power of two
 _ROOM = 2.0**62
@@ -43,22 +43,22 @@ def whole_steps(values: FloatArray, step: float) -> FloatArray:
 def check_room(rows: int, largest: float, step: float) -> None:
     """Sums of ``rows`` values up to ``largest`` must fit in 64 bits with room for the noise."""
     if rows * (largest / step) >= _ROOM:
-        raise BadInput(f"{rows} rows are too many for noise this small: sums would not fit in 64 bits")
+        raise InputError(f"{rows} rows are too many for noise this small: sums would not fit in 64 bits")
 
 
-_BOUGHT = object()  # only Purse.spend passes it
+_CHARGED = object()  # only Purse.spend passes it
 
 
 @final
 class Noise:
-    """The generator that adds the noise of one reply. ``Purse.spend`` makes it, for a price, and only that.
+    """The generator that adds the noise of one reply. ``BudgetAccountant.spend`` makes it, for a price, and only that.
 
     ``share``: the part of the noise that this site adds, where sites of a secure sum add it together.
     ``rows``: the most rows that it may have, as declared; None where nobody declared it.
     """
 
-    def __init__(self, bought: object, share: float, rows: int | None) -> None:
-        if bought is not _BOUGHT:
+    def __init__(self, token: object, share: float, rows: int | None) -> None:
+        if token is not _CHARGED:
             raise TypeError("noise is not made but bought: Purse.spend")
         self.share, self.rows = share, rows
         self._used = False
@@ -76,12 +76,12 @@ class Noise:
             raise TypeError("the noise of this reply is used up")
         whole, sd = np.ascontiguousarray(sums, dtype=np.int64), sd * self.share
         if not (math.isfinite(sd) and sd > 0 and sd / step >= 2.0**10):
-            raise BadInput(f"noise of standard deviation {sd:g} does not fit steps of {step:g}")
+            raise InputError(f"noise of standard deviation {sd:g} does not fit steps of {step:g}")
         drawn = discrete_gaussian(whole.size, sd / step).reshape(whole.shape)
         return (whole + drawn).astype(np.float64) * step
 
 
-class Purse(ABC):
+class BudgetAccountant(ABC):
     """A budget from which noise is paid."""
 
     rows: int | None = None  # the most rows of the site, as declared
@@ -90,7 +90,7 @@ class Purse(ABC):
     def spend(self, prices: Sequence[float], shares: Sequence[float]) -> tuple[Noise, ...]:
         """Pay the prices (mu^2) of several replies at once: their noise, or Refused and nothing is paid."""
         self._charge(float(sum(prices)))
-        return tuple(Noise(_BOUGHT, share, self.rows) for _, share in zip(prices, shares, strict=True))
+        return tuple(Noise(_CHARGED, share, self.rows) for _, share in zip(prices, shares, strict=True))
 
     @abstractmethod
     def _charge(self, price: float) -> None:
@@ -98,7 +98,7 @@ class Purse(ABC):
 
 
 @final
-class Simulated(Purse):
+class SimulatedAccountant(BudgetAccountant):
     """The purse of a simulation, in which nobody's budget is spent: all rows are in one process."""
 
     def _charge(self, price: float) -> None:

@@ -7,7 +7,7 @@ the other into a runtime. The names exported here do not need ``cryptography``; 
 """
 
 from unpooled.privacy.secure_sum.fixed_point import check_range
-from unpooled.privacy.secure_sum.messages import threshold_for
-from unpooled.privacy.secure_sum.settings import MIN_SITES, SecureSums, secure_sums
+from unpooled.privacy.secure_sum.stage_messages import threshold_for
+from unpooled.privacy.secure_sum.sum_settings import MIN_SITES, SecureSums, secure_sums
 
 __all__ = ["MIN_SITES", "SecureSums", "check_range", "secure_sums", "threshold_for"]

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from unpooled.core.messages import SiteId
-from unpooled.errors import BadInput
-from unpooled.privacy.secure_sum import messages
+from unpooled.errors import InputError
+from unpooled.privacy.secure_sum import stage_messages
 from unpooled.privacy.secure_sum.fixed_point import Words
+from unpooled.protocol.messages import SiteId
 
 try:
     from cryptography.exceptions import InvalidSignature, InvalidTag
@@ -27,7 +27,7 @@ try:
     from cryptography.hazmat.primitives.hashes import SHA256
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF, HKDFExpand
 except ImportError as missing:  # pragma: no cover
-    raise BadInput("secure sums need the package cryptography: pip install 'unpooled[secure]'") from missing
+    raise InputError("secure sums need the package cryptography: pip install 'unpooled[secure]'") from missing
 
 _NONCE = b"\0" * 12  # every sealing key is used once
 
@@ -39,8 +39,8 @@ class Identity:
     secret: bytes = field(repr=False)
 
     def __post_init__(self) -> None:
-        if len(self.secret) != messages.KEY:
-            raise BadInput(f"an identity is a secret of {messages.KEY} bytes, got {len(self.secret)}")
+        if len(self.secret) != stage_messages.KEY:
+            raise InputError(f"an identity is a secret of {stage_messages.KEY} bytes, got {len(self.secret)}")
 
     @classmethod
     def new(cls) -> "Identity":
@@ -64,10 +64,10 @@ def is_signed(public: bytes, statement: bytes, signature: bytes) -> bool:
     return True
 
 
-def derived(secret: bytes, purpose: bytes, length: int = messages.KEY) -> bytes:
+def derived(secret: bytes, purpose: bytes, length: int = stage_messages.KEY) -> bytes:
     """Secret bytes for one purpose, from a secret of 32 bytes."""
-    key = HKDFExpand(SHA256(), messages.KEY, info=b"unpooled " + purpose).derive(secret)
-    return key if length == messages.KEY else _stream(key, length)
+    key = HKDFExpand(SHA256(), stage_messages.KEY, info=b"unpooled " + purpose).derive(secret)
+    return key if length == stage_messages.KEY else _stream(key, length)
 
 
 def _stream(key: bytes, length: int) -> bytes:
@@ -75,7 +75,7 @@ def _stream(key: bytes, length: int) -> bytes:
     return bytes(cipher.encryptor().update(bytes(length)))
 
 
-class Exchange:
+class KeyAgreement:
     """A site's half of the key agreement, for one run: its secret never leaves, nor is it ever shared out."""
 
     def __init__(self, secret: bytes) -> None:
@@ -90,16 +90,18 @@ class Exchange:
             return None
         low, high = sorted((self.public, peer))
         info = b"unpooled pair" + about + low + high
-        return HKDF(SHA256(), messages.KEY, salt=None, info=info).derive(agreed)
+        return HKDF(SHA256(), stage_messages.KEY, salt=None, info=info).derive(agreed)
 
 
 def pair_keys(root: bytes, context: bytes) -> tuple[bytes, bytes, bytes]:
     """The seed of a pair's mask in one sum, and its keys to seal shares: to later sites, to earlier ones."""
-    out = HKDFExpand(SHA256(), messages.SEED + 2 * messages.KEY, info=b"unpooled sum" + context).derive(root)
+    out = HKDFExpand(
+        SHA256(), stage_messages.SEED + 2 * stage_messages.KEY, info=b"unpooled sum" + context
+    ).derive(root)
     return (
-        out[: messages.SEED],
-        out[messages.SEED : messages.SEED + messages.KEY],
-        out[messages.SEED + messages.KEY :],
+        out[: stage_messages.SEED],
+        out[stage_messages.SEED : stage_messages.SEED + stage_messages.KEY],
+        out[stage_messages.SEED + stage_messages.KEY :],
     )
 
 
@@ -175,7 +177,7 @@ def weights(indices: Sequence[int]) -> list[int]:
 def restore(shares: Sequence[int], weights: Sequence[int]) -> bytes | None:
     """The secret that these shares restore; None if it is no seed of 128 bits."""
     value = sum(s * w for s, w in zip(shares, weights, strict=True)) % PRIME
-    return value.to_bytes(messages.SEED, "little") if value < 2 ** (8 * messages.SEED) else None
+    return value.to_bytes(stage_messages.SEED, "little") if value < 2 ** (8 * stage_messages.SEED) else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,17 +185,21 @@ class SumSeeds:
     """A site's secrets in one sum, derived from the secret of the run, and its reply with shares of them."""
 
     context: bytes
-    shares: messages.Shares
+    shares: stage_messages.Shares
     own: tuple[int, int]  # its own shares of its own seeds: self mask, table
     self_seed: bytes = field(repr=False)
     pair_seeds: dict[SiteId, bytes] = field(repr=False)
     unsealing: dict[SiteId, bytes] = field(repr=False)
 
 
-def seeds_of(secret: bytes, terms: messages.SumTerms, name: SiteId, roots: dict[SiteId, bytes]) -> SumSeeds:
+def derive_seeds(
+    secret: bytes, terms: stage_messages.SumParameters, name: SiteId, roots: dict[SiteId, bytes]
+) -> SumSeeds:
     """The secrets of a site in a sum: from its secret for that sum, and the roots it has with its peers."""
     sites, context, me = terms.sites, terms.context, terms.sites.index(name)
-    self_seed, table_seed = (derived(secret, purpose)[: messages.SEED] for purpose in (b"self", b"table"))
+    self_seed, table_seed = (
+        derived(secret, purpose)[: stage_messages.SEED] for purpose in (b"self", b"table")
+    )
     length = stream_length(terms.threshold)
     of_self, of_table = (
         share(seed, terms.threshold, len(sites), derived(secret, purpose, length))
@@ -205,9 +211,9 @@ def seeds_of(secret: bytes, terms: messages.SumTerms, name: SiteId, roots: dict[
             continue
         seed, up, down = pair_keys(roots[site], context)
         pair_seeds[site], unsealing[site] = seed, down if me < i else up
-        two = b"".join(part[i].to_bytes(messages.SHARE, "little") for part in (of_self, of_table))
+        two = b"".join(part[i].to_bytes(stage_messages.SHARE, "little") for part in (of_self, of_table))
         sealed.append(seal(up if me < i else down, two, context))
     table = seal(labelled(b"table", context, table_seed), b"".join(pair_seeds.values()), context)
-    check = labelled(b"check", context, self_seed)[: messages.SEED]
-    shares = messages.Shares(messages.as_array(check + table + b"".join(sealed)))
+    check = labelled(b"check", context, self_seed)[: stage_messages.SEED]
+    shares = stage_messages.Shares(stage_messages.as_array(check + table + b"".join(sealed)))
     return SumSeeds(context, shares, (of_self[me], of_table[me]), self_seed, pair_seeds, unsealing)

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from unpooled.core.arrays import FloatArray
-from unpooled.core.exact_sum import ExactSum, held
-from unpooled.errors import BadInput
+from unpooled.errors import InputError
+from unpooled.protocol.exact_sum import ExactSum, normalized
+from unpooled.typing import FloatArray
 
 Words = npt.NDArray[np.uint64]  # (LIMBS, N), least word first
 
@@ -83,7 +83,7 @@ def exact_of(words: Words) -> ExactSum:
     halves = [part for word in words for part in (word & _LOWER, word >> np.uint64(32))]
     digits = np.stack(halves).astype(np.int64)
     digits[-1] = np.where(digits[-1] >= 2**31, digits[-1] - 2**32, digits[-1])  # two's complement
-    return held(-FRACTION // 32, digits)
+    return normalized(-FRACTION // 32, digits)
 
 
 def words_of(total: ExactSum) -> Words:
@@ -129,9 +129,9 @@ def negated(words: Words) -> Words:
 
 
 def check_range(what: str, largest: float, rows: float) -> None:
-    """BadInput if so many rows of values up to ``largest`` could have a sum of squares beyond the range."""
+    """InputError if so many rows of values up to ``largest`` could have a sum of squares beyond the range."""
     if not rows * largest**2 < BOUND:
-        raise BadInput(
+        raise InputError(
             f"{what}: values up to {largest:.3g} are too large for secure sums, their squares would add up "
             f"to more than {BOUND:.1e}; scale the columns, or give them in another unit"
         )

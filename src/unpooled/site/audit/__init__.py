@@ -1,6 +1,6 @@
 """Audit of a site's log: its content, its integrity, and the rows that attacks recover from it."""
 
 from unpooled.site.audit.attack import Attack, attack
-from unpooled.site.audit.summary import LogSummary, read
+from unpooled.site.audit.overview import LogReport, read
 
-__all__ = ["Attack", "LogSummary", "attack", "read"]
+__all__ = ["Attack", "LogReport", "attack", "read"]

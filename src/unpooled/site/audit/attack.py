@@ -20,16 +20,16 @@ from typing import Any
 
 import numpy as np
 
-from unpooled.core import codec
-from unpooled.core.arrays import FloatArray, Rows
-from unpooled.core.exchange import Envelope, Part, Turn
-from unpooled.core.messages import Question, Refusal, Reply
-from unpooled.core.protocol import View
-from unpooled.data.views import Affine, Preparation
-from unpooled.questions.clusters import AskClusterSums, ClusterSums
-from unpooled.site.audit.partitions import Shown, Space, shown_in
+from unpooled.data.transforms import Affine, Preparation
+from unpooled.protocol import codec
+from unpooled.protocol.algorithm import Transform
+from unpooled.protocol.exchange import Part, Request, RequestId
+from unpooled.protocol.messages import Question, Refusal, Reply
+from unpooled.protocol.questions.cluster_sums import AskClusterSums, ClusterSums
+from unpooled.site.audit.known_sums import CellDisclosures, Space, disclosed_in
 from unpooled.site.audit.search import rows_in
 from unpooled.site.log import entries, unpacked
+from unpooled.typing import FloatArray, Rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +84,7 @@ def _attack_table(spaces: list[Space], cells: int) -> Attack:
 
     def tell(space: Space, row: FloatArray) -> None:
         for other in spaces:
-            if other is not space and other.take(other.of_own_units(space.own_units(row))):
+            if other is not space and other.take(other.from_own_units(space.own_units(row))):
                 open_spaces.add(id(other))
 
     open_spaces = set(map(id, spaces))
@@ -106,41 +106,43 @@ def _attack_table(spaces: list[Space], cells: int) -> Attack:
 
 def _distinct_cells(space: Space) -> int:
     """The number of different cells that were shown."""
-    shown = [np.column_stack(s.about(space.origin)[:2])[s.n > 0] for s in space.shown]
+    shown = [np.column_stack(s.about(space.origin)[:2])[s.n > 0] for s in space.disclosed]
     if not shown:
         return 0
     return len(np.unique(np.round(np.concatenate(shown) / space.spread**0.5, 6), axis=0))
 
 
-Reading = Callable[[Question[Any], Reply], Iterable[Shown]]
+Reading = Callable[[Question[Any], Reply], Iterable[CellDisclosures]]
 """The cells that an attacker takes a reply to show."""
 
 
-def on_log(path: Path, read: Reading = shown_in) -> Attack:
+def on_log(path: Path, read: Reading = disclosed_in) -> Attack:
     """The attacks on a site's own log."""
     spaces: dict[tuple[str | None, int], Space] = {}
-    views: dict[str, View] = {}
+    views: dict[str, Transform] = {}
     for _, entry in entries(path):
         if entry is None or entry.get("kind") != "release":
             continue
-        views |= {name: codec.decode(unpacked(view)) for name, view in entry.get("views", {}).items()}
+        views |= {
+            name: codec.decode(unpacked(transform)) for name, transform in entry.get("views", {}).items()
+        }
         replies = codec.decode(unpacked(entry["payload"])).replies
         for asked, reply in zip(entry["asked"], replies, strict=True):
             for shown in read(codec.decode(unpacked(asked["payload"])), reply):
-                key = (asked["view"], shown.points.shape[1])
+                key = (asked["transform"], shown.points.shape[1])
                 if key not in spaces:
                     spaces[key] = _space(key[0], views.get(str(key[0])), key[1])
-                spaces[key].shown.append(shown)
+                spaces[key].disclosed.append(shown)
     return attack(spaces.values())
 
 
-def _space(name: str | None, view: View | None, width: int) -> Space:
+def _space(name: str | None, transform: Transform | None, width: int) -> Space:
     """An empty space; views that scale the same columns are of one table."""
-    if isinstance(view, Affine):
-        return Space(width, f"rows of {width}", *view.scaling())
-    if isinstance(view, Preparation):
-        columns = [(c.name, getattr(c, "levels", ()), c.fill) for c in view.columns]
-        return Space(width, f"{columns} {view.drop}", *view.scaling())
+    if isinstance(transform, Affine):
+        return Space(width, f"rows of {width}", *transform.scaling())
+    if isinstance(transform, Preparation):
+        columns = [(c.name, getattr(c, "categorical", ()), c.fill) for c in transform.columns]
+        return Space(width, f"{columns} {transform.drop}", *transform.scaling())
     return Space(width, f"rows of {width}" if name is None else name)
 
 
@@ -173,7 +175,7 @@ def probe(
             question = AskClusterSums(centers[None])
             reply = ask(question)
             if isinstance(reply, ClusterSums):
-                space.shown.extend(shown_in(question, reply))
+                space.disclosed.extend(disclosed_in(question, reply))
                 known[offset] = float(reply.mass[0, 1])
     return attack([space])
 
@@ -196,8 +198,8 @@ def in_process(site_answer: Callable[[Any], Any]) -> Callable[[Question[Any]], R
     rounds = iter(range(10**9))
 
     def ask(question: Question[Any]) -> Reply | None:
-        post = Envelope(Turn("probe", 0, next(rounds), 0), (Part("total", question, None, 0),))
-        (reply,) = site_answer(post).replies
+        request = Request(RequestId("probe", 0, next(rounds), 0), (Part("total", question, None, 0),))
+        (reply,) = site_answer(request).replies
         return None if isinstance(reply, Refusal) else reply
 
     return ask

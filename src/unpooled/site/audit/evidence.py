@@ -4,18 +4,18 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unpooled.core.exchange import countersignable
 from unpooled.errors import LedgerError, PolicyError
-from unpooled.privacy.secure_sum.messages import from_hex
-from unpooled.site import registry
-from unpooled.site.copy_folder import CopyFolder, SeenCopyFolder
+from unpooled.privacy.secure_sum.stage_messages import from_hex
+from unpooled.protocol.exchange import countersignable
+from unpooled.site import people_register
 from unpooled.site.erasures import Erasures
 from unpooled.site.ledger import Ledger
-from unpooled.site.log import CONTINUED, COUNTERSIGNED, Fault
+from unpooled.site.log import CONTINUED, COUNTERSIGNED, LogFault
 from unpooled.site.policy import load
+from unpooled.site.table_store import ReadOnlySummaryFolder, SummaryFolder
 
 if TYPE_CHECKING:
-    from unpooled.site.audit.summary import LogSummary
+    from unpooled.site.audit.overview import LogReport
 
 
 class Evidence:
@@ -24,7 +24,7 @@ class Evidence:
     ``only_look``: nothing is written, and no site that answers meanwhile is held up.
     """
 
-    def __init__(self, record: "LogSummary", *, only_look: bool = False, policy: Path | None = None) -> None:
+    def __init__(self, record: "LogReport", *, only_look: bool = False, policy: Path | None = None) -> None:
         self._record, self._folder, self._only_look = record, record.path.parent, only_look
         self._policy = policy  # None: policy.toml beside the log
         self._hashes: dict[int, str] = {}
@@ -96,7 +96,7 @@ class Evidence:
             self._fault(number, "names an entry of the ledger, and there is no ledger beside the log")
             return
         try:
-            ledger = Ledger.seen(path) if self._only_look else Ledger(path, Ledger.owner(path))
+            ledger = Ledger.open_read_only(path) if self._only_look else Ledger(path, Ledger.owner(path))
         except LedgerError as error:
             self._fault(0, str(error))
             return
@@ -104,7 +104,7 @@ class Evidence:
             ledger.check()
             if not ledger.has(mark):
                 self._fault(number, "names an entry that the ledger does not have: it is an older one")
-            line, _, head = ledger.seen_head.partition(":")
+            line, _, head = ledger.last_log_head.partition(":")
             if head and self._hashes.get(int(line)) != head:
                 self._fault(0, f"the ledger names line {int(line) + 1}, and the log lacks it: it was cut")
         except LedgerError as error:
@@ -116,18 +116,18 @@ class Evidence:
         mark, number = self._registry
         if not mark:
             return
-        if not (self._folder / registry.FILE).exists():
+        if not (self._folder / people_register.FILE).exists():
             if (self._folder / "ledger.sqlite").exists():
                 self._fault(number, "names an entry of the registry, and there is no registry beside the log")
             else:
                 self._note("the registry of persons: the log is not in the folder of its site")
             return
         try:
-            with registry.Registry.opened(self._folder) as persons:
-                if not persons.has(mark):
+            with people_register.Registry.open(self._folder) as people:
+                if not people.has(mark):
                     self._fault(number, "names an entry that the registry does not have: it is an older one")
-                Erasures(self._folder).check(persons.erasures())
-                line, _, head = persons.seen_head.partition(":")
+                Erasures(self._folder).check(people.erasures())
+                line, _, head = people.last_log_head.partition(":")
                 if head and self._hashes.get(int(line)) != head:
                     self._fault(
                         0, f"the registry names line {int(line) + 1}, and the log lacks it: it was cut"
@@ -136,8 +136,8 @@ class Evidence:
             self._fault(0, str(error))
 
     def _check_copy(self) -> None:
-        digest = str(self._opening.get("copy") or "")
-        place = (SeenCopyFolder if self._only_look else CopyFolder)(self._folder)
+        digest = str(self._opening.get("summary") or "")
+        place = (ReadOnlySummaryFolder if self._only_look else SummaryFolder)(self._folder)
         if not digest:
             return
         if not place.exists:
@@ -165,7 +165,7 @@ class Evidence:
             self._note(f"the policy that the site last answered under: another one is {where}")
 
     def _fault(self, line: int, what: str) -> None:
-        self._record.faults.append(Fault(line, what))
+        self._record.faults.append(LogFault(line, what))
 
     def _note(self, what: str) -> None:
         self._record.unchecked.append(what)

@@ -17,8 +17,8 @@ from math import comb
 
 import numpy as np
 
-from unpooled.core.arrays import BoolArray, FloatArray, IntArray
-from unpooled.site.audit.partitions import Space
+from unpooled.site.audit.known_sums import Space
+from unpooled.typing import BoolArray, FloatArray, IntArray
 
 _SIZES = (1, 2, 3, 4, 6)  # groups in a union, in the order of the search
 _SUBSETS = 5000  # unions of one partition

@@ -1,0 +1,24 @@
+"""The papers recomputed: every table and figure, beside what was published.
+
+``unpooled reproduce`` is the command. experiment.py defines an experiment, registry.py lists all of them,
+runner.py runs their tasks, worker.py runs tasks in parallel, store.py keeps the results, table.py compares
+them with the published numbers, and output.py writes tables, figures and pages. Each paper is a module.
+"""
+
+from reproduction.experiment import Experiment, Plot, Presentation, Results, Settings, Task, seed_of
+from reproduction.result_table import Published, ResultTable, Row, row, statistic
+
+__all__ = [
+    "Experiment",
+    "Plot",
+    "Presentation",
+    "Published",
+    "ResultTable",
+    "Results",
+    "Row",
+    "Settings",
+    "Task",
+    "row",
+    "seed_of",
+    "statistic",
+]

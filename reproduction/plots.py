@@ -1,0 +1,146 @@
+"""Figures: lines with a band, and bars beside published marks."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from unpooled.html.html import Plane, drawing, line, tag, text, ticks
+from unpooled.typing import FloatArray
+
+_WIDTH, _HEIGHT = 460.0, 300.0
+
+
+@dataclass(frozen=True)
+class Line:
+    """Means over x, with a band of ``spread`` about them; ``dashed`` for published numbers."""
+
+    name: str
+    x: Sequence[float]
+    y: FloatArray
+    spread: FloatArray | None = None
+    dashed: bool = False
+
+
+def lines(
+    title: str,
+    given: Sequence[Line],
+    x_name: str,
+    y_name: str,
+    *,
+    places: Sequence[str] | None = None,
+    low: float | None = None,
+) -> str:
+    """Lines over x. With ``places`` x is 0, 1, ... and these are its names."""
+    known = [(ln, np.isfinite(ln.y)) for ln in given]
+    xs = np.concatenate([np.asarray(ln.x, float)[ok] for ln, ok in known])
+    ys = np.concatenate(
+        [
+            np.concatenate([ln.y[ok] - s[ok], ln.y[ok] + s[ok]])
+            for ln, ok in known
+            for s in [np.zeros(len(ln.y)) if ln.spread is None else ln.spread]
+        ]
+    )
+    if not len(xs):
+        return ""
+    bottom = float(ys.min()) if low is None else min(low, float(ys.min()))
+    room = 0.06 * (float(ys.max()) - bottom) or 0.1 * abs(bottom) or 1.0
+    edge = 0.03 * (float(xs.max()) - float(xs.min())) or 0.5
+    below = 62 + 16 * ((len(given) + 2) // 3)
+    plane = Plane(
+        (float(xs.min()) - edge, float(xs.max()) + edge),
+        (bottom - (0 if bottom == low else room), float(ys.max()) + room),
+        (_WIDTH, _HEIGHT + below),
+        (34, 16, below, 58),
+    )
+    named = places is not None
+    parts = [plane.axes([] if named else ticks(*plane.x, 7), ticks(*plane.y, 5), x_name, y_name)]
+    for i, place in enumerate(places or ()):
+        parts.append(text(plane.at(i, plane.y[0])[0], plane.bottom + 17, place, "tick", "middle"))
+    for i, (ln, ok) in enumerate(known):
+        where = [int(j) for j in np.flatnonzero(ok)]
+        if ln.spread is not None and len(where) > 1:
+            up = [plane.at(ln.x[j], float(ln.y[j] + ln.spread[j])) for j in where]
+            down = [plane.at(ln.x[j], float(ln.y[j] - ln.spread[j])) for j in where[::-1]]
+            parts.append(tag("path", d=_area(up + down), class_=f"cloud c{i % 8}", style="stroke:none"))
+        points = [plane.at(ln.x[j], float(ln.y[j])) for j in where]
+        if len(points) > 1 and bool(ok.all()):  # no line if a point is missing: values between are unknown
+            parts.append(_stroke(points, i, ln.dashed))
+        for (x, y), j in zip(points, where, strict=True):
+            shown = tag("title", f"{ln.name}, {ln.x[j]:g}: {ln.y[j]:.4g}")
+            parts.append(tag("circle", shown, cx=x, cy=y, r=3.0, class_=f"c{i % 8}"))
+    return drawing(_WIDTH, _HEIGHT + below, "".join(parts) + _legend(given, plane.bottom + 54), title)
+
+
+def bars(
+    title: str, names: Sequence[str], values: FloatArray, errors: FloatArray, published: FloatArray
+) -> str:
+    """A bar for each name, with its error, and a mark where the published number lies (nan: none)."""
+    height = 40 + 26 * len(names) + 40
+    ends = np.concatenate([values + errors, published[np.isfinite(published)], [0.0]])
+    plane = Plane((0.0, float(ends.max()) * 1.08), (0.0, 1.0), (_WIDTH, height), (20, 60, 40, 185))
+    parts = []
+    for t in ticks(*plane.x, 5):
+        x = plane.at(t, 0)[0]
+        parts += [
+            line((x, plane.top), (x, plane.bottom), "grid"),
+            text(x, plane.bottom + 16, f"{t:g}", "tick", "middle"),
+        ]
+    for i, name in enumerate(names):
+        y = plane.top + 6 + 26 * i
+        x = plane.at(float(values[i]), 0)[0]
+        parts.append(
+            tag("rect", x=plane.left, y=y, width=max(x - plane.left, 0.0), height=16.0, class_="bar")
+        )
+        parts.append(text(plane.left - 8, y + 13, name, "label", "end"))
+        low, high = (plane.at(float(values[i] + s * errors[i]), 0)[0] for s in (-1, 1))
+        parts.append(line((low, y + 8), (high, y + 8), "axis"))
+        parts.append(text(plane.right + 6, y + 13, f"{values[i]:.4g}", "value"))
+        if np.isfinite(published[i]):
+            at = plane.at(float(published[i]), 0)[0]
+            parts.append(line((at, y - 3), (at, y + 19), "mark"))
+    note = "bar: ours, with one standard error; dashed: published"
+    parts.append(text((plane.left + plane.right) / 2, plane.bottom + 34, note, "name", "middle"))
+    return drawing(_WIDTH, height, "".join(parts), title)
+
+
+def _area(points: Sequence[tuple[float, float]]) -> str:
+    return "M" + "L".join(f"{x:.1f},{y:.1f}" for x, y in points) + "Z"
+
+
+def _stroke(points: Sequence[tuple[float, float]], i: int, dashed: bool) -> str:
+    d = "M" + "L".join(f"{x:.1f},{y:.1f}" for x, y in points)
+    style = f"fill:none;stroke-width:2{';stroke-dasharray:5 4' if dashed else ''}"
+    return tag("path", d=d, class_=f"c{i % 8}", style=style)
+
+
+def _legend(given: Sequence[Line], top: float) -> str:
+    parts = []
+    for i, ln in enumerate(given):
+        x, y = 20 + 150 * (i % 3), top + 16 * (i // 3)
+        parts.append(_stroke([(x, y - 4), (x + 22, y - 4)], i, ln.dashed))
+        parts.append(text(x + 28, y, ln.name, "tick"))
+    return "".join(parts)
+
+
+def ranks(title: str, found: Mapping[str, FloatArray]) -> str:
+    """Methods on one axis by their mean rank, with one standard error; the best on top."""
+    ordered = sorted(found, key=lambda name: float(found[name].mean()))
+    height = 30.0 + 26 * len(ordered) + 44
+    plane = Plane((1.0, float(len(found))), (0.0, 1.0), (_WIDTH, height), (20, 40, 44, 150))
+    parts = []
+    for t in range(1, len(found) + 1):
+        x = plane.at(t, 0)[0]
+        parts.append(line((x, plane.top), (x, plane.bottom), "grid"))
+        parts.append(text(x, plane.bottom + 16, str(t), "tick", "middle"))
+    for i, name in enumerate(ordered):
+        values, y = found[name], plane.top + 14 + 26 * i
+        mean, error = float(values.mean()), float(values.std()) / np.sqrt(len(values))
+        low, x, high = (plane.at(mean + s * error, 0)[0] for s in (-1, 0, 1))
+        parts.append(text(plane.left - 8, y + 4, name, "label", "end"))
+        parts.append(line((low, y), (high, y), "axis"))
+        parts.append(tag("circle", tag("title", f"{name}: {mean:.2f}"), cx=x, cy=y, r=4.0, class_="dot"))
+        parts.append(text(plane.right + 8, y + 4, f"{mean:.1f}", "value"))
+    middle = (plane.left + plane.right) / 2
+    parts.append(text(middle, plane.bottom + 34, "mean rank, with one standard error", "name", "middle"))
+    return drawing(_WIDTH, height, "".join(parts), title)

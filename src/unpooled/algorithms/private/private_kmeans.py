@@ -1,0 +1,319 @@
+"""Differentially private clustering from noisy totals: over-seeding, and residuals cut to the clusters'
+radius.
+
+No paper of its own. That noisy counts and sums give a private Lloyd step is Blum et al. (SuLQ, PODS 2005)
+and Su et al. (CODASPY 2016); the accounting is Dong, Roth, Su (2022). Their starts lose a factor of 2 to
+10. Here about 6 k cells are released three times, each time with more cells where counts and spreads are
+large, and a weighted k-means of the released cells, which costs no budget, gives k centres. A row is cut to
+the radius of its cell and not to that of the box (privacy/cells.py), so noise is in proportion to the size of
+clusters; radii are chosen cell by cell, so that a cell between two clusters can still reach one of them.
+
+Shares of the budget mu^2: 5 % for the number of rows, their mean and their spread, 58 % for the start (three
+releases), 37 % for Lloyd steps. The centres are a weighted mean over all steps but the first: once the
+centres rest, each step is a new measurement of the same centres.
+
+Every exchange is one release, and the state keeps all of them: nothing else was learnt from the rows. The
+noise comes from the operating system: an interrupted run continues from its releases and pays nothing twice,
+but no seed repeats the same run. The seed is public; it places cells and restarts the k-means of released
+cells.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from unpooled import kernels
+from unpooled.algorithms.method import Method
+from unpooled.algorithms.private.estimates import (
+    CellEstimates,
+    averaged,
+    fuzzy_from,
+    is_clipped,
+    merged,
+    overall,
+    radius,
+    read,
+    scattered,
+    shrunk,
+    spreads,
+    standard_units,
+    synthetic_points,
+    thinned,
+)
+from unpooled.algorithms.private.private_state import PrivateState, Release
+from unpooled.algorithms.private.trial import excess_in_trial
+from unpooled.data import Number, Preparation
+from unpooled.data.schema import AskSchema, Schema
+from unpooled.data.transforms import Affine
+from unpooled.errors import ForecastRefusedError, InputError
+from unpooled.privacy.dp.accounting import gdp_epsilon
+from unpooled.privacy.dp.forecast import Forecast, forecast, reach
+from unpooled.privacy.dp.gaussian import Gaussian
+from unpooled.privacy.dp.noisy_cluster_sums import AskNoisyCells, NoisyCells, radius_limits
+from unpooled.privacy.dp.noisy_moments import AskNoisyMoments, AskNoisySpread
+from unpooled.protocol.algorithm import Steps, Transform, each, total, transformed
+from unpooled.protocol.messages import SiteId
+from unpooled.protocol.questions.fuzzy_sums import check_m
+from unpooled.typing import FloatArray
+
+SCALES = (None, "bounds", "standard")
+_SPREAD = 0.1  # of mu^2 for the columns' standard deviations, where they are asked for
+_FIRST = 0.05
+_SEEDS = (0.18, 0.18, 0.22)
+_STEPS = 0.37
+_SEED_PARTS, _STEP_PARTS = (0.3, 0.6, 0.1), (0.15, 0.8, 0.05)  # counts, sums, squares
+_GOAL = 0.004  # steps are this / expected excess: the less noise, the more steps
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Private(Method):
+    """Private k-means, or with ``m`` private fuzzy c-means.
+
+    scale: None keeps the columns' units, "bounds" makes all bounds equally wide at no cost, "standard"
+    divides by standard deviations that are released with noise for a tenth of the budget.
+    """
+
+    citation = (
+        "Su, Cao, Li, Bertino, Jin: Differentially Private K-Means Clustering. CODASPY 2016. "
+        "Dong, Roth, Su: Gaussian Differential Privacy. J. R. Stat. Soc. B 84(1), 2022."
+    )
+
+    dp: Gaussian = field(default_factory=Gaussian)
+    scale: str | None = None
+    m: float | None = None
+    noises: float | None = None  # noise variance of a total, in units of one noise; None: 1 per site
+    columns: tuple[str, ...] = ()  # of tables: numeric columns by name; a missing value counts as the middle
+    drop: bool = False  # leave out rows with a missing value instead
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.scale not in SCALES:
+            raise InputError(f'scale must be None, "bounds" or "standard" under dp, got {self.scale!r}')
+        if self.m is not None:
+            check_m(self.m, "Private")
+        if not isinstance(self.init, str) or self.init != "adaptive":
+            raise InputError("init cannot be given under dp: a private run finds its own start")
+        if self.participation != 1.0:
+            raise InputError(
+                f"participation must be 1.0 under dp, got {self.participation}: every site takes part in all"
+            )
+
+    # ------------------------------------------------------------ forecast and budget
+
+    def forecast(self, n: float, noises: float, d: int | None = None) -> Forecast:
+        """The forecast for ``n`` rows; ``noises`` is the number of sites if each adds its own noise."""
+        return forecast(self.dp, n, d or self.dp.columns or 1, self.clusters, noises)
+
+    def forecast_of(self, state: PrivateState) -> Forecast:
+        """The forecast that uses the released numbers of a run."""
+        expected = self.forecast(state.n, state.noises, len(state.box))
+        return replace(expected, separation=state.separation, trial_excess=state.trial_excess)
+
+    def epsilon(self, state: PrivateState) -> float:
+        """The spent budget, as epsilon at the budget's delta."""
+        return gdp_epsilon(state.spent**0.5, self.dp.delta)
+
+    def _refuse(self, expected: Forecast) -> None:
+        if expected.hopeless and not self.dp.force:
+            raise ForecastRefusedError(expected.refusal())
+
+    # ------------------------------------------------------------ releases
+
+    def build(self) -> "Private":
+        return self  # the budget, not max_rounds, limits the rounds
+
+    def start(self, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[PrivateState]:
+        if self.dp.rows is not None:
+            self._refuse(self.forecast(self.dp.rows, self.noises or float(len(sites))))
+        if self.columns:
+            # down: nothing; up: what a site with a budget declares
+            schemas = yield from each(sites, AskSchema())
+            _check_sites(schemas, self.columns)
+        half = self.dp.half
+        unit = half if self.scale == "bounds" else np.full(len(half), half.max())
+        state = PrivateState(
+            releases=(),
+            asking=None,
+            transform=Affine(self.dp.middle, unit),
+            box=half / unit,
+            unit=1.0 if self.scale == "bounds" else float(unit[0]),
+            n=0.0,
+            noises=1.0,
+        )
+        if self.scale == "standard":
+            # down: bounds; up: noisy moments of the columns
+            spread = AskNoisySpread(self.dp.mu * _SPREAD**0.5, state.box)
+            state = self._standardised((yield from self._released(replace(state, asking=spread), sites)))
+        # down: bounds; up: a noisy histogram of distances from the middle, noisy sums
+        question = AskNoisyMoments(self._mu(_FIRST), state.box)
+        state = yield from self._released(replace(state, asking=question), sites)
+        return self._begun(state, rng)
+
+    def round(
+        self, state: PrivateState, sites: tuple[SiteId, ...], rng: np.random.Generator
+    ) -> Steps[PrivateState]:
+        # down: public centres and radii; up: noisy counts, sums and squares
+        state = yield from self._released(state, sites)
+        last = state.releases[-1]
+        if state.planned == 0:
+            return self._seeded(state, last.question, last.reply, rng)
+        return self._stepped(state, last.question, last.reply)
+
+    def finished(self, state: PrivateState) -> bool:
+        return state.asking is None
+
+    def _released(self, state: PrivateState, sites: tuple[SiteId, ...]) -> Steps[PrivateState]:
+        transform: Transform = state.transform
+        if self.columns:
+            transform = prepared(self.columns, state.transform, self.drop)
+        reply = yield from transformed(transform, total(sites, state.asking))
+        return replace(state, releases=(*state.releases, Release(state.asking, reply)), asking=None)
+
+    def _mu(self, share: float) -> float:
+        """The mu of a release with this share of the budget for clustering."""
+        rest = 1 - _SPREAD if self.scale == "standard" else 1.0
+        return self.dp.mu * float(np.sqrt(share * rest))
+
+    # ------------------------------------------------------------ states after releases
+
+    def _standardised(self, state: PrivateState) -> PrivateState:
+        deviation = standard_units(
+            state.releases[-1].question, state.releases[-1].reply
+        )  # relative to the bounds
+        widest = float((1 / deviation).max())
+        d = len(deviation)
+        own = np.broadcast_to(self.dp.half, (d,)) * deviation
+        transform = Affine(np.broadcast_to(self.dp.middle, (d,)).copy(), own * widest)
+        return replace(state, transform=transform, box=1 / deviation / widest, unit=widest)
+
+    def _begun(self, state: PrivateState, rng: np.random.Generator) -> PrivateState:
+        question, reply = state.releases[-1].question, state.releases[-1].reply
+        d, k = len(reply.sums), self.clusters
+        box = np.broadcast_to(state.box, (d,)).copy()
+        n, mean, size = overall(question, reply, box)
+        noises = float(reply.noise[0])
+        transform = Affine(
+            *(np.broadcast_to(a, (d,)).copy() for a in (state.transform.shift, state.transform.scale))
+        )
+        state = replace(
+            state, n=n, noises=noises, box=box, transform=transform, estimate=mean[None].repeat(k, axis=0)
+        )
+        self._refuse(self.forecast(self.dp.rows or n, noises, d))
+        mu = self._mu(_SEEDS[0])
+        number = self._cells(state, mu * _SEED_PARTS[0] ** 0.5)
+        draws = mean + size / d**0.5 * rng.standard_normal((6 * number, d))
+        centers = thinned(np.clip(draws, -box, box), number, rng)
+        rho = np.array([size * min(1.2, reach(d))])
+        return replace(state, asking=AskNoisyCells(mu, centers, box, rho, _SEED_PARTS))
+
+    def _cells(self, state: PrivateState, mu: float) -> int:
+        """The number of cells to release: 6 a cluster, or fewer where noise would exceed their counts."""
+        k, drowned = self.clusters, state.n * mu / (3 * state.noises**0.5)
+        return int(min(max(6 * k, 8), max(1.2 * k, drowned)))
+
+    def _seeded(
+        self, state: PrivateState, asked: AskNoisyCells, reply: NoisyCells, rng: np.random.Generator
+    ) -> PrivateState:
+        reading = read(asked, reply, min_cells=self.clusters)
+        seeds = state.seeds + 1
+        if seeds < len(_SEEDS):
+            mu = self._mu(_SEEDS[seeds])
+            number = self._cells(state, mu * _SEED_PARTS[0] ** 0.5)
+            centers, parent = scattered(reading, state.box, number, rng)
+            rho = np.clip(1.4 * np.sqrt(reading.room), *radius_limits(state.box))
+            question = AskNoisyCells(mu, centers, state.box, rho[parent], _SEED_PARTS)
+            return replace(state, asking=question, seeds=seeds)
+        expected = self.forecast(state.n, state.noises, len(state.box))
+        steps = int(np.clip(_GOAL / expected.excess_apart, 3, 8))
+        centers, rho, separation = self._reduced(reading, state.box, rng)
+        question = AskNoisyCells(self._mu(_STEPS / steps), centers, state.box, rho, _STEP_PARTS, self.m)
+        trial_excess = float("nan")
+        if self.m is None:
+            sc, ss, _ = question.noise(reply)
+            noise = (sc, float((ss / question.radii).max()))
+            trial_excess = excess_in_trial(reading, state.box, self.clusters, steps, noise, rng)
+        return replace(
+            state,
+            asking=question,
+            seeds=seeds,
+            planned=steps,
+            estimate=centers,
+            estimate_weight=np.zeros(self.clusters),
+            separation=separation,
+            trial_excess=trial_excess,
+        )
+
+    def _reduced(
+        self, reading: CellEstimates, box: FloatArray, rng: np.random.Generator
+    ) -> tuple[FloatArray, FloatArray, float]:
+        """k centres from the released cells, the radii to which rows are cut there, and their silhouette."""
+        points, weights = synthetic_points(reading, box, rng)
+        centers = np.clip(merged(points, weights, self.clusters, rng), -box, box)
+        scatter = kernels.scatter(points, [0, len(points)], centers, weights)
+        separation = float(scatter.silhouette.sum() / weights.sum())
+        square = scatter.inertia[0] / np.maximum(scatter.mass[0], 1e-9)
+        room, before = reading.about(centers if self.m is None else centers[:1])
+        if self.m is not None:  # a row adds to all clusters: one radius for all
+            centers, mean = fuzzy_from(points, weights, centers, self.m)
+            centers, square = np.clip(centers, -box, box), np.array([mean])
+        return centers, radius(box, np.maximum(square, room), before), separation
+
+    def _stepped(self, state: PrivateState, asked: AskNoisyCells, reply: NoisyCells) -> PrivateState:
+        sc, ss, sq = asked.noise(reply)
+        totals = asked.in_units(reply)
+        full = reply.count > 3 * sc
+        count = np.where(full, reply.count, 1.0)
+        step = np.where(full[:, None], shrunk(totals.sums / count[:, None], (ss / count) ** 2), 0.0)
+        after = np.clip(asked.centers + step, -state.box, state.box)
+        held = is_clipped(step, asked.radii) & (self.m is None)
+        # no weight for the first step, which leaves the start, and for steps that the radius held back
+        weight = np.where(held | (state.steps == 0), 0.0, asked.radii**-2.0)
+        estimate, estimate_weight = averaged(state.estimate, state.estimate_weight, after, weight)
+        gained = float(np.where(full, reply.count, 0.0) @ (step**2).sum(axis=1))
+        inertia = (float(totals.squares.sum()) - gained) * state.unit**2
+        if state.steps > 1:  # a mean over all steps but the first, weighted by the noise of their squares
+            weights = [float((past.question.radii**4).sum()) ** -1 for past in state.releases[-state.steps :]]
+            inertia = state.inertia + (inertia - state.inertia) * weights[-1] / sum(weights)
+        steps = state.steps + 1
+        question = None
+        if steps < state.planned:
+            count = np.maximum(reply.count, sc)
+            _, room = spreads(count, step, totals.squares, asked.radii, ss, sq)
+            if self.m is not None:
+                room = np.array([count @ room / count.sum()])
+            question = replace(asked, centers=after, rho=radius(state.box, room, asked.rho))
+        return replace(
+            state,
+            asking=question,
+            steps=steps,
+            estimate=estimate,
+            estimate_weight=estimate_weight,
+            sizes=np.maximum(reply.count, 0.0),
+            movement=float(np.linalg.norm(after - asked.centers)) * state.unit,
+            inertia=max(inertia, 0.0),
+        )
+
+
+def _check_sites(schemas: Mapping[SiteId, Schema], columns: tuple[str, ...]) -> None:
+    """InputError unless every site answers with noise and has the columns: before any budget is spent."""
+    copied = [site for site, schema in schemas.items() if schema.protection[0] == "summary"]
+    if copied:
+        raise InputError(
+            f"{', '.join(copied)}: answers from a copy and not with noise, and a private run is private for "
+            "all; run without --epsilon, or without such sites"
+        )
+    for site, schema in schemas.items():
+        lacking = [name for name in columns if name not in schema.names]
+        if lacking:
+            raise InputError(
+                f"{site} does not have {', '.join(lacking)}; its columns are {', '.join(schema.names)}"
+            )
+
+
+def prepared(columns: tuple[str, ...], transform: Affine, drop: bool) -> Preparation:
+    """A table's numeric columns by name, scaled by ``transform``; a missing value is the middle of its bounds."""
+    shift, scale = (np.broadcast_to(a, (len(columns),)).tolist() for a in (transform.shift, transform.scale))
+    return Preparation(
+        tuple(Number(name, a, a, b) for name, a, b in zip(columns, shift, scale, strict=True)), drop
+    )

@@ -1,0 +1,279 @@
+"""The data of a comparison: files of your own, a folder of sets, or a suite that every installation has.
+
+A problem has prepared rows, the number of clusters, who holds each row, and, where they are known, the true
+labels, to judge a clustering and never to make one.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from unpooled.data import PreparationOptions
+from unpooled.data import partitions as partition
+from unpooled.data.examples import load_penguins, synthetic
+from unpooled.data.examples.images import read_images
+from unpooled.data.readers import Reading, read_sites
+from unpooled.data.schema_agreement import agree_schema
+from unpooled.errors import InputError
+from unpooled.federation import Simulation
+from unpooled.protocol.exchange import run_protocol
+from unpooled.typing import FloatArray, IntArray
+
+SITES = 10  # into which rows are divided that have no sites of their own
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Rows to cluster, and who holds them."""
+
+    name: str
+    X: FloatArray  # (n, d) prepared
+    k: int
+    y: IntArray | None = None  # (n,) true labels
+    site: npt.NDArray[np.str_] | None = None  # (n,) who holds the row; None: not divided yet
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.k <= len(self.X):
+            raise InputError(f"{self.name}: k must be from 1 to {len(self.X)}, its rows, got {self.k}")
+
+    def sites(self) -> dict[str, FloatArray]:
+        """The rows of every site by name."""
+        if self.site is None:
+            raise InputError(f"{self.name}: its rows are not divided over sites")
+        return {str(name): self.X[self.site == name] for name in np.unique(self.site)}
+
+
+# ---------------------------------------------------------------- own files
+
+
+def from_files(
+    files: Sequence[Path],
+    k: int,
+    *,
+    reading: Reading | None = None,
+    preparation_options: PreparationOptions | None = None,
+    label: str = "",
+) -> Problem:
+    """The rows of files, prepared as ``fit`` prepares them; ``label`` names a column that is only compared.
+
+    Every file is a site, or every value of the reading's site column.
+    """
+    reading, preparation_options = reading or Reading(), preparation_options or PreparationOptions()
+    if preparation_options.missing in ("drop", "keep"):
+        raise InputError("a comparison needs every cell of every row: missing must be fill or refuse")
+    preparation_options = (
+        replace(preparation_options, missing="fill")
+        if preparation_options.missing == "auto"
+        else preparation_options
+    )
+    without = replace(reading, exclude=(*reading.exclude, label)) if label else reading
+    tables = read_sites(list(files), without)
+    agreed = run_protocol(
+        agree_schema(tuple(sorted(tables)), preparation_options), Simulation.from_rows(tables)
+    ).preparation
+    names = sorted(tables)
+    X = np.concatenate([np.asarray(agreed.apply(tables[name]), dtype=np.float64) for name in names])
+    site = np.repeat(np.array(names, dtype=np.str_), [len(tables[name]) for name in names])
+    y = _labels(files, reading, label, names) if label else None
+    return Problem(", ".join(path.stem for path in files), X, k, y, site)
+
+
+def _labels(files: Sequence[Path], reading: Reading, label: str, names: list[str]) -> IntArray:
+    only = replace(reading, columns=(label,), exclude=(), categorical=(label,))
+    tables = read_sites(list(files), only)
+    said = [
+        categories[int(code)] if np.isfinite(code) else ""
+        for table in (tables[name] for name in names)
+        for categories in [table.categories[label]]
+        for code in np.asarray(table.values[:, table.index(label)], dtype=float)
+    ]
+    return partition.natural_id(said)
+
+
+TABLES = (".csv", ".tsv", ".csv.gz", ".csv.zst", ".parquet", ".pq", ".npy", ".npz")
+
+
+def from_folder(
+    folder: Path, *, k: int | None = None, reading: Reading | None = None, label: str = ""
+) -> tuple[Problem, ...]:
+    """Every table in a folder as a set of its own, in the order of their names.
+
+    A set is divided over sites by the reading's site column, else not yet. Without ``k`` it has as many
+    clusters as labels.
+    """
+    if not folder.is_dir():
+        raise InputError(f"{folder}: there is no such folder")
+    files = sorted(f for f in folder.iterdir() if f.is_file() and f.name.lower().endswith(TABLES))
+    if not files:
+        raise InputError(f"{folder}: no file is a table ({', '.join(TABLES)})")
+    if k is None and not label:
+        raise InputError(f"{folder}: -k or --label must say how many clusters its sets have")
+    reading = reading or Reading()
+    found = []
+    for file in files:
+        problem = from_files([file], k if k is not None else 1, reading=reading, label=label)
+        problem = replace(problem, site=problem.site if reading.site_column else None)
+        found.append(problem if k is not None else replace(problem, k=len(np.unique(_labelled(problem)))))
+    return tuple(found)
+
+
+# ---------------------------------------------------------------- splits
+
+Split = Callable[[Problem, int, float, Any], IntArray]
+
+
+def _labelled(problem: Problem) -> IntArray:
+    if problem.y is None:
+        raise InputError(f"{problem.name}: this split goes by labels, and none are known; name their column")
+    return problem.y
+
+
+SPLITS: dict[str, tuple[float, Split]] = {  # name -> (usual parameter, function)
+    "iid": (0.0, lambda p, s, a, seed: partition.iid(len(p.X), s, seed=seed)),
+    "dirichlet": (0.3, lambda p, s, a, seed: partition.dirichlet(_labelled(p), s, a, min_rows=2, seed=seed)),
+    "power-law": (1.5, lambda p, s, a, seed: partition.power_law(len(p.X), s, a, min_rows=2, seed=seed)),
+    "by-kmeans": (0.0, lambda p, s, a, seed: partition.by_kmeans(p.X, s, seed=seed)),
+    "half-iid": (0.0, lambda p, s, a, seed: partition.half_iid(p.X, s, seed=seed)),
+    "shards": (2.0, lambda p, s, a, seed: partition.shards(_labelled(p), s, int(a), seed=seed)),
+    "labels": (2.0, lambda p, s, a, seed: partition.pathological(_labelled(p), s, int(a), seed=seed)),
+}
+
+
+def split_of(problem: Problem, said: str, sites: int = SITES, seed: int = 0) -> Problem:
+    """The problem divided anew: "iid", or with a parameter "dirichlet:.3".
+
+    >>> drawn = Problem("blob", np.random.default_rng(0).standard_normal((40, 2)), 2)
+    >>> {name: len(rows) for name, rows in split_of(drawn, "power-law:2", sites=3).sites().items()}
+    {'site-0': 27, 'site-1': 8, 'site-2': 5}
+    """
+    name, _, number = said.partition(":")
+    if name not in SPLITS:
+        raise InputError(f"splits are {', '.join(SPLITS)}, got {name!r}")
+    usual, function = SPLITS[name]
+    try:
+        parameter = float(number) if number else usual
+    except ValueError:
+        raise InputError(f"--split {said}: {number!r} is no number; say e.g. dirichlet:.3") from None
+    site = function(problem, sites, parameter, seed)
+    width = len(str(sites - 1))
+    return replace(problem, site=np.array([f"site-{s:0{width}d}" for s in site.tolist()], dtype=np.str_))
+
+
+# ---------------------------------------------------------------- suites
+
+
+def standardised(X: Any) -> FloatArray:
+    """Columns of mean 0 and standard deviation 1; a constant one is left out."""
+    rows = np.asarray(X, dtype=np.float64)
+    spread = rows.std(axis=0)
+    kept = rows[:, spread > 0]
+    scaled: FloatArray = (kept - kept.mean(axis=0)) / spread[spread > 0]
+    return scaled
+
+
+def _shapes(data: Path | None, seed: int) -> Iterable[Problem]:
+    """Generated: what k-means finds easily, and what it cannot find at all."""
+    from sklearn.datasets import make_blobs, make_circles, make_moons
+
+    rng = np.random.default_rng([seed, 1])
+    state = int(rng.integers(2**31))
+    X, y = make_blobs(600, centers=4, random_state=state)
+    yield Problem("blobs", X, 4, y)
+    stretch = np.array([[0.6, -0.6], [-0.4, 0.8]])
+    yield Problem("stretched", X @ stretch, 4, y)
+    X, y = make_blobs([400, 100, 40], centers=None, cluster_std=[2.0, 1.0, 0.5], random_state=state)
+    yield Problem("unequal", X, 3, y)
+    X, y = make_moons(400, noise=0.08, random_state=state)
+    yield Problem("moons", X, 2, y)
+    X, y = make_circles(400, noise=0.05, factor=0.5, random_state=state)
+    yield Problem("rings", X, 2, y)
+    grid = synthetic.garst(1.0, seed=rng)
+    yield Problem("grid", grid.X, 16, grid.y)
+
+
+_NUMBERS = ("age", "trestbps", "chol", "thalach")  # of the heart disease data
+
+
+def _heart() -> Problem:
+    """Patients of whom all numbers are known, by their hospitals; 0 is no cholesterol. Label: a diagnosis."""
+    import csv
+    from importlib.resources import files
+
+    shipped = files("unpooled.data.examples") / "heart_disease.csv"
+    rows = list(csv.DictReader(shipped.read_text(encoding="utf-8").splitlines()))
+    known = [row for row in rows if all(row[name] for name in _NUMBERS) and float(row["chol"]) > 0]
+    X = np.array([[float(row[name]) for name in _NUMBERS] for row in known])
+    y = np.array([int(float(row["num"]) > 0) for row in known], dtype=np.int64)
+    return Problem(
+        "heart disease", standardised(X), 2, y, np.array([row["site"] for row in known], dtype=np.str_)
+    )
+
+
+def _tabular(data: Path | None, seed: int) -> Iterable[Problem]:
+    """scikit-learn's tables, the penguins by their islands and heart disease by hospitals, standardised."""
+    from sklearn.datasets import load_breast_cancer, load_iris, load_wine
+
+    for name, load, k in (("iris", load_iris, 3), ("wine", load_wine, 3), ("cancer", load_breast_cancer, 2)):
+        X, y = load(return_X_y=True)
+        yield Problem(name, standardised(X), k, y.astype(np.int64))
+    birds = load_penguins()
+    yield Problem("penguins", standardised(birds.X), 3, partition.natural_id(birds.species), birds.island)
+    yield _heart()
+
+
+def _images(data: Path | None, seed: int) -> Iterable[Problem]:
+    """scikit-learn's digits; MNIST and FEMNIST where ``data`` has them: 2,000 images of each."""
+    from sklearn.datasets import load_digits
+
+    X, y = load_digits(return_X_y=True)
+    yield Problem("digits", X / 16.0, 10, y.astype(np.int64))
+    for path in sorted(data.glob("*mnist*.npz")) if data is not None else ():
+        images = read_images(path)
+        some = np.sort(np.random.default_rng([seed, 2]).permutation(len(images.y))[:2000])
+        labels = partition.natural_id(images.y[some])
+        yield Problem(path.stem, images.rows(np.float64)[some], 20, labels)
+
+
+def _private(data: Path | None, seed: int) -> Iterable[Problem]:
+    """Sets large enough for noise: what a formal promise costs."""
+    from sklearn.datasets import make_blobs
+
+    rng = np.random.default_rng([seed, 3])
+    for n, d, k in ((20_000, 2, 5), (20_000, 5, 5)):
+        X, y = make_blobs(n, d, centers=k, cluster_std=0.8, random_state=int(rng.integers(2**31)))
+        yield Problem(f"{n} rows, {d} columns", X, k, y)
+
+
+def _debian(data: Path | None, seed: int) -> Iterable[Problem]:
+    """Sets of Debian's R packages, where they are installed."""
+    from unpooled.app.compare.r_sets import debian_suite
+
+    return debian_suite(data, seed)
+
+
+SUITES: dict[str, Callable[[Path | None, int], Iterable[Problem]]] = {
+    "shapes": _shapes,
+    "tabular": _tabular,
+    "images": _images,
+    "private": _private,
+    "debian": _debian,
+}
+WITH_DATA = {"images": "files named *mnist*.npz", "debian": "unpacked R packages"}  # that a folder may add
+
+
+def suite(name: str, *, data: Path | None = None, seed: int = 0) -> tuple[Problem, ...]:
+    """The problems of a suite; ``data`` is a folder with further sets."""
+    if name not in SUITES:
+        raise InputError(f"suites are {', '.join(SUITES)}, or a folder of tables, got {name!r}")
+    if data is not None and not data.is_dir():
+        raise InputError(f"{data}: there is no such folder")
+    if data is not None and name not in WITH_DATA:
+        takes = ", ".join(f"{other} does: {what}" for other, what in WITH_DATA.items())
+        raise InputError(f"the suite {name} takes no further sets; {takes}")
+    if data is not None and name == "images" and not any(data.glob("*mnist*.npz")):
+        raise InputError(f"{data}: no file is named like *mnist*.npz, which the suite images would take")
+    return tuple(SUITES[name](data, seed))

@@ -1,0 +1,34 @@
+"""``unpooled demo``: the penguins of three islands, clustered without pooling them.
+
+Every island is a site that answers from its copy, as a real site would. The same job is done twice more for
+comparison: by sites that trust each other and answer from their rows, and by scikit-learn on pooled rows. The
+islands' own logs say what left, and are attacked for rows.
+"""
+
+from pathlib import Path
+
+from rich.console import Console
+
+from unpooled.app.demo.penguin_study import compare
+from unpooled.app.demo.show import show
+
+FIGURE = "penguins.png"
+
+
+def main(out: Path, console: Console) -> None:
+    """Run the demo: print the comparison, and write the figure into ``out``."""
+    out.mkdir(parents=True, exist_ok=True)
+    result = compare()
+    show(result, console)
+    try:
+        from unpooled.app.demo.figure import draw
+    except ModuleNotFoundError as missing:
+        if (missing.name or "").partition(".")[0] != "matplotlib":
+            raise
+        console.print(
+            "\nNo figure: matplotlib is not installed; pip install 'unpooled\\[figures]' brings it.",
+            soft_wrap=True,
+        )
+        return
+    draw(result, out / FIGURE)
+    console.print(f"\nFigure: {out / FIGURE}", soft_wrap=True)

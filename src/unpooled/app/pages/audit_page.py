@@ -1,0 +1,143 @@
+"""The audit page for a data protection officer: in the terminal, or as one self-contained HTML file."""
+
+from html import escape
+
+from unpooled.html.html import html_page, section, size, small, table
+from unpooled.protocol import codec
+from unpooled.site.audit.attack import on_log
+from unpooled.site.audit.overview import LogReport, RunRecord
+
+_HEAD = (
+    "run",
+    "first answer",
+    "rounds",
+    "answers",
+    "refusals",
+    "numbers",
+    "size",
+    "smallest group",
+    "masked",
+)
+
+
+def verdict(record: LogReport) -> str:
+    """One sentence on whether the log is whole."""
+    if record.intact:
+        kept = (
+            f", {record.countersigned} times countersigned by the coordinator" if record.countersigned else ""
+        )
+        return f"The log is whole: {record.lines} lines, each bound to the one before it{kept}."
+    first = record.faults[0]
+    more = f" and {len(record.faults) - 1} more faults" if len(record.faults) > 1 else ""
+    return f"THE LOG IS NOT WHOLE: {first}{more}."
+
+
+def protected(record: LogReport) -> list[str]:
+    """Sentences on what the site answered from."""
+    said = []
+    if "summary" in record.protections:
+        digests = ", ".join(digest[:16] for digest in record.summaries)
+        said.append(f"It answered from its copy (digest {digests}), the most that anybody can learn.")
+    if "dp" in record.protections:
+        said.append("It answered from its rows, with noise that was paid for from the privacy budget.")
+    if "raw" in record.protections:
+        found = on_log(record.path)
+        said.append(
+            f"TRUSTED: it answered from its rows as they are. From this very log {len(found.rows)} rows can "
+            "be worked out by unpooled audit attack; a longer search may find more."
+        )
+    return said
+
+
+def protection(run: RunRecord) -> list[str]:
+    """Sentences on how the answers of a run were protected."""
+    sentences = []
+    if run.smallest is not None:
+        sentences.append(f"No group of fewer than {run.smallest:g} was counted.")
+    if run.masked:
+        sentences.append(
+            f"{run.masked} answers left masked, so that only sums over sites could be read; {run.keys} more "
+            "held keys and shares for the masks, and nothing of rows."
+        )
+    if run.alone:
+        sentences.append(f"{run.alone} replies of this site could be seen by themselves, not only in a sum.")
+    return sentences
+
+
+def lines(record: LogReport) -> list[tuple[str, list[str]]]:
+    """Headings and sentences, for the terminal."""
+    out = [(f"What left site {record.site or '?'}", [verdict(record), *_faults(record), *protected(record)])]
+    if record.spent:
+        out[0][1].append(_budget(record.spent))
+    if record.studies:
+        out.append(("Studies", [f"{text}." for text in record.studies]))
+    for run in record.runs:
+        asked = ", ".join(f"{name} ({times})" for name, times in sorted(run.questions.items()))
+        sentences = [
+            f"{run.first[:19]} to {run.last[:19]} UTC: {run.releases} answers in {len(run.rounds)} rounds, "
+            f"{run.numbers:,} numbers, {size(run.bytes)}.",
+            *([f"Asked: {asked}."] if asked else []),
+            *protection(run),
+            *(f"Refused {times} times: {reason}." for reason, times in run.reasons.items()),
+        ]
+        out.append((f"Run {run.id}", sentences))
+    if not record.runs:
+        out[0][1].append("Nothing has left.")
+    return out
+
+
+def _faults(record: LogReport) -> list[str]:
+    return [str(fault) for fault in record.faults[1:20]]
+
+
+def _budget(spent: dict[str, float]) -> str:
+    return (
+        f"Differential privacy: epsilon {spent['epsilon']:.3g} is spent, {spent['left']:.3g} is left "
+        f"(delta {spent['delta']:g})."
+    )
+
+
+def page(record: LogReport) -> str:
+    """The HTML page."""
+    title = f"What left site {record.site or '?'}"
+    parts = [
+        section("Is the record whole?", _list([verdict(record), *_faults(record)])),
+        section("What the site answered from", _list(protected(record))),
+    ]
+    if record.spent:
+        parts.append(section("Privacy budget", _list([_budget(record.spent)])))
+    if record.studies:
+        parts.append(section("Studies", _list([f"{text}." for text in record.studies])))
+    rows = [
+        (
+            escape(run.id),
+            escape(run.first[:16].replace("T", " ")),
+            f"{len(run.rounds)}",
+            f"{run.releases}",
+            f"{run.refusals}",
+            f"{run.numbers:,}",
+            size(run.bytes),
+            "" if run.smallest is None else f"{run.smallest:g}",
+            f"{run.masked}",
+        )
+        for run in record.runs
+    ]
+    if rows:
+        parts.append(section("What left, run by run", table(_HEAD, rows, left=(0, 1))))
+    else:
+        parts.append(section("What left, run by run", "<p>Nothing has left.</p>"))
+    for run in record.runs:
+        asked = [
+            (escape(codec.meaning_of(name).replace("``", "")), escape(name), str(times))
+            for name, times in sorted(run.questions.items())
+        ]
+        body = table(("asked for", "question", "times"), asked, left=(0, 1)) if asked else ""
+        body += _list([*protection(run), *(f"Refused {n} times: {why}." for why, n in run.reasons.items())])
+        parts.append(section(f"Run {run.id}", body))
+    policies = ", ".join(policy[:16] for policy in record.policies)
+    parts.append(small(f"{escape(record.path.name)}, policy {escape(policies)}"))
+    return html_page(title, "\n".join(parts))
+
+
+def _list(sentences: list[str]) -> str:
+    return "<ul>" + "".join(f"<li>{escape(text)}</li>" for text in sentences) + "</ul>" if sentences else ""

@@ -1,0 +1,84 @@
+"""Documents that the desk opens: the copy, the record and the dossier of a site, and the reports of runs.
+
+They are the pages of ``unpooled copy show``, ``audit show``, ``dossier`` and ``run``; nothing is written. A
+browser shows them apart from the desk: their script is the report's, and they can ask for nothing.
+"""
+
+import asyncio
+import base64
+import hashlib
+import os
+import stat
+from importlib.resources import files
+from pathlib import Path
+
+from unpooled.app.pages import audit_page as audit_page
+from unpooled.app.pages import dpia, table_page
+from unpooled.errors import InputError
+from unpooled.federation.provisioning.federation_folder import FederationFolder
+from unpooled.federation.provisioning.site_folder import find_joined_policy, joined_policy
+from unpooled.site.audit import overview
+from unpooled.site.table_notes import rare_categories_in
+from unpooled.site.table_store import ReadOnlySummaryFolder
+
+_LARGEST = 64 << 20  # bytes of a report
+_SCRIPT = base64.b64encode(
+    hashlib.sha256((files("unpooled.html") / "report.js").read_bytes()).digest()
+).decode()
+POLICY = (
+    f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{_SCRIPT}'; "
+    "form-action 'none'; base-uri 'none'; frame-ancestors 'none'; "
+    "sandbox allow-scripts allow-downloads allow-modals"
+)
+
+
+class Documents:
+    """The documents of a folder, made one at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._making = asyncio.Lock()
+
+    async def site_document(self, name: str) -> str:
+        made = {"summary": self._summary, "audit": self._audit, "dpia": self._dpia}[name]
+        async with self._making:
+            return await asyncio.to_thread(made)
+
+    def _summary(self) -> str:
+        place = ReadOnlySummaryFolder(self._folder)
+        rare = rare_categories_in(place.path)
+        return table_page.page(place.read(), place.settings(), place.approved, place.digest, rare=rare)
+
+    def _audit(self) -> str:
+        return audit_page.page(
+            overview.read(self._folder, only_look=True, policy=find_joined_policy(self._folder))
+        )
+
+    def _dpia(self) -> str:
+        return dpia.page(dpia.read(self._folder, joined_policy(self._folder), only_look=True))
+
+    async def report(self, run: str) -> str:
+        """The report of a run in the federation's list."""
+        return await asyncio.to_thread(self._report, run)
+
+    def _report(self, run: str) -> str:
+        place = FederationFolder.read(self._folder).noted_runs().get(run)
+        if place is None:
+            raise InputError("there is no such run")
+        return read_page(place / "report.html")
+
+
+def read_page(path: Path) -> str:
+    """A page that unpooled wrote: a file of its own, no link to another one."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        raise InputError("the run has no report") from None
+    with os.fdopen(handle, "rb") as file:
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode) or found.st_size > _LARGEST:
+            raise InputError("the run has no report")
+        text = file.read().decode("utf-8", errors="replace")
+    if not text.startswith("<!doctype html>"):
+        raise InputError("the file is no report of unpooled")
+    return text

@@ -1,0 +1,265 @@
+"""The desk's server: on the loopback address alone, for whoever opened the one-time link (``access``).
+
+Every request is checked in ``_guarded`` before anything else is done; whoever fails is told nothing.
+"""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from unpooled.app.pages import documents
+from unpooled.app.pages.access import Access, is_prefetched, right_secret
+from unpooled.app.pages.folder_watch import Poller, Snapshot
+from unpooled.app.pages.layout import POLICY, script, style_sheet
+from unpooled.app.pages.review_page import question
+from unpooled.app.pages.review_state import VERBS, study_values
+from unpooled.errors import InputError, LedgerError, UnpooledError
+from unpooled.site.study_store import StudyFolder, checked_reason
+from unpooled.storage.atomic_files import account
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+_LARGEST = 4096  # bytes of a form
+_STREAMS = 12  # pages that are kept up to date at once
+_BEAT = 15.0  # seconds after which a stream without news says that it lives
+_LOOK = 0.5  # seconds between looks whether the page is still open
+_PATIENT = 20.0  # seconds that a reader of a stream may take
+_CALM = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": POLICY,
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+_SESSION = "session"  # of a request that was let in
+
+
+class PageServer:
+    """Serves the pages of one folder."""
+
+    def __init__(
+        self,
+        folder: Path,
+        poller: Poller,
+        access: Access,
+        mark_known: Callable[[Any], None] = lambda connection: None,
+        say: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self._folder, self._poller, self._access = folder, poller, access
+        self._know, self._say = mark_known, say
+        self._documents = documents.Documents(folder)
+        self._streams = 0
+        self._deciding = asyncio.Lock()
+        self.app = web.Application(middlewares=[self._guarded], client_max_size=_LARGEST)
+        self.app.on_response_prepare.append(_calm)
+        self.app.router.add_get("/open/{link}", self._open)
+        path_token = "/{path_token}"  # noqa: S105 (a route, not a secret)
+        self.app.router.add_get(f"{path_token}/", self._home)
+        self.app.router.add_get(f"{path_token}/events", self._events)
+        self.app.router.add_get(f"{path_token}/style.css", _fixed(style_sheet(), "text/css"))
+        self.app.router.add_get(f"{path_token}/desk.js", _fixed(script(), "text/javascript"))
+        study = f"{path_token}/study/{{digest:[0-9a-f]{{64}}}}/{{verb:approve|decline|withdraw}}"
+        self.app.router.add_get(study, self._ask)
+        self.app.router.add_post(study, self._decide)
+        self.app.router.add_get(f"{path_token}/{{name:summary|audit|dpia}}", self._document)
+        self.app.router.add_get(f"{path_token}/report/{{run}}", self._report)
+
+    # ------------------------------------------------------------ who may
+
+    @web.middleware
+    async def _guarded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        headers, access = request.headers, self._access
+        if not access.known_host(headers) or request.method not in ("GET", "POST"):
+            return _refused()
+        if request.match_info.handler == self._open:  # the one thing that needs no cookie: it gives one
+            return await handler(request)
+        session = access.session(request.path.split("/")[1], headers.get("Cookie", ""))
+        if session is None or not access.from_here(headers):
+            return _refused()
+        if request.method == "POST" and not access.posted_here(headers):
+            return _refused()
+        request[_SESSION] = session
+        self._know(request.protocol)
+        try:
+            return await handler(request)
+        except web.HTTPException as error:
+            return _line(error.status, error.reason)
+        except UnpooledError as error:
+            return _line(409, str(error))
+        except TimeoutError:
+            return _line(408, "too slow")
+        except Exception as error:  # a fault of ours: the page says so, and the terminal what it was
+            self._say(f"a page failed with {type(error).__name__}: {str(error)[:500]!r}")
+            return _line(500, "the desk failed; its terminal says more")
+
+    async def _open(self, request: web.Request) -> web.StreamResponse:
+        """Exchange the link for a cookie. The page then goes to the desk by itself: its own step, so that the
+        cookie is sent wherever the link was clicked.
+        """
+        if is_prefetched(request.headers):
+            return _refused()
+        session = self._access.used(request.match_info["link"])
+        if session is None:
+            return _refused()
+        self._say(f"{datetime.now():%H:%M:%S} the desk was opened in a browser")
+        target = f"/{session.path_token}/"
+        body = (
+            '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>The desk</title>'
+            f'<meta http-equiv="refresh" content="0;url={target}"></head>'
+            f'<body><main><h1>The desk</h1><p><a href="{target}">Open the desk</a></p></main></body></html>'
+        )
+        response = web.Response(text=body, content_type="text/html")
+        response.set_cookie(
+            self._access.cookie_name, session.cookie, path=target, httponly=True, samesite="Strict"
+        )
+        return response
+
+    # ------------------------------------------------------------ looking
+
+    async def _home(self, request: web.Request) -> web.StreamResponse:
+        return _page(self._poller.render(await self._poller.now()))
+
+    async def _events(self, request: web.Request) -> web.StreamResponse:
+        """A stream of what changed. Whoever connects gets all, and then what is new."""
+        if self._streams >= _STREAMS:
+            return _line(503, "too many pages of the desk are open")
+        self._streams += 1
+        self._poller.viewers += 1
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        try:
+            await response.prepare(request)
+            snapshot: Snapshot | None = await self._poller.now()
+            marks: dict[str, str] = {}
+            number = 0
+            while True:
+                if snapshot is None:
+                    await _sent(response, ":\n\n")
+                else:
+                    changes = self._poller.changes_since(number) if number else []
+                    told = {
+                        "title": snapshot.title,
+                        "where": snapshot.where,
+                        "sections": {
+                            name: [snapshot.marks[name], html] for name, html in snapshot.since(marks).items()
+                        },
+                        "changes": " ".join(changes),
+                    }
+                    await _sent(response, f"data: {json.dumps(told)}\n\n")
+                    marks, number = snapshot.marks, snapshot.number
+                snapshot = await self._next(request, number)
+        except (ConnectionError, TimeoutError):
+            pass  # the page was closed, or reads too slowly
+        finally:
+            self._streams -= 1
+            self._poller.viewers -= 1
+        return response
+
+    async def _next(self, request: web.Request, number: int) -> Snapshot | None:
+        """The next picture; None if there is none for a while. ConnectionError once the page was closed."""
+        for _ in range(round(_BEAT / _LOOK)):
+            if (snapshot := await self._poller.next(number, _LOOK)) is not None:
+                return snapshot
+            if request.transport is None or request.transport.is_closing():
+                raise ConnectionResetError
+        return None
+
+    async def _document(self, request: web.Request) -> web.StreamResponse:
+        self._check_role("site")
+        return _apart(await self._documents.site_document(request.match_info["name"]))
+
+    async def _report(self, request: web.Request) -> web.StreamResponse:
+        self._check_role("federation")
+        return _apart(await self._documents.report(request.match_info["run"]))
+
+    def _check_role(self, role: str) -> None:
+        if self._poller.snapshot is None or self._poller.snapshot.state["role"] != role:
+            raise web.HTTPNotFound
+
+    # ------------------------------------------------------------ deciding
+
+    async def _ask(self, request: web.Request) -> web.StreamResponse:
+        return await self._question(request)
+
+    async def _question(self, request: web.Request, by: str = "", wrong: str = "") -> web.StreamResponse:
+        self._check_role("site")
+        snapshot, verb = await self._poller.now(), request.match_info["verb"]
+        place = StudyFolder(self._folder)
+        if not place.file(request.match_info["digest"]).exists():
+            raise web.HTTPNotFound
+        study = study_values(await asyncio.to_thread(place.read, request.match_info["digest"]))
+        if verb not in study["may"] and not wrong:
+            wrong = f"the study is {study['state']}"
+        form = request[_SESSION].form
+        return _page(
+            question(snapshot.state, study, verb, form, by or account(), wrong), 409 if wrong else 200
+        )
+
+    async def _decide(self, request: web.Request) -> web.StreamResponse:
+        """What ``unpooled study approve``, ``decline`` and ``withdraw`` do."""
+        if request.content_type != "application/x-www-form-urlencoded":
+            return _refused()
+        async with asyncio.timeout(_PATIENT):
+            given = {name: str(value) for name, value in (await request.post()).items()}
+        if not right_secret(request[_SESSION], given.get("secret", "")):
+            return _refused()
+        by, digest, verb = given.get("by", "").strip(), *(request.match_info[n] for n in ("digest", "verb"))
+        self._check_role("site")
+        try:
+            if len(by) > 100 or not by.isprintable():
+                raise InputError("the name must be one line of at most 100 characters")
+            reason = checked_reason(given.get("reason", ""))
+            if verb == "approve" and reason:
+                raise InputError("an approval has no reason")
+            place = StudyFolder(self._folder)
+            async with self._deciding:  # a button that is pressed twice decides once
+                await asyncio.to_thread(place.decide, digest, VERBS[verb], by, reason)
+            self._poller.invalidate()
+        except (InputError, LedgerError, OSError) as error:
+            return await self._question(request, by, str(error))
+        return web.Response(status=303, headers={"Location": "../../"})
+
+
+# ---------------------------------------------------------------- answers
+
+
+def _refused() -> web.Response:
+    return _line(403, "refused")
+
+
+def _line(status: int, text: str) -> web.Response:
+    return web.Response(status=status, text=f"{text}\n")
+
+
+def _page(html: str, status: int = 200) -> web.Response:
+    return web.Response(status=status, text=html, content_type="text/html")
+
+
+def _apart(html: str) -> web.Response:
+    """A document that is read like a file: it cannot ask the desk for anything."""
+    response = _page(html)
+    response.headers["Content-Security-Policy"] = documents.POLICY
+    return response
+
+
+def _fixed(text: str, kind: str) -> Handler:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return web.Response(text=text, content_type=kind)
+
+    return answer
+
+
+async def _calm(request: web.Request, response: web.StreamResponse) -> None:
+    for name, value in _CALM.items():
+        response.headers.setdefault(name, value)
+    response.headers.popall("Server", None)
+
+
+async def _sent(response: web.StreamResponse, text: str) -> None:
+    async with asyncio.timeout(_PATIENT):
+        await response.write(text.encode())

@@ -1,0 +1,132 @@
+"""The study of a job between machines: what sites are asked to approve before they answer anything."""
+
+import socket
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from unpooled.algorithms import METHODS, Private
+from unpooled.algorithms.method import WorkLimits
+from unpooled.data.schema import AskSchema
+from unpooled.errors import InputError
+from unpooled.optimality.bounds import AskPartsBound
+from unpooled.protocol import codec
+from unpooled.protocol.declarations import Work, declared
+from unpooled.protocol.messages import Question
+from unpooled.protocol.questions.cluster_sums import AskClusterSums, AskDrawnSums
+from unpooled.protocol.questions.sums_with_missing import AskObservedSums
+from unpooled.site.allow_list import DESCRIBE, NOISY, PREPARE
+from unpooled.site.study import UNSTATED, Study, signable
+from unpooled.storage import atomic_files
+
+if TYPE_CHECKING:
+    from unpooled.app.job import Job, RemoteRunOptions
+
+_CELLS = 500  # that a start looks at, or eight for every cluster if that is more
+_STARTING = (AskClusterSums, AskDrawnSums, AskObservedSums, *NOISY)  # asked about the cells of a start, too
+_CLOSING = (
+    4  # rounds after those of the method: comparing restarts, choosing k, describing, and the last sums
+)
+
+
+def proposed(job: "Job", remote: "RemoteRunOptions") -> tuple[Study, str]:
+    """The study of a job, and its signature by the federation's key; "" where there is no federation."""
+    name, key, sign = "", "", None
+    if remote.federation:
+        from unpooled.federation.provisioning.federation_folder import FederationFolder
+        from unpooled.site.identity import identity_in
+
+        folder = Path(remote.federation)
+        identity = identity_in(folder)
+        name, key = FederationFolder.read(folder).address.federation, identity.public.hex()
+        sign = identity.sign
+    asked = _questions(job)
+    columns = (
+        tuple(name for name, _, _ in job.preparation_options.bounds)
+        if job.epsilon
+        else job.preparation_options.columns
+    )
+    study = Study(
+        federation=name,
+        run=remote.run,
+        title=remote.title or title_of(job, name),
+        purpose=remote.purpose or UNSTATED,
+        contact=remote.contact or account(),
+        method=job.method,
+        ks=job.ks,
+        columns=() if isinstance(columns, str) else columns,
+        protection="dp" if job.epsilon is not None else job.protect,
+        epsilon=job.epsilon or 0.0,
+        secure=job.secure,
+        restarts=job.n_init,
+        rounds=job.max_rounds + _CLOSING,
+        questions=tuple((name, most) for name, (_, most) in sorted(asked.items())),
+        work=_work(job, [kind for kind, _ in asked.values()]),
+        created=remote.created,
+        expires=remote.expires,
+        authority=key,
+    )
+    if fault := study.fault():
+        raise InputError(f"--title, --purpose, --contact: {fault}")
+    return study, "" if sign is None else sign(signable(study.digest)).hex()
+
+
+def account() -> str:
+    """Who answers for a study if nobody is named: this account."""
+    return f"{atomic_files.account() or 'somebody'} at {socket.gethostname()}"
+
+
+def title_of(job: "Job", federation: str) -> str:
+    """What a study is called if nobody said it."""
+    method = "k-means" if job.method == "lloyd" else job.method
+    low, high = min(job.ks), max(job.ks)
+    return f"{method} of {federation or 'a federation'}, k {low if low == high else f'{low}..{high}'}"
+
+
+def _questions(job: "Job") -> dict[str, tuple[type[Question[Any]], int]]:
+    """All that the job may ask, by wire name, and about how many centres at once at most."""
+    kinds: list[type[Question[Any]]]
+    if job.epsilon is not None:
+        kinds = [AskSchema, *NOISY, *Private.asks]
+    else:
+        kinds = [*PREPARE, *DESCRIBE, *METHODS[job.method].questions()]
+    most = max(job.ks)
+    cells = max(_CELLS, 8 * most)
+    return {
+        codec.name_of(kind): (kind, cells if kind in _STARTING or not _ours(kind) else most) for kind in kinds
+    }
+
+
+def _work(job: "Job", kinds: list[type[Question[Any]]]) -> tuple[tuple[str, str, float], ...]:
+    """(wire name, field, most) of all that decides how long a site works on the job's questions.
+
+    A field that the method does not state may have any value that a site answers.
+    """
+    stated: WorkLimits = {AskPartsBound: {"work": job.certifying}}
+    if job.epsilon is None:
+        stated |= job.method_for(max(job.ks)).work_limits()
+    return tuple(
+        sorted(
+            (codec.name_of(kind), field, stated.get(kind, {}).get(field, declaration.max_value))
+            for kind in kinds
+            for field, declaration in declared(kind).items()
+            if isinstance(declaration, Work)
+        )
+    )
+
+
+def _ours(kind: type[Question[Any]]) -> bool:
+    """True for a question of this package: of one's own methods it is not known how they start."""
+    return kind.__module__.startswith("unpooled.")
+
+
+def now_and_later(days: float) -> tuple[str, str]:
+    """When a study is proposed, and when it expires."""
+    if not 0 < days <= 3660:
+        raise InputError(f"--expires must be a number of days above 0 and up to ten years, got {days:g}")
+    now = datetime.now(UTC)
+    return now.isoformat(timespec="seconds"), (now + timedelta(days=days)).isoformat(timespec="seconds")
+
+
+def seconds_until(expires: str) -> float:
+    return max((datetime.fromisoformat(expires) - datetime.now(UTC)).total_seconds(), 1.0)

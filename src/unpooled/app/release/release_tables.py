@@ -1,0 +1,365 @@
+"""The tables of a release, from the result of a run; and what in them would break the preset."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from unpooled.app.private_result import PrivateResult
+from unpooled.app.release.binary_columns import BinaryColumn, binary_from_rows, binary_from_summaries
+from unpooled.app.release.released_counts import REDACTED, Counts, large_enough, rounded
+from unpooled.app.result import ClusterResult
+from unpooled.data.transforms import Category, Number
+from unpooled.errors import InputError
+from unpooled.html.html import figure
+from unpooled.privacy.presets import Preset
+from unpooled.storage.spreadsheet import csv_text
+from unpooled.typing import FloatArray
+
+
+class ReleaseTable(NamedTuple):
+    """One CSV file: its heading, its rows, and which of its columns are counts of persons."""
+
+    about: str  # the file in one sentence
+    head: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+    counts: tuple[str, ...] = ()
+
+    def csv(self) -> str:
+        return csv_text([self.head, *self.rows])
+
+
+@dataclass(frozen=True, eq=False)
+class ReleaseContents:
+    """The release of a run: tables by file name, and the numbers that figures are drawn from."""
+
+    tables: dict[str, ReleaseTable]
+    sites: tuple[str, ...]
+    by_site: Counts  # (sites, clusters)
+    means: list[tuple[str, list[str], list[float]]]  # (column, mean by cluster, distance in deviations)
+    redacted: int  # cells
+    certain: tuple[str, ...]  # cells that hold for nobody, or for all persons of a cluster
+
+    @property
+    def population(self) -> float:
+        return float(self.by_site.values.sum())
+
+
+def build_release(result: ClusterResult, preset: Preset, uncertain: Sequence[str] = ()) -> ReleaseContents:
+    """The tables of a run without noise; InputError names the number that breaks the preset.
+
+    Of the columns named ``uncertain`` nothing is shown that holds for nobody, or for all persons, of a
+    cluster.
+    """
+    sizes = result.sizes
+    named = [column.name for column in result.agreement.preparation.columns]
+    for name in uncertain:
+        if name not in named:
+            raise InputError(f"--uncertain: there is no column {name!r}; columns are {', '.join(named)}")
+    if result.agreement.used < preset.min_people:
+        raise InputError(
+            f"the run has {result.agreement.used:.0f} {result.unit}; {preset.name} shows no number about "
+            f"fewer than {preset.min_people}"
+        )
+    for j, size in enumerate(sizes.tolist()):
+        if not large_enough(np.array([size]), preset)[0] or not size:
+            small = f" (rounded {rounded(np.array(size), preset.rounding):.0f})"
+            raise InputError(
+                f"cluster {j + 1} has {size:.0f} {result.unit}{small if size >= preset.min_people else ''}; "
+                f"{preset.name} shows no number about fewer than {preset.min_people}; fewer clusters may do"
+            )
+    sites = result.description.sites
+    by_site = Counts.from_counts(
+        np.array([[result.size_at(i, j) for j in range(result.k)] for i in range(len(sites))]), preset
+    )
+    categories, category_cells, certain = _categories(result, preset, uncertain)
+    profiles, means, rates, lost = _profiles(result, preset, by_site, uncertain)
+    unit = result.unit
+    tables = {
+        "clusters.csv": ReleaseTable(
+            f"The number of {unit} in each cluster.",
+            ("cluster", unit),
+            [(str(j + 1), by_site.total(j)) for j in range(result.k)],
+            (unit,),
+        ),
+        "clusters_by_site.csv": ReleaseTable(
+            f"The number of {unit} of each site in each cluster; the last line is the sum of those above.",
+            ("site", *(f"cluster_{j + 1}" for j in range(result.k))),
+            [
+                *(
+                    (site, *(by_site.text(i, j) for j in range(result.k)))
+                    for i, site in sorted(enumerate(sites), key=lambda pair: pair[1])
+                ),
+                ("total", *(by_site.total(j) for j in range(result.k))),
+            ],
+            tuple(f"cluster_{j + 1}" for j in range(result.k)),
+        ),
+        "profiles.csv": profiles,
+        "scores.csv": _scores(result, by_site),
+    }
+    if categories is not None:
+        tables["categories.csv"] = categories
+    redacted = by_site.redacted + category_cells + lost
+    return ReleaseContents(tables, sites, by_site, means, redacted, (*rates, *certain))
+
+
+def _profiles(
+    result: ClusterResult, preset: Preset, by_site: Counts, uncertain: Sequence[str]
+) -> tuple[ReleaseTable, list[tuple[str, list[str], list[float]]], list[str], int]:
+    """Means of numbers by cluster; what is drawn; rates that hold for nobody or for all; cells redacted."""
+    transform = result.agreement.preparation
+    unit, rows, drawn, certain, lost = result.unit, [], [], [], 0
+    places = {label: j for j, (label, category) in enumerate(transform.outputs) if not category}
+    spreads = {
+        (c, t.column): (t.value, t.spread)
+        for c in range(result.k)
+        for t in result.traits(c)
+        if not t.category
+    }
+    counted = behind(result)
+    for column in transform.columns:
+        if not isinstance(column, Number):
+            continue
+        label = column.label
+        cells, sizes = [spreads[c, label] for c in range(result.k)], counted[:, places[label]]
+        twos = _two_values(result, column, cells, sizes)
+        two = twos[0] if twos else None
+        weights = _weights(result, preset, by_site, sizes)
+        shown = []
+        for c, (mean, spread) in enumerate(cells):
+            apart, many = sizes[c : c + 1], math.nan
+            if two is not None:
+                share = min(max((mean - two.low) / (two.high - two.low), 0.0), 1.0)
+                told = weights[c] * np.array([share, 1 - share])
+                apart = np.concatenate([told.round(6), *([t.lows[c], t.highs[c]] for t in twos)])
+                many = float(rounded(told[:1], preset.rounding)[0])
+            sure = many in (0.0, weights[c])
+            enough = bool(weights[c]) and large_enough(apart, preset).all()
+            if not enough or (sure and column.name in uncertain):
+                shown.append((REDACTED, REDACTED))
+                lost += 1
+            elif two is not None:
+                shown.append((_mean_of_two(two, many / float(weights[c])), ""))
+                if sure:
+                    whom = f"all {unit}" if many else "nobody"
+                    certain.append(f"{label} {two.high:g}: {whom} of cluster {c + 1}")
+            else:
+                shown.append((rounded_mean(mean, spread), rounded_mean(spread, spread)))
+        kind = "rate" if two is not None and two.is_rate else "mean"
+        there = np.array([mean != REDACTED for mean, _ in shown])
+        mean_of_all = _overall(shown, there * weights)
+        rows += [
+            (label, str(c + 1), f"{weights[c]:.0f}" if weights[c] else REDACTED, kind, *shown[c])
+            for c in range(result.k)
+        ]
+        behind_all = f"{weights[there].sum():.0f}" if there.any() else REDACTED
+        rows.append((label, "all shown", behind_all, kind, mean_of_all, ""))
+        drawn.append((label, [mean for mean, _ in shown], _apart(shown, weights, mean_of_all, two)))
+    table = ReleaseTable(
+        f"The mean of each column in each cluster, over its {unit}{_of_whom(result)} A column of 0 and 1 has "
+        "the rate of 1, of rounded counts, and one that may have two other values only has a mean of rounded "
+        "counts, without a deviation. The last line of a column is the mean of the lines above it, "
+        "weighted by their counts.",
+        ("column", "cluster", unit, "kind", "value", "standard_deviation"),
+        rows,
+        (unit,),
+    )
+    return table, drawn, certain, lost
+
+
+def behind(result: ClusterResult) -> FloatArray:
+    """(k, d) the rows behind the mean of each prepared column in each cluster."""
+    known = result.description.known
+    if known is not None:
+        return known
+    return np.repeat(result.sizes[:, None], result.agreement.preparation.width, axis=1)
+
+
+def _weights(result: ClusterResult, preset: Preset, by_site: Counts, sizes: FloatArray) -> FloatArray:
+    """(k,) the count that is shown beside the means of a column; 0 where it is redacted.
+
+    Where no cell is missing that of the cluster, else the rounded number of rows that have a value.
+    """
+    if not result.keeps_missing:
+        totals: FloatArray = by_site.values.sum(axis=0)
+        return totals
+    enough = large_enough(sizes, preset) & (by_site.values.sum(axis=0) > 0)
+    weights: FloatArray = np.where(enough, rounded(sizes, preset.rounding), 0.0)
+    return weights
+
+
+def _of_whom(result: ClusterResult) -> str:
+    if result.keeps_missing:
+        return " that have a value, who are counted."
+    return ", of which those at sites that are shown are counted; missing values are filled."
+
+
+def rounded_mean(mean: float, spread: float) -> str:
+    """A mean to the second digit of its standard deviation; of a constant, three digits.
+
+    >>> rounded_mean(48.731, 8.82), rounded_mean(52314.7, 17000.0), rounded_mean(2015.31, 0.42)
+    ('48.7', '52000', '2015.31')
+    """
+    if not (math.isfinite(mean) and math.isfinite(spread)):
+        return REDACTED
+    scale = spread if spread > 0 else abs(mean) / 10
+    if not scale:
+        return "0"
+    digits = 1 - math.floor(math.log10(scale))
+    return f"{round(mean, digits) + 0.0:.{max(digits, 0)}f}"
+
+
+def _two_values(
+    result: ClusterResult, column: Number, cells: list[tuple[float, float]], sizes: FloatArray
+) -> list[BinaryColumn]:
+    """The two values that a column can have; none if it cannot be one of two values."""
+    a = result.agreement
+    means, spreads = np.array(cells).T
+    filled = 0.0
+    if not result.keeps_missing and not a.preparation.drop and column.name in a.columns:
+        filled = float(a.missing[:, a.columns.index(column.name)].sum())
+    if not a.from_summaries and math.isfinite(filled) and not (filled and result.suppressed):
+        return binary_from_rows(means, spreads, sizes, column.fill, round(filled))
+    labels = [c.label for c in a.preparation.columns]
+    within = a.within[labels.index(column.label)] * column.scale**2
+    known = not a.from_summaries or within > 0
+    return binary_from_summaries(means, np.maximum(spreads**2 - within, 0.0), within, sizes, known=known)
+
+
+def _mean_of_two(two: BinaryColumn, share: float) -> str:
+    """The mean of two values, of rounded counts: a rate, or to a hundredth of the way between both."""
+    span = two.high - two.low
+    return figure(share) if two.is_rate else rounded_mean(two.low + span * share, span / 10)
+
+
+def _overall(shown: list[tuple[str, str]], weights: FloatArray) -> str:
+    """The mean over clusters as they are shown: it says nothing that they do not."""
+    pairs = [(_number(mean), w) for (mean, _), w in zip(shown, weights, strict=True) if mean != REDACTED]
+    total = sum(w for _, w in pairs)
+    return figure(sum(m * w for m, w in pairs) / total) if total else REDACTED
+
+
+def _apart(
+    shown: list[tuple[str, str]], weights: FloatArray, overall: str, two: BinaryColumn | None
+) -> list[float]:
+    """How far each mean lies from that of all, in standard deviations, from numbers that are shown."""
+    means = np.array([_number(mean) for mean, _ in shown])
+    inside = np.array([_number(spread) for _, spread in shown]) ** 2
+    if two is not None:
+        inside = (means - two.low) * (two.high - means)
+    there = ~np.isnan(means)
+    middle = _number(overall)
+    variance = (
+        np.average(inside[there] + (means[there] - middle) ** 2, weights=weights[there]) if there.any() else 0
+    )
+    scale = math.sqrt(max(float(variance), 0.0))
+    return [float(m - middle) / scale if scale > 0 else 0.0 for m in means]
+
+
+def _number(said: str) -> float:
+    return math.nan if said in (REDACTED, "-", "") else float(said)
+
+
+def _categories(
+    result: ClusterResult, preset: Preset, uncertain: Sequence[str]
+) -> tuple[ReleaseTable | None, int, tuple[str, ...]]:
+    """Counts of levels by cluster, cells that are redacted, and those that hold for nobody or for all."""
+    transform, unit = result.agreement.preparation, result.unit
+    values = transform.undo(result.description.means)
+    rows, lost, certain, at, counted = [], 0, [], 0, behind(result)
+    for column in transform.columns:
+        if not isinstance(column, Category):
+            at += column.width
+            continue
+        shares = np.clip(np.nan_to_num(values[:, at : at + column.width]), 0.0, 1.0)
+        counts = np.rint(shares * counted[:, at, None])
+        at += column.width
+        if column.name in uncertain:  # all levels of a cluster: one that is hidden alone is known to be none
+            counts[(counts == 0).any(axis=1)] = np.nan
+        cells = Counts.from_counts(counts, preset)
+        lost += cells.redacted
+        for c in range(result.k):
+            whole = cells.disclosed[c].all() and cells.values[c].sum() > 0
+            for place, category in enumerate(column.places):
+                share = f"{cells.values[c, place] / cells.values[c].sum():.3f}" if whole else REDACTED
+                rows.append((column.label, category, str(c + 1), cells.text(c, place), share))
+                if whole and cells.values[c, place] in (0.0, cells.values[c].sum()):
+                    some = "nobody" if not cells.values[c, place] else f"all {unit}"
+                    certain.append(f"{column.label} {category}: {some} of cluster {c + 1}")
+    if not rows:
+        return None, 0, ()
+    about = (
+        f"The number of {unit} with each level of a category in each cluster"
+        f"{'' if result.keeps_missing else ', missing ones filled'}; shares are of the rounded counts."
+    )
+    return (
+        ReleaseTable(about, ("column", "category", "cluster", unit, "share"), rows, (unit,)),
+        lost,
+        tuple(certain),
+    )
+
+
+def _scores(result: ClusterResult, by_site: Counts) -> ReleaseTable:
+    rows = [
+        (str(s.k), f"{by_site.values.sum():.0f}", *map(_three, (s.inertia, s.silhouette, s.stability)))
+        for s in result.choice.scores
+    ]
+    return ReleaseTable(
+        f"Figures of the whole clustering for each number of clusters, over all {result.unit}.",
+        ("k", result.unit, "inertia", "silhouette", "stability"),
+        rows,
+        (result.unit,),
+    )
+
+
+def _three(value: float) -> str:
+    """Three digits.
+
+    >>> _three(123456.0), _three(0.23719), _three(float("nan"))
+    ('123000', '0.237', '-')
+    """
+    return rounded_mean(value, abs(value) / 10) if math.isfinite(value) else "-"
+
+
+def build_private_release(result: PrivateResult, preset: Preset) -> ReleaseContents:
+    """The tables of a run with noise: its numbers, which are released as they are but for rounding."""
+    state, order = result.run.state, [int(j) for j in result.order]
+    counts = Counts.from_counts(np.maximum(state.sizes[order], 0.0)[None, :], preset)
+    columns = result.method.columns
+    tables = {
+        "clusters.csv": ReleaseTable(
+            "The number of rows in each cluster, with noise.",
+            ("cluster", "rows"),
+            [(str(i + 1), counts.total(i)) for i in range(len(order))],
+            ("rows",),
+        ),
+        "profiles.csv": ReleaseTable(
+            "The centre of each cluster, with noise.",
+            ("column", "cluster", "rows", "mean"),
+            [
+                (name, str(i + 1), counts.total(i), figure(float(state.centers[j][at])))
+                for at, name in enumerate(columns)
+                for i, j in enumerate(order)
+            ],
+            ("rows",),
+        ),
+    }
+    drawn: list[tuple[str, list[str], list[float]]] = [
+        (name, [figure(float(state.centers[j][at])) for j in order], []) for at, name in enumerate(columns)
+    ]
+    return ReleaseContents(tables, ("all sites",), counts, drawn, 0, ())
+
+
+def breaches(tables: dict[str, ReleaseTable], preset: Preset) -> list[str]:
+    """The counts of tables, as they are written, that break the preset: file, row and value."""
+    found = []
+    for file, table in tables.items():
+        for row in table.rows:
+            for name in table.counts:
+                said = row[table.head.index(name)]
+                count = 0.0 if said == REDACTED else float(said)
+                if count % preset.rounding or 0 < count < preset.min_people:
+                    found.append(f"{file}: {name} of {row[0]} is {said}")
+    return found

@@ -1,0 +1,74 @@
+"""The view that keeps missing cells missing: clusters are then made from the cells that there are."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from unpooled.data.bounded_table import BoundedTable
+from unpooled.data.summary_table import SummaryTable
+from unpooled.data.table import Table
+from unpooled.data.transforms import Number, Preparation, Shaped
+from unpooled.errors import InputError, QueryRefusedError
+from unpooled.typing import BoolArray, FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class PreparationWithMissing(Preparation):
+    """A preparation that leaves missing cells missing: NaN. Only rows without any value are left out.
+
+    >>> from unpooled.data.transforms import Category
+    >>> age, sex = Number("age", 50.0, 50.0, 10.0), Category("sex", ("f", "m"), False, 0, 0.5)
+    >>> PreparationWithMissing((age, sex), drop=False).apply(Table.from_columns({"sex": ["m", None], "age": [np.nan, 60.0]}))
+    array([[nan,  0.,  2.],
+           [ 1., nan, nan]])
+    """
+
+    keeps_missing = True
+
+    def check(self, X: Any) -> None:
+        if isinstance(X, BoundedTable):
+            raise QueryRefusedError(
+                "a site that answers with noise fills missing values, or drops their rows"
+            )
+        super().check(X)
+
+    def rows_used(self, table: Table) -> BoolArray:
+        return self.complete(table)
+
+    def _takes(self, raw: FloatArray) -> BoolArray:
+        there: BoolArray = ~np.isnan(raw)
+        return np.asarray(there.any(axis=1))
+
+    def _from_summary(self, summary: SummaryTable) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """The groups of a copy: their means, NaN where the copy shows none; weights (groups, 1 + width).
+
+        The first weight is the number of persons, the others are the shares of them who have a value.
+        """
+        known = np.stack([summary.people_with_value(column.name) for column in self.columns], axis=1)
+        take = np.flatnonzero(known.any(axis=1))
+        known, people = known[take], summary.people[take]
+        X, shares, within = (
+            np.zeros((len(take), self.width)),
+            np.zeros((len(take), self.width)),
+            np.zeros(self.width),
+        )
+        at = 0
+        for j, column in enumerate(self.columns):
+            part = X[:, at : at + column.width]
+            shares[:, at : at + column.width] = (known[:, j] / people)[:, None]
+            if isinstance(column, Shaped):
+                raise InputError(f"column {column.name}: the means of a copy have no {column.form}")
+            if isinstance(column, Number):
+                means = (
+                    summary.means[column.name][take] if column.name in summary.means else np.zeros(len(take))
+                )
+                part[:, 0] = (means - column.shift) / column.scale
+                within[at] = summary.within_of(column.name) / column.scale**2
+            else:
+                part[:] = column.shares(summary, take, np.ones(len(take)))
+                inside = known[:, j] @ (part * (1 / column.scale - part))  # p (1 - p) of every level
+                within[at : at + column.width] = inside / max(float(known[:, j].sum()), 1.0)
+            part[known[:, j] == 0] = np.nan
+            at += column.width
+        return X, np.column_stack([people, shares]), within

@@ -1,0 +1,211 @@
+"""Sources to tables: all blocks of rows of a source, one table, or one per value of a site column."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from unpooled.data.readers import cell_text as texts
+from unpooled.data.readers.cell_text import Cells
+from unpooled.data.readers.source import Column, Reading, Source, open_source, site_name, some
+from unpooled.data.table import CATEGORY, EMPTY, ID, Spool, Table
+from unpooled.errors import InputError
+from unpooled.typing import FloatArray
+
+
+def tables_of(
+    source: Source,
+    reading: Reading,
+    buffer_bytes: int,
+    on_blank_rows: Callable[[int], None] | None = None,
+    spellings: dict[str, set[str]] | None = None,
+) -> dict[str, Table]:
+    """The table in a file, under the name ""; or one per value of the site column.
+
+    Rows at its end without any value are left out, as spreadsheets leave some, and ``on_blank_rows`` hears how many;
+    without it they stay. The levels of recoded columns, as they are in the file, are added to ``spellings``.
+    """
+    marks = texts.DecimalMarks(reading.decimal, source.path, source.usual)
+    columns = [Column(name, source, reading, marks) for name in source.names]
+    split = source.names.index(reading.site_column) if reading.site_column is not None else None
+    keep = [j for j in range(len(columns)) if j != split]
+    spools: dict[str, Spool] = {}
+    names: list[str] = []
+    if split is not None:
+        columns[split].kind, columns[split].sure = CATEGORY, True
+    with closing(cast(Any, source.blocks())) as blocks:  # a database is left at once where reading fails
+        for cells in blocks if on_blank_rows is None else _without_blank_end(blocks, columns, on_blank_rows):
+            unknown = [(columns[j].name, cells[j]) for j in keep if columns[j].may_be_text(cells[j])]
+            if unknown:
+                marks.learn(unknown)
+            block = _side_by_side([columns[j].codes(cells[j]) for j in keep], len(cells[0]))
+            if split is None:
+                spools.setdefault("", Spool(len(keep), buffer_bytes)).append(block)
+                continue
+            codes = columns[split].codes(cells[split])
+            if np.isnan(codes).any():
+                row = columns[split].seen - len(codes) + int(np.isnan(codes).argmax())
+                raise InputError(
+                    f"{source.path}, {source.locate(row)}: no site in column {reading.site_column}"
+                )
+            names = list(columns[split].categories)
+            for code in np.unique(codes):
+                name = names[int(code)]
+                spools.setdefault(name, Spool(len(keep), buffer_bytes // 16)).append(block[codes == code])
+    for column in columns:
+        if spellings is not None and column.spellings is not None:
+            spellings.setdefault(column.name, set()).update(column.spellings)
+    arrays = {name: spool.array() for name, spool in sorted(spools.items())}
+    if not arrays and split is None:
+        arrays[""] = np.zeros((0, len(keep)))
+    kinds = [columns[j].done(arrays, at) for at, j in enumerate(keep)]
+    shown = [at for at, j in enumerate(keep) if _of_use(source, columns[j].name, kinds[at][0])]
+    if len(shown) < len(keep):
+        arrays = {name: np.ascontiguousarray(X[:, shown]) for name, X in arrays.items()}
+    return {
+        name: _table(tuple(source.names[keep[at]] for at in shown), [kinds[at] for at in shown], X)
+        for name, X in arrays.items()
+    }
+
+
+def _side_by_side(columns: Sequence[FloatArray], rows: int) -> FloatArray:
+    """(rows, c) the columns as one block; some rows at a time, so that they stay in the processor's cache."""
+    block = np.empty((rows, len(columns)))
+    size = max(64, (1 << 15) // max(1, len(columns)))
+    for a in range(0, rows, size):
+        part = block[a : a + size]
+        for at, column in enumerate(columns):
+            part[:, at] = column[a : a + size]
+    return block
+
+
+def _without_blank_end(
+    blocks: Iterator[list[Cells]], columns: Sequence[Column], on_blank_rows: Callable[[int], None]
+) -> Iterator[list[Cells]]:
+    """The blocks without the rows at the end of all that have no value; in between such rows are rows."""
+    held = 0
+    for cells in blocks:
+        n = end = len(cells[0])
+        while end and all(column.lacks(c[end - 1]) for column, c in zip(columns, cells, strict=True)):
+            end -= 1
+        if end:
+            if held:
+                yield [np.full(held, np.nan)] * len(cells)
+            yield [c[:end] for c in cells] if end < n else cells
+        held = n - end + (0 if end else held)
+    if held:
+        on_blank_rows(held)
+
+
+def _of_use(source: Source, name: str, kind: str) -> bool:
+    """False for a column without a name and values; InputError if it has values that are no row numbers."""
+    if name not in source.unnamed or kind == ID:
+        return True
+    if kind != EMPTY:
+        raise InputError(f"{source.path}, {source.header}: {name} has no name; write one there, or delete it")
+    return False
+
+
+def _table(names: tuple[str, ...], kinds: list[tuple[str, tuple[str, ...]]], values: FloatArray) -> Table:
+    categories = {
+        name: categories
+        for name, (kind, categories) in zip(names, kinds, strict=True)
+        if kind == CATEGORY or categories
+    }
+    return Table(names, tuple(kind for kind, _ in kinds), categories, values)
+
+
+def read_sites(
+    given: Sequence[Path | str] | Mapping[str, Any],
+    reading: Reading,
+    on_left_out: Callable[[str, str], None] = lambda site, why: None,
+    on_blank_rows: Callable[[str, int], None] = lambda source, rows: None,
+) -> dict[str, Table]:
+    """A table per site: named after its file or in a mapping, or after the values of the site column.
+
+    A site without rows is left out, and ``on_left_out`` hears why; ``on_blank_rows`` hears of which source how many rows at
+    the end were left out, because they have no value.
+    """
+    if not isinstance(given, Mapping):
+        short = len({site_name(one) for one in given}) == len(given)
+        given = {site_name(one) if short else str(one): one for one in given}
+    tables: dict[str, Table] = {}
+    origin: dict[str, Path | str] = {}
+    sources = [open_source(one, reading, site) for site, one in given.items()]
+    check_names(sources, reading)
+    spellings: dict[str, set[str]] = {}
+    for site, source in zip(given, sources, strict=True):
+        split = tables_of(
+            source, reading, reading.buffer_size // len(given), partial(on_blank_rows, site), spellings
+        )
+        for name, table in split.items():
+            name = name or site
+            if name in tables:
+                raise InputError(
+                    f"site {name} is both in {origin[name]} and in {source.path}: one file per site"
+                )
+            if len(table):
+                tables[name], origin[name] = table, source.path
+            else:
+                on_left_out(name, "no rows under the header of its file")
+    if not tables:
+        raise InputError(f"{', '.join(str(source.path) for source in sources)}: no rows under its header")
+    _check_recode(spellings, reading)
+    return tables
+
+
+def read_table(
+    given: Any,
+    reading: Reading,
+    name: str = "",
+    on_blank_rows: Callable[[int], None] | None = None,
+    *,
+    whole: bool = False,
+) -> Table:
+    """All rows of one file, database or table in memory; with ``on_blank_rows``, as ``tables_of`` has them.
+
+    A ``whole`` table has all that the reading recodes; new rows need not.
+    """
+    reading = replace(reading, site_column=None)
+    source = open_source(given, reading, name)
+    if whole:
+        check_names([source], Reading(recode=reading.recode))
+    spellings: dict[str, set[str]] = {}
+    (table,) = tables_of(source, reading, reading.buffer_size, on_blank_rows, spellings).values()
+    if not len(table):
+        raise InputError(f"{source.path}: no rows under its header")
+    if whole:
+        _check_recode(spellings, reading)
+    return table
+
+
+def check_names(sources: Sequence[Source], reading: Reading) -> None:
+    """Raise InputError for named columns that are in no file: the names are probably misspelt."""
+    every = list(dict.fromkeys(name for source in sources for name in source.every))
+    named = [*(reading.columns or ()), *reading.exclude, *reading.categorical, *reading.numbers]
+    named += [text.partition("=")[0] for text in reading.na if "=" in text]
+    named += [name for name, _, _ in reading.recode]
+    lacking = list(dict.fromkeys(name for name in named if name not in every))
+    if lacking:
+        raise InputError(f"no file has a column {' or '.join(lacking)}; columns are {some(every)}")
+
+
+def _check_recode(spellings: Mapping[str, set[str]], reading: Reading) -> None:
+    """Raise InputError if a spelling is to be recoded that no row has, of the columns that are read."""
+    for column, categories in spellings.items():
+        lacking = [
+            (old, new)
+            for name, old, new in reading.recode
+            if name == column and texts.plain_category(old) not in categories
+        ]
+        if lacking:
+            pairs = ",".join(f"{old}={new}" for old, new in lacking)
+            there = f"its levels are {some(sorted(categories))}" if categories else "it has no value"
+            raise InputError(
+                f"--recode {column}:{pairs}: no row has {' or '.join(old for old, _ in lacking)} in column "
+                f"{column}; {there}"
+            )

@@ -1,0 +1,181 @@
+"""The protected copy of a site's table: one row per group of persons, and nothing about fewer persons.
+
+A site that is protected by a copy answers every question from it and from nothing else, so the copy is the
+most that anybody can learn. ``privacy/copy`` makes it.
+"""
+
+import csv
+import io
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+
+from unpooled.data.table import CATEGORY, NUMBER
+from unpooled.errors import InputError
+from unpooled.storage.spreadsheet import csv_text
+from unpooled.typing import FloatArray, IntArray
+
+OTHER = "other"  # the reserved name of all levels that too few persons have
+
+
+@dataclass(frozen=True, eq=False)
+class SummaryTable:
+    """One row per group of at least ``min_group_size`` persons.
+
+    A cell of numbers is the mean over the persons of the group who have a value; a cell of a category holds
+    the number of persons by level. ``known`` says how many persons have a value: 0 where fewer than
+    ``min_group_size`` do, and then nothing of the cell is shown.
+    """
+
+    names: tuple[str, ...]  # (c,)
+    kinds: tuple[str, ...]  # (c,) as of a Table; only numbers and categories have cells
+    categories: dict[str, tuple[str, ...]]  # of every category; "other" is the last, where it is needed
+    people: FloatArray  # (G,) of every group
+    known: FloatArray  # (G, c)
+    means: dict[str, FloatArray]  # (G,) of every number; 0 where not shown
+    counts: dict[str, FloatArray]  # (G, levels) of every category
+    within: FloatArray  # (c,) variance within groups, to two digits; nan: not shown
+    min_group_size: int
+    made: str = ""  # the date, as 2026-11-16
+    named: bool = True  # False: the columns of an array, which have no names
+
+    def __len__(self) -> int:
+        return len(self.people)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.people), len(self.names)
+
+    @property
+    def digest(self) -> str:
+        """A digest of everything in the copy."""
+        return sha256(f"{described(self)}\n{to_csv(self)}".encode()).hexdigest()
+
+    def index(self, name: str) -> int:
+        try:
+            return self.names.index(name)
+        except ValueError:
+            raise InputError(f"there is no column {name!r}; columns are {', '.join(self.names)}") from None
+
+    def people_with_value(self, name: str) -> FloatArray:
+        """(G,) the persons with a value in a column; none where the copy lacks it."""
+        if name not in self.names:
+            return np.zeros(len(self))
+        column: FloatArray = self.known[:, self.index(name)]
+        return column
+
+    def within_of(self, name: str) -> float:
+        """The variance of a column within groups; 0 where it is not shown, or the copy lacks it."""
+        if name not in self.names:
+            return 0.0
+        return float(np.nan_to_num(self.within[self.index(name)]))
+
+    def complete(self, columns: tuple[str, ...]) -> FloatArray:
+        """(G,) the most persons who can have a value in all of these columns; 0 if a cell is not shown."""
+        least: FloatArray = np.min([self.people, *(self.people_with_value(name) for name in columns)], axis=0)
+        return least
+
+    def matrix(self) -> FloatArray:
+        """(G, c) the means of a copy of numbers only; a cell that is not shown has its column's mean."""
+        if set(self.kinds) != {NUMBER}:
+            raise InputError("the copy has columns that are no numbers: ask through a preparation")
+        X = np.empty(self.shape)
+        for j, name in enumerate(self.names):
+            known, mean = self.known[:, j], self.means[name]
+            X[:, j] = np.where(known > 0, mean, known @ mean / max(float(known.sum()), 1.0))
+        return X
+
+    def cells(self) -> list[tuple[str, FloatArray]]:
+        """All columns of the copy as they are written: a heading and a number per group."""
+        out = [("people", self.people)]
+        for j, (name, kind) in enumerate(zip(self.names, self.kinds, strict=True)):
+            known = self.known[:, j]
+            if kind == NUMBER:
+                out.append((name, np.where(known > 0, self.means[name], np.nan)))
+            elif kind == CATEGORY:
+                out += [
+                    (f"{name} = {category}", np.where(known > 0, self.counts[name][:, i], np.nan))
+                    for i, category in enumerate(self.categories[name])
+                ]
+            else:
+                continue
+            if not np.array_equal(known, self.people):
+                out.append((f"{name} (people with a value)", known))
+        return out
+
+
+def to_csv(summary: SummaryTable) -> str:
+    """The copy as CSV, each number as short as it can be and still exact; empty: not shown.
+
+    The headings are for people; ``from_csv`` takes the names from the description.
+    """
+    cells = summary.cells()
+    columns = [["" if v != v else _plain(v) for v in values.tolist()] for _, values in cells]
+    return csv_text([[" ".join(heading.split()) for heading, _ in cells], *zip(*columns, strict=True)])
+
+
+def _plain(value: float) -> str:
+    return str(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)
+
+
+def from_csv(text: str, about: dict[str, Any]) -> SummaryTable:
+    """The copy in a CSV text; ``about`` is what ``described`` gave. InputError if the two do not fit."""
+    names, kinds = tuple(about["names"]), tuple(about["kinds"])
+    categories = {name: tuple(given) for name, given in about["categorical"].items()}
+    try:
+        rows = list(csv.reader(io.StringIO(text)))
+    except csv.Error as error:
+        raise InputError(f"the table of the copy is no CSV: {error}") from error
+    if not rows:
+        raise InputError("the table of the copy is empty")
+    values = np.array([[float(v) if v else np.nan for v in row] for row in rows[1:]]).reshape(
+        -1, len(rows[0])
+    )
+    columns = iter(values.T)
+    counted = set(about["incomplete"])
+    try:
+        people = np.ascontiguousarray(next(columns))
+        known = np.zeros((len(people), len(names)))
+        means, counts = {}, {}
+        for j, (name, kind) in enumerate(zip(names, kinds, strict=True)):
+            if kind == NUMBER:
+                means[name] = np.nan_to_num(next(columns))
+            elif kind == CATEGORY:
+                counts[name] = np.nan_to_num(np.stack([next(columns) for _ in categories[name]], axis=1))
+            else:
+                continue
+            known[:, j] = next(columns) if name in counted else people
+    except StopIteration:
+        raise InputError("the table of the copy lacks columns") from None
+    if next(columns, None) is not None:
+        raise InputError("the table of the copy has too many columns")
+    within = np.array([np.nan if v is None else v for v in about["within"]])
+    size, made, named = int(about["min_group_size"]), str(about["made"]), bool(about["named"])
+    return SummaryTable(names, kinds, categories, people, known, means, counts, within, size, made, named)
+
+
+def described(summary: SummaryTable) -> dict[str, Any]:
+    """The rest of the copy, which the CSV does not hold, as JSON can hold it."""
+    whole = [np.array_equal(summary.known[:, j], summary.people) for j in range(len(summary.names))]
+    return {
+        "names": list(summary.names),
+        "kinds": list(summary.kinds),
+        "categorical": {name: list(categories) for name, categories in summary.categories.items()},
+        "incomplete": [
+            name
+            for name, kind, full in zip(summary.names, summary.kinds, whole, strict=True)
+            if kind in (NUMBER, CATEGORY) and not full
+        ],
+        "within": [None if v != v else v for v in summary.within.tolist()],
+        "min_group_size": summary.min_group_size,
+        "made": summary.made,
+        "named": summary.named,
+    }
+
+
+def category_indices(own: tuple[str, ...], named: tuple[str, ...], unknown: int) -> IntArray:
+    """The place of each of the copy's levels among ``named`` ones; ``unknown`` for all others."""
+    place = {category: i for i, category in enumerate(named)}
+    return np.array([place.get(category, unknown) for category in own], dtype=np.int64)

@@ -1,0 +1,404 @@
+"""A whole analysis as one algorithm: agree on a preparation, cluster for every k, choose, describe.
+
+It is an Algorithm like any other, so it runs in every runtime, its history says what left each site in each
+round, and it resumes from its checkpoint.
+"""
+
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from unpooled.data import AgreedSchema, PreparationOptions, agree_schema
+from unpooled.errors import InputError, ReplyError
+from unpooled.evaluation.choose_k import Choice, choose, near_best, score
+from unpooled.kernels.exact_solver import check_room
+from unpooled.optimality.bounds import UNLIMITED, PartsBound
+from unpooled.optimality.certificate import bound_parts, true_bound
+from unpooled.protocol.algorithm import Steps, build_algorithm, each, shared, together, total, transformed
+from unpooled.protocol.messages import Message, SiteId
+from unpooled.protocol.questions.cluster_sums import AskClusterSums, AskScatter, Scatter
+from unpooled.protocol.questions.description import (
+    AskCovariance,
+    AskOutline,
+    AskProfile,
+    Outline,
+    Profile,
+    map_axes,
+)
+from unpooled.protocol.questions.fuzzy_sums import AskBorderline, Borderline
+from unpooled.protocol.questions.sums_with_missing import (
+    AskObservedCovariance,
+    AskObservedProfile,
+    AskObservedSums,
+    ObservedProfile,
+)
+from unpooled.typing import FloatArray, IntArray
+
+NEEDS_COMPLETE_ROWS = (
+    "the run kept missing cells, and a certificate needs rows without them: fit with --missing fill or drop"
+)
+ALL_SITES = "all sites"  # the only name where replies of single sites are not seen
+
+
+@dataclass(frozen=True, eq=False)
+class Description(Message):
+    """A clustering in numbers, clusters from the largest to the smallest. All in prepared columns."""
+
+    centers: FloatArray  # (k, d)
+    sites: tuple[SiteId, ...]
+    sizes: FloatArray  # (S, k) rows; 0 where there are none, or too few to be shown
+    inertias: FloatArray  # (S, k)
+    silhouettes: FloatArray  # (S, k) sums
+    means: FloatArray  # (k, d)
+    deviations: FloatArray  # (k, d)
+    mean: FloatArray  # (d,) of all rows
+    deviation: FloatArray  # (d,)
+    axes: FloatArray  # (d, 2) of the map
+    explained: FloatArray  # (2,) share of the variance on each
+    places: FloatArray  # (k, 2) centres on the map
+    clusters: FloatArray  # (k, 6) ellipses: rows, mean x, y, variance x, covariance, variance y
+    outlines: FloatArray  # (S, 6) the same for sites
+    borderline: FloatArray | None = None  # (S, k) of fuzzy clusters: share of borderline rows; nan: hidden
+    movers: tuple[SiteId, ...] = ()  # sites that alone move a centre far; see ``moved_alone``
+    known: FloatArray | None = None  # (k, d) rows that have a value, where cells stay missing; None: all rows
+
+    def differences(self) -> list[tuple[SiteId, int, float, float]]:
+        """(site, cluster, its share there, its share at all sites) where they differ, the largest first.
+
+        By ten points or more, and four standard errors: not by chance.
+        """
+        rows = self.sizes.sum(axis=1)
+        overall = self.sizes.sum(axis=0) / max(float(rows.sum()), 1.0)
+        found = []
+        for i in np.flatnonzero(rows):
+            shares = self.sizes[i] / rows[i]
+            gaps, errors = np.abs(shares - overall), np.sqrt(overall * (1 - overall) / rows[i])
+            for j in np.flatnonzero((gaps >= 0.1) & (gaps >= 4 * errors)):
+                found.append((float(gaps[j]), (self.sites[i], int(j), float(shares[j]), float(overall[j]))))
+        return [item for _, item in sorted(found, key=lambda pair: -pair[0])]
+
+    def in_order(self, order: Sequence[int]) -> "Description":
+        """The same with the sites in another order, to be shown."""
+        at = list(order)
+        return replace(
+            self,
+            sites=tuple(self.sites[i] for i in at),
+            **{name: getattr(self, name)[at] for name in ("sizes", "inertias", "silhouettes", "outlines")},
+            borderline=None if self.borderline is None else self.borderline[at],
+        )
+
+
+def describe(
+    sites: tuple[SiteId, ...],
+    centers: FloatArray,
+    mean: FloatArray,
+    covariance: FloatArray | None,
+    aggregate_only: bool = False,
+    m: float | None = None,
+    rows: float = np.inf,
+    has_missing: bool = False,
+) -> Steps[Description]:
+    """Ask for all figures of a report, in one exchange; with ``aggregate_only`` of no site by itself.
+
+    ``m`` is the fuzzifier of fuzzy clusters: then also their shares of borderline rows. If all
+    ``rows`` are in clusters that are shown, the other clusters are empty, and left out. With ``holes``
+    cells are missing, and figures are of those that there are.
+    """
+    axes, explained, deviation = map_axes(centers, mean, covariance)
+
+    def seen(question: Any) -> Steps[Any]:
+        answers = yield from each(sites, question)
+        return answers
+
+    def of_all(question: Any) -> Steps[Any]:
+        answers = yield from total(sites, question)
+        return {ALL_SITES: answers}
+
+    def nothing() -> Steps[Any]:
+        return {}
+        yield
+
+    def summed(question: Any) -> Steps[Any]:
+        answers = yield from total(sites, question)
+        return answers
+
+    asked = of_all if aggregate_only else seen
+    # down: centres and axes; up: per site scatter and outline, and totals of profiles and outlines by cluster
+    answers: list[Any] = yield from together(
+        [
+            asked(AskScatter(centers)),
+            nothing() if aggregate_only else seen(AskOutline(axes, mean)),
+            summed(AskObservedProfile(centers) if has_missing else AskProfile(centers)),
+            summed(AskOutline(axes, mean, centers)),
+            nothing() if m is None else asked(AskBorderline(centers, m)),
+            nothing()
+            if aggregate_only
+            else seen(AskObservedSums(centers[None]) if has_missing else AskClusterSums(centers[None])),
+        ]
+    )
+    scatters: dict[SiteId, Scatter] = answers[0]
+    outlines: dict[SiteId, Outline] = answers[1]
+    profile: Profile | ObservedProfile = answers[2]
+    order = np.argsort(-profile.mass, kind="stable")
+    if profile.mass.sum() >= rows * (1 - 1e-6):
+        order = order[profile.mass[order] > 0]
+    n = np.maximum(profile.known if isinstance(profile, ObservedProfile) else profile.mass[:, None], 1.0)
+    about = profile.sums / n
+    variance = np.maximum(profile.squares / n - about**2, 0.0)
+    answered = tuple(scatters)
+    empty = np.full(6, np.nan)
+    return Description(
+        centers=centers[order],
+        sites=answered,
+        sizes=np.array([scatters[s].mass[order] for s in answered]),
+        inertias=np.array([scatters[s].inertia[order] for s in answered]),
+        silhouettes=np.array([scatters[s].silhouette[order] for s in answered]),
+        means=(centers + about)[order],
+        deviations=np.sqrt(variance)[order],
+        mean=mean,
+        deviation=deviation,
+        axes=axes,
+        explained=explained,
+        places=((centers - mean) @ axes)[order],
+        clusters=answers[3].ellipses()[order],
+        outlines=np.array([outlines[s].ellipses()[0] if s in outlines else empty for s in answered]),
+        borderline=_shares(answers[4], answered, order) if m is not None else None,
+        movers=moved_alone(centers, answers[5]),
+        known=profile.known[order] if isinstance(profile, ObservedProfile) else None,
+    )
+
+
+def _shares(replies: dict[SiteId, Borderline], sites: tuple[SiteId, ...], order: IntArray) -> FloatArray:
+    """(S, k) shares of borderline rows among those shown; nan for sites that did not answer."""
+    unknown = np.full(len(order), np.nan)
+    return np.array([replies[s].share[order] if s in replies else unknown for s in sites])
+
+
+_HEAVY = 5.0  # a site of so many times the rows of the median site is looked at
+
+
+def moved_alone(centers: FloatArray, sums: dict[SiteId, Any]) -> tuple[SiteId, ...]:
+    """Sites of many more rows than usual, without which a mean lies elsewhere by half the way to the next.
+
+    A site that has most of a cluster decides where it lies, which is no reason for suspicion; so only sites
+    that claim more than ``_HEAVY`` times the rows of the median site are looked at.
+    """
+    if len(sums) < 3 or len(centers) < 2:
+        return ()
+    apart = np.sqrt(((centers[:, None] - centers[None]) ** 2).sum(axis=2))
+    reach = np.where(np.eye(len(centers), dtype=np.bool_), np.inf, apart).min(axis=1) / 2
+    mass = sum(reply.mass[0] for reply in sums.values())
+    known = sum(reply.known[0] for reply in sums.values())  # (k, 1), or (k, d) where cells are missing
+    total = sum(reply.sums[0] for reply in sums.values())
+
+    def means(n: FloatArray, s: FloatArray) -> FloatArray:
+        return s / np.where(n > 0.5, n, 1.0)
+
+    usual = float(np.median([reply.mass.sum() for reply in sums.values()]))
+    found = []
+    for site, reply in sums.items():
+        if reply.mass.sum() <= _HEAVY * usual:
+            continue
+        rest = mass - reply.mass[0]
+        left = known - reply.known[0]
+        others = np.where(left > 0.5, means(left, total - reply.sums[0]), means(known, total))
+        moved = np.sqrt(((means(known, total) - others) ** 2).sum(axis=1))
+        if ((rest > 0.5) & (moved > reach)).any():
+            found.append(site)
+    return tuple(found)
+
+
+_CATEGORY_NOISE = (
+    1.0  # noise of a level, of its variance: else any two levels were clusters, for nothing lies between
+)
+
+
+def _blurred(covariance: FloatArray, agreement: AgreedSchema) -> FloatArray:
+    """The covariance with the variance within the groups of copies, and with noise on levels."""
+    transform, variance = agreement.preparation, np.diag(covariance)
+    inside = dict(zip((c.name for c in transform.columns), agreement.within, strict=False))
+    more = [
+        _CATEGORY_NOISE * variance[j] if category else inside.get(column, 0.0)
+        for j, (column, category) in enumerate(transform.outputs)
+    ]
+    return covariance + np.diag(more)
+
+
+def _points(agreement: AgreedSchema) -> float:
+    """The number of rows that are clustered: persons, or groups of copies, of 5 to 11 persons as is usual."""
+    if not agreement.from_summaries:
+        return agreement.used
+    copied = np.array([mode == "summary" for mode, _ in agreement.protection])
+    people = np.where(copied, np.clip(agreement.rows / 60, 5, 11), 1.0)
+    return agreement.used * float((agreement.rows / people).sum() / max(float(agreement.rows.sum()), 1.0))
+
+
+MAX_COLUMNS = 200  # no covariance is asked for beyond this: it would outweigh all other replies
+
+
+@dataclass(frozen=True, eq=False)
+class AnalysisState(Message):
+    """The agreed preparation, the states of the clusterings, and the results."""
+
+    agreement: AgreedSchema
+    inner: tuple[Any, ...]  # a state per k
+    inertias: FloatArray  # (rounds, K) after every round of clustering
+    choice: Choice | None = None
+    mean: FloatArray | None = None  # (d,) of all rows
+    covariance: FloatArray | None = None  # (d, d)
+    description: Description | None = None
+    bound: PartsBound | None = None  # of the certificate, where one is asked for
+    uncertified: str = ""  # why there is none
+
+    @property
+    def chosen(self) -> Any:
+        """The state of the k that was taken; of the first k before, and if no k of them was taken."""
+        k = self.choice.k if self.choice is not None else None
+        return next((state for state in self.inner if len(state.centers) == k), self.inner[0])
+
+    @property
+    def centers(self) -> FloatArray:
+        """(k, d) in prepared columns."""
+        if self.description is not None:
+            return self.description.centers
+        if self.choice is not None and self.choice.none and self.mean is not None:
+            return self.mean[None]
+        centers: FloatArray = self.chosen.centers
+        return centers
+
+    @property
+    def movement(self) -> float:
+        """Movement of the leading restart at the k that moves most; other restarts may stop early."""
+        return max(_moved(state) for state in self.inner)
+
+    @property
+    def inertia(self) -> float:
+        return float(self.chosen.inertia)
+
+
+def _moved(state: Any) -> float:
+    return float(getattr(state, "leader", state).movement)
+
+
+@dataclass(frozen=True, eq=False)
+class Analysis(Message):
+    """Prepare, cluster by each of ``methods`` (one per k) in the same exchanges, choose k, describe, certify.
+
+    With ``aggregate_only`` nothing but the sites' schemas is asked of each site. ``certify`` is the effort of a
+    certificate, and ``work`` what a site may spend on it: it must answer in time.
+    """
+
+    preparation_options: PreparationOptions
+    methods: tuple[Any, ...]
+    aggregate_only: bool = False
+    certify: str = ""
+    work: float = UNLIMITED  # billions of steps
+
+    def start(self, sites: tuple[SiteId, ...], rng: np.random.Generator) -> Steps[AnalysisState]:
+        agreement = yield from agree_schema(sites, self._preparation_options())
+        # every k draws the same sketch of the data, so equal questions are asked once
+        runs = [build_algorithm(m).start(sites, deepcopy(rng)) for m in self._methods(agreement)]
+        states: list[Any] = yield from transformed(agreement.preparation, shared(together(runs)))
+        return AnalysisState(agreement, tuple(states), np.zeros((0, len(states))))
+
+    def _preparation_options(self) -> PreparationOptions:
+        """The wishes; a method that cannot keep missing cells has them filled, unless the user said keep."""
+        if all(getattr(m, "keeps_holes", False) for m in self.methods):
+            return self.preparation_options
+        if self.preparation_options.missing == "keep":
+            self.methods[0].with_missing()
+        return (
+            replace(self.preparation_options, missing="fill")
+            if self.preparation_options.missing == "auto"
+            else self.preparation_options
+        )
+
+    def _methods(self, agreement: AgreedSchema) -> tuple[Any, ...]:
+        """The methods as the prepared rows need them: over the cells that there are, if some are missing."""
+        if not agreement.preparation.keeps_missing:
+            return self.methods
+        return tuple(m.with_missing() for m in self.methods)
+
+    def round(
+        self, state: AnalysisState, sites: tuple[SiteId, ...], rng: np.random.Generator
+    ) -> Steps[AnalysisState]:
+        transform, methods = state.agreement.preparation, self._methods(state.agreement)
+        going = [
+            i
+            for i, (m, s) in enumerate(zip(methods, state.inner, strict=True))
+            if not build_algorithm(m).finished(s)
+        ]
+        if going:
+            rngs = rng.spawn(len(state.inner))
+            rounds = [build_algorithm(methods[i]).round(state.inner[i], sites, rngs[i]) for i in going]
+            moved: list[Any] = yield from transformed(transform, together(rounds))
+            inner = list(state.inner)
+            for i, new in zip(going, moved, strict=True):
+                inner[i] = new
+            now = [float(s.inertia) for s in inner]
+            return replace(state, inner=tuple(inner), inertias=np.vstack([state.inertias, now]))
+        if state.choice is None:
+            return (yield from transformed(transform, self._score_all_k(state, sites)))
+        if state.description is not None:
+            return (yield from transformed(transform, self._certified(state, sites)))
+        assert state.mean is not None
+        m = None if state.choice.none else getattr(self.methods[0], "m", None)
+        asked = describe(
+            sites,
+            state.centers,
+            state.mean,
+            state.covariance,
+            self.aggregate_only,
+            m,
+            state.agreement.used,
+            transform.keeps_missing,
+        )
+        description = yield from transformed(transform, asked)
+        return replace(state, description=description)
+
+    def _certified(self, state: AnalysisState, sites: tuple[SiteId, ...]) -> Steps[AnalysisState]:
+        """A lower bound on the inertia of any centres; where there can be none, the reason."""
+        if state.agreement.preparation.keeps_missing:
+            return replace(state, uncertified=NEEDS_COMPLETE_ROWS)
+        try:
+            check_room(state.centers.shape[1], len(state.centers))
+            bound = yield from bound_parts(sites, state.centers, self.certify, self.work)
+            true_bound(bound)
+        except (InputError, ReplyError) as error:
+            return replace(state, uncertified=str(error))
+        return replace(state, bound=bound)
+
+    def _score_all_k(self, state: AnalysisState, sites: tuple[SiteId, ...]) -> Steps[AnalysisState]:
+        """Score every k in one exchange, and choose."""
+        agreement = state.agreement
+        has_missing, origin = agreement.preparation.keeps_missing, agreement.mean
+
+        def varied(centers: FloatArray | None = None) -> Steps[Any]:
+            question: Any = AskObservedCovariance(origin, centers) if has_missing else AskCovariance(origin)
+            results = yield from total(sites, question)
+            return results
+
+        sums_of = AskObservedSums if has_missing else AskClusterSums
+        runs: list[Steps[Any]] = [score(sites, s.centers, near_best(s), sums_of) for s in state.inner]
+        wide = agreement.preparation.width > MAX_COLUMNS
+        inside = [varied(s.centers) for s in state.inner] if has_missing and not wide else []
+        results = yield from together([*runs, *inside] if wide else [*runs, *inside, varied()])
+        scores, points = results[: len(runs)], _points(agreement)
+        if wide:
+            choice = choose(scores, agreement.used, None, points)
+            return replace(state, choice=choice, mean=origin)
+        varying = results.pop()
+        matrix = varying.matrix()
+        blurred = _blurred(matrix, agreement)
+        found = zip(scores, results[len(runs) :], strict=True) if has_missing else ()
+        within = {s.k: w.matrix() + blurred - matrix for s, w in found}
+        choice = choose(scores, agreement.used, blurred, points, within)
+        return replace(state, choice=choice, mean=origin + varying.mean, covariance=matrix)
+
+    def finished(self, state: AnalysisState) -> bool:
+        if self.certify and state.bound is None and not state.uncertified:
+            return False
+        return state.description is not None

@@ -1,1 +1,0 @@
-"""Data sets, ways to split them, the papers recomputed, and the demo."""

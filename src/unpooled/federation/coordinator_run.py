@@ -1,0 +1,182 @@
+"""The coordinator's process in a run between machines, the same for every engine.
+
+An engine starts it and a process at every site (``site.process``), and carries bytes between them. It gives
+the coordinator's process a RunTask and a site's process RunTerms; neither holds a path or code.
+"""
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import unpooled.algorithms
+import unpooled.evaluation  # noqa: F401  importing them registers what may be asked
+from unpooled.errors import InputError, SchemaMismatchError, UnpooledError
+from unpooled.federation.remote import RemoteFederation
+from unpooled.federation.retrying_transport import RetryingTransport
+from unpooled.privacy.secure_sum import SecureSums
+from unpooled.protocol.exchange import Transport
+from unpooled.protocol.messages import Message, SiteId
+from unpooled.protocol.run_loop import RoundRecord, run
+from unpooled.site.identity import identity_in
+from unpooled.storage.atomic_files import account, locked, write_atomically
+
+
+@dataclass(frozen=True, eq=False)
+class RunTask(Message):
+    """The task of a run, as the coordinator's process receives it."""
+
+    run: str  # its name
+    algorithm: Any
+    sites: tuple[SiteId, ...]
+    seed: int
+    quorum: float
+    deadline: float  # seconds that an exchange may take
+    secure: bool = False  # every total by secure sums
+    min_cluster_size: int = 1  # of all sites together, in a cell of a secure sum
+    approval_timeout: float = 30 * 86400.0  # seconds to wait for sites that have not approved the study
+    exact_sums: bool = False  # every total is the exact sum, rounded once
+    federations: tuple[SiteId, ...] = ()  # the members that are federations
+    keys: tuple[tuple[SiteId, str], ...] = ()  # fingerprints of the keys of the others, where they are known
+
+
+@dataclass(frozen=True, eq=False)
+class ForwardTask(Message):
+    """The task of a run whose questions come from a relay: a federation above asks (runtimes/region)."""
+
+    run: str  # its name, above and here
+    sites: tuple[SiteId, ...]
+    quorum: float
+    deadline: float
+    approval_timeout: float
+
+
+AnyTask = RunTask | ForwardTask
+
+
+# ---------------------------------------------------------------- the coordinator's end
+
+WAITING, RUNNING, FINISHED, FAILED = "waiting", "running", "finished", "failed"
+
+
+class ProgressFile:
+    """The state of a run, in a file beside its checkpoint, for other processes that follow the run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "progress.json"
+        self._record: dict[str, Any] = {}
+        self._waiting: dict[SiteId, float] = {}
+
+    def write(self, state: str, **more: Any) -> None:
+        write_atomically(self.path, json.dumps({"state": state, "time": time.time(), **more}).encode())
+
+    def record(self, record: RoundRecord) -> None:
+        self._record = {"record": asdict(replace(record, sent=dict(record.sent)))}
+        self._running()
+
+    def record_waiting(self, waiting: Mapping[SiteId, float]) -> None:
+        """Note the sites that have not approved the study, and since when the run waits for each."""
+        self._waiting = dict(waiting)
+        self._running()
+
+    def _running(self) -> None:
+        self.write(RUNNING, waiting=self._waiting, **self._record)
+
+    def failed(self, error: UnpooledError, retry: bool = False) -> None:
+        """``retry``: to repeat the run may help, since some site was not reached."""
+        table = error.table if isinstance(error, SchemaMismatchError) else ()
+        self.write(FAILED, kind=type(error).__name__, text=str(error), table=table, retry=retry)
+
+    def read(self) -> dict[str, Any]:
+        try:
+            return dict(json.loads(self.path.read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            return {"state": WAITING}
+
+
+def append_log_heads(path: Path, new: list[tuple[SiteId, str]]) -> None:
+    """Append heads of sites' logs that came: evidence, over all exchanges and runs.
+
+    The last head alone would not do: a site could cut its log, go on from there, and fit the next head.
+    """
+    _append(path, "".join(json.dumps({"site": site, "head": head}) + "\n" for site, head in new))
+
+
+def last_log_heads(path: Path) -> dict[SiteId, str]:
+    """The last head of every site's log that came, in any run; none of a site that was readmitted since."""
+    if not path.exists():
+        return {}
+    lines = (json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
+    last = {str(kept["site"]): str(kept["head"]) for kept in lines}
+    return {site: head for site, head in last.items() if head}
+
+
+def readmit(path: Path, site: SiteId, reason: str) -> int:
+    """Record that a site's log begins anew: its heads so far stay, and are not asked for any more.
+
+    Returns the number of lines of the old log, as far as the coordinator knows it.
+    """
+    head = last_log_heads(path).get(site, "")
+    if not head:
+        raise InputError(f"{path}: no head of {site} is kept, so nothing keeps it out")
+    if not reason.strip():
+        raise InputError("a readmission needs a reason: it is evidence")
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    line = {"site": site, "head": "", "readmitted": now, "by": account(), "reason": reason.strip()}
+    _append(path, json.dumps(line) + "\n")
+    return int(head.partition(":")[0]) + 1
+
+
+def _append(path: Path, lines: str) -> None:
+    with path.open("ab") as file:
+        file.write(lines.encode())
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def coordinate(task: RunTask, transport: Transport, folder: Path) -> bool:
+    """Run a task, from its checkpoint if there is one; write progress and results into the folder."""
+    secure = SecureSums(min_cluster_size=task.min_cluster_size) if task.secure else None
+    with locked(folder, what="the coordinator's process of a run"):
+        progress = ProgressFile(folder)
+        progress.write(RUNNING)
+        home = folder.parent.parent  # the federation's folder, shared by all its runs
+        log_heads = home / "log_heads.jsonl"
+        try:
+            posting = RemoteFederation(
+                transport,
+                secure=secure,
+                exact_sums=task.exact_sums,
+                sign=identity_in(home).sign,
+                log_heads=last_log_heads(log_heads),
+                on_new_heads=partial(append_log_heads, log_heads),
+                keys=dict(task.keys),
+                federations=task.federations,
+            )
+        except UnpooledError as error:
+            progress.failed(error)
+            return False
+
+        if isinstance(transport, RetryingTransport):
+            transport.on_wait = progress.record_waiting
+
+        try:
+            done = run(
+                task.algorithm,
+                posting,
+                seed=task.seed,
+                quorum=task.quorum,
+                checkpoint=folder / "checkpoint",
+                name=task.run,
+                progress=progress.record,
+            )
+        except UnpooledError as error:
+            progress.failed(error, retry=bool(getattr(transport, "unreached", ())))
+            return False
+        progress.write(FINISHED, rounds=done.rounds, seconds=getattr(transport, "seconds", []))
+        return True

@@ -1,0 +1,34 @@
+"""Start of the engine's processes without what none of them needs: ``python -m ...lean MODULE ARGUMENTS...``.
+
+The engine imports all its drivers, that for HTTP too; sites use gRPC and, within a machine, TCP. And it tests
+the primes of its own private key whenever it reads the file, twice in each process; that was done when the
+key was made and when the site enrolled. Both take time of a core in every process, which counts where many
+sites share a machine.
+"""
+
+import functools
+import runpy
+import sys
+from typing import Any
+
+from unpooled.federation import die_with_parent
+
+
+def command(module: str, *words: str) -> list[str]:
+    """The command that runs a module of the engine in a process that ends with this one."""
+    return die_with_parent.command(__name__, module, *words)
+
+
+def prepare() -> None:
+    """Leave out the driver for HTTP, and the tests of the process's own key."""
+    from cryptography.hazmat.primitives import serialization
+
+    sys.modules["aiohttp"] = None  # type: ignore[assignment]  # the engine ignores a driver that lacks it
+    load_key: Any = serialization.load_pem_private_key
+    serialization.load_pem_private_key = functools.partial(load_key, unsafe_skip_rsa_key_validation=True)
+
+
+if __name__ == "__main__":
+    prepare()
+    del sys.argv[0]  # the module becomes the program's name
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

@@ -1,0 +1,219 @@
+"""The folder of a federation, at the coordinator."""
+
+import contextlib
+import json
+import os
+import secrets
+import shutil
+import tempfile
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from unpooled.errors import InputError
+from unpooled.federation.engine import Address, Engine, EngineIdentity, engine
+from unpooled.federation.provisioning.keys import Authority, new_key, private_pem
+from unpooled.federation.provisioning.names import check_name, check_path, parse_address
+from unpooled.protocol.site_id import SiteId
+from unpooled.storage.atomic_files import write_atomically
+from unpooled.storage.portable_paths import located, portable
+
+_VERSION = 2
+_GONE = 15.0  # seconds without contact after which a site counts as not connected
+
+
+@dataclass(frozen=True)
+class FederationFolder:
+    """A federation's sites, the address of its server, and the paths of its files."""
+
+    path: Path
+    address: Address
+    engine_name: str
+    sites: tuple[SiteId, ...]
+
+    @property
+    def engine(self) -> Engine:
+        return engine(self.engine_name)
+
+    @property
+    def server(self) -> Path:
+        return self.path / "server"
+
+    @property
+    def console(self) -> Path:
+        return self.path / "console"
+
+    @property
+    def runs(self) -> Path:
+        """The parent of the folders of runs in progress."""
+        return self.path / "runs"
+
+    @property
+    def results(self) -> Path:
+        return self.path / "results"
+
+    @property
+    def enrolment(self) -> Path:
+        """The folder of what became of the invitations."""
+        return self.path / "enrolment"
+
+    @property
+    def log_heads(self) -> Path:
+        """The file of all heads of sites' logs that came."""
+        return self.path / "log_heads.jsonl"
+
+    def note_run(self, run: str, folder: Path) -> None:
+        """Keep where the files of a run are, if they are not in ``results``."""
+        if folder.absolute().parent != self.results:
+            text = json.dumps({"folder": portable(folder, self.path, self.results)}) + "\n"
+            write_atomically(self.results / f"{run}.json", text.encode())
+
+    def forget_run(self, run: str) -> None:
+        (self.results / f"{run}.json").unlink(missing_ok=True)
+
+    def noted_runs(self) -> dict[str, Path]:
+        """The folders of all runs that are in ``results``, or noted there."""
+        folders = {path.name: path for path in self.results.glob("[!.]*") if path.is_dir()}
+        for file in self.results.glob("[!.]*.json"):
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+                noted = json.loads(file.read_text(encoding="utf-8"))["folder"]
+                folders[file.stem] = Path(located(noted, self.results))
+        return folders
+
+    def invitation(self, site: SiteId) -> Path:
+        return self.path / "invitations" / f"{site}.json"
+
+    @classmethod
+    def read(cls, path: Path) -> "FederationFolder":
+        try:
+            values = json.loads((path / "federation.json").read_text(encoding="utf-8"))
+            version = values["version"]
+        except (OSError, ValueError, KeyError):
+            raise InputError(f"{path}: not the folder of a federation") from None
+        if version != _VERSION:
+            raise InputError(
+                f"{path}: a federation of version {version}, this program reads version {_VERSION}; unpooled "
+                "federation init makes a new one, and its sites join anew"
+            )
+        address = Address(values["name"], values["host"], values["port"])
+        return cls(path.absolute(), address, values["engine"], tuple(values["sites"]))
+
+    def write(self) -> None:
+        values = {
+            "version": _VERSION,
+            "name": self.address.federation,
+            "host": self.address.host,
+            "port": self.address.port,
+            "engine": self.engine_name,
+            "sites": list(self.sites),
+        }
+        write_atomically(self.path / "federation.json", (json.dumps(values, indent=1) + "\n").encode())
+
+    def root(self) -> str:
+        """The certificate of the federation's authority, PEM."""
+        return (self.path / "authority" / "root.crt").read_text(encoding="ascii")
+
+
+def connected_sites(federation: FederationFolder) -> tuple[SiteId, ...] | None:
+    """The sites that are connected; None if the server is not up."""
+    seen = federation.engine.connected(federation.server)
+    if seen is None:
+        return None
+    return tuple(site for site in federation.sites if seen.get(site, _GONE) < _GONE)
+
+
+def federation_folder_files(path: Path) -> list[Path]:
+    """The files of the federation in a folder, without its runs and results."""
+    parts = ("authority", "console", "enrolment", "invitations", "server")
+    return [path / "federation.json", *(file for part in parts for file in (path / part).rglob("*"))]
+
+
+def new_run_name() -> str:
+    """A unique name for a run."""
+    return f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(4)}"
+
+
+def create(
+    path: Path, name: str, address: str, sites: tuple[SiteId, ...], *, engine_name: str
+) -> FederationFolder:
+    """Create the folder of a federation, atomically."""
+    path = check_path(path)
+    check_name(name, "federation")
+    where = Address(name, *parse_address(address))
+    for site in sites:
+        _check_site(site, where)
+    if not sites or len(set(map(str.lower, sites))) < len(sites):
+        raise InputError(f"a federation needs sites of different names, got {len(sites)}: {', '.join(sites)}")
+    if path.exists():
+        raise InputError(f"{path} exists; a federation is never replaced, since it holds keys")
+    engine(engine_name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    building = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
+    try:
+        draft = FederationFolder(building, where, engine_name, tuple(sorted(sites)))
+        _fill(draft)
+        os.rename(building, path)
+    except BaseException:
+        shutil.rmtree(building, ignore_errors=True)
+        raise
+    return FederationFolder.read(path)
+
+
+def _check_site(site: SiteId, where: Address) -> None:
+    """A site's certificate holds its name: it must not be the name under which sites know the server."""
+    check_name(site, "site")
+    if site.lower() == where.host.lower():
+        raise InputError(f"{site!r} cannot be the name of a site: the server is reached under it")
+
+
+def _fill(draft: FederationFolder) -> None:
+    """Write all files of a federation. None names its place, so its folder can be moved."""
+    for folder in ("authority", "enrolment", "invitations", "runs", "results"):
+        (draft.path / folder).mkdir()
+    authority = Authority.new(draft.address.federation)
+    authority.write(draft.path / "authority")
+    engine = draft.engine
+    host = draft.address.host
+    server = _identity(authority, host, draft, hosts=tuple(dict.fromkeys((host, "localhost"))))
+    engine.write_server(draft.server, draft.address, server)
+    console = _identity(authority, engine.CONSOLE_NAME, draft, role=engine.CONSOLE_ROLE)
+    engine.write_console(draft.console, draft.address, console)
+    draft.write()
+
+
+def _identity(authority: Authority, name: str, federation: FederationFolder, **how: Any) -> EngineIdentity:
+    key = new_key()
+    certificate = authority.certify(name, key.public_key(), group=federation.address.federation, **how)
+    return EngineIdentity(private_pem(key), certificate, authority.pem)
+
+
+def add(path: Path, site: SiteId, again: bool) -> FederationFolder:
+    """Add a site to a federation; ``again``: it is in it already."""
+    federation = FederationFolder.read(path)
+    if again:
+        if site not in federation.sites:
+            raise InputError(f"{site} is not in the federation; sites are {', '.join(federation.sites)}")
+        return federation
+    _check_site(site, federation.address)
+    if site.lower() in map(str.lower, federation.sites):
+        raise InputError(f"{site} is in the federation already; --again makes a new invitation")
+    larger = FederationFolder(
+        federation.path, federation.address, federation.engine_name, tuple(sorted((*federation.sites, site)))
+    )
+    larger.write()
+    return larger
+
+
+def remove(path: Path, site: SiteId) -> FederationFolder:
+    """Take a site out of a federation: the server lets it in no more, and its invitation enrols nothing."""
+    federation = FederationFolder.read(path)
+    if site not in federation.sites:
+        raise InputError(f"{site} is not in the federation; sites are {', '.join(federation.sites)}")
+    if federation.sites == (site,):
+        raise InputError(f"{site} is the only site: a federation needs one")
+    smaller = replace(federation, sites=tuple(name for name in federation.sites if name != site))
+    smaller.write()
+    for file in (federation.invitation(site), federation.enrolment / f"{site}.json"):
+        file.unlink(missing_ok=True)
+    return smaller

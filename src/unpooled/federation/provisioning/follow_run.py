@@ -1,0 +1,220 @@
+"""Submit a run to a federation's server, and follow it until it is done.
+
+The server owns the run: this process only submits it, reads the server's progress file, and resubmits the run
+if it died. So nothing is lost if this process is stopped: the next process that follows the run continues.
+"""
+
+import contextlib
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from unpooled import errors
+from unpooled.errors import (
+    EngineError,
+    EngineUnreachableError,
+    SchemaMismatchError,
+    TooFewAnswersError,
+    UnpooledError,
+)
+from unpooled.federation.coordinator_run import (
+    FAILED,
+    FINISHED,
+    RUNNING,
+    WAITING,
+    AnyTask,
+    ProgressFile,
+    RunTask,
+)
+from unpooled.federation.provisioning.federation_folder import FederationFolder, connected_sites
+from unpooled.protocol.messages import SiteId
+from unpooled.protocol.run_loop import RoundRecord
+from unpooled.site.session import RunTerms
+from unpooled.storage.atomic_files import LockOwner, is_locked
+
+_POLL = 0.05
+_START = 600.0  # seconds in which a submitted run must begin; on a busy machine it takes minutes
+_ASK = 2.0  # seconds between questions to the server whether it has given up a run that did not begin yet
+_ALIKE = 3  # failures to start a run for the same cause before giving up
+_ATTEMPTS = 5  # submissions without a further round before giving up
+
+_FOLLOWED = "followed"  # the file in a run's folder that names the process which follows it
+
+Say = Callable[[str], None]
+
+
+def is_followed(work: Path) -> bool:
+    """True while a process follows a run: it submits it, waits for it to begin, and submits it again."""
+    follower = LockOwner.read(work / _FOLLOWED)
+    return follower is not None and follower.is_alive
+
+
+@contextlib.contextmanager
+def following(work: Path) -> Iterator[None]:
+    """Mark a run as followed by this process."""
+    work.mkdir(parents=True, exist_ok=True)
+    with (work / _FOLLOWED).open("wb") as file:
+        LockOwner.me("unpooled run").write(file.fileno())
+    try:
+        yield
+    finally:
+        (work / _FOLLOWED).unlink(missing_ok=True)
+
+
+def follow(
+    federation: FederationFolder,
+    task: RunTask,
+    terms: RunTerms,
+    *,
+    patience: float,
+    say: Say = lambda text: None,
+    on_waiting: Say = lambda text: None,
+    progress: Callable[[RoundRecord], None] = lambda record: None,
+) -> Path:
+    """Follow a task to its end; its checkpoint. ``patience``: seconds to wait for the server or for sites.
+
+    ``on_waiting`` hears whom the run waits for to approve the study.
+    """
+    with following(federation.runs / task.run):
+        return _follow(federation, task, terms, patience, say, on_waiting, progress)
+
+
+def _follow(
+    federation: FederationFolder,
+    task: RunTask,
+    terms: RunTerms,
+    patience: float,
+    say: Say,
+    on_waiting: Say,
+    progress: Callable[[RoundRecord], None],
+) -> Path:
+    work = federation.runs / task.run
+    written = ProgressFile(work)
+    submissions, best = 0, -1
+    causes: list[str] = []
+    while True:
+        if not is_locked(work):
+            if written.read()["state"] == FINISHED:
+                return work / "checkpoint"
+            submissions += 1
+            if submissions > _ATTEMPTS:
+                raise EngineError(f"the run was submitted {_ATTEMPTS} times and got no further")
+            wait_for_sites(federation, task, patience, say)
+            written.path.unlink(missing_ok=True)
+            try:
+                submit(federation, task, terms, written, say)
+            except EngineUnreachableError as gone:
+                causes.append(str(gone))
+                alike = causes[-_ALIKE:].count(causes[-1]) == _ALIKE  # another try changes nothing
+                if submissions >= _ATTEMPTS or patience <= 0 or alike:
+                    raise
+                say(f"{gone}; trying again")
+                time.sleep(2.0)
+                continue
+        reached, failure, retry = _watch(work, written, progress, on_waiting)
+        if reached > best:
+            submissions, best = 0, reached
+        if failure is None:
+            continue
+        curable = retry and isinstance(failure, TooFewAnswersError)  # what a site declines it declines again
+        if not curable or submissions >= _ATTEMPTS or patience <= 0:
+            raise failure
+        say(f"{failure}; asking again")
+
+
+def wait_for_sites(federation: FederationFolder, task: AnyTask, patience: float, say: Say) -> None:
+    """Wait until all sites are connected; after ``patience`` seconds the quorum is enough."""
+    until = time.monotonic() + patience
+    needed = max(1, -int(-task.quorum * len(task.sites) // 1))
+    while True:
+        connected = connected_sites(federation)
+        missing = [site for site in task.sites if site not in (connected or ())]
+        if connected is not None and not missing:
+            return
+        if time.monotonic() >= until:
+            break
+        say("waiting for the server" if connected is None else f"waiting for {', '.join(missing)}")
+        time.sleep(0.2)
+    if connected is None:
+        raise EngineUnreachableError(f"the server is not up; unpooled serve {federation.path} starts it")
+    if len(task.sites) - len(missing) < needed:
+        raise TooFewAnswersError(
+            f"{len(task.sites) - len(missing)} of {len(task.sites)} sites are connected, {needed} needed; "
+            f"missing: {', '.join(missing)}"
+        )
+
+
+def submit(
+    federation: FederationFolder, task: AnyTask, terms: RunTerms, written: ProgressFile, say: Say
+) -> None:
+    """Submit the job to the engine, and wait until it has begun."""
+    say("handing the run to the server")
+    staging = Path(tempfile.mkdtemp(dir=federation.runs / task.run, prefix=".job."))
+    try:
+        job = staging / f"unpooled-{task.run}"
+        federation.engine.write_job(job, task, terms)
+        with federation.engine.submitted_job(federation.console, job, timeout=15.0) as ended:
+            say("the run is starting at the sites")
+            until, asked = time.monotonic() + _START, time.monotonic()
+            while written.read()["state"] == WAITING:
+                if time.monotonic() > until:
+                    raise EngineError(f"the run did not begin within {_START:g} seconds")
+                if time.monotonic() - asked > _ASK:
+                    if (how := ended()) is not None and written.read()["state"] == WAITING:
+                        raise EngineUnreachableError(f"the engine gave the run up before it began: {how}")
+                    asked = time.monotonic()
+                time.sleep(_POLL)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def _watch(
+    work: Path, written: ProgressFile, progress: Callable[[RoundRecord], None], on_waiting: Say
+) -> tuple[int, UnpooledError | None, bool]:
+    """Follow a run until the server's process ends: the last round, the error if it failed, and whether to
+    repeat it may help.
+    """
+    last_round = -1
+    waits: dict[SiteId, float] = {}
+    while True:
+        alive = is_locked(work)  # before the file is read, so that its last state is not missed
+        status = written.read()
+        record = status.get("record")
+        if status["state"] == RUNNING and record is not None and record["round"] > last_round:
+            last_round = record["round"]
+            progress(_record(record))
+        if status["state"] == RUNNING and (waiting := status.get("waiting", {})) != waits:
+            on_waiting(describe_waiting(waiting) if waiting else "the run goes on")
+            waits = waiting
+        if status["state"] == FAILED and not alive:
+            return last_round, _raised(status), bool(status.get("retry"))
+        if not alive:
+            return last_round, None, False
+        time.sleep(_POLL)
+
+
+def describe_waiting(waiting: Mapping[SiteId, float]) -> str:
+    """Whom a run waits for, and since when: "waiting for north since 9:12 to approve the study"."""
+    today = datetime.now().date()
+    entries = []
+    for site, since in sorted(waiting.items()):
+        when = datetime.fromtimestamp(since)
+        day = "" if when.date() == today else f"{when:%d %b} "
+        entries.append(f"{site} since {day}{when.hour}:{when:%M}")
+    return f"waiting for {', '.join(entries)} to approve the study"
+
+
+def _record(values: dict[str, Any]) -> RoundRecord:
+    sent = {site: (int(numbers), int(size)) for site, (numbers, size) in values["sent"].items()}
+    return RoundRecord(**{**values, "sent": sent})
+
+
+def _raised(failure: dict[str, Any]) -> UnpooledError:
+    kind = getattr(errors, failure["kind"], UnpooledError)
+    if kind is SchemaMismatchError:
+        return SchemaMismatchError(failure["text"], tuple(map(tuple, failure["table"])))
+    return kind(failure["text"])

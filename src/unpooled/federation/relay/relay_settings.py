@@ -1,0 +1,97 @@
+"""The settings of a federation in the place of a site, and the study that it passes on to its members."""
+
+import json
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from unpooled.federation.coordinator_run import ForwardTask
+from unpooled.federation.provisioning.federation_folder import FederationFolder
+from unpooled.federation.relay.rules_file import DownstreamRules, RelayPolicy, load_relay_policy
+from unpooled.protocol.messages import SiteId
+from unpooled.site.identity import identity_in
+from unpooled.site.session import RunTerms
+from unpooled.site.study import Study, signable
+from unpooled.storage.atomic_files import write_atomically
+from unpooled.storage.portable_paths import located, portable
+
+_MAX_TEXT = 480  # characters of a text of a study
+
+
+@dataclass(frozen=True)
+class RelaySettings:
+    """The settings of a federation that takes part in another one. They never leave it.
+
+    The file names paths within the folder relative to itself, so the folder can be moved.
+    """
+
+    site: SiteId  # its name above
+    federation: str  # the folder of the federation below
+    folder: str  # its log, its studies and its keys as a member
+    policy: str | None = None  # the file of its rules
+    authority: str = ""  # the public key of the coordinator above, hexadecimal
+
+    @classmethod
+    def read(cls, path: Path) -> "RelaySettings":
+        settings = cls(**json.loads(path.read_text(encoding="utf-8")))
+        return replace(settings, **{name: located(file, path.parent) for name, file in settings._paths()})
+
+    def write(self, path: Path) -> None:
+        paths = {name: portable(file, self.folder, path.parent) for name, file in self._paths()}
+        write_atomically(path, (json.dumps(asdict(self) | paths, indent=1) + "\n").encode())
+
+    def _paths(self) -> list[tuple[str, str]]:
+        """The settings that are paths, by name."""
+        named = (("folder", self.folder), ("federation", self.federation), ("policy", self.policy))
+        return [(name, file) for name, file in named if file]
+
+    def rules(self) -> RelayPolicy:
+        return RelayPolicy() if self.policy is None else load_relay_policy(Path(self.policy))
+
+    def approver(self, purpose: str) -> str:
+        """The rules, in words, if they approve studies of this purpose; "" if a person is to."""
+        rules = self.rules()
+        return f"the rules {rules.digest[:16]}" if rules.studies.covers(purpose) else ""
+
+
+def is_relay(path: Path) -> bool:
+    """True if the settings in a file are those of a federation in the place of a site."""
+    try:
+        return "federation" in json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+
+
+def forwarded_terms(
+    study: Study, downstream: FederationFolder, site: SiteId, rules: DownstreamRules
+) -> RunTerms:
+    """A study from above as the members below are asked to approve it, signed by their coordinator.
+
+    It is the same run, purpose, method and questions, and names the study above, by whom it is asked and
+    through whom. It depends on nothing else: passed on again, it is the same study.
+    """
+    identity, name = identity_in(downstream.path), downstream.address.federation
+    contact = rules.contact or "its coordinator"
+    above = study.federation or "a federation above"
+    through = f"passed on by {name}, which is {site} in {above}; its study {study.digest[:16]} there"
+    own = replace(
+        study,
+        federation=name,
+        title=f"{_cut(study.title, _MAX_TEXT - len(through) - 3)} ({through})",
+        contact=_cut(f"{study.contact}; at {name}: {contact}", _MAX_TEXT),
+        secure=rules.secure,
+        authority=identity.public.hex(),
+    )
+    return RunTerms.from_study(own, identity.sign(signable(own.digest)).hex())
+
+
+def _cut(text: str, max_length: int) -> str:
+    return text if len(text) <= max_length else f"{text[: max_length - 1]}…"
+
+
+def downstream_task(study: Study, downstream: FederationFolder, rules: RelayPolicy) -> ForwardTask:
+    """The task of the run below: it has the name of the run above."""
+    left = (datetime.fromisoformat(study.expires) - datetime.now(UTC)).total_seconds()
+    return ForwardTask(
+        study.run, downstream.sites, rules.relay.quorum, rules.downstream.deadline, max(left, 1.0)
+    )

@@ -1,0 +1,77 @@
+"""Columns that tell the same: twins, whose holes must be alike."""
+
+import numpy as np
+
+from unpooled.data.table import CATEGORY, NUMBER, Table
+from unpooled.typing import FloatArray, IntArray
+
+_ALIKE = 0.98  # share of the variance of one column that the other explains
+SAMPLE = 20_000  # rows that are looked at
+_FEWEST = 20  # rows that have both, below which nothing is said
+_TINY = 1e-200  # variances below are rounding
+
+
+def collinear(table: Table, columns: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
+    """Sets of columns that nearly determine each other and have holes in different rows.
+
+    >>> x = np.arange(30.0)
+    >>> y = np.where(x == 3, np.nan, 2 * x + 1)
+    >>> twins(Table.from_columns({"x": x, "y": y, "z": x % 7}), ("x", "y", "z"))
+    (('x', 'y'),)
+    """
+    step = -(-len(table) // SAMPLE)
+    values = {name: np.array(table.values[::step, table.index(name)]) for name in columns}
+    holes = {name: np.isnan(x) for name, x in values.items()}
+    open_columns = [name for name in columns if holes[name].any()]
+    same = {name: {name} for name in columns}
+    for a in open_columns:
+        for b in columns:
+            if b in same[a] or np.array_equal(holes[a], holes[b]):
+                continue
+            both = ~holes[a] & ~holes[b]
+            if both.sum() >= _FEWEST and _alike(
+                _kind(table, a), values[a][both], _kind(table, b), values[b][both]
+            ):
+                joined = same[a] | same[b]
+                for name in joined:
+                    same[name] = joined
+    found = {tuple(name for name in columns if name in joined) for joined in same.values() if len(joined) > 1}
+    return tuple(sorted(found))
+
+
+def _kind(table: Table, name: str) -> str:
+    return table.kinds[table.index(name)]
+
+
+def _alike(kind: str, x: FloatArray, other: str, y: FloatArray) -> bool:
+    """True if one column nearly determines the other."""
+    if kind == other == NUMBER:
+        spread = float(np.std(x)) * float(np.std(y))
+        covariance = float(np.mean((x - x.mean()) * (y - y.mean())))
+        return spread > _TINY and (covariance / spread) ** 2 >= _ALIKE
+    if kind == CATEGORY and other == NUMBER:
+        return _explained(x.astype(np.int64), y) >= _ALIKE
+    if kind == NUMBER and other == CATEGORY:
+        return _explained(y.astype(np.int64), x) >= _ALIKE
+    if kind == other == CATEGORY:
+        return min(_agreement(x, y), _agreement(y, x)) >= _ALIKE
+    return False
+
+
+def _explained(category: IntArray, y: FloatArray) -> float:
+    """The share of the variance of y that lies between levels."""
+    total = float(np.var(y))
+    n = np.bincount(category)
+    mean = np.bincount(category, y) / np.maximum(n, 1)
+    return float(n @ (mean - y.mean()) ** 2) / len(y) / total if total > _TINY else 0.0
+
+
+def _agreement(x: FloatArray, y: FloatArray) -> float:
+    """The share of rows whose level of y is the commonest one of their level of x; 0 if y is constant."""
+    if len(np.unique(y)) < 2:
+        return 0.0
+    pairs, counts = np.unique(np.stack([x, y]), axis=1, return_counts=True)
+    best: dict[float, int] = {}
+    for category, count in zip(pairs[0].tolist(), counts.tolist(), strict=True):
+        best[category] = max(best.get(category, 0), count)
+    return sum(best.values()) / len(x)

@@ -1,0 +1,98 @@
+"""The distance by which persons are grouped: robust, so that a few extreme persons do not spoil it."""
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from unpooled.data.table import CATEGORY, NUMBER, Table
+from unpooled.privacy.microaggregation.group_means import ColumnSpread
+from unpooled.privacy.microaggregation.people import CategoryMembership, People
+from unpooled.privacy.microaggregation.scales import Scales
+from unpooled.privacy.microaggregation.summary_settings import SummarySettings
+from unpooled.typing import FloatArray, IntArray
+
+Column = npt.NDArray[np.float32]
+_FARTHEST = 8.0  # deviations, to which a value is clipped
+_STUDIED = 3.0  # weight of the columns that studies are about, and of consumption: alike ones dominate less
+_MISSING = 0.5  # distance of a missing value from a present one
+_LEVELS = 32  # most levels of a category that count; the rest are alike
+
+
+class PointMatrix:
+    """The persons as points: numbers in deviations, levels as 0 or 1 / sqrt 2, a hole as a mark."""
+
+    def __init__(self, people: int, min_group_size: int, settings: SummarySettings) -> None:
+        self._persons, self._g, self._settings = people, min_group_size, settings
+        self._columns: list[Column] = []
+
+    def add_number(self, name: str, x: FloatArray, spread: ColumnSpread | None) -> None:
+        weight = self._weight(name)
+        if spread is None or not weight:
+            return
+        missing = np.isnan(x)
+        if spread.deviation > 0 and spread.typical > 0:
+            z = np.clip((x - spread.mean) / spread.deviation, -_FARTHEST, _FARTHEST)
+            self._columns.append((weight * np.where(missing, 0.0, z)).astype(np.float32))
+        self._mark(missing, weight)
+
+    def add_category(
+        self,
+        name: str,
+        has: CategoryMembership,
+        categories: tuple[str, ...],
+        place: IntArray,
+        holders: IntArray | None = None,
+    ) -> None:
+        """``holders`` has the rows of every level, by which levels count; by default those of ``has``."""
+        weight = self._weight(name)
+        if not categories or not weight:
+            return
+        at = place[has.category]
+        holders = np.bincount(at, minlength=len(categories)) if holders is None else holders
+        for category in sorted(np.argsort(-holders, kind="stable")[:_LEVELS]):
+            mine = at == category
+            share = np.bincount(has.who[mine], has.share[mine], self._persons)
+            self._columns.append((weight / np.sqrt(2.0) * share).astype(np.float32))
+        missing = np.ones(self._persons, dtype=np.bool_)
+        missing[has.who] = False
+        self._mark(missing, weight)
+
+    def matrix(self) -> npt.NDArray[np.float32]:
+        """(persons, width); gives the columns away, to keep memory low."""
+        Z = np.zeros((self._persons, max(1, len(self._columns))), dtype=np.float32)
+        for j in range(len(self._columns)):
+            Z[:, j] = self._columns[j]
+            self._columns[j] = np.zeros(0, dtype=np.float32)
+        return Z
+
+    def _weight(self, name: str) -> float:
+        if name in self._settings.sensitive:
+            return 0.0
+        return _STUDIED if name in (*self._settings.columns, *self._settings.consumption) else 1.0
+
+    def _mark(self, missing: npt.NDArray[np.bool_], weight: float) -> None:
+        if missing.any():
+            self._columns.append((weight * _MISSING * missing).astype(np.float32))
+
+
+def points(
+    table: Table,
+    people: People,
+    scales: Scales,
+    settings: SummarySettings,
+    holders: Callable[[str], IntArray | None] = lambda name: None,
+) -> npt.NDArray[np.float32]:
+    """(persons, width) the persons as points, by the scales of the site.
+
+    ``holders`` gives the rows of every level of a category; None: those of the table.
+    """
+    distance = PointMatrix(people.count, scales.min_group_size, settings)
+    for name, _, kind in scales.columns:
+        if kind == NUMBER:
+            distance.add_number(name, people.number(name), scales.spreads[name])
+        elif kind == CATEGORY:
+            categories, has = scales.categories[name], people.category(name)
+            place = categories.places(table.categories.get(name, ()))
+            distance.add_category(name, has, categories.names, place, holders(name))
+    return distance.matrix()

@@ -1,0 +1,243 @@
+"""The copy of a site whose rows are in several parts: scales and levels of the whole, groups within parts.
+
+::
+
+    facts -> ids -> twins -> persons by level -> order statistics -> sums -> groups in every part
+
+``plan_of`` is a protocol: it yields a measure, which is asked of every part, and is sent the sum of what
+they answered. Every number of the plan is that of the whole, to the last bit, however the rows are divided.
+Which columns are twins is seen in a sample of 20,000 rows, which depends on the order of the rows.
+"""
+
+from collections import Counter
+from collections.abc import Generator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+
+from unpooled.data.joined_tables import check_same_columns, joined, kind_in_all
+from unpooled.data.readers.source import MAX_CATEGORIES
+from unpooled.data.table import CATEGORY, NUMBER, TEXT
+from unpooled.errors import InputError, TooFewPeopleError
+from unpooled.privacy.microaggregation.collinear import SAMPLE, collinear
+from unpooled.privacy.microaggregation.distributed.grouping_plan import SummaryPlan
+from unpooled.privacy.microaggregation.distributed.order_statistics import STEPS, RankSearch
+from unpooled.privacy.microaggregation.distributed.worker_part import (
+    AskDigitCounts,
+    AskFacts,
+    AskIds,
+    AskNonMissing,
+    AskRareCategories,
+    AskSample,
+    AskSums,
+    PartFacts,
+    ValueRange,
+    summed,
+)
+from unpooled.privacy.microaggregation.group_means import ColumnSpread, TrimmedRange, spread_from, too_few
+from unpooled.privacy.microaggregation.scales import (
+    Scales,
+    SummaryCategories,
+    categories_from_counts,
+    common_categories,
+)
+from unpooled.privacy.microaggregation.summarize import min_size_for, missing_share
+from unpooled.privacy.microaggregation.summary_settings import SummarySettings
+from unpooled.protocol.exact_sum import ExactSum, exact_sum, normalized
+
+CollinearSets = tuple[tuple[str, ...], ...]
+Columns = tuple[tuple[str, str, str], ...]  # (column, its name in the copy, its kind)
+Asking = Generator[Any, Any, Any]
+_IDS_AT_ONCE = 1 << 20
+
+
+def facts_of(settings: SummarySettings) -> Generator[Any, Any, tuple[list[PartFacts], int]]:
+    """The tables of all parts, and the least size of a group; TooFewPeopleError if there are fewer."""
+    answer = yield AskFacts()
+    parts = sorted(answer["parts"])
+    people = sum(part.people for part in parts)
+    min_group_size = settings.group_size_for(people)
+    if people < min_group_size:
+        raise TooFewPeopleError(f"there are fewer than {min_group_size} persons: too few for a copy")
+    return parts, min_group_size
+
+
+def plan_of(
+    parts: Sequence[PartFacts], min_group_size: int, settings: SummarySettings
+) -> Generator[Any, Any, SummaryPlan]:
+    """The plan by which every part makes its groups."""
+    people = sum(part.people for part in parts)
+    columns = _columns(parts)
+    if settings.person and len(parts) > 1:
+        yield from _check_ids(people, settings.person)
+    if len(parts) > 1:
+        columns = yield from _without_wide(columns)
+    same = yield from _collinear(parts, columns)
+    numbers = tuple(name for name, _, kind in columns if kind == NUMBER)
+    categorical = tuple(name for name, _, kind in columns if kind == CATEGORY)
+    # down: columns; up: persons with a value, persons and rows by level
+    counted = yield AskNonMissing(same, numbers, categorical)
+    holders: dict[str, Counter[str]] = {name: counted["holders", name] for name in categorical}
+    # down: common levels; up: persons who have another one
+    beside = yield AskRareCategories(
+        same, {name: common_categories(of, min_group_size) for name, of in holders.items()}
+    )
+    categories = {
+        name: categories_from_counts(of, beside[name], min_group_size) for name, of in holders.items()
+    }
+    known = {name: counted["known", name] for name in (*numbers, *categorical)}
+    enough = [name for name in numbers if not too_few(known[name], min_group_size)]
+    found = yield from _spreads({name: known[name] for name in enough}, same, min_group_size)
+    spreads: dict[str, ColumnSpread | None] = {name: found.get(name) for name in numbers}
+    holes = max((_missing(name, known, people, spreads, categories) for name in known), default=0.0)
+    scales = Scales(
+        min_group_size,
+        min_size_for(min_group_size, holes, people),
+        columns,
+        spreads,
+        categories,
+        same,
+        named=parts[0].named,
+    )
+    rows = {name: _rows_by_place(categories[name], counted["rows", name]) for name in categorical}
+    return SummaryPlan(settings, scales, rows, datetime.now(UTC).date().isoformat())
+
+
+def _columns(parts: Sequence[PartFacts]) -> Columns:
+    """The columns of the whole."""
+    check_same_columns([[name for name, _, _ in part.columns] for part in parts])
+    kinds = [{name: kind for name, _, kind in part.columns} for part in parts]
+    return tuple((name, shown, kind_in_all(name, kinds)) for name, shown, _ in parts[0].columns)
+
+
+def _without_wide(columns: Columns) -> Generator[Any, Any, Columns]:
+    """The columns; a category of too many levels in the whole is text, as if it were read as one file."""
+    categorical = tuple(name for name, _, kind in columns if kind == CATEGORY)
+    if not categorical:
+        return columns
+    # down: categories; up: their levels
+    counted = yield AskNonMissing((), (), categorical)
+    wide = {name for name in categorical if len(counted["holders", name]) > MAX_CATEGORIES}
+    return tuple((name, shown, TEXT if name in wide else kind) for name, shown, kind in columns)
+
+
+def _rows_by_place(categories: SummaryCategories, rows: Mapping[str, int]) -> tuple[int, ...]:
+    """The rows of every level that the copy has: a rare one has no name in the plan."""
+    found = [0] * len(categories.names)
+    if found:
+        for place, count in zip(categories.places(tuple(rows)).tolist(), rows.values(), strict=True):
+            found[place] += count
+    return tuple(found)
+
+
+def _check_ids(people: int, column: str) -> Asking:
+    """InputError if somebody has rows in two parts: he would be two persons in the copy."""
+    shares = max(1, -(-people // _IDS_AT_ONCE))
+    for share in range(shares):
+        # down: which share; up: digests of ids
+        answer = yield AskIds(share, shares)
+        ids = np.frombuffer(b"".join(answer["ids"]), dtype="S16")
+        twice = len(ids) - len(np.unique(ids))
+        if twice:
+            raise InputError(
+                f"{twice} of its persons have rows in several partitions: in a copy all rows of a person, by "
+                f"column {column}, must be in one (parquet_partitions(..., person={column!r}) divides so)"
+            )
+
+
+def _collinear(parts: Sequence[PartFacts], columns: Columns) -> Generator[Any, Any, CollinearSets]:
+    """Columns that tell the same and have different holes."""
+    looked_at = tuple(name for name, _, kind in columns if kind in (NUMBER, CATEGORY))
+    if not {name for part in parts for name in part.missing}.intersection(looked_at):
+        return ()
+    rows = [part.rows for part in parts]
+    starts = tuple(np.concatenate([[0], np.cumsum(rows)[:-1]]).tolist())
+    # down: which rows; up: these rows
+    answer = yield AskSample(-(-sum(rows) // SAMPLE), starts, looked_at)
+    return collinear(
+        joined([table for _, table in sorted(answer["sample"], key=lambda one: one[0])]), looked_at
+    )
+
+
+def _missing(
+    name: str,
+    known: Mapping[str, int],
+    people: int,
+    spreads: Mapping[str, ColumnSpread | None],
+    categories: Mapping[str, SummaryCategories],
+) -> float:
+    used = bool(categories[name].names) if name in categories else spreads[name] is not None
+    return missing_share(people - known[name], people, used)
+
+
+def _spreads(
+    known: Mapping[str, int], same: CollinearSets, min_group_size: int
+) -> Generator[Any, Any, dict[str, ColumnSpread]]:
+    """The spreads of columns, by the persons who have a value: ``cells.spread_of`` in parts."""
+    if not known:
+        return {}
+    trimmed = {name: TrimmedRange.from_count(n, min_group_size) for name, n in known.items()}
+    ranks = {
+        name: ((n - 1) // 2, n // 2, trimmed[name][0].first, trimmed[name][0].end - 1)
+        for name, n in known.items()
+    }
+    search = yield from _ranked(ranks, same, {})
+    median = {name: (search[name].values[r[0]] + search[name].values[r[1]]) / 2 for name, r in ranks.items()}
+    middles = {name: trimmed[name][0] for name in known}
+    mean = yield from _means(search, middles, same, {}, {})
+    variance = yield from _means(search, middles, same, {}, mean)
+    near = {name: trimmed[name][1] for name in known}
+    away = yield from _ranked({name: (t.first, t.end - 1) for name, t in near.items()}, same, median)
+    typical = yield from _means(away, near, same, median, {})
+    # down: medians; up: persons who have them
+    equal = yield AskSums(same, {}, median)
+    return {
+        name: spread_from(
+            median[name], mean[name], variance[name], typical[name], equal["equal", name] >= min_group_size
+        )
+        for name in known
+    }
+
+
+def _ranked(
+    ranks: Mapping[str, Sequence[int]], same: CollinearSets, origin: Mapping[str, float]
+) -> Generator[Any, Any, dict[str, RankSearch]]:
+    """The numbers at ranks of every column."""
+    search = {name: RankSearch(of) for name, of in ranks.items()}
+    for step in range(STEPS):
+        # down: how the numbers begin; up: how they go on
+        answer = yield AskDigitCounts(
+            same, step, {name: one.prefixes for name, one in search.items()}, origin
+        )
+        for name, one in search.items():
+            one.narrow({prefix: answer[name, prefix] for prefix in one.prefixes})
+    return search
+
+
+def _means(
+    search: Mapping[str, RankSearch],
+    trimmed: Mapping[str, TrimmedRange],
+    same: CollinearSets,
+    origin: Mapping[str, float],
+    center: Mapping[str, float],
+) -> Generator[Any, Any, dict[str, float]]:
+    """The mean of the numbers between two ranks of every column, or of their squares about a centre."""
+    ends = {name: search[name].inside(*of) for name, of in trimmed.items()}
+    between = {
+        name: ValueRange(low, high, origin.get(name), center.get(name))
+        for name, (low, high, _, _) in ends.items()
+    }
+    # down: the numbers at the ends; up: sums of those between
+    answer = yield AskSums(same, between, {})
+    means = {}
+    for name, (low, high, lows, highs) in ends.items():
+        total = answer["sum", name]
+        for value, times in ((low, lows), (high, highs)):
+            total = total + _times(exact_sum(summed(np.array([value]), center.get(name))), times)
+        means[name] = float(total.rounded()) / (trimmed[name].end - trimmed[name].first)
+    return means
+
+
+def _times(one: ExactSum, times: int) -> ExactSum:
+    return normalized(one.low, one.limbs.astype(np.int64) * times)

@@ -1,0 +1,137 @@
+"""Rows as persons: a person is the mean of his rows, and counts once however many rows he has."""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from unpooled.data.table import NUMBER, TEXT, Table
+from unpooled.errors import InputError
+from unpooled.privacy.microaggregation.summary_settings import SummarySettings
+from unpooled.typing import FloatArray, IntArray
+
+_LARGEST = 1e100  # products of such numbers are finite
+
+
+class CategoryMembership(NamedTuple):
+    """Which persons have which levels of a category, one entry per person and row."""
+
+    who: IntArray  # (m,)
+    category: IntArray  # (m,)
+    share: FloatArray  # (m,) of the person; all of a person's add up to 1
+
+
+class People:
+    """The persons of a table.
+
+    >>> table = Table.from_columns({"id": [1.0, 1.0, 2.0], "age": [40.0, 42.0, 70.0]})
+    >>> Persons(table, SummarySettings(person="id")).number("age").tolist()
+    [41.0, 70.0]
+    """
+
+    def __init__(self, table: Table, settings: SummarySettings) -> None:
+        self._table, self._log = table, settings.log
+        for name in (*settings.columns, *settings.sensitive, *settings.log, *settings.consumption):
+            table.index(name)
+        for name in settings.log:
+            if table.kinds[table.index(name)] not in (NUMBER, "empty"):
+                raise InputError(f"column {name} has no numbers of which to take the logarithm")
+        for name in settings.consumption:
+            if table.kinds[table.index(name)] not in (NUMBER, "empty"):
+                raise InputError(f"column {name} is named as consumption, and has no numbers")
+        for name, kind in zip(table.names, table.kinds, strict=True):
+            if kind == NUMBER and (np.abs(table.values[:, table.index(name)]) > _LARGEST).any():
+                raise InputError(f"column {name} has a value that is infinite or above {_LARGEST:g}")
+        self._collinear: dict[str, tuple[str, ...]] = {}
+        self._row_of: IntArray | None = None
+        self.count = len(table)
+        self._ids: tuple[str, ...] | None = ()
+        self._named_by = settings.person
+        if settings.person:
+            ids = np.asarray(table.values[:, table.index(settings.person)])
+            if np.isnan(ids).any():
+                row = int(np.isnan(ids).argmax())
+                raise InputError(f"row {row + 1} names no person in column {settings.person}")
+            known, self._row_of = np.unique(ids, return_inverse=True)
+            self.count = len(known)
+            categories = table.categories.get(settings.person)
+            lost = table.kinds[table.index(settings.person)] == TEXT and categories is None
+            self._ids = None if lost else _texts(known, categories)
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The persons as the column has them that names them; (): every row is a person."""
+        if self._ids is None:
+            raise InputError(
+                f"column {self._named_by} has many different texts, and they were not kept: it must be read "
+                "as a category to tell persons apart later"
+            )
+        return self._ids
+
+    @property
+    def row_of(self) -> IntArray:
+        """(n,) the person of every row."""
+        return np.arange(self.count) if self._row_of is None else self._row_of
+
+    def link_missing(self, collinear: tuple[tuple[str, ...], ...]) -> None:
+        """Take a row that lacks one of several columns as lacking them all.
+
+        Of two columns that tell the same, the difference of their cells would be whoever lacks one.
+        """
+        self._collinear = {name: same for same in collinear for name in same}
+
+    def _missing_of(self, name: str) -> npt.NDArray[np.bool_]:
+        columns = [self._table.index(same) for same in self._collinear[name]]
+        missing: npt.NDArray[np.bool_] = np.isnan(self._table.values[:, columns]).any(axis=1)
+        return missing
+
+    def number(self, name: str) -> FloatArray:
+        """(persons,) the mean of each person's values; nan if he has none."""
+        x = np.array(self._table.values[:, self._table.index(name)], dtype=np.float64)
+        if name in self._log:
+            if (x <= 0).any():
+                raise InputError(f"column {name} has a value that is not above 0: it has no logarithm")
+            x = np.log(x)
+        if name in self._collinear:
+            x[self._missing_of(name)] = np.nan
+        if self._row_of is None:
+            return x
+        there = ~np.isnan(x)
+        who = self._row_of[there]
+        rows = np.bincount(who, minlength=self.count)
+        sums = np.bincount(who, x[there], self.count)
+        means: FloatArray = np.divide(sums, rows, out=np.full(self.count, np.nan), where=rows > 0)
+        return means
+
+    def category(self, name: str) -> CategoryMembership:
+        codes = np.array(self._table.values[:, self._table.index(name)])
+        if name in self._collinear:
+            codes[self._missing_of(name)] = np.nan
+        there = np.flatnonzero(~np.isnan(codes))
+        category = codes[there].astype(np.int64)
+        if self._row_of is None:
+            return CategoryMembership(there, category, np.ones(len(there)))
+        who = self._row_of[there]
+        rows = np.bincount(who, minlength=self.count)
+        return CategoryMembership(who, category, 1.0 / rows[who])
+
+
+def _texts(codes: FloatArray, categories: tuple[str, ...] | None) -> tuple[str, ...]:
+    """Ids as text: levels as they are written, whole numbers without a point."""
+    if categories is not None:
+        return tuple(categories[int(code)] for code in codes.tolist())
+    return tuple(str(int(v)) if v.is_integer() else repr(v) for v in codes.tolist())
+
+
+def released_names(table: Table, settings: SummarySettings) -> list[tuple[str, str, str]]:
+    """(column, its name in the copy, its kind) of every column that the copy will have."""
+    found = [
+        (name, f"log({name})" if name in settings.log else name, kind)
+        for name, kind in zip(table.names, table.kinds, strict=True)
+        if not (settings.person and name == settings.person)
+    ]
+    shown = [name for _, name, _ in found]
+    twice = sorted({name for name in shown if shown.count(name) > 1})
+    if twice:
+        raise InputError(f"two columns would be called {twice[0]} in the copy")
+    return found

@@ -1,0 +1,146 @@
+"""Placing persons in further groups: near each other, never with somebody they were with before.
+
+Around every person who returns the nearest are gathered, and the tightest of these groups is taken first. A
+group has somebody new: when it is taken out one day he is the one whom R3 asks for, and without him nobody
+could return from it. A group that would be too wide is not made; its persons wait for nearer ones.
+"""
+
+import heapq
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from unpooled.kernels.grouping import groups
+from unpooled.typing import FloatArray, IntArray
+
+_AT_ONCE = 4000  # persons that are compared with each other; more are cut into parts that lie apart
+
+
+def regroup(
+    Z: npt.ArrayLike, past: Sequence[tuple[int, ...]], min_size: int, max_spread: float = np.inf
+) -> list[list[int]]:
+    """Groups of ``min_size`` to 2 ``min_size`` - 1 persons, as rows of Z (n, w); whoever is in none must wait.
+
+    ``past`` has the numbers of the groups that each person was in; () is somebody new. ``max_spread`` is the
+    largest mean squared distance of persons from the mean of their group.
+
+    >>> Z = np.array([[0.0], [0.1], [0.3], [5.0], [5.1], [5.2]])
+    >>> placed(Z, [(1,), (2,), (), (1,), (2,), ()], 3)
+    [[0, 1, 2], [3, 4, 5]]
+    >>> placed(Z, [(1,), (1,), (), (1,), (1,), ()], 3)
+    [[2, 3, 5]]
+    >>> placed(Z, [(1,), (1,), (), (1,), (1,), ()], 3, widest=1.0)
+    []
+    """
+    points = np.asarray(Z, dtype=np.float64)
+    found = []
+    for rows in _parts(points):
+        part = _Regrouping(points[rows], [past[i] for i in rows.tolist()], min_size, max_spread)
+        found += [sorted(rows[group].tolist()) for group in part.run()]
+    return sorted(found)
+
+
+def _parts(Z: FloatArray) -> list[IntArray]:
+    """All rows, halved across their widest column until no part is too large."""
+    done, waiting = [], [np.arange(len(Z))]
+    while waiting:
+        rows = waiting.pop()
+        if len(rows) <= _AT_ONCE:
+            done.append(rows)
+            continue
+        column = int(np.var(Z[rows], axis=0).argmax())
+        order = rows[np.argsort(Z[rows, column], kind="stable")]
+        waiting += [np.sort(half) for half in np.array_split(order, 2)]
+    return done
+
+
+class _Regrouping:
+    """Persons of one part, while they are placed."""
+
+    def __init__(
+        self, Z: FloatArray, past: Sequence[tuple[int, ...]], min_size: int, max_spread: float
+    ) -> None:
+        self.Z, self.min_size, self.max_spread = Z, min_size, max_spread
+        self.past = [frozenset(p) for p in past]
+        self.new = np.array([not p for p in past], dtype=np.bool_)
+        self.free = np.ones(len(Z), dtype=np.bool_)
+        self.found: list[list[int]] = []
+
+    def run(self) -> list[list[int]]:
+        self.group_returning()
+        self.join()
+        self.group_new()
+        return self.found
+
+    def group_returning(self) -> None:
+        """Groups around persons who return, the tightest first; one that lost a member is sought again."""
+        if not self.new.any():
+            return
+        tightest = [
+            (self.wide(group), i, group)
+            for i in np.flatnonzero(~self.new).tolist()
+            if (group := self.grown(i))
+        ]
+        heapq.heapify(tightest)
+        while tightest:
+            wide, i, group = heapq.heappop(tightest)
+            if wide > self.max_spread:
+                return
+            if self.free[group].all():
+                self.take(group)
+            elif self.free[i] and (group := self.grown(i)):
+                heapq.heappush(tightest, (self.wide(group), i, group))
+
+    def grown(self, seed: int) -> list[int]:
+        """The nearest ``min_size`` persons around a seed, with some new ones; [] if there are not so many."""
+        free = np.flatnonzero(self.free)
+        near = free[np.argsort(((self.Z[free] - self.Z[seed]) ** 2).sum(axis=1), kind="stable")]
+        fresh = max(1, round(self.min_size * float(self.new[free].mean())))  # as many as make them last
+        group, met, missing = [seed], set(self.past[seed]), {True: fresh, False: self.min_size - 1 - fresh}
+        for i in near.tolist():
+            new = not self.past[i]
+            if i == seed or not missing[new] or not met.isdisjoint(self.past[i]):
+                continue
+            group.append(i)
+            met |= self.past[i]
+            missing[new] -= 1
+            if len(group) == self.min_size:
+                return group
+        spare = [i for i in near.tolist() if not self.past[i] and i not in group]
+        group += spare[: self.min_size - len(group)]
+        return group if len(group) == self.min_size else []
+
+    def join(self) -> None:
+        """Persons who return and found no group go into the nearest one that has room for them."""
+        means = np.array([self.Z[group].mean(axis=0) for group in self.found])
+        for i in np.flatnonzero(self.free & ~self.new).tolist() if self.found else ():
+            for j in np.argsort(((means - self.Z[i]) ** 2).sum(axis=1), kind="stable")[:8].tolist():
+                group = self.found[j]
+                met = frozenset().union(*(self.past[other] for other in group))
+                room = len(group) < 2 * self.min_size - 1 and met.isdisjoint(self.past[i])
+                if room and self.wide([*group, i]) <= self.max_spread:
+                    group.append(i)
+                    self.free[i] = False
+                    means[j] = self.Z[group].mean(axis=0)
+                    break
+
+    def group_new(self) -> None:
+        """Groups of new persons only, from all that are left."""
+        rest = np.flatnonzero(self.free & self.new)
+        if len(rest) < self.min_size:
+            return
+        labels = groups(self.Z[rest], self.min_size)
+        for label in range(int(labels.max()) + 1):
+            group = rest[labels == label].tolist()
+            if self.wide(group) <= self.max_spread:
+                self.take(group)
+
+    def take(self, group: list[int]) -> None:
+        self.found.append(group)
+        self.free[group] = False
+
+    def wide(self, group: list[int]) -> float:
+        """The mean squared distance of persons from their mean."""
+        X = self.Z[group]
+        return float(((X - X.mean(axis=0)) ** 2).sum() / len(group))

@@ -1,0 +1,263 @@
+"""Making a copy: persons, rare levels, groups, the rule against a dominating person, rounding, sorting.
+
+::
+
+    rows -> persons -> distance -> groups -> cells -> sorted rows
+
+Every step is a function of all persons of the site. What leaves a group is a mean over at least
+``min_group_size`` persons, in which no person counts for more than the third largest of the group lets him.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from math import comb
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from unpooled.data.summary_table import SummaryTable
+from unpooled.data.table import CATEGORY, EMPTY, NUMBER, Table
+from unpooled.errors import TooFewPeopleError
+from unpooled.kernels.grouping import groups
+from unpooled.privacy.microaggregation.collinear import collinear
+from unpooled.privacy.microaggregation.distance import PointMatrix
+from unpooled.privacy.microaggregation.group_history import PEOPLE, Cells
+from unpooled.privacy.microaggregation.group_means import (
+    ColumnSpread,
+    WithinGroupSquares,
+    category_cells,
+    number_cells,
+    spread_of,
+)
+from unpooled.privacy.microaggregation.people import CategoryMembership, People, released_names
+from unpooled.privacy.microaggregation.scales import Scales, SummaryCategories, frozen_categories
+from unpooled.privacy.microaggregation.summary_settings import SummarySettings
+from unpooled.typing import FloatArray, IntArray
+
+Progress = Callable[[str, float], None]  # the step in words, and the share of the work that is done
+_MANY_MISSING = 0.15  # of a column: from here on groups are twice as large, so that cells can be shown
+_SUPPRESSED = 0.05  # share of the cells of such a column that may be lost
+
+
+def microaggregate(
+    table: Table | FloatArray,
+    settings: SummarySettings | None = None,
+    *,
+    progress: Progress | None = None,
+    made: str = "",
+) -> SummaryTable:
+    """The protected copy of a table, or of an array (n, d). InputError if it has too few persons for a group.
+
+    >>> rows = Table.from_columns({"age": [30.0, 31.0, 32.0, 70.0, 71.0, 72.0], "sex": list("fffmmm")})
+    >>> copy = microaggregate(rows, SummarySettings(min_group_size=3))
+    >>> copy.means["age"].tolist(), copy.people.tolist(), copy.counts["sex"].tolist()
+    ([31.0, 71.0], [3.0, 3.0], [[3.0, 0.0], [0.0, 3.0]])
+    """
+    return make_first_summary(table, settings, progress=progress, made=made).summary
+
+
+class FirstSummary(NamedTuple):
+    """A copy, and what must be known to renew it later."""
+
+    summary: SummaryTable
+    scales: Scales
+    people: People
+    members: list[list[int]]  # of every group, as places among the persons
+    cells: list[Cells]  # of every group
+
+
+def make_first_summary(
+    table: Table | FloatArray,
+    settings: SummarySettings | None = None,
+    *,
+    progress: Progress | None = None,
+    made: str = "",
+) -> FirstSummary:
+    """``microaggregate``, with the groups and the scales behind the copy."""
+    settings = SummarySettings() if settings is None else settings
+    say = progress or (lambda step, share: None)
+    named = isinstance(table, Table)
+    table = table if isinstance(table, Table) else table_from_array(table)
+    say("reading persons", 0.0)
+    people = People(table, settings)
+    min_group_size = settings.group_size_for(people.count)
+    if people.count < min_group_size:
+        raise TooFewPeopleError(f"there are fewer than {min_group_size} persons: too few for a copy")
+    columns = released_names(table, settings)
+    same = collinear(table, tuple(name for name, _, kind in columns if kind in (NUMBER, CATEGORY)))
+    people.link_missing(same)
+    distance = PointMatrix(people.count, min_group_size, settings)
+    spreads: dict[str, ColumnSpread | None] = {}
+    categories: dict[str, SummaryCategories] = {}
+    holes = 0.0
+    for i, (name, _, kind) in enumerate(columns):
+        say("measuring columns", 0.2 * i / len(columns))
+        if kind == NUMBER:
+            x = people.number(name)
+            spreads[name] = spread_of(x, min_group_size)
+            holes = max(holes, missing_share(int(np.isnan(x).sum()), people.count, spreads[name] is not None))
+            distance.add_number(name, x, spreads[name])
+        elif kind == CATEGORY:
+            has = people.category(name)
+            categories[name] = frozen_categories(table.categories[name], has, min_group_size)
+            missing = people.count - len(np.unique(has.who))
+            holes = max(holes, missing_share(missing, people.count, bool(categories[name].names)))
+            distance.add_category(
+                name, has, categories[name].names, categories[name].places(table.categories[name])
+            )
+    least = min_size_for(min_group_size, holes, people.count)
+    Z = distance.matrix()
+    labels = groups(Z, least, progress=lambda share: say("forming groups", 0.2 + 0.6 * share))
+    inside, overall = _distances(Z, labels) if settings.person else (0.0, 0.0)
+    del distance, Z
+    scales = Scales(
+        min_group_size, least, tuple(columns), spreads, categories, same, inside, overall, named=named
+    )
+    shown, inside_groups = disclosed_groups(
+        table, people, scales, settings, labels, lambda share: say("averaging groups", 0.8 + 0.2 * share)
+    )
+    members = [rows.tolist() for rows in _members(labels)]
+    scales = replace(scales, within=tuple(one.variance for one in inside_groups))
+    return FirstSummary(assemble_summary(scales, shown, made), scales, people, members, shown)
+
+
+def disclosed_groups(
+    table: Table,
+    people: People,
+    scales: Scales,
+    settings: SummarySettings,
+    labels: IntArray,
+    tell: Callable[[float], None] = lambda share: None,
+) -> tuple[list[Cells], tuple[WithinGroupSquares, ...]]:
+    """The cells of groups of persons, and the squares within them by column; label -1 is nobody's group."""
+    rows = _members(labels)
+    if not rows:
+        return [], ()
+    sizes = np.array([len(own) for own in rows])
+    members = np.full((len(rows), int(sizes.max())), -1, dtype=np.int64)
+    for label, own in enumerate(rows):
+        members[label, : len(own)] = own
+    cells: list[Cells] = [{PEOPLE: [float(size)]} for size in sizes]
+    within = []
+    for i, (name, shown, kind) in enumerate(scales.columns):
+        tell(i / len(scales.columns))
+        known, columns, inside = (
+            np.zeros(len(rows)),
+            np.zeros((len(rows), 0)),
+            WithinGroupSquares(0.0, 0.0, 0),
+        )
+        if kind == NUMBER and (spread := scales.spreads[name]) is not None:
+            share = settings.max_share if name in settings.consumption else 1.0
+            known, mean, inside = number_cells(
+                people.number(name)[members], members < 0, spread, scales.min_group_size, share
+            )
+            columns = mean[:, None]
+        elif kind == CATEGORY and (names := scales.categories[name].names):
+            has = people.category(name)
+            grouped = labels[has.who] >= 0
+            has = CategoryMembership(has.who[grouped], has.category[grouped], has.share[grouped])
+            place = scales.categories[name].places(table.categories.get(name, ()))
+            known, columns = category_cells(has, place, len(names), labels, len(rows), scales.min_group_size)
+        within.append(inside)
+        for cell, n, values in zip(cells, known.tolist(), columns.tolist(), strict=True):
+            if n:
+                cell[shown] = [n, *values]
+    return cells, tuple(within)
+
+
+def assemble_summary(scales: Scales, shown: Sequence[Cells], made: str = "") -> SummaryTable:
+    """The copy that has these groups as its rows, in the order of their values: their places say nothing."""
+    known, kinds = np.zeros((len(shown), len(scales.columns))), []
+    means: dict[str, FloatArray] = {}
+    counts: dict[str, FloatArray] = {}
+    for j, (name, column, kind) in enumerate(scales.columns):
+        width = 1 if kind == NUMBER else len(scales.categories[name].names) if kind == CATEGORY else 0
+        nothing = [0.0] * (1 + width)
+        values = np.array([own.get(column, nothing) for own in shown]).reshape(len(shown), 1 + width)
+        known[:, j] = values[:, 0]
+        there = bool(values[:, 0].any())
+        kinds.append(kind if there or kind not in (NUMBER, CATEGORY) else EMPTY)
+        if there and kind == NUMBER:
+            means[column] = np.ascontiguousarray(values[:, 1])
+        elif there and kind == CATEGORY:
+            counts[column] = np.ascontiguousarray(values[:, 1:])
+    copy = SummaryTable(
+        names=tuple(column for _, column, _ in scales.columns),
+        kinds=tuple(kinds),
+        categories={
+            column: scales.categories[name].names for name, column, _ in scales.columns if column in counts
+        },
+        people=np.array([own[PEOPLE][0] for own in shown]),
+        known=known,
+        means=means,
+        counts=counts,
+        within=np.array(scales.within),
+        min_group_size=scales.min_group_size,
+        made=made or datetime.now(UTC).date().isoformat(),
+        named=scales.named,
+    )
+    return _sorted(copy)
+
+
+def _distances(Z: npt.NDArray[np.float32], labels: IntArray) -> tuple[float, float]:
+    """The mean squared distances of persons from the means of their groups, and from the mean of all."""
+    sizes = np.bincount(labels)
+    overall = float(np.var(Z, axis=0, dtype=np.float64).sum())
+    between = 0.0
+    for column in Z.T:
+        means = np.bincount(labels, column) / sizes
+        between += float(sizes @ (means - column.mean(dtype=np.float64)) ** 2) / len(Z)
+    return max(overall - between, 0.0), overall
+
+
+def min_size_for(min_group_size: int, holes: float, people: int) -> int:
+    """The least size of groups, where at most the share ``holes`` of so many persons lacks a value."""
+    return min(size_with_missing(min_group_size, holes), max(min_group_size, people // 2))
+
+
+def size_with_missing(min_group_size: int, holes: float) -> int:
+    """The least size of groups of which at least g persons mostly have a value, where ``holes`` have none.
+
+    >>> [size_with_missing(5, holes) for holes in (0.0, 0.01, 0.05, 0.1, 0.2)]
+    [5, 5, 6, 7, 10]
+    """
+    if holes > _MANY_MISSING:
+        return 2 * min_group_size
+    for size in range(min_group_size, 2 * min_group_size):
+        chance = (comb(size, k) * (1 - holes) ** k * holes ** (size - k) for k in range(min_group_size))
+        if sum(chance) <= _SUPPRESSED:
+            return size
+    return 2 * min_group_size
+
+
+def missing_share(missing: int, people: int, used: bool) -> float:
+    """The share of the persons who lack a value in a column; 0 where the column is not shown."""
+    return missing / people if used else 0.0
+
+
+def _members(labels: IntArray) -> list[IntArray]:
+    """The persons of each group."""
+    order = np.argsort(labels, kind="stable")
+    order = order[labels[order] >= 0]
+    ends = np.cumsum(np.bincount(labels[order]))
+    return np.split(order, ends[:-1]) if len(ends) else []
+
+
+def _sorted(copy: SummaryTable) -> SummaryTable:
+    """The copy with its rows in the order of their values: their places say nothing."""
+    order = np.lexsort([np.nan_to_num(values) for _, values in reversed(copy.cells())])
+    return replace(
+        copy,
+        people=copy.people[order],
+        known=copy.known[order],
+        means={name: mean[order] for name, mean in copy.means.items()},
+        counts={name: by_category[order] for name, by_category in copy.counts.items()},
+    )
+
+
+def table_from_array(X: FloatArray) -> Table:
+    """An array as a table; its columns are called 0, 1, 2 ..."""
+    names = tuple(str(j) for j in range(X.shape[1]))
+    return Table(names, (NUMBER,) * len(names), {}, np.asarray(X, dtype=np.float64))

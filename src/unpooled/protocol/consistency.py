@@ -1,0 +1,119 @@
+"""Statements of sites about their rows, and the refusal, by name, of replies that contradict them.
+
+A site states its number of rows (in its schema, or its moments) and where its rows lie (by its moments). No
+count can be above its rows. No mean of m of its n rows can lie further from the mean of all than
+sd sqrt(n / m - 1). Whoever lies from the first word on is not found here.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from unpooled.errors import ReplyError
+from unpooled.protocol.declarations import Count
+from unpooled.protocol.exchange import Request
+from unpooled.protocol.messages import MaskedElsewhere, Refusal, Reply, SiteId
+from unpooled.protocol.partial_sum import PartialSum
+from unpooled.typing import FloatArray
+
+_SLACK = 1e-6  # relative: sums are added in another order
+
+
+@dataclass(frozen=True, eq=False)
+class ReportedTotals:
+    """The statement of one reply about all rows of a site."""
+
+    rows: float
+    mean: FloatArray | None = None  # (d,) under the question's view
+    variance: FloatArray | None = None  # (d,)
+    known: FloatArray | None = None  # (d,) rows that have a value, where cells are missing
+
+
+@dataclass(eq=False)
+class _Site:
+    """The statements of one site: its rows in all, and under every view, which may leave some out."""
+
+    rows: float = np.inf
+    moments: dict[int, tuple[Any, ReportedTotals]] = field(
+        default_factory=dict
+    )  # by view, which is kept alive
+
+
+class ConsistencyCheck:
+    """The statements of all sites in one run; a new run begins anew."""
+
+    def __init__(self) -> None:
+        self._run = ""
+        self._sites: dict[SiteId, _Site] = {}
+
+    def check(self, site: SiteId, request: Request, replies: tuple[Reply, ...]) -> None:
+        """Raise ReplyError if a reply contradicts what the site stated before; keep what it states now."""
+        if request.request_id.run != self._run:
+            self._run, self._sites = request.request_id.run, {}
+        known = self._sites.setdefault(site, _Site())
+        for part, reply in zip(request.parts, replies, strict=True):
+            if isinstance(reply, Refusal | MaskedElsewhere | PartialSum):
+                continue  # a subtotal may be over other sites than before; its federation checked each one
+            stated = reply.reported_totals(part.question)
+            _, moments = known.moments.get(id(part.transform), (None, None))
+            rows = known.rows if moments is None else min(known.rows, moments.rows)
+            if stated is not None and stated.rows > rows * (1 + _SLACK):
+                raise ReplyError(f"{stated.rows:g} rows, where the site stated {rows:g}")
+            _check_counts(part.question, reply, rows)
+            if stated is None:
+                if moments is not None:
+                    _check_means(part.question, reply, moments)
+                continue
+            if part.transform is None:
+                known.rows = min(known.rows, stated.rows)
+            if stated.mean is not None:
+                known.moments.setdefault(id(part.transform), (part.transform, stated))
+
+
+def _check_counts(question: Any, reply: Reply, rows: float) -> None:
+    if not np.isfinite(rows):
+        return
+    for name, figure in question.figures().items():
+        if not isinstance(figure, Count):
+            continue
+        counts = np.where(np.isfinite(value := getattr(reply, name)), value, 0.0)
+        if name == getattr(reply, "cells", ""):
+            if not getattr(reply, "divided", False):
+                continue
+            counts = counts.sum(axis=-1)
+        most = float(counts.max(initial=0.0))
+        if most > rows * (1 + _SLACK) + figure.extra:
+            raise ReplyError(f"{name} of {most:g}, where the site stated {rows:g} rows")
+
+
+def _check_means(question: Any, reply: Reply, stated: ReportedTotals) -> None:
+    cells = reply.cell_means(question)
+    if cells is None or stated.mean is None or stated.variance is None:
+        return
+    means, mass = cells
+    there = mass > 0
+    if means.shape[-1] != len(stated.mean) or not there.any():
+        return
+    if mass.shape == means.shape:  # cells of cluster and column, each of the rows that have the column
+        share = np.maximum(
+            (stated.rows if stated.known is None else stated.known) / np.where(there, mass, 1.0) - 1, 0.0
+        )
+    else:
+        means, share = means[there], np.maximum(stated.rows / mass[there] - 1.0, 0.0)[:, None]
+        there = np.ones_like(means, dtype=np.bool_)
+    apart = np.abs(means - stated.mean)
+    allowed = np.sqrt(stated.variance * share) * (1 + 1e-3)
+    allowed = allowed + _SLACK * (np.abs(stated.mean) + np.sqrt(stated.variance)) + 1e-12
+    if (there & (apart > allowed)).any():
+        raise ReplyError("the mean of a cluster lies where no rows can be that have the moments it stated")
+
+
+def check_squares(sums: FloatArray, mass: FloatArray, squares: FloatArray, size: FloatArray | float) -> None:
+    """Raise ReplyError if sums of squares are below what the sums imply: n sum x^2 >= (sum x)^2.
+
+    ``size`` is the square of the numbers that were subtracted, which rounding is relative to.
+    """
+    least = np.divide(sums * sums, mass, out=np.zeros_like(sums), where=mass > 0)
+    if (squares < (1 - 1e-3) * least - 1e-9 * mass * (1.0 + size)).any():
+        raise ReplyError("sums of squares below what its sums imply")

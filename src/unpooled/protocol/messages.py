@@ -1,0 +1,243 @@
+"""Messages: a Question goes down to a site, a Reply comes up.
+
+Both are frozen dataclasses that declare the name under which they travel. A Question defines how a site
+answers it from its own rows, and which replies it accepts; a Reply that is Summable may be added over sites,
+and only such a reply can be asked for as a total.
+"""
+
+import dataclasses
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, cast
+
+import numpy as np
+
+from unpooled.errors import InputError, ReplyError
+from unpooled.protocol import codec, declarations
+from unpooled.protocol.declarations import Declaration, Figure, Length, Repeats, Scalar
+from unpooled.protocol.site_batch import ReplyBatch, SiteBatch, zero_suppressed
+from unpooled.protocol.site_id import SiteId as SiteId
+
+
+class Message:
+    """A frozen dataclass that the codec can encode.
+
+    A message of this package travels under the name of its class. A message of another author needs a
+    prefix: ``class Medians(Reply, prefix="hospital")`` travels as ``hospital.Medians``. An abstract class
+    does not travel.
+    """
+
+    __match_args__: ClassVar[tuple[str, ...]] = ()  # the names of its fields, as dataclasses set them
+
+    def __init_subclass__(cls, *, prefix: str = "", abstract: bool = False, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if not abstract:
+            codec.register(cls, prefix)
+
+
+class Reply(Message, abstract=True):
+    """A message from a site to the coordinator.
+
+    The three methods are for the coordinator, which holds replies to each other (statements.py).
+    """
+
+    def check(self, question: Any) -> None:
+        """Raise ReplyError if the numbers of this reply contradict each other."""
+
+    def reported_totals(self, question: Any) -> Any:
+        """The statement of the reply about all rows of a site (a Stated), or None."""
+        return None
+
+    def cell_means(self, question: Any) -> Any:
+        """(means (..., d), numbers of rows (...)) of clusters, under the question's view; or None."""
+        return None
+
+
+class Summable(Reply, abstract=True):
+    """A reply of sums and counts: adding two replies gives the reply of both sites' rows together.
+
+    Every field is a float64 array of at least one dimension. ``cells`` names the field that counts rows by
+    cell, if there are cells; ``divided`` says that a row is in one of them, and that they add up to the rows.
+    """
+
+    cells: ClassVar[str] = ""
+    divided: ClassVar[bool] = True
+
+    def suppress_below(self, minimum: float) -> Self:
+        """The reply with the counts and sums of cells of fewer than ``minimum`` rows set to zero."""
+        if not self.cells or minimum <= 1:
+            return self
+        size = getattr(self, self.cells)
+        disclosed = size >= minimum * (1 - 1e-9)
+        values = (getattr(self, name) for name in codec.field_names(type(self)))
+        return type(self)(
+            *(zero_suppressed(disclosed, v) if v.shape[: size.ndim] == size.shape else v for v in values)
+        )
+
+    def __add__(self, other: Self) -> Self:
+        pairs = ((getattr(self, f.name), getattr(other, f.name)) for f in dataclasses.fields(cast(Any, self)))
+        return type(self)(*(a + b for a, b in pairs))
+
+
+R = TypeVar("R", bound=Reply)
+A = TypeVar("A", bound=Summable)
+
+
+@dataclass(frozen=True, eq=False)
+class Refusal(Reply):
+    """A site's refusal, with the reason that the coordinator may see."""
+
+    reason: str
+
+
+@dataclass(frozen=True, eq=False)
+class MaskedElsewhere(Reply):
+    """The placeholder of a reply that left masked, in another part of the same answer."""
+
+
+InputKind = Literal["", "rows", "table", "nothing"]  # the input of a question; "": not declared
+
+
+@dataclass(frozen=True, eq=False)
+class Question(Message, Generic[R], abstract=True):
+    """A question of the coordinator; its fields travel down. ``answer_all`` runs at the site.
+
+    The answer is a pure function of the batch, except for ``memory``. A list holds one reply per site; a
+    Stacked reply holds the same in one object, which makes thousands of simulated sites cheap.
+
+    Its arrays and numbers, and all fields of its reply, have declarations (declarations.py), and ``reads``
+    declares its input; a real site refuses a question without them.
+    """
+
+    reads: ClassVar[InputKind] = ""
+    supports_missing: ClassVar[bool] = False  # True if it can be answered from rows with missing cells
+
+    def answer_all(self, batch: SiteBatch) -> list[R] | ReplyBatch[R]:
+        raise InputError(f"{type(self).__name__} does not say how it is answered")
+
+    def answer(self, local: SiteBatch) -> R:
+        """The reply of one site."""
+        (reply,) = self.answer_all(local)
+        return reply
+
+    @classmethod
+    def reply_type(cls) -> type[Reply]:
+        """The class of the reply to this question: the parameter of ``Question[...]``."""
+        return _reply_type(cls)
+
+    @classmethod
+    def undeclared(cls) -> str:
+        """The declarations that the question lacks, in words; "" if it is complete."""
+        return _undeclared(cls)
+
+    def lengths(self) -> dict[str, int]:
+        """The lengths of the axes that the question fixes: those of its arrays, and ``k`` by a field k: int.
+
+        InputError if two of its arrays disagree. A subclass that knows further axes adds them.
+        """
+        known: dict[str, int] = {}
+        for name, declaration, value in declarations.declared_fields(self, Declaration):
+            if isinstance(declaration, Scalar):
+                continue
+            lengths = declarations.shape_of(value)
+            if not declarations.bind(declaration, lengths, known):
+                shape = declarations.expected(declaration, known)
+                raise InputError(f"{codec.name_of(type(self))}: {name} of shape {lengths}, not {shape}")
+        for name in declarations.whole_numbers(type(self)):
+            known.setdefault(name, int(getattr(self, name)))
+        return known
+
+    def max_lengths(self) -> dict[str, int]:
+        """The largest allowed lengths of the axes whose length a site chooses itself."""
+        return {}
+
+    def figures(self) -> Mapping[str, Figure]:
+        """The figures of the reply: as its class declares them, unless the question overrides them."""
+        return declarations.figures(self.reply_type())
+
+    def check_reply(self, reply: Reply, sites: int = 1) -> dict[str, int]:
+        """Raise ReplyError unless this can be an honest answer, or the sum of the answers of ``sites`` sites.
+
+        Checked are its class, and the shape and sign of every field.
+
+        Returns the lengths of all axes, including those that the reply fixed.
+        """
+        if type(reply) is not self.reply_type():
+            raise ReplyError(f"{type(reply).__name__} where {self.reply_type().__name__} was asked for")
+        lengths = self.lengths()
+        for name, declaration in declarations.declared(type(reply)).items():
+            declarations.check_field(name, getattr(reply, name), declaration, lengths, sites)
+        for axis, most in self.max_lengths().items():
+            if lengths.get(axis, 0) > most:
+                raise ReplyError(f"{lengths[axis]} {axis}, where {most} are possible at most")
+        with np.errstate(over="ignore", invalid="ignore"):  # a forged reply may hold numbers of any size
+            reply.check(self)
+        return lengths
+
+    def comparisons(self) -> float:
+        """How often one row is compared with a centre, or another place that the question sends, at most."""
+        places, repeats = 1, 1.0
+        for _, declaration, value in declarations.declared_fields(self, Declaration):
+            if isinstance(declaration, Repeats):
+                repeats *= max(declaration.amount(value), 1)
+            elif isinstance(declaration, Length):
+                places = max(places, value)
+            elif not isinstance(declaration, Scalar):
+                axes = zip(declaration.axes, declarations.shape_of(value), strict=False)
+                places = max(places, prod(length for axis, length in axes if axis != "d"))
+        return places * repeats
+
+    def reply_numbers(self, d: int) -> int:
+        """The most numbers that one site's reply can hold, by the declared shapes, where rows have d columns.
+
+        A simulation and a site bound their memory by it. InputError if an axis of the reply has no bound.
+        """
+        if self.undeclared():
+            return 0
+        known = {"d": d, **self.max_lengths(), **self.lengths()}
+        numbers = 0
+        for name, axes in _figure_axes(type(self)):
+            unbounded = [axis for axis in axes if not axis.isdigit() and axis not in known]
+            if unbounded:
+                raise InputError(
+                    f"{codec.name_of(type(self))} does not bound the axis {unbounded[0]} of {name} in its "
+                    "reply. Its method max_lengths() can bound it."
+                )
+            numbers += prod(int(axis) if axis.isdigit() else known[axis] for axis in axes)
+        return numbers
+
+
+@declarations.once
+def _reply_type(question: Any) -> type[Reply]:
+    for base in question.__mro__:
+        for parent in getattr(base, "__orig_bases__", ()):
+            if issubclass(typing.get_origin(parent) or object, Question):
+                (kind,) = typing.get_args(parent)
+                if isinstance(kind, type):
+                    return kind
+    return Reply
+
+
+@declarations.once
+def _figure_axes(question: Any) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """The fields of the reply that hold numbers, and the axes of each."""
+    return tuple((name, figure.axes) for name, figure in declarations.figures(question.reply_type()).items())
+
+
+@declarations.once
+def _undeclared(question: Any) -> str:
+    reply: Any = question.reply_type()
+    if not question.reads:
+        return 'what it sees (sees = "rows", "table" or "nothing")'
+    if reply is Reply:
+        return "what its reply is (Question[...])"
+    missing = [f"what it sends as {name}" for name in declarations.undeclared(question)]
+    declared = declarations.declared(reply)
+    missing += [f"what {name} of its reply is" for name in codec.field_names(reply) if name not in declared]
+    for name, declaration in declared.items():
+        rows = getattr(declaration, "rows", "site")
+        if rows != "site" and not isinstance(declared.get(rows), declarations.Count):
+            missing.append(f"the count {rows!r} of the rows behind {name} of its reply")
+    return ", ".join(missing)

@@ -1,0 +1,239 @@
+"""A run: an algorithm over a federation, round by round, with checkpoints on disk if wanted.
+
+>>> from unpooled.federation import Simulation
+>>> from unpooled.algorithms import Lloyd
+>>> rows = {"a": np.array([[0.0], [0.2]]), "b": np.array([[5.0], [5.2], [5.4]])}
+>>> done = run(Lloyd(k=2), Simulation.from_rows(rows), seed=1)
+>>> sorted(done.state.centers.ravel().round(3).tolist())
+[0.1, 5.2]
+"""
+
+import hashlib
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, cast
+
+import numpy as np
+
+from unpooled.errors import CheckpointError, InputError
+from unpooled.protocol import checkpoint as disk
+from unpooled.protocol import codec
+from unpooled.protocol.algorithm import Algorithm, S, State, build_algorithm
+from unpooled.protocol.exchange import Federation, LazyRng, RoundLog, run_protocol
+from unpooled.protocol.messages import SiteId
+
+
+@dataclass(frozen=True, eq=False)
+class RoundRecord:
+    """One round of a run. Round 0 is the start."""
+
+    round: int
+    movement: float
+    inertia: float
+    exchanges: int
+    sent: Mapping[SiteId, tuple[int, int]]  # (numbers, bytes) that left each site that answered
+    silent: dict[SiteId, str]  # sites that were asked and did not answer, with the reason
+
+    @property
+    def answered(self) -> tuple[SiteId, ...]:
+        return tuple(self.sent)
+
+    @property
+    def numbers(self) -> dict[SiteId, int]:
+        """The count of numbers that left each site."""
+        return {site: numbers for site, (numbers, _) in self.sent.items()}
+
+    @property
+    def bytes(self) -> dict[SiteId, int]:
+        """The bytes that left each site."""
+        return {site: size for site, (_, size) in self.sent.items()}
+
+
+@dataclass(frozen=True, eq=False)
+class Run(Generic[S]):
+    """The result of ``run``: the last state and the history of all rounds."""
+
+    state: S
+    history: tuple[RoundRecord, ...]
+    finished: bool
+    id: str = field(default="")
+    closing: RoundRecord | None = None  # the question after the last round, e.g. for the final inertia
+
+    @property
+    def rounds(self) -> int:
+        """The number of rounds after the start."""
+        return len(self.history) - 1
+
+    @property
+    def exchanges(self) -> int:
+        """The number of exchanges of all rounds and of the closing question."""
+        return sum(record.exchanges for record in self.records)
+
+    @property
+    def records(self) -> tuple[RoundRecord, ...]:
+        """The history and, if there was one, the closing question."""
+        return self.history if self.closing is None else (*self.history, self.closing)
+
+    def sent(self) -> dict[SiteId, tuple[int, int]]:
+        """(numbers, bytes) that left each site over the whole run."""
+        sums: dict[SiteId, tuple[int, int]] = {}
+        for record in self.records:
+            for site, (numbers, size) in record.sent.items():
+                before = sums.get(site, (0, 0))
+                sums[site] = (before[0] + numbers, before[1] + size)
+        return sums
+
+
+def run(
+    algorithm: Algorithm[S],
+    federation: Federation,
+    *,
+    seed: int = 0,
+    checkpoint: str | Path | None = None,
+    max_rounds: int | None = None,
+    quorum: float = 0.5,
+    progress: Callable[[RoundRecord], None] | None = None,
+    name: str | None = None,
+) -> Run[S]:
+    """Run an algorithm to its end, or for at most ``max_rounds`` further rounds.
+
+    With ``checkpoint`` the state is written there after every round; if the file exists, the run goes on
+    from it and ends with the same bits as a run that was never interrupted. A checkpoint of another
+    algorithm, seed or federation is refused. ``progress`` is called with every round's Record. ``name``
+    identifies the run at the sites; a run that is started again under the same name repeats its turns.
+    """
+    sites = tuple(sorted(federation.sites))
+    if not isinstance(seed, int | np.integer) or seed < 0:
+        raise InputError(f"seed must be a non-negative integer, got {seed!r}")
+    if not 0 <= quorum <= 1:
+        raise InputError(f"quorum must be a share between 0 and 1, got {quorum}")
+    if getattr(federation, "secure", False):
+        _check_full(algorithm, len(sites))
+    original, algorithm = algorithm, build_algorithm(algorithm)
+    log = _History(name or secrets.token_hex(8), original, sites, int(seed))
+    path = Path(checkpoint) if checkpoint is not None else None
+    if path is not None and not path.parent.is_dir():
+        raise InputError(f"checkpoint {path}: there is no folder {path.parent}")
+    state: S | None = log.restore(path) if path is not None and path.exists() else None
+    remaining = max_rounds
+
+    while True:
+        number = len(log.records)
+        if state is not None:
+            if algorithm.finished(state):
+                return Run(state, tuple(log.records), True, log.run)
+            if remaining is not None and remaining <= 0:
+                return Run(state, tuple(log.records), False, log.run)
+            remaining = None if remaining is None else remaining - 1
+        round_log = RoundLog()
+        rng = cast(np.random.Generator, LazyRng(log.seed, number))
+        steps = algorithm.start(sites, rng) if state is None else algorithm.round(state, sites, rng)
+        state = run_protocol(
+            steps, federation, run=log.run, seed=log.seed, number=number, quorum=quorum, round_log=round_log
+        )
+        record = log.add(state, round_log)
+        if path is not None:
+            log.save(path, state)
+        if progress is not None:
+            progress(record)
+
+
+def _check_full(algorithm: Any, sites: int) -> None:
+    """InputError unless all sites take part in every round: secure sums over other sites show single ones."""
+    method = getattr(algorithm, "inner", algorithm)  # of one that scales columns first
+    share = getattr(method, "participation", 1.0)
+    if not (share == 1.0 if isinstance(share, float) else share >= sites):
+        raise InputError(
+            f"participation={share:g} and secure sums exclude each other: sums over different sites would "
+            "show single ones by subtraction"
+        )
+
+
+def run_from_checkpoint(path: str | Path, algorithm: Algorithm[S]) -> Run[S]:
+    """The run in a checkpoint, without a federation: for inspection, it cannot be continued."""
+    saved = disk.load(Path(path))
+    log = _History(saved.run, algorithm, saved.sites, saved.seed)
+    state: S = log.restore(Path(path))
+    return Run(state, tuple(log.records), build_algorithm(algorithm).finished(state), log.run)
+
+
+def _digest(algorithm: Any) -> str:
+    return hashlib.sha256(codec.encode(algorithm)).hexdigest()
+
+
+class _History:
+    """The growing history of a run, which can be saved and restored."""
+
+    def __init__(self, run: str, algorithm: Any, sites: tuple[SiteId, ...], seed: int) -> None:
+        self.run, self._algorithm, self.sites, self.seed = run, algorithm, sites, seed
+        self.records: list[RoundRecord] = []
+
+    def add(self, state: State, round_log: RoundLog) -> RoundRecord:
+        sent = round_log.sent
+        if self.records and self.records[-1].sent == sent:
+            sent = self.records[-1].sent  # the same object, so that save() writes it once
+        record = RoundRecord(
+            len(self.records),
+            float(state.movement),
+            float(state.inertia),
+            round_log.exchanges,
+            sent,
+            round_log.silent,
+        )
+        self.records.append(record)
+        return record
+
+    def save(self, path: Path, state: Any) -> None:
+        distinct: list[tuple[tuple[str, ...], Any]] = []
+        index: list[int] = []
+        seen: dict[int, int] = {}
+        for record in self.records:
+            key = id(record.sent)
+            if key not in seen:
+                seen[key] = len(distinct)
+                table = np.array(list(record.sent.values()), dtype=np.int64)
+                distinct.append((record.answered, table.reshape(-1, 2)))
+            index.append(seen[key])
+        disk.save(
+            path,
+            disk.Checkpoint(
+                run=self.run,
+                algorithm=_digest(self._algorithm),
+                sites=self.sites,
+                seed=self.seed,
+                round=len(self.records) - 1,
+                state=state,
+                figures=np.array([[r.movement, r.inertia] for r in self.records]).reshape(-1, 2),
+                exchanges=np.array([r.exchanges for r in self.records], dtype=np.int64),
+                answered=tuple(distinct),
+                answered_in=np.array(index, dtype=np.int64),
+                silent=tuple(r.silent for r in self.records),
+            ),
+        )
+
+    def restore(self, path: Path) -> Any:
+        """Load the history of a checkpoint and return its state; CheckpointError if it is of another run."""
+        saved = disk.load(path)
+        if saved.algorithm != _digest(self._algorithm):
+            raise CheckpointError(f"{path}: checkpoint of another algorithm or other settings")
+        if saved.seed != self.seed:
+            raise CheckpointError(f"{path}: checkpoint of seed {saved.seed}, this run has seed {self.seed}")
+        if saved.sites != self.sites:
+            odd = sorted(set(saved.sites) ^ set(self.sites))
+            raise CheckpointError(
+                f"{path}: checkpoint of {len(saved.sites)} sites, this run has {len(self.sites)}; "
+                f"not in both: {', '.join(odd[:5])}"
+            )
+        tables = [
+            {site: (int(numbers), int(size)) for site, (numbers, size) in zip(sites, table, strict=True)}
+            for sites, table in saved.answered
+        ]
+        self.run = saved.run
+        for number in range(saved.round + 1):
+            movement, inertia = map(float, saved.figures[number])
+            sent = tables[int(saved.answered_in[number])]
+            exchanges = int(saved.exchanges[number])
+            self.records.append(RoundRecord(number, movement, inertia, exchanges, sent, saved.silent[number]))
+        return saved.state

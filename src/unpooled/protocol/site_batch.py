@@ -1,0 +1,264 @@
+"""The rows that a question sees, the suppression of small cells, and the replies of many sites in one object.
+
+Suppression is part of answering: a cell of too few rows is left out, and so are cells that would reveal it.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from unpooled import kernels
+from unpooled.typing import BoolArray, FloatArray, Rows
+
+
+def complementary_suppression(
+    disclosed: BoolArray, mass: FloatArray, squares: FloatArray, min_size: float
+) -> BoolArray:
+    """Hide the smallest shown cell repeatedly until the hidden rows are none or at least ``min_size``.
+
+    >>> sizes = np.array([1.0, 7.0, 9.0])
+    >>> complementary_suppression(sizes >= 5, sizes, sizes, 5.0)
+    array([False, False,  True])
+    """
+    if min_size <= 1:
+        return disclosed
+    disclosed = disclosed.copy()
+    size = effective_size(mass, squares)
+    while True:
+        suppressed_mass = np.where(disclosed, 0.0, mass).sum(axis=-1)
+        suppressed = effective_size(suppressed_mass, np.where(disclosed, 0.0, squares).sum(axis=-1))
+        candidates = np.where(disclosed & (mass > 0), size, np.inf)
+        open_sets = (suppressed_mass > 0) & (suppressed < min_size) & np.isfinite(candidates).any(axis=-1)
+        if not open_sets.any():
+            return disclosed
+        smallest = np.arange(mass.shape[-1]) == candidates.argmin(axis=-1)[..., None]
+        disclosed &= ~(open_sets[..., None] & smallest)
+
+
+def zero_suppressed(disclosed: BoolArray, values: FloatArray) -> FloatArray:
+    """The values of shown cells, zeros elsewhere; multiplying by the mask would keep a hidden value's sign.
+
+    >>> only(np.array([True, False]), np.array([[-1.0], [-2.0]]))
+    array([[-1.],
+           [ 0.]])
+    """
+    return np.where(disclosed.reshape(disclosed.shape + (1,) * (values.ndim - disclosed.ndim)), values, 0.0)
+
+
+def effective_size(mass: FloatArray, squares: FloatArray) -> FloatArray:
+    """Kish's effective number of rows, 0 where there is no weight.
+
+    >>> effective_size(np.array([4.0, 1001.0, 0.0]), np.array([4.0, 1000001.0, 0.0])).round(3)
+    array([4.   , 1.002, 0.   ])
+    """
+    return np.divide(mass * mass, squares, out=np.zeros_like(mass), where=squares > 0)
+
+
+_SHORT = 64  # columns of a row over which numpy's own repetition costs more than the work
+
+
+def repeated(place: FloatArray, rows: int) -> FloatArray:
+    """(rows, d): a place (d,) once for every row. Short places lie there so often, long ones only once.
+
+    >>> repeated(np.array([1.0, 2.0]), 3).tolist()
+    [[1.0, 2.0], [1.0, 2.0], [1.0, 2.0]]
+    """
+    if len(place) < _SHORT:
+        return np.repeat(place[None], rows, axis=0)
+    return np.broadcast_to(place, (rows, len(place)))
+
+
+def column_sums(X: Rows) -> FloatArray:
+    """(d,) the sums of columns, row after row; of a single column in pairs, as numpy adds up a list.
+
+    >>> column_sums(np.array([[1.0, 2.0], [3.0, 4.0]])).tolist()
+    [4.0, 6.0]
+    """
+    sums: FloatArray = np.einsum("ij->j", X) if X.shape[1] > 1 else X.sum(axis=0)
+    return sums
+
+
+R = TypeVar("R")  # a Reply
+A = TypeVar("A")  # a Summable
+
+
+@dataclass(frozen=True, eq=False)
+class SiteBatch:
+    """The rows of one site or of many, one after the other: all that a question may see.
+
+    Site s holds rows ``offsets[s]:offsets[s + 1]``. ``minimum`` is the size below which a cluster is not
+    shown; it is the site's own rule, never part of a question. A site that answers for itself is a batch
+    of one, so there is one way to answer.
+    """
+
+    X: Rows  # (n, d)
+    offsets: npt.NDArray[np.int64]  # (S + 1,)
+    weights: FloatArray | None  # (n,); of groups with holes (n, 1 + d), with the share that has each cell
+    seeds: Any  # (S,) uint64, for random draws: determined by (seed, site, round, exchange, part)
+    minimum: float = 1.0
+    threads: int = 1
+    memory: tuple[dict[str, Any], ...] = field(default=())  # (S,) a site's memory within a run
+    noise: tuple[Any, ...] = ()  # (S,) the Noise that each site paid for, where the question takes it
+    grouped: bool = False  # rows are groups, and weights the numbers of their persons
+    within: FloatArray | None = None  # (S, d) variance within groups, where rows are groups
+    has_missing: bool = False  # rows may have missing cells, which are NaN: the view keeps them
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def row_counts(self) -> npt.NDArray[np.int64]:
+        return self.offsets[1:] - self.offsets[:-1]
+
+    def site(self, s: int) -> "SiteBatch":
+        """Site ``s`` alone."""
+        a, b = self.offsets[s], self.offsets[s + 1]
+        weights = None if self.weights is None else self.weights[a:b]
+        memory = self.memory[s : s + 1]
+        return dataclasses.replace(
+            self,
+            X=self.X[a:b],
+            offsets=np.array([0, b - a]),
+            weights=weights,
+            seeds=self.seeds[s : s + 1],
+            memory=memory,
+            noise=self.noise[s : s + 1],
+            within=None if self.within is None else self.within[s : s + 1],
+        )
+
+    def large(self, mass: FloatArray, squares: FloatArray, min_size: float = 1.0) -> BoolArray:
+        """Mask of the cells with at least ``minimum`` rows (or ``min_size``, if larger).
+
+        Weighted rows count by Kish's effective size (sum w)^2 / sum w^2: one heavy row among many light
+        ones is one row, and a row of weight zero does not count. Groups count by their persons.
+        """
+        min_size = max(self.minimum, min_size) * (1 - 1e-9)
+        if min_size <= 1:
+            return np.ones(mass.shape, dtype=np.bool_)
+        if self.grouped:
+            return mass >= min_size
+        return effective_size(mass, squares) >= min_size
+
+    def disclosed(self, mass: FloatArray, squares: FloatArray, min_size: float = 1.0) -> BoolArray:
+        """Mask of the cells that may be shown; the last axis runs over the cells that divide a site's rows.
+
+        A shown cell is large enough, and a hidden cell must not follow by subtraction from the shown cells
+        and the site's total. So the hidden rows of one set of cells are none or at least ``minimum``; if
+        necessary, the smallest cell that could be shown is hidden too.
+        """
+        min_size = max(self.minimum, min_size) * (1 - 1e-9)
+        return complementary_suppression(self.large(mass, squares, min_size), mass, squares, min_size)
+
+
+@dataclass(frozen=True, eq=False)
+class ReplyBatch(Generic[R]):
+    """The replies of several sites in one object: every array of ``reply`` has a leading axis of sites."""
+
+    reply: R
+    sites: int
+
+    def __len__(self) -> int:
+        return self.sites
+
+    def __getitem__(self, s: int) -> R:
+        reply = cast(Any, self.reply)
+        return cast(R, type(reply)(*(getattr(reply, f)[s] for f in type(reply).__match_args__)))
+
+    def __iter__(self) -> Iterator[R]:
+        return (self[s] for s in range(self.sites))
+
+    def arrays(self) -> tuple[FloatArray, ...]:
+        """Every field of the replies, with a leading axis of sites."""
+        kind: Any = type(self.reply)
+        return tuple(getattr(self.reply, name) for name in kind.__match_args__)
+
+    def add_to(self, totals: list[FloatArray]) -> None:
+        """Add the replies to ``totals``, an array for each field, strictly in site order."""
+        kind: Any = type(self.reply)
+        names = kind.__match_args__
+        for total, name in zip(totals, names, strict=True):
+            add_in_order(total, getattr(self.reply, name))
+
+
+def ordered_sum(blocks: Iterable[list[A] | ReplyBatch[A]]) -> A:
+    """The sum over sites, added strictly in site order, so that every runtime gives the same bits."""
+    kind: Any = None
+    names: tuple[str, ...] = ()
+    totals: list[FloatArray] = []
+    for replies in blocks:
+        if not totals:
+            stacked = isinstance(replies, ReplyBatch)
+            first: Any = replies.reply if isinstance(replies, ReplyBatch) else replies[0]
+            kind = type(first)
+            names = kind.__match_args__
+            totals = [np.zeros(getattr(first, name).shape[1 if stacked else 0 :]) for name in names]
+        if isinstance(replies, ReplyBatch):
+            replies.add_to(totals)
+        else:
+            for total, name in zip(totals, names, strict=True):
+                add_in_order(total, np.stack([getattr(reply, name) for reply in replies]))
+    return cast(A, kind(*totals))
+
+
+def add_in_order(total: FloatArray, column: FloatArray) -> None:
+    """Add every site's part of column (S, ...) to total (...), in place and in order."""
+    kernels.fold(total.reshape(-1), np.ascontiguousarray(column).reshape(len(column), -1))
+
+
+def disclosed_cells(batch: SiteBatch, mass: FloatArray, squares: FloatArray | None = None) -> BoolArray:
+    """(m,) mask of the cells that may be shown, of those that divide one site's rows.
+
+    ``squares``: of the weights in each cell; None where rows have no weights, and so ``mass`` counts them.
+    """
+    if not len(mass):
+        return np.zeros(0, dtype=np.bool_)
+    disclosed: BoolArray = batch.disclosed(mass[None], (mass if squares is None else squares)[None])[0]
+    return disclosed
+
+
+class SiteMemories(Sequence[dict[str, Any]]):
+    """The memories of sites within a run: each a dict that is made when it is first looked at."""
+
+    def __init__(self, known: dict[int, dict[str, Any]], sites: Sequence[int]) -> None:
+        self._known, self._sites = known, sites
+
+    def for_sites(self, sites: Sequence[int]) -> Any:
+        """Those of some sites, by their numbers."""
+        return SiteMemories(self._known, sites)
+
+    def __len__(self) -> int:
+        return len(self._sites)
+
+    def __getitem__(self, at: Any) -> Any:
+        if isinstance(at, slice):
+            return self.for_sites(self._sites[at])
+        return self._known.setdefault(self._sites[at], {})
+
+
+def join_weights(parts: Sequence[tuple[FloatArray | None, int]]) -> FloatArray | None:
+    """The weights of several sites one after the other, 1 where a site has none; None if no site has any."""
+    if all(weights is None for weights, _ in parts):
+        return None
+    return np.concatenate([np.ones(n) if w is None else w for w, n in parts])
+
+
+def join_rows(arrays: Sequence[Rows]) -> Rows:
+    """The rows of all sites in one array; not copied if they are already contiguous in memory."""
+    base = arrays[0].base
+    if base is not None and all(a.base is base for a in arrays) and base.flags.c_contiguous:
+        end = arrays[0].__array_interface__["data"][0]
+        for a in arrays:
+            if a.__array_interface__["data"][0] != end or not a.flags.c_contiguous:
+                break
+            end += a.nbytes
+        else:
+            start = arrays[0].__array_interface__["data"][0] - base.__array_interface__["data"][0]
+            if base.ndim == 2 and base.dtype == arrays[0].dtype and base.shape[1] == arrays[0].shape[1]:
+                first = start // max(1, base.strides[0])
+                joined: Rows = base[first : first + sum(map(len, arrays))]
+                return joined
+    return np.concatenate(arrays)

@@ -1,0 +1,151 @@
+"""The summary of a site's log: answers by run, their protection, refusals."""
+
+from dataclasses import dataclass, field
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from unpooled.errors import LedgerError
+from unpooled.privacy.secure_sum.stage_messages import AskMasked
+from unpooled.protocol import codec
+from unpooled.protocol.exchange import STAGE
+from unpooled.site.audit.evidence import Evidence
+from unpooled.site.log import CONTINUED, COUNTERSIGNED, STUDY, LogFault, entries, verify
+
+
+@dataclass
+class RunRecord:
+    """One run as this site saw it."""
+
+    id: str
+    first: str
+    last: str = ""
+    rounds: set[int] = field(default_factory=set)
+    releases: int = 0
+    refusals: int = 0
+    numbers: int = 0
+    bytes: int = 0
+    masked: int = 0  # answers whose replies can be read only in a sum over sites
+    keys: int = 0  # answers that hold keys and shares for the masks, and nothing of rows
+    alone: int = 0  # answers that show this site's own reply, and not only a sum over sites
+    smallest: float | None = None
+    questions: dict[str, int] = field(default_factory=dict)
+    reasons: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass
+class LogReport:
+    """The summary of one log."""
+
+    path: Path
+    site: str
+    policies: list[str]
+    protections: list[str]  # "summary", "dp", "raw", as the site was opened
+    summaries: list[str]  # digests of the copies that it answered from
+    runs: list[RunRecord]
+    countersigned: int  # heads that the coordinator signed; those with a wrong signature are faults
+    lines: int
+    faults: list[LogFault]
+    spent: dict[str, float] | None
+    studies: list[str] = field(default_factory=list)  # what was decided about studies, line by line
+    unchecked: list[str] = field(default_factory=list)  # what could not be checked, and why
+
+    @property
+    def intact(self) -> bool:
+        return not self.faults
+
+
+def read(
+    path: str | Path,
+    log_heads: dict[int, str] | None = None,
+    *,
+    only_look: bool = False,
+    policy: Path | None = None,
+) -> LogReport:
+    """The summary of the log at ``path``, each line checked against the chain and, if given, kept heads.
+
+    ``only_look``: nothing in the folder is written or locked, while a site may be answering. ``policy``: the
+    site's rules; by default policy.toml beside the log.
+    """
+    path = Path(path)
+    if path.is_dir():
+        path = path / "log.jsonl"
+    if not path.is_file():
+        raise LedgerError(f"{path}: there is no log")
+    runs: dict[str, RunRecord] = {}
+    record = LogReport(path, "", [], [], [], [], 0, 0, verify(path, log_heads), None)
+    if log_heads is None:
+        record.unchecked.append(
+            "whether the end was cut off: the coordinator's log_heads.jsonl shows it (--heads)"
+        )
+    evidence = Evidence(record, only_look=only_look, policy=policy)
+    for number, entry in entries(path):
+        record.lines += 1
+        if entry is None:
+            continue
+        kind = entry.get("kind")
+        evidence.see(number, entry)
+        if number == 1 and kind == CONTINUED:
+            record.unchecked.append(
+                f"the first {entry.get('seq')} lines: their files (log-*.jsonl) are not beside the log"
+            )
+        if kind in ("opening", CONTINUED):
+            record.site = str(entry.get("site", ""))
+            for found, name in (
+                (record.policies, "policy"),
+                (record.protections, "protection"),
+                (record.summaries, "summary"),
+            ):
+                if entry.get(name) and entry[name] not in found:
+                    found.append(str(entry[name]))
+        elif kind == STUDY:
+            record.site = record.site or str(entry.get("site", ""))
+            record.studies.append(_decided(entry))
+        elif kind == COUNTERSIGNED:
+            record.countersigned += 1
+        elif kind in ("release", "refusal"):
+            run = runs.setdefault(str(entry.get("run")), RunRecord(str(entry.get("run")), entry["utc"]))
+            try:
+                _add(run, entry)
+            except (KeyError, TypeError, ValueError, AttributeError):
+                continue  # a damaged line is already among the faults
+            record.spent = entry.get("spent") or record.spent
+    record.runs = list(runs.values())
+    evidence.finish()
+    return record
+
+
+def _numbers(asked: dict[str, Any], shapes: dict[str, list[int]]) -> int:
+    """The numbers in a reply, masked or not; keys, shares and signatures are none."""
+    if asked["verb"] != STAGE:
+        return sum(map(prod, shapes.values()))
+    masked = asked["question"] == codec.name_of(AskMasked)
+    return shapes["data"][1] - 1 if masked else 0  # of (words, numbers and a check)
+
+
+def _decided(entry: dict[str, Any]) -> str:
+    """A decision about a study, in a sentence."""
+    why = f": {entry['reason']}" if entry.get("reason") else ""
+    what = f"{entry.get('title')} (run {entry.get('run')}, digest {str(entry.get('study'))[:16]})"
+    return f"{str(entry.get('utc'))[:19]} UTC: {what} {entry.get('decision')} by {entry.get('by')}{why}"
+
+
+def _add(run: RunRecord, entry: dict[str, Any]) -> None:
+    run.last = entry["utc"]
+    run.rounds.add(int(entry["round"]))
+    for reason in entry["refused"]:
+        run.reasons[reason] = run.reasons.get(reason, 0) + 1
+    if entry["kind"] == "refusal":
+        run.refusals += 1
+        return
+    run.releases += 1
+    run.numbers += sum(map(_numbers, entry["asked"], entry["shapes"]))
+    run.bytes += len(entry["payload"]) * 3 // 4
+    for asked in entry["asked"]:
+        name = asked["question"]
+        run.questions[name] = run.questions.get(name, 0) + 1
+        run.alone += not asked.get("masked", asked["verb"] != "each")
+    run.masked += bool(entry["masked"])
+    run.keys += all(asked["verb"] == STAGE for asked in entry["asked"])
+    if entry["smallest"] is not None:
+        run.smallest = min(entry["smallest"], run.smallest or entry["smallest"])

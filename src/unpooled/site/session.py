@@ -1,0 +1,356 @@
+"""A site's process in a run between machines: its settings, its data, and its answers to one run."""
+
+import contextlib
+import json
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from unpooled.data import Table
+from unpooled.data.readers import Reading, is_file, read_table
+from unpooled.errors import CodecError, LedgerError, NotApprovedError
+from unpooled.protocol.messages import Message, SiteId
+from unpooled.site import Site
+from unpooled.site.guards import file_state
+from unpooled.site.log import LogInUse, lock_owner_file
+from unpooled.site.log_handover import (
+    FRESH,
+    POLL_SECONDS,
+    handover_file,
+    handover_requested,
+    is_fresh,
+    request_handover,
+)
+from unpooled.site.open_site import open_site
+from unpooled.site.policy import Policy, load
+from unpooled.site.study import Study, is_proposed_by
+from unpooled.site.study_guard import StudyGuard
+from unpooled.site.study_store import APPROVED, PENDING, StudyFolder
+from unpooled.site.table_store import ABOUT, SummaryFolder
+from unpooled.site.table_store import APPROVED as APPROVAL
+from unpooled.storage.atomic_files import LockOwner, write_atomically
+from unpooled.storage.portable_paths import located, portable
+
+log = logging.getLogger(__name__)
+_Done = TypeVar("_Done")
+
+
+ANSWERING = "the answers of this site in a run"  # the activity that the log's holder names
+_LET_GO = (5.0, 30.0)  # seconds to wait for the log: of another program, of a process of ours
+_COAX = 10.0  # seconds in which a process of ours must hand the log over; it is killed then
+_BUSY = 600.0  # seconds of one answer for which a process says that it is at work
+
+
+@dataclass(frozen=True, eq=False)
+class RunTerms(Message):
+    """The terms of a run that a site receives: the coordinator's version, and the study to be approved.
+
+    Reading files is the site's.
+    """
+
+    version: str
+    study: Study
+    signature: str = ""  # of the study, by the coordinator's key, hexadecimal
+
+    @classmethod
+    def from_study(cls, study: Study, signature: str = "") -> "RunTerms":
+        return cls(version("unpooled"), study, signature)
+
+
+class PendingDecision(str):
+    """Why a site does not answer yet: a person there is to decide. Neither a failure nor an answer."""
+
+
+class MemberSettings(Protocol):
+    """The settings of a member of a federation: a site, or a federation in the place of one."""
+
+    @property
+    def site(self) -> SiteId: ...
+    @property
+    def folder(self) -> str: ...  # its log, its studies and its keys
+    @property
+    def authority(self) -> str: ...  # the coordinator's public key, hexadecimal
+    @property
+    def watched_files(
+        self,
+    ) -> tuple[Path, ...]: ...  # files of its rules and its copy: if one changes, it is opened again
+    def approver(self, purpose: str) -> str: ...
+    def open(self, study: Study) -> Site: ...
+
+
+@dataclass(frozen=True)
+class SiteSettings:
+    """The settings of a site. They are in a file of its own, which never leaves it.
+
+    The file names paths within the site's folder relative to itself, so the folder can be moved.
+    """
+
+    site: SiteId
+    data: str  # the file or database of its rows; not read where it answers from a copy
+    folder: str  # the site's copy, log, ledger and keys
+    policy: str | None = None
+    authority: str = ""  # the coordinator's public key, hexadecimal
+    columns: tuple[str, ...] | None = None  # the only ones that are read; None: all
+    exclude: tuple[str, ...] = ()
+    categorical: tuple[str, ...] = ()
+    na: tuple[str, ...] = ()
+    delimiter: str | None = None
+    decimal: str | None = None
+    encoding: str | None = None
+    numbers: tuple[str, ...] = ()
+    recode: tuple[tuple[str, str, str], ...] = ()
+    query: str | None = None  # of a database; its address has no password
+    sheet: str | None = None
+    long: tuple[str, str, str] | None = None
+
+    @classmethod
+    def read(cls, path: Path) -> "SiteSettings":
+        values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        for name, value in values.items():
+            values[name] = _tuples(value)
+        values |= {name: located(file, path.parent) for name, file in cls(**values)._paths()}
+        return cls(**values)
+
+    def write(self, path: Path) -> None:
+        paths = {name: portable(file, self.folder, path.parent) for name, file in self._paths()}
+        write_atomically(path, (json.dumps(asdict(self) | paths, indent=1) + "\n").encode())
+
+    def _paths(self) -> list[tuple[str, str]]:
+        """The settings that are paths, by name."""
+        data = self.data if is_file(self.data) else ""
+        named = (("folder", self.folder), ("data", data), ("policy", self.policy), ("query", self.query))
+        return [(name, file) for name, file in named if file]
+
+    def reading(self) -> Reading:
+        """How the file is read: as the site says, and nobody else."""
+        return Reading(
+            columns=self.columns,
+            exclude=self.exclude,
+            categorical=self.categorical,
+            na=self.na,
+            delimiter=self.delimiter,
+            decimal=self.decimal,
+            encoding=self.encoding,
+            numbers=self.numbers,
+            recode=self.recode,
+            query=self.query,
+            sheet=self.sheet,
+            long=self.long,
+        )
+
+    def open(self, study: Study) -> Site:
+        """Open the site under its policy for an approved study: from its copy, or from its rows."""
+        policy = self.rules()
+        table = None if policy.protect.mode == "summary" else self.table()
+        authority = bytes.fromhex(self.authority) if self.authority else None
+        held = StudyGuard(study, Path(self.folder))
+        return open_site(
+            self.site, table, policy, self.folder, authority=authority, what=ANSWERING, study=held
+        )
+
+    def table(self) -> Table:
+        """The site's rows; the column that says whose they are is read as text."""
+        reading, person = self.reading(), self.rules().protect.person
+        if person:
+            columns = reading.columns and tuple(dict.fromkeys((*reading.columns, person)))
+            reading = replace(reading, columns=columns, categorical=(*reading.categorical, person))
+        return read_table(self.data, reading, on_blank_rows=self._warn_blank_rows)
+
+    def _warn_blank_rows(self, rows: int) -> None:
+        log.warning("%s: %d rows at its end have no value and are left out", self.data, rows)
+
+    def rules(self) -> Policy:
+        return Policy() if self.policy is None else load(Path(self.policy))
+
+    @property
+    def watched_files(self) -> tuple[Path, ...]:
+        copy = SummaryFolder(Path(self.folder)).path
+        return (*([Path(self.policy)] if self.policy else []), copy / ABOUT, copy / APPROVAL)
+
+    def approver(self, purpose: str) -> str:
+        """The policy, in words, if it approves studies of this purpose; "" if a person is to."""
+        rules = self.rules()
+        return f"the policy {rules.digest[:16]}" if rules.studies.covers(purpose) else ""
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+class SiteSession:
+    """Answers envelopes for one run. After any error it returns an answer or a reason without data.
+
+    Nothing is answered before the study of the run is approved; until then the log is not held.
+    The site's log has one writer. A process of another run that waits for it gets it between two answers;
+    the next question opens it again. So a process that is done, or hangs, never keeps a site out of a run.
+    """
+
+    def __init__(self, settings: MemberSettings, terms: RunTerms) -> None:
+        self._settings, self._terms = settings, terms
+        self._site: Site | None = None
+        self._seen: list[
+            tuple[int, int, int] | None
+        ] = []  # the files of its rules and its copy when it was opened
+        self._declined = ""
+        self._lock = threading.Lock()  # a repeated envelope waits, and gets the same answer as the first
+        self._folder = Path(settings.folder)
+        self._studies = StudyFolder(self._folder)
+        self._noted: set[str] = set()  # refusals of the study that the log has
+        self._busy = Path(settings.folder) / "log.jsonl.busy"  # touched by a process that is answering
+        self._watching, self._began = False, 0.0
+
+    @property
+    def site(self) -> SiteId:
+        return self._settings.site
+
+    def close(self) -> None:
+        """Answer nothing any more, and release the log."""
+        with self._lock:
+            self._declined = "the run is over"
+            self._release()
+
+    def _release(self) -> None:
+        if self._site is not None:
+            self._site.close()
+            self._site = None
+
+    def _hand_over(self) -> None:
+        """Release the log whenever another process wants it."""
+        while not self._declined:
+            time.sleep(POLL_SECONDS)
+            if not handover_requested(self._folder):
+                continue
+            if self._lock.acquire(timeout=POLL_SECONDS):
+                try:
+                    self._release()
+                finally:
+                    self._lock.release()
+                time.sleep(2 * POLL_SECONDS)  # for the other process to take it
+            elif self._site is not None and time.monotonic() - self._began < _BUSY:  # it answers
+                with contextlib.suppress(OSError):
+                    self._busy.touch()
+
+    def respond(self, data: bytes) -> bytes | str:
+        """An encoded answer, or the reason why there is none."""
+        with self._lock:
+            self._began = time.monotonic()
+            site = self._opened()
+            if isinstance(site, str):
+                return site
+            return self._answered(site, data)
+
+    def _answered(self, site: Site, data: bytes) -> bytes | str:
+        try:
+            return site.receive(data)
+        except CodecError as error:  # no turn is known that an answer could name
+            return f"not a message for this site: {error}"
+        except Exception as error:
+            log.error("a question failed: %s", error)
+            return site.failure(data, error)
+
+    def _opened(self) -> Site | str:
+        """The site, or why it does not answer; a Waiting while somebody is to decide about the study."""
+        if self._site is not None and self._seen != self._now():
+            log.warning("the copy or the rules of the site were changed: it is opened again")
+            self._release()
+        if self._declined or self._site is not None:
+            return self._declined or self._site or ""
+        installed = version("unpooled")
+        if self._terms.version != installed:
+            self._declined = f"the coordinator has unpooled {self._terms.version}, this site {installed}"
+        else:
+            try:
+                if why := self._not_approved():
+                    return why
+                self._site = self._patiently(lambda: self._settings.open(self._terms.study))
+                self._seen = self._now()
+                self._watch()
+            except NotApprovedError as error:
+                log.error("%s", error)
+                self._declined = "nobody at the site has approved its copy yet"
+            except LogInUse as error:
+                log.error("%s", error)
+                self._declined = "another program at the site has its log open; the site's own log names it"
+            except Exception as error:  # its text may quote the data, so only the site's log gets it
+                log.error("the data cannot be opened for this run: %s", error)
+                self._declined = "the site cannot open its data for this run; its own log says why"
+        return self._site or self._declined
+
+    def _now(self) -> list[tuple[int, int, int] | None]:
+        """The state of the files of its rules and its copy."""
+        return [file_state(path) for path in self._settings.watched_files]
+
+    def _not_approved(self) -> str:
+        """Why nothing of the study is answered; "" once it is approved."""
+        study, authority = self._terms.study, self._settings.authority
+        fault = study.fault()
+        if not fault and authority and not is_proposed_by(study, self._terms.signature, authority):
+            fault = "the study is not signed by the authority of this federation"
+        if not fault and study.expired:
+            fault = f"the study expired at {study.expires}"
+        if fault:
+            return self._refused(fault)
+        kept = self._studies.receive(self._settings.site, study, self._terms.signature)
+        if kept.state == PENDING and authority and (by := self._settings.approver(study.purpose)):
+            kept = self._patiently(lambda: self._studies.decide(study.digest, APPROVED, by, patience=0.0))
+        if kept.state == PENDING:
+            return PendingDecision("nobody at the site has approved the study yet")
+        if kept.state != APPROVED:
+            why = f": {kept.decisions[-1].reason}" if kept.decisions[-1].reason else ""
+            return self._refused(f"the site has {kept.state} the study{why}")
+        return ""
+
+    def _refused(self, why: str) -> str:
+        """Note once in the log that nothing of the study is answered; the reason."""
+        if why not in self._noted:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            try:
+                self._studies.refuse(self._settings.site, self._terms.study, why)
+                self._noted.add(why)
+            except LedgerError as error:
+                log.error("the refusal of a study is not in the log: %s", error)
+        return why
+
+    def _watch(self) -> None:
+        """Look from now on whether another process wants the log."""
+        handover_file(self._folder).unlink(missing_ok=True)
+        if not self._watching:
+            self._watching = True
+            threading.Thread(target=self._hand_over, daemon=True).start()
+
+    def _patiently(self, act: Callable[[], _Done]) -> _Done:
+        """Do what needs the log; a process of ours that holds it hands it over, or is killed if it does not.
+
+        To kill such a process loses nothing: all that it has sent is on disk, and it is started again if its
+        run goes on.
+        """
+        began = time.monotonic()
+        while True:
+            try:
+                return act()
+            except LedgerError as error:
+                waited = time.monotonic() - began
+                if waited > (self._ask_for_log(waited) if isinstance(error, LogInUse) else FRESH):
+                    raise
+                time.sleep(POLL_SECONDS / 2)
+
+    def _ask_for_log(self, waited: float) -> float:
+        """Have the log handed over; the seconds for which to wait for it in all."""
+        request_handover(self._folder)
+        lock_owner = LockOwner.read(lock_owner_file(self._folder / "log.jsonl"))
+        if lock_owner is None or lock_owner.what != ANSWERING:
+            return _LET_GO[0]
+        if is_fresh(self._busy):
+            return waited + FRESH
+        if waited > _COAX and lock_owner.is_alive and lock_owner.pid != os.getpid():
+            log.warning("%s keeps the log and is killed", lock_owner)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(lock_owner.pid, signal.SIGKILL)
+        return _LET_GO[1]

@@ -1,0 +1,1 @@
+"""Files on disk: atomic writes, locks between processes, relative paths, the format number, safe CSV."""

@@ -1,0 +1,146 @@
+"""A desk in a process of its own, and somebody who asks it: with any headers, whole or in pieces."""
+
+import contextlib
+import http.client
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlencode
+
+WORDS = [sys.executable, "-m", "unpooled", "desk"]
+PATIENCE = 600.0  # seconds; only what hangs takes that long
+
+
+def wait_until(holds: Callable[[], object]) -> None:
+    """Wait until something holds."""
+    end = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+@dataclass
+class Desk:
+    """A desk that runs, and the session of whoever opened its link."""
+
+    process: subprocess.Popen[str]
+    link: str
+    path_token: str = ""
+    cookie: str = ""
+    sent: list[bytes] = field(default_factory=list)  # all that it ever answered
+
+    @property
+    def port(self) -> int:
+        return int(re.search(r":(\d+)/", self.link)[1])
+
+    def headers(self, **changed: str | None) -> dict[str, str]:
+        """What a browser sends from the desk's own page; a header is changed, or left out by None."""
+        usual = {
+            "Host": f"127.0.0.1:{self.port}",
+            "Cookie": self.cookie,
+            "Sec-Fetch-Site": "same-origin",
+            "Origin": f"http://127.0.0.1:{self.port}",
+        }
+        given = {**usual, **{name.replace("_", "-"): value for name, value in changed.items()}}
+        return {name: value for name, value in given.items() if value is not None}
+
+    def ask(
+        self, path: str, method: str = "GET", body: bytes | str | None = None, **changed: str | None
+    ) -> tuple[int, dict[str, str], str]:
+        """(status, headers, text) of an answer."""
+        wire = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
+        try:
+            wire.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
+            data = body.encode() if isinstance(body, str) else body
+            headers = self.headers(**changed)
+            if data is not None:
+                headers.setdefault("Content-Type", "application/x-www-form-urlencoded")
+                headers["Content-Length"] = str(len(data))
+            for name, value in headers.items():
+                wire.putheader(name, value)
+            wire.endheaders(data)
+            got = wire.getresponse()
+            answer = got.read()
+        finally:
+            wire.close()
+        self.sent.append(answer)
+        return got.status, dict(got.getheaders()), answer.decode()
+
+    def page(self, name: str = "") -> str:
+        status, _, text = self.ask(f"{self.path_token}{name}")
+        assert status == 200, text
+        return text
+
+    def post(self, digest: str, verb: str, **given: str) -> tuple[int, dict[str, str], str]:
+        """What the form of a decision sends."""
+        path = f"{self.path_token}study/{digest}/{verb}"
+        secret = re.search(r'name="secret" value="([^"]+)"', self.ask(path)[2])[1]
+        return self.ask(path, "POST", urlencode({"secret": secret, "by": "Dr. Low", **given}))
+
+    @contextlib.contextmanager
+    def stream(self) -> Iterator["Stream"]:
+        wire = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
+        try:
+            wire.request("GET", f"{self.path_token}events", headers=self.headers())
+            yield Stream(wire.getresponse(), self.sent)
+        finally:
+            wire.close()
+
+    def open(self) -> None:
+        """Use the link."""
+        status, headers, text = self.ask(self.link.partition(f"{self.port}")[2], Cookie=None)
+        assert status == 200, text
+        self.cookie, self.path_token = (
+            headers["Set-Cookie"].partition(";")[0],
+            re.search(r'href="([^"]+)"', text)[1],
+        )
+
+
+@dataclass
+class Stream:
+    """What a desk tells as it happens."""
+
+    answer: http.client.HTTPResponse
+    sent: list[bytes]
+
+    def next(self) -> dict:
+        while True:
+            line = self.answer.readline()
+            assert line, "the stream ended"
+            self.sent.append(line)
+            if line.startswith(b"data: "):
+                return json.loads(line[6:])
+
+
+@contextlib.contextmanager
+def desk(
+    folder: Path, *options: str, opened: bool = True, env: dict[str, str] | None = None
+) -> Iterator[Desk]:
+    """``unpooled desk`` on a folder."""
+    words: Sequence[str] = [*WORDS, str(folder), *options]
+    process = subprocess.Popen(
+        words,
+        env={**os.environ, **(env or {})},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        said = [process.stdout.readline() for _ in range(3)]
+        assert "Ctrl-C ends the desk" in said[-1], said + process.stdout.readlines()
+        made = Desk(process, said[1].strip())
+        if opened:
+            made.open()
+        yield made
+    finally:
+        process.kill()
+        process.wait()
+        process.stdin.close()
+        process.stdout.close()

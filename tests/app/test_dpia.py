@@ -1,0 +1,278 @@
+"""``unpooled dossier``: what it says is in the folder, its tests exist, it renders and prints."""
+
+import json
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+import pytest
+from browser import browser
+from typer.testing import CliRunner
+
+from unpooled import Lloyd, Simulation, run
+from unpooled.app.cli import app
+from unpooled.app.pages.dpia import page, read
+from unpooled.app.pages.dpia.threats import ALL, THREATS, threats
+from unpooled.data import Table
+from unpooled.privacy.microaggregation import SummarySettings
+from unpooled.privacy.microaggregation.renew import DISCLOSED, NEW_PENDING
+from unpooled.site.audit.attack import on_log
+from unpooled.site.explain_policy import explain, template
+from unpooled.site.open_site import open_site
+from unpooled.site.people_register import Registry
+from unpooled.site.policy import parse
+from unpooled.site.table_changes import erase, renew
+from unpooled.site.table_store import SummaryFolder
+
+ROOT = Path(__file__).parents[2]
+ODD = "a <b>&\"' ü"
+TEXTS = {
+    "summary": template("", "opensafely"),
+    "raw": 'version = 2\n[protect]\nmode = "raw"\n',
+    "dp": template("", "strict", rows=500),
+}
+
+
+def call(*words):
+    done = CliRunner().invoke(app, [str(word) for word in words])
+    return done.exit_code, done.stdout + (done.stderr or "")
+
+
+def refused(*words):
+    code, said = call(*words)
+    assert (code, said.count("\n")) == (1, 1), said
+    return said
+
+
+@pytest.fixture(scope="module")
+def sites(tmp_path_factory):
+    """Folders of three sites for each protection, after a run; one with noise, which answered nothing."""
+    home = tmp_path_factory.mktemp("sites")
+    rng = np.random.default_rng(3)
+    rows = {s: rng.normal(size=(80, 2)) + 8 * rng.integers(2, size=(80, 1)) for s in "abc"}
+    for mode in ("summary", "raw"):
+        for s, X in rows.items():
+            folder = home / mode / s
+            folder.mkdir(parents=True)
+            (folder / "policy.toml").write_text(TEXTS[mode])
+            if mode == "summary":
+                SummaryFolder(folder).make(X, parse(TEXTS[mode]).protect.settings())
+                SummaryFolder(folder).approve(by=ODD)
+        doors = [open_site(s, X, parse(TEXTS[mode]), home / mode / s) for s, X in rows.items()]
+        run(Lloyd(k=2, min_cluster_size=5 if mode == "raw" else 1), Simulation(doors), seed=1)
+        for door in doors:
+            door.close()
+    (home / "dp" / "a").mkdir(parents=True)
+    (home / "dp" / "a" / "policy.toml").write_text(TEXTS["dp"])
+    open_site("a", rows["a"], parse(TEXTS["dp"]), home / "dp" / "a").close()
+    return home
+
+
+def escaped(text):
+    return (
+        text.replace("&", "&amp;")
+        .replace("<", "&lt;")
+        .replace(">", "&gt;")
+        .replace('"', "&quot;")
+        .replace("'", "&#x27;")
+    )
+
+
+# ---------------------------------------------------------------- what it says
+
+
+def test_what_it_says_of_a_site_with_a_copy_is_in_its_folder(sites):
+    folder = sites / "summary" / "a"
+    facts = read(folder)
+    text = page(facts)
+    about = json.loads((folder / "summary" / "about.json").read_text())
+    opening = json.loads((folder / "log.jsonl").read_text().splitlines()[0])
+    copy = SummaryFolder(folder).read()
+    assert about["digest"] in text
+    assert opening["policy"] in text
+    assert f"unpooled {opening['version']}" in text
+    assert f"{copy.people.sum():.0f} persons in {len(copy)} groups" in text
+    assert f"approved by {escaped(ODD)} on" in text
+    assert ODD not in text
+    for run_ in facts.record.runs:
+        assert run_.id in text
+        assert f"{run_.numbers:,}" in text
+    for _, lines in explain(facts.policy):
+        for line in lines:
+            assert escaped(line) in text
+    assert "OpenSAFELY" in text
+    assert f"{len(on_log(folder / 'log.jsonl').rows)} lines were found" in text
+    assert "The log is whole" in text
+    for field in ("Purpose", "Legal basis", "Retention", "Signature"):
+        assert field in text
+
+
+def test_the_attack_on_a_trusted_site_is_counted(sites):
+    text = page(read(sites / "raw" / "a"))
+    found = len(on_log(sites / "raw" / "a" / "log.jsonl").rows)
+    assert found > 0
+    assert f"{found} rows were found" in text
+    assert "nothing but the contract with its partners protects them" in text
+
+
+def test_a_site_with_noise_that_answered_nothing(sites):
+    text = page(read(sites / "dp" / "a"))
+    assert "Nothing has left this site" in text
+    assert "with noise that is paid for" in text
+    assert "0 rows were found" in text
+
+
+def patients(numbers, seed=0):
+    rng = np.random.default_rng(seed)
+    values = {i: rng.normal(50, 9, 2) for i in range(200)}
+    x, y = np.array([values[i] for i in numbers]).T
+    return Table.from_columns({"id": [f"P{i}" for i in numbers], "x": x, "y": y})
+
+
+def test_what_it_says_of_data_that_change_is_what_registry_and_erasures_hold(tmp_path):
+    """A copy that is renewed, of which two are erased, and that is renewed again without an approval."""
+    place = SummaryFolder(tmp_path)
+    place.make(patients(range(90)), SummarySettings(min_group_size=5, person="id"))
+    assert "ever shown" in page(read(tmp_path))  # nobody approved it yet
+    place.approve(by="Dr. Low")
+    plan = renew(place, patients(range(6, 130)))
+    place.approve(by="Dr. High")
+    shown = next(person for person, state in plan.states.items() if state in DISCLOSED)
+    erase(place, [shown, "P199"], by=ODD, block_unknown=True)
+    with Registry.open(tmp_path) as registry:
+        history, copies = registry.history(), registry.summaries()
+    facts = read(tmp_path)
+    text = page(facts)
+    assert "Rows are read once" not in text
+    assert "when a copy is made, and when it is renewed" in text
+    assert f"{len(history.groups)} groups were ever shown" in text
+    live = sum(len(history.groups[n].members) for n in history.live)
+    held = {p for withheld in history.withheld.values() for p in withheld} - history.erased
+    assert live
+    assert held
+    assert f"{live} persons are shown now" in text
+    assert f"{len(held)} persons are held back for ever" in text
+    assert "2 persons were erased" in text
+    assert sum(facts.changes.people.values()) == len({*history.people, *history.erased})
+    waits = list(plan.states.values()).count(NEW_PENDING)
+    assert waits
+    assert "Of 124 persons in the file at the last renewal" in text
+    assert f"pending, new: {waits}" in text
+    assert [one.approved_by for one in copies] == ["Dr. Low", "Dr. High", ODD]
+    assert [(one.added, one.retired) for one in copies][1:] == [(len(plan.added), len(plan.retired)), (0, 1)]
+    for one in copies:
+        assert one.digest[:16] in text
+    assert escaped(ODD) in text[text.index(">Erasures<") :]
+    for name in ("registry.sqlite", "erasures.json"):
+        assert f"SHA-256 of {name}" in text
+        assert sha256((tmp_path / name).read_bytes()).hexdigest() in text
+    assert "2 earlier copies are kept beside the copy, of which" in text
+    further = renew(place, patients(range(12, 140)))
+    text = page(read(tmp_path))
+    assert f"it takes {len(further.retired)} groups out and adds {len(further.added)}" in text
+    (tmp_path / "registry.sqlite").write_bytes(b"nothing" * 100)
+    refused("dossier", tmp_path)
+    place.renewal.rename(tmp_path / "away")
+    text = page(read(tmp_path))
+    assert text.index("not a registry of unpooled, or damaged") < text.index("What is processed")
+
+
+def test_a_copy_without_ids_says_that_it_cannot_be_renewed(sites):
+    text = page(read(sites / "summary" / "a"))
+    assert "The copy was made without ids of persons" in text
+    assert "when it is renewed" not in text
+    assert "what an answer differs by" in page(read(sites / "raw" / "a"))
+
+
+def test_every_threat_names_a_test_that_there_is():
+    for threat in THREATS:
+        file, _, name = threat.test.partition("::")
+        assert (ROOT / file).exists(), threat.test
+        assert name, threat.test
+        assert f"def {name}(" in (ROOT / file).read_text(encoding="utf-8"), threat.test
+        assert all(threat[:4])
+    for mode in ALL:
+        assert len(threats(mode)) > 5
+
+
+# ---------------------------------------------------------------- as its reader sees it
+
+# a long text into every field: its label, its height, the height of the text, its height when it was empty
+FILL_IN = """[...document.querySelectorAll('#sign .field [role=textbox]')].map(field => {
+  const before = field.clientHeight, label = document.getElementById(field.getAttribute('aria-labelledby'));
+  if (!field.isContentEditable) throw new Error('nothing can be written into ' + label.textContent);
+  field.focus();
+  document.execCommand('insertText', false, 'Studies of care, with our partners. '.repeat(60));
+  return [label.textContent, field.clientHeight, field.scrollHeight, before];
+})"""
+# names of tests that are wider than their cells
+CUT = """[...document.querySelectorAll('.threats code')].filter(name =>
+  name.getBoundingClientRect().right > name.closest('td').getBoundingClientRect().right + 1
+).map(name => name.textContent)"""
+
+
+def test_it_renders_and_prints_without_errors_and_without_any_request(sites, tmp_path):
+    shown = {mode: tmp_path / f"{mode}.html" for mode in ALL}
+    for mode, path in shown.items():
+        path.write_text(page(read(sites / mode / "a")), encoding="utf-8")
+    with browser(tmp_path / "profile") as tab:
+        for mode, path in shown.items():
+            for width, dark in ((1200, False), (390, True)):
+                tab.open(path, width, dark=dark)
+                wide = tab.value("document.documentElement.scrollWidth")
+                assert wide <= width, f"{mode}: {wide} pixels wide on a screen of {width}"
+            tab.open(path, paper=True)
+            assert tab.value("getComputedStyle(document.querySelector('#sign')).breakBefore") == "page"
+            pages = tab.pdf().count(b"/Type /Page\n")
+            assert 4 <= pages <= 8
+            written = tab.value(FILL_IN)
+            assert len(written) == 8
+            for label, high, needed, before in written:
+                assert needed <= high, f"{mode}: what is written into {label!r} is cut on paper"
+                assert high > before > 40, f"{mode}: {label!r} does not grow"
+            assert tab.pdf().count(b"/Type /Page\n") > pages
+            cut = tab.value(CUT)
+            assert cut == [], f"{mode}: {cut}"
+        assert not tab.complaints
+        assert [url for url in tab.requests if not url.startswith(("file:", "data:"))] == []
+
+
+# ---------------------------------------------------------------- the command
+
+
+def test_the_command_writes_once_and_names_what_is_wrong(sites, tmp_path):
+    folder = sites / "summary" / "b"
+    code, said = call("dossier", folder)
+    assert code == 0
+    assert f"written: {folder / 'dossier.html'}" in said
+    assert "exists; say --overwrite" in refused("dossier", folder)
+    assert call("dossier", folder, "--overwrite")[0] == 0
+    assert call("dossier", folder, "--html", tmp_path / "mine.html")[0] == 0
+    assert "no such folder" in refused("dossier", tmp_path / "none")
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert "not the folder of a site: it has neither a copy nor a log" in refused("dossier", empty)
+    assert not list(empty.iterdir())
+    (empty / "bad.toml").write_text("version = 2\nx = 1\n")
+    assert "unknown section or key 'x'" in refused(
+        "dossier", folder, "--policy", empty / "bad.toml", "--html", empty / "page.html"
+    )
+    assert not (empty / "page.html").exists()
+
+
+def test_a_changed_copy_is_refused_and_a_changed_log_stands_first(tmp_path):
+    rows = Table.from_columns({"age": np.arange(60.0), "sex": list("fm") * 30})
+    folder = tmp_path / "north"
+    SummaryFolder(folder).make(rows, parse("version = 2").protect.settings())
+    SummaryFolder(folder).approve(by="Dr. Low")
+    open_site("north", folder=folder).close()
+    open_site("north", folder=folder).close()
+    assert "Look at this first" not in page(read(folder))
+    log = folder / "log.jsonl"
+    log.write_text(log.read_text().replace('"protection":"summary"', '"protection":"none"', 1))
+    text = page(read(folder))
+    assert text.index("THE LOG IS NOT WHOLE") < text.index("What is processed")
+    table = folder / "summary" / "table.csv"
+    table.write_text(table.read_text().replace("5", "6", 1))
+    assert refused("dossier", folder)
+    assert not (folder / "dossier.html").exists()

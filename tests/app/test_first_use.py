@@ -1,0 +1,195 @@
+"""What a stranger met with files of his own: huge numbers, unnamed columns, folders, and hints that work."""
+
+import re
+import warnings
+
+import numpy as np
+import openpyxl
+import pandas
+import pytest
+from typer.testing import CliRunner
+
+import unpooled
+from unpooled.app.cli import app
+from unpooled.app.result import _places
+from unpooled.data.readers import Reading, read_table
+from unpooled.data.readers.source import LARGEST
+from unpooled.errors import InputError, UnpooledError
+from unpooled.evaluation import Description
+
+
+def command(*words):
+    got = CliRunner().invoke(app, [str(word) for word in words])
+    if got.exception is not None and not isinstance(got.exception, SystemExit):
+        raise got.exception
+    return got.exit_code, got.stdout, got.stderr
+
+
+def table(seed, n=60):
+    rng = np.random.default_rng(seed)
+    age = rng.choice([30.0, 55.0, 75.0], n) + rng.normal(0, 2, n)
+    return pandas.DataFrame({"age": age.round(1), "bmi": rng.normal(24, 2, n).round(1)})
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for seed, name in enumerate("ab"):
+        table(seed).to_csv(f"{name}.csv", index=False)
+    return tmp_path
+
+
+# ---------------------------------------------------------------- huge numbers
+
+
+@pytest.mark.parametrize("value", [1.7976931348623157e308, -1e300, 1e160, 1.1 * LARGEST])
+@pytest.mark.parametrize("mixed", [False, True])
+def test_a_huge_number_is_one_error_with_its_place(value, mixed, tmp_path):
+    rows = table(0)
+    rows.loc[7, "bmi"] = value
+    if mixed:
+        rows["sex"] = "f"
+    said = rf"row 8, column bmi: {re.escape(repr(value))} is too large"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(InputError, match=f"site a, {said}"):
+            unpooled.cluster({"a": rows, "b": table(1)}, k=2)
+        path = tmp_path / "a.csv"
+        rows.to_csv(path, index=False)
+        with pytest.raises(InputError, match=said.replace("row 8", "line 9")) as error:
+            read_table(path, Reading())
+        hint = re.search(r"--na (\S+) takes", str(error.value))[1]
+        assert np.isnan(read_table(path, Reading(na=(hint,))).values[7, 1])
+
+
+def test_a_number_at_the_limit_is_clustered_and_printed_short():
+    rows, limit = table(0), LARGEST
+    rows.loc[7, "bmi"] = limit
+    for scale in ("standard", "none", "log", "rank"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            result = unpooled.cluster({"a": rows, "b": table(1)}, k="2..3", scale=scale)
+        assert not re.search(r"\d{20}", repr(result) + result.job_result.report())
+    assert "1e+100" in repr(unpooled.cluster({"a": rows, "b": table(1)}, k=4))
+
+
+# ---------------------------------------------------------------- tables as pandas and Excel write them
+
+
+def test_the_row_numbers_of_pandas_are_left_out_of_every_kind_of_file(files):
+    table(0).to_csv("north.csv")
+    table(1).to_excel("south.xlsx")
+    code, said, _ = command("fit", "north.csv", "south.xlsx", "-k", 2)
+    assert code == 0
+    assert "column 1 is left out: looks like row numbers; with a name in the file, --numbers" in said
+    assert "column column" not in said
+
+
+def test_a_header_of_merged_cells_is_told(tmp_path):
+    book = openpyxl.Workbook()
+    sheet = book.active
+    sheet["A1"], sheet["C1"] = "Person", "Vitals"
+    sheet.merge_cells("A1:B1")
+    sheet.append(["age", "bmi", "bp"])
+    sheet.append([1, 2, 3])
+    book.save(tmp_path / "a.xlsx")
+    with pytest.raises(InputError, match=r"row 1: column 2 has no name.*merged"):
+        read_table(tmp_path / "a.xlsx", Reading())
+
+
+def test_values_without_a_name_are_told_in_a_workbook_too(tmp_path):
+    book = openpyxl.Workbook()
+    for row in (["age", None, "bmi"], [1, 2.5, 3], [4, 7.5, 6]):
+        book.active.append(row)
+    book.save(tmp_path / "a.xlsx")
+    with pytest.raises(InputError, match=r"a\.xlsx, row 1: column 2 has no name"):
+        read_table(tmp_path / "a.xlsx", Reading())
+
+
+def test_a_folder_is_called_one(tmp_path):
+    with pytest.raises(InputError, match=r"is a folder; name the files in it"):
+        read_table(tmp_path, Reading())
+
+
+# ---------------------------------------------------------------- messages
+
+
+def test_a_site_that_is_left_out_is_told_once(files):
+    (files / "empty.csv").write_text("age,bmi\n")
+    code, said, err = command("fit", "a.csv", "b.csv", "empty.csv", "-k", 2)
+    assert code == 0
+    assert (said + err).count("empty is left out") == 1
+
+
+def test_a_range_of_k_beyond_the_rows_is_told_as_it_was_typed(files):
+    code, _, err = command("fit", "a.csv", "b.csv", "-k", "2..1000")
+    assert (code, err) == (
+        1,
+        "unpooled: k = 2 to 1000 is asked for, and there are 120 rows: k is at most that\n",
+    )
+
+
+def test_predict_names_the_file_and_the_way_out(files):
+    assert command("fit", "a.csv", "b.csv", "-k", 2, "--out", "run")[0] == 0
+    (files / "less.csv").write_text("age\n50\n")
+    (files / "text.csv").write_text("age,bmi\n50,unknown\n60,22\n")
+    assert (
+        "less.csv: the model needs the columns bmi" in command("predict", "run", "less.csv", "-o", "p.csv")[2]
+    )
+    assert "--na 'unknown'" in command("predict", "run", "text.csv", "-o", "p.csv")[2]
+    assert command("predict", "run", "text.csv", "-o", "p.csv", "--na", "unknown")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        ({}, "no site was given"),
+        (
+            {"a": table(0), "b": table(1)[["age"]]},
+            'columns="common" takes the 1 that all have, columns="any" takes all',
+        ),
+        (
+            {"a": table(0).astype(object).replace({"bmi": {table(0).bmi[3]: "unknown"}})},
+            "site a, row 4, column bmi: text in a column of numbers: 'unknown'",
+        ),
+        ({"a": table(0).assign(z=1j)}, "site a, column z, index 0: complex is neither number nor text"),
+    ],
+)
+def test_what_cluster_says_has_a_place(data, says):
+    with pytest.raises(UnpooledError, match=re.escape(says)):
+        unpooled.cluster(data, k=2)
+
+
+def test_the_usual_spelling_is_kept(files):
+    for name, sex in (("north", "male"), ("south", "Male"), ("west", "male")):
+        pandas.DataFrame(table(0).assign(sex=["female", sex] * 30)).to_csv(f"{name}.csv", index=False)
+    _, _, err = command("fit", "north.csv", "south.csv", "west.csv", "-k", 2)
+    assert "--recode sex:Male=male reads" in err
+
+
+def test_clusters_of_the_same_sites_are_said_together():
+    sizes = np.array([[5.0, 4.0, 3.0, 2.0], [0.0, 4.0, 0.0, 1.0]])
+    d = Description.__new__(Description)
+    object.__setattr__(d, "sites", ("a", "b"))
+    object.__setattr__(d, "sizes", sizes)
+    assert _places(d, 4, [2, 4], ()) == "clusters 1 and 3 only at a"
+
+
+def test_a_dash_is_explained_where_there_is_one(files):
+    report = unpooled.cluster({"a": table(0), "b": table(1)}, k=3).job_result.report()
+    assert "&ndash;: none" not in report
+    far = table(2).assign(age=900.0)
+    assert "&ndash;: none" in unpooled.cluster({"a": table(0), "b": far}, k=2).job_result.report()
+
+
+def test_the_report_of_a_result_does_not_overwrite_its_rows(files):
+    before = (files / "a.csv").read_bytes()
+    with pytest.raises(InputError, match="an input is never overwritten"):
+        unpooled.cluster({"a": "a.csv", "b": table(1)}, k=2).report("a.csv", overwrite=True)
+    assert (files / "a.csv").read_bytes() == before
+
+
+def test_what_decides_about_k_is_said_and_the_first_command_suits_its_table(files):
+    _, said, _ = command("fit", "a.csv", "b.csv", "-k", "2..4")
+    assert "What decides: gain (" in said
+    assert "--categorical cp,restecg,slope,thal" in " ".join(command("--help")[1].split())

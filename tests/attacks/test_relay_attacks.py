@@ -1,0 +1,356 @@
+"""Attacks on trees of federations, by those above a region, by a relay, by a member; "said": not stopped."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from helpers import bits, blobs, split
+from unpooled import Lloyd, SecureSums, Simulation, Site, run
+from unpooled.federation.relay.relay import Relay, RelayRules
+from unpooled.federation.remote import RemoteFederation
+from unpooled.privacy.secure_sum.site_mask import site_masks
+from unpooled.privacy.secure_sum.stage_messages import AskKeys, AskShares
+from unpooled.protocol import codec
+from unpooled.protocol.algorithm import Ask
+from unpooled.protocol.exchange import STAGE, Part, Request, RequestId, Response
+from unpooled.protocol.messages import Refusal
+from unpooled.protocol.partial_sum import PartialSum
+from unpooled.protocol.questions.cluster_sums import AskClusterSums, AskMoments
+
+REQUEST_ID = RequestId("r", 0, 0, 0)
+
+
+class Tapped:
+    """A carrier whose every answer an attacker reads; ``away(site)``: it does not come through."""
+
+    def __init__(self, members, away=lambda site: False):
+        self.members, self.away, self.seen = {m.name: m for m in members}, away, []
+        self.sites = tuple(sorted(self.members))
+
+    def send_and_receive(self, requests):
+        came = {s: "late" if self.away(s) else self.members[s].respond(data) for s, data in requests.items()}
+        pairs = [(codec.unwrap(requests[s]), came[s]) for s in requests if isinstance(came[s], bytes)]
+        self.seen += [(request, codec.unwrap(data)) for request, data in pairs]
+        return came
+
+
+def above(members, **more):
+    return RemoteFederation(Tapped(members), exact_sums=True, federations=[m.name for m in members], **more)
+
+
+def asked(federation, question, request_id=REQUEST_ID):
+    (got,) = federation.ask(request_id, (Ask("total", federation.sites, question),))
+    return got
+
+
+# ---------------------------------------------------------------- a cluster that one site alone has rows of
+
+
+def one_cluster_a_site(seed):
+    """Six hospitals that share two clusters; four of them have one more of their own."""
+    rng = np.random.default_rng(seed)
+    rows = {}
+    for i in range(6):
+        X = np.concatenate([rng.normal(c, 0.5, (12, 2)) for c in (0.0, 6.0)])
+        own = rng.normal((30 + 10 * i, -20), 0.5, (7, 2))
+        rows[f"h{i}"] = np.concatenate([X, own]) if i < 4 else X
+    return rows
+
+
+def regions_of(rows, **rules):
+    return [
+        Relay(f"r{j}", [Site(s, rows[s]) for s in sorted(rows)[3 * j : 3 * j + 3]], RelayRules(**rules))
+        for j in (0, 1)
+    ]
+
+
+def own_numbers(rows, seen):
+    """How many sums of one site's cells an attacker reads above the regions."""
+    found = set()
+    for request, answer in seen:
+        for part, reply in zip(request.parts, answer.replies, strict=True):
+            if not (isinstance(reply, PartialSum) and isinstance(part.question, AskClusterSums)):
+                continue
+            region = reply.reply()
+            for site, X in rows.items():
+                own = asked(Simulation.from_rows({site: X}), part.question).total()
+                same = (region.mass == own.mass) & (own.mass > 0)
+                same &= np.isclose(region.sums, own.sums, rtol=1e-9, atol=1e-9).all(axis=-1)
+                found |= {(site, part.question.centers.tobytes(), *at) for at in np.argwhere(same).tolist()}
+    return len(found)
+
+
+def left_over(rows, relays, seen):
+    """Region by region and set of cells: how many sites the rows come from that its cells leave out."""
+    least = []
+    members = {relay.name: relay.members for relay in relays}
+    for name, request, answer in seen:
+        for part, reply in zip(request.parts, answer.replies, strict=True):
+            if not (isinstance(reply, PartialSum) and isinstance(part.question, AskClusterSums)):
+                continue
+            region = reply.reply().mass
+            own = {
+                s: asked(Simulation.from_rows({s: rows[s]}), part.question).total().mass
+                for s in members[name]
+            }
+            for r in range(len(region)):
+                there = {s: (own[s][r] > 0) & (region[r] == 0) for s in own}
+                left = sum(bool(mask.any()) for mask in there.values())
+                if left:
+                    least.append(left)
+    return least
+
+
+class Named(Tapped):
+    """The same, with the name of the region that answered."""
+
+    def send_and_receive(self, requests):
+        came = super().send_and_receive(requests)
+        fresh = self.seen[-len(requests) :]
+        self.seen[-len(requests) :] = [(name, *pair) for name, pair in zip(requests, fresh, strict=True)]
+        return came
+
+
+def tapped_run(rows, **rules):
+    relays = regions_of(rows, **rules)
+    wire = Named(relays)
+    federation = RemoteFederation(wire, exact_sums=True, federations=[r.name for r in relays])
+    done = run(Lloyd(k=5, n_starts=3, max_rounds=6), federation, seed=1)
+    return relays, wire.seen, done
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_no_cell_of_fewer_sites_goes_up_nor_follows_from_the_total(seed):
+    rows = one_cluster_a_site(seed)
+    for least in (1, 2, 3):
+        relays, seen, _ = tapped_run(rows, min_sites=3, min_contributors=least)
+        alone = own_numbers(rows, [(request, answer) for _, request, answer in seen])
+        if least == 1:
+            assert alone > 4  # the attack finds what is there
+            continue
+        assert alone == 0
+        missing = left_over(rows, relays, seen)
+        assert missing
+        assert min(missing) >= least
+
+
+def test_what_is_left_out_costs_the_rows_of_small_clusters_and_nothing_where_all_sites_have_all():
+    rows = one_cluster_a_site(0)
+    _, _, exact = tapped_run(rows)
+    _, _, hidden = tapped_run(rows, min_sites=3, min_contributors=3)
+    X = np.concatenate(list(rows.values()))
+
+    def cost(done):
+        return ((X[:, None] - done.state.centers) ** 2).sum(axis=2).min(axis=1).sum()
+
+    assert cost(hidden) > 1.5 * cost(exact)
+    even = {s: X[i::6] for i, s in enumerate(sorted(rows))}
+    start = np.array([[0.0, 0.0], [6.0, 6.0], [45.0, -20.0]])
+    both = []
+    for least in (1, 3):
+        federation = above(regions_of(even, min_contributors=least))
+        both.append(bits(run(Lloyd(k=3, init=start, max_rounds=3), federation).state))
+    assert both[0] == both[1]
+
+
+def test_said_two_sums_whose_cells_differ_by_rows_of_one_site_show_their_difference():
+    """Every cell has three sites. Only what sites answer from, and secure sums, is between this and a row."""
+    rows = {s: np.array([[0.0], [1.0], [10.0], [11.0]]) + 0.01 * i for i, s in enumerate("abc")}
+    rows["a"] = np.append(rows["a"], [[5.4]], axis=0)
+    relay = Relay("r", [Site(s, X) for s, X in rows.items()], RelayRules(min_contributors=3))
+    federation = above([relay])
+    cells = [
+        asked(federation, AskClusterSums(np.array([[[0.0], [c]]])), replace(REQUEST_ID, exchange=i)).total()
+        for i, c in enumerate((10.0, 11.0))
+    ]
+    assert cells[1].mass[0, 0] - cells[0].mass[0, 0] == 1
+    assert cells[1].sums[0, 0, 0] - cells[0].sums[0, 0, 0] == pytest.approx(5.4)
+
+
+# ---------------------------------------------------------------- sums over different sets of sites
+
+
+def test_with_one_set_a_member_that_is_away_cannot_be_seen_in_a_difference(tmp_path):
+    rows, away = split(blobs(1, n=80)[0], 4, 1), set()
+    for rule in (False, True):
+        away.clear()
+        below = RemoteFederation(
+            Tapped([Site(s, X) for s, X in rows.items()], lambda site: site in away), exact_sums=True
+        )
+        folder = tmp_path / str(rule)
+        federation = above([Relay("r", below, RelayRules(fixed_membership=rule), folder=folder)])
+        whole = asked(federation, AskMoments()).total()
+        away.add("site-0")
+        later = asked(federation, AskMoments(), replace(REQUEST_ID, round=1))
+        if not rule:
+            part = whole.sums - later.total().sums
+            assert np.allclose(part, rows["site-0"].sum(axis=0))
+            continue
+        why = "not all of the sites answered that the first sum of this run is over"
+        assert later.refusals == {"r": why}
+        relay = federation._transport.members["r"]
+        relay.close()
+        opened = Relay("r", below, RelayRules(fixed_membership=True), folder=folder)  # it has not forgotten
+        again = asked(above([opened]), AskMoments(), replace(REQUEST_ID, round=2))
+        assert again.refusals == {"r": why}
+        away.clear()
+        assert asked(above([opened]), AskMoments(), replace(REQUEST_ID, round=2)).partial_sum().sites == 4
+        fresh = asked(above([opened]), AskMoments(), replace(REQUEST_ID, run="s"))
+        assert fresh.partial_sum().sites == 4
+        opened.close()
+
+
+def test_who_is_late_in_the_first_sum_stays_out_where_there_is_one_set():
+    rows, away = split(blobs(1, n=80)[0], 4, 1), {"site-0"}
+    below = RemoteFederation(
+        Tapped([Site(s, X) for s, X in rows.items()], lambda site: site in away), exact_sums=True
+    )
+    federation = above([Relay("r", below, RelayRules(fixed_membership=True))])
+    first = asked(federation, AskMoments())
+    away.clear()
+    second = asked(federation, AskMoments(), replace(REQUEST_ID, round=1))
+    assert first.partial_sum().sites == second.partial_sum().sites == 3
+    assert bits(first.total()) == bits(second.total())
+
+
+def test_one_set_is_also_kept_where_the_sites_of_a_region_below_change():
+    rows, away = split(blobs(1, n=80)[0], 4, 1), set()
+    below = RemoteFederation(
+        Tapped([Site(s, X) for s, X in rows.items()], lambda site: site in away), exact_sums=True
+    )
+    inner = Relay("inner", below, RelayRules(min_sites=2))
+    federation = above([Relay("r", above([inner]), RelayRules(fixed_membership=True))])
+    assert asked(federation, AskMoments()).partial_sum().sites == 4
+    away.add("site-0")
+    assert (
+        "first sum of this run" in asked(federation, AskMoments(), replace(REQUEST_ID, round=1)).refusals["r"]
+    )
+
+
+def cells_of(rows):
+    names = sorted(rows)
+    parts = [names[3 * i : 3 * i + 3] for i in range(4)]
+    return [
+        Relay(f"r{i}", Simulation.from_rows({s: rows[s] for s in p}, secure=True))
+        for i, p in enumerate(parts)
+    ]
+
+
+def stage(relay, question, request_id, *more):
+    data = codec.wrap(Request(request_id, (*more, Part(STAGE, question, None, 0))))
+    return codec.unwrap(relay.respond(data), expect=Response).replies[-1]
+
+
+def test_a_country_cannot_difference_regions_by_other_lists_of_them_nor_replay_a_round():
+    relays = cells_of(split(blobs(1, n=60)[0], 12, 1))
+    wire = Tapped(relays)
+    federation = RemoteFederation(wire, secure=SecureSums(), federations=[r.name for r in relays])
+    for number in range(2):
+        asked(federation, AskMoments(), replace(REQUEST_ID, round=number))
+    begun = [
+        (request.request_id, part.question)
+        for request, _ in wire.seen
+        for part in request.parts
+        if isinstance(part.question, AskShares)
+    ]
+    (old_turn, old), (_, last) = begun[0], begun[-1]
+    participants = last.participants
+    fewer = replace(participants, sites=participants.sites[:3], identities=participants.identities[:3])
+    terms = replace(
+        last.terms,
+        request_id=replace(REQUEST_ID, round=2),
+        sites=participants.sites[:3],
+        participants=fewer.digest,
+        threshold=3,
+    )
+    other = replace(last, terms=terms, participants=fewer, keys=last.keys[:3])
+    assert (
+        "another roster than the one that this run began with"
+        in stage(relays[0], other, terms.request_id).reason
+    )
+    low = replace(
+        last, terms=replace(terms, participants=participants.digest, threshold=2), keys=last.keys[:3]
+    )
+    assert "this site's minimum is 3" in stage(relays[0], low, terms.request_id).reason
+    assert stage(relays[0], old, old_turn).reason == "round 0, exchange 0 is over"
+    stage(relays[0], AskKeys("new"), old_turn)  # with new keys it is over, too
+    fresh = replace(old, terms=replace(old.terms, epoch="new"))
+    assert isinstance(stage(relays[0], fresh, old_turn), Refusal)
+
+
+# ---------------------------------------------------------------- a relay that lies, a member with two names
+
+
+class Liar(Relay):
+    """A relay that changes what it passes up."""
+
+    def __init__(self, *given, lie, **more):
+        super().__init__(*given, **more)
+        self._lie = lie
+
+    def answer(self, request):
+        answer = super().answer(request)
+        return replace(answer, replies=tuple(map(self._lie, answer.replies)))
+
+
+def liar(rows, lie, name="r"):
+    return Liar(name, [Site(s, X) for s, X in rows.items()], RelayRules(min_sites=1), lie=lie)
+
+
+def told(**other):
+    return lambda reply: replace(reply, **other) if isinstance(reply, PartialSum) else reply
+
+
+@pytest.mark.parametrize(
+    ("lie", "why"),
+    [
+        (told(sites=0), "a sum over 0 sites"),
+        (told(min_contributors=9), "a sum over 3 sites, 9 behind every cell"),
+        (told(kind="ClusterSums"), "a sum of ClusterSums where Moments"),
+        (told(low=(99, 99, 99)), "that is no sum of numbers"),
+    ],
+)
+def test_a_sum_that_cannot_be_is_refused_by_name(lie, why):
+    rows = split(blobs(1, n=30)[0], 3, 1)
+    got = asked(above([liar(rows, lie)]), AskMoments())
+    assert why in got.refusals["r"]
+
+
+def test_said_a_relay_that_lies_about_its_members_is_believed():
+    """It may invent sites, or leave a key out. It harms those whose replies it reads anyway, and the sum."""
+    rows = {"a": np.ones((5, 2))}
+    got = asked(above([liar(rows, told(sites=50))]), AskMoments())
+    assert got.partial_sum().sites == 50
+    shared = {"a": np.ones((5, 2))}
+
+    def forgets(reply):
+        return replace(reply, keys=()) if hasattr(reply, "keys") else reply
+
+    twice = []
+    for name, lie in (("r0", forgets), ("r1", lambda reply: reply)):
+        member = Site("a", shared["a"], key="feed" * 10)
+        twice.append(Liar(name, [member], RelayRules(min_sites=1), lie=lie))
+    assert asked(above(twice), AskMoments()).total().n == 10  # counted twice, and not found
+
+
+def test_said_a_site_with_two_keys_and_two_names_is_two_sites():
+    members = [Site(name, np.ones((5, 2)), key=key * 10) for name, key in (("a", "feed"), ("b", "beef"))]
+    relays = [Relay(f"r{i}", [m], RelayRules(min_sites=1)) for i, m in enumerate(members)]
+    assert asked(above(relays), AskMoments()).total().n == 10
+
+
+def test_in_a_secure_sum_a_region_cannot_be_told_from_a_site_by_its_masked_reply():
+    """The words are masked, and as long as those of a site: the number of its sites is in none of them."""
+    rows = split(blobs(1, n=60)[0], 12, 1)
+    relays = cells_of(rows)[:2]
+    names = ("x", "y")
+    masks = site_masks((*names, "z"), min_sites=3, required=True)
+    sites = [Site(s, rows["site-9"], mask=masks[s]) for s in names]
+    wire = Tapped([*relays, *sites])
+    federation = RemoteFederation(wire, secure=SecureSums(), federations=[r.name for r in relays])
+    assert asked(federation, AskMoments()).partial_sum().sites == 8
+    masked = [a.replies[-1].data for p, a in wire.seen if any(part.verb == "total" for part in p.parts)]
+    assert len(masked) == 4
+    assert len({data.shape for data in masked}) == 1
+    assert not any((data[:, -1] == [0, count]).all() for data in masked for count in (1, 3))

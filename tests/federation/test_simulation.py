@@ -1,0 +1,275 @@
+"""All sites in one process: fused or one by one, in blocks, some of them, and what is refused."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from helpers import Declines, bits, blobs, split
+from unpooled import DWF, Lloyd, Simulation, Site, run
+from unpooled.algorithms.dwf import AskLocalMoves
+from unpooled.algorithms.fkm import AskOneStep
+from unpooled.algorithms.kfed import AskDennisMeans
+from unpooled.algorithms.minibatch import AskEpochs
+from unpooled.data.transforms import Affine
+from unpooled.errors import InputError, SiteFailedError
+from unpooled.federation import simulation
+from unpooled.protocol.algorithm import each, together, total, transformed
+from unpooled.protocol.exchange import RoundLog, UniformSizes, run_protocol
+from unpooled.protocol.messages import Question
+from unpooled.protocol.questions.cluster_sums import (
+    AskClusterSums,
+    AskLocalMeans,
+    AskMoments,
+    AskScatter,
+    Moments,
+)
+from unpooled.protocol.site_batch import SiteBatch
+
+pytestmark = pytest.mark.quick
+
+CENTERS = np.random.default_rng(0).uniform(-10, 10, (4, 3))
+QUESTIONS = [
+    AskMoments(),
+    AskMoments(np.full(3, 2.0)),
+    AskClusterSums(np.stack([CENTERS, CENTERS[::-1] + 1])),
+    AskLocalMeans(4),
+    AskLocalMeans(3, n_init=3, steps=2, min_size=2.0),
+    AskScatter(CENTERS),
+    AskLocalMoves(CENTERS, 3, "counts"),
+    AskLocalMoves(CENTERS, 1, "equal"),
+    AskLocalMoves(CENTERS, 2, "rows"),
+    AskOneStep(CENTERS, "before", 2.0),
+    AskOneStep(CENTERS, "after", 2.0),
+    AskDennisMeans(2),
+    AskEpochs(CENTERS, 2, 5, 0.7),
+]
+
+
+def uneven(seed: int, d: int = 3, dtype=np.float64):
+    """Sites of very different size, one of them empty."""
+    rng = np.random.default_rng(seed)
+    sizes = [1, 0, 2, 37, 5, 130, 11]
+    return {f"s{i}": (6 * rng.standard_normal((n, d))).astype(dtype) for i, n in enumerate(sizes)}
+
+
+def weights_for(rows, seed: int):
+    rng = np.random.default_rng(seed)
+    return {s: rng.integers(0, 4, len(X)).astype(float) for s, X in rows.items()}
+
+
+@pytest.mark.parametrize("question", QUESTIONS, ids=lambda q: type(q).__name__)
+@pytest.mark.parametrize("minimum", [1, 2, 5])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_fused_equals_site_by_site_for_every_question(question, minimum, dtype):
+    rows = uneven(1, dtype=dtype)
+    for weights in (None, weights_for(rows, 2)):
+        both = [
+            Simulation.from_rows(rows, weights, min_cluster_size=minimum, fused=f, threads=2)
+            for f in (True, False)
+        ]
+        for transform in (None, Affine(np.array([1.0, 0.0, -1.0]), np.array([2.0, 1.0, 0.5]))):
+            for sites in (both[0].sites, ("s5", "s0", "s3")):
+                fused, alone = (
+                    run_protocol(transformed(transform, each(sites, question)), f, seed=3, number=2)
+                    for f in both
+                )
+                assert set(fused) == set(sites)
+                assert all(bits(fused[s]) == bits(alone[s]) for s in sites)
+
+
+SUMMED = [
+    q
+    for q in QUESTIONS
+    if isinstance(q, AskMoments | AskClusterSums | AskScatter | AskLocalMoves | AskEpochs)
+]
+
+
+@pytest.mark.parametrize("question", SUMMED, ids=lambda q: type(q).__name__)
+@pytest.mark.parametrize("block", [1, 40, 100])
+def test_totals_in_small_blocks_have_the_same_bits(question, block, monkeypatch):
+    rows = uneven(4)
+    whole, round_log = RoundLog(), RoundLog()
+    straight = run_protocol(total(tuple(rows), question), Simulation.from_rows(rows), round_log=whole)
+    alone = run_protocol(total(tuple(rows), question), Simulation.from_rows(rows, fused=False))
+    monkeypatch.setattr(simulation, "_BLOCK_NUMBERS", block)
+    blocked = run_protocol(total(tuple(rows), question), Simulation.from_rows(rows), round_log=round_log)
+    assert bits(blocked) == bits(straight) == bits(alone)
+    assert round_log.sent == whole.sent
+    exact = [
+        bits(
+            run_protocol(
+                total(tuple(rows), question), Simulation.from_rows(rows, exact_sums=True, fused=fused)
+            )
+        )
+        for fused in (True, False)
+    ]
+    assert exact[0] == exact[1]
+
+
+def test_sites_of_one_array_are_those_of_a_mapping_and_nothing_is_made_for_each():
+    rows = {f"{i:07}": X for i, X in enumerate(uneven(4).values())}
+    X = np.concatenate(list(rows.values()))
+    weights = np.random.default_rng(0).integers(1, 4, len(X)).astype(float)
+    offsets = np.concatenate([[0], np.cumsum([len(part) for part in rows.values()])])
+    parts = dict(zip(rows, np.split(weights, offsets[1:-1]), strict=True))
+    for algorithm in (Lloyd(k=2), DWF(k=2, local_steps=2)):
+        for w, by_site in ((None, None), (weights, parts)):
+            stacked = Simulation.from_stacked(X, offsets, w)
+            one, other = (
+                run(algorithm, stacked, seed=1),
+                run(algorithm, Simulation.from_rows(rows, by_site), seed=1),
+            )
+            assert bits(one.state) == bits(other.state)
+            assert stacked.rows == len(X)
+            assert all(isinstance(record.sent, UniformSizes) for record in one.history)
+            assert [dict(record.sent) for record in one.history] == [dict(r.sent) for r in other.history]
+            assert (
+                len(stacked._pool._memory[one.id]._known) <= 1
+            )  # memories of sites that no question looked at
+    named = Simulation.from_stacked(X, offsets, names=sorted(rows))
+    assert named.sites == tuple(rows)
+
+
+@pytest.mark.parametrize(
+    ("offsets", "names", "why"),
+    [
+        ([0, 2], None, "offsets must rise from 0 to the 3 rows"),
+        ([0, 2, 1, 3], None, "offsets must rise"),
+        ([1, 3], None, "offsets must rise"),
+        ([0], None, "offsets must rise"),
+        ([0, 1, 3], ["b", "a"], "names must be sorted, differ, and be as many as sites: 2"),
+        ([0, 1, 3], ["a", "a"], "names must be sorted"),
+        ([0, 1, 3], ["a"], "names must be sorted"),
+    ],
+)
+def test_places_and_names_of_stacked_sites_that_do_not_fit_are_refused(offsets, names, why):
+    with pytest.raises(InputError, match=why):
+        Simulation.from_stacked(np.zeros((3, 1)), offsets, names=names)
+
+
+def test_what_left_sites_is_a_mapping_also_where_it_is_the_same_of_all():
+    same = UniformSizes(("a", "b"), (3, 40))
+    assert same == {"a": (3, 40), "b": (3, 40)}
+    assert same != {"a": (3, 40)}
+    assert same == UniformSizes(("a", "b"), (3, 40)) != UniformSizes(("a", "c"), (3, 40))
+    assert same.plus(UniformSizes(("a", "b"), (1, 2))) == {"a": (4, 42), "b": (4, 42)}
+    assert same.plus({"a": (1, 2)}) is None
+    with pytest.raises(KeyError):
+        same["c"]
+
+
+def test_blocks_split_the_sites(monkeypatch):
+    sizes = []
+
+    @dataclass(frozen=True, eq=False)
+    class Watching(AskMoments, prefix="test_runtimes"):
+        def answer_all(self, batch):
+            sizes.append(len(batch))
+            return super().answer_all(batch)
+
+    monkeypatch.setattr(simulation, "_BLOCK_NUMBERS", 14)
+    rows = uneven(4)
+    got = run_protocol(total(tuple(rows), Watching()), Simulation.from_rows(rows))
+    assert sizes == [1, 2, 2, 2, 1]  # one to see its declarations hold; 7 numbers a site: two sites a block
+    assert got.n == sum(map(len, rows.values()))
+
+
+def test_each_in_blocks(monkeypatch):
+    rows = uneven(4)
+    straight = run_protocol(each(tuple(rows), AskLocalMeans(3)), Simulation.from_rows(rows))
+    monkeypatch.setattr(simulation, "_BLOCK_NUMBERS", 1)
+    blocked = run_protocol(each(tuple(rows), AskLocalMeans(3)), Simulation.from_rows(rows))
+    assert {s: bits(r) for s, r in straight.items()} == {s: bits(r) for s, r in blocked.items()}
+
+
+def test_parts_of_one_exchange_that_ask_different_sites_draw_the_same():
+    rows = uneven(4)
+    asked = [("s3", "s5"), ("s5",), ("s0", "s3", "s6")]
+    fused, alone = (
+        run_protocol(
+            together([each(sites, AskLocalMeans(3, steps=1)) for sites in asked]),
+            Simulation.from_rows(rows, fused=f),
+        )
+        for f in (True, False)
+    )
+    for a, b in zip(fused, alone, strict=True):
+        assert {s: bits(r) for s, r in a.items()} == {s: bits(r) for s, r in b.items()}
+
+
+def test_number_of_threads_is_irrelevant():
+    rows = split(blobs(3, n=3000, d=3, k=4, spread=3.0)[0], 7)
+    states = [bits(run(Lloyd(k=4), Simulation.from_rows(rows, threads=t)).state) for t in (1, 2, 5)]
+    assert len(set(states)) == 1
+
+
+def test_rows_that_lie_in_one_array_are_not_copied():
+    X = np.random.default_rng(0).normal(size=(100, 3))
+    rows = {"a": X[10:40], "b": X[40:41], "c": X[41:90]}
+    pool = Simulation.from_rows(rows)._pool
+    assert np.shares_memory(pool._X, X)
+    assert np.array_equal(pool._X, X[10:90])
+    for other in ({"a": X[40:90], "b": X[10:40]}, {"a": X[:10], "b": X[20:30]}, {"a": X[:50:2], "b": X[50:]}):
+        stacked = Simulation.from_rows(other)._pool._X
+        assert np.array_equal(stacked, np.concatenate([other["a"], other["b"]]))
+
+
+def test_narrower_tables_of_one_array_are_stacked_right():
+    X = np.arange(24.0)
+    rows = {"a": X[:12].reshape(4, 3), "b": X[12:].reshape(4, 3)}
+    fused, alone = (
+        run_protocol(each(("a", "b"), AskMoments()), Simulation.from_rows(rows, fused=f))
+        for f in (True, False)
+    )
+    assert all(bits(fused[s]) == bits(alone[s]) for s in rows)
+
+
+def test_a_site_with_a_rule_of_its_own_is_never_fused():
+    rows = uneven(1)
+    sites = [Site(s, X, guards=[Declines("busy")] if s == "s3" else []) for s, X in rows.items()]
+    assert "s3" not in run_protocol(each(tuple(rows), AskMoments()), Simulation(sites))
+
+
+def test_sites_with_different_minima_each_keep_their_own():
+    X = np.array([[0.0], [0.1], [9.0], [9.1], [9.2]])
+    sites = [Site("a", X), Site("b", X, min_cluster_size=3), Site("c", X, min_cluster_size=2)]
+    got = run_protocol(each(("a", "b", "c"), AskClusterSums(np.array([[[0.0], [9.0]]]))), Simulation(sites))
+    assert got["a"].mass.tolist() == got["c"].mass.tolist() == [[2.0, 3.0]]
+    assert got["b"].mass[0, 0] == 0.0
+
+
+# ---------------------------------------------------------------- what goes wrong
+
+
+@dataclass(frozen=True, eq=False)
+class Fails(Question[Moments], prefix="test_runtimes"):
+    """A question with a bug that shows at sites with a single row."""
+
+    reads = "rows"
+
+    def answer_all(self, batch: SiteBatch):
+        if (batch.row_counts == 1).any():
+            raise ZeroDivisionError("one row is too few")
+        return AskMoments().answer_all(batch)
+
+
+def test_a_failing_site_is_named_with_round_and_question():
+    with pytest.raises(SiteFailedError, match=r"site s0, round 6, test_runtimes\.Fails: one row is too few"):
+        run_protocol(total(("s5", "s0"), Fails()), Simulation.from_rows(uneven(1), fused=False), number=6)
+    with pytest.raises(SiteFailedError, match=r"round 6, test_runtimes\.Fails: one row is too few"):
+        run_protocol(total(("s5", "s0"), Fails()), Simulation.from_rows(uneven(1)), number=6)
+
+
+def test_no_site_at_all():
+    with pytest.raises(InputError, match="at least one site, got 0"):
+        Simulation([])
+
+
+def test_two_sites_of_one_name():
+    with pytest.raises(InputError, match="site names must differ: 2 sites, 1 names"):
+        Simulation([Site("a", np.ones((1, 1))), Site("a", np.ones((1, 1)))])
+
+
+def test_sites_with_different_columns():
+    with pytest.raises(InputError, match="sites with different columns: a has 2, b has 3"):
+        Simulation.from_rows({"a": np.ones((4, 2)), "b": np.ones((4, 3))})

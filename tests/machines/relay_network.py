@@ -1,0 +1,195 @@
+"""A country, two regions and four hospitals on this machine, set up by the commands of docs/relays.md."""
+
+import contextlib
+import csv
+import json
+import re
+import shlex
+import shutil
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psutil
+
+from machines.network import Network, reserved_port, tree, until
+from unpooled.federation.coordinator_run import ProgressFile
+from unpooled.federation.provisioning.enrolment import awaiting_admission, enrolments
+from unpooled.federation.provisioning.federation_folder import FederationFolder, connected_sites
+from unpooled.site.study_store import StudyFolder
+from unpooled.storage.atomic_files import is_locked
+
+PAGE = Path(__file__).parents[2] / "docs" / "relays.md"
+REGIONS = {"north": ("hospital-a", "hospital-b"), "south": ("hospital-c", "hospital-d")}
+HOSPITALS = [hospital for some in REGIONS.values() for hospital in some]
+OTHERS = {
+    "north": "south",
+    "hospital-a": "hospital-c",
+    "hospital-b": "hospital-d",
+    "hospital-e": "hospital-f",
+}
+LATER = ("hospital-e", "hospital-f", "hospital-g")  # where members sum securely, one more in each federation
+LASTING = ("serve", "join", "run")
+
+
+def steps(title):
+    """Section by section of a part of the page: the commands in its order, by person who gives them."""
+    part = PAGE.read_text(encoding="utf-8").split(f"\n## {title}\n")[1].split("\n## ")[0]
+    found = []
+    for section in part.split("\n### ")[1:]:
+        person = section.split(":")[0]
+        blocks = re.findall(r"```sh\n(.*?)```", section, re.S)
+        lines = [line for block in blocks for line in block.splitlines()]
+        if lines:
+            found.append({who: [said(line) for line in lines] for who, said in alike(person)})
+    return found
+
+
+def alike(person):
+    """The persons who do what the page says of one of them, and how each says it."""
+
+    def south(text):
+        for here, there in OTHERS.items():
+            text = text.replace(here, there)
+        return text
+
+    if person == "Country":
+        return [("Country", str)]
+    if person == "North":
+        return [("North", str), ("South", south)]
+    first = person.removeprefix("Hospital ").lower()
+    return [
+        (
+            f"Hospital-{letter.upper()}",
+            lambda text, letter=letter: text.replace(f"hospital-{first}", f"hospital-{letter}"),
+        )
+        for letter in {"a": "abcd", "e": "efg"}[first]
+    ]
+
+
+class TreeNetwork(Network):
+    """Processes by name: ``Country``, ``North``, ``north`` (its relay), ``hospital-a``, ``run``."""
+
+    def __init__(self, folder, source, env=None):
+        self.alone(folder, env)
+        self.ports = {name: reserved_port() for name in ("country", "north", "south")}
+        self.commands = {}  # of what is running, to start it again
+        every = (*HOSPITALS, *LATER)
+        for person in ("Country", "North", "South", *(name.title() for name in every)):
+            (folder / person).mkdir()
+        with source.open() as file:
+            rows = list(csv.DictReader(file))
+        for number, hospital in enumerate(every):
+            with (folder / hospital.title() / "patients.csv").open("w", newline="") as file:
+                writer = csv.DictWriter(file, list(rows[0]))
+                writer.writeheader()
+                writer.writerows(rows[number::4] if hospital in HOSPITALS else rows[number::9])
+
+    def perform(self, title="Between machines"):
+        """Run the commands of a part of the page; persons who do the same do it at the same time."""
+        for section in steps(title):
+            with ThreadPoolExecutor(len(section)) as people:
+                list(people.map(self.person, section.keys(), section.values()))
+
+    def person(self, person, lines):
+        for line in lines:
+            for name, port in self.ports.items():
+                line = line.replace(f"{name}.example.org:8002", f"localhost:{port}")
+            words, folder = shlex.split(line), self.folder / person
+            if words[0] == "unpooled":
+                self.step(person, words[1:], folder)
+            else:
+                subprocess.run(words, cwd=folder, check=True)
+
+    def step(self, person, words, folder):
+        if words[:2] == ["federation", "admit"]:  # the telephone
+            place = FederationFolder.read(folder / words[2])
+            new = {site for site, record in enrolments(place).items() if not record.certificate}
+            until(lambda: set(awaiting_admission(place)) == new, f"all to ask {words[2]} of {person}")
+        if words[0] == "study":
+            until(StudyFolder(folder / words[2]).pending, f"the study at {person}")
+        if words[0] == "run":
+            self.wait_all()
+        if words[0] in LASTING:
+            self.lasting(self.name_of(person, words), words, folder)
+        else:
+            self.command(*words, folder=folder, entered="y\ny\n")
+        if words[:2] == ["federation", "invite"]:
+            invited = FederationFolder.read(folder / words[2]).invitation(words[3])
+            shutil.copy(invited, self.folder / words[3].title())
+        if words[0] == "serve":
+            until(lambda: "the server is up" in self.output(person), f"the server of {person}")
+            place = FederationFolder.read(folder / words[1])
+            for site in place.sites:
+                shutil.copy(place.invitation(site), self.folder / site.title())
+
+    @staticmethod
+    def name_of(person, words):
+        return person if words[0] == "serve" else "run" if words[0] == "run" else person.lower()
+
+    def lasting(self, name, words, folder):
+        self.commands[name] = (words, folder)
+        self.start(name, *words, folder=folder)
+
+    def again(self, name):
+        """Start again what was killed, as whoever looks after the machine would."""
+        words, folder = self.commands[name]
+        home = self.home_of(name)
+        if home is not None:
+            until(lambda: not is_locked(home), f"{home} to be free")
+        if words[0] == "run":
+            words = ["resume", words[words.index("--out") + 1]]
+        elif words[0] == "join":
+            words = ["join", words[1].removesuffix(".json")]
+        self.start(name, *words, folder=folder)
+
+    def home_of(self, name):
+        words, folder = self.commands[name]
+        if words[0] == "serve":
+            return folder / words[1] / "server"
+        return None if words[0] == "run" else folder / words[1].removesuffix(".json")
+
+    def federation(self, person):
+        return FederationFolder.read(self.folder / person / ("national" if person == "Country" else "region"))
+
+    def wait_all(self):
+        """Wait until all members of all federations are connected."""
+        for person in ("Country", "North", "South"):
+            place = self.federation(person)
+            until(
+                lambda place=place: set(connected_sites(place) or ()) == set(place.sites),
+                f"all members of {person}",
+            )
+
+    def member(self, name):
+        """The folder of a member: of a relay, or of a hospital."""
+        return self.folder / name.title() / name
+
+    def reached(self):
+        """The last round of the run, -1 before the first."""
+        with contextlib.suppress(FileNotFoundError, KeyError):
+            words, folder = self.commands["run"]
+            job = json.loads((folder / words[words.index("--out") + 1] / "job.json").read_text())["job"]
+            progress = ProgressFile(self.federation("Country").runs / job["remote"]["run"]).read()
+            return progress.get("record", {}).get("round", -1)
+        return -1
+
+    def at(self, number):
+        def there():
+            assert self.processes["run"].poll() is None, f"over before round {number}\n{self.output('run')}"
+            return self.reached() >= number
+
+        until(there, f"round {number}", pause=0.005)
+
+    def job_of(self, name):
+        """The process of the job that runs at a server, at a relay or at a hospital."""
+        wanted = "runner_process" if name in ("Country", "North", "South") else "worker_process"
+
+        def found():
+            for process in tree(self.processes[name].pid):
+                with contextlib.suppress(psutil.Error):
+                    if any(word.endswith(wanted) for word in process.cmdline()):
+                        return process
+            return None
+
+        return until(found, f"the job of {name}", pause=0.01)

@@ -1,0 +1,79 @@
+"""Bad networks: answers that get lost, links that are cut."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from machines.conftest import READING
+from machines.network import Network, ip
+from machines.wire import captured, say_in_clear, secrets_of
+
+LOSSY = Path(__file__).parent / "lossy"
+ROUNDS = 105
+CUT = 3.0  # seconds; the usual wait for an answer is a fraction of one
+
+
+@pytest.mark.long
+def test_three_of_ten_answers_lost_in_every_round(hospital_files, fitted, tmp_path):
+    """Every lost answer is asked for again, so the result is that of a network that loses none."""
+    options = ("-k", "24", "--method", "fuzzy", "--restarts", "1", "--max-rounds", str(ROUNDS), "--seed", "1")
+    fit = fitted(*options)
+    assert (fit / "history.csv").read_text().count("\n") - 2 >= ROUNDS - 5  # less the heading and the start
+    lossy = Network(tmp_path, hospital_files, env={"PYTHONPATH": str(LOSSY)}, reading=READING)
+    try:
+        lossy.up()
+        lossy.run("lossy", *options)
+        lossy.finish("lossy", patience=300)
+        for name in ("model.unpooled", "history.csv"):
+            assert (lossy.out("lossy") / name).read_bytes() == (fit / name).read_bytes()
+    finally:
+        lossy.close()
+
+
+@pytest.fixture(scope="module")
+def cut(hosts, hospital_files, tmp_path_factory):
+    """A run over three hosts whose link to one is cut for some seconds, with all frames captured.
+
+    The run waits for all sites, so that it cannot end while the link is down.
+    """
+    options = ("-k", "24", "--method", "fuzzy", "--restarts", "1", "--max-rounds", "40", "--seed", "1")
+    folder = tmp_path_factory.mktemp("cut")
+    files = {name: hospital_files[name] for name in ("cleveland", "va")}
+    inside = {name: ("ip", "netns", "exec", space) for name, (space, _, _) in hosts.items()}
+    network = Network(
+        folder, files, host=hosts["coordinator"][1], port=8002,
+        prefix={"server": inside["coordinator"], "cleveland": inside["cleveland"], "va": inside["va"]},
+    )  # fmt: skip
+    try:
+        with captured(hosts, folder) as wires:
+            network.up()
+            network.run("cut", *options, "--quorum", "1")
+            network.at_round("cut", 2)
+            ip("link", "set", hosts["va"][2], "down")
+            time.sleep(CUT)
+            assert network.processes["cut"].poll() is None
+            ip("link", "set", hosts["va"][2], "up")
+            network.finish("cut")
+            say_in_clear(hosts, wires, "a word in clear")
+        network.command("fit", *files.values(), "--out", folder / "fit", *options, "--protect", "summary")
+        yield network, files, wires
+    finally:
+        network.close()
+
+
+def test_three_hosts_and_a_link_that_is_cut(cut):
+    network, _, _ = cut
+    for name in ("model.unpooled", "history.csv"):
+        assert (network.out("cut") / name).read_bytes() == (network.folder / "fit" / name).read_bytes()
+
+
+def test_a_captured_wire_holds_nothing_of_the_data(cut):
+    """Columns, rows, questions, replies, the sites and the run: between the hosts and within each."""
+    network, files, wires = cut
+    hidden = secrets_of(network, files, "cut")
+    for name, file in wires.items():
+        wire = file.read_bytes()
+        assert len(wire) > 100_000, name
+        for secret in hidden:
+            assert secret not in wire, (name, secret[:40])

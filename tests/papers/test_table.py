@@ -1,0 +1,145 @@
+"""How far published and recomputed numbers are apart, by hand."""
+
+import numpy as np
+import pytest
+from reproduction.output import csv_table, markdown_table
+from reproduction.result_table import Published, ResultTable, Row, Verdicts, row, share, statistic, surviving
+from scipy import stats
+
+
+def test_a_difference_by_hand():
+    # ours: mean 2, standard error 1 / sqrt(4); published: 1 +- 2 over 16 runs, rounded to whole numbers
+    values = 2 + np.array([-1.0, 1.0, -1.0, 1.0]) * np.sqrt(3) / 2
+    got = row(("a",), values, Published(1.0, 2.0, 16, 0))
+    assert got.error == pytest.approx(0.5)
+    apart = np.sqrt(0.25 + 0.25 + 1 / 12)
+    assert got.difference == pytest.approx(1 / apart)
+    freedom = apart**4 / (0.25**2 / 3 + 0.25**2 / 15)
+    assert got.freedom == pytest.approx(freedom)
+    assert got.p == pytest.approx(2 * stats.t.sf(1 / apart, freedom))
+    assert got.half == pytest.approx(apart * stats.t.ppf(0.975, freedom))
+    assert row(("a",), values, Published(4.0, 0.1, 16, 4), note=2).verdict == "differs, note 2"
+    assert row(("a",), values, Published(4.0, 0.1, 16, 4)).verdict == "differs, open"
+    assert row(("a",), values).verdict == "ours alone"
+
+
+def test_it_is_welchs_test():
+    """Against scipy, where the published number is not rounded."""
+    rng = np.random.default_rng(0)
+    ours, theirs = rng.normal(0, 1, 5), rng.normal(0.5, 3, 40)
+    published = Published(float(theirs.mean()), float(theirs.std(ddof=1)), 40, digits=12)
+    assert row(("a",), ours, published).p == pytest.approx(
+        stats.ttest_ind(ours, theirs, equal_var=False).pvalue
+    )
+
+
+@pytest.mark.parametrize("runs", [2, 4, 5, 10])
+def test_few_runs_do_not_call_equals_different(runs):
+    """About one in twenty, and none of fewer than four runs; two standard errors would call up to 30 %."""
+    rng = np.random.default_rng(1)
+    apart, naive, n = 0, 0, 2000
+    for _ in range(n):
+        theirs = rng.normal(10, 1, 100)
+        published = Published(float(theirs.mean()), float(theirs.std(ddof=1)), 100, digits=6)
+        got = row(("a",), rng.normal(10, 1, runs), published)
+        apart += got.differs
+        naive += abs(got.difference) > 2
+    assert apart / n < 0.07
+    assert (naive / n > 0.09) == (runs <= 5)
+    assert bool(apart) == (runs >= 4)
+
+
+def test_a_number_that_rounds_to_the_published_one_matches_whatever_the_errors():
+    assert Row(("a",), 0.07434, 0.0, Published(0.0743)).verdict == "matches"
+    assert Row(("a",), 0.07441, 0.0, Published(0.0743)).verdict == "differs, open"
+
+
+def test_a_number_of_one_draw_may_be_off_by_the_spread_over_draws():
+    values = np.array([0.0, 1.0] * 50)
+    assert row(("a",), values, Published(1.3)).verdict == "differs, open"
+    assert row(("a",), values, Published(1.3), one_draw=True).verdict == "matches"
+    assert row(("a",), values, Published(2.0), one_draw=True).verdict == "differs, open"
+
+
+def test_one_run_is_one_draw_of_what_was_published():
+    one = np.array([34.6])
+    assert row(("a",), one, Published(34.69, 0.1, 100)).verdict == "matches"
+    assert row(("a",), one, Published(34.9, 0.1, 100)).verdict == "differs, open"
+    assert row(("a",), one, Published(34.9)).verdict == "says nothing"  # no spread is known
+
+
+def test_what_could_not_have_differed_says_nothing():
+    wide = row(("gap",), np.array([0.01, 0.02, 0.4, 0.01]), Published(0.08, digits=2))
+    assert wide.half > 0.08
+    assert wide.verdict == "says nothing"
+    assert (
+        row(("gap",), np.array([9.0, 9.1, 9.05, 9.1]), Published(0.08, digits=2)).verdict == "differs, open"
+    )
+    at_limit = row(("iterations",), np.full(5, 150.0), Published(150.0, digits=1))
+    assert at_limit.matches
+    limited = Row(at_limit.what, 150.0, published=at_limit.published, limit=150.0)
+    assert limited.verdict == "says nothing: the limit"
+
+
+def test_counts_are_compared_by_fishers_test():
+    got = share(("a",), (20, 25), (1, 20))
+    assert got.p == pytest.approx(stats.fisher_exact([[20, 5], [1, 19]])[1])
+    assert got.verdict == "differs, open"
+    assert share(("a",), (10, 25), (9, 20)).verdict == "matches"
+    assert share(("a",), (5, 5), (2, 5)).verdict == "says nothing"  # nor would 0 of 5 have differed
+
+
+def test_quantiles_are_judged_and_ends_are_not():
+    values = np.random.default_rng(0).standard_normal(400) + 3
+    assert statistic(("q",), values, Published(3.0, digits=2), "50 %").verdict == "matches"
+    assert statistic(("q",), values, Published(3.5, digits=2), "50 %").verdict == "differs, open"
+    least = statistic(("q",), values, Published(0.5, digits=2), "min")
+    assert (least.verdict, least.ours) == ("not judged: an extreme", values.min())
+
+
+def test_holms_method_by_hand():
+    """p of .01, .02 and .04 of four: .01 <= .05 / 4 holds, .02 > .05 / 3 does not, and ends it."""
+    rows = [Row(("a",), 1.0, published=Published(2.0), chance=p) for p in (0.02, 0.5, 0.01, 0.04)]
+    assert [r.differs for r in rows] == [True, False, True, True]
+    assert [r.p for r in surviving(rows)] == [0.01]
+    assert not surviving(rows[:1] + rows[1:2] * 3)
+
+
+def test_every_number_counts_once():
+    once = Row(("a",), 1.0, 0.1, Published(1.05, digits=2))
+    again = Row(("a",), 1.0, 0.1, Published(1.05, digits=2), unjudged="in table 1")
+    derived = Row(("a",), 1.0, 0.1, Published(1.05, digits=2), derived=True)
+    table = ResultTable("t", "title", ("what",), (once, again, derived, Row(("b",), 2.0)))
+    assert table.counted() == Verdicts(matches=1)
+    assert (again.verdict, derived.verdict) == ("not judged: in table 1", "derived: matches")
+    assert (table.counted() + Verdicts(2, 1, 3)).text == (
+        "3 of 4 published numbers match; of 3 more nothing can be said"
+    )
+
+
+def test_what_is_written():
+    rows = (Row(("a",), 1.0, 0.1, Published(1.05, digits=2), digits=2), Row(("b",), 2.0))
+    table = ResultTable("t", "title", ("what",), rows)
+    assert table.counted() == Verdicts(matches=1)
+    lines = markdown_table(table).splitlines()
+    assert len({len(line) for line in lines}) == 1
+    heads = ["what", "published", "ours", "difference", "p", "verdict"]
+    assert [c.strip() for c in lines[0].split("|")[1:-1]] == heads
+    assert [c.strip() for c in lines[2].split("|")[1:-1]] == [
+        "a",
+        "1.05",
+        "1.00",
+        "-0.05 ± 0.20",
+        "0.62",
+        "matches",
+    ]
+    assert [c.strip() for c in lines[3].split("|")[1:-1]] == ["b", "-", "2.0000", "-", "-", "ours alone"]
+    assert csv_table(table).splitlines()[1].startswith("a,1.05,0.0,,,,1,0,0,0.1,inf,0.196")
+
+
+def test_the_authors_code_is_a_column_where_it_was_run():
+    ran = Published(1.02, 0.1, 30, 2)
+    rows = (Row(("a",), 1.0, 0.1, Published(1.05, digits=2), digits=2, authors=ran), Row(("b",), 2.0))
+    head, first, second = ResultTable("t", "title", ("what",), rows).cells()
+    assert head[:4] == ["what", "published", "authors' code", "ours"]
+    assert (first[2], second[2]) == ("1.02 ± 0.10", "-")

@@ -1,0 +1,164 @@
+"""The questions that spend: exact sums under the noise, what one row can shift, who pays for what."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from seeded_noise import SHARES, batch, questions, whitened
+from unpooled.errors import CodecError, InputError, QueryRefusedError
+from unpooled.privacy import PrivateQuestionLimits
+from unpooled.privacy.dp import noise as noise_module
+from unpooled.privacy.dp.noisy_cluster_sums import AskNoisyCells, clip_norms
+from unpooled.privacy.dp.noisy_moments import AskNoisyMoments
+from unpooled.protocol import codec
+
+
+@pytest.fixture
+def silent(monkeypatch):
+    """No noise: to see what is under it. Only a test that reaches into the module can do this."""
+    monkeypatch.setattr(noise_module.Noise, "added", lambda self, sums, step, sd: sums * step)
+
+
+@pytest.mark.usefixtures("silent")
+def test_no_row_shifts_a_reply_by_more_than_its_price():
+    """400 rows chosen to hurt, for every question: on corners, on centres, far out, not finite, random."""
+    worst = 0.0
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        d = int(rng.integers(1, 5))
+        base = rng.normal(0, 0.5, (7, d))
+        for question in questions(rng, d):
+            before = whitened(question, question.answer(batch(base)), d)
+            rows = np.concatenate(
+                [
+                    rng.choice([-1.0, 1.0], (5, d)) * question.box,
+                    rng.choice([-1e30, 1e30, np.inf, -np.inf, np.nan, 0.0, -0.0], (5, d)),
+                    rng.uniform(-2, 2, (9, d)),
+                    question.centers[:1] if isinstance(question, AskNoisyCells) else np.zeros((1, d)),
+                ]
+            )
+            for row in rows:
+                after = whitened(question, question.answer(batch(np.vstack([base, row]))), d)
+                worst = max(worst, float(np.linalg.norm(after - before)) / question.mu)
+    assert 0.99 < worst <= 1 + 1e-12
+
+
+@pytest.mark.usefixtures("silent")
+def test_cells_by_hand():
+    question = AskNoisyCells(
+        1.0, np.array([[0.0, 0.0], [1.0, 1.0]]), np.ones(2), np.array([0.5, 0.1]), SHARES
+    )
+    got = question.answer(batch([[0.3, 0.4], [0.0, 0.1], [1.0, 0.9], [5.0, 1.0], [0.6, np.nan]]))
+    np.testing.assert_allclose(got.count, [2, 2])  # the row that lacks a value counts for nothing
+    np.testing.assert_allclose(got.sums, [[0.6, 1.0], [0.0, -1.0]], atol=1e-8)  # 5 counts as the bound, 1
+    np.testing.assert_allclose(got.squares, [1.04, 1.0], atol=1e-8)
+    told = question.in_units(got)
+    np.testing.assert_allclose(told.sums, [[0.3, 0.5], [0.0, -0.1]], atol=1e-8)
+    np.testing.assert_allclose(told.squares, [0.26, 0.01], atol=1e-8)
+    far = question.answer(batch([[0.0, 1.0], [1.0, 0.5]]))  # cut to the radius of their own cells
+    np.testing.assert_allclose(question.in_units(far).sums, [[0.0, 0.5], [0.0, -0.1]], atol=1e-8)
+
+
+@pytest.mark.usefixtures("silent")
+def test_fuzzy_cells_are_the_sums_of_fuzzy_c_means():
+    from unpooled import kernels
+
+    rng = np.random.default_rng(0)
+    X, centers = rng.uniform(-1, 1, (500, 3)), rng.uniform(-1, 1, (4, 3))
+    for m in (1.3, 2.0, 3.0):
+        asked = AskNoisyCells(1.0, centers, np.ones(3), np.array([3.0, 2.5, 3.4, 3.0]), SHARES, m=m)
+        got = asked.in_units(asked.answer(batch(X)))
+        exact = kernels.fuzzy(X, [0, 500], centers[None], m)
+        np.testing.assert_allclose(got.count, exact.mass[0, 0], atol=1e-5)
+        np.testing.assert_allclose(got.sums, exact.sums[0, 0], atol=1e-5)
+        np.testing.assert_allclose(got.squares, exact.inertia[0, 0], atol=1e-5)
+
+
+@pytest.mark.usefixtures("silent")
+def test_order_and_stacking_change_not_a_bit():
+    """Whole steps are added, so a reply, and what a row changes in it, does not depend on rows' order."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(0, 0.4, (20_000, 3))
+    for question in questions(rng, 3):
+        one, other = question.answer(batch(X)), question.answer(batch(X[rng.permutation(len(X))]))
+        for field in dataclasses.fields(one):
+            assert np.array_equal(getattr(one, field.name), getattr(other, field.name))
+
+
+def test_noise_has_the_size_it_should_and_never_repeats():
+    """2000 noises of each part: a standard deviation off by 10 % is 6 of its own errors, p < 1e-9."""
+    question = AskNoisyCells(0.5, np.zeros((2000, 1)), np.ones(1), np.geomspace(1e-3, 1.0, 2000), SHARES)
+    a, b = question.answer(batch(np.zeros((0, 1)))), question.answer(batch(np.zeros((0, 1))))
+    told = question.in_units(a)
+    for values, sds in zip((told.count, told.sums[:, 0], told.squares), question.sds, strict=True):
+        assert (values / sds).std() == pytest.approx(1.0, rel=0.1)
+        assert abs((values / sds).mean()) < 6 / 2000**0.5
+    assert not np.array_equal(a.count, b.count)  # the same question, the same seeds
+    assert a.noises == 1.0
+
+
+def test_a_share_of_the_noise_is_what_secure_sums_ask_for():
+    question = AskNoisyMoments(0.5**0.5, np.ones(3), bins=2000)
+    got = question.answer(batch(np.zeros((0, 3)), share=0.5))
+    assert got.histogram.std() == pytest.approx(0.5 / 0.5, rel=0.15)  # 2000 noises
+    assert got.noise[0] == 0.25
+    assert (got + got + got + got).noise[0] == 1.0  # four such sites: one noise
+
+
+def test_what_a_site_can_check():
+    question = AskNoisyCells(0.3, np.zeros((4, 2)), np.ones(2), np.full(4, 0.5), SHARES)
+    assert question.privacy_cost == pytest.approx(0.09)
+    question.check(PrivateQuestionLimits(remaining=0.09))
+    with pytest.raises(QueryRefusedError, match=r"costs mu\^2 = 0.09, 0.05 is left"):
+        question.check(PrivateQuestionLimits(remaining=0.05))
+    with pytest.raises(QueryRefusedError, match="16 noisy numbers, at most 10"):
+        question.check(PrivateQuestionLimits(remaining=1.0, numbers=10))
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"mu": 0.0}, "mu must be from"),
+        ({"mu": float("nan")}, "mu must be from"),
+        ({"rho": np.array([0.0])}, "rho must be from"),
+        ({"rho": np.array([1.0, 1.0, 1e-300, 1.0])}, "rho must be from"),  # residuals would not be finite
+        ({"rho": np.array([1.0, np.nan, 1.0, 1.0])}, "rho must be from"),
+        ({"rho": np.array([1.0, 1.0, 1.0, 99.0])}, "to the box's diagonal 2.8"),
+        ({"rho": np.ones(3)}, "one radius or 4"),
+        ({"shares": (0.5, 0.6, 0.1)}, "add up to 1"),
+        ({"shares": (1.0, 0.0, 0.0)}, "positive"),
+        ({"centers": np.array([[2.0, 0.0]])}, "outside the box"),
+        ({"centers": np.array([[np.nan, 0.0]])}, "not finite"),
+        ({"centers": np.zeros((2, 3))}, "do not fit 2 columns"),
+        ({"box": np.array([1.0, -1.0])}, "box must be a positive half width"),
+        ({"m": 1.0}, "m must be above 1"),
+    ],
+)
+def test_a_question_that_makes_no_sense_cannot_be_made_nor_arrive(change, says):
+    good = AskNoisyCells(0.3, np.zeros((4, 2)), np.ones(2), np.full(4, 0.5), SHARES)
+    with pytest.raises(InputError, match=says):
+        dataclasses.replace(good, **change)
+    bad = dataclasses.replace(good)
+    for name, value in change.items():
+        object.__setattr__(bad, name, value)
+    with pytest.raises(CodecError):
+        codec.decode(codec.encode(bad))
+
+
+def test_rows_that_weigh_are_refused():
+    weighted = dataclasses.replace(batch(np.zeros((2, 1))), weights=np.array([1.0, 9.0]))
+    with pytest.raises(QueryRefusedError, match="weights"):
+        AskNoisyMoments(0.1, np.ones(1)).answer(weighted)
+
+
+def test_bounds_of_other_columns_are_refused():
+    with pytest.raises(QueryRefusedError, match="bounds of 3 columns for rows of 2"):
+        AskNoisyMoments(0.1, np.ones(3)).answer(batch(np.zeros((5, 2))))
+
+
+def test_shortened_never_lengthens():
+    vectors = np.random.default_rng(1).normal(0, 1, (1000, 4)) * 10.0 ** np.arange(-3, 5).repeat(125)[:, None]
+    cut, length = clip_norms(vectors, 0.7)
+    assert (np.linalg.norm(cut, axis=1) <= 0.7 * (1 + 1e-12)).all()
+    assert (length <= 0.7).all()

@@ -1,0 +1,235 @@
+"""The copy on disk: whole or not there, approved by digest, changed by nobody, made once."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from unpooled.app.pages.table_page import page
+from unpooled.data import Table
+from unpooled.data.summary_table import to_csv
+from unpooled.errors import InputError, LedgerError, NotApprovedError, PolicyError
+from unpooled.privacy.microaggregation import SummarySettings, microaggregate
+from unpooled.protocol.questions.cluster_sums import AskMoments
+from unpooled.site.audit.overview import read
+from unpooled.site.open_site import open_site
+from unpooled.site.policy import Policy, parse
+from unpooled.site.table_store import SECOND_TABLE, SummaryFolder
+
+AUTO = parse("version = 2\n[protect]\nauto_approve = true")
+
+
+@pytest.fixture
+def rows():
+    rng = np.random.default_rng(0)
+    return Table.from_columns(
+        {"age": rng.normal(50, 9, 90).round(), "sex": rng.choice(["f", "m"], 90).tolist()}
+    )
+
+
+def test_what_is_read_is_what_was_made(rows, tmp_path):
+    place = SummaryFolder(tmp_path / "north")
+    made = place.make(rows, SummarySettings(min_group_size=6, columns=("age",)))
+    assert place.read().digest == made.digest
+    assert place.digest == place.about()["digest"]
+    assert place.settings() == SummarySettings(min_group_size=6, columns=("age",))
+    assert (place.path / "table.csv").read_text() == to_csv(made)
+    assert not [p for p in (tmp_path / "north").iterdir() if p.name.startswith(".")]
+
+
+def test_a_second_copy_is_refused_unless_the_officer_says_what_it_is(rows, tmp_path):
+    place = SummaryFolder(tmp_path)
+    first = place.make(rows, SummarySettings())
+    for said in ("", "yes", "a further release"):
+        with pytest.raises(InputError, match="there is a copy already"):
+            place.make(rows, SummarySettings(min_group_size=8), second_table=said)
+    assert place.read().digest == first.digest
+    place.approve()
+    second = place.make(rows, SummarySettings(min_group_size=8), second_table=SECOND_TABLE)
+    assert place.read().digest == second.digest != first.digest
+    assert place.approved == ""  # an approval is of one copy
+    (kept,) = tmp_path.glob(f"summary-{first.made}-*")
+    assert (kept / "table.csv").read_text() == to_csv(first)
+
+
+def test_a_copy_that_was_taken_away_is_not_forgotten(rows, tmp_path):
+    """Whoever deletes the copy, or is killed between two, needs the officer's words for the next one."""
+    place = SummaryFolder(tmp_path)
+    open_site("north", rows, AUTO, tmp_path).close()
+    place.path.rename(tmp_path / "elsewhere")
+    with pytest.raises(InputError, match="the log tells of a copy that was answered from"):
+        place.make(rows, SummarySettings())
+    with pytest.raises(InputError, match="the log tells of a copy"):
+        open_site("north", rows, AUTO, tmp_path)
+    (tmp_path / "elsewhere").rename(tmp_path / "summary-2026-01-01-1")
+    (tmp_path / "log.jsonl").unlink()
+    with pytest.raises(InputError, match="there was a copy, which is kept beside"):
+        place.make(rows, SummarySettings())
+    place.make(rows, SummarySettings(), second_table=SECOND_TABLE)
+
+
+def test_a_copy_that_was_changed_is_not_answered_from(rows, tmp_path):
+    place = SummaryFolder(tmp_path)
+    place.make(rows, SummarySettings())
+    table, about = place.path / "table.csv", place.path / "about.json"
+    kept = table.read_text(), about.read_text()
+    for change in (
+        lambda: table.write_text(kept[0].replace("\n5,", "\n6,", 1)),
+        lambda: table.write_text(kept[0][:-5]),
+        lambda: table.write_text(""),
+        lambda: about.write_text(kept[1].replace('"min_group_size": 5', '"min_group_size": 3')),
+        lambda: about.write_text(kept[1].replace('"person": ""', '"person": "id"')),
+        lambda: about.write_text("{"),
+        lambda: about.write_text(json.dumps({**json.loads(kept[1]), "version": 9})),
+        table.unlink,
+    ):
+        change()
+        with pytest.raises(LedgerError):
+            open_site("north", policy=AUTO, folder=tmp_path)
+        table.write_text(kept[0])
+        about.write_text(kept[1])
+    open_site("north", policy=AUTO, folder=tmp_path).close()
+
+
+def test_nothing_is_answered_before_the_copy_is_approved(rows, tmp_path):
+    with pytest.raises(NotApprovedError, match="unpooled copy approve"):
+        open_site("north", rows, folder=tmp_path)
+    with pytest.raises(NotApprovedError):
+        open_site("north", folder=tmp_path)
+    place = SummaryFolder(tmp_path)
+    place.approve("the officer")
+    site = open_site("north", folder=tmp_path)
+    site.close()
+    assert json.loads((place.path / "approved.json").read_text())["by"] == "the officer"
+    opening = json.loads((tmp_path / "log.jsonl").read_text().splitlines()[0])
+    assert (opening["protection"], opening["summary"]) == ("summary", place.digest)
+    assert read(tmp_path).intact
+
+
+@pytest.mark.parametrize(
+    ("rule", "says"),
+    [
+        ("min_group_size = 9", r"min_group_size = 9, but the copy has groups from 5 persons on"),
+        ('person = "patient"', r"person = 'patient', but the copy was made with ''"),
+        ('sensitive = ["sex"]', r"sensitive = "),
+        ('log = ["age"]', r"log = "),
+    ],
+)
+def test_a_copy_with_less_protection_than_the_policy_asks_is_not_answered_from(rows, tmp_path, rule, says):
+    place = SummaryFolder(tmp_path)
+    place.make(rows, SummarySettings())
+    place.approve()
+    with pytest.raises(PolicyError, match=says):
+        open_site("north", policy=parse(f"version = 2\n[protect]\n{rule}"), folder=tmp_path)
+
+
+def test_an_approval_of_another_copy_is_none(rows, tmp_path):
+    place = SummaryFolder(tmp_path)
+    place.make(rows, SummarySettings())
+    place.approve()
+    note = place.path / "approved.json"
+    note.write_text(note.read_text().replace(place.about()["digest"][:8], "00000000"))
+    with pytest.raises(NotApprovedError):
+        open_site("north", folder=tmp_path)
+
+
+def test_the_table_is_not_read_where_there_is_a_copy(rows, tmp_path):
+    open_site("north", rows, AUTO, tmp_path).close()
+    other = Table.from_columns({"other": np.arange(50.0)})
+    site = open_site("north", other, AUTO, tmp_path)
+    assert site.rows.names == ("age", "sex")
+    site.close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({}, "neither a table nor a folder"),
+        ({"table": np.zeros((3, 2))}, "fewer than 5 persons"),
+        ({"table": np.zeros(30)}, "must be an array"),
+        ({"table": "rows.csv"}, "rows must be a Table"),
+        ({"table": np.zeros((30, 2)), "weights": np.ones(30)}, "weights of rows do not go with a copy"),
+        ({"policy": parse('version = 2\n[protect]\nmode = "raw"')}, "answers from rows"),
+    ],
+)
+def test_what_cannot_be_opened(arguments, says):
+    with pytest.raises(InputError, match=says):
+        open_site("north", **arguments)
+
+
+def test_tables_of_every_kind():
+    pandas = pytest.importorskip("pandas")
+    columns = {"a": np.arange(30.0), "b": ["x", "y"] * 15}
+    digests = {
+        open_site("n", table, Policy()).rows.digest
+        for table in (columns, Table.from_columns(columns), pandas.DataFrame(columns))
+    }
+    assert len(digests) == 1
+    assert open_site("n", np.zeros((30, 2))).rows.shape[1] == 2
+
+
+CHILD = """
+import sys
+import numpy as np
+from pathlib import Path
+from unpooled.privacy.microaggregation import SummarySettings
+from unpooled.site.table_store import SummaryFolder
+X = np.random.default_rng(0).normal(size=(30000, 6))
+print("ready", flush=True)
+SummaryFolder(Path(sys.argv[1])).make(X, SummarySettings())
+print("done", flush=True)
+"""
+
+
+def test_kill_9_while_a_copy_is_made_leaves_none_or_all_of_it(tmp_path):
+    chance = random.Random(3)
+    for attempt in range(8):
+        folder = tmp_path / str(attempt)
+        process = subprocess.Popen(
+            [sys.executable, "-c", CHILD, str(folder)], stdout=subprocess.PIPE, text=True
+        )
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(chance.uniform(0.0, 1.0))  # somewhere within; what must hold holds at any time
+        os.kill(process.pid, signal.SIGKILL)
+        process.communicate()
+        place = SummaryFolder(folder)
+        if place.exists:
+            assert place.read().people.sum() == 30000
+        else:
+            assert not place.path.exists()
+            with pytest.raises(InputError, match="there is no copy"):
+                open_site("north", folder=folder)
+    folder.mkdir(exist_ok=True)
+    (folder / ".summary.left").mkdir()  # what a killed process left goes with the next copy
+    if not SummaryFolder(folder).exists:
+        SummaryFolder(folder).make(np.random.default_rng(0).normal(size=(40, 2)), SummarySettings())
+        assert not (folder / ".summary.left").exists()
+
+
+def test_the_page_shows_the_very_table_and_what_it_does_not_promise(rows, tmp_path):
+    place = SummaryFolder(tmp_path)
+    copy = place.make(rows, SummarySettings())
+    html = page(copy, place.settings(), "", place.digest)
+    for value in copy.means["age"]:
+        assert f"<td>{value:.6g}</td>" in html
+    assert html.count("<tr>") >= len(copy)
+    for words in ("Not approved yet", "does not promise", "What it costs", place.digest, "69 %"):
+        assert words in html
+    assert "Approved at" in page(copy, place.settings(), "2026-01-01T00:00:00", "")
+
+
+def test_a_site_without_a_folder_answers_from_a_copy_too():
+    X = np.random.default_rng(0).normal(size=(100, 2))
+    site = open_site("north", X)
+    assert site.grouped
+    assert site.rows.shape[0] < 25
+    assert site.weights.sum() == 100
+    copy = microaggregate(X)
+    assert np.array_equal(site.rows, copy.matrix())
+    assert AskMoments().reads == "rows"

@@ -1,0 +1,54 @@
+"""Locks between processes name their holder; and what needs Linux says so in one sentence elsewhere."""
+
+import subprocess
+import sys
+
+import pytest
+
+from unpooled.errors import InputError
+from unpooled.site.log import Log
+from unpooled.storage.atomic_files import LockOwner, is_locked, lock_owner, locked, process_start
+from unpooled.storage.file_locks import require_linux
+
+pytestmark = pytest.mark.quick
+
+
+def test_a_process_that_ended_does_not_live_and_has_no_start():
+    done = subprocess.Popen([sys.executable, "-c", "pass"])
+    done.wait()
+    assert process_start(done.pid) == ""
+    assert not LockOwner(done.pid, "", "nothing").is_alive  # an unknown start is no sign of life
+    me = LockOwner.me("a test")
+    assert me.is_alive
+    assert not LockOwner(me.pid, "1", "an earlier process of this number").is_alive
+
+
+def test_a_lock_is_held_by_name_until_it_is_left(tmp_path):
+    assert not is_locked(tmp_path)
+    assert lock_owner(tmp_path) is None
+    with locked(tmp_path, what="a test"):
+        assert is_locked(tmp_path)
+        assert (lock_owner(tmp_path) or LockOwner.me("")).what == "a test"
+        with (
+            pytest.raises(InputError, match=r"process \d+ \(a test\) is working on it"),
+            locked(tmp_path, patience=0.0),
+        ):
+            pass
+    assert not is_locked(tmp_path)
+    assert lock_owner(tmp_path) is None
+
+
+def test_a_file_that_names_nobody_is_no_holder(tmp_path):
+    for content in ("", "[]", "{}", '{"pid": "x", "started": "", "what": ""}'):
+        (tmp_path / "lock").write_text(content)
+        assert LockOwner.read(tmp_path / "lock") is None
+    assert LockOwner.read(tmp_path / "none") is None
+
+
+def test_elsewhere_a_site_says_that_it_needs_linux(tmp_path, monkeypatch):
+    require_linux("a site")
+    monkeypatch.setattr(sys, "platform", "darwin")
+    with pytest.raises(InputError, match="the record of a site needs Linux, and this is darwin; files"):
+        Log(tmp_path / "log.jsonl")
+    monkeypatch.undo()
+    assert list(tmp_path.iterdir()) == []
