@@ -23,7 +23,7 @@ $(STAMP): $(DEMO)
 	touch $@
 
 demo: $(DEMO)    ## cluster the penguins of three islands without pooling them
-	$(BIN)/unpooled demo --out demo --overwrite
+	$(BIN)/unpooled example penguins --run --out demo --overwrite
 
 test: programs lint types imports tests   ## everything CI runs
 

@@ -1,6 +1,6 @@
 """Federations of many sites on this machine: ``python -m benchmarks.bench_sites``, or with numbers of sites.
 
-The server is ``unpooled serve``, and every site has processes of its own. Printed are the seconds from "all
+The server is ``unpooled federation serve``, and every site has processes of its own. Printed are the seconds from "all
 are connected" to the end of the first round, the seconds of an exchange, what a site takes of a core, and
 threads, memory and open files of the server's three processes. Memory is that of a process alone (USS). Ours
 is all of ``serve``, and in the engine's two processes what our modules add to its own. Only a quiet machine
@@ -154,7 +154,7 @@ def measured(sites: int) -> dict[str, Any]:
         home = Path(folder)
         federation, commands = set_up(home, sites)
         began = time.monotonic()
-        serve = [*UNPOOLED, "serve", str(federation.path)]
+        serve = [*UNPOOLED, "federation", "serve", str(federation.path)]
         with running([serve], home / "server.log") as up, running(commands, home / "sites.log") as started:
             pids = [process.pid for process in started]
             while len(follow_run.connected_sites(federation) or ()) < sites:

@@ -1,4 +1,4 @@
-"""Tables 2-5 of Stallmann & Wilbik (federated fuzzy c-means): what ``unpooled reproduce stallmann`` writes.
+"""Tables 2-5 of Stallmann & Wilbik (federated fuzzy c-means): what ``python -m reproduction stallmann`` writes.
 
 ``python -m benchmarks.fuzzy_tables [--runs 10] [--data folder]``. The experiment itself is the package's:
 src/unpooled/reproduce/stallmann.py says what the paper leaves open, and what does not come out and why.

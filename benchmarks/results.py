@@ -61,7 +61,7 @@ an experiment that shows why, or is *open*. Each published number is judged once
 
 "central, n_init 10" or "k-means, n_init 10" is the fair baseline, pooled k-means with ten restarts;
 "unpooled" is this package's default. Only rows that were published, these two, and what must be seen beside
-them are shown: `unpooled reproduce` writes all rows, and the figures. An experiment or a row that was not
+them are shown: `python -m reproduction` writes all rows, and the figures. An experiment or a row that was not
 computed anew is as an earlier run of the generator wrote it.
 
 {in_words(counted(verdicts), still_differing(verdicts))}{missing}

@@ -129,7 +129,7 @@ def installed(wheel: Path, home: Path, expected: str, constraints: Path | None =
     started = time.monotonic()
     run(home / "bin/pip", "install", "--quiet", "--only-binary", ":all:", wheel, **only, **constraint)
     middle = time.monotonic()
-    run(home / "bin/unpooled", "demo", "--out", home / "demo", **only)
+    run(home / "bin/unpooled", "example", "penguins", "--run", "--out", home / "demo", **only)
     ended = time.monotonic()
     backend = run(home / "bin/python", "-W", "ignore", "-c", BACKEND, **only).strip()
     if backend != expected:

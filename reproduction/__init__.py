@@ -1,6 +1,6 @@
 """The papers recomputed: every table and figure, beside what was published.
 
-``unpooled reproduce`` is the command. experiment.py defines an experiment, registry.py lists all of them,
+``python -m reproduction`` is the command. experiment.py defines an experiment, registry.py lists all of them,
 runner.py runs their tasks, worker.py runs tasks in parallel, store.py keeps the results, table.py compares
 them with the published numbers, and output.py writes tables, figures and pages. Each paper is a module.
 """

@@ -1,4 +1,4 @@
-"""Running of experiments, from their tasks to their outcome; ``unpooled reproduce`` and the tests call it."""
+"""Running of experiments, from their tasks to their outcome; ``python -m reproduction`` and the tests call it."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext

@@ -22,7 +22,7 @@ LENT = ["/etc/resolv.conf", "/proc", *filter(None, os.environ.get("UNPOOLED_LEND
 TRIED = (
     ["--version"],
     ["federation", "init", "try", "--name", "try", "--address", "localhost", "--site", "a"],
-    ["status", "try", "--json"],
+    ["federation", "status", "try", "--json"],
 )
 
 

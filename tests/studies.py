@@ -1,4 +1,4 @@
-"""Studies for tests: proposed as ``unpooled run`` does, and approved as an officer does."""
+"""Studies for tests: proposed as ``unpooled federation run`` does, and approved as an officer does."""
 
 import os
 import signal

@@ -26,8 +26,8 @@ CODES = ("--exclude", "num", "--na", "chol=0", "--categorical", "cp,restecg,slop
 COMMANDS = (
     ("example", "heart"),
     ("fit", "heart_disease.csv", "--site-column", "site", *CODES, "-k", "3", "--report", "heart.html"),
-    ("copy", "make", "heart", "--data", "heart_disease.csv", *CODES),
-    ("copy", "show", "heart", "--html", "copy.html"),
+    ("site", "summarize", "heart", "--data", "heart_disease.csv", *CODES),
+    ("site", "review", "heart", "--html", "copy.html"),
 )
 SETTINGS = """
 [project]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlencode
 
-WORDS = [sys.executable, "-m", "unpooled", "desk"]
+WORDS = [sys.executable, "-m", "unpooled", "site", "review"]
 PATIENCE = 600.0  # seconds; only what hangs takes that long
 
 

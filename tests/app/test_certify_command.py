@@ -102,7 +102,7 @@ def test_a_certificate_outlives_resume_and_report(tmp_path, way):
     rows, options = WAYS[way]
     run = run_on(tmp_path, rows, 3, *options)
     before = told_in(run)
-    assert unpooled("report", run, "-o", tmp_path / "again.html")[0] == 0
+    assert unpooled("export", "--to", "html", run, "-o", tmp_path / "again.html")[0] == 0
     assert before[0].split(" % better")[0] in (tmp_path / "again.html").read_text()
     assert unpooled("resume", run)[0] == 0
     assert told_in(run) == before

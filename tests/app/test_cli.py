@@ -35,7 +35,8 @@ def test_methods_lists_every_method_and_its_paper():
 
 
 @pytest.mark.parametrize(
-    "arguments", [["no-such-command"], ["demo", "--no-such-option"], ["demo", "too", "many"]]
+    "arguments",
+    [["no-such-command"], ["example", "penguins", "--run", "--no-such-option"], ["demo", "too", "many"]],
 )
 def test_wrong_usage_is_exit_code_2(arguments):
     assert runner.invoke(app, arguments).exit_code == 2
@@ -46,7 +47,7 @@ def test_an_error_of_ours_is_one_line_on_stderr_and_exit_code_1(monkeypatch, tmp
         raise InputError("k=16 clusters from 10 rows")
 
     monkeypatch.setattr("unpooled.app.demo.main", fails)
-    result = runner.invoke(app, ["demo", "--out", str(tmp_path)])
+    result = runner.invoke(app, ["example", "penguins", "--run", "--out", str(tmp_path)])
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr == "unpooled: k=16 clusters from 10 rows\n"
 
@@ -54,14 +55,14 @@ def test_an_error_of_ours_is_one_line_on_stderr_and_exit_code_1(monkeypatch, tmp
 def test_a_folder_that_cannot_be_made_is_one_line_and_exit_code_1(tmp_path):
     taken = tmp_path / "taken"
     taken.write_text("a file")
-    result = runner.invoke(app, ["demo", "--out", str(taken)])
+    result = runner.invoke(app, ["example", "penguins", "--run", "--out", str(taken)])
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr == f"unpooled: {taken}: there is a file of that name\n"
 
 
 def test_other_errors_keep_their_traceback(monkeypatch, tmp_path):
     monkeypatch.setattr("unpooled.app.demo.main", lambda out, console: 1 // 0)
-    result = runner.invoke(app, ["demo", "--out", str(tmp_path)])
+    result = runner.invoke(app, ["example", "penguins", "--run", "--out", str(tmp_path)])
     assert isinstance(result.exception, ZeroDivisionError)
 
 

@@ -32,7 +32,7 @@ def compared(*words, env=None):
 def test_files_by_a_site_column(patients, tmp_path):
     out = tmp_path / "out"
     words = (patients, "-k", 2, "--site-column", "clinic", "--label", "state", "--out", out)
-    got = compared(*words, "--method", "lloyd,k-fed", "--protect", "none,copy")
+    got = compared(*words, "--method", "lloyd,k-fed", "--protect", "none,summary")
     assert got.exit_code == 0, got.output
     assert "60 rows, 2 columns, 2 sites, k = 2" in got.stdout
     assert "run 4 of 4, and the attack on it: k-fed, protection copy, seed 0\n" in got.stderr
@@ -73,7 +73,7 @@ def test_a_method_of_your_own(patients, tmp_path):
             "--method",
             "hasty",
             "--protect",
-            "none,copy,trusted",
+            "none,summary,raw",
             "--out",
             tmp_path / "o",
         )

@@ -1,4 +1,4 @@
-"""``unpooled dossier``: what it says is in the folder, its tests exist, it renders and prints."""
+"""``unpooled site dpia``: what it says is in the folder, its tests exist, it renders and prints."""
 
 import json
 from hashlib import sha256
@@ -171,7 +171,7 @@ def test_what_it_says_of_data_that_change_is_what_registry_and_erasures_hold(tmp
     text = page(read(tmp_path))
     assert f"it takes {len(further.retired)} groups out and adds {len(further.added)}" in text
     (tmp_path / "registry.sqlite").write_bytes(b"nothing" * 100)
-    refused("dossier", tmp_path)
+    refused("site", "dpia", tmp_path)
     place.renewal.rename(tmp_path / "away")
     text = page(read(tmp_path))
     assert text.index("not a registry of unpooled, or damaged") < text.index("What is processed")
@@ -242,20 +242,20 @@ def test_it_renders_and_prints_without_errors_and_without_any_request(sites, tmp
 
 def test_the_command_writes_once_and_names_what_is_wrong(sites, tmp_path):
     folder = sites / "summary" / "b"
-    code, said = call("dossier", folder)
+    code, said = call("site", "dpia", folder)
     assert code == 0
     assert f"written: {folder / 'dossier.html'}" in said
-    assert "exists; say --overwrite" in refused("dossier", folder)
-    assert call("dossier", folder, "--overwrite")[0] == 0
-    assert call("dossier", folder, "--html", tmp_path / "mine.html")[0] == 0
-    assert "no such folder" in refused("dossier", tmp_path / "none")
+    assert "exists; say --overwrite" in refused("site", "dpia", folder)
+    assert call("site", "dpia", folder, "--overwrite")[0] == 0
+    assert call("site", "dpia", folder, "--html", tmp_path / "mine.html")[0] == 0
+    assert "no such folder" in refused("site", "dpia", tmp_path / "none")
     empty = tmp_path / "empty"
     empty.mkdir()
-    assert "not the folder of a site: it has neither a copy nor a log" in refused("dossier", empty)
+    assert "not the folder of a site: it has neither a copy nor a log" in refused("site", "dpia", empty)
     assert not list(empty.iterdir())
     (empty / "bad.toml").write_text("version = 2\nx = 1\n")
     assert "unknown section or key 'x'" in refused(
-        "dossier", folder, "--policy", empty / "bad.toml", "--html", empty / "page.html"
+        "site", "dpia", folder, "--policy", empty / "bad.toml", "--html", empty / "page.html"
     )
     assert not (empty / "page.html").exists()
 
@@ -274,5 +274,5 @@ def test_a_changed_copy_is_refused_and_a_changed_log_stands_first(tmp_path):
     assert text.index("THE LOG IS NOT WHOLE") < text.index("What is processed")
     table = folder / "summary" / "table.csv"
     table.write_text(table.read_text().replace("5", "6", 1))
-    assert refused("dossier", folder)
+    assert refused("site", "dpia", folder)
     assert not (folder / "dossier.html").exists()

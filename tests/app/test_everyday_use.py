@@ -315,7 +315,11 @@ def test_a_run_of_another_version_is_refused(heart):
 
 def test_folders_that_are_no_runs(tmp_path):
     for folder, says in ((tmp_path / "gone", "no such folder"), (tmp_path, "not the folder of a run")):
-        for words in (["resume", folder], ["report", folder], ["export", folder, "--to", "json"]):
+        for words in (
+            ["resume", folder],
+            ["export", "--to", "html", folder],
+            ["export", folder, "--to", "json"],
+        ):
             code, _, err = unpooled(*words)
             assert (code, says in err) == (1, True)
 
@@ -323,7 +327,7 @@ def test_folders_that_are_no_runs(tmp_path):
 def test_the_report_is_made_again_from_the_folder(heart):
     first = (heart / "run" / "report.html").read_text(encoding="utf-8")
     (heart / "run" / "report.html").unlink()
-    assert unpooled("report", heart / "run")[0] == 0
+    assert unpooled("export", "--to", "html", heart / "run")[0] == 0
     assert (heart / "run" / "report.html").read_text(encoding="utf-8") == first
 
 

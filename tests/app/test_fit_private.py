@@ -71,7 +71,7 @@ def test_resume_shows_the_same_and_pays_nothing(clinics, tmp_path):
     before = (folder / "result.json").read_bytes()
     assert unpooled("resume", folder)[0] == 0
     assert (folder / "result.json").read_bytes() == before
-    code, _, err = unpooled("report", folder)
+    code, _, err = unpooled("export", "--to", "html", folder)
     assert code != 0
     assert "a private run has no report" in err
     assert "--epsilon 1.0" in RunFolder(folder).load_job().command()

@@ -49,10 +49,10 @@ def written(tmp_path_factory):
     call("fit", table, *split, *read, "-k", 2, "--min-cluster-size", 1, "--out", run)
     call("release", run, "--preset", "datashield", "--out", home / "release")
     call("predict", run, table, "-o", home / "labels.csv", "--id", "=id", "--keep", "-minus,=kind,=site")
-    call("copy", "make", home / "site", "--data", table, "--person", "=id", "--exclude", "=site", *read)
-    call("copy", "approve", home / "site")
-    call("copy", "export", home / "site", home / "copy.csv")
-    call("copy", "renew", home / "site", "--data", table, "--people", home / "persons.csv")
+    call("site", "summarize", home / "site", "--data", table, "--person", "=id", "--exclude", "=site", *read)
+    call("site", "approve", "--table", "--yes", home / "site")
+    call("site", "review", home / "site", "--csv", home / "copy.csv")
+    call("site", "summarize", home / "site", "--data", table, "--people", home / "persons.csv")
     return home, table
 
 

@@ -37,11 +37,11 @@ def log(tmp_path):
 
 def test_a_policy_from_init_to_explain(tmp_path):
     path = tmp_path / "policy.toml"
-    assert call("policy", "init", path, "--site", "north") == (0, f"written: {path}\n")
-    code, said = call("policy", "check", path)
+    assert call("site", "init", path, "--name", "north") == (0, f"written: {path}\n")
+    code, said = call("site", "policy", "--check", path)
     assert code == 0
     assert "in order" in said
-    code, said = call("policy", "explain", path)
+    code, said = call("site", "policy", path)
     assert code == 0
     for word in (
         "Answers",
@@ -51,7 +51,7 @@ def test_a_policy_from_init_to_explain(tmp_path):
         "the most that",
     ):
         assert word in said
-    code, said = call("policy", "init", path)
+    code, said = call("site", "init", path)
     assert code == 1
     assert "exists; say --overwrite to replace it" in said
 
@@ -59,17 +59,17 @@ def test_a_policy_from_init_to_explain(tmp_path):
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_is_written_and_in_order(tmp_path, name):
     path = tmp_path / "policy.toml"
-    code, said = call("policy", "init", path, "--site", "north", "--preset", name)
+    code, said = call("site", "init", path, "--name", "north", "--preset", name)
     assert code == 0
     assert said.startswith(f"written: {path}\n")
     assert ("to be filled in before a copy is made" in said) == (name == "utility-15-15")
-    code, said = call("policy", "check", path)
+    code, said = call("site", "policy", "--check", path)
     if name == "utility-15-15":
         assert (code, said.count("\n")) == (1, 1)
         assert 'not complete: [protect] preset = "utility-15-15" needs consumption' in said
         assert "in order" not in said
-        assert call("policy", "init", path, "--preset", name, "--consumption", "kwh", "--overwrite")[0] == 0
-        code, said = call("policy", "check", path)
+        assert call("site", "init", path, "--preset", name, "--consumption", "kwh", "--overwrite")[0] == 0
+        code, said = call("site", "policy", "--check", path)
     assert (code, "in order" in said) == (0, True)
     starts = {line.index(" # ") for line in path.read_text().splitlines() if " # " in line.lstrip("# ")}
     assert len(starts) == 1, "comments begin below each other"
@@ -82,7 +82,7 @@ def test_a_preset_is_written_and_in_order(tmp_path, name):
 
 
 def test_an_unknown_preset_is_one_line_and_writes_nothing(tmp_path):
-    code, said = call("policy", "init", tmp_path / "policy.toml", "--preset", "hospital")
+    code, said = call("site", "init", tmp_path / "policy.toml", "--preset", "hospital")
     assert (code, said.count("\n")) == (1, 1)
     assert "unknown preset 'hospital'; presets are opensafely, cms, datashield, utility-15-15, strict" in said
     assert not list(tmp_path.iterdir())
@@ -96,20 +96,20 @@ def test_a_copy_under_15_15_from_policy_to_page(tmp_path):
         + "\n".join(f"{a:.1f},{k:.2f}" for a, k in zip(rng.normal(90, 20, 200), kwh, strict=True))
     )
     policy, site = tmp_path / "policy.toml", tmp_path / "north"
-    make = ("copy", "make", site, "--data", tmp_path / "homes.csv", "--policy", policy)
-    assert call("policy", "init", policy, "--preset", "utility-15-15")[0] == 0
+    make = ("site", "summarize", site, "--data", tmp_path / "homes.csv", "--policy", policy)
+    assert call("site", "init", policy, "--preset", "utility-15-15")[0] == 0
     code, said = call(*make)
     assert (code, said.count("\n")) == (1, 1)
     assert "needs consumption" in said
     assert not site.exists()
     assert (
-        call("policy", "init", policy, "--preset", "utility-15-15", "--consumption", "kwh", "--overwrite")[0]
+        call("site", "init", policy, "--preset", "utility-15-15", "--consumption", "kwh", "--overwrite")[0]
         == 0
     )
     assert call(*make)[0] == 0
     assert (
         "nobody has more than 15 % of the group's total"
-        in call("copy", "show", site, "--html", site / "p")[1]
+        in call("site", "review", site, "--html", site / "p")[1]
     )
     cells = [line.split(",") for line in (site / "summary" / "table.csv").read_text().splitlines()]
     assert any("" in row for row in cells), "no cell is withheld: the data are not skewed enough"
@@ -118,25 +118,25 @@ def test_a_copy_under_15_15_from_policy_to_page(tmp_path):
 def test_a_wrong_policy_is_one_line(tmp_path):
     path = tmp_path / "policy.toml"
     path.write_text("version = 2\n[protect]\nmin_cluster = 5\n")
-    code, said = call("policy", "check", path)
+    code, said = call("site", "policy", "--check", path)
     assert code == 1
     assert said.count("\n") == 1
     assert "unknown key in [protect] 'min_cluster'" in said
 
 
 def test_what_left(log):
-    code, said = call("audit", "show", log)
+    code, said = call("site", "log", log)
     assert code == 0
     assert "What left site a" in said
     assert "The log is whole" in said
     assert "AskClusterSums" in said
-    code, said = call("audit", "show", log.parent)
+    code, said = call("site", "log", log.parent)
     assert code == 0
 
 
 def test_the_page(log, tmp_path):
     page = tmp_path / "audit.html"
-    assert call("audit", "show", log, "--html", page)[0] == 0
+    assert call("site", "log", log, "--html", page)[0] == 0
     text = page.read_text()
     assert "What left site a" in text
     assert "http://" not in text
@@ -147,15 +147,15 @@ def test_verify_and_what_it_says_of_tampering(log):
     *_, last = (entry for _, entry in entries(log))
     log_heads = log.parent / "log_heads.jsonl"
     log_heads.write_text(json.dumps({"site": "a", "head": f"{last['seq']}:{last['hash']}"}) + "\n")
-    assert call("audit", "verify", log, "--log-heads", log_heads)[0] == 0
+    assert call("site", "log", "--verify", log, "--log-heads", log_heads)[0] == 0
     lines = log.read_bytes().splitlines(keepends=True)
     log.write_bytes(b"".join(lines[:-1]))
-    assert call("audit", "verify", log)[0] == 0
-    code, said = call("audit", "verify", log, "--log-heads", log_heads)
+    assert call("site", "log", "--verify", log)[0] == 0
+    code, said = call("site", "log", "--verify", log, "--log-heads", log_heads)
     assert code == 1
     assert "the end is cut off" in said
     log.write_bytes(b"".join([lines[0], lines[1].replace(b'"round":0', b'"round":1'), *lines[2:]]))
-    code, said = call("audit", "verify", log)
+    code, said = call("site", "log", "--verify", log)
     assert code == 1
     assert "line 2: its content does not fit its hash" in said
 
@@ -176,21 +176,21 @@ def test_a_log_that_was_cut_and_went_on_does_not_fit_the_heads_that_came_before(
     *_, last = (entry for _, entry in entries(log))
     lines.append(json.dumps({"site": "a", "head": f"{last['seq']}:{last['hash']}"}))
     log_heads.write_text(lines[-1] + "\n")
-    said = call("audit", "verify", log, "--log-heads", log_heads)[1]
+    said = call("site", "log", "--verify", log, "--log-heads", log_heads)[1]
     assert "rewritten" not in said  # the last head alone fits
     log_heads.write_text("\n".join(lines) + "\n")
-    code, said = call("audit", "verify", log, "--log-heads", log_heads)
+    code, said = call("site", "log", "--verify", log, "--log-heads", log_heads)
     assert code == 1
     assert "the chain was rewritten" in said
 
 
 def test_the_attack(log):
-    code, said = call("audit", "attack", log)
+    code, said = call("site", "log", "--attack", log)
     assert code == 0
     assert "rows could be recovered from" in said
 
 
 def test_no_log(tmp_path):
-    code, said = call("audit", "show", tmp_path)
+    code, said = call("site", "log", tmp_path)
     assert code == 1
     assert "there is no log" in said

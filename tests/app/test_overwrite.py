@@ -47,7 +47,7 @@ FILES = {
         lambda d, out: ["resume", d / "run", "--report", out], ("a.csv", "run/checkpoint", "run/job.json")
     ),
     ("run", "report"): Writing(
-        lambda d, out: ["run", d / "fed", *K, "--report", out],
+        lambda d, out: ["federation", "run", d / "fed", *K, "--report", out],
         ("fed/federation.json", "fed/authority/root.key", "fed/invitations/a.json"),
     ),
     ("predict", "out"): Writing(
@@ -57,24 +57,27 @@ FILES = {
     ("export", "out"): Writing(
         lambda d, out: ["export", d / "run", "--to", "json", "-o", out], ("run/model.unpooled", "b.csv")
     ),
-    ("report", "out"): Writing(lambda d, out: ["report", d / "run", "-o", out], ("run/checkpoint", "a.csv")),
+    ("report", "out"): Writing(
+        lambda d, out: ["export", "--to", "html", d / "run", "-o", out], ("run/checkpoint", "a.csv")
+    ),
     ("example", "out"): Writing(lambda d, out: ["example", "penguins", "-o", out], (SHIPPED,)),
-    ("backup", "out"): Writing(lambda d, out: ["backup", d / "kept", out]),
-    ("policy init", "path"): Writing(lambda d, out: ["policy", "init", out]),
+    ("backup", "out"): Writing(lambda d, out: ["site", "backup", d / "kept", out]),
+    ("policy init", "path"): Writing(lambda d, out: ["site", "init", out]),
     ("audit show", "html"): Writing(
-        lambda d, out: ["audit", "show", d / "kept", "--log-heads", d / "log_heads.jsonl", "--html", out],
+        lambda d, out: ["site", "log", d / "kept", "--log-heads", d / "log_heads.jsonl", "--html", out],
         ("kept/log.jsonl", "log_heads.jsonl"),
     ),
     ("copy show", "html"): Writing(
-        lambda d, out: ["copy", "show", d / "site", "--html", out], ("site/summary/table.csv", "a.csv")
+        lambda d, out: ["site", "review", d / "site", "--html", out], ("site/summary/table.csv", "a.csv")
     ),
     ("copy renew", "people"): Writing(
-        lambda d, out: ["copy", "renew", d / "renewed", "--data", d / "persons.csv", "--people", out],
+        lambda d, out: ["site", "summarize", d / "renewed", "--data", d / "persons.csv", "--people", out],
         ("persons.csv",),
     ),
     ("dossier", "html"): Writing(
         lambda d, out: [
-            "dossier",
+            "site",
+            "dpia",
             d / "kept",
             "--policy",
             d / "rules.toml",
@@ -86,10 +89,12 @@ FILES = {
         ("kept/log.jsonl", "rules.toml", "log_heads.jsonl"),
     ),
     ("copy export", "out"): Writing(
-        lambda d, out: ["copy", "export", d / "site", out],
+        lambda d, out: ["site", "review", d / "site", "--csv", out],
         ("site/summary/table.csv", "site/summary/about.json", "a.csv"),
     ),
-    ("demo", "out"): Writing(lambda d, out: ["demo", "--out", out.parent], at=f"figures/{FIGURE}"),
+    ("demo", "out"): Writing(
+        lambda d, out: ["example", "penguins", "--run", "--out", out.parent], at=f"figures/{FIGURE}"
+    ),
 }
 FOLDERS = {
     ("fit", "out"),
@@ -221,12 +226,12 @@ def made(tmp_path_factory):
     (folder / "kept-a").rename(folder / "kept")
     (folder / "log_heads.jsonl").write_text('{"site": "a", "head": "0:0"}\n')
     (folder / "rules.toml").write_text('version = 2\n[protect]\nmode = "raw"\n')
-    assert call("copy", "make", folder / "site", "--data", folder / "a.csv") == (0, "")
+    assert call("site", "summarize", folder / "site", "--data", folder / "a.csv") == (0, "")
     people = np.column_stack([np.arange(40), rows["a"]])
     np.savetxt(folder / "persons.csv", people, delimiter=",", header="id,x,y", comments="", fmt="%.6g")
-    words = ["copy", "make", folder / "renewed", "--data", folder / "persons.csv", "--person", "id"]
+    words = ["site", "summarize", folder / "renewed", "--data", folder / "persons.csv", "--person", "id"]
     assert call(*words) == (0, "")
-    assert call("copy", "approve", folder / "renewed") == (0, "")
+    assert call("site", "approve", "--table", "--yes", folder / "renewed") == (0, "")
     return folder
 
 
@@ -241,7 +246,7 @@ def there(made, tmp_path):
 
 @pytest.fixture
 def offline(monkeypatch):
-    """``unpooled run`` up to where it would call the server."""
+    """``unpooled federation run`` up to where it would call the server."""
 
     def perform(job, folder, report, **_):
         folder.begin(job)
@@ -328,16 +333,16 @@ def test_the_rows_of_a_run_are_known_from_another_folder_too(there, monkeypatch,
     monkeypatch.chdir(there)
     assert call("fit", "a.csv", "b.csv", *K, "--out", "relative") == (0, "")
     monkeypatch.chdir(tmp_path)
-    words = ["report", there / "relative", "-o", there / "b.csv", "--overwrite"]
+    words = ["export", "--to", "html", there / "relative", "-o", there / "b.csv", "--overwrite"]
     refused(there, *words, says="an input is never overwritten")
 
 
 def test_the_table_of_a_copy_is_known_by_its_columns(there):
-    for words in (["dossier", there / "site", "--html"], ["copy", "export", there / "renewed"]):
+    for words in (["site", "dpia", there / "site", "--html"], ["site", "review", there / "renewed", "--csv"]):
         refused(there, *words, there / "persons.csv", "--overwrite", says="an input is never overwritten")
     out = there / "exported.csv"
-    assert call("copy", "export", there / "site", out) == (0, "")
-    assert call("copy", "export", there / "site", out, "--overwrite") == (0, "")
+    assert call("site", "review", there / "site", "--csv", out) == (0, "")
+    assert call("site", "review", there / "site", "--csv", out, "--overwrite") == (0, "")
 
 
 def test_clusters_are_not_written_under_the_name_of_another_kind(there):
@@ -356,8 +361,8 @@ def test_a_run_in_its_folder_is_part_of_the_input(there):
 def test_names_that_are_chosen_for_the_user_are_guarded_too(there, monkeypatch):
     monkeypatch.chdir(there)
     exists = "exists; say --overwrite to replace it"
-    refused(there, "report", "run", says=f"run/report.html {exists}")
-    for words in (["export", "run", "--to", "json"], ["example", "heart"], ["policy", "init"]):
+    refused(there, "export", "--to", "html", "run", says=f"run/report.html {exists}")
+    for words in (["export", "run", "--to", "json"], ["example", "heart"], ["site", "init"]):
         assert call(*words) == (0, "")
         refused(there, *words, says=exists)
         assert call(*words, "--overwrite") == (0, "")
@@ -382,7 +387,7 @@ def test_the_folder_of_a_run_is_replaced_only_if_told_so(there, offline):
     assert call(*words, "--overwrite") == (0, "")
     assert (out / "job.json").read_bytes() != job
     offline()
-    words = ["run", there / "fed", *K, "--out", out]
+    words = ["federation", "run", there / "fed", *K, "--out", out]
     refused(there, *words, says=says)
     assert call(*words, "--overwrite") == (0, "")
     refused(there, *words, says="it holds a run that is not finished")
@@ -391,10 +396,10 @@ def test_the_folder_of_a_run_is_replaced_only_if_told_so(there, offline):
 def test_a_folder_of_something_else_is_not_replaced_at_all(there):
     (there / "mine").mkdir()
     (there / "mine" / "thesis.txt").write_bytes(MINE)
-    job = ["export-job", there / "job", *SITES, *K, "--out", there / "mine"]
+    job = ["federation", "export-job", there / "job", *SITES, *K, "--out", there / "mine"]
     for words in (
         [*fit(there), "--out", there / "mine"],
-        ["run", there / "fed", *K, "--out", there / "mine"],
+        ["federation", "run", there / "fed", *K, "--out", there / "mine"],
         job,
     ):
         refused(there, *words, "--overwrite", says="is not empty, and not the folder of a run")
@@ -428,7 +433,7 @@ def test_a_run_does_not_replace_the_rows_it_reads(there):
 
 def test_the_folder_of_a_job_is_replaced_only_if_it_is_nothing_else(there):
     job, out = there / "jobs" / "heart", there / "later"
-    words = ["export-job", job, *SITES, *K, "--out", out]
+    words = ["federation", "export-job", job, *SITES, *K, "--out", out]
     assert call(*words) == (0, "")
     first = everything(job)
     refused(there, *words, says=f"{job} exists; say --overwrite to replace it")
@@ -450,9 +455,9 @@ def test_bounds_from_a_policy_are_an_input(there):
     for words in (
         [*fit(there), "--report", policy],
         [*fit(there), "--out", policy],
-        ["run", there / "fed", *K, "--report", policy],
-        ["export-job", policy, *SITES, *K, "--out", there / "new"],
-        ["export-job", there / "job", *SITES, *K, "--out", policy],
+        ["federation", "run", there / "fed", *K, "--report", policy],
+        ["federation", "export-job", policy, *SITES, *K, "--out", there / "new"],
+        ["federation", "export-job", there / "job", *SITES, *K, "--out", policy],
     ):
         refused(there, *words, *bounds, says=f"{policy} is an input")
 
@@ -462,7 +467,7 @@ def test_two_outputs_are_not_one(there):
     for words in (
         [*fit(there), "--out", new, "--report", new],
         [*fit(there), "--out", new, "--report", new / "result.json"],
-        ["export-job", new, *SITES, *K, "--out", new],
+        ["federation", "export-job", new, *SITES, *K, "--out", new],
     ):
         refused(there, *words, says="is named for two outputs")
 
@@ -498,7 +503,7 @@ def test_a_site_joins_in_a_folder_that_is_its_own(there):
     invitation, site = there / "fed" / "invitations" / "a.json", there / "joined"
     (site / "engine" / "local").mkdir(parents=True)
     (site / "engine" / "local" / "mine.txt").write_bytes(MINE)
-    words = ["join", invitation, "--folder", site]
+    words = ["site", "join", invitation, "--folder", site]
     refused(there, *words, says="is not empty, and not the folder of a site")
     shutil.rmtree(site / "engine")
     (site / "rows.csv").write_bytes(MINE)
@@ -506,4 +511,6 @@ def test_a_site_joins_in_a_folder_that_is_its_own(there):
         code, err = call(*words)
         assert (code, "has no data yet" in err) == (1, True)
     assert (site / "rows.csv").read_bytes() == MINE
-    refused(there, "join", site / "invitation.json", "--folder", site, says="invitation.json is an input")
+    refused(
+        there, "site", "join", site / "invitation.json", "--folder", site, says="invitation.json is an input"
+    )

@@ -85,10 +85,10 @@ def made(tmp_path_factory):
     values = table(folder / "rows.csv", 1)
     site = folder / "north"
     (folder / "policy.toml").write_text(COPY)
-    words = ["copy", "make", site, "--data", folder / "rows.csv", "--policy", folder / "policy.toml"]
+    words = ["site", "summarize", site, "--data", folder / "rows.csv", "--policy", folder / "policy.toml"]
     assert call(*words)[0] == 0
     shutil.copy(folder / "policy.toml", site)
-    assert call("copy", "approve", site, "--by", ODD)[0] == 0
+    assert call("site", "approve", "--table", "--yes", site, "--by", ODD)[0] == 0
     opened = open_site("north", None, parse(COPY), site)
     analysed(opened, 1)
     opened.close()
@@ -748,16 +748,16 @@ def test_what_cannot_be_is_one_line(tmp_path, north):
                 f"port {port} of this machine cannot be had: {os.strerror(errno.EADDRINUSE)}",
             ),
         ):
-            code, said = call("desk", *words)
+            code, said = call("site", "review", *words)
             assert (code, said.count("\n")) == (1, 1), said
             assert says in said
     (tmp_path / "empty" / "federation.json").write_text("{}")
-    assert "not the folder of a federation" in call("desk", tmp_path / "empty")[1]
+    assert "not the folder of a federation" in call("site", "review", tmp_path / "empty")[1]
     without = "import sys; sys.modules['aiohttp'] = None; from unpooled.app.cli import app; app()"
-    words = [sys.executable, "-c", without, "desk", north[0]]
+    words = [sys.executable, "-c", without, "site", "review", north[0]]
     done = subprocess.run(words, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "unpooled: the desk needs aiohttp; pip install 'unpooled[desk]' brings it\n"
+    assert done.stderr == "unpooled: the desk needs aiohttp; pip install 'unpooled[pages]' brings it\n"
 
 
 def test_it_listens_on_this_machine_alone_and_names_no_secret(served):

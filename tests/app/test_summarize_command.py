@@ -41,17 +41,17 @@ def patients(tmp_path):
 
 def test_from_a_file_to_an_approved_copy(patients, tmp_path):
     site = tmp_path / "north"
-    code, said, _ = call("copy", "make", site, "--data", patients, "--person", "patient", "--log", "pay")
+    code, said, _ = call("site", "summarize", site, "--data", patients, "--person", "patient", "--log", "pay")
     assert code == 0
     assert "200 persons in" in said
-    assert f"unpooled copy show {site}" in said
-    code, said, _ = call("copy", "show", site, "--html", tmp_path / "page.html")
+    assert f"unpooled site review {site}" in said
+    code, said, _ = call("site", "review", site, "--html", tmp_path / "page.html")
     assert code == 0
     assert "not approved yet" in said
     assert "<table>" in (tmp_path / "page.html").read_text()
-    assert call("copy", "approve", site, "--by", "officer")[0] == 0
+    assert call("site", "approve", "--table", "--yes", site, "--by", "officer")[0] == 0
     assert SummaryFolder(site).approved
-    assert call("copy", "export", site, tmp_path / "copy.csv")[0] == 0
+    assert call("site", "review", site, "--csv", tmp_path / "copy.csv")[0] == 0
     text = (tmp_path / "copy.csv").read_text()
     assert text == (site / "summary" / "table.csv").read_text()
     assert "patient" not in text
@@ -75,7 +75,7 @@ def test_from_a_file_to_an_approved_copy(patients, tmp_path):
 def test_what_is_wrong_is_one_line_and_nothing_is_written(patients, tmp_path, words, says):
     site = tmp_path / "north"
     more = () if "--data" in words else ("--data", patients)
-    code, out, err = call("copy", "make", site, *more, *words)
+    code, out, err = call("site", "summarize", site, *more, *words)
     assert (code, out, err.count("\n")) == (1, "", 1)
     assert says in err
     assert not site.exists()
@@ -95,21 +95,21 @@ def rows_of(path, *columns):
 @pytest.mark.parametrize("spelt", ["{}", "P{}", "00{}"], ids=["numbers", "texts", "codes"])
 def test_ids_of_persons_that_repeat_are_refused_without_person(tmp_path, name, spelt):
     path = rows_of(tmp_path / "a.csv", (name, lambda i: spelt.format(100 + i % 50)))
-    code, _, err = call("copy", "make", tmp_path / "n", "--data", path)
+    code, _, err = call("site", "summarize", tmp_path / "n", "--data", path)
     assert code == 1
     assert f"column {name} (50 different values in 60 rows)" in err
     assert f"--person {name} " in err
-    assert "50 persons" in call("copy", "make", tmp_path / "n", "--data", path, "--person", name)[1]
-    assert "60 persons" in call("copy", "make", tmp_path / "s", "--data", path, "--exclude", name)[1]
+    assert "50 persons" in call("site", "summarize", tmp_path / "n", "--data", path, "--person", name)[1]
+    assert "60 persons" in call("site", "summarize", tmp_path / "s", "--data", path, "--exclude", name)[1]
 
 
 def test_other_columns_are_not_taken_for_ids_of_persons(tmp_path):
     columns = (("ward_id", lambda i: i % 4), ("subject", lambda i: "abc"[i % 3]), ("nr", lambda i: 900 - i))
     path = rows_of(tmp_path / "a.csv", *columns, ("patient_id", lambda i: 100 + i))
-    code, _, err = call("copy", "make", tmp_path / "n", "--data", path)
+    code, _, err = call("site", "summarize", tmp_path / "n", "--data", path)
     assert (code, "--person" in err) == (0, False)
     path = rows_of(tmp_path / "b.csv", ("surname", lambda i: f"N{i % 50}"))
-    code, said, err = call("copy", "make", tmp_path / "s", "--data", path)
+    code, said, err = call("site", "summarize", tmp_path / "s", "--data", path)
     assert (code, "60 persons" in said) == (0, True)
     assert "column surname (50 different values in 60 rows)" in err
     assert "--person surname" in err
@@ -117,14 +117,14 @@ def test_other_columns_are_not_taken_for_ids_of_persons(tmp_path):
 
 def test_a_second_copy_and_policies_without_one(patients, tmp_path):
     site, words = tmp_path / "north", ("--data", patients, "--person", "patient")
-    assert call("copy", "make", site, *words)[0] == 0
-    code, _, err = call("copy", "make", site, *words)
+    assert call("site", "summarize", site, *words)[0] == 0
+    code, _, err = call("site", "summarize", site, *words)
     assert code == 1
     assert SECOND_TABLE in err
-    assert call("copy", "make", site, *words, "--further", SECOND_TABLE)[0] == 0
+    assert call("site", "summarize", site, *words, "--second-table", SECOND_TABLE)[0] == 0
     policy = tmp_path / "trusted.toml"
     policy.write_text('version = 2\n[protect]\nmode = "raw"\n')
-    code, _, err = call("copy", "make", tmp_path / "south", "--data", patients, "--policy", policy)
+    code, _, err = call("site", "summarize", tmp_path / "south", "--data", patients, "--policy", policy)
     assert code == 1
     assert "such a site has no copy" in err
     for command in ("show", "approve"):
@@ -139,17 +139,19 @@ def test_the_policy_says_how_a_copy_is_made_and_no_option_loosens_it(patients, t
         'version = 2\n[protect]\nperson = "patient"\nmin_group_size = 8\nsensitive = ["smoker"]\n'
     )
     site = tmp_path / "north"
-    assert call("copy", "make", site, "--data", patients, "--policy", policy, "--min-group-size", 6)[0] == 0
+    assert (
+        call("site", "summarize", site, "--data", patients, "--policy", policy, "--min-group-size", 6)[0] == 0
+    )
     settings = SummaryFolder(site).settings()
     assert (settings.min_group_size, settings.person, settings.sensitive) == (8, "patient", ("smoker",))
     words = ("--data", patients, "--policy", policy, "--person", "smoker")
-    code, _, err = call("copy", "make", tmp_path / "south", *words)
+    code, _, err = call("site", "summarize", tmp_path / "south", *words)
     assert code == 1
     assert "--person: the policy has [protect] person = 'patient'" in err
 
 
 def test_a_rehearsal_is_the_copy_of_each_file(patients, tmp_path):
-    """``fit --protect copy`` makes the copies that ``copy make`` makes: its persons and groups are theirs."""
+    """``fit --protect summary`` makes the copies that ``copy make`` makes: its persons and groups are theirs."""
     out = tmp_path / "run"
     words = ("--protect", "summary", "--person", "patient", "-k", 2, "--out", out)
     code, said, _ = call("fit", patients, *words)
@@ -164,7 +166,7 @@ def test_a_rehearsal_is_the_copy_of_each_file(patients, tmp_path):
 def test_options_of_a_copy_need_one(patients):
     code, _, err = call("fit", patients, "-k", 2, "--person", "patient")
     assert code == 1
-    assert "--protect copy" in err
+    assert "--protect summary" in err
     code, _, err = call("fit", patients, "-k", 2, "--protect", "dp")
     assert code == 1
     assert "protect must be one of none, copy, trusted" in err
@@ -173,7 +175,7 @@ def test_options_of_a_copy_need_one(patients):
 def test_a_minimum_without_trust_is_said_to_do_nothing(patients):
     code, _, err = call("fit", patients, "-k", 2, "--exclude", "patient", "--min-cluster-size", 5)
     assert code == 0
-    assert "does nothing without --protect trusted" in err
+    assert "does nothing without --protect raw" in err
 
 
 def test_a_column_of_logarithms_keeps_its_meaning_in_a_study(patients):
@@ -222,28 +224,28 @@ def cases(path, *, sex=lambda i: "fm"[i % 2]):
 
 def test_the_page_says_that_the_copy_is_approved(tmp_path):
     site = tmp_path / "north"
-    assert call("copy", "make", site, "--data", cases(tmp_path / "a.csv"))[0] == 0
+    assert call("site", "summarize", site, "--data", cases(tmp_path / "a.csv"))[0] == 0
     write_page(SummaryFolder(site))
     assert "Not approved yet" in (site / "summary" / "page.html").read_text()
-    assert call("copy", "approve", site)[0] == 0
+    assert call("site", "approve", "--table", "--yes", site)[0] == 0
     page = (site / "summary" / "page.html").read_text()
     assert "Not approved yet" not in page
     assert f"Approved at {SummaryFolder(site).approved} UTC." in page
 
 
 def test_no_page_is_written_at_the_approval_where_there_was_none(tmp_path):
-    call("copy", "make", tmp_path / "north", "--data", cases(tmp_path / "a.csv"))
-    assert call("copy", "approve", tmp_path / "north")[0] == 0
+    call("site", "summarize", tmp_path / "north", "--data", cases(tmp_path / "a.csv"))
+    assert call("site", "approve", "--table", "--yes", tmp_path / "north")[0] == 0
     assert not (tmp_path / "north" / "summary" / "page.html").exists()
 
 
 def test_the_reason_why_a_column_has_no_cells_is_the_right_one(tmp_path):
     site = tmp_path / "north"
-    _, said, _ = call("copy", "make", site, "--data", cases(tmp_path / "a.csv"))
+    _, said, _ = call("site", "summarize", site, "--data", cases(tmp_path / "a.csv"))
     assert "without cells in the copy: surname (text), birth (date)\n" in said
     assert "--numbers" not in said  # takes neither of them
     assert "of a date, write what matters into a column of numbers" in said
-    told = call("copy", "show", site, "--html", tmp_path / "page.html")[1]
+    told = call("site", "review", site, "--html", tmp_path / "page.html")[1]
     assert "nothing is shown, for they are dates: birth." in told
     assert "have a value, for none of their values is shared by 5 persons: surname." in told
     assert "too few persons share" not in told
@@ -255,9 +257,9 @@ def test_the_reason_why_a_column_has_no_cells_is_the_right_one(tmp_path):
 
 
 def test_rare_levels_that_are_counted_as_the_commonest_one_are_said(tmp_path):
-    site, words = tmp_path / "north", ("copy", "show", tmp_path / "north", "--html", tmp_path / "page.html")
+    site, words = tmp_path / "north", ("site", "review", tmp_path / "north", "--html", tmp_path / "page.html")
     path = cases(tmp_path / "a.csv", sex=lambda i: "x" if i in (3, 70) else "fm"[i % 2])
-    said = call("copy", "make", site, "--data", path)[1]
+    said = call("site", "summarize", site, "--data", path)[1]
     assert "rare levels are counted under the commonest one: sex (2 persons)" in said
     sentence = "by column) are counted under the commonest level, not under other, in: sex."
     assert sentence in call(*words)[1]
@@ -265,19 +267,19 @@ def test_rare_levels_that_are_counted_as_the_commonest_one_are_said(tmp_path):
     assert sentence in dpia.page(dpia.read(site))
     (site / "summary" / "notes.json").unlink()  # as of a renewal, or of a copy of an earlier version
     assert "this may be so in: sex." in call(*words, "--overwrite")[1]
-    call("copy", "make", tmp_path / "south", "--data", cases(tmp_path / "b.csv"))
-    assert "commonest" not in call("copy", "show", tmp_path / "south", "--html", tmp_path / "south.html")[1]
+    call("site", "summarize", tmp_path / "south", "--data", cases(tmp_path / "b.csv"))
+    assert "commonest" not in call("site", "review", tmp_path / "south", "--html", tmp_path / "south.html")[1]
 
 
 def test_groups_that_are_alike_in_a_column_are_said_with_the_remedy(tmp_path):
     path = cases(tmp_path / "a.csv")
-    call("copy", "make", tmp_path / "north", "--data", path)
+    call("site", "summarize", tmp_path / "north", "--data", path)
     groups = len(SummaryFolder(tmp_path / "north").read())
-    told = call("copy", "show", tmp_path / "north", "--html", tmp_path / "page.html")[1]
+    told = call("site", "review", tmp_path / "north", "--html", tmp_path / "page.html")[1]
     assert f"hiv ({groups} groups)" in told
     assert "--sensitive COLUMN (e.g. " in told
-    call("copy", "make", tmp_path / "south", "--data", path, "--sensitive", "sex,hiv")
-    told = call("copy", "show", tmp_path / "south", "--html", tmp_path / "south.html")[1]
+    call("site", "summarize", tmp_path / "south", "--data", path, "--sensitive", "sex,hiv")
+    told = call("site", "review", tmp_path / "south", "--html", tmp_path / "south.html")[1]
     assert "--sensitive COLUMN" not in told
 
 
@@ -293,17 +295,17 @@ def changed(patients):
 def test_a_renewal_from_a_changed_file_says_beforehand_what_becomes_of_whom(patients, tmp_path):
     site, who = tmp_path / "north", tmp_path / "who.csv"
     words = ("--person", "patient", "--log", "pay", "--exclude", "smoker")
-    assert call("copy", "make", site, "--data", patients, *words)[0] == 0
-    code, _, err = call("copy", "renew", site, "--data", patients)
+    assert call("site", "summarize", site, "--data", patients, *words)[0] == 0
+    code, _, err = call("site", "summarize", site, "--data", patients)
     assert code == 1
     assert "nobody approved the copy yet" in err
-    assert call("copy", "approve", site)[0] == 0
-    code, said, _ = call("copy", "renew", site, "--data", patients)
+    assert call("site", "approve", "--table", "--yes", site)[0] == 0
+    code, said, _ = call("site", "summarize", site, "--data", patients)
     assert code == 0
     assert "Nothing changes" in said
     before = (site / "summary" / "table.csv").read_text()
     changed(patients)
-    code, said, _ = call("copy", "renew", site, "--data", patients, "--people", who, "--wider", 1)
+    code, said, _ = call("site", "summarize", site, "--data", patients, "--people", who, "--extra-spread", 1)
     assert code == 0
     table = {line[:40].strip(): line[40:].split() for line in said.splitlines()}
     assert table["in the file"] == ["224"]
@@ -316,49 +318,51 @@ def test_a_renewal_from_a_changed_file_says_beforehand_what_becomes_of_whom(pati
     shown = sum(states.count(s) for s in ("still disclosed", "disclosed again", "newly disclosed"))
     assert table["persons of the file who are shown"][1] == f"{shown / 224:.1%}"
     assert (site / "summary" / "table.csv").read_text() == before
-    code, said, _ = call("copy", "show", site, "--renewal", "--html", tmp_path / "page.html")
+    code, said, _ = call("site", "review", site, "--html", tmp_path / "page.html")
     assert "the site answers from the old copy" in said
     assert "the site answers from the old copy" in (tmp_path / "page.html").read_text()
-    assert call("copy", "approve", site)[0] == 0
+    assert call("site", "approve", "--table", "--yes", site)[0] == 0
     assert (site / "summary" / "table.csv").read_text() != before
     assert SummaryFolder(site).read().people.sum() == shown
-    code, _, err = call("copy", "show", site, "--renewal")
+    code, _, err = call("site", "review", site)
     assert code == 1
     assert "no renewal waits" in err
 
 
 def test_somebody_is_erased_by_a_command(patients, tmp_path):
     site = tmp_path / "north"
-    call("copy", "make", site, "--data", patients, "--person", "patient")
-    call("copy", "approve", site)
+    call("site", "summarize", site, "--data", patients, "--person", "patient")
+    call("site", "approve", "--table", "--yes", site)
     before = SummaryFolder(site).digest
     for wrong, says in (
         ("P9999", "never shown, so not known here: P9999"),
         ("", "an empty id"),
         (" ", "an empty id"),
     ):
-        code, said, err = call("copy", "erase", site, "P0003", wrong)
+        code, said, err = call("site", "erase", "--yes", site, "P0003", wrong)
         assert (code, said, err.count("\n")) == (1, "", 1)
         assert says in err
     assert SummaryFolder(site).digest == before
     assert not (site / "erasures.json").exists()
-    code, said, _ = call("copy", "erase", site, "P0003", "P9999", "P0003", "--bar")
+    code, said, _ = call("site", "erase", "--yes", site, "P0003", "P9999", "P0003", "--block-unknown")
     assert code == 0
     assert "erased: 1 person; out of the copy: 1 group with " in said
     assert "barred: P9999, of whom nothing was ever shown" in said
-    code, said, _ = call("copy", "erase", site, "P9998", "--bar")
+    code, said, _ = call("site", "erase", "--yes", site, "P9998", "--block-unknown")
     assert (code, "erased:" in said) == (0, False)
-    code, said, _ = call("copy", "renew", site, "--data", patients)
+    code, said, _ = call("site", "summarize", site, "--data", patients)
     assert code == 0
     assert "erased, and still in the file                  1" in said
-    assert "deleted" not in call("copy", "forget", site, "--before", "2000-01-01")[1]
+    assert "deleted" not in call("site", "prune", site, "--before", "2000-01-01")[1]
 
 
 @pytest.mark.parametrize("command", [("renew", "--data"), ("erase",)])
 def test_without_ids_of_persons_nothing_is_renewed_or_erased(patients, tmp_path, command):
     site = tmp_path / "north"
-    assert "cannot be renewed" in call("copy", "make", site, "--data", patients, "--exclude", "patient")[1]
-    call("copy", "approve", site)
+    assert (
+        "cannot be renewed" in call("site", "summarize", site, "--data", patients, "--exclude", "patient")[1]
+    )
+    call("site", "approve", "--table", "--yes", site)
     code, _, err = call("copy", command[0], site, *command[1:], patients)
     assert code == 1
     assert "its rows name no persons" in err
@@ -370,15 +374,15 @@ def test_many_persons_are_recognised_by_their_ids_wherever_they_are_in_the_file(
     rng, site, path = np.random.default_rng(1), tmp_path / "north", tmp_path / "patients.csv"
     lines = [f"P{p:05d},{rng.normal(70 if p % 3 else 35, 5):.1f}" for p in range(1200)]
     path.write_text("\n".join(["patient,age", *lines]) + "\n")
-    call("copy", "make", site, "--data", path, "--person", "patient")
-    call("copy", "approve", site)
+    call("site", "summarize", site, "--data", path, "--person", "patient")
+    call("site", "approve", "--table", "--yes", site)
     path.write_text("\n".join(["patient,age", *reversed(lines[1:])]) + "\n")
-    code, said, _ = call("copy", "renew", site, "--data", path)
+    code, said, _ = call("site", "summarize", site, "--data", path)
     assert code == 0
     table = {line[:40].strip(): line[40:].split() for line in said.splitlines()}
     assert table["left since they were shown"] == ["1"]
     assert table["changed since they were shown"] == ["0"]
-    assert "erased: 1 person" in call("copy", "erase", site, "P00700")[1]
+    assert "erased: 1 person" in call("site", "erase", "--yes", site, "P00700")[1]
 
 
 def test_ids_that_were_not_kept_are_not_taken_for_others():

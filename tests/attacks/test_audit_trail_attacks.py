@@ -204,7 +204,7 @@ def test_a_round_that_is_none_is_refused(tmp_path, mode, place):
 def test_a_key_that_nobody_pinned_is_not_forgotten_and_nothing_is_written(tmp_path):
     open_site("a", X, parse(COPY), tmp_path).close()
     files = {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
-    done = CliRunner().invoke(app, ["sums", "forget", str(tmp_path), "nobody"])
+    done = CliRunner().invoke(app, ["site", "keys", str(tmp_path), "--forget", "nobody"])
     assert done.exit_code
     assert "no key of nobody is pinned" in done.output + str(done.exception)
     ledger = Ledger(tmp_path / "ledger.sqlite", "a")

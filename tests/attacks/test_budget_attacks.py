@@ -637,7 +637,7 @@ def test_verify_names_what_does_not_fit_and_what_it_could_not_check(tmp_path):
     for number in range(3):
         head = site.answer(signed_post(authority, head, number=number)).head
     site.close()
-    done = CliRunner().invoke(app, ["audit", "verify", str(tmp_path)])
+    done = CliRunner().invoke(app, ["site", "log", "--verify", str(tmp_path)])
     assert done.exit_code == 0, done.output
     assert "2 times countersigned" in done.output
     assert "not checked: whether the end was cut off" in done.output
@@ -645,14 +645,14 @@ def test_verify_names_what_does_not_fit_and_what_it_could_not_check(tmp_path):
     ledger = tmp_path / "ledger.sqlite"
     kept = ledger.read_bytes()
     ledger.unlink()
-    done = CliRunner().invoke(app, ["audit", "verify", str(tmp_path)])
+    done = CliRunner().invoke(app, ["site", "log", "--verify", str(tmp_path)])
     assert done.exit_code == 1
     assert "there is no ledger beside the log" in done.output
     ledger.write_bytes(kept)
     lone = tmp_path / "lone"
     lone.mkdir()
     (lone / "log.jsonl").write_bytes((tmp_path / "log.jsonl").read_bytes())
-    done = CliRunner().invoke(app, ["audit", "verify", str(lone)])
+    done = CliRunner().invoke(app, ["site", "log", "--verify", str(lone)])
     assert done.exit_code == 0
     assert "not checked: the ledger: the log is not in the folder of its site" in done.output
     forged = []  # the whole chain written anew, with a seal of somebody else: every hash fits
@@ -669,7 +669,7 @@ def test_verify_names_what_does_not_fit_and_what_it_could_not_check(tmp_path):
             rest["signature"] = Identity.new().sign(b"anything").hex()
         forged.append(log.append(kind, **rest))
     log.close()
-    done = CliRunner().invoke(app, ["audit", "verify", str(path.parent)])
+    done = CliRunner().invoke(app, ["site", "log", "--verify", str(path.parent)])
     assert done.exit_code == 1
     assert "the countersignature is not that of the federation's authority" in done.output
 

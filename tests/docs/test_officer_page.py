@@ -63,7 +63,7 @@ def between_processes(here):
 def test_the_commands_run_as_they_are_written(here):
     asked = []
     for block in BLOCKS:
-        if "unpooled serve" in block:
+        if "unpooled federation serve" in block:
             between_processes(here)
             continue
         for line in block.splitlines():
@@ -87,7 +87,7 @@ def test_the_commands_run_as_they_are_written(here):
 
 def test_the_commands_of_the_run_have_these_options(here):
     """Those that start processes: they are parsed, and stop where a file or a folder is missing."""
-    block = next(block for block in BLOCKS if "unpooled serve" in block)
+    block = next(block for block in BLOCKS if "unpooled federation serve" in block)
     lines = [line for line in block.splitlines() if line.startswith("unpooled ")]
     for line in sorted(lines, key=lambda line: "federation init" in line):  # the federation last: none runs
         _, *words = shlex.split(line.replace("> serve.log", "").removesuffix("&"))

@@ -21,9 +21,9 @@ LINES = [
     for line in block.splitlines()
 ]
 INSTALLED = {"make demo", "make test", "pip install ."}  # the workflows run them
-WAITING = {"unpooled join north.json", "unpooled study approve north"}
+WAITING = {"unpooled site join north.json", "unpooled site approve north"}
 """Commands that need a coordinator: tests between machines run them, and here they are parsed."""
-STAYING = {"unpooled desk north"}  # until it is stopped
+STAYING = {"unpooled site review north"}  # until it is stopped
 
 
 @pytest.fixture

@@ -125,7 +125,7 @@ def test_fit_by_dask_is_fit_with_exact_sums(client, file, capfd, tmp_path):
     [
         (["--secure"], "--dask does not go with --secure: workers of one owner have no secrets"),
         (["--epsilon", "1", "--bounds", "age=0:9"], "--dask does not go with --epsilon"),
-        (["--protect", "raw"], "--dask does not go with --protect trusted"),
+        (["--protect", "raw"], "--dask does not go with --protect raw"),
         (["--certify", "quick"], "--dask does not go with --certify"),
         (["--site-column", "sex"], "--dask does not go with --site-column"),
         (["--exclude", "agge"], "no file has a column agge"),

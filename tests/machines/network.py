@@ -174,7 +174,7 @@ class Network:
         return process
 
     def serve(self) -> None:
-        self.start("server", "serve", self.home)
+        self.start("server", "federation", "serve", self.home)
 
     def join(self, site: str, *options: Any, data: Path | None = None, folder: Path | None = None) -> None:
         """Start a site; if it joins for the first time, do what coordinator and officer do then."""
@@ -195,12 +195,14 @@ class Network:
             options = (*options, "--policy", policy) if data or options or not place.exists() else ()
         if not place.exists():
             options = ("--folder", place, *self._reading, *options)
-            self.start(site, "join", self.invitation(site), "--data", data or self.files[site], *options)
+            self.start(
+                site, "site", "join", self.invitation(site), "--data", data or self.files[site], *options
+            )
             return True
         if data or options:
-            self.start(site, "join", place, "--data", data or self.files[site], *options)
+            self.start(site, "site", "start", place, "--data", data or self.files[site], *options)
         else:
-            self.start(site, "join", place)
+            self.start(site, "site", "start", place)
         return False
 
     def admit(self, site: str) -> None:
@@ -222,7 +224,7 @@ class Network:
         copy = self.site_folder(site) / "summary" / "about.json"
         process = self.processes[site]
         until(lambda: copy.exists() or process.poll() is not None, f"the copy of {site}")
-        self.command("copy", "approve", self.site_folder(site))
+        self.command("site", "approve", "--table", "--yes", self.site_folder(site))
 
     def up(self) -> "Network":
         """Server and all sites, which join side by side."""
@@ -236,12 +238,12 @@ class Network:
         return self
 
     def run(self, name: str, *options: Any) -> subprocess.Popen[bytes]:
-        """``unpooled run`` into the folder of that name; does not wait.
+        """``unpooled federation run`` into the folder of that name; does not wait.
 
         The deadline is far away, so that no site is left out because this machine is busy.
         """
         words = ("--out", self.out(name), "--deadline", 600, *options)
-        return self.start(name, "run", self.home, *words, where="server")
+        return self.start(name, "federation", "run", self.home, *words, where="server")
 
     def finish(self, name: str, patience: float = 300.0, code: int = 0) -> str:
         """Wait for a command to end; what it said."""
@@ -380,7 +382,7 @@ class Network:
         self.processes[name].wait(PATIENCE)
 
     def stop(self, site: str) -> None:
-        self.command("leave", self.site_folder(site))
+        self.command("site", "stop", self.site_folder(site))
         self.processes[site].wait(PATIENCE)
 
     def close(self) -> None:

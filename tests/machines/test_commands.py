@@ -26,15 +26,15 @@ def unpooled_command(*words, code=0):
 
 
 def test_status_says_who_is_there(network):
-    unpooled_command("federation", "clean", network.home, "--days", "0")  # of other tests
+    unpooled_command("federation", "remove", network.home, "--older-than", "0")  # of other tests
     network.wait_connected()
-    said = unpooled_command("status", network.home)
+    said = unpooled_command("federation", "status", network.home)
     assert said.splitlines() == ["cleveland: connected", "hungarian: connected", "va: connected"]
-    said = unpooled_command("status", network.site_folder("va"))
+    said = unpooled_command("site", "status", network.site_folder("va"))
     assert said.splitlines()[0] == "va in heart: connected"
     assert "200 persons" in said
     assert "approved at" in said
-    said = unpooled_command("join", network.site_folder("va"), code=1)
+    said = unpooled_command("site", "start", network.site_folder("va"), code=1)
     assert "in use already" in said
 
 
@@ -43,7 +43,7 @@ def exported(network, tmp_path):
     """A job for another console: its folder, the folder of its results, and that of its run at the server."""
     job, out = tmp_path / "job", tmp_path / "run"
     sites = [word for site in network.files for word in ("--site", site)]
-    said = unpooled_command("export-job", job, *sites, *OPTIONS, "--out", out)
+    said = unpooled_command("federation", "export-job", job, *sites, *OPTIONS, "--out", out)
     assert not list(job.rglob("*.py"))
     work = network.home / "runs" / re.search(r"runs/(\S+)/checkpoint", said).group(1)
     yield job, out, work
@@ -69,7 +69,7 @@ def test_a_job_for_another_console(network, fitted, exported):
             for site in network.files:
                 place = network.site_folder(site)
                 until(StudyFolder(place).pending, f"the study at {site}")
-                unpooled_command("study", "approve", place, "--yes")
+                unpooled_command("site", "approve", place, "--yes")
             until(lambda: ProgressFile(work).read()["state"] == "finished", "the job to finish")
     shutil.copy(work / "checkpoint", out / "checkpoint")
     unpooled_command("resume", out)
@@ -84,17 +84,21 @@ def test_a_site_in_the_background_says_why_it_is_alone(network, hospital_files, 
     unpooled_command("federation", "init", home, "--name", "alone", "--address", where, "--site", "va")
     invitation = home / "invitations" / "va.json"
     place = tmp_path / "va"
-    network.command("join", invitation, "--folder", place, "--data", hospital_files["va"], "--background")
+    network.command(
+        "site", "join", invitation, "--folder", place, "--data", hospital_files["va"], "--background"
+    )
     try:
-        assert "va in alone: awaiting admission" in unpooled_command("status", place, code=6)
+        assert "va in alone: awaiting admission" in unpooled_command("site", "status", place, code=6)
         until(lambda: "nothing listens there" in (place / "join.log").read_text(), "the reason")
     finally:
-        assert unpooled_command("leave", place) == "stopped\n"
-    assert unpooled_command("leave", place) == "was not running\n"
-    assert "va in alone: stopped" in unpooled_command("status", place, code=3)
-    assert "the server is not up" in unpooled_command("status", home, code=3)
-    said = unpooled_command("run", home, "-k", "2", "--wait", "0", "--out", tmp_path / "out", code=1)
-    assert "unpooled serve" in said
+        assert unpooled_command("site", "stop", place) == "stopped\n"
+    assert unpooled_command("site", "stop", place) == "was not running\n"
+    assert "va in alone: stopped" in unpooled_command("site", "status", place, code=3)
+    assert "the server is not up" in unpooled_command("federation", "status", home, code=3)
+    said = unpooled_command(
+        "federation", "run", home, "-k", "2", "--wait", "0", "--out", tmp_path / "out", code=1
+    )
+    assert "unpooled federation serve" in said
 
 
 @pytest.mark.parametrize(
@@ -106,7 +110,9 @@ def test_a_site_in_the_background_says_why_it_is_alone(network, hospital_files, 
     ],
 )
 def test_what_cannot_be_asked_for(network, tmp_path, options, wrong):
-    said = unpooled_command("run", network.home, "-k", "2", "--out", tmp_path / "out", *options, code=1)
+    said = unpooled_command(
+        "federation", "run", network.home, "-k", "2", "--out", tmp_path / "out", *options, code=1
+    )
     assert wrong in said
     assert not (tmp_path / "out").exists()
 

@@ -97,7 +97,7 @@ def joined(federation, site, folder):
 
 def test_a_key_is_enrolled_admitted_and_certified(federation, tmp_path):
     place = joined(federation, "a", tmp_path / "a")
-    with pytest.raises(InputError, match="has not asked yet: unpooled join"):
+    with pytest.raises(InputError, match="has not asked yet: unpooled site join"):
         admit(federation, "a", place.fingerprint())
     for _ in range(2):  # asked again, nothing changes
         assert "not admitted this site yet" in place.enrol()
@@ -165,10 +165,10 @@ def test_lost_settings_are_not_replaced_by_the_usual_ones(federation, tmp_path):
     place.enrol()
     data = tmp_path / "b.csv"
     data.write_text("age,bmi\n" + "".join(f"{40 + i % 31},{20 + i % 9}\n" for i in range(60)))
-    said = CliRunner().invoke(app, ["copy", "make", str(place.path), "--data", str(data)])
+    said = CliRunner().invoke(app, ["site", "summarize", str(place.path), "--data", str(data)])
     assert said.exit_code == 0, said.output
     for words in ((), ("--data", str(data))):  # the copy is there, and the file would not be read again
-        said = CliRunner().invoke(app, ["join", str(place.path), *words])
+        said = CliRunner().invoke(app, ["site", "start", str(place.path), *words])
         assert said.exit_code == 1
         assert "its rules are not known: say them with --policy FILE" in " ".join(said.output.split())
         assert not place.has_settings

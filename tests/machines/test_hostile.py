@@ -195,14 +195,14 @@ def test_whoever_lacks_the_right_certificate_gets_nothing(network, fitted, tmp_p
     other = create(tmp_path / "other", "heart", where, ("va",), engine_name="nvflare")
     rows = ("--data", network.files["va"])
     certified_site(other, "va", tmp_path / "impostor", network.files["va"])
-    network.start("impostor", "join", tmp_path / "impostor")
+    network.start("impostor", "site", "start", tmp_path / "impostor")
     # one that has only the invitation: the server is not the one that it names, so nothing is sent
-    network.start("guest", "join", invite(other, "va"), "--folder", tmp_path / "guest", *rows)
+    network.start("guest", "site", "join", invite(other, "va"), "--folder", tmp_path / "guest", *rows)
     # a site that was never invited, with a certificate of the right authority
     certified_site(
         FederationFolder.read(network.home), "stranger", tmp_path / "stranger", network.files["va"]
     )
-    network.start("stranger", "join", tmp_path / "stranger")
+    network.start("stranger", "site", "start", tmp_path / "stranger")
     for name in ("impostor", "guest"):
         until(lambda: "certificate is not of this federation" in network.output(name), f"a reason of {name}")  # noqa: B023
     until(lambda: "does not let this site in" in network.output("stranger"), "a reason")

@@ -82,11 +82,21 @@ def test_no_name_enters_elsewhere(federation, tmp_path, name):
     said = json.loads(federation.invitation("a").read_text())
     for field in ("site", "federation"):
         letter.write_text(json.dumps({**said, field: name}))
-        says = unpooled("join", letter, "--data", __file__, code=1)
+        says = unpooled("site", "join", letter, "--data", __file__, code=1)
         assert f"letter.json: {name!r} cannot be" in says
         assert says.count("\n") == 1
     assert list(tmp_path.iterdir()) == [letter]
-    jobs = ("export-job", tmp_path / "job", "--site", name, "-k", "2", "--out", tmp_path / "run")
+    jobs = (
+        "federation",
+        "export-job",
+        tmp_path / "job",
+        "--site",
+        name,
+        "-k",
+        "2",
+        "--out",
+        tmp_path / "run",
+    )
     assert f"{name!r} cannot be" in unpooled(*jobs, code=1)
 
 
@@ -136,13 +146,14 @@ def test_the_first_authority_is_pinned(federation, tmp_path):
     place.accept(federation.invitation("a"))
     key, pinned = (place.path / "private.key").read_bytes(), place.authority()
     false = create(tmp_path / "false", "fed", "localhost", ("a",), engine_name="nvflare")
-    said = unpooled("join", invite(false, "a"), "--folder", place.path, code=1)
+    said = unpooled("site", "join", invite(false, "a"), "--folder", place.path, code=1)
     assert f"has pinned ({pinned}): call the coordinator" in said
     assert said.count("\n") == 1
     assert (place.path / "private.key").read_bytes() == key
     assert place.authority() == pinned
     for other in (invite(federation, "b"), None):  # another site of the same federation; the same site again
         words = (
+            "site",
             "join",
             other or invite(federation, "a"),
             "--folder",

@@ -34,7 +34,7 @@ def federation(tmp_path_factory, shorter_keys):
 
 @pytest.fixture
 def join(monkeypatch):
-    """``unpooled join`` up to the moment when it would start the engine; its exit code and its words."""
+    """``unpooled site join`` up to the moment when it would start the engine; its exit code and its words."""
     started = []
     monkeypatch.setattr(supervisor, "supervise", lambda command, home, *_: started.append(home))
 
@@ -147,7 +147,7 @@ def test_a_query_within_the_folder_renews_the_copy_of_a_moved_site(table, tmp_pa
         assert got.exit_code == 0, got.output
     monkeypatch.chdir(tmp_path)
     old.rename(new)
-    got = CliRunner().invoke(app, ["copy", "renew", str(new), "--data", str(database)])
+    got = CliRunner().invoke(app, ["site", "summarize", str(new), "--data", str(database)])
     assert got.exit_code == 0, got.output
     assert "Nothing changes" in got.output
 
@@ -203,7 +203,7 @@ def test_a_site_is_admitted_only_with_all_its_files(federation, join, table, tmp
     assert awaiting_admission(federation)
     assert not SiteFolder(place).was_enrolled
     assert verify(place / "log.jsonl") == []
-    got = CliRunner().invoke(app, ["audit", "show", str(place)])
+    got = CliRunner().invoke(app, ["site", "log", str(place)])
     assert (got.exit_code, "Nothing has left" in got.output) == (0, True)
     shutil.rmtree(place / "summary")
     join(place, "--data", table)
@@ -215,7 +215,7 @@ def test_a_moved_region_and_its_federation(federation, join, tmp_path):
     country = tmp_path / "regions"
     create(country / "south", "south", "localhost:1", ("a", "b"), engine_name="nvflare")
     old = country / "as-member"
-    admitted(federation, join, old, "--federation", country / "south", site="south")
+    admitted(federation, join, old, "--downstream", country / "south", site="south")
     assert naming(old, old) == []
     new = tmp_path / "as-member"
     old.rename(new)
@@ -226,7 +226,7 @@ def test_a_moved_region_and_its_federation(federation, join, tmp_path):
     (new / "log.jsonl").touch()
     (country / "south").rename(tmp_path / "south")
     assert f"{country / 'south'}: not the folder of a federation" in join(new, code=1)
-    assert str(tmp_path / "south") in join(new, "--federation", tmp_path / "south")
+    assert str(tmp_path / "south") in join(new, "--downstream", tmp_path / "south")
     assert list(country.iterdir()) == []
     assert naming(tmp_path / "south", country) == []
 
@@ -239,10 +239,10 @@ def test_a_run_between_moved_folders(hospital_files, tmp_path):
     network = Network(tmp_path / "before", {"va": hospital_files["va"]})
     try:
         network.up()
-        network.command("run", network.home, "-k", "2", "--seed", "1")
+        network.command("federation", "run", network.home, "-k", "2", "--seed", "1")
         digest = SummaryFolder(network.site_folder("va")).digest
         network.stop("va")
-        network.command("leave", network.home)
+        network.command("federation", "serve", "--stop", network.home)
         for name in ("va", "server"):
             network.processes.pop(name).wait(20)
         assert naming(network.site_folder("va"), network.site_folder("va")) == []
@@ -250,9 +250,9 @@ def test_a_run_between_moved_folders(hospital_files, tmp_path):
         later.mkdir()
         (network.folder / "at").rename(later / "at")
         for folder in (network.home, later / "at" / "va"):
-            said = network.command("backup", folder, tmp_path / f"{folder.name}.tar.gz").stdout
+            said = network.command("site", "backup", folder, tmp_path / f"{folder.name}.tar.gz").stdout
             assert "not in the backup" not in said
-        network.command("restore", tmp_path / "federation.tar.gz", later / "federation")
+        network.command("site", "restore", tmp_path / "federation.tar.gz", later / "federation")
         network.home.rename(tmp_path / "lost")
         old, network.folder, network.home = network.folder, later, later / "federation"
         left = sorted(old.rglob("*"))

@@ -46,9 +46,9 @@ def unpooled(*words, code=0):
 def test_states_exit_codes_metrics_and_clean_up(network, tmp_path):
     """All well; then a run that failed and one that was killed: each with its cause, and removable."""
     runs, metrics = network.home / "runs", tmp_path / "unpooled.prom"
-    unpooled("federation", "clean", network.home, "--days", "0")
+    unpooled("federation", "remove", network.home, "--older-than", "0")
     network.wait_connected()
-    said = json.loads(unpooled("status", network.home, "--json", "--metrics", metrics).stdout)
+    said = json.loads(unpooled("federation", "status", network.home, "--json", "--metrics", metrics).stdout)
     assert (said["code"], said["up"], said["problems"], said["runs"]) == (0, True, [], [])
     assert set(said["sites"].values()) == {"connected"}
     assert metrics.stat().st_mode & 0o044  # node_exporter is another user
@@ -61,30 +61,35 @@ def test_states_exit_codes_metrics_and_clean_up(network, tmp_path):
     ProgressFile(runs / "lost").failed(TooFewAnswersError("1 of 3 sites answered"))
     (runs / "killed").mkdir()
     ProgressFile(runs / "killed").write("running")
-    done = unpooled("status", network.home, code=5)
+    done = unpooled("federation", "status", network.home, code=5)
     assert "run lost: failed, not begun" in done.stdout
     assert "run lost failed: TooFewAnswers: 1 of 3 sites answered; unpooled resume goes on" in done.stderr
     assert "run killed stopped: its process ended before its first round" in done.stderr
-    said = json.loads(unpooled("status", network.home, "--json", "--metrics", metrics, code=5).stdout)
+    said = json.loads(
+        unpooled("federation", "status", network.home, "--json", "--metrics", metrics, code=5).stdout
+    )
     assert [problem["code"] for problem in said["problems"]] == [5, 5]
     samples = parsed(metrics.read_text())
     assert samples['unpooled_runs{federation="heart",role="coordinator",state="failed"}'] == 1
     assert samples['unpooled_status_code{federation="heart",role="coordinator"}'] == 5
     assert [path.name for path in tmp_path.iterdir()] == ["unpooled.prom"]  # nothing half-written beside it
 
-    assert "say which runs" in unpooled("federation", "clean", network.home, code=1).stderr
-    assert "no run none" in unpooled("federation", "clean", network.home, "--run", "none", code=1).stderr
-    assert "nothing to remove" in unpooled("federation", "clean", network.home, "--days", "1").stdout
-    assert "removed: lost" in unpooled("federation", "clean", network.home, "--run", "lost").stdout
-    assert "removed: killed" in unpooled("federation", "clean", network.home, "--days", "0").stdout
-    unpooled("status", network.home)
-    unpooled("status", network.site_folder("va"), "--json", "--metrics", metrics)
+    assert "say which runs" in unpooled("federation", "remove", network.home, code=1).stderr
+    assert "no run none" in unpooled("federation", "remove", network.home, "--run", "none", code=1).stderr
+    assert "nothing to remove" in unpooled("federation", "remove", network.home, "--older-than", "1").stdout
+    assert "removed: lost" in unpooled("federation", "remove", network.home, "--run", "lost").stdout
+    assert "removed: killed" in unpooled("federation", "remove", network.home, "--older-than", "0").stdout
+    unpooled("federation", "status", network.home)
+    unpooled("site", "status", network.site_folder("va"), "--json", "--metrics", metrics)
     at_site = parsed(metrics.read_text())
     assert 'unpooled_log_bytes{federation="heart",role="site",site="va"}' in at_site
     assert at_site['unpooled_site_connected{federation="heart",role="site",site="va"}'] == 1
     assert not set(at_site) & set(samples)  # both may be on one machine
     metrics.write_text("mine\n")
-    assert "no file of metrics" in unpooled("status", network.home, "--metrics", metrics, code=1).stderr
+    assert (
+        "no file of metrics"
+        in unpooled("federation", "status", network.home, "--metrics", metrics, code=1).stderr
+    )
     assert metrics.read_text() == "mine\n"
 
 
@@ -127,11 +132,11 @@ def test_the_supervisor_of_a_server_loads_neither_arrays_nor_the_engine(network)
 def test_a_federation_that_is_down_or_waits_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr("unpooled.federation.provisioning.keys._BITS", 2048)
     create(tmp_path / "fed", "fed", "localhost", ("a",), engine_name="nvflare")
-    said = unpooled("status", tmp_path / "fed", code=3)
-    assert "the server is not up; unpooled serve" in said.stderr
+    said = unpooled("federation", "status", tmp_path / "fed", code=3)
+    assert "the server is not up; unpooled federation serve" in said.stderr
     assert "a has not joined yet" in said.stderr
-    assert "not the folder of a site" in unpooled("status", tmp_path, code=1).stderr
-    assert "none: no such file or folder" in unpooled("leave", tmp_path / "none", code=1).stderr
+    assert "not the folder of a site" in unpooled("site", "status", tmp_path, code=1).stderr
+    assert "none: no such file or folder" in unpooled("site", "stop", tmp_path / "none", code=1).stderr
 
 
 def test_a_site_is_taken_out_of_a_federation(tmp_path, monkeypatch):
@@ -171,26 +176,30 @@ def test_a_site_whose_log_was_lost_is_taken_back_by_a_decision(tmp_path, monkeyp
     (reply,) = site.answer(asked(authority, last_log_heads(log_heads)["a"], 1)).replies
     assert isinstance(reply, Refusal)
     assert "nothing is answered until the newest log is back" in reply.reason
-    assert "needs a reason" in unpooled("federation", "readmit", home, "a", "--reason", " ", code=1).stderr
-    said = unpooled("federation", "readmit", home, "a", "--reason", "disk lost").stdout
+    assert (
+        "needs a reason"
+        in unpooled("federation", "admit", "--again", home, "a", "--reason", " ", code=1).stderr
+    )
+    said = unpooled("federation", "admit", "--again", home, "a", "--reason", "disk lost").stdout
     assert "readmitted: a; line 2 of its old log was the last that came" in said
     assert set(last_log_heads(log_heads)) == {"b"}
     new = site.answer(asked(authority, last_log_heads(log_heads).get("a", ""), 1))
     assert not isinstance(new.replies[0], Refusal)
     site.close()
     assert (
-        "nothing keeps it out" in unpooled("federation", "readmit", home, "a", "--reason", "x", code=1).stderr
+        "nothing keeps it out"
+        in unpooled("federation", "admit", "--again", home, "a", "--reason", "x", code=1).stderr
     )
     assert (
         "is not in the federation"
-        in unpooled("federation", "readmit", home, "c", "--reason", "x", code=1).stderr
+        in unpooled("federation", "admit", "--again", home, "c", "--reason", "x", code=1).stderr
     )
     lines = [json.loads(line) for line in log_heads.read_text().splitlines()]
     assert [line["head"] for line in lines] == [head, head, ""]
     assert lines[2]["reason"] == "disk lost"
     with log_heads.open("a") as file:
         file.write(json.dumps({"site": "a", "head": new.head}) + "\n")
-    unpooled("audit", "verify", tmp_path / "new", "--log-heads", log_heads)
+    unpooled("site", "log", "--verify", tmp_path / "new", "--log-heads", log_heads)
 
 
 def test_a_site_goes_on_over_rotations_and_the_audit_reads_all_files(tmp_path):
@@ -210,11 +219,11 @@ def test_a_site_goes_on_over_rotations_and_the_audit_reads_all_files(tmp_path):
             site = open_site("a", np.array(ROWS), RAW, folder, authority=authority.public)
             assert site.answer(asked(authority, "", number)).head  # a turn that was answered before
             site.close()
-    said = unpooled("audit", "verify", folder).stdout
+    said = unpooled("site", "log", "--verify", folder).stdout
     assert "lines: their files" not in said
     first = min(folder.glob("log-*.jsonl"))
     first.rename(tmp_path / first.name)
-    said = unpooled("audit", "verify", folder).stdout
+    said = unpooled("site", "log", "--verify", folder).stdout
     lines = int(first.stem.split("-")[2]) + 1
     assert f"not checked: the first {lines} lines: their files (log-*.jsonl)" in said
     site = open_site("a", np.array(ROWS), RAW, folder, authority=authority.public)
@@ -222,7 +231,7 @@ def test_a_site_goes_on_over_rotations_and_the_audit_reads_all_files(tmp_path):
     site.close()
     altered = max(folder.glob("log-*.jsonl"))
     altered.write_bytes(altered.read_bytes().replace(b'"round":2', b'"round":9'))
-    unpooled("audit", "verify", folder, code=1)
+    unpooled("site", "log", "--verify", folder, code=1)
     assert "there is no log" in unpooled("audit", "rotate", tmp_path, code=1).stderr
 
 
@@ -276,11 +285,11 @@ def test_a_restored_federation_is_the_same_and_a_damaged_backup_is_refused(tmp_p
     home, file = tmp_path / "fed", tmp_path / "fed.tar.gz"
     unpooled("federation", "init", home, "--name", "fed", "--address", "localhost", "--site", "a")
     before = {path.relative_to(home): path.read_bytes() for path in home.rglob("*") if path.is_file()}
-    unpooled("backup", home, file)
+    unpooled("site", "backup", home, file)
     assert file.stat().st_mode & 0o077 == 0
-    assert "exists; say --overwrite to replace it" in unpooled("restore", file, home, code=1).stderr
+    assert "exists; say --overwrite to replace it" in unpooled("site", "restore", file, home, code=1).stderr
     shutil.rmtree(home)
-    unpooled("restore", file, home)
+    unpooled("site", "restore", file, home)
     after = {path.relative_to(home): path.read_bytes() for path in home.rglob("*") if path.is_file()}
     assert after == {path: data for path, data in before.items() if path.name != "lock"}
     assert all(path.stat().st_mode & 0o077 == 0 for path in home.rglob("*.key"))
@@ -292,12 +301,14 @@ def test_a_restored_federation_is_the_same_and_a_damaged_backup_is_refused(tmp_p
         with pytest.raises(InputError, match=r"damaged"):
             restore(file, home)
     assert not home.exists()
-    assert "not the folder of a site" in unpooled("backup", tmp_path, tmp_path / "x", code=1).stderr
+    assert "not the folder of a site" in unpooled("site", "backup", tmp_path, tmp_path / "x", code=1).stderr
 
 
 def test_an_upgrade_with_a_run_pending_says_which_version_finishes_it(tmp_path):
     run = tmp_path / "run"
-    unpooled("export-job", tmp_path / "job", "--site", "a", "--site", "b", "-k", "2", "--out", run)
+    unpooled(
+        "federation", "export-job", tmp_path / "job", "--site", "a", "--site", "b", "-k", "2", "--out", run
+    )
     content = json.loads((run / "job.json").read_text())
     (run / "job.json").write_text(json.dumps({**content, "unpooled": "0.0.9"}))
     said = unpooled("resume", run, code=1).stderr

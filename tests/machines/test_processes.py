@@ -144,7 +144,7 @@ def test_serve_says_whose_the_port_is(network, tmp_path, shared):
         other.bind(("", 0))
         other.listen()
         home = served(tmp_path / "one", other.getsockname()[1])
-        said = network.command("serve", home, code=1)
+        said = network.command("federation", "serve", home, code=1)
     assert f"belongs to process {os.getpid()} (" in " ".join(said.stderr.split())
     assert "the server is up" not in said.stdout
     assert not is_locked(home / "server")
@@ -153,7 +153,7 @@ def test_serve_says_whose_the_port_is(network, tmp_path, shared):
 def test_two_servers_do_not_share_a_port(network, tmp_path):
     """The second says so, though the first is one of ours."""
     home = served(tmp_path / "second", network.port)
-    said = " ".join(network.command("serve", home, code=1).stderr.split())
+    said = " ".join(network.command("federation", "serve", home, code=1).stderr.split())
     assert f"port {network.port} of this machine belongs to process" in said
 
 
@@ -216,19 +216,22 @@ def test_a_server_outlives_a_full_disk_a_half_saved_file_and_a_second_server(sma
     (home / "server" / "startup" / "fed_server.json").write_text("")  # as an earlier version left it
     alone.alone(small_disk)
     try:
-        alone.start("serving", "serve", home)
+        alone.start("serving", "federation", "serve", home)
         until(lambda: "the server is up" in alone.output("serving"), "the server")
         files = [*home.glob("*/startup/*"), *home.glob("*/local/*")]
         before = {path: path.read_bytes() for path in files}
-        said = alone.command("serve", home, "--listen", "127.0.0.2", code=1).stderr
+        said = alone.command("federation", "serve", home, "--listen", "127.0.0.2", code=1).stderr
         assert "is in use already (process" in " ".join(said.split())
         with filled(small_disk):
             with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
                 federation.engine.listen_at(federation.server, federation.console, federation.address, 1)
             until(lambda: "No space left" in alone.output("serving"), "the full disk")
-            assert alone.command("status", home, code=3).stderr.count("No space left on device") == 1
+            assert (
+                alone.command("federation", "status", home, code=3).stderr.count("No space left on device")
+                == 1
+            )
         until(lambda: "all is well again" in alone.output("serving"), "the record to go on")
-        assert alone.command("status", home, code=4).stderr.count("has not joined yet") == 2
+        assert alone.command("federation", "status", home, code=4).stderr.count("has not joined yet") == 2
         file, kept = home / "federation.json", (home / "federation.json").read_text()
         file.write_text(kept[:40])
         until(

@@ -463,10 +463,10 @@ def test_rules_that_make_no_sense_are_refused_by_file_section_and_key(text, why)
 def test_the_template_holds_the_usual_rules(tmp_path):
     assert parse_relay_policy(TEMPLATE) == RelayPolicy()
     file = tmp_path / "rules.toml"
-    unpooled("policy", "init", file, "--federation")
-    assert "the rules of a federation" in unpooled("policy", "check", file)
-    assert "exists" in unpooled("policy", "init", file, "--federation", code=1)
-    said = unpooled("policy", "init", tmp_path / "x.toml", "--federation", "--person", "id", code=1)
+    unpooled("site", "init", file, "--relay")
+    assert "the rules of a federation" in unpooled("site", "policy", "--check", file)
+    assert "exists" in unpooled("site", "init", file, "--relay", code=1)
+    said = unpooled("site", "init", tmp_path / "x.toml", "--relay", "--person", "id", code=1)
     assert "the other options are for a site" in said
 
 
@@ -509,15 +509,15 @@ def test_joining_with_a_federation_what_is_wrong_is_said_before_anything_is_writ
     bad.write_text("version = 1\n[relay]\nquorum = 3\n")
     region = made["north"].path
     for words, why in (
-        (("--federation", national.path), "is national itself: a federation is no member of itself"),
-        (("--federation", tmp_path), "not the folder of a federation"),
+        (("--downstream", national.path), "is national itself: a federation is no member of itself"),
+        (("--downstream", tmp_path), "not the folder of a federation"),
         (
-            ("--federation", region, "--policy", bad),
+            ("--downstream", region, "--policy", bad),
             "bad.toml: [relay] quorum must be a share between 0 and 1",
         ),
-        (("--federation", region, "--data", bad), "a federation takes part, which has no data of its own"),
+        (("--downstream", region, "--data", bad), "a federation takes part, which has no data of its own"),
     ):
-        said = unpooled("join", letter, *words, code=1)
+        said = unpooled("site", "join", letter, *words, code=1)
         assert why in said, said
         assert not (tmp_path / "north").exists()
 

@@ -93,7 +93,9 @@ def test_files_at_sites_give_the_model_of_files_in_one_place(network, fitted):
     assert set((network.home / "runs").iterdir()) == before
     for site in network.files:  # the coordinator kept and signed the end of every site's log
         kept = network.site_folder(site)
-        done = network.command("audit", "verify", kept, "--log-heads", network.home / "log_heads.jsonl")
+        done = network.command(
+            "site", "log", "--verify", kept, "--log-heads", network.home / "log_heads.jsonl"
+        )
         assert "The log is whole" in done.stdout
         assert "times countersigned" in done.stdout
 
@@ -122,7 +124,7 @@ def test_secure_sums_between_processes(network, fitted):
     told = json.loads((network.out("secure") / "result.json").read_text())
     assert 0 < told["lower_bound"] <= told["inertia"] * (1 + 1e-9)
     assert told["certificate"].endswith("This is about the sites' copies, not about the rows behind them.")
-    said = [network.command("sums", "show", network.site_folder(site)).stdout for site in network.files]
+    said = [network.command("site", "keys", network.site_folder(site)).stdout for site in network.files]
     assert len({text.split("fingerprint ")[1].splitlines()[0] for text in said}) == 1
 
 
@@ -234,9 +236,9 @@ def test_a_study_is_approved_in_the_middle_and_withdrawn(network, hospital_files
             lambda: "waiting for va since" in network.output("studied") and network.output("studied"), "it"
         )
         assert re.search(r"waiting for va since \d+:\d\d to approve the study", said)
-        assert "waiting for va since" in network.command("status", network.home).stdout
-        waits = network.command("status", place, code=6).stderr
-        assert f"the study 'Groups' waits to be approved: unpooled study approve {place}" in waits
+        assert "waiting for va since" in network.command("federation", "status", network.home).stdout
+        waits = network.command("site", "status", place, code=6).stderr
+        assert f"the study 'Groups' waits to be approved: unpooled site approve {place}" in waits
         assert len(log.read_bytes().splitlines()) == before  # nothing left, by its own log
         coordinator.until("/waiting for va since/.test(at('answer').textContent)")
         assert "has not decided" in coordinator.value("at('runs').innerText")
@@ -266,12 +268,12 @@ def test_a_study_is_approved_in_the_middle_and_withdrawn(network, hospital_files
     rounds = RunFolder(network.out("studied")).load_result().run.history
     assert not rounds[1].silent
     assert rounds[-1].silent == {"va": "the site has withdrawn the study: a complaint"}
-    assert "The log is whole" in network.command("audit", "verify", place).stdout
+    assert "The log is whole" in network.command("site", "log", "--verify", place).stdout
 
 
 def test_how_a_file_is_read_is_not_the_runs_to_say(network):
     for option, value in (("na", "-9"), ("categorical", "cp"), ("exclude", "age"), ("delimiter", ";")):
-        words = ["run", str(network.home), "-k", "2", f"--{option}", value]
+        words = ["federation", "run", str(network.home), "-k", "2", f"--{option}", value]
         result = CliRunner().invoke(app, words)
         assert result.exit_code == 1
         assert f"--{option}: how a file is read is its site's to say" in result.stderr

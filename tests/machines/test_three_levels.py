@@ -196,7 +196,7 @@ def assert_what_officers_see(network):
     through = f"passed on by north-hospitals, which is north in national; its study {above.study.digest[:16]}"
     assert through in below.study.title
     assert below.study.questions == above.study.questions
-    said = network.command("status", network.member("north")).stdout
+    said = network.command("site", "status", network.member("north")).stdout
     assert "federation: north-hospitals with 2 members; what goes up are sums over 2 sites or more" in said
 
 
@@ -250,6 +250,7 @@ class TreeStrikes:
 def begin(network, out):
     """Begin another run in the same federations."""
     words = [
+        "federation",
         "run",
         "national",
         *METHOD,

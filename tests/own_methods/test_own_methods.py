@@ -232,9 +232,9 @@ def unpooled(*args, cwd, path=True):
 @each
 def test_policy_file(own, tmp_path):
     (tmp_path / "p.toml").write_text(f'version = 2\n\n[jobs]\nmodules = ["{own.module}"]\n')
-    assert unpooled("policy", "check", "p.toml", cwd=tmp_path).returncode == 0
-    assert own.module in unpooled("policy", "explain", "p.toml", cwd=tmp_path).stdout
-    missing = unpooled("policy", "check", "p.toml", cwd=tmp_path, path=False)
+    assert unpooled("site", "policy", "--check", "p.toml", cwd=tmp_path).returncode == 0
+    assert own.module in unpooled("site", "policy", "p.toml", cwd=tmp_path).stdout
+    missing = unpooled("site", "policy", "--check", "p.toml", cwd=tmp_path, path=False)
     assert missing.returncode == 1
     assert f"module {own.module} cannot be imported" in missing.stderr
 

@@ -155,7 +155,7 @@ def said(*arguments: str) -> "subprocess.CompletedProcess[str]":
 
 
 def test_the_command_lists_and_says_what_is_missing(tmp_path):
-    listed = said("reproduce", "LIST")
+    listed = said("--list")
     assert all(name in listed.stdout for name in ("garst-fig1", "holzer-mnist", "stallmann-g2"))
     missing = said("reproduce", "holzer-mnist", "--out", str(tmp_path / "out"))
     assert missing.returncode == 1

@@ -52,7 +52,7 @@ def test_a_run_between_sites_that_require_secure_sums(tmp_path) -> None:
             kinds |= {type(reply).__name__ for reply in answer.replies}
             assert not any(isinstance(reply, Summable) for reply in answer.replies)
     assert kinds == {"Keys", "Shares", "Masked", "MaskedElsewhere", "ConsistencySignature", "UnmaskShares"}
-    verified = CliRunner().invoke(app, ["audit", "verify", str(tmp_path / "site-0")])
+    verified = CliRunner().invoke(app, ["site", "log", "--verify", str(tmp_path / "site-0")])
     assert verified.exit_code == 0, verified.output
 
 
@@ -114,7 +114,7 @@ def test_a_restarted_site_goes_on_in_the_same_run(tmp_path) -> None:
     fingerprints = set()
     for name in rows:
         sites[name].close()
-        said = CliRunner().invoke(app, ["sums", "show", str(tmp_path / name)]).output
+        said = CliRunner().invoke(app, ["site", "keys", str(tmp_path / name)]).output
         assert "site-0, site-1, site-2, site-3; fingerprint" in said
         fingerprints.add(said.split("fingerprint ")[1].splitlines()[0])
     assert len(fingerprints) == 1
@@ -131,14 +131,14 @@ def test_a_changed_key_is_refused_until_it_is_forgotten(tmp_path) -> None:
         run_protocol(total(hidden.sites, AskMoments()), hidden, run="q")
     for name in rows:
         sites[name].close()
-        words = ["sums", "forget", str(tmp_path / name), "site-2"]
+        words = ["site", "keys", str(tmp_path / name), "--forget", "site-2"]
         assert CliRunner().invoke(app, words).exit_code == 0
         again = CliRunner().invoke(app, words)
         assert again.exit_code == 1
         assert "no key of site-2 is pinned" in again.output + str(again.exception)
         sites[name] = open_site(name, rows[name], parse(REQUIRED), folder=tmp_path / name)
     assert run_protocol(total(hidden.sites, AskMoments()), hidden, run="s").n == 160
-    verified = CliRunner().invoke(app, ["audit", "verify", str(tmp_path / "site-0")])
+    verified = CliRunner().invoke(app, ["site", "log", "--verify", str(tmp_path / "site-0")])
     assert verified.exit_code == 0, verified.output
 
 

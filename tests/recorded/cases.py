@@ -266,8 +266,8 @@ def behind_doors(algorithm: Any, rows: Any, rules: str, carried: bool = False) -
             site.close()
         said["logs"] = {name: of_log(home / name / "log.jsonl") for name in list(sites)[:3]}
         logged = home / next(iter(sites))
-        said["verified"] = a.command("audit", "verify", logged).replace(str(logged), "")
-        said["attacked"] = a.command("audit", "attack", logged)
+        said["verified"] = a.command("site", "log", "--verify", logged).replace(str(logged), "")
+        said["attacked"] = a.command("site", "log", "--attack", logged)
         return said
 
 
@@ -701,7 +701,7 @@ def files_heart() -> dict[str, Any]:
             said[f"export {to}"] = a.command("export", "run", "--to", to, "-o", f"model.{to}")
             said[f"model.{to}"] = text(Path(f"model.{to}").read_bytes())
         before = Path("run/report.html").read_bytes()
-        a.command("report", "run", "-o", "again.html")
+        a.command("export", "--to", "html", "run", "-o", "again.html")
         a.command("resume", "run", "--threads", 1)
         said["made again"] = [before == Path(path).read_bytes() for path in ("again.html", "run/report.html")]
         return said
@@ -727,17 +727,17 @@ add("files/private, fuzzy", files_private, "--method", "fuzzy", "--scale", "min-
 @case("files/policy")
 def files_policy() -> dict[str, Any]:
     with in_folder():
-        a.command("policy", "init", "policy.toml", "--site", "north")
+        a.command("site", "init", "policy.toml", "--name", "north")
         return {
             "template": text(Path("policy.toml").read_bytes()),
-            "checked": a.command("policy", "check", "policy.toml"),
-            "explained": text(a.command("policy", "explain", "policy.toml")),
+            "checked": a.command("site", "policy", "--check", "policy.toml"),
+            "explained": text(a.command("site", "policy", "policy.toml")),
         }
 
 
 @case("files/guide")
 def files_guide() -> dict[str, Any]:
-    return {"methods": text(a.command("methods")), "listed": text(a.command("reproduce", "LIST"))}
+    return {"methods": text(a.command("methods")), "listed": text(a.command("--list"))}
 
 
 # ---------------------------------------------------------------- small reproductions
@@ -836,4 +836,4 @@ def by_the_command() -> dict[str, Any]:
 def demo() -> dict[str, Any]:
     """What the demo prints; its figure is not looked at."""
     with in_folder():
-        return {"printed": text(a.command("demo", "--out", "demo"))}
+        return {"printed": text(a.command("example", "penguins", "--run", "--out", "demo"))}

@@ -43,9 +43,9 @@ def said(*words):
 def test_the_policy_that_the_settings_name_is_checked(joined):
     folder, policy = joined
     for words in (
-        ("audit", "verify", folder),
-        ("audit", "verify", folder / "log.jsonl"),
-        ("audit", "show", folder),
+        ("site", "log", "--verify", folder),
+        ("site", "log", "--verify", folder / "log.jsonl"),
+        ("site", "log", folder),
     ):
         assert NOTE not in said(*words)
     record, _ = SiteState(folder)._read_log()
@@ -53,7 +53,7 @@ def test_the_policy_that_the_settings_name_is_checked(joined):
     assert NOTE not in dpia.page(dpia.read(folder, policy))
     policy.write_text("version = 2\n")
     assert f"not checked: {NOTE} last answered under: another one is in {policy}" in said(
-        "audit", "verify", folder
+        "site", "log", "--verify", folder
     )
 
 
@@ -62,12 +62,17 @@ def test_without_settings_it_is_said_that_there_is_no_policy(joined):
     for gone in ("invitation.json", "engine/local"):
         for path in [folder / gone, *(folder / gone).glob("*")]:
             path.unlink() if path.is_file() else None
-        assert "no policy.toml is beside the log" in said("audit", "verify", folder)
+        assert "no policy.toml is beside the log" in said("site", "log", "--verify", folder)
 
 
 @pytest.mark.parametrize(
     "words",
-    [("join", "nosuch.json"), ("join", "nosuch.json", "--folder", "x"), ("status", "n"), ("leave", "n")],
+    [
+        ("site", "join", "nosuch.json"),
+        ("site", "join", "nosuch.json", "--folder", "x"),
+        ("site", "status", "n"),
+        ("site", "stop", "n"),
+    ],
 )
 def test_what_is_not_there_is_said_to_be_not_there(words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

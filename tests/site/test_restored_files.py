@@ -76,7 +76,7 @@ def unpooled(*words, code=0, **options):
 def refused(kept, tmp_path, says, *options, target="at/site"):
     """The restore is refused in one line, and nothing is written anywhere."""
     before = everything(tmp_path)
-    said = unpooled("restore", kept, tmp_path / target, *options, code=1)
+    said = unpooled("site", "restore", kept, tmp_path / target, *options, code=1)
     assert says in said
     assert everything(tmp_path) == before
     assert not Path("/tmp/unpooled-evil.json").exists()
@@ -88,7 +88,7 @@ def everything(folder: Path) -> dict[Path, bytes | None]:
 
 def test_what_is_restored_opens_and_is_the_sites_alone(kept, tmp_path):
     folder = tmp_path / "another" / "place"
-    assert f"restored: {folder}, as of 20" in unpooled("restore", kept, folder)
+    assert f"restored: {folder}, as of 20" in unpooled("site", "restore", kept, folder)
     assert verify(folder / "log.jsonl") == []
     open_site("a", np.arange(60.0).reshape(-1, 2), RAW, folder).close()
     assert (folder / "policy.toml").read_text() == "version = 2\n"
@@ -135,7 +135,7 @@ def test_a_file_that_is_not_the_one_that_was_backed_up_is_found(kept, tmp_path, 
 )
 def test_only_files_that_a_backup_writes_are_restored(kept, tmp_path, name):
     written(kept, told(contents(kept), **{name.format(there=tmp_path): b"mine"}))
-    refused(kept, tmp_path, "in it is not a file that unpooled backup writes. Nothing was written.")
+    refused(kept, tmp_path, "in it is not a file that unpooled site backup writes. Nothing was written.")
 
 
 @pytest.mark.parametrize(
@@ -252,7 +252,7 @@ def test_a_folder_that_is_there_is_replaced_only_if_told_so_and_kept(kept, tmp_p
     (folder / "log.jsonl").write_text("a newer log\n")
     refused(kept, tmp_path, "exists; say --overwrite to replace it (it is kept beside the new one")
     for number in (1, 2):
-        said = unpooled("restore", kept, folder, "--overwrite")
+        said = unpooled("site", "restore", kept, folder, "--overwrite")
         assert f"site.replaced-{number}" in said
         assert verify(folder / "log.jsonl") == []
     assert (tmp_path / "at" / "site.replaced-1" / "log.jsonl").read_text() == "a newer log\n"
@@ -266,12 +266,12 @@ def test_a_folder_that_is_there_is_replaced_only_if_told_so_and_kept(kept, tmp_p
 @pytest.mark.parametrize(("answer", "code"), [("n", 1), ("y", 0)])
 def test_a_person_at_a_terminal_is_asked(kept, tmp_path, answer, code):
     folder = tmp_path / "at" / "site"
-    unpooled("restore", kept, folder)  # nothing is there, so nothing is asked
+    unpooled("site", "restore", kept, folder)  # nothing is there, so nothing is asked
     before = everything(tmp_path)
     keyboard, terminal = pty.openpty()
     try:
         os.write(keyboard, f"{answer}\n".encode())
-        words = [sys.executable, "-m", "unpooled", "restore", str(kept), str(folder)]
+        words = [sys.executable, "-m", "unpooled", "site", "restore", str(kept), str(folder)]
         done = subprocess.run(words, stdin=terminal, capture_output=True, text=True, timeout=120)
     finally:
         os.close(keyboard)
@@ -296,7 +296,7 @@ def test_a_folder_of_something_else_and_one_in_use_are_not_replaced(kept, tmp_pa
 
 def test_a_restore_that_fails_at_its_end_leaves_the_folder_that_was_there(kept, tmp_path, monkeypatch):
     folder = tmp_path / "at" / "site"
-    unpooled("restore", kept, folder)
+    unpooled("site", "restore", kept, folder)
     (folder / "policy.toml").write_text("version = 2  # newer\n")
     before, true = everything(tmp_path), os.rename
 
@@ -319,14 +319,14 @@ def test_a_backup_names_the_files_that_it_does_not_have(kept, tmp_path):
     (was / "patients.csv").write_text("id\n1\n")
     (was / "notes").mkdir()
     (was / "notes" / "a.txt").write_text("mine")
-    said = unpooled("backup", was, tmp_path / "again.tar.gz")
+    said = unpooled("site", "backup", was, tmp_path / "again.tar.gz")
     assert said.endswith("not in the backup, because unpooled did not write them: notes/a.txt, patients.csv")
     assert not {"patients.csv", "notes/a.txt"} & set(contents(tmp_path / "again.tar.gz"))
 
 
 def test_a_log_without_a_ledger_is_backed_up_too(kept, tmp_path):
     (tmp_path / "was" / "ledger.sqlite").unlink()
-    unpooled("backup", tmp_path / "was", tmp_path / "again.tar.gz")
+    unpooled("site", "backup", tmp_path / "was", tmp_path / "again.tar.gz")
     assert contents(tmp_path / "again.tar.gz")["log.jsonl"] == (tmp_path / "was" / "log.jsonl").read_bytes()
 
 

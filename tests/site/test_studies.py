@@ -410,11 +410,11 @@ def test_an_officer_is_asked_before_the_only_study_is_approved(site):
     assert "no study has come yet" in officer(site, "list")
     assert "there is no study to approve" in officer(site, "approve", code=1)
     session_of(site).respond(SCHEMA)
-    said = CliRunner().invoke(app, ["study", "approve", site.folder], input="n\n")
+    said = CliRunner().invoke(app, ["site", "approve", site.folder], input="n\n")
     assert said.exit_code == 1
     assert "to find groups" in said.output
     assert StudyFolder(home(site)).waiting()
-    assert CliRunner().invoke(app, ["study", "approve", site.folder], input="y\n").exit_code == 0
+    assert CliRunner().invoke(app, ["site", "approve", site.folder], input="y\n").exit_code == 0
     assert not StudyFolder(home(site)).waiting()
     assert "must be one line" in officer(site, "withdraw", "--reason", "a\nb", code=1)
     assert DECLINED not in officer(site, "list")
@@ -428,7 +428,7 @@ def test_an_officer_is_asked_before_the_only_study_is_approved(site):
     "method", [name for name, m in METHODS.items() if m.__module__.startswith("unpooled.")]
 )
 def test_no_honest_run_goes_beyond_its_study(method, holes, tmp_path):
-    """Every method as ``unpooled run`` does it, up to its last round: no question of it is refused."""
+    """Every method as ``unpooled federation run`` does it, up to its last round: no question of it is refused."""
     rng, ks = np.random.default_rng(0), (2, 3)
     study = study_of(ks=ks, method=method, rounds=3 + 4)
     place = StudyFolder(tmp_path)

@@ -127,7 +127,7 @@ def test_a_study_is_named_by_its_number_or_not_at_all(site, place):
     for wrong in ("0", "2"):
         said = officer(site, "show", wrong)
         assert said.exit_code == 1
-        assert f"there is no study {wrong}; unpooled study list" in said.output.replace("\n", " ")
+        assert f"there is no study {wrong}; unpooled site status" in said.output.replace("\n", " ")
 
 
 # ---------------------------------------------------------------- a process that answers

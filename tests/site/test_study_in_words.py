@@ -1,4 +1,4 @@
-"""A study in words, as ``unpooled study show`` puts it in a process that has asked nothing yet."""
+"""A study in words, as ``unpooled site review`` puts it in a process that has asked nothing yet."""
 
 import subprocess
 import sys
@@ -21,7 +21,7 @@ def test_all_that_a_study_may_ask_is_known_in_a_process_of_its_own(tmp_path):
     study = study_of()
     StudyFolder(tmp_path).receive("a", study, "")
     done = subprocess.run(
-        [sys.executable, "-c", _SHOW, "study", "show", str(tmp_path)],
+        [sys.executable, "-c", _SHOW, "site", "review", "--text", str(tmp_path)],
         capture_output=True,
         text=True,
         env={"COLUMNS": "400", "PATH": ""},
@@ -71,7 +71,9 @@ def test_an_officer_reads_how_much_work_a_study_may_ask_of_the_site(method, name
     study = study_of(method=method)
     assert {name: work for _, name, _, work in allowed_questions(study)}[name] == work
     StudyFolder(tmp_path).receive("a", study, "")
-    shown = CliRunner().invoke(app, ["study", "show", str(tmp_path)], env={"COLUMNS": "400"}).output
+    shown = (
+        CliRunner().invoke(app, ["site", "review", "--text", str(tmp_path)], env={"COLUMNS": "400"}).output
+    )
     (line,) = (line for line in shown.splitlines() if name in line)
     assert work in line
     assert ("questions, centres and steps listed for it") in shown

@@ -165,9 +165,9 @@ def test_the_registry_names_the_last_whole_line_of_the_log(place, end):
 
 
 def test_there_is_nothing_to_approve_where_there_is_no_copy(tmp_path):
-    said = CliRunner().invoke(app, ["copy", "approve", str(tmp_path)])
+    said = CliRunner().invoke(app, ["site", "approve", "--table", "--yes", str(tmp_path)])
     assert said.exit_code == 1
-    assert "there is no copy; unpooled copy make writes one" in said.output.replace("\n", " ")
+    assert "there is no copy; unpooled site summarize writes one" in said.output.replace("\n", " ")
 
 
 def test_an_account_without_a_name_approves_under_none(place, monkeypatch):

@@ -98,7 +98,7 @@ def test_a_copy_that_was_changed_is_not_answered_from(rows, tmp_path):
 
 
 def test_nothing_is_answered_before_the_copy_is_approved(rows, tmp_path):
-    with pytest.raises(NotApprovedError, match="unpooled copy approve"):
+    with pytest.raises(NotApprovedError, match="unpooled site approve"):
         open_site("north", rows, folder=tmp_path)
     with pytest.raises(NotApprovedError):
         open_site("north", folder=tmp_path)

@@ -22,7 +22,7 @@ def certificate_of(
     one on copies."""
     if result.job.remote is not None:
         raise InputError(
-            "the rows of a run between machines are not here: unpooled run --certify asks the sites for a "
+            "the rows of a run between machines are not here: unpooled federation run --certify asks the sites for a "
             "certificate in the same run"
         )
     if result.agreement.preparation.keeps_missing:

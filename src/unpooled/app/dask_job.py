@@ -19,7 +19,7 @@ def check_dask(job: "Job") -> None:
     reasons = {
         "--secure: workers of one owner have no secrets from each other": job.secure,
         "--epsilon: noise is for a site as a whole, not for its partitions": job.epsilon is not None,
-        "--protect trusted: a minimum size is for a site as a whole": job.protect == "raw",
+        "--protect raw: a minimum size is for a site as a whole": job.protect == "raw",
         "--certify: a proof needs all rows of a site in one place": bool(job.certify),
         "--site-column: every file is a site": job.reading.site_column is not None,
         "tables in memory: workers read files": job.tables is not None,

@@ -65,7 +65,7 @@ class RemoteRunOptions:
 
 @dataclass(frozen=True)
 class Job:
-    """The settings of ``unpooled fit``, ``unpooled run`` or ``unpooled.cluster``."""
+    """The settings of ``unpooled fit``, ``unpooled federation run`` or ``unpooled.cluster``."""
 
     files: tuple[str, ...]  # or addresses of databases; of tables in memory, the names of the sites
     ks: tuple[int, ...]
@@ -277,7 +277,7 @@ class Job:
                 default.preparation_options.scale,
             ),
             ("--missing", w.missing, default.preparation_options.missing),
-            ("--rare", w.rare, default.preparation_options.rare),
+            ("--min-category-share", w.rare, default.preparation_options.rare),
             ("--method", self.method, default.method),
             ("--restarts", self.n_init, default.n_init),
             ("--max-rounds", self.max_rounds, default.max_rounds),

@@ -128,7 +128,7 @@ class RunFolder:
             raise InputError(
                 f"{self.path}: the run was begun by unpooled {content['unpooled']}, this is {__version__}; "
                 f"sites answer one version alone: finish it with that version (pip install "
-                f"unpooled=={content['unpooled']}, everywhere), or begin it anew with unpooled run"
+                f"unpooled=={content['unpooled']}, everywhere), or begin it anew with unpooled federation run"
             )
         for file, size, changed in content["seen"]:
             if size is None:

@@ -1,6 +1,6 @@
 """Presets: published rules on small numbers that officers know, each with its source.
 
-A site takes one by ``unpooled policy init --preset NAME``, a run is released under one by
+A site takes one by ``unpooled site init --preset NAME``, a run is released under one by
 ``unpooled release RUN --preset NAME``.
 """
 

@@ -223,7 +223,7 @@ def _members(file: BinaryIO, limit: int) -> Iterator[tuple[str, Iterator[bytes]]
             if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or member.sparse is not None:
                 raise InputError(f"{name!r} in it is not a plain file")
             if name != _ABOUT and not _KNOWN.fullmatch(name):
-                raise InputError(f"{name!r} in it is not a file that unpooled backup writes")
+                raise InputError(f"{name!r} in it is not a file that unpooled site backup writes")
             if name in seen or len(seen) >= _MAX_FILES:
                 raise InputError(f"{name!r} is in it twice" if name in seen else "too many files are in it")
             if member.size > limit - member.offset_data:
@@ -270,7 +270,7 @@ def _check_not_used(folder: Path) -> None:
     for home in (folder, folder / "server"):
         if home.is_dir() and is_locked(home):
             raise InputError(
-                f"{home} is in use ({lock_owner(home)}). Stop it first with unpooled leave {folder}."
+                f"{home} is in use ({lock_owner(home)}). Stop it first with unpooled site stop {folder}."
             )
 
 

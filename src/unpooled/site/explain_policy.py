@@ -11,7 +11,7 @@ from unpooled.site.policy import Budget, Domain, Policy, Protect, SiteSection, p
 _COMMENTS, _LONG = 33, 60  # where comments begin; longer lines push theirs away, and not those of all
 _ROWS = 1_000_000  # declared of a site with noise, until its officer says a number
 TEMPLATE = """\
-# What this site answers. Everything not said here has the value shown by `unpooled policy explain`.
+# What this site answers. Everything not said here has the value shown by `unpooled site policy`.
 # Unknown keys are refused; nothing that a coordinator sends can loosen a rule.
 version = 2
 
@@ -274,7 +274,7 @@ def _dp(policy: Policy) -> list[str]:
 def _raw(policy: Policy) -> list[str]:
     return [
         "It answers from its rows, exactly, and trusts whoever runs the federation: sums of many groups can "
-        "be taken apart into rows (`unpooled audit attack` shows how many).",
+        "be taken apart into rows (`unpooled site log --attack` shows how many).",
         f"A group of fewer than {policy.protect.min_cluster_size} rows is left out, count and sum alike.",
     ]
 
@@ -290,7 +290,7 @@ def _summary_protects(policy: Policy) -> list[str]:
     )
     return [
         "Whatever is asked, in whatever order: the copy is the most that anybody can learn. "
-        "`unpooled copy show` opens it.",
+        "`unpooled site review` opens it.",
         approved,
     ]
 

@@ -267,7 +267,7 @@ class Log:
                 if ending != _ending(found) or not follows:
                     raise LedgerError(
                         f"{self.path}: line {seq + 1} is not what was written there: nothing is answered; "
-                        "unpooled audit verify says more"
+                        "unpooled site log --verify says more"
                     )
                 head = found
         return seq, head

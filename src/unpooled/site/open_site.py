@@ -59,7 +59,7 @@ def open_site(
 
     ``table`` is a Table, a DataFrame, a mapping of columns, or an array (n, d). It is read while the copy is
     made, and is not needed where ``folder`` has one; a copy in a folder is answered from once it is approved
-    (``unpooled copy approve``), or if the policy has ``auto_approve = true``. Without a folder nothing is written:
+    (``unpooled site approve``), or if the policy has ``auto_approve = true``. Without a folder nothing is written:
     for simulation. ``authority`` is the coordinator's public key, from the site's invitation: with it,
     rosters of secure sums and countersigned heads of the log are taken only if it signed them. ``member`` is
     the site's part in secure sums; by default that of the identity in the folder. ``what`` is the activity
@@ -234,7 +234,7 @@ def _summary(table: Any, policy: Policy, home: Path | None) -> tuple[SummaryTabl
     kept = SummaryFolder(home)
     if not kept.exists:
         if table is None:
-            raise InputError(f"{home}: there is no copy; unpooled copy make writes one")
+            raise InputError(f"{home}: there is no copy; unpooled site summarize writes one")
         check_declared(policy, settings.consumption)
         kept.make(as_table(table), settings)
     copy = kept.read()
@@ -242,12 +242,12 @@ def _summary(table: Any, policy: Policy, home: Path | None) -> tuple[SummaryTabl
     _check_settings(settings, kept.settings(), copy.min_group_size)
     if not (policy.protect.auto_approve or kept.approved):
         raise NotApprovedError(
-            f"{kept.path}: nobody approved the copy yet; unpooled copy show {home} opens it, "
-            f"unpooled copy approve {home} approves it"
+            f"{kept.path}: nobody approved the copy yet; unpooled site review {home} opens it, "
+            f"unpooled site approve {home} approves it"
         )
     if not len(copy):
         raise InputError(
-            f"{home}: no group of the copy is left after an erasure; unpooled copy renew shows others"
+            f"{home}: no group of the copy is left after an erasure; unpooled site summarize shows others"
         )
     if kept.registered:
         if not kept.approved:

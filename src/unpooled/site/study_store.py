@@ -121,12 +121,12 @@ class StudyFolder:
         if which.isdigit() and len(which) < _SHORTEST:
             if 1 <= int(which) <= len(every):
                 return every[int(which) - 1]
-            raise InputError(f"there is no study {which}; unpooled study list {self.folder} numbers them")
+            raise InputError(f"there is no study {which}; unpooled site status {self.folder} numbers them")
         found = [kept for kept in every if kept.study.digest.startswith(which.lower())]
         if len(which) < _SHORTEST or len(found) != 1:
             raise InputError(
                 f"{which!r} names no study: say its number, or its digest from {_SHORTEST} digits on; "
-                f"unpooled study list {self.folder} has both"
+                f"unpooled site status {self.folder} has both"
             )
         return found[0]
 

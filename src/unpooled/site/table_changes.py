@@ -94,7 +94,7 @@ def erase(place: SummaryFolder, ids: Iterable[str], by: str = "", *, block_unkno
         if unknown and not block_unknown:
             raise InputError(
                 f"{place.folder}: never shown, so not known here: {', '.join(unknown)}. Nobody was erased. "
-                "If it is no slip, and they must never be shown either, say --bar"
+                "If it is no slip, and they must never be shown either, say --block-unknown"
             )
         groups = {n for one in who.values() if (n := history.live_group(one)) is not None}
         approval = json.loads((place.path / APPROVED).read_text(encoding="utf-8")) if place.approved else None
@@ -136,7 +136,7 @@ def check_registered(place: SummaryFolder) -> SummarySettings:
         raise InputError(
             f"{place.folder}: {why}, so nobody can be recognised in a changed table, and everybody would be "
             "shown a second time. A copy that is made anew is without the bound of renewals: unpooled copy "
-            f'make --person COLUMN --further "{SECOND_TABLE}"'
+            f'make --person COLUMN --second-table "{SECOND_TABLE}"'
         )
     return settings
 
@@ -145,7 +145,7 @@ def _check_current(place: SummaryFolder, people: Registry) -> None:
     place.read()
     if not people.current:
         raise InputError(
-            f"{place.folder}: nobody approved the copy yet: unpooled copy approve {place.folder}"
+            f"{place.folder}: nobody approved the copy yet: unpooled site approve {place.folder}"
         )
     place.check_registry(people)
 

@@ -166,7 +166,7 @@ class SummaryFolder:
             return
         raise InputError(
             f"{self.folder}: {earlier}. Who has seen both could compare them; to make one all the same, say "
-            f'--further "{SECOND_TABLE}"'
+            f'--second-table "{SECOND_TABLE}"'
         )
 
     def _earlier(self) -> str:
@@ -202,7 +202,7 @@ class SummaryFolder:
             values: dict[str, Any] = json.loads((path / ABOUT).read_text(encoding="utf-8"))
             version = values["version"]
         except FileNotFoundError:
-            raise InputError(f"{self.folder}: there is no copy; unpooled copy make writes one") from None
+            raise InputError(f"{self.folder}: there is no copy; unpooled site summarize writes one") from None
         except (ValueError, KeyError, TypeError):
             raise LedgerError(f"{path / ABOUT}: not the description of a copy, or damaged") from None
         if version != 1:

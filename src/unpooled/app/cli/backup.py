@@ -1,4 +1,4 @@
-"""``unpooled backup`` and ``unpooled restore``: the folder of a site or of a federation."""
+"""``unpooled site backup`` and ``unpooled site restore``: the folder of a site or of a federation."""
 
 import os
 import sys
@@ -20,7 +20,7 @@ def backup(
 ) -> None:
     """Write a folder into one file, also while its site answers: log and ledger are of the same moment.
 
-    unpooled backup hospital-a /backup/hospital-a.tar.gz
+    unpooled site backup hospital-a /backup/hospital-a.tar.gz
     """
     from unpooled.site.backup import backup as write
     from unpooled.site.backup import files_not_in_backup, is_backup_source
@@ -37,7 +37,7 @@ def backup(
 
 
 def restore(
-    archive: Annotated[Path, typer.Argument(help="A file that unpooled backup wrote.")],
+    archive: Annotated[Path, typer.Argument(help="A file that unpooled site backup wrote.")],
     folder: Annotated[Path, typer.Argument(help="The folder to write; the backup itself names none.")],
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace a folder that exists; it is kept beside the new one.")
@@ -48,7 +48,7 @@ def restore(
 ) -> None:
     """Write a backup into a folder. All of it is checked before anything is written.
 
-    unpooled restore /backup/hospital-a.tar.gz hospital-a
+    unpooled site restore /backup/hospital-a.tar.gz hospital-a
     """
     from unpooled.site.backup import is_backup_source
     from unpooled.site.backup import restore as write
@@ -67,5 +67,5 @@ def restore(
     if not (folder / "federation.json").exists():
         typer.echo(
             "If the site has answered since then, it refuses until its newest log is back. If that is lost, "
-            "the coordinator decides: unpooled federation readmit FOLDER SITE --reason ..."
+            "the coordinator decides: unpooled federation admit --again FOLDER SITE --reason ..."
         )

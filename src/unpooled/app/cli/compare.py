@@ -69,7 +69,7 @@ def compare(
     module: t.Module = None,
     protect: Annotated[
         str, typer.Option(help="Protections, with commas between.", rich_help_panel=_WHAT)
-    ] = "none,copy,trusted,noise",
+    ] = "none,summary,raw,dp",
     epsilon: Annotated[float, typer.Option(help="Budget of noise.", rich_help_panel=_WHAT)] = 1.0,
     runs: Annotated[int | None, typer.Option(help="Number of seeds.", rich_help_panel=_WHAT)] = None,
     quick: Annotated[

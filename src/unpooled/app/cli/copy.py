@@ -55,14 +55,14 @@ def copy_make(
 ) -> None:
     """Make the copy of a file or of a query's rows. It needs no federation, and nothing leaves this machine.
 
-    unpooled copy make north --data patients.csv --person patient_id --columns age,bmi
+    unpooled site summarize north --data patients.csv --person patient_id --columns age,bmi
     """
     from unpooled.site.policy import Policy, load
 
     rules = Policy() if policy is None else load(policy)
     make(folder, data, rules, read_by(reading, only), settings_of(rules, copying, columns), second_table)
     typer.echo(
-        f"unpooled copy show {folder} opens it; unpooled copy approve {folder} lets the site answer from it."
+        f"unpooled site review {folder} opens it; unpooled site approve {folder} lets the site answer from it."
     )
 
 
@@ -218,7 +218,7 @@ def copy_show(
 
     place = SummaryFolder(folder)
     if renewal and not place.pending:
-        raise InputError(f"{folder}: no renewal waits for its approval; unpooled copy renew plans one")
+        raise InputError(f"{folder}: no renewal waits for its approval; unpooled site summarize plans one")
     kept, settings = place.read(renewed=renewal), place.settings()
     check(html, inputs=inputs_of_copy(folder, html), overwrite=overwrite)
     target = write_page(place, html, renewal=renewal)

@@ -1,4 +1,4 @@
-"""``unpooled copy renew``, ``erase`` and ``forget``: the copy of a table that changes."""
+"""``unpooled site summarize``, ``erase`` and ``forget``: the copy of a table that changes."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -40,10 +40,10 @@ def copy_renew(
 ) -> None:
     """Plan the renewal of the copy from a changed file, and say who waits and what is lost.
 
-    The site goes on answering from the old copy until unpooled copy approve. The file is read as it was for
+    The site goes on answering from the old copy until unpooled site approve. The file is read as it was for
     the first copy, unless options say otherwise.
 
-    unpooled copy renew north --data patients.csv
+    unpooled site summarize north --data patients.csv
     """
     from unpooled.app.run_job import progress
     from unpooled.data.readers import read_table
@@ -72,16 +72,16 @@ def copy_renew(
     if waiting := sum(state in (PENDING, NEW_PENDING) for state in found.states.values()):
         wait = f"{counted(waiting, 'person')} {'waits' if waiting == 1 else 'wait'}"
         more = (
-            "" if extra_spread is not None and extra_spread >= 1 else "; a larger --wider shows more of them"
+            ""
+            if extra_spread is not None and extra_spread >= 1
+            else "; a larger --extra-spread shows more of them"
         )
         typer.echo(f"{wait} until others come they can be with{more}.")
     if found.empty:
         typer.echo(f"Nothing changes: {place.path} stays as it is.")
     else:
         typer.echo(f"written: {place.renewal}; the site answers from the old copy until it is approved.")
-        typer.echo(
-            f"unpooled copy show {folder} --renewal opens it; unpooled copy approve {folder} approves it."
-        )
+        typer.echo(f"unpooled site review {folder} opens it; unpooled site approve {folder} approves it.")
 
 
 def _reading(folder: Path, given: o.ReadingOptions, person: str) -> "Reading":
@@ -145,7 +145,8 @@ def copy_erase(
     folder: Folder,
     people: Annotated[list[str], typer.Argument(help="Ids of persons, as the file has them.")],
     block_unknown: Annotated[
-        bool, typer.Option("--bar", help="Also bar ids that were never shown from all later copies.")
+        bool,
+        typer.Option("--block-unknown", help="Also bar ids that were never shown from all later copies."),
     ] = False,
     by: Annotated[str, typer.Option(help="Who orders it; default: the account's name.")] = "",
 ) -> None:

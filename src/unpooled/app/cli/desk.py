@@ -17,7 +17,7 @@ def desk(
 
     It prints a link that opens the page once. Nobody without it sees anything, on this machine or another.
 
-    unpooled desk hospital-a
+    unpooled site review hospital-a
     """
     import asyncio
 
@@ -26,7 +26,7 @@ def desk(
     except ModuleNotFoundError as missing:
         if (missing.name or "").partition(".")[0] != "aiohttp":
             raise
-        raise InputError("the desk needs aiohttp; pip install 'unpooled[desk]' brings it") from missing
+        raise InputError("the desk needs aiohttp; pip install 'unpooled[pages]' brings it") from missing
 
     from unpooled.app.pages import monitor_page, review_page
     from unpooled.app.pages.folder_watch import Reader

@@ -106,7 +106,7 @@ def admit(
     wait = awaiting_admission(served)
     if site is None and not wait:
         raise InputError(
-            "no site waits to be admitted: unpooled join INVITATION asks for it, while serve runs"
+            "no site waits to be admitted: unpooled site join INVITATION asks for it, while serve runs"
         )
     if site is None and fingerprint is not None:
         raise InputError("a fingerprint is that of one site: say which")
@@ -165,7 +165,7 @@ def clean(
 ) -> None:
     """Remove runs that failed or stopped from the coordinator; they cannot be resumed any more.
 
-    unpooled federation clean heart --days 30
+    unpooled federation remove heart --older-than 30
     """
     from unpooled.federation.provisioning.federation_folder import FederationFolder
     from unpooled.federation.provisioning.health import remove_runs

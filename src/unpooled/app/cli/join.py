@@ -52,9 +52,9 @@ def join(
 ) -> None:
     """Take part in a federation: answer its questions from the site's copy, under the site's own rules.
 
-    unpooled join hospital-a.json --data patients.parquet --person patient_id
+    unpooled site join hospital-a.json --data patients.parquet --person patient_id
 
-    unpooled join region-north.json --federation north --policy rules.toml
+    unpooled site join region-north.json --downstream north --policy rules.toml
     """
     from unpooled.data.readers import is_file
     from unpooled.federation.provisioning.site_folder import SiteFolder
@@ -170,7 +170,7 @@ def _settings(
     if site.was_enrolled and not site.has_settings and policy is None:
         raise InputError(
             f"{site.path}: the site took part before and its settings are gone, so its rules are not known: "
-            "say them with --policy FILE (unpooled policy init writes the usual ones), or restore a backup"
+            "say them with --policy FILE (unpooled site init writes the usual ones), or restore a backup"
         )
     if data is None and not SummaryFolder(site.path).exists:
         if policy or columns or only or reading.given or copying.given:
@@ -243,8 +243,8 @@ def show(site: "SiteFolder", settings: "SiteSettings") -> None:
             typer.echo("the policy has auto_approve = true: it is answered from without approval")
         elif not place.approved:
             typer.echo(
-                f"NOT APPROVED: the site answers nothing before. unpooled copy show {settings.folder} opens "
-                f"the copy, unpooled copy approve {settings.folder} approves it."
+                f"NOT APPROVED: the site answers nothing before. unpooled site review {settings.folder} opens "
+                f"the copy, unpooled site approve {settings.folder} approves it."
             )
         else:
             typer.echo(f"approved at {place.approved}")
@@ -254,7 +254,7 @@ def show(site: "SiteFolder", settings: "SiteSettings") -> None:
     if rules.protect.mode == "raw":
         typer.echo(
             f"TRUSTED: answers come from the rows; groups below {rules.protect.min_cluster_size} are not "
-            "shown, and yet sums can be taken apart: unpooled audit attack says how far"
+            "shown, and yet sums can be taken apart: unpooled site log --attack says how far"
         )
     typer.echo(
         f"rules: {settings.policy or 'the usual'}; methods {', '.join(methods)}; secure sums "
@@ -269,7 +269,7 @@ def _detach(site: "SiteFolder") -> None:
 
     with (site.path / "join.log").open("ab") as log:
         child = subprocess.Popen(
-            [sys.executable, "-m", "unpooled", "join", str(site.path)],
+            [sys.executable, "-m", "unpooled", "site", "start", str(site.path)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -279,7 +279,7 @@ def _detach(site: "SiteFolder") -> None:
         if child.poll() is not None:
             raise InputError(f"the site did not start; {site.path / 'join.log'} says why")
         time.sleep(0.1)
-    typer.echo(f"running in the background (process {child.pid}); unpooled leave {site.path} ends it")
+    typer.echo(f"running in the background (process {child.pid}); unpooled site stop {site.path} ends it")
 
 
 class _Studies:

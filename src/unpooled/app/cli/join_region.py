@@ -1,4 +1,4 @@
-"""``unpooled join --federation``: a coordinator joins a federation above with its own."""
+"""``unpooled site join --downstream``: a coordinator joins a federation above with its own."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -99,5 +99,5 @@ def show_relay(settings: "RelaySettings") -> None:
         typer.echo("its members sum securely: the region reads their sum alone")
     if relay.secure:
         typer.echo("above it takes part in secure sums alone")
-    typer.echo(f"its members are asked by its own server: unpooled serve {settings.federation}")
+    typer.echo(f"its members are asked by its own server: unpooled federation serve {settings.federation}")
     typer.echo(f"what goes up is logged in {Path(settings.folder) / 'log.jsonl'}")

@@ -1,4 +1,4 @@
-"""``unpooled release`` and ``unpooled dossier``: files for an output checker, a document to sign."""
+"""``unpooled release`` and ``unpooled site dpia``: files for an output checker, a document to sign."""
 
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +12,9 @@ from unpooled.errors import InputError
 
 def release(
     run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
-    preset: Annotated[str, typer.Option(help="The rule to keep to; unpooled policy presets lists them.")],
+    preset: Annotated[
+        str, typer.Option(help="The rule to keep to; unpooled site init --list-presets lists them.")
+    ],
     out: Annotated[Path, typer.Option("-o", "--out", help="The folder to write.")],
     consumption: Annotated[
         str | None, typer.Option(help="For a rule on shares: the columns of consumption, kwh,gas")
@@ -73,7 +75,7 @@ def dossier(
 ) -> None:
     """Write the dossier of a site for an impact assessment: one page to read, print and sign.
 
-    unpooled dossier north
+    unpooled site dpia north
     """
     from unpooled.app.cli.policy import kept_heads
     from unpooled.app.pages.dpia import page, read

@@ -27,7 +27,7 @@ MaxRounds = Annotated[int, typer.Option(help="Stop after this many rounds.", ric
 MinClusterSize = Annotated[
     int | None,
     typer.Option(
-        help="With --protect trusted: groups of fewer rows are not shown; default: 5.",
+        help="With --protect raw: groups of fewer rows are not shown; default: 5.",
         rich_help_panel=PROTECT,
     ),
 ]

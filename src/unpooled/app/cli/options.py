@@ -214,7 +214,7 @@ class JobOptions(Options):
         from unpooled.data.readers import Reading
 
         if self.min_cluster_size is not None and protect != "raw":
-            typer.echo("unpooled: --min-cluster-size does nothing without --protect trusted", err=True)
+            typer.echo("unpooled: --min-cluster-size does nothing without --protect raw", err=True)
         same = self.columns in ("same", "common", "any")
         chosen: str | tuple[str, ...] = self.columns if same else names(self.columns)
         return Job.from_options(

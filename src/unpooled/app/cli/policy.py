@@ -38,7 +38,9 @@ def _print(parts: list[tuple[str, list[str]]]) -> None:
 def policy_init(
     path: Annotated[Path, typer.Argument(help="File to write.")] = Path("policy.toml"),
     site: Annotated[str, typer.Option(help="The site's name.")] = "",
-    preset: Annotated[str, typer.Option(help="A published rule to keep to; unpooled policy presets")] = "",
+    preset: Annotated[
+        str, typer.Option(help="A published rule to keep to; unpooled site init --list-presets")
+    ] = "",
     person: Annotated[str, typer.Option(help="The column that says whose row it is.")] = "",
     consumption: Annotated[
         str | None, typer.Option(help="Columns of which nobody may have a large share of a total: kwh,gas")

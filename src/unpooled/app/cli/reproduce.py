@@ -1,4 +1,4 @@
-"""``unpooled reproduce``: a paper's tables and figures, recomputed beside the published numbers."""
+"""``python -m reproduction``: a paper's tables and figures, recomputed beside the published numbers."""
 
 import os
 import sys
@@ -38,7 +38,7 @@ def reproduce(
 
     Results are saved as they are computed: a run that was stopped continues where it was.
 
-    unpooled reproduce garst-fig1 --quick
+    python -m reproduction garst-fig1 --quick
     """
     from reproduction.catalogue import chosen
     from reproduction.data_sources import FILES, Sources

@@ -1,4 +1,4 @@
-"""Jobs between machines: ``unpooled run`` and ``unpooled export-job``."""
+"""Jobs between machines: ``unpooled federation run`` and ``unpooled federation export-job``."""
 
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -63,7 +63,7 @@ class TheSites(o.ReadingOptions):
             if getattr(self, field.name) not in (field.default, []):
                 raise InputError(
                     f"--{field.name}: how a file is read is its site's to say, with unpooled join or "
-                    f"unpooled copy make; a run cannot"
+                    f"unpooled site summarize; a run cannot"
                 )
 
 
@@ -97,7 +97,7 @@ def run(
 ) -> None:
     """Cluster the rows of a federation's sites; the rows stay at the sites.
 
-    unpooled run heart/ -k 2..6 --report report.html --out run/
+    unpooled federation run heart/ -k 2..6 --report report.html --out run/
     """
     from unpooled.app.cli.fit import perform
     from unpooled.app.job import RemoteRunOptions
@@ -157,7 +157,7 @@ def export_job(
 ) -> None:
     """Write a job folder for a federation that you provision and run yourself.
 
-    unpooled export-job jobs/heart --site hospital-a --site hospital-b -k 3 --out run/
+    unpooled federation export-job jobs/heart --site hospital-a --site hospital-b -k 3 --out run/
     """
     from unpooled.app.job import RemoteRunOptions
     from unpooled.app.run_folder import RunFolder

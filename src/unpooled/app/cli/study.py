@@ -57,7 +57,7 @@ def study_approve(
 ) -> None:
     """Approve a study: from now on the site answers its run, within what the study says, until it expires.
 
-    unpooled study approve hospital-a
+    unpooled site approve hospital-a
     """
     from unpooled.app.cli.copy import approve as approve_copy
     from unpooled.site.study_store import APPROVED
@@ -76,7 +76,7 @@ def study_approve(
     place.decide(kept.study.digest, APPROVED, by)
     typer.echo(f"approved: {kept.study.title}, digest {kept.study.digest[:16]}")
     if copy.exists and not copy.approved:
-        typer.echo(f"the copy is not approved yet: unpooled copy approve {folder}", err=True)
+        typer.echo(f"the copy is not approved yet: unpooled site approve {folder}", err=True)
 
 
 @study.command("decline")
@@ -114,7 +114,7 @@ def _only(place: "StudyFolder", found: "list[ReceivedStudy]", what: str) -> "Rec
     if len(found) == 1:
         return found[0]
     many = f"{len(found)} studies could be meant" if found else f"there is no study to {what}"
-    raise InputError(f"{place.folder}: {many}; unpooled study list {place.folder} numbers them")
+    raise InputError(f"{place.folder}: {many}; unpooled site status {place.folder} numbers them")
 
 
 def _show(kept: "ReceivedStudy") -> None:

@@ -1,4 +1,4 @@
-"""``unpooled demo``: the penguins of three islands, clustered without pooling them.
+"""``unpooled example penguins --run``: the penguins of three islands, clustered without pooling them.
 
 Every island is a site that answers from its copy, as a real site would. The same job is done twice more for
 comparison: by sites that trust each other and answer from their rows, and by scikit-learn on pooled rows. The

@@ -44,7 +44,7 @@ def protected(record: LogReport) -> list[str]:
         found = on_log(record.path)
         said.append(
             f"TRUSTED: it answered from its rows as they are. From this very log {len(found.rows)} rows can "
-            "be worked out by unpooled audit attack; a longer search may find more."
+            "be worked out by unpooled site log --attack; a longer search may find more."
         )
     return said
 

@@ -201,7 +201,7 @@ class PageServer:
         )
 
     async def _decide(self, request: web.Request) -> web.StreamResponse:
-        """What ``unpooled study approve``, ``decline`` and ``withdraw`` do."""
+        """What ``unpooled site approve``, ``decline`` and ``withdraw`` do."""
         if request.content_type != "application/x-www-form-urlencoded":
             return _refused()
         async with asyncio.timeout(_PATIENT):

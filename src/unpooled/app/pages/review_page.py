@@ -183,9 +183,7 @@ def _decided(state: dict[str, Any]) -> str:
     head = ("study", "state", "by", "decided", "expires", "change")
     lead = "The latest first. Every decision is a line of the site's log."
     if len(studies) > _DECIDED:
-        lead += (
-            f" And {len(studies) - _DECIDED} more: <code>unpooled study list {escape(state['folder'])}</code>"
-        )
+        lead += f" And {len(studies) - _DECIDED} more: <code>unpooled site status {escape(state['folder'])}</code>"
     return headed("decided", "Decided", scrolled("Decided studies", head, rows, left=range(6)), lead)
 
 
@@ -208,11 +206,11 @@ def _summary(state: dict[str, Any]) -> str:
     else:
         stands = (
             pill(PENDING, "not approved: nothing is answered")
-            + f"<br><code>unpooled copy approve {escape(folder)}</code>"
+            + f"<br><code>unpooled site approve {escape(folder)}</code>"
         )
     body = f"<p>{stands}</p>"
     if summary["renewal"]:
-        text = f"A renewal waits for its approval: unpooled copy show {folder} --renewal"
+        text = f"A renewal waits for its approval: unpooled site review {folder}"
         body += warned([text], "To be done")
     body += f"<p>{escape(summary['facts'][0])}</p>"
     body += scrolled(
@@ -315,7 +313,7 @@ def question(
     summary = state["summary"] or {}
     if verb == "approve" and "digest" in summary and not summary["approved"] and not state["auto_approve"]:
         why += warned(
-            [f"unpooled copy approve {state['folder']}"],
+            [f"unpooled site approve {state['folder']}"],
             "The copy is not approved yet: nothing is answered before",
         )
     form = (

@@ -218,7 +218,7 @@ def _clusters(copy: SummaryTable) -> str:
     least = 5 * copy.min_group_size
     return (
         f"Clusters of at least {least} persons at this site are found about as from the rows; smaller ones "
-        "lose. unpooled fit --protect copy rehearses a study on your own file."
+        "lose. unpooled fit --protect summary rehearses a study on your own file."
     )
 
 

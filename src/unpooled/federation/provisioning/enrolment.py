@@ -131,7 +131,7 @@ def admit(federation: FederationFolder, site: SiteId, fingerprint: str) -> None:
     with _locked(federation):
         record = _read(federation, site)
         if record is None or not record.request:
-            raise InputError(f"{site} has not asked yet: unpooled join {site}.json does it at the site")
+            raise InputError(f"{site} has not asked yet: unpooled site join {site}.json does it at the site")
         if record.certificate:
             raise InputError(f"{site} was admitted at {record.admitted_at}")
         seen = fingerprint_of(federation, site, record)

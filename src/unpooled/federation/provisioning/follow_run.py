@@ -58,7 +58,7 @@ def following(work: Path) -> Iterator[None]:
     """Mark a run as followed by this process."""
     work.mkdir(parents=True, exist_ok=True)
     with (work / _FOLLOWED).open("wb") as file:
-        LockOwner.me("unpooled run").write(file.fileno())
+        LockOwner.me("unpooled federation run").write(file.fileno())
     try:
         yield
     finally:
@@ -140,7 +140,9 @@ def wait_for_sites(federation: FederationFolder, task: AnyTask, patience: float,
         say("waiting for the server" if connected is None else f"waiting for {', '.join(missing)}")
         time.sleep(0.2)
     if connected is None:
-        raise EngineUnreachableError(f"the server is not up; unpooled serve {federation.path} starts it")
+        raise EngineUnreachableError(
+            f"the server is not up; unpooled federation serve {federation.path} starts it"
+        )
     if len(task.sites) - len(missing) < needed:
         raise TooFewAnswersError(
             f"{len(task.sites) - len(missing)} of {len(task.sites)} sites are connected, {needed} needed; "

@@ -78,7 +78,7 @@ def federation_health(federation: FederationFolder) -> Health:
     problems, sites, ends = [], {}, {}
     if connected is None:
         problems.append(
-            HealthIssue(DOWN, f"the server is not up; unpooled serve {federation.path} starts it")
+            HealthIssue(DOWN, f"the server is not up; unpooled federation serve {federation.path} starts it")
         )
     elif wrong := federation.engine.server_problem(federation.server):
         problems.append(HealthIssue(DOWN, wrong))
@@ -112,7 +112,7 @@ def federation_health(federation: FederationFolder) -> Health:
             if connected is not None:
                 problems.append(
                     HealthIssue(
-                        DISCONNECTED, f"{site} is not connected; unpooled status at the site says why"
+                        DISCONNECTED, f"{site} is not connected; unpooled site status at the site says why"
                     )
                 )
     certificate, _ = federation.engine.server_identity(federation.server)
@@ -157,7 +157,7 @@ def site_health(place: SiteFolder) -> Health:
             )
         )
     if not up:
-        problems.append(HealthIssue(DOWN, f"the site is stopped; unpooled join {place.path} starts it"))
+        problems.append(HealthIssue(DOWN, f"the site is stopped; unpooled site start {place.path} starts it"))
     elif place.enrolled and not connected:
         problems.append(
             HealthIssue(DISCONNECTED, f"not connected to {where}; what unpooled join says names the reason")
@@ -172,15 +172,18 @@ def site_health(place: SiteFolder) -> Health:
                 and not ReadOnlySummaryFolder(folder).approved
             ):
                 problems.append(
-                    HealthIssue(ACTION_NEEDED, f"the copy is not approved: unpooled copy approve {folder}")
+                    HealthIssue(ACTION_NEEDED, f"the copy is not approved: unpooled site approve {folder}")
                 )
         elif not is_locked(FederationFolder.read(Path(place.relay_settings.federation)).server):
             downstream = place.relay_settings.federation
             problems.append(
-                HealthIssue(DOWN, f"the server of its own federation is not up: unpooled serve {downstream}")
+                HealthIssue(
+                    DOWN,
+                    f"the server of its own federation is not up: unpooled federation serve {downstream}",
+                )
             )
         for kept in StudyFolder(folder).pending():
-            study = f"unpooled study approve {folder} {kept.study.digest[:16]}"
+            study = f"unpooled site approve {folder} {kept.study.digest[:16]}"
             problems.append(
                 HealthIssue(ACTION_NEEDED, f"the study {kept.study.title!r} waits to be approved: {study}")
             )
@@ -246,7 +249,9 @@ def remove_runs(federation: FederationFolder, names: Sequence[str], days: float 
     every = {path.name: path for path in run_folders(federation)}
     for name in names:
         if name not in every:
-            raise InputError(f"there is no run {name}; unpooled status {federation.path} names them")
+            raise InputError(
+                f"there is no run {name}; unpooled federation status {federation.path} names them"
+            )
         if _is_worked_on(every[name]):
             raise InputError(f"run {name} is running; it is removed once it has ended")
     old = [

@@ -54,7 +54,9 @@ class SiteFolder:
         if not self.path.exists():
             raise InputError(f"{self.path}: no such file or folder")
         if not file.exists():
-            raise InputError(f"{self.path}: not the folder of a site; unpooled join INVITATION makes one")
+            raise InputError(
+                f"{self.path}: not the folder of a site; unpooled site join INVITATION makes one"
+            )
         return Invitation.read(file)
 
     def checked(self) -> "SiteFolder":
@@ -78,7 +80,9 @@ class SiteFolder:
     def settings(self) -> SiteSettings:
         file = self.engine.settings_file(self.engine_folder)
         if not file.exists():
-            raise InputError(f"{self.path}: the site has no data yet; unpooled join {self.path} --data FILE")
+            raise InputError(
+                f"{self.path}: the site has no data yet; unpooled site start {self.path} --data FILE"
+            )
         if self.is_federation:
             raise InputError(
                 f"{self.path}: a federation takes part with this folder, without data of its own"
@@ -221,7 +225,7 @@ class SiteFolder:
         lost = [file for file in (log, ledger) if not file.exists()]
         if not self.was_enrolled:
             if lost:
-                Log(log, "unpooled join").close()
+                Log(log, "unpooled site join").close()
                 Ledger(ledger, self.invitation.site).close()
             return
         if from_summary:
@@ -230,7 +234,7 @@ class SiteFolder:
             names = ", ".join(str(file.relative_to(self.path)) for file in sorted(lost))
             raise InputError(
                 f"{self.path}: the site was admitted before, and files of it are missing: {names}. Restore "
-                "the folder from a backup with unpooled restore, or bring these files back."
+                "the folder from a backup with unpooled site restore, or bring these files back."
             )
 
     def fingerprint(self) -> str:

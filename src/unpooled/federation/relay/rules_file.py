@@ -14,7 +14,7 @@ VERSION = 1
 
 TEMPLATE = f"""\
 # The rules of a federation that is a member of another one: what it passes up, and from whom on.
-# unpooled join national.json --federation region --policy THIS-FILE
+# unpooled site join national.json --downstream region --policy THIS-FILE
 
 version = {VERSION}
 

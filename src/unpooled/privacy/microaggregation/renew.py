@@ -212,7 +212,7 @@ def _check_known(history: History, population: _PersonIndex) -> None:
         raise InputError(
             f"of {shown} persons who are shown, {there} are in this table: the ids may be others than those "
             "that the copy was made with, and then everybody would be shown a second time. If they have "
-            "really left, unpooled copy erase takes them out by name"
+            "really left, unpooled site erase takes them out by name"
         )
 
 

@@ -364,7 +364,7 @@ def check_participants(
         if pinned.get(site, key) != key:
             raise QueryRefusedError(
                 f"{site} has another key than this site saw first; if its officer confirms the new one, "
-                f"unpooled sums forget FOLDER {site} lets it in"
+                f"unpooled site keys FOLDER --forget {site} lets it in"
             )
 
 

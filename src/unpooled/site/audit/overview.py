@@ -76,7 +76,7 @@ def read(
     record = LogReport(path, "", [], [], [], [], 0, 0, verify(path, log_heads), None)
     if log_heads is None:
         record.unchecked.append(
-            "whether the end was cut off: the coordinator's log_heads.jsonl shows it (--heads)"
+            "whether the end was cut off: the coordinator's log_heads.jsonl shows it (--log-heads)"
         )
     evidence = Evidence(record, only_look=only_look, policy=policy)
     for number, entry in entries(path):

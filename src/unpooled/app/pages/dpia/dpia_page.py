@@ -292,7 +292,7 @@ def _attack(site: SiteFacts) -> str:
             if site.mode == "summary"
             else f"{rows} rows were found; a longer search may find more.",
         ]
-    return section("The attack on this site's own log", _list(said), "What unpooled audit attack finds.")
+    return section("The attack on this site's own log", _list(said), "What unpooled site log --attack finds.")
 
 
 def _rules(site: SiteFacts) -> str:
