@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlencode
 
-WORDS = [sys.executable, "-m", "unpooled", "site", "review"]
+SITE_REVIEW = [sys.executable, "-m", "unpooled", "site", "review"]
+FEDERATION_WATCH = [sys.executable, "-m", "unpooled", "federation", "watch"]
 PATIENCE = 600.0  # seconds; only what hangs takes that long
 
 
@@ -122,8 +123,9 @@ class Stream:
 def desk(
     folder: Path, *options: str, opened: bool = True, env: dict[str, str] | None = None
 ) -> Iterator[Desk]:
-    """``unpooled desk`` on a folder."""
-    words: Sequence[str] = [*WORDS, str(folder), *options]
+    """``unpooled site review`` or ``unpooled federation watch`` on a folder."""
+    command = FEDERATION_WATCH if (folder / "federation.json").exists() else SITE_REVIEW
+    words: Sequence[str] = [*command, str(folder), *options]
     process = subprocess.Popen(
         words,
         env={**os.environ, **(env or {})},

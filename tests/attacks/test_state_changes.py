@@ -5,15 +5,14 @@ What was begun under the one is neither repeated nor finished under the other.
 
 import json
 import shutil
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from attacks.stages import AUTHORITY, SlowCoordinator, request_id
 from studies import study_of, terms_of
-from unpooled.app.cli import app
 from unpooled.data import Number, Preparation, Table
 from unpooled.data.schema import AskColumns
 from unpooled.errors import LedgerError
@@ -25,6 +24,7 @@ from unpooled.protocol import codec
 from unpooled.protocol.exchange import Part, Request, Response
 from unpooled.protocol.messages import Refusal
 from unpooled.protocol.questions.cluster_sums import AskMoments
+from unpooled.site.log import Log
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse
 from unpooled.site.session import SiteSession, SiteSettings
@@ -309,8 +309,8 @@ def test_noise_does_not_begin_where_the_file_with_exact_answers_was_archived(tmp
     folder = tmp_path / "a"
 
     def rotated():
-        done = CliRunner().invoke(app, ["audit", "rotate", str(folder)])
-        assert done.exit_code == 0, done.output
+        with closing(Log(folder / "log.jsonl")) as log:
+            assert log.rotate() is not None
         return sorted(folder.glob("log-*.jsonl"))[-1]
 
     site = open_site("a", X, parse(COPY), folder)

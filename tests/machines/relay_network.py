@@ -29,7 +29,7 @@ OTHERS = {
     "hospital-e": "hospital-f",
 }
 LATER = ("hospital-e", "hospital-f", "hospital-g")  # where members sum securely, one more in each federation
-LASTING = ("serve", "join", "run")
+SERVE, JOIN, RUN = ["federation", "serve"], ["site", "join"], ["federation", "run"]
 
 
 def steps(title):
@@ -106,26 +106,26 @@ class TreeNetwork(Network):
             place = FederationFolder.read(folder / words[2])
             new = {site for site, record in enrolments(place).items() if not record.certificate}
             until(lambda: set(awaiting_admission(place)) == new, f"all to ask {words[2]} of {person}")
-        if words[0] == "study":
+        if words[:2] == ["site", "approve"]:
             until(StudyFolder(folder / words[2]).pending, f"the study at {person}")
-        if words[0] == "run":
+        if words[:2] == RUN:
             self.wait_all()
-        if words[0] in LASTING:
+        if words[:2] in (SERVE, JOIN, RUN):
             self.lasting(self.name_of(person, words), words, folder)
         else:
             self.command(*words, folder=folder, entered="y\ny\n")
         if words[:2] == ["federation", "invite"]:
             invited = FederationFolder.read(folder / words[2]).invitation(words[3])
             shutil.copy(invited, self.folder / words[3].title())
-        if words[0] == "serve":
+        if words[:2] == SERVE:
             until(lambda: "the server is up" in self.output(person), f"the server of {person}")
-            place = FederationFolder.read(folder / words[1])
+            place = FederationFolder.read(folder / words[2])
             for site in place.sites:
                 shutil.copy(place.invitation(site), self.folder / site.title())
 
     @staticmethod
     def name_of(person, words):
-        return person if words[0] == "serve" else "run" if words[0] == "run" else person.lower()
+        return person if words[:2] == SERVE else "run" if words[:2] == RUN else person.lower()
 
     def lasting(self, name, words, folder):
         self.commands[name] = (words, folder)
@@ -137,17 +137,17 @@ class TreeNetwork(Network):
         home = self.home_of(name)
         if home is not None:
             until(lambda: not is_locked(home), f"{home} to be free")
-        if words[0] == "run":
+        if words[:2] == RUN:
             words = ["resume", words[words.index("--out") + 1]]
-        elif words[0] == "join":
-            words = ["join", words[1].removesuffix(".json")]
+        elif words[:2] == JOIN:
+            words = ["site", "start", words[2].removesuffix(".json")]
         self.start(name, *words, folder=folder)
 
     def home_of(self, name):
         words, folder = self.commands[name]
-        if words[0] == "serve":
-            return folder / words[1] / "server"
-        return None if words[0] == "run" else folder / words[1].removesuffix(".json")
+        if words[:2] == SERVE:
+            return folder / words[2] / "server"
+        return None if words[:2] == RUN else folder / words[2].removesuffix(".json")
 
     def federation(self, person):
         return FederationFolder.read(self.folder / person / ("national" if person == "Country" else "region"))

@@ -60,8 +60,8 @@ def test_the_page_for_three_strangers(strangers, tmp_path):
     for person, line in commands[1:]:
         words = shlex.split(line.replace(PLACE, address))[1:]
         folder = tmp_path / person.replace(" ", "-")
-        lasting = words[0] in ("serve", "join", "run")
-        if words[0] == "federation" and words[1] == "admit":  # the telephone: all have read theirs out
+        lasting = words[:2] in (["federation", "serve"], ["site", "join"], ["federation", "run"])
+        if words[:2] == ["federation", "admit"]:  # the telephone: all have read theirs out
             for site in "AB":
                 until(
                     lambda site=site: strangers.fingerprint(f"Hospital-{site}"), f"the fingerprint of {site}"
@@ -70,7 +70,7 @@ def test_the_page_for_three_strangers(strangers, tmp_path):
                     lambda site=site: f"hospital-{site.lower()} asks" in strangers.output("Coordinator"),
                     "asking",
                 )
-        if words[0] == "study":
+        if words[:2] == ["site", "approve"]:
             place = folder / words[2]
             until((place / "summary" / "page.html").exists, f"the page of {person}")
             until(StudyFolder(place).pending, f"the study at {person}")
@@ -78,7 +78,7 @@ def test_the_page_for_three_strangers(strangers, tmp_path):
             until(lambda said=said, who=folder.name: said in strangers.output(who), "join to say so")
             assert "release" not in kinds(place)
         if lasting:
-            strangers.start("run" if words[0] == "run" else folder.name, *words, folder=folder)
+            strangers.start("run" if words[1] == "run" else folder.name, *words, folder=folder)
         else:
             said = strangers.command(*words, folder=folder, entered="y\ny\n", patience=240)
             if words[1] == "admit":
@@ -86,7 +86,7 @@ def test_the_page_for_three_strangers(strangers, tmp_path):
                     assert (
                         f"hospital-{site.lower()}: {strangers.fingerprint(f'Hospital-{site}')}" in said.stdout
                     )
-        if words[0] == "serve":
+        if words[1] == "serve":
             until(lambda: "the server is up" in strangers.output("Coordinator"), "the server")
             for letter in "ab":  # the two files that are sent
                 sent = tmp_path / "Coordinator" / "heart" / "invitations" / f"hospital-{letter}.json"

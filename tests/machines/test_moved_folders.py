@@ -3,6 +3,7 @@
 import shutil
 import sqlite3
 from contextlib import closing
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -40,7 +41,8 @@ def join(monkeypatch):
 
     def call(*words, code=0):
         started.clear()
-        got = CliRunner().invoke(app, ["join", *map(str, words)])
+        command = "start" if Path(words[0]).is_dir() else "join"
+        got = CliRunner().invoke(app, ["site", command, *map(str, words)])
         assert got.exit_code == code, got.output
         assert len(started) == (code == 0)
         return " ".join(got.output.split())
@@ -140,10 +142,10 @@ def test_a_query_within_the_folder_renews_the_copy_of_a_moved_site(table, tmp_pa
         db.executemany("INSERT INTO people VALUES (?, ?, ?)", rows)
     monkeypatch.chdir(old)
     for words in (
-        ("make", ".", "--data", database, "--query", "cohort.sql", "--person", "patient_id"),
-        ("approve", "."),
+        ("summarize", ".", "--data", database, "--query", "cohort.sql", "--person", "patient_id"),
+        ("approve", ".", "--table", "--yes"),
     ):
-        got = CliRunner().invoke(app, ["copy", *map(str, words)])
+        got = CliRunner().invoke(app, ["site", *map(str, words)])
         assert got.exit_code == 0, got.output
     monkeypatch.chdir(tmp_path)
     old.rename(new)

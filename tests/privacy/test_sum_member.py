@@ -63,12 +63,12 @@ def test_the_log_of_secure_sums_can_be_shown_and_attacked_in_vain(tmp_path) -> N
         site.close()
     done = [
         subprocess.run(
-            [sys.executable, "-m", "unpooled", "audit", word, str(tmp_path / "site-0")],
+            [sys.executable, "-m", "unpooled", "site", "log", str(tmp_path / "site-0"), *option],
             capture_output=True,
             text=True,
             check=True,
         ).stdout
-        for word in ("show", "attack")
+        for option in ([], ["--attack"])
     ]
     assert "AskMasked" in done[0]
     run = read(tmp_path / "site-0").runs[0]

@@ -92,7 +92,7 @@ def reasons(answer):
 
 def officer(site, *words, code=0):
     verb, *rest = words
-    result = CliRunner().invoke(app, ["study", verb, site.folder, *rest])
+    result = CliRunner().invoke(app, ["site", verb, site.folder, *rest])
     assert result.exit_code == code, result.output
     return result.output
 
@@ -126,11 +126,13 @@ def test_an_approved_study_is_answered_and_the_log_binds_it(site):
     study = study_of(identity=IDENTITY)
     end = session_of(site, study)
     end.respond(SCHEMA)
-    assert "1. waiting: k-means of a federation, k 2..3 (to find groups)" in officer(site, "list")
-    shown = officer(site, "show")
+    assert "1. waiting: k-means of a federation, k 2..3 (to find groups)" in officer(site, "status", code=6)
+    shown = officer(site, "review", "--text")
     for text in ("to find groups", "AskSchema", study.digest, study.expires):
         assert text in shown
-    assert f"approved: {study.title}" in officer(site, "approve", study.digest[:12], "--by", "Dr. Low")
+    assert f"approved: {study.title}" in officer(
+        site, "approve", study.digest[:12], "--yes", "--by", "Dr. Low"
+    )
     reply = codec.unwrap(end.respond(SCHEMA)).replies[0]
     assert reply.names == ("age", "bmi")
     end.close()
@@ -140,7 +142,7 @@ def test_an_approved_study_is_answered_and_the_log_binds_it(site):
     assert release["kind"] == "release"
     said = dict(lines(read(home(site))))
     assert "approved by Dr. Low" in said["Studies"][0]
-    assert "1. approved" in officer(site, "list")
+    assert "1. approved" in officer(site, "status")
 
 
 def test_the_approval_of_one_study_is_not_that_of_another(site):
@@ -163,9 +165,9 @@ def test_a_declined_study_ends_with_its_reason(site):
     end.respond(SCHEMA)
     officer(site, "decline", "1", "--reason", "no agreement with you")
     assert end.respond(SCHEMA) == "the site has declined the study: no agreement with you"
-    assert "is declined: it cannot be withdrawn" in officer(site, "withdraw", "1", code=1)
+    assert "is declined" in officer(site, "decline", "1", code=1)
     assert [entry["decision"] for entry in log_of(site)] == ["declined", "refused"]
-    officer(site, "approve", "1")  # somebody thought better of it
+    officer(site, "approve", "1", "--yes")  # somebody thought better of it
     assert isinstance(end.respond(SCHEMA), bytes)
     end.close()
 
@@ -332,14 +334,14 @@ def test_a_withdrawal_holds_from_the_next_question_on(site, end):
     """Also for a turn that was answered before, and while the process that answers has the log."""
     answer = end.respond(SCHEMA)
     assert end.respond(SCHEMA) == answer
-    officer(site, "withdraw", "--reason", "a complaint")
+    officer(site, "decline", "--reason", "a complaint")
     says = "the site has withdrawn the study: a complaint"
     assert end.respond(SCHEMA) == says
     assert end.respond(asked(AskMoments(), number=1)) == says
     found = log_of(site)
     last = max(i for i, entry in enumerate(found) if entry["kind"] == "release")
     assert [entry.get("decision") for entry in found[last + 1 :]] == ["withdrawn", "refused"]
-    officer(site, "approve", "1")
+    officer(site, "approve", "1", "--yes")
     assert codec.unwrap(end.respond(SCHEMA)).replies[0].names == ("age", "bmi")
 
 
@@ -371,7 +373,7 @@ def test_a_study_that_expired_after_its_approval_is_over(site):
     assert "expired" in session_of(site, past).respond(SCHEMA)
     with pytest.raises(Exception, match="expired"):
         StudyGuard(past, home(site)).check_request(codec.unwrap(SCHEMA))
-    assert "1. expired" in officer(site, "list")
+    assert "1. expired" in officer(site, "status")
 
 
 # ---------------------------------------------------------------- policies
@@ -386,7 +388,7 @@ def test_a_policy_approves_the_purposes_that_it_names(site, tmp_path):
     end = session_of(site)
     assert isinstance(end.respond(SCHEMA), bytes)
     assert log_of(site)[0]["by"] == f"the policy {parse(rules).digest[:16]}"
-    officer(site, "withdraw")
+    officer(site, "decline")
     assert "withdrawn" in end.respond(SCHEMA)  # and the policy does not approve it again
     assert "not signed" in session_of(site, identity=None).respond(SCHEMA)
     nobody = replace(site, authority="", folder=str(tmp_path / "apart"))  # no coordinator is known there
@@ -407,7 +409,7 @@ def test_the_rules_about_studies():
 
 def test_an_officer_is_asked_before_the_only_study_is_approved(site):
     home(site).mkdir()
-    assert "no study has come yet" in officer(site, "list")
+    assert "no study has come yet" in officer(site, "status")
     assert "there is no study to approve" in officer(site, "approve", code=1)
     session_of(site).respond(SCHEMA)
     said = CliRunner().invoke(app, ["site", "approve", site.folder], input="n\n")
@@ -416,8 +418,8 @@ def test_an_officer_is_asked_before_the_only_study_is_approved(site):
     assert StudyFolder(home(site)).waiting()
     assert CliRunner().invoke(app, ["site", "approve", site.folder], input="y\n").exit_code == 0
     assert not StudyFolder(home(site)).waiting()
-    assert "must be one line" in officer(site, "withdraw", "--reason", "a\nb", code=1)
-    assert DECLINED not in officer(site, "list")
+    assert "must be one line" in officer(site, "decline", "--reason", "a\nb", code=1)
+    assert DECLINED not in officer(site, "status")
 
 
 # ---------------------------------------------------------------- honest runs

@@ -49,7 +49,7 @@ def approved(place, study):
 
 def officer(site, *words):
     verb, *rest = words
-    return CliRunner().invoke(app, ["study", verb, site.folder, *rest])
+    return CliRunner().invoke(app, ["site", verb, site.folder, *rest])
 
 
 # ---------------------------------------------------------------- what nobody could judge
@@ -93,7 +93,7 @@ def test_a_damaged_study_is_one_sentence_and_nothing_is_answered(site, place, co
     place.file(study.digest).write_text(content)
     with pytest.raises(LedgerError, match=says):
         place.read(study.digest)
-    said = officer(site, "list")
+    said = officer(site, "status")
     assert said.exit_code == 1
     assert said.output.count("\n") < 5
     assert says in said.output.replace("\n", " ")
@@ -125,7 +125,7 @@ def test_a_study_is_named_by_its_number_or_not_at_all(site, place):
     study = approved(place, study_of())
     assert place.find("1").study.digest == place.find(study.digest[:6]).study.digest == study.digest
     for wrong in ("0", "2"):
-        said = officer(site, "show", wrong)
+        said = officer(site, "review", wrong)
         assert said.exit_code == 1
         assert f"there is no study {wrong}; unpooled site status" in said.output.replace("\n", " ")
 
