@@ -30,6 +30,7 @@ test: programs lint types imports tests   ## everything CI runs
 lint: $(STAMP)   ## style
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python tools/check_prose.py
 
 types: $(STAMP)  ## mypy --strict
 	$(BIN)/mypy
