@@ -322,7 +322,8 @@ class Job:
             if sites is not None and self.reading.site_column is not None:
                 sites = ("DATA",)
             return ["fit", *(self.files if sites is None else sites)]
-        return ["run", self.remote.federation] if self.remote.federation else ["export-job", "JOB"]
+        command = ["run", self.remote.federation] if self.remote.federation else ["export-job", "JOB"]
+        return ["federation", *command]
 
     def to_json(self) -> dict[str, Any]:
         values = dataclasses.asdict(dataclasses.replace(self, tables=None))

@@ -38,7 +38,7 @@ _MARKS = (
     "summary",
 )  # one is in the folder of a site or federation
 _ENGINES = ("engine", "server", "console", "runs")  # folders in which engines keep files of their own
-_PROCESSES = ("lock", "pid", "engine.log", "join.log", "log.jsonl.", f"{_LEDGER}-", "registry.sqlite-", ".")
+_PROCESSES = ("lock", "pid", "engine.log", "start.log", "log.jsonl.", f"{_LEDGER}-", "registry.sqlite-", ".")
 _MAX_FILES = 100_000
 _MAX_ABOUT = 32 << 20  # bytes
 _BLOCK = 1 << 18  # bytes that are read at once
@@ -269,9 +269,8 @@ def _too_large(limit: int) -> InputError:
 def _check_not_used(folder: Path) -> None:
     for home in (folder, folder / "server"):
         if home.is_dir() and is_locked(home):
-            raise InputError(
-                f"{home} is in use ({lock_owner(home)}). Stop it first with unpooled site stop {folder}."
-            )
+            stop = f"federation serve {folder} --stop" if home != folder else f"site stop {folder}"
+            raise InputError(f"{home} is in use ({lock_owner(home)}). Stop it first with unpooled {stop}.")
 
 
 def _beside(folder: Path) -> Path:

@@ -267,7 +267,7 @@ class Log:
                 if ending != _ending(found) or not follows:
                     raise LedgerError(
                         f"{self.path}: line {seq + 1} is not what was written there: nothing is answered; "
-                        "unpooled site log --verify says more"
+                        f"unpooled site log {self.path} --verify says more"
                     )
                 head = found
         return seq, head

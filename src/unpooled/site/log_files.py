@@ -57,8 +57,8 @@ def parsed(line: bytes, path: Path) -> dict[str, Any]:
         entry = None
     if not isinstance(entry, dict):
         raise LedgerError(
-            f"{path}: holds a line that is not what was written there: nothing is answered; unpooled audit "
-            "verify says more"
+            f"{path}: holds a line that is not what was written there: nothing is answered; unpooled site "
+            f"log {path} --verify says more"
         )
     return entry
 

@@ -22,6 +22,7 @@ PENDING, APPROVED, DECLINED, WITHDRAWN = "pending", "approved", "declined", "wit
 REFUSED = "refused"  # in the log: by the site itself, before anybody was asked
 _FOLDER, _VERSION = "studies", 1
 _FROM = {APPROVED: (PENDING, DECLINED, WITHDRAWN), DECLINED: (PENDING,), WITHDRAWN: (APPROVED,)}
+_COMMANDS = {APPROVED: "approve", DECLINED: "decline", WITHDRAWN: "decline"}  # of unpooled site
 _SHORTEST = 6  # digits of a digest that name a study; fewer are its number in the list
 
 
@@ -140,7 +141,7 @@ class StudyFolder:
         new = ReceivedStudy(kept.site, kept.study, kept.signature, kept.received, (*kept.decisions, said))
         if decision != APPROVED:
             self._write(new)
-        with locked_log(self.folder, f"unpooled study: {decision}", patience) as log:
+        with locked_log(self.folder, f"unpooled site {_COMMANDS[decision]}", patience) as log:
             record_decision(log, kept.site, kept.study, said)
         if decision == APPROVED:
             self._write(new)

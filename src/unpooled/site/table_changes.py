@@ -135,8 +135,8 @@ def check_registered(place: SummaryFolder) -> SummarySettings:
         why = "it was made before there were registries" if settings.person else "its rows name no persons"
         raise InputError(
             f"{place.folder}: {why}, so nobody can be recognised in a changed table, and everybody would be "
-            "shown a second time. A copy that is made anew is without the bound of renewals: unpooled copy "
-            f'make --person COLUMN --second-table "{SECOND_TABLE}"'
+            "shown a second time. A copy that is made anew is without the bound of renewals: unpooled site "
+            f'summarize {place.folder} --data FILE --person COLUMN --second-table "{SECOND_TABLE}"'
         )
     return settings
 
@@ -145,7 +145,8 @@ def _check_current(place: SummaryFolder, people: Registry) -> None:
     place.read()
     if not people.current:
         raise InputError(
-            f"{place.folder}: nobody approved the copy yet: unpooled site approve {place.folder}"
+            f"{place.folder}: nobody approved the copy yet: unpooled site approve {place.folder} --table. "
+            f'A different one is made with --second-table "{SECOND_TABLE}"'
         )
     place.check_registry(people)
 

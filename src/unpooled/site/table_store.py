@@ -248,13 +248,21 @@ class SummaryFolder:
         """The digest of the renewal that waits."""
         return str(self._said(self.renewal)["digest"])
 
-    def approve(self, by: str = "") -> str:
-        """Note that the copy, or its renewal if one waits, may be answered from; returns its digest."""
+    def approve(self, by: str = "", *, digest: str = "") -> str:
+        """Note that the copy, or its renewal if one waits, may be answered from; returns its digest.
+
+        ``digest``: what the officer has read; InputError if another table is pending by now.
+        """
         renewed, name = self.pending, by or account()
         self.read(renewed=renewed)
         self.check_age()
         path = self.renewal if renewed else self.path
-        digest = str(self._said(path)["digest"])
+        pending = str(self._said(path)["digest"])
+        if digest and digest != pending:
+            raise InputError(
+                f"{self.folder}: the summary table changed while it was reviewed. Review it again, then approve it."
+            )
+        digest = pending
         note = {"digest": digest, "by": name, "utc": datetime.now(UTC).isoformat(timespec="seconds")}
         text = (json.dumps(note, indent=1) + "\n").encode()
         if renewed:

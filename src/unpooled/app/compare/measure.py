@@ -1,6 +1,6 @@
 """One run of a method under a protection: its quality, its cost, and the rows that an attack rebuilds.
 
-The attack is that of ``unpooled audit`` (site/audit): it sees what a coordinator sees, every message that
+The attack is that of ``unpooled site log --attack`` (site/audit): it sees what a coordinator sees, every message that
 left a site, and it counts the rows that follow from them exactly. It reads counts, sums and means, those with
 noise as if they had none; a method whose messages are of another kind is not examined, which is said instead
 of a number. The active attack does not depend on a method: it asks a site what it likes.
@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from reproduction.common import ari, labels_of
 
 from unpooled import kernels
 from unpooled.algorithms.method import METHODS
 from unpooled.algorithms.private import Private
 from unpooled.app.compare.inertia_bound import lower_bound
 from unpooled.app.compare.problems import Problem
+from unpooled.app.compare.scores import ari, labels_of
 from unpooled.errors import InputError, TooFewPeopleError, UnpooledError
 from unpooled.federation import Simulation
 from unpooled.optimality.parts import not_above
@@ -40,17 +40,18 @@ from unpooled.typing import FloatArray
 PROTECTIONS = ("none", "summary", "raw", "dp")
 ROUNDS = 100
 PUBLISHED = ":published"  # after the name of a method: as its authors ran it
+NO_DP = "has no differentially private variant"
 _DUAL = 40  # rows of a site up to which the dual method is run
 
 
 @dataclass(frozen=True)
 class MethodRun:
-    """One run of a method. ``why`` says why there is none."""
+    """One run of a method. ``not_run`` is the reason if there is none."""
 
     method: str
     protection: str
     seed: int
-    why: str = ""
+    not_run: str = ""
     inertia: float = float("nan")
     ari: float | None = None
     rounds: int = 0
@@ -60,12 +61,12 @@ class MethodRun:
     reconstructed: int = 0  # rows
     messages: int = 0
     examined: int = 0  # messages that the attack reads
-    left_out: int = 0  # sites with too few persons for a copy
+    left_out: int = 0  # sites with too few people for a summary table
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """All runs on a problem, and what they are compared with."""
+    """All runs on a problem, and the numbers that they are compared with."""
 
     problem: str
     rows: int
@@ -77,7 +78,7 @@ class Comparison:
     bound: float  # below which no k centres are
     ceiling: dict[str, float]  # protection -> lowest inertia known from what sites answer from
     ceiling_ari: float | None  # of the clustering with the lowest inertia known
-    probed: dict[str, int]  # protection -> rows that an active attacker rebuilds
+    actively_reconstructed: dict[str, int]  # protection -> rows that an active attacker reconstructs
     runs: tuple[MethodRun, ...] = field(default=())
 
 
@@ -90,11 +91,33 @@ def compare(
     epsilon: float = 1.0,
     seconds: float = 5.0,
     questions: int = 200,
-    say: Callable[[str], None] = lambda what: None,
+    progress: Callable[[str], None] = lambda activity: None,
 ) -> Comparison:
-    """Every method under every protection on one problem; ``say`` hears what is being done.
+    """Run every method under every protection on one problem.
 
-    ``seconds`` go into the search for a bound, ``questions`` are those of the active attacker to a site.
+    Parameters
+    ----------
+    problem
+        The rows, their sites and the number of clusters.
+    methods
+        Names of ``methods_and_presets``; all methods if empty.
+    protections
+        Names of ``PROTECTIONS``.
+    seeds
+        A run of every method for each of them.
+    epsilon
+        The privacy budget of the protection "dp".
+    seconds
+        The time limit of the search for a lower bound.
+    questions
+        How many queries the active attacker sends to a site.
+    progress
+        Called with a line of text about every step that begins.
+
+    Returns
+    -------
+    Comparison
+        All runs, and the numbers that they are compared with.
     """
     rows, chosen = problem.sites(), tuple(methods) or tuple(METHODS)
     todo = [(seed, protection, method) for seed in seeds for protection in protections for method in chosen]
@@ -103,19 +126,19 @@ def compare(
     found.append((pooled, _inertia(problem.X, pooled)))
     runs = []
     for i, (seed, protection, method) in enumerate(todo):
-        what = f"{method}, protection {protection}, seed {seed}"
-        say(f"run {i + 1} of {len(todo)}, and the attack on it: {what}")
-        done, centers = one(problem, method, protection, seed, epsilon)
+        which = f"{method}, protection {protection}, seed {seed}"
+        progress(f"run {i + 1} of {len(todo)}, and the attack on it: {which}")
+        done, centers = run_method(problem, method, protection, seed, epsilon)
         runs.append(done)
         if centers is not None:
             found.append((centers, done.inertia))
-    say("a bound below which no clustering is")
+    progress("a lower bound on the inertia of any clustering")
     near = min(found, key=lambda pair: pair[1])[0]
     exact, bound = lower_bound(problem.X, problem.k, near, seconds)
     if exact is not None:
         found.append((exact, _inertia(problem.X, exact)))
     centers, best = min(found, key=lambda pair: pair[1])
-    say(f"{len(protections)} attacks that ask what they like")
+    progress(f"{len(protections)} active attacks")
     top = ari(problem.y, labels_of(problem.X, centers)) if problem.y is not None else None
     return Comparison(
         problem.name,
@@ -128,29 +151,35 @@ def compare(
         not_above(bound, best),
         {p: _ceiling(problem, rows, p, best, runs) for p in protections},
         top,
-        {p: probed(rows, p, epsilon, questions) for p in protections},
+        {p: actively_reconstructed(rows, p, epsilon, questions) for p in protections},
         tuple(runs),
     )
 
 
-def one(
+def run_method(
     problem: Problem, method: str, protection: str, seed: int, epsilon: float = 1.0
 ) -> tuple[MethodRun, FloatArray | None]:
-    """A run, and the centres that it found."""
+    """Run a method under a protection, attack its messages, and return the run and its centres.
+
+    Raises
+    ------
+    InputError
+        If ``method`` asks for settings as published, and the method has none.
+    """
     rows = problem.sites()
     largest = max(map(len, rows.values()))
     name = method.removesuffix(PUBLISHED)
     if name == "dual" and (largest > _DUAL or problem.k > 4):
-        return MethodRun(method, protection, seed, f"for up to {_DUAL} rows a site"), None
+        return MethodRun(method, protection, seed, f"for up to {_DUAL} rows per site"), None
     if method.endswith(PUBLISHED) and method not in methods_and_presets():
-        raise InputError(f"{name} has no settings as published")
+        raise InputError(f"{name} has no published settings. Use {name} without {PUBLISHED}.")
     if protection == "dp" and method not in ("lloyd", "fuzzy"):
-        return MethodRun(method, protection, seed, "has no form with noise"), None
+        return MethodRun(method, protection, seed, NO_DP), None
     with tempfile.TemporaryDirectory() as folder:
         homes = {name: Path(folder) / name for name in rows}
-        opened, heard = _opened(rows, protection, epsilon, homes, _module(name))
+        opened, recorders = _opened(rows, protection, epsilon, homes, _module(name))
         if not opened:
-            return MethodRun(method, protection, seed, "no site has enough persons for a copy"), None
+            return MethodRun(method, protection, seed, "no site has enough people for a summary table"), None
         try:
             algorithm = _algorithm(problem, method, protection, epsilon)
             before = time.process_time()
@@ -165,7 +194,7 @@ def one(
         hits, messages, examined = 0, 0, 0
         for site in opened:
             read = disclosed_despite_noise if protection == "dp" else disclosed_in
-            of_site = _attacked(homes[site.name], heard.get(site.name), rows[site.name], read)
+            of_site = _attacked(homes[site.name], recorders.get(site.name), rows[site.name], read)
             hits, messages, examined = (
                 a + b for a, b in zip((hits, messages, examined), of_site, strict=True)
             )
@@ -202,7 +231,7 @@ def _algorithm(problem: Problem, method: str, protection: str, epsilon: float) -
 
 
 def methods_and_presets() -> tuple[str, ...]:
-    """All methods, and after them those that are also known as their authors ran them.
+    """Return the names of all methods, then those with the suffix of settings as published.
 
     >>> methods_and_presets()[-1].endswith(PUBLISHED)
     True
@@ -217,7 +246,7 @@ def _module(method: str) -> str:
 
 
 def _declared(X: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Bounds as one who knows the columns would say them: about a tenth wider than the data, on each side."""
+    """Bounds that an expert would declare: about a tenth wider than the data, on each side."""
     low, high = X.min(axis=0), X.max(axis=0)
     more = np.maximum(0.1 * (high - low), 1e-9)
     return low - more, high + more
@@ -227,18 +256,18 @@ def _declared(X: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 class MessageRecorder:
-    """A coordinator's memory of what a site without protection sent: questions and replies."""
+    """A record of the questions to a site without protection, and of its replies."""
 
     def __init__(self) -> None:
-        self.heard: list[tuple[Any, Any]] = []
+        self.messages: list[tuple[Any, Any]] = []
 
-    def __call__(self, request: Request, answer: Response) -> None:
-        for part, reply in zip(request.parts, answer.replies, strict=True):
-            self.heard.append((part.question, reply))
+    def __call__(self, request: Request, response: Response) -> None:
+        for part, reply in zip(request.parts, response.replies, strict=True):
+            self.messages.append((part.question, reply))
 
 
 def _policy(protection: str, epsilon: float, rows: int, module: str = "") -> Policy:
-    """The policy of a site; ``rows`` are those of all sites, which are taken to be public."""
+    """The policy of a site; ``rows`` is the number of rows of all sites, which is taken to be public."""
     rules = {
         "summary": "[protect]\nauto_approve = true",
         "raw": '[protect]\nmode = "raw"',
@@ -255,40 +284,41 @@ def _opened(
     homes: dict[str, Path] | None,
     module: str = "",
 ) -> tuple[list[Site], dict[str, MessageRecorder]]:
-    """The sites under a protection; one of too few persons for a copy is left out.
+    """The sites under a protection; one with too few people for a summary table is left out.
 
     ``module`` is that of a method of your own, which the sites have installed.
     """
     sites: list[Site] = []
-    heard: dict[str, MessageRecorder] = {}
+    recorders: dict[str, MessageRecorder] = {}
     for name, X in rows.items():
         if protection == "none":
-            heard[name] = MessageRecorder()
-            sites.append(Site(name, X, audit=heard[name]))
+            recorders[name] = MessageRecorder()
+            sites.append(Site(name, X, audit=recorders[name]))
             continue
         try:
             policy = _policy(protection, epsilon, sum(map(len, rows.values())), module)
             sites.append(open_site(name, X, policy, None if homes is None else homes[name]))
         except TooFewPeopleError:
             continue
-    return sites, heard
+    return sites, recorders
 
 
 def _attacked(
-    home: Path, heard: MessageRecorder | None, X: FloatArray, read: Reading = disclosed_in
+    home: Path, recorder: MessageRecorder | None, X: FloatArray, read: Reading = disclosed_in
 ) -> tuple[int, int, int]:
     """Rows that follow from all that a site sent, messages, and messages that the attack reads.
 
-    A row that was sent as a centre of the site's own counts too; a protected site sends none of few rows.
+    A row that an unprotected site sent as a centre of its own counts too; a protected site sends no centre of
+    few rows.
     """
-    sent = heard.heard if heard is not None else list(_sent(home / "log.jsonl"))
-    shown = [list(read(question, reply)) for question, reply in sent]
-    if heard is None:
-        return on_log(home / "log.jsonl", read).hits(X), len(sent), sum(map(bool, shown))
-    found = attack([Space(X.shape[1], disclosed=[one for some in shown for one in some])])
+    sent = recorder.messages if recorder is not None else list(_sent(home / "log.jsonl"))
+    disclosed = [list(read(question, reply)) for question, reply in sent]
+    if recorder is None:
+        return on_log(home / "log.jsonl", read).hits(X), len(sent), sum(map(bool, disclosed))
+    found = attack([Space(X.shape[1], disclosed=[one for some in disclosed for one in some])])
     centres = [c for question, reply in sent if (c := centres_in(question, reply)).size]
     either = replace(found, single=np.concatenate([found.single.reshape(-1, X.shape[1]), *centres]))
-    return either.hits(X), len(sent), sum(map(bool, shown))
+    return either.hits(X), len(sent), sum(map(bool, disclosed))
 
 
 def _sent(path: Path) -> Iterator[tuple[Any, Any]]:
@@ -301,8 +331,10 @@ def _sent(path: Path) -> Iterator[tuple[Any, Any]]:
             yield codec.decode(unpacked(asked["payload"])), reply
 
 
-def probed(rows: dict[str, FloatArray], protection: str, epsilon: float = 1.0, questions: int = 200) -> int:
-    """Rows that an active attacker rebuilds: one who asks every site what isolates its rows."""
+def actively_reconstructed(
+    rows: dict[str, FloatArray], protection: str, epsilon: float = 1.0, questions: int = 200
+) -> int:
+    """Return how many rows an active attacker reconstructs, with queries that isolate rows of every site."""
     sites, _ = _opened(rows, protection, epsilon, None)
     hits = 0
     for site in sites:
@@ -333,15 +365,16 @@ def _inertia(X: FloatArray, centers: FloatArray) -> float:
 def _ceiling(
     problem: Problem, rows: dict[str, FloatArray], protection: str, best: float, runs: Sequence[MethodRun]
 ) -> float:
-    """The lowest inertia of the rows that is known to be reached from what sites answer from; nan: noise.
+    """The lowest inertia that is known to be reached under a protection; nan for differential privacy.
 
-    From rows it is the lowest known. From copies it is that of pooled k-means of all copies, or of a run.
+    From rows it is the lowest known. From summary tables it is that of pooled k-means of all of them, or of a
+    run.
     """
     if protection == "dp":
         return float("nan")
     if protection != "summary":
         return best
-    reached = [r.inertia for r in runs if r.protection == "summary" and not r.why]
+    reached = [r.inertia for r in runs if r.protection == "summary" and not r.not_run]
     summaries = []
     for X in rows.values():
         try:

@@ -1,6 +1,6 @@
 """Documents that the desk opens: the copy, the record and the dossier of a site, and the reports of runs.
 
-They are the pages of ``unpooled site review``, ``audit show``, ``dossier`` and ``run``; nothing is written. A
+They are the pages of ``unpooled site review``, ``site log``, ``site dpia`` and ``federation run``; nothing is written. A
 browser shows them apart from the desk: their script is the report's, and they can ask for nothing.
 """
 

@@ -206,11 +206,11 @@ def _summary(state: dict[str, Any]) -> str:
     else:
         stands = (
             pill(PENDING, "not approved: nothing is answered")
-            + f"<br><code>unpooled site approve {escape(folder)}</code>"
+            + f"<br><code>unpooled site approve {escape(folder)} --table</code>"
         )
     body = f"<p>{stands}</p>"
     if summary["renewal"]:
-        text = f"A renewal waits for its approval: unpooled site review {folder}"
+        text = f"An update of the summary table is pending: unpooled site approve {folder} --table"
         body += warned([text], "To be done")
     body += f"<p>{escape(summary['facts'][0])}</p>"
     body += scrolled(
@@ -313,7 +313,7 @@ def question(
     summary = state["summary"] or {}
     if verb == "approve" and "digest" in summary and not summary["approved"] and not state["auto_approve"]:
         why += warned(
-            [f"unpooled site approve {state['folder']}"],
+            [f"unpooled site approve {state['folder']} --table"],
             "The copy is not approved yet: nothing is answered before",
         )
     form = (

@@ -127,7 +127,7 @@ def federation_health(federation: FederationFolder) -> Health:
                 HealthIssue(
                     RUN_FAILED,
                     f"run {run.name} {run.state}: {run.cause}; unpooled resume goes on with it, unpooled "
-                    f"federation clean {federation.path} --run {run.name} removes it",
+                    f"federation remove {federation.path} --run {run.name} removes it",
                 )
             )
     problems += _ending(
@@ -160,7 +160,7 @@ def site_health(place: SiteFolder) -> Health:
         problems.append(HealthIssue(DOWN, f"the site is stopped; unpooled site start {place.path} starts it"))
     elif place.enrolled and not connected:
         problems.append(
-            HealthIssue(DISCONNECTED, f"not connected to {where}; what unpooled join says names the reason")
+            HealthIssue(DISCONNECTED, f"not connected to {where}; the output of unpooled site start names the reason")
         )
     if place.has_settings:
         folder = Path(place.relay_settings.folder if place.is_federation else place.settings.folder)
@@ -278,7 +278,7 @@ def metrics(health: Health) -> str:
         ("unpooled_up", "Whether the process runs.", {common_labels: float(health.up)}),
         (
             "unpooled_status_code",
-            "Exit code of unpooled status; 0: all is well.",
+            "Exit code of unpooled site status or unpooled federation status; 0: all is well.",
             {common_labels: float(health.code)},
         ),
         (
