@@ -52,7 +52,7 @@ BANNED = {
     "wish": "options",
     "wishes": "options",
 }
-# "copy" alone is numpy's and shutil's word, and before its object a verb. As a noun it named the summary table.
+# "copy" alone is numpy's and shutil's word, before its object a verb. As a noun it named the summary table.
 COPY = "summary_table; as a verb it stands before its object"
 OBJECTS = frozenset({"array", "arrays", "file", "files", "folder", "row", "rows", "tree"})
 
