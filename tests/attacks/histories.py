@@ -26,7 +26,8 @@ from unpooled.protocol.algorithm import together, total
 from unpooled.protocol.exchange import Part, Request, RequestId, Response, run_protocol
 from unpooled.protocol.messages import Refusal
 from unpooled.site import Site
-from unpooled.site.ledger import ChainedFile, Ledger
+from unpooled.site.chained_file import ChainedFile
+from unpooled.site.ledger import Ledger
 from unpooled.site.log import Log
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse

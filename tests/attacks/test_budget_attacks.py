@@ -32,7 +32,7 @@ from unpooled.protocol.messages import Refusal
 from unpooled.protocol.questions.cluster_sums import AskClusterSums, AskMoments
 from unpooled.protocol.questions.fuzzy_sums import AskFuzzySums
 from unpooled.protocol.site_batch import SiteBatch
-from unpooled.site.guards import FixedPointRange
+from unpooled.site.fixed_point_range import FixedPointRange
 from unpooled.site.ledger import Ledger
 from unpooled.site.log import Log, entries
 from unpooled.site.open_site import open_site

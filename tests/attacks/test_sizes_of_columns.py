@@ -13,7 +13,7 @@ from unpooled.errors import QueryRefusedError
 from unpooled.privacy.microaggregation import SummarySettings, microaggregate
 from unpooled.protocol.exchange import Part
 from unpooled.protocol.questions.cluster_sums import AskMoments
-from unpooled.site.guards import COARSEST, FINEST, LARGEST, NOTHING, FixedPointRange, stated_sizes
+from unpooled.site.fixed_point_range import COARSEST, FINEST, LARGEST, NOTHING, FixedPointRange, stated_sizes
 
 RNG = np.random.default_rng(0)
 USUAL = Table.from_columns({"x": RNG.normal(50, 9, 60), "y": RNG.normal(size=60)})

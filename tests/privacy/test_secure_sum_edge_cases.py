@@ -23,7 +23,7 @@ from unpooled.protocol.exchange import STAGE, Part, Request, RequestId, run_prot
 from unpooled.protocol.messages import Refusal
 from unpooled.protocol.partial_sum import partial_sum
 from unpooled.protocol.questions.cluster_sums import AskClusterSums, AskLocalMeans, AskMoments, Moments
-from unpooled.site.guards import FixedPointRange, stated_sizes
+from unpooled.site.fixed_point_range import FixedPointRange, stated_sizes
 from unpooled.site.ledger import Ledger
 from unpooled.site.open_site import open_site
 from unpooled.site.policy import parse

@@ -22,7 +22,8 @@ from unpooled.protocol import codec
 from unpooled.protocol.declarations import Count, figures
 from unpooled.protocol.exchange import STAGE, Request, RequestId, Response, countersignable
 from unpooled.protocol.messages import MaskedElsewhere, Refusal, Reply, SiteId
-from unpooled.site.ledger import ChainedFile, Ledger
+from unpooled.site.chained_file import ChainedFile
+from unpooled.site.ledger import Ledger
 from unpooled.site.log import CONTINUED, COUNTERSIGNED, Base64Payload, Log, unpacked
 from unpooled.site.log_files import lines, parsed, protections, tail
 from unpooled.site.policy import Policy

@@ -2,12 +2,9 @@
 
 from typing import Any, NamedTuple
 
+from unpooled.site.chained_file import CHAIN
+
 RUNS = 64  # runs of secure sums whose state is kept
-CHAIN = """
-CREATE TABLE IF NOT EXISTS chain (
-    seq INTEGER PRIMARY KEY, digest TEXT NOT NULL, head TEXT NOT NULL, what TEXT NOT NULL
-);
-"""
 SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS about (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS releases (

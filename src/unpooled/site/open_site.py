@@ -20,22 +20,21 @@ from unpooled.protocol.messages import SiteId
 from unpooled.site.allow_list import SCHEMA, aggregate_only
 from unpooled.site.audit_log import AuditLog, check_audit_trail, check_protection
 from unpooled.site.budget_guard import BudgetGuard
+from unpooled.site.fixed_point_range import FixedPointRange
 from unpooled.site.guards import (
     AllowListGuard,
     ErasureGuard,
-    FixedPointRange,
     InputGuard,
     LimitsGuard,
     NoNoiseGuard,
     SecureSumsOnlyGuard,
-    SingleSourceGuard,
-    source_digest,
 )
 from unpooled.site.ledger import Ledger, SumLedger
 from unpooled.site.log import Log
 from unpooled.site.people_register import FILE as REGISTRY
 from unpooled.site.people_register import Registry
 from unpooled.site.policy import Policy, check_declared
+from unpooled.site.single_source_guard import SingleSourceGuard, source_digest
 from unpooled.site.site import Guard, Mask, Site
 from unpooled.site.study_guard import StudyGuard
 from unpooled.site.table_store import ERASURES, SummaryFolder

@@ -22,9 +22,8 @@ from unpooled.errors import InputError, LedgerError
 from unpooled.privacy.microaggregation.group_history import History, ReleasedGroup
 from unpooled.privacy.microaggregation.renew import Renewal, person_digest
 from unpooled.privacy.microaggregation.scales import Scales
+from unpooled.site.chained_file import CHAIN, ChainedFile
 from unpooled.site.erasures import Erasures
-from unpooled.site.ledger import ChainedFile
-from unpooled.site.ledger_contents import CHAIN
 from unpooled.site.log_files import tail
 
 FILE = "registry.sqlite"

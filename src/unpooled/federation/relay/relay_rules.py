@@ -17,9 +17,9 @@ from unpooled.protocol.messages import Question, SiteId, Summable
 from unpooled.protocol.questions.cluster_sums import AskClusterSums
 from unpooled.site.allow_list import aggregate_only
 from unpooled.site.audit_log import SUMS, AuditLog, check_audit_trail
-from unpooled.site.guards import SingleSourceGuard, source_digest
 from unpooled.site.ledger import Ledger, SumLedger
 from unpooled.site.log import Log
+from unpooled.site.single_source_guard import SingleSourceGuard, source_digest
 from unpooled.site.site import Guard
 from unpooled.site.study_guard import StudyGuard
 

@@ -141,7 +141,7 @@ def _space(name: str | None, transform: Transform | None, width: int) -> Space:
     if isinstance(transform, Affine):
         return Space(width, f"rows of {width}", *transform.scaling())
     if isinstance(transform, Preparation):
-        columns = [(c.name, getattr(c, "categorical", ()), c.fill) for c in transform.columns]
+        columns = [(c.name, getattr(c, "categories", ()), c.fill) for c in transform.columns]
         return Space(width, f"{columns} {transform.drop}", *transform.scaling())
     return Space(width, f"rows of {width}" if name is None else name)
 

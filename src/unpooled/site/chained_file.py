@@ -1,0 +1,126 @@
+"""An SQLite file whose every write is a link of a chain of hashes: the ledger and the registry of people.
+
+A link also names the head of the site's log at that time, and every line of the log names the last link. A
+file or a log that was lost, cut or replaced by an older one is therefore found by the other
+(``audit_log.check_audit_trail``).
+"""
+
+import json
+import sqlite3
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from hashlib import sha256
+from typing import Any
+
+from unpooled.errors import LedgerError
+from unpooled.storage.file_format import FORMAT, format_error
+
+CHAIN = """
+CREATE TABLE IF NOT EXISTS chain (
+    seq INTEGER PRIMARY KEY, digest TEXT NOT NULL, head TEXT NOT NULL, what TEXT NOT NULL
+);
+"""
+
+
+def _close_quietly(db: sqlite3.Connection) -> None:
+    with suppress(sqlite3.ProgrammingError):  # of another thread: it goes with the last reference
+        db.close()
+
+
+class ChainedFile:
+    """An SQLite file whose every write is a link of a chain of hashes.
+
+    ``log_head`` gives the head of the site's log, "number:hash", where there is one.
+    """
+
+    def __init__(self, db: sqlite3.Connection, called: str) -> None:
+        self._db, self._called = db, called
+        self.log_head: Callable[[], str] = lambda: ""
+        self._finalizer = weakref.finalize(self, _close_quietly, db)  # for whoever forgets it
+        self._finalizer.atexit = False
+
+    def create(self, schema: str, where: object) -> None:
+        """Create the tables in an empty file; LedgerError if the file has tables of another format."""
+        if self._db.execute("SELECT 1 FROM sqlite_master").fetchone() is None:
+            self._db.executescript(f"BEGIN IMMEDIATE;{schema};PRAGMA user_version = {FORMAT};COMMIT;")
+        self.check_format(where)
+
+    def check_format(self, where: object) -> None:
+        """Raise LedgerError if the file has another format."""
+        (found,) = self._db.execute("PRAGMA user_version").fetchone()
+        if wrong := format_error(found or None):
+            raise LedgerError(f"{where}: the {self._called} has {wrong}")
+
+    def close(self) -> None:
+        self._finalizer.detach()
+        self._db.close()
+
+    @contextmanager
+    def _writing(self, *what: Any) -> Iterator[sqlite3.Connection]:
+        """A transaction that holds the write lock from its start, and adds a link for ``what`` it writes."""
+        with self.transaction():
+            yield self._db
+            self._link(what)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Several writes as one: all of them are kept, or none."""
+        if self._db.in_transaction:
+            yield
+            return
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._db.execute("COMMIT")
+        except sqlite3.OperationalError as error:  # e.g. a full disk
+            self._rollback()
+            raise LedgerError(f"the {self._called} cannot be written, so nothing is sent: {error}") from error
+        except BaseException:
+            self._rollback()
+            raise
+
+    def _link(self, what: tuple[Any, ...]) -> None:
+        seq, digest, _ = self._last()
+        head, text = self.log_head(), json.dumps(what)
+        self._db.execute(
+            "INSERT INTO chain VALUES (?, ?, ?, ?)", (seq + 1, _link_digest(digest, head, text), head, text)
+        )
+
+    def written(self) -> Iterator[list[Any]]:
+        """The text of every link, in order; LedgerError where a link does not follow from the one before."""
+        expected, digest = 1, ""
+        for seq, found, head, text in self._db.execute("SELECT * FROM chain ORDER BY seq"):
+            if seq != expected or found != _link_digest(digest, head, text):
+                raise LedgerError(f"the {self._called} was changed by another program: entry {seq}")
+            expected, digest = seq + 1, found
+            yield json.loads(text)
+
+    def _rollback(self) -> None:
+        if self._db.in_transaction:
+            self._db.execute("ROLLBACK")
+
+    def _last(self) -> tuple[int, str, str]:
+        found = self._db.execute("SELECT seq, digest, head FROM chain ORDER BY seq DESC LIMIT 1").fetchone()
+        return (0, "", "") if found is None else found
+
+    @property
+    def mark(self) -> str:
+        """The last link, "number:hash"; "" if nothing was ever written."""
+        seq, digest, _ = self._last()
+        return f"{seq}:{digest}" if seq else ""
+
+    def has(self, mark: str) -> bool:
+        """True if this link is in the chain."""
+        number, _, digest = mark.partition(":")
+        found = self._db.execute("SELECT digest FROM chain WHERE seq = ?", (int(number or 0),)).fetchone()
+        return not mark or (found is not None and found[0] == digest)
+
+    @property
+    def last_log_head(self) -> str:
+        """The head of the log at the last write; "" if there was none."""
+        return self._last()[2]
+
+
+def _link_digest(before: str, head: str, what: str) -> str:
+    return sha256(json.dumps([before, head, what]).encode()).hexdigest()

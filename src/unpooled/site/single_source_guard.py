@@ -1,0 +1,44 @@
+"""The guard that answers a run from one source: one summary table, one set of rules, one study."""
+
+import json
+from hashlib import sha256
+
+from unpooled.errors import QueryRefusedError
+from unpooled.protocol.exchange import Request, Response
+from unpooled.site.ledger import Ledger
+from unpooled.site.site import Guard
+
+
+def source_digest(protection: str, copy: str, rules: str, study: str) -> str:
+    """The digest of what a site answers from; each part is a digest or a name, "" if there is none."""
+    return sha256(json.dumps([protection, copy, rules, study]).encode()).hexdigest()
+
+
+class SingleSourceGuard(Guard):
+    """Refuse a run that was begun from another source; the ledger keeps the source of every run.
+
+    A copy that was renewed, rules that were made stricter, a study that was withdrawn and another one of its
+    name: what was begun under the one is over under the other. Repeated turns and stages of secure sums are
+    refused too, so no sum that was masked before is opened afterwards.
+    """
+
+    def __init__(self, ledger: Ledger, source: str) -> None:
+        self._ledger, self._source = ledger, source
+        self._known: dict[str, str] = {}
+
+    def check_request(self, request: Request) -> None:
+        run = request.request_id.run
+        if run not in self._known:
+            begun = self._ledger.source(run)
+            if begun is None:
+                return
+            self._known = {run: begun}
+        if self._known[run] != self._source:
+            raise QueryRefusedError(
+                "this run was begun when the site answered from another copy, or under other rules or "
+                "another study; begin a new run"
+            )
+
+    def before_release(self, request: Request, answer: Response) -> None:
+        if request.request_id.run not in self._known and self._ledger.source(request.request_id.run) is None:
+            self._ledger.begin(request.request_id.run, self._source)
