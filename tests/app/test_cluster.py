@@ -308,7 +308,7 @@ def test_values_of_other_libraries_are_taken(tables):
         ({"recode": {"smoker": "yes"}}, 'recode is said as {"sex": {"M": "male"}}'),
         ({"long": ("a", "b")}, "long names three columns"),
         ({"seed": None}, "seed must be a whole number, got None"),
-        ({"rare": "1 %"}, "rare must be a number, got '1 %'"),
+        ({"min_category_share": "1 %"}, "min_category_share must be a number, got '1 %'"),
         ({"sheet": 1}, "sheet must be text or None, got 1"),
         ({"sheet": "a"}, "north: sheet is for workbooks"),
         ({"certify": "fast"}, "certify must be one of quick, normal, thorough"),

@@ -58,7 +58,7 @@ def pooled(given, names):
 
 def test_equals_scikit_learn_on_the_pooled_table():
     given = sites()
-    transform = agreed(given, rare=0.0, missing="fill").preparation
+    transform = agreed(given, min_category_share=0.0, missing="fill").preparation
     ours = np.concatenate([transform.apply(Table.from_columns(given[s])) for s in sorted(given)])
     whole = pooled(given, ("x", "y", "c"))
     X = np.column_stack([whole["x"], whole["y"], whole["c"]])
@@ -187,7 +187,7 @@ def test_no_common_columns_and_kinds_that_differ():
 
 def test_an_empty_column_at_one_site_fits_any_kind():
     given = {"p": {"x": [1.0, 2.0, 4.0], "c": ["u", "v", "u"]}, "q": {"x": [np.nan] * 2, "c": [None, None]}}
-    assert [type(c) for c in agreed(given, rare=0.0).preparation.columns] == [Number, Category]
+    assert [type(c) for c in agreed(given, min_category_share=0.0).preparation.columns] == [Number, Category]
 
 
 def test_refusing_missing_values_names_the_place():
@@ -319,7 +319,7 @@ def conduct_each(given, minimum):
 
 def test_rare_levels_are_merged_and_unknown_ones_have_a_place():
     given = {"p": {"c": ["a"] * 60 + ["b"] * 38 + ["odd"] * 2}}
-    agreement = agreed(given, rare=0.05)
+    agreement = agreed(given, min_category_share=0.05)
     (column,) = agreement.preparation.columns
     assert (column.categories, column.other, agreement.merged) == (("a", "b"), True, (("c", ("odd",)),))
     transform = agreement.preparation

@@ -12,7 +12,7 @@ from unpooled.errors import InputError, UnpooledError
 
 _INTEGERS = ("n_init", "max_rounds", "random_state", "min_group_size", "min_cluster_size")
 _OPTIONAL_INTEGERS = ("rows", "n_threads")
-_REAL = ("rare", "delta")
+_REAL = ("min_category_share", "delta")
 _TEXT = ("scale", "missing", "method", "protect", "person")
 _OPTIONAL_TEXT = ("site_column", "sheet", "delimiter", "decimal", "encoding", "certify")
 
@@ -102,7 +102,7 @@ def bounds_of(given: Any) -> tuple[tuple[str, float, float], ...]:
 
 _ARGUMENTS = {
     "exclude", "categorical", "numbers", "na", "recode", "site-column", "long", "sheet", "delimiter",
-    "decimal", "encoding", "columns", "scale", "bounds", "missing", "rare", "method", "restarts",
+    "decimal", "encoding", "columns", "scale", "bounds", "missing", "min-category-share", "method", "restarts",
     "max-rounds", "seed", "secure", "exact-sums", "protect", "min-group-size", "person", "sensitive", "log",
     "consumption", "min-cluster-size", "epsilon", "delta", "rows", "force", "overwrite", "certify",
 }  # fmt: skip

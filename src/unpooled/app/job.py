@@ -277,7 +277,7 @@ class Job:
                 default.preparation_options.scale,
             ),
             ("--missing", w.missing, default.preparation_options.missing),
-            ("--min-category-share", w.rare, default.preparation_options.rare),
+            ("--min-category-share", w.min_category_share, default.preparation_options.min_category_share),
             ("--method", self.method, default.method),
             ("--restarts", self.n_init, default.n_init),
             ("--max-rounds", self.max_rounds, default.max_rounds),

@@ -186,7 +186,7 @@ class PreparationOptions(Message):
     scales: tuple[tuple[str, str], ...] = ()  # but for these: (column, its scale)
     bounds: tuple[tuple[str, float, float], ...] = ()  # for "min-max": declared, never computed from data
     missing: str = "auto"  # "keep" if many cells are missing, else "fill"
-    rare: float = 0.01  # levels of less than this share of the rows are merged into "other"
+    min_category_share: float = 0.01  # levels of less than this share of the rows are merged into "other"
     max_categories: int = 50
 
     def __post_init__(self) -> None:
@@ -195,8 +195,10 @@ class PreparationOptions(Message):
                 raise InputError(f"scale must be one of {', '.join(SCALES)}, got {scale!r}")
         if self.missing not in MISSING:
             raise InputError(f"missing must be one of {', '.join(MISSING)}, got {self.missing!r}")
-        if not 0 <= self.rare < 1:
-            raise InputError(f"rare must be a share from 0 to below 1, got {self.rare}")
+        if not 0 <= self.min_category_share < 1:
+            raise InputError(
+                f"min_category_share must be a share from 0 to below 1, got {self.min_category_share}"
+            )
         for name, low, high in self.bounds:
             if not (np.isfinite(low) and np.isfinite(high) and low < high):
                 raise InputError(f"bounds of {name} must be two numbers that rise, got {low:g} to {high:g}")
@@ -369,7 +371,7 @@ def _agreed(
             categories,
             counts,
             counts.sum() if keep else n,
-            preparation_options.rare,
+            preparation_options.min_category_share,
             preparation_options.scale not in ("none", "min-max"),
         )
         if prepared_category is None:
